@@ -107,20 +107,6 @@ def test_any_value_is_told_in_a_short_line(value):
         checks.fraction("n", value)
 
 
-@pytest.mark.parametrize(
-    "said",
-    [
-        "expected\nthis\r\n", "\x1b[31mred\x1b[0m", "\u202ebidi\u2066", "half \ud800 a sign",
-        "line\u2028ends\x85", "\0", "x" * 2_000_000, "\n" * 5000, "\U000e0001" * 1999, "ü" * 2001,
-    ],
-)  # fmt: skip
-def test_a_sentence_is_one_line_that_can_be_printed_and_read(said):
-    """Whoever wrote what it quotes."""
-    for kind in (HeedmapError, SelectionError):
-        found = str(kind(f"it begins {said} and ends; do this"))
-        assert found.isprintable() and found.encode()
-        assert len(found) <= 2000
-        assert found.startswith("it begins ") and found.endswith(" and ends; do this")
 
 
 def test_a_sentence_that_is_one_stays_as_it_is():

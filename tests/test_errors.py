@@ -7,39 +7,7 @@ import numpy as np
 import pytest
 
 from heedmap import errors
-from heedmap.errors import (
-    MAX_SENTENCE,
-    HeedmapError,
-    as_sentence,
-    plural,
-    quoted,
-    reason,
-    signed,
-    warn,
-)
-
-
-def test_a_sentence_of_the_longest_kind_is_left_as_it_is():
-    for length in (0, 1, MAX_SENTENCE):
-        assert str(HeedmapError("x" * length)) == "x" * length
-    assert str(HeedmapError()) == ""
-
-
-@pytest.mark.parametrize("length", [MAX_SENTENCE + 1, 3 * MAX_SENTENCE, 10**6])
-def test_of_a_longer_one_the_middle_is_left_out(length: int):
-    said = str(HeedmapError(f"run.json has {'x' * length}: make it again"))
-    assert len(said) <= MAX_SENTENCE
-    assert said.startswith("run.json has x") and said.endswith("x: make it again") and " … " in said
-
-
-@pytest.mark.parametrize("sign", ["\n", "\r", "\x1b", "\x00", "\x9b", "\u202e", "\u2028", "\ud800"])
-def test_signs_that_do_something_are_spelled(sign: str):
-    said = str(HeedmapError(f"it says {sign}[31m: make it again"))
-    assert said == f"it says {repr(sign)[1:-1]}[31m: make it again"
-    assert said.isprintable()
-    said.encode()
-    many = str(HeedmapError(f"it says {sign * MAX_SENTENCE}: make it again"))
-    assert len(many) <= MAX_SENTENCE and many.isprintable() and many.endswith("make it again")
+from heedmap.errors import as_sentence, plural, quoted, reason, signed, warn
 
 
 @pytest.mark.parametrize(

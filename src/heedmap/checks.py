@@ -5,12 +5,12 @@ number, NaN, infinities or arrays. The functions return plain Python values, whi
 """
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice
 from numbers import Integral, Real
 from typing import Any, TypeGuard, TypeVar, cast
 
-from heedmap.errors import ArgumentError, Either, Is, Named, listed, nearest, quoted
+from heedmap.errors import ArgumentError, listed, nearest, quoted
 
 __all__ = [
     "alike",
@@ -69,7 +69,7 @@ def finite(what: str, value: object, *, least: float = -math.inf, most: float = 
             number = math.inf
         if math.isfinite(number) and least <= number <= most:
             return one_zero(number)
-    raise ArgumentError(Is(what, value), ": expected a finite number", _span(least, most))
+    raise ArgumentError(f"{what} is {quoted(value)}: expected a finite number{_range(least, most)}")
 
 
 def fraction(what: str, value: object) -> float:
@@ -93,7 +93,7 @@ def whole(what: str, value: object, *, least: int | None = None, most: int | Non
         number = int(value)
         if (least is None or least <= number) and (most is None or number <= most):
             return number
-    raise ArgumentError(Is(what, value), ": expected a whole number", _span(least, most))
+    raise ArgumentError(f"{what} is {quoted(value)}: expected a whole number{_range(least, most)}")
 
 
 def is_text(value: object) -> bool:
@@ -109,13 +109,14 @@ def text(what: str, value: object, such: str = "", *, most: int | None = None) -
     """
     if not isinstance(value, str):
         example = f", such as {such!r}" if such else ""
-        raise ArgumentError(Is(what, value), f": expected a text{example}")
+        raise ArgumentError(f"{what} is {quoted(value)}: expected a text{example}")
     if not is_unicode(value):
         raise ArgumentError(
-            Is(what, value), ", which is not valid Unicode (a lone surrogate): expected UTF-8 text"
+            f"{what} is {quoted(value)}, which is not valid Unicode (a lone surrogate): expected "
+            "UTF-8 text"
         )
     if most is not None and len(value) > most:
-        raise ArgumentError(Named(what), f" has {len(value)} characters: expected at most {most}")
+        raise ArgumentError(f"{what} has {len(value)} characters: expected at most {most}")
     return value
 
 
@@ -153,7 +154,7 @@ def one_of(what: str, value: object, known: Iterable[str]) -> None:
     """Raise an ArgumentError unless a value is one of some names."""
     known = tuple(known)
     if not isinstance(value, str) or value not in known:
-        raise ArgumentError(Is(what, value), ": expected ", _choice(value, known))
+        raise ArgumentError(f"{what} is {quoted(value)}: expected {_choice(value, known)}")
 
 
 def any_of(what: str, value: object, known: Iterable[str], *, least: int = 0) -> tuple[Any, ...]:
@@ -169,11 +170,7 @@ def any_of(what: str, value: object, known: Iterable[str], *, least: int = 0) ->
     if given is None or len(given) < least or not known_alone:
         shown = value if given is None else given  # an iterator tells nothing of itself
         raise ArgumentError(
-            Is(what, shown),
-            ": expected ",
-            Either("a list of ", ""),
-            _choice(shown, known),
-            Either("", ", with commas between several"),
+            f"{what} is {quoted(shown)}: expected a list of {_choice(shown, known)}"
         )
     # The names themselves: what equals one, as numpy's texts do, cannot be written into files.
     return tuple(known[known.index(one)] for one in given)
@@ -184,13 +181,13 @@ def flag(what: str, value: object) -> bool:
     kind = type(value)
     if isinstance(value, bool) or (kind.__module__ == "numpy" and kind.__name__ in _NUMPY_BOOL):
         return bool(value)
-    raise ArgumentError(Is(what, value), ": expected ", Either("True or False", "yes or no"))
+    raise ArgumentError(f"{what} is {quoted(value)}: expected True or False")
 
 
 def function(what: str, value: object) -> None:
     """Raise an ArgumentError unless a value is a function, or None."""
     if not (value is None or callable(value)):
-        raise ArgumentError(Is(what, value), ": expected a function")
+        raise ArgumentError(f"{what} is {quoted(value)}: expected a function")
 
 
 def several(value: object) -> list[Any] | None:
@@ -213,14 +210,10 @@ def in_order(value: object) -> list[Any] | None:
     return None if isinstance(value, set | frozenset) else several(value)
 
 
-def _span(least: float | None, most: float | None) -> Either:
-    """A range in words."""
-    return Either(_range(least, most, _said), _range(least, most, _plain))
-
-
-def _range(least: float | None, most: float | None, said: Callable[[Any], str]) -> str:
-    low = None if least is None or math.isinf(least) else said(least)
-    high = None if most is None or math.isinf(most) else said(most)
+def _range(least: float | None, most: float | None) -> str:
+    """Write a range in words."""
+    low = None if least is None or math.isinf(least) else _said(least)
+    high = None if most is None or math.isinf(most) else _said(most)
     if low is not None and high is not None:
         return f" from {low} to {high}"
     if low is not None:
@@ -228,10 +221,10 @@ def _range(least: float | None, most: float | None, said: Callable[[Any], str]) 
     return "" if high is None else f" of at most {high}"
 
 
-def _choice(value: object, known: Sequence[str]) -> Either:
+def _choice(value: object, known: Sequence[str]) -> str:
     """Names that would do, as in "'a', 'b' or 'c'"; of many those like what was given."""
     near = nearest(value if isinstance(value, str) else "", known)
-    return Either(listed([*map(repr, near)]), listed(near))
+    return listed([*map(repr, near)])
 
 
 def _plain(bound: Any) -> str:

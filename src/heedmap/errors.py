@@ -1,118 +1,21 @@
-"""The errors heedmap raises: one sentence that says what was given, what was expected, what to do.
+"""The errors of heedmap, and helpers for their messages.
 
-Whatever a user can cause ends in a `HeedmapError`; any other exception is a bug of ours. A sentence
-names arguments as whoever reads it knows them: `steps=slice(7, 9)` in Python, `--steps 7:9` on the
-command line, by the label of its field in the app. So it is kept in parts, and put together by who
-tells it: a reader is a `Tongue`, which is a table of names and a way to write values.
+A message is one sentence: what was given, what was expected, what to do.
 """
 
 import sys
 import warnings
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any
 
-MAX_SENTENCE = 2000
-"""The most characters that a sentence may have."""
 _UNITS = ("KiB", "MiB", "GiB", "TiB")
 _INSIDE = frozenset({"heedmap", "torch", "diffusers", "contextlib"})
 
 
-@dataclass(frozen=True)
-class Named:
-    """An argument's name in a sentence: `steps`, which is `--steps` where it is typed."""
-
-    name: str
-
-
-@dataclass(frozen=True)
-class Written(Named):
-    """An argument as it is written: `steps=3`, which is `--steps 3`."""
-
-    value: object
-
-
-@dataclass(frozen=True)
-class Is(Written):
-    """The same as the beginning of a sentence: `steps is 3`, which is `--steps is 3`."""
-
-
-@dataclass(frozen=True)
-class Value(Written):
-    """Its value alone: `3`."""
-
-
-@dataclass(frozen=True)
-class Either:
-    """What is told who writes Python, and all others: a text, or parts that each reader tells."""
-
-    python: "str | tuple[Part, ...]"
-    others: "str | tuple[Part, ...]"
-
-
-Part = str | Named | Either
-"""Of a sentence: what everybody is told in the same words, or what has several."""
-
-
-@dataclass(frozen=True)
-class Tongue:
-    """How a reader is told the parts that have several words.
-
-    Attributes:
-        names: what the reader calls an argument, by its name in Python (without "the"); one that is
-            not there keeps its name.
-        spelled: a value as the reader writes it, given the argument's name as the reader knows it,
-            and the part; empty where the name says it all.
-        sign: between a name and its value.
-        of_python: whether the reader writes Python.
-    """
-
-    names: Mapping[str, str]
-    spelled: Callable[[str, "Written"], str]
-    sign: str
-    of_python: bool = False
-
-    def told(self, part: Part) -> str:
-        """A part of a sentence, for this reader."""
-        if isinstance(part, str):
-            return part
-        if isinstance(part, Either):
-            chosen = part.python if self.of_python else part.others
-            return chosen if isinstance(chosen, str) else "".join(map(self.told, chosen))
-        name = self.names.get(part.name.removeprefix("the "), part.name)
-        value = self.spelled(name, part) if isinstance(part, Written) else ""
-        if isinstance(part, Value):
-            return value
-        if isinstance(part, Is):
-            return f"{name} is {value}"
-        return f"{name}{self.sign}{value}" if value else name
-
-
-def sentence_of(said: Iterable[Part], tongue: Tongue | None = None) -> str:
-    """A sentence of its parts: one line of printable characters, and not too long.
-
-    Args:
-        said: its parts.
-        tongue: of its reader; Python's if None.
-    """
-    return _readable("".join(map((tongue or _PYTHON).told, said)))
-
-
 class HeedmapError(Exception):
-    """Anything that heedmap could not do and can explain.
-
-    The sentence is one line of printable characters, whatever it quotes from a file or a user, and
-    short enough to be read: a longer one loses its middle, since the end says what to do.
-
-    Attributes:
-        said: its parts, which `sentence_of` puts together in another tongue.
-    """
-
-    def __init__(self, *said: Part) -> None:
-        self.said = said
-        super().__init__(sentence_of(said))
+    """The base class of heedmap's errors: what a user can cause, in one sentence."""
 
 
 class ArgumentError(HeedmapError):
@@ -132,11 +35,7 @@ class TruncatedWordError(WordError):
 
 
 class HeedmapWarning(UserWarning):
-    """Something that was asked for and did nothing, or costs more than one would think."""
-
-    def __init__(self, *said: Part) -> None:
-        self.said = said
-        super().__init__(sentence_of(said))
+    """A request that had no effect, or that costs more than one would expect."""
 
 
 class NothingRecordedError(HeedmapError):
@@ -165,41 +64,34 @@ def as_sentence(said: str) -> str:
     return f"{line[:1].upper()}{line[1:]}{'' if line.endswith(('.', '!', '?', '…')) else '.'}"
 
 
-def warn(*said: Part) -> None:
-    """Warn of something, at the line of whoever called heedmap, or a pipeline that is traced."""
+def warn(message: str) -> None:
+    """Warn at the line that called heedmap, or a pipeline that is traced."""
     frame, level = sys._getframe(), 1
     while frame.f_back and frame.f_globals.get("__name__", "").partition(".")[0] in _INSIDE:
         frame, level = frame.f_back, level + 1
-    warnings.warn(HeedmapWarning(*said), stacklevel=level)
+    warnings.warn(HeedmapWarning(message), stacklevel=level)
 
 
 @contextmanager
-def warnings_heard(
-    tell: Callable[[str], None] | None = None, tongue: Tongue | None = None
-) -> Generator[list[str]]:
-    """Keep what heedmap warns of meanwhile to itself; what libraries warn of is for programmers.
+def warnings_heard(tell: Callable[[str], None] | None = None) -> Generator[list[str]]:
+    """Collect heedmap's warnings, each once, and silence those of other libraries.
 
     Args:
-        tell: is given each warning when it comes, and not when all is over: some costs can still
-            be saved then.
-        tongue: in which they are told; Python's if None.
-
-    Gives a list that holds each warning once.
+        tell: called with each warning when it comes.
     """
-    said: list[str] = []
+    found: list[str] = []
 
     def hear(message: Warning | str, *_: Any, **__: Any) -> None:
-        sentence = sentence_of(getattr(message, "said", (str(message),)), tongue)
-        if sentence not in said:
-            said.append(sentence)
+        if str(message) not in found:
+            found.append(str(message))
             if tell is not None:
-                tell(said[-1])
+                tell(str(message))
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         warnings.filterwarnings("always", category=HeedmapWarning)
         warnings.showwarning = hear
-        yield said
+        yield found
 
 
 def quoted(value: object) -> str:
@@ -215,9 +107,6 @@ def quoted(value: object) -> str:
     except ValueError:  # Python writes no whole number of more than 4300 digits
         said = f"a {type(value).__name__}"
     return said if len(said) <= 80 else said[:79] + "…"
-
-
-_PYTHON = Tongue({}, lambda _, part: quoted(part.value), "=", of_python=True)
 
 
 def fields_shown(thing: object, names: Iterable[str] | None = None) -> str:
@@ -270,20 +159,6 @@ def listed(names: Sequence[str], last: str = "or") -> str:
     """Names as in "a, b or c"."""
     *some, end = names
     return f"{', '.join(some)} {last} {end}" if some else end
-
-
-def _readable(said: str) -> str:
-    said = _cut(said)
-    if said.isprintable():
-        return said
-    return _cut("".join(sign if sign.isprintable() else repr(sign)[1:-1] for sign in said))
-
-
-def _cut(said: str) -> str:
-    third = MAX_SENTENCE // 3
-    if len(said) <= MAX_SENTENCE:
-        return said
-    return f"{said[: 2 * third - 1]} … {said[-third:]}"
 
 
 def reason(error: Exception) -> str:

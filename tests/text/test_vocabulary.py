@@ -2,7 +2,6 @@
 
 import pytest
 
-from heedmap.errors import MAX_SENTENCE
 from heedmap.models import pipelines
 from heedmap.text.vocabulary import said_of, untaught
 
@@ -67,6 +66,4 @@ def test_the_sentence():
     assert said_of([]) == ""
     assert said_of(["horse"]) == f"'horse' is not a word {taught}"
     assert said_of(["horse", "robot"]) == f"'horse' and 'robot' are not words {taught}"
-    many = said_of([f"word{n}" * 50 for n in range(1000)])
-    assert many.endswith(f"and 997 more are not words {taught}") and len(many) < MAX_SENTENCE
     assert said_of(["\x1b[31m"]).isprintable()

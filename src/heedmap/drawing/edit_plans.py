@@ -12,7 +12,7 @@ from typing import Any, cast
 import torch
 
 from heedmap import checks
-from heedmap.errors import ArgumentError, Is, Named, Part, TruncatedWordError, Written, quoted
+from heedmap.errors import ArgumentError, TruncatedWordError, quoted
 from heedmap.files.values import MAX_WHOLE
 from heedmap.mathematics.rules import Inject, Renormalize, Rule, Site
 from heedmap.mathematics.windows import steps_within
@@ -59,25 +59,23 @@ class EditBase:
         begin: Any = options.blend_from
         if not (checks.is_number(begin) and 0 <= cast(Any, begin) < 1):
             raise ArgumentError(
-                Is("blend_from", options.blend_from),
-                ": expected a fraction of the run, from 0 to below 1",
+                f"blend_from is {quoted(options.blend_from)}: expected a fraction of the run, "
+                "from 0 to below 1"
             )
         checks.fraction("threshold", options.threshold)
         asked = {"blend_from": options.blend_from, "threshold": options.threshold}
         protected = list(options.protect)
-        unused: list[Part] = []
-        for name, value in asked.items():
-            if value != getattr(EditOptions, name):
-                unused += [*([" and "] if unused else []), Is(name, value)]
+        unused = [
+            f"{name} is {value}"
+            for name, value in asked.items()
+            if value != getattr(EditOptions, name)
+        ]
         if protected and not unused:
-            unused += [Is("protect", protected)]
+            unused = [f"protect is {quoted(protected)}"]
         if unused and not blended:
             raise ArgumentError(
-                *unused,
-                ", but nothing is blended: pass ",
-                Named("only"),
-                " as well, as in ",
-                Written("only", "cat->dog"),
+                f"{' and '.join(unused)}, but nothing is blended: pass only as well, as in "
+                "only='cat->dog'"
             )
         if blended and (why := family_of(self.pipe).why_unblended(self.pipe)) is not None:
             raise ArgumentError(f"{type(self.pipe).__name__} {why}")
@@ -304,9 +302,8 @@ def _aligned(base: EditBase, text: str) -> Plan:
         taking = [n for n in target.find(word) if bool(columns[:, n].any())]
         if not taking:
             raise ArgumentError(
-                f"{quoted(word)} is new in {quoted(target.prompt)} and takes no attention from the "
-                "source, so it has no window: leave it out of ",
-                Named("words"),
+                f"{quoted(word)} is new in {quoted(target.prompt)} and takes no attention from "
+                "the source, so it has no window: leave it out of words"
             )
         starts[taking], ends[taking] = low, high
     return Plan(base, text, target, alignment, {}, swaps, (), columns, starts, ends)
@@ -327,8 +324,8 @@ def read_window(window: Any, what: str) -> tuple[float, float]:
         if all(map(checks.is_number, bounds)) and 0 <= low <= high <= 1:  # NaN is refused too
             return checks.one_zero(float(low)), checks.one_zero(float(high))
     raise ArgumentError(
-        Is(what, window),
-        ": expected a fraction of the run from 0 to 1, or two, the first not above the second",
+        f"{what} is {quoted(window)}: expected a fraction of the run from 0 to 1, or two, the "
+        "first not above the second"
     )
 
 
@@ -339,7 +336,9 @@ def read_windows(words: Mapping[str, Window] | None) -> dict[str, tuple[float, f
         ArgumentError: if these are none.
     """
     if words is not None and not isinstance(words, Mapping):
-        raise ArgumentError(Is("words", words), ": expected windows by word, as in {'cat': 0.3}")
+        raise ArgumentError(
+            f"words is {quoted(words)}: expected windows by word, as in {'cat': 0.3}"
+        )
     return {
         word: read_window(window, f"the window of {quoted(word)}")
         for word, window in (words or {}).items()

@@ -10,7 +10,7 @@ import numpy as np
 from heedmap.checks import one_zero
 from heedmap.drawing.batch import check_seed, drawn_seed
 from heedmap.drawing.edit_plans import read_window
-from heedmap.errors import ArgumentError, Named, Value, quoted
+from heedmap.errors import ArgumentError, quoted
 from heedmap.results.amounts import check_amount, check_axes
 
 
@@ -68,8 +68,7 @@ class Axes:
         for name, values in axes.items():
             twice = next((v for n, v in enumerate(values) if v in values[:n]), None)
             if twice is not None:
-                again = Value(name, twice)
-                raise ArgumentError(Named(name), " has ", again, " twice: expected each value once")
+                raise ArgumentError(f"{name} has {quoted(twice)} twice: expected each value once")
 
 
 def _mapping(weights: object) -> Mapping[str, Any]:

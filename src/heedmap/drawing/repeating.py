@@ -146,7 +146,7 @@ def load_for(
         pipe = pipelines.load(name, device=device, dtype=dtype)
     except ModelError as error:
         other = "" if model is not None else "; pass a pipeline (--model) to draw with another"
-        raise ModelError(*error.said, other) from error
+        raise ModelError(f"{error}{other}") from error
     with refusals_explained():
         return pipelines.of_kind(pipe, about.pipeline)
 

@@ -13,7 +13,7 @@ from typing import Any, Literal
 import numpy as np
 
 from heedmap import checks
-from heedmap.errors import ArgumentError, Is, SelectionError, fields_shown, plural, quoted
+from heedmap.errors import ArgumentError, SelectionError, fields_shown, plural, quoted
 from heedmap.maps.layer_names import MOST_NEAR, name_fits, nearest_layers, short_name, short_names
 from heedmap.maps.recordings import Recording
 from heedmap.options import Axis
@@ -105,8 +105,8 @@ def aimed(
     kept = recording.keep if recording is not None else frozenset[str]()
     if layer is None and head is not None and head < 0:
         raise SelectionError(
-            Is("head", head),
-            ", counted from the end, and layers have different numbers of heads: name a layer, too",
+            f"head is {quoted(head)}, counted from the end, and layers have different numbers "
+            "of heads: name a layer, too"
         )
     if layer is not None and recording is not None and "layer" in kept:
         layer = find_layer(layer, [one.name for one in recording.layers])
@@ -163,12 +163,12 @@ def find_layer(wanted: object, names: Sequence[str]) -> str:
         some = ", ".join(short_names(fitting)[:MOST_NEAR])
         more = ", …" if len(fitting) > MOST_NEAR else ""
         raise SelectionError(
-            Is("layer", given),
-            f", which fits {len(fitting)} layers ({some}{more}): name one of them",
+            f"layer is {quoted(given)}, which fits {len(fitting)} layers ({some}{more}): name "
+            "one of them"
         )
     some = ", ".join(nearest_layers(given, names))
     raise SelectionError(
-        Is("layer", given), f": expected the name of one layer; the nearest are {some}"
+        f"layer is {quoted(given)}: expected the name of one layer; the nearest are {some}"
     )
 
 
@@ -183,7 +183,8 @@ def number_of(what: str, given: object, count: int, where: str) -> int:
         nearest = 0 if number < 0 else count - 1
         named = "pass_" if what == "pass" else what  # a word of Python's own cannot be an argument
         raise SelectionError(
-            Is(named, number), f", and {where} has {plural(count, what)}: the nearest is {nearest}"
+            f"{named} is {quoted(number)}, and {where} has {plural(count, what)}: the nearest "
+            f"is {nearest}"
         )
     return number % count
 
@@ -191,7 +192,7 @@ def number_of(what: str, given: object, count: int, where: str) -> int:
 def _pixel(at: object, size: tuple[int, int]) -> tuple[int, int]:
     given = checks.in_order(at)
     if given is None or len(given) != 2:
-        raise ArgumentError(Is("at", at), ": expected a pixel (x, y), such as (12, 40)")
+        raise ArgumentError(f"at is {quoted(at)}: expected a pixel (x, y), such as (12, 40)")
     x, y = (checks.whole("at", one) for one in given)
     width, height = size
     if not (0 <= x < width and 0 <= y < height):

@@ -8,7 +8,7 @@ from typing import Any, cast
 import numpy as np
 from PIL import Image
 
-from heedmap.errors import ArgumentError, Either, quoted
+from heedmap.errors import ArgumentError, quoted
 from heedmap.files.reading import MAX_PIXELS
 from heedmap.files.settings import Mask
 
@@ -111,12 +111,9 @@ def region(place: tuple[float, ...] | np.ndarray, width: int, height: int, name:
         if not (0 <= left < right <= width and 0 <= top < bottom <= height):
             sides = [f"{side:g}" for side in place]
             raise ArgumentError(
-                "the box ",
-                Either(f"({', '.join(sides)})", ",".join(sides)),
-                f" of {name} does not lie in the picture of {width}×{height} pixels, or is empty: "
-                "expected ",
-                Either("(left, top, right, bottom)", "LEFT,TOP,RIGHT,BOTTOM"),
-                f" with 0 ≤ left < right ≤ {width} and 0 ≤ top < bottom ≤ {height}",
+                f"the box ({', '.join(sides)}) of {name} does not lie in the picture of {width}×"
+                f"{height} pixels, or is empty: expected (left, top, right, bottom) with 0 ≤ "
+                f"left < right ≤ {width} and 0 ≤ top < bottom ≤ {height}"
             )
         return np.outer(_covered(top, bottom, height), _covered(left, right, width))
     if place.shape != (height, width):

@@ -4,30 +4,17 @@ A `Selection` is that part; each function takes what a user may have written and
 form, or says in one sentence what was expected.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from numbers import Integral
 from typing import Any, TypeGuard, cast
 
 from heedmap import checks
-from heedmap.errors import (
-    ArgumentError,
-    Either,
-    Is,
-    Named,
-    Part,
-    SelectionError,
-    Value,
-    Written,
-    fields_shown,
-    listed,
-    plural,
-    quoted,
-)
+from heedmap.errors import ArgumentError, SelectionError, fields_shown, listed, plural, quoted
 from heedmap.files.values import MAX_LAYER_NAME
 from heedmap.maps.layer_names import layers_there, name_fits
 from heedmap.maps.recordings import Layer, Recording
-from heedmap.options import AXES, Axis
+from heedmap.options import Axis
 
 LayerFilter = str | Sequence[str] | Callable[[Layer], bool]
 """A name or a pattern, several, or a function that says whether to take a layer."""
@@ -87,9 +74,8 @@ class Selection:
         if not found:
             asked = {"steps": steps, "timesteps": timesteps}
             raise SelectionError(
-                "no step fits ",
-                *_asked(asked),
-                f": the run has {plural(total, 'step')}, 0 to {total - 1}",
+                f"no step fits {_asked(asked)}: the run has {plural(total, 'step')}, "
+                f"0 to {total - 1}"
             )
         return replace(self, steps=tuple(found))
 
@@ -103,11 +89,7 @@ class Selection:
         fitting = [i for i in mine if found and max(found) < recording.layers[i].heads]
         if not fitting:
             raise SelectionError(
-                "no layer has all of ",
-                Named("the heads"),
-                " ",
-                Value("heads", heads),
-                f": expected 0 to {most - 1}",
+                f"no layer has all of the heads {quoted(heads)}: expected 0 to {most - 1}"
             )
         return replace(self, layers=tuple(fitting), heads=tuple(found))
 
@@ -115,23 +97,17 @@ class Selection:
 def _check_kept(recording: Recording, axis: Axis) -> None:
     if axis not in recording.keep:
         kept = ", ".join(sorted(recording.keep)) or "none"
-        keep = ",".join(one for one in AXES if one == axis or one in recording.keep)
         raise SelectionError(
-            f"{axis}s cannot be selected, since they were averaged while recording (kept: "
-            f"{kept}): ",
-            Either(
-                f"record again with '{axis}' in keep",
-                ("make the run again with ", Written("keep", keep.split(","))),
-            ),
+            f"{axis}s cannot be selected, since they were averaged while recording (kept: {kept}): "
+            f"record again with '{axis}' in keep"
         )
 
 
-def _asked(given: Mapping[str, object]) -> Iterator[Part]:
-    """What was given, for a sentence."""
-    parts = [Written(name, value) for name, value in given.items() if value is not None]
-    for part in parts:
-        yield from ([] if part is parts[0] else [", "])
-        yield part
+def _asked(given: Mapping[str, object]) -> str:
+    """Write the arguments that were given, for a sentence."""
+    return ", ".join(
+        f"{name}={quoted(value)}" for name, value in given.items() if value is not None
+    )
 
 
 def _no_layer(wanted: object, side: object, layers: Sequence[Layer]) -> SelectionError:
@@ -142,7 +118,7 @@ def _no_layer(wanted: object, side: object, layers: Sequence[Layer]) -> Selectio
     there = layers_there([layer.name for layer in layers], like)
     short = "" if side is None else f", with {listed([*map(str, sides)])} cells on the short side"
     asked = _asked({"layers": cast(object, wanted), "resolution": side})
-    return SelectionError("no layer fits ", *asked, f": expected {there}{short}")
+    return SelectionError(f"no layer fits {asked}: expected {there}{short}")
 
 
 def layer_filter(layers: object) -> LayerFilter | None:
@@ -153,11 +129,8 @@ def layer_filter(layers: object) -> LayerFilter | None:
     if several is not None and all(map(_picks, several)):
         return several
     raise ArgumentError(
-        Is("layers", layers),
-        ": expected ",
-        Either("'down', 'mid' or 'up'", "down, mid or up"),
-        ", a name, a pattern, ",
-        Either("a list of these, or a function of a layer", "or several with commas between"),
+        f"layers is {quoted(layers)}: expected 'down', 'mid' or 'up', a name, a pattern, a list "
+        "of these, or a function of a layer"
     )
 
 
@@ -205,9 +178,7 @@ def numbers(wanted: object, total: int, what: str) -> list[int]:
         )
     except (TypeError, ValueError):  # a slice of fractions, or with a step of 0; not a list at all
         raise SelectionError(
-            Written(f"{what}s", wanted),
-            " selects nothing: expected a whole number, ",
-            Either("a slice or a list", "a range, or several"),
+            f"{what}s={quoted(wanted)} selects nothing: expected a whole number, a slice or a list"
         ) from None
     found: set[int] = set()
     for one in several:
@@ -225,8 +196,8 @@ def timestep_range(wanted: object) -> tuple[float, float]:
     ends = checks.several(wanted) or []
     if len(ends) != 2 or not all(checks.is_number(end) and end == end for end in ends):  # NaN
         raise ArgumentError(
-            Written("timesteps", wanted),
-            " is not a range: expected two numbers, the highest and the lowest",
+            f"timesteps={quoted(wanted)} is not a range: expected two numbers, the highest and "
+            "the lowest"
         )
     return min(ends), max(ends)
 

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from PIL import Image
 
-from heedmap.errors import Either, SelectionError, Written, plural
+from heedmap.errors import SelectionError, plural
 from heedmap.figures import overlays
 from heedmap.figures.layout import ScaleBar
 from heedmap.maps.heatmaps import HeatMap, HeatMaps, Scale
@@ -36,18 +36,15 @@ def of_layer(maps: HeatMaps, layer: Layer) -> HeatMaps:
 def check_many(maps: HeatMaps, count: int, most: int, of: str, scale: Scale) -> None:
     """Raise a SelectionError if more maps are asked for than one can look at."""
     if count > most:
-        few = {"steps": Written("steps", slice(0, 500)), "heads": Written("heads", [0, 1])}
+        few = {"steps": "steps=slice(0, 500)", "heads": "heads=[0, 1]"}.get(of, "layers='mid'")
         raise SelectionError(
-            f"these are {count} {of}: expected at most {most} on a sheet; select some, as in ",
-            Either("run.maps.select(", ""),
-            few.get(of, Written("layers", "mid")),
-            Either(")", ""),
+            f"these are {count} {of}: expected at most {most} on a sheet; select some, as in "
+            f"run.maps.select({few})"
         )
     if scale == "shared" and count * len(maps.words) > _MOST_WORK:
         raise SelectionError(
             f"a scale shared by {len(maps.words)} words in {count} maps takes too long: select "
-            f"fewer {of}, or take the word's own scale, ",
-            Written("scale", "word"),
+            f"fewer {of}, or take the word's own scale, scale='word'"
         )
 
 

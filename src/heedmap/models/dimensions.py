@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from heedmap import checks
-from heedmap.errors import SelectionError, TraceError, Written, fields_shown
+from heedmap.errors import SelectionError, TraceError, fields_shown, quoted
 from heedmap.maps.layer_names import layers_there, name_fits
 from heedmap.mathematics.probabilities import Scores
 from heedmap.models import pipelines
@@ -168,7 +168,7 @@ def pick(layers: Sequence[LayerShapes], wanted: str) -> list[LayerShapes]:
     found = [layer for layer in layers if name_fits(layer.name, wanted)]
     if not found:
         there = layers_there([layer.name for layer in layers], wanted)
-        raise SelectionError("no layer fits ", Written("layer", wanted), f": expected {there}")
+        raise SelectionError(f"no layer fits layer={quoted(wanted)}: expected {there}")
     return found
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
 from heedmap import checks
-from heedmap.errors import ArgumentError, Either, ModelError, Named, Value, Written, quoted
+from heedmap.errors import ArgumentError, ModelError, quoted
 from heedmap.files.reading import MAX_ASPECT, MAX_PIXELS, MAX_SIDE
 from heedmap.models.imports import uncollected
 from heedmap.options import Device, Dtype, LoadOptions
@@ -207,10 +207,7 @@ def check_size(pipe: Any, size: object) -> tuple[int, int]:
     if checks.in_order(size) is None:  # a text, one number, a set
         expected = f"in pixels, as in {usual_size(pipe)}"
     raise ArgumentError(
-        Named("the size"),
-        " ",
-        Value("size", size),
-        f" does not fit the model: expected a width and a height {expected}",
+        f"the size {quoted(size)} does not fit the model: expected a width and a height {expected}"
     )
 
 
@@ -271,10 +268,7 @@ def _place(device: str, dtype: str) -> tuple[Any, Any]:
         device = next(name for name, available in there.items() if available)
     if not there[device]:
         raise ArgumentError(
-            f"this machine has no {device} device that torch can use: take ",
-            Written("device", "cpu"),
-            " or ",
-            Either("'auto'", "auto"),
+            f"this machine has no {device} device that torch can use: take device='cpu' or 'auto'"
         )
     if dtype == "auto":
         dtype = "float32" if device == "cpu" else "float16"

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from heedmap.errors import Named, TraceError
+from heedmap.errors import TraceError
 from heedmap.mathematics.probabilities import Scores, scored
 from heedmap.options import Axis
 from heedmap.recording.calls import BranchRecord, Wanted
@@ -79,11 +79,9 @@ class Sought:
         same = ours.shape == theirs.shape
         if not same or not (ours - theirs).float().norm() <= ROUNDED * theirs.float().norm():
             raise TraceError(
-                f"{name} makes other keys of the prompt than its own linear map does (a processor "
-                "with weights of its own?), so what it would make of a concept is not known: "
-                "leave ",
-                Named("concepts"),
-                " out",
+                f"{name} makes other keys of the prompt than its own linear map does (a "
+                "processor with weights of its own?), so what it would make of a concept is "
+                "not known: leave concepts out"
             )
 
 

@@ -14,7 +14,7 @@ import torch
 from PIL import Image
 
 from heedmap import checks
-from heedmap.errors import ArgumentError, Either, Named, Part, fields_shown, quoted, warn
+from heedmap.errors import ArgumentError, fields_shown, quoted, warn
 from heedmap.files.notes import to_json
 from heedmap.files.settings import Confined, Mask, Reweighted, Ruled, WordEditNoted
 from heedmap.files.values import MAX_EDITS
@@ -292,21 +292,18 @@ def warn_of_idle(
     for number, edit in enumerate(edits):
         if any(_is_idle(rules[number], sites) for rules in pictures):
             warn(
-                "the edit ",
-                _called(edit),
-                f" changed nothing in a run of {sites[0].steps} steps: ",
-                Either("widen its window, give another weight, or ", ""),
-                "use more steps",
+                f"the edit {_called(edit)} changed nothing in a run of {sites[0].steps} steps: "
+                "widen its window, give another weight, or use more steps"
             )
 
 
-def _called(edit: Edit) -> Part:
+def _called(edit: Edit) -> str:
     """An edit, short, as it was written."""
     word = quoted(getattr(edit, "word", ""))
     if isinstance(edit, Reweight):
-        return Either(f"Reweight({word}, {edit.weight:g})", f"of {word}")
+        return f"Reweight({word}, {edit.weight:g})"
     if isinstance(edit, Confine):
-        return Either(f"Confine({word}, …)", (Named("confine"), f" of {word}"))
+        return f"Confine({word}, …)"
     return quoted(_name(edit))
 
 

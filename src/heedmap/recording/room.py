@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Sequence
 
-from heedmap.errors import ArgumentError, Either, Written, sizes, warn
+from heedmap.errors import ArgumentError, quoted, sizes, warn
 from heedmap.options import AXES, Axis
 from heedmap.recording.calls import Call, Wanted
 
@@ -20,8 +20,7 @@ def check_heads(heads: Collection[int], keep: Collection[Axis]) -> None:
     if len(set(heads)) > 1:
         raise ArgumentError(
             "the layers have different numbers of heads: heads cannot be kept while layers are "
-            "averaged; take ",
-            Written("keep", [one for one in AXES if one in {"layer", *keep}]),
+            f"averaged; take keep={quoted([one for one in AXES if one in {'layer', *keep}])}"
         )
 
 
@@ -33,15 +32,13 @@ def check_limit(calls: Sequence[Call], wanted: Wanted) -> None:
     """
     kept, size = sum(call.size for call in calls), calls[-1].size
     if kept > wanted.limit:
+        need, limit = sizes(kept, wanted.limit)
         raise ArgumentError(
-            Written("keep", sorted(wanted.keep)),
-            " would take {}, and the limit is {}".format(*sizes(kept, wanted.limit)),
-            ": keep fewer axes",
-            Either(", or pass a higher limit", ""),
+            f"keep={quoted(sorted(wanted.keep))} would take {need}, and the limit is {limit}: keep "
+            "fewer axes, or pass a higher limit"
         )
     if size > WARN:
         warn(
-            Written("keep", sorted(wanted.keep)),
-            f" will take {sizes(size)[0]} of memory: keep fewer axes if that is ",
-            "too much",
+            f"keep={quoted(sorted(wanted.keep))} will take {sizes(size)[0]} of memory: keep "
+            "fewer axes if that is too much"
         )

@@ -10,7 +10,7 @@ from itertools import chain, pairwise
 from typing import get_args
 
 from heedmap import checks
-from heedmap.errors import ArgumentError, Is, Written, quoted
+from heedmap.errors import ArgumentError, quoted
 from heedmap.options import EditKind
 from heedmap.text.prompts import fold, plurals, word_keys
 from heedmap.text.sequences import best_matches
@@ -271,8 +271,7 @@ def not_one_to_one(alignment: WordAlignment) -> ArgumentError:
     ]
     return ArgumentError(
         f"the source has {counts[0]} words and the target {counts[1]} ({', '.join(changes)}): "
-        "expected one for each where words are replaced; use ",
-        Written("kind", "refine"),
+        "expected one for each where words are replaced; use kind='refine'"
     )
 
 
@@ -303,9 +302,8 @@ def swap_of(text: str) -> tuple[tuple[str, str], ...]:
             )
         if len(sides) != 2 or not all(map(word_keys, sides)):
             raise ArgumentError(
-                Is("only", part.strip()),
-                ": expected a word, an arrow and a word as in "
-                "'cat->dog', and commas between several",
+                f"only is {quoted(part.strip())}: expected a word, an arrow and a word as in "
+                "'cat->dog', and commas between several"
             )
         swaps.append((sides[0], sides[1]))
     return tuple(swaps)

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from itertools import accumulate
 
 from heedmap import checks
-from heedmap.errors import ArgumentError, Either, Is, Named, plural, quoted
+from heedmap.errors import ArgumentError, plural, quoted
 from heedmap.files.values import MAX_CONCEPTS, MAX_PROMPT
 from heedmap.text.prompts import word_keys
 from heedmap.text.weights import parse_weights
@@ -30,14 +30,11 @@ def checked_concepts(given: object) -> tuple[str, ...]:
     found = checks.in_order(given)
     if found is None or not all(map(checks.is_text, found)):
         raise ArgumentError(
-            Is("concepts", given if found is None else found),
-            ": expected ",
-            Either("a list of words or phrases, such as ['sky', 'green grass']", "a word"),
+            f"concepts is {quoted(given if found is None else found)}: expected a list of words "
+            "or phrases, such as ['sky', 'green grass']"
         )
     if len(found) > MAX_CONCEPTS:
-        raise ArgumentError(
-            Named("concepts"), f" has {len(found)} words: expected at most {MAX_CONCEPTS}"
-        )
+        raise ArgumentError(f"concepts has {len(found)} words: expected at most {MAX_CONCEPTS}")
     concepts: dict[tuple[str, ...], str] = {}
     for one in found:
         concept = checks.text("a concept", one, most=MAX_PROMPT // MAX_CONCEPTS).strip()

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from heedmap.errors import Named, TraceError
+from heedmap.errors import TraceError
 from heedmap.text.concepts import asked_text, concept_places
 from heedmap.wiring.prompt_tables import Reader, encoders, tables_read
 from heedmap.wiring.registry import family_of
@@ -70,11 +70,9 @@ def read_concepts(
     states = made if whole else family.states(made)[0]
     if states.shape[:2] != (len(tables), len(tables[0].tokens)):
         raise TraceError(
-            f"{type(pipe).__name__} makes states of shape {tuple(states.shape)} of "
-            f"{len(tables)} texts of {len(tables[0].tokens)} tokens, so it cannot be told which "
-            "are those of a concept: leave ",
-            Named("concepts"),
-            " out",
+            f"{type(pipe).__name__} makes states of shape {tuple(states.shape)} of {len(tables)}"
+            f" texts of {len(tables[0].tokens)} tokens, so it cannot be told which are those of "
+            "a concept: leave concepts out"
         )
     mask = None if whole else family.visible(made)
     found: dict[str, ConceptStates] = {}
@@ -100,7 +98,6 @@ def _check_encoders(pipe: Any) -> None:
         return
     raise TraceError(
         f"{type(pipe).__name__} has no {' and no '.join(lacking[:2] or ENCODERS)} loaded, and "
-        "concepts are read by the pipeline's own encoders: load it with them, or leave ",
-        Named("concepts"),
-        " out",
+        "concepts are read by the pipeline's own encoders: load it with them, or leave "
+        "concepts out"
     )

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from heedmap.errors import Either, TraceError, plural, quoted
+from heedmap.errors import TraceError, plural, quoted
 from heedmap.text.words import TokenTable
 from heedmap.wiring.advice import hushed
 from heedmap.wiring.registry import family_of
@@ -132,9 +132,8 @@ def _tokenizer(pipe: Any) -> Any:
         if (found := getattr(pipe, name, None)) is not None:
             return found
     raise TraceError(
-        f"{type(pipe).__name__} has no tokenizer, so the words of a prompt cannot be told: load it "
-        "with one",
-        Either(", or pass prompt_embeds alone (the maps are then by position)", ""),
+        f"{type(pipe).__name__} has no tokenizer, so the words of a prompt cannot be told: load "
+        "it with one, or pass prompt_embeds alone (the maps are then by position)"
     )
 
 
