@@ -37,7 +37,7 @@ def ablate(
 
     saved = ablations.ablated_run(folders.load_result(run), word, str(run))
     place = console.destination(out, root=run / "ablate")
-    pipe = console.load_model_of(saved, model, device, dtype, quiet or json)
+    pipe = console.load_model(model, device, dtype, quiet or json, saved)
     from heedmap.drawing import ablating
 
     with console.sampling("Sampling", quiet or json) as (warnings, advance):

@@ -38,17 +38,13 @@ def loading(model: str | None, hidden: bool) -> Generator[None]:
     gc.freeze()  # the garbage collector need not search modules and model again
 
 
-def load_model(model: str | None, device: Any, dtype: Any, hidden: bool) -> Any:
-    """Load a model."""
+def load_model(model: str | None, device: Any, dtype: Any, hidden: bool, saved: Any = None) -> Any:
+    """Load a model, or that of a saved run if no other is named."""
     with loading(model, hidden):
-        from heedmap.models import pipelines
+        if saved is None:
+            from heedmap.models import pipelines
 
-        return pipelines.load(model, device=device, dtype=dtype)
-
-
-def load_model_of(saved: Any, model: str | None, device: Any, dtype: Any, hidden: bool) -> Any:
-    """Load the model of a saved run, or another one in its place."""
-    with loading(model, hidden):
+            return pipelines.load(model, device=device, dtype=dtype)
         from heedmap.drawing import repeating
 
         return repeating.load_for(saved, model, device=device, dtype=dtype)

@@ -15,6 +15,17 @@ from heedmap.options import EditOptions, LoadOptions
 if TYPE_CHECKING:
     from heedmap.results.pairs import Pair
 
+FILES = {
+    "source_image": "source/image.png",
+    "edited_image": "edited/image.png",
+    "given_image": "source/given.png",
+    "page": "index.html",
+    "sheet": "sheet.png",
+    "difference": "difference.png",
+    "blend": "blend.png",
+    "figures": "pair.json",
+}
+
 
 def edit(
     source: opt.Source,
@@ -106,23 +117,14 @@ def pair_summary(folder: Path, pair: "Pair") -> dict[str, Any]:
     from heedmap.files.notes import to_json
 
     settings, names = pair.edited.settings, ("seed", "steps", "guidance", "size", "model")
-    files = {
-        "source_image": "source/image.png",
-        "edited_image": "edited/image.png",
-        **({} if pair.source.given is None else {"given_image": "source/given.png"}),
-        "page": "index.html",
-        "sheet": "sheet.png",
-        "difference": "difference.png",
-        **({} if pair.blend is None else {"blend": "blend.png"}),
-        "figures": "pair.json",
-    }
+    files = {name: folder / file for name, file in FILES.items() if (folder / file).exists()}
     return {
         "folder": str(folder),
         "source": pair.source.settings.prompt,
         "edited": settings.prompt,
         **{name: getattr(settings, name) for name in names},
         "size": list(pair.edited.image.size),
-        "files": {name: str(folder / file) for name, file in files.items()},
+        "files": {name: str(file) for name, file in files.items()},
         "about": to_json(pair.about),
     }
 

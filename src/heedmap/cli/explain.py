@@ -68,7 +68,7 @@ def explain(
     aiming.aim_at(
         saved, query, at, **target
     )  # refuses what the run lacks, before a model is loaded
-    pipe = console.load_model_of(saved, model, device, dtype, quiet or json)
+    pipe = console.load_model(model, device, dtype, quiet or json, saved)
     from heedmap.drawing import explaining
 
     with console.sampling("Sampling", quiet or json) as (warnings, advance):

@@ -16,6 +16,16 @@ if TYPE_CHECKING:
     from heedmap.results.runs import Run
 
 KEEP = ",".join(DrawOptions.keep)
+FILES = {
+    "image": "image.png",
+    "page": "index.html",
+    "sheet": "sheet.png",
+    "maps": "maps.safetensors",
+    "settings": "run.json",
+    "step_pictures": "steps.png",
+    "concept_sheet": "concepts.png",
+    "concept_maps": "concepts.safetensors",
+}
 
 
 def generate(
@@ -102,17 +112,7 @@ def run_summary(folder: Path, run: "Run") -> dict[str, Any]:
     from heedmap.results.runs import concept_file, word_file
 
     names = ("prompt", "seed", "steps", "guidance", "size", "model")
-    files = {
-        "image": "image.png",
-        "page": "index.html",
-        "sheet": "sheet.png",
-        "maps": "maps.safetensors",
-        "settings": "run.json",
-    }
-    if run.step_pictures is not None:
-        files["step_pictures"] = "steps.png"
-    if run.concepts is not None:
-        files |= {"concept_sheet": "concepts.png", "concept_maps": "concepts.safetensors"}
+    files = {name: folder / file for name, file in FILES.items() if (folder / file).exists()}
 
     def words(maps: "HeatMaps | None", key: str, file_of: Any) -> list[dict[str, Any]]:
         return (
@@ -133,7 +133,7 @@ def run_summary(folder: Path, run: "Run") -> dict[str, Any]:
         "folder": str(folder),
         **{name: getattr(run.settings, name) for name in names},
         "size": list(run.image.size),
-        **{name: str(folder / file) for name, file in files.items()},
+        **{name: str(file) for name, file in files.items()},
         "words": words(run.maps, "word", word_file),
         "concepts": words(run.concepts, "concept", concept_file),
     }

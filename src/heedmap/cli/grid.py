@@ -1,6 +1,5 @@
 """`heedmap grid`: the edits of a prompt over weights, windows, targets and seeds."""
 
-import secrets
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -62,6 +61,8 @@ def grid(
 
     Saves each as an edit, and a contact sheet, a page and a table of all.
     """
+    import secrets
+
     from heedmap.files import reading
     from heedmap.files.writing import slug
     from heedmap.results.amounts import check_axes

@@ -38,7 +38,7 @@ def repeat(
         raise ArgumentError("--open opens what is saved: name a folder with --out")
     place = None if out is None else console.destination(out)
     saved = folders.load_result(run)
-    pipe = console.load_model_of(saved, model, device, dtype, quiet or json)
+    pipe = console.load_model(model, device, dtype, quiet or json, saved)
     from heedmap.drawing import repeating
 
     with console.sampling("Sampling", quiet or json) as (warnings, advance):
