@@ -23,7 +23,7 @@ def serve(
         str | None, typer.Option(help="0.0.0.0 serves other machines. Default: this machine alone.")
     ] = None,
     port: Annotated[
-        int | None, typer.Option(min=1, max=65535, help="Default: the first free one from 7860.")
+        int | None, typer.Option(min=0, max=65535, help="Default: the first free one from 7860.")
     ] = None,
     auth: Annotated[
         list[str] | None,
