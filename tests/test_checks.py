@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from heedmap import checks
-from heedmap.errors import ArgumentError, HeedmapError, SelectionError, quoted
+from heedmap.errors import ArgumentError, HeedmapError, quoted
 
 NO_NUMBERS = [
     True, False, np.True_, None, "3", b"3", 1j, [3], (3,), {3}, np.array(3), np.array([1, 2]),
@@ -105,8 +105,6 @@ def test_any_value_is_told_in_a_short_line(value):
     assert len(said) <= 80 and "\n" not in said
     with pytest.raises(HeedmapError):
         checks.fraction("n", value)
-
-
 
 
 def test_a_sentence_that_is_one_stays_as_it_is():

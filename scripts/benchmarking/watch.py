@@ -23,7 +23,7 @@ PARTS = {
     "heedmap.results.runs": {
         "Run.save": "pictures and maps", "Run.explorer": "the page", "read_run": "reading the run"
     },
-    "heedmap.cli.inspecting": {"Inspection.write": "pictures and maps"},
+    "heedmap.cli.inspect": {"draw_sheet": "pictures and maps"},
 }  # fmt: skip
 """By module, what is called there and what it does."""
 REST = "the command line"

@@ -1,8 +1,10 @@
 """Calling the command line in a test, and what a run's folder holds."""
 
+import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 from typer.testing import CliRunner
 
@@ -37,21 +39,35 @@ def call(*arguments: object):
 
 
 def good(*arguments: object) -> str:
-    """What a verb prints that goes well; nothing may be on stderr."""
+    """What a command prints that goes well; nothing may be on stderr."""
     result = call(*arguments)
     assert result.exception is None, (result.output, result.exception)
     assert result.stderr == ""
     return result.stdout
 
 
+def as_json(*arguments: object) -> dict[str, Any]:
+    """What a command that goes well prints with --json; warnings may be on stderr."""
+    result = call(*arguments, "--json")
+    assert result.exception is None, (result.output, result.exception)
+    return json.loads(result.stdout)
+
+
 def bad(*arguments: object) -> str:
-    """The sentence of a verb that fails; nothing may be on stdout."""
+    """The one sentence of a command that fails."""
     result = call(*arguments)
     assert result.exit_code == 2, (result.output, result.exception)
     assert result.stdout == ""
-    assert result.stderr.startswith("Error: ")
-    assert result.stderr.count("\n") == 1
+    assert result.stderr.startswith("Error: ") and result.stderr.count("\n") == 1
     return result.stderr
+
+
+def misused(*arguments: object) -> str:
+    """The last line of a usage error."""
+    result = call(*arguments)
+    assert result.exit_code == 2, (result.output, result.exception)
+    assert result.stdout == "" and result.stderr.startswith("Usage: ")
+    return result.stderr.splitlines()[-1]
 
 
 def files(folder: Path) -> set[str]:

@@ -1,13 +1,13 @@
 """A folder for each test, the random model in place of every model, and a saved run."""
 
 import shutil
+import webbrowser
 from pathlib import Path
 
 import pytest
 
 from cli.calling import PROMPT, quiet
 from heedmap.drawing import generation
-from heedmap.files.writing import Destination
 from heedmap.models import cards, pipelines
 from heedmap.results.runs import Run
 
@@ -16,7 +16,7 @@ from heedmap.results.runs import Run
 def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Every test works in an empty folder of its own."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("TQDM_DISABLE", "1")  # set by the verbs, and so put back afterwards
+    monkeypatch.setenv("TQDM_DISABLE", "1")  # set by the commands, and so put back afterwards
     return tmp_path
 
 
@@ -30,15 +30,11 @@ def model(random_model, monkeypatch: pytest.MonkeyPatch):
 
 
 @pytest.fixture
-def interrupted(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever is saved, an interrupt comes the moment after."""
-    real = Destination.put
-
-    def put(place, *given):
-        real(place, *given)
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(Destination, "put", put)
+def opened(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The addresses that the browser was asked to open."""
+    asked: list[str] = []
+    monkeypatch.setattr(webbrowser, "open", lambda address: asked.append(address) or True)
+    return asked
 
 
 @pytest.fixture(scope="module")

@@ -1,84 +1,54 @@
-"""The command line in a process of its own: errors, pipes, terminals, Ctrl-C."""
+"""The command line in a process of its own: exit codes, pipes, terminals, Ctrl-C."""
 
 import json
 import os
+import pty
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from making import random_pipeline
 
 import heedmap
-from cli.calling import PROMPT, good, in_a_process
-from heedmap.maps.heatmaps import HeatMaps
+from cli.calling import PROMPT, call, files, good, in_a_process
+from heedmap import cli
 from heedmap.results.runs import Run
 from heedmap.tiny.card import EMBEDDED
 
+posix = pytest.mark.skipif(os.name == "nt", reason="signals and terminals of POSIX")
 
-def test_version():
+
+def test_version_and_help():
     assert good("--version") == f"heedmap {heedmap.__version__}\n"
+    assert good("-h") == good("--help")
+    for command in cli.app.registered_commands:
+        name = command.name or getattr(command.callback, "__name__", "")
+        assert name in good("--help")
+        assert "Usage: " in good(name, "--help")
+    assert call("genrate").exit_code == 2
 
 
 def test_python_runs_it_by_its_name():
     done = subprocess.run([sys.executable, "-m", "heedmap", "--version"], capture_output=True)
     assert (done.returncode, done.stderr) == (0, b"")
-    assert done.stdout.decode() == good("--version")
 
 
 def test_errors_show_no_traceback(desk: Path):
     done = in_a_process("inspect", "nowhere")
-    assert done.returncode == 2
-    assert done.stdout == ""
-    assert done.stderr.startswith("Error: nowhere")
-    assert "Traceback" not in done.stderr
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("Error: ") and done.stderr.count("\n") == 1
 
 
-@pytest.fixture
-def tokenizer_folder(random_model, desk: Path) -> Path:
-    """A model of which nothing but the tokenizer is there."""
-    folder = desk / "model"
-    random_model.tokenizer.save_pretrained(folder / "tokenizer")
-    (folder / "model_index.json").write_text("{}")
-    return folder
-
-
-def test_words_reads_no_weights(tokenizer_folder: Path):
-    done = in_a_process("words", PROMPT, "--model", tokenizer_folder)
-    assert (done.returncode, done.stderr) == (0, "")
-    assert "house" in done.stdout
-
-
-def test_prompt_that_is_not_text(tokenizer_folder: Path):
-    command = [sys.executable.encode(), b"-m", b"heedmap.cli", b"words", b"a \xff"]
-    done = subprocess.run([*command, b"--model", b"model"], capture_output=True)
-    assert done.returncode == 2
-    assert b"is not valid Unicode" in done.stderr
-
-
-def test_a_terminal_that_knows_no_unicode(tokenizer_folder: Path):
-    environment = {**os.environ, "PYTHONIOENCODING": "ascii"}
-    done = in_a_process("words", "집 🏠", "--model", "model", env=environment)
-    assert (done.returncode, done.stderr) == (0, "")
-    assert "\\uc9d1" in done.stdout
-
-
-def test_a_backend_that_matplotlib_does_not_know(saved: Path):
-    done = in_a_process("inspect", saved, "-q", env={**os.environ, "MPLBACKEND": "nosuch"})
-    assert (done.returncode, done.stderr) == (0, "")
-
-
-@pytest.mark.skipif(os.name == "nt", reason="pipes of POSIX")
+@posix
 def test_a_reader_that_leaves_early(saved: Path):
     command = f"'{sys.executable}' -m heedmap.cli inspect '{saved}' | true; exit ${{PIPESTATUS[0]}}"
     done = subprocess.run(["bash", "-c", command], capture_output=True, text=True)
     assert "Traceback" not in done.stderr
 
 
-@pytest.mark.skipif(os.name == "nt", reason="terminals of POSIX")
-def test_colour_and_frames_only_at_a_terminal(saved: Path):
-    import pty
-
-    command = [sys.executable, "-m", "heedmap.cli", "inspect", str(saved)]
+@posix
+def test_bars_and_colour_only_at_a_terminal(saved: Path):
     seen = bytearray()
 
     def read(descriptor: int) -> bytes:
@@ -86,27 +56,83 @@ def test_colour_and_frames_only_at_a_terminal(saved: Path):
         seen.extend(data)
         return data
 
-    environment = ["env", "-u", "NO_COLOR", "TERM=xterm", "COLUMNS=80"]
-    assert pty.spawn([*environment, *command], read) == 0
-    assert b"\x1b[1m" in seen
-    plain = in_a_process("inspect", saved).stdout
-    assert "\x1b" not in plain
+    code = "from heedmap.cli import console, main\n"
+    code += "with console.progress_bar('Sampling', False) as advance:\n    advance(1, 2)\n"
+    code += f"import sys; sys.argv[1:] = ['inspect', {str(saved)!r}]; main()"
+    environment = ["env", "-u", "NO_COLOR", "-u", "TQDM_DISABLE", "TERM=xterm", "COLUMNS=80"]
+    assert pty.spawn([*environment, sys.executable, "-c", code], read) == 0
+    assert b"\x1b[1m" in seen and b"Sampling" in seen
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert "\x1b" not in done.stdout and done.stderr == ""
+
+
+STOP = """
+import os, signal
+from heedmap import cli
+signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored where it runs in the background
+def stop(*_, **__):
+    os.kill(os.getpid(), signal.SIGINT)
+"""
+MOMENTS = {
+    "loading": "import heedmap.models.pipelines as models\nmodels.load = stop",
+    "sampling": """
+import heedmap.recording.recorder as recorder
+after = recorder.Trace._after_call
+recorder.Trace._after_call = lambda self, latents: (stop(), after(self, latents))[1]""",
+    "writing": "import heedmap.results.runs as runs\nruns.word_file = stop",
+}
+
+
+@posix
+@pytest.mark.parametrize("moment", MOMENTS)
+def test_ctrl_c_leaves_nothing(moment: str, desk: Path):
+    random_pipeline().save_pretrained(desk / "model")
+    code = f"{STOP}{MOMENTS[moment]}\ncli.main()"
+    asked = ["generate", PROMPT, "--seed", "1", "--steps", "2", "--size", "96", "--model", "model"]
+    done = subprocess.run([sys.executable, "-c", code, *asked], capture_output=True, text=True)
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
+    assert [path.name for path in desk.iterdir()] == ["model"]
+
+
+@posix
+def test_ctrl_c_keeps_the_images_that_were_saved(desk: Path):
+    random_pipeline().save_pretrained(desk / "model")
+    code = f"""{STOP}
+import heedmap.drawing.generation as generation
+draw = generation.generate
+generation.generate = lambda *a, seed, **b: stop() if seed == 2 else draw(*a, seed=seed, **b)
+cli.main()"""
+    asked = ["generate", PROMPT, "--seed", "1", "--steps", "2", "--count", "3", "--model", "model"]
+    done = subprocess.run([sys.executable, "-c", code, *asked], capture_output=True)
+    assert done.returncode == 130
+    assert os.listdir("outputs") == ["a-red-house-1"]
+    assert Run.load("outputs/a-red-house-1").settings.seed == 1
+
+
+@pytest.mark.parametrize("command", [["inspect", "saved"], ["compare", "saved", "saved"]])
+def test_saved_runs_are_read_without_torch(saved: Path, command: list[str]):
+    code = f"""
+import sys
+from heedmap.cli import app
+try:
+    app({[*command, "-w", "red", "-q"]!r})
+except SystemExit as stop:
+    assert not stop.code, stop.code
+assert not {{"torch", "diffusers", "transformers", "matplotlib.pyplot"}} & set(sys.modules)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.slow
-def test_first_light(desk: Path):
-    """What the README promises, but for the installation: offline, from any folder."""
+def test_the_first_command_of_the_readme(desk: Path):
+    """Offline, from any folder."""
     environment = {**os.environ, "HF_HUB_OFFLINE": "1", "HF_HOME": str(desk / "hub")}
     prompt = "a red house next to a blue tree"
     done = in_a_process("generate", prompt, "--seed", 7, "--json", env=environment)
-    assert done.returncode == 0, done.stderr
-    assert done.stderr == ""
-    (about,) = json.loads(done.stdout)["runs"]
-    assert about["folder"] == "outputs/a-red-house-next-to-a-blue-tree-7"
-    assert [word["word"] for word in about["words"]] == prompt.split()
-    loaded = Run.load(about["folder"])
-    assert loaded.image.size == (128, 128)
-    assert loaded.settings.model == EMBEDDED
-    assert isinstance(loaded.maps, HeatMaps)
-    done = in_a_process("inspect", about["folder"], "--word", "blue tree", "--layers", "up")
-    assert done.returncode == 0, done.stderr
+    assert (done.returncode, done.stderr) == (0, "")
+    (found,) = json.loads(done.stdout)["runs"]
+    assert found["folder"] == "outputs/a-red-house-next-to-a-blue-tree-7"
+    loaded = Run.load(found["folder"])
+    assert loaded.image.size == (128, 128) and loaded.settings.model == EMBEDDED
+    assert "sheet.png" in files(Path(found["folder"]))

@@ -1,82 +1,69 @@
-"""Options of the command line that go together: how Typer sees them, and what a verb is given."""
-
-import inspect
-from dataclasses import dataclass
-from typing import Annotated
+"""How the texts of options are read."""
 
 import pytest
 import typer
-from typer.testing import CliRunner
 
 from heedmap.cli import options
 from heedmap.errors import ArgumentError
-from heedmap.options import DrawOptions, EditOptions
-
-
-@dataclass(frozen=True)
-class Two:
-    """Two options."""
-
-    wide: Annotated[int, typer.Option("--wide", "-w", metavar="N", help="How wide.")] = 3
-    names: Annotated[list[str] | None, typer.Option(metavar="NAME")] = None
-
-
-def test_a_group_is_spelled_out_and_given_whole():
-    seen = []
-
-    @options.grouped
-    def verb(what: str, *, two: Two, told: Annotated[bool, typer.Option("--told")] = False) -> None:
-        """Do it."""
-        seen.append((what, two, told))
-
-    assert list(inspect.signature(verb).parameters) == ["what", "wide", "names", "told"]
-    app = typer.Typer()
-    app.command()(verb)
-    run = CliRunner()
-    assert run.invoke(app, ["x"]).exit_code == 0
-    assert (
-        run.invoke(app, ["x", "-w", "5", "--names", "a", "--names", "b", "--told"]).exit_code == 0
-    )
-    assert seen == [("x", Two(), False), ("x", Two(5, ["a", "b"]), True)]
-    said = run.invoke(app, ["--help"]).stdout
-    assert "How wide." in said and "Do it." in said
-
-
-def test_what_is_not_said_is_what_the_library_takes():
-    drawn = options.DrawFlags(keep=frozenset(DrawOptions.keep)).options()
-    assert set(drawn) == {"steps", "guidance", "size", "negative", "keep"}
-    for name in ("steps", "guidance", "size", "negative"):
-        assert drawn[name] == getattr(DrawOptions, name)
-    changed = options.EditFlags().options()
-    assert changed.pop("words") == {}
-    for name, value in changed.items():
-        assert value == getattr(EditOptions, name), name
 
 
 @pytest.mark.parametrize(
-    ("given", "printed"),
+    ("text", "size"),
+    [("512x768", (512, 768)), ("64X32", (64, 32)), ("8×16", (8, 16)), ("512", (512, 512))],
+)
+def test_sizes(text: str, size: tuple[int, int]):
+    assert options.parse_size(text) == size
+
+
+@pytest.mark.parametrize(
+    ("text", "taken"),
     [
-        ({}, "shown\n"),
-        ({"quiet": True}, "a\nb\\x1b\n"),
-        ({"json": True}, '{"runs": 2}\n'),
-        ({"quiet": True, "json": True}, '{"runs": 2}\n'),
+        ("0:3", [0, 1, 2]),
+        ("7:", [7, 8, 9]),
+        (":2", [0, 1]),
+        ("4", [4]),
+        ("-1", [9]),
+        ("-3:-1", [7, 8]),
     ],
 )
-def test_what_is_told(given, printed, capsys):
-    told = options.OutputFlags(**given)
-    told.tell({"runs": 2}, ["a", "b\x1b"], lambda: print("shown"))
-    out, err = capsys.readouterr()
-    assert (out, err) == (printed, "") and told.hidden  # no bar where nobody looks
+def test_ranges(text: str, taken: list[int]):
+    assert list(range(10))[options.parse_range(text)] == taken
 
 
-def test_a_seed_is_the_one_that_was_given_or_any():
-    assert [options.DrawFlags(seed=n).first_seed() for n in (0, 7)] == [0, 7]
-    drawn = {options.DrawFlags().first_seed() for _ in range(20)}
-    assert len(drawn) > 1 and all(0 <= seed < 2**31 for seed in drawn)
+def test_lists():
+    assert options.parse_axes("head, layer,step") == ("head", "layer", "step")
+    assert set(options.parse_axes("all")) == {"layer", "step", "head"}
+    assert options.parse_numbers("0, 2") == [0, 2]
+    assert options.parse_names("up, mid,") == ["up", "mid"]
 
 
-def test_by_word():
-    assert options.by_word(None, "--words") == {}
-    assert options.by_word([("a", 1), ("b", 2)], "--words") == {"a": 1, "b": 2}
-    with pytest.raises(ArgumentError, match="--words has 'a' twice: give all of a word at once"):
-        options.by_word([("a", 1), ("a", 2)], "--words")
+def test_pairs():
+    assert options.parse_box("a=b=0, 0,64,128.5") == ("a=b", (0, 0, 64, 128.5))
+    assert options.parse_word_window("cat=0.3") == ("cat", (0, 0.3))
+    assert options.by_word([("a", 1), ("b", 2)], "words") == {"a": 1, "b": 2}
+    assert options.by_word(None, "words") == {}
+    with pytest.raises(ArgumentError):
+        options.by_word([("a", 1), ("a", 2)], "words")
+
+
+def test_words_and_numbers():
+    assert options.word_or_number("red house") == "red house"
+    assert options.word_or_number("#2") == 2
+    with pytest.raises(ArgumentError):
+        options.word_or_number("#x")
+
+
+@pytest.mark.parametrize(
+    ("read", "text"),
+    [
+        *((options.parse_size, text) for text in ("", "x512", "5.5x4", "8x8x8", "٨x٨", "1_0x8")),
+        *((options.parse_range, text) for text in ("", ":", "a:b", "1:2:3", "1.5", "٨")),
+        *((options.parse_numbers, text) for text in ("", "0;2", "0_1")),
+        *((options.parse_axes, text) for text in ("time", "layer,time")),
+        *((options.parse_box, text) for text in ("cat", "cat=1,2,3", "cat=0,0,1_0,8")),
+        *((options.parse_word_window, text) for text in ("cat", "cat=2", "=0.5")),
+    ],
+)
+def test_what_cannot_be_read_is_a_usage_error(read, text: str):
+    with pytest.raises(typer.BadParameter):
+        options.reader(read)(text)

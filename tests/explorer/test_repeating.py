@@ -134,7 +134,7 @@ def test_the_command_of_an_edit_reads_back_as_its_settings(prompt, about, edit):
     params = parsed(ways[0][1])
     assert (params["source"], params["targets"]) == (edit["source"], [prompt])
     assert_drawn_alike(params, about)
-    assert list(params["cross"]) == edit["cross"] and list(params["own"]) == edit["self"]
+    assert list(params["cross"]) == edit["cross"] and list(params["self_attention"]) == edit["self"]
     assert {word: list(window) for word, window in params["words"] or ()} == edit["windows"]
     assert params["renormalize"] == edit["renormalize"]
     assert {"auto": None}.get(params["kind"], params["kind"]) == edit["kind_asked"]
@@ -399,7 +399,7 @@ def test_the_command_of_a_grid_reads_back_as_what_was_asked(about, grid, seed, c
     assert (params["source"], params["targets"] or None) == (grid["source"], grid["targets"])
     assert dict(params["weight"] or ()) == grid["weights"]
     assert [list(window) for window in params["cross"]] == grid["cross"]
-    assert [list(window) for window in params["own"]] == grid["self_attention"]
+    assert [list(window) for window in params["self_attention"]] == grid["self_attention"]
     assert (params["seed"], params["count"]) == (seed, count)
     assert {word: list(window) for word, window in params["words"] or ()} == grid["words"]
     assert (params["only"], params["renormalize"]) == (grid["only"], grid["renormalize"])

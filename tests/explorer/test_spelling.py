@@ -13,7 +13,7 @@ from making import settings_of
 from msgspec import structs
 
 import heedmap as hm
-from heedmap.cli.parsing import parse_box
+from heedmap.cli.options import parse_box
 from heedmap.explorer import spelling
 from heedmap.files.settings import Confined, Mask, Reweighted, Ruled
 

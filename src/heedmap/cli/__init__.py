@@ -1,35 +1,111 @@
-"""The command line: thin, one function for each verb.
+"""The command line: one function a command, which calls the Python function of the same name.
 
-The verbs are in `verbs`, which imports Typer and no more; a verb imports what it uses when it runs,
-so that `--help` is instant, `words` loads no torch and `inspect` no diffusers. A `HeedmapError`
-ends in its sentence and exit code 2, an interrupt in 130: Ctrl-C is heard here before any of it is
-imported, so this file imports nothing that takes time.
+A command imports what it uses when it runs: `--help` is instant, `words` loads no torch and
+`inspect` no diffusers. An error ends in one sentence and exit code 2, Ctrl-C in exit code 130.
 """
 
-import signal
+import os
+import sys
+import warnings
+from typing import Annotated, Any
 
-from heedmap.cli.stopping import end_at_once
+import typer
+from typer.core import TyperGroup
 
-TYPE_CHECKING = False  # as `typing` has it, which takes longer to import than all else here
-if TYPE_CHECKING:
-    from heedmap.cli.verbs import app
+from heedmap.cli import (
+    ablate,
+    compare,
+    edit,
+    explain,
+    generate,
+    grid,
+    inspect,
+    layers,
+    locate,
+    repeat,
+    segment,
+    serve,
+    words,
+)
+from heedmap.errors import HeedmapError
 
 __all__ = ["app", "main"]
 
 
+class Commands(TyperGroup):
+    """The commands; what heedmap cannot do ends in one sentence on stderr."""
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run a command."""
+        try:
+            return super().invoke(ctx)
+        except HeedmapError as error:
+            typer.echo(f"Error: {error}", err=True)
+            raise typer.Exit(2) from error
+        except (MemoryError, RuntimeError) as error:
+            if not isinstance(error, MemoryError) and "out of memory" not in str(error).lower():
+                raise
+            typer.echo("Error: out of memory: try a smaller --size or --dtype float16", err=True)
+            raise typer.Exit(2) from error
+
+
+DIFFUSERS_NAMES = {
+    "num-inference-steps": "steps",
+    "guidance-scale": "guidance",
+    "negative-prompt": "negative",
+}
+
+
+def option_name(name: str) -> str:
+    """Read the name of an option: with underscores for dashes, or as in diffusers."""
+    name = name.replace("_", "-")
+    return DIFFUSERS_NAMES.get(name, name)
+
+
+app = typer.Typer(
+    cls=Commands,
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,  # rich takes longer to import than all else
+    context_settings={
+        "help_option_names": ["-h", "--help"],
+        "max_content_width": 100,
+        "token_normalize_func": option_name,
+    },
+)
+
+
+def print_version(wanted: bool) -> None:
+    """Print the version and exit."""
+    if wanted:
+        import heedmap
+
+        typer.echo(f"heedmap {heedmap.__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def heedmap_command(
+    version: Annotated[
+        bool,
+        typer.Option("--version", callback=print_version, is_eager=True, help="Print the version."),
+    ] = False,
+) -> None:
+    """See where each word of a prompt acts in a Stable Diffusion image, and change it."""
+
+
+for command in (
+    *(generate.generate, edit.edit, grid.grid, locate.locate, inspect.inspect, segment.segment),
+    *(explain.explain, ablate.ablate, compare.compare, repeat.repeat, words.words, layers.layers),
+):
+    app.command()(command)
+app.command("app")(serve.serve)
+
+
 def main() -> None:
     """Run the command line."""
-    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-        signal.signal(signal.SIGINT, end_at_once)
-    from heedmap.cli import verbs
-
-    verbs.run()
-
-
-def __getattr__(name: str) -> object:
-    """The verbs, imported when they are asked for."""
-    if name != "app":
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from heedmap.cli import verbs
-
-    return verbs.app
+    for library in ("DIFFUSERS", "TRANSFORMERS"):  # their logs are for programmers
+        os.environ.setdefault(f"{library}_VERBOSITY", "error")
+    if not sys.warnoptions:
+        warnings.simplefilter("ignore")
+    app(prog_name="heedmap")

@@ -1,57 +1,48 @@
-"""`heedmap words`: which tokens each word of a prompt becomes."""
+"""`heedmap words`: the tokens of each word of a prompt."""
 
-import sys
 from collections.abc import Sequence
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 
-from heedmap.cli.console import loading, print_json, print_table, printable, say, warnings_told
-from heedmap.cli.options import Json, Model
+from heedmap.cli import console
+from heedmap.cli import options as opt
 from heedmap.errors import as_sentence, plural, warn
 
 if TYPE_CHECKING:
     from heedmap.text.words import TokenTable
 
 
-def words(
-    prompt: Annotated[str, typer.Argument(metavar="PROMPT", help="What a model is to read.")],
-    model: Model = None,
-    json: Json = False,
-) -> None:
-    """Print the tokens that each word of PROMPT becomes.
+def words(prompt: opt.Prompt, model: opt.Model = None, json: opt.Json = False) -> None:
+    """Print the tokens of each word of PROMPT.
 
-    And which words are past what the model reads, and the weights of words, as in "a (red:1.5)
-    house".
+    Also the words past the model's limit, and the weights of words, as in "a (red:1.5) house".
     """
     from heedmap.text.weights import bracket_warning, parse_weights, token_weights
 
-    asked = parse_weights(prompt)
-    hidden = json or model is None or not sys.stderr.isatty()
-    with loading(model, hidden=hidden):
+    parsed = parse_weights(prompt)
+    with console.loading(model, json or model is None):
         from heedmap.models import cards, pipelines
         from heedmap.text.vocabulary import said_of, untaught
 
-        table = pipelines.token_table(asked.text, model)
-    by_position = token_weights(asked.spans, table)
+        table = pipelines.token_table(parsed.text, model)
+    by_position = token_weights(parsed.spans, table)
     weights = [by_position.get(word.tokens[0], 1.0) if word.tokens else 1.0 for word in table.words]
-    with warnings_told() as warned:
-        if strange := untaught([asked.text], cards.taught_words(model)):
-            warn(said_of(strange))
-        if said := bracket_warning(asked):
-            warn(said)
-    if json:
-        about = asdict(table)
-        for word, weight in zip(about["words"], weights, strict=True):
-            word["weight"] = weight
-        print_json({**about, "warnings": warned})
-    else:
-        print_tokens(table, weights if asked.spans else [])
+    with console.warnings_printed() as warnings:
+        if unknown := untaught([parsed.text], cards.taught_words(model)):
+            warn(said_of(unknown))
+        if brackets := bracket_warning(parsed):
+            warn(brackets)
+    data = {**asdict(table), "warnings": warnings}
+    for word, weight in zip(data["words"], weights, strict=True):
+        word["weight"] = weight
+    show = weights if parsed.spans else []
+    console.print_result(data, [], lambda: print_tokens(table, show), json)
 
 
 def print_tokens(table: "TokenTable", weights: Sequence[float]) -> None:
-    """Print the words of a prompt and the tokens the model reads of them; weights if it has any."""
+    """Print the words of a prompt and their tokens, with weights if there are any."""
     texts = {token.position: token.text for token in table.tokens}
     rows = [
         (
@@ -67,8 +58,8 @@ def print_tokens(table: "TokenTable", weights: Sequence[float]) -> None:
     if weights:
         columns = (*columns, "weight")
         rows = [(*row, f"{weight:g}") for row, weight in zip(rows, weights, strict=True)]
-    print_table(columns, rows, right=("#", "weight"))
+    console.print_table(columns, rows, right=("#", "weight"))
     count = len(table.positions("text"))
-    say(f"{plural(count, 'token')} of the {table.room} that the model can read.")
+    typer.echo(f"{plural(count, 'token')} of the {table.room} that the model can read.")
     if table.unread:
-        say(printable(as_sentence(table.unread)))
+        typer.echo(as_sentence(table.unread))

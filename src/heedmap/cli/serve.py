@@ -1,0 +1,70 @@
+"""`heedmap app`: the app in the browser."""
+
+import os
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from heedmap.cli import options as opt
+from heedmap.errors import ArgumentError
+from heedmap.options import LoadOptions
+
+
+def serve(
+    model: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--model", "-m", help="A model to offer besides the embedded one. Repeatable."
+        ),
+    ] = None,
+    out: Annotated[Path | None, opt.out_option("outputs/app")] = None,
+    host: Annotated[
+        str | None, typer.Option(help="0.0.0.0 serves other machines. Default: this machine alone.")
+    ] = None,
+    port: Annotated[
+        int | None, typer.Option(min=0, max=65535, help="Default: the first free one from 7860.")
+    ] = None,
+    auth: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="USER:PASSWORD",
+            envvar="HEEDMAP_AUTH",
+            help="Require a password. Repeatable. The environment hides it from other users.",
+        ),
+    ] = None,
+    share: Annotated[
+        bool, typer.Option("--share", help="Open a public address at gradio.live.")
+    ] = False,
+    device: opt.Device = LoadOptions.device,
+    dtype: opt.Dtype = LoadOptions.dtype,
+    open_: opt.Open = False,
+) -> None:
+    """Generate, edit and inspect in the browser.
+
+    Serves this machine alone unless --host or --share is given. Ctrl-C ends it.
+    """
+    users = [parse_user(text) for text in auth or ()]
+    os.environ.setdefault("TQDM_DISABLE", "1")
+    from heedmap.app import launch
+
+    launch(
+        model or None,
+        out,
+        host=host,
+        port=port,
+        auth=users,
+        share=share,
+        open_browser=open_,
+        ready=lambda url: typer.echo(f"heedmap is at {url}\nCtrl-C ends it."),
+        device=device,
+        dtype=dtype,
+    )
+
+
+def parse_user(text: str) -> tuple[str, str]:
+    """Read `USER:PASSWORD`; the error does not quote it."""
+    name, _, password = text.partition(":")
+    if not (name and password):
+        raise ArgumentError("auth (or HEEDMAP_AUTH) has no password: expected USER:PASSWORD")
+    return name, password

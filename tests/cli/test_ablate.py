@@ -1,0 +1,88 @@
+"""`heedmap ablate`: what it saves and prints, and what it refuses."""
+
+import json
+
+import pytest
+from making import made_trust
+
+from cli.calling import as_json, bad, call, files, good, misused, raising
+from heedmap import Ablation, edit
+from heedmap.cli.ablate import print_ablation
+from heedmap.drawing import repeating
+from heedmap.files.notes import to_json
+from heedmap.models import pipelines
+from heedmap.results.runs import Run
+
+
+def test_saved_beside_the_run(model, saved):
+    before = files(saved)
+    printed = good("ablate", saved, "house")
+    folder = saved / "ablate" / "house"
+    assert {name.partition("/")[0] for name in files(folder)} == {
+        "ablate.json", "columns", "columns.npy", "columns.png", "run", "sheet.png", "unread",
+        "unread.npy", "unread.png",
+    }  # fmt: skip
+    assert files(saved) - before == {f"ablate/house/{name}" for name in files(folder)}
+    found = Ablation.load(folder)
+    assert found.run.image.tobytes() == Run.load(saved).image.tobytes()
+    assert found.unread.settings.prompt == "a red"
+    rows = printed.splitlines()[2:4]
+    for row, one in zip(rows, (found.trust.columns, found.trust.unread), strict=True):
+        assert f"{100 * one.mean:.1f} %" in row and f"{one.heat.rank:.2f}" in row
+        assert row.split()[-2:] == [f"{one.mask.rank:.2f}", f"{one.mask.auc:.2f}"]
+
+
+def test_json_and_options(model, saved, desk, opened):
+    about = as_json("ablate", saved, "red house", "-o", "without", "--open")
+    found = Ablation.load("without")
+    assert (about["folder"], about["sheet"]) == ("without", "without/sheet.png")
+    assert about["run"] == str(saved) and about["warnings"] == []
+    assert {name: about[name] for name in found.summary()} == found.summary()
+    assert opened == [(desk / "without" / "sheet.png").as_uri()]
+    bad("ablate", saved, "red", "-o", "without")
+
+
+def test_a_run_that_does_not_repeat_is_a_warning(model, saved):
+    held = json.loads((saved / "run.json").read_text())
+    held["settings"]["seed"] = 4
+    (saved / "run.json").write_text(json.dumps(held))
+    result = call("ablate", saved, "house", "--json")
+    (warning,) = json.loads(result.stdout)["warnings"]
+    assert result.stderr == f"Warning: {warning}\n"
+
+
+@pytest.mark.parametrize("word", ["cat", "", "a red house"])
+def test_refused_before_a_model_is_loaded(saved, monkeypatch, word):
+    monkeypatch.setattr(repeating, "load_for", raising(AssertionError("loaded")))
+    before = files(saved)
+    bad("ablate", saved, word)
+    assert files(saved) == before
+
+
+def test_what_cannot_be_ablated(model, saved, desk):
+    misused("ablate", saved)
+    bad("ablate", desk, "house")
+    edit(model, "a red house", "a red horse", seed=3, steps=2).save("pair")
+    bad("ablate", "pair", "red")
+
+
+def test_maps_that_a_run_does_not_have(desk, capsys):
+    trust = to_json(made_trust())
+    for way in trust.values():
+        if isinstance(way, dict):
+            way["refined"] = None
+    print_ablation(desk, {"word": "house", "trust": trust})
+    rows = [line.split() for line in capsys.readouterr().out.splitlines() if " % " in line]
+    assert len(rows) == 2 and all(row.count("-") == 2 for row in rows)
+
+
+def test_the_model_is_the_runs_or_the_one_that_is_named(model, saved, monkeypatch):
+    loads: list[tuple] = []
+    monkeypatch.setattr(pipelines, "load", lambda name, **how: loads.append((name, how)) or model)
+    noted = json.loads((saved / "run.json").read_text())["settings"]
+    good("ablate", saved, "house", "--quiet")
+    call("ablate", saved, "house", "--model", "other", "--device", "cuda", "--dtype", "bfloat16")
+    assert loads == [
+        (noted["model"], {"device": noted["device"], "dtype": noted["dtype"]}),
+        ("other", {"device": "cuda", "dtype": "bfloat16"}),
+    ]

@@ -1,0 +1,88 @@
+"""`heedmap compare`: one sheet of several runs, and what it refuses."""
+
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+import heedmap
+from cli.calling import as_json, bad, files, good, misused, quiet
+from heedmap.drawing import generation
+from heedmap.results.runs import Run
+
+
+@pytest.fixture(scope="module")
+def another(random_model, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    drawn = generation.generate(random_model, "a blue house", seed=4, steps=1, progress=quiet)
+    return drawn.save(tmp_path_factory.mktemp("runs") / "other")
+
+
+@pytest.fixture
+def other(another: Path, desk: Path) -> Path:
+    return shutil.copytree(another, desk / "other")
+
+
+def test_one_sheet(saved: Path, other: Path, desk: Path):
+    lines = good("compare", saved, other).splitlines()
+    assert lines[0] == "outputs/compare-saved-other.png"
+    assert lines[2].startswith("a red house, seed 3, 3 steps  house  ")
+    expected = heedmap.compare([Run.load(saved), Run.load(other)])
+    with Image.open(lines[0]) as picture:
+        assert np.array_equal(np.asarray(picture), np.asarray(expected.image()))
+    assert good("compare", saved, other, "-q") == "outputs/compare-saved-other-2.png\n"
+
+
+def test_a_side_of_an_edit_is_named_after_its_edit(saved: Path, desk: Path):
+    for side in ("source", "edited"):
+        shutil.copytree(saved, desk / "blue-cat" / side)
+    printed = good("compare", "blue-cat/source", "blue-cat/edited", "-q")
+    assert printed == "outputs/compare-blue-cat-source-blue-cat-edited.png\n"
+
+
+def test_json_and_options(saved: Path, other: Path, run: Run):
+    asked = ("-w", "red", "-w", "house", "--scale", "word", "--out", "deep/sheet.png")
+    found = as_json("compare", saved, other, *asked)
+    assert (found["file"], found["scale"]) == ("deep/sheet.png", "word")
+    assert found["words"] == ["red", "house"]
+    first, second = found["runs"]
+    assert (first["run"], second["run"]) == (str(saved), str(other))
+    assert second["label"] == "a blue house, seed 4, 1 step"
+    assert second["words"]["red"] is None  # it is not in that prompt
+    heat = run.maps["house"]
+    assert first["words"]["house"]["most"] == pytest.approx(heat.values.max(), abs=1e-6)
+    assert tuple(first["words"]["house"]["peak"]) == heat.peak
+    expected = heedmap.compare([Run.load(saved), Run.load(other)], ["red", "house"], scale="word")
+    with Image.open("deep/sheet.png") as picture:
+        assert np.array_equal(np.asarray(picture), np.asarray(expected.image()))
+
+
+def test_figures_for_papers(saved: Path, other: Path, desk: Path):
+    good("compare", saved, other, "--out", "two.pdf")
+    assert Path("two.pdf").read_bytes().startswith(b"%PDF")
+    printed = good("compare", saved, other, "--format", "svg", "-q")
+    assert printed == "outputs/compare-saved-other.svg\n"
+    bad("compare", saved, other, "--out", "three.pdf", "--format", "svg")
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["saved"],
+        ["saved", "nowhere"],
+        ["saved", "other", "-w", "dog"],
+        ["saved", "other", "--out", "x.jpg"],
+        ["saved", "other", "--out", "saved"],
+        ["saved", "other", "--out", "saved/run.json/x.png"],
+    ],
+)
+def test_refused_comparisons_write_nothing(saved, other, desk: Path, arguments):
+    before = files(desk)
+    bad("compare", *arguments)
+    assert files(desk) == before
+
+
+def test_usage_errors():
+    misused("compare")
+    misused("compare", "saved", "other", "--scale", "big")

@@ -1,0 +1,91 @@
+"""`heedmap edit`: what it saves and prints, and what it refuses."""
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from cli.calling import as_json, bad, call, files, good, misused, raising
+from heedmap.drawing import editing
+from heedmap.models import pipelines
+from heedmap.results.pairs import Pair
+
+SWAP = ("edit", "a red house", "a red sea", "--seed", 7, "--steps", 2)
+
+
+def test_an_edit_is_the_librarys(model, desk):
+    windows = ("--cross", "0.2:0.6", "--self", 0.5, "--words", "sea=0.3", "--renormalize")
+    printed = good(*SWAP, *windows, "--kind", "replace")
+    folder = desk / "outputs" / "a-red-sea-7"
+    expected = editing.edit(
+        model, "a red house", "a red sea", seed=7, steps=2, cross=(0.2, 0.6), self_attention=0.5,
+        words={"sea": 0.3}, renormalize=True, kind="replace",
+    ).save(desk / "mine")  # fmt: skip
+    assert files(folder) == files(expected)
+    for name in files(folder):
+        assert (folder / name).read_bytes() == (expected / name).read_bytes(), name
+    assert printed.startswith("outputs/a-red-sea-7\n") and "seed 7, 2 steps" in printed
+
+
+def test_a_local_blend(model):
+    blend = ("--only", "house->sea", "--protect", "red", "--threshold", 0.4, "--blend-from", 0)
+    (found,) = as_json(*SWAP, *blend, "--size", 128, "-o", "x")["edits"]
+    pair = Pair.load("x")
+    edit = pair.edited.settings.edit
+    assert edit is not None and pair.blend is not None
+    assert (edit.only, edit.protect, edit.threshold) == ("house->sea", ("red",), 0.4)
+    assert found["files"]["blend"] == "x/blend.png" and found["about"]["masked_by"]
+
+
+def test_several_targets_and_weights(model, desk):
+    found = as_json("edit", "a house", "a tree", "a sea", "--steps", 1, "--seed", 1, "-o", "x")
+    assert [one["folder"] for one in found["edits"]] == ["x/a-tree-1", "x/a-sea-1"]
+    for one in found["edits"]:
+        assert all((desk / file).is_file() for file in one["files"].values())
+        assert (one["source"], one["edited"]) == ("a house", one["edited"])
+    (found,) = as_json("edit", "a (red:2) house", "--steps", 1, "-o", "y")["edits"]
+    assert (found["source"], found["edited"]) == ("a red house", "a (red:2) house")
+
+
+def test_an_image_of_ones_own(model, desk):
+    Image.fromarray(np.full((96, 200, 3), 90, np.uint8)).save("photo.png")
+    (found,) = as_json(*SWAP, "--image", "photo.png", "--out", "x")["edits"]
+    given = Pair.load("x").edited.settings.given
+    assert given is not None and given.size == (200, 96)
+    assert (desk / found["files"]["given_image"]).is_file()
+    printed = call(*SWAP, "--image", "photo.png", "--out", "y").stdout
+    assert "dB" in printed and "Your image" in printed
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["edit", "a red house", "a red house"],
+        [*SWAP, "--only", "cat->sea"],
+        [*SWAP, "--threshold", "0.5"],
+        [*SWAP, "--words", "sea=0.1", "--words", "sea=0.2"],
+        [*SWAP, "--image", "none.png"],
+    ],
+)
+def test_refused_edits_leave_nothing(model, desk, arguments):
+    bad(*arguments)
+    assert list(desk.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "option", [["--cross", "0.9:0.1"], ["--cross", "0,0.5"], ["--self", "2"], ["--words", "sea"]]
+)
+def test_usage_errors(option):
+    misused(*SWAP, *option)
+
+
+def test_prompts_images_and_targets_are_checked_before_a_model_is_loaded(desk, monkeypatch):
+    monkeypatch.setattr(pipelines, "load", raising(AssertionError("loaded")))
+    (desk / "text.png").write_text("no image")
+    bad("edit", "a house", " ")
+    bad(*SWAP, "--image", "text.png")
+    bad(*SWAP, "--out", ".")
+
+
+def test_the_page_is_opened(model, desk, opened):
+    good(*SWAP, "-o", "x", "--open", "--quiet")
+    assert opened == [(desk / "x" / "index.html").as_uri()]

@@ -1,0 +1,72 @@
+"""`heedmap explain`: what it saves and prints, and what it refuses."""
+
+import pytest
+
+from cli.calling import as_json, bad, files, good, misused, raising
+from heedmap import Explanation, edit
+from heedmap.drawing import repeating
+
+
+def test_saved_beside_the_run(model, saved):
+    before = files(saved)
+    printed = good("explain", saved, "--word", "house", "--at", "40,72")
+    (folder,) = (saved / "explain").iterdir()
+    assert files(folder) == {"explain.json", "image.png", "index.html"}
+    assert files(saved) - before == {f"explain/{folder.name}/{name}" for name in files(folder)}
+    found = Explanation.load(folder)
+    assert folder.name.startswith("house-at-40-72-") and found.about.at == (40, 72)
+    (row,) = [
+        line for line in printed.splitlines() if line.startswith("house ") and "at" not in line
+    ]
+    assert f"{found.shown.probabilities[found.about.tokens[0]]:.6g}" in row
+
+
+def test_json_and_options(model, saved, desk, opened):
+    asked = ("--layer", "mid", "--head", 1, "--step", -1, "--pass", 0, "-o", "why", "--open")
+    about = as_json("explain", saved, "-w", "#2", "--at", "0,127", *asked)
+    assert (about["page"], about["file"]) == ("why/index.html", "why/explain.json")
+    assert about["folder"] == "why" and about["word"] == "house" and about["warnings"] == []
+    assert (about["short"], about["head"], about["step"]) == ("mid 0", 1, 2)
+    assert about["probability"] == Explanation.load("why").shown.heads[1].word
+    assert opened == [(desk / "why" / "index.html").as_uri()]
+
+
+def test_of_an_edit_and_of_a_negative_prompt(model):
+    edit(model, "a red house", "a red horse", seed=3, steps=2, negative="a tree").save("pair")
+    found = as_json("explain", "pair", "-w", "horse", "--at", "1,2")
+    assert found["prompt"] == "a red horse"
+    assert found["folder"].startswith("pair/explain/horse-at-1-2")
+    asked = ("--branch", "negative", "--step", "0")
+    found = as_json("explain", "pair", "-w", "tree", "--at", "1,2", *asked)
+    assert found["prompt"] == "a tree" and found["branch"] == "negative"
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        ("-w", "cat", "--at", "1,2"),
+        ("-w", "#7", "--at", "1,2"),
+        ("-w", "#x", "--at", "1,2"),
+        ("-w", "house", "--at", "128,0"),
+        ("-w", "house", "--at", "1,2", "--layer", "up 9"),
+        ("-w", "house", "--at", "1,2", "--step", "3"),
+        ("-w", "house", "--at", "1,2", "-l", "mid", "--head", "2"),
+    ],
+)
+def test_refused_before_a_model_is_loaded(saved, monkeypatch, asked):
+    monkeypatch.setattr(repeating, "load_for", raising(AssertionError("loaded")))
+    before = files(saved)
+    bad("explain", saved, *asked)
+    assert files(saved) == before
+
+
+def test_usage_errors(saved):
+    misused("explain", saved, "-w", "house", "--at", "1,2.5")
+    misused("explain", saved, "-w", "house")
+    misused("explain", saved, "--at", "1,2")
+
+
+def test_what_cannot_be_explained_leaves_nothing(model, saved, desk):
+    bad("explain", desk, "-w", "house", "--at", "1,2")
+    bad("explain", saved, "-w", "house", "--at", "1,2", "--pass", 1, "-o", "x")
+    assert not (desk / "x").exists()

@@ -1,0 +1,142 @@
+"""`heedmap generate`: what it saves and prints, and what it refuses."""
+
+import errno
+import os
+from pathlib import Path
+
+import pytest
+from PIL import Image
+
+from cli.calling import FILES, PROMPT, as_json, bad, call, files, good, misused, raising
+from heedmap.drawing import generation
+from heedmap.files.settings import Confined
+from heedmap.models import pipelines
+from heedmap.results.runs import Run
+
+
+def test_saves_a_run_and_prints_its_words(model, desk: Path):
+    printed = good("generate", PROMPT, "--seed", 7, "--steps", 2)
+    folder = desk / "outputs" / "a-red-house-7"
+    assert files(folder) == FILES
+    assert list(desk.iterdir()) == [desk / "outputs"]
+    lines = printed.splitlines()
+    assert lines[0] == "outputs/a-red-house-7"
+    assert [line.split()[0] for line in lines[2:5]] == PROMPT.split()
+    assert "128×128, seed 7, 2 steps" in printed
+    assert Run.load(folder).maps["house"].values.shape == (64, 64)
+
+
+def test_json_names_every_file(model, desk: Path):
+    asked = ("generate", PROMPT, "--seed", 7, "--steps", 2)
+    (found,) = as_json(*asked, "--keep", "layer,step", "--concept", "sky", "-o", "x")["runs"]
+    assert (found["prompt"], found["seed"], found["folder"]) == (PROMPT, 7, "x")
+    names = ("image", "page", "sheet", "maps", "settings", "step_pictures", "concept_sheet")
+    named = {found[name] for name in (*names, "concept_maps")}
+    named |= {one["file"] for one in found["words"] + found["concepts"]}
+    assert {Path(name).relative_to("x").as_posix() for name in named} == files(desk / "x")
+    assert [one["word"] for one in found["words"]] == PROMPT.split()
+    assert [one["concept"] for one in found["concepts"]] == ["sky"]
+    with Image.open(found["image"]) as image:
+        assert list(image.size) == found["size"]
+    (plain,) = as_json(*asked)["runs"]
+    assert not {"step_pictures", "concept_sheet", "concept_maps"} & plain.keys()
+
+
+def test_options_reach_the_library(model, desk: Path):
+    good(
+        *("generate", PROMPT, "--seed", 5, "--steps", 2, "--guidance", 3.5, "--size", "96x128"),
+        *("--negative", "blue", "--keep", "step,head", "--out", "deep/down", "--quiet"),
+        *("--confine", "house=0,0,32,96"),
+    )
+    settings = Run.load(desk / "deep" / "down").settings
+    assert settings.edits == (Confined(word="house", where=(0, 0, 32, 96)),)
+    expected = {
+        "prompt": PROMPT, "seed": 5, "steps": 2, "guidance": 3.5, "size": (96, 128),
+        "negative": "blue", "keep": ("head", "step"),
+    }  # fmt: skip
+    assert {name: getattr(settings, name) for name in expected} == expected
+
+
+@pytest.mark.parametrize("separator", ["-", "_"])
+def test_names_of_diffusers(model, separator: str):
+    theirs = ("--num-inference-steps", 2, "--guidance-scale", 3.5, "--negative-prompt", "blue")
+    named = [str(one).replace("-", separator).replace(separator * 2, "--") for one in theirs]
+    good("generate", PROMPT, *named, "--size", 96, "--keep", "all", "-o", "x")
+    settings = Run.load("x").settings
+    assert (settings.steps, settings.guidance, settings.negative) == (2, 3.5, "blue")
+    assert settings.size == (96, 96) and set(settings.keep) == {"layer", "step", "head"}
+
+
+def test_a_count_gives_the_images_of_the_seeds_alone(model, desk: Path):
+    asked = ("generate", PROMPT, "--steps", 2, "-q", "--seed")
+    folders = good(*asked, 7, "--count", 3, "--out", "many").split()
+    assert folders == [f"many/a-red-house-{seed}" for seed in (7, 8, 9)]
+    alone = Path(good(*asked, 8, "--out", "one").strip())
+    for name in ("image.png", "maps.safetensors"):
+        assert (alone / name).read_bytes() == (Path(folders[1]) / name).read_bytes()
+
+
+def test_a_random_seed_is_printed_and_a_taken_name_counts_up(model):
+    asked = ("generate", PROMPT, "--steps", 1, "--quiet")
+    first, second = (good(*asked).strip() for _ in "ab")
+    seed = Run.load(first).settings.seed
+    assert first != second and first == f"outputs/a-red-house-{seed}"
+    assert good(*asked, "--seed", seed).strip() == f"{first}-2"
+
+
+def test_a_target_that_is_not_empty_is_refused_before_a_model_is_loaded(desk: Path, monkeypatch):
+    monkeypatch.setattr(pipelines, "load", raising(AssertionError("loaded")))
+    (desk / "letters").mkdir()
+    (desk / "letters" / "mother.txt").write_text("Dear …")
+    bad("generate", PROMPT, "--out", "letters")
+    bad("generate", PROMPT, "--out", "letters/mother.txt")
+    bad("generate", PROMPT, "--out", "letters/mother.txt", "--count", 2)
+    bad("generate", " ")
+    bad("generate", PROMPT, "--concept", "sky", "--concept", "sky")
+    assert files(desk) == {"letters/mother.txt"}
+
+
+@pytest.mark.parametrize(
+    "option",
+    [
+        *(["--steps", "x"], ["--steps", "0"], ["--size", "big"], ["--size", "8x8x8"]),
+        *(["--keep", "time"], ["--confine", "house=1,2"], ["--dtype", "int8"], ["--seed", "-1"]),
+        *(["--stpes", "3"], ["another"]),
+    ],
+)
+def test_usage_errors(desk: Path, option: list[str]):
+    assert misused("generate", PROMPT, *option).startswith("Error: ")
+    assert files(desk) == set()
+
+
+def test_a_full_disk_leaves_nothing(model, desk: Path, monkeypatch):
+    monkeypatch.setattr(Run, "_write", raising(OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))))
+    assert "no space left on device" in bad("generate", PROMPT, "--steps", 1, "-o", "x").lower()
+    assert not (desk / "x").exists()
+
+
+@pytest.mark.parametrize("error", [MemoryError(), RuntimeError("CUDA out of memory. Tried 2 GiB")])
+def test_out_of_memory(model, monkeypatch, error):
+    monkeypatch.setattr(generation, "generate", raising(error))
+    assert "memory" in bad("generate", PROMPT)
+
+
+def test_a_fault_of_the_program_is_not_hidden(model, monkeypatch):
+    monkeypatch.setattr(generation, "generate", raising(KeyError("fault")))
+    assert isinstance(call("generate", PROMPT).exception, KeyError)
+
+
+def test_warnings_are_printed_and_in_the_json(model):
+    result = call("generate", PROMPT, "--negative", "sea", "--guidance", 1, "--steps", 1, "--json")
+    (warning,) = as_json("generate", PROMPT, "--negative", "sea", "--guidance", 1)["warnings"]
+    assert result.stderr == f"Warning: {warning}\n" and "'sea'" in warning
+
+
+def test_markup_in_a_prompt_is_text(model):
+    printed = good("generate", "[red] house [/]", "--steps", 1, "--out", "[red]")
+    assert printed.splitlines()[0] == "[red]" and "[red]/words/" in printed
+
+
+def test_the_page_is_opened(model, desk: Path, opened: list[str]):
+    good("generate", "a 100% #house?", "--steps", 1, "--count", 2, "--seed", 1, "-o", "x", "--open")
+    assert opened == [(desk / "x" / "a-100-house-1" / "index.html").as_uri()]

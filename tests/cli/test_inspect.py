@@ -1,0 +1,193 @@
+"""`heedmap inspect`: what it saves and prints, and what it refuses."""
+
+import errno
+import json
+import os
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from cli.calling import FILES, PROMPT, as_json, bad, files, good, misused, quiet, raising
+from heedmap.drawing import generation
+from heedmap.maps import layer_heads, timelines
+from heedmap.maps.heatmaps import HeatMap
+from heedmap.maps.word_map import span_of
+from heedmap.results.runs import Run
+
+
+def test_every_word(saved: Path, run: Run):
+    printed = good("inspect", saved)
+    folder = saved / "inspect" / "all"
+    overlays = {name for name in FILES if name.startswith("words/")}
+    assert files(folder) == {"sheet.png", "inspect.json", *overlays}
+    assert printed.splitlines()[0] == str(folder)
+    assert all(name in printed for name in overlays)
+    for word in run.maps.words:
+        file = f"words/{word.number}-{word.text}.png"
+        assert (folder / file).read_bytes() == (saved / file).read_bytes()
+    assert (folder / "sheet.png").read_bytes() == (saved / "sheet.png").read_bytes()
+
+
+def test_words_phrases_and_numbers(saved: Path, run: Run):
+    found = as_json("inspect", saved, "-w", "HOUSE", "-w", "red house", "-w", "#0")
+    assert [word["word"] for word in found["words"]] == ["HOUSE", "red house", "a"]
+    heats = [run.maps["house"], run.maps["red house"], run.maps.at(0)]
+    for word, heat in zip(found["words"], heats, strict=True):
+        assert word["most"] == pytest.approx(heat.values.max(), abs=1e-6)
+        assert word["mean"] == pytest.approx(heat.values.mean(), abs=1e-6)
+        assert tuple(word["peak"]) == heat.peak
+        with Image.open(word["file"]) as picture:
+            expected = heat.drawn(*span_of(heats, "shared"))  # one scale for all that is shown
+            assert np.array_equal(np.asarray(picture), np.asarray(expected))
+
+
+def test_a_map_of_zeros_has_no_hottest_place(pipe: Any, tmp_path: Path):
+    run = generation.generate(pipe, "a (red:0) house", seed=1, steps=1)
+    saved = run.save(tmp_path / "without")
+    assert "nowhere" in good("inspect", saved, "-w", "red")
+    compared = good("compare", saved, saved, "-w", "red", "--out", tmp_path / "both.png")
+    assert sum("nowhere" in line for line in compared.splitlines()) == 2
+    found = as_json("inspect", saved, "-w", "red", "-w", "house")
+    assert [word["peak"] for word in found["words"]] == [None, list(run.maps["house"].peak)]
+
+
+def test_layers_steps_and_heads(saved: Path, run: Run):
+    selected = ("--layers", "up,mid", "--steps", "0:2", "--heads", "1", "--scale", "word")
+    found = as_json("inspect", saved, *selected, "--out", "part")
+    part = run.maps.select(layers=["up", "mid"], steps=slice(0, 2), heads=[1])
+    assert found["layers"] == [layer.name for layer in part.layers]
+    assert found["selection"] == {
+        "layers": ["up", "mid"], "steps": "0:2", "heads": [1], "scale": "word"
+    }  # fmt: skip
+    for word, heat in zip(found["words"], part, strict=True):
+        assert word["most"] == pytest.approx(heat.values.max(), abs=1e-6)
+        with Image.open(word["file"]) as picture:
+            assert np.array_equal(np.asarray(picture), np.asarray(heat.overlay(scale="word")))
+    assert json.loads(Path("part/inspect.json").read_text()) == found
+
+
+def test_a_folder_is_named_by_its_selection_and_counted_up(saved: Path):
+    asked = ("--layers", "up", "--steps", "0:2", "--heads", "0,1", "-w", "red", "-q")
+    folder = good("inspect", saved, *asked).strip()
+    assert folder == str(saved / "inspect" / "red-layers-up-steps-0-2-heads-0-1")
+    assert good("inspect", saved, *asked).strip() == f"{folder}-2"
+
+
+@pytest.mark.parametrize(
+    ("typed", "found"), [("1:99", "1:3"), (":2", "0:2"), ("-1", "2:3"), ("1", "1:2"), ("1:", "1:3")]
+)
+def test_steps_are_those_that_there_were(saved: Path, run: Run, typed: str, found: str):
+    about = as_json("inspect", saved, "-w", "red", "--steps", typed)
+    assert about["selection"]["steps"] == found
+    first, last = map(int, found.split(":"))
+    part = run.maps.select(steps=slice(first, last))["red"]
+    assert about["words"][0]["most"] == pytest.approx(part.values.max(), abs=1e-6)
+
+
+def test_over_the_steps(saved: Path, run: Run):
+    found = as_json("inspect", saved, "-w", "house", "--over", "steps")
+    folder = saved / "inspect" / "house-over-steps"
+    assert found["over"] == [str(folder / name) for name in ("timeline.png", "timeline.gif")]
+    expected = timelines.timeline(run.maps, "house", scale="word").data("png")
+    assert (folder / "timeline.png").read_bytes() == expected
+    with Image.open(folder / "timeline.gif") as moving:
+        assert getattr(moving, "n_frames", 1) == 3
+
+
+def test_over_layers_and_heads_for_a_paper(saved: Path, run: Run):
+    asked = ("-w", "#2", "--over", "heads, layers", "--format", "svg", "--scale", "raw")
+    found = as_json("inspect", saved, *asked, "-o", "x")
+    assert found["over"] == ["x/layers-heads.svg"] and found["sheet"] == "x/sheet.svg"
+    expected = layer_heads.layers_by_heads(run.maps, 2, axes=["layer", "head"], scale="raw")
+    assert Path("x/layers-heads.svg").read_bytes() == expected.data("svg")
+
+
+def test_refined_maps(saved: Path, run: Run):
+    printed = good("inspect", saved, "--refined", "-w", "house", "--scale", "word", "-o", "x")
+    assert "refined by self-attention" in printed
+    heat = run.maps.refined["house"]
+    with Image.open("x/words/house.png") as picture:
+        assert np.array_equal(np.asarray(picture), np.asarray(heat.overlay(scale="word")))
+    about = json.loads(Path("x/inspect.json").read_text(encoding="utf-8"))
+    assert about["selection"] == {"words": ["house"], "refined": True, "scale": "word"}
+    assert about["layers"] == ["refined"]
+
+
+def test_maps_of_concepts(model, saved: Path):
+    run = generation.generate(model, PROMPT, seed=3, steps=1, concepts=["sky"], progress=quiet)
+    run.save("sought")
+    found = as_json("inspect", "sought", "--concepts")
+    assert [word["word"] for word in found["words"]] == ["sky"]
+    assert found["folder"] == "sought/inspect/all-concepts"
+    bad("inspect", saved, "--concepts")
+
+
+def test_words_without_letters_keep_files_of_their_own(random_model, desk: Path):
+    drawn = generation.generate(random_model, "🏠 🌳 house", seed=3, steps=1, progress=quiet)
+    drawn.save(desk / "drawn")
+    found = as_json("inspect", "drawn", "-w", "🏠", "-w", "🌳", "-w", "House", "-w", "house")
+    names = {word["file"] for word in found["words"]}
+    assert len(names) == 4 and all(Path(name).is_file() for name in names)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["-w", "dog"],
+        ["-w", "#9"],
+        ["-w", "#x"],
+        ["--layers", "sideways"],
+        ["--steps", "9"],
+        ["--heads", "99"],
+        ["--over", "steps"],
+        ["--refined", "--layers", "up"],
+        ["--refined", "-w", "red", "--over", "layers"],
+    ],
+)
+def test_refused_selections_write_nothing(saved: Path, arguments):
+    before = files(saved)
+    bad("inspect", saved, *arguments)
+    assert files(saved) == before
+
+
+@pytest.mark.parametrize(
+    "option",
+    [
+        *(["--steps", "a:b"], ["--steps", ":"], ["--steps", "0_1"], ["--heads", "0;2"]),
+        *(["--over", "time"], ["--scale", "big"], ["--format", "jpg"]),
+    ],
+)
+def test_usage_errors(saved: Path, option):
+    misused("inspect", saved, *option)
+
+
+def test_axes_that_were_not_kept(random_model, desk: Path):
+    bare = generation.generate(random_model, PROMPT, seed=3, steps=1, keep=(), progress=quiet)
+    bare.save(desk / "bare")
+    assert "all layers" in good("inspect", "bare", "--out", "seen")
+    for axis, value in (("layer", "up"), ("step", "0:1"), ("head", "0")):
+        assert f"--keep {axis}" in bad("inspect", "bare", f"--{axis}s", value) or axis
+        bad("inspect", "bare", "-w", "red", "--over", f"{axis}s")
+    older = replace(
+        bare, maps=replace(bare.maps, recording=replace(bare.maps.recording, refined=None))
+    )
+    older.save(desk / "older")
+    bad("inspect", "older", "--refined")
+
+
+def test_what_is_no_run(desk: Path):
+    bad("inspect", "nowhere")
+    (desk / "run.json").write_text("{")
+    bad("inspect", desk)
+    assert files(desk) == {"run.json"}
+
+
+def test_whole_or_not_at_all(saved: Path, desk: Path, monkeypatch):
+    monkeypatch.setattr(HeatMap, "drawn", raising(OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))))
+    with pytest.raises(AssertionError):
+        good("inspect", saved, "--out", "new")
+    assert {path.name for path in desk.iterdir()} == {"saved"}

@@ -1,0 +1,77 @@
+"""`heedmap repeat`: 0 where it is the same, 1 where it differs, 2 after an error."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from cli.calling import PROMPT, as_json, bad, call, files, good
+from heedmap import Grid, Pair, Run
+from heedmap.drawing import editing
+
+
+def spoil(folder: Path, **odd) -> None:
+    path = folder / "run.json"
+    about = json.loads(path.read_text("utf-8"))
+    about["settings"] |= odd
+    path.write_text(json.dumps(about), "utf-8")
+
+
+def test_the_same(model, saved, desk):
+    before = files(desk)
+    assert good("repeat", saved).startswith(f"{saved}: ")
+    assert good("repeat", saved, "--quiet") == ""
+    found = as_json("repeat", "saved")
+    assert (found["run"], found["same"], found["differing"]) == ("saved", True, 0)
+    assert (found["changed"], found["folder"], found["warnings"]) == ({}, None, [])
+    assert files(desk) == before  # nothing was written
+
+
+def test_another_image(model, saved):
+    spoil(saved, seed=4)
+    result = call("repeat", saved, "--json")
+    found = json.loads(result.stdout)
+    assert result.exit_code == 1 and found["same"] is False and 0 < found["largest"] <= 255
+    assert call("repeat", saved, "-q").exit_code == 1
+
+
+def test_settings_that_differ_are_printed(model, saved):
+    spoil(saved, threads=64, loras=[{"name": "style", "sha256": "0" * 64}])
+    lines = good("repeat", saved).splitlines()[1:]
+    assert lines[0].startswith("  loras: [{") and "…, here []" in lines[0]
+    assert lines[1] == "  threads: 64, here 1"
+
+
+def test_edits_and_grids_and_saving(model, saved, run, desk, opened):
+    editing.edit(model, PROMPT, "a blue house", seed=3, steps=2).save("pair")
+    editing.grid(model, PROMPT, weights={"red": [1, 2]}, seeds=3, steps=2).save("grid")
+    good("repeat", "pair/edited")
+    good("repeat", "grid/cells/002")
+    assert good("repeat", saved, "-o", "run2", "--open", "-q") == "run2\n"
+    good("repeat", "pair", "--out", "pair2")
+    assert good("repeat", "grid", "--out", "grid2").endswith("  saved in grid2\n")
+    assert Run.load("run2").settings == run.settings
+    assert Pair.load("pair2").about == Pair.load("pair").about
+    assert Grid.load("grid2").rows() == Grid.load("grid").rows()
+    assert opened == [(desk / "run2" / "index.html").as_uri()]
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        {"seed": "x"},
+        {"arguments": {"latents": {"object": "tensor"}}},
+        {"edits": [{"kind": "rule", "name": "mine"}]},
+        {"schedulers": {"scheduler": {"class": "X", "config": {}}}},
+    ],
+)
+def test_settings_that_cannot_be_repeated(model, saved, odd):
+    spoil(saved, **odd)
+    bad("repeat", saved)
+
+
+def test_no_folder_and_no_model(saved):
+    bad("repeat", "nothing")
+    bad("repeat", saved, "--open")
+    bad("repeat", saved, "--out", saved)
+    bad("repeat", saved, "--model", "nonsense")

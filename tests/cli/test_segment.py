@@ -1,0 +1,77 @@
+"""`heedmap segment`: what it saves and prints, and what it refuses."""
+
+import errno
+import json
+import os
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from cli.calling import PROMPT, as_json, bad, files, good, misused, raising
+from heedmap import generate
+from heedmap.maps.segments import Segments
+from heedmap.results.runs import Run
+
+ALL = {"segment.json", "labels.png", "labels.npy", "coco.json", "sheet.png"}
+
+
+def test_saves_the_masks_of_the_library(saved: Path, run: Run):
+    printed = good("segment", saved)
+    folder = saved / "segment" / "all"
+    assert printed.splitlines()[0] == str(folder)
+    assert files(folder) == ALL | {"masks/1-red-house.png"}
+    expected = run.maps.segment()
+    assert np.array_equal(np.load(folder / "labels.npy"), expected.labels)
+    with Image.open(folder / "labels.png") as picture:
+        assert np.array_equal(np.asarray(picture), expected.labels)
+    with Image.open(folder / "masks" / "1-red-house.png") as mask:
+        assert np.array_equal(np.asarray(mask), np.where(expected.labels == 1, 255, 0))
+    assert json.loads((folder / "coco.json").read_text()) == expected.coco()
+    assert f"{100 * (expected.labels == 1).mean():.1f} %" in printed
+
+
+def test_json_and_options(saved: Path, run: Run, desk: Path, opened: list[str]):
+    found = as_json("segment", saved, "-w", "#2", "-w", "a", "--threshold", 0.3)
+    folder = saved / "segment" / "2-a-from-0-3"
+    assert json.loads((folder / "segment.json").read_text()) == found
+    assert (found["run"], found["folder"], found["threshold"]) == (str(saved), str(folder), 0.3)
+    labels = run.maps.segment(["house", "a"], threshold=0.3).labels
+    assert [one["name"] for one in found["phrases"]] == ["red house", "a"]
+    assert [one["pixels"] for one in found["phrases"]] == [np.sum(labels == n) for n in (1, 2)]
+    asked = ("--threshold", 0, "--format", "svg", "--out", "mine", "--open", "-q")
+    assert good("segment", saved, *asked) == "mine\n"
+    assert (desk / "mine" / "sheet.svg").is_file()
+    assert opened == [(desk / "mine" / "sheet.svg").as_uri()]
+
+
+def test_a_phrase_without_pixels(saved: Path, run: Run, monkeypatch: pytest.MonkeyPatch):
+    empty = replace(run.maps.segment(), names=("red house", "snow"))
+    monkeypatch.setattr("heedmap.maps.heatmaps.segmented", lambda *_: empty)
+    assert "no pixel" in good("segment", saved)
+    with Image.open(saved / "segment" / "all" / "masks" / "2-snow.png") as mask:
+        assert not np.asarray(mask).any()
+
+
+def test_masks_of_concepts(model, saved: Path):
+    generate(model, PROMPT, seed=3, steps=1, concepts=["sky", "cat"]).save("sought")
+    found = as_json("segment", "sought", "-w", "sky", "--concepts")
+    assert found["folder"] == "sought/segment/sky-concepts"
+    assert [one["name"] for one in found["phrases"]] == ["sky"]
+    bad("segment", saved, "--concepts")
+
+
+@pytest.mark.parametrize("words", [["hose"], ["#9"], ["#one"], ["red", "house"]])
+def test_refused_phrases_write_nothing(saved: Path, words):
+    before = files(saved)
+    bad("segment", saved, *(part for word in words for part in ("-w", word)))
+    misused("segment", saved, "--threshold", "2")
+    assert files(saved) == before
+
+
+def test_whole_or_not_at_all(saved: Path, desk: Path, monkeypatch):
+    monkeypatch.setattr(Segments, "coco", raising(OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))))
+    assert "no space left on device" in bad("segment", saved, "--out", "new").lower()
+    assert {path.name for path in desk.iterdir()} == {"saved"}
