@@ -22,9 +22,10 @@ def wanted() -> dict[str, int]:
     assert any(name.endswith("unet/diffusion_pytorch_model.safetensors") for name in found)
     assert sum(found.values()) <= 24 * 2**20, f"{sum(found.values()) / 2**20:.1f} MiB of model"
     for folder in PAGES:
-        files = [path for path in Path("src", folder).iterdir() if path.suffix]
-        assert ".css" in {path.suffix for path in files}, f"no {folder}"
-        found |= {_name(path): path.stat().st_size for path in files}
+        scripts = list(Path("src", folder).glob("*.js"))
+        assert scripts, f"no scripts in {folder}"
+        styles = Path("src", folder).glob("*.css")
+        found |= {_name(path): path.stat().st_size for path in (*scripts, *styles)}
     return found
 
 
