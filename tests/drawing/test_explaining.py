@@ -219,11 +219,9 @@ def test_a_scheduler_that_was_set_up_as_noted_is_not_told_as_changed(random_mode
 
 
 def test_a_run_that_cannot_be_drawn_again(random_model, run, tmp_path):
-    with pytest.raises(RunError, match="the settings name the model ''"):
-        hm.explain(None, noting(run, model=""), "house", AT)
     with pytest.raises(HeedmapError):
         hm.explain(random_model, noting(run, arguments={"image": "<Image>"}), "house", AT)
-    with pytest.raises(RunError, match="is not a run, edit or grid"):
+    with pytest.raises(RunError):
         hm.explain(random_model, tmp_path, "house", AT)
 
 

@@ -8,9 +8,8 @@ from typing import Any
 
 from heedmap.drawing import generation, repeating
 from heedmap.drawing.batch import Progress
-from heedmap.drawing.redrawing import draw_varied
-from heedmap.drawing.redrawn import compared, not_as_noted
-from heedmap.drawing.saved_options import SavedCall
+from heedmap.drawing.repetitions import compared, unmatched
+from heedmap.drawing.saved_calls import SavedCall
 from heedmap.errors import ArgumentError, UnknownWordError, quoted, warn
 from heedmap.options import GenerateOptions
 from heedmap.recording.edits import Edit, Reweight, WordEdit
@@ -102,12 +101,12 @@ def ablate_each(
             calls += [_unattended(asked, word), _shortened(pipe, asked, mine.maps.tokens, word)]
         return calls
 
-    runs, changed = draw_varied(pipe, mine, vary, given, progress)
+    runs, changed = repeating.variants(pipe, mine, vary, given, progress)
     if again:
         saved, mine = mine, runs.pop(0)
         apart = compared(saved, mine, changed)
         if not apart.same:
-            names = [*not_as_noted(changed)][:3]
+            names = [*unmatched(changed)][:3]
             why = f" ({', '.join(names)})" if names else ""
             warn(
                 f"the run drawn again is not the one that was saved{why}: its picture differs by "

@@ -10,11 +10,10 @@ import numpy as np
 from heedmap import checks
 from heedmap.drawing import repeating
 from heedmap.drawing.batch import Progress
-from heedmap.drawing.redrawn import Drawing
-from heedmap.drawing.saved_options import checked_settings, saved_call
+from heedmap.drawing.repetitions import Drawing
+from heedmap.drawing.saved_calls import saved_call
 from heedmap.errors import RunError, plural, quoted, warn
 from heedmap.files.explanations import About, Had, TokenTold, as_packed
-from heedmap.files.settings import Settings
 from heedmap.maps.aims import Aim, find_layer, number_of
 from heedmap.maps.layer_names import short_name
 from heedmap.maps.recordings import Recording
@@ -96,7 +95,7 @@ def explain(
     if aim.layer is not None:
         aim = _within(aim, cross_attention_layers(pipe))
     probe = Probe(aim, saved_call(about, pipe, given).place[0], branch, pass_)
-    changed = repeating.look(pipe, saved, given, probe, progress)
+    changed = repeating.run_probe(pipe, saved, given, probe, progress)
     return _told(saved, aim, probe, changed)
 
 
@@ -146,8 +145,7 @@ def _within(aim: Aim, layers: Mapping[str, Any]) -> Aim:
 def _explanation(
     saved: Run, aim: Aim, branch: BranchName, taken: Taken, changed: tuple[str, ...]
 ) -> Explanation:
-    about: Settings = checked_settings(saved.settings)
-    end, heads = taken.ending, len(taken.query)
+    about, end, heads = saved.settings, taken.ending, len(taken.query)
     given = Had(
         query=as_packed(taken.query),
         key=as_packed(taken.key),

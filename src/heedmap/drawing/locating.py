@@ -18,9 +18,7 @@ from heedmap import checks
 from heedmap.drawing.batch import Batch, Progress, as_noted, check_prompts, draw, drawn_seed
 from heedmap.drawing.given_pictures import check_pipeline, refuse_set, seen, upright_rgb, usual_for
 from heedmap.drawing.keywords import LocateKeywords, spelled_out
-from heedmap.drawing.saved_options import SavedCall
-from heedmap.errors import ArgumentError, RunError, quoted
-from heedmap.files.pictures import digest_of
+from heedmap.errors import ArgumentError, quoted
 from heedmap.maps.heatmaps import HeatMaps
 from heedmap.maps.stability import stability_of
 from heedmap.options import GenerateOptions, LocateOptions
@@ -100,43 +98,6 @@ def locate(
         concepts=None if run.concepts is None else _held(run.concepts, trace.halves("concepts")),
         settings=structs.replace(run.settings, located=shown.noted),
     )
-
-
-def look_again(
-    pipe: Pipeline,
-    run: Run,
-    asked: SavedCall,
-    progress: Progress | None = None,
-    probe: Probe | None = None,
-) -> Run:
-    """Look at a run's picture again, as its settings say.
-
-    Raises:
-        RunError: if the picture is not the one that was looked at, or so many looks there are not.
-    """
-    located, options = run.settings.located, asked.options
-    if located is None or digest_of(run.image) != located.sha256:
-        raise RunError(
-            "the picture of this run is not the one that was looked at: put that in its place, or "
-            "locate the words in this one"
-        )
-    if options.steps is not None and options.steps > MOST_LOOKS:
-        raise RunError(
-            f"the settings of this run tell of {options.steps} looks: expected 1 to {MOST_LOOKS}; "
-            "locate the words again"
-        )
-    given = LocateOptions(
-        steps=LocateOptions.steps if options.steps is None else options.steps,
-        size=run.image.size,
-        keep=options.keep,
-        limit=options.limit,
-        tokens=options.tokens,
-        concepts=options.concepts,
-        arguments=options.arguments,
-    )
-    told: dict[str, Any] = {"progress": progress, "probe": probe}
-    made = locate(pipe, run.image, asked.prompt, seed=asked.seed, **told, **given.named())
-    return replace(made, settings=structs.replace(made.settings, located=located))
 
 
 def _held(maps: HeatMaps, halves: Sequence[Mapping[tuple[int, int], np.ndarray]]) -> HeatMaps:

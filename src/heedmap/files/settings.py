@@ -223,12 +223,8 @@ class Settings(Note, frozen=True, kw_only=True):
     pipeline: Name = ""
     scheduler: Name
     schedulers: Mapping[Literal["scheduler", "low_res_scheduler"], Scheduler] = {}
-    parts: Mapping[Name, Name] = {}
-    configs: Mapping[Name, Name] = {}
-    options: Mapping[Name, Any] = {}
-    attention: tuple[Name, ...] = ()
     loras: tuple[Mapping[Name, Any], ...] = ()
-    adapters: Mapping[Name, Any] = {}
+    skipping: tuple[Name, ...] = ()
     device: Name = ""
     hardware: Name = ""
     dtype: Name = ""
