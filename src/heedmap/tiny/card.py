@@ -26,12 +26,5 @@ def defaults() -> Defaults:
     return convert(_read("card.json")["defaults"], Defaults)
 
 
-@cache
-def scheduler() -> tuple[str, dict[str, Any]]:
-    """The class of the embedded model's own scheduler, and how it is set up."""
-    config = _read("scheduler/scheduler_config.json")
-    return config["_class_name"], {k: v for k, v in config.items() if not k.startswith("_")}
-
-
 def _read(name: str) -> dict[str, Any]:
     return json.decode((FOLDER / name).read_bytes())
