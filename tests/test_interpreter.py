@@ -57,14 +57,12 @@ def of_an_interpreter(thing: object, depth: int = 6) -> Iterator[tuple[str, str]
 
 
 def much(text: str) -> dict[str, Any]:
-    """Settings that say much: schedulers, parts, LoRAs, arguments, edits."""
+    """Settings that say much: schedulers, LoRAs, arguments, edits."""
     config = {f"setting_{n} {text}": [text] * 9 for n in range(40)}
     mask = {"mask": [128, 128], "share": 0.5, "sha256": "ab" * 32, "packed": "x" * 9999}
     return {
         "prompt": text, "text": text, "negative": text, "seed": 2**32 - 1, "model": text[:200],
         "schedulers": {"scheduler": {"class": "S" * 90, "config": config}},
-        "parts": {f"part_{n}": "Class" * 9 for n in range(30)},
-        "configs": {f"part_{n}": "0" * 64 for n in range(30)},
         "loras": [{"path": text, "scales": list(range(99))}] * 3, "arguments": config,
         "untaught": [text] * 50,
         "edits": [

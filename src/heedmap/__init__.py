@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from heedmap.drawing.explaining import explain
     from heedmap.drawing.generation import generate
     from heedmap.drawing.locating import locate
-    from heedmap.drawing.redrawn import Repetition
     from heedmap.drawing.repeating import repeat
+    from heedmap.drawing.repetitions import Repetition
     from heedmap.errors import HeedmapError, HeedmapWarning
     from heedmap.figures.animations import Animation
     from heedmap.figures.sheet import Sheet
@@ -103,7 +103,7 @@ _HOME = {
     "HeedmapWarning": "errors",
     "LayerShapes": "models.dimensions",
     "Pair": "results.pairs",
-    "Repetition": "drawing.redrawn",
+    "Repetition": "drawing.repetitions",
     "Reweight": "recording.edits",
     "Run": "results.runs",
     "Settings": "files.settings",

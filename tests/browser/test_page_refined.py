@@ -17,13 +17,6 @@ from heedmap.figures import overlays
 NAMED = "refined by self-attention · all layers · all 6 steps · all heads"
 
 
-def now(opened: Any) -> tuple[str, str]:
-    """The command and the Python for what is shown."""
-    said = (opened.page.locator(f"#now-{kind} pre") for kind in ("command", "python"))
-    command, python = (one.evaluate("e => e.textContent") for one in said)
-    return command, python
-
-
 @pytest.mark.parametrize("scale", ["shared", "word", "raw"])
 def test_a_word_shows_the_refined_overlay_that_python_draws(
     show: Any, run: Any, run_page: str, scale: str
@@ -51,7 +44,6 @@ def test_shares_and_places_are_those_of_the_refined_maps(show: Any, run: Any, ru
     share = run.maps.refined.share("house").values
     same(canvas(opened), overlays.overlay(overlays.enlarge(run.image), share, low=0, high=1))
     opened.word("house").click()
-    assert now(opened) == ("", 'run.maps.refined.share("house").overlay(scale="raw")')
     x, y = (v / 128 for v in run.maps.refined["house"].peak)
     point(opened, x, y)
     acted: dict[str, list[float]] = {}
@@ -88,10 +80,6 @@ def test_layers_steps_and_heads_rest_and_come_back_as_they_were(show: Any, run: 
     assert opened.steps_said() == "all 6 steps"
     assert not opened.page.locator("#matrix").is_visible()
     assert not opened.page.locator("#curve").is_visible()
-    assert now(opened) == (
-        "heedmap inspect RUN --word red --refined --scale word",
-        'run.maps.refined["red"].overlay(scale="word")',
-    )
     opened.choose("Maps", "read")
     assert not why.is_visible() and not layers.is_disabled()
     chosen = run.maps.select(layers="up", steps=slice(2, 4), heads=1)
@@ -228,21 +216,14 @@ def test_words_and_a_token_together_have_no_mask(show: Any, run_page: str):
     assert "outline: where the heat itself reaches 50\u00a0%" in opened.legend()
 
 
-def test_where_an_outline_is_shown_python_gives_its_mask(show: Any, run: Any, run_page: str):
+def test_the_outline_is_the_mask_at_the_threshold(show: Any, run: Any, run_page: str):
     opened = show(run_page)
     opened.choose("Maps", "refined")
     opened.word("house").click()
-    assert "mask" not in now(opened)[1] and "outline" not in opened.page.inner_text("#now")
     opened.page.get_by_label("Outline", exact=True).check()
     opened.slide("Threshold of the outline", 30)
-    *_, line = now(opened)[1].splitlines()
-    assert line == 'run.maps.refined["house"].mask(0.3)'
-    assert "The command draws no outline." in opened.page.inner_text("#now")
     points, _ = outline(opened)
     assert runs_at(points, run.maps["house"].soft_mask(), 0.3, 1 / 500)
-    opened.choose("Scale", "content")
-    *_, line = now(opened)[1].splitlines()
-    assert line == 'run.maps.refined.share("house").mask(0.3)'
 
 
 def test_an_edit_has_the_masks_of_both_pictures(show: Any, pair: Any, pair_page: str):
@@ -255,12 +236,6 @@ def test_an_edit_has_the_masks_of_both_pictures(show: Any, pair: Any, pair_page:
         word = "dog" if n else "cat"
         points, _ = outline(opened, f'figure[data-kind="{side}"]')
         assert runs_at(points, maps[word].soft_mask(), 0.5, 1 / 500), side
-    assert now(opened)[1].splitlines() == [
-        'pair.source.maps.refined["cat"].values',
-        'pair.source.maps.refined["cat"].mask(0.5)',
-        'pair.edited.maps.refined["dog"].values',
-        'pair.edited.maps.refined["dog"].mask(0.5)',
-    ]
     opened.page.get_by_role("radio").nth(2).check()
     assert re.search("outline: its mask at 50\u00a0% · refined by", opened.legend())
 

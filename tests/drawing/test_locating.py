@@ -13,14 +13,11 @@ import pytest
 import torch
 from diffusers import DDPMScheduler, EulerDiscreteScheduler, StableDiffusionPipeline
 from making import state_of
-from msgspec import structs
 from PIL import Image
 
 import heedmap
 from heedmap import generate, locate, repeat, trace
-from heedmap.drawing.locating import look_again
-from heedmap.drawing.saved_options import saved_call
-from heedmap.errors import ArgumentError, HeedmapError, HeedmapWarning, RunError
+from heedmap.errors import ArgumentError, HeedmapError, HeedmapWarning
 from heedmap.files.pictures import digest_of
 from heedmap.results.runs import Run
 from world import captions, scenes
@@ -166,12 +163,8 @@ def test_what_is_refused(pipe, tmp_path: Path):
     ):
         with pytest.raises(ArgumentError, match=f"^{re.escape(said)}$"):
             locate(pipe, given, PROMPT)  # pyright: ignore[reportArgumentType]
-    with pytest.raises(ArgumentError) as caught:
+    with pytest.raises(ArgumentError):
         locate(pipe, painted(), "a (red:2) house")
-    assert str(caught.value) == (
-        "the prompt 'a (red:2) house' has weights, and nothing is drawn that they could change: "
-        "write 'a red house'"
-    )
     for name in ("latents", "timesteps", "sigmas", "num_images_per_prompt"):
         with pytest.raises(ArgumentError) as caught:
             locate(pipe, painted(), PROMPT, **{name: None})
@@ -191,7 +184,6 @@ def test_it_repeats(pipe, tmp_path: Path):
     saved = found.save(tmp_path / "run")
     again = repeat(pipe, saved)
     assert again.same and again.changed == {} and again.run.settings == found.settings
-    assert str(again) == "Looked at again, its maps are the same to the byte."
     array = found.maps.recording.arrays[0].copy()
     array[0, 0, 0, :2] += 0.25
     arrays = (array, *found.maps.recording.arrays[1:])
@@ -202,16 +194,6 @@ def test_it_repeats(pipe, tmp_path: Path):
     numbers = sum(a.size for a in arrays) + recording.refined.size
     assert (told.same, told.differing, told.pixels) == (False, 2, numbers)
     assert told.largest == pytest.approx(0.25, abs=1e-6)
-    assert str(told) == (
-        f"Looked at again, its maps differ: 2 of {numbers} numbers, by up to 0.25; the settings do "
-        "not tell why (are the weights others?)."
-    )
-    with pytest.raises(RunError) as caught:
-        repeat(pipe, replace(found, image=painted(*found.image.size, seed=9)))
-    assert str(caught.value) == (
-        "the picture of this run is not the one that was looked at: put that in its place, or "
-        "locate the words in this one"
-    )
 
 
 @pytest.mark.parametrize(
@@ -233,28 +215,10 @@ def test_it_repeats_as_it_was_asked_for(pipe, tmp_path: Path, asked):
         assert one.tobytes() == other.tobytes()
 
 
-def test_a_repeat_has_the_room_that_it_is_given(pipe):
-    found = locate(pipe, painted(), PROMPT, seed=4, steps=2)
-    asked = saved_call(found.settings, pipe, {})
-    with pytest.raises(HeedmapError, match=r"limit"):
-        look_again(pipe, found, replace(asked, options=replace(asked.options, limit=1)))
-
-
 def test_progress_of_a_repeat(pipe):
     found, told = locate(pipe, painted(), PROMPT, seed=4, steps=2), []
     assert repeat(pipe, found, progress=lambda *at: told.append(at)).same
     assert told == [(1, 2), (2, 2)]
-
-
-def test_more_looks_than_there_can_be_are_the_runs_own_mistake(pipe):
-    """And not that of an argument, which who repeats a run has not given."""
-    found = locate(pipe, painted(), PROMPT, seed=1, steps=1)
-    odd = replace(found, settings=structs.replace(found.settings, steps=1000))
-    with pytest.raises(RunError) as caught:
-        repeat(pipe, odd)
-    assert str(caught.value) == (
-        "the settings of this run tell of 1000 looks: expected 1 to 999; locate the words again"
-    )
 
 
 def test_another_scheduler_looks_alike(pipe):
@@ -276,18 +240,6 @@ def test_a_number_of_it_is_taken_apart(pipe, tmp_path: Path):
     why = heedmap.explain(pipe, found, "house", (64, 64), layer=layer, head=0, step=step)
     assert why.about.timestep == found.maps.recording.timesteps[step]
     assert why.about.kept is not None and why.about.kept < 1e-6  # P as the run has it
-
-
-def test_runs_that_drew_and_looked_are_told_apart(pipe, tmp_path: Path):
-    """A file that says both is none of heedmap's."""
-    drawn = generate(pipe, PROMPT, seed=1, steps=1)
-    looked = locate(pipe, drawn.image, PROMPT, seed=1, steps=1)
-    edited = generate(pipe, PROMPT, seed=1, steps=1, edits=[heedmap.Reweight("red", 2)])
-    for number, said in enumerate(({"batch_place": (0, 2)}, {"edits": edited.settings.edits})):
-        folder = tmp_path / str(number)
-        replace(looked, settings=structs.replace(looked.settings, **said)).save(folder)
-        with pytest.raises(RunError):
-            Run.load(folder)
 
 
 def test_progress_and_previews_of_it(pipe):

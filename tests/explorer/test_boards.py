@@ -42,7 +42,7 @@ def test_the_place_is_marked():
     assert '<rect class="cell" x="32" y="64" width="16" height="16"/>' in made
     assert 'cx="40.5" cy="72.5"' in made
     assert "row 4, column 2 of a grid of 6×8, counted from 0" in made
-    assert "of what the run kept, but no more than half; step the middle" in made
+    assert "in the saved maps; step the middle" in made
 
 
 @pytest.mark.parametrize(
@@ -66,7 +66,7 @@ def test_what_is_not_as_it_was_is_told():
     made = made_explanation()
     changed = structs.replace(made.about, changed=("versions.torch",), passes=(1, 2))
     made = page(replace(made, about=changed))
-    assert "Not as the run noted it: versions.torch." in made and "1 of 0–1 within the step" in made
+    assert "differ from the run: versions.torch." in made and "1 of 0–1 within the step" in made
     assert "within the step" not in page(made_explanation())  # of one pass there is nothing to say
     step = f"step {changed.step} of 0–{changed.steps - 1}"
     assert step in made and f"<dd>{step.removeprefix('step ')}; timestep" in made
@@ -93,4 +93,4 @@ def test_the_code_that_it_shows_computes_it(tmp_path, monkeypatch):
         assert names["y"] == pytest.approx(made.shown.together, rel=1e-12)
         # W_O is one matrix wherever it is named, of the shape that is shown.
         assert names["w_o"].shape == (12, 10) and "(1 × 12) · (12 × 10)" in page(made)
-        assert "W_O has 12 × 10 numbers" in page(made) and "W_Oᵀ" not in page(made)
+        assert "W_O (12 × 10)" in page(made) and "W_Oᵀ" not in page(made)

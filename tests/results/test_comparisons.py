@@ -144,7 +144,7 @@ TREE = {"source": "a tree", "cross": [0, 1], "self": [0, 1]}
                 "“house” ×−2",
                 "“house” ×0",
                 "“o-o” ×−3, renormalized",
-                "a rule of one's own, mine, a rule of one's own",
+                "the rule mine, a rule",
             ],
         ),
         ([{"edit": TREE}, {"seed": 3}], ["edited from “a tree”, seed 7", "seed 3"]),

@@ -225,9 +225,6 @@ ASKED = {"source": "at house", "cross": [0.0, 0.8], "self": [0.0, 0.4]}
         ({"edit": {**ASKED, "source": "at home"}}, {"edit": ASKED}, False),
         ({"edit": ASKED}, {"edit": None}, False),
         ({"batch_place": [0, 2]}, {"edit": None, "batch_place": [1, 2]}, False),
-        ({}, {"edit": ASKED, "batch_place": [0, 2]}, False),
-        ({}, {"edit": ASKED, "batch_place": [2, 2]}, False),
-        ({"batch_place": [2, 2]}, {"edit": ASKED}, False),
     ],
 )
 def test_one_run_is_the_edit_and_the_other_its_source(tmp_path, source, edited, fits):

@@ -18,10 +18,3 @@ def test_what_is_drawn_when_nothing_is_said(embedded):
     assert card.defaults().size == registry.usual_size(embedded) == (128, 128)
     with pytest.raises(AttributeError):
         card.defaults().steps = 3
-
-
-def test_the_scheduler_is_the_loaded_ones(embedded):
-    kind, config = card.scheduler()
-    own = embedded.scheduler
-    assert kind == type(own).__name__ == "DDIMScheduler"
-    assert config == {k: v for k, v in own.config.items() if not k.startswith("_")}

@@ -5,8 +5,7 @@ import sys
 import pytest
 
 from heedmap.wiring import lacking as module
-from heedmap.wiring.lacking import lacking, not_there
-from heedmap.wiring.schedules import scheduler_lacks
+from heedmap.wiring.lacking import lacking
 
 SCIPY = "scipy, which is not installed: `pip install scipy`"
 SENTENCEPIECE = (
@@ -62,18 +61,8 @@ def test_a_model_cannot_say_what_is_to_be_installed():
 
 
 def test_what_is_installed_is_not_lacking(monkeypatch: pytest.MonkeyPatch):
-    assert lacking(ImportError("accelerate is broken")) == not_there(["accelerate"]) == ""
+    assert lacking(ImportError("accelerate is broken")) == ""
     monkeypatch.setitem(sys.modules, "scipy", None)  # as where it is not installed
-    assert not_there(["torch", "scipy"]) == SCIPY
+    assert lacking(ImportError("torch needs scipy")) == SCIPY
     monkeypatch.setitem(sys.modules, "google", None)
-    assert not_there(["protobuf"]).startswith("protobuf, which is not")
-
-
-def test_schedulers_of_diffusers_say_what_they_need(monkeypatch: pytest.MonkeyPatch):
-    import diffusers
-
-    dummy = type("LMSDiscreteScheduler", (), {"_backends": ["torch", "scipy"]})
-    monkeypatch.setattr(diffusers, "LMSDiscreteScheduler", dummy)
-    monkeypatch.setitem(sys.modules, "scipy", None)
-    assert scheduler_lacks("LMSDiscreteScheduler") == SCIPY
-    assert scheduler_lacks("DDIMScheduler") == scheduler_lacks("nothing") == ""
+    assert lacking(ImportError("protobuf")).startswith("protobuf, which is not")

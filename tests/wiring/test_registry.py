@@ -9,7 +9,6 @@ from diffusers.models.attention_processor import Attention
 from making import random_pipeline, random_pixart
 from PIL import Image
 
-from heedmap.drawing.settings import describe
 from heedmap.errors import ModelError
 from heedmap.wiring import registry
 from heedmap.wiring.family import Family
@@ -104,14 +103,6 @@ def test_a_new_family_is_a_row(monkeypatch):
     assert (usual_size(pipe), unit(pipe)) == ((36, 24), 12)
     assert (usual_size(random_pixart()), unit(random_pixart())) == ((256, 256), 16)
     assert family_of(random_pixart()).component == "transformer"
-
-
-@pytest.mark.parametrize("make", [random_pipeline, random_pixart])
-def test_settings_tell_the_parts_of_every_family(make):
-    pipe = make()
-    about, family = describe(pipe), family_of(pipe)
-    assert about["parts"][family.component] == family.kind.__name__
-    assert about["attention"] == () and about["adapters"] == {}
 
 
 @pytest.mark.parametrize(

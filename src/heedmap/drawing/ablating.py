@@ -1,4 +1,4 @@
-"""Leave a word of a run out, both ways, and all else as it was: what would the picture be?"""
+"""Generate a run without one of its words."""
 
 import os
 from collections.abc import Sequence
@@ -8,9 +8,8 @@ from typing import Any
 
 from heedmap.drawing import generation, repeating
 from heedmap.drawing.batch import Progress
-from heedmap.drawing.redrawing import draw_varied
-from heedmap.drawing.redrawn import compared, not_as_noted
-from heedmap.drawing.saved_options import SavedCall
+from heedmap.drawing.repetitions import compared, unmatched
+from heedmap.drawing.saved_calls import SavedCall
 from heedmap.errors import ArgumentError, UnknownWordError, quoted, warn
 from heedmap.options import GenerateOptions
 from heedmap.recording.edits import Edit, Reweight, WordEdit
@@ -31,38 +30,35 @@ def ablate(
     progress: Progress | None = None,
     **given: Any,
 ) -> Ablation:
-    """What a picture would have been without one of its words, from the same noise and settings.
+    """Generate a run again without one of its words, from the same noise and settings.
 
         found = heedmap.ablate(pipe, "outputs/house", "house")
         found.columns.image, found.unread.image, found.difference("columns"), found.sheet()
-        found.trust.columns.heat.rank        # does the heat say where the word acted?
-        found.run.trust["house"]             # the same: it is on the run's sheet, page and file
+        found.trust.columns.heat.rank        # does the heat map show where the word acted?
+        found.run.trust["house"]             # the same, saved with the run
 
-    Two ways, since neither is the cause itself. `columns`: the word's tokens are not attended to,
-    their probabilities being 0 in every layer and step; what they would have drawn goes to no other
-    token, as with `Reweight(word, 0)`. The tokens after the word have read it, and still tell of
-    it. `unread`: the prompt is read without the word's characters. Articles, punctuation and all
-    else stay, but for the spaces before it: "a red house, at night" without "house" is
-    "a red , at night". Edits of the run that name the word are left out with it then, rules of your
-    own act as they are, and so does a second prompt (of SDXL) that was given.
+    The word is left out in two ways. `columns`: the probabilities of its tokens are 0 in every
+    layer and step, as with `Reweight(word, 0)`; later tokens have still read the word. `unread`:
+    the word and the spaces before it are removed from the prompt, so "a red house, at night"
+    without "house" is "a red , at night"; edits that name the word are left out, and rules of your
+    own and a second prompt (of SDXL) stay.
 
-    The run is drawn again first, so that nothing but the word can make a difference; where it is
-    not the one that was saved, a warning says so, and the one that was drawn again is held.
+    The run itself is generated again first. If it differs from the saved one, a warning says so,
+    and the ablation holds the new one.
 
     Args:
-        pipe: the pipeline to draw with; None loads the model that the settings name.
-        run: a run that is no edit, or its folder; or a prompt of several words, which is drawn as
-            by `generate`. A text that names a folder is that folder.
-        word: a word or phrase of its prompt; all its places are meant.
-        progress: called after every step with the steps done and those of all.
-        given: of a run what its settings tell apart but do not hold, as of `repeat`; of a prompt
-            all that `generate` takes.
+        pipe: the pipeline to use; None loads the model named in the settings.
+        run: a run that is not an edit, or its folder; or a prompt of several words, which is
+            generated first. A text that names a folder is that folder.
+        word: a word or phrase of its prompt, at all its places.
+        progress: called after every step with the number of steps done and of all steps.
+        given: of a run as in `repeat`; of a prompt the arguments of `generate`.
 
     Raises:
         ArgumentError: if the run is an edit, nothing is left of the prompt, or something is missing
             in `given`.
-        ModelError: if the model that the settings name cannot be loaded.
-        RunError: if the run cannot be drawn again.
+        ModelError: if the model named in the settings cannot be loaded.
+        RunError: if the run cannot be generated again.
         TruncatedWordError: if the model did not read the word.
         UnknownWordError: if the prompt has no such word.
     """
@@ -77,18 +73,18 @@ def ablate_each(
     progress: Progress | None = None,
     **given: Any,
 ) -> list[Ablation]:
-    """As `ablate`, of several words by themselves: the run is drawn again once for all of them."""
+    """Ablate each of several words; the run itself is generated again only once."""
     named = isinstance(run, str | Path)
     drawn = named and not _is_folder(run)
     if drawn:
         if pipe is None:
             raise ArgumentError(
-                f"the prompt {quoted(run)} comes without a pipeline: expected one to draw it with; "
-                "load one first"
+                f"the prompt {quoted(run)} is given without a pipeline: expected a pipeline, as "
+                "heedmap.load returns it"
             )
         _check_prompt(pipe, str(run), words, given)
         saved = generation.generate(pipe, str(run), progress=progress, **given)
-        # What is noted is asked of the settings, as whoever opens the run later has to.
+        # Saved arguments are read from the settings, as for a run that is loaded.
         given = {n: v for n, v in given.items() if n == "edits" or n in saved.settings.arguments}
     else:
         saved = load_result(run) if named else run
@@ -99,19 +95,22 @@ def ablate_each(
     def vary(asked: SavedCall) -> list[SavedCall]:
         calls = [asked for _ in again]
         for word in words:
-            calls += [_unattended(asked, word), _shortened(pipe, asked, mine.maps.tokens, word)]
+            calls += [
+                _without_attention(asked, word),
+                _without_word(pipe, asked, mine.maps.tokens, word),
+            ]
         return calls
 
-    runs, changed = draw_varied(pipe, mine, vary, given, progress)
+    runs, changed = repeating.variants(pipe, mine, vary, given, progress)
     if again:
         saved, mine = mine, runs.pop(0)
         apart = compared(saved, mine, changed)
         if not apart.same:
-            names = [*not_as_noted(changed)][:3]
+            names = [*unmatched(changed)][:3]
             why = f" ({', '.join(names)})" if names else ""
             warn(
-                f"the run drawn again is not the one that was saved{why}: its picture differs by "
-                f"up to {apart.largest} of 255; the word was left out of the one drawn again"
+                f"the run that was generated again differs from the saved one{why} by up to "
+                f"{apart.largest} of 255: the ablation is that of the new run"
             )
     pairs = zip(runs[::2], runs[1::2], strict=True)
     return with_trust(
@@ -123,12 +122,12 @@ def ablate_each(
 
 
 def _is_folder(run: str | Path) -> bool:
-    """Whether a path or a text names a folder: a text of one word is taken for one, too."""
+    """Return whether a path or a text names a folder; a text of one word does."""
     return isinstance(run, Path) or len(run.split()) < 2 or os.path.isdir(Path(run))
 
 
 def _check_prompt(pipe: Any, prompt: str, words: Sequence[str], given: dict[str, Any]) -> None:
-    """Raise a HeedmapError if one of the words cannot be left out, before anything is drawn."""
+    """Raise a HeedmapError if a word cannot be left out of a prompt."""
     rest = {name: value for name, value in given.items() if name not in ("seed", "edits")}
     GenerateOptions.taken(rest)
     table = prompt_table(pipe, parse_weights(prompt).text, rest)
@@ -136,21 +135,21 @@ def _check_prompt(pipe: Any, prompt: str, words: Sequence[str], given: dict[str,
         check_word(prompt, table, word)
 
 
-def _unattended(asked: SavedCall, word: str) -> SavedCall:
-    """The same with the word's columns of P at 0, after all else that is done to them."""
+def _without_attention(asked: SavedCall, word: str) -> SavedCall:
+    """Return the call with the word's probabilities set to 0 after all other edits."""
     return replace(asked, edits=(*asked.edits, Reweight(word.strip(), 0.0)))
 
 
-def _shortened(pipe: Any, asked: SavedCall, table: TokenTable, word: str) -> SavedCall:
-    """The same with a prompt without the word, and without the edits that name it."""
+def _without_word(pipe: Any, asked: SavedCall, table: TokenTable, word: str) -> SavedCall:
+    """Return the call without the word in its prompt, and without the edits that name it."""
     less = shortened(asked.prompt, table, word)
     left = prompt_table(pipe, parse_weights(less).text, asked.options.arguments)
-    edits = tuple(edit for edit in asked.edits if _stands(edit, left))
+    edits = tuple(edit for edit in asked.edits if _has_words(edit, left))
     return replace(asked, prompt=less, edits=edits)
 
 
-def _stands(edit: Edit, table: TokenTable) -> bool:
-    """Whether all words that an edit names are in a prompt."""
+def _has_words(edit: Edit, table: TokenTable) -> bool:
+    """Return whether a prompt has all words that an edit names."""
     if not isinstance(edit, WordEdit):
         return True
     try:

@@ -11,7 +11,7 @@ import torch
 from heedmap import checks
 from heedmap.drawing import settings
 from heedmap.drawing.given_pictures import SeenPicture, is_near_usual
-from heedmap.drawing.pipeline_arguments import noted_argument, without_numpy
+from heedmap.drawing.pipeline_arguments import argument_note, plain_copy
 from heedmap.drawing.step_watch import StepWatch
 from heedmap.errors import ArgumentError, ModelError, quoted, warn, within_lines
 from heedmap.files.settings import Settings
@@ -202,8 +202,8 @@ def _tell_idle(negative: str | None, recorder: Trace) -> None:
 
 def _noted(pipe: Any, options: GenerateOptions, edits: Sequence[Edit]) -> dict[str, Any]:
     """The settings that all runs of a batch have in common."""
-    steps, steps_by = settings.asked(pipe, "steps", options.steps, options.arguments)
-    guidance, guidance_by = settings.asked(pipe, "guidance", options.guidance)
+    steps, steps_by = settings.effective_value(pipe, "steps", options.steps, options.arguments)
+    guidance, guidance_by = settings.effective_value(pipe, "guidance", options.guidance)
     size_by = "pipeline" if options.size is None else None
     whose = {"steps": steps_by, "guidance": guidance_by, "size": size_by}
     return {
@@ -217,7 +217,7 @@ def _noted(pipe: Any, options: GenerateOptions, edits: Sequence[Edit]) -> dict[s
         "concepts": tuple(options.concepts),
         **settings.describe(pipe),
         "edits": tuple(map(note_of, edits)),
-        "arguments": {name: noted_argument(value) for name, value in options.arguments.items()},
+        "arguments": {name: argument_note(value) for name, value in options.arguments.items()},
     }
 
 
@@ -308,7 +308,7 @@ def as_noted(pipe: Pipeline, options: D) -> D:
     return replace(
         options,
         keep=checks.any_of("keep", options.keep, AXES),
-        arguments={name: without_numpy(value) for name, value in options.arguments.items()},
+        arguments={name: plain_copy(value) for name, value in options.arguments.items()},
         **numbers,
     )
 

@@ -18,7 +18,7 @@ from heedmap.drawing.edit_plans import EditBase, Plan, Planner, read_window
 from heedmap.drawing.grid_axes import Axes
 from heedmap.drawing.keywords import EditKeywords, GridKeywords, spelled_out
 from heedmap.drawing.picture_source import sized, taken_apart
-from heedmap.drawing.pipeline_arguments import noted_argument
+from heedmap.drawing.pipeline_arguments import argument_note
 from heedmap.errors import ArgumentError, quoted
 from heedmap.files.notes import to_json
 from heedmap.files.reports import CallLimits, EditCall, GridReport
@@ -127,8 +127,8 @@ def edit(
         source=source,
         targets=None if target is None else tuple(asked),
         kind=how.kind,
-        batch=noted_argument(how.batch),
-        limit=noted_argument(drawing.limit),
+        batch=argument_note(how.batch),
+        limit=argument_note(drawing.limit),
     )
     pairs = [replace(pair, about=structs.replace(pair.about, asked=noted)) for pair in drawn.pairs]
     return pairs if several else pairs[0]
@@ -203,7 +203,7 @@ def grid(
         targets=None if target is None else tuple(asked),
         kind=how.kind,
         words=base.windows,
-        asked=CallLimits(batch=noted_argument(how.batch), limit=noted_argument(drawing.limit)),
+        asked=CallLimits(batch=argument_note(how.batch), limit=argument_note(drawing.limit)),
         batch=largest,
         sources_drawn=batches,
         common=_settings(cells[0].pair),

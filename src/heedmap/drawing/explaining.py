@@ -1,4 +1,4 @@
-"""Take one number of a saved run apart: draw the run again up to its step, and look there."""
+"""Explain one attention probability of a saved run."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -10,11 +10,10 @@ import numpy as np
 from heedmap import checks
 from heedmap.drawing import repeating
 from heedmap.drawing.batch import Progress
-from heedmap.drawing.redrawn import Drawing
-from heedmap.drawing.saved_options import checked_settings, saved_call
+from heedmap.drawing.repetitions import Drawing
+from heedmap.drawing.saved_calls import saved_call
 from heedmap.errors import RunError, plural, quoted, warn
 from heedmap.files.explanations import About, Had, TokenTold, as_packed
-from heedmap.files.settings import Settings
 from heedmap.maps.aims import Aim, find_layer, number_of
 from heedmap.maps.layer_names import short_name
 from heedmap.maps.recordings import Recording
@@ -29,7 +28,7 @@ from heedmap.wiring.prompt_tables import prompt_table
 from heedmap.wiring.registry import cross_attention_layers
 
 APART = 1e-3
-"""From which difference of a probability on a run that is drawn again is called another one."""
+"""The difference of a probability from which the new run is said to differ from the saved one."""
 
 
 def explain(
@@ -46,38 +45,38 @@ def explain(
     progress: Progress | None = None,
     **given: Any,
 ) -> Explanation:
-    """How one number of a saved run comes about: QKᵀ, √d, mask, softmax, P V, the heads together.
+    """Show how an attention probability of a saved run is computed, from QKᵀ to the output.
 
         found = heedmap.explain(None, "outputs/house", "house", at=(40, 72))
         print(found.table())
         found.save("outputs/why")
 
-    The run is drawn again up to that step, and every number is the model's own. Where no layer,
-    step or head is named, it is that of those which the run kept in which the word draws most at
-    the place without drawing more than half of its attention; where it draws more in all of them,
-    that in which it draws least (`heedmap.maps.aims.worth`). `Explanation.about.chosen` says so.
+    The run is generated again up to the step, and the numbers are those of the model. If no layer,
+    step or head is given, it is the one in which the word draws most at the pixel but no more than
+    half of the attention, among those that the run kept; if the word draws more in all of them, the
+    one in which it draws least (`heedmap.maps.aims.worth`). `Explanation.about.chosen` says so.
 
     Args:
-        pipe: the pipeline to draw with; None loads the model that the settings name.
-        run: a run, or its folder; of an edit the edited picture is meant.
+        pipe: the pipeline to use; None loads the model named in the settings.
+        run: a run or an edit, or its folder; of an edit the edited image is explained.
         word: a word or phrase, or the number of a word.
-        at: (x, y), a pixel of the picture from its upper left, from 0.
-        layer: by its name, its short one ("up 1.0"), or a pattern that fits no other.
-        head: from 0; negative ones count from the end.
-        step: likewise.
+        at: (x, y), a pixel of the image from its upper left, from 0.
+        layer: its name, its short name ("up 1.0"), or a pattern that fits one layer.
+        head: from 0; negative numbers count from the end.
+        step: from 0; negative numbers count from the end.
         branch: "negative" for a word of the negative prompt.
-        pass_: which of the model's passes, where the scheduler asks more than once for a step,
-            negative ones from the end; what a run keeps of such a step is their mean.
-        progress: called after every step with the steps done and those of all.
-        given: what the settings tell apart but do not hold, as of `repeat`.
+        pass_: the model's pass within the step, if the scheduler calls the model several times;
+            negative numbers count from the end. The saved maps of such a step are a mean.
+        progress: called after every step with the number of steps done and of all steps.
+        given: as in `repeat`.
 
     Raises:
-        ArgumentError: if the place is outside of the picture, the branch or pass is none, or
+        ArgumentError: if the pixel is outside the image, the branch or pass does not exist, or
             something is missing in `given`.
-        ModelError: if the model that the settings name cannot be loaded.
-        RunError: if the run cannot be drawn again.
+        ModelError: if the model named in the settings cannot be loaded.
+        RunError: if the run cannot be generated again.
         SelectionError: if the run has no such layer, head, step or pass.
-        TraceError: if the negative prompt is meant, and the run has none.
+        TraceError: if the word is of the negative prompt, and the run has none.
         UnknownWordError: if the prompt has no such word.
         TruncatedWordError: if the model did not read it.
     """
@@ -96,30 +95,30 @@ def explain(
     if aim.layer is not None:
         aim = _within(aim, cross_attention_layers(pipe))
     probe = Probe(aim, saved_call(about, pipe, given).place[0], branch, pass_)
-    changed = repeating.look(pipe, saved, given, probe, progress)
-    return _told(saved, aim, probe, changed)
+    changed = repeating.run_probe(pipe, saved, given, probe, progress)
+    return _compared(saved, aim, probe, changed)
 
 
-def _told(saved: Run, aim: Aim, probe: Probe, changed: Mapping[str, Any]) -> Explanation:
-    """What a probe has seen, held against what the run noted and kept."""
+def _compared(saved: Run, aim: Aim, probe: Probe, changed: Mapping[str, Any]) -> Explanation:
+    """Return the explanation of a probe, compared with the saved run."""
     taken, branch = probe.found, probe.branch
     if taken is None:
         raise RunError(
-            f"the run ended before step {aim.step} when it was drawn again: expected "
-            f"{aiming.steps_of(saved)} steps, as it noted; draw with the versions that it names"
+            f"the run ended before step {aim.step} when it was generated again: expected "
+            f"{aiming.steps_of(saved)} steps; use the versions that its settings name"
         )
     if taken.table.prompt != _prompt(saved, branch):
         raise RunError(
-            f"the run drawn again read {quoted(taken.table.prompt)}: expected "
-            f"{quoted(_prompt(saved, branch))}, as it noted; make the run again"
+            f"the model read {quoted(taken.table.prompt)}: expected "
+            f"{quoted(_prompt(saved, branch))}, as in the saved run; make the run again"
         )
     found = _explanation(saved, aim, branch, taken, tuple(changed))
     apart = _apart(_side(saved, branch), taken, found, aim)
     if apart is not None and apart > APART:
         why = f" ({', '.join([*changed][:3])})" if changed else ""
         warn(
-            f"the run drawn again is not the one that was saved{why}: its probabilities differ "
-            f"here by up to {apart:.2g}; what is shown is of the one that was drawn again"
+            f"the run that was generated again differs from the saved one{why}: its probabilities "
+            f"differ here by up to {apart:.2g}; the explanation is that of the new run"
         )
     return found.with_kept(apart)
 
@@ -135,7 +134,7 @@ def _prompt(saved: Run, branch: BranchName) -> str:
 
 
 def _within(aim: Aim, layers: Mapping[str, Any]) -> Aim:
-    """The same, with a layer and a head that the model has."""
+    """Return the aim with the full name of the layer and a head that it has."""
     name = find_layer(aim.layer, list(layers))
     head = aim.head
     if head is not None:
@@ -146,8 +145,7 @@ def _within(aim: Aim, layers: Mapping[str, Any]) -> Aim:
 def _explanation(
     saved: Run, aim: Aim, branch: BranchName, taken: Taken, changed: tuple[str, ...]
 ) -> Explanation:
-    about: Settings = checked_settings(saved.settings)
-    end, heads = taken.ending, len(taken.query)
+    about, end, heads = saved.settings, taken.ending, len(taken.query)
     given = Had(
         query=as_packed(taken.query),
         key=as_packed(taken.key),
@@ -199,9 +197,9 @@ def _explanation(
 
 
 def _apart(side: Recording | None, taken: Taken, found: Explanation, aim: Aim) -> float | None:
-    """How far the run's own record of the site is from P as it was drawn again; None without.
+    """Return the largest difference of the saved maps from the new P; None if they lack it.
 
-    What a run keeps of a step of several passes is their mean, which tells nothing of one.
+    The saved maps of a step of several passes are a mean, and cannot be compared.
     """
     if side is None or not {"layer", "step"} <= side.keep or taken.passes[1] > 1:
         return None
@@ -210,9 +208,9 @@ def _apart(side: Recording | None, taken: Taken, found: Explanation, aim: Aim) -
     mine = (taken.layer, heads, taken.grid)
     if mine not in alike or any(position >= tokens for position in side.positions):
         raise RunError(
-            f"the run kept maps of another model than the one that drew it again, whose "
-            f"{found.about.short} has {plural(heads, 'head')} and a grid of "
-            f"{taken.grid[0]}×{taken.grid[1]}: draw with the model that its settings name"
+            f"the saved maps are of another model: here {found.about.short} has "
+            f"{plural(heads, 'head')} and a grid of {taken.grid[0]}×{taken.grid[1]}; use the model "
+            "that the settings name"
         )
     row, column = found.about.place
     kept = side.arrays[alike.index(mine)][aim.step, :, row * taken.grid[1] + column]  # (H, K')

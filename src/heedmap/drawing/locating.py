@@ -1,8 +1,8 @@
-"""Where a model sees the words of a prompt in a picture that it did not draw.
+"""The words of a prompt in a picture of the user's.
 
-The picture is encoded, and at each of several timesteps the model is given it with fresh noise of
-that timestep's strength (as DDPM's training does, Ho et al., arXiv 2006.11239, eq. 4), in a run
-without guidance. What the words draw is recorded as in any run, and averaged over the noises.
+The encoded picture is given to the model at several timesteps, each time with new noise of that
+timestep's strength, as in DDPM's training (Ho et al., arXiv 2006.11239, eq. 4), without guidance.
+The attention is recorded as in any run, and averaged over the timesteps.
 """
 
 from collections.abc import Mapping, Sequence
@@ -18,9 +18,7 @@ from heedmap import checks
 from heedmap.drawing.batch import Batch, Progress, as_noted, check_prompts, draw, drawn_seed
 from heedmap.drawing.given_pictures import check_pipeline, refuse_set, seen, upright_rgb, usual_for
 from heedmap.drawing.keywords import LocateKeywords, spelled_out
-from heedmap.drawing.saved_options import SavedCall
-from heedmap.errors import ArgumentError, RunError, quoted
-from heedmap.files.pictures import digest_of
+from heedmap.errors import ArgumentError, quoted
 from heedmap.maps.heatmaps import HeatMaps
 from heedmap.maps.stability import stability_of
 from heedmap.options import GenerateOptions, LocateOptions
@@ -32,9 +30,9 @@ from heedmap.wiring.family import Pipeline, parameters
 from heedmap.wiring.registry import check_served
 
 _OURS = {"latents", "num_images_per_prompt", "guidance_scale", "negative_prompt", *STEP_LISTS}
-"""Arguments of pipelines that are set by what is looked at."""
+"""Arguments of pipelines that cannot be set here."""
 MOST_LOOKS = 999
-"""Of more parts of a training's thousand timesteps the middles would be none of their own."""
+"""The most timesteps: more would repeat some of the 1000 of the training."""
 
 
 @spelled_out(LocateOptions)
@@ -48,27 +46,27 @@ def locate(
     probe: Probe | None = None,
     **options: Unpack[LocateKeywords],
 ) -> Run:
-    """Where the model sees each word of a prompt in a picture that you have.
+    """Find where the model sees each word of a prompt in a picture of yours.
 
         found = heedmap.locate(pipe, "photo.jpg", "a cat next to a car")
         found.maps["cat"].mask(), found.maps.segment(), found.save("outputs/photo")
 
-    A run like any other, but that nothing was drawn: its picture is yours, at the size that the
-    model saw. It attends to a word that the picture does not show as well, somewhere.
+    The result is a run whose image is your picture at the size that the model saw. A word that the
+    picture does not show has heat somewhere, too.
 
     Args:
-        pipe: a pipeline that draws from a text alone, as `load` gives it.
-        picture: of Pillow, or a file (PNG, JPEG, WebP, BMP). What is transparent is white.
-        prompt: what is to be found. Weights have no meaning here.
-        seed: of the noise; drawn, and noted in the run's settings, if None.
+        pipe: a pipeline that generates from text alone, as `load` returns it.
+        picture: a Pillow image, or a file (PNG, JPEG, WebP, BMP). Transparent pixels become white.
+        prompt: the words to find. Weights have no meaning here.
+        seed: the seed of the noise. Default: random, and saved in the settings.
         progress: called after every step.
-        probe: with one the run ends where that has seen what it looks for.
+        probe: ends the run when it has found what it looks for.
         options: those below, and any other argument of the pipeline.
 
     Raises:
         ArgumentError: if an argument is wrong.
-        ModelError: if the pipeline begins with a picture of its own, or its model was not trained
-            on noise that is known.
+        ModelError: if the pipeline starts from a picture, or the noise of the model's training is
+            not known.
         TraceError: if the maps could not be recorded.
     """
     rest: dict[str, Any] = {**options}
@@ -96,51 +94,14 @@ def locate(
     (run,), trace = draw(pipe, batch, noted, progress=progress, probe=probe)
     return replace(
         run,
-        maps=_held(run.maps, trace.halves("conditional")),
-        concepts=None if run.concepts is None else _held(run.concepts, trace.halves("concepts")),
+        maps=_stable(run.maps, trace.halves("conditional")),
+        concepts=None if run.concepts is None else _stable(run.concepts, trace.halves("concepts")),
         settings=structs.replace(run.settings, located=shown.noted),
     )
 
 
-def look_again(
-    pipe: Pipeline,
-    run: Run,
-    asked: SavedCall,
-    progress: Progress | None = None,
-    probe: Probe | None = None,
-) -> Run:
-    """Look at a run's picture again, as its settings say.
-
-    Raises:
-        RunError: if the picture is not the one that was looked at, or so many looks there are not.
-    """
-    located, options = run.settings.located, asked.options
-    if located is None or digest_of(run.image) != located.sha256:
-        raise RunError(
-            "the picture of this run is not the one that was looked at: put that in its place, or "
-            "locate the words in this one"
-        )
-    if options.steps is not None and options.steps > MOST_LOOKS:
-        raise RunError(
-            f"the settings of this run tell of {options.steps} looks: expected 1 to {MOST_LOOKS}; "
-            "locate the words again"
-        )
-    given = LocateOptions(
-        steps=LocateOptions.steps if options.steps is None else options.steps,
-        size=run.image.size,
-        keep=options.keep,
-        limit=options.limit,
-        tokens=options.tokens,
-        concepts=options.concepts,
-        arguments=options.arguments,
-    )
-    told: dict[str, Any] = {"progress": progress, "probe": probe}
-    made = locate(pipe, run.image, asked.prompt, seed=asked.seed, **told, **given.named())
-    return replace(made, settings=structs.replace(made.settings, located=located))
-
-
-def _held(maps: HeatMaps, halves: Sequence[Mapping[tuple[int, int], np.ndarray]]) -> HeatMaps:
-    """The same maps, which know how far the two halves of the looks agree."""
+def _stable(maps: HeatMaps, halves: Sequence[Mapping[tuple[int, int], np.ndarray]]) -> HeatMaps:
+    """Return the maps with the stability of each word over the two halves of the steps."""
     return replace(maps, stability=stability_of(maps.recording, halves))
 
 
@@ -149,6 +110,6 @@ def _check_asked(prompt: str, arguments: dict[str, Any]) -> None:
     parsed = parse_weights(prompt)
     if parsed.spans:
         raise ArgumentError(
-            f"the prompt {quoted(prompt)} has weights, and nothing is drawn that they could "
-            f"change: write {quoted(parsed.text)}"
+            f"the prompt {quoted(prompt)} has weights, which locate cannot use: write "
+            f"{quoted(parsed.text)}"
         )

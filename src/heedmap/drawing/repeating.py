@@ -1,54 +1,41 @@
-"""Draw a saved run again from its settings, and say whether it is the same to the byte.
+"""Generate a saved run, edit or grid again, and compare it with the saved one.
 
-Runs, edits and grids: each picture is drawn in a batch of the size it was drawn in, and at its
-place there, since the sums of another batch round otherwise; the others of the batch are copies of
-it, or in a grid the cells that were beside it.
+An image of a batch is generated at the same place of a batch of the same size, since the size of a
+batch changes how a processor rounds. The other images of the batch are copies of it.
 """
 
-from collections.abc import Iterator
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
 import torch
 from msgspec import structs
-from PIL import Image
 
-from heedmap.drawing import editing
+from heedmap.drawing import editing, generation, locating
 from heedmap.drawing.batch import Progress, part_of
-from heedmap.drawing.edit_batches import draw_edits
-from heedmap.drawing.edit_plans import Plan, Planner
-from heedmap.drawing.locating import look_again
+from heedmap.drawing.edit_batches import DrawnEdits, draw_edits
+from heedmap.drawing.edit_plans import Planner
 from heedmap.drawing.picture_source import picture_of
-from heedmap.drawing.redrawing import (
-    check_room,
-    draw_asked,
-    limit_of,
-    not_as_before,
-    refusals_explained,
-)
-from heedmap.drawing.redrawn import Drawing, Repetition, compared, not_as_noted
-from heedmap.drawing.saved_options import (
-    SavedCall,
-    SavedEdit,
-    checked_settings,
-    read_edit,
-    saved_call,
-)
-from heedmap.drawing.schedulers import set_up
-from heedmap.errors import ArgumentError, ModelError, RunError, quoted
+from heedmap.drawing.repetitions import Drawing, Repetition, compared, unmatched
+from heedmap.drawing.saved_calls import TERMS, SavedCall, edit_options, saved_call
+from heedmap.drawing.schedulers import saved_schedulers
+from heedmap.drawing.settings import settings_diff
+from heedmap.errors import ArgumentError, HeedmapError, ModelError, RunError, quoted, reason
 from heedmap.files.settings import Settings
+from heedmap.files.values import MAX_WHOLE
 from heedmap.models import pipelines
-from heedmap.options import Device, Dtype, EditOptions, LoadOptions
+from heedmap.options import Device, DrawOptions, Dtype, EditOptions, LoadOptions
 from heedmap.recording.probing import Probe, Reached
-from heedmap.results.cells import Cell
 from heedmap.results.folders import load_result
 from heedmap.results.grids import Grid
 from heedmap.results.pairs import Pair
 from heedmap.results.runs import Run
 from heedmap.wiring.family import Pipeline
 from heedmap.wiring.parts import left_early
+
+_LIMIT = MAX_WHOLE  # bytes of maps: the saved run was within its own limit
 
 
 def repeat(
@@ -58,60 +45,97 @@ def repeat(
     progress: Progress | None = None,
     **given: Any,
 ) -> Repetition:
-    """Draw a saved run, edit or grid again from its settings, and compare the pictures.
+    """Generate a saved run, edit or grid again from its settings, and compare the images.
 
         again = heedmap.repeat(pipe, "outputs/house")
         again.same, str(again), again.changed
 
-    The scheduler is set up as it was noted, and the pipeline's own put back afterwards; all else is
-    the pipeline's, and what of it is not as it was noted is in `Repetition.changed`.
+    The pipeline gets the saved scheduler, and its own back afterwards. Other settings of the
+    pipeline that differ from the saved ones are in `Repetition.changed`.
 
     Args:
-        pipe: the pipeline to draw with; None loads the model that the settings name.
-        run: a run, pair or grid, or the folder of one.
-        progress: called after every step with the steps done and those of all.
-        given: what the settings tell apart but do not hold, by name: pictures and tensors that were
-            arguments of the pipeline, and `edits` where one was a rule of your own. A picture or
-            tensor must be the very one, which its SHA-256 tells; of rules, callbacks and other
-            functions only the name is known, and that they are the same is for you to see to.
+        pipe: the pipeline to use; None loads the model named in the settings.
+        run: a run, an edit or a grid, or the folder of one.
+        progress: called after every step with the number of steps done and of all steps.
+        given: arguments that a file cannot hold, by name: images, tensors and functions that were
+            passed to the pipeline, and `edits` if one was a rule of your own. An image or tensor is
+            compared with the SHA-256 of the original, a function with its name.
 
     Raises:
-        ArgumentError: if such an argument is missing, or is not the one that the run had.
-        ModelError: if the model that the settings name cannot be loaded.
-        RunError: if the folder is none of heedmap's, or its settings are not to be drawn.
+        ArgumentError: if such an argument is missing or differs from the original.
+        ModelError: if the model named in the settings cannot be loaded.
+        RunError: if the folder is not a result, or the pipeline fails with the saved settings.
     """
     saved = load_result(run) if isinstance(run, str | Path) else run
     if not isinstance(saved, Drawing):
         raise ArgumentError(
-            f"the run is {quoted(run)}: expected a run, a pair, a grid, or the folder of one"
+            f"the run is {quoted(run)}: expected a run, an edit, a grid, or the folder of one"
         )
-    pipe = pipe if pipe is not None else load_for(saved)
-    about = checked_settings(_settings(saved))
-    changed = not_as_before(pipe, about)
-    with refusals_explained(), set_up(pipe, about):
-        made = _again(pipe, saved, given, progress)
+    pipe = load_for(saved) if pipe is None else pipe
+    settings = _settings(saved)
+    changed = settings_diff(settings, pipe)
+    with pipeline_errors(), saved_schedulers(pipe, settings):
+        made = _generated_again(pipe, saved, given, progress)
     return compared(saved, made, changed)
 
 
-def look(
-    pipe: Any, run: Run, given: dict[str, Any], probe: Probe, progress: Progress | None
-) -> dict[str, tuple[Any, Any]]:
-    """Draw a run again up to where a probe has seen what it looks for; the rest is not drawn.
+def variants(
+    pipe: Any,
+    run: Run,
+    vary: Callable[[SavedCall], Sequence[SavedCall]],
+    given: Mapping[str, Any],
+    progress: Progress | None,
+) -> tuple[list[Run], dict[str, tuple[Any, Any]]]:
+    """Generate variants of a saved run, each at the run's place in a batch of the same size.
+
+    Args:
+        pipe: the pipeline to use.
+        run: a run that is not an edit.
+        vary: returns the calls of the variants, given that of the run.
+        given: as in `repeat`.
+        progress: as in `repeat`, over all variants.
 
     Returns:
-        What was not as the settings noted it while it was drawn, as `Repetition.changed`; nothing
-        is found in the probe if the run ended before.
+        The variants in order, and the settings that differ, as in `Repetition.changed`.
 
     Raises:
-        HeedmapError: as of `repeat`.
+        HeedmapError: as in `repeat`.
     """
-    about = checked_settings(run.settings)
-    changed = not_as_before(pipe, about)
-    with suppress(Reached), refusals_explained(), set_up(pipe, about), left_early(pipe):
-        picture, given = picture_of(run, given)
-        draw_again = _run if about.edit is None else _edit
-        draw_again(pipe, run, given, picture, progress, probe)
-    return not_as_noted(changed)
+    changed = settings_diff(run.settings, pipe)
+    with pipeline_errors(), saved_schedulers(pipe, run.settings):
+        calls = vary(saved_call(run.settings, pipe, given))
+        runs = [
+            _generate(pipe, call, part_of(progress, done, len(calls)))
+            for done, call in enumerate(calls)
+        ]
+    return runs, changed
+
+
+def run_probe(
+    pipe: Any, run: Run, given: Mapping[str, Any], probe: Probe, progress: Progress | None
+) -> dict[str, tuple[Any, Any]]:
+    """Generate a saved run again until its probe has found what it looks for.
+
+    If the run ends before that, the probe has found nothing.
+
+    Returns:
+        The settings that differ, as in `Repetition.changed`.
+
+    Raises:
+        HeedmapError: as in `repeat`.
+    """
+    changed = settings_diff(run.settings, pipe)
+    with (
+        suppress(Reached),
+        pipeline_errors(),
+        saved_schedulers(pipe, run.settings),
+        left_early(pipe),
+    ):
+        if run.settings.edit is None:
+            _run(pipe, run, given, progress, probe)
+        else:
+            _edits(pipe, run, given, progress, probe)
+    return unmatched(changed)
 
 
 def load_for(
@@ -121,181 +145,170 @@ def load_for(
     device: Device = LoadOptions.device,
     dtype: Dtype = LoadOptions.dtype,
 ) -> Any:
-    """Load the pipeline that a run was drawn with, or another model in its place.
+    """Load the pipeline of a saved result, or another model for it.
 
     Args:
-        saved: the run.
-        model: as in `load`; the one that the settings name if None.
-        device: as in `load`; "auto" is that of the run, where this machine has it.
+        saved: the result.
+        model: as in `load`; None for the model named in the settings.
+        device: as in `load`; "auto" is that of the run, if this machine has it.
         dtype: as in `load`; "auto" is that of the run.
 
     Raises:
         ModelError: if there is no such model.
-        RunError: if the settings name none.
     """
-    about = _settings(saved)
-    name = about.model if model is None else str(model)
-    if not isinstance(name, str) or not name:
-        raise RunError(f"the settings name the model {quoted(name)}: pass a pipeline (--model)")
-    there = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
-    if device == "auto" and there.get(about.device, about.device == "cpu"):
-        device = cast(Device, about.device)
-    if dtype == "auto" and about.dtype in pipelines.DTYPES:
-        dtype = cast(Dtype, about.dtype)
+    settings = _settings(saved)
+    available = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
+    if device == "auto" and available.get(settings.device, settings.device == "cpu"):
+        device = cast(Device, settings.device)
+    if dtype == "auto" and settings.dtype in pipelines.DTYPES:
+        dtype = cast(Dtype, settings.dtype)
     try:
-        pipe = pipelines.load(name, device=device, dtype=dtype)
+        pipe = pipelines.load(
+            settings.model if model is None else model, device=device, dtype=dtype
+        )
     except ModelError as error:
-        other = "" if model is not None else "; pass a pipeline (--model) to draw with another"
-        raise ModelError(f"{error}{other}") from error
-    with refusals_explained():
-        return pipelines.of_kind(pipe, about.pipeline)
+        hint = "; pass a pipeline, or the model (--model)" if model is None else ""
+        raise ModelError(f"{error}{hint}") from error
+    with pipeline_errors():
+        return pipelines.of_kind(pipe, settings.pipeline)
 
 
-# --- drawing again ----------------------------------------------------------------------------
+@contextmanager
+def pipeline_errors() -> Iterator[None]:
+    """Raise a RunError for an error of the pipeline."""
+    try:
+        yield
+    except (HeedmapError, MemoryError, torch.OutOfMemoryError):
+        raise
+    except Exception as error:
+        raise RunError(
+            f"the pipeline failed with the settings of this run ({reason(error)}): use the model "
+            "and the versions that they name"
+        ) from error
 
 
-def _again(pipe: Any, saved: Drawing, given: dict[str, Any], progress: Progress | None) -> Drawing:
-    first = saved.cells[0].pair if isinstance(saved, Grid) else saved
-    picture, given = picture_of(first.source if isinstance(first, Pair) else first, given)
+# --- one result -------------------------------------------------------------------------------
+
+
+def _generated_again(
+    pipe: Any, saved: Drawing, given: Mapping[str, Any], progress: Progress | None
+) -> Drawing:
     if isinstance(saved, Grid):
-        return _grid(pipe, saved, given, picture, progress)
-    if isinstance(saved, Pair):
-        made = _edit(pipe, saved.edited, given, picture, progress)
-        places = [
-            saved_call(run.settings, pipe, given).place for run in (saved.source, saved.edited)
-        ]
-        made = replace(made, about=structs.replace(made.about, asked=saved.about.asked))
-        if places[0][1] != places[1][1]:  # the source is that of another batch
-            made = replace(made, source=_run(pipe, saved.source, given, picture, progress))
-        return made
-    if saved.settings.edit is not None:
-        return _edit(pipe, saved, given, picture, progress).edited
-    return _run(pipe, saved, given, picture, progress)
+        return _grid(pipe, saved, given, progress)
+    if isinstance(saved, Run):
+        if saved.settings.edit is None:
+            return _run(pipe, saved, given, progress)
+        return _edit(pipe, saved, given, progress).edited
+    pair = _edit(pipe, saved.edited, given, progress)
+    places = [run.settings.batch_place or (0, 1) for run in (saved.source, saved.edited)]
+    if places[0][1] != places[1][1]:  # the source is that of the first batch of several
+        pair = replace(pair, source=_run(pipe, saved.source, given, progress))
+    return replace(pair, about=structs.replace(pair.about, asked=saved.about.asked))
 
 
 def _run(
     pipe: Any,
     run: Run,
-    given: dict[str, Any],
-    picture: Image.Image | None,
+    given: Mapping[str, Any],
     progress: Progress | None,
     probe: Probe | None = None,
 ) -> Run:
-    if picture is not None:
-        return _source(pipe, run, given, picture, progress, probe)
-    asked = saved_call(run.settings, pipe, given)
-    if run.settings.located is not None:
-        options = replace(asked.options, limit=limit_of(run))
-        return look_again(pipe, run, replace(asked, options=options), progress, probe)
-    return draw_asked(pipe, run, asked, progress, probe)
+    settings = run.settings
+    if settings.given is not None:  # the source of edits of a picture of the user's
+        return _edits(pipe, run, given, progress, probe).pairs[0].source
+    call = saved_call(settings, pipe, given)
+    if settings.located is None:
+        return _generate(pipe, call, progress, probe)
+    options = {
+        "steps": call.options.steps,
+        "size": run.image.size,
+        "keep": call.options.keep,
+        "limit": _LIMIT,
+        "tokens": call.options.tokens,
+        "concepts": call.options.concepts,
+        **call.options.arguments,
+    }
+    watch: dict[str, Any] = {"progress": progress, "probe": probe}
+    made = locating.locate(pipe, run.image, call.prompt, seed=call.seed, **watch, **options)
+    return replace(made, settings=structs.replace(made.settings, located=settings.located))
 
 
-def _edit(
-    pipe: Any,
-    run: Run,
-    given: dict[str, Any],
-    picture: Image.Image | None,
-    progress: Progress | None,
-    probe: Probe | None = None,
-) -> Pair:
-    """The pair of an edited run, drawn with copies of it beside it."""
-    asked, edit = saved_call(run.settings, pipe, given), read_edit(run.settings)
-    number, size = asked.place
-    if number == 0:
-        raise RunError("the settings tell of an edit at the place of its source: make it again")
-    check_room(pipe, run, size)
-    planner = _planner(pipe, asked, edit, size, picture)
-    plan = planner.plan(asked.prompt).during(edit.cross, edit.own)
-    options = replace(asked.options, limit=limit_of(run) * size)
-    plans = [plan] * (size - 1)
-    drawn = draw_edits(planner.base, plans, asked.seed, options, progress, probe=probe)
+def _generate(
+    pipe: Any, call: SavedCall, progress: Progress | None, probe: Probe | None = None
+) -> Run:
+    """Generate one image of a batch, with copies of it around it."""
+    number, size = call.place
+    runs = generation.generate_batch(
+        pipe,
+        [call.prompt] * size,
+        seeds=[call.seed] * size,
+        edits=call.edits,
+        progress=progress,
+        probe=probe,
+        **replace(call.options, limit=_LIMIT).named(),
+    )
+    return runs[number]
+
+
+def _edit(pipe: Any, run: Run, given: Mapping[str, Any], progress: Progress | None) -> Pair:
+    drawn = _edits(pipe, run, given, progress)
+    number, _ = run.settings.batch_place or (1, 2)
     return drawn.pairs[number - 1]
 
 
-def _source(
+def _edits(
     pipe: Any,
     run: Run,
-    given: dict[str, Any],
-    picture: Image.Image,
+    given: Mapping[str, Any],
     progress: Progress | None,
-    probe: Probe | None,
-) -> Run:
-    """A source that stands for a picture: among edits of it that change nothing."""
-    asked = saved_call(run.settings, pipe, given)
-    size = asked.place[1]
-    check_room(pipe, run, size)
-    edit = SavedEdit(asked.prompt, (0.0, 0.0), (0.0, 0.0), EditOptions())
-    planner = _planner(pipe, asked, edit, size, picture)
-    plans = [planner.plan(asked.prompt)] * max(1, size - 1)
-    options = replace(asked.options, limit=limit_of(run) * size)
-    return (
-        draw_edits(planner.base, plans, asked.seed, options, progress, probe=probe).pairs[0].source
+    probe: Probe | None = None,
+) -> DrawnEdits:
+    """Generate a source and copies of an edit; of a source alone the edits change nothing."""
+    picture, given = picture_of(run, given)
+    call, edit = saved_call(run.settings, pipe, given), run.settings.edit
+    size = (run.settings.batch_place or (1, 2))[1]
+    options = EditOptions(cross=0.0, self_attention=0.0) if edit is None else edit_options(edit)
+    options = replace(options, batch=size, image=picture)
+    source = call.prompt if edit is None else edit.source
+    planner = Planner(editing.edit_base(pipe, source, options, call.options.arguments))
+    planner.base.check()
+    plan = planner.plan(call.prompt)
+    if edit is not None:
+        plan = plan.during(edit.cross, edit.self_attention)
+    plans, draw = [plan] * (size - 1), replace(call.options, limit=_LIMIT)
+    return draw_edits(planner.base, plans, call.seed, draw, progress, probe=probe)
+
+
+def _grid(pipe: Any, saved: Grid, given: Mapping[str, Any], progress: Progress | None) -> Grid:
+    report, first = saved.about, saved.cells[0].pair
+    picture, given = picture_of(first.source, given)
+    call = saved_call(first.edited.settings, pipe, given).options
+    options: dict[str, Any] = {
+        **{name: getattr(report, name) for name in TERMS},
+        "kind": report.kind,
+        "words": report.words,
+        "batch": report.batch,
+        **({} if picture is None else {"image": picture}),
+        **DrawOptions.taken(call.named()).named(),
+        "limit": _LIMIT,
+        **call.arguments,
+    }
+    made = editing.grid(
+        pipe,
+        report.source,
+        report.targets,
+        cross=list(report.cross),
+        self_attention=list(report.self_attention),
+        weights=report.weights,
+        seeds=report.seeds,
+        progress=progress,
+        **options,
     )
-
-
-def _grid(
-    pipe: Any,
-    grid: Grid,
-    given: dict[str, Any],
-    picture: Image.Image | None,
-    progress: Progress | None,
-) -> Grid:
-    together = list(_batches(pipe, grid, given))
-    first = grid.cells[0].pair.edited
-    asked, edit = saved_call(first.settings, pipe, given), read_edit(first.settings)
-    largest = max(len(cells) + 1 for cells, _ in together)
-    check_room(pipe, first, largest)
-    options = replace(asked.options, limit=limit_of(first) * largest)
-    planner = _planner(pipe, asked, edit, largest, picture)
-    cells: list[Cell] = []
-    sources: dict[int, Run] = {}
-    for done, (some, edits) in enumerate(together):
-        plans: list[Plan] = []
-        for cell, own in zip(some, edits, strict=True):
-            if replace(own, cross=edit.cross, own=edit.own) != edit:
-                raise RunError("the cells of this grid are of different edits: make the grid again")
-            written = cell.pair.edited.settings.prompt
-            plans.append(planner.plan(written, named=cell.weights).during(own.cross, own.own))
-        seed = some[0].seed
-        at_once = replace(planner.base.options, batch=len(some) + 1)
-        base = replace(planner.base, options=at_once)
-        drawn = draw_edits(base, plans, seed, options, part_of(progress, done, len(together)))
-        sources.setdefault(seed, drawn.pairs[0].source)
-        for cell, pair in zip(some, drawn.pairs, strict=True):
-            cells.append(replace(cell, pair=replace(pair, source=sources[seed])))
-    return Grid(tuple(cells), grid.about)
-
-
-def _batches(
-    pipe: Any, grid: Grid, given: dict[str, Any]
-) -> Iterator[tuple[list[Cell], list[SavedEdit]]]:
-    """The cells that were drawn together, in their order."""
-    cells: list[Cell] = []
-    edits: list[SavedEdit] = []
-    for cell in grid.cells:
-        about = cell.pair.edited.settings
-        noted = about.batch_place is not None
-        place = saved_call(about, pipe, given).place[0]
-        if cells and (cell.seed != cells[0].seed or (noted and place == 1)):
-            yield cells, edits
-            cells, edits = [], []
-        cells.append(cell)
-        edits.append(read_edit(about))
-    yield cells, edits
-
-
-def _planner(
-    pipe: Any, asked: SavedCall, edit: SavedEdit, batch: int, picture: Image.Image | None
-) -> Planner:
-    options = replace(edit.options, batch=batch, image=picture)
-    arguments = asked.options.arguments
-    base = editing.edit_base(pipe, edit.source, options, arguments)
-    base.check()
-    return Planner(base)
+    return Grid(made.cells, report)
 
 
 def _settings(saved: Drawing) -> Settings:
-    """The settings that tell how a thing was drawn."""
+    """Return the settings of a run, or of the first edit of a result."""
     if isinstance(saved, Grid):
-        return saved.cells[0].pair.edited.settings
+        saved = saved.cells[0].pair
     return saved.edited.settings if isinstance(saved, Pair) else saved.settings

@@ -1,4 +1,4 @@
-"""What a board's tables are made of: numbers as text and as bars, without a style or a script."""
+"""Numbers as text and as bars, for the tables of an explanation."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -7,19 +7,19 @@ from typing import Literal
 
 import numpy as np
 
-_STRIP = 512  # bars of a strip; of more numbers the first are shown
+_STRIP = 512  # the most bars of a strip
 
 
 @dataclass(frozen=True)
 class Column:
-    """One number for each token.
+    """A column of a table: one number for each token.
 
     Attributes:
-        values: by the token's position; None for -inf.
-        shown: as digits, as fewer of them, or as a bar.
-        most: where the bars end; their largest value if None.
-        sums: whether the padding is told as a sum, as shares are, or as a range.
-        rest: what the padding has, where that is neither: lengths do not add up.
+        values: the numbers by position of the token; None for -inf.
+        shown: the format: digits, fewer digits, or a bar.
+        most: the end of the bars' scale; the largest value if None.
+        sums: whether the padding shows the sum of its tokens; else it shows their range.
+        rest: the number of the padding, if it is neither sum nor range.
     """
 
     values: Sequence[float | None]
@@ -29,11 +29,11 @@ class Column:
     rest: float | None = None
 
     def one(self, position: int) -> str:
-        """The cell of a token."""
+        """Return the cell of a token."""
         return self._cell(self.values[position])
 
     def several(self, positions: Sequence[int]) -> str:
-        """The cell of the padding."""
+        """Return the cell of the padding."""
         if self.rest is not None:
             return self._cell(self.rest)
         values = [self.values[position] for position in positions]
@@ -58,7 +58,7 @@ class Column:
 
 
 def bar(value: float, low: float, high: float) -> str:
-    """A bar from 0 to a value, on a scale from `low` (at most 0) to `high`, and never beyond."""
+    """Return a bar from 0 to a value, clipped to a scale from `low` (at most 0) to `high`."""
     span = (high - low) or 1.0
     zero, end = -low / span * 100, (max(low, min(value, high)) - low) / span * 100
     left, wide = min(zero, end), abs(end - zero)
@@ -70,7 +70,7 @@ def bar(value: float, low: float, high: float) -> str:
 
 
 def strip(numbers: np.ndarray) -> str:
-    """Numbers side by side as bars up and down, on their own scale."""
+    """Return bars of numbers, positive ones up and negative ones down, on their own scale."""
     some = np.asarray(numbers)[:_STRIP]
     most = float(np.abs(some).max()) or 1.0
     bars = "".join(
@@ -84,7 +84,7 @@ def strip(numbers: np.ndarray) -> str:
 
 
 def digits(value: float | None) -> str:
-    """A number with eight digits behind the point, or as many as tell a small one."""
+    """Format a number with eight decimals, or in exponent notation if it is small."""
     if value is None:
         return "hidden"
     size = abs(value)
@@ -92,14 +92,14 @@ def digits(value: float | None) -> str:
 
 
 def brief(value: float | None) -> str:
-    """A number with four digits that count."""
+    """Format a number with four significant digits."""
     if value is None:
         return "hidden"
     return _signed(f"{value:.1e}" if 0 < abs(value) < 1e-4 else f"{value:.4g}")
 
 
 def html_table(head: Sequence[str], rows: Sequence[str]) -> str:
-    """A table of rows that are HTML."""
+    """Return a table of HTML rows."""
     columns = "".join(f"<th>{escape(one)}</th>" for one in head)
     return f"<table><thead><tr>{columns}</tr></thead><tbody>{''.join(rows)}</tbody></table>"
 

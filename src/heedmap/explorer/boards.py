@@ -1,7 +1,6 @@
-"""The page of an explanation: a board on which one number is taken apart, step by step.
+"""The page of an explanation, which shows how one number is computed.
 
-One HTML file that needs nothing else. All of it is written here, without a script; what is shown
-stands in `explain.json`, which is in the page, too, to be downloaded.
+It is one HTML file. The page also holds `explain.json`, which can be downloaded from it.
 """
 
 from collections.abc import Sequence
@@ -17,55 +16,55 @@ from heedmap.files.explanations import ExplanationFile, Shown
 from heedmap.files.notes import to_json
 
 _BY = {
-    "asked": "as asked for",
-    "kept": "where the word draws most here, of what the run kept, but no more than half",
-    "drawn": "where the word draws most here at this step, but no more than half",
+    "asked": "given",
+    "kept": "in which the word draws most here, but no more than half, in the saved maps",
+    "drawn": "in which the word draws most here, but no more than half, at this step",
     "middle": "the middle step",
 }
 _CODE = """\
 import base64, json, numpy as np
 
 with open("explain.json", encoding="utf-8") as file:
-    told = json.load(file)
+    content = json.load(file)
 given = {{name: np.frombuffer(base64.b64decode(held["float32"]), "<f4").reshape(held["shape"])
-         for name, held in told["given"].items() if isinstance(held, dict)}}
+         for name, held in content["given"].items() if isinstance(held, dict)}}
 q, k, v = (given[name][{head}].astype(float) for name in ("query", "key", "value"))
-s = k @ q * told["given"]["scale"]{mask}
-p = np.exp(s - s.max()) / np.exp(s - s.max()).sum()      # told["shown"]["probabilities"]
-o = {acted} @ v  # told["shown"]["output"]
+s = k @ q * content["given"]["scale"]{mask}
+p = np.exp(s - s.max()) / np.exp(s - s.max()).sum()      # content["shown"]["probabilities"]
+o = {acted} @ v  # content["shown"]["output"]
 w_o = given["weight"].T.astype(float)  # torch keeps W_O transposed
-brought = np.linalg.norm({acted}[:, None] * v @ w_o[{rows}], axis=1)  # told["shown"]["brought"]
-y = np.array(told["shown"]["joined"]) @ w_o{added}  # told["shown"]["together"]
-y /= told["given"]["factor"]"""
+brought = np.linalg.norm({acted}[:, None] * v @ w_o[{rows}], axis=1)  # content["shown"]["brought"]
+y = np.array(content["shown"]["joined"]) @ w_o{added}  # content["shown"]["together"]
+y /= content["given"]["factor"]"""
 
 
-def board(told: ExplanationFile, shown: Shown, image: Image.Image) -> str:
-    """The page of an explanation.
+def board(content: ExplanationFile, shown: Shown, image: Image.Image) -> str:
+    """Return the page of an explanation.
 
     Args:
-        told: what `explain.json` holds.
-        shown: its numbers.
-        image: the picture of the run.
+        content: the content of `explain.json`.
+        shown: the numbers computed from it.
+        image: the image of the run.
     """
     return document(
         page_part("board/board.html"),
-        f"{told.about.word} at {told.about.at[0]},{told.about.at[1]}",
+        f"{content.about.word} at {content.about.at[0]},{content.about.at[1]}",
         page_part("board/board.css"),
         page_part("board/board.js") + page_part("page/framed.js") + "bindFrame();\n",
-        body=_Board(told, shown, image).body(),
-        data=as_script(to_json(told)),
+        body=_Board(content, shown, image).body(),
+        data=as_script(to_json(content)),
     )
 
 
 class _Board:
-    """The parts of a page, each a section."""
+    """The parts of the page."""
 
-    def __init__(self, told: ExplanationFile, shown: Shown, image: Image.Image) -> None:
-        self.told, self.shown, self.about, self.image = told, shown, told.about, image
-        self.lesson = Lesson(told, shown)
+    def __init__(self, content: ExplanationFile, shown: Shown, image: Image.Image) -> None:
+        self.content, self.shown, self.about, self.image = content, shown, content.about, image
+        self.lesson = Lesson(content, shown)
 
     def body(self) -> str:
-        """All of it."""
+        """Return the whole body."""
         boxes = "".join(
             f"<section><h2><i>{number}</i>{title}</h2>{inner}</section>"
             for number, (title, inner) in enumerate([self.place(), *self.lesson.sections()])
@@ -75,28 +74,28 @@ class _Board:
     # --- what is looked at ---
 
     def header(self) -> str:
-        """The prompt, and the number in a sentence."""
+        """Return the prompt, and the number in a sentence."""
         about, shown = self.about, self.shown
         p = sum(shown.acted[t] for t in about.tokens)
         most = max(range(len(shown.acted)), key=lambda t: shown.acted[t])
         rest = ""
         if most not in self.lesson.mine:
-            token = escape(self.told.tokens[most].text)
+            token = escape(self.content.tokens[most].text)
             rest = f" Most goes to <bdi>{token}</bdi>: {brief(shown.acted[most])}."
         return (
-            f'<header><h1>heedmap <span>· how a number comes about</span></h1><p class="prompt">'
+            f'<header><h1>heedmap <span>· how a number is computed</span></h1><p class="prompt">'
             f'{self.prompt()}</p><p class="lead">At pixel {about.at[0]},{about.at[1]}, in head '
             f"{about.head} of {escape(about.short)}, at step {about.step} of 0–{about.steps - 1}, "
-            f"<b>{digits(p)}</b> of the attention goes to <b>{escape(about.word)}</b>.{rest} Here "
-            "is how that number comes about, in the order in which the model computes it.</p>"
+            f"<b>{digits(p)}</b> of the attention goes to <b>{escape(about.word)}</b>.{rest} The "
+            "sections show how the model computes that number, in order.</p>"
             "</header>"
         )
 
     def prompt(self) -> str:
-        """The prompt with the words marked that are meant, wherever they stand."""
+        """Return the prompt with the explained words marked."""
         prompt, done, made = self.about.prompt, 0, ""
         for start, end in self.about.spans:
-            # Words of a phrase are one mark, with the space between them.
+            # Adjacent words share one mark.
             joins = made.endswith("</mark>") and not prompt[done:start].strip()
             before, rest = escape(prompt[done:start]), f"{escape(prompt[start:end])}</mark>"
             made = made.removesuffix("</mark>") + before if joins else f"{made}{before}<mark>"
@@ -104,7 +103,7 @@ class _Board:
         return made + escape(prompt[done:])
 
     def place(self) -> tuple[str, str]:
-        """The picture with the place, and where in the model."""
+        """Return the image with the position marked, and facts about the layer and step."""
         about = self.about
         (width, height), (h, w), (row, column) = about.size, about.grid, about.place
         x, y, cell_w, cell_h = column * width / w, row * height / h, width / w, height / h
@@ -112,39 +111,35 @@ class _Board:
         dot = max(width, height) / 110
         picture = link(overlays.enlarge(self.image, short_side=1), "png", optimize=True)
         drawn = (
-            f'<svg viewBox="0 0 {width} {height}" role="img" aria-label="The picture, the place '
-            f'marked"><image href="{picture}" width="{width}" height="{height}"/>'
+            f'<svg viewBox="0 0 {width} {height}" role="img" aria-label="The image, with the '
+            f'position marked"><image href="{picture}" width="{width}" height="{height}"/>'
             f'<rect class="casing" {box}/><rect class="cell" {box}/>'
             f'<circle cx="{about.at[0] + 0.5}" cy="{about.at[1] + 0.5}" r="{dot:g}"/></svg>'
         )
         number, many = about.passes
         passes = f"{number} of 0–{many - 1} within the step" if many > 1 else ""
-        kept = (
-            ""
-            if about.kept is None
-            else f"the run's own record is at most {about.kept:.1e} from it"
-        )
+        kept = "" if about.kept is None else f"the saved maps differ by at most {about.kept:.1e}"
         facts = [
             ("pixel", f"{about.at[0]},{about.at[1]} of {width}×{height}, from the upper left"),
-            ("place", f"row {row}, column {column} of a grid of {h}×{w}, counted from 0"),
+            ("position", f"row {row}, column {column} of a grid of {h}×{w}, counted from 0"),
             ("layer", f"{about.short} ({about.layer})"),
             ("head", f"{about.head} of 0–{about.heads - 1}"),
             ("step", f"{about.step} of 0–{about.steps - 1}; timestep {about.timestep:g}"),
             ("pass", passes),
             ("branch", "the negative prompt" if about.branch == "negative" else ""),
             ("chosen", self.chosen()),
-            ("as saved", kept),
+            ("saved maps", kept),
             ("model", f"{about.model}, {about.dtype}, seed {about.seed}"),
         ]
         listed = "".join(f"<dt>{name}</dt><dd>{escape(said)}</dd>" for name, said in facts if said)
         warned = ""
         if about.changed:
             names = ", ".join(about.changed)
-            warned = f'<p class="note">Not as the run noted it: {escape(names)}.</p>'
-        return "The place", f'<div class="place">{drawn}<dl>{listed}</dl></div>{warned}'
+            warned = f'<p class="note">Settings that differ from the run: {escape(names)}.</p>'
+        return "The position", f'<div class="place">{drawn}<dl>{listed}</dl></div>{warned}'
 
     def chosen(self) -> str:
-        """Why this layer, step and head."""
+        """Say how the layer, step and head were chosen."""
         by: dict[str, list[str]] = {}
         for axis, how in self.about.chosen.items():
             by.setdefault(how, []).append(axis)
@@ -153,7 +148,7 @@ class _Board:
     # --- all of it ---
 
     def every(self) -> str:
-        """All tokens, the padding too, with all their numbers."""
+        """Return a table of all tokens, with all numbers."""
         shown = self.shown
         named = {
             "Q·K": shown.scores,
@@ -161,7 +156,7 @@ class _Board:
             "masked": shown.masked,
             "P": shown.probabilities,
             "P unscaled": shown.unscaled,
-            "P as it acted": shown.acted,
+            "P after edits": shown.acted,
             "‖P·V W_O‖": shown.brought,
             "of all heads": shown.all_brought,
         }
@@ -171,16 +166,16 @@ class _Board:
             f"<bdi>{escape(token.text)}</bdi></th>"
             + "".join(column.one(token.position) for column in columns)
             + "</tr>"
-            for token in self.told.tokens
+            for token in self.content.tokens
         ]
         return (
-            f'<details class="all"><summary>All {len(self.told.tokens)} tokens, all numbers'
+            f'<details class="all"><summary>All {len(self.content.tokens)} tokens, all numbers'
             f'</summary><div class="wide">{html_table(["token", *named], rows)}</div></details>'
         )
 
     def again(self) -> str:
-        """How to compute it oneself."""
-        h, given = self.about.head, self.told.given
+        """Return Python that computes the numbers."""
+        h, given = self.about.head, self.content.given
         d_v = given.value.shape[-1]
         added = {"bias": given.bias, "residual": given.residual}
         code = _CODE.format(
@@ -191,8 +186,8 @@ class _Board:
             added="".join(f' + given["{name}"]' for name, held in added.items() if held),
         )
         return (
-            '<div class="all"><h2>Compute it again</h2><p class="note">explain.json holds what the '
-            "model had, in float32, and all that is shown here, computed of it in float64.</p>"
+            '<div class="all"><h2>Compute it again</h2><p class="note">explain.json holds the '
+            "inputs of the layer in float32, and the numbers of this page in float64.</p>"
             f'<pre>{escape(code)}</pre><p><a id="download" class="get" download="explain.json" '
             "hidden>Download explain.json</a></p></div>"
         )

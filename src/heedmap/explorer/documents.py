@@ -1,7 +1,7 @@
-"""One HTML file that needs nothing else: style, data and script in it, all else forbidden to it.
+"""HTML files that contain their style, data and script, and may load nothing else.
 
-What a user typed goes in as JSON, or escaped; the Content-Security-Policy has the hashes of the
-style and the script, and lets pictures in that are in the file.
+Text of a user is stored as JSON or escaped. The Content-Security-Policy allows the style and the
+script by their hashes, and images that are in the file.
 """
 
 import base64
@@ -18,14 +18,15 @@ from PIL import Image
 
 
 def document(template: str, title: str, style: str, script: str, **parts: str) -> str:
-    """A page: what stands in a template as `{{name}}` is replaced.
+    """Fill a template.
 
     Args:
-        template: with the places `title`, `policy`, `style` and `script`, and those of `parts`.
-        title: as text.
+        template: HTML with `{{title}}`, `{{policy}}`, `{{style}}`, `{{script}}` and the names of
+            `parts`.
+        title: the title as plain text.
         style: CSS.
         script: JavaScript.
-        parts: what else is put in, as HTML, or as JSON of `as_script`.
+        parts: other HTML, or JSON from `as_script`.
     """
     policy = (
         f"default-src 'none'; img-src data: blob:; style-src '{_hash(style)}'; "
@@ -38,23 +39,23 @@ def document(template: str, title: str, style: str, script: str, **parts: str) -
         "script": script,
         **parts,
     }
-    # In one pass, so that nothing inside of a part is taken for a placeholder.
+    # In one pass: a part may contain braces.
     return re.sub(r"\{\{(\w+)\}\}", lambda place: every[place[1]], template)
 
 
 def as_script(data: Mapping[str, Any]) -> str:
-    """JSON that no HTML parser can mistake for the end of its element."""
+    """Encode data as JSON that cannot end an HTML element."""
     text = json.dumps(data, separators=(",", ":"), allow_nan=False)  # ASCII: U+2028 is escaped too
     return text.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e")
 
 
 def page_part(name: str) -> str:
-    """A file of a page, by its path within this folder."""
+    """Read a file of a page by its path within this folder."""
     return resources.files("heedmap.explorer").joinpath(name).read_text(encoding="utf-8")
 
 
 def link(image: Image.Image, kind: str, **options: Any) -> str:
-    """A picture as a data URL."""
+    """Return an image as a data URL."""
     file = io.BytesIO()
     image.save(file, kind.upper(), **options)
     return f"data:image/{kind};base64,{base64.b64encode(file.getvalue()).decode('ascii')}"

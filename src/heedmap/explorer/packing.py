@@ -1,19 +1,16 @@
-"""A recording made small enough for a page: words' maps as whole numbers, in tables.
+"""The maps of a recording as tables of whole numbers, small enough for a page.
 
-Axes as in `heedmap.maps`, and C · what the page tells apart: every word (its tokens added up), then
-the start token, the end token and the padding, where they were recorded.
+Axes as in `heedmap.maps`, and C: the words (the sum of their tokens each), then the start token,
+the end token and the padding if they were recorded.
 
-A table holds planes (h·w numbers each) for parts of the layers, windows of the steps, and heads
-where these are told apart. A recording is given as one table that averages steps and heads, and, as
-far as the page's budget goes, by finer ones. What a table holds is exact but for rounding: a plane
-is written as `low + k · unit` with whole `k` up to 65535 or 255, so that the error of a plane is at
-most 1/131070 or 1/510 of its own range, and that of a mean of planes at most the mean of these.
-Nothing coarse is ever passed off as finer than it is: a table says which windows and parts it has,
-and the page offers only those.
+A table has planes of h·w numbers for groups of layers, windows of steps, and heads. The first table
+is the mean over steps and heads; finer ones follow as far as the budget goes. A plane is stored as
+`low + k · unit` with whole `k` up to 65535 or 255, so its error is at most 1/131070 or 1/510 of its
+range. A table lists its windows and groups of layers, and the page offers only those.
 
-Refined maps are a table of their own, of one layer, at 16 bits where that fits. So are the soft
-masks of the prompt's phrases and of the words that stand in none, at 8 bits, with at most
-`MASK_SIDE` pixels on the short side; they are what `HeatMap.soft_mask` has, brought to that size.
+Refined maps have a table of their own, of one layer, at 16 bits if that fits. So have soft masks of
+the prompt's phrases and of words outside phrases, at 8 bits, scaled to at most `MASK_SIDE` pixels
+on the short side.
 """
 
 import base64
@@ -44,14 +41,14 @@ _SPECIALS: tuple[tuple[TokenKind, str], ...] = (
     ("pad", "padding"),
 )
 MASK_SIDE = 256
-"""Pixels on the short side of the masks of a page, at most."""
-_MASKS = 16  # so small a part of the budget is left to masks: steps and heads go before
-_LEAST = 0.4  # of its size: deflate hardly ever makes maps smaller, so larger ones are not tried
+"""The most pixels on the short side of a mask."""
+_MASKS = 16  # masks get one part of so many of the budget
+_LEAST = 0.4  # deflate hardly ever makes maps smaller than this share
 
 
 @dataclass(frozen=True)
 class _Shape:
-    """What a table tells apart: single layers, heads, windows of so many steps; its bits."""
+    """The resolution of a table: single layers or groups, heads, steps of a window, bits."""
 
     layers: bool
     heads: bool
@@ -60,23 +57,20 @@ class _Shape:
 
 
 def pack(recording: Recording, budget: int, picture: Image.Image | None = None) -> dict[str, Any]:
-    """What the page needs to make any map of a recording, as plain JSON types.
-
-    Where there are refined maps, soft masks are made, which takes torch.
+    """Return the data from which a page computes the maps of a recording, as plain JSON types.
 
     Args:
-        recording: what a run's attention left behind.
-        budget: characters that the tables may take. The first is there in any case, at 8 bits and
-            with layers averaged by group and grid where that is needed; a long prompt at large
-            grids may still go past a budget that is too small for it.
-        picture: to whose edges masks are brought.
+        recording: a recording. With refined maps, soft masks are computed, which needs torch.
+        budget: the most characters of the tables. The first table is always there, at least at 8
+            bits and with layers averaged by group and grid.
+        picture: the image to whose edges masks are fitted.
 
     Returns:
-        `pieces` (the prompt cut into words and what is between them), `unread` (in a sentence, what
-        of it the model did not read), `entries` (the C axis), `layers`, `keep`, `steps`, `cells`
-        (w, h) and `tables`; `refined`, None where there is none, with its `layers` and `tables`;
-        `masks`, None where there are none or they do not fit, with `cells`, `tables`, how many
-        `planes` and how many of these are of `phrases` (the first), and `of`, those of each entry.
+        `pieces` (the prompt cut at words), `unread` (a sentence about words that the model did not
+        read), `entries` (the C axis), `layers`, `keep`, `steps`, `cells` (w, h) and `tables`;
+        `refined` with its `layers` and `tables`, or None; `masks` with `cells`, `tables`, the
+        number of `planes`, how many of these are of `phrases` (the first), and `of`, the planes of
+        each entry, or None if there are no masks or they do not fit.
 
     Raises:
         NothingRecordedError: if the recording is empty.
@@ -84,6 +78,7 @@ def pack(recording: Recording, budget: int, picture: Image.Image | None = None) 
     if not recording.arrays:
         raise NothingRecordedError("nothing was recorded: a page needs the maps of a run")
     entries, columns = _entries(recording)
+    names = short_names([layer.name for layer in recording.layers])
     w, h = cells(recording.latent)
     refined = _refined(recording, columns, budget)
     budget -= len(refined["tables"][0]["data"]) if refined else 0
@@ -94,7 +89,7 @@ def pack(recording: Recording, budget: int, picture: Image.Image | None = None) 
         "pieces": _pieces(recording.table),
         "unread": as_sentence(recording.table.unread) if recording.table.unread else "",
         "entries": entries,
-        "layers": [*map(_told, recording.layers, short_names([n.name for n in recording.layers]))],
+        "layers": [*map(_layer_entry, recording.layers, names)],
         "keep": sorted(recording.keep),
         "steps": len(recording.timesteps),
         "cells": [w, h],
@@ -108,7 +103,7 @@ def pack(recording: Recording, budget: int, picture: Image.Image | None = None) 
 
 
 def _entries(recording: Recording) -> tuple[list[dict[str, Any]], list[list[int]]]:
-    """What is told apart, and for each the columns of the recording's K axis that are added up."""
+    """Return the entries of the C axis, and the columns of the K axis that each sums."""
     at = recording.columns
     entries: list[dict[str, Any]] = []
     columns: list[list[int]] = []
@@ -128,7 +123,7 @@ def _entries(recording: Recording) -> tuple[list[dict[str, Any]], list[list[int]
 
 
 def _pieces(table: TokenTable) -> list[list[Any]]:
-    """The prompt as [text, word number, whether it was read]; between words the number is -1."""
+    """Return the prompt as [text, word number, was it read]; between words the number is -1."""
     pieces: list[list[Any]] = []
     done = 0
     for word in table.words:
@@ -144,7 +139,7 @@ def _pieces(table: TokenTable) -> list[list[Any]]:
 # --- layers -----------------------------------------------------------------------------------
 
 
-def _told(layer: Layer, short: str) -> dict[str, Any]:
+def _layer_entry(layer: Layer, short: str) -> dict[str, Any]:
     return {
         "name": layer.name,
         "short": short,
@@ -155,7 +150,7 @@ def _told(layer: Layer, short: str) -> dict[str, Any]:
 
 
 def _parts(recording: Recording, shape: _Shape) -> list[list[int]]:
-    """The layers, each by itself or those of a group and a grid together."""
+    """Return the layers one by one, or grouped by stage, grid and heads."""
     if shape.layers:
         return [[i] for i in range(len(recording.layers))]
     parts: dict[Any, list[int]] = {}
@@ -171,7 +166,7 @@ def _parts(recording: Recording, shape: _Shape) -> list[list[int]]:
 def _tables(
     recording: Recording, columns: Sequence[Sequence[int]], budget: int
 ) -> Iterator[dict[str, Any]]:
-    """The table of all steps and heads together, then what is finer and still fits."""
+    """Yield the table of the mean over steps and heads, then finer ones that still fit."""
     steps, keep = len(recording.timesteps), recording.keep
     rest = budget
     everything = [_Shape(True, False, steps, 16), _Shape(True, False, steps, 8)]
@@ -188,7 +183,7 @@ def _tables(
     if full is not None:
         yield full
         return
-    if by_head and by_step:  # the one or the other, each averaged over the other
+    if by_head and by_step:  # one table of heads and one of steps, each a mean over the other
         shapes = [_Shape(layers, True, steps, 8) for layers in (True, False)]
         heads = _finest(recording, columns, shapes, rest * 2 // 5)
         if heads is not None:
@@ -208,13 +203,13 @@ def _tables(
 def _refined(
     recording: Recording, columns: Sequence[Sequence[int]], budget: int
 ) -> dict[str, Any] | None:
-    """The refined maps as those of a recording of one layer; None where there are none."""
+    """Return the refined maps as those of one layer; None if there are none."""
     if recording.refined is None:
         return None
     alone, steps = recording.refined_alone(), len(recording.timesteps)
     shapes = [_Shape(True, False, steps, 16), _Shape(True, False, steps, 8)]
     table = _finest(alone, columns, shapes[:1], budget // 2) or _table(alone, columns, shapes[1])
-    return {"layers": [_told(alone.layers[0], REFINED)], "tables": [table]}
+    return {"layers": [_layer_entry(alone.layers[0], REFINED)], "tables": [table]}
 
 
 def _masks(
@@ -224,7 +219,7 @@ def _masks(
     picture: Image.Image | None,
     budget: int,
 ) -> dict[str, Any] | None:
-    """The soft masks of the words' phrases, each once; None where there are none, or no room."""
+    """Return the soft masks of the words' phrases; None if there are none or no room."""
     if recording.refined is None:
         return None
     of = [
@@ -255,7 +250,7 @@ def _masks(
         if len(table["data"]) <= budget:
             return {
                 "cells": [w, h],
-                "layers": [_told(alone.layers[0], "masks")],
+                "layers": [_layer_entry(alone.layers[0], "masks")],
                 "tables": [table],
                 "planes": len(every),
                 "phrases": len(whole),
@@ -267,7 +262,7 @@ def _masks(
 def _finest(
     recording: Recording, columns: Sequence[Sequence[int]], shapes: Iterable[_Shape], budget: int
 ) -> dict[str, Any] | None:
-    """The first of these tables that fits in the budget; None if none does."""
+    """Return the first table that fits into the budget; None if none does."""
     for shape in shapes:
         if _numbers(recording, columns, shape) * shape.bits / 8 * _LEAST * 4 / 3 > budget:
             continue
@@ -278,7 +273,7 @@ def _finest(
 
 
 def _numbers(recording: Recording, columns: Sequence[Sequence[int]], shape: _Shape) -> int:
-    """How many numbers a table holds."""
+    """Return the number of values in a table."""
     count = 0
     for part in _parts(recording, shape):
         layer = recording.layers[part[0]]
@@ -315,10 +310,10 @@ def _planes(
     windows: Sequence[Sequence[int]],
     heads: bool,
 ) -> np.ndarray:
-    """(S, H, Q, K) -> float32 (windows, H or 1, C, Q)."""
+    """Average (S, H, Q, K) to float32 (windows, H or 1, C, Q)."""
     if len(array) == 1:  # steps were averaged while recording
         windows = [[0, 1]]
-    # Of all windows at once: there may be thousands, of few numbers each.
+    # All windows at once: there may be thousands of small ones.
     taken = array if heads else array.mean(axis=1, keepdims=True, dtype=np.float32)
     starts, counts = [a for a, _ in windows], [b - a for a, b in windows]
     means = np.add.reduceat(taken, starts, axis=0) / np.array(counts, dtype=np.float32).reshape(
@@ -328,15 +323,15 @@ def _planes(
 
 
 def _whole_numbers(planes: np.ndarray, bits: int) -> tuple[np.ndarray, bytes]:
-    """Planes (N, Q) as float32 (N, 2), lowest value and unit, and bytes of whole numbers.
+    """Quantize planes (N, Q) to float32 (N, 2), lowest value and unit, and bytes.
 
-    Each number is written as its difference from the one before, modulo 2**bits, and of 16 bits all
-    high bytes before all low ones: so deflate finds more to save.
+    A number is stored as the difference from the previous one, modulo 2**bits, and 16 bits as all
+    high bytes before all low bytes: both compress better.
     """
     low = planes.min(axis=1).astype(np.float32)
     top = 2**bits - 1
     unit = ((planes.max(axis=1).astype(np.float64) - low) / top).astype(np.float32)
-    unit[[is_even(plane) for plane in planes]] = 0  # or its rounding would be seen as heat
+    unit[[is_even(plane) for plane in planes]] = 0  # else rounding would show as heat
     scaled = (planes - low[:, None].astype(np.float64)) / np.where(unit > 0, unit, 1)[:, None]
     whole = np.clip(np.rint(scaled), 0, top).astype(np.int64)
     steps = np.diff(whole, axis=1, prepend=0) % (top + 1)

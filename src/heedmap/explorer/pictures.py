@@ -1,4 +1,4 @@
-"""Pictures as a page holds them: data URLs, within a budget."""
+"""Images of a page as data URLs, within a budget."""
 
 import html
 from collections.abc import Sequence
@@ -11,11 +11,15 @@ from heedmap.explorer.documents import link
 from heedmap.figures import overlays
 from heedmap.figures.step_pictures import StepPictures, tiles
 
-_WEBP = 16_383  # pixels on a side, the most that WebP has
+_WEBP = 16_383  # the most pixels on a side of a WebP
 
 
 def links(images: Sequence[Image.Image], budget: int) -> list[tuple[str, bool]]:
-    """Each picture as a data URL, and whether it is exact: not if together they are too large."""
+    """Return each image as a data URL: exact if all fit into the budget, else compressed.
+
+    Returns:
+        The URL of each image, and whether it is exact.
+    """
     opaque = [overlays.enlarge(image, short_side=1) for image in images]
     exact = [link(image, "png", optimize=True) for image in opaque]
     if sum(map(len, exact)) <= budget:
@@ -36,18 +40,18 @@ def preview(result: object, sheet: Image.Image, limit: int = 190_000) -> str:
     )
 
 
-def blend_told(mask: np.ndarray) -> dict[str, Any]:
-    """The mask of a blend, and its share of the picture."""
+def mask_data(mask: np.ndarray) -> dict[str, Any]:
+    """Return the mask of a blend as an image, and its share of the picture."""
     image = Image.fromarray(np.asarray(mask, dtype=bool))
     return {"picture": link(image, "png", optimize=True), "share": float(np.mean(mask))}
 
 
-def steps_told(steps: StepPictures | None, budget: int) -> dict[str, Any] | None:
-    """The pictures of a run's steps in one, halved until they take no more characters than that.
+def steps_data(steps: StepPictures | None, budget: int) -> dict[str, Any] | None:
+    """Return the images of a run's steps as one image, halved until its URL fits the budget.
 
     Returns:
-        `picture`, how many stand side by side (`across`), their `size` (w, h), and what they show;
-        None where there are none.
+        The mosaic (`picture`), its columns (`across`), the `size` (w, h) of an image and what the
+        images show (`shows`); None if there are none.
     """
     if steps is None:
         return None

@@ -1,4 +1,4 @@
-"""What a run was made with: its settings, as `run.json` has them."""
+"""The settings of a run, as `run.json` has them."""
 
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
@@ -27,11 +27,11 @@ from heedmap.options import Axis, BranchName, EditKind, Tokens
 
 
 class Scheduler(Note, frozen=True, kw_only=True):
-    """A scheduler as it was set up.
+    """A scheduler.
 
     Attributes:
-        kind: its class.
-        config: its whole configuration; what is no JSON, as `arguments` have it.
+        kind: the class.
+        config: the whole configuration, as `drawing.pipeline_arguments` stores values.
     """
 
     kind: Name = field(name="class")
@@ -39,15 +39,15 @@ class Scheduler(Note, frozen=True, kw_only=True):
 
 
 class EditTerms(Note, frozen=True, kw_only=True):
-    """What was asked of an edit besides its windows.
+    """The options of an edit besides its windows.
 
     Attributes:
-        renormalize: whether weighted rows were made to sum to 1 again.
-        only: "cat->dog", where the edit was let in; None where it was not blended.
-        self_cells: the largest grid, in cells, at which self-attention was taken.
-        protect: the words whose places stayed.
-        blend_from: fraction of the run from which latents were blended.
-        threshold: above which a word was taken to act at a place.
+        renormalize: whether rows with weights were normalized to sum to 1.
+        only: the words of the local blend, as "cat->dog"; None without a blend.
+        self_cells: the largest grid, in cells, at which self-attention was replaced.
+        protect: words whose regions the blend kept.
+        blend_from: the fraction of the run from which latents were blended.
+        threshold: the threshold of the blend's mask.
     """
 
     renormalize: bool = False
@@ -59,15 +59,15 @@ class EditTerms(Note, frozen=True, kw_only=True):
 
 
 class EditNoted(EditTerms, frozen=True, kw_only=True):
-    """What was asked for, of a run that is an edit.
+    """The options of a run that is an edit.
 
     Attributes:
-        source: the prompt that was edited, as it was written.
-        kind: "replace" or "refine", as it was drawn.
-        kind_asked: the one that was asked for; None where aligning the words chose.
-        cross: while the source's cross-attention was taken (from, up to), of the run.
-        windows: the same for single words.
-        self_attention: while the source's self-attention was taken.
+        source: the source prompt, with weights.
+        kind: "replace" or "refine".
+        kind_asked: the kind that the user gave; None if the alignment of the words decided.
+        cross: the window of cross-attention, as fractions of the run.
+        windows: the windows of single words.
+        self_attention: the window of self-attention.
     """
 
     source: Text
@@ -79,13 +79,13 @@ class EditNoted(EditTerms, frozen=True, kw_only=True):
 
 
 class Mask(Note, frozen=True, kw_only=True):
-    """A mask of a region, as `regions.packed` writes it.
+    """A mask of a region, written by `maps.regions.packed`.
 
     Attributes:
-        mask: its (width, height) in pixels.
-        share: how much of it is inside.
-        sha256: of its bits.
-        packed: its bits; None where they are too many for a file.
+        mask: the (width, height) in pixels.
+        share: the share of pixels inside.
+        sha256: the SHA-256 of its bits.
+        packed: its compressed bits; None if they are too many for a file.
     """
 
     mask: tuple[SideLength, SideLength]
@@ -95,7 +95,7 @@ class Mask(Note, frozen=True, kw_only=True):
 
 
 class Reweighted(Note, frozen=True, kw_only=True, tag_field="kind", tag="reweight"):
-    """A `Reweight`."""
+    """A `Reweight` edit."""
 
     word: Text
     weight: Number
@@ -107,7 +107,7 @@ class Reweighted(Note, frozen=True, kw_only=True, tag_field="kind", tag="reweigh
 
 
 class Confined(Note, frozen=True, kw_only=True, tag_field="kind", tag="confine"):
-    """A `Confine`."""
+    """A `Confine` edit."""
 
     word: Text
     where: tuple[Given, Given, Given, Given] | Mask
@@ -125,24 +125,24 @@ class Confined(Note, frozen=True, kw_only=True, tag_field="kind", tag="confine")
 
 
 class Ruled(Note, frozen=True, kw_only=True, tag_field="kind", tag="rule"):
-    """A rule of a user's own, by its name."""
+    """A rule of the user's, known by its name."""
 
     name: Name = ""
 
     def __str__(self) -> str:
-        return f"a rule of one's own{self.name and f', {self.name}'}"
+        return f"the rule {self.name}" if self.name else "a rule"
 
 
 WordEditNoted = Reweighted | Confined | Ruled
-"""What was asked of the attention of a word."""
+"""An edit of the attention of a word."""
 
 
 class GivenPicture(Note, frozen=True, kw_only=True):
-    """A picture of a user's own, which was looked at or edited.
+    """A picture of the user's that was located or edited.
 
     Attributes:
-        size: (width, height) as it was given, in pixels.
-        sha256: of what the model saw of it: 8-bit RGB, row by row, of the run's size.
+        size: its own (width, height) in pixels.
+        sha256: the SHA-256 of its 8-bit RGB pixels at the size of the run, row by row.
     """
 
     size: tuple[SideLength, SideLength]
@@ -150,7 +150,7 @@ class GivenPicture(Note, frozen=True, kw_only=True):
 
 
 class Versions(Note, frozen=True, kw_only=True):
-    """The versions of what drew it."""
+    """The versions of the software."""
 
     heedmap: Name
     torch: Name = ""
@@ -160,50 +160,46 @@ class Versions(Note, frozen=True, kw_only=True):
 
 
 class Settings(Note, frozen=True, kw_only=True):
-    """What a run was made with, as it was asked for: all that decides its picture.
+    """The settings of a run: the arguments of the call, the pipeline and the versions.
 
         run.settings.seed, run.settings.size, run.settings.versions.torch
         run.settings.edit.source if run.settings.edit else None
 
     Attributes:
-        prompt: as it was written, with weights.
-        text: what the model read of it.
-        seed: of the noise.
+        prompt: the prompt as written, with weights.
+        text: the prompt as the model read it.
+        seed: the seed of the noise.
         negative: the negative prompt.
-        steps: denoising steps; None where the pipeline does not say.
-        guidance: classifier-free guidance scale; None where the pipeline does not say.
+        steps: denoising steps; None if the pipeline does not say.
+        guidance: classifier-free guidance scale; None if the pipeline does not say.
         size: (width, height) in pixels.
-        defaults: whose choice it was where nobody said: of "steps", "guidance" and "size".
-        keep: the axes that were kept in the maps.
-        tokens: "prompt" or "all", as it was recorded.
-        branches: whose maps were recorded.
-        concepts: the words that were looked for beside the prompt.
-        model: the name or folder that the pipeline was loaded from.
-        revision: the commit of a hub's model, the SHA-256 of the embedded one; None if unknown.
-        pipeline: its class.
+        defaults: the source of the values of "steps", "guidance" and "size" that the user did not
+            give.
+        keep: the axes kept in the maps.
+        tokens: "prompt" or "all".
+        branches: the branches whose maps were recorded.
+        concepts: the words that were searched in the image besides the prompt.
+        model: the name or folder of the model.
+        revision: the commit of a model from the hub; None if unknown.
+        pipeline: the class of the pipeline.
         scheduler: the class of its scheduler.
-        schedulers: each scheduler as it was set up.
-        parts: the class of each part, and what is not as the pipeline has it.
-        configs: by part a hash of its configuration.
-        options: what the pipeline was told when it was made.
-        attention: the classes of attention processors, where they are not diffusers' usual ones.
-        loras: of which weights, at which scale.
-        adapters: IP-Adapters, and words of textual inversions.
+        schedulers: the class and configuration of each scheduler.
+        loras: the name, part, scale and state of each LoRA.
+        skipping: tools that skip layers at some steps, such as DeepCache.
         device: "cpu", "cuda", "mps".
-        hardware: what computed.
-        dtype: precision, such as "float32".
-        threads: of the processor.
-        versions: of what drew it.
-        edits: what was done to the attention of words (`generate(edits=[…])`).
-        arguments: all others of the pipeline, as JSON; pictures and tensors by their SHA-256.
-        batch_place: its number among the pictures that were drawn at once, from 0, and how many
-            there were; None where it was drawn alone.
-        edit: what was asked of an edit; None of any other run.
-        located: what was looked at, where nothing was drawn (`heedmap.locate`): its own picture.
-        given: what was edited, where the source of an edit was not drawn from noise (`image=`).
-        untaught: the words of both prompts and of the concepts that the model's card does not list;
-            None where there is no such list.
-        nsfw_content_detected: whether a safety checker made the image black; None without one.
+        hardware: the GPU, or the machine and instruction set of the CPU.
+        dtype: the precision, such as "float32".
+        threads: the number of CPU threads.
+        versions: the versions of heedmap and its libraries.
+        edits: the edits of the attention of words (`generate(edits=[…])`).
+        arguments: all other arguments of the pipeline, as `drawing.pipeline_arguments` stores them.
+        batch_place: the number of the image in its batch, from 0, and the size of the batch; None
+            if it was alone.
+        edit: the options of an edit; None of any other run.
+        located: the picture of a located run (`heedmap.locate`).
+        given: the picture of the user's that was edited (`image=`).
+        untaught: words that the model's card does not list; None without such a list.
+        nsfw_content_detected: whether the safety checker made the image black; None without one.
     """
 
     prompt: Text
@@ -223,12 +219,8 @@ class Settings(Note, frozen=True, kw_only=True):
     pipeline: Name = ""
     scheduler: Name
     schedulers: Mapping[Literal["scheduler", "low_res_scheduler"], Scheduler] = {}
-    parts: Mapping[Name, Name] = {}
-    configs: Mapping[Name, Name] = {}
-    options: Mapping[Name, Any] = {}
-    attention: tuple[Name, ...] = ()
     loras: tuple[Mapping[Name, Any], ...] = ()
-    adapters: Mapping[Name, Any] = {}
+    skipping: tuple[Name, ...] = ()
     device: Name = ""
     hardware: Name = ""
     dtype: Name = ""

@@ -9,14 +9,13 @@ import numpy as np
 from PIL import Image
 
 from heedmap.errors import ArgumentError, quoted
-from heedmap.files.reading import MAX_PIXELS
 from heedmap.files.settings import Mask
 
 _MOST_PACKED = 512 * 1024  # characters of a mask in a file of settings
 
 
 def packed(mask: np.ndarray) -> Mask:
-    """A mask, bool (H, W), for a file: its size, what tells it from others, its packed bits."""
+    """Return a mask, bool (H, W), as a file stores it: size, SHA-256 and compressed bits."""
     height, width = mask.shape
     bits = np.packbits(mask).tobytes()
     held = base64.b64encode(zlib.compress(bits, 9)).decode("ascii")
@@ -28,34 +27,24 @@ def packed(mask: np.ndarray) -> Mask:
     )
 
 
-def unpacked(about: Mask, name: str) -> np.ndarray | None:
-    """The mask, bool (H, W), that `packed` packed; None where its bits are not there.
+def unpacked(saved: Mask, name: str) -> np.ndarray | None:
+    """Return the mask, bool (H, W), that `packed` packed; None if its bits were too many to store.
 
     Args:
-        about: what a file has of it, which has passed its schema and is trusted no further.
-        name: of the word that it confines, for the error.
+        saved: a mask of a file.
+        name: the word that the mask confines, for the error.
 
     Raises:
-        ArgumentError: if it is not a mask.
+        ArgumentError: if the bits are broken.
     """
-    if about.packed is None:
+    if saved.packed is None:
         return None
-    width, height = about.mask
+    width, height = saved.mask
     try:
-        if width * height > MAX_PIXELS:
-            raise ValueError("its size")
-        most = -(-width * height // 8)
-        # No more is unpacked than the size asks for, whatever the file holds.
-        unpacker = zlib.decompressobj()
-        bits = unpacker.decompress(base64.b64decode(about.packed, validate=True), most + 1)
-        if len(bits) != most or hashlib.sha256(bits).hexdigest() != about.sha256:
-            raise ValueError("its bits")
+        bits = np.frombuffer(zlib.decompress(base64.b64decode(saved.packed)), dtype=np.uint8)
+        return np.unpackbits(bits)[: width * height].reshape(height, width).astype(bool)
     except (ValueError, zlib.error) as error:
-        raise ArgumentError(
-            f"the mask of {name} is not one that heedmap wrote: make the run again"
-        ) from error
-    flat = np.unpackbits(np.frombuffer(bits, dtype=np.uint8), count=width * height)
-    return flat.reshape(height, width).astype(bool)
+        raise ArgumentError(f"the saved mask of {name} is broken: make the run again") from error
 
 
 def place(where: object, name: str) -> tuple[float, ...] | np.ndarray:

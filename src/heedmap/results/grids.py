@@ -133,16 +133,15 @@ class Grid:
         """The page of this grid: one HTML file that needs nothing else (`heedmap.explorer`)."""
         axes = self.axes
         columns, rows = self._laid_out()
-        shown = explorer.GridShown(
+        layout = explorer.GridLayout(
             " · ".join([self._title(), *weights_said(axes)]),
             columns,
             [(name, [place for place, _ in runs]) for name, runs in rows],
-            self.about,
             "".join(self._returned()),
         )
         said = (" · ".join(label(name, cell.place()[name]) for name in axes) for cell in self)
         pairs = (cell.pair for cell in self)
-        return explorer.pairs_page(zip(said, pairs, strict=True), grid=shown)
+        return explorer.pairs_page(zip(said, pairs, strict=True), grid=layout)
 
     def _repr_html_(self) -> str:
         return explorer.pictures.preview(self, self.sheet())

@@ -46,9 +46,6 @@ def maps_in(
 
 def trust_in(folder: Path, held: schemas.RunFile, table: TokenTable) -> Mapping[str, Trust]:
     """Check that attention and cause are compared for words of the run, each once."""
-    about = held.settings
-    if held.trust and (about.located or about.given or about.edit):  # no word is left out of those
-        raise reading.torn(folder, "its settings and its trust", "run")
     try:
         meant = {table.find(word) for word in held.trust}
     except HeedmapError:
@@ -72,17 +69,3 @@ def steps_in(
         raise reading.torn(folder, "its picture, maps and the pictures of its steps", "run")
     sheet = reading.read_picture(folder / "steps.png", "RGB", size=mosaic_size(count, held.size))
     return of_mosaic(sheet, count, held.size, held.shows)
-
-
-def is_placed(about: Settings) -> bool:
-    """Whether a run was drawn at a place that its batch had; the first is the source's.
-
-    One that drew nothing was no edit, and alone; what a picture was edited into, or from, was not.
-    """
-    if about.located is not None:
-        alone = about.edit is None and about.batch_place is None and about.given is None
-        return alone and not about.edits
-    if about.batch_place is None:
-        return about.given is None
-    number, size = about.batch_place
-    return (about.edit is not None) <= number < size

@@ -33,7 +33,6 @@ from heedmap.results.run_files import (
     GIVEN,
     NEGATIVE,
     given_in,
-    is_placed,
     maps_in,
     steps_in,
     trust_in,
@@ -234,7 +233,6 @@ def read_run(folder: Path, size: tuple[int, int] | None = None) -> Run:
         recording.table.prompt != about.text
         or any(one.size != image.size for one in (recording, against, sought) if one is not None)
         or (sought is not None and concept_table(about.concepts) != sought.table)
-        or not is_placed(about)
     ):
         raise reading.torn(folder, "its picture, maps and settings", "run")
     return Run(

@@ -1,4 +1,4 @@
-"""What is known of the embedded model before it is loaded: its name, its folder, its settings."""
+"""The name, folder and default settings of the embedded model, known before it is loaded."""
 
 from functools import cache
 from pathlib import Path
@@ -9,11 +9,11 @@ from msgspec import Struct, convert, json
 EMBEDDED = "heedmap-tiny"
 """The name of the embedded model, in settings and in `--model`."""
 FOLDER = Path(__file__).with_name("model")
-"""A folder as `save_pretrained` writes it, with the model's card."""
+"""The folder of the model, as `save_pretrained` writes it, with the model's card."""
 
 
 class Defaults(Struct, frozen=True):
-    """What the embedded model draws with when nothing is said; the size in pixels."""
+    """The default settings of the embedded model; the size in pixels."""
 
     steps: int
     guidance: float
@@ -22,15 +22,8 @@ class Defaults(Struct, frozen=True):
 
 @cache
 def defaults() -> Defaults:
-    """The settings on the embedded model's card."""
+    """Return the default settings on the model's card."""
     return convert(_read("card.json")["defaults"], Defaults)
-
-
-@cache
-def scheduler() -> tuple[str, dict[str, Any]]:
-    """The class of the embedded model's own scheduler, and how it is set up."""
-    config = _read("scheduler/scheduler_config.json")
-    return config["_class_name"], {k: v for k, v in config.items() if not k.startswith("_")}
 
 
 def _read(name: str) -> dict[str, Any]:

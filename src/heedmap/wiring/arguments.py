@@ -17,8 +17,6 @@ THEIR_NAMES = {ours: theirs for theirs, ours in OWN_NAMES.items()}
 """What pipelines call "steps", "guidance", "negative", and of "size" the height."""
 STEP_LISTS = ("timesteps", "sigmas")
 """Arguments that list the steps one by one, in the place of their number."""
-SECOND_TEXTS = ("prompt_2", "negative_prompt_2")
-"""Texts for a second encoder, of which each picture of a batch may have its own."""
 ROWS = ("image", "mask_image", "latents")
 """Arguments of which each picture of a batch has its own row."""
 CALLBACKS = ("callback", "callback_on_step_end")

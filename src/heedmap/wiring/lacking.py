@@ -1,6 +1,5 @@
 """Libraries that some models need, and that need not be installed: which one an error is about."""
 
-from collections.abc import Sequence
 from importlib.util import find_spec
 
 from heedmap.errors import listed
@@ -38,12 +37,7 @@ def lacking(error: BaseException) -> str:
         if isinstance(one, ImportError) or any(meant in line for meant in _MEANT)
     ]
     said = " ".join([*read, *(meant for key, meant in _MEANT.items() if key in " ".join(read))])
-    return not_there([name for name in _MODULES if name in said])
-
-
-def not_there(names: Sequence[str]) -> str:
-    """The same of those of some libraries that are not installed."""
-    found = [name for name in names if name in _MODULES and not _is_there(_MODULES[name])]
+    found = [name for name in _MODULES if name in said and not _is_there(_MODULES[name])]
     if not found:
         return ""
     which = "which is" if len(found) == 1 else "which are"

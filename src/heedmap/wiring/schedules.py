@@ -15,7 +15,6 @@ import diffusers
 import torch
 
 from heedmap.errors import TraceError
-from heedmap.wiring.lacking import not_there
 from heedmap.wiring.patches import put
 
 SCHEDULERS = ("scheduler", "low_res_scheduler")
@@ -24,15 +23,9 @@ PRK = 4
 """Calls of the scheduler that a Runge-Kutta step of PNDM takes (Liu et al., 2022)."""
 
 
-def scheduler_kind(own: type, name: str) -> Any:
-    """The class of schedulers of this name: a pipeline's own, or one of diffusers; None if none."""
-    kind = own if own.__name__ == name else getattr(diffusers, name, None)
-    return kind if isinstance(kind, type) and issubclass(kind, diffusers.SchedulerMixin) else None
-
-
-def scheduler_lacks(name: str) -> str:
-    """What diffusers needs for a scheduler of this name and is not installed, as `lacking` says."""
-    return not_there(getattr(getattr(diffusers, name, None), "_backends", ()))
+def scheduler_class(own: type, name: str) -> Any:
+    """Return the scheduler class of a name: a pipeline's own, or one of diffusers; None if none."""
+    return own if own.__name__ == name else getattr(diffusers, name, None)
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-/* Settings, evidence of an edit, and how to repeat what is seen. */
+/* Settings, the evidence of an edit, and the command that repeats the result. */
 
 function table(caption, heads, rows) {
   const name = (text) => make("th", { scope: "row", textContent: text });
@@ -31,53 +31,36 @@ function buildAbout() {
       ),
     );
   }
-  if (data.grid) parts.push(repeatSection("Repeat this grid", data.grid.repeat, " of the grid"));
-  const repeat = run.repeat.map(([name, text, note]) => [name, text.replace(/^heedmap repeat RUN/, `$&${cellNow()}`), note]);
-  if (repeat.length) parts.push(repeatSection(pair ? "Repeat this edit" : "Repeat this run", repeat));
-  parts.push(shownSection());
+  const command = ["heedmap repeat FOLDER", run.model].filter(Boolean).join(" ");
+  const hint = `FOLDER is the folder of this page${run.model ? ", MODEL a saved copy of the model" : ""}.`;
+  parts.push(
+    make(
+      "section",
+      { className: "repeat" },
+      make("h2", { textContent: "Repeat" }),
+      code("Repeat", command),
+      make("p", { className: "hint", textContent: hint }),
+    ),
+  );
   const summary = make("summary", {}, make("h2", { textContent: "Settings" }));
   const settings = table(pair ? "of the edit" : "of the run", [], run.settings);
   parts.push(make("section", {}, make("details", {}, summary, settings)));
   $("about").replaceChildren(...parts);
-  renderRepeat();
 }
 
-function repeatSection(title, repeat, of = "") {
-  const ways = repeat.flatMap(([name, text, note]) => [
-    make("h3", { textContent: name }),
-    code(`${name}${of}`, text),
-    ...(note ? [make("p", { className: "hint", textContent: note })] : []),
-  ]);
-  return make("section", { className: "repeat" }, make("h2", { textContent: title }), ...ways);
-}
-
-/** A section that renderRepeat() keeps in line with what is shown. */
-function shownSection() {
-  const ways = [["now-command", "a command"], ["now-python", "Python"]];
-  return make(
-    "section",
-    { id: "now", className: "repeat" },
-    make("h2", { textContent: "The map that is shown" }),
-    ...ways.map(([id, name]) =>
-      make("div", { id }, make("h3", { textContent: `As ${name}` }), code(`This map as ${name}`, "")),
-    ),
-    make("p", { className: "hint" }),
-  );
-}
-
-/** Text whose lines may break before an option. */
+/** Set the text of a block; lines may break before an option. */
 function setCode(block, text) {
   if (block.textContent === text) return;
   block.replaceChildren(...text.split(/(?= --)/).map((part) => make("span", { textContent: part })));
 }
 
-/** Whether a block's text is on the clipboard now; if not, it is selected. */
+/** Copy the text of a block to the clipboard, or select it; return whether it was copied. */
 async function copied(block) {
   try {
     await navigator.clipboard.writeText(block.textContent);
     return true;
   } catch {
-    // The clipboard is shut by plain HTTP, and in a frame without leave; copying a selection is not.
+    // Plain HTTP and frames without permission have no clipboard API, but can copy a selection.
     getSelection().selectAllChildren(block);
     const plain = (event) => {
       event.clipboardData.setData("text/plain", block.textContent);

@@ -124,7 +124,6 @@ function changed(changes) {
   showControls();
   render();
   renderPoint();
-  renderRepeat();
 }
 
 function bindControls() {
@@ -152,7 +151,7 @@ function bindControls() {
       state.hover = state.last = null;
       buildPrompts();
       changed({});
-      termsChanged();
+      nameDownloads();
     });
   }
   bindSteps();

@@ -10,12 +10,6 @@ function nameDownloads() {
   }
 }
 
-/** Bring in line what depends on the words that are kept. */
-function termsChanged() {
-  nameDownloads();
-  renderRepeat();
-}
-
 function fileName(terms, figure, kind) {
   const { from, to } = selection();
   const all = from === 0 && to === mainView().steps;

@@ -1,76 +1,76 @@
-/* How the number at a place comes about: the command and the Python that take it apart. */
+/* The command that explains the number at a place. */
 
-/** What is asked of the app that the page is in, if it is in one. */
+/** The place to be explained, as the app is told that shows this page. */
 let asked = {};
 
-/** The word that is meant at a place: the one that is shown, else the one that acts most there. */
+/** Return a term as `heedmap explain --word` takes it, or null: its text if it means all places of
+    these words in the prompt, else the number of its one word. */
+function wordOption(term) {
+  const view = viewOf(term);
+  const entries = term.entries.map((i) => view.entries[i]);
+  if (!entries.length || entries.some((entry) => entry.kind !== "word")) return null;
+  const fold = (text) => text.normalize("NFKC").toLowerCase();
+  const prompt = view.pieces.filter(([, number]) => number >= 0).map(([text]) => fold(text));
+  const numbers = entries.map((entry) => entry.number);
+  const once = entries.filter((_, n) => numbers[n] === numbers[0] + n); // its first place
+  const wanted = once.map((entry) => fold(entry.text));
+  const covered = [];
+  for (let i = 0; i < prompt.length; i++) {
+    if (!wanted.every((text, n) => prompt[i + n] === text)) continue;
+    covered.push(...wanted.map((_, n) => i + n));
+    i += wanted.length - 1; // the next place begins after it
+  }
+  if (covered.join() === numbers.join()) return once.map((entry) => entry.text).join(" ");
+  return numbers.length === 1 ? `#${numbers[0]}` : null;
+}
+
+/** Return the word to be explained: the one that is shown, else the one that acts most here. */
 function wordMeant() {
   const [term] = termsNow();
   const run = runsNow().at(-1);
-  if (term && term.run === run && term.view === 0 && lookUp(term, run)?.word) return term;
+  if (term && term.run === run && term.view === 0 && wordOption(term)) return term;
   const [first] = actingAt(run, 0).filter(({ kind }) => kind === "word");
   return first ? { run, view: 0, entries: [first.entry], label: first.text } : null;
 }
 
-/** How a map's number and the one that is taken apart hang together. */
+/** Say how the number in the map depends on the one that is explained. */
 function meanSaid(alone) {
-  const taken = "the one in which the word draws most, but no more than half. ";
-  if (refined()) return `The map that is shown is refined: it has what came to this place along self-attention. What is taken apart is one of the numbers as read: ${taken}`;
+  const one = "the one in which the word draws most, but no more than half. ";
+  if (refined()) return `The map is refined by self-attention. One number of the maps as read is explained: ${one}`;
   if (alone) return "";
-  return `Its number in the map is a mean (${[layersSaid(), stepsSaid(), headsSaid()].join(", ")}). One of the numbers behind that mean is taken apart: where no layer, head or step is chosen, ${taken}`;
+  return `Its number in the map is a mean (${[layersSaid(), stepsSaid(), headsSaid()].join(", ")}). One of the numbers behind that mean is explained: where no layer, head or step is chosen, ${one}`;
 }
+
+const shellQuoted = (text) => (/^[\w.,:/-]+$/.test(text) ? text : `'${text.replaceAll("'", `'"'"'`)}'`);
 
 function renderExplaining() {
   const place = placeNow();
   const term = place && wordMeant();
-  const found = term && lookUp(term, term.run);
-  const none = !found || found.word === null;
-  $("why").classList.toggle("unseen", none);
-  if (none) return;
-  const [w, h] = data.runs[term.run].size;
-  const x = Math.min(w - 1, Math.floor(place[0] * w));
-  const y = Math.min(h - 1, Math.floor(place[1] * h));
+  const word = term && wordOption(term);
+  $("why").classList.toggle("unseen", !word);
+  if (!word) return;
+  const run = data.runs[term.run];
+  const [x, y] = place.map((part, axis) => Math.min(run.size[axis] - 1, Math.floor(part * run.size[axis])));
   const { layers, from, to, head } = selection();
   const [kind, which] = layers.split(/ (.*)/s);
-  const layer = kind === "layer" ? mainView().layers[Number(which)].short : "";
   const one = to - from === 1 && mainView().keep.includes("step");
-  const flags = [`--word ${shellQuoted(found.word)}`, `--at ${x},${y}`];
-  const named = [JSON.stringify(found.word), `at=(${x}, ${y})`];
-  if (found.word.startsWith("#")) named[0] = found.word.slice(1);
-  if (layer) {
-    flags.push(`--layer ${shellQuoted(layer)}`);
-    named.push(`layer=${JSON.stringify(layer)}`);
-  }
-  if (head >= 0) {
-    flags.push(`--head ${head}`);
-    named.push(`head=${head}`);
-  }
-  if (one) {
-    flags.push(`--step ${from}`);
-    named.push(`step=${from}`);
-  }
   asked = {
     cell: data.grid ? String(state.pair + 1) : "",
-    word: found.word,
+    word,
     at: `${x},${y}`,
-    layer,
+    layer: kind === "layer" ? mainView().layers[Number(which)].short : "",
     head: head >= 0 ? String(head) : "",
     step: one ? String(from) : "",
   };
-  const [command, python] = $("why").querySelectorAll("pre");
-  const folder = `RUN${cellNow()}`;
-  const { nameless } = data.runs[term.run];
-  if (nameless) flags.push(nameless);
-  setCode(command, [`heedmap explain ${folder}`, ...flags].join(" "));
-  setCode(python, `hm.explain(pipe, ${data.grid ? `grid.cells[${state.pair}].pair.edited` : pairNow() ? "pair.edited" : "run"}, ${named.join(", ")})`);
-  $("why").querySelector(".hint").textContent =
-    `“${term.label}” at pixel ${x},${y} of the picture. ${meanSaid(layer && head >= 0 && one)}RUN is the folder that this page is in${nameless ? ", MODEL one of the model that drew it" : ""}.`;
+  const options = ["word", "at", "layer", "head", "step"].filter((name) => asked[name]);
+  const flags = options.map((name) => `--${name} ${shellQuoted(asked[name])}`);
+  const command = [`heedmap explain FOLDER${cellNow()}`, ...flags, run.model].filter(Boolean);
+  setCode($("why").querySelector("pre"), command.join(" "));
+  const alone = asked.layer && asked.head && one;
+  $("why").querySelector(".hint").textContent = `“${term.label}” at pixel ${x},${y}. ${meanSaid(alone)}`;
 }
 
 function buildExplaining() {
-  const blocks = [["As a command", ""], ["As Python", ""]].map(([name]) =>
-    code(`How this number comes about, ${name.toLowerCase()}`, ""),
-  );
-  $("why").querySelector("div").replaceChildren(...blocks);
+  $("why").querySelector("div").replaceChildren(code("Explain this number", ""));
   $("here").addEventListener("click", () => parent.postMessage({ heedmap: "explain", ...asked }, "*"));
 }

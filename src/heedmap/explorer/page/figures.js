@@ -82,6 +82,6 @@ async function buildFigures() {
   setMode(pair ? state.mode : "one");
   showControls();
   renderPoint();
-  termsChanged();
+  nameDownloads();
   document.documentElement.dataset.ready = "yes";
 }

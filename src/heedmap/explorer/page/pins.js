@@ -101,7 +101,7 @@ function pinsChanged() {
   markPins();
   render();
   renderPoint();
-  termsChanged();
+  nameDownloads();
 }
 
 function markPins() {

@@ -61,9 +61,8 @@ const located = () => data.runs[runsNow()[0]].own === "located";
 const stepCalled = () => (located() ? "look" : "step");
 const mainView = () => data.runs[runsNow()[0]].views[0];
 const viewOf = ({ run, view }) => data.runs[run].views[view];
-/** What a view is called beside the prompt, and in Python. */
+/** The names of the views besides the prompt. */
 const BESIDE = { prompt: "", negative: "negative", concepts: "looked for" };
-const IN_PYTHON = { prompt: "maps", negative: "negative_maps", concepts: "concepts" };
 /** The numbers of a run's views that are shown: what was looked for, and the negative prompt on request. */
 const viewsShown = (run) =>
   data.runs[run].views.flatMap(({ name }, v) => (name !== "negative" || state.negative ? [v] : []));

@@ -117,7 +117,7 @@ function hover(term) {
   if (term) state.last = term;
   render();
   renderPoint();
-  termsChanged();
+  nameDownloads();
 }
 
 function describe(term) {

@@ -1,4 +1,7 @@
-"""What a page shows: a run, an edit of one into another."""
+"""The parts of a run and of an edit that a page needs.
+
+`heedmap.results` imports this package, so the page knows its classes by their attributes.
+"""
 
 from collections.abc import Mapping
 from typing import Protocol
@@ -14,21 +17,21 @@ from heedmap.maps.heatmaps import HeatMaps
 
 
 class RunLike(Protocol):
-    """What a page shows of a run: what `heedmap.results.runs.Run` has."""
+    """A run, as `heedmap.results.runs.Run`."""
 
     @property
     def image(self) -> Image.Image:
-        """The picture."""
+        """The image."""
         ...
 
     @property
     def maps(self) -> HeatMaps:
-        """Its heat maps."""
+        """The heat maps of the prompt."""
         ...
 
     @property
     def settings(self) -> Settings:
-        """What it was made with."""
+        """The settings."""
         ...
 
     @property
@@ -38,22 +41,22 @@ class RunLike(Protocol):
 
     @property
     def concepts(self) -> HeatMaps | None:
-        """The heat maps of what was looked for beside the prompt."""
+        """The heat maps of the concepts."""
         ...
 
     @property
     def step_pictures(self) -> StepPictures | None:
-        """The picture at each step."""
+        """The image at each step."""
         ...
 
     @property
     def trust(self) -> Mapping[str, Trust]:
-        """How far attention and cause agree, by the word that was left out."""
+        """The agreement of attention and cause by ablated word."""
         ...
 
 
 class PairLike(Protocol):
-    """What a page shows of an edit: what `heedmap.results.pairs.Pair` has."""
+    """An edit, as `heedmap.results.pairs.Pair`."""
 
     @property
     def source(self) -> RunLike:
@@ -67,10 +70,10 @@ class PairLike(Protocol):
 
     @property
     def about(self) -> EditReport:
-        """How it was edited and what it did."""
+        """The report of the edit."""
         ...
 
     @property
     def blend(self) -> np.ndarray | None:
-        """Bool (H, W) where the edit was let in."""
+        """The mask of the local blend, bool (H, W)."""
         ...

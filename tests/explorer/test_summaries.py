@@ -6,22 +6,22 @@ import pytest
 from making import Edited, made_trust, noisy_run, report_of, settings_of, small
 from msgspec import structs
 
-from heedmap.explorer.told import (
-    correspondence,
-    figures,
-    own_picture,
-    rows,
-    trust,
-    weighted,
-    what_was_done,
-    written_weights,
+from heedmap.explorer.summaries import (
+    edit_summary,
+    edit_tables,
+    edit_weights,
+    matching_words,
+    picture_use,
+    prompt_weights,
+    settings_rows,
+    trust_notes,
 )
 
 
 def test_how_stable_words_are_is_told_by_their_numbers():
     maps = small("a red house").maps
-    assert trust(maps, {}) == []
-    told = trust(replace(maps, stability={0: 0.5, 1: -0.2, 2: 0.984}), {})
+    assert trust_notes(maps, {}) == []
+    told = trust_notes(replace(maps, stability={0: 0.5, 1: -0.2, 2: 0.984}), {})
     assert told == [
         {"words": [0], "kind": "stable", "read": "stability 0.50, unsteady", "refined": ""},
         {"words": [1], "kind": "stable", "read": "stability −0.20, unsteady", "refined": ""},
@@ -37,7 +37,7 @@ def test_how_far_attention_and_cause_agree_is_told_by_the_words_that_were_left_o
         "red tree": made_trust(-0.3, None),
         "a": structs.replace(told, columns=structs.replace(told.columns, refined=None)),
     }
-    found = trust(small("a red house, a red tree").maps, causes)
+    found = trust_notes(small("a red house, a red tree").maps, causes)
     said = "attention and cause (columns): "
     assert [(one["words"], one["read"], one["refined"]) for one in found] == [
         ([1, 4], f"{said}rank 0.62, AUC 0.91", f"{said}rank −0.62, AUC 0.91"),
@@ -50,9 +50,9 @@ def test_how_far_attention_and_cause_agree_is_told_by_the_words_that_were_left_o
 
 def test_what_a_run_has_to_do_with_a_picture_of_ones_own():
     noted = {"size": [300, 200], "sha256": "0" * 64}
-    assert own_picture(settings_of(located=noted)) == "located"
-    assert own_picture(settings_of(given=noted)) == "edited"
-    assert own_picture(settings_of()) == ""
+    assert picture_use(settings_of(located=noted)) == "located"
+    assert picture_use(settings_of(given=noted)) == "edited"
+    assert picture_use(settings_of()) == ""
 
 
 def edit(
@@ -80,11 +80,11 @@ def edit(
 )  # fmt: skip
 def test_the_sentence_of_an_edit(kind: str, weights: dict[str, float], said: str):
     pair = edit(kind, weights, "'cat' became 'dog'")
-    assert what_was_done(pair) == said
+    assert edit_summary(pair) == said
 
 
 def test_the_words_that_are_weighted():
-    assert weighted(edit("reweight", {"house": 2.5, "red": 1})) == [[2, 2.5]]
+    assert edit_weights(edit("reweight", {"house": 2.5, "red": 1})) == [[2, 2.5]]
 
 
 @pytest.mark.parametrize(
@@ -99,9 +99,9 @@ def test_the_words_that_are_weighted():
 )
 def test_the_weights_that_were_written_into_a_prompt(prompt: str, read: str, weights: list):
     run = noisy_run(prompt, 0, read)
-    assert written_weights(run) == weights
+    assert prompt_weights(run) == weights
     edit_of = structs.replace(run.settings, edit={})
-    assert written_weights(replace(run, settings=edit_of)) == []  # its pair tells
+    assert prompt_weights(replace(run, settings=edit_of)) == []  # its pair tells
 
 
 def test_the_weights_that_a_rule_gave():
@@ -113,26 +113,26 @@ def test_the_weights_that_a_rule_gave():
         {"kind": "rule", "name": "mine"},
     ]
     given = settings_of(prompt=run.settings.prompt, edits=rules).edits
-    told = written_weights(replace(run, settings=structs.replace(run.settings, edits=given)))
+    told = prompt_weights(replace(run, settings=structs.replace(run.settings, edits=given)))
     assert told == [[1, -3.0], [3, 0.0], [5, -2.0]]
     odd = (structs.replace(given[0], word="cat"),)  # of a file that was changed
-    assert written_weights(replace(run, settings=structs.replace(run.settings, edits=odd))) == []
+    assert prompt_weights(replace(run, settings=structs.replace(run.settings, edits=odd))) == []
 
 
 def test_words_that_stand_for_one_another():
-    matched = correspondence(edit("replace", {}))
+    matched = matching_words(edit("replace", {}))
     assert matched["words"] == [[0, 0], [1, 1], [2, 2]]
 
 
 def test_the_tables():
-    told = figures(edit("replace", {}).about, blended=True)
+    told = edit_tables(edit("replace", {}).about, blended=True)
     assert [row[0] for row in told["change"]] == ["inside of the mask", "outside of the mask"]
     assert ["how", "replace"] in told["said"]
-    found = rows(settings_of(prompt="a", size=[8, 16], negative=None))
+    found = settings_rows(settings_of(prompt="a", size=[8, 16], negative=None))
     assert ["size", "8×16"] in found and not [row for row in found if row[0] == "negative"]
 
 
 def test_a_word_that_is_new_stands_for_none():
     pair = Edited(small("a red house"), small("a red house, a cat"), report_of(kind="refine"))
-    told = correspondence(pair)
+    told = matching_words(pair)
     assert told["words"] == [[0, 0], [1, 1], [2, 2]]
