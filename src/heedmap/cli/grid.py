@@ -116,6 +116,7 @@ def grid_summary(folder: Path, grid: "Grid") -> dict[str, Any]:
     from heedmap.files.notes import to_json
 
     report, back = to_json(grid.about), grid.cells[0].pair.about.reconstruction
+    report |= report["common"]  # settings that all cells share
     names = ("source", "seeds", "steps", "guidance", "size", "model", "batch", "sources_drawn")
     files = {"page": "index.html", "sheet": "grid.png", "table": "grid.csv", "figures": "grid.json"}
     return {
