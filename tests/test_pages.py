@@ -12,7 +12,6 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
-import gradio
 import pytest
 from typer.testing import CliRunner
 
@@ -65,7 +64,8 @@ def of(page: Path) -> str:
     return page.relative_to(ROOT).as_posix()
 
 
-PYTHON = [page for page in PAGES if blocks(page, "python")]
+# The Python of the app's page serves until it is stopped: tests/app builds the app.
+PYTHON = [page for page in PAGES if blocks(page, "python") and page.parent.name != "app"]
 VERBS = [page for page in PAGES if beginning(page, "heedmap ")]
 SCRIPTS = [(page, line) for page in PAGES for line in beginning(page, "python scripts/")]
 
@@ -80,7 +80,6 @@ def test_the_python_of_a_page_runs(page: Path, embedded, tmp_path: Path, monkeyp
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(pipelines, "load", lambda: embedded)
     monkeypatch.delattr(batch, "secrets")
-    monkeypatch.setattr(gradio.Blocks, "block_thread", gradio.Blocks.close)  # launch() would wait
     names: dict[str, object] = {}
     for code in blocks(page, "python"):
         exec(compile(code, of(page), "exec"), names)

@@ -11,6 +11,7 @@ from cli.calling import FILES, PROMPT, as_json, bad, call, files, good, misused,
 from heedmap.drawing import generation
 from heedmap.files.settings import Confined
 from heedmap.models import pipelines
+from heedmap.results import runs
 from heedmap.results.runs import Run
 
 
@@ -110,7 +111,9 @@ def test_usage_errors(desk: Path, option: list[str]):
 
 
 def test_a_full_disk_leaves_nothing(model, desk: Path, monkeypatch):
-    monkeypatch.setattr(Run, "_write", raising(OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))))
+    monkeypatch.setattr(
+        runs, "word_file", raising(OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)))
+    )
     assert "no space left on device" in bad("generate", PROMPT, "--steps", 1, "-o", "x").lower()
     assert not (desk / "x").exists()
 
@@ -133,7 +136,7 @@ def test_warnings_are_printed_and_in_the_json(model):
 
 
 def test_markup_in_a_prompt_is_text(model):
-    printed = good("generate", "[red] house [/]", "--steps", 1, "--out", "[red]")
+    printed = call("generate", "[red] house [/]", "--steps", 1, "--out", "[red]").stdout
     assert printed.splitlines()[0] == "[red]" and "[red]/words/" in printed
 
 

@@ -260,7 +260,7 @@ def test_arguments_of_the_wrong_kind(pipe):
         (lambda: compare([run, 5]), "the runs are .*: expected a list of runs"),
         (lambda: compare([run, run], words=5), "words is 5: expected a list of words"),
         (lambda: compare([run, run], scale=[]), r"scale is \[\]: expected 'shared'"),
-        (lambda: repeat(pipe, 5), "the run is 5: expected a run, a pair, a grid, or the folder"),
+        (lambda: repeat(pipe, 5), "the run is 5"),
         (lambda: layer_shapes(pipe, 5), "the prompt is 5: expected a text"),
         (lambda: run.maps.select(0), "layers is 0: expected 'down'"),
     ):

@@ -144,8 +144,8 @@ def test_encoders_that_read_a_text_differently_are_told(load):
     assert len(pipe.tokenizer("hm!!").input_ids) < len(pipe.tokenizer_2("hm!!").input_ids)
     pipe.text_encoder.resize_token_embeddings(len(vocabulary), mean_resizing=False)
     steps = []
-    with pytest.raises(TraceError, match="hm!!"), trace(pipe):
-        paint(pipe, "hm!!", callback_on_step_end=lambda *given: steps.append(1) or given[-1])
+    with pytest.raises(TraceError, match="house"), trace(pipe):
+        paint(pipe, "hm!! house", callback_on_step_end=lambda *given: steps.append(1) or given[-1])
     assert not steps
 
 

@@ -211,7 +211,7 @@ def test_lora_of_a_transformer(load):
     assert np.abs(with_lora - bare.recordings[0].arrays[0]).max() > 100 * TOLERANCE
     run = generate(pipe, PROMPT, seed=1, steps=2, edits=[Reweight("red", 2)])
     (noted,) = run.settings.loras
-    assert (noted["part"], noted["rank"], noted["active"]) == ("transformer", 2, True)
+    assert (noted["part"], noted["active"]) == ("transformer", True)
 
 
 @pytest.fixture

@@ -478,7 +478,7 @@ def test_the_averaged_weights_are_exported(tmp_path):
     assert taught_words(to) == captions.vocabulary()
 
     (to / "model_index.json").unlink()  # now it is some folder of the user's
-    with pytest.raises(RunError, match="not a pipeline"):
+    with pytest.raises(RunError, match="not empty"):
         export(how)
     assert (to / "card.json").exists()
 

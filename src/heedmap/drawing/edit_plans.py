@@ -337,7 +337,7 @@ def read_windows(words: Mapping[str, Window] | None) -> dict[str, tuple[float, f
     """
     if words is not None and not isinstance(words, Mapping):
         raise ArgumentError(
-            f"words is {quoted(words)}: expected windows by word, as in {'cat': 0.3}"
+            f"words is {quoted(words)}: expected windows by word, as in {{'cat': 0.3}}"
         )
     return {
         word: read_window(window, f"the window of {quoted(word)}")
