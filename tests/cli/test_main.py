@@ -1,6 +1,5 @@
 """The command line in a process of its own: exit codes, pipes, terminals, Ctrl-C."""
 
-import json
 import os
 import pty
 import subprocess
@@ -11,10 +10,9 @@ import pytest
 from making import random_pipeline
 
 import heedmap
-from cli.calling import PROMPT, call, files, good, in_a_process
+from cli.calling import PROMPT, call, good, in_a_process
 from heedmap import cli
 from heedmap.results.runs import Run
-from heedmap.tiny.card import EMBEDDED
 
 posix = pytest.mark.skipif(os.name == "nt", reason="signals and terminals of POSIX")
 
@@ -122,17 +120,3 @@ assert not {{"torch", "diffusers", "transformers", "matplotlib.pyplot"}} & set(s
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-
-
-@pytest.mark.slow
-def test_the_first_command_of_the_readme(desk: Path):
-    """Offline, from any folder."""
-    environment = {**os.environ, "HF_HUB_OFFLINE": "1", "HF_HOME": str(desk / "hub")}
-    prompt = "a red house next to a blue tree"
-    done = in_a_process("generate", prompt, "--seed", 7, "--json", env=environment)
-    assert (done.returncode, done.stderr) == (0, "")
-    (found,) = json.loads(done.stdout)["runs"]
-    assert found["folder"] == "outputs/a-red-house-next-to-a-blue-tree-7"
-    loaded = Run.load(found["folder"])
-    assert loaded.image.size == (128, 128) and loaded.settings.model == EMBEDDED
-    assert "sheet.png" in files(Path(found["folder"]))

@@ -1,7 +1,5 @@
 """The picture at each step: it changes nothing, is each picture's own, and is what it says."""
 
-import statistics
-import time
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
@@ -98,34 +96,6 @@ def test_a_decoder_is_not_asked(random_model, monkeypatch):
     )
     generation.generate(random_model, "a house", seed=1, steps=4, keep={"step"})
     assert len(calls) == 1
-
-
-@pytest.mark.slow
-def test_they_cost_at_most_3_percent_of_the_drawing(embedded, monkeypatch):
-    """Of the processor's time, with the smallest model that there is; median of five."""
-    spent = [0.0]
-
-    def timed(owner: Any, name: str) -> None:
-        real = getattr(owner, name)
-
-        def run(*args: Any, **kwargs: Any) -> Any:
-            start = time.process_time()
-            try:
-                return real(*args, **kwargs)
-            finally:
-                spent[0] += time.process_time() - start
-
-        monkeypatch.setattr(owner, name, run)
-
-    timed(StepWatch, "see")
-    timed(StepWatch, "pictures")
-    timed(predictions, "predicted")
-    shares = []
-    for _ in range(6):
-        spent[0], start = 0.0, time.process_time()
-        generation.generate(embedded, PROMPTS[0], seed=1, keep={"layer", "step"})
-        shares.append(spent[0] / (time.process_time() - start))
-    assert 0 < statistics.median(shares[1:]) <= 0.03, shares
 
 
 # --- on its own --------------------------------------------------------------------------------

@@ -1,11 +1,7 @@
 """What all sheets of one word have in common: texts of any kind, bounds, scales."""
 
-import os
-import subprocess
-import sys
 import time
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -68,25 +64,6 @@ def test_runs_have_them_as_methods():
     assert same_pixels(run.timeline("house", frames=2), timelines.timeline(maps, "house", frames=2))
     assert run.animation("house").gif() == timelines.animation(maps, "house").gif()
     assert same_pixels(run.layers_by_heads("house"), layer_heads.layers_by_heads(maps, "house"))
-
-
-def test_pyplot_is_never_imported():
-    script = """
-import sys
-from making import maps_of
-from maps.test_word_sheets import comparisons, kinds
-kinds(maps_of(), "house")
-assert "matplotlib.colors" in sys.modules
-assert "matplotlib.pyplot" not in sys.modules
-"""
-    path = os.pathsep.join([str(Path(__file__).parents[1]), *sys.path])
-    done = subprocess.run(
-        [sys.executable, "-c", script],
-        env=os.environ | {"PYTHONPATH": path},
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0, done.stderr
 
 
 # --- as many as one can look at ---------------------------------------------------------------

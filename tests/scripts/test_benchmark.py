@@ -58,39 +58,6 @@ def test_report_can_be_read(figures: dict, capsys: pytest.CaptureFixture[str]):
     assert "bit-identical        yes" in text and "store_everything" in text
 
 
-@pytest.mark.slow
-def test_peaks_are_those_of_both_runs():
-    found = recording.peaks(benchmark.parse(["record", *TINY, "--repeats=1"]))
-    assert found["recorded"][0] == pytest.approx(found["plain"][0], abs=50)
-
-
-@pytest.fixture(scope="module")
-def edit_figures() -> Iterator[dict]:
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield editing.edit(benchmark.parse(["edit", *TINY, "--peers"]))
-    torch.set_num_threads(threads)
-
-
-def test_figures_of_edits_have_the_promised_names(edit_figures: dict):
-    figures = json.loads(json.dumps(edit_figures))
-    assert figures["n"] == len(editing.TARGETS) == 3
-    ratios = [figures["pair_over_batch_of_two"], figures["n_edits_over_n_plus_one"]]
-    ratios.append(figures["peers"]["original"]["pair_over_batch_of_two"])
-    assert all(math.isfinite(ratio) and ratio > 0 for ratio in ratios)
-    for phases in figures["spread"]["extra_percent"].values():
-        assert set(phases) == set(editing.PHASES)
-        assert all(low <= middle <= high for low, middle, high in phases.values())
-
-
-def test_an_edit_that_changes_nothing_strays_by_nothing(edit_figures: dict):
-    assert 0 <= edit_figures["no_op"] <= 1e-4
-
-
-def test_the_phases_make_a_whole_run():
-    assert sum(editing.PHASES.values()) == pytest.approx(1)
-
-
 @pytest.mark.parametrize("phase", editing.PHASES)
 def test_the_original_way_draws_what_heedmap_draws(phase: str):
     """So that the two are compared at the same work."""
@@ -105,12 +72,6 @@ def test_the_original_way_draws_what_heedmap_draws(phase: str):
             theirs = replay.run(pipe, 2, prompts=prompts)
     assert torch.allclose(ours, theirs, atol=1e-4)
     assert torch.allclose(ours, plain, atol=1e-6) is (phase == "none")
-
-
-def test_the_report_of_edits_can_be_read(edit_figures: dict, capsys: pytest.CaptureFixture[str]):
-    editing.report(edit_figures)
-    text = capsys.readouterr().out
-    assert "3 of one source" in text and "strays by" in text
 
 
 def test_the_prompt_has_twelve_tokens_with_its_ends():
