@@ -82,6 +82,10 @@ def test_prompts_images_and_targets_are_checked_before_a_model_is_loaded(desk, m
     monkeypatch.setattr(pipelines, "load", raising(AssertionError("loaded")))
     (desk / "text.png").write_text("no image")
     bad("edit", "a house", " ")
+    bad("edit", "a house", "a house")
+    bad("edit", "a house")
+    bad(*SWAP, "--only", "cat->sea")
+    bad("grid", *SWAP[1:], "--only", "house->cat", "--cross", "0,1")
     bad(*SWAP, "--image", "text.png")
     bad(*SWAP, "--out", ".")
 

@@ -63,8 +63,11 @@ def edit(
     """
     from heedmap.files import reading
     from heedmap.files.writing import slug
+    from heedmap.text.weights import check_changed
 
-    console.check_prompts(source, *(targets or ()))
+    console.check_edit(source, targets or (), only)
+    for target in targets or [None]:
+        check_changed(source, target)
     place = console.destination(out, several=len(targets or ()) > 1)
     picture = None if image is None else reading.read_photograph(image)
     word_windows = opt.by_word(words, "words")

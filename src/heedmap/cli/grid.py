@@ -67,7 +67,7 @@ def grid(
     from heedmap.files.writing import slug
     from heedmap.results.amounts import check_axes
 
-    console.check_prompts(source, *(targets or ()))
+    console.check_edit(source, targets or (), only)
     weights = opt.by_word(weight, "weight")
     word_windows = opt.by_word(words, "words")
     windows = [given for given in (cross, self_attention) if given]

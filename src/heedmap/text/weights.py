@@ -76,6 +76,21 @@ def unchanged(source: str, target: str) -> ArgumentError:
     )
 
 
+def check_changed(source: str, target: str | None) -> None:
+    """Check that an edit changes a word or a weight.
+
+    Args:
+        source: a prompt with its weights.
+        target: another. None edits the source by its own weights.
+
+    Raises:
+        ArgumentError: if it changes nothing.
+    """
+    before = parse_weights(source)
+    if not before.spans if target is None else before == parse_weights(target):
+        raise unchanged(before.text, source if target is None else target)
+
+
 def bracket_warning(prompt: WeightedPrompt) -> str:
     """Return a warning for brackets that AUTOMATIC1111 reads as weights; "" if there are none."""
     if not prompt.bracket:
