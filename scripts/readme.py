@@ -278,8 +278,7 @@ def _gone_wrong(pipe: Any) -> Image.Image:
         SystemExit: if one of them is right, as it may be with another model.
     """
     from evaluation import cases, judge, swaps
-    from heedmap.figures import blocks
-    from heedmap.figures.layout import framed, in_rows
+    from heedmap.figures.layout import framed, in_rows, stack
 
     eye, how = judge.load(), {"steps": 25, "guidance": 4.0}
     panels = []
@@ -296,7 +295,7 @@ def _gone_wrong(pipe: Any) -> Image.Image:
         panels += swaps.panels(drawn)
     threes = [in_rows(panels[at : at + 3], columns=3) for at in range(0, len(panels), 3)]
     sheet = framed(
-        blocks.beside(threes, across=False, gap=32),
+        stack(threes, gap=32),
         title="Swaps that went wrong",
         note="Each: the source, the edit, and what the edited prompt draws by itself.",
     )

@@ -6,11 +6,9 @@ values over.
 
 __all__ = [
     "animations",
-    "blocks",
     "formats",
     "layout",
     "overlays",
-    "painting",
     "sheet",
     "step_pictures",
 ]

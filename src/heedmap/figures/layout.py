@@ -1,12 +1,14 @@
-"""Sheets of many captioned panels and tables: where everything stands, in pixels.
+"""Layout of figures: panels in rows, tables, a title above and the scale's colours below.
 
-Pure functions of texts and Pillow images: no file is written, no global state touched, and the same
-arguments give the same figure. Whatever cannot be drawn raises `ArgumentError`.
+Places are in pixels from the top left corner. Text is wrapped here; matplotlib draws it. matplotlib
+is imported when something is laid out, since commands without figures do not need it.
 """
 
 import math
+import textwrap
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cache, lru_cache
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -14,25 +16,38 @@ from PIL import Image
 
 from heedmap.checks import finite
 from heedmap.errors import ArgumentError, signed
-from heedmap.figures.blocks import INK, SOFT, Block, beside
-from heedmap.figures.lettering import fit_text
 from heedmap.figures.overlays import centred, heat, overlay, to_rgb
 
 if TYPE_CHECKING:
     from heedmap.figures.sheet import Sheet
 
-__all__ = ["MAX_WIDTH", "Laid", "Panel", "ScaleBar", "framed", "in_rows", "laid_out", "table"]
+__all__ = [
+    *("MAX_WIDTH", "Block", "Laid", "Panel", "PictureAt", "ScaleBar", "TextAt"),
+    *("fonts", "framed", "in_rows", "laid_out", "stack", "table", "wrap"),
+]
 
-MAX_WIDTH = 2400  # px: no sheet is wider
+MAX_WIDTH = 2400  # px, of a sheet
+INK, SOFT = "#1d1d1f", "#636368"  # colours of captions and of notes
 
-_SIDES = (384, 320, *range(256, 15, -8))  # px: what a panel may measure, best first
-_COLUMN = 112  # px: the narrowest column: a caption needs room beside a slim picture
+_SIDES = (384, 320, *range(256, 15, -8))  # px, of a panel, best first
+_COLUMN = 112  # px, the narrowest column of captions
 _GAP, _MARGIN = 20, 32  # px
+_LINE = 1.3  # sizes of a letter from one line to the next
+_LONGEST = 1000  # characters of a text
+
+# The first has Latin, Greek, Cyrillic, Arabic and Hebrew, and comes with matplotlib; the others,
+# where they are installed, have the scripts that it lacks.
+_FONTS = (
+    *("DejaVu Sans", "Noto Sans CJK JP", "Noto Sans CJK KR", "Noto Sans CJK SC", "NanumGothic"),
+    *("Noto Sans Devanagari", "Noto Sans Bengali", "Noto Sans Tamil", "Noto Sans Thai"),
+    *("Malgun Gothic", "Yu Gothic", "Microsoft YaHei", "Nirmala UI", "Segoe UI Emoji"),
+    *("Hiragino Sans", "Apple SD Gothic Neo", "PingFang SC", "Arial Unicode MS", "Noto Emoji"),
+)
 
 
 @dataclass(frozen=True)
 class Panel:
-    """A picture with its caption and, smaller, a note: text in any script, as it is drawable."""
+    """A picture with its caption and, in smaller letters, a note."""
 
     caption: str
     picture: Image.Image
@@ -40,16 +55,52 @@ class Panel:
 
 
 @dataclass(frozen=True)
-class ScaleBar:
-    """What the colours of a sheet mean: a scale's name, and what is cold and what is hot on it.
+class PictureAt:
+    """A picture, and the rectangle that it fills."""
 
-    The bar is an overlay on grey, so that it shows the colours of overlays.
+    x: float
+    y: float
+    picture: Image.Image
+    size: tuple[int, int]
+    outlined: bool = True
+
+
+@dataclass(frozen=True)
+class TextAt:
+    """Lines of text below (`va` "top"), above ("bottom") or around ("center") a point."""
+
+    x: float
+    y: float
+    text: str
+    size: int
+    colour: str = INK
+    ha: str = "center"
+    va: str = "top"
+
+
+@dataclass(frozen=True)
+class Block:
+    """Pictures and texts at their places in a rectangle."""
+
+    width: int
+    height: int
+    items: tuple[PictureAt | TextAt, ...] = ()
+
+    @classmethod
+    def of(cls, picture: Image.Image) -> "Block":
+        """Hold a picture in its own pixels, without an outline."""
+        return cls(*picture.size, (PictureAt(0, 0, picture, picture.size, outlined=False),))
+
+
+@dataclass(frozen=True)
+class ScaleBar:
+    """The colours of a sheet: the scale's name, and its values at the cold and the hot end.
 
     Attributes:
         name: of the scale, such as "shared by the words".
-        low: the number at the cold end of the bar, or words for it.
-        high: the same at the hot end.
-        alone: whether the pictures are `heat` alone, without a picture below it.
+        low: the number at the cold end, or words for it.
+        high: the number at the hot end, or words for it.
+        alone: whether the pictures are `heat`; else they are overlays, and so is the bar, on grey.
     """
 
     name: str
@@ -63,28 +114,36 @@ class ScaleBar:
         return self.low.startswith("−") if isinstance(self.low, str) else self.low < 0
 
     def ends(self) -> tuple[str, str]:
-        """What stands at the cold and at the hot end."""
+        """Give the texts at the cold and at the hot end."""
         if isinstance(self.low, str) or isinstance(self.high, str):
             return f"{self.low}", f"{self.high}"
         low, high = finite("low", self.low), finite("high", self.high)
         low, high = centred(low, high) if low < 0 else (low, high)
-        # "0" is as near as can be seen.
+        # A low that rounds to nothing beside high is 0.
         return "0" if abs(low) < high / 1000 else signed(low, ".3g"), signed(high, ".3g")
 
-    def block(self, width: int, size: int) -> Block:
-        """The bar with its texts of `size` pixels, in a room of this width."""
-        cold, hot = (fit_text(end, width // 4, size=size, lines=1) for end in self.ends())
-        bar = Block.of(self.drawn((width // 5, size)))
-        left = cold.width + bar.width + hot.width + 3 * size
+    def block(self, width: int) -> Block:
+        """Lay out the bar between its ends, and its name, in a block of this width."""
+        size = _note_size(width)
+        cold, hot = self.ends()
+        bar = self.drawn((width // 5, size))
+        left = round(_text_width(cold) * size) + size // 2
+        right = left + bar.width + size // 2
+        after = right + round(_text_width(hot) * size) + 2 * size
         name = f"{self.name.removesuffix(' probability')} · signed weight"
-        name = fit_text(f"scale: {name if self.negative else self.name}", width - left, size=size)
-        cold, hot, name = (Block.text(one, one.width, SOFT) for one in (cold, hot, name))
-        bar = beside([Block(0, size // 6), bar], across=False)
-        between, before = Block(size // 2, 0), Block(2 * size, 0)
-        return beside([cold, between, bar, between, hot, before, name], across=True)
+        name = wrap(f"scale: {name if self.negative else self.name}", width - after, size)
+        texts = ((0, cold), (right, hot), (after, name))
+        return Block(
+            width,
+            max(size, _text_height(name, size)),
+            (
+                PictureAt(left, size // 6, bar, bar.size, outlined=False),
+                *(TextAt(x, 0, text, size, SOFT, "left") for x, text in texts),
+            ),
+        )
 
     def drawn(self, size: tuple[int, int]) -> Image.Image:
-        """The bar without its texts, at a size (W, H)."""
+        """Draw the bar without its texts, at a size (W, H)."""
         low = -1 if self.negative else 0
         ramp = np.linspace(low, 1, 256)[None]
         if self.alone:
@@ -95,119 +154,119 @@ class ScaleBar:
 
 @dataclass(frozen=True)
 class Laid:
-    """What a sheet shows, before a figure is made of it: no matplotlib is imported for it.
+    """A sheet before it is drawn.
 
     Attributes:
-        block: everything at its place.
-        title: what files say that they are.
+        block: what it shows.
+        title: of SVG and PDF files.
     """
 
     block: Block
     title: str = ""
 
     def figure(self) -> "Sheet":
-        """The sheet as a figure of matplotlib."""
+        """Draw the sheet as a matplotlib Figure."""
         from heedmap.figures.sheet import Sheet
 
         return Sheet.of(self.block, self.title)
 
-    def image(self, *, dark: bool = False) -> Image.Image:
-        """The sheet as an RGB picture: the figure's, to the bit, and sooner; or on dark paper."""
-        from heedmap.figures.painting import painted
+    def image(self) -> Image.Image:
+        """Draw the sheet as an RGB picture."""
+        return self.figure().image()
 
-        return painted(self.block, dark=dark)
+
+# --- sheets -----------------------------------------------------------------------------------
+
+
+def framed(body: Block, *, title: str, note: str = "", bar: ScaleBar | None = None) -> "Sheet":
+    """Draw what `laid_out` lays out as a matplotlib Figure."""
+    return laid_out(body, title=title, note=note, bar=bar).figure()
+
+
+def laid_out(body: Block, *, title: str, note: str = "", bar: ScaleBar | None = None) -> Laid:
+    """Put a title and a note above a block, its colours below it, and margins around it.
+
+    Args:
+        body: such as panels `in_rows`, or a `table`.
+        title: wrapped. All texts end after 1000 characters.
+        note: below the title, smaller.
+        bar: the scale of the heat, if there is any.
+    """
+    width = max(body.width, 480)
+    size, small = min(30, max(24, width // 60)), _note_size(width)
+    head, under = wrap(title, width, size), wrap(note, width, small)
+    texts = [
+        Block(width, _text_height(text, points), (TextAt(0, 0, text, points, colour, "left"),))
+        for text, points, colour in ((head, size, INK), (under, small, SOFT))
+        if text
+    ]
+    parts = [*texts, Block(width, small if texts else 0), body]
+    if bar is not None:
+        parts += [Block(width, 3 * small // 2), bar.block(width)]
+    whole = stack(parts)
+    block = Block(whole.width + 2 * _MARGIN, whole.height + 2 * _MARGIN)
+    return Laid(replace(block, items=_moved(whole, _MARGIN, _MARGIN)), title)
+
+
+def stack(blocks: Sequence[Block], *, gap: int = 0) -> Block:
+    """Put blocks below one another, each in the middle, `gap` pixels apart."""
+    width, y = max(block.width for block in blocks), 0
+    items: list[PictureAt | TextAt] = []
+    for block in blocks:
+        items += _moved(block, (width - block.width) // 2, y)
+        y += block.height + gap
+    return Block(width, y - gap, tuple(items))
 
 
 def in_rows(panels: Sequence[Panel], *, columns: int | None = None) -> Block:
-    """Set panels in rows, in reading order, captions beneath, without margins.
+    """Lay out panels in rows, captions below their pictures.
 
     All get one size, in the shape of the first picture: as large as their number and the width of
-    a sheet allow. Pictures of another shape are fitted in, never distorted. Without `columns`, the
-    whole comes near 16:9.
+    a sheet allow. Pictures of another shape are fitted in.
+
+    Args:
+        panels: in reading order.
+        columns: left out, as many as bring the whole near 16:9.
     """
     if not panels:
         raise ArgumentError("the figure has no panels: expected at least one")
     pictures = [to_rgb(panel.picture) for panel in panels]
     columns, wide, high = _plan(len(panels), pictures[0].width / pictures[0].height, columns)
-    room, size = max(wide, _COLUMN), min(26, max(16, round(math.sqrt(wide * high) * 0.075)))
-    cells: list[Block] = []
-    for panel, picture in zip(panels, pictures, strict=True):
-        shown = _fitted(picture, wide, high, (room, high))
-        caption = _caption(panel.caption, room, size)
-        note = _caption(panel.note, room, max(11, round(size * 0.8)), SOFT)
-        cells.append(beside([shown, Block(room, 6), caption, note], across=False))
-    rows = [
-        beside(cells[at : at + columns], across=True, gap=_GAP)
-        for at in range(0, len(cells), columns)
-    ]
-    return beside(rows, across=False, gap=_GAP)
-
-
-def _caption(text: str, room: int, size: int, colour: str = INK) -> Block:
-    """Text in the middle of a column."""
-    return Block.text(fit_text(text, room, size=size), room, colour, middle=True)
-
-
-def _fitted(picture: Image.Image, wide: int, high: int, room: tuple[int, int]) -> Block:
-    """A picture as large as fits into `wide` × `high` pixels, in the middle of a room."""
-    fit = min(wide / picture.width, high / picture.height)
-    size = max(1, round(picture.width * fit)), max(1, round(picture.height * fit))
-    return _centred(Block.of(picture, size), *room)
-
-
-def _centred(block: Block, width: int = 0, height: int = 0) -> Block:
-    """A block in the middle of a room, if that is larger."""
-    across = beside([Block(width, 0), block], across=False, lean=0.5)
-    return beside([Block(0, height), across], across=True, lean=0.5)
+    room = max(wide, _COLUMN)
+    size = min(26, max(16, round(math.sqrt(wide * high) * 0.075)))
+    size = _size_for([panel.caption for panel in panels], room, size)
+    small = _size_for([panel.note for panel in panels], room, max(11, round(size * 0.8)))
+    items: list[PictureAt | TextAt] = []
+    top = bottom = 0
+    for number, (panel, picture) in enumerate(zip(panels, pictures, strict=True)):
+        if number % columns == 0:
+            top = bottom + _GAP * (number > 0)
+        centre = number % columns * (room + _GAP) + room / 2
+        caption, note = wrap(panel.caption, room, size), wrap(panel.note, room, small)
+        below = top + high + 6
+        items.append(_fitted(picture, centre, top + high / 2, wide, high))
+        items.append(TextAt(centre, below, caption, size))
+        below += _text_height(caption, size)
+        items.append(TextAt(centre, below, note, small, SOFT))
+        bottom = max(bottom, below + _text_height(note, small))
+    return Block(min(columns, len(panels)) * (room + _GAP) - _GAP, bottom, tuple(items))
 
 
 def _plan(count: int, shape: float, given: int | None = None) -> tuple[int, int, int]:
-    """How many columns of panels how wide and high: the largest that make a sensible sheet."""
+    """Choose how many columns, and how wide and high the pictures are."""
     root = min(max(shape, 1 / 40), 40) ** 0.5
     columns = wide = high = 1
     for side in _SIDES:
-        wide, high = round(side * root), round(side / root)
+        wide, high = max(1, round(side * root)), max(1, round(side / root))
         across, down = max(wide, _COLUMN) + _GAP, high + side // 5 + _GAP
-        most = min(count, max(1, (MAX_WIDTH - 2 * _MARGIN + _GAP) // across))
-        plans = [
-            (n, math.ceil(count / n)) for n in ([min(given, most)] if given else range(1, most + 1))
-        ]
-        columns, rows = min(
-            plans,
-            key=lambda p: (
-                abs(math.log(p[0] * across / (p[1] * down) * 9 / 16)) + p[0] * p[1] / count
-            ),
-        )
+        most = max(1, (MAX_WIDTH - 2 * _MARGIN + _GAP) // across)
+        rows = max(1, round(math.sqrt(count * across / down * 9 / 16)))
+        columns = min(given or math.ceil(count / rows), most)
+        rows = math.ceil(count / columns)
         small = side <= 256 or columns * across * rows * down <= 1.6e6
         if side <= 96 or (small and rows * down <= 1450 and across <= MAX_WIDTH - 2 * _MARGIN):
             break
     return columns, wide, high
-
-
-def framed(body: Block, *, title: str, note: str = "", bar: ScaleBar | None = None) -> "Sheet":
-    """A body framed as by `laid_out`, as a figure of matplotlib."""
-    return laid_out(body, title=title, note=note, bar=bar).figure()
-
-
-def laid_out(body: Block, *, title: str, note: str = "", bar: ScaleBar | None = None) -> Laid:
-    """Set a title and a note above a body such as panels `in_rows`, and a colour bar below it.
-
-    Args:
-        body: what to frame; kept as it is, in the middle.
-        title: wrapped; of this and all other texts, the first thousand signs.
-        note: below the title, smaller.
-        bar: what the colours mean; left out where none are to be explained.
-    """
-    width = max(body.width, 480)
-    size = min(22, max(16, width // 75))
-    head = fit_text(title, width, size=min(30, max(24, width // 60)), least=15, lines=3)
-    under = fit_text(note, width, size=size, least=12, lines=3)
-    parts = [Block.text(head, width), Block.text(under, width, SOFT)]
-    parts += [Block(0, size if head.texts or under.texts else 0), _centred(body, width)]
-    if bar is not None:
-        parts += [Block(0, 3 * size // 2), bar.block(width, size)]
-    whole = beside(parts, across=False)
-    return Laid(_centred(whole, width + 2 * _MARGIN, whole.height + 2 * _MARGIN), title)
 
 
 def table(
@@ -217,18 +276,18 @@ def table(
     side: int = 256,
     least: int = 96,
 ) -> Block:
-    """Set pictures in rows and columns with their labels, without margins.
+    """Lay out pictures in rows and columns, with labels at the left and above.
 
     All get one size, in the shape of the first: `side` pixels (the geometric mean of its sides)
-    where a sheet of `MAX_WIDTH` holds the columns, else as many as it does, yet `least` at least:
-    then the sheet is wider.
+    where `MAX_WIDTH` has room for the columns, else less, but `least` at least; then the sheet is
+    wider.
 
     Args:
-        rows: the label of each and its pictures, one a column; empty labels take no room. A text
-            in place of a picture says why there is none.
+        rows: of each its label and a picture for each column. A text in place of a picture says
+            why there is none.
         columns: a label for each.
-        side: how large pictures are if there is room; small ones are enlarged to it.
-        least: how large they are at least.
+        side: of pictures, in pixels.
+        least: of pictures, in pixels, where there is not enough room.
     """
     if not rows or not columns or any(len(row) != len(columns) for _, row in rows):
         given = ", ".join(str(len(row)) for _, row in rows) or "no"
@@ -239,27 +298,114 @@ def table(
     first = next((to_rgb(c) for _, row in rows for c in row if not isinstance(c, str)), None)
     shape = 1.0 if first is None else first.width / first.height
     root = min(max(shape, 1 / 4), 4) ** 0.5
-    size, gap = (20, 12) if side >= _COLUMN else (15, 4)  # px of labels, and between pictures
-    heads = [fit_text(label, 200, size=size, lines=max(3, side // 40)) for label, _ in rows]
-    aside = max(head.width for head in heads)
-    at = aside + (12 if aside else 0)
-    room = (MAX_WIDTH - 2 * _MARGIN - at + gap) / len(columns) - gap
+    size, gap = (20, 12) if side >= _COLUMN else (15, 4)
+    heads = [wrap(label, 200, size) for label, _ in rows]
+    aside = math.ceil(max(_text_width(head) for head in heads) * size)
+    aside += 12 if aside else 0
+    room = (MAX_WIDTH - 2 * _MARGIN - aside + gap) / len(columns) - gap
     wide = max(int(min(side * root, room)), round(least * root))
     high = max(1, round(wide / root**2))
-    labels = [_caption(label, wide, size) for label in columns]
-    lines: list[Block] = []
+    size_above = _size_for(columns, wide, size)
+    above = [wrap(label, wide, size_above) for label in columns]
+    y = max(_text_height(label, size_above) for label in above) + 6
+    centres = [aside + n * (wide + gap) + wide / 2 for n in range(len(columns))]
+    items: list[PictureAt | TextAt] = [
+        TextAt(x, y - 6, label, size_above, va="bottom")
+        for x, label in zip(centres, above, strict=True)
+    ]
     for head, (_, row) in zip(heads, rows, strict=True):
-        cells = [
-            _caption(cell, wide, size - 4, SOFT)
-            if isinstance(cell, str)
-            else _fitted(to_rgb(cell), wide, high, (wide, 0))
-            for cell in row
-        ]
-        # A row is as high as its pictures: among runs of different shape some are flat.
-        bare = all(isinstance(cell, str) for cell in row)
-        drawn = beside(cells, across=True, gap=gap, lean=0.5)
-        parts = [Block.text(head, at), drawn, Block(0, high if bare else 0)]
-        lines.append(beside(parts, across=True, lean=0.5))
-    above = beside([Block(at, 0), beside(labels, across=True, gap=gap, lean=1)], across=True)
-    body = beside(lines, across=False, gap=gap)
-    return beside([above, body], across=False, gap=6)
+        cells: list[PictureAt | TextAt] = []
+        for x, cell in zip(centres, row, strict=True):
+            if isinstance(cell, str):
+                cells.append(TextAt(x, 0, wrap(cell, wide, size - 4), size - 4, SOFT, va="center"))
+            else:
+                cells.append(_fitted(to_rgb(cell), x, 0, wide, high))
+        heights = [cell.size[1] for cell in cells if isinstance(cell, PictureAt)]
+        # Of runs of several shapes some have flat rows.
+        tall = max(*heights, _text_height(head, size)) if heights else high
+        cells.append(TextAt(0, 0, head, size, ha="left", va="center"))
+        items += _moved(Block(0, 0, tuple(cells)), 0, y + tall / 2)
+        y += tall + gap
+    return Block(aside + len(columns) * (wide + gap) - gap, y - gap, tuple(items))
+
+
+def _fitted(picture: Image.Image, x: float, y: float, wide: int, high: int) -> PictureAt:
+    """Place a picture around a point, as large as fits into `wide` × `high` pixels."""
+    fit = min(wide / picture.width, high / picture.height)
+    width, height = max(1, round(picture.width * fit)), max(1, round(picture.height * fit))
+    return PictureAt(x - width / 2, y - height / 2, picture, (width, height))
+
+
+def _moved(block: Block, x: float, y: float) -> tuple[PictureAt | TextAt, ...]:
+    """Move what is in a block; pictures stay on whole pixels."""
+    return tuple(
+        replace(item, x=math.floor(item.x + x), y=math.floor(item.y + y))
+        if isinstance(item, PictureAt)
+        else replace(item, x=item.x + x, y=item.y + y)
+        for item in block.items
+    )
+
+
+# --- text -------------------------------------------------------------------------------------
+
+
+@cache
+def fonts() -> tuple[str, ...]:
+    """List the installed families for text: matplotlib takes each character from the first."""
+    from matplotlib.font_manager import fontManager
+
+    installed = {*fontManager.get_font_names()}
+    return tuple(name for name in _FONTS if name in installed)
+
+
+def wrap(text: str, width: int, size: int) -> str:
+    """Break text into lines of at most `width` pixels, in letters of `size` pixels.
+
+    It is one paragraph; what cannot be printed is left out, and so is all after 1000 characters.
+    """
+    text = " ".join(text.split())
+    text = text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"
+    text = "".join(sign for sign in text if sign.isprintable() or sign in "\u200c\u200d")
+    wide = _text_width(text) * size
+    if wide <= width:
+        return text
+    count = max(1, int(len(text) * width / wide))
+    lines = textwrap.wrap(text, count)
+    while count > 1 and max(map(_text_width, lines)) * size > width:  # its letters differ
+        count -= 1
+        lines = textwrap.wrap(text, count)
+    return "\n".join(lines)
+
+
+def _size_for(texts: Sequence[str], width: int, size: int) -> int:
+    """Reduce the size of letters, to 11 at least, until the longest word fits into a column."""
+    longest = max((_text_width(word) for text in texts for word in text.split()), default=0)
+    return max(min(size, 11), min(size, int(width / longest) if longest else size))
+
+
+def _note_size(width: int) -> int:
+    """Choose the size of a sheet's notes by its width."""
+    return min(22, max(16, width // 75))
+
+
+def _text_height(lines: str, size: int) -> int:
+    return math.ceil(len(lines.splitlines()) * size * _LINE)
+
+
+@lru_cache(maxsize=4096)
+def _text_width(lines: str) -> float:
+    """Measure the longest line, in sizes of a letter."""
+    from matplotlib.font_manager import FontProperties
+    from matplotlib.textpath import text_to_path
+
+    from heedmap.figures.sheet import missing_glyphs_ignored
+
+    family = FontProperties(family=list(fonts()), size=100)
+    with missing_glyphs_ignored():
+        return max(
+            (
+                text_to_path.get_text_width_height_descent(line, family, ismath=False)[0] / 100
+                for line in lines.splitlines()
+            ),
+            default=0.0,
+        )

@@ -1,6 +1,5 @@
 """One word of a run by layer and head: a table of both, or a sheet of one."""
 
-import math
 from collections.abc import Collection
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -8,7 +7,6 @@ from typing import TYPE_CHECKING
 from heedmap import checks
 from heedmap.errors import plural
 from heedmap.figures import layout
-from heedmap.figures.blocks import beside
 from heedmap.figures.layout import Panel
 from heedmap.maps.heatmaps import HeatMaps, Scale
 from heedmap.maps.word_map import span_of
@@ -37,10 +35,9 @@ def layers_by_heads(
 ) -> "Sheet":
     """Draw a word's map in every layer (rows) and head (columns), nothing averaged over them.
 
-    Tall tables go on in a second block beside the first: the pictures of SD 1.5 measure about 130
-    pixels, those of SDXL's 70 × 20 about 40; select layers for larger ones. A layer with fewer
-    heads than others leaves places blank. Of one axis alone it is a sheet of overlays, averaged
-    over the other.
+    The pictures of SD 1.5 measure 160 pixels, those of SDXL's 70 × 20 about 30; select layers for
+    larger ones. A layer with fewer heads than others leaves places blank. Of one axis alone it is
+    a sheet of overlays, averaged over the other.
 
     Args:
         maps: of one image; a selection of it, where not all layers, heads or steps are wanted.
@@ -85,7 +82,7 @@ def layers_by_heads(
 def _both_axes(maps: HeatMaps, word: str | int, scale: Scale) -> "Sheet":
     layers, heads = maps.layers, maps.heads
     check_many(maps, len(layers) * len(heads), MOST_PLACES, "layers by heads", scale)
-    blocks, side = _blocks(len(layers), len(heads), maps.recording.size)
+    side = _side(len(layers), len(heads), maps.recording.size)
     image = shown_at(maps, max(side, 128)).image
     # Heat alone: at this size a picture below it would be no more than noise.
     maps = replace(shown_at(maps, side), image=None)
@@ -103,34 +100,22 @@ def _both_axes(maps: HeatMaps, word: str | int, scale: Scale) -> "Sheet":
         (layer.short, ["" if one is None else one.drawn(low, high, short_side=1) for one in row])
         for layer, row in zip(layers, found, strict=True)
     ]
-    each = math.ceil(len(rows) / blocks)
     columns = [f"head {head}" if side >= 64 else str(head) for head in heads]
-    tables = [
-        layout.table(rows[start : start + each], columns, side=side, least=side)
-        for start in range(0, len(rows), each)
-    ]
+    tables = [layout.table(rows, columns, side=side, least=side)]
     if image is not None:
         side = round((image.width * image.height) ** 0.5)
         tables.insert(0, layout.table([("", [image])], ["the picture"], side=side, least=side))
     said = f"{plural(len(layers), 'layer')} in rows, {plural(len(heads), 'head')} in columns"
     return layout.framed(
-        beside(tables, across=True, gap=32),
+        layout.stack(tables, gap=32),
         title=f"By layer and head: {heats[0].label}",
         note=f"{said} · {mean_of(maps, 'layer', 'head')} · {maps.tokens.prompt}",
         bar=scale_bar(scale, heats[0], "in all layers and heads shown", low, high),
     )
 
 
-def _blocks(rows: int, columns: int, size: tuple[int, int]) -> tuple[int, int]:
-    """Into how many blocks a table is cut, and what its pictures measure: as large as fits."""
+def _side(rows: int, columns: int, size: tuple[int, int]) -> int:
+    """Choose the size of a table's pictures: as large as fits into a sheet."""
     root = (size[0] / size[1]) ** 0.5
-    best = (1, 24)
-    for blocks in range(1, 5):
-        aside = 224 + blocks * 130  # margins, the picture, labels
-        wide = (layout.MAX_WIDTH - aside) / (blocks * columns)
-        high = 2300 / math.ceil(rows / blocks)
-        for gap, least in ((12, 112), (4, 0)):  # as in `layout.table`
-            side = int(min(160, (wide - gap) / root, (high - gap) * root))
-            if side >= least and side > best[1]:
-                best = blocks, side
-    return best
+    wide, high = (layout.MAX_WIDTH - 200) / columns, 2800 / rows
+    return max(24, int(min(160, (wide - 12) / root, (high - 12) * root)))

@@ -13,7 +13,6 @@ from PIL import Image
 from heedmap import checks
 from heedmap.errors import ArgumentError, HeedmapError, RunError, quoted
 from heedmap.figures import layout, overlays
-from heedmap.figures.blocks import Block, beside
 from heedmap.figures.formats import png
 from heedmap.figures.layout import Panel, ScaleBar
 from heedmap.files import reading, schemas
@@ -157,9 +156,8 @@ class Ablation:
             drawn = overlays.heat(changed, above[0].picture.size, low=0, high=max(top, 1 / 255))
             below.append(Panel("what that changes", drawn, str(told)))
         rows = layout.in_rows([*above, *below], columns=3)
-        # The room and the letters are those of the bar that `laid_out` sets below.
-        bar = ScaleBar(f"the heat of {heat.label}", low, high).block(rows.width, _LETTERS)
-        body = beside([rows, Block(0, 3 * _LETTERS // 2), bar], across=False)
+        bar = ScaleBar(f"the heat of {heat.label}", low, high).block(rows.width)
+        body = layout.stack([rows, bar], gap=24)
         changes = ScaleBar("what changes, of full range", "0", f"{top:.0%}", alone=True)
         return layout.laid_out(body, title=f"{prompt}, without {heat.label}", bar=changes)
 
@@ -231,9 +229,6 @@ def with_trust(found: Sequence[Ablation]) -> list[Ablation]:
     told |= {one.tokens: (one.word, one.trust) for one in found}
     run = replace(run, trust=dict(told.values()))
     return [replace(one, run=run) for one in found]
-
-
-_LETTERS = 16  # px
 
 
 def _shown(run: Run) -> Image.Image:

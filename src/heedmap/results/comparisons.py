@@ -9,7 +9,6 @@ from PIL import Image
 from heedmap import checks
 from heedmap.errors import ArgumentError, TruncatedWordError, WordError, plural, quoted
 from heedmap.figures import layout
-from heedmap.figures.blocks import Block, beside
 from heedmap.figures.overlays import centred
 from heedmap.files.settings import Settings
 from heedmap.maps.heatmaps import HeatMap, HeatMaps, Scale
@@ -21,7 +20,7 @@ from heedmap.text.prompts import is_content
 if TYPE_CHECKING:
     from heedmap.figures.sheet import Sheet
 
-__all__ = ["common_words", "compare", "labels", "laid"]
+__all__ = ["common_words", "compare", "labels"]
 
 _WORDS = 9  # side by side
 _SCALES: dict[Scale, str] = {
@@ -75,13 +74,6 @@ def compare(
         if named is None or not all(isinstance(word, str) for word in named):
             raise ArgumentError(f"words is {quoted(words)}: expected a list of words")
         words = named
-    return laid(runs, words, scale=scale).figure()
-
-
-def laid(
-    runs: Sequence[Run], words: Sequence[str] | None = None, *, scale: Scale = "shared"
-) -> layout.Laid:
-    """What `compare` draws, before a figure is made of it; its arguments are lists."""
     check_scale(scale)
     if len(runs) < 2:
         raise ArgumentError(f"{plural(len(runs), 'run')} cannot be compared: expected two or more")
@@ -101,7 +93,7 @@ def laid(
     spans = [centred(*span) for span in spans] if signed else spans
     ends = ("−most" if signed else "least", "most") if scale == "word" else (low, high)
     names: list[str] = labels(runs)
-    tables: list[Block] = []
+    tables: list[layout.Block] = []
     side = min(SIDE, max(112, 1200 // min(_WORDS + 1, len(texts) + 1) - 12))
     for start in range(0, len(texts), _WORDS):  # further words below, so that all stay legible
         shown = range(start, min(start + _WORDS, len(texts)))
@@ -112,8 +104,8 @@ def laid(
         columns = ["the picture", *(texts[n] for n in shown)]
         tables.append(layout.table(rows, columns, side=side))
     prompts = {run.settings.prompt for run in runs}
-    return layout.laid_out(
-        beside(tables, across=False, gap=32),
+    return layout.framed(
+        layout.stack(tables, gap=32),
         title=prompts.pop() if len(prompts) == 1 else f"{len(runs)} runs compared",
         note=_in_common(runs),
         bar=layout.ScaleBar(_SCALES[scale], *ends),
