@@ -278,7 +278,8 @@ def _gone_wrong(pipe: Any) -> Image.Image:
         SystemExit: if one of them is right, as it may be with another model.
     """
     from evaluation import cases, judge, swaps
-    from heedmap.figures.layout import framed, in_rows, stack
+    from heedmap.figures.blocks import stack
+    from heedmap.figures.layout import framed, in_rows
 
     eye, how = judge.load(), {"steps": 25, "guidance": 4.0}
     panels = []

@@ -73,13 +73,13 @@ def embedded() -> StableDiffusionPipeline:
 def framed(monkeypatch) -> list[dict[str, Any]]:
     """What was framed: title, note, bar and body of each sheet."""
     seen: list[dict[str, Any]] = []
-    real = layout.laid_out
+    real = layout.framed
 
     def noted(body, **said):
         seen.append({"body": body, **said})
         return real(body, **said)
 
-    monkeypatch.setattr(layout, "laid_out", noted)
+    monkeypatch.setattr(layout, "framed", noted)
     return seen
 
 

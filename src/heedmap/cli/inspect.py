@@ -167,7 +167,7 @@ def draw_sheet(
     from heedmap.figures import formats
 
     sheet, overlays = maps.laid_out(list(chosen.values()), scale=scale)
-    data = formats.png(sheet.image()) if kind == "png" else sheet.figure().data(kind)
+    data = sheet.data(kind)
     files = zip(chosen, map(formats.png, overlays), strict=True)
     return {f"sheet.{kind}": data, **dict(files)}
 

@@ -4,11 +4,4 @@ Pure functions of arrays, texts and Pillow images. No torch, and no maps: whoeve
 values over.
 """
 
-__all__ = [
-    "animations",
-    "formats",
-    "layout",
-    "overlays",
-    "sheet",
-    "step_pictures",
-]
+__all__ = ["animations", "blocks", "formats", "layout", "overlays", "sheet", "step_pictures"]

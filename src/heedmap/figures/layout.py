@@ -1,14 +1,11 @@
 """Layout of figures: panels in rows, tables, a title above and the scale's colours below.
 
-Places are in pixels from the top left corner. Text is wrapped here; matplotlib draws it. matplotlib
-is imported when something is laid out, since commands without figures do not need it.
+matplotlib is imported when something is drawn, since commands without figures do not need it.
 """
 
 import math
-import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cache, lru_cache
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -16,33 +13,32 @@ from PIL import Image
 
 from heedmap.checks import finite
 from heedmap.errors import ArgumentError, signed
+from heedmap.figures.blocks import (
+    INK,
+    SOFT,
+    Block,
+    PictureAt,
+    TextAt,
+    moved,
+    note_size,
+    size_for,
+    stack,
+    text_height,
+    text_width,
+    wrap,
+)
 from heedmap.figures.overlays import centred, heat, overlay, to_rgb
 
 if TYPE_CHECKING:
     from heedmap.figures.sheet import Sheet
 
-__all__ = [
-    *("MAX_WIDTH", "Block", "Laid", "Panel", "PictureAt", "ScaleBar", "TextAt"),
-    *("fonts", "framed", "in_rows", "laid_out", "stack", "table", "wrap"),
-]
+__all__ = ["MAX_WIDTH", "Panel", "ScaleBar", "framed", "in_rows", "table"]
 
 MAX_WIDTH = 2400  # px, of a sheet
-INK, SOFT = "#1d1d1f", "#636368"  # colours of captions and of notes
 
 _SIDES = (384, 320, *range(256, 15, -8))  # px, of a panel, best first
 _COLUMN = 112  # px, the narrowest column of captions
 _GAP, _MARGIN = 20, 32  # px
-_LINE = 1.3  # sizes of a letter from one line to the next
-_LONGEST = 1000  # characters of a text
-
-# The first has Latin, Greek, Cyrillic, Arabic and Hebrew, and comes with matplotlib; the others,
-# where they are installed, have the scripts that it lacks.
-_FONTS = (
-    *("DejaVu Sans", "Noto Sans CJK JP", "Noto Sans CJK KR", "Noto Sans CJK SC", "NanumGothic"),
-    *("Noto Sans Devanagari", "Noto Sans Bengali", "Noto Sans Tamil", "Noto Sans Thai"),
-    *("Malgun Gothic", "Yu Gothic", "Microsoft YaHei", "Nirmala UI", "Segoe UI Emoji"),
-    *("Hiragino Sans", "Apple SD Gothic Neo", "PingFang SC", "Arial Unicode MS", "Noto Emoji"),
-)
 
 
 @dataclass(frozen=True)
@@ -52,44 +48,6 @@ class Panel:
     caption: str
     picture: Image.Image
     note: str = ""
-
-
-@dataclass(frozen=True)
-class PictureAt:
-    """A picture, and the rectangle that it fills."""
-
-    x: float
-    y: float
-    picture: Image.Image
-    size: tuple[int, int]
-    outlined: bool = True
-
-
-@dataclass(frozen=True)
-class TextAt:
-    """Lines of text below (`va` "top"), above ("bottom") or around ("center") a point."""
-
-    x: float
-    y: float
-    text: str
-    size: int
-    colour: str = INK
-    ha: str = "center"
-    va: str = "top"
-
-
-@dataclass(frozen=True)
-class Block:
-    """Pictures and texts at their places in a rectangle."""
-
-    width: int
-    height: int
-    items: tuple[PictureAt | TextAt, ...] = ()
-
-    @classmethod
-    def of(cls, picture: Image.Image) -> "Block":
-        """Hold a picture in its own pixels, without an outline."""
-        return cls(*picture.size, (PictureAt(0, 0, picture, picture.size, outlined=False),))
 
 
 @dataclass(frozen=True)
@@ -124,18 +82,18 @@ class ScaleBar:
 
     def block(self, width: int) -> Block:
         """Lay out the bar between its ends, and its name, in a block of this width."""
-        size = _note_size(width)
+        size = note_size(width)
         cold, hot = self.ends()
         bar = self.drawn((width // 5, size))
-        left = round(_text_width(cold) * size) + size // 2
+        left = round(text_width(cold) * size) + size // 2
         right = left + bar.width + size // 2
-        after = right + round(_text_width(hot) * size) + 2 * size
+        after = right + round(text_width(hot) * size) + 2 * size
         name = f"{self.name.removesuffix(' probability')} · signed weight"
         name = wrap(f"scale: {name if self.negative else self.name}", width - after, size)
         texts = ((0, cold), (right, hot), (after, name))
         return Block(
             width,
-            max(size, _text_height(name, size)),
+            max(size, text_height(name, size)),
             (
                 PictureAt(left, size // 6, bar, bar.size, outlined=False),
                 *(TextAt(x, 0, text, size, SOFT, "left") for x, text in texts),
@@ -152,39 +110,11 @@ class ScaleBar:
         return overlay(grey, ramp, low=low, high=1)
 
 
-@dataclass(frozen=True)
-class Laid:
-    """A sheet before it is drawn.
-
-    Attributes:
-        block: what it shows.
-        title: of SVG and PDF files.
-    """
-
-    block: Block
-    title: str = ""
-
-    def figure(self) -> "Sheet":
-        """Draw the sheet as a matplotlib Figure."""
-        from heedmap.figures.sheet import Sheet
-
-        return Sheet.of(self.block, self.title)
-
-    def image(self) -> Image.Image:
-        """Draw the sheet as an RGB picture."""
-        return self.figure().image()
-
-
 # --- sheets -----------------------------------------------------------------------------------
 
 
 def framed(body: Block, *, title: str, note: str = "", bar: ScaleBar | None = None) -> "Sheet":
-    """Draw what `laid_out` lays out as a matplotlib Figure."""
-    return laid_out(body, title=title, note=note, bar=bar).figure()
-
-
-def laid_out(body: Block, *, title: str, note: str = "", bar: ScaleBar | None = None) -> Laid:
-    """Put a title and a note above a block, its colours below it, and margins around it.
+    """Draw a block below a title and a note, with its colours below and margins around.
 
     Args:
         body: such as panels `in_rows`, or a `table`.
@@ -192,11 +122,13 @@ def laid_out(body: Block, *, title: str, note: str = "", bar: ScaleBar | None = 
         note: below the title, smaller.
         bar: the scale of the heat, if there is any.
     """
+    from heedmap.figures.sheet import Sheet
+
     width = max(body.width, 480)
-    size, small = min(30, max(24, width // 60)), _note_size(width)
+    size, small = min(30, max(24, width // 60)), note_size(width)
     head, under = wrap(title, width, size), wrap(note, width, small)
     texts = [
-        Block(width, _text_height(text, points), (TextAt(0, 0, text, points, colour, "left"),))
+        Block(width, text_height(text, points), (TextAt(0, 0, text, points, colour, "left"),))
         for text, points, colour in ((head, size, INK), (under, small, SOFT))
         if text
     ]
@@ -205,17 +137,7 @@ def laid_out(body: Block, *, title: str, note: str = "", bar: ScaleBar | None = 
         parts += [Block(width, 3 * small // 2), bar.block(width)]
     whole = stack(parts)
     block = Block(whole.width + 2 * _MARGIN, whole.height + 2 * _MARGIN)
-    return Laid(replace(block, items=_moved(whole, _MARGIN, _MARGIN)), title)
-
-
-def stack(blocks: Sequence[Block], *, gap: int = 0) -> Block:
-    """Put blocks below one another, each in the middle, `gap` pixels apart."""
-    width, y = max(block.width for block in blocks), 0
-    items: list[PictureAt | TextAt] = []
-    for block in blocks:
-        items += _moved(block, (width - block.width) // 2, y)
-        y += block.height + gap
-    return Block(width, y - gap, tuple(items))
+    return Sheet.of(replace(block, items=moved(whole, _MARGIN, _MARGIN)), " ".join(head.split()))
 
 
 def in_rows(panels: Sequence[Panel], *, columns: int | None = None) -> Block:
@@ -234,8 +156,8 @@ def in_rows(panels: Sequence[Panel], *, columns: int | None = None) -> Block:
     columns, wide, high = _plan(len(panels), pictures[0].width / pictures[0].height, columns)
     room = max(wide, _COLUMN)
     size = min(26, max(16, round(math.sqrt(wide * high) * 0.075)))
-    size = _size_for([panel.caption for panel in panels], room, size)
-    small = _size_for([panel.note for panel in panels], room, max(11, round(size * 0.8)))
+    size = size_for([panel.caption for panel in panels], room, size)
+    small = size_for([panel.note for panel in panels], room, max(11, round(size * 0.8)))
     items: list[PictureAt | TextAt] = []
     top = bottom = 0
     for number, (panel, picture) in enumerate(zip(panels, pictures, strict=True)):
@@ -245,10 +167,12 @@ def in_rows(panels: Sequence[Panel], *, columns: int | None = None) -> Block:
         caption, note = wrap(panel.caption, room, size), wrap(panel.note, room, small)
         below = top + high + 6
         items.append(_fitted(picture, centre, top + high / 2, wide, high))
-        items.append(TextAt(centre, below, caption, size))
-        below += _text_height(caption, size)
-        items.append(TextAt(centre, below, note, small, SOFT))
-        bottom = max(bottom, below + _text_height(note, small))
+        if caption:
+            items.append(TextAt(centre, below, caption, size))
+        below += text_height(caption, size)
+        if note:
+            items.append(TextAt(centre, below, note, small, SOFT))
+        bottom = max(bottom, below + text_height(note, small))
     return Block(min(columns, len(panels)) * (room + _GAP) - _GAP, bottom, tuple(items))
 
 
@@ -300,14 +224,14 @@ def table(
     root = min(max(shape, 1 / 4), 4) ** 0.5
     size, gap = (20, 12) if side >= _COLUMN else (15, 4)
     heads = [wrap(label, 200, size) for label, _ in rows]
-    aside = math.ceil(max(_text_width(head) for head in heads) * size)
+    aside = math.ceil(max(text_width(head) for head in heads) * size)
     aside += 12 if aside else 0
     room = (MAX_WIDTH - 2 * _MARGIN - aside + gap) / len(columns) - gap
     wide = max(int(min(side * root, room)), round(least * root))
     high = max(1, round(wide / root**2))
-    size_above = _size_for(columns, wide, size)
+    size_above = size_for(columns, wide, size)
     above = [wrap(label, wide, size_above) for label in columns]
-    y = max(_text_height(label, size_above) for label in above) + 6
+    y = max(text_height(label, size_above) for label in above) + 6
     centres = [aside + n * (wide + gap) + wide / 2 for n in range(len(columns))]
     items: list[PictureAt | TextAt] = [
         TextAt(x, y - 6, label, size_above, va="bottom")
@@ -322,9 +246,9 @@ def table(
                 cells.append(_fitted(to_rgb(cell), x, 0, wide, high))
         heights = [cell.size[1] for cell in cells if isinstance(cell, PictureAt)]
         # Of runs of several shapes some have flat rows.
-        tall = max(*heights, _text_height(head, size)) if heights else high
+        tall = max(*heights, text_height(head, size)) if heights else high
         cells.append(TextAt(0, 0, head, size, ha="left", va="center"))
-        items += _moved(Block(0, 0, tuple(cells)), 0, y + tall / 2)
+        items += moved(Block(0, 0, tuple(cells)), 0, y + tall / 2)
         y += tall + gap
     return Block(aside + len(columns) * (wide + gap) - gap, y - gap, tuple(items))
 
@@ -334,78 +258,3 @@ def _fitted(picture: Image.Image, x: float, y: float, wide: int, high: int) -> P
     fit = min(wide / picture.width, high / picture.height)
     width, height = max(1, round(picture.width * fit)), max(1, round(picture.height * fit))
     return PictureAt(x - width / 2, y - height / 2, picture, (width, height))
-
-
-def _moved(block: Block, x: float, y: float) -> tuple[PictureAt | TextAt, ...]:
-    """Move what is in a block; pictures stay on whole pixels."""
-    return tuple(
-        replace(item, x=math.floor(item.x + x), y=math.floor(item.y + y))
-        if isinstance(item, PictureAt)
-        else replace(item, x=item.x + x, y=item.y + y)
-        for item in block.items
-    )
-
-
-# --- text -------------------------------------------------------------------------------------
-
-
-@cache
-def fonts() -> tuple[str, ...]:
-    """List the installed families for text: matplotlib takes each character from the first."""
-    from matplotlib.font_manager import fontManager
-
-    installed = {*fontManager.get_font_names()}
-    return tuple(name for name in _FONTS if name in installed)
-
-
-def wrap(text: str, width: int, size: int) -> str:
-    """Break text into lines of at most `width` pixels, in letters of `size` pixels.
-
-    It is one paragraph; what cannot be printed is left out, and so is all after 1000 characters.
-    """
-    text = " ".join(text.split())
-    text = text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"
-    text = "".join(sign for sign in text if sign.isprintable() or sign in "\u200c\u200d")
-    wide = _text_width(text) * size
-    if wide <= width:
-        return text
-    count = max(1, int(len(text) * width / wide))
-    lines = textwrap.wrap(text, count)
-    while count > 1 and max(map(_text_width, lines)) * size > width:  # its letters differ
-        count -= 1
-        lines = textwrap.wrap(text, count)
-    return "\n".join(lines)
-
-
-def _size_for(texts: Sequence[str], width: int, size: int) -> int:
-    """Reduce the size of letters, to 11 at least, until the longest word fits into a column."""
-    longest = max((_text_width(word) for text in texts for word in text.split()), default=0)
-    return max(min(size, 11), min(size, int(width / longest) if longest else size))
-
-
-def _note_size(width: int) -> int:
-    """Choose the size of a sheet's notes by its width."""
-    return min(22, max(16, width // 75))
-
-
-def _text_height(lines: str, size: int) -> int:
-    return math.ceil(len(lines.splitlines()) * size * _LINE)
-
-
-@lru_cache(maxsize=4096)
-def _text_width(lines: str) -> float:
-    """Measure the longest line, in sizes of a letter."""
-    from matplotlib.font_manager import FontProperties
-    from matplotlib.textpath import text_to_path
-
-    from heedmap.figures.sheet import missing_glyphs_ignored
-
-    family = FontProperties(family=list(fonts()), size=100)
-    with missing_glyphs_ignored():
-        return max(
-            (
-                text_to_path.get_text_width_height_descent(line, family, ismath=False)[0] / 100
-                for line in lines.splitlines()
-            ),
-            default=0.0,
-        )

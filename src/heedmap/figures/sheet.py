@@ -2,15 +2,11 @@
 
 import io
 import threading
-import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from matplotlib import rc_context
-from matplotlib.backend_bases import RendererBase
 from matplotlib.backends.backend_agg import RendererAgg
 from matplotlib.collections import PolyCollection
 from matplotlib.figure import Figure
@@ -18,24 +14,16 @@ from matplotlib.image import AxesImage
 from PIL import Image
 
 from heedmap import checks
+from heedmap.figures.blocks import Block, TextAt, fonts
 from heedmap.figures.formats import FORMATS, format_of, png
-from heedmap.figures.layout import Block, PictureAt, TextAt, fonts
 from heedmap.files.writing import put_file
 
-__all__ = ["Sheet", "missing_glyphs_ignored"]
+__all__ = ["Sheet"]
 
 DPI = 72  # a pixel of the layout is a point
 _PRINT_DPI = 144  # of the pictures in SVG and PDF files
 _RULE = "#cdcdd1"  # the line around pictures
-_LOCK = threading.RLock()
-
-
-@contextmanager
-def missing_glyphs_ignored() -> Iterator[None]:
-    """Silence matplotlib's warnings of characters that no font has; it draws a box for them."""
-    with _LOCK, warnings.catch_warnings():
-        warnings.filterwarnings("ignore", r"Glyph \d+", UserWarning)
-        yield
+_LOCK = threading.Lock()  # rcParams are one for all threads
 
 
 class Sheet(Figure):
@@ -57,7 +45,7 @@ class Sheet(Figure):
             title: of SVG and PDF files.
         """
         size = block.width / DPI, block.height / DPI
-        sheet = cls(size, DPI, facecolor="white", layout="none")
+        sheet = cls(size, DPI, facecolor="white")
         sheet.title = title
         sheet.suppressComposite = True  # SVG and PDF files hold each picture by itself
         paper = sheet.add_axes((0, 0, 1, 1), xlim=(0, block.width), ylim=(block.height, 0))
@@ -80,8 +68,11 @@ class Sheet(Figure):
                 continue
             left, top = item.x, item.y
             right, bottom = left + item.size[0], top + item.size[1]
+            picture = item.picture
+            if item.size > picture.size:  # larger ones stay as they are, for print
+                picture = picture.resize(item.size, Image.Resampling.LANCZOS)
             image = AxesImage(paper, extent=(left, right, bottom, top), origin="upper")
-            image.set_data(np.asarray(item.picture))
+            image.set_data(np.asarray(picture))
             paper.add_image(image)
             if item.outlined:
                 corners = ((left, top), (right, top), (right, bottom), (left, bottom))
@@ -89,11 +80,6 @@ class Sheet(Figure):
         lines = PolyCollection(outlines, facecolors="none", edgecolors=_RULE, linewidths=1)
         paper.add_collection(lines, autolim=False)
         return sheet
-
-    def draw(self, renderer: RendererBase) -> None:
-        """Draw the figure with a renderer of matplotlib."""
-        with missing_glyphs_ignored():
-            super().draw(renderer)
 
     def image(self) -> Image.Image:
         """Draw the figure as an RGB picture, at its `dpi`."""

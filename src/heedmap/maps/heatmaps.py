@@ -16,7 +16,6 @@ from PIL import Image
 from heedmap import checks
 from heedmap.errors import ArgumentError, HeedmapError, SelectionError, plural, quoted
 from heedmap.figures.formats import png
-from heedmap.figures.layout import Laid
 from heedmap.maps import map_sheets
 from heedmap.maps.averages import Averages
 from heedmap.maps.recordings import REFINED, Layer, Recording
@@ -299,7 +298,7 @@ class HeatMaps:
         Raises:
             ArgumentError: if there is neither a map nor a picture to show, or no such scale.
         """
-        return self.laid_out(chosen, title=title, scale=scale)[0].figure()
+        return self.laid_out(chosen, title=title, scale=scale)[0]
 
     def laid_out(
         self,
@@ -308,7 +307,7 @@ class HeatMaps:
         title: str | None = None,
         scale: Scale = "shared",
         note: str = "",
-    ) -> tuple[Laid, Iterator[Image.Image]]:
+    ) -> tuple["Sheet", Iterator[Image.Image]]:
         """As `figure`, with a note below its title; and each map's `overlay`, drawn but once."""
         check_scale(scale)
         title = self.tokens.prompt if title is None else checks.text("title", title)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from heedmap import checks
 from heedmap.errors import plural
 from heedmap.figures import layout
+from heedmap.figures.blocks import stack
 from heedmap.figures.layout import Panel
 from heedmap.maps.heatmaps import HeatMaps, Scale
 from heedmap.maps.word_map import span_of
@@ -107,7 +108,7 @@ def _both_axes(maps: HeatMaps, word: str | int, scale: Scale) -> "Sheet":
         tables.insert(0, layout.table([("", [image])], ["the picture"], side=side, least=side))
     said = f"{plural(len(layers), 'layer')} in rows, {plural(len(heads), 'head')} in columns"
     return layout.framed(
-        layout.stack(tables, gap=32),
+        stack(tables, gap=32),
         title=f"By layer and head: {heats[0].label}",
         note=f"{said} · {mean_of(maps, 'layer', 'head')} · {maps.tokens.prompt}",
         bar=scale_bar(scale, heats[0], "in all layers and heads shown", low, high),

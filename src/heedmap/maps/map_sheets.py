@@ -2,15 +2,19 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from PIL import Image
 
 from heedmap import checks
 from heedmap.errors import ArgumentError, quoted, signed
 from heedmap.figures import layout, overlays
-from heedmap.figures.layout import Laid, Panel
+from heedmap.figures.layout import Panel
 from heedmap.maps.stability import stability_said
 from heedmap.maps.word_map import REFINED_BY, SCALES, HeatMap, Scale, span_of
+
+if TYPE_CHECKING:
+    from heedmap.figures.sheet import Sheet
 
 __all__ = ["checked_maps", "sheet_of"]
 
@@ -31,7 +35,7 @@ def checked_maps(chosen: object) -> list[HeatMap]:
 
 def sheet_of(
     heats: Sequence[HeatMap], image: Image.Image | None, title: str, scale: Scale, *, note: str = ""
-) -> tuple[Laid, Iterator[Image.Image]]:
+) -> tuple["Sheet", Iterator[Image.Image]]:
     """The sheet, and what each of its maps has as `overlay`; neither is drawn twice.
 
     Args:
@@ -45,7 +49,7 @@ def sheet_of(
     if not heats:
         if image is not None:
             panels.append(Panel("", overlays.enlarge(image), "the picture"))
-        return layout.laid_out(layout.in_rows(panels), title=title, note=note), iter(())
+        return layout.framed(layout.in_rows(panels), title=title, note=note), iter(())
     # No panel is wider: what is shrunk afterwards need not be drawn first.
     most = layout.MAX_WIDTH // 2
     small = None if image is None else overlays.shrunk(image, most)
@@ -72,4 +76,4 @@ def sheet_of(
         heat.drawn(*span) if whole is None else whole
         for heat, span, whole in zip(heats, spans, wholes, strict=True)
     )
-    return layout.laid_out(layout.in_rows(panels), title=title, note=note, bar=bar), each
+    return layout.framed(layout.in_rows(panels), title=title, note=note, bar=bar), each

@@ -194,7 +194,7 @@ class Segments:
 
     def sheet(self, *, title: str | None = None) -> Image.Image:
         """What `figure` shows, as a picture."""
-        return self._laid(title).image()
+        return self.figure(title=title).image()
 
     def figure(self, *, title: str | None = None) -> "Sheet":
         """The picture, all phrases in their colours, then each by itself with its share.
@@ -205,9 +205,6 @@ class Segments:
         Returns:
             A matplotlib Figure, which saves itself as PNG, SVG or PDF.
         """
-        return self._laid(title).figure()
-
-    def _laid(self, title: str | None) -> layout.Laid:
         said = self.prompt if title is None else checks.text("title", title)
         known = dict(enumerate(self.stability, 1))
         base = self.image or Image.new("RGB", self.labels.shape[::-1], "white")
@@ -227,7 +224,7 @@ class Segments:
             told = _percent(share) + ("" if held is None else f" · {stability_said(held)}")
             panels.append(Panel(name, overlays.labelled(base, alone), told))
         note = f"a pixel shows a phrase from {self.threshold:g} of its soft mask on"
-        return layout.laid_out(layout.in_rows(panels), title=said, note=note)
+        return layout.framed(layout.in_rows(panels), title=said, note=note)
 
     def _repr_png_(self) -> bytes:
         return self.figure().data()

@@ -9,7 +9,8 @@ from heedmap import checks
 from heedmap.errors import plural
 from heedmap.figures import layout
 from heedmap.figures.animations import Animation
-from heedmap.figures.layout import Block, Panel
+from heedmap.figures.blocks import Block, stack
+from heedmap.figures.layout import Panel
 from heedmap.maps.heatmaps import HeatMap, HeatMaps, Scale
 from heedmap.maps.word_sheets import SIDE, check_many, heat_of, mean_of, scale_bar, shown_at
 
@@ -91,7 +92,7 @@ def animation(maps: HeatMaps, word: str | int, *, scale: Scale = "word") -> Anim
         picture = Block.of(heat.drawn(low, high, short_side=1))
         strip = Image.new("RGB", (picture.width, 6), _REST)
         strip.paste(_DONE, (0, 0, max(1, round(picture.width * (step + 1) / total)), 6))
-        body = layout.stack([picture, Block.of(strip)], gap=6)
+        body = stack([picture, Block.of(strip)], gap=6)
         note = f"step {step} of 0–{total - 1}"
         drawn.append(layout.framed(body, title=label, note=note, bar=bar).image())
     each = round(min(max(5000 / len(drawn), 80), 400) / 10) * 10  # GIFs count in hundredths

@@ -9,7 +9,7 @@ from PIL import Image
 
 from heedmap import checks
 from heedmap.errors import ArgumentError, quoted
-from heedmap.figures import layout, overlays
+from heedmap.figures import blocks, layout, overlays
 from heedmap.maps.soft_masks import Mentioned, check_picture, scaled
 from heedmap.mathematics.agreement import is_even
 from heedmap.options import MASK_THRESHOLD
@@ -142,7 +142,7 @@ class HeatMap:
         said = {"word": "the word's own"}.get(scale, SCALES[scale])
         said += f" · {REFINED_BY}" if self.refined else ""
         bar = layout.ScaleBar(said, low, high, alone=self.image is None)
-        body = layout.Block.of(self.drawn(low, high, short_side=384))
+        body = blocks.Block.of(self.drawn(low, high, short_side=384))
         return layout.framed(body, title=self.label, bar=bar)
 
     def plot(

@@ -12,7 +12,7 @@ from PIL import Image
 
 from heedmap import checks
 from heedmap.errors import ArgumentError, HeedmapError, RunError, quoted
-from heedmap.figures import layout, overlays
+from heedmap.figures import blocks, layout, overlays
 from heedmap.figures.formats import png
 from heedmap.figures.layout import Panel, ScaleBar
 from heedmap.files import reading, schemas
@@ -131,7 +131,7 @@ class Ablation:
 
     def sheet(self) -> Image.Image:
         """What `figure` shows, as a picture."""
-        return self._laid().image()
+        return self.figure().image()
 
     def figure(self) -> "Sheet":
         """The picture and both without the word; beneath the heat, and what each way changes.
@@ -141,9 +141,6 @@ class Ablation:
         Returns:
             A matplotlib Figure, which saves itself as PNG, SVG or PDF.
         """
-        return self._laid().figure()
-
-    def _laid(self) -> layout.Laid:
         heat, prompt = self.heat, self.run.settings.prompt
         low, high = heat.span()
         top = max(float(self.difference(way).max()) for way in WAYS)
@@ -157,9 +154,9 @@ class Ablation:
             below.append(Panel("what that changes", drawn, str(told)))
         rows = layout.in_rows([*above, *below], columns=3)
         bar = ScaleBar(f"the heat of {heat.label}", low, high).block(rows.width)
-        body = layout.stack([rows, bar], gap=24)
+        body = blocks.stack([rows, bar], gap=24)
         changes = ScaleBar("what changes, of full range", "0", f"{top:.0%}", alone=True)
-        return layout.laid_out(body, title=f"{prompt}, without {heat.label}", bar=changes)
+        return layout.framed(body, title=f"{prompt}, without {heat.label}", bar=changes)
 
     def _repr_png_(self) -> bytes:
         return png(self.sheet())

@@ -8,7 +8,7 @@ from PIL import Image
 
 from heedmap import checks
 from heedmap.errors import ArgumentError, TruncatedWordError, WordError, plural, quoted
-from heedmap.figures import layout
+from heedmap.figures import blocks, layout
 from heedmap.figures.overlays import centred
 from heedmap.files.settings import Settings
 from heedmap.maps.heatmaps import HeatMap, HeatMaps, Scale
@@ -93,7 +93,7 @@ def compare(
     spans = [centred(*span) for span in spans] if signed else spans
     ends = ("−most" if signed else "least", "most") if scale == "word" else (low, high)
     names: list[str] = labels(runs)
-    tables: list[layout.Block] = []
+    tables: list[blocks.Block] = []
     side = min(SIDE, max(112, 1200 // min(_WORDS + 1, len(texts) + 1) - 12))
     for start in range(0, len(texts), _WORDS):  # further words below, so that all stay legible
         shown = range(start, min(start + _WORDS, len(texts)))
@@ -105,7 +105,7 @@ def compare(
         tables.append(layout.table(rows, columns, side=side))
     prompts = {run.settings.prompt for run in runs}
     return layout.framed(
-        layout.stack(tables, gap=32),
+        blocks.stack(tables, gap=32),
         title=prompts.pop() if len(prompts) == 1 else f"{len(runs)} runs compared",
         note=_in_common(runs),
         bar=layout.ScaleBar(_SCALES[scale], *ends),

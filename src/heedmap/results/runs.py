@@ -17,7 +17,6 @@ from heedmap.checks import flag
 from heedmap.errors import RunError, plural, quoted
 from heedmap.figures.animations import Animation
 from heedmap.figures.formats import png
-from heedmap.figures.layout import Laid
 from heedmap.figures.step_pictures import StepPictures
 from heedmap.files import reading, schemas
 from heedmap.files.ablations import MARK, Trust
@@ -102,16 +101,13 @@ class Run:
 
     def sheet(self, *, scale: Scale = "shared") -> Image.Image:
         """What `figure` shows, as a picture."""
-        return self._laid(scale).image()
+        return self.figure(scale=scale).image()
 
     def figure(self, *, scale: Scale = "shared") -> "Sheet":
         """The picture, then one overlay a word, captioned, with the scale that was used.
 
         A matplotlib Figure: `run.figure().save("house.pdf")` (`HeatMaps.figure`).
         """
-        return self._laid(scale).figure()
-
-    def _laid(self, scale: Scale) -> Laid:
         about = self.settings
         return self.maps.laid_out(title=about.prompt, scale=scale, note=_trusted(self.trust))[0]
 
