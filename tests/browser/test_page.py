@@ -1,7 +1,6 @@
 """The page in a browser: the heat it shows is what Python gives, and what acted at a place."""
 
 import os
-import re
 import statistics
 from dataclasses import replace
 from typing import Any
@@ -127,23 +126,6 @@ def test_a_negative_weight_is_no_probability(show: Any):
             assert low == -high and "probability" not in opened.legend()
 
 
-def test_shares_where_a_weight_is_negative(show: Any):
-    """They are those of Python, 0 to 1; a place's list ranks by how much acted, of either sign."""
-    run = turned(-3)
-    opened = show(explorer.page(run))
-    opened.choose("Scale", "content")
-    opened.word("house").hover()
-    share = run.maps.share("house").values
-    assert 0.2 < share.mean() < 1 and share.max() <= 1
-    same(canvas(opened), overlays.overlay(overlays.enlarge(run.image), share, low=0, high=1))
-    point(opened, 0.5, 0.5)
-    acted = {heat.label: abs(float(heat.values[32, 32])) for heat in run.maps}
-    assert opened.page.locator("#reading ol").count() == 1
-    for text, part in readings(opened):
-        assert abs(part - 100 * acted[text] / sum(acted.values())) <= 0.6
-    assert readings(opened)[0][0] == max(acted, key=lambda text: acted[text])
-
-
 def test_the_native_grid_is_not_smoothed(show: Any, run: Any, run_page: str):
     opened = show(run_page)
     opened.choose("Layers", "layer 1")
@@ -197,33 +179,6 @@ def test_an_outline_goes_on_to_the_border_of_the_picture(show: Any, axis: int):
     along, over = points[:, axis], points[:, 1 - axis]
     assert (along.min(), along.max()) == (0, across)
     assert np.abs(over - across / 2).max() < 1 and np.ptp(over) < 0.1
-
-
-def test_on_the_native_grid_an_outline_follows_the_sides_of_cells(
-    show: Any, run: Any, run_page: str
-):
-    """In white, and of several words in the hue of each."""
-    opened = show(run_page)
-    opened.choose("Layers", "layer 1")
-    opened.page.get_by_label("Native grid").check()
-    opened.page.get_by_label("Outline", exact=True).check()
-    opened.word("house").click()
-    opened.page.mouse.move(0, 0)
-    recording = run.maps.recording
-    column = [recording.positions.index(p) for p in recording.table.find("house")]
-    cells = recording.arrays[1].mean(axis=(0, 1))[:, column].sum(-1).reshape(8, 8)
-    level = (cells.min() + cells.max()) / 2
-    assert np.abs(cells - level).min() > np.ptp(cells) / 1000  # more than rounding
-    hot = cells > level
-    sides = {
-        f"M{x} {y}V{y + 1}" for y, x in np.ndindex(8, 8) if x and hot[y, x] != hot[y, x - 1]
-    } | {f"M{x} {y}H{x + 1}" for y, x in np.ndindex(8, 8) if y and hot[y, x] != hot[y - 1, x]}
-    lines = opened.page.locator("svg path.line[transform]")
-    assert {*re.findall(r"M[^M]+", lines.first.get_attribute("d"))} == sides
-    assert lines.first.get_attribute("stroke") == "#fff"
-    opened.word("tree").click()
-    strokes = [one.get_attribute("stroke") for one in lines.all()]
-    assert strokes == [f"rgb({' '.join(map(str, hue))})" for hue in overlays.hue_colours()[:2]]
 
 
 def test_what_was_not_kept_is_not_offered(show: Any):
@@ -312,21 +267,3 @@ def test_from_word_to_heat_in_50_ms_on_stable_diffusion_with_50_steps(show: Any)
     busy = os.getloadavg()[0] >= (os.cpu_count() or 1)
     cost = min(times) if busy else statistics.median(times)
     assert cost <= 50, times
-
-
-def test_maps_that_differ_by_rounding_alone_are_cold(show: Any):
-    """On the scale that they share as well, and none has an outline."""
-    made = small("a red house")
-    recording = made.maps.recording
-    level = 0.1 + 1e-7 * np.arange(len(recording.positions), dtype=np.float32)
-    arrays = tuple(np.broadcast_to(level, a.shape).copy() for a in recording.arrays)
-    maps = replace(made.maps, recording=replace(recording, arrays=arrays))
-    low, high = maps["red"].span("shared")
-    assert low < high
-    opened = show(explorer.page(replace(made, maps=maps)))
-    opened.page.get_by_label("Outline").first.check()
-    opened.word("red").hover()
-    flat = overlays.overlay(overlays.enlarge(made.image), np.zeros((8, 8)), low=0, high=1)
-    same(canvas(opened), flat)
-    same(canvas(opened), maps["red"].overlay(scale="shared"))
-    assert not opened.page.locator("#figures svg path[transform].line").first.get_attribute("d")

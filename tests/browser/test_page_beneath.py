@@ -9,7 +9,7 @@ from making import data_of, small
 from PIL import Image
 
 from browser.conftest import MISSING, canvas, same
-from heedmap import explorer, generate
+from heedmap import explorer
 from heedmap.explorer.pictures import steps_data
 from heedmap.figures import overlays
 from heedmap.figures.step_pictures import StepPictures, of_mosaic
@@ -68,12 +68,6 @@ def test_the_picture_of_a_step_lies_beneath_its_heat(show: Any):
     opened.bare()
     opened.page.mouse.move(0, 0)
     same(canvas(opened), overlays.enlarge(run.image))
-
-
-def test_noisy_latents_are_called_so(show: Any):
-    opened = show(explorer.page(stepped(shows="latents")))
-    opened.steps(0, 1)
-    assert "the noisy latents after step 0" in opened.legend()
 
 
 def test_a_run_without_them_shows_its_finished_picture_and_says_so(show: Any):
@@ -185,23 +179,6 @@ def test_the_curve_is_a_words_mean_at_each_step(show: Any, run: Any, run_page: s
     assert opened.steps_said() == "step 2 of 0–5"
     band = opened.page.locator("#curve .band")
     assert float(band.get_attribute("x")) == pytest.approx(4 + 2 * 52, abs=0.1)
-
-
-def test_the_curve_of_a_word_that_draws_less_than_nothing(show: Any, embedded: Any):
-    less = generate(embedded, "a (red:-2) house", seed=2, steps=3, keep={"layer", "step"})
-    opened = show(explorer.page(less))
-    opened.word("red").click()
-    opened.page.mouse.move(0, 0)
-    means = [float(less.maps.select(steps=step)["red"].values.mean()) for step in range(3)]
-    assert max(means) < 0
-    said = opened.page.locator("#curve").inner_text().replace("\u2212", "-")
-    assert f"on a scale from {min(means):.2g} to 0" in said and "e-" not in said
-    for (_, y), value in zip(curve(opened, "red"), means, strict=True):
-        assert abs(y - (6 + value / min(means) * 72)) < 0.15
-    # And it acts most where it is lowest.
-    plane = less.maps["red"].values
-    y, x = np.unravel_index(np.abs(plane).argmax(), plane.shape)
-    assert opened.page.evaluate("placeAtRest()") == [(x + 0.5) / 64, (y + 0.5) / 64]
 
 
 def test_without_steps_there_is_no_curve(show: Any):

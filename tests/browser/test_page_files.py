@@ -4,7 +4,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pytest
 from making import small
 from PIL import Image, ImageFilter
 
@@ -42,26 +41,6 @@ def keep(opened: Any, kind: str, folder: Path) -> Path:
     return kept
 
 
-def test_buttons_say_of_which_words_they_give_a_file(show: Any, run_page: str):
-    opened = show(run_page)
-    overlay, numbers = (opened.page.locator(f"#{kind}") for kind in ("png", "npy"))
-
-    def said() -> tuple[str, str, bool]:
-        off = [one.is_disabled() for one in (overlay, numbers)]
-        assert len(set(off)) == 1
-        return overlay.inner_text(), numbers.inner_text(), off[0]
-
-    opened.bare()
-    assert said() == ("Overlay, PNG", "Map, NPY", True)
-    opened.pin_phrase("house", "to")
-    assert said() == ("Overlay of house next to, PNG", "Map of house next to, NPY", False)
-    opened.word("snow").click()
-    assert said() == ("Overlay of 2 words, PNG", "Map of 2 words, NPY", False)
-    opened.bare()
-    opened.pin_phrase("red", "blue")
-    assert said() == ("Overlay of red house next to…, PNG", "Map of red house next to…, NPY", False)
-
-
 def test_a_file_is_named_after_all_that_was_chosen(show: Any, run_page: str, tmp_path: Path):
     opened = show(run_page)
     opened.pin_phrase("tree", "in")  # there is a comma between them
@@ -82,40 +61,6 @@ def test_a_file_is_named_after_all_that_was_chosen(show: Any, run_page: str, tmp
     opened.steps(0, 5)
     chosen = chosen.replace("1-5", "0-4")
     assert keep(opened, "npy", tmp_path).name == f"tree-in-{chosen}.npy"
-
-
-def test_a_long_phrase_gives_a_name_that_a_disk_takes(show: Any, tmp_path: Path):
-    words = [f"{letter}longworded" for letter in "abcdefghijklmnop"]
-    opened = show(explorer.page(small(" ".join(words))))
-    opened.pin_phrase(words[0], words[-1])
-    assert keep(opened, "npy", tmp_path).stem == "-".join(words)[:120]
-
-
-def test_signs_that_are_no_letters_leave_nothing_at_the_ends_of_a_name(show: Any, tmp_path: Path):
-    opened = show(explorer.page(small("🎈 red house 🎈")))
-    opened.pin_phrase("red", "house")
-    opened.word("🎈").last.click(modifiers=["Shift"])
-    assert keep(opened, "npy", tmp_path).name == "red-house.npy"
-    opened.bare()
-    opened.word("🎈").first.click()
-    opened.word("house").click(modifiers=["Shift"])
-    assert keep(opened, "npy", tmp_path).name == "red-house.npy"
-
-
-def test_what_is_pointed_at_meanwhile_is_not_in_an_overlay_of_what_is_pinned(
-    show: Any, run_page: str, tmp_path: Path
-):
-    """Kept by the keyboard, while the pointer rests on a word."""
-    opened = show(run_page)
-    opened.pin_phrase("red", "tree")
-    plain = keep(opened, "png", tmp_path).read_bytes()
-    opened.word("snow").hover()
-    assert opened.legend().startswith("snow")
-    opened.page.locator("#png").focus()
-    with opened.page.expect_download() as waiting:
-        opened.page.keyboard.press("Enter")
-    waiting.value.save_as(tmp_path / "again.png")
-    assert (tmp_path / "again.png").read_bytes() == plain
 
 
 def test_of_several_words_the_numbers_lie_one_behind_the_other(
@@ -176,43 +121,6 @@ def test_of_an_edit_each_side_gives_a_file_of_its_own(show: Any, pair: Any, pair
 def test_the_page_names_the_command_that_repeats_it(show: Any, run_page: str):
     code = show(run_page).page.get_by_role("region", name="Repeat")
     assert code.inner_text() == "heedmap repeat FOLDER"
-
-
-@pytest.mark.parametrize("address", ["http://localhost:9/", "http://lan.example/"])
-@pytest.mark.parametrize("kind", ["page", "frame", "closed"])
-def test_the_button_copies_without_tls_and_in_frames(
-    browser: Any, run_page: str, address: str, kind: str
-):
-    """Browsers have their clipboard for pages of this machine and those that TLS protects."""
-    framed = explorer.frame(run_page)
-    texts = {"page": run_page, "frame": framed, "closed": framed.replace('allow="', 'data-x="')}
-    field = "<!doctype html><textarea></textarea>"
-    context = browser.new_context(viewport={"width": 1400, "height": 900})
-    context.set_default_timeout(15_000)
-    context.route(
-        "**/*",
-        lambda route: route.fulfill(
-            body=texts[kind] if route.request.url == address else field,
-            content_type="text/html; charset=utf-8",
-        ),
-    )
-    page = context.new_page()
-    page.goto(address)
-    assert page.evaluate("isSecureContext") == ("localhost" in address)
-    inner = page if kind == "page" else page.frame_locator("iframe")
-    inner.locator("html[data-ready=yes]").wait_for()
-    copy = inner.get_by_role("button", name="Copy: Repeat")
-    page.evaluate("navigator.clipboard?.writeText('before')")
-    copy.click()
-    wanted = inner.get_by_role("region", name="Repeat").evaluate("e => e.textContent")
-    said = copy.inner_text()
-    page.goto(f"{address}paste")
-    page.locator("textarea").click()
-    page.keyboard.press("Control+V")
-    page.wait_for_function("document.querySelector('textarea').value !== ''")
-    pasted = page.locator("textarea").input_value()
-    context.close()
-    assert said == "Copied" and pasted == wanted
 
 
 def test_in_a_notebook_the_page_stands_in_a_frame(browser: Any, run_page: str, tmp_path: Path):

@@ -9,8 +9,7 @@ import pytest
 from making import report_of
 
 from browser.conftest import MISSING, canvas, outline, runs_at, same
-from heedmap import explorer
-from heedmap.drawing import editing, generation
+from heedmap.drawing import editing
 from heedmap.figures import overlays
 
 expect = pytest.importorskip("playwright.sync_api", reason=MISSING).expect
@@ -65,35 +64,6 @@ def test_under_a_negative_weight_the_ring_is_where_the_map_is_lowest(show: Any, 
     x, y = (int(v) * side // 128 for v, side in zip(at.split(","), heat.values.shape, strict=True))
     assert word == "red" and heat.values.max() < 0
     assert heat.values[y, x] <= 0.98 * heat.values.min()  # the page's maps have steps of 1/255
-
-
-def test_under_a_weight_of_0_the_ring_is_where_the_word_acts_in_the_source(
-    show: Any, random_model: Any
-):
-    made = editing.grid(random_model, "a red house", weights={"red": [0, 2]}, seeds=7, steps=2)
-    opened = show(made.explorer())  # the first cell, red ×0
-    pair = made.cells[0].pair
-    assert not pair.edited.maps["red"].values.any()
-    reading = opened.page.locator("#reading")
-    expect(reading).to_contain_text(
-        "where “red” acts most in the source; in the edit it acts nowhere."
-    )
-    plane = pair.source.maps["red"].values
-    x, y = (int(64 * part) for part in opened.page.evaluate("placeAtRest()"))
-    assert plane[y, x] >= 0.98 * plane.max()  # the page's maps have steps of 1/255
-    assert opened.page.locator("g.ring").first.is_visible()
-
-
-def test_a_word_that_acts_nowhere_has_no_ring(show: Any, random_model: Any):
-    run = generation.generate(random_model, "a (red:0) house", seed=7, steps=2)
-    opened = show(explorer.page(run))
-    opened.word("red").hover()
-    reading = opened.page.locator("#reading")
-    expect(reading).to_contain_text("“red” acts nowhere in what is shown.")
-    assert opened.page.locator("#reading li").count() == 0
-    opened.word("red").focus()
-    expect(opened.page.locator("#said")).to_have_text("red: acts nowhere in what is shown.")
-    assert not opened.page.locator("g.ring").first.is_visible()
 
 
 def test_under_a_negative_weight_the_outline_is_around_the_mask(show: Any, grid: Any):

@@ -5,12 +5,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from making import data_of
 from PIL import Image
 
 from browser.conftest import MISSING, PINS, again, canvas, point, readings, same
 from heedmap.drawing import editing
-from heedmap.figures import overlays
 
 expect = pytest.importorskip("playwright.sync_api", reason=MISSING).expect
 
@@ -65,10 +63,6 @@ def test_an_edit_and_how_it_is_compared_come_back(show: Any, pair_page: str):
         "pin=0.0.0.99999999&opacity=1e999&at=NaN,2&colours=constructor&threshold=-1",
         "maps=__proto__&pin=0.1.0.0&specials=2&layers=%3Cimg%20src%3Dx%20onerror%3Dalert(1)%3E&steps=a-b&at=",
         "%E0%A4%A&&&===",
-        "steps=2-2&at=1.5,0.5",
-        "steps=6-7&at=0.5,-0.1",
-        "at=,&opacity=&threshold=%20",
-        "at=0x0,1e-1&opacity=1e-3&threshold=0x1",
     ],
 )
 def test_a_link_that_fits_no_page_does_nothing(show: Any, run_page: str, said: str):
@@ -103,78 +97,6 @@ def test_in_a_grid_a_link_opens_its_cell_and_the_pins_of_both_sides(show: Any, r
     again(opened, address.partition("#")[0] + "#edit=4")  # one past the last
     assert opened.page.evaluate("state.pair") == 0
     same(canvas(opened, 1), grid.cells[0].pair.edited.maps["red"].overlay(scale="shared"))
-
-
-@pytest.mark.parametrize(
-    ("said", "pinned"),
-    [
-        ("pin=0.0.2.2", ["house"]),
-        ("pin=0.0.1.2", ["red house"]),
-        ("pin=0.0.2.1", []),  # ends before it begins
-        ("pin=0.0.11.11", []),  # past all words: the start token
-        ("pin=0.0.11.11&specials=1", ["start token"]),
-        ("pin=0.0.10.11", []),  # nor does a phrase go on into it, where it is not in sight
-        ("pin=0.0.10.11&specials=1", ["snow start token"]),
-        ("pin=0.1.1.1", []),  # of the negative prompt, which is not in sight
-        ("pin=0.1.1.1&negative=1", ["green"]),
-        ("pin=1.0.1.1", []),  # of another picture
-        ("&".join(f"pin=0.0.{n % 10}.{n % 10}" for n in range(40)), 16),
-    ],
-)
-def test_what_a_link_pins_is_what_could_be_pinned_by_hand(
-    show: Any, run_page: str, said: str, pinned: list[str] | int
-):
-    entries = data_of(run_page)["runs"][0]["views"][0]["entries"]
-    assert [one["kind"] for one in entries[10:12]] == ["word", "start"]
-    opened = show(run_page)
-    again(opened, f"{opened.page.url}#{said}")
-    found = opened.page.locator(PINS).all_inner_texts()
-    assert (len(found) if isinstance(pinned, int) else found) == pinned
-
-
-def test_a_link_chooses_no_head_and_no_step_past_the_last(show: Any, run: Any, run_page: str):
-    heads = max(layer.heads for layer in run.maps.recording.layers)
-    opened = show(run_page)
-    plain = opened.page.url
-    for said, head, steps in (
-        (f"head={heads - 1}&steps=4-6", str(heads - 1), "steps 4–5 of 0–5"),
-        (f"head={heads}&steps=4-6", "-1", "steps 4–5 of 0–5"),
-        ("head=0&steps=4-7", "0", "all 6 steps"),
-        ("head=-1&steps=5-6", "-1", "step 5 of 0–5"),
-        ("head=1&steps=3-3", "1", "all 6 steps"),
-        ("head=-2&steps=0-1", "-1", "step 0 of 0–5"),
-    ):
-        again(opened, f"{plain}#{said}")
-        chosen = opened.page.get_by_label("Head", exact=True).input_value()
-        assert (chosen, opened.steps_said()) == (head, steps), said
-
-
-def test_a_page_without_heat_comes_back_without(show: Any, run: Any, run_page: str):
-    opened = show(run_page)
-    opened.bare()
-    address = link(opened)
-    assert address.endswith("#bare=1")
-    again(opened, address)
-    same(canvas(opened), overlays.enlarge(run.image))
-    again(opened, address.replace("bare=1", "bare=0"))
-    assert opened.legend() != ""
-
-
-def test_the_address_is_written_once_for_all_that_happens_in_a_moment(show: Any, run_page: str):
-    """Browsers refuse to write it too often, as they would be asked to while a slider is drawn."""
-    opened = show(run_page)
-    opened.settle()
-    set_off = """() => {
-      const real = window.setTimeout;
-      let count = 0;
-      window.setTimeout = (...given) => { count++; return real(...given); };
-      for (let n = 0; n < 5; n++) keepLink();
-      window.setTimeout = real;
-      return count;
-    }"""
-    assert opened.page.evaluate(set_off) == 1
-    opened.settle()
-    assert opened.page.evaluate(set_off) == 1  # and again, when that has been done
 
 
 def test_another_address_of_the_page_is_followed_and_never_written_over(show: Any, run_page: str):

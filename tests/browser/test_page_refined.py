@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from making import data_of, gradient, small, with_refined
+from making import data_of, small, with_refined
 from PIL import Image
 
 from browser.conftest import again, canvas, outline, point, readings, runs_at, same
@@ -189,33 +189,6 @@ def test_the_outline_of_several_words_is_around_the_mask_of_all(
         opened.bare()
 
 
-def test_each_pin_has_its_own_mask_and_a_token_its_heat(show: Any, run_page: str):
-    opened = show(run_page)
-    opened.page.get_by_label("Outline", exact=True).check()
-    opened.word("house").click()
-    opened.word("tree").click()
-    assert "outlines: their masks at 50\u00a0%." in opened.legend()
-    opened.page.get_by_label("Start and end tokens").check()
-    opened.word("start token").click()
-    said = "outlines: masks at 50\u00a0%; of “start token” where the heat itself reaches"
-    assert said in opened.legend()
-    opened.bare()
-    opened.choose("Scale", "content")
-    opened.word("house").click()
-    assert "outline: where the heat itself reaches" in opened.legend()  # as `share().mask()`
-
-
-def test_words_and_a_token_together_have_no_mask(show: Any, run_page: str):
-    opened = show(run_page)
-    opened.page.get_by_label("Outline", exact=True).check()
-    opened.page.get_by_label("Start and end tokens").check()
-    opened.pin_phrase("the", "snow")
-    assert "outline: its mask at 50\u00a0%" in opened.legend()
-    opened.bare()
-    opened.pin_phrase("snow", "start token")
-    assert "outline: where the heat itself reaches 50\u00a0%" in opened.legend()
-
-
 def test_the_outline_is_the_mask_at_the_threshold(show: Any, run: Any, run_page: str):
     opened = show(run_page)
     opened.choose("Maps", "refined")
@@ -253,57 +226,7 @@ def test_a_page_without_room_for_masks_says_so(show: Any):
     assert "where the heat itself reaches" in opened.legend()
 
 
-def test_a_page_with_room_for_small_masks_says_how_small(show: Any):
-    run = with_refined(small("a red house next to a blue tree"))
-    page = explorer.page(run, limit=300_000)
-    cells = data_of(page)["runs"][0]["views"][0]["masks"]["cells"]
-    assert cells == [64, 64]
-    opened = show(page)
-    opened.word("house").click()
-    opened.page.get_by_label("Outline", exact=True).check()
-    held = opened.page.locator("#held").inner_text()
-    assert "This page holds masks at 64×64 pixels." in held
-    _, across = outline(opened)
-    assert across == 64 and "outline: its mask" in opened.legend()
-
-
 def masks_told(opened: Any) -> str:
     """What the page says of how it holds masks; "" for nothing."""
     (*_, last) = ["", *re.findall(r"[^.]*masks[^.]*\.", opened.page.inner_text("#held"))]
     return last.strip()
-
-
-def test_masks_that_did_not_fit_are_told_of_where_their_prompt_is_in_sight(show: Any):
-    run = with_refined(small("a red house"))
-    long = "a green car, a grey cat, a blue tree, an old dog, a yellow boat and a black bird"
-    other = with_refined(small(long))
-    page = explorer.page(replace(run, negative_maps=other.maps), limit=255_000)
-    prompt, negative = (view["masks"] for view in data_of(page)["runs"][0]["views"])
-    assert prompt["cells"] == [64, 64] and negative is None
-    opened = show(page)
-    assert masks_told(opened) == ""
-    opened.page.get_by_label("Outline", exact=True).check()
-    assert masks_told(opened) == "This page holds masks at 64×64 pixels."
-    opened.page.get_by_label("Negative prompt", exact=True).check()
-    assert masks_told(opened).startswith("The words’ masks did not fit into this page: ")
-
-
-@pytest.mark.parametrize("kind", ["whole", "older", "without words", "wide"])
-def test_where_all_masks_are_there_or_none_could_be_nothing_is_said_of_them(show: Any, kind: str):
-    run = with_refined(small("..." if kind == "without words" else "a red house"))
-    told = ""
-    if kind == "older":  # without refined maps, of which masks are made
-        run = replace(
-            run, maps=replace(run.maps, recording=replace(run.maps.recording, refined=None))
-        )
-    if kind == "wide":  # more masks' columns than the picture has rows, and yet fewer than its own
-        image = gradient(640, 264)
-        recording = replace(run.maps.recording, size=image.size)
-        run = replace(run, image=image, maps=replace(run.maps, recording=recording, image=image))
-        told = "This page holds masks at 621×256 pixels."
-    page = explorer.page(run)
-    (view,) = data_of(page)["runs"][0]["views"]
-    assert (view["masks"] is not None) == (kind in ("whole", "wide"))
-    opened = show(page)
-    opened.page.get_by_label("Outline", exact=True).check()
-    assert masks_told(opened) == told

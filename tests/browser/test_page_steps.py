@@ -74,39 +74,6 @@ def test_a_click_on_the_bar_shows_one_step_and_a_drag_several(show: Any, run_pag
     assert opened.steps_said() == "all 6 steps"
 
 
-def test_the_bar_hears_the_first_button_alone_and_forgets_what_is_called_off(
-    show: Any, run_page: str
-):
-    opened = show(run_page)
-    mouse = opened.page.mouse
-    mouse.click(*on_bar(opened, 3, of=6), button="right")
-    assert opened.steps_said() == "all 6 steps"
-    mouse.click(*on_bar(opened, 2, of=6))
-    mouse.move(*on_bar(opened, 4, of=6))
-    mouse.down()
-    mouse.move(*on_bar(opened, 5, of=6), steps=3)
-    assert opened.steps_said() == "steps 4–5 of 0–5"
-    # As where a finger scrolls the page: what was shown before is shown again.
-    opened.page.locator("#range .rail").dispatch_event("pointercancel", {"pointerId": 1})
-    assert opened.steps_said() == "step 2 of 0–5"
-    mouse.move(*on_bar(opened, 0, of=6))
-    assert opened.steps_said() == "step 2 of 0–5"
-    mouse.up()
-
-
-def test_the_ends_can_be_dragged_even_where_they_bound_one_step(show: Any, run_page: str):
-    opened = show(run_page)
-    opened.page.mouse.click(*on_bar(opened, 2, of=6))
-    for sign, said in ((-1, "steps 0–2 of 0–5"), (1, "all 6 steps")):
-        edge = on_bar(opened, 2 + sign * 0.5, of=6)  # where the third step begins or ends
-        opened.page.mouse.move(edge[0] + sign * 10, edge[1])  # in the middle of a thumb
-        opened.page.mouse.down()
-        far = on_bar(opened, 2.5 + sign * 3, of=6)
-        opened.page.mouse.move(far[0] + sign * 10, far[1], steps=6)
-        opened.page.mouse.up()
-        assert opened.steps_said() == said
-
-
 def test_by_keyboard_the_ends_give_way_and_shift_moves_both(show: Any, run_page: str):
     opened = show(run_page)
     first, last = (opened.page.get_by_label(f"{end} step", exact=True) for end in ("First", "Last"))
@@ -142,42 +109,6 @@ def test_buttons_walk_one_step_at_a_time(show: Any, run_page: str):
     back.click()
     assert opened.steps_said() == "step 5 of 0–5"
     expect(opened.page.locator("#said")).to_have_text("step 5 of 0–5")
-
-
-def test_what_is_at_an_end_of_the_bar_goes_no_further(show: Any, run_page: str):
-    opened = show(run_page)
-    back, on, every = (
-        opened.page.get_by_role("button", name=name)
-        for name in ("Steps before", "Steps after", "All steps")
-    )
-    assert every.is_disabled()
-    for (a, b), button in (((0, 2), back), ((4, 6), on)):
-        opened.steps(a, b)
-        button.click()
-        assert opened.steps_said() == f"steps {a}–{b - 1} of 0–5"
-    assert not every.is_disabled()
-    mouse, box = opened.page.mouse, opened.page.locator("#range .rail").bounding_box()
-    for x, a, b in ((-30, 0, 4), (box["width"] + 30, 3, 6)):
-        mouse.move(*on_bar(opened, 3, of=6))
-        mouse.down()
-        mouse.move(box["x"] + x, box["y"] + box["height"] / 2, steps=4)
-        mouse.up()
-        assert opened.steps_said() == f"steps {a}–{b - 1} of 0–5"
-        assert opened.page.evaluate("state.steps") == [a, b]  # as the link will tell them
-    ends = "['--from', '--to'].map((name) => Number(e.style.getPropertyValue(name)))"
-    assert opened.page.locator("#range").evaluate(f"(e) => {ends}") == [0.5, 1]
-
-
-@pytest.mark.parametrize(("motion", "pause"), [("no-preference", 400), ("reduce", 900)])
-def test_playing_is_slower_for_who_asks_for_less_motion(
-    show: Any, run_page: str, motion: str, pause: int
-):
-    opened = show(run_page, reduced_motion=motion)
-    opened.page.evaluate(
-        "window.setInterval = (what, pause) => { window.pause = pause; return 1; }"
-    )
-    opened.page.get_by_role("button", name="Play the steps").click()
-    assert opened.page.evaluate("window.pause") == pause
 
 
 @pytest.mark.parametrize(
@@ -251,29 +182,6 @@ def test_ranges_begin_and_end_with_windows_where_steps_are_held_in_these(show: A
         np.testing.assert_allclose(values, exact, atol=np.ptp(exact) / 100)  # of 8 bits
 
 
-def test_prompts_with_other_windows_share_their_ends(show: Any, tmp_path: Path):
-    run = stable_diffusion("a red house", keep=STEPS, steps=12, side=16, heads=1)
-    prompt = " ".join(f"word{n}" for n in range(14))
-    run.negative_maps = stable_diffusion(prompt, keep=STEPS, steps=12, side=16, heads=1).maps
-    page = explorer.page(run, limit=550_000)
-    assert (len(windows_of(page)), len(windows_of(page, 1))) == (12, 6)
-    opened = show(page)
-    opened.steps(3, 4)
-    assert opened.steps_said() == "step 3 of 0–11"
-    opened.page.locator("#negative").check()
-    assert opened.steps_said() == "steps 2–3 of 0–11"
-    assert "cannot show less than steps 2–3" in opened.page.locator("#held").inner_text()
-    for text, side, maps in (("house", "", run.maps), ("word3", "negative", run.negative_maps)):
-        opened.word(text, side).click()
-        exact = maps.select(steps=slice(2, 4))[text].values
-        _, values = map_kept(opened, tmp_path)
-        np.testing.assert_allclose(values, exact, atol=np.ptp(exact) / 100)
-        opened.page.keyboard.press("Escape")
-    opened.page.locator("#negative").uncheck()
-    assert opened.steps_said() == "step 3 of 0–11"
-    assert "cannot show" not in opened.page.locator("#held").inner_text()
-
-
 def test_in_an_edit_a_range_is_of_both(show: Any):
     source, edited = small("a red house", STEPS), small("a blue house", STEPS, seed=1)
     opened = show(explorer.pair_page(Edited(source, edited, report_of())))
@@ -300,13 +208,3 @@ def test_where_all_steps_are_held_together_there_is_none_to_choose(show: Any):
         assert opened.page.get_by_role("button", name=name).is_disabled(), name
     opened.page.mouse.click(*on_bar(opened, 3, of=12))
     assert opened.steps_said() == "all 12 steps" and opened.page.evaluate("state.steps") is None
-
-
-def test_a_click_on_the_bar_that_rests_loses_no_choice(show: Any, run_page: str):
-    """Of refined maps, which are of all steps."""
-    opened = show(run_page)
-    opened.steps(2, 4)
-    opened.choose("Maps", "refined")
-    opened.page.mouse.click(*on_bar(opened, 0, of=6))
-    opened.choose("Maps", "read")
-    assert opened.steps_said() == "steps 2–3 of 0–5"

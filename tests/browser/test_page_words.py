@@ -248,33 +248,6 @@ def test_what_was_looked_for_is_no_part_of_what_the_words_draw(show: Any, sought
     assert "Share: of what all words of the prompt draw there together; what was looked" in said
 
 
-def test_a_word_that_acts_below_0_is_listed_by_how_much_it_acts(show: Any):
-    made = small("a red house")
-    recording = made.maps.recording
-    arrays = [array.copy() for array in recording.arrays]
-    for array in arrays:
-        array[..., recording.columns[2]] = -0.5  # "red", as under a negative weight
-    held = replace(recording, arrays=tuple(arrays))
-    opened = show(explorer.page(replace(made, maps=replace(made.maps, recording=held))))
-    opened.word("house").click()
-    rows = [row.inner_text().splitlines() for row in opened.page.locator("#reading li").all()]
-    assert (rows[0][0], rows[0][-1]) == ("red", "−0.5") and len(rows) == 3
-
-
-def test_a_phrase_is_not_cut_off_at_what_its_words_draw(show: Any):
-    """The scale is one for all that is shown: it holds the words, and the phrase."""
-    made = small("a red house by a tree", frozenset({"layer", "step"}))
-    opened = show(explorer.page(made))
-    low, high = made.maps["red house"].span("shared")
-    assert high > made.maps["red"].shared[1]
-    opened.pin_phrase("red", "house")
-    assert opened.page.locator(PINS).all_inner_texts() == ["red house"]
-    same(canvas(opened), made.maps["red house"].drawn(low, high))
-    assert f"{low:.2g} to {high:.2g}" in opened.legend()
-    opened.word("red").hover()
-    same(canvas(opened), made.maps["red"].overlay(scale="shared"))
-
-
 # --- keyboard, screen readers and touch -----------------------------------------------------------
 
 
@@ -386,32 +359,6 @@ def test_words_that_were_not_read_are_struck_through_and_the_page_says_so(show: 
     assert "greyed out" not in opened.page.locator("#held").inner_text()  # no head to choose
 
 
-def test_a_comma_does_not_begin_a_line(show: Any):
-    opened = show(explorer.page(small("a red house, a blue tree, a cat, in the snow, at night")))
-    for width in range(240, 420, 9):
-        opened.page.set_viewport_size({"width": width, "height": 700})
-        tops = opened.page.locator(".prompt").evaluate(
-            """(line) => {
-              const walker = document.createTreeWalker(line, NodeFilter.SHOW_TEXT);
-              const found = [];
-              let before = null;
-              for (let node = walker.nextNode(); node; node = walker.nextNode()) {
-                const range = document.createRange();
-                range.selectNodeContents(node);
-                if (node.data.startsWith(",")) {
-                  range.setEnd(node, 1);
-                  found.push([before, range.getBoundingClientRect().bottom]);
-                }
-                before = range.getBoundingClientRect().bottom;
-              }
-              return found;
-            }"""
-        )
-        assert len(tops) == 4
-        for word, comma in tops:
-            assert abs(word - comma) < 10, width
-
-
 def test_the_legend_says_where_a_negative_weight_led_below_zero(show: Any):
     run = small()
     opened = show(explorer.page(run))
@@ -422,27 +369,3 @@ def test_the_legend_says_where_a_negative_weight_led_below_zero(show: Any):
     opened = show(explorer.page(run))
     opened.word("house").hover()
     assert "signed weight: blue is below 0" in opened.legend()
-
-
-def test_on_the_way_to_the_next_word_the_heat_stays(show: Any, run_page: str):
-    """Pointing from word to word draws each heat once, and the bare picture never."""
-    opened = show(run_page)
-    opened.word("red").hover()
-    drawn = opened.page.evaluate(
-        """async () => {
-          const [first, second] = [...document.querySelectorAll(".word")].slice(1);
-          const put = CanvasRenderingContext2D.prototype.putImageData;
-          let drawn = 0;
-          CanvasRenderingContext2D.prototype.putImageData = function (...all) {
-            drawn += this.canvas.closest("figure") ? 1 : 0;
-            return put.apply(this, all);
-          };
-          const tell = (word, type) =>
-            word.dispatchEvent(new PointerEvent(type, { pointerType: "mouse" }));
-          tell(first, "pointerleave");
-          tell(second, "pointerenter");
-          for (let n = 0; n < 2; n++) await new Promise(requestAnimationFrame);
-          return drawn;
-        }"""
-    )
-    assert drawn == 1 and "house" in opened.legend()
