@@ -1,70 +1,62 @@
-"""The app's work: pipelines by name, and a call of heedmap that runs in a thread."""
+"""Pipelines by name, and calls of heedmap that run in a thread."""
 
 import base64
-import gc
+import html
 import io
 import threading
 import time
-import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
 from PIL import Image
 
-from heedmap.errors import ArgumentError, HeedmapWarning, quoted
+from heedmap.errors import ArgumentError, quoted, warnings_heard
 from heedmap.models import pipelines
-from heedmap.options import Device, Dtype
 from heedmap.tiny.card import EMBEDDED
 from heedmap.wiring.colours import fit_colours
 from heedmap.wiring.decoding import overflows, pictures_of, unscaled
 from heedmap.wiring.registry import family_of
 
-_LOOK = 0.2  # seconds between two looks at a job
+_POLL = 0.2  # seconds between two updates of the page
 _PAUSE = 0.5  # seconds between two previews, at least
 _DECODED = 32 * 32  # cells of a latent up to which the decoder is fast enough for previews
 _SIDE = 256  # pixels of a preview's height
 
 
 class Models:
-    """The pipelines that may be used, by name; one at a time is in memory.
+    """The pipelines on offer; one at a time is in memory.
 
     Args:
-        model: a pipeline; or a name, or several, to choose from besides the embedded model.
+        model: a pipeline; or the name of a model, or several, on offer besides the embedded one.
         others: whether any other name may be loaded, too.
-        device: as of `heedmap.load`.
-        dtype: as of `heedmap.load`.
+        options: `device` and `dtype`, as in `heedmap.load`.
     """
 
-    def __init__(
-        self, model: Any, *, others: bool, device: Device = "auto", dtype: Dtype = "auto"
-    ) -> None:
-        given = [] if model is None else [model] if isinstance(model, str) else model
-        self.others, self._held = others, ("", None)
-        self._options: dict[str, Any] = {"device": device, "dtype": dtype}
-        if isinstance(given, Sequence):
-            self.names = [*dict.fromkeys([*map(str, given), EMBEDDED])]
+    def __init__(self, model: Any, *, others: bool, **options: Any) -> None:
+        self.others, self._options, self._loaded = others, options, ("", None)
+        if model is None or isinstance(model, str | list | tuple):
+            given = [model] if isinstance(model, str) else model or []
+            self.names = [*dict.fromkeys([*given, EMBEDDED])]
         else:
-            self.names, self.others = [pipelines.name_of(given)], False
-            self._held = (self.names[0], given)
+            self.names, self.others = [pipelines.name_of(model)], False
+            self._loaded = (self.names[0], model)
 
     def load(self, name: str) -> Any:
-        """Load a pipeline, and drop the one before it.
+        """Load a pipeline, in the place of the one before it.
 
         Raises:
-            ArgumentError: if the name is not one to choose from.
+            ArgumentError: if the name is not on offer.
         """
         if name not in self.names and not self.others:
             known = ", ".join(self.names)
             raise ArgumentError(f"the model {quoted(name)} is not offered here: choose of {known}")
-        if self._held[0] != name:
-            self._held = ("", None)
-            gc.collect()
-            if torch.cuda.is_available():
-                torch.cuda.empty_cache()
+        if self._loaded[0] != name:
+            self._loaded = ("", None)
+            torch.cuda.empty_cache()
             model = None if name == EMBEDDED else name
-            self._held = (name, pipelines.load(model, **self._options))
-        return self._held[1]
+            self._loaded = (name, pipelines.load(model, **self._options))
+        return self._loaded[1]
 
 
 class Cancelled(Exception):
@@ -74,82 +66,87 @@ class Cancelled(Exception):
 class Job:
     """A call of heedmap in a thread, followed by iterating over the job.
 
-        job = Job(lambda job: heedmap.generate(pipe, prompt, progress=job.progress))
+        job = Job(lambda job: heedmap.generate(pipe, prompt, **job.callbacks(pipe)))
         for _ in job:
-            print(job.text, job.step, job.steps)
+            print(job.html())
         job.result
 
-    Whoever stops iterating cancels the job: it ends at its next step. One job works at a time.
+    When the iteration stops, the job ends at its next step. One job works at a time.
 
     Attributes:
         text: what it is doing.
-        step: the steps that are done.
-        steps: the number of all steps; 0 while it is unknown.
-        image: a preview, as a data URL; "" without.
-        notes: heedmap's warnings.
+        warnings: heedmap's warnings.
         result: what the call returned.
     """
 
     _AT_WORK = threading.Lock()
 
     def __init__(self, work: Callable[["Job"], Any]) -> None:
-        self.text, self.step, self.steps, self.image = "Starting", 0, 0, ""
-        self.notes: list[str] = []
-        self.result: Any = None
-        self._work = work
-        self._error: Exception | None = None
-        self._stop, self._ended = threading.Event(), threading.Event()
+        self.text, self.warnings, self.result = "Starting", list[str](), None
+        self._work, self._error = work, None
+        self._steps, self._preview = (0, 0), ""
         self._next = 0.0  # when the next preview may be drawn
+        self._stop, self._ended = threading.Event(), threading.Event()
 
     def __iter__(self) -> Iterator[None]:
         threading.Thread(target=self._run, name="heedmap-job", daemon=True).start()
         try:
-            while not self._ended.wait(_LOOK):
+            while not self._ended.wait(_POLL):
                 yield
         finally:
             self._stop.set()
         if self._error is not None:
             raise self._error
 
-    def progress(self, step: int, steps: int) -> None:
-        """Note a step; a cancelled job ends here."""
-        self.text, self.step, self.steps = "Drawing", step, steps
-        self.check()
-
-    def check(self) -> None:
-        """Raise `Cancelled` if nobody follows any more."""
-        if self._stop.is_set():
-            raise Cancelled
-
-    def preview_of(self, pipe: Any) -> Callable[[torch.Tensor], None]:
-        """Make the callback that turns the latents of a pipeline into the job's preview."""
-        draw = previewer(pipe)
-
-        def preview(latents: torch.Tensor) -> None:
-            start = time.monotonic()
-            if start >= self._next:
-                self.image = draw(latents)
-                now = time.monotonic()
-                self._next = now + max(_PAUSE, 4 * (now - start))  # a fifth of the time at most
-
-        return preview
-
     def _run(self) -> None:
         try:
-            with self._AT_WORK, warnings.catch_warnings(record=True) as heard:
-                warnings.simplefilter("ignore")
-                warnings.simplefilter("always", HeedmapWarning)
+            with self._AT_WORK, warnings_heard() as self.warnings:
                 self.check()
                 self.result = self._work(self)
-            self.notes = [*dict.fromkeys(str(one.message) for one in heard)]
         except Exception as error:
             self._error = error
         finally:
             self._ended.set()
 
+    def check(self) -> None:
+        """Raise `Cancelled` if nobody follows the job any more."""
+        if self._stop.is_set():
+            raise Cancelled
+
+    def progress(self, step: int, steps: int) -> None:
+        """Note a step; a cancelled job ends here."""
+        self.text, self._steps = "Drawing", (step, steps)
+        self.check()
+
+    def callbacks(self, pipe: Any) -> dict[str, Callable[..., None]]:
+        """Make the callbacks `progress` and `preview` of a call that draws with a pipeline."""
+        draw = previewer(pipe)
+
+        def preview(latents: torch.Tensor) -> None:
+            start = time.monotonic()
+            if start >= self._next:
+                self._preview = draw(latents)
+                now = time.monotonic()
+                self._next = now + max(_PAUSE, 4 * (now - start))  # a fifth of the time at most
+
+        return {"progress": self.progress, "preview": preview}
+
+    def html(self) -> str:
+        """Write the state of the job: its step, a bar, a preview."""
+        step, steps = self._steps
+        text, bar = (f": step {step} of {steps}", f' value="{step}" max="{steps}"')
+        text, bar = (text, bar) if steps else ("", "")
+        image = f'<img src="{self._preview}" alt="Preview">' if self._preview else ""
+        return f"<p>{self.text}{text}</p><progress{bar} aria-label='Progress'></progress>{image}"
+
+
+def paragraphs(lines: list[str]) -> str:
+    """Write texts as HTML."""
+    return "".join(f"<p>{html.escape(line)}</p>" for line in lines)
+
 
 def previewer(pipe: Any) -> Callable[[torch.Tensor], str]:
-    """Make the function from latents (B, C, h, w) to a small picture, as a data URL.
+    """Make the function from latents (B, C, h, w) to a small image, as a data URL.
 
     The pipeline's decoder draws small latents. For larger ones each cell's colour is a linear
     function of its channels, fitted to the autoencoder.

@@ -1,10 +1,8 @@
-"""Saved results in a folder: their names, pictures and pages."""
+"""Saved results in a folder: their names, images and pages."""
 
 import html
-import re
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
 
 from PIL import Image
 
@@ -12,51 +10,37 @@ from heedmap import explorer
 from heedmap.errors import ArgumentError, RunError, quoted
 
 MOST = 200
-"""The results that are listed, the newest first."""
-_PICTURES = ("image.png", "edited/image.png", "grid.png")
+"""The number of results that are listed, the newest first."""
+_IMAGES = ("image.png", "edited/image.png", "grid.png")
 _THUMB = 320  # pixels
-_FRAME = 900  # pixels of a page's height until it says its own
+_FRAME = 900  # pixels of a page's height until it reports its own
 
 
-def names(folder: Path | None) -> list[str]:
-    """List the results of a folder, the newest first."""
-    if folder is None or not folder.is_dir():
-        return []
-    found = [one.parent for one in folder.glob("*/index.html") if not one.parent.is_symlink()]
+def names(folder: str | Path | None) -> list[str]:
+    """List the results of a folder, the newest first; none if it is None."""
+    found = [] if folder is None else [one.parent for one in Path(folder).glob("*/index.html")]
+    found = [one for one in found if not one.is_symlink()]
     found.sort(key=lambda one: one.stat().st_mtime, reverse=True)
     return [one.name for one in found[:MOST]]
 
 
-def path_of(folder: Path | None, name: str) -> Path:
+def path_of(folder: str | Path | None, name: str) -> Path:
     """Find a result by its name.
 
     Raises:
         RunError: if the folder has no such result.
     """
     if folder is None or name not in names(folder):
-        raise RunError(f"there is no result {quoted(name)}: it was deleted, or never made")
-    return folder / name
+        raise RunError(f"there is no result {quoted(name)}: choose one from the list")
+    return Path(folder, name)
 
 
-def new_path(folder: Path, prompt: str, seed: int) -> Path:
-    """Choose a free place for a result, named after its prompt and seed."""
-    slug = re.sub(r"\W+", "-", prompt.lower())[:48].strip("-") or "result"
-    name, number = f"{slug}-{seed}", 1
-    while (folder / name).exists():
-        number += 1
-        name = f"{slug}-{seed}-{number}"
-    return folder / name
-
-
-def thumbnails(folder: Path | None) -> list[tuple[Image.Image, str]]:
-    """Read a small picture of each result, with its name."""
+def thumbnails(folder: str | Path | None) -> list[tuple[Image.Image, str]]:
+    """Read a small image of each result, with its name."""
     found: list[tuple[Image.Image, str]] = []
     for name in names(folder):
-        for picture in _PICTURES:
-            path = Path(folder or "", name, picture)
-            if path.is_file():
-                found.append((_thumbnail(path, path.stat().st_mtime_ns), name))
-                break
+        images = [Path(folder or "", name, image) for image in _IMAGES]
+        found += [(_thumbnail(one, one.stat().st_mtime_ns), name) for one in images if one.exists()]
     return found
 
 
@@ -68,40 +52,29 @@ def _thumbnail(path: Path, changed: int) -> Image.Image:
 
 
 def page(path: Path) -> str:
-    """Read a result's page, in a frame that is shut off from the app."""
+    """Read a result's page, in a sandboxed frame."""
     text = (path / "index.html").read_text(encoding="utf-8")
     frame = explorer.frame(text, height=_FRAME)
     return f'<div class="page" data-result="{html.escape(path.name)}">{frame}</div>'
 
 
 def run_paths(path: Path) -> list[Path]:
-    """List the runs in a result: of an edit two, of a grid each edit."""
+    """List the runs in a result: two of an edit, each cell's edited run of a grid."""
     if (path / "edited").is_dir():
         return [path / "source", path / "edited"]
     return sorted((path / "cells").glob("*")) or [path]
 
 
-def run_path(path: Path, cell: int | None) -> Path:
-    """Find the run to explain: the edited one of an edit; of a grid a cell, numbered from 1.
+def run_path(path: Path, cell: str) -> Path:
+    """Find the run to explain: the edited one of an edit; a cell of a grid, the first if "".
 
     Raises:
-        ArgumentError: if there is no such cell.
+        ArgumentError: if the grid has no such cell.
     """
     runs = run_paths(path)
     if not (path / "cells").is_dir():
         return runs[-1]
-    number = 1 if cell is None else cell
-    if not 1 <= number <= len(runs):
-        raise ArgumentError(f"the cell is {number}: expected a number from 1 to {len(runs)}")
-    return runs[number - 1]
-
-
-def summary(result: Any) -> tuple[str, int, str]:
-    """Name what a result was made with: its prompt, its seed, and a line of all else."""
-    if hasattr(result, "cells"):
-        result = result.cells[0].pair
-    result = getattr(result, "edited", result)
-    about = getattr(result, "settings", None) or result.about
-    prompt = about.prompt if hasattr(result, "settings") else f"why {about.word}"
-    size = "×".join(map(str, about.size))
-    return prompt, about.seed, f"seed {about.seed} · {about.steps} steps · {size} · {about.model}"
+    numbers = {str(number): run for number, run in enumerate(runs, start=1)}
+    if (cell.strip() or "1") not in numbers:
+        raise ArgumentError(f"the cell is {quoted(cell)}: expected a number from 1 to {len(runs)}")
+    return numbers[cell.strip() or "1"]

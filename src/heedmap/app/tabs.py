@@ -1,6 +1,5 @@
 """The app's page: a tab for each function of heedmap, and one for the results."""
 
-import html
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
@@ -13,10 +12,12 @@ import gradio as gr
 
 import heedmap as hm
 from heedmap.app import results
-from heedmap.app.jobs import Job, Models
-from heedmap.errors import ArgumentError, HeedmapError, quoted
+from heedmap.app.fields import Form, box_of, size_of
+from heedmap.app.jobs import Job, Models, paragraphs
+from heedmap.errors import HeedmapError
+from heedmap.files.writing import put_counting, slug
 from heedmap.models import cards
-from heedmap.options import AXES, EditOptions, LocateOptions
+from heedmap.options import AXES, DrawOptions
 from heedmap.text import option_texts
 from heedmap.tiny.card import EMBEDDED
 from heedmap.wiring.registry import usual_size
@@ -27,7 +28,7 @@ PROMPTS = [
     ["a pink balloon above a green car, at sunset", "6"],
     ["a (yellow:2) boat on the beach", "1"],
 ]
-"""Examples of the embedded model: a prompt and a seed."""
+"""Examples for the embedded model: a prompt and a seed."""
 EDITS = [
     ["a red house in a meadow", "a blue house in a meadow", "", "7"],
     ["an orange cat in the snow", "an orange dog in the snow", "cat->dog", "4"],
@@ -39,18 +40,11 @@ GRIDS = [
     ["a red house in a meadow", "a blue house in a meadow\na green house in a meadow", "", "7, 8"],
 ]
 """Source, targets, weights, seeds."""
-PLACES = {
-    "the left half": (0.0, 0.0, 0.5, 1.0),
-    "the right half": (0.5, 0.0, 1.0, 1.0),
-    "the upper half": (0.0, 0.0, 1.0, 0.5),
-    "the lower half": (0.0, 0.5, 1.0, 1.0),
-}
-"""Left, top, right and bottom, as fractions of the image."""
 _QUIET: dict[str, Any] = {"show_progress": "hidden", "api_visibility": "private"}
-_NO_RESULTS = "*Nothing here yet: generate an image first.*"
 
-Work = Callable[..., Any]
-"""Called with a job, the folder of the results, the model's name, and the values of the fields."""
+Call = Callable[[Job, Path, str, dict[str, Any]], tuple[Any, str, int]]
+"""A call of heedmap, from a job, the folder of the results, the model's name and the arguments of
+the form, to a result, and the text and the seed after which it is named."""
 
 
 class App:
@@ -58,7 +52,7 @@ class App:
 
     Args:
         models: the pipelines.
-        out: the folder of the results; None where each session has its own.
+        out: the folder of the results; None if each session has its own.
 
     Attributes:
         temporary: a folder for zips and for the results of sessions.
@@ -66,12 +60,12 @@ class App:
 
     def __init__(self, models: Models, out: Path | None) -> None:
         self.models, self.out = models, out
-        self._held = tempfile.TemporaryDirectory(prefix="heedmap-", ignore_cleanup_errors=True)
-        self.temporary = Path(self._held.name)
+        self._directory = tempfile.TemporaryDirectory(prefix="heedmap-", ignore_cleanup_errors=True)
+        self.temporary = Path(self._directory.name)
 
     def close(self) -> None:
         """Delete the temporary folder."""
-        self._held.cleanup()
+        self._directory.cleanup()
 
     def build(self) -> gr.Blocks:
         """Build the page."""
@@ -79,19 +73,18 @@ class App:
             title="heedmap", analytics_enabled=False, fill_width=True, delete_cache=(3600, 86400)
         ) as page:
             self.folder = gr.State(
-                None if self.out is None else str(self.out), delete_callback=self._forget
+                None if self.out is None else str(self.out), delete_callback=self._delete_session
             )
+            others = self.models.others
             with gr.Row(elem_id="top"):
                 script = resources.files(__package__ or "").joinpath("app.js").read_text("utf-8")
                 heading = gr.HTML("<h1>heedmap</h1>", js_on_load=script)
                 self.model = gr.Dropdown(
                     self.models.names,
                     label="Model",
-                    interactive=len(self.models.names) > 1 or self.models.others,
-                    allow_custom_value=self.models.others,
-                    info="Choose one, or type a folder or a hub id."
-                    if self.models.others
-                    else None,
+                    interactive=len(self.models.names) > 1 or others,
+                    allow_custom_value=others,
+                    info="Choose one, or type a folder or a hub id." if others else None,
                 )
             with gr.Tabs() as tabs:
                 for name in ("Generate", "Edit", "Grid", "Locate", "Explain", "Compare", "Results"):
@@ -99,280 +92,202 @@ class App:
                         getattr(self, f"_{name.lower()}")(tab)
 
             def explain(event: gr.EventData) -> list[Any]:
-                fields = ("name", "word", "at", "layer", "head", "step", "cell")
-                return [gr.Tabs(selected="explain"), *(getattr(event, name) for name in fields)]
+                return [gr.Tabs(selected="explain"), *(getattr(event, one) for one in self.place)]
 
-            heading.explain(explain, None, [tabs, *self.explained], **_QUIET)
+            heading.explain(explain, None, [tabs, *self.place.values()], **_QUIET)
         page.queue(max_size=20, default_concurrency_limit=4)
         return page
 
     # --- the tabs -----------------------------------------------------------------------------
 
     def _generate(self, _: Any) -> None:
+        form = Form()
         with _columns() as (left, right), left:
-            prompt = _text("Prompt", lines=2, autofocus=True)
-            button, cancel = _buttons("Generate")
-            seed, steps = _seed_and_steps()
+            prompt = form.text("prompt", "Prompt", lines=2, autofocus=True)
+            buttons = _buttons("Generate")
+            with gr.Row():
+                seed, _ = form.seed(), form.steps()
             with gr.Accordion("More", open=False):
-                shared = self._draw_fields()
-                places = [one for name in ("Keep a word", "Another word") for one in _place(name)]
-            gr.Examples(PROMPTS, [prompt, seed], label="Examples of the embedded model")
+                form.drawing(self._axes())
+                form.place(1, "Keep a word")
+                form.place(2, "Another word")
+            gr.Examples(PROMPTS, [prompt, seed], label="Examples for the embedded model")
             _vocabulary(prompt)
 
-        def work(
-            job: Job, _: Any, model: str, text: str, seed: str, steps: str, *rest: Any
-        ) -> hm.Run:
-            pipe, watch = self._load(job, model)
-            options = _draw_options(steps, *rest[: len(shared)])
-            size = options["size"] or usual_size(pipe)
-            named = zip(rest[len(shared) :: 2], rest[len(shared) + 1 :: 2], strict=True)
-            edits = [hm.Confine(word, _box(where, size)) for word, where in named if word]
-            return hm.generate(pipe, text, seed=_read(_int, seed), edits=edits, **options, **watch)
+        def call(job: Job, _: Path, model: str, given: dict[str, Any]) -> tuple[hm.Run, str, int]:
+            pipe, given = self._load(job, model), size_of(given)
+            places = [(given.pop(f"word_{n}", ""), given.pop(f"place_{n}", "")) for n in (1, 2)]
+            size = given.get("size") or usual_size(pipe)
+            edits = [hm.Confine(word, box_of(place, size)) for word, place in places if word]
+            prompt = given.pop("prompt", "")
+            run = hm.generate(pipe, prompt, edits=edits, **given, **job.callbacks(pipe))
+            return run, run.settings.prompt, run.settings.seed
 
-        fields = [prompt, seed, steps, *shared, *places]
-        self._job("generate", work, fields, [button.click, prompt.submit], cancel, right)
+        self._connect("generate", call, form, [prompt], buttons, right)
 
     def _edit(self, _: Any) -> None:
+        form = Form()
         with _columns() as (left, right), left:
-            source = _text("Prompt", lines=2)
-            target = _text(
-                label="What it becomes", lines=2, info="Empty: only weights, as in (red:3)."
-            )
-            button, cancel = _buttons("Edit")
-            seed, steps = _seed_and_steps()
-            only = _text(
-                label="Only where", placeholder="cat->dog", info="Only these places change."
-            )
+            source = form.text("source", "Prompt", lines=2)
+            info = "Empty: only weights, as in (red:3)."
+            target = form.text("target", "What it becomes", lines=2, info=info)
+            buttons = _buttons("Edit")
+            with gr.Row():
+                seed, _ = form.seed(), form.steps()
+            only = form.only("Only these places change.")
             with gr.Accordion("An image of your own", open=False):
-                image = gr.Image(type="pil", sources=["upload", "clipboard"], height=240)
+                form.add("image", _upload(240))
             with gr.Accordion("More", open=False):
-                with gr.Row():
-                    cross, own = _window("Cross-attention"), _window("Self-attention")
-                blend = _blend_fields()
-                shared = self._draw_fields()
+                form.edit(option_texts.window_in)
+                form.drawing(self._axes())
             gr.Examples(EDITS, [source, target, only, seed], label="Examples")
             _vocabulary(target)
 
-        def work(
-            job: Job,
-            _: Any,
-            model: str,
-            text: str,
-            becomes: str,
-            seed: str,
-            steps: str,
-            image: Any,
-            only: str,
-            cross: str,
-            own: str,
-            *rest: Any,
-        ) -> hm.Pair:
-            pipe, watch = self._load(job, model)
-            options = {
-                "cross": _read(option_texts.window_in, cross),
-                "self_attention": _read(option_texts.window_in, own),
-                **_blend_options(only, *rest[: len(blend)]),
-                **_draw_options(steps, *rest[len(blend) :]),
-            }
-            return hm.edit(
-                pipe, text, becomes or None, seed=_read(_int, seed), image=image, **options, **watch
-            )
+        def call(job: Job, _: Path, model: str, given: dict[str, Any]) -> tuple[hm.Pair, str, int]:
+            pipe, source = self._load(job, model), given.pop("source", "")
+            pair = hm.edit(pipe, source, **size_of(given), **job.callbacks(pipe))
+            return pair, pair.edited.settings.prompt, pair.edited.settings.seed
 
-        fields = [source, target, seed, steps, image, only, cross, own, *blend, *shared]
-        triggers = [button.click, source.submit, target.submit]
-        self._job("edit", work, fields, triggers, cancel, right)
+        self._connect("edit", call, form, [source, target], buttons, right)
 
     def _grid(self, _: Any) -> None:
+        form = Form()
         with _columns() as (left, right), left:
-            source = _text("Prompt", lines=2)
-            targets = _text("What it becomes", lines=2, info="One on each line.")
-            weights = _text(
-                label="Weights of words",
+            source = form.text("source", "Prompt", lines=2)
+            info = "One on each line."
+            targets = form.text("target", "What it becomes", _lines, lines=2, info=info)
+            weights = form.text(
+                *("weights", "Weights of words", _weights),
                 lines=2,
                 placeholder="red=-2:3:6",
                 info="From, to and how many; or a list, as red=0,1,3. One word on each line.",
             )
-            button, cancel = _buttons("Draw the grid")
+            buttons = _buttons("Draw the grid")
             with gr.Row():
-                seeds = _text("Seeds", placeholder="7, 8", min_width=120)
-                steps = _text("Steps", placeholder="model default", min_width=100)
+                seeds, _ = form.seeds(), form.steps()
             with gr.Accordion("More", open=False):
-                with gr.Row():
-                    cross, own = _window("Cross-attention"), _window("Self-attention")
-                only = _text("Only where", placeholder="cat->dog")
-                blend = _blend_fields()
-                shared = self._draw_fields()
+                form.only()
+                form.edit(option_texts.windows_in)
+                form.drawing(self._axes())
             gr.Examples(GRIDS, [source, targets, weights, seeds], label="Examples")
 
-        def work(
-            job: Job,
-            _: Any,
-            model: str,
-            text: str,
-            becomes: str,
-            weights: str,
-            seeds: str,
-            steps: str,
-            cross: str,
-            own: str,
-            *rest: Any,
-        ) -> hm.Grid:
-            pipe, watch = self._load(job, model)
-            return hm.grid(
-                pipe,
-                text,
-                _lines(becomes) or None,
-                weights=dict(_read(option_texts.strip_in, line) for line in _lines(weights)),
-                seeds=_read(lambda text: [_int(one) for one in text.split(",")], seeds),
-                cross=_read(option_texts.windows_in, cross),
-                self_attention=_read(option_texts.windows_in, own),
-                **_blend_options(*rest[: len(blend) + 1]),
-                **_draw_options(steps, *rest[len(blend) + 1 :]),
-                **watch,
-            )
+        def call(job: Job, _: Path, model: str, given: dict[str, Any]) -> tuple[hm.Grid, str, int]:
+            pipe, source = self._load(job, model), given.pop("source", "")
+            grid = hm.grid(pipe, source, **size_of(given), **job.callbacks(pipe))
+            return grid, f"grid {source}", grid.about.seeds[0]
 
-        fields = [source, targets, weights, seeds, steps, cross, own, only, *blend, *shared]
-        self._job("grid", work, fields, [button.click], cancel, right)
+        self._connect("grid", call, form, [], buttons, right)
 
     def _locate(self, _: Any) -> None:
+        form = Form()
         with _columns() as (left, right), left:
-            image = gr.Image(label="Image", type="pil", sources=["upload", "clipboard"], height=280)
-            prompt = _text("Prompt", info="What to find in it.", lines=2)
-            button, cancel = _buttons("Locate")
+            form.add("picture", _upload(280, label="Image"))
+            prompt = form.text("prompt", "Prompt", info="What to find in it.", lines=2)
+            buttons = _buttons("Locate")
             with gr.Row():
-                seed = _text("Seed", placeholder="random", min_width=100)
-                looks = gr.Number(
-                    LocateOptions.steps,
-                    label="Looks",
-                    precision=0,
-                    min_width=120,
-                    info="Each with other noise.",
-                )
+                form.seed()
+                form.looks()
 
-        def work(
-            job: Job, _: Any, model: str, image: Any, text: str, seed: str, steps: int
-        ) -> hm.Run:
-            pipe, _ = self._load(job, model)
-            return hm.locate(
-                pipe, image, text, seed=_read(_int, seed), steps=steps, progress=job.progress
-            )
+        def call(job: Job, _: Path, model: str, given: dict[str, Any]) -> tuple[hm.Run, str, int]:
+            pipe = self._load(job, model)
+            image, prompt = given.pop("picture", None), given.pop("prompt", "")
+            run = hm.locate(pipe, image, prompt, progress=job.progress, **given)
+            return run, run.settings.prompt, run.settings.seed
 
-        triggers = [button.click, prompt.submit]
-        self._job("locate", work, [image, prompt, seed, looks], triggers, cancel, right)
+        self._connect("locate", call, form, [prompt], buttons, right)
 
     def _explain(self, tab: Any) -> None:
+        form = Form()
         with _columns() as (left, right), left:
             gr.Markdown("How does one number of a map come about? Choose a word and a place.")
-            empty = gr.Markdown(_NO_RESULTS)
-            with gr.Column(visible=False) as form:
-                name = gr.Dropdown([], label="Result", allow_custom_value=True)
-                picture = gr.Image(label="Click a place", interactive=False, height=260, buttons=[])
-                with gr.Row():
-                    word = gr.Dropdown([], label="Word", allow_custom_value=True, min_width=160)
-                    at = _text("Pixel", placeholder="40,72", min_width=120)
-                button, cancel = _buttons("Take it apart")
-                with gr.Accordion("Layer, head and step", open=False):
-                    gr.Markdown("Empty: where the word acts most.")
-                    layer = _text("Layer", placeholder="up 1.0")
-                    with gr.Row():
-                        head, step = _text("Head", min_width=100), _text("Step", min_width=100)
-                        cell = _text("Cell of a grid", placeholder="1", min_width=100)
-        self.explained = [name, word, at, layer, head, step, cell]
-
-        def work(
-            job: Job,
-            folder: Path,
-            model: str,
-            name: str,
-            word: str,
-            at: str,
-            layer: str,
-            head: str,
-            step: str,
-            cell: str,
-        ) -> hm.Explanation:
-            run = hm.Run.load(results.run_path(results.path_of(folder, name), _read(_int, cell)))
-            if run.settings.model not in (*self.models.names, model):
-                raise ArgumentError(
-                    f"this result was drawn with {quoted(run.settings.model)}: choose that model"
+            name = form.add("name", gr.Dropdown([], label="Result", allow_custom_value=True))
+            image = gr.Image(label="Click a place", interactive=False, height=260, buttons=[])
+            with gr.Row():
+                word = gr.Dropdown([], label="Word", allow_custom_value=True, min_width=160)
+                form.add("word", word)
+                at = form.text(
+                    "at", "Pixel", option_texts.pixel_in, placeholder="40,72", min_width=120
                 )
-            pipe, _ = self._load(job, run.settings.model)
-            place = _read(option_texts.pixel_in, at) or ()
-            given: Any = {
-                "layer": layer or None,
-                "head": _read(_int, head),
-                "step": _read(_int, step),
-            }
-            return hm.explain(pipe, run, word, place, progress=job.progress, **given)
+            buttons = _buttons("Take it apart")
+            with gr.Accordion("Layer, head and step", open=False):
+                gr.Markdown("Empty: where the word acts most.")
+                form.text("layer", "Layer", placeholder="up 1.0")
+                with gr.Row():
+                    form.text("head", "Head", int, min_width=100)
+                    form.text("step", "Step", int, min_width=100)
+                    cell = form.text("cell", "Cell of a grid", placeholder="1", min_width=100)
+        self.place = form.fields
 
-        def choose(folder: str | None, name: str | None, cell: str) -> tuple[Any, Any]:
+        def load(folder: Any, name: str, cell: str) -> hm.Run:
+            return hm.Run.load(results.run_path(results.path_of(folder, name), cell))
+
+        def call(job: Job, folder: Path, _: str, given: dict[str, Any]) -> tuple[Any, str, int]:
+            run = load(folder, given.pop("name", ""), given.pop("cell", ""))
+            word, at = option_texts.word_in(given.pop("word", "")), given.pop("at", ())
+            pipe = self._load(job, run.settings.model)
+            found = hm.explain(pipe, run, word, at, progress=job.progress, **given)
+            return found, f"why {found.about.word}", run.settings.seed
+
+        @_page_errors()
+        def show(folder: str | None, name: str | None, cell: str) -> tuple[Any, Any]:
             if not name:
                 return gr.skip(), gr.skip()
-            run = _sentence(
-                lambda: hm.Run.load(
-                    results.run_path(results.path_of(_path(folder), name), _read(_int, cell))
-                )
+            run = load(folder, name, cell)
+            return run.image, gr.Dropdown(choices=[one.text for one in run.maps.words])
+
+        def refresh(folder: str | None, name: str | None) -> gr.Dropdown:
+            found = results.names(folder)
+            return gr.Dropdown(
+                choices=found, value=name if name in found else next(iter(found), None)
             )
-            words = [one.text for one in run.maps.words]
-            return run.image, gr.Dropdown(choices=words)
 
-        def look(folder: str | None, name: str | None) -> tuple[Any, ...]:
-            found = results.names(_path(folder))
-            chosen = name if name in found else next(iter(found), None)
-            shown = gr.Dropdown(choices=found, value=chosen)
-            return gr.Markdown(visible=not found), gr.Column(visible=bool(found)), shown
+        def pixel(event: gr.SelectData) -> str:
+            return "{},{}".format(*event.index)
 
-        tab.select(look, [self.folder, name], [empty, form, name], **_QUIET)
-        for field in (name, cell):
-            field.change(choose, [self.folder, name, cell], [picture, word], **_QUIET)
-        picture.select(_clicked, None, at, **_QUIET)
-        self._job("explain", work, self.explained, [button.click], cancel, right)
+        tab.select(refresh, [self.folder, name], name, **_QUIET)
+        gr.on([name.change, cell.change], show, [self.folder, name, cell], [image, word], **_QUIET)
+        image.select(pixel, None, at, **_QUIET)
+        self._connect("explain", call, form, [], buttons, right)
 
     def _compare(self, tab: Any) -> None:
+        form = Form()
         with _columns() as (left, right):
             with left:
-                names = gr.Dropdown([], label="Results", multiselect=True, info="Two or more.")
-                words = _text(
-                    label="Words", placeholder="house, tree", info="Empty: all in common."
-                )
-                scale = gr.Radio(
-                    [("shared", "shared"), ("by word", "word"), ("0 to 1", "raw")],
-                    value="shared",
-                    label="Colour scale",
-                )
+                info = "Two or more."
+                names = gr.Dropdown([], label="Results", multiselect=True, info=info)
+                form.add("names", names)
+                info, placeholder = "Empty: all in common.", "house, tree"
+                form.names("words", "Words", placeholder=placeholder, info=info)
+                scales = [("shared", "shared"), ("by word", "word"), ("0 to 1", "raw")]
+                form.add("scale", gr.Radio(scales, value="shared", label="Colour scale"))
                 button = gr.Button("Compare", variant="primary")
             with right:
                 sheet = gr.Image(label="Comparison", interactive=False, visible=False)
                 files = gr.File(label="Download", visible=False)
 
-        def compare(folder: str | None, names: Sequence[str], words: str, scale: Any) -> Any:
-            paths = [
-                run
-                for name in names
-                for run in results.run_paths(results.path_of(_path(folder), name))
+        @_page_errors()
+        def compare(folder: str | None, *values: Any) -> tuple[Any, Any]:
+            given = form.arguments(values)
+            found = [results.path_of(folder, name) for name in given.pop("names", [])]
+            runs = [hm.Run.load(run) for path in found for run in results.run_paths(path)]
+            figure = hm.compare(runs, **given)
+            place = Path(tempfile.mkdtemp(dir=self.temporary))
+            saved = [
+                str(figure.save(place / f"comparison.{kind}")) for kind in ("png", "svg", "pdf")
             ]
-            wanted = [one.strip() for one in words.split(",") if one.strip()] or None
-            figure = hm.compare([hm.Run.load(path) for path in paths], wanted, scale=scale)
-            made = Path(tempfile.mkdtemp(dir=self.temporary))
-            saved = [figure.save(made / f"comparison.{kind}") for kind in ("png", "svg", "pdf")]
-            return gr.Image(str(saved[0]), visible=True), gr.File([*map(str, saved)], visible=True)
+            return gr.Image(saved[0], visible=True), gr.File(saved, visible=True)
 
-        tab.select(
-            lambda folder: gr.Dropdown(choices=results.names(_path(folder))),
-            *(self.folder, names),
-            **_QUIET,
-        )
-        button.click(
-            lambda *given: _sentence(lambda: compare(*given)),
-            *([self.folder, names, words, scale], [sheet, files]),
-            show_progress_on=sheet,
-            api_name="compare",
-        )
+        def refresh(folder: str | None) -> gr.Dropdown:
+            return gr.Dropdown(choices=results.names(folder))
+
+        tab.select(refresh, self.folder, names, **_QUIET)
+        inputs = [self.folder, *form.fields.values()]
+        button.click(compare, inputs, [sheet, files], show_progress_on=sheet, api_name="compare")
 
     def _results(self, tab: Any) -> None:
         with _columns() as (left, right):
             with left:
-                empty = gr.Markdown(_NO_RESULTS)
+                empty = gr.Markdown("*Nothing here yet: generate an image first.*")
                 gallery = gr.Gallery(
                     columns=3,
                     height=680,
@@ -383,130 +298,124 @@ class App:
                     buttons=[],
                 )
             with right:
-                page, chosen, row = self._output()
+                page, name, row = output = self._output()
                 with row:
                     delete = gr.Button("Delete", size="sm", scale=0, min_width=150)
-                sure = gr.Checkbox(visible="hidden")
+                confirmed = gr.Button(visible="hidden", elem_id="delete-confirmed")
 
-        def look(folder: str | None) -> tuple[Any, Any]:
-            found = results.thumbnails(_path(folder))
+        def refresh(folder: str | None) -> tuple[Any, Any]:
+            found = results.thumbnails(folder)
             gallery = gr.Gallery(found, visible=bool(found), selected_index=None)
             return gr.Markdown(visible=not found), gallery
 
-        def opened(folder: str | None, event: gr.SelectData) -> tuple[Any, ...]:
+        @_page_errors()
+        def open_result(folder: str | None, event: gr.SelectData) -> tuple[Any, ...]:
             name = event.value["caption"]
-            text = _sentence(lambda: results.page(results.path_of(_path(folder), name)))
-            return text, name, gr.Row(visible=True)
+            return results.page(results.path_of(folder, name)), name, gr.Row(visible=True)
 
-        def remove(folder: str | None, name: str, sure: bool) -> tuple[Any, ...]:
-            if not sure:
-                return (gr.skip(),) * 3
-            shutil.rmtree(_sentence(lambda: results.path_of(_path(folder), name)))
-            return "", None, gr.Row(visible=False)
+        @_page_errors()
+        def remove(folder: str | None, name: str) -> tuple[Any, ...]:
+            shutil.rmtree(results.path_of(folder, name))
+            return "", "", gr.Row(visible=False), *refresh(folder)
 
-        ask = "(folder, name, sure) => [folder, name, confirm('Delete this result?')]"
-        tab.select(look, self.folder, [empty, gallery], **_QUIET)
-        gallery.select(opened, self.folder, [page, chosen, row], **_QUIET)
-        delete.click(
-            remove, [self.folder, chosen, sure], [page, chosen, row], js=ask, **_QUIET
-        ).then(look, self.folder, [empty, gallery], **_QUIET)
+        ask = f"name => {{ if (confirm(`Delete ${{name}}?`)) {_click(confirmed)} }}"
+        tab.select(refresh, self.folder, [empty, gallery], **_QUIET)
+        gallery.select(open_result, self.folder, [page, name, row], **_QUIET)
+        delete.click(None, name, js=ask)
+        confirmed.click(remove, [self.folder, name], [*output, empty, gallery], **_QUIET)
 
-    # --- jobs ---------------------------------------------------------------------------------
+    # --- what the tabs share ------------------------------------------------------------------
 
-    def _job(
+    def _connect(
         self,
         name: str,
-        work: Work,
-        fields: Sequence[Any],
-        triggers: Sequence[Any],
-        cancel: Any,
-        right: Any,
+        call: Call,
+        form: Form,
+        fields: Sequence[gr.Textbox],
+        buttons: tuple[gr.Button, gr.Button],
+        right: gr.Column,
     ) -> None:
-        """Connect the fields of a tab with a job, whose result appears at the right."""
+        """Connect a form with a call, whose progress and result appear at the right.
+
+        The call starts with the first button, and with Enter in one of `fields`; the second button
+        cancels it.
+        """
         with right:
             status = gr.HTML("", elem_classes="status")
-            page, chosen, zip_row = self._output()
+            output = self._output()
 
         def run(folder: str | None, model: str, *values: Any) -> Iterator[Any]:
             place = Path(folder or tempfile.mkdtemp(dir=self.temporary, prefix="session-"))
 
-            def call(job: Job) -> tuple[Path, str]:
-                result = work(job, place, model, *values)
+            def work(job: Job) -> Path:
+                result, text, seed = call(job, place, model, form.arguments(values))
                 job.check()
                 job.text = "Saving"
-                prompt, seed, line = results.summary(result)
-                return result.save(results.new_path(place, prompt, seed)), line
+                return put_counting(place / f"{slug(text, 48)}-{seed}", result.save)
 
-            job = Job(call)
-            same = (gr.skip(),) * 3
-            yield str(place), _status(job), "", None, gr.Row(visible=False)
-            try:
+            job = Job(work)
+            yield str(place), job.html(), "", "", gr.Row(visible=False)
+            with _page_errors():
                 for _ in job:
-                    yield gr.skip(), _status(job), *same
-            except (HeedmapError, option_texts.Unreadable) as error:
-                yield gr.skip(), "", *same
-                raise gr.Error(str(error), duration=None, print_exception=False) from error
-            path, line = job.result
-            done = _done(path, line, job.notes)
-            yield gr.skip(), done, results.page(path), path.name, gr.Row(visible=True)
+                    yield gr.skip(), job.html(), *([gr.skip()] * 3)
+            path = job.result
+            text = paragraphs([f"Saved as {path.name}", *job.warnings])
+            yield gr.skip(), text, results.page(path), path.name, gr.Row(visible=True)
 
+        start, cancel = buttons
         event = gr.on(
-            triggers,
+            [start.click, *(field.submit for field in fields)],
             run,
-            [self.folder, self.model, *fields],
-            [self.folder, status, page, chosen, zip_row],
+            [self.folder, self.model, *form.fields.values()],
+            [self.folder, status, *output],
             concurrency_limit=1,
             concurrency_id="model",
             show_progress="minimal",
             show_progress_on=status,
             api_name=name,
         )
+        event.failure(lambda: "", None, status, **_QUIET)
         cancel.click(lambda: "Cancelled: nothing was saved.", None, status, cancels=event, **_QUIET)
 
-    def _load(self, job: Job, model: str) -> tuple[Any, dict[str, Any]]:
-        """Load a pipeline, and make the callbacks of a job that draws with it."""
+    def _load(self, job: Job, model: str) -> Any:
         job.text = "Loading the model"
-        pipe = self.models.load(model)
-        return pipe, {"progress": job.progress, "preview": job.preview_of(pipe)}
+        return self.models.load(model)
 
-    def _output(self) -> tuple[gr.HTML, gr.State, gr.Row]:
-        """Add the page of a result, its name and the row of its button."""
-        chosen = gr.State(None)
+    def _output(self) -> tuple[gr.HTML, gr.Textbox, gr.Row]:
+        """Add the page of a result, its name, and a row with the button that downloads it."""
+        name = gr.Textbox(visible="hidden")
         with gr.Row(visible=False) as row:
-            take = gr.Button("Download as zip", size="sm", scale=0, min_width=150)
+            download = gr.Button("Download as zip", size="sm", scale=0, min_width=150)
         page = gr.HTML("")
         file = gr.DownloadButton(visible="hidden", elem_id=f"zip-{page._id}")
 
+        @_page_errors()
         def pack(folder: str | None, name: str) -> str:
-            path = _sentence(lambda: results.path_of(_path(folder), name))
+            path = results.path_of(folder, name)
             base = self.temporary / "zips" / path.parent.name / name
             return shutil.make_archive(str(base), "zip", path.parent, name)
 
-        press = f"() => document.getElementById('zip-{page._id}').click()"
-        take.click(pack, [self.folder, chosen], file, **_QUIET).then(None, js=press)
-        return page, chosen, row
+        event = download.click(pack, [self.folder, name], file, **_QUIET)
+        event.success(None, js=f"() => {_click(file)}")
+        return page, name, row
 
-    def _forget(self, folder: str | None) -> None:
+    def _axes(self) -> Sequence[str]:
+        """Choose the axes to keep: all of the embedded model, whose maps take little memory."""
+        return AXES if self.models.names == [EMBEDDED] else [*DrawOptions.keep]
+
+    def _delete_session(self, folder: str | None) -> None:
         """Delete the results of a session that is over."""
         if folder is not None and self.out is None:
             shutil.rmtree(folder, ignore_errors=True)
 
-    # --- fields -------------------------------------------------------------------------------
 
-    def _draw_fields(self) -> list[Any]:
-        """Add guidance, width, height, negative prompt and the axes to keep."""
-        with gr.Row():
-            numbers = [
-                _text(name, placeholder="model default", min_width=100)
-                for name in ("Guidance", "Width", "Height")
-            ]
-        negative = _text("Negative prompt")
-        axes = [("layers", "layer"), ("steps", "step"), ("heads", "head")]
-        small = self.models.names == [EMBEDDED]  # its maps take little memory
-        keep = gr.CheckboxGroup(
-            axes, value=[*AXES] if small else ["layer"], label="Tell apart on the page"
-        )
-        return [*numbers, negative, keep]
+@contextmanager
+def _page_errors() -> Iterator[None]:
+    """Show heedmap's errors on the page."""
+    try:
+        yield
+    except HeedmapError as error:
+        raise gr.Error(str(error), duration=None, print_exception=False) from error
 
 
 @contextmanager
@@ -521,50 +430,27 @@ def _buttons(name: str) -> tuple[gr.Button, gr.Button]:
         return gr.Button(name, variant="primary"), gr.Button("Cancel", min_width=100)
 
 
-def _text(label: str, **options: Any) -> gr.Textbox:
-    """Add a field for a text, empty at first."""
-    return gr.Textbox("", label=label, **options)
+def _upload(height: int, label: str | None = None) -> gr.Image:
+    return gr.Image(label=label, type="pil", sources=["upload", "clipboard"], height=height)
 
 
-def _seed_and_steps() -> list[gr.Textbox]:
-    with gr.Row():
-        return [
-            _text("Seed", placeholder="random", min_width=100),
-            _text("Steps", placeholder="model default", min_width=100),
-        ]
+def _click(button: Any) -> str:
+    """Write the JavaScript that presses a hidden button."""
+    return f"document.getElementById('{button.elem_id}').click()"
 
 
-def _window(label: str) -> gr.Textbox:
-    return _text(label, placeholder="by the edit", min_width=140, info="From the source up to: 0.8")
+def _lines(text: str) -> list[str]:
+    return [line for line in text.splitlines() if line.strip()]
 
 
-def _place(label: str) -> list[Any]:
-    """Add a word and the place in which it is kept."""
-    with gr.Row():
-        word = _text(label, placeholder="cat", min_width=120)
-        where = gr.Dropdown(
-            [*PLACES],
-            label="in",
-            allow_custom_value=True,
-            min_width=160,
-            info="Or: left, top, right, bottom, in pixels.",
-        )
-    return [word, where]
-
-
-def _blend_fields() -> list[Any]:
-    """Add what is protected, the mask's threshold, and whether weights sum to 1 again."""
-    with gr.Row():
-        protect = _text("Protect", placeholder="snow, tree", min_width=140)
-        threshold = _text("Threshold", placeholder=str(EditOptions.threshold), min_width=100)
-    again = gr.Checkbox(EditOptions.renormalize, label="Let weighted attention sum to 1 again")
-    return [protect, threshold, again]
+def _weights(text: str) -> dict[str, list[float]]:
+    return dict(option_texts.strip_in(line) for line in _lines(text))
 
 
 def _vocabulary(prompt: gr.Textbox) -> None:
     """Add the words that the embedded model was taught; a click appends one to the prompt."""
 
-    def add(row: list[str], text: str) -> str:
+    def append(row: list[str], text: str) -> str:
         return f"{text} {row[0]}".strip()
 
     with gr.Accordion("Words that the embedded model was taught", open=False):
@@ -577,87 +463,4 @@ def _vocabulary(prompt: gr.Textbox) -> None:
                 samples=[[word] for word in words],
                 type="values",
             )
-            rows.click(add, [rows, prompt], prompt, **_QUIET)
-
-
-# --- values -----------------------------------------------------------------------------------
-
-
-def _draw_options(
-    steps: str, guidance: str, width: str, height: str, negative: str, keep: Any
-) -> dict[str, Any]:
-    sides = _read(_int, width), _read(_int, height)
-    return {
-        "steps": _read(_int, steps),
-        "guidance": _read(_float, guidance),
-        "size": sides if any(sides) else None,
-        "negative": negative or None,
-        "keep": keep,
-    }
-
-
-def _blend_options(only: str, protect: str, threshold: str, again: bool) -> dict[str, Any]:
-    words = [word.strip() for word in protect.split(",") if word.strip()]
-    options = {"only": only or None, "protect": words, "renormalize": again}
-    return {**options, "threshold": _read(_float, threshold)} if threshold else options
-
-
-def _int(text: str) -> int:
-    try:
-        return int(text)
-    except ValueError:
-        raise ArgumentError(f"{quoted(text)} is not a whole number") from None
-
-
-def _float(text: str) -> float:
-    try:
-        return float(text)
-    except ValueError:
-        raise ArgumentError(f"{quoted(text)} is not a number") from None
-
-
-def _box(where: str, size: tuple[int, int]) -> tuple[float, ...]:
-    """Read a place: a half of the image by its name, or a box in pixels."""
-    if where not in PLACES:
-        return option_texts.sides_in(where)
-    sides = zip(size * 2, PLACES[where], strict=True)
-    return tuple(float(round(side * part)) for side, part in sides)
-
-
-def _read(reader: Callable[[str], Any], text: str) -> Any:
-    """Read a field's text; None where it is empty."""
-    return reader(text) if text.strip() else None
-
-
-def _lines(text: str) -> list[str]:
-    return [line for line in text.splitlines() if line.strip()]
-
-
-def _path(folder: str | None) -> Path | None:
-    return None if folder is None else Path(folder)
-
-
-def _clicked(event: gr.SelectData) -> str:
-    return "{},{}".format(*event.index)
-
-
-def _sentence(work: Callable[[], Any]) -> Any:
-    """Do some work; heedmap's errors become the page's."""
-    try:
-        return work()
-    except HeedmapError as error:
-        raise gr.Error(str(error), duration=None, print_exception=False) from error
-
-
-def _status(job: Job) -> str:
-    """Write where a job stands: its step, a bar, a preview."""
-    steps = f": step {job.step} of {job.steps}" if job.steps else ""
-    bar = f' value="{job.step}" max="{job.steps}"' if job.steps else ""
-    image = f'<img src="{job.image}" alt="Preview">' if job.image else ""
-    return f"<p>{job.text}{steps}</p><progress{bar} aria-label='Progress'></progress>{image}"
-
-
-def _done(path: Path, line: str, notes: Sequence[str]) -> str:
-    """Write what was saved, and what heedmap warned of."""
-    said = [f"Saved as {path.name} · {line}", *notes]
-    return "".join(f"<p>{html.escape(one)}</p>" for one in said)
+            rows.click(append, [rows, prompt], prompt, **_QUIET)
