@@ -137,6 +137,6 @@ def test_a_job_passes_on_warnings_and_errors():
     job = Job(work)
     for _ in job:
         pass
-    assert job.result == 3 and job.notes == ["one"]
+    assert job.result == 3 and job.warnings == ["one"]
     with pytest.raises(ZeroDivisionError):
         list(Job(lambda _: 1 // 0))

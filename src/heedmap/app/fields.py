@@ -19,7 +19,8 @@ PLACES = {
 _DEFAULT = "model default"
 
 
-def _names(text: str) -> list[str]:
+def names_in(text: str) -> list[str]:
+    """Split a text at its commas."""
     return [part.strip() for part in text.split(",") if part.strip()]
 
 
@@ -120,7 +121,7 @@ class Form:
                     name, label, read_window, placeholder="by the edit", min_width=140, info=info
                 )
         with gr.Row():
-            self.text("protect", "Protect", _names, placeholder="snow, tree", min_width=140)
+            self.text("protect", "Protect", names_in, placeholder="snow, tree", min_width=140)
             default = str(EditOptions.threshold)
             self.text("threshold", "Threshold", float, placeholder=default, min_width=100)
         label = "Let weighted attention sum to 1 again"

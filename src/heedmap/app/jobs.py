@@ -82,7 +82,8 @@ class Job:
     _AT_WORK = threading.Lock()
 
     def __init__(self, work: Callable[["Job"], Any]) -> None:
-        self.text, self.warnings, self.result = "Starting", list[str](), None
+        self.text, self.warnings = "Starting", list[str]()
+        self.result: Any = None
         self._work, self._error = work, None
         self._steps, self._preview = (0, 0), ""
         self._next = 0.0  # when the next preview may be drawn
@@ -118,7 +119,7 @@ class Job:
         self.text, self._steps = "Drawing", (step, steps)
         self.check()
 
-    def callbacks(self, pipe: Any) -> dict[str, Callable[..., None]]:
+    def callbacks(self, pipe: Any) -> dict[str, Any]:
         """Make the callbacks `progress` and `preview` of a call that draws with a pipeline."""
         draw = previewer(pipe)
 

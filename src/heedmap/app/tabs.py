@@ -12,7 +12,7 @@ import gradio as gr
 
 import heedmap as hm
 from heedmap.app import results
-from heedmap.app.fields import Form, box_of, size_of
+from heedmap.app.fields import Form, box_of, names_in, size_of
 from heedmap.app.jobs import Job, Models, paragraphs
 from heedmap.errors import HeedmapError
 from heedmap.files.writing import put_counting, slug
@@ -257,7 +257,7 @@ class App:
                 names = gr.Dropdown([], label="Results", multiselect=True, info=info)
                 form.add("names", names)
                 info, placeholder = "Empty: all in common.", "house, tree"
-                form.names("words", "Words", placeholder=placeholder, info=info)
+                form.text("words", "Words", names_in, placeholder=placeholder, info=info)
                 scales = [("shared", "shared"), ("by word", "word"), ("0 to 1", "raw")]
                 form.add("scale", gr.Radio(scales, value="shared", label="Colour scale"))
                 button = gr.Button("Compare", variant="primary")
