@@ -271,7 +271,7 @@ def test_punctuation_is_a_change(pipe, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", [1, 2, 3])
+@pytest.mark.parametrize("seed", [2])
 def test_a_red_house_becomes_a_blue_one_and_the_rest_stays(embedded, seed):
     source, target = (f"a {colour} house next to a green tree" for colour in ("red", "blue"))
     pair = edit(embedded, source, target, seed=seed)

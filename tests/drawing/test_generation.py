@@ -144,13 +144,9 @@ def test_a_batch_is_many_runs(pipe):
 @pytest.mark.parametrize(
     "prompt",
     [
-        "🦒🏽 un “château” d'été",
-        "한국어 집",
-        "house " * 100,
-        "a\nred\thouse\r\n",
-        '\'"`$(rm -rf)"<img src=x onerror=alert(1)></script>',
+        "한국어 🦒🏽 “château”",
+        'a\nred\thouse\r\n"`$(rm -rf)"<img src=x onerror=alert(1)></script>',
         "!!!",
-        "x" * 3000,
     ],
 )
 def test_hostile_prompts(pipe, prompt, tmp_path, recwarn):

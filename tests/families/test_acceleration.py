@@ -235,10 +235,7 @@ def compiler():
     ("how", "when", "backend", "family"),
     [
         ("wrapped", "before", "inductor", "least"),
-        ("in place", "before", "eager", "short"),
-        ("wrapped", "after", "eager", "least"),
         ("in place", "after", "eager", "least"),
-        ("wrapped", "before", "eager", "sigma"),
         ("in place", "before", "eager", "sigma"),
     ],
 )

@@ -121,18 +121,6 @@ def test_the_same_whatever_computes_it(pipe, change):
     assert layer_shapes(pipe) == plain
 
 
-@pytest.mark.slow
-@pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")
-def test_the_same_when_compiled():
-    pipe = models.short()
-    pipe.set_progress_bar_config(disable=True)
-    plain = layer_shapes(pipe)
-    pipe.unet = torch.compile(pipe.unet, backend="eager")
-    paint(pipe, "a house", steps=1)
-    assert layer_shapes(pipe) == plain
-    torch.compiler.reset()
-
-
 def test_arguments_are_passed_on(pipe):
     embeds = torch.zeros(1, 5, 32)
     found = layer_shapes(pipe, prompt=None, prompt_embeds=embeds, guidance_scale=1.0)

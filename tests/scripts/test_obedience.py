@@ -115,9 +115,9 @@ def test_all_figures_of_the_card_can_be_measured(pipe: Any, card: dict[str, Any]
 
 @pytest.mark.slow
 def test_autoencoder_is_as_sharp_as_its_card_says(pipe: Any, card: dict[str, Any]):
-    # Of the first quarter of the card's scenes: over all of them it takes a minute.
-    measured = obedience.vae_psnr(pipe, card["n"] // 4)
-    assert measured == pytest.approx(card["vae_psnr_db"], abs=0.4)
+    # Of the first twelfth of the card's scenes: over all of them it takes a minute.
+    measured = obedience.vae_psnr(pipe, card["n"] // 12)
+    assert measured == pytest.approx(card["vae_psnr_db"], abs=0.6)
 
 
 def test_the_model_is_small_enough_to_be_part_of_a_package(card: dict[str, Any]):
