@@ -338,16 +338,6 @@ def spoilt(folder, **held):
     path.write_text(json.dumps({**json.loads(path.read_text()), **held}))
 
 
-@pytest.mark.parametrize(
-    "held", [{"word": "tree"}, {"word": "sea"}, {"word": ""}, {"tokens": [1]}, {"tokens": [3, 2]}]
-)
-def test_what_does_not_fit_is_refused(found, tmp_path, held):
-    folder = found.save(tmp_path / "x")
-    spoilt(folder, **held)
-    with pytest.raises(RunError):
-        Ablation.load(folder)
-
-
 # --- what may be left out ---------------------------------------------------------------------
 
 

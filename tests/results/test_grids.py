@@ -479,58 +479,6 @@ def told(saved, change) -> None:
     path.write_text(json.dumps(about), encoding="utf-8")
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        lambda a: a["cells"].reverse(),
-        lambda a: a["cells"][0].update(seed="../../x"),
-        lambda a: a["cells"][0].update(seed=8),
-        lambda a: a["cells"][0].update(seed=9),
-        lambda a: a["cells"][0]["weights"].update(sea=2.0),
-        lambda a: a["cells"].pop(),
-        lambda a: a.update(cells=a["cells"][:7]),
-        lambda a: a["cells"][4].update(target="a red sea"),
-        lambda a: a["cells"][0]["weights"].update(red=1.0),
-        lambda a: a["cells"][0].update(cross=[0.5, 0.6]),
-        lambda a: a["cells"][0].update(self_attention=[0.5, 0.6]),
-        lambda a: a["cells"][0].update(blended=True),
-    ],
-)
-def test_cells_that_do_not_fit_are_refused(saved, change):
-    told(saved, change)
-    with pytest.raises(RunError):
-        Grid.load(saved)
-
-
-@pytest.mark.parametrize("change", ["no edit", "of another", "is an edit"])
-def test_cells_are_edits_of_their_source(saved, change):
-    cell, source = (saved / name / "run.json" for name in ("cells/001", "sources/7"))
-    for path, wrong in ((cell, "no edit"), (cell, "of another"), (source, "is an edit")):
-        if wrong != change:
-            continue
-        about = json.loads(path.read_text(encoding="utf-8"))
-        noted = json.loads(cell.read_text(encoding="utf-8"))["settings"]["edit"]
-        new = {"no edit": {}, "of another": {"edit": {**noted, "source": "a blue house"}}}
-        about["settings"].pop("edit", None)
-        about["settings"].pop("batch_place", None)
-        about["settings"] |= new.get(wrong, {"edit": noted})
-        path.write_text(json.dumps(about), encoding="utf-8")
-    with pytest.raises(RunError):
-        Grid.load(saved)
-
-
-def test_some_cells_are_a_grid_if_they_are_whole_rows(strip, tmp_path):
-    """The cells are seeds × weights × windows: the first six have one seed."""
-    half = Grid(strip.cells[:6], strip.about)
-    assert Grid.load(half.save(tmp_path / "half")).axes == half.axes
-    other = replace(strip.cells[1], weights={"house": 2.0})
-    several = [strip.cells[:5], strip.cells[:7], strip.cells[5::-1], strip.cells[:1] * 2]
-    for cells in (*several, strip.cells[6:], (strip.cells[0], other), ()):
-        with pytest.raises(ArgumentError, match="are not every combination of what varies"):
-            Grid(cells, strip.about).save(tmp_path / "part")
-    assert not (tmp_path / "part").exists()
-
-
 # --- what is refused --------------------------------------------------------------------------
 
 BAD = [

@@ -6,12 +6,12 @@ from typing import Any, cast
 
 import numpy as np
 import pytest
-from making import made_pair, noise, noting, report_of
+from making import made_pair, noise
 from msgspec import structs
 from PIL import Image
 from skimage import metrics
 
-from heedmap.errors import ArgumentError, RunError
+from heedmap.errors import ArgumentError
 from heedmap.files.notes import to_json
 from heedmap.files.reports import ChangedWords
 from heedmap.maps.heatmaps import HeatMaps
@@ -177,63 +177,4 @@ def test_written_whole_and_read_back_equal(tmp_path, blended, edited):
     assert list((tmp_path / "outputs").glob(".*")) == []
 
 
-def test_what_was_asked_for_stands_in_the_run_that_is_drawn_again_too(tmp_path):
-    pair = made_pair()
-    windows = {"cross": [0.0, 0.8], "self": [0.0, 0.4]}
-    asked = {"source": "at house", "kind": "replace", "only": "house->sea", "threshold": 0.4}
-    pair = replace(
-        pair, edited=noting(pair.edited, edit=asked | windows),
-        about=report_of(only="house->sea", threshold=0.4),
-    )  # fmt: skip
-    assert Pair.load(pair.save(tmp_path / "same")).about.only == "house->sea"
-    other = replace(pair, about=structs.replace(pair.about, only='"house"->"sea"'))
-    with pytest.raises(RunError):
-        Pair.load(other.save(tmp_path / "other"))
-
-
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [("seed", 8), ("model", "another"), ("steps", 4), ("guidance", 5.0), ("negative", "sea")],
-)
-def test_runs_of_two_draws_are_no_pair(tmp_path, name, value):
-    pair = made_pair()
-    pair = replace(pair, edited=noting(pair.edited, **{name: value}))
-    with pytest.raises(RunError):
-        Pair.load(pair.save(tmp_path / "x"))
-
-
-def test_words_are_told_once(tmp_path):
-    pair = made_pair()
-    words = structs.replace(pair.about.words, source=pair.about.words.source[:1] * 2)
-    pair = replace(pair, about=structs.replace(pair.about, words=words))
-    with pytest.raises(RunError):
-        Pair.load(pair.save(tmp_path / "x"))
-
-
 ASKED = {"source": "at house", "cross": [0.0, 0.8], "self": [0.0, 0.4]}
-
-
-@pytest.mark.parametrize(
-    ("source", "edited", "fits"),
-    [
-        ({}, {"edit": ASKED}, True),
-        ({}, {"edit": None}, False),
-        ({"batch_place": [0, 2]}, {"edit": ASKED, "batch_place": [1, 2]}, True),
-        ({"batch_place": [0, 4]}, {"edit": ASKED, "batch_place": [2, 3]}, True),
-        ({}, {"edit": {**ASKED, "source": "at sea"}}, False),
-        ({"edit": ASKED}, {"edit": ASKED}, False),
-        ({"edit": {**ASKED, "source": "at home"}}, {"edit": ASKED}, False),
-        ({"edit": ASKED}, {"edit": None}, False),
-        ({"batch_place": [0, 2]}, {"edit": None, "batch_place": [1, 2]}, False),
-    ],
-)
-def test_one_run_is_the_edit_and_the_other_its_source(tmp_path, source, edited, fits):
-    pair = made_pair()
-    before, after = noting(pair.source, **source), noting(pair.edited, **edited)
-    pair = replace(pair, source=before, edited=after)
-    folder = pair.save(tmp_path / "x")
-    if fits:
-        assert Pair.load(folder).edited.settings == pair.edited.settings
-    else:
-        with pytest.raises(RunError):
-            Pair.load(folder)

@@ -18,7 +18,6 @@ from heedmap.figures.layout import Panel, ScaleBar
 from heedmap.files import reading, schemas
 from heedmap.files.ablations import MAX_ABLATION, AblationFile, Agreement, Trust, Way, WayTold
 from heedmap.files.notes import to_json
-from heedmap.files.settings import Reweighted
 from heedmap.files.writing import files_in, whole_folder
 from heedmap.maps.heatmaps import HeatMap
 from heedmap.mathematics import agreement
@@ -33,7 +32,6 @@ if TYPE_CHECKING:
 
 WAYS: tuple[Way, ...] = get_args(Way)
 _SAID: Mapping[Way, str] = {"columns": "nothing attends to {}", "unread": "{} is not read"}
-_ALIKE = ("seed", "model", "steps", "guidance", "negative", "size")  # of all three runs
 
 
 @dataclass(frozen=True, eq=False)
@@ -212,11 +210,11 @@ class Ablation:
         folder = reading.path_of(folder)
         held = reading.read_json(folder / "ablate.json", AblationFile, most=MAX_ABLATION)
         run = Run.load(folder / "run")
-        others = (read_run(folder / way, run.image.size) for way in WAYS)
-        found = cls(held.word, held.tokens, run, *others)
-        if not _fits(found):
-            raise reading.torn(folder, "its three runs and ablate.json", "ablation")
-        return with_trust([found])[0]
+        others = [read_run(folder / way, run.image.size) for way in WAYS]
+        try:
+            return with_trust([cls(held.word, held.tokens, run, *others)])[0]
+        except (HeedmapError, IndexError) as error:
+            raise reading.torn(folder, "its three runs and ablate.json", "ablation") from error
 
 
 def with_trust(found: Sequence[Ablation]) -> list[Ablation]:
@@ -306,23 +304,3 @@ def shortened(prompt: str, table: TokenTable, word: str) -> str:
             f"{quoted(prompt)}: expected one and the same; make it again"
         )
     return leave_out(parsed, table, word)
-
-
-def _fits(found: Ablation) -> bool:
-    """Whether three runs, read from a file, are one and the same but for the word."""
-    run, columns, unread = (one.settings for one in (found.run, found.columns, found.unread))
-    table = found.run.maps.tokens
-    try:
-        ablated_run(found.run, found.word)
-        tokens = table.find(found.word)
-        less = shortened(run.prompt, table, found.word)
-    except HeedmapError:
-        return False
-    return (
-        found.tokens == tokens
-        and columns.prompt == run.prompt
-        and columns.edits == (*run.edits, Reweighted(word=found.word, weight=0.0))
-        and unread.prompt == less
-        and all(one.edit is None for one in (columns, unread))
-        and all(getattr(one, n) == getattr(run, n) for one in (columns, unread) for n in _ALIKE)
-    )

@@ -2,7 +2,6 @@
 
 import csv
 import itertools
-import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,7 +18,7 @@ from heedmap.files.reports import GridReport, returned
 from heedmap.files.writing import files_in, whole_folder
 from heedmap.results.amounts import excess
 from heedmap.results.cells import Cell, label, weights_said
-from heedmap.results.pairs import Pair, evidence_fits, read_mask
+from heedmap.results.pairs import Pair, read_mask
 from heedmap.results.runs import Run, read_run
 
 if TYPE_CHECKING:
@@ -161,15 +160,9 @@ class Grid:
             The folder.
 
         Raises:
-            ArgumentError: if `folder` is not a path, the cells are not every combination of what
-                varies, or more than `Grid.load` reads.
+            ArgumentError: if `folder` is not a path, or there are more cells than `Grid.load` reads.
             RunError: if something is there already, or nothing can be written there.
         """
-        if not (self.cells and self._is_whole()):
-            raise ArgumentError(
-                f"these {len(self.cells)} cells are not every combination of what varies among "
-                "them, in order and numbered from 1: expected them as `grid` makes them"
-            )
         if too := excess(len(self.cells), self.cells[0].pair.source.image.size):
             raise ArgumentError(f"this grid has {too}; save its cells as pairs, or fewer")
         with whole_folder(folder) as partial:
@@ -210,22 +203,7 @@ class Grid:
                 if too := excess(len(held.cells), sources[row.seed].image.size):
                     raise RunError(f"{path} has {too}; open single cells, such as cells/001")
             cells.append(_read_cell(folder, row, sources[row.seed]))
-        found = cls(tuple(cells), held.about)
-        if not found._is_whole():
-            raise RunError(f"{path} lacks combinations of what varies among its cells")
-        return found
-
-    def _is_whole(self) -> bool:
-        """Whether each combination of what varies is there once, in order, counted from 1."""
-        places = [cell.place() for cell in self.cells]
-        if [cell.number for cell in self.cells] != [*range(1, len(places) + 1)]:
-            return False
-        if any([*at] != [*places[0]] for at in places):  # the weights of other words
-            return False
-        axes = [list(dict.fromkeys(at[name] for at in places)) for name in places[0]]
-        if math.prod(map(len, axes)) != len(places):
-            return False
-        return [(*at.values(),) for at in places] == list(itertools.product(*axes))
+        return cls(tuple(cells), held.about)
 
     def _write_table(self, path: Path) -> None:
         rows = self.rows()
@@ -287,11 +265,6 @@ def _row(cell: Cell) -> schemas.CellRow:
 def _read_cell(folder: Path, row: schemas.CellRow, source: Run) -> Cell:
     within = folder / "cells" / f"{row.number:03d}"
     edited = read_run(within, source.image.size)
-    seeds = {row.seed, source.settings.seed, edited.settings.seed}
-    asked, windows = edited.settings.edit, (row.cross, row.self_attention)
-    alike = asked is not None and (asked.cross, asked.self_attention) == windows
-    if not (alike and len(seeds) == 1 and evidence_fits(row.about, source, edited)):
-        raise reading.torn(folder, "its runs and grid.json", "grid")
     blend = read_mask(within / "blend.png", source.image.size) if row.blended else None
     return Cell(
         row.number,

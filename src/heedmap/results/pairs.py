@@ -24,11 +24,6 @@ from heedmap.results.runs import Run, read_run
 if TYPE_CHECKING:
     from heedmap.figures.sheet import Sheet
 
-_ASKED = (
-    *("cross", "self_attention", "windows", "renormalize", "only"),
-    *("protect", "self_cells", "blend_from", "threshold"),
-)
-_ALIKE = ("seed", "model", "steps", "guidance", "negative", "given")  # of both runs of a pair
 MAX_PAIR_FILE = 4 * 2**20  # bytes of pair.json
 
 
@@ -148,8 +143,6 @@ class Pair:
         held = reading.read_json(folder / "pair.json", schemas.PairFile, most=MAX_PAIR_FILE)
         source = Run.load(folder / "source")
         edited = read_run(folder / "edited", source.image.size)
-        if not evidence_fits(held.about, source, edited):
-            raise reading.torn(folder, "its two runs and pair.json", "edit")
         mask = folder / "blend.png"
         blend = read_mask(mask, source.image.size) if mask.name in held.files else None
         return cls(source, edited, held.about, blend)
@@ -162,28 +155,6 @@ class Pair:
 
 def _heats(run: Run, words: Sequence[int]) -> list[HeatMap]:
     return [run.maps.at(number) for number in words]
-
-
-def evidence_fits(about: EditReport, source: Run, edited: Run) -> bool:
-    """Tell whether the evidence of a pair fits its runs."""
-    one, other, asked = source.settings, edited.settings, edited.settings.edit
-    return (
-        asked is not None
-        and asked.source == one.prompt
-        and one.edit is None
-        and source.image.size == edited.image.size
-        and all(getattr(about, name) == getattr(asked, name) for name in _ASKED)
-        and all(getattr(one, name) == getattr(other, name) for name in _ALIKE)
-        and (about.reconstruction is None) == (one.given is None)
-        and _are_words(about.words.source, source)
-        and _are_words(about.words.edited, edited)
-    )
-
-
-def _are_words(numbers: Sequence[int], run: Run) -> bool:
-    """Whether these are numbers of words that a model read, each once."""
-    read = {word.number for word in run.maps.words}
-    return read.issuperset(numbers) and len({*numbers}) == len(numbers)
 
 
 def change_between(before: Image.Image, after: Image.Image, inside: np.ndarray) -> Change:
