@@ -160,7 +160,7 @@ class Grid:
             The folder.
 
         Raises:
-            ArgumentError: if `folder` is not a path, or there are more cells than `Grid.load` reads.
+            ArgumentError: if `folder` is not a path, or it has more cells than `load` reads.
             RunError: if something is there already, or nothing can be written there.
         """
         if too := excess(len(self.cells), self.cells[0].pair.source.image.size):
