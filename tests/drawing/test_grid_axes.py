@@ -5,7 +5,6 @@ import pytest
 
 from heedmap.drawing.grid_axes import Axes
 from heedmap.errors import ArgumentError
-from heedmap.results.amounts import check_amount
 
 
 def axes(weights=None, own=0.4, cross=0.8, seeds=7) -> Axes:
@@ -81,23 +80,3 @@ def test_something_varies_and_nothing_is_there_twice():
         axes(cross=[0.2, (0, 0.2)]).check(["a cat"])
     with pytest.raises(ArgumentError, match="target has 'a cat' twice"):
         axes().check(["a cat", "a cat"])
-
-
-def test_no_more_cells_than_a_grid_that_is_read_back_has():
-    """Counted before anything is drawn or planned; 2**28 pixels of all together."""
-    seeds = axes(seeds=range(5000))
-    seeds.check(["a cat", "a dog"])
-    with pytest.raises(ArgumentError, match="would have 15,000 cells: expected at most 10,000; gi"):
-        seeds.check(["a cat", "a dog", "a cow"])
-    check_amount(1024, (512, 512))
-    with pytest.raises(
-        ArgumentError, match="1,025 cells of 512×512 pixels: expected at most 1,024"
-    ):
-        check_amount(1025, (512, 512))
-    with pytest.raises(ArgumentError, match="this grid would have 1,000,000,000,000 cells"):
-        axes(seeds=range(10**12))
-    for many in (range(2**63), range(2**70), range(2**70, 0, -3)):
-        with pytest.raises(ArgumentError, match="cells: expected at most 10,000"):
-            axes(seeds=many)
-    with pytest.raises(ArgumentError, match="seeds is empty"):
-        axes(seeds=range(5, 5))

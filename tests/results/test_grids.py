@@ -18,7 +18,7 @@ from PIL import Image
 
 from heedmap.drawing import edit_batches
 from heedmap.drawing.editing import edit, grid
-from heedmap.errors import ArgumentError, HeedmapError, RunError, UnknownWordError
+from heedmap.errors import ArgumentError, HeedmapError, UnknownWordError
 from heedmap.figures import layout
 from heedmap.figures.animations import Animation
 from heedmap.files.notes import to_json
@@ -532,19 +532,3 @@ def test_bad_grids_end_before_the_first_step(pipe, arguments, error):
 
 
 # --- how much is opened at once ---------------------------------------------------------------
-
-
-def test_a_grid_of_more_pixels_than_are_opened_at_once(strip, saved, monkeypatch):
-    cells, (width, height) = 12, Grid.load(saved).cells[0].pair.source.image.size
-    monkeypatch.setattr("heedmap.results.amounts._MOST_PIXELS", cells * width * height)
-    assert len(Grid.load(saved).cells) == cells
-    monkeypatch.setattr("heedmap.results.amounts._MOST_PIXELS", cells * width * height - 1)
-    with pytest.raises(
-        ArgumentError, match=r"this grid has 12 cells of .*: expected at most 11 of"
-    ):
-        strip.save(saved.parent / "more")
-    assert not (saved.parent / "more").exists()
-    with pytest.raises(
-        RunError, match=rf"has 12 cells of {width}×{height} pixels: expected at most 11 of"
-    ):
-        Grid.load(saved)

@@ -23,14 +23,13 @@ from heedmap.errors import ArgumentError, quoted
 from heedmap.files.notes import to_json
 from heedmap.files.reports import CallLimits, EditCall, GridReport
 from heedmap.options import USUAL, DrawOptions, EditOptions, Window
-from heedmap.results.amounts import check_amount
 from heedmap.results.cells import Cell
 from heedmap.results.grids import Grid
 from heedmap.results.pairs import Pair
 from heedmap.text.weights import escape, parse_weights, token_weights
 from heedmap.wiring.family import Pipeline
 from heedmap.wiring.prompt_tables import prompt_table
-from heedmap.wiring.registry import check_served, picture_size
+from heedmap.wiring.registry import check_served
 
 Windows = Window | Sequence[Window]
 """A window, or several in a list."""
@@ -196,7 +195,6 @@ def grid(
     places = list(_places(planner, asked, axes))
     base.check()
     drawing = as_noted(pipe, sized(pipe, how, replace(drawing, arguments=rest)))
-    check_amount(len(places) * len(axes.seeds), drawing.size or picture_size(pipe, rest))
     cells, batches, largest = _cells(base, places, axes.seeds, drawing, progress, preview)
     about = GridReport(
         source=source,

@@ -11,7 +11,7 @@ from heedmap.checks import one_zero
 from heedmap.drawing.batch import check_seed, drawn_seed
 from heedmap.drawing.edit_plans import read_window
 from heedmap.errors import ArgumentError, quoted
-from heedmap.results.amounts import check_amount, check_axes
+from heedmap.results.amounts import check_axes
 
 
 @dataclass(frozen=True)
@@ -87,16 +87,9 @@ def _windows(windows: Any, name: str) -> list[tuple[float, float]]:
     return [read_window(window, name) for window in several]
 
 
-def _count(values: range) -> int:
-    """How many there are; `len` ends at 2**63."""
-    return max(0, -((values.start - values.stop) // values.step))
-
-
 def _several(values: Any, name: str) -> list[Any]:
     """One value or several as a list."""
     if isinstance(values, np.ndarray | range | list | tuple):
-        if isinstance(values, range):
-            check_amount(_count(values))  # else it fills the memory
         found = values.tolist() if isinstance(values, np.ndarray) else list(values)
         if not isinstance(found, list) or not found:
             raise ArgumentError(f"{name} is empty: expected a value, or a list of them")

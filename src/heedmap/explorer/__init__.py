@@ -11,7 +11,7 @@ import base64
 import html
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -19,10 +19,13 @@ from heedmap.errors import ArgumentError, as_sentence
 from heedmap.explorer import pictures, summaries
 from heedmap.explorer.documents import as_script, document, page_part
 from heedmap.explorer.packing import pack
-from heedmap.explorer.protocols import PairLike, RunLike
 from heedmap.figures import overlays
 from heedmap.maps.heatmaps import HeatMaps
 from heedmap.options import MASK_THRESHOLD
+
+if TYPE_CHECKING:
+    from heedmap.results.pairs import Pair
+    from heedmap.results.runs import Run
 
 __all__ = ["GridLayout", "boards", "frame", "packing", "page", "pair_page", "pairs_page"]
 
@@ -42,7 +45,7 @@ _SCRIPTS = (
 )
 
 
-def page(run: RunLike, *, limit: int | None = None) -> str:
+def page(run: "Run", *, limit: int | None = None) -> str:
     """Return the page of a run.
 
     Args:
@@ -54,7 +57,7 @@ def page(run: RunLike, *, limit: int | None = None) -> str:
     return _page([run], [], limit)
 
 
-def pair_page(pair: PairLike, *, limit: int | None = None) -> str:
+def pair_page(pair: "Pair", *, limit: int | None = None) -> str:
     """Return the page of an edit: source and target side by side, wipe, difference, blend mask."""
     return pairs_page([("", pair)], limit=limit)
 
@@ -78,10 +81,7 @@ class GridLayout:
 
 
 def pairs_page(
-    pairs: Iterable[tuple[str, PairLike]],
-    *,
-    grid: GridLayout | None = None,
-    limit: int | None = None,
+    pairs: Iterable[tuple[str, "Pair"]], *, grid: GridLayout | None = None, limit: int | None = None
 ) -> str:
     """Return the page of several edits.
 
@@ -90,7 +90,7 @@ def pairs_page(
         grid: the layout of a grid; a strip of edits if None.
         limit: as in `page`.
     """
-    runs: list[RunLike] = []
+    runs: list[Run] = []
     places: dict[int, int] = {}  # by identity: edits of one source share its run
     edits: list[dict[str, Any]] = []
     for label, pair in pairs:
@@ -141,7 +141,7 @@ def frame(text: str = "", *, address: str = "", height: int = 900) -> str:
 
 
 def _page(
-    runs: Sequence[RunLike],
+    runs: Sequence["Run"],
     edits: list[dict[str, Any]],
     limit: int | None,
     *,
@@ -206,7 +206,7 @@ def _page(
     return document(template, heading, style, script, data=as_script(data))
 
 
-def _views(run: RunLike) -> dict[str, HeatMaps]:
+def _views(run: "Run") -> dict[str, HeatMaps]:
     """Return the maps of a run that it has, by their name on the page."""
     every = {"prompt": run.maps, "negative": run.negative_maps, "concepts": run.concepts}
     return {name: maps for name, maps in every.items() if maps is not None}

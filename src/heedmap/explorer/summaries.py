@@ -2,10 +2,9 @@
 
 import json
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from heedmap.errors import ArgumentError, HeedmapError, as_sentence, plural, signed
-from heedmap.explorer.protocols import PairLike, RunLike
 from heedmap.files.ablations import MARK, Trust
 from heedmap.files.notes import to_json
 from heedmap.files.reports import EditReport, Measures, returned
@@ -17,13 +16,17 @@ from heedmap.text.vocabulary import said_of
 from heedmap.text.weights import parse_weights, token_weights
 from heedmap.text.words import TokenTable
 
+if TYPE_CHECKING:
+    from heedmap.results.pairs import Pair
+    from heedmap.results.runs import Run
 
-def edit_weights(pair: PairLike) -> list[list[float]]:
+
+def edit_weights(pair: "Pair") -> list[list[float]]:
     """List the weighted words of an edit as [word number, weight]."""
     return _by_word(pair.edited.maps.tokens, pair.about.weights)
 
 
-def prompt_weights(run: RunLike) -> list[list[float]]:
+def prompt_weights(run: "Run") -> list[list[float]]:
     """List the weighted words of a run that is not an edit as [word number, weight].
 
     These are the weights written into the prompt, times those of its `Reweight` edits. There are
@@ -53,7 +56,7 @@ def _by_word(table: TokenTable, by_token: Mapping[int, float]) -> list[list[floa
     return found
 
 
-def edit_summary(pair: PairLike) -> str:
+def edit_summary(pair: "Pair") -> str:
     """Say in one sentence, without full stop, what an edit changed."""
     words = {word.number: word.text for word in pair.edited.maps.tokens.words}
     parts = [
@@ -67,7 +70,7 @@ def edit_summary(pair: PairLike) -> str:
     return f"{why}; {weights}"
 
 
-def matching_words(pair: PairLike) -> dict[str, Any]:
+def matching_words(pair: "Pair") -> dict[str, Any]:
     """Match the words of both prompts as [source, edited] numbers, and list the changed ones."""
     source, edited = pair.source.maps.tokens, pair.edited.maps.tokens
     try:

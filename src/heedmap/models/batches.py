@@ -15,7 +15,7 @@ import torch
 from heedmap.errors import ArgumentError, quoted
 from heedmap.wiring.decoding import channels_at_once
 from heedmap.wiring.parts import device_of
-from heedmap.wiring.registry import cross_attention_layers, family_of, grids, usual_size
+from heedmap.wiring.registry import family_of, usual_size
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -46,21 +46,6 @@ def image_bytes(pipe: Any, size: tuple[int, int]) -> int:
         return stage
     picture = _PICTURE * width * height * channels_at_once(decoder) * _item(decoder)
     return max(stage, picture)
-
-
-def map_bytes(pipe: Any, tokens: int, size: tuple[int, int], steps: int) -> int:
-    """The memory that the maps of one picture take where layers, steps and heads are all kept.
-
-    Args:
-        pipe: a pipeline.
-        tokens: how many of the prompt are recorded.
-        size: (width, height) in pixels.
-        steps: denoising steps.
-    """
-    layers, side = cross_attention_layers(pipe), family_of(pipe).cell_side(pipe)
-    latent = (math.ceil(size[1] / side), math.ceil(size[0] / side))
-    cells = sum(h * w * layers[name].heads for name, (h, w) in grids(pipe, layers, latent).items())
-    return 4 * cells * tokens * steps
 
 
 def free_bytes(device: torch.device) -> int:

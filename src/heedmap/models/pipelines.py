@@ -211,11 +211,6 @@ def check_size(pipe: Any, size: object) -> tuple[int, int]:
     )
 
 
-def check_name(model: str | Path | None) -> None:
-    """Raise a ModelError if a model is neither a folder of one nor what a hub could know."""
-    _where(model)
-
-
 def _where(model: str | Path | None) -> Path | str:
     if model is None or str(model) == EMBEDDED:
         return FOLDER
@@ -281,12 +276,8 @@ def _explained(where: Path | str) -> Generator[None]:
     try:
         yield
     except Exception as error:
-        from heedmap.wiring.lacking import lacking
-
         reason = str(error).strip().splitlines()[0][:200] if str(error).strip() else ""
         name = EMBEDDED if where == FOLDER else str(where)
-        if lacks := lacking(error):
-            raise ModelError(f"the model {name} needs {lacks}") from None
         chain: list[BaseException] = [error]
         while (cause := chain[-1].__cause__ or chain[-1].__context__) and len(chain) < 10:
             chain.append(cause)

@@ -10,13 +10,12 @@ from typing import TYPE_CHECKING, Any
 from PIL import Image
 
 from heedmap import explorer
-from heedmap.errors import ArgumentError, RunError, plural, quoted, within_lines
+from heedmap.errors import plural, quoted, within_lines
 from heedmap.figures import layout
 from heedmap.figures.formats import png
 from heedmap.files import reading, schemas
 from heedmap.files.reports import GridReport, returned
 from heedmap.files.writing import files_in, whole_folder
-from heedmap.results.amounts import excess
 from heedmap.results.cells import Cell, label, weights_said
 from heedmap.results.pairs import Pair, read_mask
 from heedmap.results.runs import Run, read_run
@@ -160,11 +159,9 @@ class Grid:
             The folder.
 
         Raises:
-            ArgumentError: if `folder` is not a path, or it has more cells than `load` reads.
+            ArgumentError: if `folder` is not a path.
             RunError: if something is there already, or nothing can be written there.
         """
-        if too := excess(len(self.cells), self.cells[0].pair.source.image.size):
-            raise ArgumentError(f"this grid has {too}; save its cells as pairs, or fewer")
         with whole_folder(folder) as partial:
             (partial / "grid.png").write_bytes(self.figure().data())
             (partial / "index.html").write_text(self.explorer(), encoding="utf-8")
@@ -200,8 +197,6 @@ class Grid:
             if row.seed not in sources:
                 size = next(iter(sources.values())).image.size if sources else None
                 sources[row.seed] = read_run(folder / "sources" / str(row.seed), size)
-                if too := excess(len(held.cells), sources[row.seed].image.size):
-                    raise RunError(f"{path} has {too}; open single cells, such as cells/001")
             cells.append(_read_cell(folder, row, sources[row.seed]))
         return cls(tuple(cells), held.about)
 

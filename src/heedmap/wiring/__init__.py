@@ -15,7 +15,6 @@ __all__ = [
     "family",
     "frames",
     "insides",
-    "lacking",
     "noise_levels",
     "noising",
     "parts",
