@@ -8,7 +8,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice
 from numbers import Integral, Real
-from typing import Any, TypeGuard, TypeVar, cast
+from typing import Any, TypeGuard, cast
 
 from heedmap.errors import ArgumentError, listed, nearest, quoted
 
@@ -27,7 +27,6 @@ __all__ = [
     "prompt",
     "several",
     "text",
-    "typed",
     "whole",
 ]
 
@@ -35,7 +34,6 @@ __all__ = [
 ROUNDING = 1e-5
 """How far values that are the same may seem to vary, by the greatest: they were summed up in
 float32."""
-_Number = TypeVar("_Number", int, float)
 _LONGEST = 100_000  # values of a list that somebody gives
 _NUMPY_BOOL = ("bool", "bool_")  # of numpy 2 and 1, which is not imported here
 
@@ -138,18 +136,6 @@ def is_unicode(text: str) -> bool:
     return True
 
 
-def typed(text: str, kind: type[_Number]) -> _Number:
-    """A number that somebody typed, in plain digits.
-
-    Raises:
-        ValueError: if it is none, or in digits of another script or with `_` between them, which
-            Python would read.
-    """
-    if "_" in text or not text.isascii():
-        raise ValueError
-    return kind(text)
-
-
 def one_of(what: str, value: object, known: Iterable[str]) -> None:
     """Raise an ArgumentError unless a value is one of some names."""
     known = tuple(known)
@@ -212,8 +198,8 @@ def in_order(value: object) -> list[Any] | None:
 
 def _range(least: float | None, most: float | None) -> str:
     """Write a range in words."""
-    low = None if least is None or math.isinf(least) else _said(least)
-    high = None if most is None or math.isinf(most) else _said(most)
+    low = None if least is None or math.isinf(least) else f"{least:,}"
+    high = None if most is None or math.isinf(most) else f"{most:,}"
     if low is not None and high is not None:
         return f" from {low} to {high}"
     if low is not None:
@@ -225,17 +211,6 @@ def _choice(value: object, known: Sequence[str]) -> str:
     """Names that would do, as in "'a', 'b' or 'c'"; of many those like what was given."""
     near = nearest(value if isinstance(value, str) else "", known)
     return listed([*map(repr, near)])
-
-
-def _plain(bound: Any) -> str:
-    return f"{bound:g}" if isinstance(bound, float) else str(bound)
-
-
-def _said(bound: Any) -> str:
-    power = int(bound) + 1
-    if isinstance(bound, int) and bound > 2**20 and power & (power - 1) == 0:
-        return f"2**{power.bit_length() - 1} - 1"
-    return _plain(bound)
 
 
 def alike(low: float, high: float) -> bool:

@@ -10,7 +10,6 @@ from contextlib import contextmanager
 from difflib import get_close_matches
 from typing import Any
 
-_UNITS = ("KiB", "MiB", "GiB", "TiB")
 _INSIDE = frozenset({"heedmap", "torch", "diffusers", "contextlib"})
 
 
@@ -97,46 +96,12 @@ def warnings_heard(tell: Callable[[str], None] | None = None) -> Generator[list[
 def quoted(value: object) -> str:
     """A value for a message: escaped (a prompt may hold control characters), short, on one line."""
     if isinstance(value, str):
-        said, room = str.__repr__(value[:59] + "…" if len(value) > 60 else value), 60
-        while len(said) > 62:  # of a sign that is escaped there are up to ten
-            room -= 1
-            said = repr(value[:room] + "…")
-        return said
+        return repr(value if len(value) <= 60 else f"{value[:59]}…")
     try:
         said = " ".join(repr(value).split())
     except ValueError:  # Python writes no whole number of more than 4300 digits
         said = f"a {type(value).__name__}"
     return said if len(said) <= 80 else said[:79] + "…"
-
-
-def fields_shown(thing: object, names: Iterable[str] | None = None) -> str:
-    """What an interpreter shows of a thing of many fields: one or two lines, the first fields.
-
-    Args:
-        thing: a dataclass or a struct of msgspec.
-        names: the fields that are shown, in this order; if None, all but private ones.
-    """
-    if names is None:
-        kind: Any = type(thing)
-        fields = getattr(kind, "__struct_fields__", None) or kind.__dataclass_fields__
-        names = [name for name in fields if not name.startswith("_")]
-    every = [f"{name}={_kind_or_value(getattr(thing, name))}" for name in names]
-    return f"{type(thing).__name__}({within_lines(every)})"
-
-
-def within_lines(said: Sequence[str], most: int = 130) -> str:
-    """As many of some texts as have room, and how many more there are."""
-    found, long = 0, 0
-    while found < len(said) and (long := long + len(said[found]) + 2) <= most:
-        found += 1
-    more = [f"… {len(said) - found} more"] if found < len(said) else []
-    return ", ".join([*said[:found], *more])
-
-
-def _kind_or_value(value: Any) -> str:
-    if hasattr(value, "shape") and hasattr(value, "dtype"):  # an array says what it is
-        return f"<{str(value.dtype).removeprefix('torch.')} {tuple(value.shape)}>"
-    return quoted(value)
 
 
 def nearest(wanted: str, known: Iterable[str], most: int = 5) -> list[str]:
@@ -172,24 +137,9 @@ def plural(count: int, thing: str) -> str:
     return f"{count} {thing}" if count == 1 else f"{count} {thing}s"
 
 
-def sizes(*counts: int) -> list[str]:
-    """Numbers of bytes for a sentence, as in "1.5 MiB".
-
-    In three digits, or in as many as it takes that those which differ are told apart.
-    """
-    said: list[str] = []
-    for digits in range(3, 30):  # a byte of a GiB is at the tenth
-        said = [_size(count, digits) for count in counts]
-        if len({*said}) == len({*counts}):
-            break
-    return said
-
-
-def _size(count: int, digits: int) -> str:
-    power = min(max(count.bit_length() - 1, 0) // 10, len(_UNITS))
-    if not power:
-        return plural(count, "byte")
-    whole, rest = divmod(count, 2 ** (10 * power))
-    places = max(0, digits - len(str(whole)))
-    number = f"{whole + rest / 2 ** (10 * power):,.{places}f}"
-    return f"{number.rstrip('0').rstrip('.') if places else number} {_UNITS[power - 1]}"
+def size_text(count: int) -> str:
+    """Write a number of bytes, as in "1.5 MiB"."""
+    size, units = float(count), ["bytes", "KiB", "MiB", "GiB", "TiB"]
+    while size >= 1024 and len(units) > 1:
+        size, _ = size / 1024, units.pop(0)
+    return f"{size:.4g} {units[0]}"

@@ -8,8 +8,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, Literal, Self, get_args
 
-from heedmap.errors import fields_shown
-
 __all__ = [
     "AXES",
     "MASK_THRESHOLD",
@@ -85,9 +83,6 @@ OWN_NAMES = {
 
 
 class _Taken:
-    def __repr__(self) -> str:
-        return fields_shown(self)
-
     @classmethod
     def taken(cls, given: dict[str, Any]) -> Self:
         """The options among keyword arguments, which are taken out of these."""

@@ -57,7 +57,6 @@ def test_pixels_and_words():
         (option_texts.word_in, "#\u0662", "#\u0662"),  # Python would read these digits
         (option_texts.word_in, "#\u00b2", "#\u00b2"),
         (option_texts.word_in, "#1000000000", "#1000000000"),
-        (option_texts.pixel_in, "\u0662,1", "\u0662,1"),
         (option_texts.pixel_in, "nan,1", "nan,1"),
         (option_texts.sides_in, "1,2,3", "1,2,3"),
         (option_texts.sides_in, "a,b,c,d", "a,b,c,d"),

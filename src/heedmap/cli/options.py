@@ -31,7 +31,7 @@ def reader(read: Callable[[str], _T]) -> Callable[[str], _T]:
 def parse_size(text: str) -> tuple[int, int]:
     """Read `WxH`, in pixels, or one number for a square."""
     try:
-        sides = [checks.typed(side, int) for side in text.lower().replace("×", "x").split("x")]
+        sides = [int(side) for side in text.lower().replace("×", "x").split("x")]
         width, height = sides * 2 if len(sides) == 1 else sides
     except ValueError:
         raise ValueError(f"{text!r}: expected WxH, as 512x768, or 512 for a square") from None
@@ -42,7 +42,7 @@ def parse_range(text: str) -> slice:
     """Read `A:B` (from A up to, not including, B), `A:`, `:B`, or one number."""
     first, colon, last = (part.strip() for part in text.partition(":"))
     try:
-        start, stop = (checks.typed(part, int) if part else None for part in (first, last))
+        start, stop = (int(part) if part else None for part in (first, last))
     except ValueError:
         start = stop = None
     if start is None and stop is None:
@@ -53,7 +53,7 @@ def parse_range(text: str) -> slice:
 def parse_numbers(text: str) -> list[int]:
     """Read whole numbers with commas between them."""
     try:
-        return [checks.typed(part, int) for part in text.split(",")]
+        return [int(part) for part in text.split(",")]
     except ValueError:
         raise ValueError(f"{text!r}: expected whole numbers, as 0,2") from None
 

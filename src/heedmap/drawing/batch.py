@@ -13,7 +13,7 @@ from heedmap.drawing import settings
 from heedmap.drawing.given_pictures import SeenPicture, is_near_usual
 from heedmap.drawing.pipeline_arguments import argument_note, plain_copy
 from heedmap.drawing.step_watch import StepWatch
-from heedmap.errors import ArgumentError, ModelError, quoted, warn, within_lines
+from heedmap.errors import ArgumentError, ModelError, quoted, warn
 from heedmap.files.settings import Settings
 from heedmap.files.values import MAX_PROMPT, MAX_WHOLE
 from heedmap.maps.heatmaps import HeatMaps
@@ -142,7 +142,7 @@ def draw(
     each = zip(batch.written, seeds, flags, strict=True)
     if black := dict.fromkeys(f"{quoted(one)} (seed {seed})" for one, seed, flag in each if flag):
         warn(
-            f"the safety checker replaced these images with black: {within_lines([*black], 400)}; "
+            f"the safety checker replaced these images with black: {', '.join(black)}; "
             "use another seed or prompt, or load the pipeline with safety_checker=None"
         )
     negatives = recorder.negative_recordings if "negative" in sides else [None] * len(seeds)

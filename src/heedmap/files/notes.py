@@ -5,7 +5,7 @@ from typing import Any, TypeVar
 import msgspec
 from msgspec import Struct
 
-from heedmap.errors import RunError, fields_shown
+from heedmap.errors import RunError
 
 _Note = TypeVar("_Note", bound=Struct)
 
@@ -16,9 +16,6 @@ class Note(Struct, frozen=True, kw_only=True):
     It cannot be changed: `msgspec.structs.replace(note, seed=8)` makes another one. An interpreter
     shows its first fields; `msgspec.structs.asdict(note)` has all.
     """
-
-    def __repr__(self) -> str:
-        return fields_shown(self)
 
 
 def to_json(value: object) -> Any:

@@ -13,7 +13,7 @@ import msgspec
 from msgspec import Struct
 from PIL import Image
 
-from heedmap.errors import ArgumentError, RunError, quoted, sizes
+from heedmap.errors import ArgumentError, RunError, quoted, size_text
 
 FORMAT = 2
 """The format of the files that this version writes and reads."""
@@ -75,7 +75,7 @@ def read_bytes(path: Path, *, most: int) -> bytes:
     except OSError as error:
         raise RunError(f"{path} cannot be read ({reason_of(error)})") from error
     if len(data) > most:
-        raise RunError(f"{path} is larger than {sizes(most)[0]}, the limit for such a file")
+        raise RunError(f"{path} is larger than {size_text(most)}, the limit for such a file")
     return data
 
 

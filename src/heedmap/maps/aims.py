@@ -13,7 +13,7 @@ from typing import Any, Literal
 import numpy as np
 
 from heedmap import checks
-from heedmap.errors import ArgumentError, SelectionError, fields_shown, plural, quoted
+from heedmap.errors import ArgumentError, SelectionError, plural, quoted
 from heedmap.maps.layer_names import MOST_NEAR, name_fits, nearest_layers, short_name, short_names
 from heedmap.maps.recordings import Recording
 from heedmap.options import Axis
@@ -49,9 +49,6 @@ class Aim:
     head: int | None
     step: int
     chosen: Mapping[Axis, Chosen] = field(default_factory=dict[Axis, Chosen])
-
-    def __repr__(self) -> str:
-        return fields_shown(self)
 
     def place(self, grid: tuple[int, int]) -> tuple[int, int]:
         """(row, column) of the place of a layer's grid (h, w) that holds the pixel."""

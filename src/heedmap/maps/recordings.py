@@ -18,7 +18,7 @@ from msgspec import Meta, Struct
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file  # pyright: ignore[reportUnknownVariableType]
 
-from heedmap.errors import RunError, SelectionError, fields_shown, plural, quoted, sizes
+from heedmap.errors import RunError, SelectionError, plural, quoted, size_text
 from heedmap.files import reading
 from heedmap.files.values import (
     MAX_LAYER_NAME,
@@ -55,9 +55,6 @@ class Layer:
     name: Annotated[str, Meta(max_length=MAX_LAYER_NAME)]
     heads: Annotated[int, Meta(ge=1, le=1024)]
     grid: tuple[SideLength, SideLength]
-
-    def __repr__(self) -> str:
-        return fields_shown(self)
 
     @property
     def short(self) -> str:
@@ -117,7 +114,7 @@ class Recording:
         kept = " and ".join(sorted(self.keep)) or "none"
         return (
             f"<Recording of {quoted(self.table.prompt)}: {plural(len(self.positions), 'token')}, "
-            f"axes kept: {kept}, {sizes(self.nbytes)[0]}>"
+            f"axes kept: {kept}, {size_text(self.nbytes)}>"
         )
 
     @property
@@ -208,8 +205,8 @@ def _check_size(path: Path) -> None:
         raise RunError(f"{path} cannot be read ({reading.reason_of(error)})") from error
     if size > MAX_FILE or header > MAX_HEADER:
         raise RunError(
-            f"{path} is larger than a recording may be: expected at most {sizes(MAX_FILE)[0]}, and "
-            f"{sizes(MAX_HEADER)[0]} of header"
+            f"{path} is larger than a recording may be: expected at most {size_text(MAX_FILE)}, "
+            f"and {size_text(MAX_HEADER)} of header"
         )
 
 

@@ -10,7 +10,7 @@ from numbers import Integral
 from typing import Any, TypeGuard, cast
 
 from heedmap import checks
-from heedmap.errors import ArgumentError, SelectionError, fields_shown, listed, plural, quoted
+from heedmap.errors import ArgumentError, SelectionError, listed, plural, quoted
 from heedmap.files.values import MAX_LAYER_NAME
 from heedmap.maps.layer_names import layers_there, name_fits
 from heedmap.maps.recordings import Layer, Recording
@@ -27,9 +27,6 @@ class Selection:
     layers: tuple[int, ...] | None = None
     steps: tuple[int, ...] | None = None
     heads: tuple[int, ...] | None = None
-
-    def __repr__(self) -> str:
-        return fields_shown(self)
 
     def layers_of(self, recording: Recording) -> tuple[int, ...]:
         """The numbers of its layers."""

@@ -22,7 +22,7 @@ import torch
 from torch.nn.functional import interpolate, max_pool2d, pad
 
 from heedmap.checks import alike
-from heedmap.errors import ArgumentError, fields_shown
+from heedmap.errors import ArgumentError
 from heedmap.mathematics.windows import steps_within
 
 
@@ -44,9 +44,6 @@ class Site:
     grid: tuple[int, int]
     source: torch.Tensor | None = None
 
-    def __repr__(self) -> str:
-        return fields_shown(self)
-
 
 Rule = Callable[[torch.Tensor, Site], torch.Tensor]
 
@@ -62,9 +59,6 @@ class Mix:
 
     source: torch.Tensor | None
     own: torch.Tensor
-
-    def __repr__(self) -> str:
-        return fields_shown(self)
 
     def __call__(self, p: torch.Tensor, source: torch.Tensor | None) -> torch.Tensor:
         """P' (…, Q, K), made of P and P_src.
@@ -140,9 +134,6 @@ class Inject:
     start: torch.Tensor
     end: torch.Tensor
 
-    def __repr__(self) -> str:
-        return fields_shown(self)
-
     def mix(self, site: Site) -> Mix | None:
         """A = M diag(α), B = diag(1 − α)."""
         starts: list[float] = cast(Any, self.start).tolist()
@@ -167,9 +158,6 @@ class Weights:
     """
 
     weights: torch.Tensor
-
-    def __repr__(self) -> str:
-        return fields_shown(self)
 
     def mix(self, site: Site) -> Mix | None:
         """B = diag(E)."""
@@ -218,9 +206,6 @@ class Region:
     strength: float
     start: float = 0.0
     end: float = 1.0
-
-    def __repr__(self) -> str:
-        return fields_shown(self)
 
     def bias(self, site: Site) -> torch.Tensor | None:
         """(Q, K) with as many columns as the last of the tokens; the rest is 0."""

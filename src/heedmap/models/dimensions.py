@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from heedmap import checks
-from heedmap.errors import SelectionError, TraceError, fields_shown, quoted
+from heedmap.errors import SelectionError, TraceError, quoted
 from heedmap.maps.layer_names import layers_there, name_fits
 from heedmap.mathematics.probabilities import Scores
 from heedmap.models import pipelines
@@ -72,9 +72,6 @@ class LayerShapes:
     joined: Shape
     output: Shape
     masked: tuple[int, ...] | None = None
-
-    def __repr__(self) -> str:
-        return fields_shown(self)
 
     def chain(self) -> list[tuple[str, str, Shape]]:
         """From the hidden states and the text to the output, line by line.

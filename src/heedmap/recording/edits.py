@@ -14,7 +14,7 @@ import torch
 from PIL import Image
 
 from heedmap import checks
-from heedmap.errors import ArgumentError, fields_shown, quoted, warn
+from heedmap.errors import ArgumentError, quoted, warn
 from heedmap.files.notes import to_json
 from heedmap.files.settings import Confined, Mask, Reweighted, Ruled, WordEditNoted
 from heedmap.files.values import MAX_EDITS
@@ -55,9 +55,6 @@ class Reweight:
     word: str
     weight: float
     renormalize: bool = False
-
-    def __repr__(self) -> str:
-        return fields_shown(self)
 
     def __post_init__(self) -> None:
         name = quoted(checks.text("the word to weight", self.word, "red"))
@@ -129,9 +126,6 @@ class Confine:
     along: Sequence[str] | None = ConfineOptions.along
     tail: bool = ConfineOptions.tail
     _place: tuple[float, ...] | np.ndarray = field(init=False, repr=False)
-
-    def __repr__(self) -> str:
-        return fields_shown(self)
 
     def __post_init__(self) -> None:
         name = quoted(checks.text("the word to confine", self.word, "cat"))

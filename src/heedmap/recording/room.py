@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Sequence
 
-from heedmap.errors import ArgumentError, quoted, sizes, warn
+from heedmap.errors import ArgumentError, quoted, size_text, warn
 from heedmap.options import AXES, Axis
 from heedmap.recording.calls import Call, Wanted
 
@@ -32,13 +32,13 @@ def check_limit(calls: Sequence[Call], wanted: Wanted) -> None:
     """
     kept, size = sum(call.size for call in calls), calls[-1].size
     if kept > wanted.limit:
-        need, limit = sizes(kept, wanted.limit)
+        need, limit = size_text(kept), size_text(wanted.limit)
         raise ArgumentError(
             f"keep={quoted(sorted(wanted.keep))} would take {need}, and the limit is {limit}: keep "
             "fewer axes, or pass a higher limit"
         )
     if size > WARN:
         warn(
-            f"keep={quoted(sorted(wanted.keep))} will take {sizes(size)[0]} of memory: keep "
+            f"keep={quoted(sorted(wanted.keep))} will take {size_text(size)} of memory: keep "
             "fewer axes if that is too much"
         )

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from heedmap.errors import quoted, signed, within_lines
+from heedmap.errors import quoted, signed
 from heedmap.results.pairs import Pair
 
 
@@ -32,7 +32,7 @@ class Cell:
 
     def __repr__(self) -> str:
         place = [quoted(label(*one))[1:-1] for one in self.place().items() if one[0] != "target"]
-        return f"<Cell {self.number} {quoted(self.target)}: {within_lines(place, 70)}>"
+        return f"<Cell {self.number} {quoted(self.target)}: {', '.join(place)}>"
 
     @property
     def folder(self) -> str:

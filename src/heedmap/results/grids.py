@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from PIL import Image
 
 from heedmap import explorer
-from heedmap.errors import plural, quoted, within_lines
+from heedmap.errors import plural, quoted
 from heedmap.figures import layout
 from heedmap.figures.formats import png
 from heedmap.files import reading, schemas
@@ -43,9 +43,7 @@ class Grid:
     about: GridReport
 
     def __repr__(self) -> str:
-        over = within_lines(
-            [f"{quoted(name)[1:-1]} ({len(one)})" for name, one in self.axes.items()], 60
-        )
+        over = ", ".join(f"{name} ({len(values)})" for name, values in self.axes.items())
         cells = plural(len(self), "cell") + (f" over {over}" if over else "")
         return f"<Grid of {quoted(self.about.source)}: {cells}>"
 

@@ -6,8 +6,6 @@ with the name of the option.
 
 import math
 
-from heedmap.checks import typed
-
 _MOST = 1000  # values of one list: more is a slip
 
 
@@ -28,9 +26,7 @@ def window_in(text: str) -> tuple[float, float]:
     """Read `a:b`, fractions of a run, or one: up to which."""
     first, colon, last = text.partition(":")
     try:
-        low, high = (
-            (typed(first, float), typed(last, float)) if colon else (0.0, typed(first, float))
-        )
+        low, high = (float(first), float(last)) if colon else (0.0, float(first))
     except ValueError:
         low = high = math.nan
     if not 0 <= low <= high <= 1:
@@ -50,12 +46,12 @@ def strip_in(text: str) -> tuple[str, list[float]]:
     try:
         if ":" in said:
             first, last, count = said.split(":")
-            start, end, steps = typed(first, float), typed(last, float), typed(count, int)
+            start, end, steps = float(first), float(last), int(count)
             if not (2 <= steps <= _MOST and start != end):
                 raise ValueError
             weights = [round(start + (end - start) * k / (steps - 1), 6) for k in range(steps)]
         else:
-            weights = [typed(part, float) for part in _listed(said)]
+            weights = [float(part) for part in _listed(said)]
     except Unreadable:
         raise
     except ValueError:
@@ -69,7 +65,7 @@ def strip_in(text: str) -> tuple[str, list[float]]:
 def sides_in(text: str) -> tuple[float, ...]:
     """Read `LEFT,TOP,RIGHT,BOTTOM`, in pixels."""
     try:
-        sides = tuple(typed(part, float) for part in text.split(","))
+        sides = tuple(float(part) for part in text.split(","))
     except ValueError:
         sides = ()
     if len(sides) != 4 or not all(map(math.isfinite, sides)):
@@ -80,7 +76,7 @@ def sides_in(text: str) -> tuple[float, ...]:
 def pixel_in(text: str) -> tuple[int, int]:
     """Read `X,Y`, a pixel."""
     try:
-        x, y = (typed(part.strip(), int) for part in text.split(","))
+        x, y = (int(part) for part in text.split(","))
     except ValueError:
         raise Unreadable(text, "X,Y in whole pixels, such as 40,72") from None
     return x, y
@@ -113,11 +109,7 @@ def _listed(text: str) -> list[str]:
             values.append(part)
             continue
         try:
-            first, second, last = (
-                typed(values[-2], float),
-                typed(values[-1], float),
-                typed(parts[place + 1], float),
-            )
+            first, second, last = (float(values[-2]), float(values[-1]), float(parts[place + 1]))
             steps = (last - second) / (second - first)
             if not (0.5 < steps <= _MOST and abs(steps - round(steps)) < 1e-6):
                 raise ValueError

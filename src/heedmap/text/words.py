@@ -19,7 +19,6 @@ from heedmap.errors import (
     ArgumentError,
     TruncatedWordError,
     UnknownWordError,
-    fields_shown,
     listed,
     nearest,
     plural,
@@ -56,9 +55,6 @@ class Token:
     end: Small
     kind: TokenKind
 
-    def __repr__(self) -> str:
-        return fields_shown(self)
-
 
 @dataclass(frozen=True, slots=True)
 class Word:
@@ -79,9 +75,6 @@ class Word:
     end: Small
     tokens: Annotated[tuple[Small, ...], TOKENS_AT_MOST]
     missing: Small
-
-    def __repr__(self) -> str:
-        return fields_shown(self)
 
     @property
     def truncated(self) -> bool:
