@@ -143,8 +143,8 @@ def test_every_step_is_a_frame_of_the_gif(latent):
         box = (left, top, left + wide, top + high)
         assert same_pixels(drawn.crop(box), overlay)
         apart = np.abs(np.asarray(frame.crop(box), int) - np.asarray(overlay, int))
-        assert apart.mean() < 4
-        assert np.percentile(apart, 99) < 16
+        assert apart.mean() < 5
+        assert np.percentile(apart, 99) < 20
         paper = np.asarray(frame)
         assert (paper[:20] == 255).all()
         assert (paper[-20:] == 255).all()

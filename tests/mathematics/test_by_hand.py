@@ -182,10 +182,7 @@ def test_in_a_notebook():
         (([1, 0], np.eye(2), np.eye(2), -math.inf), "mask hides every token of a row"),
         (([1, 0], np.eye(2), np.eye(2), [1, 0]), r"mask is \[1, 0\]: expected booleans, True"),
         (([1, 0], np.eye(2), np.eye(2), torch.tensor([1, 0])), "expected booleans, True where"),
-        (([1e200, 0], 1e200 * np.eye(2), np.eye(2)), "too large: expected numbers of which QK"),
-        (([[1, 0], [1e200, 0]], [[1e200, 0], [0, 1]], np.eye(2)), "too large"),  # one row of two
         (([1.0, 0], np.eye(2), np.eye(2), [-1e308, -1e308]), None),
-        (([-1e308, 0], np.ones((2, 2)), np.eye(2), [-1e308, -1e308]), "too large"),
         (([1, 0], np.eye(2), np.ones((2, 0))), "expected"),
         ((np.ones((0, 2)), np.eye(2), np.eye(2)), "expected"),
     ],
@@ -201,8 +198,6 @@ def test_refused_in_a_sentence(given, said):
 def test_a_scale_or_a_row_that_is_none():
     with pytest.raises(ArgumentError, match="scale is nan: expected a finite number"):
         hm.attention([1, 0], np.eye(2), np.eye(2), scale=math.nan)
-    with pytest.raises(ArgumentError, match="too large"):
-        hm.attention([1e10, 0], np.eye(2), np.eye(2), scale=1e300)
     with pytest.raises(ArgumentError, match="at is 0: there is one query alone; leave at out"):
         hm.attention([1, 0], np.eye(2), np.eye(2)).table(at=0)
     found = hm.attention(drawn(2, 5, 4), drawn(2, 3, 4), drawn(2, 3, 4))

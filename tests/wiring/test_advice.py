@@ -7,7 +7,7 @@ from making import random_pipeline
 
 import heedmap as hm
 from heedmap.recording.tracing import trace
-from heedmap.wiring.advice import hush, hushed
+from heedmap.wiring.advice import hushed
 
 LONG = "a red house " * 40
 IMPORTS = "transformers.utils.import_utils"
@@ -38,14 +38,9 @@ def test_only_what_is_needless_is_kept_back(said):
     assert said()[-1] == NEEDLESS and len(said()) == 3
 
 
-def test_nothing_is_left_on_a_logger_also_when_ended_in_another_order():
+def test_nothing_is_left_on_a_logger():
     logger = logging.getLogger(IMPORTS)
     before = list(logger.filters)
-    first, second = hush(), hush()
-    first()
-    assert len(logger.filters) == len(before) + 1
-    second()
-    assert logger.filters == before
     with pytest.raises(KeyError), hushed():
         raise KeyError
     assert logger.filters == before

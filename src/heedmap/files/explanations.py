@@ -52,35 +52,20 @@ class About(Note, frozen=True, kw_only=True):
     """Which number it is, and where it comes from.
 
     Attributes:
-        word: as it was asked for.
-        tokens: its positions on the axis K.
-        prompt: that the branch reads.
-        spans: (from, up to) in its characters, of each word that is meant, in order.
-        branch: of a guided run.
+        tokens: the word's positions on the axis K.
+        spans: (from, up to) in the characters of `prompt`, of each word that is meant.
         at: (x, y), the pixel, from the upper left, from 0.
         size: (width, height) of the picture.
-        layer: its dotted path in the model.
-        short: the name that figures have.
+        short: the layer's name in figures; `layer` is its path in the model.
         grid: (h, w) of the layer.
         place: (row, column) of the grid that holds the pixel.
-        head: from 0.
-        heads: how many there are.
-        step: from 0.
-        steps: how many there are.
-        passes: which of the model's passes within the step, from 0, and how many there are.
-        timestep: at which the model ran.
-        chosen: of layer, step and head, by whom: "asked"; "kept", where the word draws most at this
+        passes: the pass of the model within the step, from 0, and how many there are.
+        chosen: who chose layer, step and head: "asked"; "kept", where the word draws most at this
             place, but no more than half, among what the run kept (`maps.aims.worth`); "drawn", the
-            same at this step when it was drawn again; "middle", the middle step.
-        kept: how far, at most, the run's own record of this site is from what was drawn again; null
-            where it kept none.
-        changed: what is not as the run noted it.
+            same when the step was drawn again; "middle", the middle step.
+        kept: the largest difference from the run's own record; null where it kept none.
+        changed: the settings that differ from the run's.
         rule: whether an edit acted on P here.
-        seed: of the run.
-        model: its name or folder.
-        pipeline: its class.
-        scheduler: its class.
-        dtype: of the model's numbers; all are given in float32.
         image_prompt: whether another attention is added to the heads.
     """
 

@@ -7,6 +7,7 @@ keeps their means over the axes that were not asked for.
 """
 
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 from types import TracebackType
 from typing import Any
@@ -190,7 +191,9 @@ class Trace:
         return encoding is not None and encoding.negative is not None
 
     def _install(self) -> None:
-        self._installation.also(advice.hush(self._pipe))
+        silence = ExitStack()
+        silence.enter_context(advice.hushed(self._pipe))
+        self._installation.also(silence.close)
         self._installation.put(self._record, self._before_pass)
         if self._probe is not None:
             self._probe.attach(self._layers, self._installation.also)

@@ -11,7 +11,6 @@ types of a table are its schema, too, where it is read from a file (`saved_table
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from difflib import get_close_matches
 from typing import Annotated
 
 from heedmap import checks
@@ -199,7 +198,6 @@ class TokenTable:
             where = "among the concepts" if self.of_concepts else "in the prompt"
             raise UnknownWordError(
                 f"{quoted(query)} is not {where}: {self._inventory(' '.join(wanted))}"
-                f"{self._nearest(wanted, keys)}"
             )
         return tuple(found)
 
@@ -306,16 +304,6 @@ class TokenTable:
             f"{what} was not read by the model: it reads {self.room} tokens of a prompt, and this "
             f"one was cut{where}; {MOVE_IT}"
         )
-
-    def _nearest(self, wanted: Sequence[str], keys: Sequence[str]) -> str:
-        known = dict(zip(keys, (key[:64] for key in keys), strict=True))
-        strange = next((key for key in wanted if key not in known), None)
-        if strange is None:
-            return "; each of its words is, but not in this order side by side"
-        some = list(known.values())[:_COMPARED]
-        near = get_close_matches(strange[:64], some, n=3)
-        near += [k for k in known.values() if strange in k and k not in near][: 3 - len(near)]
-        return f"; did you mean {' or '.join(map(quoted, dict.fromkeys(near)))}?" if near else ""
 
     def _inventory(self, strange: str = "") -> str:
         """Which words there are; of many those most like one that is not."""

@@ -1,57 +1,38 @@
-"""What libraries advise while they are used, and a user of heedmap need not know.
+"""Messages of other libraries that a user of heedmap need not see.
 
-Single messages of single loggers, and only while something is open: all else that they log comes
-through.
+Single messages of single loggers, while a block runs; everything else that they log comes through.
 """
 
 import logging
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 _NEEDLESS = {
-    # Of classes that other models need, and that are not used here.
+    # About classes that are not used here.
     "transformers.utils.import_utils": "requires torchvision",
     # heedmap says which words are not read.
     "transformers.tokenization_utils_base": "Token indices sequence length is longer",
-    # A list that is empty.
+    # An empty list.
     "diffusers.models.modeling_utils": "should be kept in float32: []",
-    # heedmap says what to install, if that is why a model cannot be loaded.
+    # The error that follows says what to install.
     "transformers.tokenization_utils_tokenizers": "Could not extract SentencePiece model",
 }
-_CUT = "The following part of your input was truncated"  # of pipelines; heedmap says it better
-
-
-def hush(pipe: Any = None) -> Callable[[], None]:
-    """Keep needless advice back: of imports and tokenizers, and of a pipeline if one is given.
-
-    Returns:
-        What ends it.
-    """
-    needless = dict(_NEEDLESS)
-    needless |= {kind.__module__: _CUT for kind in type(pipe).__mro__ if pipe is not None}
-    undo: list[Callable[[], None]] = []
-    for name, said in needless.items():
-
-        def needed(record: logging.LogRecord, said: str = said) -> bool:
-            return said not in record.getMessage()
-
-        logger = logging.getLogger(name)
-        logger.addFilter(needed)
-        undo.append(lambda logger=logger, needed=needed: logger.removeFilter(needed))
-
-    def end() -> None:
-        for one in undo:
-            one()
-
-    return end
+_CUT = "The following part of your input was truncated"  # heedmap names the words
 
 
 @contextmanager
 def hushed(pipe: Any = None) -> Iterator[None]:
-    """The same for a block."""
-    end = hush(pipe)
-    try:
+    """Silence needless messages in the block, those of a pipeline too if one is given."""
+    needless = dict(_NEEDLESS)
+    needless |= {kind.__module__: _CUT for kind in type(pipe).__mro__ if pipe is not None}
+    with ExitStack() as undo:
+        for name, text in needless.items():
+
+            def needed(record: logging.LogRecord, text: str = text) -> bool:
+                return text not in record.getMessage()
+
+            logger = logging.getLogger(name)
+            logger.addFilter(needed)
+            undo.callback(logger.removeFilter, needed)
         yield
-    finally:
-        end()
