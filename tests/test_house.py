@@ -254,15 +254,14 @@ WORDS_NEEDS_NO = {
 }
 INSPECT_NEEDS_NO = {
     *("torch", "diffusers", "transformers", "tokenizers", "huggingface_hub", "accelerate"),
-    *("scipy", "skimage", "matplotlib.pyplot", "matplotlib.figure", "matplotlib.axes"),
-    *("mpl_toolkits", "rich", "asyncio", "heedmap.models.pipelines", "heedmap.drawing"),
-    *("heedmap.wiring", "heedmap.recording", "heedmap.results.pairs", "heedmap.figures.sheet"),
+    *("scipy", "skimage", "matplotlib.pyplot", "rich", "asyncio", "heedmap.models.pipelines"),
+    *("heedmap.drawing", "heedmap.wiring", "heedmap.recording", "heedmap.results.pairs"),
 }
 GENERATE_NEEDS_NO = {
-    *("matplotlib.pyplot", "matplotlib.figure", "matplotlib.axes", "mpl_toolkits", "rich"),
+    *("matplotlib.pyplot", "rich"),
     *("skimage", "pandas", "torchvision", "gradio", "IPython", "onnxruntime", "tensorboard"),
     *("torch._inductor.compile_fx", "heedmap.app", "heedmap.results.pairs"),
-    *("heedmap.results.grids", "heedmap.drawing.editing", "heedmap.figures.sheet"),
+    *("heedmap.results.grids", "heedmap.drawing.editing"),
 }
 
 
@@ -272,8 +271,8 @@ def test_words_loads_no_torch(tmp_path: Path):
     assert not loaded_by(code, tmp_path) & WORDS_NEEDS_NO
 
 
-def test_inspect_loads_no_model_and_no_figure(tmp_path: Path):
-    from making import made_run, with_refined  # `scripts/architecture.py` knows no `making`
+def test_inspect_loads_no_model(tmp_path: Path):
+    from making import made_run, with_refined
 
     made_run("a house").save(tmp_path / "run")
     code = "from heedmap.cli import app; app(['inspect', 'run', '--quiet'])"
@@ -281,8 +280,6 @@ def test_inspect_loads_no_model_and_no_figure(tmp_path: Path):
     with_refined(made_run("a house")).save(tmp_path / "carried")
     code = "from heedmap.cli import app; app(['inspect', 'carried', '--refined', '--quiet'])"
     assert not loaded_by(code, tmp_path) & INSPECT_NEEDS_NO
-    code = "from heedmap.cli import app; app(['inspect', 'run', '--quiet', '--format', 'svg'])"
-    assert "heedmap.figures.sheet" in loaded_by(code, tmp_path)
 
 
 @pytest.mark.slow
@@ -294,7 +291,7 @@ def test_generate_loads_what_it_draws_with(tmp_path: Path):
 
 
 def test_a_page_loads_torch_where_it_has_masks_to_make(tmp_path: Path):
-    from making import made_run, with_refined  # `scripts/architecture.py` knows no `making`
+    from making import made_run, with_refined
 
     made_run("a house").save(tmp_path / "older", overlays=False)
     with_refined(made_run("a house")).save(tmp_path / "run", overlays=False)

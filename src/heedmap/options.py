@@ -106,7 +106,7 @@ class LoadOptions:
     dtype: Dtype = "auto"
 
 
-@dataclass(frozen=True, kw_only=True, repr=False)
+@dataclass(frozen=True, kw_only=True)
 class DrawOptions(_Taken):
     """What every drawing takes.
 
@@ -129,7 +129,7 @@ class DrawOptions(_Taken):
     arguments: Mapping[str, Any] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, kw_only=True, repr=False)
+@dataclass(frozen=True, kw_only=True)
 class GenerateOptions(DrawOptions):
     """What `generate` takes besides.
 
@@ -146,7 +146,7 @@ class GenerateOptions(DrawOptions):
     concepts: Sequence[str] = ()
 
 
-@dataclass(frozen=True, kw_only=True, repr=False)
+@dataclass(frozen=True, kw_only=True)
 class LocateOptions(_Taken):
     """What looking at a picture takes.
 
@@ -173,7 +173,7 @@ class LocateOptions(_Taken):
     arguments: Mapping[str, Any] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, kw_only=True, repr=False)
+@dataclass(frozen=True, kw_only=True)
 class EditOptions(_Taken):
     """What an edit takes: windows, weights, blend.
 

@@ -35,7 +35,7 @@ def loading(model: str | None, hidden: bool) -> Generator[None]:
         os.environ.setdefault("TQDM_DISABLE", "1")
     with progress_bar("Loading the model", hidden or not local):
         yield
-    gc.freeze()  # the garbage collector need not search modules and model again
+    gc.freeze()  # the interpreter need not search modules and model for garbage when it ends
 
 
 def load_model(model: str | None, device: Any, dtype: Any, hidden: bool, saved: Any = None) -> Any:

@@ -10,7 +10,6 @@ import typer
 from heedmap.cli import console, heats
 from heedmap.cli import options as opt
 from heedmap.errors import ArgumentError, plural
-from heedmap.models.imports import uncollected
 
 if TYPE_CHECKING:
     from heedmap.maps.heatmaps import HeatMap, HeatMaps, Scale
@@ -73,9 +72,8 @@ def inspect(
     No model is loaded. Saves overlays and a sheet of what was selected; with --over, also a sheet
     of a word over its steps (timeline.png, timeline.gif), layers or heads.
     """
-    with uncollected():
-        from heedmap.files import writing
-        from heedmap.results import runs
+    from heedmap.files import writing
+    from heedmap.results import runs
 
     saved = runs.Run.load(run)
     place = console.destination(out, root=run / "inspect")

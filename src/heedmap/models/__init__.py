@@ -3,4 +3,4 @@
 Nothing is recorded or drawn here, and `pipelines` alone asks diffusers for one.
 """
 
-__all__ = ["batches", "cards", "dimensions", "imports", "pipelines"]
+__all__ = ["batches", "cards", "dimensions", "pipelines"]

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, get_args
 from heedmap import checks
 from heedmap.errors import ArgumentError, ModelError, quoted
 from heedmap.files.reading import MAX_ASPECT, MAX_PIXELS, MAX_SIDE
-from heedmap.models.imports import uncollected
 from heedmap.options import Device, Dtype, LoadOptions
 from heedmap.text.tokens import tokenize
 from heedmap.text.words import TokenTable
@@ -74,10 +73,10 @@ def load(
     from heedmap.wiring.advice import hushed  # without a model nothing of diffusers is imported
 
     with hushed():
-        with uncollected():  # takes 2 s: only when a model is really loaded
-            import diffusers
+        import diffusers
 
-            from heedmap.wiring.registry import check_served, family_named
+        from heedmap.wiring.registry import check_served, family_named
+
         index = _index(where)
         family_named(index)  # before any weights are read
         with _explained(where):
@@ -116,8 +115,7 @@ def tokenizer(model: str | Path | None = None) -> Any:
     where = _where(model)
     _index(where)  # transformers does not say that the hub cannot be reached
     where = _repository(where)
-    with uncollected():
-        from transformers import CLIPTokenizer
+    from transformers import CLIPTokenizer
 
     with _explained(where):
         if isinstance(where, Path):
@@ -151,10 +149,10 @@ def token_table(prompt: str, model: str | Path | None = None) -> TokenTable:
     from heedmap.wiring.advice import hushed
 
     with hushed():
-        with uncollected():
-            from diffusers import DiffusionPipeline
+        from diffusers import DiffusionPipeline
 
-            from heedmap.wiring.registry import family_named
+        from heedmap.wiring.registry import family_named
+
         family = family_named(index)
         large = {n: None for n, part in index.items() if isinstance(part, list)}
         large.pop("tokenizer", None)
@@ -179,8 +177,7 @@ def _repository(where: Path | str) -> Path | str:
     if not isinstance(where, Path) or where.is_dir():
         return where
     with _explained(where):
-        with uncollected():
-            from diffusers.loaders import single_file_utils as single
+        from diffusers.loaders import single_file_utils as single
 
         checkpoint = single.load_single_file_checkpoint(str(where))
         if single.CHECKPOINT_KEY_NAMES["inpainting"] not in checkpoint:
@@ -251,8 +248,7 @@ def _where(model: str | Path | None) -> Path | str:
 def _place(device: str, dtype: str) -> tuple[Any, Any]:
     checks.one_of("device", device, DEVICES)
     checks.one_of("dtype", dtype, DTYPES)
-    with uncollected():
-        import torch
+    import torch
 
     there = {
         "cuda": torch.cuda.is_available(),
