@@ -12,7 +12,7 @@ from making import recording
 from safetensors.numpy import load_file, save_file
 
 from heedmap.errors import RunError, SelectionError
-from heedmap.maps.recordings import Recording, check_fit
+from heedmap.maps.recordings import Recording
 
 FIELDS = ("layers", "keep", "timesteps", "positions", "table", "latent", "size")
 
@@ -66,7 +66,7 @@ def test_without_refined_maps_there_are_none(tmp_path: Path):
     [
         (lambda a: a.update(refined=None), None, "not one array a layer"),
         (None, lambda t: t.pop("refined"), "not one array a layer"),
-        (lambda a: a.update(refined=[8, 7]), None, "has a grid of (8, 7)"),
+        (lambda a: a.update(refined=[8, 7]), None, "another shape"),
         (lambda a: a.update(refined=[4, 4]), None, "another shape or type"),
         (lambda a: a.update(refined=[8, 0]), None, "not what heedmap writes"),
         (None, lambda t: t["refined"].__setitem__((0, 0, 0), np.nan), "NaN"),
@@ -116,9 +116,6 @@ def refused(path: Path) -> str:
     [
         (lambda a: a["positions"].__setitem__(0, a["positions"][1]), "it has a token twice"),
         (lambda a: a["positions"].__setitem__(-1, 77), "a token that its prompt has not"),
-        (lambda a: a.update(latent=[16, 32]), "makes no picture of 128×128"),
-        (lambda a: a.update(size=[128, 256]), "makes no picture of 128×256"),
-        (lambda a: a["layers"][1].update(grid=[16, 4]), "has a grid of"),
         (lambda a: a["layers"].pop(), "not one array a layer"),
         (lambda a: a["layers"][0].update(heads=3), "another shape or type"),
         (lambda a: a["timesteps"].pop(), "another shape or type"),
@@ -170,40 +167,6 @@ def test_a_file_of_more_than_four_gibibytes_is_not_read(tmp_path: Path):
     with (tmp_path / "maps").open("wb") as file:
         file.truncate(4 * 2**30 + 1)  # a hole: it takes no room on the disk
     assert "4 GiB" in refused(tmp_path / "maps")
-
-
-@pytest.mark.parametrize(
-    ("grids", "latent", "size"),
-    [
-        ([(16, 16), (8, 8), (4, 4), (2, 2), (1, 1)], (16, 16), (128, 128)),
-        ([(5, 12), (3, 6), (2, 3), (1, 2), (1, 1)], (5, 12), (12 * 8, 5 * 8)),
-        ([], (1, 64), (64, 1)),
-        ([], (2**13, 2**13), (2**13, 2**13)),
-    ],
-)
-def test_what_fits(grids, latent, size):
-    check_fit(grids, latent, size)
-
-
-@pytest.mark.parametrize(
-    ("grids", "latent", "size"),
-    [
-        ([(4, 8)], (16, 16), (128, 128)),
-        ([(2, 6)], (5, 12), (96, 40)),  # halves round up
-        ([], (16, 16), (128, 136)),
-        ([], (16, 16), (136, 128)),
-        ([], (16, 16), (128, 256)),
-        ([], (16, 16), (129, 129)),
-        ([], (2, 2), (4, 5)),
-        ([], (2, 2), (5, 4)),
-        ([], (1, 65), (65, 1)),
-        ([], (65, 1), (1, 65)),
-        ([], (2**13, 2**13 + 1), (2**13 + 1, 2**13)),
-    ],
-)
-def test_what_does_not_fit(grids, latent, size):
-    with pytest.raises(ValueError, match=r"is no size|makes no picture|has a grid"):
-        check_fit(grids, latent, size)
 
 
 def test_what_was_recorded_cannot_be_changed(tmp_path: Path):

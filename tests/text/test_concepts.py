@@ -6,7 +6,6 @@ from making import letter_tokenizer
 from heedmap.errors import ArgumentError, UnknownWordError
 from heedmap.files.values import MAX_PROMPT
 from heedmap.text.concepts import asked_text, checked_concepts, concept_places, concept_table
-from heedmap.text.saved_tables import check_table
 from heedmap.text.tokens import tokenize
 
 
@@ -48,7 +47,6 @@ def test_the_text_that_is_read_holds_all_concepts_and_then_the_prompt():
 
 def test_each_concept_is_one_word_of_the_table():
     table = concept_table(("sky", "red house", "house"))
-    check_table(table)  # as it is when it is read from a file
     assert table.prompt == "sky, red house, house" and table.limit == 3 and not table.unread
     assert [(w.text, w.tokens) for w in table.words] == [
         ("sky", (0,)), ("red house", (1,)), ("house", (2,)),

@@ -6,7 +6,6 @@ no torch.
 """
 
 import stat
-from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -32,7 +31,6 @@ from heedmap.files.values import (
 from heedmap.files.writing import WriteError
 from heedmap.maps.layer_names import short_name
 from heedmap.options import Axis
-from heedmap.text.saved_tables import check_table
 from heedmap.text.words import TokenTable
 
 MAX_FILE = 4 * 2**30
@@ -224,29 +222,6 @@ def cells(latent: tuple[int, int]) -> tuple[int, int]:
     return round(CELLS * w / short), round(CELLS * h / short)
 
 
-def check_fit(
-    grids: Iterable[tuple[int, int]], latent: tuple[int, int], size: tuple[int, int]
-) -> None:
-    """Raise a ValueError unless grids and latent (h, w) and picture (W, H) can belong to one run.
-
-    A UNet halves its latent from stage to stage, rounding up, the patches of a transformer are 2, 4
-    or more cells wide, and a decoder makes of each cell a square of pixels. Layers that were
-    averaged have the grid of the maps.
-    """
-    (h, w), (width, height) = latent, size
-    if width % w or height % h or width // w != height // h:
-        raise ValueError(f"a latent of {h}×{w} makes no picture of {width}×{height}")
-    if max(h, w) > reading.MAX_ASPECT * min(h, w) or width * height > reading.MAX_PIXELS:
-        raise ValueError(f"{width}×{height} is no size of a picture")
-    wide, high = cells(latent)
-    stages = {latent, (high, wide)}
-    while (h, w) != (1, 1):
-        h, w = (h + 1) // 2, (w + 1) // 2
-        stages.add((h, w))
-    if strange := [grid for grid in grids if grid not in stages]:
-        raise ValueError(f"a layer has a grid of {strange[0]} under a latent of {latent}")
-
-
 def _read_recording(about: RecordingFile, file: Any) -> Recording:
     def need(holds: bool, what: str) -> None:
         if not holds:
@@ -254,8 +229,6 @@ def _read_recording(about: RecordingFile, file: Any) -> Recording:
 
     layers, keep, positions = about.layers, frozenset(about.keep), about.positions
     more = [] if about.refined is None else [about.refined]
-    check_fit([*(layer.grid for layer in layers), *more], about.latent, about.size)
-    check_table(about.table)
     need(len({*positions}) == len(positions), "it has a token twice")
     need(max(positions) < len(about.table.tokens), "it has a token that its prompt has not")
     names = {f"layer.{i}" for i in range(len(layers))} | {"refined" for _ in more}

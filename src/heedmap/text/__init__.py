@@ -7,6 +7,6 @@ known here.
 
 # pyright: reportUnsupportedDunderAll=false
 __all__ = [
-    "alignment", "concepts", "omissions", "option_texts", "prompts", "purposes", "saved_tables",
+    "alignment", "concepts", "omissions", "option_texts", "prompts", "purposes",
     "token_mapping", "tokens", "vocabulary", "weights", "words",
 ]  # fmt: skip

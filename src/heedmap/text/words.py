@@ -6,7 +6,7 @@ word whose span it overlaps. Nothing is searched by its text in the token list, 
 case and words of several tokens need no special care.
 
 Positions count on the `K` axis, the text tokens of the encoded sequence, specials included. The
-types of a table are its schema, too, where it is read from a file (`saved_tables`).
+types of a table are its schema, too, where it is read from a file.
 """
 
 from collections.abc import Collection, Sequence
