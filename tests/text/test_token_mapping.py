@@ -145,13 +145,7 @@ def test_replace_refuses():
     with pytest.raises(ArgumentError, match=r"3 words and the target 3 \('c' added, 'a' dropped\)"):
         one, two = table("a red house"), table("red house c")
         replacement(one, two, pair_words(one, two))
-    with pytest.raises(ArgumentError, match="alignment is of another source than 'a fluffy cat'"):
-        replacement(target, source, alignment)
-    with pytest.raises(ArgumentError, match="alignment is of another target than 'a'"):
-        replacement(source, table("a"), alignment)
     none = TokenTable("", 0, 0, (), ())
-    with pytest.raises(ArgumentError, match="the target has no tokens at all"):
-        replacement(table(""), none, pair_words(table(""), none))
     assert replacement(none, none, pair_words(none, none)) == []
     assert replacement(none, table(""), pair_words(none, table(""))) == []
 

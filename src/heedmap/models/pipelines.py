@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, get_args
 
 from heedmap import checks
 from heedmap.errors import ArgumentError, ModelError, quoted
+from heedmap.files import reading
 from heedmap.files.reading import MAX_ASPECT, MAX_PIXELS, MAX_SIDE
 from heedmap.options import Device, Dtype, LoadOptions
 from heedmap.text.tokens import tokenize
@@ -211,18 +212,8 @@ def check_size(pipe: Any, size: object) -> tuple[int, int]:
 def _where(model: str | Path | None) -> Path | str:
     if model is None or str(model) == EMBEDDED:
         return FOLDER
-    if not isinstance(model, str | os.PathLike):
-        raise ModelError(
-            f"the model is {quoted(model)}: expected a folder, a hub id such as 'org/model', or "
-            "nothing for the embedded model"
-        )
-    path = Path(model)
-    if os.path.isdir(path):
-        if not (path / "model_index.json").is_file():
-            raise ModelError(
-                f"the folder {path} has no model_index.json: expected a pipeline that "
-                "save_pretrained wrote"
-            )
+    path = reading.path_of(model)
+    if os.path.isfile(path / "model_index.json"):
         return path
     text, suffix = str(model), path.suffix.lower()
     if suffix in _PICKLES:
@@ -232,15 +223,10 @@ def _where(model: str | Path | None) -> Path | str:
         )
     if path.suffix == ".safetensors" and os.path.isfile(path):
         return path
-    if (
-        os.path.exists(path)
-        or suffix == ".safetensors"
-        or text.count("/") != 1
-        or text.startswith((".", "/", "~"))
-    ):
+    if os.path.exists(path) or text.count("/") != 1 or text.startswith((".", "/", "~")):
         raise ModelError(
-            f"there is no model {text}: expected a folder, a .safetensors file, a hub id such as "
-            "'org/model', or nothing for the embedded model"
+            f"there is no model {quoted(text)}: expected a folder that save_pretrained wrote, a "
+            ".safetensors file, a hub id such as 'org/model', or nothing for the embedded model"
         )
     return text
 

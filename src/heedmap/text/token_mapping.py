@@ -7,7 +7,7 @@ Replace and a list of columns for Refine. Pure text, standard library only.
 from collections.abc import Sequence
 from itertools import groupby, pairwise
 
-from heedmap.errors import ArgumentError, TruncatedWordError, quoted
+from heedmap.errors import TruncatedWordError, quoted
 from heedmap.text.alignment import WordAlignment, not_one_to_one
 from heedmap.text.sequences import best_matches
 from heedmap.text.words import MOVE_IT, TokenTable
@@ -51,7 +51,7 @@ def replacement(
         `(w, n, share)` in ascending order; w and n count on the `K` axes, 0 < share ≤ 1.
 
     Raises:
-        ArgumentError: if words were added or dropped, or if the alignment is of other prompts.
+        ArgumentError: if words were added or dropped.
         TruncatedWordError: if the model reads no token of a swapped word.
     """
     _check_fits(source, target, alignment)
@@ -113,14 +113,7 @@ def refinement(source: TokenTable, target: TokenTable) -> list[int | None]:
 
 
 def _check_fits(source: TokenTable, target: TokenTable, alignment: WordAlignment) -> None:
-    """Raise unless an alignment is of these prompts, one to one, and its swaps were read."""
-    sides = ([pair[0] for pair in alignment.pairs], [pair[1] for pair in alignment.pairs])
-    for table, words, name in ((source, sides[0], "source"), (target, sides[1], "target")):
-        if tuple(filter(None, words)) != table.words:
-            raise ArgumentError(
-                f"the alignment is of another {name} than {quoted(table.prompt)}: make it with "
-                "pair_words() from the same two tables"
-            )
+    """Raise unless an alignment is one to one, and its swaps were read."""
     if not alignment.one_to_one:
         raise not_one_to_one(alignment)
     for pair in alignment.swapped:
@@ -131,8 +124,6 @@ def _check_fits(source: TokenTable, target: TokenTable, alignment: WordAlignment
                     f"the model reads: {table.room} tokens of a prompt, and {quoted(word.text)} is "
                     f"not among them; {MOVE_IT}"
                 )
-    if source.tokens and not target.tokens:
-        raise ArgumentError("the target has no tokens at all: expected one that was encoded")
 
 
 def _specials(source: TokenTable, target: TokenTable) -> dict[int, tuple[int, ...]]:
