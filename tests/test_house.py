@@ -1,7 +1,6 @@
 """The house: who may import whom, what an import costs, which names are public."""
 
 import ast
-import importlib
 import json
 import os
 import re
@@ -115,15 +114,6 @@ def test_type_checkers_see_the_same_names():
 def test_unknown_name_is_an_attribute_error():
     with pytest.raises(AttributeError, match="nonsense"):
         heedmap.nonsense  # noqa: B018
-
-
-@each_file
-def test_modules_have_what_they_announce(path: Path):
-    parts = path.relative_to(SOURCE).with_suffix("").parts
-    module = importlib.import_module(".".join(("heedmap", *parts)).removesuffix(".__init__"))
-    assert module.__doc__, "a module says what it is for"
-    for name in getattr(module, "__all__", []):
-        assert hasattr(module, name) or importlib.import_module(f"{module.__name__}.{name}")
 
 
 # --- what is declared -------------------------------------------------------------------------

@@ -12,25 +12,6 @@ from typing import Any, TypeGuard, cast
 
 from heedmap.errors import ArgumentError, listed, nearest, quoted
 
-__all__ = [
-    "alike",
-    "any_of",
-    "finite",
-    "flag",
-    "fraction",
-    "function",
-    "in_order",
-    "is_number",
-    "is_text",
-    "one_of",
-    "one_zero",
-    "prompt",
-    "several",
-    "text",
-    "whole",
-]
-
-
 ROUNDING = 1e-5
 """How far values that are the same may seem to vary, by the greatest: they were summed up in
 float32."""

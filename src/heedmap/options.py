@@ -8,29 +8,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, Literal, Self, get_args
 
-__all__ = [
-    "AXES",
-    "MASK_THRESHOLD",
-    "OWN_NAMES",
-    "USUAL",
-    "Axis",
-    "BranchName",
-    "ConfineOptions",
-    "Device",
-    "DrawOptions",
-    "Dtype",
-    "EditKind",
-    "EditOptions",
-    "EditPurpose",
-    "ExplainOptions",
-    "GenerateOptions",
-    "Keep",
-    "LoadOptions",
-    "LocateOptions",
-    "Tokens",
-    "Window",
-]
-
 Axis = Literal["layer", "step", "head"]
 """An axis that a recording may keep."""
 AXES: tuple[Axis, ...] = get_args(Axis)

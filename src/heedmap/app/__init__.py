@@ -32,8 +32,6 @@ from heedmap.errors import ArgumentError, quoted
 if TYPE_CHECKING:
     from heedmap.wiring.family import Pipeline
 
-__all__ = ["build", "launch"]
-
 OUT = Path("outputs/app")
 """Where results are saved unless another folder is named."""
 MAX_UPLOAD = 32 * 2**20

@@ -30,8 +30,6 @@ from heedmap.cli import (
 )
 from heedmap.errors import HeedmapError
 
-__all__ = ["app", "main"]
-
 
 class Commands(TyperGroup):
     """The commands; what heedmap cannot do ends in one sentence on stderr."""

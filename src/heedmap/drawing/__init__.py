@@ -3,5 +3,3 @@
 What an edit takes from its source is planned here, before the first step. Nothing is written to
 the disk, and what a pipeline is made of and called with is asked of `wiring`.
 """
-
-__all__ = ["ablating", "editing", "explaining", "generation", "locating", "repeating", "settings"]

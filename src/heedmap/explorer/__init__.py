@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from heedmap.results.pairs import Pair
     from heedmap.results.runs import Run
 
-__all__ = ["GridLayout", "boards", "frame", "packing", "page", "pair_page", "pairs_page"]
-
 LIMIT, SMALL_LIMIT = 8_000_000, 3_000_000
 """Bytes of a page; the smaller limit holds if no image has more than `SMALL` pixels."""
 SMALL = 256 * 256

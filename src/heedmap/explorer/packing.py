@@ -33,8 +33,6 @@ from heedmap.mathematics.agreement import is_even
 from heedmap.text.prompts import is_content
 from heedmap.text.words import TokenTable
 
-__all__ = ["pack"]
-
 _SPECIALS: tuple[tuple[TokenKind, str], ...] = (
     ("start", "start token"),
     ("end", "end token"),

@@ -3,5 +3,3 @@
 Pure functions of arrays, texts and Pillow images. No torch, and no maps: whoever has one hands its
 values over.
 """
-
-__all__ = ["animations", "blocks", "formats", "layout", "overlays", "sheet", "step_pictures"]

@@ -11,8 +11,6 @@ from PIL import Image
 from heedmap.errors import plural, quoted
 from heedmap.files.writing import put_file
 
-__all__ = ["Animation"]
-
 
 @dataclass(frozen=True, eq=False)
 class Animation:

@@ -12,11 +12,6 @@ from functools import cache, lru_cache
 
 from PIL import Image
 
-__all__ = [
-    *("INK", "SOFT", "Block", "PictureAt", "TextAt", "fonts", "moved", "note_size"),
-    *("size_for", "stack", "text_height", "text_width", "wrap"),
-]
-
 INK, SOFT = "#1d1d1f", "#636368"  # colours of captions and of notes
 
 _LINE = 1.3  # sizes of a letter from one line to the next
@@ -136,6 +131,7 @@ def note_size(width: int) -> int:
 
 
 def text_height(lines: str, size: int) -> int:
+    """Measure the height of lines of text."""
     return math.ceil(len(lines.splitlines()) * size * _LINE)
 
 

@@ -9,8 +9,6 @@ from PIL.PngImagePlugin import PngInfo
 from heedmap.errors import ArgumentError
 from heedmap.files.reading import path_of
 
-__all__ = ["FORMATS", "format_of", "png"]
-
 FORMATS = ("png", "svg", "pdf")
 """What figures are saved as."""
 

@@ -32,8 +32,6 @@ from heedmap.figures.overlays import centred, heat, overlay, to_rgb
 if TYPE_CHECKING:
     from heedmap.figures.sheet import Sheet
 
-__all__ = ["MAX_WIDTH", "Panel", "ScaleBar", "framed", "in_rows", "table"]
-
 MAX_WIDTH = 2400  # px, of a sheet
 
 _SIDES = (384, 320, *range(256, 15, -8))  # px, of a panel, best first

@@ -23,26 +23,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.image import AxesImage
 
-__all__ = [
-    "COLORMAP",
-    "COLORMAPS",
-    "HUES",
-    "OPACITY",
-    "SIGNED",
-    "centred",
-    "colour",
-    "enlarge",
-    "heat",
-    "hue_colours",
-    "labelled",
-    "overlay",
-    "overlay_several",
-    "plot",
-    "resize_map",
-    "shrunk",
-    "to_rgb",
-]
-
 COLORMAPS = ("inferno", "magma", "plasma", "viridis", "cividis")  # perceptually even, dark is less
 COLORMAP, OPACITY = "inferno", 0.85
 SIGNED = "managua_r"  # of scales with values below 0: blue below, dark at 0, orange above

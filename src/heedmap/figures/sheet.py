@@ -18,8 +18,6 @@ from heedmap.figures.blocks import Block, TextAt, fonts
 from heedmap.figures.formats import FORMATS, format_of, png
 from heedmap.files.writing import put_file
 
-__all__ = ["Sheet"]
-
 DPI = 72  # a pixel of the layout is a point
 _PRINT_DPI = 144  # of the pictures in SVG and PDF files
 _RULE = "#cdcdd1"  # the line around pictures

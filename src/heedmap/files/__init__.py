@@ -2,16 +2,3 @@
 
 This package imports no torch.
 """
-
-__all__ = [
-    "ablations",
-    "explanations",
-    "notes",
-    "pictures",
-    "reading",
-    "reports",
-    "schemas",
-    "settings",
-    "values",
-    "writing",
-]

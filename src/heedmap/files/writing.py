@@ -22,19 +22,6 @@ from typing import Any
 from heedmap.errors import RunError
 from heedmap.files.reading import path_of, reason_of
 
-__all__ = [
-    "Destination",
-    "TakenError",
-    "WriteError",
-    "check_new",
-    "check_place",
-    "files_in",
-    "put_counting",
-    "put_file",
-    "slug",
-    "whole_folder",
-]
-
 _TAKEN = (errno.EEXIST, errno.ENOTEMPTY, errno.ENOTDIR)
 _NAME = 50  # characters of the target's name in that of the temporary folder
 _SLUG = 200  # bytes

@@ -5,20 +5,3 @@ Everything is numpy; no torch, so that a saved run opens at once.
 """
 
 # pyright: reportUnsupportedDunderAll=false
-__all__ = [
-    "aims",
-    "averages",
-    "heatmaps",
-    "layer_heads",
-    "layer_names",
-    "map_sheets",
-    "recordings",
-    "regions",
-    "segments",
-    "selections",
-    "soft_masks",
-    "stability",
-    "timelines",
-    "word_map",
-    "word_sheets",
-]

@@ -16,8 +16,6 @@ from heedmap.maps.word_map import REFINED_BY, SCALES, HeatMap, Scale, span_of
 if TYPE_CHECKING:
     from heedmap.figures.sheet import Sheet
 
-__all__ = ["checked_maps", "sheet_of"]
-
 
 def checked_maps(chosen: object) -> list[HeatMap]:
     """The maps that were chosen for a sheet.

@@ -16,8 +16,6 @@ from heedmap.maps.selections import Selection
 from heedmap.mathematics.agreement import rank_correlation
 from heedmap.text.words import Word
 
-__all__ = ["UNSTEADY", "least_stability", "stability_at", "stability_of", "stability_said"]
-
 UNSTEADY = 0.8
 """Below it a map is called unsteady: the halves' maps of two nouns agree as far, of a picture with
 both (by 0.64 in the mean and 0.83 at most on the embedded model), while no noun's own do, in ten

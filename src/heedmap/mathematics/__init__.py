@@ -6,4 +6,3 @@ no diffusers, no words.
 """
 
 # pyright: reportUnsupportedDunderAll=false
-__all__ = ["agreement", "by_hand", "edges", "probabilities", "refining", "rules", "windows"]

@@ -2,5 +2,3 @@
 
 Nothing is recorded or drawn here, and `pipelines` alone asks diffusers for one.
 """
-
-__all__ = ["batches", "cards", "dimensions", "pipelines"]

@@ -15,8 +15,6 @@ from heedmap.files import reading
 from heedmap.models.pipelines import name_of
 from heedmap.tiny.card import EMBEDDED, FOLDER
 
-__all__ = ["limits", "phrases", "taught_words", "words_of"]
-
 MAX_CARD = 4 * 2**20  # bytes
 _Word = Annotated[str, Meta(min_length=1, max_length=100)]
 _Phrases = Annotated[tuple[_Word, ...], Meta(max_length=1000)]

@@ -3,5 +3,3 @@
 It records what was asked for, and lets rules act. Nothing of two prompts and how they correspond;
 of files only how an edit is noted there, and the largest numbers that they hold.
 """
-
-__all__ = ["edits", "interventions", "probing", "recorder", "steering", "tracing"]

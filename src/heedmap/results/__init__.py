@@ -5,15 +5,3 @@ model.
 """
 
 # pyright: reportUnsupportedDunderAll=false
-__all__ = [
-    "ablations",
-    "aiming",
-    "amounts",
-    "cells",
-    "comparisons",
-    "explanations",
-    "folders",
-    "grids",
-    "pairs",
-    "runs",
-]

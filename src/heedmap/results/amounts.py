@@ -6,8 +6,6 @@ from collections.abc import Iterable, Sized
 from heedmap.errors import ArgumentError
 from heedmap.files.values import MAX_CELLS
 
-__all__ = ["check_axes"]
-
 
 def check_axes(axes: Iterable[Sized]) -> None:
     """Raise an ArgumentError if nothing varies, or there would be too many cells."""

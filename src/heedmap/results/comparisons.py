@@ -20,8 +20,6 @@ from heedmap.text.prompts import is_content
 if TYPE_CHECKING:
     from heedmap.figures.sheet import Sheet
 
-__all__ = ["common_words", "compare", "labels"]
-
 _WORDS = 9  # side by side
 _SCALES: dict[Scale, str] = {
     "shared": "shared by all words and runs shown",

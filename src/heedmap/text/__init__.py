@@ -6,7 +6,3 @@ known here.
 """
 
 # pyright: reportUnsupportedDunderAll=false
-__all__ = [
-    "alignment", "concepts", "omissions", "option_texts", "prompts", "purposes",
-    "token_mapping", "tokens", "vocabulary", "weights", "words",
-]  # fmt: skip

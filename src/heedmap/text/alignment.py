@@ -16,8 +16,6 @@ from heedmap.text.prompts import fold, plurals, word_keys
 from heedmap.text.sequences import best_matches
 from heedmap.text.words import TokenTable, Word
 
-__all__ = ["WordAlignment", "connects", "first_of", "not_one_to_one", "pair_words", "swap_of"]
-
 _LISTED = 4
 
 # What begins a new phrase of an English prompt: in "a cat" -> "a big dog on the grass" it is the

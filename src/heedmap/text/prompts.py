@@ -9,8 +9,6 @@ from collections.abc import Sequence
 from functools import lru_cache
 from itertools import accumulate
 
-__all__ = ["fold", "is_content", "places", "plurals", "split_words", "word_keys"]
-
 # `re` knows neither marks nor emoji, so every character is first mapped to a letter for its class,
 # and `_WORD` runs over that string of classes, whose indices are those of the prompt.
 _CLASSES = re.compile(

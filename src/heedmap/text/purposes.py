@@ -12,8 +12,6 @@ from heedmap.text.alignment import WordAlignment, connects
 from heedmap.text.prompts import fold, is_content, plurals, word_keys
 from heedmap.text.words import Word
 
-__all__ = ["purpose_of"]
-
 _COLOURS = frozenset(
     word_keys(
         "red orange yellow green blue purple pink white black grey gray brown violet cyan magenta "

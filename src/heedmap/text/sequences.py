@@ -5,8 +5,6 @@ from itertools import accumulate
 
 from heedmap.errors import ArgumentError
 
-__all__ = ["best_matches"]
-
 MAX_TABLE = 500_000  # of the table of the dynamic program: about a second
 
 

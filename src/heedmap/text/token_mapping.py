@@ -12,8 +12,6 @@ from heedmap.text.alignment import WordAlignment, not_one_to_one
 from heedmap.text.sequences import best_matches
 from heedmap.text.words import MOVE_IT, TokenTable
 
-__all__ = ["refinement", "replacement"]
-
 
 def replacement(
     source: TokenTable, target: TokenTable, alignment: WordAlignment

@@ -8,8 +8,6 @@ from heedmap.errors import quoted
 from heedmap.text.alignment import first_of
 from heedmap.text.prompts import split_words
 
-__all__ = ["said_of", "untaught"]
-
 _PARTS = re.compile(r"[-_'\u2010\u2011\u2019]")  # at which a tokenizer takes a word apart
 
 

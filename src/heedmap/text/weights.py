@@ -26,19 +26,6 @@ from heedmap import checks
 from heedmap.errors import ArgumentError, TruncatedWordError, quoted
 from heedmap.text.words import MOVE_IT, TokenTable, Word
 
-__all__ = [
-    "MOST_WEIGHT",
-    "Span",
-    "WeightedPrompt",
-    "bracket_warning",
-    "escape",
-    "parse_weights",
-    "spelled",
-    "token_weights",
-    "unread_weights",
-    "weighed",
-]
-
 Span = tuple[int, int, float]
 MOST_WEIGHT = 1e6
 """The largest weight of a word, of either sign: larger ones would leave no finite picture."""

@@ -2,5 +2,3 @@
 
 No torch, no diffusers. The drawn world that it was trained on is `scripts/world`.
 """
-
-__all__ = ["card"]

@@ -4,25 +4,3 @@ Which layers read the text, what a pipeline encodes, at which step it is, what i
 called with. A family of models is one file and a row of `registry`. Nothing of what is recorded or
 changed there.
 """
-
-__all__ = [
-    "advice",
-    "arguments",
-    "colours",
-    "concept_states",
-    "decoding",
-    "encodings",
-    "family",
-    "frames",
-    "insides",
-    "noise_levels",
-    "noising",
-    "parts",
-    "patches",
-    "predictions",
-    "processors",
-    "prompt_tables",
-    "registry",
-    "schedules",
-    "skipping",
-]
