@@ -34,9 +34,7 @@ HOSTILE = 'a <img src=x onerror="alert(1)"> </script><script>alert(2)</script> &
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "axes",
-    [{"layer"}, {"layer", "step"}, {"layer", "step", "head"}],
-    ids=lambda axes: "+".join(sorted(axes)),
+    "axes", [{"layer", "step", "head"}], ids=lambda axes: "+".join(sorted(axes))
 )
 @pytest.mark.parametrize("words", [11, 75])
 def test_fifty_steps_of_stable_diffusion_fit_in_eight_megabytes(axes: set, words: int):

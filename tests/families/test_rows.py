@@ -13,7 +13,6 @@ from diffusers import (
     StableDiffusionControlNetPipeline,
     StableDiffusionImg2ImgPipeline,
     StableDiffusionInpaintPipeline,
-    StableDiffusionPAGInpaintPipeline,
     StableDiffusionXLInpaintPipeline,
 )
 
@@ -55,28 +54,17 @@ def of(family, *kind, **more):
 PIPELINES = {
     "img2img": (of("sd1", StableDiffusionImg2ImgPipeline), STARTED),
     "inpainting by a plain model": (of("sd1", StableDiffusionInpaintPipeline), INPAINTED),
-    "in part": (of("sd1", StableDiffusionInpaintPipeline), PART),
     "inpainting": (of("inpainting"), INPAINTED),
-    "inpainting in part": (of("inpainting"), PART),
     "SDXL": (of("sdxl", StableDiffusionXLInpaintPipeline), PART),
-    "perturbed": (of("sd1", StableDiffusionPAGInpaintPipeline, pag_applied_layers=["mid"]), PART),
     "a net's": (
         controlled(StableDiffusionControlNetInpaintPipeline, 1),
         {**PART, "control_image": CONTROL},
-    ),
-    "two nets'": (
-        controlled(StableDiffusionControlNetInpaintPipeline, 2),
-        {**PART, "control_image": [CONTROL] * 2},
     ),
     "two nets' in a list": (
         controlled(StableDiffusionControlNetInpaintPipeline, 2),
         {**PART, "image": [picture(128, 128)], "control_image": [CONTROL] * 2},
     ),
     "a net": (controlled(StableDiffusionControlNetPipeline, 1), {"image": CONTROL}),
-    "two nets": (
-        controlled(StableDiffusionControlNetPipeline, 2),
-        {"image": [CONTROL, picture(128, 128)]},
-    ),
     "pix2pix": (of("pix2pix"), {"image": picture(128, 128)}),
     "upscaler": (of("upscaler"), {"image": picture(32, 32)}),
     "an adapter": (adapted(1), {"image": picture(128, 128), "size": (128, 128)}),
@@ -89,8 +77,6 @@ PIPELINES = {
         },
     ),
     "noise": (of("sd1"), NOISE),
-    "noise of SDXL": (of("sdxl"), NOISE),
-    "noise of PixArt": (of("sigma"), NOISE),
 }
 
 

@@ -6,10 +6,9 @@ from collections.abc import Iterator
 
 import pytest
 import torch
-from PIL import Image
 
 import benchmark
-from benchmarking import editing, passes, recording, replay
+from benchmarking import editing, recording, replay
 
 TINY = ["--width=32", "--latent=16", "--rounds=3"]
 
@@ -81,26 +80,3 @@ def test_the_prompt_has_twelve_tokens_with_its_ends():
     table = tokenize(replay.PROMPT, pipelines.tokenizer())
     assert len(table.positions("start", "text", "end")) == 12
     assert [len(word.tokens) for word in table.words] == [1] * 10
-
-
-@pytest.mark.filterwarnings(
-    "ignore:the picture (comes back at|changed outside)"
-)  # of random weights
-def test_what_calls_take_beside_their_passes(capsys: pytest.CaptureFixture[str]):
-    """Each pass is made once more, bare; what calls do by themselves is no pass."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    asked = ["passes", "--width=64", "--latent=8", "--dtype=float32", "--rounds=1", "--steps=2"]
-    figures = passes.passes(benchmark.parse(asked))
-    torch.set_num_threads(threads)
-    assert {name: figures[name]["passes"] for name in passes.CALLS} == {
-        "locate": 2, "locate with concepts": 2, "generate": 2, "generate with concepts": 2,
-        "edit": 2, "edit of a picture": 2, "ablate": 6,
-    }  # fmt: skip
-    for name in passes.CALLS:
-        low, middle, high = figures[name]["extra_percent"]
-        assert -50 < low <= middle <= high and figures[name]["vae_passes"][0] > 0
-    passes.report(json.loads(json.dumps(figures)))
-    assert "locate with concepts" in capsys.readouterr().out
-    some = benchmark.parse(["passes", "--calls", "edit", "locate"]).calls
-    assert list(passes.ways(None, Image.new("RGB", (8, 8)), 1, some)) == ["edit", "locate"]
