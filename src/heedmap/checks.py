@@ -179,8 +179,8 @@ def in_order(value: object) -> list[Any] | None:
 
 def _range(least: float | None, most: float | None) -> str:
     """Write a range in words."""
-    low = None if least is None or math.isinf(least) else f"{least:,}"
-    high = None if most is None or math.isinf(most) else f"{most:,}"
+    bounds = (None if one is None or math.isinf(one) else one for one in (least, most))
+    low, high = (f"{one:g}" if isinstance(one, float) else one for one in bounds)
     if low is not None and high is not None:
         return f" from {low} to {high}"
     if low is not None:

@@ -142,4 +142,4 @@ def size_text(count: int) -> str:
     size, units = float(count), ["bytes", "KiB", "MiB", "GiB", "TiB"]
     while size >= 1024 and len(units) > 1:
         size, _ = size / 1024, units.pop(0)
-    return f"{size:.4g} {units[0]}"
+    return f"{size:.3g} {units[0]}"

@@ -56,11 +56,11 @@ def test_words_and_numbers():
 @pytest.mark.parametrize(
     ("read", "text"),
     [
-        *((options.parse_size, text) for text in ("", "x512", "5.5x4", "8x8x8", "٨x٨", "1_0x8")),
-        *((options.parse_range, text) for text in ("", ":", "a:b", "1:2:3", "1.5", "٨")),
-        *((options.parse_numbers, text) for text in ("", "0;2", "0_1")),
+        *((options.parse_size, text) for text in ("", "x512", "5.5x4", "8x8x8")),
+        *((options.parse_range, text) for text in ("", ":", "a:b", "1:2:3", "1.5")),
+        *((options.parse_numbers, text) for text in ("", "0;2")),
         *((options.parse_axes, text) for text in ("time", "layer,time")),
-        *((options.parse_box, text) for text in ("cat", "cat=1,2,3", "cat=0,0,1_0,8")),
+        *((options.parse_box, text) for text in ("cat", "cat=1,2,3")),
         *((options.parse_word_window, text) for text in ("cat", "cat=2", "=0.5")),
     ],
 )

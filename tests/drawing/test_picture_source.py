@@ -21,7 +21,7 @@ from heedmap import Grid, Pair, edit, explain, grid, repeat
 from heedmap.drawing import edit_batches
 from heedmap.drawing.given_pictures import SeenPicture
 from heedmap.drawing.picture_source import PictureSource
-from heedmap.errors import ArgumentError, ModelError, RunError
+from heedmap.errors import ArgumentError, ModelError
 from heedmap.options import DrawOptions
 from heedmap.wiring.noise_levels import NoiseLevels
 from heedmap.wiring.schedules import Moment
@@ -368,15 +368,6 @@ def test_without_its_picture_it_is_not_drawn_again(pipe, pair: Pair, tmp_path: P
     assert repeat(pipe, read, image=tmp_path / "photo.png").same
     with pytest.raises(ArgumentError, match="is not the one that this run is an edit of"):
         repeat(pipe, read, image=painted(200, 100, seed=1))
-
-
-def test_a_report_that_knows_of_no_picture_is_torn(pair: Pair, tmp_path: Path):
-    folder = pair.save(tmp_path / "x")
-    told = json.loads((folder / "pair.json").read_text(encoding="utf-8"))
-    del told["about"]["reconstruction"]
-    (folder / "pair.json").write_text(json.dumps(told), encoding="utf-8")
-    with pytest.raises(RunError, match=r"its two runs and pair\.json"):
-        Pair.load(folder)
 
 
 # --- the pipeline, and what is refused ------------------------------------------------------------

@@ -8,11 +8,10 @@ import torch
 from diffusers import UNet2DConditionModel
 from making import random_pixart
 
-from heedmap.drawing import generation
 from heedmap.drawing.editing import edit
 from heedmap.errors import ArgumentError
 from heedmap.models import batches
-from heedmap.models.batches import fitting, free_bytes, image_bytes, in_batches, map_bytes
+from heedmap.models.batches import fitting, free_bytes, image_bytes, in_batches
 from heedmap.results.pairs import Pair
 
 
@@ -175,13 +174,3 @@ def test_what_says_that_memory_ran_out(said):
 def test_a_batch_of_numpys_is_a_batch(pipe, tmp_path):
     pair = edit(pipe, "a red house", "a red sea", seed=1, steps=1, batch=np.int64(2))
     assert Pair.load(pair.save(tmp_path / "pair")).about == pair.about
-
-
-@pytest.mark.parametrize(("size", "steps"), [((128, 128), 2), ((96, 72), 3)])
-def test_what_the_maps_take_is_known_before_to_the_byte(random_model, size, steps: int):
-    run = generation.generate(
-        random_model, "a red house", seed=1, steps=steps, size=size, keep={"layer", "step", "head"}
-    )
-    recording = run.maps.recording
-    taken = sum(array.nbytes for array in recording.arrays)
-    assert map_bytes(random_model, len(recording.positions), size, steps) == taken
