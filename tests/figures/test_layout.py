@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from making import darkness
 from PIL import Image, ImageDraw
 
-from heedmap.errors import ArgumentError
+from heedmap.errors import ArgumentError, HeedmapWarning
 from heedmap.figures import layout, overlays
 from heedmap.figures.blocks import Block, PictureAt, TextAt, text_width, wrap
 from heedmap.figures.layout import Panel, ScaleBar
@@ -273,3 +273,10 @@ def test_contact_sheets_are_legible(shape, size, least):
     assert min(wide, high) >= least - 3  # but for the frame
     assert wide / high == pytest.approx(size[0] / size[1], abs=0.02)
     assert sheet.shape[1] <= layout.MAX_WIDTH or least == 96
+
+
+def test_a_title_that_no_font_can_draw_warns(monkeypatch):
+    monkeypatch.setattr("heedmap.figures.blocks.fonts", lambda: ("DejaVu Sans",))
+    body = layout.in_rows([Panel("", scene())])
+    with pytest.warns(HeedmapWarning, match="집"):
+        layout.framed(body, title="빨간 집")

@@ -14,7 +14,7 @@ import heedmap as hm
 from heedmap.app import results
 from heedmap.app.fields import Form, box_of, names_in, size_of
 from heedmap.app.jobs import Job, Models, paragraphs
-from heedmap.errors import HeedmapError
+from heedmap.errors import HeedmapError, as_sentence
 from heedmap.files.writing import put_counting, slug
 from heedmap.models import cards
 from heedmap.options import AXES, DrawOptions
@@ -354,7 +354,7 @@ class App:
                 return put_counting(place / f"{slug(text, 48)}-{seed}", result.save)
 
             job = Job(work)
-            yield str(place), job.html(), "", "", gr.Row(visible=False)
+            yield str(place), job.html(), *([gr.skip()] * 3)
             with _page_errors():
                 for _ in job:
                     yield gr.skip(), job.html(), *([gr.skip()] * 3)
@@ -415,7 +415,7 @@ def _page_errors() -> Iterator[None]:
     try:
         yield
     except HeedmapError as error:
-        raise gr.Error(str(error), duration=None, print_exception=False) from error
+        raise gr.Error(as_sentence(str(error)), print_exception=False) from error
 
 
 @contextmanager

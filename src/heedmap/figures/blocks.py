@@ -12,10 +12,13 @@ from functools import cache, lru_cache
 
 from PIL import Image
 
+from heedmap.errors import quoted, warn
+
 INK, SOFT = "#1d1d1f", "#636368"  # colours of captions and of notes
 
 _LINE = 1.3  # sizes of a letter from one line to the next
 _LONGEST = 1000  # characters of a text
+_JOINERS = "\u200c\u200d\ufe0f"  # of Persian letters and of emoji
 
 # The first has Latin, Greek, Cyrillic, Arabic and Hebrew, and comes with matplotlib; the others,
 # where they are installed, have the scripts that it lacks.
@@ -94,6 +97,20 @@ def fonts() -> tuple[str, ...]:
     return tuple(name for name in _FONTS if name in installed)
 
 
+def warn_of_boxes(text: str) -> None:
+    """Warn of the characters of a text that no font has: matplotlib draws boxes for them."""
+    from matplotlib.font_manager import findfont, get_font
+
+    drawn = {code for name in fonts() for code in get_font(findfont(name)).get_charmap()}
+    lacking = [c for c in dict.fromkeys("".join(_words(text))) if ord(c) not in drawn]
+    if lacking := [c for c in lacking if c not in _JOINERS]:
+        warn(
+            f"no installed font has {quoted(''.join(lacking[:8]))}, so the figure shows boxes: "
+            "install a font of that script, such as Debian's fonts-noto-cjk, and delete "
+            "matplotlib's fontlist (matplotlib.get_cachedir())"
+        )
+
+
 def wrap(text: str, width: int, size: int) -> str:
     """Break text into lines of at most `width` pixels, in letters of `size` pixels.
 
@@ -114,8 +131,7 @@ def wrap(text: str, width: int, size: int) -> str:
 
 def _words(text: str) -> list[str]:
     """Split text at white space, without what cannot be printed."""
-    joiners = "\u200c\u200d"  # of Persian letters and of emoji
-    words = ("".join(c for c in word if c.isprintable() or c in joiners) for word in text.split())
+    words = ("".join(c for c in word if c.isprintable() or c in _JOINERS) for word in text.split())
     return [word for word in words if word]
 
 

@@ -25,6 +25,7 @@ from heedmap.figures.blocks import (
     stack,
     text_height,
     text_width,
+    warn_of_boxes,
     wrap,
 )
 from heedmap.figures.overlays import centred, heat, overlay, to_rgb
@@ -122,6 +123,7 @@ def framed(body: Block, *, title: str, note: str = "", bar: ScaleBar | None = No
     """
     from heedmap.figures.sheet import Sheet
 
+    warn_of_boxes(title)
     width = max(body.width, 480)
     size, small = min(30, max(24, width // 60)), note_size(width)
     head, under = wrap(title, width, size), wrap(note, width, small)
