@@ -69,18 +69,6 @@ def drawn_by(scheduler: Any, pipe: Any) -> Run:
         pipe.scheduler = own
 
 
-@pytest.mark.parametrize(("kind", "options"), SCHEDULERS)
-def test_any_scheduler_on_the_embedded_model(embedded, tmp_path, kind, options):
-    own, config = embedded.scheduler, dict(embedded.config)
-    run = drawn_by(kind.from_config(own.config, **options), embedded)
-    found = again(embedded, run, tmp_path / "run")
-    assert_same(found)
-    assert found.changed["schedulers.scheduler.class"] == (kind.__name__, type(own).__name__)
-    assert embedded.scheduler is own
-    assert dict(embedded.config) == config
-    assert found.run.settings.scheduler == kind.__name__
-
-
 def test_settings_of_a_scheduler_of_the_same_class(embedded, tmp_path):
     own = embedded.scheduler
     run = drawn_by(DDIMScheduler.from_config(own.config, timestep_spacing="leading"), embedded)

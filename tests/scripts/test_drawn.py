@@ -49,20 +49,6 @@ def test_captions_are_no_other_questions():
     assert not mine & others and min(mine) >= drawn.FIRST > max(others)
 
 
-def test_pictures_of_the_model_have_the_same_table(embedded):
-    told: list[tuple[str, int, int]] = []
-    figures = drawn.measure(
-        embedded, 5, 0, judge.load(), lambda *row: told.append(row), steps=8, guidance=4.0
-    )
-    assert told == [("drawn", k + 1, 5) for k in range(5)]
-    assert list(figures["methods"]) == list(truth.ROWS)
-    assert {"n", "best", "methods", "groups", "left_out"} == set(figures)
-    assert figures["n"] >= 8 and 0 <= figures["left_out"] <= 0.5
-    methods = figures["methods"]
-    assert methods["mask"]["iou_shipped"] > methods["share"]["iou_shipped"] + 0.1
-    assert methods["mask"]["point"] > 0.8  # the masks are of this picture, not of the layout
-
-
 def test_both_parts_are_printed(embedded, capsys, monkeypatch):
     row = {"n": 1, "point": 1.0, "ap": 0.5, "iou_shipped": 0.5, "iou_best": 0.5}
     part = {

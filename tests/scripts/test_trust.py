@@ -176,16 +176,3 @@ def test_the_least_that_agree_are_shown_first(found):
     assert panels[3].note == f"rank {heat.rank:.2f}, AUC {heat.auc:.2f}".replace("-", "−")
     assert panels[3].caption == "changes up to 78%"
     assert (panels[5].caption, panels[5].note) == ("changes up to 0%", "nothing to compare")
-
-
-@pytest.mark.slow
-def test_a_picture_from_beginning_to_end(embedded):
-    figures, some = trust.measure(
-        embedded, 1, 0, judge.load(), lambda *_: None, steps=20, guidance=4.0
-    )
-    assert (figures["n"], figures["right"]) == (1, 1)
-    noun, colour, relation = some
-    assert noun.renormalized is not None and colour.renormalized is None
-    assert noun.ways["columns"].maps["mean"][1] > 0.8 > relation.ways["columns"].maps["mean"][1]
-    for case in some:
-        assert case.stable["mean"] > 0.7 and case.ways["unread"].moved > 0.005
