@@ -16,6 +16,7 @@ from heedmap.errors import (
     TraceError,
     UnknownWordError,
 )
+from heedmap.recording.edits import Reweight
 from heedmap.recording.tracing import trace
 from heedmap.wiring.registry import cross_attention_layers
 
@@ -386,3 +387,49 @@ def test_edits_that_do_nothing_or_cannot_are_told():
 def test_prompts_are_texts(pipe, prompts):
     with pytest.raises(ArgumentError, match=r"^prompts is .*: expected a list of texts"):
         trace(pipe, prompts=prompts)
+
+
+SDPA = torch.nn.functional.scaled_dot_product_attention
+OF_THEIR_OWN = {
+    "rows of others first": lambda q, k, v: (
+        1.3 * SDPA(q, k, v) - 0.3 * SDPA(q, k.roll(1, 0), v.roll(1, 0))
+    ),
+    "the picture first": lambda q, k, v: SDPA(q, q, q) + SDPA(q, k, v),
+    "a key in front": lambda q, k, v: SDPA(
+        q, torch.cat([k[:, :, :1], k], 2), torch.cat([v[:, :, :1], v], 2)
+    ),
+    "keys in parts": lambda q, k, v: (
+        SDPA(q, k[:, :, :20], v[:, :, :20]) + SDPA(q, k[:, :, 20:], v[:, :, 20:])
+    ),
+    "head by head": lambda q, k, v: torch.cat(
+        [SDPA(q[:, [i]], k[:, [i]], v[:, [i]]) for i in range(q.shape[1])], 1
+    ),
+    "without an axis of heads": lambda q, k, v: SDPA(
+        *(x.flatten(0, 1) for x in (q, k, v))
+    ).unflatten(0, q.shape[:2]),
+    "causal": lambda q, k, v: SDPA(q, k, v, is_causal=True),
+}
+
+
+@pytest.mark.parametrize("edits", [[], [Reweight("house", 2.0)]])
+@pytest.mark.parametrize("name", OF_THEIR_OWN)
+def test_a_processor_that_attends_otherwise_is_refused(name, edits):
+    """The first attention of a layer is not always the text's, in all heads and alone."""
+
+    class Own:
+        def __call__(self, attn, hidden_states, encoder_hidden_states=None, **_):
+            states = (
+                attn.to_q(hidden_states),
+                *(to(encoder_hidden_states) for to in (attn.to_k, attn.to_v)),
+            )
+            parts = (x.unflatten(-1, (attn.heads, -1)).transpose(1, 2) for x in states)
+            return attn.to_out[0](OF_THEIR_OWN[name](*parts).transpose(1, 2).flatten(2))
+
+    pipe = random_pipeline()
+    for path, layer in pipe.unet.named_modules():
+        if path.endswith("attn2"):
+            layer.set_processor(Own())
+    with pytest.raises(TraceError), trace(pipe, edits=edits):
+        run(pipe, "a red house", steps=1)
+    layers = cross_attention_layers(pipe).values()
+    assert all(isinstance(layer.processor, Own) for layer in layers)  # restored

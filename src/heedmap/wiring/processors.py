@@ -87,12 +87,20 @@ class RecordingProcessor:
         self, attn: Attention, hidden_states: torch.Tensor, *args: Any, **kwargs: Any
     ) -> torch.Tensor:
         """Run the original processor."""
-        tap = _Tap(attn, hidden_states.shape[0], self.changes)
+        states = kwargs.get("encoder_hidden_states", args[0] if args else None)
+        tap = _Tap(attn, hidden_states.shape[0], states, self.changes)
         with tap:
             output = self.original(attn, hidden_states, *args, **kwargs)
+        if tap.unlike:
+            raise self._unlike(tap.unlike)
         scores = tap.scores()
         if scores is None and not self.needed:
             return output
+        if scores is None and tap.hidden:
+            raise TraceError(
+                f"a TorchFunctionMode around the call may replace the attention at {self.name}, so "
+                "heedmap cannot see it: leave that mode before the call"
+            )
         if scores is None:
             raise TraceError(
                 f"{type(self.original).__name__} at {self.name} computed no attention that heedmap "
@@ -104,15 +112,36 @@ class RecordingProcessor:
             self.record(self.name, scores)
         return output
 
+    def _unlike(self, what: str) -> TraceError:
+        return TraceError(
+            f"{type(self.original).__name__} at {self.name} computes attention {what}, so heedmap "
+            "cannot tell what each word draws: expected one attention over all of the text; call "
+            "set_default_attn_processor() of the model (pipe.unet, pipe.transformer) before the "
+            "trace"
+        )
+
 
 class _Tap(TorchFunctionMode):
-    """Stands at the attention that is computed while it is open, in this thread alone."""
+    """Stands at the attention that is computed while it is open, in this thread alone.
 
-    def __init__(self, attn: Attention, rows: int, changes: Changes | None) -> None:
+    Args:
+        attn: the layer.
+        rows: of the batch.
+        states: the text states (B, K, C) of a cross-attention layer, in a tuple with those of an
+            IP-Adapter. Its attention must be one over all of them, in all heads; anything else is
+            noted in `unlike`.
+        changes: what to change.
+    """
+
+    def __init__(self, attn: Attention, rows: int, states: Any, changes: Changes | None) -> None:
         super().__init__()
         self.attn = attn
         self.rows = rows
+        self.adapted = isinstance(states, tuple)
+        text: torch.Tensor | None = states[0] if self.adapted else states
+        self.tokens = None if text is None else text.shape[1]
         self.changes = changes
+        self.unlike = ""
         self.hidden = False
         self.fused: Scores | None = None
         # What the classic computation was given, by slices of the B·H rows where it is sliced.
@@ -138,17 +167,25 @@ class _Tap(TorchFunctionMode):
         kwargs: dict[str, Any] | None = None,
     ) -> Any:
         kwargs = kwargs or {}
-        done = self.fused or self.classic or self.hidden
-        if func is not scaled_dot_product_attention or done:
+        if func is not scaled_dot_product_attention or self.hidden:
             return func(*args, **kwargs)
         given = _SIGNATURE.bind(*args, **kwargs).arguments
+        if self.fused or self.classic:
+            self._again(given["key"])
+            return func(*args, **kwargs)
+        if self.tokens is not None:
+            self.unlike = self._difference(given)
+            if self.unlike:
+                self.hidden = True
+                return func(*args, **kwargs)
         if self.changes is not None:
             inputs = self.changes.inputs(given["query"], given["key"])
             if inputs is not None:
                 given["query"], given["key"] = inputs
         output, log_sum = probabilities.fused(**given)
         query, key = given["query"].detach(), given["key"].detach()
-        scale = given.get("scale") or query.shape[-1] ** -0.5
+        scale = given.get("scale")
+        scale = query.shape[-1] ** -0.5 if scale is None else scale
         self.fused = Scores(query, key, scale, given.get("attn_mask"), log_sum)
         if self.changes is not None:
             output = self.changes.output(self.fused, given["value"], output)
@@ -159,7 +196,11 @@ class _Tap(TorchFunctionMode):
     ) -> torch.Tensor:
         """In the place of `Attention.get_attention_scores`: (B·H, Q, K), or a slice of it."""
         whole = self.rows * self.attn.heads
-        if self.fused or sum(len(part) for part, _, _ in self.classic) >= whole:
+        if self.unlike or self.fused or sum(len(part) for part, _, _ in self.classic) >= whole:
+            self._again(key)
+            return self._original(query, key, attention_mask)
+        if self.tokens not in (None, key.shape[-2]):
+            self.unlike = f"over {key.shape[-2]} keys, of {self.tokens} text states"
             return self._original(query, key, attention_mask)
         if self.changes is not None:
             if len(query) != whole:
@@ -177,6 +218,23 @@ class _Tap(TorchFunctionMode):
             assert scores is not None
             p = self.changes.weights(scores, self._by_head(p)).flatten(0, 1)
         return p
+
+    def _difference(self, given: Mapping[str, Any]) -> str:
+        """Describe how an attention differs from one over all text states in all heads."""
+        query, key = given["query"], given["key"]
+        if key.ndim != 4 or (query.shape[1], key.shape[1]) != (self.attn.heads,) * 2:
+            return f"of shape {tuple(query.shape)}, not of all {self.attn.heads} heads together"
+        if key.shape[2] != self.tokens:
+            return f"over {key.shape[2]} keys, of {self.tokens} text states"
+        return "with is_causal" if given.get("is_causal") else ""
+
+    def _again(self, key: torch.Tensor) -> None:
+        """Note another attention over as many keys as there are text states, but other ones."""
+        if self.tokens != key.shape[-2] or self.unlike or self.adapted:
+            return
+        first = self.classic[0][1] if self.fused is None else self.fused.key
+        same = first.numel() != key.numel() or torch.equal(first.flatten(), key.to(first).flatten())
+        self.unlike = "" if same else "over several texts"
 
     def scores(self) -> Scores | None:
         """What was heard, as (B, H, …); None if there was no attention."""
