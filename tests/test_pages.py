@@ -13,11 +13,13 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+from msgspec import structs
 from typer.testing import CliRunner
 
 from heedmap import cli
 from heedmap.drawing import batch
 from heedmap.models import pipelines
+from heedmap.tiny import card
 
 ROOT = Path(__file__).parents[1]
 README = ROOT / "README.md"
@@ -70,7 +72,15 @@ VERBS = [page for page in PAGES if beginning(page, "heedmap ")]
 SCRIPTS = [(page, line) for page in PAGES for line in beginning(page, "python scripts/")]
 
 
+@pytest.fixture
+def few_steps(monkeypatch):
+    """Six steps where a page names none: what is drawn is tested elsewhere."""
+    few = structs.replace(card.defaults(), steps=6)
+    monkeypatch.setattr(card, "defaults", lambda: few)
+
+
 @pytest.mark.slow
+@pytest.mark.usefixtures("few_steps")
 @pytest.mark.parametrize("page", PYTHON, ids=of)
 def test_the_python_of_a_page_runs(page: Path, embedded, tmp_path: Path, monkeypatch):
     """In the order in which it stands there, in an empty folder, with the embedded model.
@@ -107,6 +117,7 @@ def test_a_type_checker_finds_no_mistake_in_the_readme(tmp_path: Path):
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("few_steps")
 @pytest.mark.parametrize("page", VERBS, ids=of)
 def test_the_commands_of_a_page_run(page: Path, tmp_path: Path, monkeypatch):
     """One after the other, in the folder in which the first of all has left its run."""

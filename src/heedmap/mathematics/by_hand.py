@@ -116,17 +116,6 @@ class Attention:
         ]
         return "\n".join([title, "", *lines])
 
-    def __repr__(self) -> str:
-        queries = 1 if self._alone else self.query.shape[-2]
-        tokens, d = self.key.shape[-2:]
-        before = "×".join(map(str, self.scores.shape[: -1 if self._alone else -2]))
-        heads = f"{before} times " if before else ""
-        many = "1 query" if queries == 1 else f"{queries} queries"
-        return (
-            f"<Attention: {heads}{many} over {plural(tokens, 'token')}, d = {d}, "
-            f"P {self.scores.shape}, output {self.output.shape}>"
-        )
-
     def _repr_html_(self) -> str:
         title, columns, rows = self._lesson(None, None)
         head, *body = (

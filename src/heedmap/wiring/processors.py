@@ -116,8 +116,7 @@ class RecordingProcessor:
         return TraceError(
             f"{type(self.original).__name__} at {self.name} computes attention {what}, so heedmap "
             "cannot tell what each word draws: expected one attention over all of the text; call "
-            "set_default_attn_processor() of the model (pipe.unet, pipe.transformer) before the "
-            "trace"
+            "pipe.unet.set_default_attn_processor() before the trace"
         )
 
 
