@@ -48,7 +48,7 @@ def test_a_path_in_a_message_is_not_read(url: str, folder: Path):
     secret = folder / "secret.png"
     secret.write_bytes(b"secret")
     image = {"path": str(secret), "meta": {"_type": "gradio.FileData"}}
-    data = ["heedmap-tiny", image, "a cat", "", 1]
+    data = ["heedmap-tiny", image, "a cat", "", "1"]
     event = httpx.post(f"{url}/gradio_api/call/locate", json={"data": data}).json()
     answer = httpx.get(f"{url}/gradio_api/call/locate/{event.get('event_id')}", timeout=60).text
     assert "event: error" in answer and "complete" not in answer
@@ -84,7 +84,7 @@ def test_many_clients_at_once(url: str, folder: Path):
 
 def generated(seed: str) -> list[object]:
     """The fields of the first tab."""
-    return ["heedmap-tiny", "a cat", seed, "1", "", "", "", "", [], "", "", "", ""]
+    return ["heedmap-tiny", "a cat", seed, "1", "", "", "", [], ""]
 
 
 def test_a_password_keeps_others_out_and_sessions_apart(tmp_path: Path):
@@ -106,7 +106,7 @@ def test_no_folder_is_served_to_others(tmp_path: Path):
 
 
 def test_models_are_those_on_offer(tmp_path: Path):
-    models = Models([str(tmp_path)], others=False)
+    models = Models([str(tmp_path)])
     assert models.load("heedmap-tiny") is models.load("heedmap-tiny")
     with pytest.raises(ArgumentError):
         models.load("org/other")
@@ -137,6 +137,8 @@ def test_a_job_passes_on_warnings_and_errors():
     job = Job(work)
     for _ in job:
         pass
-    assert job.result == 3 and job.warnings == ["one"]
-    with pytest.raises(ZeroDivisionError):
-        list(Job(lambda _: 1 // 0))
+    assert job.future.result() == 3 and job.warnings == ["one"]
+    job = Job(lambda _: 1 // 0)
+    for _ in job:
+        pass
+    assert isinstance(job.future.exception(), ZeroDivisionError)

@@ -155,8 +155,7 @@ def test_an_image_of_ones_own_is_edited(visit: Any, out: Path, run: Run):
 def test_a_word_is_kept_in_a_place(visit: Any, out: Path):
     form = panel(visit())
     form.get_by_role("button", name="More").click()
-    fields = {"Keep_a_word": "cat", "Guidance": 3, "Negative_prompt": "a dog"}
-    form.get_by_label("in", exact=True).first.fill("0,0,64,128")
+    fields = {"Keep_words": "cat=0,0,64,128", "Guidance": 3, "Negative_prompt": "a dog"}
     settings = Run.load(draw(form, "Generate", out, Prompt="a cat", Steps=2, **fields)).settings
     assert settings.guidance == 3 and settings.negative == "a dog" and settings.edits
 
@@ -199,7 +198,7 @@ def test_results_are_compared(visit: Any, out: Path, run: Run):
         form.get_by_role("option", name=name, exact=True).click()
     field(form, "Results").press("Escape")
     form.get_by_role("button", name="Compare").click()
-    form.locator("a[href*='comparison.pdf']").first.wait_for()
+    form.locator("img").first.wait_for()
     assert form.locator("img").first.evaluate("image => image.naturalWidth") > 100
 
 
@@ -227,7 +226,7 @@ def test_cancel_ends_a_job_and_the_next_one_works(visit: Any, out: Path):
     form.locator(".prose.status progress[value]").wait_for()
     with form.page.expect_response("**/cancel"):
         form.get_by_role("button", name="Cancel").click()
-    expect(form.locator(".prose.status")).to_contain_text("Cancelled")
+    expect(form.locator(".prose.status")).to_contain_text("Nothing was saved")
     assert {*out.iterdir()} == before
     draw(form, "Generate", out, Steps=1)
 
@@ -253,14 +252,6 @@ def test_text_stays_text(visit: Any, out: Path):
     draw(form, "Generate", out, Prompt=f"a cat {EVIL}", Steps=1)
     tab(page, "Results").locator("img").first.wait_for()
     assert not dialogs
-
-
-def test_a_word_of_the_vocabulary_is_added(visit: Any):
-    form = panel(visit())
-    fill(form, Prompt="a red")
-    form.get_by_role("button", name="Words that the embedded model was taught").click()
-    form.get_by_role("button", name="house", exact=True).click()
-    expect(field(form, "Prompt")).to_have_value("a red house")
 
 
 @pytest.mark.parametrize(("scheme", "width"), [("light", 1400), ("dark", 390)])

@@ -70,33 +70,6 @@ def test_the_picture_of_a_step_lies_beneath_its_heat(show: Any):
     same(canvas(opened), overlays.enlarge(run.image))
 
 
-def test_a_run_without_them_shows_its_finished_picture_and_says_so(show: Any):
-    run = small("a red house", STEPS)
-    opened = show(explorer.page(run))
-    opened.bare()
-    opened.steps(1, 2)
-    same(canvas(opened), overlays.enlarge(run.image))
-    held = opened.page.locator("#held").inner_text()
-    assert "pictures of the steps were not kept: the finished one lies beneath" in held
-    assert not opened.page.get_by_label("Picture of the step").is_visible()
-    opened = show(explorer.page(stepped()))
-    assert "were not kept: the finished" not in opened.page.locator("#held").inner_text()
-
-
-def test_of_an_edit_each_side_has_its_own(show: Any):
-    from making import Edited, report_of
-
-    source, edited = stepped(), stepped("a blue house", seed=1)
-    edited.step_pictures = replace(
-        edited.step_pictures, frames=tuple(noise(9 + n) for n in range(4))
-    )
-    opened = show(explorer.pair_page(Edited(source, edited, report_of())))
-    opened.bare()
-    opened.steps(2, 3)
-    same(canvas(opened, 0), beneath(source, 2))
-    same(canvas(opened, 1), beneath(edited, 2))
-
-
 def test_they_stay_within_the_pages_budget():
     frames = tuple(noise(n % 9).resize((64, 64)) for n in range(400))
     run = replace(small("a red house", STEPS), step_pictures=StepPictures(frames, "prediction"))
@@ -111,7 +84,7 @@ def test_they_stay_within_the_pages_budget():
 # --- scales ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("scale", ["shared", "word"])
+@pytest.mark.parametrize("scale", ["word"])
 def test_one_scale_holds_over_the_steps_and_is_named(
     show: Any, run: Any, run_page: str, scale: str
 ):
@@ -179,8 +152,3 @@ def test_the_curve_is_a_words_mean_at_each_step(show: Any, run: Any, run_page: s
     assert opened.steps_said() == "step 2 of 0–5"
     band = opened.page.locator("#curve .band")
     assert float(band.get_attribute("x")) == pytest.approx(4 + 2 * 52, abs=0.1)
-
-
-def test_without_steps_there_is_no_curve(show: Any):
-    opened = show(explorer.page(small()))
-    assert not opened.page.locator("#curve").is_visible()

@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from making import Edited, noting
+from making import Edited
 from msgspec import structs
 
 from browser.conftest import MISSING, canvas, point, readings, same
@@ -68,14 +68,3 @@ def test_a_strip_of_edits_is_chosen_from(show: Any, pair: Any):
     expect(opened.page.locator("#figures figure")).to_have_count(3)
     opened.bare()
     same(canvas(opened, 1), overlays.enlarge(pair.source.image))
-
-
-def test_the_source_of_a_picture_of_ones_own_is_that_picture(show: Any, pair: Any, pair_page: str):
-    caption = 'figure[data-kind="source"] figcaption'
-    assert show(pair_page).page.locator(caption).inner_text() == "Source"
-    noted = {"size": [300, 200], "sha256": "0" * 64}
-    own = noting(pair.source, given=noted), noting(pair.edited, given=noted)
-    opened = show(explorer.pair_page(Edited(*own, pair.about, pair.blend)))
-    said = "Source: your picture, as it comes back"
-    assert opened.page.locator(caption).inner_text() == said
-    assert opened.page.locator('figure[data-kind="edited"] figcaption').inner_text() == "Edit"

@@ -5,11 +5,10 @@ from typing import Any
 
 import numpy as np
 from making import small
-from PIL import Image, ImageFilter
+from PIL import Image
 
-from browser.conftest import canvas, same
+from browser.conftest import same
 from heedmap import explorer
-from heedmap.figures import overlays
 
 
 def test_downloads_are_the_overlay_and_the_map(show: Any, run: Any, run_page: str, tmp_path: Path):
@@ -61,61 +60,6 @@ def test_a_file_is_named_after_all_that_was_chosen(show: Any, run_page: str, tmp
     opened.steps(0, 5)
     chosen = chosen.replace("1-5", "0-4")
     assert keep(opened, "npy", tmp_path).name == f"tree-in-{chosen}.npy"
-
-
-def test_of_several_words_the_numbers_lie_one_behind_the_other(
-    show: Any, run: Any, run_page: str, tmp_path: Path
-):
-    opened = show(run_page)
-    for word in ("tree", "house", "red"):
-        opened.word(word).click()
-    kept = keep(opened, "npy", tmp_path)
-    assert kept.name == "tree-house-red.npy"
-    exact = np.stack([run.maps[word].values for word in ("tree", "house", "red")])
-    np.testing.assert_allclose(np.load(kept, allow_pickle=False), exact, atol=np.ptp(exact) / 65535)
-
-
-def test_an_overlay_is_kept_as_it_is_seen_with_its_outline(
-    show: Any, run: Any, run_page: str, tmp_path: Path
-):
-    """Colours and opacity too; a phrase, which may draw more than any word, on the same scale."""
-    opened = show(run_page)
-    opened.pin_phrase("red", "tree")
-    opened.choose("Colours", "cividis")
-    opened.slide("Opacity", 25)
-    plain = np.asarray(Image.open(keep(opened, "png", tmp_path)).convert("RGB")).astype(int)
-    same(canvas(opened), Image.fromarray(plain.astype(np.uint8)))
-    opened.page.get_by_label("Outline", exact=True).check()
-    lined = np.asarray(Image.open(keep(opened, "png", tmp_path)).convert("RGB")).astype(int)
-    mask = overlays.resize_map(run.maps["red house next to a blue tree"].soft_mask(), (256, 256))
-    inside = Image.fromarray(np.where(mask > 0.5, 255, 0).astype(np.uint8))
-    least, most = (inside.filter(one(9)) for one in (ImageFilter.MinFilter, ImageFilter.MaxFilter))
-    edge = np.asarray(least) != np.asarray(most)  # up to 4 pixels from where the mask ends
-    inked = (lined != plain).any(axis=-1)
-    assert inked[edge].mean() > 0.3 and inked[~edge].mean() < 0.001  # of 8 bits
-    assert (lined[inked].min(axis=-1) > 225).any() and (lined[inked].max(axis=-1) < 30).any()
-    opened.word("snow").click()  # of two each has its own colour, and none is white
-    lined = np.asarray(Image.open(keep(opened, "png", tmp_path)).convert("RGB")).astype(int)
-    assert not (lined.min(axis=-1) > 250).any()
-    for hue in overlays.hue_colours()[:2].astype(int):
-        assert (np.abs(lined - hue).max(axis=-1) <= 12).sum() > 20
-
-
-def test_of_an_edit_each_side_gives_a_file_of_its_own(show: Any, pair: Any, pair_page: str):
-    opened = show(pair_page)
-    opened.word("dog", "edit").click()
-    for kind, names in (
-        ("png", ["dog-edited-shared.png", "dog-source-shared.png"]),
-        ("npy", ["dog-edited.npy", "dog-source.npy"]),
-    ):
-        left = set(names)
-
-        def was_last(given: Any, left: set[str] = left) -> bool:
-            left.remove(given.suggested_filename)
-            return not left
-
-        with opened.page.expect_event("download", was_last):
-            opened.page.locator(f"#{kind}").click()
 
 
 def test_the_page_names_the_command_that_repeats_it(show: Any, run_page: str):

@@ -1,14 +1,11 @@
 """The page of a grid: rows and columns as they are, a cell to open, the weights in its title."""
 
-import shlex
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
-from making import report_of
 
-from browser.conftest import MISSING, canvas, outline, runs_at, same
+from browser.conftest import MISSING, canvas, same
 from heedmap.drawing import editing
 from heedmap.figures import overlays
 
@@ -40,48 +37,6 @@ def test_it_is_a_grid_with_its_rows_and_columns(show: Any, grid: Any):
         width = source.evaluate("e => e.naturalWidth")
         assert width == wanted.shape[1]
     assert opened.page.title() == "a red house · red ×−1, 1, 3 · heedmap"
-
-
-def test_a_picture_of_ones_own_says_above_the_grid_how_it_came_back(show: Any, grid: Any):
-    measured = {"share": 1.0, "mse": 0.01, "psnr_db": 20.0, "ssim": 0.5}
-    about = report_of(reconstruction=measured)
-    cells = (replace(cell, pair=replace(cell.pair, about=about)) for cell in grid)
-    opened = show(replace(grid, cells=tuple(cells)).explorer())
-    said = "Your picture comes back at 20.0 dB (PSNR)."
-    assert opened.page.locator("#strip caption").all_inner_texts() == [said]
-    assert show(grid.explorer()).page.locator("#strip caption").count() == 0
-
-
-def test_under_a_negative_weight_the_ring_is_where_the_map_is_lowest(show: Any, grid: Any):
-    opened = show(grid.explorer())  # the first cell, red ×−1
-    said = "At the ring, where “red” acts most. Point"  # in the edit itself, not in the source
-    expect(opened.page.locator("#reading")).to_contain_text(said)
-    opened.page.evaluate("document.querySelectorAll('details').forEach((e) => (e.open = true))")
-    command = opened.page.locator("#why pre").first.evaluate("e => e.textContent")
-    assert command.endswith(" --model MODEL")  # this one has no name
-    word, at = (shlex.split(command)[n] for n in (4, 6))
-    heat = grid.cells[0].pair.edited.maps[word]
-    x, y = (int(v) * side // 128 for v, side in zip(at.split(","), heat.values.shape, strict=True))
-    assert word == "red" and heat.values.max() < 0
-    assert heat.values[y, x] <= 0.98 * heat.values.min()  # the page's maps have steps of 1/255
-
-
-def test_under_a_negative_weight_the_outline_is_around_the_mask(show: Any, grid: Any):
-    opened = show(grid.explorer())
-    opened.page.get_by_label("Outline", exact=True).check()
-    opened.page.get_by_label("Native grid", exact=True).uncheck()
-    opened.slide("Threshold of the outline", 60)
-    opened.word("red", "edit").hover()
-    points, _ = outline(opened, 'figure[data-kind="edited"]')
-    soft = grid.cells[0].pair.edited.maps["red"].soft_mask()
-    assert runs_at(points, soft, 0.6, 1 / 500)
-    opened.choose("Layers", "group up")
-    opened.word("red", "edit").hover()
-    points, _ = outline(opened, 'figure[data-kind="edited"]')
-    acted = np.abs(grid.cells[0].pair.edited.maps.select("up")["red"].values)
-    level = acted.min() + 0.6 * (acted.max() - acted.min())
-    room = 0.02 * (acted.max() - acted.min())  # the page's maps have steps of 1/255
-    assert runs_at(points, acted, level, room)
 
 
 def test_a_cell_opens_as_an_edit(show: Any, grid: Any):

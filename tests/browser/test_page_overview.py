@@ -136,14 +136,7 @@ def test_a_place_says_how_its_number_is_explained(show: Any, run: Any, run_page:
         assert command[command.index("--at") + 1] == said
 
 
-def test_of_an_edit_it_is_the_edited_picture_that_is_explained(show: Any, pair_page: str):
-    opened = show(pair_page)
-    command = explained(opened)
-    assert command[4] == "dog"
-
-
-@pytest.mark.parametrize("width", [1400, 390])
-@pytest.mark.parametrize("latent", [(64, 8), (8, 64)])
+@pytest.mark.parametrize(("width", "latent"), [(1400, (64, 8)), (390, (8, 64))])
 def test_pictures_of_any_shape_are_seen_whole(show: Any, width: int, latent: tuple[int, int]):
     """One that is high is no higher than the window, and nor are its words; the legend has room."""
     h, w = latent

@@ -2,22 +2,17 @@
 
 import re
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
-from making import data_of, small, with_refined
-from PIL import Image
 
-from browser.conftest import again, canvas, outline, point, readings, runs_at, same
+from browser.conftest import canvas, outline, runs_at, same
 from heedmap import explorer
-from heedmap.figures import overlays
 
 NAMED = "refined by self-attention · all layers · all 6 steps · all heads"
 
 
-@pytest.mark.parametrize("scale", ["shared", "word", "raw"])
+@pytest.mark.parametrize("scale", ["shared"])
 def test_a_word_shows_the_refined_overlay_that_python_draws(
     show: Any, run: Any, run_page: str, scale: str
 ):
@@ -34,28 +29,6 @@ def test_a_word_shows_the_refined_overlay_that_python_draws(
     opened.word("house").hover()
     same(canvas(opened), run.maps["house"].overlay(scale=scale))
     assert "refined" not in opened.legend()
-
-
-def test_shares_and_places_are_those_of_the_refined_maps(show: Any, run: Any, run_page: str):
-    opened = show(run_page)
-    opened.choose("Maps", "refined")
-    opened.choose("Scale", "content")
-    opened.word("house").hover()
-    share = run.maps.refined.share("house").values
-    same(canvas(opened), overlays.overlay(overlays.enlarge(run.image), share, low=0, high=1))
-    opened.word("house").click()
-    x, y = (v / 128 for v in run.maps.refined["house"].peak)
-    point(opened, x, y)
-    acted: dict[str, list[float]] = {}
-    for heat in run.maps.refined:
-        acted.setdefault(heat.label, []).append(float(heat.values[int(y * 64), int(x * 64)]))
-    total = sum(v for several in acted.values() for v in several)
-    for text, part in readings(opened):
-        assert any(abs(part - 100 * v / total) <= 0.6 for v in acted[text])
-    values = opened.page.locator("#reading .value").all_inner_texts()
-    assert float(values[0]) == pytest.approx(max(max(v) for v in acted.values()), rel=0.06)
-    assert "share · refined" in opened.page.locator("#reading h2").inner_text()
-    assert "Probability" not in opened.page.locator("#reading").inner_text()
 
 
 def test_layers_steps_and_heads_rest_and_come_back_as_they_were(show: Any, run: Any, run_page: str):
@@ -88,63 +61,6 @@ def test_layers_steps_and_heads_rest_and_come_back_as_they_were(show: Any, run: 
     assert opened.page.locator("#curve").is_visible()
 
 
-def test_what_is_kept_is_refined_and_says_so(show: Any, run: Any, run_page: str, tmp_path: Path):
-    opened = show(run_page)
-    opened.choose("Maps", "refined")
-    opened.choose("Scale", "word")
-    opened.word("house").click()
-    heat = run.maps.refined["house"]
-    for name, file in (
-        ("Overlay of house, PNG", "house-word-refined.png"),
-        ("Map of house, NPY", "house-refined.npy"),
-    ):
-        with opened.page.expect_download() as waiting:
-            opened.page.get_by_role("button", name=name).click()
-        kept = tmp_path / waiting.value.suggested_filename
-        waiting.value.save_as(kept)
-        assert kept.name == file
-        if kept.suffix == ".png":
-            same(np.asarray(Image.open(kept).convert("RGB")).astype(int), heat.overlay())
-        else:
-            values = np.load(kept, allow_pickle=False)
-            refined = run.maps.recording.refined
-            assert refined is not None
-            tokens = [run.maps.recording.columns[p] for p in run.maps.tokens.find("house")]
-            room = np.ptp(refined[..., tokens].sum(-1)) / 131070
-            np.testing.assert_allclose(values, heat.values, atol=room * 1.01 + 1e-7)
-
-
-def test_a_link_keeps_which_maps_are_shown(show: Any, run_page: str):
-    opened = show(run_page)
-    opened.choose("Maps", "refined")
-    opened.word("house").click()
-    opened.settle()
-    assert "maps=refined" in opened.page.evaluate("location.hash")
-    before = canvas(opened).pixels(), opened.legend()
-    opened.page.reload()
-    opened.page.wait_for_selector("html[data-ready=yes]")
-    opened.asked.pop()  # the reload
-    assert np.array_equal(canvas(opened).pixels(), before[0]) and opened.legend() == before[1]
-    opened.choose("Maps", "read")
-    opened.settle()
-    assert "maps=" not in opened.page.evaluate("location.hash")
-
-
-def test_a_run_without_refined_maps_offers_none(show: Any, run: Any):
-    older = replace(run.maps, recording=replace(run.maps.recording, refined=None))
-    page = explorer.page(replace(run, maps=older, negative_maps=None))
-    opened = show(page)
-    assert not opened.page.get_by_label("Maps", exact=True).is_visible()
-    again(opened, f"{opened.page.url.partition('#')[0]}#maps=refined&outline=1")
-    assert not opened.page.get_by_label("Layers", exact=True).is_disabled()
-    assert "refined" not in opened.legend()
-    opened.word("house").hover()
-    points, across = outline(opened)
-    values = older["house"].values
-    assert across == 64 and runs_at(points, values, values.min() + 0.5 * np.ptp(values), 1e-4)
-    assert "the heat itself" in opened.legend()
-
-
 def test_refined_maps_are_offered_where_every_prompt_in_sight_has_them(show: Any, run: Any):
     older = replace(run.negative_maps.recording, refined=None)
     page = explorer.page(replace(run, negative_maps=replace(run.negative_maps, recording=older)))
@@ -163,7 +79,7 @@ def test_refined_maps_are_offered_where_every_prompt_in_sight_has_them(show: Any
     same(canvas(opened), run.maps.refined["house"].overlay())
 
 
-@pytest.mark.parametrize("maps", ["read", "refined"])
+@pytest.mark.parametrize("maps", ["refined"])
 def test_the_outline_of_several_words_is_around_the_mask_of_all(
     show: Any, run: Any, run_page: str, maps: str
 ):
@@ -211,19 +127,6 @@ def test_an_edit_has_the_masks_of_both_pictures(show: Any, pair: Any, pair_page:
         assert runs_at(points, maps[word].soft_mask(), 0.5, 1 / 500), side
     opened.page.get_by_role("radio").nth(2).check()
     assert re.search("outline: its mask at 50\u00a0% · refined by", opened.legend())
-
-
-def test_a_page_without_room_for_masks_says_so(show: Any):
-    run = with_refined(small())
-    page = explorer.page(run, limit=200_000)
-    assert data_of(page)["runs"][0]["views"][0]["masks"] is None
-    opened = show(page)
-    opened.word("house").click()
-    held = opened.page.locator("#held")
-    assert "did not fit" not in held.inner_text()
-    opened.page.get_by_label("Outline", exact=True).check()
-    assert "masks did not fit into this page: outlines are of the heat itself" in held.inner_text()
-    assert "where the heat itself reaches" in opened.legend()
 
 
 def masks_told(opened: Any) -> str:

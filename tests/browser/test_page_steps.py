@@ -5,11 +5,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from making import Edited, data_of, report_of, small, stable_diffusion
+from making import data_of, stable_diffusion
 
 from browser.conftest import MISSING, canvas, same
 from heedmap import explorer
-from heedmap.figures import overlays
 
 expect = pytest.importorskip("playwright.sync_api", reason=MISSING).expect
 
@@ -43,19 +42,6 @@ def test_any_range_is_what_python_selects(show: Any, run: Any, run_page: str, sc
         some = f"step {a}" if b - a == 1 else f"steps {a}–{b - 1}"
         assert opened.steps_said() == ("all 6 steps" if (a, b) == (0, 6) else f"{some} of 0–5")
         assert f"· {opened.steps_said()} ·" in opened.legend()
-
-
-def test_the_map_of_a_range_is_kept_under_its_name(
-    show: Any, run: Any, run_page: str, tmp_path: Path
-):
-    opened = show(run_page)
-    opened.word("tree").click()
-    for a, b, named in ((1, 4, "tree-steps-1-3"), (4, 5, "tree-step-4"), (0, 6, "tree")):
-        opened.steps(a, b)
-        name, values = map_kept(opened, tmp_path)
-        assert name == named
-        exact = run.maps.select(steps=slice(a, b))["tree"].values
-        np.testing.assert_allclose(values, exact, atol=np.ptp(exact) / 1000)
 
 
 def test_a_click_on_the_bar_shows_one_step_and_a_drag_several(show: Any, run_page: str):
@@ -112,12 +98,7 @@ def test_buttons_walk_one_step_at_a_time(show: Any, run_page: str):
 
 
 @pytest.mark.parametrize(
-    "start, stop, walk",
-    [
-        (0, 6, [f"step {n} of 0–5" for n in range(6)]),
-        (0, 2, [f"steps {n}–{n + 1} of 0–5" for n in range(1, 5)]),
-        (2, 6, [f"steps {n}–{n + 3} of 0–5" for n in range(3)]),
-    ],
+    "start, stop, walk", [(0, 2, [f"steps {n}–{n + 1} of 0–5" for n in range(1, 5)])]
 )
 def test_playing_walks_a_window_of_the_chosen_width(
     show: Any, run_page: str, start: int, stop: int, walk: list[str]
@@ -137,25 +118,6 @@ def test_playing_walks_a_window_of_the_chosen_width(
     expect(opened.page.locator("#steps-said")).to_have_text(walk[-1])
     play.wait_for()  # it stops by itself
     assert opened.page.evaluate("window.walk") == walk
-
-
-def test_choosing_a_step_stops_the_playing(show: Any, run_page: str):
-    opened = show(run_page)
-    opened.page.get_by_role("button", name="Play the steps").click()
-    opened.page.mouse.click(*on_bar(opened, 1, of=6))
-    opened.page.get_by_role("button", name="Play the steps").wait_for()
-    opened.page.wait_for_timeout(900)  # more than the longest pause between two steps
-    assert opened.steps_said() == "step 1 of 0–5"
-
-
-def test_on_a_phone_a_tap_shows_one_step(show: Any, run_page: str):
-    opened = show(run_page, viewport={"width": 390, "height": 844}, has_touch=True, is_mobile=True)
-    opened.page.locator("#range").scroll_into_view_if_needed()
-    opened.page.touchscreen.tap(*on_bar(opened, 4, of=6))
-    assert opened.steps_said() == "step 4 of 0–5"
-    for name in ("Steps before", "Play the steps", "Steps after", "All steps"):
-        box = opened.page.get_by_role("button", name=name).bounding_box()
-        assert box["width"] >= 24 and box["height"] >= 24
 
 
 # --- steps that a page holds in windows -------------------------------------------------------
@@ -180,31 +142,3 @@ def test_ranges_begin_and_end_with_windows_where_steps_are_held_in_these(show: A
         assert name == f"house-steps-{a}-{b - 1}"
         exact = run.maps.select(steps=slice(a, b))["house"].values
         np.testing.assert_allclose(values, exact, atol=np.ptp(exact) / 100)  # of 8 bits
-
-
-def test_in_an_edit_a_range_is_of_both(show: Any):
-    source, edited = small("a red house", STEPS), small("a blue house", STEPS, seed=1)
-    opened = show(explorer.pair_page(Edited(source, edited, report_of())))
-    opened.apart()
-    opened.steps(1, 3)
-    opened.word("blue", "edit").hover()
-    both = [run.maps.select(steps=slice(1, 3)) for run in (source, edited)]
-    spans = [maps["house"].shared for maps in both]
-    low, high = min(s[0] for s in spans), max(s[1] for s in spans)
-    for nth, (maps, word) in enumerate(zip(both, ("red", "blue"), strict=True)):
-        large = overlays.enlarge(source.image if nth == 0 else edited.image)
-        same(canvas(opened, nth), overlays.overlay(large, maps[word].values, low=low, high=high))
-
-
-def test_where_all_steps_are_held_together_there_is_none_to_choose(show: Any):
-    run = stable_diffusion("a red house", keep=STEPS, steps=12, side=16, heads=1)
-    page = explorer.page(run, limit=215_000)
-    assert windows_of(page) == [[0, 12]]
-    opened = show(page)
-    assert "holds all steps together" in opened.page.locator("#held").inner_text()
-    for label in ("First step", "Last step"):
-        assert opened.page.get_by_label(label, exact=True).is_disabled()
-    for name in ("Steps before", "Play the steps", "Steps after", "All steps"):
-        assert opened.page.get_by_role("button", name=name).is_disabled(), name
-    opened.page.mouse.click(*on_bar(opened, 3, of=12))
-    assert opened.steps_said() == "all 12 steps" and opened.page.evaluate("state.steps") is None

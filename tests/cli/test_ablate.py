@@ -11,25 +11,6 @@ from heedmap.cli.ablate import print_ablation
 from heedmap.drawing import repeating
 from heedmap.files.notes import to_json
 from heedmap.models import pipelines
-from heedmap.results.runs import Run
-
-
-def test_saved_beside_the_run(model, saved):
-    before = files(saved)
-    printed = good("ablate", saved, "house")
-    folder = saved / "ablate" / "house"
-    assert {name.partition("/")[0] for name in files(folder)} == {
-        "ablate.json", "columns", "columns.npy", "columns.png", "run", "sheet.png", "unread",
-        "unread.npy", "unread.png",
-    }  # fmt: skip
-    assert files(saved) - before == {f"ablate/house/{name}" for name in files(folder)}
-    found = Ablation.load(folder)
-    assert found.run.image.tobytes() == Run.load(saved).image.tobytes()
-    assert found.unread.settings.prompt == "a red"
-    rows = printed.splitlines()[2:4]
-    for row, one in zip(rows, (found.trust.columns, found.trust.unread), strict=True):
-        assert f"{100 * one.mean:.1f} %" in row and f"{one.heat.rank:.2f}" in row
-        assert row.split()[-2:] == [f"{one.mask.rank:.2f}", f"{one.mask.auc:.2f}"]
 
 
 def test_json_and_options(model, saved, desk, opened):
@@ -40,15 +21,6 @@ def test_json_and_options(model, saved, desk, opened):
     assert {name: about[name] for name in found.summary()} == found.summary()
     assert opened == [(desk / "without" / "sheet.png").as_uri()]
     bad("ablate", saved, "red", "-o", "without")
-
-
-def test_a_run_that_does_not_repeat_is_a_warning(model, saved):
-    held = json.loads((saved / "run.json").read_text())
-    held["settings"]["seed"] = 4
-    (saved / "run.json").write_text(json.dumps(held))
-    result = call("ablate", saved, "house", "--json")
-    (warning,) = json.loads(result.stdout)["warnings"]
-    assert result.stderr == f"Warning: {warning}\n"
 
 
 @pytest.mark.parametrize("word", ["cat", "", "a red house"])

@@ -5,6 +5,7 @@ import typer
 
 from heedmap.cli import options
 from heedmap.errors import ArgumentError
+from heedmap.text import option_texts
 
 
 @pytest.mark.parametrize(
@@ -12,7 +13,7 @@ from heedmap.errors import ArgumentError
     [("512x768", (512, 768)), ("64X32", (64, 32)), ("8×16", (8, 16)), ("512", (512, 512))],
 )
 def test_sizes(text: str, size: tuple[int, int]):
-    assert options.parse_size(text) == size
+    assert option_texts.size_in(text) == size
 
 
 @pytest.mark.parametrize(
@@ -33,12 +34,12 @@ def test_ranges(text: str, taken: list[int]):
 def test_lists():
     assert options.parse_axes("head, layer,step") == ("head", "layer", "step")
     assert set(options.parse_axes("all")) == {"layer", "step", "head"}
-    assert options.parse_numbers("0, 2") == [0, 2]
-    assert options.parse_names("up, mid,") == ["up", "mid"]
+    assert option_texts.numbers_in("0, 2") == [0, 2]
+    assert option_texts.names_in("up, mid,") == ["up", "mid"]
 
 
 def test_pairs():
-    assert options.parse_box("a=b=0, 0,64,128.5") == ("a=b", (0, 0, 64, 128.5))
+    assert option_texts.box_in("a=b=0, 0,64,128.5") == ("a=b", (0, 0, 64, 128.5))
     assert options.parse_word_window("cat=0.3") == ("cat", (0, 0.3))
     assert options.by_word([("a", 1), ("b", 2)], "words") == {"a": 1, "b": 2}
     assert options.by_word(None, "words") == {}
@@ -56,11 +57,11 @@ def test_words_and_numbers():
 @pytest.mark.parametrize(
     ("read", "text"),
     [
-        *((options.parse_size, text) for text in ("", "x512", "5.5x4", "8x8x8")),
+        *((option_texts.size_in, text) for text in ("", "x512", "5.5x4", "8x8x8")),
         *((options.parse_range, text) for text in ("", ":", "a:b", "1:2:3", "1.5")),
-        *((options.parse_numbers, text) for text in ("", "0;2")),
+        *((option_texts.numbers_in, text) for text in ("", "0;2")),
         *((options.parse_axes, text) for text in ("time", "layer,time")),
-        *((options.parse_box, text) for text in ("cat", "cat=1,2,3")),
+        *((option_texts.box_in, text) for text in ("cat", "cat=1,2,3")),
         *((options.parse_word_window, text) for text in ("cat", "cat=2", "=0.5")),
     ],
 )

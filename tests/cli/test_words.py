@@ -1,10 +1,6 @@
 """`heedmap words`: the tokens of each word."""
 
-from pathlib import Path
-
-from making import random_pixart
-
-from cli.calling import PROMPT, as_json, bad, call, good, in_a_process, misused
+from cli.calling import PROMPT, as_json, bad, call, good, misused
 from heedmap.text.tokens import tokenize
 
 
@@ -39,17 +35,6 @@ def test_words_that_the_embedded_model_does_not_know():
     assert result.exit_code == 0 and "'Horse'" in result.stderr and "'robot'" in result.stderr
     (warning,) = as_json("words", "a (Horse:1.5), a red robot house")["warnings"]
     assert result.stderr == f"Warning: {warning}\n"
-
-
-def test_of_a_transformer_with_layers(desk: Path):
-    random_pixart().save_pretrained(desk / "patches")
-    done = in_a_process("words", "a Red house", "--model", "patches")
-    assert (done.returncode, done.stderr) == (0, "")
-    rows = [line.split() for line in done.stdout.splitlines()]
-    assert rows[2] == ["1", "Red", "R", "e", "d", "2,", "3,", "4", "yes"]
-    found = as_json("layers", "--size", "64x48", "--model", "patches")["layers"]
-    assert [layer["name"] for layer in found] == [f"transformer_blocks.{n}.attn2" for n in range(3)]
-    assert {tuple(layer["grid"]) for layer in found} == {(3, 4)}
 
 
 def test_no_prompt_and_no_model():

@@ -4,7 +4,6 @@ import json
 from copy import deepcopy
 from pathlib import Path
 from typing import Any
-from warnings import catch_warnings, simplefilter
 
 import diffusers
 import numpy as np
@@ -226,14 +225,6 @@ def test_steps_that_nobody_said_are_the_pipelines_own(pipe):
     assert pair.about.steps == 50 and apart(pair.source.image, returned(pipe, painted())) <= 1
 
 
-def test_steps_that_nobody_said_of_the_embedded_model(embedded):
-    """Those that it draws with, and not its pipeline's."""
-    picture = painted()
-    pair = edit(embedded, SOURCE, TARGET, image=picture, seed=3)
-    assert pair.about.steps == heedmap.generate(embedded, SOURCE, seed=3).settings.steps != 50
-    assert apart(pair.source.image, returned(embedded, picture)) <= 1
-
-
 def test_a_file_is_a_picture_too(pipe, tmp_path: Path):
     painted().save(tmp_path / "x.png")
     one = edit(pipe, SOURCE, TARGET, image=tmp_path / "x.png", seed=3, steps=2)
@@ -420,27 +411,6 @@ def test_a_picture_that_comes_back_badly_is_warned_of(pipe):
     with pytest.warns(heedmap.HeedmapWarning, match=r"comes back at \d+\.\d dB"):
         pair = edit(pipe, SOURCE, TARGET, image=noise, seed=3, steps=2)
     assert pair.about.notes is not None and any("dB" in note for note in pair.about.notes)
-
-
-@pytest.mark.filterwarnings("ignore:__array_wrap__ must accept:DeprecationWarning")
-@pytest.mark.parametrize(
-    ("name", "steps", "rough"),
-    [
-        ("PNDMScheduler", 29, True), ("LMSDiscreteScheduler", 4, True),
-        ("PNDMScheduler", 30, False), ("DDIMScheduler", 4, False),
-    ],
-)  # fmt: skip
-def test_few_steps_of_a_scheduler_that_looks_back_are_told(name, steps, rough):
-    pipe = random_pipeline()
-    pipe.scheduler = getattr(diffusers, name).from_config({**BETAS, "skip_prk_steps": True})
-    with catch_warnings(record=True) as caught:
-        simplefilter("always")
-        pair = edit(pipe, SOURCE, TARGET, image=painted(64, 64), seed=3, steps=steps)
-        drawn = edit(pipe, SOURCE, TARGET, seed=3, steps=4)
-    said = f"{name} goes by what the model said at the steps before"
-    assert any(said in note for note in pair.about.notes or ()) == rough
-    assert any(said in str(one.message) for one in caught) == rough
-    assert not any(said in note for note in drawn.about.notes or ())
 
 
 def test_a_step_more_than_was_asked_for_has_noise_of_its_own():

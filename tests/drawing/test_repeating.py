@@ -167,14 +167,6 @@ def test_an_edit(pipe, tmp_path, asked):
         assert isinstance(alone.run, Run)
 
 
-def test_one_of_several_edits(pipe, tmp_path):
-    targets = ["a blue house", "a red sea", "a (red:2) house", "at sea"]
-    for batch in (None, 4):
-        pairs = edit(pipe, PROMPT, targets, seed=7, steps=2, batch=batch)
-        for number, pair in enumerate(pairs):
-            assert_same(again(pipe, pair, tmp_path / f"{batch}-{number}"))
-
-
 @pytest.mark.filterwarnings("ignore:the edit")
 def test_a_grid(pipe, tmp_path):
     made = grid(

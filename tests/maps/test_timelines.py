@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from making import by_hand, gif_frames, maps_of, same_pixels, stable_diffusion
+from making import by_hand, gif_frames, maps_of, same_pixels
 from PIL import Image
 
 from heedmap.errors import ArgumentError, SelectionError, UnknownWordError
@@ -156,15 +156,6 @@ def test_each_frame_says_its_step(framed, monkeypatch):
     assert [said["note"] for said in framed] == ["step 0 of 0–4", "step 2 of 0–4", "step 4 of 0–4"]
     assert {said["title"] for said in framed} == {"Over the steps: house"}
     assert len({(said["bar"].low, said["bar"].high) for said in framed}) == 1
-
-
-def test_long_runs_are_bounded(monkeypatch):
-    monkeypatch.setattr(timelines, "MOVING_SIDE", 128)  # pixels, or it would take long
-    maps = stable_diffusion("a cat", keep=frozenset({"step"}), steps=150, side=16, heads=1).maps
-    moving = timelines.animation(maps, "cat")
-    assert len(moving.frames) == timelines.MOVING
-    assert sum(moving.durations) < 7000
-    assert len(moving.gif()) < timelines.MOVING * 40_000
 
 
 def test_an_animation_says_whose_word_it_is():

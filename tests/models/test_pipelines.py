@@ -2,8 +2,6 @@
 
 import json
 import re
-import subprocess
-import sys
 from traceback import format_exception
 
 import pytest
@@ -151,19 +149,6 @@ def test_the_embedded_files_name_no_folder_of_where_they_were_made():
     for path in FOLDER.rglob("*.json"):
         named = re.findall(r'"(?:_name_or_path|name_or_path)": "([^"]*)"', path.read_text())
         assert not any(named), path
-
-
-def test_loading_gives_no_advice_that_helps_nobody(tmp_path):
-    """In a fresh process: what transformers says on import, it says once."""
-    code = (
-        "import logging, heedmap; heedmap.load(); "
-        "print(len(logging.getLogger('transformers.utils.import_utils').filters))"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path, check=True
-    )
-    assert "torchvision" not in done.stderr
-    assert done.stdout == "0\n"
 
 
 # --- what a model reads, without its weights ---

@@ -1,7 +1,6 @@
 """Edits by name: what they say, what they refuse, and what they do in a run."""
 
 import json
-import re
 import warnings
 from pathlib import Path
 
@@ -14,11 +13,11 @@ from making import random_pipeline
 from PIL import Image
 
 import heedmap
-from heedmap import Confine, Reweight, Run, drawing
+from heedmap import Confine, Reweight, Run
 from heedmap.drawing import generation
 from heedmap.errors import ArgumentError, HeedmapError, TruncatedWordError, UnknownWordError
 from heedmap.files.notes import to_json
-from heedmap.files.settings import Confined, Reweighted, Ruled, WordEditNoted
+from heedmap.files.settings import Ruled, WordEditNoted
 from heedmap.maps.regions import packed
 from heedmap.recording.edits import Watched, edit_from, rules_of
 from heedmap.recording.tracing import trace
@@ -383,36 +382,6 @@ def test_the_size_that_is_asked_for_counts(pipe):
 
 
 # --- with the embedded model ----------------------------------------------------------------------
-
-
-@pytest.mark.slow
-def test_the_example_that_is_told(embedded):
-    """It runs as it stands, and does what its comments say."""
-    page = Path(drawing.__file__).with_name("README.md")
-    section = page.read_text(encoding="utf-8").partition("## One picture, its attention changed")[2]
-    code = re.search(r"```python\n(.*?)```", section, re.DOTALL)
-    assert code is not None
-    names = {"hm": heedmap, "pipe": embedded}
-    exec(compile(code[1], str(page), "exec"), names)
-    run, faded, red = names["run"], names["faded"], names["red"]
-    assert [type(edit) for edit in run.settings.edits] == [Reweighted, Confined]
-    assert faded.settings.edits == (Ruled(name="pale"),)
-    assert red == list(run.maps.tokens.find("red")) and faded.maps["red"].values.max() == 0
-
-    def redness(picture):
-        r, g, b = np.asarray(picture, float).transpose(2, 0, 1)
-        return (r - (g + b) / 2).clip(0).mean()
-
-    plain = heedmap.generate(embedded, "a red house in the snow", seed=3)
-    assert redness(faded.image) < 0.6 * redness(plain.image)
-
-    def column(picture):
-        """Of the house: the mean column of what is red, as a fraction of the picture."""
-        r, g, b = np.asarray(picture, float).transpose(2, 0, 1)
-        red = (r - (g + b) / 2).clip(40) - 40
-        return (red.sum(0) * np.linspace(0, 1, red.shape[1])).sum() / red.sum()
-
-    assert column(run.image) < min(0.5, column(plain.image))
 
 
 def test_numbers_of_numpy_are_numbers():

@@ -12,7 +12,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from making import apart, data_of, random_pipeline, report_of, weigh
+from making import apart, random_pipeline, weigh
 from msgspec import structs
 from PIL import Image
 
@@ -124,20 +124,6 @@ def test_the_reference_cell_changes_nothing_and_is_no_error(pipe, strip):
     with pytest.warns(UserWarning, match="changed nothing in the picture above") as told:
         grid(pipe, SOURCE, weights={"red": [1, 1.000001]}, seeds=1, steps=1)
     assert [warning.filename for warning in told] == [__file__]
-
-
-def test_a_picture_of_ones_own_says_once_on_sheet_and_page_how_it_came_back(strip):
-    """A measure of 0.01 is 20 dB, -10·log10(0.01)."""
-    measured = {"share": 1.0, "mse": 0.01, "psnr_db": 20.0, "ssim": 0.5}
-    cells = [
-        replace(cell, pair=replace(cell.pair, about=report_of(reconstruction=measured)))
-        for cell in strip
-    ]
-    said = "your picture comes back at 20.0 dB (PSNR)"
-    own = replace(strip, cells=tuple(cells))
-    assert own._note().endswith(f" · {said}") and "your picture" not in strip._note()
-    assert data_of(own.explorer())["grid"]["note"] == "Your picture comes back at 20.0 dB (PSNR)."
-    assert data_of(strip.explorer())["grid"]["note"] == ""
 
 
 def test_targets_windows_and_blends(pipe):

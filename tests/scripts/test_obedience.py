@@ -23,7 +23,7 @@ from heedmap.text.words import Word
 from heedmap.tiny.card import FOLDER
 from world import captions, layouts, scenes
 
-N = 8
+N = 4
 KINDS = ("noun_one", "colour_one", "noun_two", "colour_two")  # of words, and of things
 ROWS = {
     "one_object": "noun_and_colour",

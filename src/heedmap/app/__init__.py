@@ -1,15 +1,12 @@
 """The web app: heedmap's functions in the browser, on Gradio.
 
-    from heedmap.app import launch
+from heedmap.app import launch
 
-    launch()
-
-`build` makes the page alone, as a `gradio.Blocks`.
+launch()
 """
 
 import os
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -41,17 +38,6 @@ _ANY = ("0.0.0.0", "::")
 _THEME = gr.themes.Default(
     primary_hue="blue", font=["system-ui", "sans-serif"], font_mono=["monospace"]
 ).set(block_info_text_color="*neutral_600", button_primary_background_fill="*primary_600")
-_CSS = """
-.main.app { padding: 16px clamp(12px, 2vw, 32px) 40px !important; }
-.dark { color-scheme: dark; }
-#top { align-items: end; }
-#top h1 { font-size: 22px; font-weight: 600; margin: 0; }
-button[role=tab][aria-selected=true] { color: var(--body-text-color) !important; }
-.status p { margin: 0 0 6px; overflow-wrap: anywhere; }
-.status progress { width: min(420px, 100%); accent-color: #1f5fbf; }
-.status img { display: block; margin-top: 8px; max-width: 100%; border-radius: 4px; }
-.page iframe { display: block; border-radius: 4px; }
-"""
 
 
 def build(model: "Pipeline | str | Sequence[str] | None" = None, out: Path | None = None) -> Any:
@@ -63,7 +49,7 @@ def build(model: "Pipeline | str | Sequence[str] | None" = None, out: Path | Non
         out: a folder of results, which everybody who opens the page sees and may delete from. If
             None, each session keeps its results in a temporary folder of its own.
     """
-    return App(Models(model, others=False), out).build()
+    return App(Models(model), out).build()
 
 
 def launch(
@@ -75,13 +61,12 @@ def launch(
     auth: Sequence[tuple[str, str]] = (),
     share: bool = False,
     open_browser: bool = False,
-    ready: Callable[[str], Any] = print,
     **options: Any,
 ) -> None:
     """Serve the app until it is interrupted.
 
     Args:
-        model: as of `build`. On this machine alone, any other model may be named in the page.
+        model: as in `build`.
         out: a folder for the results; `outputs/app` if None. It is for this machine alone: with
             another `host`, with `auth` or with `share` each session has its own results.
         host: the address to listen at; this machine alone if None.
@@ -89,7 +74,6 @@ def launch(
         auth: names and passwords; everybody is let in without.
         share: whether Gradio opens a public address for the app.
         open_browser: whether the page is opened in this machine's browser.
-        ready: called with the app's address when it answers.
         options: `device` and `dtype`, as of `heedmap.load`.
 
     Raises:
@@ -103,33 +87,25 @@ def launch(
             "can use the app: leave out, or serve this machine without a password"
         )
     hosts = ["*"] if host in _ANY else [*_LOOPBACK, host, *(["*.gradio.live"] if share else [])]
-    app = App(Models(model, others=alone, **options), (out or OUT) if alone else None)
+    app = App(Models(model, **options), (out or OUT) if alone else None)
     os.environ["GRADIO_TEMP_DIR"] = str(app.temporary / "gradio")  # no other app reads or fills it
-    page = app.build()
     try:
-        page.launch(
+        app.build().launch(
             server_name=f"[{host}]" if ":" in host else host,
             server_port=port,
             auth=[*auth] or None,
             share=share,
             inbrowser=open_browser,
+            show_error=True,
             max_file_size=MAX_UPLOAD,
             app_kwargs={"middleware": [Middleware(TrustedHostMiddleware, allowed_hosts=hosts)]},
             theme=_THEME,
-            css=_CSS,
+            css_paths=Path(__file__).with_name("app.css"),
             footer_links=[],
-            prevent_thread_lock=True,
-            quiet=True,
             ssr_mode=False,
             run_history=False,
             enable_monitoring=False,
             mcp_server=False,
         )
-        ready(page.share_url or str(page.local_url).rstrip("/").replace("localhost", "127.0.0.1"))
-        while True:
-            time.sleep(3600)
     except OSError as error:
         raise ArgumentError(f"port {port} of {host} cannot be used: choose another one") from error
-    finally:
-        page.close(verbose=False)
-        app.close()

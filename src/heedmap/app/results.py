@@ -19,7 +19,6 @@ _FRAME = 900  # pixels of a page's height until it reports its own
 def names(folder: str | Path | None) -> list[str]:
     """List the results of a folder, the newest first; none if it is None."""
     found = [] if folder is None else [one.parent for one in Path(folder).glob("*/index.html")]
-    found = [one for one in found if not one.is_symlink()]
     found.sort(key=lambda one: one.stat().st_mtime, reverse=True)
     return [one.name for one in found[:MOST]]
 
@@ -65,16 +64,15 @@ def run_paths(path: Path) -> list[Path]:
     return sorted((path / "cells").glob("*")) or [path]
 
 
-def run_path(path: Path, cell: str) -> Path:
-    """Find the run to explain: the edited one of an edit; a cell of a grid, the first if "".
+def run_path(path: Path, cell: int | None) -> Path:
+    """Find the run to explain: the edited one of an edit, or a cell of a grid. Default: the first.
 
     Raises:
         ArgumentError: if the grid has no such cell.
     """
     runs = run_paths(path)
-    if not (path / "cells").is_dir():
+    if (path / "edited").is_dir():
         return runs[-1]
-    numbers = {str(number): run for number, run in enumerate(runs, start=1)}
-    if (cell.strip() or "1") not in numbers:
-        raise ArgumentError(f"the cell is {quoted(cell)}: expected a number from 1 to {len(runs)}")
-    return numbers[cell.strip() or "1"]
+    if not 1 <= (cell or 1) <= len(runs):
+        raise ArgumentError(f"the cell is {cell}: expected a number from 1 to {len(runs)}")
+    return runs[(cell or 1) - 1]

@@ -10,6 +10,7 @@ from heedmap.cli import console, heats
 from heedmap.cli import options as opt
 from heedmap.errors import plural
 from heedmap.options import DrawOptions, LoadOptions
+from heedmap.text import option_texts
 
 if TYPE_CHECKING:
     from heedmap.maps.heatmaps import HeatMaps
@@ -46,7 +47,7 @@ def generate(
     confine: Annotated[
         list[Any] | None,
         typer.Option(
-            parser=opt.reader(opt.parse_box),
+            parser=opt.reader(option_texts.box_in),
             metavar="WORD=L,T,R,B",
             help="Keep a word inside a box, in pixels. May be repeated.",
         ),

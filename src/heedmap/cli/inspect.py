@@ -10,6 +10,7 @@ import typer
 from heedmap.cli import console, heats
 from heedmap.cli import options as opt
 from heedmap.errors import ArgumentError, plural
+from heedmap.text import option_texts
 
 if TYPE_CHECKING:
     from heedmap.maps.heatmaps import HeatMap, HeatMaps, Scale
@@ -20,7 +21,7 @@ OVER = (("steps",), ("layers",), ("heads",), ("layers", "heads"))
 def parse_over(text: str) -> tuple[str, ...]:
     """Read the axes of a sheet."""
     for axes in OVER:
-        if sorted(opt.parse_names(text)) == sorted(axes):
+        if sorted(option_texts.names_in(text)) == sorted(axes):
             return axes
     raise ArgumentError(f"{text!r}: expected steps, layers, heads or layers,heads")
 
@@ -32,7 +33,7 @@ def inspect(
     layers: Annotated[
         Any,
         typer.Option(
-            parser=opt.parse_names,
+            parser=option_texts.names_in,
             metavar="NAMES",
             help="As down, mid, up, 'up 1.0' or a pattern with *; commas between.",
         ),
@@ -41,7 +42,7 @@ def inspect(
         Any, typer.Option(parser=opt.reader(opt.parse_range), metavar="A:B", help="As 0:10.")
     ] = None,
     heads: Annotated[
-        Any, typer.Option(parser=opt.reader(opt.parse_numbers), metavar="N,N", help="As 0,2.")
+        Any, typer.Option(parser=opt.reader(option_texts.numbers_in), metavar="N,N", help="As 0,2.")
     ] = None,
     refined: Annotated[
         bool, typer.Option("--refined", help="The refined maps, of all layers, steps and heads.")

@@ -28,16 +28,6 @@ def reader(read: Callable[[str], _T]) -> Callable[[str], _T]:
     return parse
 
 
-def parse_size(text: str) -> tuple[int, int]:
-    """Read `WxH`, in pixels, or one number for a square."""
-    try:
-        sides = [int(side) for side in text.lower().replace("×", "x").split("x")]
-        width, height = sides * 2 if len(sides) == 1 else sides
-    except ValueError:
-        raise ValueError(f"{text!r}: expected WxH, as 512x768, or 512 for a square") from None
-    return width, height
-
-
 def parse_range(text: str) -> slice:
     """Read `A:B` (from A up to, not including, B), `A:`, `:B`, or one number."""
     first, colon, last = (part.strip() for part in text.partition(":"))
@@ -50,34 +40,17 @@ def parse_range(text: str) -> slice:
     return slice(start, stop) if colon or start is None else slice(start, start + 1 or None)
 
 
-def parse_numbers(text: str) -> list[int]:
-    """Read whole numbers with commas between them."""
-    try:
-        return [int(part) for part in text.split(",")]
-    except ValueError:
-        raise ValueError(f"{text!r}: expected whole numbers, as 0,2") from None
-
-
-def parse_names(text: str) -> list[str]:
-    """Read names with commas between them."""
-    return [part.strip() for part in text.split(",") if part.strip()]
-
-
 def parse_axes(text: str) -> tuple[str, ...]:
     """Read the axes that a recording keeps."""
-    return checks.any_of("keep", text if text == "all" else parse_names(text), options.AXES)
+    return checks.any_of(
+        "keep", text if text == "all" else option_texts.names_in(text), options.AXES
+    )
 
 
 def parse_word_window(text: str) -> tuple[str, tuple[float, float]]:
     """Read `WORD=WINDOW`."""
     word, window = option_texts.assigned(text, "a word and its window", "cat=0.3")
     return word, option_texts.window_in(window)
-
-
-def parse_box(text: str) -> tuple[str, tuple[float, ...]]:
-    """Read `WORD=LEFT,TOP,RIGHT,BOTTOM`, in pixels."""
-    word, box = option_texts.assigned(text, "a word and its box", "cat=0,0,64,128")
-    return word, option_texts.sides_in(box)
 
 
 def by_word(pairs: Sequence[tuple[str, _T]] | None, option: str) -> dict[str, _T]:
@@ -115,7 +88,7 @@ Steps = Annotated[int | None, typer.Option(min=1, help="Denoising steps. Default
 Guidance = Annotated[
     float | None, typer.Option(min=0, help="Classifier-free guidance scale. Default: the model's.")
 ]
-Size = Annotated[Any, typer.Option(parser=reader(parse_size), metavar="WxH", help=_SIZE)]
+Size = Annotated[Any, typer.Option(parser=reader(option_texts.size_in), metavar="WxH", help=_SIZE)]
 Negative = Annotated[str | None, typer.Option(help="Negative prompt.")]
 Keep = Annotated[Any, typer.Option(parser=reader(parse_axes), metavar="AXES", help=_KEEP)]
 Concepts = Annotated[list[str] | None, typer.Option(metavar="WORD", help=_CONCEPT)]

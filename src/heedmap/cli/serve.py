@@ -56,7 +56,6 @@ def serve(
         auth=users,
         share=share,
         open_browser=open_,
-        ready=lambda url: typer.echo(f"heedmap is at {url}\nCtrl-C ends it."),
         device=device,
         dtype=dtype,
     )

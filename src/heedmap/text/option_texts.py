@@ -73,6 +73,35 @@ def sides_in(text: str) -> tuple[float, ...]:
     return sides
 
 
+def box_in(text: str) -> tuple[str, tuple[float, ...]]:
+    """Read `WORD=LEFT,TOP,RIGHT,BOTTOM`, in pixels."""
+    word, box = assigned(text, "a word and its box", "cat=0,0,64,128")
+    return word, sides_in(box)
+
+
+def numbers_in(text: str) -> list[int]:
+    """Read whole numbers with commas between them."""
+    try:
+        return [int(part) for part in text.split(",")]
+    except ValueError:
+        raise Unreadable(text, "whole numbers, such as 7, 8") from None
+
+
+def names_in(text: str) -> list[str]:
+    """Read names with commas between them."""
+    return [part.strip() for part in text.split(",") if part.strip()]
+
+
+def size_in(text: str) -> tuple[int, int]:
+    """Read `WxH`, in pixels, or one number for a square."""
+    try:
+        sides = [int(side) for side in text.lower().replace("×", "x").split("x")]
+        width, height = sides * 2 if len(sides) == 1 else sides
+    except ValueError:
+        raise Unreadable(text, "WxH, such as 512x768, or 512 for a square") from None
+    return width, height
+
+
 def pixel_in(text: str) -> tuple[int, int]:
     """Read `X,Y`, a pixel."""
     try:
