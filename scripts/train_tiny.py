@@ -59,6 +59,7 @@ def parser() -> argparse.ArgumentParser:
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--latent-side", type=int, choices=(16, 32), default=16)
     parser.add_argument("--batch", type=int, help="a process; 32 for the UNet")
+    parser.add_argument("--workers", type=int, default=0, help="processes that write captions")
     parser.add_argument("--lr", type=float, help="of the matrices (Muon)")
     parser.add_argument("--noise", type=float, default=0.05, help="on the latents of the VAE")
     parser.add_argument("--ema", type=float, default=0.998)

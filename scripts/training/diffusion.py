@@ -4,7 +4,9 @@ A caption is told anew each time its scene comes up. Some captions lose what wou
 pass by the words: the mixing of tokens in the text encoder, and the end token that knows it all.
 """
 
-from collections.abc import Callable
+import itertools
+from collections import deque
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from random import Random
 from typing import Any, NamedTuple, cast
@@ -12,6 +14,7 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 import torch
 from torch import nn
+from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 from transformers import CLIPTextModel, CLIPTokenizer
 
 from training.descent import Average, Descent, make_optimiser, resume
@@ -82,12 +85,46 @@ def encode(
     )
 
 
+class Batches(IterableDataset[Batch]):
+    """Batches without end, each with fresh captions, noise and times.
+
+    Args:
+        data: scenes.
+        tokenizer: reads the captions.
+        n: samples a batch.
+        seen: samples that the model has seen before.
+        seed: two runs with the same seed and workers draw the same.
+        one_object_until: up to so many samples, scenes have one thing.
+        alone: share of captions whose tokens do not see each other.
+    """
+
+    def __init__(
+        self, data: Latents, tokenizer: CLIPTokenizer, n: int, *,
+        seen: int, seed: int, one_object_until: int, alone: float,
+    ) -> None:  # fmt: skip
+        self.data, self.tokenizer, self.n = data, tokenizer, n
+        self.seen, self.seed, self.one_object_until = seen, seed, one_object_until
+        self.alone = alone
+
+    def __iter__(self) -> Iterator[Batch]:
+        worker = get_worker_info()
+        rng = Random(f"{self.seed} {self.seen} {worker.id if worker else 0}")
+        torch.manual_seed(rng.getrandbits(62))
+        for number in itertools.count():
+            drawn = number * self.n * (worker.num_workers if worker else 1)
+            only_one = self.seen + drawn < self.one_object_until
+            yield training_batch(
+                self.data, self.tokenizer, rng, self.n, ONE_THING if only_one else ALL_KINDS,
+                self.alone,
+            )  # fmt: skip
+
+
 def training_batch(
-    run: Run, data: Latents, tokenizer: CLIPTokenizer, rng: Random, n: int, seen: int
-) -> Batch:
-    """Draw fresh captions, noise and times for `n` scenes."""
-    only_one = seen < run.options.one_object_until
-    index = data.batch(rng, ONE_THING if only_one else ALL_KINDS, n)
+    data: Latents, tokenizer: CLIPTokenizer, rng: Random, n: int, shares: tuple[float, ...],
+    alone_share: float,
+) -> Batch:  # fmt: skip
+    """Draw fresh captions, noise and times for `n` scenes of groups with the given shares."""
+    index = data.batch(rng, shares, n)
     texts = [
         "" if rng.random() < EMPTY else captions.caption(retold(data.layouts[i], rng), rng).text
         for i in index
@@ -96,10 +133,10 @@ def training_batch(
         texts, padding="max_length", max_length=tokenizer.model_max_length, truncation=True
     )
     less = [OF_SEVERAL_COLOURS if of_several_colours(data.layouts[i]) else 1 for i in index]
-    alone = np.array([rng.random() < run.options.alone * one for one in less])
+    alone = np.array([rng.random() < alone_share * one for one in less])
     headless = np.array([rng.random() < HEADLESS for _ in texts])
     clean = torch.from_numpy(data.latents[index]).float()
-    batch = Batch(
+    return Batch(
         clean=clean,
         noise=torch.randn_like(clean),
         time=(torch.randperm(n) + torch.rand(n)) / n,  # one in each of n equal stretches
@@ -108,7 +145,6 @@ def training_batch(
         headless=torch.from_numpy(headless),
         cover=torch.from_numpy(data.cover[index]).float() / 255,
     )
-    return Batch(*(x.to(run.device) for x in batch))
 
 
 def of_several_colours(layout: layouts.Layout) -> bool:
@@ -157,8 +193,6 @@ def train_diffusion(
         resume(optimiser, state["optimiser"])
         average.load_state_dict(state["average"])
         seen = state["seen"]
-    rng = Random(options.seed * 1000 + run.rank + seen)
-    torch.manual_seed(options.seed * 1000 + run.rank + seen)
     data = Latents(run.work / "latents")
     run.log(parameters=sum(p.numel() for p in parameters), scenes=len(data.layouts), seen=seen)
 
@@ -167,19 +201,26 @@ def train_diffusion(
         with run.autocast():
             return model(*batch)
 
-    n, losses, next_sheet = options.batch or 32, [], options.sheet_minutes
+    n, next_sheet = options.batch or 32, options.sheet_minutes
+    losses = deque[torch.Tensor](maxlen=200)
+    batches = Batches(
+        data, tokenizer, n, seen=seen, seed=options.seed * 1000 + run.rank,
+        one_object_until=options.one_object_until // run.world, alone=options.alone,
+    )  # fmt: skip
+    loader = iter(DataLoader(batches, batch_size=None, num_workers=options.workers))
     descent = Descent(run, optimiser, parameters, options.hold)
     while descent.done < 1:
-        loss = descent.checked(loss_of, *training_batch(run, data, tokenizer, rng, n, seen))
+        batch = (x.to(run.device, non_blocking=True) for x in next(loader))
+        loss = descent.checked(loss_of, *batch)
         norm = descent.step(loss)
         after_step()
         average.update()
         seen += n * run.world
-        losses.append(float(loss.detach()))
+        losses.append(loss.detach())
         if descent.steps % 50 == 0:
             timed = (descent.steps - 1) * n * run.world  # the clock began after the first step
             run.log(
-                seen=seen, done=descent.done, loss=float(np.mean(losses[-200:])), norm=norm,
+                seen=seen, done=descent.done, loss=float(torch.stack([*losses]).mean()), norm=norm,
                 samples_a_second=timed / run.elapsed(),
             )  # fmt: skip
         minutes = descent.done * options.minutes

@@ -77,7 +77,7 @@ def text_encoders(text: CLIPTextModel) -> list[CLIPTextModelWithProjection]:
         }
         state["text_projection.weight"] = torch.eye(text.config.hidden_size)
         encoder.load_state_dict(state)
-        encoders.append(encoder.to(text.dtype))
+        encoders.append(encoder.to(text.device, text.dtype))
     return encoders
 
 

@@ -5,6 +5,7 @@ layouts, and so any number of captions, are made again when it is read.
 """
 
 import argparse
+import itertools
 import math
 import sys
 from pathlib import Path
@@ -12,7 +13,9 @@ from random import Random
 
 import numpy as np
 import torch
-from safetensors.numpy import load_file, save_file
+from safetensors.numpy import load_file
+from safetensors.torch import save_file
+from torch.utils.data import ConcatDataset, DataLoader, Dataset
 
 from training.models import latents_of, trained_vae
 from training.pictures import to_tensor, training_layout
@@ -32,6 +35,27 @@ TURNS = ((0, 0), (1, 1), (3, 4), (5, 5), (0, 1), (2, 4))
 """The groups of even and of odd seeds, shard by shard; six shards hold every group."""
 
 
+class Drawn(Dataset[tuple[np.ndarray, np.ndarray]]):
+    """The scenes of one shard in batches: pictures (n, h, w, 3), and `cell_cover`, both uint8."""
+
+    def __init__(self, shard: int, side: int) -> None:
+        self.shard, self.side = shard, side
+
+    def __len__(self) -> int:
+        return SHARD // BATCH
+
+    def __getitem__(self, number: int) -> tuple[np.ndarray, np.ndarray]:
+        if number >= len(self):
+            raise IndexError(number)
+        start = self.shard * SHARD + number * BATCH
+        drawn = [
+            scenes.render(layout_of(seed, group_of(self.shard, seed)))
+            for seed in range(start, start + BATCH)
+        ]
+        masks = np.stack([scene.masks.any(axis=0) for scene in drawn])
+        return np.stack([scene.image for scene in drawn]), cell_cover(masks, self.side)
+
+
 def make_latents(rank: int, options: argparse.Namespace) -> None:
     """Shards of encoded scenes: latents, the share of thing pixels in every cell, seeds, groups."""
     run = Run(rank, options)
@@ -44,29 +68,27 @@ def make_latents(rank: int, options: argparse.Namespace) -> None:
         with run.autocast():
             return latents_of(vae, x)
 
-    for shard in range(rank, math.ceil(options.scenes / SHARD), run.world):
-        path = folder / f"{shard:05d}.safetensors"
-        if path.exists():
-            continue
+    shards = range(rank, math.ceil(options.scenes / SHARD), run.world)
+    wanted = [n for n in shards if not (folder / f"{n:05d}.safetensors").exists()]
+    if not wanted:
+        return
+    batches = ConcatDataset([Drawn(n, options.latent_side) for n in wanted])
+    loader = iter(DataLoader(batches, batch_size=None, num_workers=options.workers))
+    for shard in wanted:
         latents, cover = [], []
-        seeds = np.arange(shard * SHARD, (shard + 1) * SHARD)
-        for start in range(0, SHARD, BATCH):
-            drawn = [
-                scenes.render(layout_of(int(s), group_of(shard, int(s))))
-                for s in seeds[start : start + BATCH]
-            ]
-            x = to_tensor(np.stack([d.image for d in drawn]), run.device)
+        for images, share in itertools.islice(loader, SHARD // BATCH):
             with torch.no_grad():
-                latents.append(encode(x).half().cpu().numpy())
-            masks = np.stack([d.masks.any(axis=0) for d in drawn])
-            cover.append(cell_cover(masks, options.latent_side))
+                latents.append(encode(to_tensor(images, run.device)).half().cpu())
+            cover.append(share)
+        seeds = torch.arange(shard * SHARD, (shard + 1) * SHARD)
         arrays = {
-            "latents": np.ascontiguousarray(np.concatenate(latents)),  # as it lies, so it is saved
-            "cover": np.concatenate(cover),
+            "latents": torch.cat(latents),
+            "cover": torch.cat(cover),
             "seeds": seeds,
-            "groups": np.array([group_of(shard, int(s)) for s in seeds], dtype=np.uint8),
+            "groups": torch.tensor([group_of(shard, int(s)) for s in seeds], dtype=torch.uint8),
         }
-        save_file(arrays, path.with_suffix(".partial"))
+        path = folder / f"{shard:05d}.safetensors"
+        save_file({k: v.contiguous() for k, v in arrays.items()}, path.with_suffix(".partial"))
         path.with_suffix(".partial").replace(path)
         run.log(shard=shard)
 

@@ -8,6 +8,7 @@ the Newton-Schulz steps is divided by the number of processes.
 import math
 from collections import defaultdict
 from collections.abc import Iterable
+from typing import cast
 
 import torch
 import torch.distributed as dist
@@ -67,62 +68,72 @@ class Muon(torch.optim.Optimizer):
             (self._muon if group["kind"] == "muon" else self._adamw)(group)
 
     def _muon(self, group: dict) -> None:
-        by_shape: dict[tuple[int, int], list[torch.nn.Parameter]] = defaultdict(list)
+        by_shape: dict[tuple[int, int], list[torch.Tensor]] = defaultdict(list)
         for p in group["params"]:
             if p.grad is not None:
                 by_shape[(p.shape[0], p[0].numel())].append(p)
         world = dist.get_world_size() if dist.is_initialized() else 1
         rank = dist.get_rank() if dist.is_initialized() else 0
-        mine: list[tuple[torch.nn.Parameter, torch.Tensor]] = []
+        updates: dict[torch.Tensor, torch.Tensor] = {}
+        owned: list[list[torch.Tensor]] = [[] for _ in range(world)]
         costs = [0.0] * world
-        owners: list[tuple[int, torch.nn.Parameter]] = []
         for (rows, columns), members in sorted(by_shape.items(), key=lambda kv: kv[0]):
-            cost = float(min(rows, columns) ** 2 * max(rows, columns))
-            share: list[tuple[torch.nn.Parameter, torch.Tensor]] = []
-            for p in members:
-                assert p.grad is not None
+            grads = [cast(torch.Tensor, p.grad) for p in members]
+            momenta = [self._state(p, "momentum") for p in members]
+            torch._foreach_lerp_(momenta, grads, 1 - group["momentum"])
+            ahead = torch._foreach_lerp(grads, momenta, group["momentum"])
+            share: list[tuple[torch.Tensor, torch.Tensor]] = []
+            for p, update in zip(members, ahead, strict=True):
                 owner = costs.index(min(costs))
-                costs[owner] += cost
-                owners.append((owner, p))
-                state = self.state[p]
-                if "momentum" not in state:
-                    state["momentum"] = torch.zeros_like(p)
-                state["momentum"].lerp_(p.grad, 1 - group["momentum"])
+                costs[owner] += float(min(rows, columns) ** 2 * max(rows, columns))
+                owned[owner].append(p)
                 if owner == rank:
-                    ahead = torch.lerp(p.grad, state["momentum"], group["momentum"])
-                    share.append((p, ahead.reshape(rows, columns)))
+                    share.append((p, update.reshape(rows, columns)))
             if share:
-                updates = orthogonalise(torch.stack([u for _, u in share]))
-                mine += [(p, u) for (p, _), u in zip(share, updates, strict=True)]
-        found = {id(p): u for p, u in mine}
-        for owner in range(world):
-            owned = [p for o, p in owners if o == owner]
-            if not owned:  # more processes than matrices
-                continue
-            if owner == rank:
-                flat = torch.cat([found[id(p)].reshape(-1) for p in owned])
-            else:
-                flat = torch.empty(sum(p.numel() for p in owned), device=owned[0].device)
-            if world > 1:
-                dist.broadcast(flat, src=owner)
-            at = 0
-            for p in owned:
-                update = flat[at : at + p.numel()].view_as(p)
-                at += p.numel()
-                p.mul_(1 - group["lr"] * group["weight_decay"])
-                p.add_(update, alpha=-group["lr"] * 0.2 * math.sqrt(max(p.shape[0], p[0].numel())))
+                orthogonal = orthogonalise(torch.stack([u for _, u in share]))
+                for (p, _), update in zip(share, orthogonal, strict=True):
+                    updates[p] = update.view_as(p)
+        if world > 1:
+            for owner, matrices in enumerate(owned):
+                _share(owner, matrices, updates)
+        for (rows, columns), members in by_shape.items():
+            scale = 0.2 * math.sqrt(max(rows, columns))
+            torch._foreach_mul_(members, 1 - group["lr"] * group["weight_decay"])
+            torch._foreach_add_(members, [updates[p] for p in members], alpha=-group["lr"] * scale)
 
     def _adamw(self, group: dict) -> None:
         beta1, beta2 = 0.9, 0.98
-        for p in group["params"]:
-            if p.grad is None:
-                continue
-            state = self.state[p]
-            if "step" not in state:
-                state.update(step=0, m=torch.zeros_like(p), v=torch.zeros_like(p))
-            state["step"] += 1
-            state["m"].lerp_(p.grad, 1 - beta1)
-            state["v"].lerp_(p.grad.square(), 1 - beta2)
-            m = state["m"] / (1 - beta1 ** state["step"])
-            v = state["v"] / (1 - beta2 ** state["step"])
-            p.add_(m / (v.sqrt() + 1e-8), alpha=-group["lr"])
+        parameters: list[torch.Tensor] = [p for p in group["params"] if p.grad is not None]
+        if not parameters:
+            return
+        grads = [cast(torch.Tensor, p.grad) for p in parameters]
+        group["steps"] = group.get("steps", 0) + 1
+        means = [self._state(p, "m") for p in parameters]
+        squares = [self._state(p, "v") for p in parameters]
+        torch._foreach_lerp_(means, grads, 1 - beta1)
+        torch._foreach_lerp_(squares, torch._foreach_mul(grads, grads), 1 - beta2)
+        sizes = torch._foreach_sqrt(torch._foreach_div(squares, 1 - beta2 ** group["steps"]))
+        torch._foreach_add_(sizes, 1e-8)
+        rate = group["lr"] / (1 - beta1 ** group["steps"])
+        torch._foreach_addcdiv_(parameters, means, sizes, value=-rate)
+
+    def _state(self, p: torch.Tensor, name: str) -> torch.Tensor:
+        """Return a parameter's state of that name, zeros at first."""
+        if name not in self.state[p]:
+            self.state[p][name] = torch.zeros_like(p)
+        return self.state[p][name]
+
+
+def _share(
+    owner: int, matrices: list[torch.Tensor], updates: dict[torch.Tensor, torch.Tensor]
+) -> None:
+    """Send the updates of one process's matrices to all processes."""
+    if not matrices:  # more processes than matrices
+        return
+    if owner == dist.get_rank():
+        flat = torch.cat([updates[p].reshape(-1) for p in matrices])
+    else:
+        flat = torch.empty(sum(p.numel() for p in matrices), device=matrices[0].device)
+    dist.broadcast(flat, src=owner)
+    for p, part in zip(matrices, flat.split([p.numel() for p in matrices]), strict=True):
+        updates[p] = part.view_as(p)

@@ -23,9 +23,9 @@ def any_layout(seed: int) -> layouts.Layout:
     return training_layout(seed, kind=kinds[seed % 4])
 
 
-def to_tensor(images: np.ndarray, device: torch.device) -> torch.Tensor:
+def to_tensor(images: np.ndarray | torch.Tensor, device: torch.device) -> torch.Tensor:
     """Pictures uint8 (B, h, w, 3) to float (B, 3, h, w) in [-1, 1]."""
-    return torch.from_numpy(images).to(device).permute(0, 3, 1, 2).float().div_(127.5).sub_(1)
+    return torch.as_tensor(images).to(device).permute(0, 3, 1, 2).float().div_(127.5).sub_(1)
 
 
 def to_pictures(x: torch.Tensor) -> np.ndarray:

@@ -28,7 +28,7 @@ def decoded(pipe, picture: np.ndarray) -> np.ndarray:
 
 @pytest.mark.parametrize("blurred", [False, True], ids=["sharp", "decoded"])
 def test_masks_are_the_exact_ones(embedded, blurred):
-    drawn = rendered(10)
+    drawn = rendered(20)
     pictures = np.stack([decoded(embedded, s.image) if blurred else s.image for s in drawn])
     overlaps, by_cells = [], []
     for scene, picture, said in zip(drawn, pictures, judge.detect(pictures), strict=True):

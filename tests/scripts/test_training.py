@@ -502,7 +502,7 @@ def test_what_is_retold_is_still_true_of_the_picture():
     assert abs(silent / told - UNSAID) < 0.08
 
 
-def test_words_are_alone_less_often_where_they_must_say_which_colour_is_whose(tmp_path):
+def test_words_are_alone_less_often_where_they_must_say_which_colour_is_whose():
     one = training_layout(0, 1)
     two = next(filter(of_several_colours, (training_layout(k, 2) for k in range(9))))
     same = replace(two, things=tuple(replace(thing, colour="red") for thing in two.things))
@@ -513,8 +513,7 @@ def test_words_are_alone_less_often_where_they_must_say_which_colour_is_whose(tm
         cover=np.zeros((3, 8, 8), np.uint8),
         batch=lambda rng, shares, n: np.arange(n) % 3,
     )
-    how = Run(0, options(tmp_path, "unet", "--alone", "0.8", "--one-object-until", "0"))
-    batch = training_batch(how, data, letter_tokenizer(), Random(0), 3000, 1)
+    batch = training_batch(data, letter_tokenizer(), Random(0), 3000, ALL_KINDS, 0.8)
     shares = [batch.alone[k::3].float().mean().item() for k in range(3)]
     assert shares == pytest.approx([0.8, 0.8 * OF_SEVERAL_COLOURS, 0.8], abs=0.05)
 

@@ -105,7 +105,6 @@ def launch(
             ssr_mode=False,
             run_history=False,
             enable_monitoring=False,
-            mcp_server=False,
         )
     except OSError as error:
         raise ArgumentError(f"port {port} of {host} cannot be used: choose another one") from error

@@ -111,8 +111,7 @@ class Form:
             self.text(
                 "protect", "Protect", option_texts.names_in, placeholder="snow, tree", min_width=140
             )
-            threshold = EditOptions.threshold
-            self.number("threshold", "Threshold", float, placeholder=str(threshold))
+            self.number("threshold", "Threshold", float, placeholder=str(EditOptions.threshold))
         label = "Let weighted attention sum to 1 again"
         self.add("renormalize", gr.Checkbox(EditOptions.renormalize, label=label))
 

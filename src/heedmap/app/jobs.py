@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import CancelledError, Future, wait
+from functools import cache, partial
 from typing import Any
 
 import torch
@@ -16,12 +17,13 @@ from heedmap.errors import ArgumentError, quoted, warnings_heard
 from heedmap.models import pipelines
 from heedmap.tiny.card import EMBEDDED
 from heedmap.wiring.colours import fit_colours
-from heedmap.wiring.decoding import unscaled
+from heedmap.wiring.decoding import pictures_of, unscaled
 from heedmap.wiring.registry import family_of
 
 _POLL = 0.2  # seconds between two updates of the page
 _PAUSE = 0.5  # seconds between two previews, at least
 _SIDE = 256  # pixels of a preview's height
+_DECODED = 1024  # cells of a latent, at most, whose preview is decoded; others get fitted colours
 _ONE_AT_A_TIME = threading.Lock()
 
 
@@ -54,8 +56,7 @@ class Models:
         if self._loaded[0] != name:
             self._loaded = ("", None)
             torch.cuda.empty_cache()
-            model = None if name == EMBEDDED else name
-            self._loaded = (name, pipelines.load(model, **self._options))
+            self._loaded = (name, pipelines.load(name, **self._options))
         return self._loaded[1]
 
 
@@ -106,11 +107,13 @@ class Job:
     def callbacks(self, pipe: Any) -> dict[str, Any]:
         """Make the callbacks `progress` and `preview` of a call that draws with a pipeline."""
         vae = family_of(pipe).decoder(pipe)
-        colours = fit_colours(vae)
+        colours = cache(fit_colours)
 
         def preview(latents: torch.Tensor) -> None:
             if time.monotonic() >= self._next:
-                self._preview = _data_url(colours(unscaled(vae, latents)))
+                small = latents.shape[-2] * latents.shape[-1] <= _DECODED
+                draw = partial(pictures_of, vae) if small else colours(vae)
+                self._preview = _data_url(draw(unscaled(vae, latents)))
                 self._next = time.monotonic() + _PAUSE
 
         return {"progress": self.progress, "preview": preview}

@@ -52,8 +52,7 @@ def _thumbnail(path: Path, changed: int) -> Image.Image:
 
 def page(path: Path) -> str:
     """Read a result's page, in a sandboxed frame."""
-    text = (path / "index.html").read_text(encoding="utf-8")
-    frame = explorer.frame(text, height=_FRAME)
+    frame = explorer.frame((path / "index.html").read_text("utf-8"), height=_FRAME)
     return f'<div class="page" data-result="{html.escape(path.name)}">{frame}</div>'
 
 
