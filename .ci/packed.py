@@ -9,7 +9,7 @@ import zipfile
 from pathlib import Path
 
 MODEL = "heedmap/tiny/model/"
-PAGES = ("heedmap/explorer/page/", "heedmap/app/")
+PAGES = ("heedmap/page/assets/", "heedmap/app/")
 
 
 def wanted() -> dict[str, int]:

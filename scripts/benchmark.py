@@ -31,7 +31,7 @@ import torch
 from rich.console import Console
 
 from benchmarking import editing, passes, recording, starting
-from heedmap.models import pipelines
+from heedmap.backends import loading
 
 # --- the command line -------------------------------------------------------------------------
 
@@ -91,7 +91,7 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     ):  # fmt: skip
         verb.add_argument("--width", type=int, default=320, help="channels of the UNet (320)")
         verb.add_argument("--latent", type=int, default=64, help="side of the latent (64)")
-        verb.add_argument("--dtype", choices=pipelines.DTYPES[1:], default="bfloat16")
+        verb.add_argument("--dtype", choices=loading.DTYPES[1:], default="bfloat16")
         verb.add_argument("--threads", type=int, default=1, help="(1)")
         verb.set_defaults(function=function, device="cpu")
     for verb, rounds in ((for_recording, 24), (for_edits, 8), (for_passes, 4)):

@@ -36,17 +36,17 @@ from transformers import (
     T5Tokenizer,
 )
 
+from heedmap.backends import loading
 from heedmap.figures import overlays
 from heedmap.figures.sheet import Sheet
 from heedmap.figures.step_pictures import StepPictures
-from heedmap.files.ablations import Agreement, Trust, WayTold
-from heedmap.files.explanations import About, Had, TokenTold, as_packed
-from heedmap.files.notes import to_json
-from heedmap.files.reports import EditReport
-from heedmap.files.settings import Settings
+from heedmap.io.ablations import Agreement, Trust, WayTold
+from heedmap.io.explanations import About, Had, TokenTold, as_packed
+from heedmap.io.notes import to_json
+from heedmap.io.reports import EditReport
+from heedmap.io.settings import Settings
 from heedmap.maps.heatmaps import HeatMaps
 from heedmap.maps.recordings import Layer, Recording
-from heedmap.models import pipelines
 from heedmap.results.ablations import Ablation
 from heedmap.results.explanations import Explanation
 from heedmap.results.pairs import Pair, change_between
@@ -422,7 +422,7 @@ def letter_t5() -> T5Tokenizer:
 
 @cache
 def _tokenizer(name: str, limit: int) -> Any:
-    found = letter_tokenizer() if name == "letters" else pipelines.tokenizer()
+    found = letter_tokenizer() if name == "letters" else loading.tokenizer()
     found.model_max_length = limit
     return found
 

@@ -187,7 +187,7 @@ def loaded_by(code: str, folder: Path) -> set[str]:
 
 def test_what_knows_no_torch_loads_none(tmp_path: Path):
     """Not by what it imports, either; nor does `text` load what computes."""
-    heavy = {"wiring", "models", "recording", "drawing", "mathematics", "app", "cli"}
+    heavy = {"backends", "recording", "pipelines", "mathematics", "app", "cli"}
     light = [p.relative_to(SOURCE.parent) for p in FILES if room(p) not in heavy]
     names = sorted(".".join(p.with_suffix("").parts).removesuffix(".__init__") for p in light)
     assert not loaded_by(f"import {', '.join(names)}", tmp_path) & {"torch", "diffusers"}
@@ -238,20 +238,20 @@ def test_help_is_instant(tmp_path: Path):
 
 
 # Each has crept in once, or would cost what can be seen.
-HELP_NEEDS_NO = HEAVY | {"rich", "msgspec", "asyncio", "heedmap.files", "heedmap.maps"}
+HELP_NEEDS_NO = HEAVY | {"rich", "msgspec", "asyncio", "heedmap.io", "heedmap.maps"}
 WORDS_NEEDS_NO = {
     *("torch", "diffusers", "accelerate", "matplotlib", "scipy", "heedmap.figures", "heedmap.maps")
 }
 INSPECT_NEEDS_NO = {
     *("torch", "diffusers", "transformers", "tokenizers", "huggingface_hub", "accelerate"),
-    *("scipy", "skimage", "matplotlib.pyplot", "rich", "asyncio", "heedmap.models.pipelines"),
-    *("heedmap.drawing", "heedmap.wiring", "heedmap.recording", "heedmap.results.pairs"),
+    *("scipy", "skimage", "matplotlib.pyplot", "rich", "asyncio", "heedmap.backends.loading"),
+    *("heedmap.pipelines", "heedmap.backends", "heedmap.recording", "heedmap.results.pairs"),
 }
 GENERATE_NEEDS_NO = {
     *("matplotlib.pyplot", "rich"),
     *("skimage", "pandas", "torchvision", "gradio", "IPython", "onnxruntime", "tensorboard"),
     *("torch._inductor.compile_fx", "heedmap.app", "heedmap.results.pairs"),
-    *("heedmap.results.grids", "heedmap.drawing.editing"),
+    *("heedmap.results.grids", "heedmap.pipelines.editing"),
 }
 
 

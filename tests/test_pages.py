@@ -17,8 +17,8 @@ from msgspec import structs
 from typer.testing import CliRunner
 
 from heedmap import cli
-from heedmap.drawing import batch
-from heedmap.models import pipelines
+from heedmap.backends import loading
+from heedmap.pipelines import batch
 from heedmap.tiny import card
 
 ROOT = Path(__file__).parents[1]
@@ -88,7 +88,7 @@ def test_the_python_of_a_page_runs(page: Path, embedded, tmp_path: Path, monkeyp
     Every example names its seed: what it shows does not go by chance.
     """
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(pipelines, "load", lambda: embedded)
+    monkeypatch.setattr(loading, "load", lambda: embedded)
     monkeypatch.delattr(batch, "secrets")
     names: dict[str, object] = {}
     for code in blocks(page, "python"):

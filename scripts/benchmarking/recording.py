@@ -38,11 +38,11 @@ from benchmarking.replay import (
     take_down,
     twin,
 )
+from heedmap.backends.registry import cross_attention_layers, grids, self_attention_layers
 from heedmap.maps.heatmaps import HeatMaps
 from heedmap.maps.recordings import Recording
 from heedmap.recording.refining import carriers
 from heedmap.recording.tracing import trace
-from heedmap.wiring.registry import cross_attention_layers, grids, self_attention_layers
 
 TOKENS: dict[str, Any] = {"all_tokens": "all", "prompt_tokens": "prompt"}
 BARS = {"all_tokens": 1.2, "prompt_tokens": 0.5}  # percent, at the full shape

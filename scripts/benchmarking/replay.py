@@ -17,7 +17,7 @@ import torch
 import transformers
 from diffusers.models.attention_processor import Attention
 
-from heedmap.models import pipelines
+from heedmap.backends import loading
 
 PROMPT = "a red house next to a blue tree in snow"  # ten tokens; twelve with start and end
 SETTING = ("width", "latent", "dtype", "threads")
@@ -30,7 +30,7 @@ Figures = dict[str, Any]
 def random_pipeline(options: argparse.Namespace, *, xl: bool = False) -> Any:
     """A pipeline with a UNet of the shape of Stable Diffusion 1.5 or XL; the rest is small."""
     torch.manual_seed(0)
-    width, tokenizer = options.width, pipelines.tokenizer()
+    width, tokenizer = options.width, loading.tokenizer()
     unet: dict[str, Any] = {
         "sample_size": options.latent,
         "block_out_channels": (width, 2 * width, 4 * width, 4 * width),

@@ -18,8 +18,8 @@ from importlib.machinery import ExtensionFileLoader, SourceFileLoader
 from typing import Any
 
 PARTS = {
-    "heedmap.models.pipelines": {"load": "loading the model"},
-    "heedmap.drawing.generation": {"generate": "drawing"},
+    "heedmap.backends.loading": {"load": "loading the model"},
+    "heedmap.pipelines.generation": {"generate": "drawing"},
     "heedmap.results.runs": {
         "Run.save": "pictures and maps", "Run.explorer": "the page", "read_run": "reading the run"
     },

@@ -11,8 +11,8 @@ import numpy as np
 
 import heedmap
 from evaluation import judge
-from heedmap.drawing import generation
-from heedmap.models import pipelines
+from heedmap.backends import loading
+from heedmap.pipelines import generation
 from heedmap.text.tokens import tokenize
 from world import captions, layouts, scenes
 
@@ -163,4 +163,4 @@ def _tokens(layout: layouts.Layout) -> int:
 
 @cache
 def _tokenizer() -> Any:
-    return pipelines.tokenizer()
+    return loading.tokenizer()

@@ -35,16 +35,16 @@ from evaluation.measures import (
     squared_error,
     widened,
 )
-from heedmap.drawing import batch
+from heedmap.backends.prompt_tables import prompt_table
 from heedmap.errors import ArgumentError
 from heedmap.figures.layout import Panel
 from heedmap.mathematics.rules import Inject
 from heedmap.options import GenerateOptions
+from heedmap.pipelines import batch
 from heedmap.recording.steering import Steering
 from heedmap.text.alignment import pair_words
 from heedmap.text.token_mapping import replacement
 from heedmap.text.words import TokenTable
-from heedmap.wiring.prompt_tables import prompt_table
 
 CROSS, SELF = 0.8, 0.4  # the windows that `heedmap.edit` has by itself
 BATCH = 4  # swaps that are drawn at once; each makes five pictures

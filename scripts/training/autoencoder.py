@@ -19,7 +19,7 @@ import torch
 from diffusers import AutoencoderKL
 from torch import nn
 
-from heedmap.files.writing import whole_folder
+from heedmap.io.writing import whole_folder
 from training.descent import Average, Descent, make_optimiser, resume
 from training.models import latents_of, pictures_of, trained_vae, vae_model
 from training.pictures import contact_sheet, crops, to_pictures, to_tensor, training_layout

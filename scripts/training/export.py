@@ -7,7 +7,7 @@ from pathlib import Path
 import torch
 from diffusers import StableDiffusionPipeline
 
-from heedmap.files.writing import whole_folder
+from heedmap.io.writing import whole_folder
 from heedmap.tiny.card import EMBEDDED
 from training.diffusion import average_weights
 from training.models import assemble, text_model, trained_tokenizer, trained_vae, unet_model

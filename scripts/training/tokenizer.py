@@ -13,7 +13,7 @@ from typing import Any
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, trainers
 from transformers import CLIPTokenizer
 
-from heedmap.files.writing import whole_folder
+from heedmap.io.writing import whole_folder
 from training.models import EXPORT, MAX_TOKENS
 from training.pictures import any_layout
 from world import captions

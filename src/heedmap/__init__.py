@@ -11,25 +11,25 @@ The names below are imported on first use, so that ``import heedmap`` costs next
 
 TYPE_CHECKING = False  # as `typing` has it, which takes longer to import than this
 if TYPE_CHECKING:
-    from heedmap.drawing.ablating import ablate
-    from heedmap.drawing.editing import edit, grid
-    from heedmap.drawing.explaining import explain
-    from heedmap.drawing.generation import generate
-    from heedmap.drawing.locating import locate
-    from heedmap.drawing.repeating import repeat
-    from heedmap.drawing.repetitions import Repetition
+    from heedmap.backends.dimensions import LayerShapes, layer_shapes
+    from heedmap.backends.loading import load
     from heedmap.errors import HeedmapError, HeedmapWarning
     from heedmap.figures.animations import Animation
     from heedmap.figures.sheet import Sheet
-    from heedmap.files.ablations import Agreement, Trust
-    from heedmap.files.reports import Change, EditReport, GridReport
-    from heedmap.files.settings import Settings
+    from heedmap.io.ablations import Agreement, Trust
+    from heedmap.io.reports import Change, EditReport, GridReport
+    from heedmap.io.settings import Settings
     from heedmap.maps.heatmaps import HeatMaps
     from heedmap.maps.word_map import HeatMap
     from heedmap.mathematics.by_hand import Attention, attention
     from heedmap.mathematics.rules import Site
-    from heedmap.models.dimensions import LayerShapes, layer_shapes
-    from heedmap.models.pipelines import load
+    from heedmap.pipelines.ablating import ablate
+    from heedmap.pipelines.editing import edit, grid
+    from heedmap.pipelines.explaining import explain
+    from heedmap.pipelines.generation import generate
+    from heedmap.pipelines.locating import locate
+    from heedmap.pipelines.repeating import repeat
+    from heedmap.pipelines.repetitions import Repetition
     from heedmap.recording.edits import Confine, Reweight
     from heedmap.recording.recorder import Trace
     from heedmap.recording.tracing import trace
@@ -87,42 +87,42 @@ __all__ = [
 
 _HOME = {
     "Ablation": "results.ablations",
-    "Agreement": "files.ablations",
+    "Agreement": "io.ablations",
     "Animation": "figures.animations",
     "Attention": "mathematics.by_hand",
     "Cell": "results.cells",
-    "Change": "files.reports",
+    "Change": "io.reports",
     "Confine": "recording.edits",
-    "EditReport": "files.reports",
+    "EditReport": "io.reports",
     "Explanation": "results.explanations",
     "Grid": "results.grids",
-    "GridReport": "files.reports",
+    "GridReport": "io.reports",
     "HeatMap": "maps.word_map",
     "HeatMaps": "maps.heatmaps",
     "HeedmapError": "errors",
     "HeedmapWarning": "errors",
-    "LayerShapes": "models.dimensions",
+    "LayerShapes": "backends.dimensions",
     "Pair": "results.pairs",
-    "Repetition": "drawing.repetitions",
+    "Repetition": "pipelines.repetitions",
     "Reweight": "recording.edits",
     "Run": "results.runs",
-    "Settings": "files.settings",
+    "Settings": "io.settings",
     "Sheet": "figures.sheet",
     "Site": "mathematics.rules",
     "TokenTable": "text.words",
     "Trace": "recording.recorder",
-    "Trust": "files.ablations",
-    "ablate": "drawing.ablating",
+    "Trust": "io.ablations",
+    "ablate": "pipelines.ablating",
     "attention": "mathematics.by_hand",
     "compare": "results.comparisons",
-    "edit": "drawing.editing",
-    "explain": "drawing.explaining",
-    "generate": "drawing.generation",
-    "grid": "drawing.editing",
-    "layer_shapes": "models.dimensions",
-    "load": "models.pipelines",
-    "locate": "drawing.locating",
-    "repeat": "drawing.repeating",
+    "edit": "pipelines.editing",
+    "explain": "pipelines.explaining",
+    "generate": "pipelines.generation",
+    "grid": "pipelines.editing",
+    "layer_shapes": "backends.dimensions",
+    "load": "backends.loading",
+    "locate": "pipelines.locating",
+    "repeat": "pipelines.repeating",
     "trace": "recording.tracing",
 }
 

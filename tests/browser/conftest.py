@@ -296,13 +296,13 @@ def pair(embedded: Any) -> Any:
 
 @pytest.fixture(scope="session")
 def run_page(run: Any) -> str:
-    from heedmap import explorer
+    from heedmap.page import pages
 
-    return explorer.page(run)
+    return pages.run_page(run)
 
 
 @pytest.fixture(scope="session")
 def pair_page(pair: Any) -> str:
-    from heedmap import explorer
+    from heedmap.page import pages
 
-    return explorer.pair_page(pair)
+    return pages.pair_page(pair)

@@ -8,8 +8,8 @@ import pytest
 from making import small
 
 from browser.conftest import canvas, outline, point, readings, runs_at, same
-from heedmap import explorer
 from heedmap.figures import overlays
+from heedmap.page import pages
 
 # --- words to heat --------------------------------------------------------------------------------
 
@@ -101,7 +101,7 @@ def turned(weight: float) -> Any:
 def test_a_negative_weight_is_no_probability(show: Any):
     """The page draws what Python draws: both signs around 0, for every word."""
     run = turned(-3)
-    opened = show(explorer.page(run))
+    opened = show(pages.run_page(run))
     assert "probability" not in opened.page.locator("#reading").inner_text().split("\n")[0]
     for scale in ("shared", "word", "raw"):
         opened.choose("Scale", scale)
@@ -134,7 +134,7 @@ def test_an_outline_runs_where_the_mask_ends(show: Any, run: Any, run_page: str)
 
 def test_combinations_that_a_page_does_not_hold_are_greyed_out(show: Any):
     run = small("a red house next to a blue tree", frozenset({"layer", "step", "head"}))
-    opened = show(explorer.page(run, limit=320_000))
+    opened = show(pages.run_page(run, limit=320_000))
     disabled = "e => [...e.options].filter((one) => one.disabled).length"
     assert opened.page.get_by_label("Head", exact=True).evaluate(disabled) == 0
     opened.steps(1, 2)

@@ -9,10 +9,10 @@ from making import data_of, small
 from PIL import Image
 
 from browser.conftest import MISSING, canvas, same
-from heedmap import explorer
-from heedmap.explorer.pictures import steps_data
 from heedmap.figures import overlays
 from heedmap.figures.step_pictures import StepPictures, of_mosaic
+from heedmap.page import pages
+from heedmap.page.pictures import steps_data
 
 expect = pytest.importorskip("playwright.sync_api", reason=MISSING).expect
 
@@ -44,7 +44,7 @@ def beneath(run: Any, step: int) -> Image.Image:
 
 def test_the_picture_of_a_step_lies_beneath_its_heat(show: Any):
     run = stepped()
-    opened = show(explorer.page(run))
+    opened = show(pages.run_page(run))
     opened.bare()
     for step in (0, 2, 3):
         opened.steps(step, step + 1)
@@ -74,7 +74,7 @@ def test_they_stay_within_the_pages_budget():
     frames = tuple(noise(n % 9).resize((64, 64)) for n in range(400))
     run = replace(small("a red house", STEPS), step_pictures=StepPictures(frames, "prediction"))
     for limit in (3_000_000, 600_000):
-        page = explorer.page(run, limit=limit)
+        page = pages.run_page(run, limit=limit)
         steps = data_of(page)["runs"][0]["steps"]
         assert len(steps["picture"]) <= limit / 10 and len(page) <= limit
         assert steps["across"] == 20

@@ -8,8 +8,8 @@ from making import Edited
 from msgspec import structs
 
 from browser.conftest import MISSING, canvas, point, readings, same
-from heedmap import explorer
 from heedmap.figures import overlays
+from heedmap.page import pages
 
 expect = pytest.importorskip("playwright.sync_api", reason=MISSING).expect
 
@@ -61,7 +61,7 @@ def test_wipe_difference_and_blend(show: Any, pair: Any, pair_page: str):
 
 def test_a_strip_of_edits_is_chosen_from(show: Any, pair: Any):
     weak = Edited(pair.source, pair.source, structs.replace(pair.about, why="nothing"))
-    opened = show(explorer.pairs_page([("dog", pair), ("same", weak)]))
+    opened = show(pages.pairs_page([("dog", pair), ("same", weak)]))
     assert opened.page.locator("#strip button").all_inner_texts() == ["dog", "same"]
     opened.page.get_by_role("button", name="same").click()
     expect(opened.page.locator(".prompt").nth(1)).to_contain_text("cat")

@@ -8,7 +8,7 @@ from making import small
 from PIL import Image
 
 from browser.conftest import same
-from heedmap import explorer
+from heedmap.page import pages
 
 
 def test_downloads_are_the_overlay_and_the_map(show: Any, run: Any, run_page: str, tmp_path: Path):
@@ -45,7 +45,7 @@ def test_a_file_is_named_after_all_that_was_chosen(show: Any, run_page: str, tmp
     opened.pin_phrase("tree", "in")  # there is a comma between them
     assert keep(opened, "npy", tmp_path).name == "tree-in.npy"
     assert keep(opened, "png", tmp_path).name == "tree-in-shared.png"
-    signs = show(explorer.page(small("a red 🎈")))
+    signs = show(pages.run_page(small("a red 🎈")))
     signs.word("🎈").click()
     assert keep(signs, "npy", tmp_path).name == "map.npy"
     opened = show(run_page)
@@ -69,7 +69,7 @@ def test_the_page_names_the_command_that_repeats_it(show: Any, run_page: str):
 
 def test_in_a_notebook_the_page_stands_in_a_frame(browser: Any, run_page: str, tmp_path: Path):
     path = tmp_path / "notebook.html"
-    path.write_text(f"<!doctype html>{explorer.frame(run_page)}", encoding="utf-8")
+    path.write_text(f"<!doctype html>{pages.frame(run_page)}", encoding="utf-8")
     page = browser.new_page()
     complaints: list[str] = []
     page.on("console", lambda said: complaints.append(said.text))

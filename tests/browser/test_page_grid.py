@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from browser.conftest import MISSING, canvas, same
-from heedmap.drawing import editing
 from heedmap.figures import overlays
+from heedmap.pipelines import editing
 
 expect = pytest.importorskip("playwright.sync_api", reason=MISSING).expect
 

@@ -8,7 +8,7 @@ import pytest
 from PIL import Image
 
 from browser.conftest import MISSING, PINS, again, canvas, point, readings, same
-from heedmap.drawing import editing
+from heedmap.pipelines import editing
 
 expect = pytest.importorskip("playwright.sync_api", reason=MISSING).expect
 

@@ -9,8 +9,8 @@ import pytest
 from making import Made, made_trust, maps_of, settings_of, small
 
 from browser.conftest import MISSING, canvas, readings, same
-from heedmap import explorer
 from heedmap.figures import overlays
+from heedmap.page import pages
 from heedmap.text.prompts import is_content
 
 expect = pytest.importorskip("playwright.sync_api", reason=MISSING).expect
@@ -50,7 +50,7 @@ def test_an_edit_opens_with_the_strongest_word_that_it_changed(
 def test_the_ring_is_at_the_peak_in_every_shape(show: Any, latent: tuple[int, int]):
     maps = maps_of(latent=latent)
     run = Made(maps.image, maps, settings_of(prompt=maps.tokens.prompt))
-    opened = show(explorer.page(run))
+    opened = show(pages.run_page(run))
     values = maps[strongest(maps)].values
     rows, columns = values.shape
     x, y = opened.page.evaluate("placeAtRest()")
@@ -108,7 +108,7 @@ def stretched(words: str, size: tuple[int, int]) -> Any:
     [("portrait", LONG, 1400), ("portrait", "a red house", 390), ("landscape", LONG, 390)],
 )
 def test_no_hole_and_nothing_past_the_edge(show: Any, shape: str, words: str, width: int):
-    opened = show(explorer.page(SHAPES[shape](words)), viewport={"width": width, "height": 900})
+    opened = show(pages.run_page(SHAPES[shape](words)), viewport={"width": width, "height": 900})
     expect(opened.page.locator("#thumbs canvas").first).to_be_visible()
     found = opened.page.evaluate(MEASURE)
     assert found["wide"] <= found["inner"]
@@ -147,7 +147,7 @@ ROWS = """() => {
     ("words", "width"), [("a red house next to a blue tree", 1400), (LONG, 390)]
 )
 def test_no_word_is_cut_off_and_those_below_are_told_of(show: Any, words: str, width: int):
-    opened = show(explorer.page(small(words)), viewport={"width": width, "height": 900})
+    opened = show(pages.run_page(small(words)), viewport={"width": width, "height": 900})
     expect(opened.page.locator("#thumbs canvas").first).to_be_visible()
     opened.settle()
     there, said = opened.page.evaluate(ROWS)
@@ -161,9 +161,9 @@ def test_no_word_is_cut_off_and_those_below_are_told_of(show: Any, words: str, w
 def test_the_page_of_an_ablation_opens_with_what_was_left_out(show: Any):
     """Where a word stands twice, with both of its places."""
     made = small("a red house by a red tree")
-    assert show(explorer.page(made)).legend()
+    assert show(pages.run_page(made)).legend()
     for word in ("tree", "red house", "red", "a red"):
-        opened = show(explorer.page(replace(made, trust={word: made_trust()})))
+        opened = show(pages.run_page(replace(made, trust={word: made_trust()})))
         assert (
             word in opened.legend()
             and "attention and cause (columns): rank 0.62" in opened.legend()

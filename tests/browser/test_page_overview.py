@@ -10,9 +10,9 @@ from making import recording, small
 from PIL import Image
 
 from browser.conftest import MISSING, PINS, point
-from heedmap import explorer
 from heedmap.figures import overlays
 from heedmap.maps.heatmaps import HeatMaps
+from heedmap.page import pages
 
 expect = pytest.importorskip("playwright.sync_api", reason=MISSING).expect
 
@@ -144,7 +144,7 @@ def test_pictures_of_any_shape_are_seen_whole(show: Any, width: int, latent: tup
     made = replace(
         small(), image=image, maps=HeatMaps(recording("a red house", latent=latent), image)
     )
-    opened = show(explorer.page(made), viewport={"width": width, "height": 844})
+    opened = show(pages.run_page(made), viewport={"width": width, "height": 844})
     picture = opened.page.locator("#figures canvas").bounding_box()
     assert picture["height"] <= 844
     assert picture["width"] / picture["height"] == pytest.approx(w / h, rel=0.02)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from browser.conftest import canvas, outline, runs_at, same
-from heedmap import explorer
+from heedmap.page import pages
 
 NAMED = "refined by self-attention · all layers · all 6 steps · all heads"
 
@@ -63,7 +63,7 @@ def test_layers_steps_and_heads_rest_and_come_back_as_they_were(show: Any, run: 
 
 def test_refined_maps_are_offered_where_every_prompt_in_sight_has_them(show: Any, run: Any):
     older = replace(run.negative_maps.recording, refined=None)
-    page = explorer.page(replace(run, negative_maps=replace(run.negative_maps, recording=older)))
+    page = pages.run_page(replace(run, negative_maps=replace(run.negative_maps, recording=older)))
     opened = show(page)
     offered = opened.page.get_by_label("Maps", exact=True)
     opened.choose("Maps", "refined")

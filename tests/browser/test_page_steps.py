@@ -8,7 +8,7 @@ import pytest
 from making import data_of, stable_diffusion
 
 from browser.conftest import MISSING, canvas, same
-from heedmap import explorer
+from heedmap.page import pages
 
 expect = pytest.importorskip("playwright.sync_api", reason=MISSING).expect
 
@@ -129,7 +129,7 @@ def windows_of(page: str, view: int = 0) -> list[list[int]]:
 
 def test_ranges_begin_and_end_with_windows_where_steps_are_held_in_these(show: Any, tmp_path: Path):
     run = stable_diffusion("a red house", keep=STEPS, steps=12, side=16, heads=1)
-    page = explorer.page(run, limit=275_000)
+    page = pages.run_page(run, limit=275_000)
     assert windows_of(page) == [[a, a + 2] for a in range(0, 12, 2)]
     opened = show(page)
     assert "in means of 2" in opened.page.locator("#held").inner_text()

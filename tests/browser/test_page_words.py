@@ -9,8 +9,8 @@ import pytest
 from making import noisy_run, noting, small
 
 from browser.conftest import MISSING, PINS, canvas, point, readings, same
-from heedmap import explorer
 from heedmap.figures import overlays
+from heedmap.page import pages
 from heedmap.text.words import Word
 
 expect = pytest.importorskip("playwright.sync_api", reason=MISSING).expect
@@ -42,7 +42,7 @@ def test_pins_have_each_its_colour_and_escape_takes_them_off(show: Any, run: Any
 
 
 def test_a_word_says_by_how_much_it_was_multiplied(show: Any):
-    opened = show(explorer.page(noisy_run("a (red:-2) house, (blue:0.5)", 0, "a red house, blue")))
+    opened = show(pages.run_page(noisy_run("a (red:-2) house, (blue:0.5)", 0, "a red house, blue")))
     said = " ".join(opened.page.locator("#prompts").inner_text().split())
     assert said == "a red×−2 house, blue×0.5"
 
@@ -114,9 +114,9 @@ def test_start_and_end_tokens_and_the_negative_prompt_on_request(
 
 
 def test_what_was_looked_for_stands_below_the_prompt(show: Any, sought: Any):
-    from heedmap import explorer
+    from heedmap.page import pages
 
-    opened = show(explorer.page(sought))
+    opened = show(pages.run_page(sought))
     names = opened.page.locator("#prompts .side").all_inner_texts()
     assert names == ["Looked for"]  # the negative prompt is asked for first
     opened.choose("Scale", "word")
@@ -210,7 +210,7 @@ def test_a_phone_scrolls_down_only_and_taps_pin(show: Any, run_page: str):
 def test_a_hostile_prompt_stays_text(show: Any):
     prompt = "a <img src=x onerror=alert(1)> </script><script>alert(2)</script> cat"
     run = noting(small(prompt), negative="<svg onload=alert(3)>")
-    opened = show(explorer.page(run))
+    opened = show(pages.run_page(run))
     assert opened.page.locator(".prompt").inner_text() == prompt
     assert opened.page.locator("img").count() == 0
     opened.word("cat").click()
@@ -219,7 +219,7 @@ def test_a_hostile_prompt_stays_text(show: Any):
 
 @pytest.mark.parametrize("prompt, word", [("بيت أحمر في الثلج", "أحمر")])
 def test_prompts_of_other_scripts(show: Any, prompt: str, word: str):
-    opened = show(explorer.page(small(prompt)))
+    opened = show(pages.run_page(small(prompt)))
     assert opened.page.locator(".prompt").inner_text() == prompt
     opened.word(word).click()
     assert opened.page.locator(PINS).all_inner_texts() == [word]
@@ -235,7 +235,7 @@ def test_words_that_were_not_read_are_struck_through_and_the_page_says_so(show: 
     more = (Word(3, "over", 12, 16, (), 1), Word(4, "there", 17, 22, (), 1))
     longer = replace(table, prompt="a red house over there", words=(*table.words, *more), missing=2)
     run.maps = replace(run.maps, recording=replace(run.maps.recording, table=longer))
-    opened = show(explorer.page(run))
+    opened = show(pages.run_page(run))
     assert opened.page.locator(".prompt s").all_inner_texts() == ["over", "there"]
     assert "are not read, since the model reads" in opened.page.locator("header").inner_text()
     assert "greyed out" not in opened.page.locator("#held").inner_text()  # no head to choose

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from cli.calling import PROMPT, quiet
-from heedmap.drawing import generation
-from heedmap.models import cards, pipelines
+from heedmap.backends import cards, loading
+from heedmap.pipelines import generation
 from heedmap.results.runs import Run
 
 
@@ -23,8 +23,8 @@ def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.fixture
 def model(random_model, monkeypatch: pytest.MonkeyPatch):
     """The random model in place of every model."""
-    monkeypatch.setattr(pipelines, "load", lambda *_, **__: random_model)
-    monkeypatch.setattr(pipelines, "tokenizer", lambda _=None: random_model.tokenizer)
+    monkeypatch.setattr(loading, "load", lambda *_, **__: random_model)
+    monkeypatch.setattr(loading, "tokenizer", lambda _=None: random_model.tokenizer)
     monkeypatch.setattr(cards, "taught_words", lambda _=None: None)  # it was taught nothing
     return random_model
 

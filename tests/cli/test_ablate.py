@@ -7,10 +7,10 @@ from making import made_trust
 
 from cli.calling import as_json, bad, call, files, good, misused, raising
 from heedmap import Ablation, edit
+from heedmap.backends import loading
 from heedmap.cli.ablate import print_ablation
-from heedmap.drawing import repeating
-from heedmap.files.notes import to_json
-from heedmap.models import pipelines
+from heedmap.io.notes import to_json
+from heedmap.pipelines import repeating
 
 
 def test_json_and_options(model, saved, desk, opened):
@@ -50,7 +50,7 @@ def test_maps_that_a_run_does_not_have(desk, capsys):
 
 def test_the_model_is_the_runs_or_the_one_that_is_named(model, saved, monkeypatch):
     loads: list[tuple] = []
-    monkeypatch.setattr(pipelines, "load", lambda name, **how: loads.append((name, how)) or model)
+    monkeypatch.setattr(loading, "load", lambda name, **how: loads.append((name, how)) or model)
     noted = json.loads((saved / "run.json").read_text())["settings"]
     good("ablate", saved, "house", "--quiet")
     call("ablate", saved, "house", "--model", "other", "--device", "cuda", "--dtype", "bfloat16")

@@ -9,7 +9,7 @@ from PIL import Image
 
 import heedmap
 from cli.calling import as_json, bad, files, good, misused, quiet
-from heedmap.drawing import generation
+from heedmap.pipelines import generation
 from heedmap.results.runs import Run
 
 

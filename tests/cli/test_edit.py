@@ -5,8 +5,8 @@ import pytest
 from PIL import Image
 
 from cli.calling import as_json, bad, call, files, good, misused, raising
-from heedmap.drawing import editing
-from heedmap.models import pipelines
+from heedmap.backends import loading
+from heedmap.pipelines import editing
 from heedmap.results.pairs import Pair
 
 SWAP = ("edit", "a red house", "a red sea", "--seed", 7, "--steps", 2)
@@ -79,7 +79,7 @@ def test_usage_errors(option):
 
 
 def test_prompts_images_and_targets_are_checked_before_a_model_is_loaded(desk, monkeypatch):
-    monkeypatch.setattr(pipelines, "load", raising(AssertionError("loaded")))
+    monkeypatch.setattr(loading, "load", raising(AssertionError("loaded")))
     (desk / "text.png").write_text("no image")
     bad("edit", "a house", " ")
     bad("edit", "a house", "a house")

@@ -4,7 +4,7 @@ import pytest
 
 from cli.calling import as_json, bad, files, good, misused, raising
 from heedmap import Explanation, edit
-from heedmap.drawing import repeating
+from heedmap.pipelines import repeating
 
 
 def test_saved_beside_the_run(model, saved):

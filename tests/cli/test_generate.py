@@ -8,9 +8,9 @@ import pytest
 from PIL import Image
 
 from cli.calling import FILES, PROMPT, as_json, bad, call, files, good, misused, raising
-from heedmap.drawing import generation
-from heedmap.files.settings import Confined
-from heedmap.models import pipelines
+from heedmap.backends import loading
+from heedmap.io.settings import Confined
+from heedmap.pipelines import generation
 from heedmap.results import runs
 from heedmap.results.runs import Run
 
@@ -86,7 +86,7 @@ def test_a_random_seed_is_printed_and_a_taken_name_counts_up(model):
 
 
 def test_a_target_that_is_not_empty_is_refused_before_a_model_is_loaded(desk: Path, monkeypatch):
-    monkeypatch.setattr(pipelines, "load", raising(AssertionError("loaded")))
+    monkeypatch.setattr(loading, "load", raising(AssertionError("loaded")))
     (desk / "letters").mkdir()
     (desk / "letters" / "mother.txt").write_text("Dear …")
     bad("generate", PROMPT, "--out", "letters")

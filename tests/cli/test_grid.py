@@ -3,8 +3,8 @@
 import pytest
 
 from cli.calling import as_json, bad, files, good, misused, raising
-from heedmap.drawing import editing
-from heedmap.models import pipelines
+from heedmap.backends import loading
+from heedmap.pipelines import editing
 from heedmap.results.grids import Grid
 
 GRID = ("grid", "a red house", "--seed", 7, "--steps", 1)
@@ -64,5 +64,5 @@ def test_usage_errors(option):
 
 
 def test_too_many_cells_are_refused_before_a_model_is_loaded(desk, monkeypatch):
-    monkeypatch.setattr(pipelines, "load", raising(AssertionError("loaded")))
+    monkeypatch.setattr(loading, "load", raising(AssertionError("loaded")))
     assert "10,002" in bad(*GRID, "--count", 5001, "--weight", "red=0,1")

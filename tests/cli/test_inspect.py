@@ -12,10 +12,10 @@ import pytest
 from PIL import Image
 
 from cli.calling import FILES, PROMPT, as_json, bad, files, good, misused, quiet, raising
-from heedmap.drawing import generation
 from heedmap.maps import layer_heads, timelines
 from heedmap.maps.heatmaps import HeatMap
 from heedmap.maps.word_map import span_of
+from heedmap.pipelines import generation
 from heedmap.results.runs import Run
 
 

@@ -6,7 +6,7 @@ from dataclasses import asdict
 import pytest
 
 from cli.calling import as_json, bad, good, misused
-from heedmap.models import dimensions
+from heedmap.backends import dimensions
 
 SHORT = ["down 0.0", "down 1.0", "mid 0", "up 1.0", "up 1.1", "up 2.0", "up 2.1"]
 

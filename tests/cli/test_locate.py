@@ -7,10 +7,10 @@ import pytest
 from PIL import Image
 
 from cli.calling import FILES, PROMPT, as_json, bad, files, good, misused, raising
-from heedmap.drawing import given_pictures
-from heedmap.drawing.locating import locate
+from heedmap.backends import loading
 from heedmap.maps.stability import stability_said
-from heedmap.models import pipelines
+from heedmap.pipelines import given_pictures
+from heedmap.pipelines.locating import locate
 from heedmap.results.runs import Run
 
 
@@ -66,7 +66,7 @@ def test_maps_of_a_located_run_show_their_stability(model, photo: Path):
 
 def test_refused_before_a_model_is_loaded(desk: Path, photo: Path, monkeypatch):
     (desk / "text.png").write_text("no image")
-    monkeypatch.setattr(pipelines, "load", raising(AssertionError("loaded")))
+    monkeypatch.setattr(loading, "load", raising(AssertionError("loaded")))
     bad("locate", "none.png", PROMPT)
     bad("locate", "text.png", PROMPT)
     bad("locate", photo, " ")

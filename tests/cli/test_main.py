@@ -72,7 +72,7 @@ def stop(*_, **__):
     os.kill(os.getpid(), signal.SIGINT)
 """
 MOMENTS = {
-    "loading": "import heedmap.models.pipelines as models\nmodels.load = stop",
+    "loading": "import heedmap.backends.loading as models\nmodels.load = stop",
     "sampling": """
 import heedmap.recording.recorder as recorder
 after = recorder.Trace._after_call
@@ -96,7 +96,7 @@ def test_ctrl_c_leaves_nothing(moment: str, desk: Path):
 def test_ctrl_c_keeps_the_images_that_were_saved(desk: Path):
     random_pipeline().save_pretrained(desk / "model")
     code = f"""{STOP}
-import heedmap.drawing.generation as generation
+import heedmap.pipelines.generation as generation
 draw = generation.generate
 generation.generate = lambda *a, seed, **b: stop() if seed == 2 else draw(*a, seed=seed, **b)
 cli.main()"""

@@ -7,7 +7,7 @@ import pytest
 
 from cli.calling import PROMPT, as_json, bad, call, files, good
 from heedmap import Grid, Pair, Run
-from heedmap.drawing import editing
+from heedmap.pipelines import editing
 
 
 def spoil(folder: Path, **odd) -> None:

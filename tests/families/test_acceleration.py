@@ -21,9 +21,9 @@ from families.checking import (
     state_of,
 )
 from families.models import OneLayer, picture
+from heedmap.backends.registry import cross_attention_layers
 from heedmap.errors import HeedmapError, TraceError
 from heedmap.recording.tracing import trace
-from heedmap.wiring.registry import cross_attention_layers
 
 PROMPT = "a red house"
 PAIR = [PROMPT, "the cat sat at a big tree"]

@@ -10,9 +10,9 @@ from diffusers.models.attention_processor import Attention
 
 from families.checking import WHOLE, denoiser, paint
 from families.models import picture
+from heedmap.backends.registry import cross_attention_layers
 from heedmap.errors import ArgumentError, TraceError
 from heedmap.recording.tracing import trace
-from heedmap.wiring.registry import cross_attention_layers
 
 PROMPTS = ["a red house", "the cat sat at a big tree"]
 CONCEPTS = ["sea wind", "house", "cat"]

@@ -28,10 +28,10 @@ from torch.nn.functional import linear
 import heedmap as hm
 from families import models
 from families.models import BETAS, picture
-from heedmap.drawing.generation import generate_batch
+from heedmap.backends.registry import cross_attention_layers
 from heedmap.errors import HeedmapWarning, SelectionError, TraceError
-from heedmap.files.explanations import as_array
-from heedmap.wiring.registry import cross_attention_layers
+from heedmap.io.explanations import as_array
+from heedmap.pipelines.generation import generate_batch
 
 PROMPT, WORD, AT = "a red house", "house", (20, 41)
 ALL = ("layer", "step", "head")

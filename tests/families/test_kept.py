@@ -9,7 +9,7 @@ from torch.nn.functional import interpolate
 
 import heedmap
 from families.checking import TOLERANCE, WHOLE, paint
-from heedmap.explorer.packing import pack
+from heedmap.page.packing import pack
 from heedmap.recording.tracing import trace
 
 PAIR = ["a red house", "the cat sat at a big tree"]

@@ -21,12 +21,12 @@ from diffusers import (
 from diffusers.pipelines.onnx_utils import OnnxRuntimeModel
 
 from families import models
-from heedmap.drawing.editing import edit
-from heedmap.drawing.generation import generate
+from heedmap.backends.registry import cross_attention_layers
 from heedmap.errors import HeedmapError, ModelError, TraceError
+from heedmap.pipelines.editing import edit
+from heedmap.pipelines.generation import generate
 from heedmap.recording.edits import Reweight
 from heedmap.recording.tracing import trace
-from heedmap.wiring.registry import cross_attention_layers
 
 
 # The text encoders play no part, and those of these two families are many: they are left out.

@@ -44,11 +44,11 @@ from families.checking import (
     state_of,
 )
 from families.models import mask, picture
+from heedmap.backends.registry import self_attention_layers
 from heedmap.errors import ArgumentError, ModelError, NothingRecordedError, TraceError
 from heedmap.mathematics.rules import Inject
 from heedmap.recording.steering import Steering
 from heedmap.recording.tracing import steered, trace
-from heedmap.wiring.registry import self_attention_layers
 
 PROMPT = "a red house"
 

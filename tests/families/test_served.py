@@ -8,10 +8,10 @@ from transformers import CLIPTokenizer
 
 from families.checking import ALONE, GUIDED, PIX2PIX, check, paint
 from families.models import mask, picture
-from heedmap.drawing.generation import generate
+from heedmap.backends.registry import cross_attention_layers
 from heedmap.errors import ArgumentError, HeedmapWarning, TraceError
+from heedmap.pipelines.generation import generate
 from heedmap.recording.tracing import trace
-from heedmap.wiring.registry import cross_attention_layers
 
 PROMPTS = ["a red house", "the cat sat at a big tree"]
 
@@ -206,7 +206,7 @@ def test_a_text_that_is_cleaned_to_another_is_told(load, monkeypatch):
         ],
     )
     for name in ("is_bs4_available", "is_ftfy_available"):
-        monkeypatch.setattr(f"heedmap.wiring.pixart.{name}", lambda: True)
+        monkeypatch.setattr(f"heedmap.backends.pixart.{name}", lambda: True)
     small = {"max_sequence_length": 20, "steps": 1}
     check(pipe, lambda: paint(pipe, "A house", **small), ["A house"])
     with pytest.raises(TraceError, match="makes 'a house' of the prompt '#A house'"), trace(pipe):

@@ -20,9 +20,9 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 import heedmap
 from families.checking import TOLERANCE, WHOLE, after_steps, denoiser, paint
 from families.models import mask, picture
+from heedmap.backends.registry import cross_attention_layers, self_attention_layers
 from heedmap.errors import ModelError, SelectionError, TraceError
 from heedmap.recording.tracing import trace
-from heedmap.wiring.registry import cross_attention_layers, self_attention_layers
 
 PROMPT = "a red house"
 STEPS = 7

@@ -40,13 +40,13 @@ from families.checking import (
     state_of,
 )
 from families.models import mask, picture
-from heedmap.drawing.editing import edit
-from heedmap.drawing.generation import generate, generate_batch
+from heedmap.backends.registry import self_attention_layers
 from heedmap.errors import HeedmapError, HeedmapWarning, TraceError
+from heedmap.pipelines.editing import edit
+from heedmap.pipelines.generation import generate, generate_batch
 from heedmap.recording.edits import Reweight
 from heedmap.recording.tracing import trace
 from heedmap.results.runs import Run
-from heedmap.wiring.registry import self_attention_layers
 
 PROMPT = "a red house"
 PAIR = [PROMPT, "the cat sat at a big tree"]

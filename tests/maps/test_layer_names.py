@@ -3,6 +3,7 @@
 import pytest
 from families import models
 
+from heedmap.backends.registry import cross_attention_layers
 from heedmap.maps.layer_names import (
     layers_there,
     name_fits,
@@ -12,7 +13,6 @@ from heedmap.maps.layer_names import (
     stage_of,
 )
 from heedmap.maps.recordings import Layer
-from heedmap.wiring.registry import cross_attention_layers
 
 NAME = "{}.attentions.{}.transformer_blocks.{}.attn2".format
 SHORT = {

@@ -11,8 +11,8 @@ import pytest
 
 from heedmap import Confine
 from heedmap.errors import ArgumentError
-from heedmap.files.notes import to_json
-from heedmap.files.settings import Mask
+from heedmap.io.notes import to_json
+from heedmap.io.settings import Mask
 from heedmap.maps import regions
 from heedmap.maps.regions import packed, unpacked
 from heedmap.recording.edits import edit_from

@@ -7,11 +7,11 @@ import pytest
 import torch
 from making import random_pipeline, run, state_without_timing
 
+from heedmap.backends.prompt_tables import prompt_table
+from heedmap.backends.registry import cross_attention_layers
 from heedmap.errors import ArgumentError, NothingRecordedError, TraceError
 from heedmap.recording.edits import Confine, Reweight
 from heedmap.recording.tracing import trace
-from heedmap.wiring.prompt_tables import prompt_table
-from heedmap.wiring.registry import cross_attention_layers
 
 EVERY = ("layer", "step", "head")
 

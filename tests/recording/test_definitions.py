@@ -33,7 +33,7 @@ from oracle import (
 )
 
 import heedmap as hm
-from heedmap.drawing.generation import generate_batch
+from heedmap.pipelines.generation import generate_batch
 
 KINDS = [(kind, way) for kind in ("unet", "pixart") for way in (AttnProcessor2_0, AttnProcessor)]
 

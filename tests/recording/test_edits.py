@@ -14,15 +14,15 @@ from PIL import Image
 
 import heedmap
 from heedmap import Confine, Reweight, Run
-from heedmap.drawing import generation
+from heedmap.backends.prompt_tables import prompt_table
 from heedmap.errors import ArgumentError, HeedmapError, TruncatedWordError, UnknownWordError
-from heedmap.files.notes import to_json
-from heedmap.files.settings import Ruled, WordEditNoted
+from heedmap.io.notes import to_json
+from heedmap.io.settings import Ruled, WordEditNoted
 from heedmap.maps.regions import packed
+from heedmap.pipelines import generation
 from heedmap.recording.edits import Watched, edit_from, rules_of
 from heedmap.recording.tracing import trace
 from heedmap.text.tokens import tokenize
-from heedmap.wiring.prompt_tables import prompt_table
 
 SIZE = (128, 128)
 LEFT, RIGHT = (0, 0, 64, 128), (64, 0, 128, 128)

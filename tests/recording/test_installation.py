@@ -4,11 +4,11 @@ import pytest
 from diffusers import DDIMScheduler
 from making import random_pipeline
 
+from heedmap.backends.processors import RecordingProcessor
+from heedmap.backends.registry import cross_attention_layers, processors, self_attention_layers
 from heedmap.errors import TraceError
 from heedmap.recording.installation import Installation
 from heedmap.recording.steering import Steerer, Steering
-from heedmap.wiring.processors import RecordingProcessor
-from heedmap.wiring.registry import cross_attention_layers, processors, self_attention_layers
 
 
 @pytest.fixture

@@ -7,11 +7,11 @@ from diffusers import HeunDiscreteScheduler
 from making import run as draw
 from making import state_without_timing
 
+from heedmap.backends.registry import cross_attention_layers
 from heedmap.errors import SelectionError, TraceError
 from heedmap.maps.aims import Aim
 from heedmap.recording.probing import Probe, Reached, branches_of
 from heedmap.recording.tracing import steered, trace
-from heedmap.wiring.registry import cross_attention_layers
 
 PROMPT = "a red house"
 

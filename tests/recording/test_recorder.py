@@ -7,14 +7,14 @@ from diffusers import EulerDiscreteScheduler, HeunDiscreteScheduler
 from diffusers.models.attention_processor import AttnProcessor2_0
 from making import random_pipeline, run, state_without_timing
 
+from heedmap.backends.processors import RecordingProcessor
+from heedmap.backends.registry import cross_attention_layers, self_attention_layers
 from heedmap.errors import ArgumentError, NothingRecordedError, TraceError
 from heedmap.mathematics.rules import Weights
 from heedmap.recording import refining
 from heedmap.recording.steering import Steering
 from heedmap.recording.tallies import regrid
 from heedmap.recording.tracing import steered, trace
-from heedmap.wiring.processors import RecordingProcessor
-from heedmap.wiring.registry import cross_attention_layers, self_attention_layers
 
 
 def test_later_runs_do_not_alter_a_recording(pipe):

@@ -9,13 +9,13 @@ from diffusers.models.attention_processor import AttnProcessor, AttnProcessor2_0
 from making import random_pipeline, run, state_without_timing
 
 import heedmap
+from heedmap.backends.registry import self_attention_layers
 from heedmap.errors import TraceError
 from heedmap.mathematics.probabilities import Scores
 from heedmap.mathematics.rules import Inject, Weights
 from heedmap.recording.steering import Now, Steerer, Steering
 from heedmap.recording.tallies import unedited
 from heedmap.recording.tracing import steered
-from heedmap.wiring.registry import self_attention_layers
 
 K = 77
 

@@ -7,7 +7,7 @@ from diffusers import EulerAncestralDiscreteScheduler, HeunDiscreteScheduler, PN
 from making import random_pipeline, run
 
 import heedmap as hm
-from heedmap.drawing.generation import generate_batch
+from heedmap.backends.registry import cross_attention_layers
 from heedmap.errors import (
     ArgumentError,
     ModelError,
@@ -16,9 +16,9 @@ from heedmap.errors import (
     TraceError,
     UnknownWordError,
 )
+from heedmap.pipelines.generation import generate_batch
 from heedmap.recording.edits import Reweight
 from heedmap.recording.tracing import trace
-from heedmap.wiring.registry import cross_attention_layers
 
 
 class Reference:

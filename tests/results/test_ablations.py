@@ -20,7 +20,7 @@ from PIL import Image
 
 from heedmap.errors import ArgumentError, RunError, TruncatedWordError, UnknownWordError
 from heedmap.figures import overlays
-from heedmap.files.notes import to_json
+from heedmap.io.notes import to_json
 from heedmap.mathematics import agreement
 from heedmap.results import ablations
 from heedmap.results.ablations import Ablation

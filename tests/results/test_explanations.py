@@ -10,8 +10,8 @@ from msgspec import structs
 from numpy.testing import assert_allclose
 
 from heedmap.errors import RunError
-from heedmap.files.explanations import as_packed
-from heedmap.files.writing import TakenError
+from heedmap.io.explanations import as_packed
+from heedmap.io.writing import TakenError
 from heedmap.results.explanations import Explanation
 
 H, K, D, C = 3, 6, 4, 10

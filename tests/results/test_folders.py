@@ -7,7 +7,7 @@ import pytest
 from making import made_pair, made_run
 
 from heedmap.errors import ArgumentError, RunError
-from heedmap.files.reports import GridReport
+from heedmap.io.reports import GridReport
 from heedmap.results import folders
 from heedmap.results.cells import Cell
 from heedmap.results.grids import Grid

@@ -16,19 +16,19 @@ from making import apart, random_pipeline, weigh
 from msgspec import structs
 from PIL import Image
 
-from heedmap.drawing import edit_batches
-from heedmap.drawing.editing import edit, grid
+from heedmap.backends import batches
+from heedmap.backends.batches import fitting, image_bytes, in_batches
+from heedmap.backends.prompt_tables import prompt_table
 from heedmap.errors import ArgumentError, HeedmapError, UnknownWordError
 from heedmap.figures import layout
 from heedmap.figures.animations import Animation
-from heedmap.files.notes import to_json
-from heedmap.models import batches
-from heedmap.models.batches import fitting, image_bytes, in_batches
+from heedmap.io.notes import to_json
+from heedmap.pipelines import edit_batches
+from heedmap.pipelines.editing import edit, grid
 from heedmap.results.grids import Grid
 from heedmap.results.pairs import Pair
 from heedmap.results.runs import Run
 from heedmap.text.weights import parse_weights
-from heedmap.wiring.prompt_tables import prompt_table
 
 STEPS = 2
 SOURCE = "a red house"

@@ -12,8 +12,8 @@ from PIL import Image
 from skimage import metrics
 
 from heedmap.errors import ArgumentError
-from heedmap.files.notes import to_json
-from heedmap.files.reports import ChangedWords
+from heedmap.io.notes import to_json
+from heedmap.io.reports import ChangedWords
 from heedmap.maps.heatmaps import HeatMaps
 from heedmap.results.pairs import Pair, change_between, similarity
 

@@ -18,11 +18,11 @@ from making import (
 from msgspec import structs
 from PIL import Image
 
-from heedmap.drawing.generation import generate
 from heedmap.errors import ArgumentError, RunError
-from heedmap.files.writing import TakenError
+from heedmap.io.writing import TakenError
 from heedmap.maps import heatmaps
 from heedmap.maps.heatmaps import HeatMaps
+from heedmap.pipelines.generation import generate
 from heedmap.results.runs import Run, parameters_text, word_file
 from heedmap.text.concepts import concept_table
 from heedmap.text.tokens import tokenize

@@ -74,9 +74,9 @@ def test_the_original_way_draws_what_heedmap_draws(phase: str):
 
 
 def test_the_prompt_has_twelve_tokens_with_its_ends():
-    from heedmap.models import pipelines
+    from heedmap.backends import loading
     from heedmap.text.tokens import tokenize
 
-    table = tokenize(replay.PROMPT, pipelines.tokenizer())
+    table = tokenize(replay.PROMPT, loading.tokenizer())
     assert len(table.positions("start", "text", "end")) == 12
     assert [len(word.tokens) for word in table.words] == [1] * 10

@@ -17,10 +17,10 @@ import evaluate
 import heedmap
 from evaluation import blends, cases, judge, kinds, measures, own_pictures, places, swaps, weights
 from evaluation.cases import Plan, Swap
-from heedmap.drawing.edit_batches import LEAST_CHANGE
+from heedmap.backends import loading
 from heedmap.errors import ArgumentError, HeedmapWarning
-from heedmap.models import pipelines
 from heedmap.options import USUAL
+from heedmap.pipelines.edit_batches import LEAST_CHANGE
 from heedmap.text.tokens import tokenize
 from heedmap.tiny.card import FOLDER
 from world import captions, layouts, scenes
@@ -105,7 +105,7 @@ def test_swaps_are_held_out_repeatable_and_change_one_word(kind: cases.SwapKind)
     assert sum(len(s.source.layout.things) == 2 for s in found) == 6
     assert sum(s.retokenized for s in found) == 6
     assert sum(s.retokenized and len(s.source.layout.things) == 2 for s in found) == 2
-    tokenizer = pipelines.tokenizer()
+    tokenizer = loading.tokenizer()
     for swap in found:
         plans = swap.source, swap.target
         for plan in plans:
@@ -133,7 +133,7 @@ def test_every_purpose_has_captions_of_its_own():
 
 
 def test_the_published_mapper_reads_its_neighbours_columns_after_a_longer_word():
-    tables = [tokenize(f"a {noun} here", pipelines.tokenizer()) for noun in ("cat", "cactus")]
+    tables = [tokenize(f"a {noun} here", loading.tokenizer()) for noun in ("cat", "cactus")]
     published, own = swaps.published_columns(*tables), swaps.own_columns(*tables)
     here = [table.find("here")[0] for table in tables]
     assert here == [3, 4]
@@ -182,9 +182,7 @@ def test_the_published_mapper_by_hand():
 
 
 def test_the_published_mapper_is_ours_where_the_number_of_tokens_stays():
-    tables = [
-        tokenize(text, pipelines.tokenizer()) for text in ("a red cat here", "a blue dog here")
-    ]
+    tables = [tokenize(text, loading.tokenizer()) for text in ("a red cat here", "a blue dog here")]
     assert (swaps.published_columns(*tables) == swaps.own_columns(*tables)).all()
 
 

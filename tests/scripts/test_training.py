@@ -18,8 +18,8 @@ from numpy.lib.stride_tricks import sliding_window_view
 from torch import nn
 
 import train_tiny
+from heedmap.backends.cards import taught_words
 from heedmap.errors import RunError
-from heedmap.models.cards import taught_words
 from training import joint, latents, run
 from training.autoencoder import picture_loss
 from training.descent import Average, Descent, differing, falling_rate, make_optimiser, resume

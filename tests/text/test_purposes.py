@@ -5,7 +5,7 @@ from collections import Counter
 import pytest
 
 from evaluation import kinds
-from heedmap.models import pipelines
+from heedmap.backends import loading
 from heedmap.text.alignment import pair_words
 from heedmap.text.purposes import purpose_of
 from heedmap.text.tokens import tokenize
@@ -13,7 +13,7 @@ from heedmap.text.tokens import tokenize
 
 @pytest.fixture(scope="module")
 def tokenizer():
-    return pipelines.tokenizer()
+    return loading.tokenizer()
 
 
 @pytest.mark.parametrize(

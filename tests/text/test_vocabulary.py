@@ -2,7 +2,7 @@
 
 import pytest
 
-from heedmap.models import pipelines
+from heedmap.backends import loading
 from heedmap.text.vocabulary import said_of, untaught
 
 KNOWN = {"a", "red", "house", "next", "to", "Café", "snow", "covered"}
@@ -33,7 +33,7 @@ def test_what_is_not_in_the_vocabulary(text: str, strange: tuple[str, ...]):
 
 def test_it_is_what_the_tokenizer_reads():
     """A word is taught exactly where it has the tokens of one that is."""
-    tokenizer = pipelines.tokenizer()
+    tokenizer = loading.tokenizer()
     spelled = (
         "red",
         "Red",

@@ -6,8 +6,8 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from making import letter_tokenizer, table, weigh
 
+from heedmap.backends.loading import tokenizer
 from heedmap.errors import ArgumentError, TruncatedWordError
-from heedmap.models.pipelines import tokenizer
 from heedmap.text.tokens import tokenize
 from heedmap.text.weights import bracket_warning, escape, parse_weights, token_weights
 

@@ -4,8 +4,8 @@ import json
 
 import pytest
 
+from heedmap.backends import registry
 from heedmap.tiny import card
-from heedmap.wiring import registry
 
 
 def test_the_name_is_the_cards():

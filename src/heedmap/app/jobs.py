@@ -13,12 +13,12 @@ from typing import Any
 import torch
 from PIL import Image
 
+from heedmap.backends import loading
+from heedmap.backends.colours import fit_colours
+from heedmap.backends.decoding import pictures_of, unscaled
+from heedmap.backends.registry import family_of
 from heedmap.errors import ArgumentError, quoted, warnings_heard
-from heedmap.models import pipelines
 from heedmap.tiny.card import EMBEDDED
-from heedmap.wiring.colours import fit_colours
-from heedmap.wiring.decoding import pictures_of, unscaled
-from heedmap.wiring.registry import family_of
 
 _POLL = 0.2  # seconds between two updates of the page
 _PAUSE = 0.5  # seconds between two previews, at least
@@ -41,7 +41,7 @@ class Models:
             given = [model] if isinstance(model, str) else model or []
             self.names = [*dict.fromkeys([*given, EMBEDDED])]
         else:
-            self.names = [pipelines.name_of(model)]
+            self.names = [loading.name_of(model)]
             self._loaded = (self.names[0], model)
 
     def load(self, name: str) -> Any:
@@ -56,7 +56,7 @@ class Models:
         if self._loaded[0] != name:
             self._loaded = ("", None)
             torch.cuda.empty_cache()
-            self._loaded = (name, pipelines.load(name, **self._options))
+            self._loaded = (name, loading.load(name, **self._options))
         return self._loaded[1]
 
 

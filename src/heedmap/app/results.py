@@ -6,8 +6,8 @@ from pathlib import Path
 
 from PIL import Image
 
-from heedmap import explorer
 from heedmap.errors import ArgumentError, RunError, quoted
+from heedmap.page import pages
 
 MOST = 200
 """The number of results that are listed, the newest first."""
@@ -52,7 +52,7 @@ def _thumbnail(path: Path, changed: int) -> Image.Image:
 
 def page(path: Path) -> str:
     """Read a result's page, in a sandboxed frame."""
-    frame = explorer.frame((path / "index.html").read_text("utf-8"), height=_FRAME)
+    frame = pages.frame((path / "index.html").read_text("utf-8"), height=_FRAME)
     return f'<div class="page" data-result="{html.escape(path.name)}">{frame}</div>'
 
 

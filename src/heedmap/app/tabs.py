@@ -13,9 +13,9 @@ import heedmap as hm
 from heedmap.app import results
 from heedmap.app.fields import MODEL_DEFAULT, Form, boxes_in, lines_in, weights_in
 from heedmap.app.jobs import Job, Models
+from heedmap.backends import cards
 from heedmap.errors import HeedmapError, as_sentence
-from heedmap.files.writing import put_counting, slug
-from heedmap.models import cards
+from heedmap.io.writing import put_counting, slug
 from heedmap.options import AXES, DrawOptions, LocateOptions
 from heedmap.text import option_texts
 from heedmap.tiny.card import EMBEDDED

@@ -32,13 +32,13 @@ def ablate(
     1, and as images), a sheet of all beside the map, and how far map and change agree
     (ablate.json).
     """
-    from heedmap.files.writing import slug
+    from heedmap.io.writing import slug
     from heedmap.results import ablations, folders
 
     saved = ablations.ablated_run(folders.load_result(run), word, str(run))
     place = console.destination(out, root=run / "ablate")
     pipe = console.load_model(model, device, dtype, quiet or json, saved)
-    from heedmap.drawing import ablating
+    from heedmap.pipelines import ablating
 
     with console.sampling("Sampling", quiet or json) as (warnings, advance):
         found = ablating.ablate(pipe, saved, word, progress=advance)

@@ -47,7 +47,7 @@ def compare(
     No model is loaded. The rows are labelled by what differs among the runs.
     """
     from heedmap.figures import formats
-    from heedmap.files import writing
+    from heedmap.io import writing
     from heedmap.results import comparisons, runs
 
     loaded = [runs.Run.load(folder) for folder in folders]
@@ -100,7 +100,7 @@ def print_comparison(summary: Mapping[str, Any]) -> None:
 
 def default_file(folders: Sequence[Path], kind: str) -> Path:
     """Name a file in outputs/ after runs; a side of an edit also by the edit."""
-    from heedmap.files.writing import slug
+    from heedmap.io.writing import slug
 
     paths = [folder.resolve() for folder in folders]
     sides = ("source", "edited")

@@ -17,7 +17,7 @@ import typer
 from heedmap.errors import RunError, warnings_heard
 
 if TYPE_CHECKING:
-    from heedmap.files.writing import Destination
+    from heedmap.io.writing import Destination
     from heedmap.maps.heatmaps import HeatMaps
     from heedmap.results.runs import Run
 
@@ -28,7 +28,7 @@ Advance = Callable[[int, int], None]
 
 
 @contextmanager
-def loading(model: str | None, hidden: bool) -> Generator[None]:
+def loading_bar(model: str | None, hidden: bool) -> Generator[None]:
     """Show a bar while a model is loaded; a download has bars of its own."""
     local = model is None or os.path.exists(model)
     if hidden or local or not sys.stderr.isatty():
@@ -40,12 +40,12 @@ def loading(model: str | None, hidden: bool) -> Generator[None]:
 
 def load_model(model: str | None, device: Any, dtype: Any, hidden: bool, saved: Any = None) -> Any:
     """Load a model, or that of a saved run if no other is named."""
-    with loading(model, hidden):
+    with loading_bar(model, hidden):
         if saved is None:
-            from heedmap.models import pipelines
+            from heedmap.backends import loading
 
-            return pipelines.load(model, device=device, dtype=dtype)
-        from heedmap.drawing import repeating
+            return loading.load(model, device=device, dtype=dtype)
+        from heedmap.pipelines import repeating
 
         return repeating.load_for(saved, model, device=device, dtype=dtype)
 
@@ -94,7 +94,7 @@ def destination(
         several: whether there may be several.
         root: where new folders are made if none was named.
     """
-    from heedmap.files.writing import Destination
+    from heedmap.io.writing import Destination
 
     return Destination(out, many=several, root=root)
 

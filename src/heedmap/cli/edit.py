@@ -61,8 +61,8 @@ def edit(
     The words that stay keep the attention of the source. With --image, edits an image of yours.
     Saves both images with their maps, their difference, a sheet and the figures.
     """
-    from heedmap.files import reading
-    from heedmap.files.writing import slug
+    from heedmap.io import reading
+    from heedmap.io.writing import slug
     from heedmap.text.weights import check_changed
 
     console.check_edit(source, targets or (), only)
@@ -72,7 +72,7 @@ def edit(
     picture = None if image is None else reading.read_photograph(image)
     word_windows = opt.by_word(words, "words")
     pipe = console.load_model(model, device, dtype, quiet or json)
-    from heedmap.drawing import editing
+    from heedmap.pipelines import editing
 
     with console.sampling("Sampling", quiet or json) as (warnings, advance):
         made: Any = editing.edit(
@@ -117,7 +117,7 @@ def edit(
 
 def pair_summary(folder: Path, pair: "Pair") -> dict[str, Any]:
     """Describe a saved edit for `--json`."""
-    from heedmap.files.notes import to_json
+    from heedmap.io.notes import to_json
 
     settings, names = pair.edited.settings, ("seed", "steps", "guidance", "size", "model")
     files = {name: folder / file for name, file in FILES.items() if (folder / file).exists()}
@@ -134,7 +134,7 @@ def pair_summary(folder: Path, pair: "Pair") -> dict[str, Any]:
 
 def print_pair(pair: Mapping[str, Any]) -> None:
     """Print how much an edit changed."""
-    from heedmap.files.reports import returned
+    from heedmap.io.reports import returned
 
     report, region = pair["about"], "mask" if "blend" in pair["files"] else "changed words"
     formats = {"mse": ".2g", "psnr_db": ".1f", "ssim": "z.2f"}

@@ -58,7 +58,7 @@ def explain(
     mask, the softmax, what each token contributed, and all heads together; and explain.json, from
     which all of it can be computed again.
     """
-    from heedmap.files.writing import slug
+    from heedmap.io.writing import slug
     from heedmap.results import aiming, folders
 
     saved = aiming.explained_run(folders.load_result(run), str(run))
@@ -69,7 +69,7 @@ def explain(
         saved, query, at, **target
     )  # refuses what the run lacks, before a model is loaded
     pipe = console.load_model(model, device, dtype, quiet or json, saved)
-    from heedmap.drawing import explaining
+    from heedmap.pipelines import explaining
 
     with console.sampling("Sampling", quiet or json) as (warnings, advance):
         found = explaining.explain(pipe, saved, query, at, pass_=pass_, progress=advance, **target)

@@ -62,14 +62,14 @@ def generate(
 
     Saves the image, an overlay for each word, a sheet of them all, the maps and the settings.
     """
-    from heedmap.files.writing import slug
+    from heedmap.io.writing import slug
     from heedmap.text.concepts import checked_concepts
 
     console.check_prompts(prompt)
     concepts = checked_concepts(concept or ())
     place = console.destination(out, several=count > 1)
     pipe = console.load_model(model, device, dtype, quiet or json)
-    from heedmap.drawing import generation
+    from heedmap.pipelines import generation
     from heedmap.recording.edits import Confine
 
     edits = [Confine(word, box) for word, box in confine or ()]

@@ -63,8 +63,8 @@ def grid(
     """
     import secrets
 
-    from heedmap.files import reading
-    from heedmap.files.writing import slug
+    from heedmap.io import reading
+    from heedmap.io.writing import slug
     from heedmap.results.amounts import check_axes
 
     console.check_edit(source, targets or (), only)
@@ -75,7 +75,7 @@ def grid(
     place = console.destination(out)
     picture = None if image is None else reading.read_photograph(image)
     pipe = console.load_model(model, device, dtype, quiet or json)
-    from heedmap.drawing import editing
+    from heedmap.pipelines import editing
 
     first = secrets.randbelow(2**31) if seed is None else seed
     with console.sampling("Sampling", quiet or json) as (warnings, advance):
@@ -113,7 +113,7 @@ def grid(
 
 def grid_summary(folder: Path, grid: "Grid") -> dict[str, Any]:
     """Describe a saved grid for `--json`."""
-    from heedmap.files.notes import to_json
+    from heedmap.io.notes import to_json
 
     report, back = to_json(grid.about), grid.cells[0].pair.about.reconstruction
     report |= report["common"]  # settings that all cells share
@@ -131,7 +131,7 @@ def grid_summary(folder: Path, grid: "Grid") -> dict[str, Any]:
 
 def print_grid(grid: Mapping[str, Any]) -> None:
     """Print the figures of each cell."""
-    from heedmap.files.reports import returned
+    from heedmap.io.reports import returned
 
     cells, varies = grid["cells"], list(grid["varies"])
     sides = ("inside", "outside")

@@ -73,7 +73,7 @@ def inspect(
     No model is loaded. Saves overlays and a sheet of what was selected; with --over, also a sheet
     of a word over its steps (timeline.png, timeline.gif), layers or heads.
     """
-    from heedmap.files import writing
+    from heedmap.io import writing
     from heedmap.results import runs
 
     saved = runs.Run.load(run)
@@ -141,7 +141,7 @@ def inspect(
 
 def chosen_maps(maps: "HeatMaps", words: Sequence[str] | None) -> "dict[str, HeatMap]":
     """Give the maps of some words, or of all, by the names of their files."""
-    from heedmap.files.writing import slug
+    from heedmap.io.writing import slug
     from heedmap.results.runs import word_file
 
     if not words:
@@ -193,7 +193,7 @@ def draw_over(
 
 def selection_name(selection: Mapping[str, Any], usual: str) -> str:
     """Name the folder of a selection, by all that is not usual."""
-    from heedmap.files.writing import slug
+    from heedmap.io.writing import slug
 
     parts = [*selection.get("words", ["all"])]
     for name, value in selection.items():

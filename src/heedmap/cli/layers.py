@@ -12,7 +12,7 @@ from heedmap.errors import plural
 from heedmap.options import LoadOptions
 
 if TYPE_CHECKING:
-    from heedmap.models.dimensions import LayerShapes
+    from heedmap.backends.dimensions import LayerShapes
 
 
 def layers(
@@ -36,15 +36,15 @@ def layers(
     Of Q, K, V, the scores and the output, measured while the model takes one step.
     """
     pipe = console.load_model(model, device, dtype, json)
-    from heedmap.models import dimensions, pipelines
-    from heedmap.wiring.registry import usual_size
+    from heedmap.backends import dimensions, loading
+    from heedmap.backends.registry import usual_size
 
     pipe.set_progress_bar_config(disable=True)
     with console.progress_bar("Taking one step", json):
         found = dimensions.layer_shapes(pipe, size=size)
     chosen = found[:1] if layer is None else dimensions.pick(found, layer)
     width, height = size or usual_size(pipe)
-    name = pipelines.name_of(pipe)
+    name = loading.name_of(pipe)
     listed = found if layer is None else chosen
     data = {"model": name, "size": [width, height], "layers": [asdict(one) for one in listed]}
     count = plural(len(found), "cross-attention layer")

@@ -39,8 +39,8 @@ def locate(
     No image is generated: the model is given IMAGE with noise, several times. Saves what `generate`
     saves; `heedmap segment` makes masks of it.
     """
-    from heedmap.files import reading
-    from heedmap.files.writing import slug
+    from heedmap.io import reading
+    from heedmap.io.writing import slug
     from heedmap.text.concepts import checked_concepts
 
     console.check_prompts(prompt)
@@ -48,7 +48,7 @@ def locate(
     place = console.destination(out)
     picture = reading.read_photograph(image)
     pipe = console.load_model(model, device, dtype, quiet or json)
-    from heedmap.drawing import locating
+    from heedmap.pipelines import locating
 
     with console.sampling("Locating", quiet or json) as (warnings, advance):
         run = locating.locate(

@@ -11,7 +11,7 @@ from heedmap.errors import ArgumentError
 from heedmap.options import LoadOptions
 
 if TYPE_CHECKING:
-    from heedmap.drawing.repeating import Repetition
+    from heedmap.pipelines.repeating import Repetition
 
 
 def repeat(
@@ -39,7 +39,7 @@ def repeat(
     place = None if out is None else console.destination(out)
     saved = folders.load_result(run)
     pipe = console.load_model(model, device, dtype, quiet or json, saved)
-    from heedmap.drawing import repeating
+    from heedmap.pipelines import repeating
 
     with console.sampling("Sampling", quiet or json) as (warnings, advance):
         found = repeating.repeat(pipe, saved, progress=advance)

@@ -31,7 +31,7 @@ def segment(
     No model is loaded. Each pixel belongs to one phrase or to the background: as an image of
     labels, in NumPy's format, as COCO, as a mask of each phrase, and on a sheet.
     """
-    from heedmap.files.writing import slug
+    from heedmap.io.writing import slug
     from heedmap.results.runs import Run
 
     maps = console.maps_of(Run.load(run), concepts)

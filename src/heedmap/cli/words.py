@@ -22,11 +22,11 @@ def words(prompt: opt.Prompt, model: opt.Model = None, json: opt.Json = False) -
     from heedmap.text.weights import bracket_warning, parse_weights, token_weights
 
     parsed = parse_weights(prompt)
-    with console.loading(model, json or model is None):
-        from heedmap.models import cards, pipelines
+    with console.loading_bar(model, json or model is None):
+        from heedmap.backends import cards, loading
         from heedmap.text.vocabulary import said_of, untaught
 
-        table = pipelines.token_table(parsed.text, model)
+        table = loading.token_table(parsed.text, model)
     by_position = token_weights(parsed.spans, table)
     weights = [by_position.get(word.tokens[0], 1.0) if word.tokens else 1.0 for word in table.words]
     with console.warnings_printed() as warnings:

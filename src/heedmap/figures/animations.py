@@ -9,7 +9,7 @@ from pathlib import Path
 from PIL import Image
 
 from heedmap.errors import plural, quoted
-from heedmap.files.writing import put_file
+from heedmap.io.writing import put_file
 
 
 @dataclass(frozen=True, eq=False)

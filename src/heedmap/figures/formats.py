@@ -7,7 +7,7 @@ from PIL import Image
 from PIL.PngImagePlugin import PngInfo
 
 from heedmap.errors import ArgumentError
-from heedmap.files.reading import path_of
+from heedmap.io.reading import path_of
 
 FORMATS = ("png", "svg", "pdf")
 """What figures are saved as."""

@@ -17,7 +17,7 @@ from PIL import Image
 
 from heedmap.checks import alike, finite, in_order, whole
 from heedmap.errors import ArgumentError, quoted
-from heedmap.files.reading import MAX_SIDE
+from heedmap.io.reading import MAX_SIDE
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -16,7 +16,7 @@ from PIL import Image
 from heedmap import checks
 from heedmap.figures.blocks import Block, TextAt, fonts
 from heedmap.figures.formats import FORMATS, format_of, png
-from heedmap.files.writing import put_file
+from heedmap.io.writing import put_file
 
 DPI = 72  # a pixel of the layout is a point
 _PRINT_DPI = 144  # of the pictures in SVG and PDF files

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from PIL import Image
 
-from heedmap.files.values import StepSource
+from heedmap.io.values import StepSource
 
 STEP_SIDE = 64
 """Pixels on the short side at most."""

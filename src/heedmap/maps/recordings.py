@@ -18,8 +18,8 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file  # pyright: ignore[reportUnknownVariableType]
 
 from heedmap.errors import RunError, SelectionError, plural, quoted, size_text
-from heedmap.files import reading
-from heedmap.files.values import (
+from heedmap.io import reading
+from heedmap.io.values import (
     MAX_LAYER_NAME,
     MAX_LAYERS,
     MAX_STEPS,
@@ -28,7 +28,7 @@ from heedmap.files.values import (
     SideLength,
     Small,
 )
-from heedmap.files.writing import WriteError
+from heedmap.io.writing import WriteError
 from heedmap.maps.layer_names import short_name
 from heedmap.options import Axis
 from heedmap.text.words import TokenTable

@@ -9,7 +9,7 @@ import numpy as np
 from PIL import Image
 
 from heedmap.errors import ArgumentError, quoted
-from heedmap.files.settings import Mask
+from heedmap.io.settings import Mask
 
 _MOST_PACKED = 512 * 1024  # characters of a mask in a file of settings
 

@@ -19,7 +19,7 @@ from heedmap.errors import ArgumentError, UnknownWordError, plural, quoted
 from heedmap.figures import layout, overlays
 from heedmap.figures.formats import png
 from heedmap.figures.layout import Panel
-from heedmap.files.writing import slug, whole_folder
+from heedmap.io.writing import slug, whole_folder
 from heedmap.maps.recordings import Recording
 from heedmap.maps.soft_masks import all_parts, meant, soft_masks
 from heedmap.maps.stability import least_stability, stability_said

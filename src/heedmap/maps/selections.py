@@ -11,7 +11,7 @@ from typing import Any, TypeGuard, cast
 
 from heedmap import checks
 from heedmap.errors import ArgumentError, SelectionError, listed, plural, quoted
-from heedmap.files.values import MAX_LAYER_NAME
+from heedmap.io.values import MAX_LAYER_NAME
 from heedmap.maps.layer_names import layers_there, name_fits
 from heedmap.maps.recordings import Layer, Recording
 from heedmap.options import Axis

@@ -11,16 +11,16 @@ from typing import Any
 
 import torch
 
+from heedmap.backends.concept_states import ConceptStates
+from heedmap.backends.encodings import Encoding
+from heedmap.backends.processors import keys_of
+from heedmap.backends.registry import family_of
 from heedmap.errors import TraceError
 from heedmap.mathematics.probabilities import Scores, scored
 from heedmap.options import Axis
 from heedmap.recording.calls import BranchRecord, Wanted
 from heedmap.recording.tallies import Probabilities, Tally
 from heedmap.text.concepts import concept_table
-from heedmap.wiring.concept_states import ConceptStates
-from heedmap.wiring.encodings import Encoding
-from heedmap.wiring.processors import keys_of
-from heedmap.wiring.registry import family_of
 
 ROUNDED = 0.02
 """Largest distance of the keys that a layer made of the prompt from those that are made of it here,

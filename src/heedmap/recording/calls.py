@@ -9,6 +9,9 @@ from typing import Any, Literal
 import numpy as np
 import torch
 
+from heedmap.backends.encodings import Branch, Encoding
+from heedmap.backends.family import Family, GridShape
+from heedmap.backends.schedules import Moment, Schedule, matches
 from heedmap.errors import NothingRecordedError, TraceError, plural
 from heedmap.maps.recordings import AVERAGED, Layer, Recording, cells
 from heedmap.mathematics.probabilities import Scores
@@ -17,9 +20,6 @@ from heedmap.options import Axis, BranchName, Tokens
 from heedmap.recording.refining import Refiner
 from heedmap.recording.tallies import Probabilities, Tally, regrid
 from heedmap.text.words import TokenTable
-from heedmap.wiring.encodings import Branch, Encoding
-from heedmap.wiring.family import Family, GridShape
-from heedmap.wiring.schedules import Moment, Schedule, matches
 
 
 @dataclass(frozen=True)

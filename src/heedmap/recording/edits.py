@@ -15,9 +15,9 @@ from PIL import Image
 
 from heedmap import checks
 from heedmap.errors import ArgumentError, quoted, warn
-from heedmap.files.notes import to_json
-from heedmap.files.settings import Confined, Mask, Reweighted, Ruled, WordEditNoted
-from heedmap.files.values import MAX_EDITS
+from heedmap.io.notes import to_json
+from heedmap.io.settings import Confined, Mask, Reweighted, Ruled, WordEditNoted
+from heedmap.io.values import MAX_EDITS
 from heedmap.maps import regions
 from heedmap.mathematics.rules import (
     Region,

@@ -7,8 +7,8 @@ What is kept is two sums a grid of layers, whatever the number of steps.
 import numpy as np
 import torch
 
+from heedmap.backends.family import GridShape
 from heedmap.mathematics.rules import Site
-from heedmap.wiring.family import GridShape
 
 
 class Halves:

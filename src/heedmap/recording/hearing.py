@@ -2,6 +2,8 @@
 
 from collections.abc import Mapping
 
+from heedmap.backends.family import GridShape
+from heedmap.backends.registry import check_places
 from heedmap.errors import TraceError
 from heedmap.mathematics.probabilities import Scores
 from heedmap.mathematics.rules import Site
@@ -9,8 +11,6 @@ from heedmap.recording.calls import Call
 from heedmap.recording.refining import Refiner, carriers, carries, middle_grid
 from heedmap.recording.steering import Steerer
 from heedmap.recording.tallies import averaged, unedited
-from heedmap.wiring.family import GridShape
-from heedmap.wiring.registry import check_places
 
 
 def hear(call: Call, name: str, scores: Scores, steerer: Steerer | None) -> None:

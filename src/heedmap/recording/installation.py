@@ -6,14 +6,19 @@ from typing import Any
 
 import torch
 
+from heedmap.backends import schedules
+from heedmap.backends.patches import put
+from heedmap.backends.processors import Record, RecordingProcessor, install, run_uncompiled
+from heedmap.backends.registry import (
+    cross_attention_layers,
+    family_of,
+    guard,
+    self_attention_layers,
+)
+from heedmap.backends.skipping import check_forwards
 from heedmap.errors import TraceError
 from heedmap.mathematics.probabilities import Scores
 from heedmap.recording.steering import Steerer
-from heedmap.wiring import schedules
-from heedmap.wiring.patches import put
-from heedmap.wiring.processors import Record, RecordingProcessor, install, run_uncompiled
-from heedmap.wiring.registry import cross_attention_layers, family_of, guard, self_attention_layers
-from heedmap.wiring.skipping import check_forwards
 
 CHANGES = (
     ("pipe", "load_ip_adapter"),

@@ -6,10 +6,10 @@ from typing import Any
 
 import torch
 
+from heedmap.backends.schedules import Moment
 from heedmap.recording.edits import Edit
 from heedmap.recording.probing import Probe
 from heedmap.recording.steering import Steering
-from heedmap.wiring.schedules import Moment
 
 AfterStep = Callable[[Any, Moment, torch.Tensor], torch.Tensor]
 """Called after every call of the scheduler, with the open trace, the moment and the latents; gives

@@ -12,6 +12,8 @@ from typing import Any
 import numpy as np
 import torch
 
+from heedmap.backends import insides
+from heedmap.backends.insides import Ending, Insides
 from heedmap.errors import SelectionError, TraceError, quoted
 from heedmap.maps.aims import Aim, number_of, worth
 from heedmap.mathematics.probabilities import Scores
@@ -19,8 +21,6 @@ from heedmap.options import BranchName
 from heedmap.recording.calls import Call
 from heedmap.recording.steering import Steerer
 from heedmap.text.words import TokenTable
-from heedmap.wiring import insides
-from heedmap.wiring.insides import Ending, Insides
 
 
 class Reached(BaseException):

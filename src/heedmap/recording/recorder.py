@@ -15,6 +15,12 @@ from typing import Any
 import numpy as np
 import torch
 
+from heedmap.backends import advice, encodings, frames, predictions, schedules
+from heedmap.backends.encodings import Encoding
+from heedmap.backends.family import GridShape
+from heedmap.backends.processors import uncompiled
+from heedmap.backends.registry import check_served, family_of, grids
+from heedmap.backends.skipping import skipping_tools
 from heedmap.errors import ArgumentError, NothingRecordedError, TraceError, listed, warn
 from heedmap.maps.heatmaps import HeatMaps
 from heedmap.maps.recordings import Recording
@@ -30,12 +36,6 @@ from heedmap.recording.interventions import Intervention
 from heedmap.recording.room import check_heads, check_limit
 from heedmap.recording.steering import Now, Steerer, Steering
 from heedmap.text.weights import unread_weights
-from heedmap.wiring import advice, encodings, frames, predictions, schedules
-from heedmap.wiring.encodings import Encoding
-from heedmap.wiring.family import GridShape
-from heedmap.wiring.processors import uncompiled
-from heedmap.wiring.registry import check_served, family_of, grids
-from heedmap.wiring.skipping import skipping_tools
 
 
 class Trace:

@@ -10,11 +10,11 @@ from collections.abc import Iterable, Mapping
 import numpy as np
 import torch
 
+from heedmap.backends.family import GridShape
 from heedmap.mathematics.probabilities import Scores
 from heedmap.mathematics.refining import refined
 from heedmap.mathematics.windows import steps_within
 from heedmap.recording.tallies import regrid
-from heedmap.wiring.family import GridShape
 
 CARRYING = (16, 48)
 """Cells on the short side of the layers that carry: the coarsest from 16 on, which tell things

@@ -5,8 +5,9 @@ from dataclasses import replace
 from typing import Any, get_args
 
 from heedmap import checks
+from heedmap.backends.family import Pipeline
 from heedmap.errors import ArgumentError, quoted
-from heedmap.files.values import MAX_WHOLE
+from heedmap.io.values import MAX_WHOLE
 from heedmap.options import AXES, BranchName, DrawOptions, GenerateOptions, Keep, Tokens
 from heedmap.recording.calls import Wanted
 from heedmap.recording.edits import Edit, checked_edits
@@ -16,7 +17,6 @@ from heedmap.recording.recorder import Trace
 from heedmap.recording.steering import Steering
 from heedmap.text.concepts import checked_concepts
 from heedmap.text.words import TokenTable
-from heedmap.wiring.family import Pipeline
 
 
 def trace(

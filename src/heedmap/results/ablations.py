@@ -15,10 +15,10 @@ from heedmap.errors import ArgumentError, HeedmapError, RunError, quoted
 from heedmap.figures import blocks, layout, overlays
 from heedmap.figures.formats import png
 from heedmap.figures.layout import Panel, ScaleBar
-from heedmap.files import reading, schemas
-from heedmap.files.ablations import MAX_ABLATION, AblationFile, Agreement, Trust, Way, WayTold
-from heedmap.files.notes import to_json
-from heedmap.files.writing import files_in, whole_folder
+from heedmap.io import reading, schemas
+from heedmap.io.ablations import MAX_ABLATION, AblationFile, Agreement, Trust, Way, WayTold
+from heedmap.io.notes import to_json
+from heedmap.io.writing import files_in, whole_folder
 from heedmap.maps.heatmaps import HeatMap
 from heedmap.mathematics import agreement
 from heedmap.results.folders import first_run

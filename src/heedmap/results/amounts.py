@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterable, Sized
 
 from heedmap.errors import ArgumentError
-from heedmap.files.values import MAX_CELLS
+from heedmap.io.values import MAX_CELLS
 
 
 def check_axes(axes: Iterable[Sized]) -> None:

@@ -10,7 +10,7 @@ from heedmap import checks
 from heedmap.errors import ArgumentError, TruncatedWordError, WordError, plural, quoted
 from heedmap.figures import blocks, layout
 from heedmap.figures.overlays import centred
-from heedmap.files.settings import Settings
+from heedmap.io.settings import Settings
 from heedmap.maps.heatmaps import HeatMap, HeatMaps, Scale
 from heedmap.maps.word_map import check_scale, span_of
 from heedmap.maps.word_sheets import SIDE, shown_at

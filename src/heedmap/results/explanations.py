@@ -11,12 +11,10 @@ import numpy as np
 from msgspec import structs
 from PIL import Image
 
-from heedmap import explorer
 from heedmap.errors import quoted
-from heedmap.explorer import boards
 from heedmap.figures.formats import png
-from heedmap.files import reading, schemas
-from heedmap.files.explanations import (
+from heedmap.io import reading, schemas
+from heedmap.io.explanations import (
     MAX_EXPLANATION,
     About,
     ExplanationFile,
@@ -27,9 +25,10 @@ from heedmap.files.explanations import (
     as_array,
     as_packed,
 )
-from heedmap.files.notes import to_json
-from heedmap.files.writing import whole_folder
+from heedmap.io.notes import to_json
+from heedmap.io.writing import whole_folder
 from heedmap.mathematics.by_hand import Attention, attention
+from heedmap.page import boards, pages
 
 
 @dataclass(frozen=True, eq=False)
@@ -205,7 +204,7 @@ class Explanation:
         return boards.board(self.content(_FILES), self.shown, self.image)
 
     def _repr_html_(self) -> str:
-        return explorer.frame(self.page())
+        return pages.frame(self.page())
 
     # --- on disk ---
 

@@ -4,7 +4,7 @@ import os
 from pathlib import Path
 
 from heedmap.errors import RunError
-from heedmap.files import reading
+from heedmap.io import reading
 from heedmap.results.grids import Grid
 from heedmap.results.pairs import Pair
 from heedmap.results.runs import Run

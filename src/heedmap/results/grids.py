@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 from PIL import Image
 
-from heedmap import explorer
 from heedmap.errors import plural, quoted
 from heedmap.figures import layout
 from heedmap.figures.formats import png
-from heedmap.files import reading, schemas
-from heedmap.files.reports import GridReport, returned
-from heedmap.files.writing import files_in, whole_folder
+from heedmap.io import reading, schemas
+from heedmap.io.reports import GridReport, returned
+from heedmap.io.writing import files_in, whole_folder
+from heedmap.page import pages, pictures
 from heedmap.results.cells import Cell, label, weights_said
 from heedmap.results.pairs import Pair, read_mask
 from heedmap.results.runs import Run, read_run
@@ -126,10 +126,10 @@ class Grid:
         return columns, rows
 
     def explorer(self) -> str:
-        """The page of this grid: one HTML file that needs nothing else (`heedmap.explorer`)."""
+        """The page of this grid: one HTML file that needs nothing else (`heedmap.page`)."""
         axes = self.axes
         columns, rows = self._laid_out()
-        layout = explorer.GridLayout(
+        layout = pages.GridLayout(
             " · ".join([self._title(), *weights_said(axes)]),
             columns,
             [(name, [place for place, _ in runs]) for name, runs in rows],
@@ -137,10 +137,10 @@ class Grid:
         )
         said = (" · ".join(label(name, cell.place()[name]) for name in axes) for cell in self)
         pairs = (cell.pair for cell in self)
-        return explorer.pairs_page(zip(said, pairs, strict=True), grid=layout)
+        return pages.pairs_page(zip(said, pairs, strict=True), grid=layout)
 
     def _repr_html_(self) -> str:
-        return explorer.pictures.preview(self, self.sheet())
+        return pictures.preview(self, self.sheet())
 
     def save(self, folder: str | Path) -> Path:
         """Write the grid's folder, whole or not at all.

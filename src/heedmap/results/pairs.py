@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING
 import numpy as np
 from PIL import Image
 
-from heedmap import explorer
 from heedmap.errors import ArgumentError, quoted
 from heedmap.figures import layout
 from heedmap.figures.formats import png
 from heedmap.figures.layout import Panel
 from heedmap.figures.overlays import colour, enlarge
-from heedmap.files import reading, schemas
-from heedmap.files.reports import Change, EditReport, Measures, returned
-from heedmap.files.writing import files_in, whole_folder
+from heedmap.io import reading, schemas
+from heedmap.io.reports import Change, EditReport, Measures, returned
+from heedmap.io.writing import files_in, whole_folder
 from heedmap.maps.heatmaps import HeatMap
+from heedmap.page import pages, pictures
 from heedmap.results.runs import Run, read_run
 
 if TYPE_CHECKING:
@@ -97,11 +97,11 @@ class Pair:
         )
 
     def explorer(self) -> str:
-        """The page of this edit: one HTML file that needs nothing else (`heedmap.explorer`)."""
-        return explorer.pair_page(self)
+        """The page of this edit: one HTML file that needs nothing else (`heedmap.page`)."""
+        return pages.pair_page(self)
 
     def _repr_html_(self) -> str:
-        return explorer.pictures.preview(self, self.sheet())
+        return pictures.preview(self, self.sheet())
 
     def save(self, folder: str | Path) -> Path:
         """Write the pair's folder, whole or not at all.

@@ -8,10 +8,10 @@ from PIL import Image
 
 from heedmap.errors import HeedmapError
 from heedmap.figures.step_pictures import StepPictures, mosaic_size, of_mosaic
-from heedmap.files import reading, schemas
-from heedmap.files.ablations import Trust
-from heedmap.files.pictures import digest_of
-from heedmap.files.settings import Settings
+from heedmap.io import reading, schemas
+from heedmap.io.ablations import Trust
+from heedmap.io.pictures import digest_of
+from heedmap.io.settings import Settings
 from heedmap.maps.heatmaps import HeatMaps
 from heedmap.maps.recordings import Recording
 from heedmap.text.words import TokenTable

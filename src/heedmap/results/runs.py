@@ -12,21 +12,21 @@ from msgspec import UNSET
 from PIL import Image
 from PIL.PngImagePlugin import PngInfo
 
-from heedmap import explorer
 from heedmap.checks import flag
 from heedmap.errors import RunError, plural, quoted
 from heedmap.figures.animations import Animation
 from heedmap.figures.formats import png
 from heedmap.figures.step_pictures import StepPictures
-from heedmap.files import reading, schemas
-from heedmap.files.ablations import MARK, Trust
-from heedmap.files.notes import encoded
-from heedmap.files.settings import Settings
-from heedmap.files.writing import files_in, slug, whole_folder
+from heedmap.io import reading, schemas
+from heedmap.io.ablations import MARK, Trust
+from heedmap.io.notes import encoded
+from heedmap.io.settings import Settings
+from heedmap.io.writing import files_in, slug, whole_folder
 from heedmap.maps import layer_heads, timelines
 from heedmap.maps.heatmaps import HeatMaps, Scale
 from heedmap.maps.recordings import Recording
 from heedmap.options import Axis
+from heedmap.page import pages, pictures
 from heedmap.results.run_files import (
     CONCEPTS,
     GIVEN,
@@ -128,11 +128,11 @@ class Run:
         return layer_heads.layers_by_heads(self.maps, word, axes=axes, scale=scale)
 
     def explorer(self) -> str:
-        """The page of this run: one HTML file that needs nothing else (`heedmap.explorer`)."""
-        return explorer.page(self)
+        """The page of this run: one HTML file that needs nothing else (`heedmap.page`)."""
+        return pages.run_page(self)
 
     def _repr_html_(self) -> str:
-        return explorer.pictures.preview(self, self.sheet())
+        return pictures.preview(self, self.sheet())
 
     def save(self, folder: str | Path, *, overlays: bool = True) -> Path:
         """Write the run's folder, whole or not at all.

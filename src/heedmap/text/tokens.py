@@ -11,7 +11,7 @@ from typing import Any
 
 from heedmap import checks
 from heedmap.errors import ArgumentError, ModelError, quoted
-from heedmap.files.values import MAX_PROMPT, MAX_TOKENS
+from heedmap.io.values import MAX_PROMPT, MAX_TOKENS
 from heedmap.text.prompts import split_words
 from heedmap.text.words import LABELS, Token, TokenTable, Word
 

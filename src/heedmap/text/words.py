@@ -23,7 +23,7 @@ from heedmap.errors import (
     plural,
     quoted,
 )
-from heedmap.files.values import MAX_PROMPT, TOKENS_AT_MOST, WORDS_AT_MOST, Small, Text, TokenKind
+from heedmap.io.values import MAX_PROMPT, TOKENS_AT_MOST, WORDS_AT_MOST, Small, Text, TokenKind
 from heedmap.text.prompts import describes, fold, is_content, places, word_keys
 
 LABELS: dict[str, str] = {"start": "<start>", "end": "<end>", "pad": "<pad>"}

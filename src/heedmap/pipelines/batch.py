@@ -1,0 +1,349 @@
+"""One batch of pictures with its trace: what generating and editing have in common."""
+
+import secrets
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar, get_args
+
+import torch
+
+from heedmap import checks
+from heedmap.backends import arguments as called
+from heedmap.backends import cards, loading
+from heedmap.backends.family import Pipeline, parameters
+from heedmap.backends.noising import showing
+from heedmap.backends.prompt_tables import prompt_table
+from heedmap.backends.registry import family_of, usual_size
+from heedmap.backends.schedules import Moment
+from heedmap.errors import ArgumentError, ModelError, quoted, warn
+from heedmap.io.settings import Settings
+from heedmap.io.values import MAX_PROMPT, MAX_WHOLE
+from heedmap.maps.heatmaps import HeatMaps
+from heedmap.options import AXES, OWN_NAMES, BranchName, DrawOptions, GenerateOptions
+from heedmap.pipelines import settings
+from heedmap.pipelines.given_pictures import SeenPicture, is_near_usual
+from heedmap.pipelines.pipeline_arguments import argument_note, plain_copy
+from heedmap.pipelines.step_watch import StepWatch
+from heedmap.recording.edits import Edit, note_of
+from heedmap.recording.interventions import AfterStep
+from heedmap.recording.probing import Probe, branches_of
+from heedmap.recording.recorder import Trace
+from heedmap.recording.steering import Steering
+from heedmap.recording.tracing import steered
+from heedmap.results.runs import Run
+from heedmap.text.concepts import checked_concepts
+from heedmap.text.vocabulary import said_of, untaught
+from heedmap.text.weights import bracket_warning, parse_weights, unread_weights
+from heedmap.text.words import TokenTable
+from heedmap.tiny import card
+
+Progress = Callable[[int, int], None]
+"""Called after every step with the number of steps done and the number of all."""
+Preview = Callable[[torch.Tensor], None]
+"""Called after every step with a copy of the latents (B, C, h, w), as they go on from there."""
+
+
+def part_of(progress: Progress | None, done: int, count: int) -> Progress | None:
+    """For one of so many drawings alike, of which some are done: its steps are told as of all."""
+    if progress is None:
+        return None
+    return lambda step, steps: progress(done * steps + step, count * steps)
+
+
+@dataclass(frozen=True)
+class Batch:
+    """The pictures that are drawn at once.
+
+    Attributes:
+        prompts: what the model reads.
+        written: the same with the weights that the user wrote.
+        seeds: of their noise.
+        edits: what was asked for, for the settings.
+        tables: what the model reads of the prompts, as far as it is known.
+        looked: what is looked at, where nothing is drawn; of one prompt.
+        start: the latents (B, C, h, w) that the pipeline is given; None where it draws noise.
+    """
+
+    prompts: Sequence[str]
+    written: Sequence[str]
+    seeds: Sequence[int]
+    edits: Sequence[Edit] = ()
+    tables: Sequence[TokenTable] = ()
+    looked: SeenPicture | None = None
+    start: torch.Tensor | None = None
+
+
+def draw(
+    pipe: Pipeline,
+    batch: Batch,
+    options: GenerateOptions,
+    steering: Steering | None = None,
+    *,
+    progress: Progress | None = None,
+    preview: Preview | None = None,
+    watch: Mapping[int, Sequence[int]] | None = None,
+    change: AfterStep | None = None,
+    probe: Probe | None = None,
+) -> tuple[list[Run], Trace]:
+    """One batch with its trace: what `generate` and `edit` have in common.
+
+    Errors are those of `generate`; `steering` is what to change. `change` is given the open trace
+    after each call of the scheduler, with the latents (B, C, h, w), and returns those to go on
+    with; `watch` are the tokens of each image whose places it asks for (`Trace.so_far`). With a
+    `probe` the run ends where that has seen what it looks for, with `probing.Reached`.
+    """
+    prompts, seeds = check_prompts(batch.prompts, batch.seeds)
+    _check_arguments(options.arguments)
+    for name, told in (("progress", progress), ("preview", preview)):
+        checks.function(name, told)
+    options = as_noted(pipe, options)
+    negative = options.negative
+    _check_taken(pipe, options)
+    _check_latents(pipe, options)
+    sides = branches_of(options.branches, probe)
+    # Whoever keeps the steps of the maps keeps the picture at each, too.
+    seen = StepWatch() if "step" in options.keep else None
+    recorder = steered(
+        pipe,
+        options.keep,
+        tokens=options.tokens,
+        branches=sides,
+        concepts=options.concepts,
+        limit=options.limit,
+        tables=batch.tables,
+        steering=steering,
+        watch=watch,
+        after_step=_after_step(progress, change, preview, seen),
+        probe=probe,
+        predicts=seen is not None,
+    )
+    if batch.looked is not None:
+        recorder.tell_halves()
+    # Noted before the run: what is asked for, not what a callback or an interrupt makes of it.
+    noted = _noted(pipe, options, batch.edits)
+    taught = cards.words_of(pipe)
+    _tell_unread(pipe, options, "negative" in sides)
+    if strange := untaught([*prompts, negative or "", *options.concepts], taught):
+        warn(said_of(strange))
+    written = [] if batch.looked else map(parse_weights, batch.written)
+    for said in filter(None, [*map(bracket_warning, written), unread_weights(negative or "")]):
+        warn(said)
+    if options.size is not None and not is_near_usual(pipe, options.size):
+        (w, h), (width, height) = options.size, usual_size(pipe)
+        warn(
+            f"the size {w}×{h} has {w * h / (width * height):.2g} times the pixels of the model's "
+            f"own {width}×{height}, so the image may be bad: expected half to twice as many"
+        )
+    call = called.for_batch(pipe, prompts, seeds, with_own(pipe, options))
+    with recorder, nullcontext() if progress is None else called.without_bar(pipe):
+        images, flags = _images(pipe, call, batch)
+    _tell_idle(negative, recorder)
+    each = zip(batch.written, seeds, flags, strict=True)
+    if black := dict.fromkeys(f"{quoted(one)} (seed {seed})" for one, seed, flag in each if flag):
+        warn(
+            f"the safety checker replaced these images with black: {', '.join(black)}; "
+            "use another seed or prompt, or load the pipeline with safety_checker=None"
+        )
+    negatives = recorder.negative_recordings if "negative" in sides else [None] * len(seeds)
+    beside = recorder.concept_recordings if options.concepts else [None] * len(seeds)
+    recordings = recorder.recordings
+    steps = len(recordings[0].timesteps)
+    pictures = [None] * len(seeds) if seen is None else seen.pictures(images, steps)
+    runs: list[Run] = []
+    parts = (batch.written, prompts, images, flags, recordings, negatives, beside, seeds, pictures)
+    for prompt, read, image, flag, recording, other, extra, seed, shown in zip(*parts, strict=True):
+        used = Settings(
+            prompt=prompt,
+            text=recording.table.prompt,
+            seed=seed,
+            size=options.size or image.size,
+            # Sums of a batch round otherwise than those of one picture.
+            batch_place=(len(runs), len(prompts)) if len(prompts) > 1 else None,
+            untaught=untaught([read, negative or "", *options.concepts], taught),
+            nsfw_content_detected=flag,
+            **noted,
+        )
+        against, found = (None if one is None else HeatMaps(one, image) for one in (other, extra))
+        runs.append(Run(image, HeatMaps(recording, image), used, against, shown, found))
+    return runs, recorder
+
+
+def _images(pipe: Any, call: dict[str, Any], batch: Batch) -> tuple[Sequence[Any], list[Any]]:
+    """Draw the images, or show the model the given one; also what the safety checker flagged."""
+    if batch.looked is None:
+        start = {} if batch.start is None else {"latents": batch.start.to(pipe.dtype)}
+        made = pipe(**call, **start)
+        images = family_of(pipe).pictures(made)
+        flags = getattr(made, "nsfw_content_detected", None)
+        return images, [None] * len(images) if flags is None else list(map(bool, flags))
+    (noise,), steps = call["generator"], call[called.THEIR_NAMES["steps"]]
+    with showing(pipe, batch.looked.latents, noise, steps) as first:
+        pipe(**call, latents=first.to(pipe.dtype), output_type="latent")  # nothing is decoded
+    return [batch.looked.image], [None]
+
+
+def _tell_unread(pipe: Pipeline, options: GenerateOptions, recorded: bool) -> None:
+    """Warn of what is not read of the negative prompt; the trace does where it is recorded."""
+    if options.negative and not recorded:
+        unread = prompt_table(pipe, options.negative, options.arguments).unread
+        if unread:
+            warn(unread)
+
+
+def _tell_idle(negative: str | None, recorder: Trace) -> None:
+    """Warn if a negative prompt was read for nothing."""
+    if negative and not recorder.guided:
+        warn(
+            f"the negative prompt {quoted(negative)} changed nothing, since guidance was off: pass "
+            "a guidance above 1"
+        )
+
+
+def _noted(pipe: Any, options: GenerateOptions, edits: Sequence[Edit]) -> dict[str, Any]:
+    """The settings that all runs of a batch have in common."""
+    steps, steps_by = settings.effective_value(pipe, "steps", options.steps, options.arguments)
+    guidance, guidance_by = settings.effective_value(pipe, "guidance", options.guidance)
+    size_by = "pipeline" if options.size is None else None
+    whose = {"steps": steps_by, "guidance": guidance_by, "size": size_by}
+    return {
+        "negative": options.negative,
+        "steps": steps,
+        "guidance": guidance,
+        "defaults": {name: by for name, by in whose.items() if by is not None},
+        "keep": tuple(sorted(options.keep)),
+        "tokens": options.tokens,
+        "branches": tuple(sorted(options.branches)),
+        "concepts": tuple(options.concepts),
+        **settings.describe(pipe),
+        "edits": tuple(map(note_of, edits)),
+        "arguments": {name: argument_note(value) for name, value in options.arguments.items()},
+    }
+
+
+def drawn_seed() -> int:
+    """A seed by chance."""
+    return secrets.randbelow(2**31)
+
+
+def check_prompts(prompts: Sequence[str], seeds: Sequence[int]) -> tuple[list[str], list[int]]:
+    """The prompts and seeds of a batch as lists; ArgumentError if a prompt is none, or a seed."""
+    asked, numbers = checks.in_order(prompts), checks.in_order(seeds)
+    if asked is None or numbers is None:
+        raise ArgumentError(
+            f"the prompts are {quoted(prompts)} and the seeds {quoted(seeds)}: expected a list of "
+            "each"
+        )
+    if not asked or len(asked) != len(numbers):
+        raise ArgumentError(
+            f"{len(asked)} prompts and {len(numbers)} seeds were given: expected one seed a prompt"
+        )
+    return [*map(checks.prompt, asked)], [check_seed(seed) for seed in numbers]
+
+
+def check_seed(seed: object) -> int:
+    """A seed as a number of Python; ArgumentError if it is none."""
+    return checks.whole("the seed", seed, least=0, most=MAX_WHOLE)
+
+
+def _check_arguments(arguments: Mapping[str, Any]) -> None:
+    for name in arguments.keys() & OWN_NAMES.keys():
+        raise ArgumentError(
+            f"the pipeline argument {name} is set by heedmap: use {OWN_NAMES[name]}"
+        )
+    for name, value in arguments.items():
+        for one in value if isinstance(value, list | tuple) else (value,):
+            if isinstance(one, str):
+                checks.text(name, one)
+    for name in called.CALLBACKS:
+        checks.function(name, arguments.get(name))
+
+
+def _check_taken(pipe: Pipeline, options: DrawOptions) -> None:
+    """Raise an ArgumentError if a pipeline could do nothing with what was asked for."""
+    taken = parameters(pipe)  # many take any name, and do nothing with it
+    for name, ours in OWN_NAMES.items():
+        asked = getattr(options, ours, None)
+        if name not in taken and asked is not None:
+            raise ArgumentError(
+                f"{ours} is {quoted(asked)}, and {type(pipe).__name__} takes no {name}: leave "
+                f"{ours} out"
+            )
+
+
+def _check_latents(pipe: Pipeline, options: DrawOptions) -> None:
+    """Raise an ArgumentError if noise is given for another size than was asked for."""
+    size, theirs = options.size, called.size_of_latents(pipe, options.arguments)
+    if size is not None and theirs is not None and theirs != size:
+        raise ArgumentError(
+            f"the latents are for {theirs[0]}×{theirs[1]} pixels, and the size is "
+            f"{size[0]}×{size[1]}: leave one of the two out, or make them agree"
+        )
+
+
+D = TypeVar("D", bound=DrawOptions)
+
+
+def as_noted(pipe: Pipeline, options: D) -> D:
+    """The same as Python's own values, as they will be noted and drawn again.
+
+    Pipelines tell a float of numpy from one of Python's.
+
+    Raises:
+        ArgumentError: if one is out of range.
+    """
+    steps, guidance, size = options.steps, options.guidance, options.size
+    if options.negative is not None:
+        checks.text("negative", options.negative, "blurry", most=MAX_PROMPT)
+    numbers: dict[str, Any] = {
+        "steps": None if steps is None else checks.whole("steps", steps, least=1, most=999),
+        "guidance": (
+            None if guidance is None else checks.finite("guidance", guidance, least=0, most=100)
+        ),
+        "size": None if size is None else loading.check_size(pipe, size),
+    }
+    if isinstance(options, GenerateOptions):
+        branches = checks.any_of("branches", options.branches, get_args(BranchName))
+        numbers |= {"branches": branches, "concepts": checked_concepts(options.concepts)}
+    return replace(
+        options,
+        keep=checks.any_of("keep", options.keep, AXES),
+        arguments={name: plain_copy(value) for name, value in options.arguments.items()},
+        **numbers,
+    )
+
+
+def with_own(pipe: Pipeline, options: D) -> D:
+    """What is asked for, and what the embedded model draws with where nothing is."""
+    if not loading.is_embedded(pipe):
+        return options
+    unsaid = (name for name in ("steps", "guidance") if getattr(options, name) is None)
+    return replace(options, **{name: getattr(card.defaults(), name) for name in unsaid})
+
+
+def _after_step(
+    progress: Progress | None,
+    change: AfterStep | None,
+    preview: Preview | None,
+    seen: StepWatch | None,
+) -> AfterStep:
+    """All that is done after a step, as one."""
+
+    def after_step(recorder: Trace, moment: Moment, latents: torch.Tensor) -> torch.Tensor:
+        if progress is not None and moment.last:
+            progress(moment.step + 1, moment.steps)
+        if change is not None:
+            latents = change(recorder, moment, latents)
+        if seen is not None:
+            seen.see(recorder, moment, latents)
+        if preview is not None and moment.last:
+            # A copy: whoever looks must not be able to change the picture.
+            preview(latents.detach().clone())
+        if moment.last and moment.step + 1 == moment.steps and not bool(latents.isfinite().all()):
+            raise ModelError(
+                f"after {moment.steps} steps the latents hold values that are not finite, of which "
+                "no picture can be made: draw with another scheduler, or in float32"
+            )
+        return latents
+
+    return after_step

@@ -1,0 +1,312 @@
+"""Generate a saved run, edit or grid again, and compare it with the saved one.
+
+An image of a batch is generated at the same place of a batch of the same size, since the size of a
+batch changes how a processor rounds. The other images of the batch are copies of it.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, cast
+
+import torch
+from msgspec import structs
+
+from heedmap.backends import loading
+from heedmap.backends.family import Pipeline
+from heedmap.backends.parts import left_early
+from heedmap.errors import ArgumentError, HeedmapError, ModelError, RunError, quoted, reason
+from heedmap.io.settings import Settings
+from heedmap.io.values import MAX_WHOLE
+from heedmap.options import Device, DrawOptions, Dtype, EditOptions, LoadOptions
+from heedmap.pipelines import editing, generation, locating
+from heedmap.pipelines.batch import Progress, part_of
+from heedmap.pipelines.edit_batches import DrawnEdits, draw_edits
+from heedmap.pipelines.edit_plans import Planner
+from heedmap.pipelines.picture_source import picture_of
+from heedmap.pipelines.repetitions import Drawing, Repetition, compared, unmatched
+from heedmap.pipelines.saved_calls import TERMS, SavedCall, edit_options, saved_call
+from heedmap.pipelines.schedulers import saved_schedulers
+from heedmap.pipelines.settings import settings_diff
+from heedmap.recording.probing import Probe, Reached
+from heedmap.results.folders import load_result
+from heedmap.results.grids import Grid
+from heedmap.results.pairs import Pair
+from heedmap.results.runs import Run
+
+_LIMIT = MAX_WHOLE  # bytes of maps: the saved run was within its own limit
+
+
+def repeat(
+    pipe: Pipeline | None,
+    run: Drawing | str | Path,
+    *,
+    progress: Progress | None = None,
+    **given: Any,
+) -> Repetition:
+    """Generate a saved run, edit or grid again from its settings, and compare the images.
+
+        again = heedmap.repeat(pipe, "outputs/house")
+        again.same, str(again), again.changed
+
+    The pipeline gets the saved scheduler, and its own back afterwards. Other settings of the
+    pipeline that differ from the saved ones are in `Repetition.changed`.
+
+    Args:
+        pipe: the pipeline to use; None loads the model named in the settings.
+        run: a run, an edit or a grid, or the folder of one.
+        progress: called after every step with the number of steps done and of all steps.
+        given: arguments that a file cannot hold, by name: images, tensors and functions that were
+            passed to the pipeline, and `edits` if one was a rule of your own. An image or tensor is
+            compared with the SHA-256 of the original, a function with its name.
+
+    Raises:
+        ArgumentError: if such an argument is missing or differs from the original.
+        ModelError: if the model named in the settings cannot be loaded.
+        RunError: if the folder is not a result, or the pipeline fails with the saved settings.
+    """
+    saved = load_result(run) if isinstance(run, str | Path) else run
+    if not isinstance(saved, Drawing):
+        raise ArgumentError(
+            f"the run is {quoted(run)}: expected a run, an edit, a grid, or the folder of one"
+        )
+    pipe = load_for(saved) if pipe is None else pipe
+    settings = _settings(saved)
+    changed = settings_diff(settings, pipe)
+    with pipeline_errors(), saved_schedulers(pipe, settings):
+        made = _generated_again(pipe, saved, given, progress)
+    return compared(saved, made, changed)
+
+
+def variants(
+    pipe: Any,
+    run: Run,
+    vary: Callable[[SavedCall], Sequence[SavedCall]],
+    given: Mapping[str, Any],
+    progress: Progress | None,
+) -> tuple[list[Run], dict[str, tuple[Any, Any]]]:
+    """Generate variants of a saved run, each at the run's place in a batch of the same size.
+
+    Args:
+        pipe: the pipeline to use.
+        run: a run that is not an edit.
+        vary: returns the calls of the variants, given that of the run.
+        given: as in `repeat`.
+        progress: as in `repeat`, over all variants.
+
+    Returns:
+        The variants in order, and the settings that differ, as in `Repetition.changed`.
+
+    Raises:
+        HeedmapError: as in `repeat`.
+    """
+    changed = settings_diff(run.settings, pipe)
+    with pipeline_errors(), saved_schedulers(pipe, run.settings):
+        calls = vary(saved_call(run.settings, pipe, given))
+        runs = [
+            _generate(pipe, call, part_of(progress, done, len(calls)))
+            for done, call in enumerate(calls)
+        ]
+    return runs, changed
+
+
+def run_probe(
+    pipe: Any, run: Run, given: Mapping[str, Any], probe: Probe, progress: Progress | None
+) -> dict[str, tuple[Any, Any]]:
+    """Generate a saved run again until its probe has found what it looks for.
+
+    If the run ends before that, the probe has found nothing.
+
+    Returns:
+        The settings that differ, as in `Repetition.changed`.
+
+    Raises:
+        HeedmapError: as in `repeat`.
+    """
+    changed = settings_diff(run.settings, pipe)
+    with (
+        suppress(Reached),
+        pipeline_errors(),
+        saved_schedulers(pipe, run.settings),
+        left_early(pipe),
+    ):
+        if run.settings.edit is None:
+            _run(pipe, run, given, progress, probe)
+        else:
+            _edits(pipe, run, given, progress, probe)
+    return unmatched(changed)
+
+
+def load_for(
+    saved: Drawing,
+    model: str | Path | None = None,
+    *,
+    device: Device = LoadOptions.device,
+    dtype: Dtype = LoadOptions.dtype,
+) -> Any:
+    """Load the pipeline of a saved result, or another model for it.
+
+    Args:
+        saved: the result.
+        model: as in `load`; None for the model named in the settings.
+        device: as in `load`; "auto" is that of the run, if this machine has it.
+        dtype: as in `load`; "auto" is that of the run.
+
+    Raises:
+        ModelError: if there is no such model.
+    """
+    settings = _settings(saved)
+    available = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
+    if device == "auto" and available.get(settings.device, settings.device == "cpu"):
+        device = cast(Device, settings.device)
+    if dtype == "auto" and settings.dtype in loading.DTYPES:
+        dtype = cast(Dtype, settings.dtype)
+    try:
+        pipe = loading.load(settings.model if model is None else model, device=device, dtype=dtype)
+    except ModelError as error:
+        hint = "; pass a pipeline, or the model (--model)" if model is None else ""
+        raise ModelError(f"{error}{hint}") from error
+    with pipeline_errors():
+        return loading.of_kind(pipe, settings.pipeline)
+
+
+@contextmanager
+def pipeline_errors() -> Iterator[None]:
+    """Raise a RunError for an error of the pipeline."""
+    try:
+        yield
+    except (HeedmapError, MemoryError, torch.OutOfMemoryError):
+        raise
+    except Exception as error:
+        raise RunError(
+            f"the pipeline failed with the settings of this run ({reason(error)}): use the model "
+            "and the versions that they name"
+        ) from error
+
+
+# --- one result -------------------------------------------------------------------------------
+
+
+def _generated_again(
+    pipe: Any, saved: Drawing, given: Mapping[str, Any], progress: Progress | None
+) -> Drawing:
+    if isinstance(saved, Grid):
+        return _grid(pipe, saved, given, progress)
+    if isinstance(saved, Run):
+        if saved.settings.edit is None:
+            return _run(pipe, saved, given, progress)
+        return _edit(pipe, saved, given, progress).edited
+    pair = _edit(pipe, saved.edited, given, progress)
+    places = [run.settings.batch_place or (0, 1) for run in (saved.source, saved.edited)]
+    if places[0][1] != places[1][1]:  # the source is that of the first batch of several
+        pair = replace(pair, source=_run(pipe, saved.source, given, progress))
+    return replace(pair, about=structs.replace(pair.about, asked=saved.about.asked))
+
+
+def _run(
+    pipe: Any,
+    run: Run,
+    given: Mapping[str, Any],
+    progress: Progress | None,
+    probe: Probe | None = None,
+) -> Run:
+    settings = run.settings
+    if settings.given is not None:  # the source of edits of a picture of the user's
+        return _edits(pipe, run, given, progress, probe).pairs[0].source
+    call = saved_call(settings, pipe, given)
+    if settings.located is None:
+        return _generate(pipe, call, progress, probe)
+    options = {
+        "steps": call.options.steps,
+        "size": run.image.size,
+        "keep": call.options.keep,
+        "limit": _LIMIT,
+        "tokens": call.options.tokens,
+        "concepts": call.options.concepts,
+        **call.options.arguments,
+    }
+    watch: dict[str, Any] = {"progress": progress, "probe": probe}
+    made = locating.locate(pipe, run.image, call.prompt, seed=call.seed, **watch, **options)
+    return replace(made, settings=structs.replace(made.settings, located=settings.located))
+
+
+def _generate(
+    pipe: Any, call: SavedCall, progress: Progress | None, probe: Probe | None = None
+) -> Run:
+    """Generate one image of a batch, with copies of it around it."""
+    number, size = call.place
+    runs = generation.generate_batch(
+        pipe,
+        [call.prompt] * size,
+        seeds=[call.seed] * size,
+        edits=call.edits,
+        progress=progress,
+        probe=probe,
+        **replace(call.options, limit=_LIMIT).named(),
+    )
+    return runs[number]
+
+
+def _edit(pipe: Any, run: Run, given: Mapping[str, Any], progress: Progress | None) -> Pair:
+    drawn = _edits(pipe, run, given, progress)
+    number, _ = run.settings.batch_place or (1, 2)
+    return drawn.pairs[number - 1]
+
+
+def _edits(
+    pipe: Any,
+    run: Run,
+    given: Mapping[str, Any],
+    progress: Progress | None,
+    probe: Probe | None = None,
+) -> DrawnEdits:
+    """Generate a source and copies of an edit; of a source alone the edits change nothing."""
+    picture, given = picture_of(run, given)
+    call, edit = saved_call(run.settings, pipe, given), run.settings.edit
+    size = (run.settings.batch_place or (1, 2))[1]
+    options = EditOptions(cross=0.0, self_attention=0.0) if edit is None else edit_options(edit)
+    options = replace(options, batch=size, image=picture)
+    source = call.prompt if edit is None else edit.source
+    planner = Planner(editing.edit_base(pipe, source, options, call.options.arguments))
+    planner.base.check()
+    plan = planner.plan(call.prompt)
+    if edit is not None:
+        plan = plan.during(edit.cross, edit.self_attention)
+    plans, draw = [plan] * (size - 1), replace(call.options, limit=_LIMIT)
+    return draw_edits(planner.base, plans, call.seed, draw, progress, probe=probe)
+
+
+def _grid(pipe: Any, saved: Grid, given: Mapping[str, Any], progress: Progress | None) -> Grid:
+    report, first = saved.about, saved.cells[0].pair
+    picture, given = picture_of(first.source, given)
+    call = saved_call(first.edited.settings, pipe, given).options
+    options: dict[str, Any] = {
+        **{name: getattr(report, name) for name in TERMS},
+        "kind": report.kind,
+        "words": report.words,
+        "batch": report.batch,
+        **({} if picture is None else {"image": picture}),
+        **DrawOptions.taken(call.named()).named(),
+        "limit": _LIMIT,
+        **call.arguments,
+    }
+    made = editing.grid(
+        pipe,
+        report.source,
+        report.targets,
+        cross=list(report.cross),
+        self_attention=list(report.self_attention),
+        weights=report.weights,
+        seeds=report.seeds,
+        progress=progress,
+        **options,
+    )
+    return Grid(made.cells, report)
+
+
+def _settings(saved: Drawing) -> Settings:
+    """Return the settings of a run, or of the first edit of a result."""
+    if isinstance(saved, Grid):
+        saved = saved.cells[0].pair
+    return saved.edited.settings if isinstance(saved, Pair) else saved.settings

@@ -1,0 +1,69 @@
+"""Advice that nobody needs is kept back; all else that libraries log comes through."""
+
+import logging
+
+import pytest
+from making import random_pipeline
+
+import heedmap as hm
+from heedmap.backends.advice import hushed
+from heedmap.recording.tracing import trace
+
+LONG = "a red house " * 40
+IMPORTS = "transformers.utils.import_utils"
+TOKENS = "transformers.tokenization_utils_base"
+NEEDLESS = "`CLIPImageProcessor` requires torchvision (not installed); falling back"
+
+
+@pytest.fixture
+def said(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch):
+    """What reaches the logs of transformers and diffusers."""
+    every = [logging.getLogger(name) for name in ("transformers", "diffusers")]
+    for logger in every:
+        logger.addHandler(caplog.handler)
+        monkeypatch.setattr(logger, "propagate", False)  # transformers passes on where CI is set
+    yield lambda: [record.getMessage() for record in caplog.records]
+    for logger in every:
+        logger.removeHandler(caplog.handler)
+
+
+def test_only_what_is_needless_is_kept_back(said):
+    logger = logging.getLogger(IMPORTS)
+    with hushed():
+        logger.warning(NEEDLESS)
+        logger.warning("something else")
+        logging.getLogger("transformers.modeling_utils").warning(NEEDLESS)  # who says it counts
+    assert said() == ["something else", NEEDLESS]
+    logger.warning(NEEDLESS)
+    assert said()[-1] == NEEDLESS and len(said()) == 3
+
+
+def test_nothing_is_left_on_a_logger():
+    logger = logging.getLogger(IMPORTS)
+    before = list(logger.filters)
+    with pytest.raises(KeyError), hushed():
+        raise KeyError
+    assert logger.filters == before
+
+
+def test_a_prompt_that_is_cut_is_told_once_and_by_heedmap(said):
+    pipe = random_pipeline()
+    logger = logging.getLogger(type(pipe).__module__)
+    before = list(logger.filters)
+    said_by_us = pytest.warns(hm.HeedmapWarning, match="75 words of 'a red house .* are not read")
+    with said_by_us as told, trace(pipe) as recorder:
+        pipe([LONG, "a cat"], num_inference_steps=2, output_type="latent")
+        pipe(LONG, num_inference_steps=2, output_type="latent")
+    assert len(told) == 1 and said() == [] and logger.filters == before
+    assert [maps.tokens.unread == "" for maps in recorder.maps] == [False, True, False]
+    pipe(LONG, num_inference_steps=1, output_type="latent")  # without a trace it is theirs to tell
+    assert any("truncated" in one for one in said())
+
+
+def test_a_negative_prompt_that_is_cut_is_told_too(said):
+    with pytest.warns(hm.HeedmapWarning, match="75 words of 'a red house") as told:
+        hm.generate(random_pipeline(), "a cat", negative=LONG, steps=1, seed=1)
+    assert len(told) == 1 and said() == []
+    with pytest.warns(hm.HeedmapWarning) as told:
+        hm.edit(random_pipeline(), LONG, LONG.replace("red", "blue", 1), steps=2, seed=1)
+    assert len(told) == 2 and said() == []

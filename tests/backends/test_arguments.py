@@ -1,0 +1,186 @@
+"""What a pipeline is called with: what its own signature says it takes."""
+
+import re
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from diffusers import StableDiffusionImg2ImgPipeline, StableDiffusionInpaintPipeline
+from families import models
+from making import gradient
+
+from heedmap.backends.arguments import (
+    THEIR_NAMES,
+    check_names,
+    for_batch,
+    for_one_step,
+    size_of_latents,
+    without_bar,
+)
+from heedmap.backends.family import parameters
+from heedmap.errors import ArgumentError, ModelError
+from heedmap.options import GenerateOptions
+
+
+def test_names_are_those_of_the_pipeline(pipe):
+    assert {THEIR_NAMES[name] for name in ("steps", "guidance", "negative")} == {
+        "num_inference_steps", "guidance_scale", "negative_prompt",
+    }  # fmt: skip
+    assert set(for_batch(pipe, ["a"], [1], GenerateOptions(size=(8, 8)))) < set(parameters(pipe))
+
+
+def test_a_batch(pipe):
+    own = {"eta": 0.5, "prompt_2": "b", "negative_prompt_2": ["c", "d"]}
+    asked = GenerateOptions(steps=3, size=(96, 64), negative="", arguments=own)
+    call = for_batch(pipe, ["a", "b"], [1, 2], asked)
+    noise = [torch.randn(2, generator=one) for one in call.pop("generator")]
+    alone = [torch.randn(2, generator=torch.Generator().manual_seed(seed)) for seed in (1, 2)]
+    assert all(map(torch.equal, noise, alone))
+    assert call == {
+        "prompt": ["a", "b"],
+        "num_inference_steps": 3,
+        "width": 96,
+        "height": 64,
+        "negative_prompt": ["", ""],
+        "eta": 0.5,
+        "prompt_2": ["b", "b"],
+        "negative_prompt_2": ["c", "d"],
+    }
+    assert set(for_batch(pipe, ["a"], [1], GenerateOptions())) == {"prompt", "generator"}
+
+
+def rows(pipe, count: int = 3, **own) -> dict[str, Any]:
+    texts = [str(n) for n in range(count)]
+    return for_batch(pipe, texts, range(count), GenerateOptions(arguments=own))
+
+
+@pytest.mark.parametrize("name", ["image", "mask_image"])
+def test_one_picture_is_every_rows(name):
+    pipe, one = models.sd1(StableDiffusionInpaintPipeline), gradient(16, 24)
+    for given in (one, [one], (one,)):
+        made = rows(pipe, **{name: given})[name]
+        assert isinstance(made, list) and len(made) == 3 and all(each is one for each in made)
+    assert rows(pipe, 1, **{name: one})[name] is one
+    three = [one, gradient(16, 16), one]
+    assert rows(pipe, **{name: three})[name] is three
+
+
+def test_one_array_or_tensor_is_every_rows():
+    pipe, name = models.sd1(StableDiffusionInpaintPipeline), "image"
+    plain = np.asarray(gradient(16, 24), np.float32) / 255
+    for alone in (plain, torch.from_numpy(plain).permute(2, 0, 1)):  # of one picture, without rows
+        made = rows(pipe, **{name: alone})[name]
+        assert len(made) == 3 and all(each is alone for each in made)
+    many = np.repeat(plain[None], 3, axis=0)
+    assert np.array_equal(rows(pipe, **{name: plain[None]})[name], many)
+    assert torch.equal(
+        rows(pipe, **{name: torch.from_numpy(plain[None])})[name], torch.from_numpy(many)
+    )
+
+
+@pytest.mark.parametrize("kind", [np.asarray, torch.from_numpy])
+def test_masks_of_three_axes_are_several(kind):
+    """As diffusers reads them: (B, H, W), but for an array (H, W, 1)."""
+    pipe = models.sd1(StableDiffusionInpaintPipeline)
+    three = np.random.default_rng(0).random((3, 24, 16)).astype(np.float32)
+    given = kind(three)
+    assert rows(pipe, mask_image=given)["mask_image"] is given
+    with pytest.raises(ArgumentError, match="mask_image has 3 rows, and pictures drawn at once: 2"):
+        rows(pipe, 2, mask_image=given)
+    wanted = np.repeat(three[:1], 3, axis=0)
+    for one in (kind(three[:1]), kind(three[0])):
+        made = rows(pipe, mask_image=one)["mask_image"]
+        read = pipe.mask_processor.preprocess(made)
+        assert read.shape == (3, 1, 24, 16)
+        assert torch.equal(read[:, 0], torch.from_numpy(wanted).round())
+    if kind is np.asarray:
+        made = rows(pipe, mask_image=three[0][..., None])["mask_image"]
+        assert len(made) == 3 and all(np.array_equal(one, three[0][..., None]) for one in made)
+
+
+def test_one_noise_is_every_rows(pipe):
+    latents = torch.randn(1, 4, 8, 8)
+    made = rows(pipe, latents=latents)["latents"]
+    assert made.shape == (3, 4, 8, 8) and all(torch.equal(row, latents[0]) for row in made)
+    assert rows(pipe, latents=made)["latents"] is made
+    assert "latents" not in rows(pipe, 1) and rows(pipe, latents=None)["latents"] is None
+
+
+@pytest.mark.parametrize(
+    ("count", "given", "told"),
+    [
+        (3, [gradient()] * 2, "image has 2 rows, and pictures drawn at once: 3; expected one, "
+         "which holds for all, or one for each"),
+        (1, torch.zeros(4, 3, 8, 8), "image has 4 rows, and pictures drawn at once: 1; expected "
+         "one, which holds for all"),
+        (2, [], "image has 0 rows, and pictures drawn at once: 2; expected one, which holds for "
+         "all, or one for each"),
+    ],
+)  # fmt: skip
+def test_rows_that_are_neither_one_nor_all_are_refused(count, given, told):
+    with pytest.raises(ArgumentError) as error:
+        rows(models.sd1(StableDiffusionInpaintPipeline), count, image=given)
+    assert str(error.value) == told
+
+
+def test_a_users_argument_goes_before_a_familys():
+    pipe = models.FAMILIES["sigma"]()
+    name = "use_resolution_binning"
+    said = GenerateOptions(arguments={name: True})
+    assert for_batch(pipe, ["a"], [1], GenerateOptions())[name] is False
+    assert for_batch(pipe, ["a"], [1], said)[name] is True
+
+
+@pytest.mark.parametrize("family", list(models.FAMILIES))
+def test_one_step_has_all_that_a_pipeline_must_be_told(family):
+    pipe = models.FAMILIES[family]()
+    call, takes = for_one_step(pipe, "a cat", (96, 64)), parameters(pipe)
+    assert set(call) <= set(takes)
+    assert ("width" in call) == ("height" in call) == (THEIR_NAMES["size"] in takes)
+    for name in ("image", "control_image", "mask_image"):
+        assert (name in call) == (name in takes)
+
+
+def test_one_that_takes_no_prompt(pipe, monkeypatch):
+    monkeypatch.setattr(type(pipe), "__call__", lambda self, image: None)
+    with pytest.raises(ModelError, match="takes no prompt"):
+        for_one_step(pipe, "a cat", (64, 64))
+
+
+@pytest.mark.parametrize(
+    "odd", [{}, {"latents": None}, {"latents": [1]}, {"latents": torch.ones(3)}]
+)
+def test_noise_of_no_size(pipe, odd: dict[str, Any]):
+    assert size_of_latents(pipe, odd) is None
+
+
+def test_noise_of_a_size(pipe):
+    assert size_of_latents(pipe, {"latents": torch.zeros(1, 4, 5, 7)}) == (56, 40)
+
+
+@pytest.mark.parametrize("own", [None, {}, {"desc": "mine", "disable": False}])
+def test_a_bar_comes_back_as_it_was(own: dict[str, Any] | None):
+    pipe = models.FAMILIES["sd1"]()
+    vars(pipe).pop("_progress_bar_config", None)
+    if own is not None:
+        pipe.set_progress_bar_config(**own)
+    before = dict(vars(pipe))
+    with pytest.raises(KeyError), without_bar(pipe):
+        assert pipe.progress_bar(total=3).disable
+        raise KeyError
+    assert dict(vars(pipe)) == before
+
+
+def test_names_that_nobody_takes(pipe):
+    check_names(pipe, ["prompt", "callback", "callback_steps", "mine"], ["mine"])
+    for name, hint in (
+        ("st", "did you mean steps?"),
+        ("zzz", "leave it out"),
+        ("promt", "prompt?"),
+    ):
+        with pytest.raises(ArgumentError, match=rf"takes no argument {name}: .*{re.escape(hint)}$"):
+            check_names(pipe, [name], ["steps", "seed"])
+    with pytest.raises(ArgumentError, match=r"argument image: .* hm\.edit edits a picture"):
+        check_names(pipe, ["image"], ["steps", "seed"])
+    check_names(models.sd1(StableDiffusionImg2ImgPipeline), ["image"], ["steps", "seed"])

@@ -1,0 +1,67 @@
+"""What the pipeline's own encoders make of concepts; every family: tests/families/test_beside."""
+
+import pytest
+import torch
+from making import random_pipeline, random_pixart
+
+from heedmap.backends.concept_states import read_concepts
+from heedmap.backends.prompt_tables import prompt_table
+from heedmap.errors import TraceError
+
+CONCEPTS = ("sea", "red house")
+
+
+@pytest.fixture(scope="module")
+def pipe():
+    return random_pipeline()
+
+
+def test_each_prompt_is_read_behind_the_concepts_once(pipe):
+    given = {
+        "prompt": ["a cat", "a cat", "sea"], "device": "cpu", "num_images_per_prompt": 2,
+        "do_classifier_free_guidance": True, "negative_prompt": ["no", "no", "no"],
+    }  # fmt: skip
+    read: list[list[str]] = []
+
+    def encode(**asked):
+        read.append(asked["prompt"])
+        return pipe.encode_prompt(**asked)
+
+    one, same, other = read_concepts(pipe, encode, given, CONCEPTS, given["prompt"])
+    assert read == [["sea and red house and a cat", "sea and red house and sea"]]
+    assert one is same and other is not one
+    for found, text in zip((one, other), read[0], strict=True):
+        expected = pipe.encode_prompt([text], "cpu", 1, False)[0][0]
+        assert torch.allclose(found.states, expected, atol=1e-6) and len(expected) == 77
+        table = prompt_table(pipe, text)
+        assert found.places == (table.find("sea"), table.find("red house"))
+
+
+def test_of_a_transformer_only_what_it_may_see():
+    pipe = random_pixart()
+    given = {"prompt": "a cat", "do_classifier_free_guidance": False, "max_sequence_length": 40}
+    (found,) = read_concepts(pipe, pipe.encode_prompt, given, CONCEPTS, ["A cat"])
+    text = "sea and red house and A cat"
+    table = prompt_table(pipe, text, {"max_sequence_length": 40})
+    seen = len([token for token in table.tokens if token.kind != "pad"])
+    states, mask, *_ = pipe.encode_prompt(
+        text, do_classifier_free_guidance=False, max_sequence_length=40
+    )
+    assert len(found.states) == seen == int(mask.sum()) < 40
+    assert torch.allclose(found.states, states[0, :seen], atol=1e-6)
+    assert found.places == (table.find("sea"), table.find("red house"))
+
+
+def test_what_is_made_of_another_number_of_tokens(pipe):
+    """As by a pipeline that reads long prompts in parts."""
+
+    def encode(prompt, **_):
+        states, _ = pipe.encode_prompt(prompt, "cpu", 1, False)
+        return torch.cat([states, states], dim=1), None
+
+    with pytest.raises(TraceError) as refused:
+        read_concepts(pipe, encode, {"prompt": "a"}, CONCEPTS, ["a"])
+    assert str(refused.value) == (
+        "StableDiffusionPipeline makes states of shape (1, 154, 32) of 1 texts of 77 tokens, so it "
+        "cannot be told which are those of a concept: leave concepts out"
+    )

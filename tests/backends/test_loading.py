@@ -1,0 +1,216 @@
+"""Loading: the embedded model, a folder, a hub id that cannot be reached."""
+
+import json
+import re
+from traceback import format_exception
+
+import pytest
+import torch
+from making import random_pipeline, random_pixart
+
+from heedmap.backends import loading
+from heedmap.backends.prompt_tables import prompt_table
+from heedmap.backends.registry import cross_attention_layers, usual_size
+from heedmap.errors import ArgumentError, ModelError
+from heedmap.pipelines.generation import generate
+from heedmap.tiny.card import FOLDER
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    path = tmp_path_factory.mktemp("models") / "random"
+    random_pipeline().save_pretrained(path)
+    return path
+
+
+def test_the_embedded_model_is_a_whole_pipeline(embedded):
+    assert loading.is_embedded(embedded)
+    assert loading.name_of(embedded) == "heedmap-tiny"
+    assert type(embedded).__name__ == "StableDiffusionPipeline"
+    assert embedded.unet.dtype == torch.float32
+    assert embedded.safety_checker is None
+    grids = {name.split(".")[0] for name in cross_attention_layers(embedded)}
+    assert grids >= {"down_blocks", "up_blocks"}
+    run = generate(embedded, "a red house", seed=0, steps=2)
+    assert run.image.size == (128, 128)
+    assert run.settings.model == "heedmap-tiny"
+
+
+def test_the_embedded_model_is_small_and_half_precision():
+    files = [f for f in FOLDER.rglob("*") if f.is_file()]
+    assert sum(f.stat().st_size for f in files) <= 24 * 2**20
+    assert {f.suffix for f in files} <= {".json", ".safetensors", ".txt"}
+    from safetensors import safe_open
+
+    for file in files:
+        if file.suffix == ".safetensors":
+            with safe_open(file, "np") as tensors:
+                kinds = {tensors.get_slice(name).get_dtype() for name in tensors.keys()}  # noqa: SIM118
+            assert kinds == {"F16"}
+
+
+def test_unknown_words_fall_to_pieces_and_never_fail():
+    tokenizer = loading.tokenizer()
+    for text in ("giraffe", "한국어", "🦒", "\x00\x7f", "a" * 5000, ""):
+        ids = tokenizer(text, truncation=True, max_length=77)["input_ids"]
+        assert ids[0] == tokenizer.bos_token_id
+        assert ids[-1] == tokenizer.eos_token_id
+        assert tokenizer.unk_token_id not in ids[1:-1]
+    assert len(tokenizer("butterfly")["input_ids"]) > 3
+
+
+def test_a_folder_loads_and_names_itself(folder):
+    pipe = loading.load(folder, dtype="bfloat16")
+    assert loading.name_of(pipe) == str(folder)
+    assert pipe.unet.dtype == torch.bfloat16
+    assert loading.tokenizer(folder)("house")["input_ids"] == pipe.tokenizer("house")["input_ids"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error"),
+    [
+        ({"device": "tpu"}, ArgumentError),
+        ({"dtype": "int8"}, ArgumentError),
+        ({"model": "no/such/folder"}, ModelError),
+        ({"model": "./nothing"}, ModelError),
+        ({"model": "word"}, ModelError),
+        ({"model": "a" * 1900}, ModelError),
+        ({"model": "org/" + "a" * 1900}, ModelError),
+        ({"model": "../" * 900 + "a"}, ModelError),
+    ],
+)
+def test_bad_arguments(arguments, error):
+    with pytest.raises(error):
+        loading.load(**arguments)
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="says what a machine without a GPU is told")
+def test_a_device_that_is_not_there():
+    with pytest.raises(ArgumentError, match="this machine has no cuda device"):
+        loading.load(device="cuda")
+
+
+def test_the_hub_when_offline(monkeypatch):
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    for load in (loading.load, loading.tokenizer):
+        with pytest.raises(ModelError, match=r"the hub cannot be reached") as raised:
+            load("heedmap/no-such-model")
+        traceback = "".join(format_exception(raised.value))
+        assert "During handling" not in traceback and "direct cause" not in traceback
+
+
+def test_folders_that_are_no_pipeline(tmp_path, folder):
+    with pytest.raises(ModelError):
+        loading.load(tmp_path)
+    (tmp_path / "model_index.json").write_text("{")
+    with pytest.raises(ModelError, match="cannot be loaded"):
+        loading.load(tmp_path)
+    (tmp_path / "model_index.json").write_text(
+        json.dumps(
+            {
+                "_class_name": "StableDiffusionPipeline",
+                "unet": ["diffusers", "UNet2DConditionModel"],
+            }
+        )
+    )
+    with pytest.raises(ModelError, match="expected a diffusers pipeline"):
+        loading.load(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("index", "named"),
+    [
+        (
+            {
+                "_class_name": "StableDiffusion3Pipeline",
+                "transformer": ["diffusers", "SD3Transformer2DModel"],
+            },
+            "SD3Transformer2DModel",
+        ),
+        (
+            {
+                "_class_name": "StableDiffusionParadigmsPipeline",
+                "unet": ["diffusers", "UNet2DConditionModel"],
+            },
+            "StableDiffusionParadigmsPipeline",
+        ),
+    ],
+)
+def test_what_is_not_served_is_refused_before_any_weights_are_read(tmp_path, index, named):
+    """The folder has no weights: whoever looked for them would fail otherwise."""
+    (tmp_path / "model_index.json").write_text(json.dumps(index))
+    with pytest.raises(ModelError, match=named) as raised:
+        loading.load(tmp_path)
+    assert raised.value.__cause__ is None
+
+
+def test_the_embedded_files_name_no_folder_of_where_they_were_made():
+    for path in FOLDER.rglob("*.json"):
+        named = re.findall(r'"(?:_name_or_path|name_or_path)": "([^"]*)"', path.read_text())
+        assert not any(named), path
+
+
+# --- what a model reads, without its weights ---
+
+
+@pytest.fixture(scope="module")
+def patches(tmp_path_factory):
+    """A PixArt's folder as the published ones are: its transformer's class has an older name."""
+    path = tmp_path_factory.mktemp("models") / "patches"
+    random_pixart().save_pretrained(path)
+    index = path / "model_index.json"
+    text = index.read_text().replace("PixArtTransformer2DModel", "Transformer2DModel")
+    index.write_text(text)
+    return path
+
+
+def test_a_table_is_what_the_loaded_pipeline_reads(folder, patches):
+    for model in (folder, patches, None):
+        found = loading.token_table("a Red house,", model)
+        assert found == prompt_table(loading.load(model), "a Red house,")
+    assert loading.token_table("a", patches).limit == 300
+    with pytest.raises(ArgumentError, match="the prompt is 3: expected a text"):
+        loading.token_table(3, patches)
+
+
+def test_a_table_reads_no_weights(patches, tmp_path):
+    bare = tmp_path / "bare"
+    (bare / "tokenizer").mkdir(parents=True)
+    (bare / "model_index.json").write_bytes((patches / "model_index.json").read_bytes())
+    for file in (patches / "tokenizer").iterdir():
+        (bare / "tokenizer" / file.name).write_bytes(file.read_bytes())
+    assert loading.token_table("a house", bare) == loading.token_table("a house", patches)
+    (bare / "tokenizer" / "tokenizer.json").unlink()
+    for said in ('{"_class_name": "A", "tokenizer": ["transformers", "T5Tokenizer"]}', "[", "{}"):
+        (bare / "model_index.json").write_text(said)
+        with pytest.raises(ModelError):
+            loading.token_table("a house", bare)
+
+
+def test_sizes_of_patches():
+    pipe = random_pixart()
+    assert loading.check_size(pipe, (64, 48)) == (64, 48)
+    with pytest.raises(ArgumentError, match="multiples of 16 pixels"):
+        loading.check_size(pipe, (64, 40))
+    with pytest.raises(ArgumentError, match="expected a width and a height"):
+        loading.check_size(pipe, {64, 48})  # which is which?
+
+
+@pytest.mark.parametrize("size", ["64x48", 64, {48, 64}, None])
+def test_a_size_of_another_kind_is_told_what_a_size_is(size: object):
+    """And not that it is no multiple."""
+    pipe = random_pixart()
+    with pytest.raises(ArgumentError) as caught:
+        loading.check_size(pipe, size)
+    said = str(caught.value)
+    assert said.startswith(f"the size {size!r} does not fit the model: expected a width and a heig")
+    assert said.endswith(f"in pixels, as in {usual_size(pipe)}") and "multiples" not in said
+
+
+def test_the_same_parts_in_a_pipeline_of_another_class():
+    pipe = random_pipeline()
+    made = loading.of_kind(pipe, "StableDiffusionImg2ImgPipeline")
+    assert type(made).__name__ == "StableDiffusionImg2ImgPipeline" and made.unet is pipe.unet
+    for name in (type(pipe).__name__, "UNet2DConditionModel", "nothing", ""):
+        assert loading.of_kind(pipe, name) is pipe

@@ -1,0 +1,128 @@
+"""How noisy latents are at each step: beside what schedulers themselves take the noise off by."""
+
+from typing import Any
+
+import diffusers
+import pytest
+import torch
+from making import random_pipeline, state_of
+
+from heedmap.backends.noise_levels import noise_levels
+from heedmap.errors import ModelError
+
+# Two of diffusers' schedulers compute with numpy what torch holds, as numpy 2 likes no more.
+pytestmark = pytest.mark.filterwarnings("ignore:__array_wrap__ must accept:DeprecationWarning")
+CLEAN = torch.randn(1, 4, 8, 6, generator=torch.Generator().manual_seed(1)) * 0.8
+NOISE = torch.randn(1, 4, 8, 6, generator=torch.Generator().manual_seed(2))
+BETAS: dict[str, Any] = {
+    "beta_start": 0.00085, "beta_end": 0.012, "beta_schedule": "scaled_linear",
+    "num_train_timesteps": 1000, "prediction_type": "epsilon",
+}  # fmt: skip
+SCHEDULERS: list[tuple[str, dict[str, Any]]] = [
+    ("DDIMScheduler", {"clip_sample": False}),
+    ("DDIMScheduler", {"clip_sample": False, "timestep_spacing": "trailing"}),
+    ("PNDMScheduler", {"skip_prk_steps": True}),
+    ("EulerDiscreteScheduler", {}),
+    ("EulerDiscreteScheduler", {"use_karras_sigmas": True}),
+    ("HeunDiscreteScheduler", {}),
+    ("KDPM2DiscreteScheduler", {}),
+    ("LMSDiscreteScheduler", {}),
+    ("DPMSolverMultistepScheduler", {}),
+    ("DPMSolverMultistepScheduler", {"use_karras_sigmas": True}),
+    ("DPMSolverSinglestepScheduler", {}),
+    ("UniPCMultistepScheduler", {}),
+    ("DEISMultistepScheduler", {}),
+]
+
+
+def piped(name: str, config: dict[str, Any]) -> Any:
+    pipe = random_pipeline()
+    pipe.scheduler = getattr(diffusers, name).from_config({**BETAS, **config})
+    return pipe
+
+
+@pytest.mark.parametrize(("name", "config"), SCHEDULERS)
+@pytest.mark.parametrize("steps", [1, 2, 8])  # of which the training has a multiple
+def test_a_step_of_whoever_knows_the_noise_leads_to_the_next_level(name, config, steps):
+    """With the true noise for the model's output each scheduler comes to the level that is told."""
+    pipe = piped(name, config)
+    levels = noise_levels(pipe, steps)
+    assert len(levels.mixed) == steps + 1 and levels.mixed[-1] == (1.0, 0.0)
+    scheduler, order = pipe.scheduler, getattr(pipe.scheduler, "order", 1)
+    scheduler.set_timesteps(steps)
+    wanted = [a * CLEAN + s * NOISE for a, s in levels.mixed]
+    for step, noisy in enumerate(wanted):
+        assert torch.equal(levels.at(step, CLEAN, NOISE), noisy)
+    x, step, calls = wanted[0], 0, len(scheduler.timesteps)
+    for call, t in enumerate(scheduler.timesteps):
+        scheduler.scale_model_input(x, t)
+        x = scheduler.step(NOISE, t, x).prev_sample
+        # The last call of a step: each, each second one, and all but the first of PNDM's.
+        within = call % 2 == 0 and call + 1 < calls if order > 1 else False
+        within = within or (name == "PNDMScheduler" and call == 0 and calls > 1)
+        if within:
+            continue
+        step += 1
+        # Some end at the least noise of the training, 3 % of it, and not at none.
+        bound = 3e-3 if step < steps else 0.04 * float(NOISE.abs().max())
+        assert (x - wanted[step]).abs().max() < bound, (call, step)
+    assert step == steps
+
+
+@pytest.mark.parametrize(("name", "config"), SCHEDULERS)
+def test_a_pipeline_makes_noise_of_its_own_as_strong(name, config):
+    """What it is given is multiplied by its scheduler's own number: as its own noise is."""
+    pipe = piped(name, config)
+    levels = noise_levels(pipe, 4)
+    pipe.scheduler.set_timesteps(4)
+    assert levels.scale == pytest.approx(float(pipe.scheduler.init_noise_sigma))
+
+
+def test_pure_noise_is_told_as_such():
+    pipe = piped("DDIMScheduler", {"rescale_betas_zero_snr": True, "timestep_spacing": "trailing"})
+    assert noise_levels(pipe, 3).mixed[0] == (0.0, 1.0)
+
+
+def test_the_scheduler_is_left_as_it_was():
+    pipe = piped("DPMSolverMultistepScheduler", {})
+    pipe("a house", num_inference_steps=3)
+    before, scheduler = state_of(pipe), pipe.scheduler
+    timesteps, sigmas = scheduler.timesteps.clone(), scheduler.sigmas.clone()
+    noise_levels(pipe, 7)
+    assert pipe.scheduler is scheduler and state_of(pipe) == before
+    assert torch.equal(scheduler.timesteps, timesteps) and torch.equal(scheduler.sigmas, sigmas)
+
+
+def test_a_scheduler_that_multiplies_nothing_need_not_say_so():
+    pipe = piped("DDIMScheduler", {})
+    wanted = noise_levels(pipe, 3)
+    del pipe.scheduler.init_noise_sigma
+    assert noise_levels(pipe, 3) == wanted and wanted.scale == 1
+
+
+@pytest.mark.parametrize(
+    "name", ["FlowMatchEulerDiscreteScheduler", "RePaintScheduler", "ScoreSdeVeScheduler"]
+)
+def test_a_scheduler_that_does_not_say_its_noise_is_refused(name):
+    pipe = random_pipeline()
+    pipe.scheduler = getattr(diffusers, name)()
+    with pytest.raises(ModelError) as caught:
+        noise_levels(pipe, 3)
+    assert str(caught.value) == (
+        f"{name} does not say how much noise there is at a step, so no "
+        "picture can be given to it in the place of noise: expected one of the schedulers of "
+        "Stable Diffusion"
+    )
+
+
+@pytest.mark.parametrize(
+    "sigmas", [{}, {"use_karras_sigmas": True}, {"use_exponential_sigmas": True}], ids=str
+)
+def test_a_scheduler_that_adds_noise_otherwise_than_it_steps(sigmas):
+    """SASolver's own add_noise knows the steps of the training alone; the model sees its sigmas."""
+    pipe = piped("SASolverScheduler", sigmas)
+    pipe.scheduler.set_timesteps(30)
+    held = pipe.scheduler.sigmas.double()[:-1]
+    told = noise_levels(pipe, 30).mixed[:-1]
+    for (a, s), sigma in zip(told, held.tolist(), strict=True):
+        assert s / a == pytest.approx(sigma, rel=1e-5) and a * a + s * s == pytest.approx(1)

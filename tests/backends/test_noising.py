@@ -1,0 +1,156 @@
+"""A picture in the place of what a model draws: held against diffusers' own way of adding noise."""
+
+import re
+from fractions import Fraction
+from math import floor
+
+import numpy as np
+import pytest
+import torch
+from diffusers import (
+    DDIMScheduler,
+    DDPMScheduler,
+    DPMSolverMultistepScheduler,
+    EDMEulerScheduler,
+    EulerDiscreteScheduler,
+    FlowMatchEulerDiscreteScheduler,
+    HeunDiscreteScheduler,
+    LCMScheduler,
+    PNDMScheduler,
+    TCDScheduler,
+)
+from making import random_pipeline
+
+from heedmap.backends.noising import showing
+from heedmap.errors import ModelError, TraceError
+
+LATENTS = torch.randn((1, 4, 8, 8), generator=torch.Generator().manual_seed(5))
+
+
+def shown(pipe, count: int, seed: int = 3) -> tuple[list[float], list[torch.Tensor]]:
+    """The timesteps and what a pipeline's model would be given at each, and what is left."""
+    with showing(pipe, LATENTS, torch.Generator().manual_seed(seed), count) as sample:
+        scheduler = pipe.scheduler
+        scheduler.set_timesteps(count, device="cpu")
+        seen = []
+        for t in scheduler.timesteps:
+            seen.append(scheduler.scale_model_input(sample, t))
+            sample = scheduler.step(torch.full((1, 4, 8, 8), 7.0), t, sample).prev_sample
+        return scheduler.timesteps.tolist(), [*seen, sample]
+
+
+@pytest.mark.parametrize(
+    "kind", [DDIMScheduler, PNDMScheduler, EulerDiscreteScheduler, HeunDiscreteScheduler]
+)
+@pytest.mark.parametrize("count", [1, 2, 3, 10, 100])
+def test_the_noise_is_that_of_the_training(kind, count):
+    pipe = random_pipeline()
+    betas = {"beta_start": 0.0008, "beta_end": 0.013, "beta_schedule": "scaled_linear"}
+    own = pipe.scheduler = kind(**betas)
+    timesteps, seen = shown(pipe, count)
+    assert pipe.scheduler is own
+    assert timesteps == [floor(1000 * (1 - Fraction(2 * i + 1, 2 * count))) for i in range(count)]
+    oracle, noise = DDPMScheduler(**betas), torch.Generator().manual_seed(3)
+    for t, given in zip(timesteps, seen[:-1], strict=True):
+        fresh = torch.randn(LATENTS.shape, generator=noise)
+        expected = oracle.add_noise(LATENTS, fresh, torch.tensor([t]))
+        assert torch.allclose(given, expected, atol=1e-6)
+    assert torch.equal(seen[-1], LATENTS)
+
+
+@pytest.mark.parametrize(
+    "own",
+    [
+        LCMScheduler(),
+        LCMScheduler(original_inference_steps=40),
+        TCDScheduler(),
+        HeunDiscreteScheduler(),
+        DDIMScheduler.from_config(LCMScheduler().config),
+        EulerDiscreteScheduler(),
+    ],
+)
+def test_betas_that_a_scheduler_has_by_default_are_its_own(own):
+    """Not those that the class which shows the picture has."""
+    pipe = random_pipeline()
+    pipe.scheduler = own
+    with showing(pipe, LATENTS, torch.Generator().manual_seed(3), 5):
+        torch.testing.assert_close(pipe.scheduler.alphas_cumprod, own.alphas_cumprod)
+        assert pipe.scheduler.config.prediction_type == own.config.prediction_type
+
+
+def test_no_part_of_the_schedule_is_lost():
+    pipe = random_pipeline()
+    pipe.scheduler = DDIMScheduler(rescale_betas_zero_snr=True, prediction_type="v_prediction")
+    _, (first, *_) = shown(pipe, 1000)
+    noise = torch.randn(LATENTS.shape, generator=torch.Generator().manual_seed(3))
+    assert torch.allclose(first, noise, atol=1e-6)  # nothing of the picture is left there
+
+
+def test_half_types_and_batches():
+    pipe = random_pipeline()
+    with showing(pipe, LATENTS.half(), torch.Generator().manual_seed(3), 2) as first:
+        pipe.scheduler.set_timesteps(2)
+        t = pipe.scheduler.timesteps[0]
+        given = pipe.scheduler.scale_model_input(first.half().expand(2, -1, -1, -1), t)
+        stepped = pipe.scheduler.step(given, t, given, return_dict=False)[0]
+    oracle = DDPMScheduler.from_config(pipe.scheduler.config)
+    fresh = torch.randn(LATENTS.shape, generator=torch.Generator().manual_seed(3))
+    expected = oracle.add_noise(LATENTS.half().float(), fresh, torch.tensor([int(t)])).half()
+    assert given.dtype == stepped.dtype == torch.float16
+    assert torch.equal(given, expected.expand(2, -1, -1, -1)) and stepped.shape == given.shape
+
+
+def test_the_scheduler_comes_back_after_an_error():
+    pipe = random_pipeline()
+    own = pipe.scheduler
+    with (
+        pytest.raises(KeyboardInterrupt),
+        showing(pipe, LATENTS, torch.Generator().manual_seed(0), 1),
+    ):
+        raise KeyboardInterrupt
+    assert pipe.scheduler is own
+
+
+@pytest.mark.parametrize(
+    "scheduler",
+    [
+        FlowMatchEulerDiscreteScheduler(),
+        EDMEulerScheduler(),
+        DPMSolverMultistepScheduler(prediction_type="flow_prediction", use_flow_sigmas=True),
+        DPMSolverMultistepScheduler(use_flow_sigmas=True),
+        HeunDiscreteScheduler(beta_schedule="exp"),
+    ],
+)
+def test_other_noise_is_refused(scheduler):
+    pipe = random_pipeline()
+    pipe.scheduler = scheduler
+    said = (
+        f"{type(scheduler).__name__} says no schedule of betas, so what noise the model was "
+        "trained on is not known: expected a model of Stable Diffusion's kind, with one of its "
+        "schedulers"
+    )
+    with (
+        pytest.raises(ModelError, match=re.escape(said)),
+        showing(pipe, LATENTS, torch.Generator().manual_seed(0), 1),
+    ):
+        pass
+    assert pipe.scheduler is scheduler
+
+
+def test_seeds_tell_noises_apart():
+    pipe = random_pipeline()
+    (_, one), (_, same), (_, other) = (shown(pipe, 3, seed) for seed in (1, 1, 2))
+    assert all(torch.equal(a, b) for a, b in zip(one, same, strict=True))
+    assert not torch.equal(one[0], other[0]) and not np.allclose(one[0], one[1])
+
+
+def test_another_thing_than_the_picture_is_noticed():
+    pipe = random_pipeline()
+    with showing(pipe, LATENTS, torch.Generator().manual_seed(3), 2) as first:
+        with pytest.raises(TraceError) as caught:
+            pipe.scheduler.step(first, 750, first + 1e-3)
+        pipe.scheduler.step(first, 750, first)
+    assert str(caught.value) == (
+        "the model was not given the picture: expected a pipeline that hands its latents from step "
+        "to step as they are"
+    )

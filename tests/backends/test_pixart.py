@@ -1,0 +1,146 @@
+"""PixArt: its layers, the grid of its patches, and the text as T5 reads it."""
+
+from types import SimpleNamespace
+
+import pytest
+import torch
+from diffusers.models.attention_processor import Attention
+from making import letter_t5, random_pixart
+
+from heedmap.backends import pixart
+from heedmap.backends.prompt_tables import prompt_table
+from heedmap.backends.registry import (
+    cross_attention_layers,
+    family_of,
+    grids,
+    guard,
+    self_attention_layers,
+    unit,
+)
+from heedmap.errors import ArgumentError, ModelError, TraceError
+
+
+@pytest.fixture(scope="module")
+def pipe():
+    return random_pixart()
+
+
+def test_layers_in_the_order_of_the_pass():
+    pipe = random_pixart(num_layers=12)
+    cross, own = cross_attention_layers(pipe), self_attention_layers(pipe)
+    assert list(cross) == [f"transformer_blocks.{n}.attn2" for n in range(12)]
+    assert list(own) == [f"transformer_blocks.{n}.attn1" for n in range(12)]
+    ran = []
+    for name, layer in cross.items():
+        layer.register_forward_pre_hook(lambda *_, name=name: ran.append(name))
+    pipe("a", num_inference_steps=1, output_type="latent", max_sequence_length=4)
+    assert ran == list(cross)
+    # What reads a picture beside the blocks is not the picture's own attention, nor the text's.
+    pipe.transformer.resampler = Attention(query_dim=32, heads=2, dim_head=16)
+    pipe.transformer.reader = Attention(query_dim=32, cross_attention_dim=32, heads=2, dim_head=16)
+    assert cross_attention_layers(pipe) == cross and self_attention_layers(pipe) == own
+
+
+def test_blocks_that_attend_to_no_text():
+    pipe = random_pixart(num_layers=1)
+    del pipe.transformer.transformer_blocks[0]
+    with pytest.raises(ModelError, match="its layers attend to no text"):
+        cross_attention_layers(pipe)
+
+
+@pytest.mark.parametrize(
+    ("side", "latent", "grid"),
+    [(2, (32, 32), (16, 16)), (2, (12, 30), (6, 15)), (1, (5, 7), (5, 7)), (4, (8, 20), (2, 5))],
+)
+def test_the_grid_is_that_of_the_patches(side, latent, grid):
+    pipe = random_pixart(patch_size=side, num_layers=1)
+    family = family_of(pipe)
+    names = list(cross_attention_layers(pipe))
+    assert grids(pipe, names, latent) == dict.fromkeys(names, grid)
+    assert unit(pipe) == 8 * side
+    assert family.width(pipe.transformer) == -(-32 // side**2)
+    seen = []
+    pipe.transformer.pos_embed.register_forward_hook(lambda *told: seen.append(told[-1].shape[1]))
+    given = {"height": 8 * latent[0], "width": 8 * latent[1], "use_resolution_binning": False}
+    pipe("a", num_inference_steps=1, max_sequence_length=4, output_type="latent", **given)
+    assert seen == [grid[0] * grid[1]]
+
+
+def test_words_as_t5_reads_them(pipe):
+    table = prompt_table(pipe, " A Red house, ")
+    assert (table.prompt, table.limit) == (" A Red house, ", 300)
+    assert [(word.text, word.tokens) for word in table.words] == [
+        ("A", (0, 1)), ("Red", (2, 3, 4)), ("house", (5,)),
+    ]  # fmt: skip
+    kinds = [token.kind for token in table.tokens]
+    assert kinds == ["text"] * 7 + ["end"] + ["pad"] * 292
+    assert [token.text for token in table.tokens[:8]] == [
+        "A", "A", "R", "e", "d", "house", ",", "<end>",
+    ]  # fmt: skip
+    assert prompt_table(pipe, "a", {"max_sequence_length": 5}).limit == 5
+    cut = prompt_table(pipe, "a red house", {"max_sequence_length": 5, "eta": 0.0})
+    assert [word.missing for word in cut.words] == [0, 1, 1]
+    with pytest.raises(ArgumentError, match=r"the prompt is .*: expected a text"):
+        prompt_table(pipe, None)
+    for odd in ("9", 0, None, 7.5):
+        with pytest.raises(ArgumentError, match="max_sequence_length"):
+            prompt_table(pipe, "a", {"max_sequence_length": odd})
+
+
+@pytest.mark.parametrize("installed", [(True, True), (True, False), (False, True)])
+def test_a_text_is_cleaned_where_the_pipeline_can(pipe, monkeypatch, installed):
+    for name, there in zip(("is_bs4_available", "is_ftfy_available"), installed, strict=True):
+        monkeypatch.setattr(pixart, name, lambda there=there: there)
+    monkeypatch.setattr(
+        type(pipe), "_text_preprocessing", lambda self, text, clean_caption: [text.lower()[:-1]]
+    )
+    plain = prompt_table(pipe, "A at!", {"clean_caption": False})
+    assert [word.text for word in plain.words] == ["A", "at"]
+    if all(installed):
+        said = "makes 'a at' of the prompt 'A at!' .* or pass clean_caption=False"
+        with pytest.raises(TraceError, match=said):
+            prompt_table(pipe, "A at!")
+    else:
+        assert prompt_table(pipe, "A at!") == plain
+
+
+def test_masks_stand_beside_their_states(pipe):
+    encoded = pipe.encode_prompt("a red house", negative_prompt="at")
+    states, negative = family_of(pipe).states(encoded)
+    assert states is encoded[0] and negative is encoded[2]
+    assert not torch.equal(states, negative)
+    assert family_of(pipe).states(pipe.encode_prompt("a", False))[1] is None
+    assert family_of(pipe).visible(encoded) is encoded[1]
+
+
+def test_text_is_projected_for_all_layers(pipe):
+    states = pipe.encode_prompt("a red house")[0]
+    model, family = pipe.transformer, family_of(pipe)
+    assert torch.equal(family.within(model, states), model.caption_projection(states))
+    bare = SimpleNamespace(caption_projection=None)
+    assert family.within(bare, states) is states
+
+
+def test_a_guard_stands_as_long_as_it_is_wanted(pipe):
+    undo = []
+    guard(pipe, undo.append)
+    sizes = pipe.image_processor
+    ratios = {"0.5": [4.0, 8.0], "1.0": [8.0, 8.0]}
+    assert sizes.classify_height_width_bin(4, 8, ratios=ratios) == (4, 8)
+    with pytest.raises(ArgumentError, match="of 16×8 pixels would be drawn at 8×4"):
+        sizes.classify_height_width_bin(8, 16, ratios=ratios)
+    picture = torch.zeros(1, 3, 4, 8)
+    assert sizes.resize_and_crop_tensor(picture, 8, 4) is picture
+    with pytest.raises(ArgumentError, match="of 4×4 pixels would be drawn at 8×4"):
+        sizes.resize_and_crop_tensor(picture, 4, 4)
+    while undo:
+        undo.pop()()
+    assert sizes.classify_height_width_bin(8, 16, ratios=ratios) == (4, 8)
+    assert sizes.resize_and_crop_tensor(picture, 4, 4).shape == (1, 3, 4, 4)
+
+
+def test_the_letters_stand_where_clips_do():
+    """So that one table of places serves the tests of both families."""
+    read = letter_t5()
+    pieces = read.convert_ids_to_tokens(read("a red house at").input_ids)
+    assert pieces == ["▁", "a", "▁r", "e", "d", "▁house", "▁at", "</s>"]

@@ -1,0 +1,163 @@
+"""What a model foretells at a step: held against what schedulers say themselves, and the truth."""
+
+from copy import deepcopy
+from types import SimpleNamespace
+from typing import Any
+
+import diffusers
+import pytest
+import torch
+
+from heedmap.backends.predictions import predicted
+
+BETAS: dict[str, Any] = {
+    "beta_start": 0.00085,
+    "beta_end": 0.012,
+    "beta_schedule": "scaled_linear",
+    "num_train_timesteps": 1000,
+}
+CLEAN = torch.randn(2, 4, 5, 3, generator=torch.Generator().manual_seed(1)) * 0.8
+
+
+def made(name: str, **config: Any) -> Any:
+    return getattr(diffusers, name).from_config({**BETAS, **config})
+
+
+def walked(scheduler: Any, steps: int = 6) -> list[tuple[Any, torch.Tensor, Any]]:
+    """(what was foretold, the scheduler's own word for it, its kind of state) at each call."""
+    chance = torch.Generator().manual_seed(2)
+    scheduler.set_timesteps(steps)
+    x = torch.randn(CLEAN.shape, generator=chance) * scheduler.init_noise_sigma
+    found = []
+    for t in scheduler.timesteps:
+        output = torch.randn(CLEAN.shape, generator=chance)
+        foretold = predicted(scheduler, output, t, x)
+        made = scheduler.step(output, t, x)
+        found.append((foretold, made.pred_original_sample))
+        x = made.prev_sample
+    return found
+
+
+@pytest.mark.parametrize("kind", ["epsilon", "v_prediction"])
+@pytest.mark.parametrize(
+    ("name", "config"),
+    [
+        ("DDIMScheduler", {"clip_sample": False}),
+        ("DDPMScheduler", {"clip_sample": False, "variance_type": "fixed_small"}),
+        ("EulerDiscreteScheduler", {}),
+        ("EulerDiscreteScheduler", {"use_karras_sigmas": True}),
+        ("EulerAncestralDiscreteScheduler", {}),
+        ("HeunDiscreteScheduler", {}),
+    ],
+)
+def test_it_is_what_a_scheduler_says_itself(name: str, config: dict[str, Any], kind: str):
+    scheduler = made(name, prediction_type=kind, **config)
+    found = walked(scheduler)
+    first = [0] if name.startswith("Heun") else []  # its second calls are between two steps
+    for number, (foretold, own) in enumerate(found):
+        if not first or number % 2 == 0:
+            assert torch.allclose(foretold, own, atol=1e-3, rtol=1e-4), (name, number)
+
+
+@pytest.mark.filterwarnings("ignore:__array_wrap__:DeprecationWarning")  # diffusers' own
+@pytest.mark.parametrize(
+    ("name", "config"),
+    [
+        ("DPMSolverMultistepScheduler", {}),
+        ("DPMSolverMultistepScheduler", {"use_karras_sigmas": True}),
+        ("DPMSolverSinglestepScheduler", {}),
+        ("UniPCMultistepScheduler", {}),
+        ("PNDMScheduler", {"skip_prk_steps": True}),
+        ("PNDMScheduler", {}),
+        ("LMSDiscreteScheduler", {}),
+        ("KDPM2DiscreteScheduler", {}),
+        ("LCMScheduler", {}),
+    ],
+)
+def test_of_a_model_that_knows_the_picture_it_is_the_picture(name: str, config: dict[str, Any]):
+    """At the first call of each step: noise is mixed in here by its definition alone."""
+    scheduler = made(name, prediction_type="epsilon", **config)
+    scheduler.set_timesteps(6)
+    noise = torch.randn(CLEAN.shape, generator=torch.Generator().manual_seed(3))
+    last = None
+    for number, t in enumerate(scheduler.timesteps):
+        if "sigmas" in vars(scheduler):
+            sigma = float(scheduler.sigmas[number])
+            scaled = float(scheduler.init_noise_sigma) > 1.1
+            a = 1.0 if scaled else (1 / (1 + sigma**2)) ** 0.5
+            s = sigma * a
+        else:
+            a = float(scheduler.alphas_cumprod[int(t)]) ** 0.5
+            s = (1 - a * a) ** 0.5
+        x = a * CLEAN + s * noise
+        if s and not (name.startswith("KDPM2") and number % 2):
+            foretold = predicted(scheduler, model_output=noise, timestep=t, sample=x)
+            assert foretold is not None
+            assert torch.allclose(foretold, CLEAN, atol=2e-3), (name, number)
+            last = foretold
+        scheduler.scale_model_input(x, t)  # else some warn
+        scheduler.step(noise, t, x)
+    assert last is not None
+
+
+def test_a_model_that_says_the_picture_itself_or_a_variance_too():
+    scheduler = made("DDIMScheduler", prediction_type="sample")
+    scheduler.set_timesteps(4)
+    output = torch.cat([CLEAN, CLEAN * 9], dim=1)  # the second half is a variance
+    foretold = predicted(scheduler, output, scheduler.timesteps[0], torch.zeros_like(CLEAN))
+    assert foretold is not None and torch.equal(foretold, CLEAN)
+
+
+def test_half_precision_is_raised():
+    scheduler = made("DDIMScheduler", prediction_type="v_prediction")
+    scheduler.set_timesteps(4)
+    foretold = predicted(scheduler, CLEAN.half(), scheduler.timesteps[0], CLEAN.half())
+    assert foretold is not None and foretold.dtype == torch.float32
+
+
+@pytest.mark.parametrize(
+    "scheduler",
+    [
+        diffusers.EDMEulerScheduler(),  # prepares what a model is given
+        diffusers.FlowMatchEulerDiscreteScheduler(),
+        SimpleNamespace(config=SimpleNamespace(prediction_type="epsilon")),
+        SimpleNamespace(config=SimpleNamespace()),
+    ],
+)
+def test_what_is_not_known_is_not_guessed(scheduler: Any):
+    assert predicted(scheduler, CLEAN, 5, CLEAN) is None
+
+
+def test_without_the_latents_there_is_nothing_to_tell():
+    scheduler = made("DDIMScheduler", prediction_type="epsilon")
+    assert predicted(scheduler, CLEAN, 5) is None
+
+
+@pytest.mark.parametrize(
+    "name", ["DDIMScheduler", "EulerDiscreteScheduler", "UniPCMultistepScheduler"]
+)
+def test_the_scheduler_is_as_it_was(name: str):
+    """Also where its tables are of another kind than what is asked of it."""
+    scheduler = made(name, prediction_type="epsilon")
+    scheduler.set_timesteps(5)
+    scheduler.set_begin_index(0) if hasattr(scheduler, "set_begin_index") else None
+    scheduler.alphas_cumprod = scheduler.alphas_cumprod.double()
+    for t in scheduler.timesteps[:2]:
+        before, held = deepcopy(vars(scheduler)), dict(vars(scheduler))
+        predicted(scheduler, CLEAN, t, CLEAN)
+        after = vars(scheduler)
+        assert after.keys() == before.keys()
+        for key, value in after.items():
+            assert value is held[key], key
+            if isinstance(value, torch.Tensor):
+                assert torch.equal(value, before[key]), key
+        scheduler.step(CLEAN, t, CLEAN)
+
+
+def test_a_kind_of_prediction_that_nobody_knows_foretells_nothing():
+    scheduler = made("DDIMScheduler", clip_sample=False)
+    scheduler.set_timesteps(4)
+    t = scheduler.timesteps[0]
+    assert predicted(scheduler, CLEAN, t, CLEAN) is not None
+    scheduler.register_to_config(prediction_type="flow_prediction")
+    assert predicted(scheduler, CLEAN, t, CLEAN) is None

@@ -1,0 +1,124 @@
+"""The table of families: who serves a pipeline, and what is said where nobody does."""
+
+import inspect
+from types import SimpleNamespace
+
+import pytest
+import torch
+from diffusers.models.attention_processor import Attention
+from making import random_pipeline, random_pixart
+from PIL import Image
+
+from heedmap.backends import registry
+from heedmap.backends.family import Family
+from heedmap.backends.registry import (
+    FAMILIES,
+    cross_attention_layers,
+    family_named,
+    family_of,
+    grids,
+    picture_size,
+    processors,
+    self_attention_layers,
+    unit,
+    usual_size,
+)
+from heedmap.errors import ModelError
+
+
+@pytest.mark.parametrize("make", [random_pipeline, random_pixart])
+def test_a_family_by_the_class_of_its_denoiser(make):
+    pipe = make()
+    family = family_of(pipe)
+    model = family.denoiser(pipe)
+    assert type(model) is family.kind
+    # What is read of a forward pass is what its signature says.
+    names = list(inspect.signature(family.kind.forward).parameters)[1:4]
+    assert tuple(names) == family.inputs and family.sample in names
+    assert {"timestep", "encoder_hidden_states"} < set(names)
+    values = dict(zip(names, "abc", strict=True))
+    wanted = tuple(values[n] for n in (family.sample, "timestep", "encoder_hidden_states"))
+    assert family.passed(("a", "b", "c"), {"return_dict": False}) == wanted
+    assert family.passed(("a",), {names[1]: "b", names[2]: "c"}) == wanted
+    # A compiled one is the same one.
+    setattr(pipe, family.component, wrapped := torch.compile(model, backend="eager"))
+    assert family.part(pipe) is wrapped and family.denoiser(pipe) is model
+    assert family_of(pipe) is family
+    assert processors(pipe) == model.attn_processors
+    index = {"_class_name": "A", family.component: ["diffusers", family.kind.__name__]}
+    assert family_named(index) is family
+
+
+def test_pipelines_of_no_family():
+    for pipe in (SimpleNamespace(), SimpleNamespace(unet=None, transformer=None)):
+        assert processors(pipe) == {}
+        with pytest.raises(ModelError, match="SimpleNamespace has no text cross-attention") as told:
+            family_of(pipe)
+        assert all(family.told in str(told.value) for family in FAMILIES)
+    with pytest.raises(ModelError, match="is the text 'a cat': expected one that is loaded, be"):
+        family_of("a cat")
+    for index in ({}, {"unet": ["diffusers", "UNet3D"]}, {"unet": None, "transformer": 3}):
+        with pytest.raises(ModelError, match=r"^B has no text cross-attention"):
+            family_named({"_class_name": "B", **index})
+
+
+class Small(torch.nn.Module):
+    """A denoiser that nobody has heard of: two layers, on a grid of thirds."""
+
+    def __init__(self):
+        super().__init__()
+        self.config = SimpleNamespace(sample_size=(6, 9))
+        self.text = Attention(query_dim=8, cross_attention_dim=8, heads=2, dim_head=4)
+        self.own = Attention(query_dim=8, heads=2, dim_head=4)
+
+
+class Thirds(Family):
+    told, component, kind = "a small one", "painter", Small
+    inputs, sample = ("x", "timestep", "encoder_hidden_states"), "x"
+
+    def cross_attention(self, model):
+        return {"text": model.text}
+
+    def self_attention(self, model):
+        return {"own": model.own}
+
+    def grid(self, model, name, latent):
+        return latent[0] // 3, latent[1] // 3
+
+    def width(self, model):
+        return 8
+
+    def unit(self, model):
+        return 3
+
+
+def test_a_new_family_is_a_row(monkeypatch):
+    pipe = SimpleNamespace(painter=Small(), vae_scale_factor=4)
+    with pytest.raises(ModelError, match="has no text cross-attention"):
+        cross_attention_layers(pipe)
+    monkeypatch.setattr(registry, "FAMILIES", (*FAMILIES, Thirds()))
+    assert cross_attention_layers(pipe) == {"text": pipe.painter.text}
+    assert self_attention_layers(pipe) == {"own": pipe.painter.own}
+    assert grids(pipe, ["text"], (6, 9)) == {"text": (2, 3)}
+    assert (usual_size(pipe), unit(pipe)) == ((36, 24), 12)
+    assert (usual_size(random_pixart()), unit(random_pixart())) == ((256, 256), 16)
+    assert family_of(random_pixart()).component == "transformer"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "size"),
+    [
+        ({}, (256, 256)),
+        ({"image": Image.new("RGB", (101, 71))}, (96, 64)),
+        ({"image": [Image.new("RGB", (101, 71))]}, (96, 64)),
+        ({"image": torch.zeros(1, 3, 72, 99)}, (96, 72)),
+        ({"image": Image.new("RGB", (96, 64)), "mask_image": None}, (256, 256)),
+        ({"image": []}, (256, 256)),
+        ({"image": torch.zeros(3)}, (256, 256)),
+    ],
+)
+def test_the_size_of_the_picture_that_will_be(arguments, size):
+    pipe = random_pipeline()
+    pipe.unet.register_to_config(sample_size=32)
+    assert pipe.vae_scale_factor == 8
+    assert picture_size(pipe, arguments) == size

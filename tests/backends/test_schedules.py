@@ -1,0 +1,162 @@
+"""Which call of the scheduler makes which step, by hand."""
+
+from types import SimpleNamespace
+
+import pytest
+import torch
+from diffusers import DDIMScheduler
+
+from heedmap.backends.schedules import Moment, Schedule, announced, listen, matches, scheduler_class
+from heedmap.errors import TraceError
+
+
+def pipe(timesteps, own=None, **scheduler):
+    """As much of a pipeline as announces its schedule."""
+    kind = type("Pipe", (), {} if own is None else {"num_timesteps": own})
+    made = kind()
+    made.scheduler = SimpleNamespace(timesteps=torch.tensor(timesteps), **scheduler)
+    return made
+
+
+def told(*given, first, **more):
+    found = announced(pipe(*given, **more), first)
+    assert found.count == found.steps[-1] + 1
+    return list(found.timesteps), list(found.steps)
+
+
+@pytest.mark.parametrize(
+    ("made", "first", "timesteps", "steps"),
+    [
+        (pipe([9, 6, 3]), 9, [9, 6, 3], [0, 1, 2]),
+        (pipe([9, 6, 3]), 6, [6, 3], [0, 1]),  # image to image
+        (pipe([9, 6, 3], own=2), 9, [9, 6], [0, 1]),  # denoising_end
+        (pipe([9, 6, 3], own=1), 6, [6], [0]),
+        # Repeated timesteps: the one that leaves as many as the pipeline says.
+        (pipe([9, 6, 6, 6, 3], own=3), 6, [6, 6, 3], [0, 1, 2]),
+        (pipe([9, 6, 6, 6, 3]), 6, [6, 6, 6, 3], [0, 1, 2, 3]),
+        (pipe([9, 6, 6, 6, 3], begin_index=3), 6, [6, 3], [0, 1]),
+        (pipe([9, 6, 6, 6, 3], begin_index=0), 6, [6, 6, 6, 3], [0, 1, 2, 3]),
+        # Two calls a step, the last with one; a run begins with a whole step.
+        (pipe([9, 6, 6, 3, 3], order=2), 9, [9, 6, 6, 3, 3], [0, 0, 1, 1, 2]),
+        (pipe([9, 6, 6, 3, 3], order=2), 6, [6, 3, 3], [0, 0, 1]),
+        (pipe([9, 8, 6, 3, 3], order=2), 8, [8, 6, 3, 3], [0, 0, 1, 1]),
+        # PNDM: its second timestep twice, both calls of the first step.
+        (pipe([9, 6, 6, 3], prk_timesteps=[]), 9, [9, 6, 6, 3], [0, 0, 1, 2]),
+        (pipe([9, 6, 3], prk_timesteps=[]), 9, [9, 6, 3], [0, 1, 2]),
+        (pipe([6, 6], prk_timesteps=[]), 6, [6, 6], [0, 1]),
+        # Its Runge-Kutta steps take four calls each.
+        (
+            pipe([9, 8, 8, 7, 7, 6, 6, 5, 5, 4], prk_timesteps=list(range(8))), 9,
+            [9, 8, 8, 7, 7, 6, 6, 5, 5, 4], [0, 0, 0, 0, 1, 1, 1, 1, 2, 3],
+        ),
+        (
+            pipe([9, 8, 8, 7, 7, 6, 6, 5, 5, 4], prk_timesteps=list(range(8))), 6,
+            [6, 6, 5, 5, 4], [0, 0, 0, 1, 2],
+        ),
+        (
+            pipe([9, 8, 8, 7, 7], prk_timesteps=list(range(12))), 9,
+            [9, 8, 8, 7, 7], [0, 0, 0, 0, 1],
+        ),
+    ],
+)  # fmt: skip
+def test_steps_of_the_calls(made, first, timesteps, steps):
+    found = announced(made, first)
+    assert (list(found.timesteps), list(found.steps)) == (timesteps, steps)
+    assert found.count == steps[-1] + 1
+    for call, step in enumerate(steps):
+        last = call + 1 == len(steps) or steps[call + 1] != step
+        assert found.moment(call) == Moment(step, found.count, last)
+
+
+def test_a_timestep_that_is_not_there():
+    with pytest.raises(TraceError, match="timestep 7, which SimpleNamespace has not among its 3"):
+        announced(pipe([9, 6, 3]), 7)
+
+
+def test_one_timestep_to_the_digits_of_float32():
+    schedule = Schedule((900.0, 0.0), (0, 1))
+    assert matches(schedule, 0, 900.0005) and not matches(schedule, 0, 900.002)
+    small = Schedule((0.7,), (0,))
+    assert matches(small, 0, 0.7 + 9e-7) and not matches(small, 0, 0.7 + 1.2e-6)
+    assert matches(schedule, 1, 5e-7) and not matches(schedule, 1, 5e-6)
+    assert not matches(schedule, 0, 0.0) and not matches(schedule, 2, 0.0)
+
+
+class Scheduler:
+    def __init__(self):
+        self.calls = 0
+
+    def step(self, latents, again=0, kind=tuple):
+        self.calls += 1
+        if again:
+            return self.step(latents, again - 1, kind)
+        made = latents + 1
+        return (made, "more") if kind is tuple else SimpleNamespace(prev_sample=made, also=3)
+
+
+class Output(SimpleNamespace):
+    def __getitem__(self, number):
+        return self.prev_sample
+
+
+def test_listening():
+    scheduler, heard = Scheduler(), []
+
+    def after(latents):
+        heard.append(latents.clone())
+        return latents * 10
+
+    undo = listen(scheduler, after)
+    x = torch.ones(2)
+    made, more = scheduler.step(x)
+    assert torch.equal(made, 20 * x) and more == "more"
+    # A scheduler that calls itself makes one step.
+    made, _ = scheduler.step(x, again=2)
+    assert torch.equal(made, 20 * x)
+    assert len(heard) == 2 and all(torch.equal(latents, 2 * x) for latents in heard)
+    undo()
+    assert "step" not in vars(scheduler)
+    assert torch.equal(scheduler.step(x)[0], 2 * x) and len(heard) == 2
+    # What is handed back as it came, is.
+    undo = listen(scheduler, lambda latents: latents)
+    result = scheduler.step(x)
+    assert result == (result[0], "more") and torch.equal(result[0], 2 * x)
+    undo()
+
+
+def test_listening_to_a_step_that_fails_or_gives_an_object():
+    class Failing(Scheduler):
+        def step(self, latents):
+            self.calls += 1
+            if self.calls == 1:
+                raise RuntimeError("first")
+            return Output(prev_sample=latents + 1, also=3)
+
+    scheduler = Failing()
+    undo = listen(scheduler, lambda latents: -latents)
+    with pytest.raises(RuntimeError, match="first"):
+        scheduler.step(torch.ones(1))
+    made = scheduler.step(torch.ones(1))
+    assert (made.prev_sample.item(), made.also) == (-2, 3)
+    undo()
+    assert "step" not in vars(scheduler)
+
+
+@pytest.mark.parametrize(("own", "steps"), [(None, 2), (5, 2), (2, 2), (1, 1)])
+def test_an_end_before_the_end(own, steps):
+    """Of a thousand timesteps those from 600 on; a pipeline may count before it leaves them out."""
+    config = SimpleNamespace(num_train_timesteps=1000)
+    made = pipe([900, 700, 500, 300, 100], own=own, config=config, begin_index=0)
+    made.denoising_end = 0.4
+    assert announced(made, 900.0).timesteps == (900.0, 700.0)[:steps]
+    made.denoising_end = None
+    assert len(announced(made, 900.0).timesteps) == (own or 5)
+
+
+def test_a_scheduler_by_the_name_of_its_class():
+    class Mine(DDIMScheduler):
+        pass
+
+    assert scheduler_class(Mine, "Mine") is Mine
+    assert scheduler_class(Mine, "DDIMScheduler") is DDIMScheduler
+    assert scheduler_class(Mine, "Other") is None

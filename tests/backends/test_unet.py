@@ -1,0 +1,235 @@
+"""The attention layers of a UNet: which there are, and how a compiled UNet is made to run."""
+
+from types import SimpleNamespace
+
+import pytest
+import torch
+from diffusers import (
+    CycleDiffusionPipeline,
+    LatentConsistencyModelImg2ImgPipeline,
+    LatentConsistencyModelPipeline,
+    StableDiffusionInstructPix2PixPipeline,
+    StableDiffusionPipeline,
+    StableDiffusionSAGPipeline,
+    StableDiffusionUpscalePipeline,
+    StableDiffusionXLInstructPix2PixPipeline,
+    UNet2DConditionModel,
+)
+from diffusers.models.attention_processor import Attention
+from making import random_pipeline
+
+from heedmap.backends.processors import run_uncompiled
+from heedmap.backends.registry import cross_attention_layers, grids, self_attention_layers
+from heedmap.backends.unet import UNet
+from heedmap.errors import ModelError
+from heedmap.recording.tracing import trace
+
+
+@pytest.fixture(autouse=True)
+def compiler():
+    yield
+    torch.compiler.reset()
+
+
+def wrapping(module):
+    """What torch.compile makes of a module, without a compiler at work."""
+    return torch.compile(module, backend="eager")
+
+
+def test_layers_in_the_order_of_the_pass(random_model):
+    cross, own = cross_attention_layers(random_model), self_attention_layers(random_model)
+    stages = [name.split(".")[0] for name in cross]
+    assert stages == ["down_blocks"] * 2 + ["mid_block"] + ["up_blocks"] * 4
+    assert all(name.endswith("attn2") for name in cross)
+    assert set(own) == {name.replace("attn2", "attn1") for name in cross}
+    assert all(layer.is_cross_attention for layer in cross.values())
+    random_model.unet.down_blocks[0].attentions[0].transformer_blocks[0].attn2.added_kv_proj_dim = 8
+    random_model.unet.down_blocks[0].attentions[0].transformer_blocks[0].attn1.added_kv_proj_dim = 8
+    assert len(cross_attention_layers(random_model)) == len(cross) - 1
+    assert len(self_attention_layers(random_model)) == len(own) - 1
+
+
+def test_more_than_ten_blocks_are_in_the_order_of_their_numbers():
+    class Pipe:
+        unet = UNet2DConditionModel(
+            block_out_channels=(8,),
+            down_block_types=("CrossAttnDownBlock2D",),
+            up_block_types=("UpBlock2D",),
+            layers_per_block=1,
+            transformer_layers_per_block=11,
+            attention_head_dim=2,
+            cross_attention_dim=8,
+            norm_num_groups=4,
+        )
+
+    names = [name for name in cross_attention_layers(Pipe()) if name.startswith("down")]
+    assert [int(name.split(".")[-2]) for name in names] == list(range(11))
+
+
+def test_attention_that_is_not_the_pictures():
+    """What reads an image prompt beside the stages, and what ties boxes to places."""
+    pipe = random_pipeline()
+    cross, own = set(cross_attention_layers(pipe)), set(self_attention_layers(pipe))
+    block = pipe.unet.mid_block.attentions[0].transformer_blocks[0]
+    pipe.unet.resampler = Attention(query_dim=32, heads=2, dim_head=16)
+    pipe.unet.reader = Attention(query_dim=32, cross_attention_dim=32, heads=2, dim_head=16)
+    block.fuser = torch.nn.ModuleDict({"attn": Attention(query_dim=32, heads=2, dim_head=16)})
+    assert set(cross_attention_layers(pipe)) == cross
+    assert set(self_attention_layers(pipe)) == own
+    pipe.unet = wrapping(pipe.unet)
+    assert set(self_attention_layers(pipe)) == own
+
+
+@pytest.mark.parametrize("latent", [(16, 16), (13, 22), (1, 3)])
+def test_grids_of_the_stages(random_model, latent):
+    found = grids(random_model, cross_attention_layers(random_model), latent)
+    h, w = latent
+    half = (-(-h // 2), -(-w // 2))
+    quarter = (-(-half[0] // 2), -(-half[1] // 2))
+    stages = {
+        "down_blocks.0": latent, "down_blocks.1": half, "mid_block": quarter,
+        "up_blocks.1": half, "up_blocks.2": latent,
+    }  # fmt: skip
+    assert set(found) == set(cross_attention_layers(random_model))
+    for name, grid in found.items():
+        assert grid == next(value for stage, value in stages.items() if name.startswith(stage))
+
+
+def pipe_of(**parts):
+    return type("Pipe", (), parts)()
+
+
+def plain_unet(**added):
+    """A UNet whose attention is to itself alone; or with layers that have added keys."""
+    made = UNet2DConditionModel(
+        block_out_channels=(8,),
+        down_block_types=("DownBlock2D",),
+        up_block_types=("UpBlock2D",),
+        mid_block_type=None,
+        layers_per_block=1,
+        norm_num_groups=4,
+    )
+    made.down_blocks[0].attention = Attention(query_dim=8, heads=2, dim_head=4, **added)
+    return made
+
+
+@pytest.mark.parametrize(
+    ("pipe", "why"),
+    [
+        (pipe_of(), "it has no unet and no transformer;"),
+        (
+            pipe_of(components={"text": None, "decoder": plain_unet()}),
+            "its UNet2DConditionModel is its decoder, in a pipeline of several models",
+        ),
+        (pipe_of(unet=None), "it has no unet and no transformer;"),
+        (pipe_of(transformer=torch.nn.Linear(2, 2)), "it has a Linear (SD 3 and Flux"),
+        (pipe_of(unet=None, transformer=torch.nn.Linear(2, 2)), "it has a Linear (SD 3 and Flux"),
+        (pipe_of(unet=torch.nn.Linear(2, 2)), "its unet is of class Linear;"),
+        (
+            pipe_of(unet=torch.nn.Linear(2, 2), transformer=torch.nn.ReLU()),
+            "its unet is of class Linear;",
+        ),
+        (pipe_of(unet=plain_unet()), "its layers attend to no text;"),
+        (
+            pipe_of(unet=plain_unet(added_kv_proj_dim=8, only_cross_attention=False)),
+            "its layers have text and picture in one softmax",
+        ),
+    ],
+)
+def test_what_has_no_layers(pipe, why):
+    with pytest.raises(ModelError) as caught:
+        cross_attention_layers(pipe)
+    name = type(pipe).__name__
+    said = str(caught.value)
+    assert said.startswith(f"{name} has no text cross-attention that heedmap reads: {why}")
+    assert "(1.x, 2.x, XL and their relatives) or a PixArt" in said
+
+
+def test_a_compiled_unet_runs_as_it_was_written_and_is_put_back():
+    pipe = random_pipeline()
+    pipe.unet.compile(backend="eager")
+    inside = pipe.unet.mid_block
+    inside.compile(backend="eager")
+    before = [vars(module)["_compiled_call_impl"] for module in (pipe.unet, inside)]
+    with trace(pipe):
+        assert vars(pipe.unet)["_compiled_call_impl"] is None
+        assert vars(inside)["_compiled_call_impl"] is None
+    after = [vars(module)["_compiled_call_impl"] for module in (pipe.unet, inside)]
+    assert all(a is b and b is not None for a, b in zip(after, before, strict=True))
+    with pytest.raises(RuntimeError, match="stop"), trace(pipe):
+        raise RuntimeError("stop")
+    assert vars(pipe.unet)["_compiled_call_impl"] is before[0]
+
+
+def test_a_wrapped_unet_runs_as_it_was_written_and_is_put_back():
+    pipe = random_pipeline()
+    unet = pipe.unet
+    pipe.unet = wrapping(unet)
+    forward = vars(pipe.unet)["forward"]
+    assert cross_attention_layers(pipe) == cross_attention_layers(random := pipe) and random
+    assert self_attention_layers(pipe)
+    with trace(pipe):
+        assert vars(pipe.unet)["forward"] == unet.__call__
+    assert vars(pipe.unet)["forward"] is forward
+
+
+def test_what_is_undone_last_was_done_first():
+    inner = torch.nn.Linear(2, 2)
+    inner.compile(backend="eager")
+    wrapped = wrapping(inner)
+    was = (vars(wrapped)["forward"], vars(inner)["_compiled_call_impl"])
+    undo = []
+    run_uncompiled(wrapped, undo.append)
+    assert len(undo) == 2
+    x = torch.ones(1, 2)
+    assert torch.equal(wrapped(x), torch.nn.functional.linear(x, inner.weight, inner.bias))
+    while undo:
+        undo.pop()()
+    assert (vars(wrapped)["forward"], vars(inner)["_compiled_call_impl"]) == was
+    plain = torch.nn.Linear(2, 2)
+    run_uncompiled(plain, undo.append)
+    assert not undo and vars(plain).get("_compiled_call_impl") is None
+
+
+@pytest.mark.parametrize(
+    ("kind", "told"),
+    [
+        (StableDiffusionPipeline, ""),
+        (StableDiffusionSAGPipeline, "repeats_passes"),
+        (CycleDiffusionPipeline, "source_first"),
+        (LatentConsistencyModelPipeline, "why_unblended"),
+        (LatentConsistencyModelImg2ImgPipeline, "why_unblended"),
+        (StableDiffusionInstructPix2PixPipeline, "prompt_first"),
+        (StableDiffusionXLInstructPix2PixPipeline, "prompt_first"),
+    ],
+)
+def test_what_is_special_of_a_pipeline(kind, told):
+    """By the name of its class, and so of every class that is made from it."""
+    pipe = type("Mine", (kind,), {}).__new__(type("Mine", (kind,), {}))
+    said = {
+        "repeats_passes": UNet().repeats_passes(pipe),
+        "source_first": UNet().source_first(pipe),
+        "why_unblended": UNet().why_unblended(pipe) is not None,
+        "prompt_first": UNet().prompt_first(pipe, ()),
+    }
+    assert [name for name, holds in said.items() if holds] == [told] * bool(told)
+
+
+def test_pictures_that_have_a_depth_beside_them():
+    assert UNet().pictures(SimpleNamespace(rgb=[1], depth=[2])) == [1]
+    assert UNet().pictures(SimpleNamespace(images=[3])) == [3]
+
+
+def test_an_upscaler_starts_from_a_small_picture():
+    pipe = StableDiffusionUpscalePipeline.__new__(StableDiffusionUpscalePipeline)
+    vars(pipe)["vae_scale_factor"] = 4
+    assert UNet().start_size(pipe, (64, 32)) == (16, 8)
+
+
+def test_text_that_a_unet_projects_for_all_layers(random_model):
+    states = torch.randn(1, 4, 32)
+    assert UNet().within(random_model.unet, states) is states
+    config = SimpleNamespace(encoder_hid_dim_type="text_proj")
+    projecting = SimpleNamespace(config=config, encoder_hid_proj=lambda x: 2 * x)
+    assert torch.equal(UNet().within(projecting, states), 2 * states)
+    assert UNet().visible((states, None)) is None

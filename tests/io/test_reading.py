@@ -1,0 +1,175 @@
+"""Reading: paths, bytes, JSON by a schema, and pictures; each limit holds before it is decoded."""
+
+import json
+import os
+import struct
+import zlib
+from pathlib import Path
+
+import numpy as np
+import pytest
+from making import made_run
+from msgspec import Struct
+from PIL import Image
+
+from heedmap.errors import ArgumentError, RunError
+from heedmap.io import reading
+from heedmap.io.reading import read_photograph
+from heedmap.results.runs import Run
+
+
+@pytest.mark.parametrize("given", [None, 5, b"x", ["x"], "", "a\0b", "\ud800", object()])
+def test_what_is_no_path(given):
+    with pytest.raises(ArgumentError):
+        reading.path_of(given)
+
+
+def test_only_regular_files_of_at_most_so_many_bytes_are_read(tmp_path):
+    path = tmp_path / "x"
+    path.write_bytes(b"1234")
+    assert reading.read_bytes(path, most=4) == b"1234"
+    with pytest.raises(RunError, match="x is larger than 3 bytes"):
+        reading.read_bytes(path, most=3)
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "nowhere").symlink_to("nothing")
+    for name in ("pipe", "nowhere", "missing", ".", "a" * 300):
+        with pytest.raises(RunError):
+            reading.read_bytes(tmp_path / name, most=9)
+
+
+@pytest.mark.parametrize(
+    "name", ["run.json", "image.png", "maps.safetensors", "negative.safetensors"]
+)
+def test_a_pipe_or_folder_in_the_place_of_a_file_is_an_error_that_names_it(tmp_path, name):
+    folder = made_run().save(tmp_path / "x", overlays=False)
+    if name == "negative.safetensors":
+        held = json.loads((folder / "run.json").read_text())
+        held["files"].append(name)
+        (folder / "run.json").write_text(json.dumps(held))
+    for make in (os.mkfifo, Path.mkdir):
+        (folder / name).unlink(missing_ok=True)
+        make(folder / name)
+        with pytest.raises(RunError, match=name):
+            Run.load(folder)
+        (folder / name).rename(tmp_path / make.__name__)
+
+
+class Thing(Struct):
+    format: int
+    seed: int
+
+
+@pytest.mark.parametrize(
+    "data",
+    [b"", b"{", b"[1]", b"\xff\xfe", b"[" * 100_000, b'{"seed": 1}', b'{"format": 2}',
+     b'{"format": 2, "seed": "1"}', b'{"format": 2, "seed": NaN}', b'{"format": 2, "seed": 1e999}'],
+)  # fmt: skip
+def test_json_that_does_not_fit_is_an_error_that_names_the_file(data):
+    assert reading.decode(b'{"format": 2, "seed": 1, "more": 0}', Thing, "x").seed == 1
+    with pytest.raises(RunError, match="x is not what heedmap writes"):
+        reading.decode(data, Thing, "x")
+
+
+@pytest.mark.parametrize(("format_", "reader"), [(1, "heedmap 0.2"), (3, "a later version")])
+def test_another_format_is_refused_with_the_version_that_reads_it(format_, reader):
+    with pytest.raises(RunError, match=f"format {format_}.*{reader}"):
+        reading.decode(json.dumps({"format": format_}), Thing, "x")
+
+
+# --- pictures ---------------------------------------------------------------------------------
+
+
+def chunk(kind: bytes, data: bytes) -> bytes:
+    return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+
+
+def empty_png(width: int, height: int) -> bytes:
+    head = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
+    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", head) + chunk(b"IDAT", b"") + chunk(b"IEND", b"")
+
+
+@pytest.mark.parametrize(
+    "size", [(2**15, 1), (1, 2**14 + 1), (2**13 + 1, 2**13), (2**14, 2**14), (2**31 - 1, 9)]
+)
+def test_pictures_are_measured_before_they_are_decoded(tmp_path, size):
+    path = tmp_path / "x.png"
+    path.write_bytes(empty_png(*size))
+    for wanted in (None, (8, 8)):
+        with pytest.raises(RunError):
+            reading.read_picture(path, "RGB", size=wanted)
+    with pytest.raises(ArgumentError):
+        read_photograph(path)
+
+
+@pytest.mark.parametrize("size", [(8, 9), (9, 8), (7, 8), (6, 8)])
+def test_pictures_have_the_size_that_they_should_have(tmp_path, size):
+    Image.new("RGB", (8, 6)).save(tmp_path / "x.png")
+    assert reading.read_picture(tmp_path / "x.png", "RGB", size=(8, 6)).size == (8, 6)
+    with pytest.raises(RunError, match=f"8×6 pixels: expected {size[0]}×{size[1]}"):
+        reading.read_picture(tmp_path / "x.png", "RGB", size=size)
+
+
+@pytest.mark.parametrize(
+    ("size", "fine"),
+    [((8, 1), True), ((9, 1), False), ((1, 9), False), ((3, 4), True), ((5, 3), False)],
+)
+def test_how_large_pictures_may_be(tmp_path, monkeypatch, size, fine):
+    monkeypatch.setattr(reading, "MAX_SIDE", 8)
+    monkeypatch.setattr(reading, "MAX_PIXELS", 12)
+    monkeypatch.setattr(reading, "read_bytes", lambda path, **_: path.read_bytes())
+    Image.new("L", size).save(tmp_path / "x.png")
+    if fine:
+        assert reading.read_picture(tmp_path / "x.png", "L").size == size
+    else:
+        with pytest.raises(RunError):
+            reading.read_picture(tmp_path / "x.png", "L")
+
+
+@pytest.mark.parametrize("mode", ["1", "L", "P", "RGB", "RGBA", "I;16"])
+def test_pictures_of_all_kinds_become_what_is_asked_for(tmp_path, mode):
+    made = Image.fromarray(np.arange(64, dtype=np.uint8).reshape(8, 8))
+    made = made.convert("I").convert("I;16") if mode == "I;16" else made.convert(mode)
+    made.save(tmp_path / "x.png")
+    for wanted in ("RGB", "1"):
+        found = reading.read_picture(tmp_path / "x.png", wanted, size=(8, 8))
+        assert (found.mode, found.size) == (wanted, (8, 8))
+
+
+def test_only_whole_pngs_are_read(tmp_path):
+    path = tmp_path / "x.png"
+    for kind in ("JPEG", "GIF", "BMP", "TIFF", "WEBP"):
+        Image.new("RGB", (8, 8)).save(path, kind)
+        with pytest.raises(RunError):
+            reading.read_picture(path, "RGB")
+    Image.effect_noise((64, 64), 50).convert("RGB").save(path)
+    path.write_bytes(path.read_bytes()[:2000])
+    with pytest.raises(RunError):
+        reading.read_picture(path, "RGB")
+
+
+def test_what_pillow_warns_of_is_no_concern_of_the_user(tmp_path, recwarn):
+    Image.new("RGB", (8, 8)).save(tmp_path / "x.png")
+    held = (tmp_path / "x.png").read_bytes()
+    at = held.index(b"IDAT") - 4
+    (tmp_path / "x.png").write_bytes(held[:at] + chunk(b"acTL", bytes(8)) + held[at:])
+    assert reading.read_picture(tmp_path / "x.png", "RGB").size == (8, 8)
+    assert not recwarn.list
+
+
+@pytest.mark.parametrize("kind", ["PNG", "JPEG", "WEBP", "BMP"])
+def test_pictures_that_users_have(tmp_path, kind):
+    path = tmp_path / "photo"
+    Image.new("RGB", (48, 32), (200, 10, 30)).save(path, kind)
+    found = read_photograph(path)
+    assert found.size == (48, 32) and found.mode == "RGB"
+    assert np.abs(np.asarray(found, int) - (200, 10, 30)).max() <= 8
+
+
+def test_other_files_are_no_pictures_of_users(tmp_path):
+    for kind in ("GIF", "TIFF", "PDF", "EPS"):
+        Image.new("RGB", (48, 32)).save(tmp_path / kind, kind)
+    (tmp_path / "nothing").symlink_to("nowhere.png")
+    os.mkfifo(tmp_path / "pipe")
+    for name in ("GIF", "TIFF", "PDF", "EPS", "nothing", "pipe", ".", "x" * 300):
+        with pytest.raises(ArgumentError):
+            read_photograph(tmp_path / name)

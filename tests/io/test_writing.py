@@ -1,0 +1,260 @@
+"""Saving: whole or not at all, and only to a new or an empty folder."""
+
+import errno
+import os
+import random
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from heedmap.errors import ArgumentError, RunError
+from heedmap.io import writing
+from heedmap.io.writing import (
+    Destination,
+    TakenError,
+    WriteError,
+    check_place,
+    put_counting,
+    put_file,
+    slug,
+    whole_folder,
+)
+
+posix = pytest.mark.skipif(os.name == "nt", reason="modes and limits of POSIX")
+
+
+def save(folder: Path, text: str = "one") -> Path:
+    with whole_folder(folder) as partial:
+        (partial / "parts").mkdir()
+        for number in range(3):
+            (partial / "parts" / f"{number}.txt").write_text(text)
+        (partial / "mark.txt").write_text(text)
+    return folder
+
+
+def texts(folder: Path) -> list[str]:
+    return [path.read_text() for path in sorted(folder.rglob("*.txt"))]
+
+
+def test_a_new_or_an_empty_folder_is_filled(tmp_path):
+    (tmp_path / "empty").mkdir(mode=0o700)
+    (tmp_path / "link").symlink_to("elsewhere")
+    for name in ("deep/er/new", "empty", "link"):
+        assert texts(save(tmp_path / name)) == ["one"] * 4
+    assert (tmp_path / "link").is_symlink() and (tmp_path / "elsewhere" / "mark.txt").is_file()
+    assert (tmp_path / "empty").stat().st_mode & 0o777 == 0o700
+    assert not [*tmp_path.rglob(".*")]
+
+
+def test_what_is_there_stays(tmp_path, monkeypatch):
+    save(tmp_path / "x")
+    (tmp_path / "file").write_text("mine")
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    for taken in (tmp_path / "x", tmp_path / "file", Path(".")):
+        with pytest.raises(TakenError):
+            save(taken, "two")
+        with pytest.raises(TakenError):
+            Destination(taken)
+    assert texts(tmp_path / "x") == ["one"] * 4 and (tmp_path / "file").read_text() == "mine"
+    with pytest.raises(ArgumentError), whole_folder("a\0b"):
+        pass
+
+
+@pytest.mark.parametrize(
+    "error", [OSError(errno.ENOSPC, "full"), KeyboardInterrupt(), ValueError()]
+)
+def test_a_failure_leaves_nothing(tmp_path, error):
+    expected = WriteError if isinstance(error, OSError) else type(error)
+    with pytest.raises(expected), whole_folder(tmp_path / "x") as partial:
+        (partial / "a.txt").write_text("a")
+        raise error
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_that_another_process_writes_meanwhile_stays(tmp_path):
+    with pytest.raises(TakenError), whole_folder(tmp_path / "x") as partial:
+        (partial / "a.txt").write_text("a")
+        (tmp_path / "x").mkdir()
+        (tmp_path / "x" / "mine.txt").write_text("mine")
+    assert texts(tmp_path) == ["mine"]
+
+
+def test_places_where_nothing_can_be_written_are_refused_early(tmp_path):
+    (tmp_path / "file").touch()
+    (tmp_path / "round").symlink_to("round")
+    for place in ("file/x", "x" * 300, "round/x"):
+        for check in (check_place, Destination):
+            with pytest.raises(RunError):
+                check(tmp_path / place)
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["file", "round"]
+
+
+LIMITED = """
+import resource, sys
+from heedmap.errors import RunError
+from heedmap.results.runs import Run
+run = Run.load(sys.argv[1])
+for most in sys.argv[3:]:
+    resource.setrlimit(resource.RLIMIT_FSIZE, (int(most), -1))
+    try:
+        run.save(sys.argv[2])
+    except RunError:
+        print("refused")
+"""
+
+
+@posix
+def test_a_disk_that_takes_no_more_leaves_nothing(tmp_path):
+    """Only the system knows when it refuses, and safetensors has an error of its own."""
+    from making import made_run
+
+    folder, place = made_run().save(tmp_path / "whole"), tmp_path / "x"
+    names = ("image.png", "index.html", "words/1-house.png", "maps.safetensors")
+    most = [str((folder / name).stat().st_size // 2) for name in names]
+    command = [sys.executable, "-c", LIMITED, folder, place, "0", *most]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["refused"] * 5
+    assert [path.name for path in tmp_path.iterdir()] == ["whole"]
+
+
+SAVING = """
+import sys
+from pathlib import Path
+from heedmap.io.writing import put_file, whole_folder
+root = Path(sys.argv[1])
+for number in range(10_000):
+    with whole_folder(root / f"{number}") as partial:
+        (partial / "parts").mkdir()
+        for part in range(3):
+            (partial / "parts" / f"{part}.txt").write_text("x" * 20_000)
+        (partial / "mark.txt").write_text("x")
+    put_file(root / "figure", str(number).encode() * 20_000)
+    print(number, flush=True)
+"""
+
+
+@posix
+def test_a_process_that_is_killed_at_any_moment_leaves_all_or_nothing(tmp_path):
+    """In 50 random moments; what it leaves does not keep the next from saving in that place."""
+    chance, processes = random.Random(0), 5
+    cut = 0
+    for round_ in range(50 // processes):
+        roots = [tmp_path / f"{round_}-{n}" for n in range(processes)]
+        running = [
+            subprocess.Popen([sys.executable, "-c", SAVING, root], stdout=subprocess.PIPE)
+            for root in roots
+        ]
+        for process in running:
+            assert process.stdout is not None and process.stdout.readline() == b"0\n"
+        for process in running:
+            time.sleep(chance.uniform(0, 0.02))
+            process.kill()
+            process.communicate()
+        for root in roots:
+            there = sorted(path for path in root.iterdir() if path.name.isdigit())
+            for folder in there:
+                assert len(texts(folder)) == 4 and (folder / "mark.txt").is_file()
+            figure = (root / "figure").read_bytes()
+            number = figure[: len(figure) // 20_000]
+            assert figure == number * 20_000
+            left = [path for path in root.iterdir() if path.name.startswith(".")]
+            cut += len(left)
+            assert all(".tmp-" in path.name for path in left)
+            assert texts(save(root / str(len(there)))) == ["one"] * 4
+    assert cut > 0
+
+
+def test_names_that_are_taken_count_on(tmp_path):
+    place = Destination(None, root=tmp_path / "outputs")
+    assert [place.put(save, "x").name for _ in range(3)] == ["x", "x-2", "x-3"]
+    assert place.saved == [tmp_path / "outputs" / name for name in ("x", "x-2", "x-3")]
+    named = Destination(tmp_path / "many", many=True)
+    assert named.put(save, "y") == tmp_path / "many" / "y"
+    one = Destination(tmp_path / "one")
+    assert one.put(save, "y") == tmp_path / "one"
+    file = put_counting(tmp_path / "a.png", lambda path: put_file(path, b"1"))
+    assert (file, put_counting(file, lambda path: put_file(path, b"2"))) == (
+        tmp_path / "a.png", tmp_path / "a-2.png",
+    )  # fmt: skip
+
+
+def test_several_writers_get_a_name_each(tmp_path):
+    made: list[Path] = []
+
+    def write() -> None:
+        made.append(Destination(None, root=tmp_path).put(save, "x"))
+
+    threads = [threading.Thread(target=write) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(p.name for p in made) == sorted(p.name for p in tmp_path.iterdir())
+    assert len({*made}) == 8 and all(len(texts(path)) == 4 for path in made)
+
+
+@posix
+def test_a_file_replaces_an_older_one_and_keeps_its_mode(tmp_path):
+    path = tmp_path / "deep" / "x.png"
+    assert put_file(path, b"old") == path
+    path.chmod(0o640)
+    (tmp_path / "link.png").symlink_to(path)
+    put_file(tmp_path / "link.png", b"new")
+    assert path.read_bytes() == b"new" and path.stat().st_mode & 0o777 == 0o640
+    assert (tmp_path / "link.png").is_symlink()
+    with pytest.raises(WriteError):
+        put_file(tmp_path / "deep", b"new")
+    assert [p.name for p in path.parent.iterdir()] == ["x.png"]
+
+
+@posix
+def test_new_files_have_the_mode_of_the_umask(tmp_path):
+    before = os.umask(0o027)
+    try:
+        save(tmp_path / "x")
+        put_file(tmp_path / "y", b"")
+    finally:
+        os.umask(before)
+    assert (tmp_path / "x").stat().st_mode & 0o777 == 0o750
+    assert (tmp_path / "y").stat().st_mode & 0o777 == 0o640
+
+
+@posix
+def test_all_is_on_the_disk_before_it_has_its_name(tmp_path, monkeypatch):
+    synced: list[str] = []
+    rename = os.rename
+
+    def renamed(source: Path, target: Path) -> None:
+        synced.append("renamed")
+        rename(source, target)
+
+    monkeypatch.setattr(writing, "_sync_entry", lambda path: synced.append(path.name))
+    monkeypatch.setattr(os, "rename", renamed)
+    save(tmp_path / "x")
+    at = synced.index("renamed")
+    assert {"0.txt", "1.txt", "2.txt", "mark.txt", "parts"} <= {*synced[:at]}
+    assert synced[at + 1 :] == [tmp_path.name]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("A red house!", "a-red-house"),
+        ("../../etc/passwd", "etc-passwd"),
+        (" \n", "word"),
+        ("👩‍💻", "u1f469-u200d-u1f4bb"),
+        ("!?", "u0021-u003f"),
+        ("🦒" * 99, "-".join(["u1f992"] * 99)[:40].strip("-")),
+        ("🦒 cat", "cat"),
+        ("수박", "수박"),
+        ("x" * 99, "x" * 40),
+        ("a/b\\c:d\0e\nf", "a-b-c-d-e-f"),
+    ],
+)
+def test_names_of_files(text, expected):
+    assert slug(text, 40) == expected

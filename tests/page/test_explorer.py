@@ -1,0 +1,203 @@
+"""The page as Python writes it: what it holds, how exact, how large, and that it holds no code."""
+
+import html
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from making import (
+    BLOCKS,
+    PROMPT,
+    Edited,
+    data_of,
+    made_trust,
+    noting,
+    report_of,
+    small,
+    stable_diffusion,
+    with_refined,
+)
+from PIL import Image
+
+from heedmap.checks import ROUNDING
+from heedmap.errors import ArgumentError, NothingRecordedError
+from heedmap.maps.heatmaps import HeatMaps
+from heedmap.page import pages
+
+HOSTILE = 'a <img src=x onerror="alert(1)"> </script><script>alert(2)</script> & cat\u2028'
+
+
+# --- how large --------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "axes", [{"layer", "step", "head"}], ids=lambda axes: "+".join(sorted(axes))
+)
+@pytest.mark.parametrize("words", [11, 75])
+def test_fifty_steps_of_stable_diffusion_fit_in_eight_megabytes(axes: set, words: int):
+    prompt = PROMPT if words == 11 else " ".join(f"word{n}" for n in range(words))
+    if words > 11 and "head" in axes:
+        axes = axes - {"step"}  # 3 GB of noise would be made for nothing
+    run = stable_diffusion(prompt, keep=frozenset(axes), heads=2 if "head" in axes else 8)
+    page = pages.run_page(run)
+    assert len(page.encode()) <= 8_000_000
+    first = data_of(page)["runs"][0]["views"][0]["tables"][0]
+    assert first["windows"] == [[0, 50]] and len(first["parts"]) == len(BLOCKS)
+
+
+def test_a_page_keeps_to_its_limit_where_much_was_kept():
+    run = small("a red house next to a blue tree", frozenset({"layer", "step", "head"}))
+    whole, tight = pages.run_page(run), pages.run_page(run, limit=320_000)
+    assert len(tight) <= 320_000 < len(whole)
+    tables = data_of(tight)["runs"][0]["views"][0]["tables"]
+    assert all(len(table["data"]) for table in tables)
+
+
+@pytest.mark.parametrize("limit", [262_000, 290_000, 400_000])
+def test_a_page_with_refined_maps_and_masks_keeps_to_its_limit(limit: int):
+    page = pages.run_page(with_refined(small("a red house next to a blue tree")), limit=limit)
+    (view,) = data_of(page)["runs"][0]["views"]
+    assert len(page) <= limit and view["refined"] and view["masks"]
+
+
+def test_many_large_pictures_are_compressed_and_the_page_says_so():
+    run = small()
+    run.image = Image.fromarray(np.random.default_rng(0).integers(0, 256, (128, 128, 3), np.uint8))
+    assert data_of(pages.run_page(run))["runs"][0]["exact"] is True
+    assert data_of(pages.run_page(run, limit=60_000))["runs"][0]["exact"] is False
+
+
+def test_a_page_has_how_stable_the_maps_of_each_of_its_prompts_are():
+    made = small("a red house")
+    held = replace(made.maps, stability={1: 0.984})
+    page = pages.run_page(replace(made, maps=held, concepts=made.maps))
+    views = {view["name"]: view["trust"] for view in data_of(page)["runs"][0]["views"]}
+    said = {"words": [1], "kind": "stable", "read": "stability 0.98", "refined": ""}
+    assert views == {"prompt": [said], "concepts": []}
+
+
+def test_a_page_has_how_far_attention_and_cause_agree_in_the_prompt_alone():
+    made = small("a red house")
+    page = pages.run_page(replace(made, trust={"red": made_trust()}, concepts=made.maps))
+    views = {view["name"]: view["trust"] for view in data_of(page)["runs"][0]["views"]}
+    assert [one["words"] for one in views["prompt"]] == [[1]] and views["concepts"] == []
+
+
+# --- what is typed stays text -----------------------------------------------------------------
+
+
+def test_what_a_user_typed_never_becomes_html():
+    run = noting(
+        small(HOSTILE),
+        negative=HOSTILE,
+        arguments={HOSTILE: HOSTILE},
+        model=HOSTILE,
+        more=[HOSTILE],
+    )
+    page = pages.run_page(run)
+    assert page.count("<script") == 2 and page.count("</script>") == 2
+    assert "<img" not in page
+    data = data_of(page)
+    assert "".join(text for text, *_ in data["runs"][0]["views"][0]["pieces"]) == HOSTILE
+    assert f"<title>{html.escape(HOSTILE)} " in page
+
+
+def test_a_prompt_that_looks_like_a_place_of_the_page_is_left_alone():
+    page = pages.run_page(small("a {{script}} and {{data}}"))
+    assert "a {{script}} and {{data}}" in page and page.count("</html>") == 1
+
+
+def test_the_policy_allows_this_style_and_this_script_alone():
+    page = pages.run_page(small())
+    (policy,) = re.findall(r'Content-Security-Policy" content="([^"]*)"', page)
+    assert policy.startswith("default-src 'none'; img-src data: blob:;")
+    assert "unsafe" not in policy and "http" not in policy
+    assert not re.findall(r"""(?:src|href)=["']?(?!data:)[^"'> ]""", page.partition("<script")[0])
+    assert not re.search(r"\son\w+=", re.sub(r"<script.*?</script>", "", page, flags=re.S))
+    assert "style=" not in re.sub(r"<script.*?</script>", "", page, flags=re.S)
+
+
+def test_the_page_and_python_hold_the_same_for_rounding():
+    folder = Path(pages.__file__).parent / "assets"
+    (found,) = re.findall(r"const ROUNDING = (\S+);", (folder / "drawing.js").read_text())
+    assert float(found) == ROUNDING
+
+
+def test_every_part_of_the_script_is_in_the_page_once():
+    folder = Path(pages.__file__).parent / "assets"
+    parts = {path.name: path.read_text(encoding="utf-8") for path in folder.glob("*.js")}
+    page = pages.run_page(small())
+    assert len(parts) > 1
+    for name, text in parts.items():
+        assert page.count(text) == 1, name
+
+
+def test_a_frame_is_shut_off():
+    framed = pages.frame(pages.run_page(small(HOSTILE)))
+    assert framed.count("<") == 2 and 'sandbox="allow-scripts allow-downloads"' in framed
+
+
+# --- edits ------------------------------------------------------------------------------------
+
+ABOUT = report_of(why="'red' became 'blue'")
+
+
+def test_edits_of_one_source_share_its_run():
+    source, about = small(), ABOUT
+    pairs = [Edited(source, small(text), about) for text in ("a blue house", "a red cat")]
+    data = data_of(pages.pairs_page([("one", pairs[0]), ("two", pairs[1])]))
+    assert len(data["runs"]) == 3
+    assert [(p["source"], p["edited"], p["label"]) for p in data["pairs"]] == [
+        (0, 1, "one"), (0, 2, "two"),
+    ]  # fmt: skip
+    assert data["pairs"][0]["words"] == [[0, 0], [1, 1], [2, 2]]
+    assert data["pairs"][0]["changed"] == {"source": [1], "edited": [1]}
+
+
+def test_an_edit_shows_its_blend():
+    blend = np.zeros((128, 128), bool)
+    blend[:64] = True
+    data = data_of(pages.pair_page(Edited(small(), small("a blue house"), ABOUT, blend)))
+    assert data["pairs"][0]["blend"]["share"] == 0.5
+
+
+def test_a_page_of_no_edits_is_none():
+    with pytest.raises(ArgumentError):
+        pages.pairs_page([])
+
+
+def test_pictures_of_two_sizes_are_not_compared():
+    other = small("a blue house")
+    other.image = other.image.resize((64, 64))
+    with pytest.raises(ArgumentError):
+        pages.pair_page(Edited(small(), other, ABOUT))
+
+
+# --- settings and warnings --------------------------------------------------------------------
+
+
+def test_a_page_names_the_model_option_if_the_model_has_no_name():
+    run = small()
+    assert data_of(pages.run_page(run))["runs"][0]["model"] == ""
+    nameless = noting(run, model="StableDiffusionPipeline", pipeline="StableDiffusionPipeline")
+    assert data_of(pages.run_page(nameless))["runs"][0]["model"] == "--model MODEL"
+
+
+def test_an_empty_recording_makes_no_page():
+    run = small()
+    run.maps = HeatMaps(replace(run.maps.recording, layers=(), arrays=()), run.image)
+    with pytest.raises(NothingRecordedError):
+        pages.run_page(run)
+
+
+def test_words_that_the_model_was_not_taught_are_told():
+    run = small("a horse", frozenset({"layer"}))
+    assert data_of(pages.run_page(run))["runs"][0]["untaught"] == ""
+    told = data_of(pages.run_page(noting(run, untaught=["horse"])))["runs"][0]
+    said = "'horse' is not a word that this model was taught: it does what it can."
+    assert told["untaught"] == said and ["untaught", "horse"] in told["settings"]
+    black = noting(run, untaught=["horse"], nsfw_content_detected=True)
+    assert data_of(pages.run_page(black))["runs"][0]["untaught"].startswith(f"{said} ")

@@ -1,0 +1,281 @@
+"""What a page is given of a recording: exact but for rounding, and within its budget."""
+
+import base64
+import zlib
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from making import small, stable_diffusion, table_of, with_refined
+
+from heedmap.figures.overlays import resize_map
+from heedmap.maps.recordings import Layer, Recording, cells
+from heedmap.page.packing import MASK_SIDE, pack
+from heedmap.text.words import Token, TokenTable, Word
+
+
+def told(recording: Recording) -> list[np.ndarray]:
+    """The arrays with the K axis in the order of the page: words, start token, end token."""
+    order = [*range(1, len(recording.positions) - 1), 0, len(recording.positions) - 1]
+    return [array[..., order] for array in recording.arrays]
+
+
+def unpacked(table: dict[str, Any], entries: int) -> list[np.ndarray]:
+    """The planes of a table by part, (windows, heads, C, Q), read as the page reads them."""
+    raw = zlib.decompress(base64.b64decode(table["data"]))
+    counts = [len(table["windows"]) * p["heads"] * entries for p in table["parts"]]
+    ranges = np.frombuffer(raw, "<f4", 2 * sum(counts)).reshape(-1, 2)
+    at, first, parts = ranges.nbytes, 0, []
+    for part, count in zip(table["parts"], counts, strict=True):
+        places = part["grid"][0] * part["grid"][1]
+        size = count * places
+        steps = np.frombuffer(raw, np.uint8, size, at).astype(np.int64)
+        if table["bits"] == 16:
+            steps = steps * 256 + np.frombuffer(raw, np.uint8, size, at + size)
+        at += size * table["bits"] // 8
+        whole = steps.reshape(count, places).cumsum(axis=1) % 2 ** table["bits"]
+        low, unit = ranges[first : first + count].T
+        first += count
+        planes = low[:, None] + unit[:, None] * whole
+        parts.append(planes.reshape(len(table["windows"]), part["heads"], entries, places))
+    assert at == len(raw)
+    return parts
+
+
+@pytest.mark.parametrize("bits, budget", [(16, 10**9), (8, 110_000)])
+def test_rounding_stays_below_what_is_promised(bits: int, budget: int):
+    """Each plane is within 1/131070 (16 bits) or 1/510 (8 bits) of its own range."""
+    recording = small(keep=frozenset({"layer", "step", "head"})).maps.recording
+    packed = pack(recording, budget)
+    table = packed["tables"][-1]
+    assert (table["bits"], table["heads"], len(table["windows"])) == (bits, True, 4)
+    for array, planes in zip(told(recording), unpacked(table, len(packed["entries"])), strict=True):
+        exact = array.transpose(0, 1, 3, 2)
+        allowed = np.ptp(exact, axis=-1, keepdims=True) / (2 * (2**bits - 1))
+        assert (np.abs(planes - exact) <= allowed * 1.001 + 1e-8).all()
+
+
+def test_a_plane_that_is_even_but_for_rounding_is_even():
+    recording = small(keep=frozenset({"layer", "step", "head"})).maps.recording
+    first = recording.arrays[0].copy()
+    noise = np.random.default_rng(0).random(first.shape[:3], np.float32)
+    first[..., 2] = 0.25 + 1e-6 * noise
+    first[..., 3] = 0.25 + 1e-4 * noise  # a map
+    recording = replace(recording, arrays=(first, *recording.arrays[1:]))
+    planes = unpacked(pack(recording, 10**9)["tables"][-1], len(pack(recording, 10**9)["entries"]))
+    even, seen = (planes[0][:, :, entry] for entry in (1, 2))  # the columns 2 and 3
+    assert (np.ptp(even, axis=-1) == 0).all()
+    np.testing.assert_allclose(even, 0.25, rtol=1e-5)
+    np.testing.assert_allclose(seen, first[..., 3], rtol=0, atol=1e-8)
+
+
+def test_the_first_table_is_the_mean_of_all_steps_and_heads():
+    recording = small(keep=frozenset({"layer", "step", "head"})).maps.recording
+    packed = pack(recording, 10**9)
+    first = packed["tables"][0]
+    assert first["windows"] == [[0, 4]] and not first["heads"] and first["bits"] == 16
+    for array, planes in zip(told(recording), unpacked(first, len(packed["entries"])), strict=True):
+        np.testing.assert_allclose(planes[0, 0].T, array.mean(axis=(0, 1)), atol=2e-5)
+
+
+def test_words_of_several_tokens_are_added_up_and_specials_come_after():
+    run = small("a red house")
+    table = run.maps.tokens
+    joined = Word(2, "house", 6, 11, (3, 4), 0)
+    tokens = (
+        *table.tokens[:3], Token(3, 3, "hou", 6, 9, "text"), Token(4, 4, "se", 9, 11, "text"),
+        *(replace(token, position=p) for p, token in enumerate(table.tokens[4:], 5)),
+    )[:77]  # fmt: skip
+    table = TokenTable("a red house", 77, 0, tokens, (*table.words[:2], joined))
+    random = np.random.default_rng(0)
+    recording = run.maps.recording
+    arrays = tuple(random.random((*a.shape[:3], 6), np.float32) for a in recording.arrays)
+    recording = replace(recording, table=table, arrays=arrays, positions=tuple(range(6)))
+    packed = pack(recording, 10**9)
+    kinds = [(entry["text"], entry["kind"]) for entry in packed["entries"]]
+    assert kinds == [
+        ("a", "word"), ("red", "word"), ("house", "word"),
+        ("start token", "start"), ("end token", "end"),
+    ]  # fmt: skip
+    planes = unpacked(packed["tables"][0], 5)[0]
+    np.testing.assert_allclose(planes[0, 0, 2], arrays[0][0, 0, :, 3:5].sum(-1), atol=2e-5)
+
+
+def test_the_prompt_is_cut_into_words_and_what_is_between():
+    table = table_of("(a) 빨간 집,  next")
+    run = small("(a) 빨간 집,  next")
+    pieces = pack(run.maps.recording, 10**6)["pieces"]
+    assert "".join(text for text, *_ in pieces) == table.prompt
+    assert [text for text, number, _ in pieces if number >= 0] == ["a", "빨간", "집", "next"]
+    content = {e["text"]: e["content"] for e in pack(run.maps.recording, 10**6)["entries"]}
+    assert content["집"] and not content["next"]
+
+
+def test_words_past_the_limit_are_told_and_not_offered():
+    run = small()
+    table = run.maps.tokens
+    longer = replace(
+        table,
+        prompt="a red house there",
+        words=(*table.words, Word(3, "there", 12, 17, (), 1)),
+        missing=1,
+    )
+    packed = pack(replace(run.maps.recording, table=longer), 10**6)
+    assert packed["pieces"][-1] == ["there", 3, False]
+    assert "there" not in [entry["text"] for entry in packed["entries"]]
+
+
+@pytest.mark.parametrize("axes", [{"layer"}, {"layer", "step"}, {"step"}, {"layer", "head"}, set()])
+def test_every_window_of_a_table_is_exact(axes: set):
+    """Where steps or layers are held together, what is held is their mean."""
+    recording = small(keep=frozenset(axes)).maps.recording
+    if "layer" not in axes:
+        names = (Layer("mean", 2, (16, 16)),)
+        recording = replace(recording, layers=names, arrays=recording.arrays[:1])
+    for budget in (4_000, 30_000, 200_000, 10**9):
+        packed = pack(recording, budget)
+        for table in packed["tables"]:
+            assert table["windows"][0][0] == 0 and table["windows"][-1][1] == 4
+            for part, planes in zip(
+                table["parts"], unpacked(table, len(packed["entries"])), strict=True
+            ):
+                arrays = [told(recording)[i] for i in part["layers"]]
+                for (a, b), window in zip(table["windows"], planes, strict=True):
+                    a, b = (a, b) if len(arrays[0]) > 1 else (0, 1)
+                    over = (0,) if table["heads"] else (0, 1)
+                    means = [array[a:b].mean(axis=over) for array in arrays]
+                    exact = np.mean(means, axis=0).reshape(-1, *arrays[0].shape[2:])
+                    exact = exact.transpose(0, 2, 1)
+                    allowed = np.ptp(exact, axis=-1, keepdims=True) / 510
+                    assert (np.abs(window - exact) <= allowed * 1.01 + 1e-6).all()
+
+
+def test_cells_are_those_of_the_maps():
+    run = stable_diffusion("a house", side=16, steps=2)
+    packed = pack(run.maps.recording, 10**7)
+    assert tuple(packed["cells"]) == cells(run.maps.recording.latent)
+
+
+# --- refined maps and masks -------------------------------------------------------------------
+
+
+def masks_of(packed: dict[str, Any]) -> dict[str, np.ndarray]:
+    """By entry, the greatest of the masks that it has, (h, w), read as the page reads them."""
+    masks = packed["masks"]
+    (planes,) = unpacked(masks["tables"][0], masks["planes"])
+    w, h = masks["cells"]
+    return {
+        entry["text"]: planes[0, 0, own].max(axis=0).reshape(h, w)
+        for entry, own in zip(packed["entries"], masks["of"], strict=True)
+        if own
+    }
+
+
+def test_refined_maps_are_a_table_of_one_layer():
+    recording = with_refined(small()).maps.recording
+    packed = pack(recording, 10**9)
+    (table,) = packed["refined"]["tables"]
+    assert table["bits"] == 16 and packed["refined"]["layers"][0]["grid"] == [8, 8]
+    assert table["windows"] == [[0, 4]] and not table["heads"]
+    (planes,) = unpacked(table, len(packed["entries"]))
+    order = [*range(1, len(recording.positions) - 1), 0, len(recording.positions) - 1]
+    assert recording.refined is not None
+    exact = recording.refined.reshape(64, -1)[:, order].T
+    allowed = np.ptp(exact, axis=-1, keepdims=True) / (2 * 65535)
+    assert (np.abs(planes[0, 0] - exact) <= allowed * 1.001 + 1e-8).all()
+    tight = pack(recording, 1_000)["refined"]
+    assert tight["tables"][0]["bits"] == 8
+
+
+def test_masks_are_those_of_the_maps_each_phrase_once():
+    run = with_refined(small("a red house next to a blue tree"))
+    packed = pack(run.maps.recording, 10**9, run.image)
+    masks = packed["masks"]
+    of = dict(zip([entry["text"] for entry in packed["entries"]], masks["of"], strict=True))
+    assert of["red"] == of["house"] == [0] and of["blue"] == of["tree"] == [1]
+    assert of["start token"] == of["end token"] == [] and masks["phrases"] == 2
+    assert masks["planes"] == 2 + len(["a", "next", "to", "a"])
+    assert masks["cells"] == list(run.image.size) == [128, 128]
+    found = masks_of(packed)
+    for word in ("house", "red", "blue", "next"):
+        soft = run.maps[word].soft_mask()
+        np.testing.assert_allclose(found[word], soft, atol=1 / 510 + 1e-6)
+        assert soft.max() == 1 and soft.min() == 0
+
+
+def test_masks_of_a_large_picture_are_made_smaller():
+    run = with_refined(stable_diffusion("a red house", side=48, steps=2))
+    packed = pack(run.maps.recording, 10**9, run.image)
+    assert packed["masks"]["cells"] == [MASK_SIDE, MASK_SIDE] and run.image.size == (384, 384)
+    soft = resize_map(run.maps["house"].soft_mask(), (MASK_SIDE, MASK_SIDE))
+    np.testing.assert_allclose(masks_of(packed)["house"], soft, atol=1 / 510 + 1e-6)
+    wide = replace(run.maps.recording, size=(768, 512))  # its short side is what is bounded
+    assert pack(wide, 10**9)["masks"]["cells"] == [384, 256]
+
+
+def test_masks_that_do_not_fit_are_made_smaller_or_left_out():
+    run = with_refined(small("a red house next to a blue tree"))
+    sizes = {}
+    for budget in (10**9, 100_000, 60_000, 10_000):
+        packed = pack(run.maps.recording, budget, run.image)
+        masks = packed["masks"]
+        sizes[budget] = masks and masks["cells"][0]
+        if masks is not None:
+            every = [*packed["tables"], *packed["refined"]["tables"], *masks["tables"]]
+            assert sum(len(table["data"]) for table in every) <= budget
+    assert list(sizes.values()) == [128, 64, 32, None], sizes
+
+
+def test_without_refined_maps_or_words_there_are_no_masks():
+    packed = pack(small().maps.recording, 10**9)
+    assert packed["refined"] is packed["masks"] is None
+    packed = pack(with_refined(small("...")).maps.recording, 10**9)
+    assert packed["refined"] is not None and packed["masks"] is None
+
+
+def taken(packed: dict[str, Any]) -> int:
+    """Characters of all its tables."""
+    parts = [packed, packed["refined"], packed["masks"] or {"tables": []}]
+    return sum(len(table["data"]) for part in parts for table in part["tables"])
+
+
+def test_what_is_left_by_tables_and_refined_maps_is_the_masks_to_the_last_character():
+    run = with_refined(small("a red house next to a blue tree"))
+    whole = pack(run.maps.recording, 10**9, run.image)
+    just = pack(run.maps.recording, taken(whole), run.image)
+    assert just == whole and just["masks"]["cells"] == [128, 128]
+    less = pack(run.maps.recording, taken(whole) - 1, run.image)
+    assert less["masks"]["cells"] == [64, 64]
+    assert {**less, "masks": None} == {**whole, "masks": None}
+
+
+def test_steps_and_heads_leave_room_for_masks_and_all_keep_to_the_budget():
+    run = with_refined(small("a red house", keep=frozenset({"layer", "step", "head"})))
+    every = taken({**pack(run.maps.recording, 10**9, run.image), "masks": None})
+    for budget in (every + 1_000, *range(100_000, every, 25_000)):  # the first: for all but masks
+        packed = pack(run.maps.recording, budget, run.image)
+        assert packed["masks"] is not None and taken(packed) <= budget, budget
+
+
+def test_refined_maps_have_16_bits_where_they_take_no_more_than_half():
+    run = with_refined(small("a red house"))
+    (table,) = pack(run.maps.recording, 10**9)["refined"]["tables"]
+    for budget, bits in ((2 * len(table["data"]), 16), (2 * len(table["data"]) - 1, 8)):
+        assert pack(run.maps.recording, budget)["refined"]["tables"][0]["bits"] == bits
+
+
+def test_where_a_word_was_not_recorded_there_are_no_masks():
+    """A phrase without one of its words would be another phrase."""
+    run = with_refined(small("a red house"))
+    whole = run.maps.recording
+    assert whole.refined is not None
+    some = replace(
+        whole,
+        positions=tuple(p for p in whole.positions if p != 3),  # "house"
+        arrays=tuple(np.delete(array, whole.columns[3], axis=-1) for array in whole.arrays),
+        refined=np.delete(whole.refined, whole.columns[3], axis=-1),
+    )
+    packed = pack(some, 10**9, run.image)
+    assert packed["masks"] is None and packed["refined"] is not None
+    assert [one["text"] for one in packed["entries"] if one["kind"] == "word"] == ["a", "red"]

@@ -1,0 +1,51 @@
+"""Pictures as a page holds them: exact where there is room, within their budget everywhere."""
+
+import base64
+import io
+
+import numpy as np
+from making import noise, same_pixels
+from PIL import Image
+
+from heedmap.figures.step_pictures import StepPictures, of_mosaic
+from heedmap.page.pictures import links, mask_data, steps_data
+
+
+def opened(link: str) -> Image.Image:
+    kind, _, data = link.partition(";base64,")
+    image = Image.open(io.BytesIO(base64.b64decode(data)))
+    assert kind == f"data:image/{(image.format or '').lower()}"
+    return image
+
+
+def test_they_are_exact_where_there_is_room():
+    images = [noise(1), noise(2)]
+    exact = links(images, 10**7)
+    assert all(told for _, told in exact)
+    for image, (link, _) in zip(images, exact, strict=True):
+        assert same_pixels(opened(link).convert("RGB"), image.convert("RGB"))
+    packed = links(images, 1000)
+    assert not any(told for _, told in packed) and opened(packed[0][0]).format == "WEBP"
+
+
+def test_a_mask_has_its_share():
+    mask = np.zeros((4, 8), bool)
+    mask[:, :2] = True
+    told = mask_data(mask)
+    assert told["share"] == 0.25 and np.array_equal(np.asarray(opened(told["picture"])), mask)
+
+
+def test_steps_are_near_what_they_were_and_halved_until_they_fit():
+    smooth = [noise(n, (4, 4)).resize((64, 64), Image.Resampling.BICUBIC) for n in range(5)]
+    steps = StepPictures(tuple(smooth), "latents")
+    told = steps_data(steps, 10**6)
+    assert told is not None and told["size"] == [64, 64] and told["shows"] == "latents"
+    back = of_mosaic(opened(told["picture"]).convert("RGB"), 5, (64, 64), "latents")
+    for one, other in zip(back.frames, steps.frames, strict=True):
+        off = np.abs(np.asarray(one).astype(int) - np.asarray(other).astype(int))
+        assert off.mean() < 6
+    few = steps_data(steps, len(told["picture"]) // 2)
+    assert few is not None and few["size"][0] in (32, 16, 8)
+    assert len(few["picture"]) <= len(told["picture"]) // 2
+    assert steps_data(steps, 1) is not None  # so small that there is nothing left to halve
+    assert steps_data(None, 10**6) is None

@@ -1,0 +1,277 @@
+"""A word left out both ways: to the bit what `generate` draws so, and nothing else changed."""
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from diffusers import EulerDiscreteScheduler
+from making import random_pipeline, same_pixels
+from PIL import Image
+
+import heedmap as hm
+from heedmap.errors import (
+    ArgumentError,
+    HeedmapWarning,
+    RunError,
+    TruncatedWordError,
+    UnknownWordError,
+)
+from heedmap.pipelines import ablating, generation, repeating
+
+PROMPT = "a red house, a tree"
+HOW: dict[str, Any] = {"seed": 3, "steps": 2, "guidance": 3.0}
+
+
+@pytest.fixture(scope="module")
+def run(random_model) -> hm.Run:
+    return hm.generate(random_model, PROMPT, **HOW)
+
+
+@pytest.fixture(scope="module")
+def found(random_model, run) -> hm.Ablation:
+    return hm.ablate(random_model, run, "house")
+
+
+def apart(one: hm.Run, other: hm.Run) -> np.ndarray:
+    a, b = (np.asarray(each.image, dtype=np.float64) for each in (one, other))
+    return np.abs(a - b).mean(axis=-1) / 255
+
+
+# --- to the bit -------------------------------------------------------------------------------
+
+
+def test_the_columns_taken_away_are_a_weight_of_0(random_model, run, found):
+    drawn = hm.generate(random_model, PROMPT, edits=[hm.Reweight("house", 0)], **HOW)
+    assert same_pixels(found.columns.image, drawn.image)
+    assert found.columns.settings == drawn.settings
+    written = hm.generate(random_model, "a red (house:0), a tree", **HOW)
+    assert same_pixels(found.columns.image, written.image)
+    whole = hm.generate(
+        random_model, PROMPT, edits=[hm.Reweight("house", 0, renormalize=True)], **HOW
+    )
+    assert not same_pixels(found.columns.image, whole.image)
+    assert (found.columns.maps["house"].values == 0).all()
+
+
+def test_the_prompt_is_read_without_it(random_model, run, found):
+    drawn = hm.generate(random_model, "a red , a tree", **HOW)
+    assert same_pixels(found.unread.image, drawn.image)
+    assert found.unread.settings == drawn.settings
+    assert [word.text for word in found.unread.maps.words] == ["a", "red", "a", "tree"]
+
+
+def test_the_columns_by_a_rule_that_sets_them_to_0(random_model, run, found):
+    tokens = list(run.maps.tokens.find("house"))
+
+    def away(p: torch.Tensor, site: hm.Site) -> torch.Tensor:
+        p[..., tokens] = 0
+        return p
+
+    drawn = hm.generate(random_model, PROMPT, edits=[away], **HOW)
+    assert apart(found.columns, drawn).max() < 0.02 < apart(found.columns, run).max()
+
+
+def test_the_run_is_drawn_again_and_is_the_same(run, found):
+    assert same_pixels(found.run.image, run.image) and found.run.settings == run.settings
+    assert (found.word, found.tokens) == ("house", run.maps.tokens.find("house"))
+    for way, other in (("columns", found.columns), ("unread", found.unread)):
+        np.testing.assert_allclose(found.difference(way), apart(run, other), atol=1e-6)
+        assert found.difference(way).max() > 0
+
+
+def test_of_a_folder_and_of_a_prompt(random_model, run, found, tmp_path):
+    folder = run.save(tmp_path / "a run")
+    prompt = hm.ablate(random_model, PROMPT, " house ", **HOW)
+    for made in (
+        hm.ablate(random_model, folder, "house"),
+        hm.ablate(random_model, str(folder), "house"),  # a text with a space in it
+        prompt,
+    ):
+        assert made.word == "house"
+        for name in ("run", "columns", "unread"):
+            one, other = getattr(made, name), getattr(found, name)
+            assert same_pixels(one.image, other.image) and one.settings == other.settings
+
+
+def test_several_words_share_the_run(random_model, run, found):
+    told: list[tuple[int, int]] = []
+    house, tree = ablating.ablate_each(
+        random_model, run, ["house", "red"], progress=lambda *step: told.append(step)
+    )
+    assert told == [(n, 10) for n in range(1, 11)]
+    assert house.run is tree.run and tree.word == "red"
+    assert house.run.trust == {"house": house.trust, "red": tree.trust} and not run.trust
+    assert same_pixels(house.unread.image, found.unread.image)
+    assert tree.unread.settings.prompt == "a house, a tree"
+
+
+def test_a_model_that_takes_nothing_from_the_text(tmp_path):
+    """Where no value is read, no word has an influence, either way: the difference is 0."""
+    pipe = random_pipeline()
+    for name, part in pipe.unet.named_modules():
+        if name.endswith("attn2"):
+            part.to_v.weight.data.zero_()
+    found = hm.ablate(pipe, PROMPT, "house", **HOW)
+    for way in ("columns", "unread"):
+        assert not found.difference(way).any()
+        assert found.trust.ways()[way].heat.rank is None
+    assert found.run.maps["house"].values.max() > 0
+
+
+# --- with all that the run was drawn with -----------------------------------------------------
+
+
+def test_at_its_place_in_its_batch(random_model):
+    runs = generation.generate_batch(
+        random_model, ["a tree", PROMPT], seeds=[5, 3], steps=2, negative="sea"
+    )
+    found = hm.ablate(random_model, runs[1], "house")
+    assert same_pixels(found.run.image, runs[1].image)
+    for one in (found.run, found.columns, found.unread):
+        assert one.settings.batch_place == (1, 2) and one.settings.negative == "sea"
+
+
+def test_its_edits_and_weights_stay_unless_they_name_the_word(random_model):
+    edits = [hm.Reweight("tree", 2), hm.Confine("house", (0, 0, 64, 128)), hm.Reweight("house", 3)]
+    edits += [hm.Confine("tree", (64, 0, 128, 128), along=["red house"])]
+    run = hm.generate(random_model, "a (red:2) house, a tree", edits=edits, **HOW)
+    found = hm.ablate(random_model, run, "house")
+    noted = [edit.word for edit in found.columns.settings.edits]
+    assert noted == ["tree", "house", "house", "tree", "house"]
+    assert found.columns.settings.edits[-1].weight == 0
+    assert found.columns.settings.edits[:-1] == run.settings.edits
+    assert [edit.word for edit in found.unread.settings.edits] == ["tree"]
+    assert found.unread.settings.prompt == "a (red:2) , a tree"
+    again = hm.generate(random_model, "a (red:2) , a tree", edits=[hm.Reweight("tree", 2)], **HOW)
+    assert same_pixels(found.unread.image, again.image)
+
+
+def test_a_word_of_several_tokens_and_places(random_model):
+    """All of them are told, and all are taken away."""
+    run = hm.generate(random_model, PROMPT, **HOW)
+    found = hm.ablate(random_model, run, "a")
+    places = [word.tokens for word in run.maps.words if word.text == "a"]
+    assert len(places) == 2 and found.tokens == (*places[0], *places[1])
+    assert [(found.columns.maps.token(n).values == 0).all() for n in found.tokens] == [True, True]
+    phrase = hm.ablate(random_model, run, "red house")
+    red, house = (word.tokens for word in run.maps.words[1:3])
+    assert phrase.tokens == (*red, *house) and len(phrase.tokens) > 1
+
+
+def test_a_prompt_with_weights_is_read_without_its_brackets(random_model):
+    """Its words are told by what the model reads: "red house" stands in it, and its edit stays."""
+    prompt, edits = "a (red:2) house, a tree", [hm.Reweight("red house", 2)]
+    found = hm.ablate(random_model, prompt, "tree", edits=edits, **HOW)
+    assert found.run.settings.prompt == prompt
+    assert found.unread.settings.prompt == "a (red:2) house, a"
+    for one in (found.run, found.unread):
+        assert [edit.word for edit in one.settings.edits] == ["red house"]
+    drawn = hm.generate(random_model, "a (red:2) house, a", edits=edits, **HOW)
+    assert same_pixels(found.unread.image, drawn.image)
+
+
+def test_what_a_prompt_is_read_with_is_what_the_pipeline_is_given(random_model, monkeypatch):
+    """A family may ask for any argument of its pipeline, and is shown no other."""
+    given, real = [], ablating.prompt_table
+
+    def noted(pipe: Any, prompt: str, arguments: Any) -> Any:
+        given.append((prompt, dict(arguments)))
+        return real(pipe, prompt, arguments)
+
+    monkeypatch.setattr(ablating, "prompt_table", noted)
+    edits = [hm.Reweight("red", 2)]
+    hm.ablate(random_model, PROMPT, "house", edits=edits, eta=0.5, **HOW)
+    assert given == [(PROMPT, {"eta": 0.5}), ("a red , a tree", {"eta": 0.5})]
+
+
+def test_a_rule_of_ones_own_is_to_be_passed_and_acts_in_both(random_model):
+    calls: list[int] = []
+
+    def pale(p: torch.Tensor, site: hm.Site) -> torch.Tensor:
+        calls.append(site.step)
+        return p * 0.5
+
+    run = hm.generate(random_model, PROMPT, edits=[pale], **HOW)
+    with pytest.raises(ArgumentError):
+        hm.ablate(random_model, run, "house")
+    each = len(calls)
+    found = hm.ablate(random_model, run, "house", edits=[pale])
+    assert len(calls) == 4 * each
+    assert [edit.name for edit in found.unread.settings.edits] == ["pale"]
+    given = hm.ablate(random_model, PROMPT, "house", edits=[pale], **HOW)
+    assert same_pixels(given.columns.image, found.columns.image)
+
+
+def test_a_picture_that_was_an_argument_is_to_be_passed(random_model):
+    latents = torch.randn(1, 4, 16, 16, generator=torch.Generator().manual_seed(0))
+    found = hm.ablate(random_model, PROMPT, "house", latents=latents, **HOW)
+    with pytest.raises(ArgumentError, match="the argument latents of this run"):
+        hm.ablate(random_model, found.run, "house")
+    again = hm.ablate(random_model, found.run, "house", latents=latents)
+    assert same_pixels(again.unread.image, found.unread.image)
+
+
+def test_what_was_kept_is_kept(random_model):
+    found = hm.ablate(random_model, PROMPT, "house", keep={"step", "head"}, **HOW)
+    for one in (found.run, found.columns, found.unread):
+        assert one.maps.recording.keep == {"step", "head"}
+
+
+def test_a_run_that_is_another_now_is_told(random_model, run):
+    other = replace(run, image=Image.new("RGB", run.image.size))
+    with pytest.warns(HeedmapWarning):
+        found = hm.ablate(random_model, other, "house")
+    assert same_pixels(found.run.image, run.image)
+    own = random_model.scheduler
+    random_model.scheduler = EulerDiscreteScheduler.from_config(own.config)
+    try:
+        hm.ablate(random_model, run, "house")  # set up as it was noted: no warning
+    finally:
+        random_model.scheduler = own
+
+
+# --- sentences --------------------------------------------------------------------------------
+
+
+def test_what_cannot_be_left_out_is_told_before_anything_is_drawn(random_model, run, monkeypatch):
+    def never(*_: Any, **__: Any) -> None:
+        raise AssertionError("something is drawn")
+
+    monkeypatch.setattr(generation, "generate_batch", never)
+    monkeypatch.setattr(generation, "generate", never)
+    for of in (run, PROMPT):
+        with pytest.raises(UnknownWordError, match="'cat' is not in the prompt"):
+            hm.ablate(random_model, of, "cat")
+        with pytest.raises(UnknownWordError, match="'cat' is not in the prompt"):
+            ablating.ablate_each(random_model, of, ["house", "cat"])
+        with pytest.raises(ArgumentError, match="nothing is left of 'a red house, a tree' without"):
+            hm.ablate(random_model, of, "a red house a tree")
+        with pytest.raises(ArgumentError, match="the word is 3: expected a text"):
+            hm.ablate(random_model, of, 3)
+    with pytest.raises(TruncatedWordError):
+        hm.ablate(random_model, "sea " * 90 + "house", "house")
+    with pytest.raises(ArgumentError):
+        hm.ablate(None, PROMPT, "house")
+
+
+def test_edits_and_grids_are_refused(random_model, tmp_path):
+    pair = hm.edit(random_model, "a red house", "a red tree", seed=3, steps=2)
+    for of in (pair, pair.edited, pair.save(tmp_path / "pair")):
+        with pytest.raises(ArgumentError, match="expected one that took nothing from another; of"):
+            hm.ablate(random_model, of, "red")
+    found = hm.ablate(random_model, tmp_path / "pair" / "source", "red")
+    assert same_pixels(found.run.image, pair.source.image)
+    assert found.columns.settings.batch_place == (0, 2)
+
+
+def test_a_folder_that_is_not_there(random_model, tmp_path):
+    for of in (tmp_path / "no such run", "nothing", tmp_path):
+        with pytest.raises(RunError, match="expected a folder with run"):
+            hm.ablate(random_model, of, "house")
+
+
+def test_the_model_that_the_settings_name_is_loaded(random_model, run, monkeypatch):
+    monkeypatch.setattr(repeating, "load_for", lambda saved: random_model)
+    assert same_pixels(hm.ablate(None, run, "house").run.image, run.image)

@@ -1,0 +1,201 @@
+"""A picture that a user has, as a model sees it: its size, its turn, what it is made of."""
+
+import re
+import struct
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from diffusers import (
+    StableDiffusionImg2ImgPipeline,
+    StableDiffusionInpaintPipeline,
+    StableDiffusionPipeline,
+)
+from making import random_pipeline
+from PIL import Image, ImageOps
+
+from heedmap import edit, locate
+from heedmap.errors import ArgumentError, ModelError
+from heedmap.pipelines.given_pictures import check_pipeline, seen, upright_rgb
+
+PROMPT = "a red house"
+
+
+def painted(width: int = 128, height: int = 128, seed: int = 0) -> Image.Image:
+    pixels = np.random.default_rng(seed).integers(0, 256, (height, width, 3), dtype=np.uint8)
+    return Image.fromarray(pixels)
+
+
+@pytest.mark.parametrize(
+    ("given", "seen"),
+    [
+        ((128, 128), (128, 128)),
+        ((128, 96), (128, 96)),  # three quarters of the pixels: as it is
+        ((128, 64), (128, 64)),  # half
+        ((128, 56), (200, 88)),  # fewer
+        ((256, 128), (256, 128)),  # twice as many
+        ((256, 136), (168, 88)),  # more
+        ((130, 131), (128, 128)),  # no multiples
+        ((64, 64), (128, 128)),  # too few
+        ((204, 102), (176, 88)),  # in its proportions rather than of the nearest number of pixels
+        ((1600, 100), (512, 32)),
+        ((90, 1000), (40, 432)),
+    ],
+)
+def test_the_size_that_the_model_sees(given, seen):
+    pipe = random_pipeline()
+    found = locate(pipe, painted(*given), PROMPT, seed=1, steps=1)
+    assert found.image.size == found.settings.size == found.maps.recording.size == seen
+    assert found.settings.located is not None and found.settings.located.size == given
+    again = locate(pipe, found.image, PROMPT, seed=1, steps=1)  # its own picture stays as it is
+    assert np.array_equal(np.asarray(again.image), np.asarray(found.image))
+
+
+@pytest.mark.parametrize("given", [(4000, 10), (1, 5000), (8, 2048), (2048, 24)])
+def test_a_strip_is_refused_for_its_own_shape(given: tuple[int, int]):
+    pipe, strip = random_pipeline(), Image.new("RGB", given, (90, 120, 200))
+    for refused in (
+        lambda: locate(pipe, strip, PROMPT, seed=1, steps=1),
+        lambda: edit(pipe, PROMPT, "a red tree", image=strip, seed=1, steps=1),
+    ):
+        with pytest.raises(ArgumentError) as caught:
+            refused()
+        assert str(caught.value) == (
+            f"the picture is {given[0]}×{given[1]} pixels, which is too long to be seen in its "
+            "proportions: expected no side above 64 times the other; cut a part out of it, or pass "
+            "the size, to which it is stretched"
+        )
+    found = locate(pipe, strip, PROMPT, seed=1, steps=1, size=(128, 64))
+    assert found.image.size == (128, 64)
+
+
+def test_a_size_of_ones_own():
+    found = locate(random_pipeline(), painted(), PROMPT, seed=1, steps=1, size=(64, 96))
+    assert found.image.size == (64, 96)
+    expected = painted().resize((64, 96), Image.Resampling.LANCZOS)
+    assert np.array_equal(np.asarray(found.image), np.asarray(expected))
+
+
+def test_files_and_modes(tmp_path: Path):
+    pipe, picture = random_pipeline(), painted(128, 96)
+    turned = picture.transpose(Image.Transpose.ROTATE_90)
+    exif = Image.Exif()
+    exif[0x0112] = 6  # "turn it clockwise to see it upright", as telephones write
+    turned.save(tmp_path / "turned.png", exif=exif)
+    clear = picture.convert("RGBA")
+    clear.putalpha(0)
+    for given, expected in (
+        (tmp_path / "turned.png", picture),
+        (str(tmp_path / "turned.png"), picture),
+        (clear, Image.new("RGB", (128, 96), "white")),
+        (picture.convert("L"), picture.convert("L").convert("RGB")),
+    ):
+        found = locate(pipe, given, PROMPT, seed=1, steps=1)
+        assert np.array_equal(np.asarray(found.image), np.asarray(expected)), given
+
+
+def broken_note(data: bytes) -> Image.Image:
+    image = painted(16, 8)
+    image.info["exif"] = data
+    return image
+
+
+TURNED = b"Exif\0\0MM\0*\0\0\0\x08\0\x01\x01\x12\0\x03\0\0\0\x01\0\x06\0\0"  # cut short
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("data", [b"garbage!", b"a", b"II*\0\x08", b"Exif\0\0MM\0*\0\0\0"])
+def test_of_a_broken_note_nothing_is_taken_or_told(tmp_path: Path, data):
+    """No turn is known of it, and the pixels are fine."""
+    with pytest.raises((SyntaxError, struct.error)):
+        ImageOps.exif_transpose(broken_note(data))
+    assert np.array_equal(np.asarray(upright_rgb(broken_note(data))), np.asarray(painted(16, 8)))
+    painted(16, 8).save(tmp_path / "x.png", exif=data)
+    assert np.array_equal(np.asarray(upright_rgb(tmp_path / "x.png")), np.asarray(painted(16, 8)))
+
+
+@pytest.mark.filterwarnings("error")
+def test_what_pillow_warns_of_in_a_note_is_no_concern_of_the_user(tmp_path: Path):
+    painted(16, 8).save(tmp_path / "x.jpg", exif=TURNED)
+    with warnings.catch_warnings(action="ignore"), Image.open(tmp_path / "x.jpg") as opened:
+        image = opened.copy()
+    with pytest.warns(UserWarning, match="Corrupt EXIF data"):
+        assert ImageOps.exif_transpose(image).size == (8, 16)
+    assert upright_rgb(image).size == upright_rgb(tmp_path / "x.jpg").size == (8, 16)
+
+
+def test_pictures_that_cannot_be_read(tmp_path: Path):
+    pipe = random_pipeline()
+    painted().save(tmp_path / "x.png")
+    (tmp_path / "cut.png").write_bytes((tmp_path / "x.png").read_bytes()[:9000])
+    how: dict[str, Any] = {"seed": 1, "steps": 1}
+    for name in ("cut.png", "x.png"):
+        with Image.open(tmp_path / name) as image:
+            if name == "x.png":
+                image.close()
+            with pytest.raises(ArgumentError) as caught:
+                locate(pipe, image, PROMPT, **how)
+            with pytest.raises(ArgumentError, match=f"^{re.escape(str(caught.value))}$"):
+                edit(pipe, PROMPT, "a blue house", image=image, **how)
+            assert str(caught.value) == (
+                "the picture, of mode 'RGB', 128×128, cannot be read, since it is broken or "
+                "closed: expected one that Pillow reads to its end; open it again, or take another"
+            )
+
+
+def test_a_file_of_16_bits_of_grey(tmp_path: Path):
+    grey = np.asarray(painted(16, 8).convert("L"))
+    Image.fromarray(grey.astype(np.uint16) * 257).save(tmp_path / "x.png")
+    with Image.open(tmp_path / "x.png") as image:
+        assert image.mode == "I;16"
+    assert np.array_equal(np.asarray(upright_rgb(tmp_path / "x.png")), np.stack([grey] * 3, -1))
+
+
+@torch.no_grad()
+def test_its_latents_are_those_of_diffusers():
+    pipe, picture = random_pipeline(), painted(128, 64)
+    pixels = pipe.image_processor.preprocess(picture)
+    wanted = pipe.vae.encode(pixels).latent_dist.mode() * pipe.vae.config.scaling_factor
+    assert torch.allclose(seen(pipe, picture, (128, 64)).latents, wanted, atol=1e-5)
+
+
+@pytest.mark.parametrize("kind", [StableDiffusionImg2ImgPipeline, StableDiffusionInpaintPipeline])
+def test_pipelines_that_begin_with_a_picture_are_refused(kind):
+    pipe = kind(**random_pipeline().components, requires_safety_checker=False)
+    with pytest.raises(ModelError) as caught:
+        locate(pipe, painted(), PROMPT)
+    assert str(caught.value) == (
+        f"{kind.__name__} begins with a picture of its own: expected a pipeline of the same model "
+        "that draws from a text alone, as diffusers' AutoPipelineForText2Image.from_pipe(pipe)"
+    )
+
+
+def _without_latents(self: Any, prompt: str, height: int = 128, width: int = 128) -> None: ...
+def _without_a_size(self: Any, prompt: str, latents: Any = None) -> None: ...
+def _of_a_strength(
+    self: Any, prompt: str, latents: Any, height: int, width: int, strength: float
+) -> None: ...
+
+
+@pytest.mark.parametrize("call", [_without_latents, _without_a_size, _of_a_strength])
+def test_pipelines_that_cannot_be_shown_a_picture(call):
+    """Of those of no class of diffusers, too: each of what is asked for has to be there."""
+    pipe = type("Own", (StableDiffusionPipeline,), {"__call__": call})(
+        **random_pipeline().components, requires_safety_checker=False
+    )
+    with pytest.raises(ModelError, match=r"^Own begins with a picture of its own: expected a pip"):
+        check_pipeline(pipe)
+
+
+def test_a_model_without_its_autoencoder_is_refused():
+    pipe = random_pipeline()
+    pipe.vae = None
+    with pytest.raises(ModelError) as caught:
+        locate(pipe, painted(), PROMPT)
+    assert str(caught.value) == (
+        "StableDiffusionPipeline has no autoencoder that encodes a picture: load the model with "
+        "all its parts"
+    )

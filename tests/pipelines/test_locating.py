@@ -1,0 +1,319 @@
+"""Where a model sees words in a picture: beside what diffusers itself has for the same end."""
+
+import re
+import warnings
+from dataclasses import replace
+from fractions import Fraction
+from math import floor
+from pathlib import Path
+from random import Random
+
+import numpy as np
+import pytest
+import torch
+from diffusers import DDPMScheduler, EulerDiscreteScheduler, StableDiffusionPipeline
+from making import state_of
+from PIL import Image
+
+import heedmap
+from heedmap import generate, locate, repeat, trace
+from heedmap.errors import ArgumentError, HeedmapError, HeedmapWarning
+from heedmap.io.pictures import digest_of
+from heedmap.results.runs import Run
+from world import captions, scenes
+from world.layouts import lay_out
+
+PROMPT = "a red house"
+
+
+def painted(width: int = 128, height: int = 128, seed: int = 0) -> Image.Image:
+    pixels = np.random.default_rng(seed).integers(0, 256, (height, width, 3), dtype=np.uint8)
+    return Image.fromarray(pixels)
+
+
+@torch.no_grad()
+def by_diffusers(pipe, picture: Image.Image, prompt: str, seed: int, steps: int, **asked):
+    """The same maps by a scheduler, a callback and an encoder of diffusers alone."""
+    noise, own = torch.Generator().manual_seed(seed), pipe.scheduler
+    pixels = pipe.image_processor.preprocess(picture)
+    clean = pipe.vae.encode(pixels).latent_dist.mode() * pipe.vae.config.scaling_factor
+    pipe.scheduler = DDPMScheduler.from_config(own.config)
+    timesteps = [floor(1000 * (1 - Fraction(2 * i + 1, 2 * steps))) for i in range(steps)]
+
+    def noised(t: int) -> torch.Tensor:
+        fresh = torch.randn(clean.shape, generator=noise)
+        return pipe.scheduler.add_noise(clean, fresh, torch.tensor([t]))
+
+    def again(pipe, step, timestep, given):
+        if step + 1 < steps:
+            given["latents"] = noised(timesteps[step + 1])
+        return given
+
+    try:
+        with trace(pipe, **asked) as traced:
+            pipe(
+                prompt,
+                timesteps=timesteps,
+                latents=noised(timesteps[0]),
+                guidance_scale=1.0,
+                callback_on_step_end=again,
+                output_type="latent",
+            )
+    finally:
+        pipe.scheduler = own
+    return traced.concept_maps[0] if "concepts" in asked else traced.maps[0]
+
+
+@pytest.mark.parametrize("steps", [1, 3, 10])
+def test_the_maps_are_those_of_the_noised_picture(pipe, steps):
+    picture = painted()
+    keep = {"layer", "step", "head"}
+    found = locate(pipe, picture, PROMPT, seed=4, steps=steps, keep=keep)
+    expected = by_diffusers(pipe, picture, PROMPT, 4, steps, keep=keep)
+    for mine, theirs in zip(found.maps.recording.arrays, expected.recording.arrays, strict=True):
+        assert mine.shape[0] == steps
+        assert np.abs(mine - theirs).max() < 1e-4
+    refined, other = found.maps.recording.refined, expected.recording.refined
+    assert refined is not None and other is not None and np.abs(refined - other).max() < 1e-4
+    assert found.maps.recording.timesteps == expected.recording.timesteps
+    assert found.maps.tokens == expected.tokens
+
+
+def test_it_is_a_run_like_any_other(pipe, tmp_path: Path):
+    picture = painted()
+    found = locate(pipe, picture, PROMPT, seed=4, steps=2)
+    assert np.array_equal(np.asarray(found.image), np.asarray(picture))
+    about = found.settings
+    assert (about.seed, about.steps, about.guidance, about.size) == (4, 2, 1.0, (128, 128))
+    assert about.scheduler == type(pipe.scheduler).__name__ and about.located is not None
+    assert about.located.size == (128, 128) and about.located.sha256 == digest_of(picture)
+    saved = Run.load(found.save(tmp_path / "run"))
+    assert saved.settings == about
+    assert saved.stability == found.stability and found.stability is not None
+    assert np.array_equal(saved.maps["house"].values, found.maps["house"].values)
+    with Image.open(tmp_path / "run" / "image.png") as image:
+        assert "parameters" not in image.info  # no settings make this picture
+        assert np.array_equal(np.asarray(image), np.asarray(picture))
+    assert saved.maps.segment().labels.shape == (128, 128)
+
+
+@pytest.mark.parametrize("steps", [1, 2, 3, 10])
+def test_stability_is_how_far_the_maps_of_the_even_and_the_odd_looks_agree(pipe, steps):
+    """Averaged and ranked by hand from a run whose looks are kept; the same whatever is kept."""
+
+    def looked(*keep):
+        return locate(pipe, painted(), PROMPT, seed=4, steps=steps, keep=keep, concepts=["sky"])
+
+    apart = looked("step")
+    for found in (apart, looked(), looked("layer"), looked("layer", "step", "head")):
+        assert found.concepts is not None and apart.concepts is not None
+        assert found.stability is found.maps.stability
+        if steps == 1:
+            assert found.stability is None and found.concepts.stability is None
+            continue
+        for maps, kept in ((found.maps, apart.maps), (found.concepts, apart.concepts)):
+            assert maps.stability is not None and len(maps.stability) == len(maps.words)
+            (array,) = kept.recording.arrays  # (S, 1, Q, K)
+            for word in kept.words:
+                columns = [kept.recording.columns[token] for token in word.tokens]
+                looks = array[:, 0, :, columns].sum(axis=0).astype(np.float64)  # (S, Q)
+                halves = looks[0::2].mean(axis=0), looks[1::2].mean(axis=0)
+                ranks = [np.argsort(np.argsort(half)) for half in halves]
+                expected = np.corrcoef(*ranks)[0, 1]
+                assert maps.stability[word.number] == pytest.approx(expected, abs=1e-3)
+
+
+def test_what_is_drawn_has_no_stability(pipe):
+    """Its steps have one noise."""
+    drawn = generate(pipe, PROMPT, seed=1, steps=2, concepts=["sky"])
+    assert drawn.concepts is not None
+    assert drawn.stability is drawn.concepts.stability is None
+    with trace(pipe) as traced:
+        pipe(PROMPT, num_inference_steps=2, output_type="latent")
+    assert traced.halves("conditional") == ()
+
+
+def test_the_pipeline_is_as_it_was(pipe):
+    generate(pipe, PROMPT, seed=1, steps=1)  # some attributes are there after the first call
+    before, scheduler = state_of(pipe), pipe.scheduler
+    locate(pipe, painted(), PROMPT, seed=4, steps=2)
+    assert state_of(pipe) == before and pipe.scheduler is scheduler
+    one = generate(pipe, PROMPT, seed=1, steps=2).image
+    other = generate(pipe, PROMPT, seed=1, steps=2).image
+    assert np.array_equal(np.asarray(one), np.asarray(other))
+    with pytest.raises(HeedmapError):
+        locate(pipe, painted(), PROMPT, steps=2, size=(7, 7))
+    assert state_of(pipe) == before and pipe.scheduler is scheduler
+
+
+def test_what_is_refused(pipe, tmp_path: Path):
+    (tmp_path / "text.png").write_text("no picture")
+    for given, said in (
+        (
+            tmp_path / "text.png",
+            f"{tmp_path / 'text.png'} is not a picture that can be read: expected a picture (PNG, "
+            "JPEG, WebP or BMP)",
+        ),
+        (
+            tmp_path / "none.png",
+            f"{tmp_path / 'none.png'} is missing, or is not a file: expected a picture (PNG, JPEG, "
+            "WebP or BMP)",
+        ),
+        (3, "the picture is 3: expected a Pillow image, or the path of a file"),
+    ):
+        with pytest.raises(ArgumentError, match=f"^{re.escape(said)}$"):
+            locate(pipe, given, PROMPT)  # pyright: ignore[reportArgumentType]
+    with pytest.raises(ArgumentError):
+        locate(pipe, painted(), "a (red:2) house")
+    for name in ("latents", "timesteps", "sigmas", "num_images_per_prompt"):
+        with pytest.raises(ArgumentError) as caught:
+            locate(pipe, painted(), PROMPT, **{name: None})
+        assert str(caught.value) == (f"a picture is given, so {name} cannot be set: leave it out")
+    for steps in (0, 1000, 2.5, True):
+        with pytest.raises(
+            ArgumentError, match=r"^steps is .*: expected a whole number from 1 to 999"
+        ):
+            locate(pipe, painted(), PROMPT, steps=steps)  # pyright: ignore[reportArgumentType]
+    for name in ("guidance", "negative", "strenght"):
+        with pytest.raises(ArgumentError, match=f"takes no argument {name}"):
+            locate(pipe, painted(), PROMPT, **{name: 2})
+
+
+def test_it_repeats(pipe, tmp_path: Path):
+    found = locate(pipe, painted(300, 200), PROMPT, seed=4, steps=3, tokens="all")
+    saved = found.save(tmp_path / "run")
+    again = repeat(pipe, saved)
+    assert again.same and again.changed == {} and again.run.settings == found.settings
+    array = found.maps.recording.arrays[0].copy()
+    array[0, 0, 0, :2] += 0.25
+    arrays = (array, *found.maps.recording.arrays[1:])
+    recording = replace(found.maps.recording, arrays=arrays)
+    other = replace(found, maps=replace(found.maps, recording=recording))
+    told = repeat(pipe, other)
+    assert recording.refined is not None
+    numbers = sum(a.size for a in arrays) + recording.refined.size
+    assert (told.same, told.differing, told.pixels) == (False, 2, numbers)
+    assert told.largest == pytest.approx(0.25, abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        {"keep": {"layer", "head"}}, {"keep": {"step"}, "tokens": "all"}, {"size": (64, 96)},
+        {"steps": 10}, {"eta": 0.5}, {"concepts": ["sky"], "keep": set(), "size": (96, 64)},
+    ],
+)  # fmt: skip
+def test_it_repeats_as_it_was_asked_for(pipe, tmp_path: Path, asked):
+    found = locate(pipe, painted(), PROMPT, seed=4, **{"steps": 2, **asked})
+    again = repeat(pipe, found.save(tmp_path / "run"))
+    assert again.same and again.changed == {}
+    made = again.run
+    assert isinstance(made, Run) and made.settings == found.settings
+    assert made.maps.recording.keep == found.maps.recording.keep == {*asked.get("keep", ["layer"])}
+    assert made.image.size == found.image.size and made.stability == found.stability
+    for one, other in zip(made.maps.recording.arrays, found.maps.recording.arrays, strict=True):
+        assert one.tobytes() == other.tobytes()
+
+
+def test_progress_of_a_repeat(pipe):
+    found, told = locate(pipe, painted(), PROMPT, seed=4, steps=2), []
+    assert repeat(pipe, found, progress=lambda *at: told.append(at)).same
+    assert told == [(1, 2), (2, 2)]
+
+
+def test_another_scheduler_looks_alike(pipe):
+    """The noise is that of the training, whichever scheduler draws."""
+    picture = painted()
+    one = locate(pipe, picture, PROMPT, seed=4, steps=2)
+    own = pipe.scheduler
+    pipe.scheduler = EulerDiscreteScheduler.from_config(own.config)
+    try:
+        other = locate(pipe, picture, PROMPT, seed=4, steps=2)
+    finally:
+        pipe.scheduler = own
+    assert np.array_equal(one.maps["house"].values, other.maps["house"].values)
+
+
+def test_a_number_of_it_is_taken_apart(pipe, tmp_path: Path):
+    found = locate(pipe, painted(), PROMPT, seed=4, steps=3, keep={"layer", "step", "head"})
+    layer, step = found.maps.recording.layers[0].name, 1
+    why = heedmap.explain(pipe, found, "house", (64, 64), layer=layer, head=0, step=step)
+    assert why.about.timestep == found.maps.recording.timesteps[step]
+    assert why.about.kept is not None and why.about.kept < 1e-6  # P as the run has it
+
+
+def test_progress_and_previews_of_it(pipe):
+    told: list[tuple[int, int]] = []
+    locate(pipe, painted(), PROMPT, seed=1, steps=3, progress=lambda *at: told.append(at))
+    assert told == [(1, 3), (2, 3), (3, 3)]
+
+
+class Unguided(StableDiffusionPipeline):
+    """A pipeline of a user's own, which draws without guidance and has no argument for it."""
+
+    def __call__(  # pyright: ignore[reportIncompatibleMethodOverride]
+        self, prompt=None, height=None, width=None, num_inference_steps=50, timesteps=None,
+        latents=None, generator=None, output_type="pil", callback_on_step_end=None,
+        callback_on_step_end_tensor_inputs=("latents",),
+    ):  # fmt: skip
+        given = {
+            name: value for name, value in locals().items() if name not in ("self", "__class__")
+        }
+        given["callback_on_step_end_tensor_inputs"] = [*callback_on_step_end_tensor_inputs]
+        return super().__call__(guidance_scale=1.0, **given)
+
+
+def test_a_pipeline_that_has_no_guidance_looks_alike_and_notes_none(pipe):
+    own = Unguided(**pipe.components, requires_safety_checker=False)
+    own.set_progress_bar_config(disable=True)
+    found, same = (locate(one, painted(), PROMPT, seed=4, steps=2) for one in (own, pipe))
+    assert (found.settings.guidance, same.settings.guidance) == (None, 1.0)
+    assert np.array_equal(found.maps["house"].values, same.maps["house"].values)
+    assert repeat(own, found).same
+
+
+@pytest.mark.slow
+def test_things_are_found_where_they_are(embedded):
+    """On rendered scenes of the drawn world the masks are known."""
+    overlaps: list[float] = []
+    for seed in range(12):
+        layout = lay_out(900_000_000 + seed, 2, True, "different")
+        scene, caption = scenes.render(layout), captions.object_caption(layout, Random(seed))
+        found = locate(embedded, Image.fromarray(scene.image), caption.text, seed=seed)
+        for mention in caption.mentions:
+            if mention.kind == "noun" and len(mention.things) == 1:
+                word = next(w for w in found.maps.words if w.start == mention.start)
+                mask = found.maps.at(word.number).mask()
+                truth = scene.masks[mention.things[0]]
+                overlaps.append((mask & truth).sum() / (mask | truth).sum())
+    assert len(overlaps) >= 12 and np.mean(overlaps) > 0.8
+
+
+def test_concepts_are_seen_as_the_words_of_a_longer_prompt_and_change_nothing(pipe):
+    """As `trace` has them around a call of the same latents; and are repeated and saved."""
+    picture, sought = painted(), ["sky", "blue tree"]
+    alone = locate(pipe, picture, PROMPT, seed=4, steps=3)
+    found = locate(pipe, picture, PROMPT, seed=4, steps=3, concepts=sought)
+    assert alone.concepts is None and found.concepts is not None
+    assert np.array_equal(found.maps["house"].values, alone.maps["house"].values)
+    expected = by_diffusers(pipe, picture, PROMPT, 4, 3, keep=(), concepts=sought)
+    assert [word.text for word in found.concepts.words] == sought
+    assert found.settings.concepts == tuple(sought)
+    apart = [np.abs(found.concepts[word].values - expected[word].values).max() for word in sought]
+    assert max(apart) < 1e-4
+    assert found.concepts["sky"].values.std() > 1e-4
+    again = repeat(pipe, found)
+    assert again.same and isinstance(again.run, Run) and again.run.concepts is not None
+    recording = found.concepts.recording
+    other = replace(recording, arrays=tuple(array + 1e-3 for array in recording.arrays))
+    changed = replace(found, concepts=replace(found.concepts, recording=other))
+    assert not repeat(pipe, changed).same
+
+
+def test_an_image_unlike_those_that_the_model_draws_is_warned_of(embedded):
+    own = generate(embedded, PROMPT, seed=1, steps=4).image
+    with warnings.catch_warnings(action="error"):
+        locate(embedded, own, PROMPT, seed=1, steps=1)
+    with pytest.warns(HeedmapWarning) as warned:
+        locate(embedded, painted(), PROMPT, seed=1, steps=1)
+    assert len(warned) == 1

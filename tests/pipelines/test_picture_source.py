@@ -1,0 +1,464 @@
+"""Edits of a picture that one has: the source is that picture, whatever draws."""
+
+import json
+from copy import deepcopy
+from pathlib import Path
+from typing import Any
+
+import diffusers
+import numpy as np
+import pytest
+import torch
+from diffusers import DDPMScheduler, StableDiffusionImg2ImgPipeline
+from families import models
+from making import random_pipeline, state_of
+from msgspec import structs
+from PIL import Image
+
+import heedmap
+from heedmap import Grid, Pair, edit, explain, grid, repeat
+from heedmap.backends.noise_levels import NoiseLevels
+from heedmap.backends.schedules import Moment
+from heedmap.errors import ArgumentError, ModelError
+from heedmap.options import DrawOptions
+from heedmap.pipelines import edit_batches
+from heedmap.pipelines.given_pictures import SeenPicture
+from heedmap.pipelines.picture_source import PictureSource
+
+# An autoencoder of random weights gives no picture back well.
+pytestmark = pytest.mark.filterwarnings("ignore:the picture (comes back at|changed outside)")
+SOURCE, TARGET = "a red house", "a blue house"
+BETAS: dict[str, Any] = {
+    "beta_start": 0.00085, "beta_end": 0.012, "beta_schedule": "scaled_linear",
+}  # fmt: skip
+
+
+def painted(width: int = 128, height: int = 128, seed: int = 0) -> Image.Image:
+    """Soft colours, which are a picture to an autoencoder of random weights too."""
+    small = np.random.default_rng(seed).integers(0, 256, (8, 8, 3), dtype=np.uint8)
+    return Image.fromarray(small).resize((width, height), Image.Resampling.BICUBIC)
+
+
+@torch.no_grad()
+def returned(pipe: Any, picture: Image.Image) -> np.ndarray:
+    """What the autoencoder alone gives back, by diffusers' own means, uint8 (H, W, 3)."""
+    pixels = pipe.image_processor.preprocess(picture)
+    latents = pipe.vae.encode(pixels).latent_dist.mode()
+    made = pipe.vae.decode(latents).sample
+    return np.asarray(pipe.image_processor.postprocess(made)[0]).astype(int)
+
+
+def apart(image: Image.Image, other: np.ndarray) -> int:
+    return int(np.abs(np.asarray(image).astype(int) - other).max())
+
+
+@pytest.fixture(scope="module")
+def pipe():
+    """One for all: whatever is edited leaves it as it was."""
+    return random_pipeline()
+
+
+# --- the source ---------------------------------------------------------------------------------
+
+
+@pytest.mark.filterwarnings("ignore:__array_wrap__ must accept:DeprecationWarning")
+@pytest.mark.filterwarnings("ignore:PNDMScheduler goes by what the model said")
+@pytest.mark.parametrize(
+    ("name", "steps"),
+    [
+        ("DDIMScheduler", 4), ("PNDMScheduler", 5), ("EulerAncestralDiscreteScheduler", 3),
+        ("HeunDiscreteScheduler", 3), ("DPMSolverMultistepScheduler", 4), ("LCMScheduler", 3),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("kind", ["v_prediction"])
+def test_the_source_is_what_the_autoencoder_gives_back(pipe, name, steps, kind):
+    own, picture = pipe.scheduler, painted()
+    pipe.scheduler = getattr(diffusers, name).from_config({**BETAS, "prediction_type": kind})
+    try:
+        pair = edit(pipe, SOURCE, TARGET, image=picture, seed=3, steps=steps, guidance=7.5)
+    finally:
+        pipe.scheduler = own
+    wanted = returned(pipe, picture)
+    assert apart(pair.source.image, wanted) <= 1
+    back = pair.about.reconstruction
+    off = np.asarray(pair.source.image) / 255 - np.asarray(picture) / 255
+    assert back is not None and back.share == 1
+    assert back.mse == pytest.approx(float((off**2).mean()))
+    assert back.psnr_db == pytest.approx(-10 * np.log10((off**2).mean()))
+    for run in (pair.source, pair.edited):
+        about = run.settings.given
+        assert about is not None and about.size == (128, 128) and run.settings.size == (128, 128)
+        assert np.array_equal(np.asarray(run.given), np.asarray(picture))
+
+
+@torch.no_grad()
+def by_hand(
+    pipe: Any, picture: Image.Image, prompts: list[str], seed: int, steps: int, each: int = 1
+) -> Any:
+    """The definition, with the model and the scheduler alone: no attention is taken over.
+
+    Of each row: x ← step(x) + (picture with the next noise) − step(source), where a step is so many
+    calls of the scheduler, and the last but one; float64 but for the model.
+    """
+    scheduler = deepcopy(pipe.scheduler)
+    scheduler.set_timesteps(steps)
+    states = pipe.encode_prompt(prompts, "cpu", 1, False)[0]
+    pixels = pipe.image_processor.preprocess(picture)
+    clean = pipe.vae.encode(pixels).latent_dist.mode().double() * pipe.vae.config.scaling_factor
+    chance = torch.Generator().manual_seed(seed)
+    noises = [torch.randn(clean.shape, generator=chance).double() for _ in range(steps)]
+
+    def at(step: int) -> torch.Tensor:
+        if step == steps:
+            return clean
+        if hasattr(scheduler, "sigmas"):
+            return clean + float(scheduler.sigmas[each * step]) * noises[step]
+        kept = scheduler.alphas_cumprod[scheduler.timesteps[step]].double()
+        return kept**0.5 * clean + (1 - kept) ** 0.5 * noises[step]
+
+    x = at(0).repeat(len(prompts), 1, 1, 1)
+    for call, t in enumerate(scheduler.timesteps):
+        given = scheduler.scale_model_input(x, t).float()
+        output = pipe.unet(given, t, encoder_hidden_states=states).sample.double()
+        x = scheduler.step(output, t, x).prev_sample
+        if (call + 1) % each == 0 or call + 1 == len(scheduler.timesteps):
+            x = x + at(call // each + 1) - x[:1]
+    return x
+
+
+@pytest.mark.filterwarnings("ignore:__array_wrap__ must accept:DeprecationWarning")
+@pytest.mark.parametrize(
+    ("name", "steps", "each"),
+    [
+        ("DDIMScheduler", 1, 1), ("DDIMScheduler", 2, 1), ("DDIMScheduler", 5, 1),
+        ("EulerDiscreteScheduler", 3, 1), ("HeunDiscreteScheduler", 3, 2),
+        ("KDPM2DiscreteScheduler", 3, 2),
+    ],
+)  # fmt: skip
+def test_edits_are_carried_as_their_difference_from_the_source(pipe, name, steps, each):
+    """From step to step: where a scheduler calls the model twice a step, not in between."""
+    prompts, seen = [SOURCE, TARGET, "a red sea"], []
+    own = pipe.scheduler
+    if name != type(own).__name__:
+        config = {**BETAS, "prediction_type": "epsilon"}
+        pipe.scheduler = getattr(diffusers, name).from_config(config)
+    try:
+        wanted = by_hand(pipe, painted(), prompts, 3, steps, each)
+        edit(
+            pipe, SOURCE, prompts[1:], image=painted(), seed=3, steps=steps, guidance=1.0,
+            cross=0.0, self_attention=0.0, preview=seen.append,
+        )  # fmt: skip
+    finally:
+        pipe.scheduler = own
+    assert torch.allclose(seen[-1].double(), wanted, atol=1e-4)
+    assert (wanted[1] - wanted[2]).abs().max() > 1e-3
+
+
+def test_an_edit_that_draws_as_its_source_does_is_the_picture(pipe):
+    """Under guidance, too: what that does to the source it does to the edit, and is taken off."""
+    seen: list[torch.Tensor] = []
+    how: dict[str, Any] = {"image": painted(), "seeds": 3, "steps": 6, "guidance": 3}
+    grid(pipe, SOURCE, weights={"red": [1, 3]}, preview=seen.append, **how)
+    source, same, other = seen[-1]
+    pixels = pipe.image_processor.preprocess(painted())
+    with torch.no_grad():
+        clean = pipe.vae.encode(pixels).latent_dist.mode()[0] * pipe.vae.config.scaling_factor
+    assert torch.allclose(source, clean, atol=1e-6)
+    assert (same - clean).abs().max() < 1e-3  # a model of random weights multiplies rounding
+    assert (other - clean).abs().max() > 0.1
+
+
+def test_other_noise_is_another_edit(pipe):
+    how: dict[str, Any] = {"image": painted(), "steps": 3, "cross": 0.0, "self_attention": 0.0}
+    one, other = (edit(pipe, SOURCE, "a blue sea", seed=seed, **how) for seed in (3, 4))
+    assert apart(one.source.image, np.asarray(other.source.image).astype(int)) == 0
+    assert apart(one.edited.image, np.asarray(other.edited.image).astype(int)) > 0
+
+
+@pytest.mark.parametrize(
+    "name", ["DDIMScheduler", "EulerDiscreteScheduler", "HeunDiscreteScheduler"]
+)
+def test_the_model_sees_the_picture_with_fresh_noise_at_each_step(pipe, name):
+    """As it is given it: of variance 1 in all, whatever a scheduler multiplies its latents by."""
+    own, seen = pipe.scheduler, []
+    whole = {"prediction_type": "epsilon", "timestep_spacing": "trailing"}  # whole timesteps
+    pipe.scheduler = getattr(diffusers, name).from_config({**BETAS, **whole})
+    hook = pipe.unet.register_forward_pre_hook(lambda m, args: seen.append((args[1], args[0])))
+    try:
+        edit(pipe, SOURCE, TARGET, image=painted(), seed=3, steps=4, guidance=5)
+        kept = DDPMScheduler(**BETAS).alphas_cumprod
+    finally:
+        pipe.scheduler = own
+        hook.remove()
+    with torch.no_grad():
+        pixels = pipe.image_processor.preprocess(painted())
+        clean = pipe.vae.encode(pixels).latent_dist.mode()[0] * pipe.vae.config.scaling_factor
+    chance = torch.Generator().manual_seed(3)
+    firsts = seen[:1] + seen[1:][1::2] if name.startswith("Heun") else seen
+    assert len(firsts) == 4
+    for t, given in firsts:
+        noise = torch.randn((1, *clean.shape), generator=chance)[0]
+        a = float(kept[int(t)])
+        for row in (0, 2):  # of both branches
+            assert torch.allclose(given[row], a**0.5 * clean + (1 - a) ** 0.5 * noise, atol=1e-3)
+
+
+@pytest.mark.parametrize("size", [(128, 64), (64, 136)])
+def test_any_size(pipe, size):
+    pair = edit(pipe, SOURCE, TARGET, image=painted(640, 480), seed=3, steps=2, size=size)
+    assert pair.source.image.size == pair.edited.image.size == size
+    noted = pair.edited.settings.given
+    assert noted is not None and noted.size == (640, 480)
+
+
+def test_a_size_is_chosen_as_locate_chooses_it(pipe):
+    picture = painted(300, 150)
+    pair = edit(pipe, SOURCE, TARGET, image=picture, seed=3, steps=1)
+    found = heedmap.locate(pipe, picture, SOURCE, seed=3, steps=1)
+    assert pair.source.image.size == found.image.size
+    assert np.array_equal(np.asarray(pair.source.given), np.asarray(found.image))
+
+
+@pytest.mark.slow
+def test_steps_that_nobody_said_are_the_pipelines_own(pipe):
+    pair = edit(pipe, SOURCE, TARGET, image=painted(), seed=3)
+    assert pair.about.steps == 50 and apart(pair.source.image, returned(pipe, painted())) <= 1
+
+
+def test_a_file_is_a_picture_too(pipe, tmp_path: Path):
+    painted().save(tmp_path / "x.png")
+    one = edit(pipe, SOURCE, TARGET, image=tmp_path / "x.png", seed=3, steps=2)
+    other = edit(pipe, SOURCE, TARGET, image=painted(), seed=3, steps=2)
+    assert apart(one.edited.image, np.asarray(other.edited.image).astype(int)) == 0
+
+
+def test_outside_of_a_blend_the_source_stays(embedded):
+    picture = painted()
+    how: dict[str, Any] = {"only": "house->tree", "seed": 3, "steps": 6}
+    pair = edit(embedded, "a red house", "a red tree", image=picture, **how)
+    assert pair.blend is not None and 0 < pair.blend.mean() < 1
+    assert apart(pair.source.image, returned(embedded, picture)) <= 1
+    far = np.asarray(Image.fromarray(pair.blend).resize((16, 16), Image.Resampling.BOX)) == 0
+    off = np.abs(np.asarray(pair.source.image) / 255 - np.asarray(pair.edited.image) / 255)
+    cells = off.reshape(16, 8, 16, 8, 3).mean(axis=(1, 3, 4))
+    assert cells[far].mean() < 0.4 * cells[~far].mean()  # the decoder spreads what changes
+
+
+def test_a_model_of_half_precision():
+    """Its latents stay of its own kind; the source comes back as well as that can hold it."""
+    pipe = random_pipeline()
+    wanted = returned(pipe, painted())
+    pair = edit(pipe.to(torch.bfloat16), SOURCE, TARGET, image=painted(), seed=3, steps=3)
+    off = np.abs(np.asarray(pair.source.image).astype(int) - wanted)
+    assert off.mean() < 2
+    assert apart(pair.edited.image, np.asarray(pair.source.image).astype(int)) > 3
+
+
+@pytest.mark.parametrize("kind", [torch.float16, torch.bfloat16, torch.float32])
+def test_what_edits_differ_by_is_reckoned_in_float32_whatever_the_model_holds(kind):
+    """And rounded once, at the end; numbers by chance, and the same in NumPy to the bit."""
+    chance = torch.Generator().manual_seed(0)
+    clean, noise, *_ = torch.randn((3, 1, 4, 8, 8), generator=chance)
+    latents = torch.randn((3, 4, 8, 8), generator=chance).to(kind)
+    levels = NoiseLevels(((0.6, 0.8), (0.75, 0.5), (1.0, 0.0)), 1.0)
+    source = PictureSource(SeenPicture(painted(), clean, (64, 64)), levels, (noise, noise))
+    made = latents.float().numpy()
+    there = np.float32(0.75) * clean.numpy() + np.float32(0.5) * noise.numpy()
+    wanted = torch.from_numpy(there + (made - made[:1])).to(kind)
+    carried = source.carried(Moment(0, 2, last=True), latents)
+    assert carried.dtype == kind and torch.equal(carried, wanted)
+    assert torch.equal(carried[:1], torch.from_numpy(there).to(kind))
+    rounded = (latents - latents[:1]).float()
+    assert torch.equal(rounded, latents.float() - latents[:1].float()) == (kind == torch.float32)
+
+
+def test_keep_and_steps_of_maps_change_no_picture(pipe):
+    how: dict[str, Any] = {"image": painted(), "seed": 3, "steps": 3}
+    one = edit(pipe, SOURCE, TARGET, **how)
+    other = edit(pipe, SOURCE, TARGET, keep={"step", "head", "layer"}, **how)
+    assert apart(one.edited.image, np.asarray(other.edited.image).astype(int)) == 0
+    assert other.source.step_pictures is not None
+
+
+def test_weights_draw_in_the_edit(pipe):
+    picture = painted()
+    pair = edit(pipe, "a (red:4) house", image=picture, seed=3, steps=3)
+    assert pair.about.kind == "reweight" and apart(pair.source.image, returned(pipe, picture)) <= 1
+    assert apart(pair.edited.image, np.asarray(pair.source.image).astype(int)) > 3
+
+
+def test_a_pipeline_that_takes_an_image_is_given_it(tmp_path: Path):
+    made = StableDiffusionImg2ImgPipeline(
+        **random_pipeline().components, requires_safety_checker=False
+    )
+    made.set_progress_bar_config(disable=True)
+    pair = edit(made, SOURCE, TARGET, image=painted(), strength=0.5, seed=3, steps=4)
+    assert pair.source.settings.given is None and pair.source.given is None
+    assert "image" in pair.source.settings.arguments
+    painted().save(tmp_path / "x.png")
+    file = edit(made, SOURCE, TARGET, image=tmp_path / "x.png", strength=0.5, seed=3, steps=4)
+    assert np.array_equal(np.asarray(file.edited.image), np.asarray(pair.edited.image))
+
+
+# --- saved, and drawn again -----------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def pair(pipe) -> Pair:
+    return edit(pipe, SOURCE, TARGET, image=painted(200, 100), seed=3, steps=3)
+
+
+def test_saved_loaded_and_drawn_again(pipe, pair: Pair, tmp_path: Path):
+    folder = pair.save(tmp_path / "x")
+    read = Pair.load(folder)
+    assert read.about == pair.about and read.source.settings == pair.source.settings
+    assert np.array_equal(np.asarray(read.edited.given), np.asarray(pair.source.given))
+    for name in (folder, folder / "source", folder / "edited"):
+        again = repeat(pipe, name)
+        assert again.same and not again.changed, name
+    with Image.open(folder / "edited" / "image.png") as image:
+        assert "parameters" not in image.info  # no settings alone make it
+
+
+def test_a_grid_of_it(pipe, tmp_path: Path):
+    made = grid(pipe, SOURCE, image=painted(), weights={"red": [-1, 1, 3]}, seeds=3, steps=2)
+    assert {cell.pair.source.settings.given for cell in made.cells} != {None}
+    folder = made.save(tmp_path / "x")
+    assert Grid.load(folder).about == made.about
+    assert repeat(pipe, folder).same
+    assert repeat(pipe, folder / "cells" / "003").same
+
+
+@pytest.mark.parametrize("side", ["source", "edited"])
+def test_one_number_of_it_taken_apart(pipe, side):
+    """What is drawn again is what the run recorded."""
+    keep = {"layer", "step", "head"}
+    made = edit(pipe, SOURCE, TARGET, image=painted(), seed=3, steps=3, keep=keep)
+    found = explain(pipe, getattr(made, side), "house", at=(40, 20))
+    assert found.about.kept is not None and found.about.kept < 1e-5
+
+
+def test_without_its_picture_it_is_not_drawn_again(pipe, pair: Pair, tmp_path: Path):
+    folder = pair.save(tmp_path / "x")
+    for side in ("source", "edited"):
+        (folder / side / "given.png").unlink()
+        told = json.loads((folder / side / "run.json").read_text(encoding="utf-8"))
+        told["files"].remove("given.png")
+        (folder / side / "run.json").write_text(json.dumps(told), encoding="utf-8")
+    read = Pair.load(folder)
+    with pytest.raises(ArgumentError) as caught:
+        repeat(pipe, read)
+    assert str(caught.value) == (
+        "the picture that was edited, given.png, is not with this run any more: put it there "
+        "again, or pass it, as in hm.repeat(pipe, run, image=…)"
+    )
+    assert repeat(pipe, read, image=pair.source.given).same
+    whole = painted(200, 100)  # which the model saw in a size of its own
+    assert whole.size != pair.source.image.size and repeat(pipe, read, image=whole).same
+    whole.save(tmp_path / "photo.png")
+    assert repeat(pipe, read, image=tmp_path / "photo.png").same
+    with pytest.raises(ArgumentError, match="is not the one that this run is an edit of"):
+        repeat(pipe, read, image=painted(200, 100, seed=1))
+
+
+# --- the pipeline, and what is refused ------------------------------------------------------------
+
+
+def test_the_pipeline_is_as_it_was(pipe):
+    edit(pipe, SOURCE, TARGET, seed=3, steps=1)
+    before, own = state_of(pipe), pipe.scheduler
+    edit(pipe, SOURCE, TARGET, image=painted(), seed=3, steps=2)
+    assert state_of(pipe) == before and pipe.scheduler is own
+    with pytest.raises(KeyboardInterrupt):
+        edit(pipe, SOURCE, TARGET, image=painted(), seed=3, steps=4, progress=_stop)
+    assert state_of(pipe) == before and pipe.scheduler is own
+
+
+def _stop(done: int, of: int) -> None:
+    raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"image": 5}, "the picture is 5: expected a Pillow image, or the path of a file"),
+        ({"latents": torch.zeros(1, 4, 16, 16)}, "a picture is given, so latents cannot be set"),
+        ({"timesteps": [9, 5]}, "a picture is given, so timesteps cannot be set"),
+        ({"sigmas": [9.0, 0.5]}, "a picture is given, so sigmas cannot be set"),
+    ],
+)
+def test_what_does_not_go_with_a_picture(pipe, given, said):
+    with pytest.raises(ArgumentError, match=said):
+        edit(pipe, SOURCE, TARGET, seed=3, steps=2, **{"image": painted(), **given})
+
+
+def test_models_that_cannot_be_shown_one():
+    pipe = models.lcm()
+    with pytest.raises(ModelError, match="so that your picture would not come back: expected"):
+        edit(pipe, SOURCE, TARGET, image=painted(), seed=3, steps=2)
+    pipe = random_pipeline()
+    vae, pipe.vae = pipe.vae, None
+    with pytest.raises(ModelError, match="has no autoencoder that encodes a picture"):
+        edit(pipe, SOURCE, TARGET, image=painted(), seed=3, steps=2)
+    pipe.vae, pipe.scheduler = vae, diffusers.FlowMatchEulerDiscreteScheduler()
+    with pytest.raises(ModelError, match="does not say how much noise there is at a step, so no"):
+        edit(pipe, SOURCE, TARGET, image=painted(), seed=3, steps=2)
+
+
+def test_a_picture_that_comes_back_badly_is_warned_of(pipe):
+    pixels = np.random.default_rng(0).integers(0, 256, (128, 128, 3), dtype=np.uint8)
+    noise = Image.fromarray(pixels)
+    with pytest.warns(heedmap.HeedmapWarning, match=r"comes back at \d+\.\d dB"):
+        pair = edit(pipe, SOURCE, TARGET, image=noise, seed=3, steps=2)
+    assert pair.about.notes is not None and any("dB" in note for note in pair.about.notes)
+
+
+def test_a_step_more_than_was_asked_for_has_noise_of_its_own():
+    pipe = random_pipeline()
+    pipe.scheduler = diffusers.EulerDiscreteScheduler.from_config(
+        {**BETAS, "interpolation_type": "log_linear", "timestep_type": "continuous",
+         "prediction_type": "v_prediction", "sigma_min": 0.002, "sigma_max": 700.0}
+    )  # fmt: skip
+    source = PictureSource.of(pipe, painted(), 3, DrawOptions(steps=6, size=(128, 128)))
+    pipe.scheduler.set_timesteps(6)
+    assert len(source.noises) == len(pipe.scheduler.timesteps) == 7
+    assert (source.noises[6] - source.noises[5]).abs().max() > 1
+
+
+@pytest.mark.filterwarnings("ignore:the picture")
+def test_what_else_changed_of_the_picture_is_told(pipe, monkeypatch):
+    """Where the edit is in the whole picture; a blend keeps the rest."""
+    how: dict[str, Any] = {"image": painted(), "seed": 3, "steps": 2}
+    pair = edit(pipe, SOURCE, TARGET, **how)
+    outside = pair.about.change.outside.psnr_db
+    told = [note for note in pair.about.notes or () if "outside of the edit's words" in note]
+    assert outside is not None and outside < 20 and len(told) == 1
+    assert f"too, to {outside:.1f} dB" in told[0]
+    blended = edit(pipe, SOURCE, TARGET, only="red->blue", **how)
+    drawn = edit(pipe, SOURCE, TARGET, seed=3, steps=2)
+    monkeypatch.setattr(edit_batches, "LEAST_KEPT", outside - 0.1)
+    above = edit(pipe, SOURCE, TARGET, **how)
+    for one in (above, blended, drawn):
+        assert not any("outside of the edit's words" in note for note in one.about.notes or ())
+
+
+def test_a_blend_is_not_told_to_blend(pipe, monkeypatch):
+    """However much the rest of its picture changed; the same edit without one is told to."""
+    monkeypatch.setattr(edit_batches, "LEAST_KEPT", 1000.0)
+    how: dict[str, Any] = {"image": painted(), "seed": 3, "steps": 2}
+    for only, told in ((None, True), ("red->blue", False)):
+        about = edit(pipe, SOURCE, TARGET, only=only, **how).about
+        assert about.change.outside.psnr_db is not None  # some of the rest did change
+        assert any("by a blend" in note for note in about.notes or ()) is told
+
+
+@pytest.mark.parametrize(("decibels", "told"), [(19.99, True), (20.0, False)])
+def test_what_comes_back_badly_is_below_20_decibels(pipe, monkeypatch, decibels, told):
+    real = edit_batches.apart
+    monkeypatch.setattr(
+        edit_batches,
+        "apart",
+        lambda *both: structs.replace(real(*both), psnr_db=decibels, mse=10 ** (-decibels / 10)),
+    )
+    notes = edit(pipe, SOURCE, TARGET, image=painted(), seed=3, steps=1).about.notes or ()
+    assert any("the picture comes back at" in note for note in notes) is told

@@ -1,0 +1,106 @@
+"""Arguments as JSON: restored, or recognised by their bytes."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from making import settings_of
+from PIL import Image
+
+from heedmap.pipelines.pipeline_arguments import (
+    argument,
+    argument_note,
+    description,
+    is_restorable,
+    plain_copy,
+)
+
+plain = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**64), 2**64)
+    | st.floats(allow_nan=False)
+    | st.text(),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.lists(inner, max_size=3).map(tuple)
+        | st.dictionaries(st.text().filter(lambda key: key != "object"), inner, max_size=3)
+    ),
+    max_leaves=12,
+)
+
+
+@given(plain)
+def test_plain_values_come_back(value):
+    note = json.loads(json.dumps(argument_note(value), allow_nan=False))
+    assert is_restorable(note)
+    assert repr(argument(note)) == repr(value)  # tells 1 from True, lists from tuples
+    assert argument_note(value) == note
+
+
+@pytest.mark.parametrize(
+    ("value", "back"), [(np.float64(0.5), 0.5), (np.int32(3), 3), (np.bool_(True), True)]
+)
+def test_numbers_of_numpy_become_those_of_python(value, back):
+    assert argument(argument_note(value)) == back
+    assert type(argument_note(value)) is type(back)
+
+
+def test_nan_comes_back():
+    assert np.isnan(argument(argument_note(float("nan"))))
+
+
+picture = Image.new("RGB", (4, 6), (1, 2, 3))
+other = Image.new("RGB", (4, 6), (1, 2, 4))
+palette, tinted = picture.convert("P"), picture.convert("P")
+tinted.putpalette([9, *(tinted.getpalette() or [])[1:]])
+
+
+@pytest.mark.parametrize(
+    ("value", "another"),
+    [
+        (picture, other),
+        (palette, tinted),
+        (torch.arange(6.0), torch.arange(6.0) + 1),
+        (torch.arange(6.0), torch.arange(6.0).reshape(2, 3)),
+        (torch.tensor(1.0, dtype=torch.bfloat16), torch.tensor(1.0, dtype=torch.float16)),
+        (torch.tensor([True]), torch.tensor([False])),
+        (np.arange(6), np.arange(6).astype(np.int16)),
+        ([picture, picture], [picture, other]),
+        ({"mask": torch.ones(2)}, {"mask": torch.zeros(2)}),
+        ((0.5, picture), (0.6, picture)),
+        (print, repr),
+    ],
+)
+def test_objects_are_recognised(value, another):
+    note = json.loads(json.dumps(argument_note(value)))
+    assert not is_restorable(note)
+    assert argument_note(value) == note != argument_note(another)
+    assert description(note)
+
+
+def test_a_slice_and_its_copy_are_the_same():
+    whole = torch.arange(12.0).reshape(3, 4)
+    assert argument_note(whole[:, 1].clone()) == argument_note(whole[:, 1])
+
+
+@pytest.mark.parametrize(
+    "value",
+    [torch.empty(2, device="meta"), torch.eye(2).to_sparse(), object(), {1: 2}, {"object": 3}],
+)
+def test_what_has_no_bytes_is_known_by_its_type(value):
+    note = json.loads(json.dumps(argument_note(value)))
+    assert not is_restorable(note) and argument_note(value) == note
+
+
+def test_pipelines_may_write_to_a_copy():
+    asked = {"scale": 0.5, "boxes": [[0, 1], (2, {"a": [3]})]}
+    held = settings_of(arguments={"kwargs": asked}).arguments["kwargs"]
+    made = plain_copy(held)
+    assert made == asked and type(made) is dict and type(made["boxes"]) is list
+    made["gligen"] = 1
+    made["boxes"][0].append(2)
+    assert held == asked

@@ -1,0 +1,318 @@
+"""Saved results that are generated again: bit-identical, or the differences are listed."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from diffusers import (
+    DDIMScheduler,
+    DPMSolverMultistepScheduler,
+    EulerAncestralDiscreteScheduler,
+    HeunDiscreteScheduler,
+    PNDMScheduler,
+)
+from making import noting, random_pipeline, same_pixels
+from msgspec import structs
+from PIL import Image
+
+import heedmap
+from heedmap import Confine, Grid, Pair, Reweight, Run, edit, generate, grid, repeat
+from heedmap.errors import ArgumentError, ModelError, RunError
+from heedmap.pipelines import generation
+from heedmap.pipelines.repeating import variants
+
+PROMPT = "a red house"
+
+
+@pytest.fixture(scope="module")
+def pipe():
+    """One for all: whatever is repeated leaves it as it was."""
+    return random_pipeline()
+
+
+@pytest.fixture(scope="module")
+def run(pipe) -> Run:
+    return generate(pipe, PROMPT, seed=1, steps=1)
+
+
+def again(pipe, made: Run | Pair | Grid, folder: Path, **given):
+    """A thing saved and repeated from its folder."""
+    return repeat(pipe, made.save(folder), **given)
+
+
+def assert_same(found) -> None:
+    assert found.same, str(found)
+    assert (found.largest, found.differing) == (0, 0)
+
+
+# --- the same to the byte -----------------------------------------------------------------------
+
+SCHEDULERS = [
+    (DPMSolverMultistepScheduler, {"use_karras_sigmas": True}),
+    (DPMSolverMultistepScheduler, {"algorithm_type": "sde-dpmsolver++"}),
+    (PNDMScheduler, {"skip_prk_steps": True}),
+    (EulerAncestralDiscreteScheduler, {}),
+    (HeunDiscreteScheduler, {"use_karras_sigmas": True}),
+]
+
+
+def drawn_by(scheduler: Any, pipe: Any) -> Run:
+    """What a pipeline draws with another scheduler; it has its own again."""
+    own = pipe.scheduler
+    pipe.scheduler = scheduler
+    try:
+        return generate(pipe, PROMPT, seed=1, steps=4)
+    finally:
+        pipe.scheduler = own
+
+
+def test_settings_of_a_scheduler_of_the_same_class(embedded, tmp_path):
+    own = embedded.scheduler
+    run = drawn_by(DDIMScheduler.from_config(own.config, timestep_spacing="leading"), embedded)
+    found = again(embedded, run, tmp_path / "run")
+    assert_same(found)
+    assert found.changed == {
+        "schedulers.scheduler.config.timestep_spacing": ("leading", "trailing")
+    }
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        {},
+        {"guidance": 3.25, "steps": 3, "negative": "at sea", "size": (144, 96)},
+        {"prompt": "a (red:2.5) house (at:-0.3)"},
+        {"keep": ("step", "head"), "tokens": "all", "branches": ["negative"], "negative": "sea"},
+        {"concepts": ["sky", "red house"], "keep": ("layer", "step")},
+        {"guidance_rescale": 0.7, "callback_on_step_end_tensor_inputs": ["latents"]},
+        {"edits": [Reweight("red", 2.1, renormalize=True), Confine("house", (0, 0, 64, 128))]},
+        {"edits": [Confine("red", np.eye(128, dtype=bool), strength=1.7, end=0.9, tail=False)]},
+    ],
+)
+def test_a_run(pipe, tmp_path, asked):
+    asked = {"prompt": PROMPT, "seed": 7, "steps": 2, **asked}
+    run = generate(pipe, **asked)
+    assert_same(again(pipe, run, tmp_path / "run"))
+    assert_same(repeat(pipe, run))  # that was never saved
+    found = repeat(random_pipeline(), str(tmp_path / "run"))
+    assert_same(found)
+    assert found.changed == {}
+    assert found.run.settings == run.settings
+
+
+def test_what_nobody_said_is_the_pipelines_own(pipe, tmp_path):
+    run = generate(pipe, PROMPT, seed=1, steps=2)
+    assert_same(found := again(pipe, run, tmp_path / "run"))
+    assert found.run.settings.defaults == {"guidance": "pipeline", "size": "pipeline"}
+
+
+def test_timesteps_that_are_given_are_the_steps(pipe, tmp_path):
+    own = pipe.scheduler
+    pipe.scheduler = DPMSolverMultistepScheduler.from_config(own.config)
+    try:
+        run = generate(pipe, PROMPT, seed=1, timesteps=[900, 600, 200])
+    finally:
+        pipe.scheduler = own
+    assert run.settings.steps == 3
+    assert run.settings.defaults["steps"] == "timesteps"
+    assert_same(found := again(pipe, run, tmp_path / "run"))
+    assert found.run.settings == run.settings
+
+
+def test_an_interrupted_run_goes_where_it_was_to_go(pipe, tmp_path):
+    def stop(pipe, step, timestep, tensors):
+        pipe._interrupt = step == 1
+        return tensors
+
+    run = generate(pipe, PROMPT, seed=1, steps=5, callback_on_step_end=stop)
+    folder = run.save(tmp_path / "run")
+    with pytest.raises(ArgumentError):
+        repeat(pipe, folder)
+    assert_same(repeat(pipe, folder, callback_on_step_end=stop))
+
+
+def test_one_of_a_batch(pipe, tmp_path):
+    runs = generation.generate_batch(pipe, [PROMPT, "at sea", "a house"], seeds=[1, 2, 3], steps=2)
+    for number, run in enumerate(runs):
+        assert run.settings.batch_place == (number, 3)
+        assert_same(again(pipe, run, tmp_path / str(number)))
+
+
+EDITS = [
+    {"target": "a red house at sea", "kind": "refine", "guidance": 3.0},
+    {"source": "a (red:3) house", "target": "a blue (house:0.5)", "renormalize": True},
+    {"source": r"a \(red\) (house:2.5)"},
+    {"target": "a red sea", "cross": (0.2, 0.9), "self_attention": 0.6, "self_cells": 64},
+    {
+        "target": "a red sea", "only": "house->sea", "protect": ["red"], "threshold": 0.55,
+        "blend_from": 0.3, "words": {"red": (0.1, 0.5)}, "negative": "",
+    },
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("asked", EDITS)
+@pytest.mark.filterwarnings("ignore:the edit")
+def test_an_edit(pipe, tmp_path, asked):
+    pair = edit(pipe, **{"source": PROMPT, "seed": 7, "steps": 5, **asked})
+    folder = pair.save(tmp_path / "pair")
+    found = repeat(pipe, folder)
+    assert_same(found)
+    assert isinstance(found.run, Pair)
+    assert found.pixels == 2 * 128 * 128
+    for side in ("source", "edited"):
+        assert_same(alone := repeat(pipe, folder / side))
+        assert isinstance(alone.run, Run)
+
+
+@pytest.mark.filterwarnings("ignore:the edit")
+def test_a_grid(pipe, tmp_path):
+    made = grid(
+        pipe, PROMPT, weights={"red": [1, 2.5]}, cross=[0.3, (0.2, 0.8)], seeds=[5, 6], steps=3,
+        batch=4,
+    )  # fmt: skip
+    told: list[tuple[int, int]] = []
+    folder = made.save(tmp_path / "grid")
+    found = repeat(pipe, folder, progress=lambda *now: told.append(now))
+    assert_same(found)
+    assert told[-1] == (12, 12)
+    assert found.pixels == (2 + 8) * 128 * 128
+    assert [cell.row() for cell in found.run] == [cell.row() for cell in made]
+    assert_same(repeat(pipe, folder / "cells" / "002"))
+    assert_same(repeat(pipe, folder / "sources" / "6"))
+
+
+def test_a_blended_grid(pipe, tmp_path):
+    made = grid(
+        pipe, PROMPT, "a red sea", self_attention=[0.2, 0.7], only="house->sea", protect="red",
+        words={"red": 0.5}, threshold=0.5, seeds=[5], steps=3, kind="replace",
+    )  # fmt: skip
+    assert_same(again(pipe, made, tmp_path / "grid"))
+
+
+# --- what is not the same -----------------------------------------------------------------------
+
+
+def test_another_seed_is_told_by_how_much(pipe, tmp_path):
+    run = generate(pipe, PROMPT, seed=1, steps=2)
+    other = generate(pipe, PROMPT, seed=2, steps=2)
+    found = repeat(pipe, replace(run, settings=other.settings))
+    apart = np.abs(np.asarray(run.image, int) - np.asarray(other.image, int)).max(axis=-1)
+    assert not found.same
+    assert (found.largest, found.differing) == (apart.max(), (apart > 0).sum())
+
+
+def test_what_is_another_now_is_listed(pipe):
+    run = generate(pipe, PROMPT, seed=1, steps=1)
+    noted = structs.replace(
+        run.settings, versions=structs.replace(run.settings.versions, torch="1.0"), threads=64,
+        loras=({"name": "style"},), model="org/name",
+    )  # fmt: skip
+    found = repeat(pipe, replace(run, settings=noted))
+    assert_same(found)
+    assert found.changed == {
+        "versions.torch": ("1.0", run.settings.versions.torch),
+        "threads": (64, 1),
+        "loras": ([{"name": "style"}], []),
+        "model": ("org/name", "StableDiffusionPipeline"),
+    }
+
+
+# --- what the file does not hold ----------------------------------------------------------------
+
+
+def test_tensors_must_be_the_very_ones(pipe, tmp_path):
+    latents = torch.randn(1, 4, 16, 16, generator=torch.Generator().manual_seed(3))
+    run = generate(pipe, PROMPT, seed=1, steps=2, latents=latents)
+    folder = run.save(tmp_path / "run")
+    with pytest.raises(ArgumentError):
+        repeat(pipe, folder)
+    with pytest.raises(ArgumentError):
+        repeat(pipe, folder, latents=latents + 1)
+    with pytest.raises(ArgumentError):
+        repeat(pipe, folder, latents=latents, image=Image.new("RGB", (8, 8)))
+    assert_same(repeat(pipe, folder, latents=latents))
+
+
+def fade(p, site):
+    p[..., 2] *= 0.5
+    return p
+
+
+def test_rules_of_a_users_own_must_be_given(pipe, tmp_path):
+    edits = [Reweight("house", 2), fade]
+    folder = generate(pipe, PROMPT, seed=1, steps=2, edits=edits).save(tmp_path / "run")
+    with pytest.raises(ArgumentError):
+        repeat(pipe, folder)
+    with pytest.raises(ArgumentError):
+        repeat(pipe, folder, edits=[fade])
+    assert_same(repeat(pipe, folder, edits=edits))
+
+
+def test_a_mask_too_large_for_the_file_must_be_given(pipe, tmp_path, monkeypatch):
+    monkeypatch.setattr("heedmap.maps.regions._MOST_PACKED", 10)
+    edits = [Confine("house", np.eye(128, dtype=bool))]
+    folder = generate(pipe, PROMPT, seed=1, steps=1, edits=edits).save(tmp_path / "run")
+    with pytest.raises(ArgumentError):
+        repeat(pipe, folder)
+    with pytest.raises(ArgumentError):
+        repeat(pipe, folder, edits=[Confine("house", ~np.eye(128, dtype=bool))])
+    assert_same(repeat(pipe, folder, edits=edits))
+
+
+# --- models and errors ------------------------------------------------------------------------
+
+
+def test_the_model_that_the_settings_name(pipe, run, tmp_path):
+    pipe.save_pretrained(tmp_path / "model")
+    loaded = heedmap.load(tmp_path / "model", device="cpu")
+    mine = generate(loaded, PROMPT, seed=1, steps=1)
+    found = repeat(None, mine.save(tmp_path / "mine"))
+    assert_same(found)
+    assert found.changed == {}
+    with pytest.raises(ModelError):
+        repeat(None, run)
+
+
+def test_what_is_no_folder_of_heedmaps(pipe, tmp_path):
+    with pytest.raises(RunError):
+        repeat(pipe, tmp_path)
+    with pytest.raises(ArgumentError):
+        repeat(pipe, 3)
+
+
+@pytest.mark.parametrize(
+    "noted",
+    [{"arguments": {"cross_attention_kwargs": "no mapping"}}, {"arguments": {"eta": "much"}}],
+)
+def test_an_error_of_the_pipeline_is_a_run_error(pipe, run, noted):
+    own = pipe.scheduler
+    with pytest.raises(RunError) as caught:
+        repeat(pipe, noting(run, **noted))
+    assert isinstance(caught.value.__cause__, AttributeError | TypeError)
+    assert pipe.scheduler is own
+
+
+# --- variants ---------------------------------------------------------------------------------
+
+
+def test_a_variant_has_the_runs_place_in_its_batch(pipe):
+    both = generation.generate_batch(
+        pipe, [PROMPT, "a tree"], seeds=[1, 2], steps=2, guidance=2.0, negative="sea"
+    )
+    (again,), changed = variants(pipe, both[1], lambda call: [call], {}, None)
+    assert changed == {} and again.settings == both[1].settings
+    assert same_pixels(again.image, both[1].image)
+
+
+def test_variants_differ_in_what_was_varied(pipe, run):
+    told: list[tuple[int, int]] = []
+    (same, other), _ = variants(
+        pipe, run, lambda call: [call, replace(call, prompt="a red")], {},
+        lambda *step: told.append(step),
+    )  # fmt: skip
+    assert same_pixels(same.image, run.image) and same.settings == run.settings
+    assert same_pixels(other.image, generate(pipe, "a red", seed=1, steps=1).image)
+    assert told == [(1, 2), (2, 2)]

@@ -1,0 +1,68 @@
+"""Saved schedulers: made from their configuration, and removed again."""
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from diffusers import DDIMScheduler, EulerDiscreteScheduler
+from making import settings_of
+
+from heedmap.errors import RunError
+from heedmap.io.settings import Settings
+from heedmap.pipelines.schedulers import saved_schedulers
+
+
+@pytest.fixture
+def pipe() -> Any:
+    return SimpleNamespace(scheduler=DDIMScheduler(), low_res_scheduler=DDIMScheduler())
+
+
+def note(kind: str = "DDIMScheduler", **config: object) -> dict[str, Any]:
+    return {"class": kind, "config": config}
+
+
+def asking(**schedulers: dict[str, Any]) -> Settings:
+    return settings_of(schedulers=schedulers)
+
+
+def test_the_pipelines_own_come_back_after_an_error(pipe):
+    own = pipe.scheduler, pipe.low_res_scheduler
+    saved = asking(
+        scheduler=note("EulerDiscreteScheduler"), low_res_scheduler=note(clip_sample=False)
+    )
+    with pytest.raises(KeyError), saved_schedulers(pipe, saved):
+        assert type(pipe.scheduler) is EulerDiscreteScheduler
+        assert pipe.low_res_scheduler is not own[1]
+        assert pipe.low_res_scheduler.config.clip_sample is False
+        raise KeyError
+    assert (pipe.scheduler, pipe.low_res_scheduler) == own
+
+
+def test_one_that_is_the_same_stays(pipe):
+    own = pipe.scheduler
+    config = {k: v for k, v in own.config.items() if not k.startswith("_")}
+    with saved_schedulers(pipe, asking(scheduler=note(**config))):
+        assert pipe.scheduler is own
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        note("NoSuchScheduler"),
+        note("utils"),
+        note(beta_schedule="no such"),
+        note(trained_betas={"object": "tensor", "shape": [1]}),
+    ],
+)
+def test_one_that_cannot_be_made_is_an_error(pipe, bad):
+    own = pipe.scheduler, pipe.low_res_scheduler
+    saved = asking(scheduler=note("EulerDiscreteScheduler"), low_res_scheduler=bad)
+    with pytest.raises(RunError), saved_schedulers(pipe, saved):
+        pass
+    assert (pipe.scheduler, pipe.low_res_scheduler) == own
+
+
+def test_a_pipeline_without_such_a_scheduler_is_an_error(pipe):
+    pipe.low_res_scheduler = None
+    with pytest.raises(RunError), saved_schedulers(pipe, asking(low_res_scheduler=note())):
+        pass

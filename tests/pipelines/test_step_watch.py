@@ -1,0 +1,159 @@
+"""The picture at each step: it changes nothing, is each picture's own, and is what it says."""
+
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import diffusers
+import numpy as np
+import pytest
+import torch
+from families import models
+from making import pixels
+from PIL import Image
+
+from heedmap.backends import predictions
+from heedmap.backends.schedules import Moment
+from heedmap.pipelines import editing, generation
+from heedmap.pipelines.step_watch import StepWatch
+
+BETAS: dict[str, Any] = {**models.BETAS, "steps_offset": 1}
+PROMPTS = ["a red house", "a blue tree"]
+MADE: dict[str, tuple[Callable[[], Any], dict[str, Any]]] = {
+    "sd": (models.sd1, {}),
+    "without guidance": (models.sd1, {"guidance": 1.0}),
+    "Heun": (lambda: models.sd1(scheduler=diffusers.HeunDiscreteScheduler(**BETAS)), {}),
+    "PNDM": (lambda: models.sd1(scheduler=diffusers.PNDMScheduler(**BETAS)), {}),
+    "v": (models.sd2, {}),
+    "img2img": (
+        lambda: models.sd1(diffusers.StableDiffusionImg2ImgPipeline),
+        {"image": models.picture(128, 128), "strength": 0.6},
+    ),
+    "lcm": (models.lcm, {}),
+    "sdxl": (models.sdxl, {}),
+    "pixart": (models.sigma, {}),
+}
+
+
+@pytest.mark.parametrize("name", MADE)
+def test_they_change_nothing_and_there_is_one_for_each_step(name: str):
+    make, asked = MADE[name]
+    pipe = make()
+    asked = {"seeds": [5, 6], "steps": 5, **asked}
+    plain = generation.generate_batch(pipe, PROMPTS, keep=(), **asked)
+    watched = generation.generate_batch(pipe, PROMPTS, keep={"step"}, **asked)
+    for without, run in zip(plain, watched, strict=True):
+        assert without.step_pictures is None
+        assert without.image.tobytes() == run.image.tobytes()
+        steps = run.step_pictures
+        assert steps is not None and steps.shows == "prediction"
+        assert len(steps.frames) == len(run.maps.recording.timesteps)
+        assert max(steps.size) <= 64 and {frame.mode for frame in steps.frames} == {"RGB"}
+        w, h = run.image.size
+        assert steps.size[0] * h == steps.size[1] * w
+
+
+def test_nothing_is_done_where_steps_are_not_kept(random_model, monkeypatch):
+    monkeypatch.setattr(predictions, "predicted", None)
+    monkeypatch.setattr(StepWatch, "see", None)
+    run = generation.generate(random_model, "a house", seed=1, steps=2, keep={"layer", "head"})
+    assert run.step_pictures is None
+
+
+def near(frame: Image.Image, image: Image.Image) -> float:
+    """The correlation of a step's picture with another."""
+    small = image.convert("RGB").resize(frame.size, Image.Resampling.BOX)
+    return float(np.corrcoef(pixels(frame).ravel(), pixels(small).ravel())[0, 1])
+
+
+def test_the_last_is_near_the_picture_of_its_own_and_the_first_is_farther(embedded):
+    prompts = ["a red house next to a blue tree", "a yellow boat at night"]
+    runs = generation.generate_batch(embedded, prompts, seeds=[7, 5], steps=10, keep={"step"})
+    for run, other in zip(runs, reversed(runs), strict=True):
+        assert run.step_pictures is not None
+        frames = run.step_pictures.frames
+        assert near(frames[-1], run.image) > 0.93
+        assert near(frames[-1], run.image) > near(frames[0], run.image) + 0.03
+        assert near(frames[-1], run.image) > near(frames[-1], other.image) + 0.2
+
+
+def test_of_an_edit_both_sides_have_them_and_neither_changes(embedded):
+    asked: dict[str, Any] = {"seed": 3, "steps": 4, "only": "cat->dog"}
+    pairs = [
+        editing.edit(embedded, "a cat", "a dog", keep=keep, **asked) for keep in ({"step"}, ())
+    ]
+    for side in ("source", "edited"):
+        watched, plain = (getattr(pair, side) for pair in pairs)
+        assert watched.image.tobytes() == plain.image.tobytes()
+        assert len(watched.step_pictures.frames) == 4 and plain.step_pictures is None
+
+
+def test_a_decoder_is_not_asked(random_model, monkeypatch):
+    calls = []
+    decode = random_model.vae.decode
+    monkeypatch.setattr(
+        random_model.vae, "decode", lambda *a, **k: calls.append(a) or decode(*a, **k)
+    )
+    generation.generate(random_model, "a house", seed=1, steps=4, keep={"step"})
+    assert len(calls) == 1
+
+
+# --- on its own --------------------------------------------------------------------------------
+
+
+def seen(foretold: list[torch.Tensor | None], latents: list[torch.Tensor]) -> StepWatch:
+    watch = StepWatch()
+    for step, (guess, noisy) in enumerate(zip(foretold, latents, strict=True)):
+        trace: Any = SimpleNamespace(predicted=guess)
+        watch.see(trace, Moment(step, len(latents), True), noisy)
+    return watch
+
+
+def chance(seed: int, h: int = 8, w: int = 12) -> torch.Tensor:
+    return torch.randn(1, 4, h, w, generator=torch.Generator().manual_seed(seed))
+
+
+PICTURE = Image.fromarray(np.random.default_rng(1).integers(0, 256, (64, 96, 3), dtype=np.uint8))
+
+
+def test_where_nothing_is_foretold_the_latents_are_shown_and_it_says_so():
+    latents = [chance(n) for n in range(3)]
+    (steps,) = seen([None] * 3, latents).pictures([PICTURE], 3)
+    assert steps is not None and steps.shows == "latents" and steps.size == (96, 64)
+    (other,) = seen(list(reversed(latents)), latents).pictures([PICTURE], 3)
+    assert other is not None and other.shows == "prediction"
+    assert other.frames[0].tobytes() == steps.frames[2].tobytes()
+    (mixed,) = seen([None, *latents[1:]], latents).pictures([PICTURE], 3)
+    assert mixed is not None and mixed.shows == "latents"
+
+
+def test_of_a_step_with_several_calls_the_first_prediction_and_the_last_latents_count():
+    watch = StepWatch()
+    for call, last in ((1, False), (2, True)):
+        trace: Any = SimpleNamespace(predicted=chance(call))
+        watch.see(trace, Moment(0, 1, last), chance(10 + call))
+    (steps,) = watch.pictures([PICTURE], 1)
+    (expected,) = seen([chance(1)], [chance(12)]).pictures([PICTURE], 1)
+    assert steps and expected and steps.frames[0].tobytes() == expected.frames[0].tobytes()
+
+
+def test_what_is_kept_of_a_large_latent_is_small_and_a_copy():
+    large = chance(1, 128, 192)
+    watch = seen([large], [large])
+    large.zero_()
+    (steps,) = watch.pictures([PICTURE], 1)
+    assert steps is not None and steps.size == (96, 64)
+    assert len(set(steps.frames[0].tobytes())) > 20  # not of the zeros
+
+
+@pytest.mark.parametrize(
+    "watch",
+    [
+        seen([], []),
+        seen([chance(1)], [chance(2)]),  # of two that were recorded
+        seen([chance(1), chance(1)], [chance(2), chance(2) * float("nan")]),
+        seen([torch.cat([chance(1)] * 2)] * 2, [torch.cat([chance(1)] * 2)] * 2),
+    ],
+)
+def test_a_run_that_cannot_be_followed_has_none(watch: StepWatch):
+    assert watch.pictures([PICTURE], 2) == [None]
