@@ -38,23 +38,22 @@ from transformers import (
 
 from heedmap.backends import loading
 from heedmap.figures import overlays
+from heedmap.figures.animations import StepPictures
 from heedmap.figures.sheet import Sheet
-from heedmap.figures.step_pictures import StepPictures
-from heedmap.io.ablations import Agreement, Trust, WayTold
 from heedmap.io.explanations import About, Had, TokenTold, as_packed
-from heedmap.io.notes import to_json
 from heedmap.io.reports import EditReport
+from heedmap.io.schemas import Agreement, Trust, WayTold
 from heedmap.io.settings import Settings
+from heedmap.io.values import to_json
 from heedmap.maps.heatmaps import HeatMaps
 from heedmap.maps.recordings import Layer, Recording
 from heedmap.results.ablations import Ablation
 from heedmap.results.explanations import Explanation
 from heedmap.results.pairs import Pair, change_between
 from heedmap.results.runs import Run
-from heedmap.text.omissions import leave_out
 from heedmap.text.prompts import split_words
 from heedmap.text.tokens import tokenize
-from heedmap.text.weights import parse_weights, spelled, weighed
+from heedmap.text.weights import leave_out, parse_weights, spelled, weighed
 from heedmap.text.words import LABELS, Token, TokenTable, Word
 
 

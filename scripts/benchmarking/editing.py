@@ -35,12 +35,11 @@ from benchmarking.replay import (
     run,
     take_down,
 )
-from heedmap.backends.prompt_tables import prompt_table
+from heedmap.backends.prompts import prompt_table
 from heedmap.mathematics.rules import Inject, Weights
 from heedmap.recording.steering import Steering
 from heedmap.recording.tracing import steered
-from heedmap.text.alignment import pair_words
-from heedmap.text.token_mapping import replacement
+from heedmap.text.alignment import pair_words, replacement
 
 CROSS, SELF = 0.8, 0.4  # the windows that `heedmap.edit` has by itself
 PHASES = {"both": SELF, "cross": CROSS - SELF, "none": 1 - CROSS}

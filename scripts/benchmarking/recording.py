@@ -41,7 +41,7 @@ from benchmarking.replay import (
 from heedmap.backends.registry import cross_attention_layers, grids, self_attention_layers
 from heedmap.maps.heatmaps import HeatMaps
 from heedmap.maps.recordings import Recording
-from heedmap.recording.refining import carriers
+from heedmap.recording.accumulation import carriers
 from heedmap.recording.tracing import trace
 
 TOKENS: dict[str, Any] = {"all_tokens": "all", "prompt_tokens": "prompt"}

@@ -35,15 +35,14 @@ from evaluation.measures import (
     squared_error,
     widened,
 )
-from heedmap.backends.prompt_tables import prompt_table
+from heedmap.backends.prompts import prompt_table
 from heedmap.errors import ArgumentError
 from heedmap.figures.layout import Panel
 from heedmap.mathematics.rules import Inject
 from heedmap.options import GenerateOptions
 from heedmap.pipelines import batch
 from heedmap.recording.steering import Steering
-from heedmap.text.alignment import pair_words
-from heedmap.text.token_mapping import replacement
+from heedmap.text.alignment import pair_words, replacement
 from heedmap.text.words import TokenTable
 
 CROSS, SELF = 0.8, 0.4  # the windows that `heedmap.edit` has by itself
@@ -103,7 +102,7 @@ def _between_spaces(table: TokenTable) -> list[tuple[str, list[int]]]:
 
 
 def own_columns(source: TokenTable, target: TokenTable) -> torch.Tensor:
-    """The same by `heedmap.text.token_mapping`: every word keeps its own."""
+    """The same by `heedmap.text.alignment`: every word keeps its own."""
     columns = torch.zeros(len(source.tokens), len(target.tokens))
     for w, n, part in replacement(source, target, pair_words(source, target, "replace")):
         columns[w, n] = part

@@ -32,8 +32,8 @@ from evaluation.measures import Figures
 from evaluation.rivals import RIVALS, Gathered, as_map, goca_gated, plain
 from heedmap.figures.overlays import resize_map
 from heedmap.maps.heatmaps import HeatMaps
-from heedmap.maps.soft_masks import REACH, contested
-from heedmap.mathematics.edges import guided
+from heedmap.maps.masks import REACH, contested
+from heedmap.mathematics.refining import guided
 from heedmap.options import MASK_THRESHOLD
 from heedmap.text.prompts import is_content
 from world import captions, layouts, scenes

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from heedmap.errors import HeedmapError, HeedmapWarning
     from heedmap.figures.animations import Animation
     from heedmap.figures.sheet import Sheet
-    from heedmap.io.ablations import Agreement, Trust
     from heedmap.io.reports import Change, EditReport, GridReport
+    from heedmap.io.schemas import Agreement, Trust
     from heedmap.io.settings import Settings
     from heedmap.maps.heatmaps import HeatMaps
     from heedmap.maps.word_map import HeatMap
@@ -28,16 +28,14 @@ if TYPE_CHECKING:
     from heedmap.pipelines.explaining import explain
     from heedmap.pipelines.generation import generate
     from heedmap.pipelines.locating import locate
-    from heedmap.pipelines.repeating import repeat
-    from heedmap.pipelines.repetitions import Repetition
+    from heedmap.pipelines.repeating import Repetition, repeat
     from heedmap.recording.edits import Confine, Reweight
     from heedmap.recording.recorder import Trace
     from heedmap.recording.tracing import trace
     from heedmap.results.ablations import Ablation
-    from heedmap.results.cells import Cell
     from heedmap.results.comparisons import compare
     from heedmap.results.explanations import Explanation
-    from heedmap.results.grids import Grid
+    from heedmap.results.grids import Cell, Grid
     from heedmap.results.pairs import Pair
     from heedmap.results.runs import Run
     from heedmap.text.words import TokenTable
@@ -87,10 +85,10 @@ __all__ = [
 
 _HOME = {
     "Ablation": "results.ablations",
-    "Agreement": "io.ablations",
+    "Agreement": "io.schemas",
     "Animation": "figures.animations",
     "Attention": "mathematics.by_hand",
-    "Cell": "results.cells",
+    "Cell": "results.grids",
     "Change": "io.reports",
     "Confine": "recording.edits",
     "EditReport": "io.reports",
@@ -103,7 +101,7 @@ _HOME = {
     "HeedmapWarning": "errors",
     "LayerShapes": "backends.dimensions",
     "Pair": "results.pairs",
-    "Repetition": "pipelines.repetitions",
+    "Repetition": "pipelines.repeating",
     "Reweight": "recording.edits",
     "Run": "results.runs",
     "Settings": "io.settings",
@@ -111,7 +109,7 @@ _HOME = {
     "Site": "mathematics.rules",
     "TokenTable": "text.words",
     "Trace": "recording.recorder",
-    "Trust": "io.ablations",
+    "Trust": "io.schemas",
     "ablate": "pipelines.ablating",
     "attention": "mathematics.by_hand",
     "compare": "results.comparisons",

@@ -6,7 +6,7 @@ import pytest
 from making import random_pipeline
 
 import heedmap as hm
-from heedmap.backends.advice import hushed
+from heedmap.backends.active_calls import hushed
 from heedmap.recording.tracing import trace
 
 LONG = "a red house " * 40

@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from heedmap.backends.colours import fit_colours, fitted
-from heedmap.backends.decoding import unscaled
+from heedmap.backends.decoding import fit_colours, fitted, unscaled
 
 MIX = torch.tensor([[0.5, 0.1, 0.0], [0.2, -0.7, 0.3], [0.0, 0.4, 0.9], [1.0, 0.0, -0.2]])
 

@@ -4,8 +4,7 @@ import pytest
 import torch
 from making import random_pipeline, random_pixart
 
-from heedmap.backends.concept_states import read_concepts
-from heedmap.backends.prompt_tables import prompt_table
+from heedmap.backends.prompts import prompt_table, read_concepts
 from heedmap.errors import TraceError
 
 CONCEPTS = ("sea", "red house")

@@ -6,8 +6,7 @@ import pytest
 import torch
 from making import random_pipeline
 
-from heedmap.backends.encodings import watch
-from heedmap.backends.prompt_tables import prompt_table
+from heedmap.backends.prompts import prompt_table, watch
 from heedmap.errors import ModelError, TraceError
 
 

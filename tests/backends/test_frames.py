@@ -1,6 +1,6 @@
 """The calls of a pipeline that run now."""
 
-from heedmap.backends import frames
+from heedmap.backends import active_calls
 
 
 class Pipe:
@@ -18,19 +18,19 @@ class Quiet:
 
 def test_the_calls_that_run_innermost_first():
     pipe, other = Pipe(), Pipe()
-    assert frames.running(pipe) == []
+    assert active_calls.running(pipe) == []
 
     def within():
-        return [frame.f_locals["output_type"] for frame in frames.running(pipe)]
+        return [frame.f_locals["output_type"] for frame in active_calls.running(pipe)]
 
     assert pipe(within, "one") == ["one"]
     assert pipe(lambda: pipe(within, "two"), "one") == ["two", "one"]
     assert pipe(lambda: other(within), "one") == ["one"], "another one of the class is another"
-    assert other(lambda: frames.running(pipe)) == []
+    assert other(lambda: active_calls.running(pipe)) == []
 
 
 def test_whether_the_end_is_said():
     pipe, quiet = Pipe(), Quiet()
-    assert pipe(lambda: frames.says_end(pipe)) is True
-    assert pipe(lambda: frames.says_end(pipe), "latent") is False
-    assert quiet(lambda: frames.says_end(quiet)) is False
+    assert pipe(lambda: active_calls.says_end(pipe)) is True
+    assert pipe(lambda: active_calls.says_end(pipe), "latent") is False
+    assert quiet(lambda: active_calls.says_end(quiet)) is False

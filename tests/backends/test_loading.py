@@ -9,7 +9,7 @@ import torch
 from making import random_pipeline, random_pixart
 
 from heedmap.backends import loading
-from heedmap.backends.prompt_tables import prompt_table
+from heedmap.backends.prompts import prompt_table
 from heedmap.backends.registry import cross_attention_layers, usual_size
 from heedmap.errors import ArgumentError, ModelError
 from heedmap.pipelines.generation import generate

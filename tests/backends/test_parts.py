@@ -6,34 +6,34 @@ import torch
 from making import random_pipeline
 from peft import LoraConfig
 
-from heedmap.backends import parts
+from heedmap.backends import family
 
 
 def test_parts_are_those_of_its_configuration():
     pipe = random_pipeline()
-    found = dict(parts.parts_of(pipe))
+    found = dict(family.parts_of(pipe))
     own = {name: part for name, part in pipe.components.items() if part is not None}
     assert found == {name: part for name, part in own.items() if name != "scheduler"}
     vars(pipe)["unet"] = SimpleNamespace(_orig_mod=pipe.unet)  # as torch.compile wraps it
-    assert dict(parts.parts_of(pipe))["unet"] is found["unet"]
+    assert dict(family.parts_of(pipe))["unet"] is found["unet"]
 
 
 def test_a_watermark_is_a_part():
     bare = SimpleNamespace(watermark=3)
-    assert dict(parts.parts_of(bare)) == {"watermark": 3}
+    assert dict(family.parts_of(bare)) == {"watermark": 3}
 
 
 def test_where_parts_came_from():
     pipe, commit = random_pipeline(), "0123456789abcdef0123456789abcdef01234567"
-    assert parts.commit_of(pipe) is None
+    assert family.commit_of(pipe) is None
     pipe.unet.register_to_config(_name_or_path=f"/h/models--a--b/snapshots/{commit}/unet")
-    assert parts.commit_of(pipe) == commit
+    assert family.commit_of(pipe) == commit
 
 
 def test_where_it_computes(pipe):
-    assert parts.device_of(pipe) == torch.device("cpu")
+    assert family.device_of(pipe) == torch.device("cpu")
     other = SimpleNamespace(device="cpu", _execution_device="meta")
-    assert parts.device_of(other) == torch.device("meta")
+    assert family.device_of(other) == torch.device("meta")
 
 
 # --- what was attached ---
@@ -44,11 +44,11 @@ def test_loras_with_their_scale_and_state():
     asked = LoraConfig(r=2, lora_alpha=3, init_lora_weights=False, target_modules=["to_q"])
     pipe.unet.add_adapter(asked, "red")
     told = {"name": "red", "part": "unet", "scale": 3 / 2, "active": True, "fused": False}
-    assert parts.loras(pipe) == [told]
+    assert family.loras(pipe) == [told]
     pipe.unet.disable_adapters()
-    assert parts.loras(pipe) == [{**told, "active": False}]
+    assert family.loras(pipe) == [{**told, "active": False}]
     pipe.unet.enable_adapters()
     pipe.fuse_lora(components=["unet"])
-    assert parts.loras(pipe) == [{**told, "fused": True}]
+    assert family.loras(pipe) == [{**told, "fused": True}]
     pipe.unload_lora_weights()
-    assert parts.loras(pipe) == [{"name": "red", "fused": True}]
+    assert family.loras(pipe) == [{"name": "red", "fused": True}]

@@ -9,7 +9,7 @@ import pytest
 from diffusers import EulerDiscreteScheduler
 from making import random_pipeline
 
-from heedmap.backends.patches import put
+from heedmap.backends.active_calls import put
 from heedmap.recording.tracing import trace
 
 

@@ -8,7 +8,7 @@ from diffusers.models.attention_processor import Attention
 from making import letter_t5, random_pixart
 
 from heedmap.backends import pixart
-from heedmap.backends.prompt_tables import prompt_table
+from heedmap.backends.prompts import prompt_table
 from heedmap.backends.registry import (
     cross_attention_layers,
     family_of,

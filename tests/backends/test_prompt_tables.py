@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest
 from making import random_pipeline, texts_read
 
-from heedmap.backends.prompt_tables import encoders, prompt_table, tables_read
+from heedmap.backends.prompts import encoders, prompt_table, tables_read
 from heedmap.errors import TraceError
 from heedmap.text.tokens import tokenize
 

@@ -10,9 +10,9 @@ from PIL import Image
 
 from browser.conftest import MISSING, canvas, same
 from heedmap.figures import overlays
-from heedmap.figures.step_pictures import StepPictures, of_mosaic
+from heedmap.figures.animations import StepPictures, of_mosaic
 from heedmap.page import pages
-from heedmap.page.pictures import steps_data
+from heedmap.page.pages import steps_data
 
 expect = pytest.importorskip("playwright.sync_api", reason=MISSING).expect
 

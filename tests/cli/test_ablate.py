@@ -9,7 +9,7 @@ from cli.calling import as_json, bad, call, files, good, misused, raising
 from heedmap import Ablation, edit
 from heedmap.backends import loading
 from heedmap.cli.ablate import print_ablation
-from heedmap.io.notes import to_json
+from heedmap.io.values import to_json
 from heedmap.pipelines import repeating
 
 

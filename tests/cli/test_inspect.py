@@ -12,7 +12,7 @@ import pytest
 from PIL import Image
 
 from cli.calling import FILES, PROMPT, as_json, bad, files, good, misused, quiet, raising
-from heedmap.maps import layer_heads, timelines
+from heedmap.maps import word_figures
 from heedmap.maps.heatmaps import HeatMap
 from heedmap.maps.word_map import span_of
 from heedmap.pipelines import generation
@@ -92,7 +92,7 @@ def test_over_the_steps(saved: Path, run: Run):
     found = as_json("inspect", saved, "-w", "house", "--over", "steps")
     folder = saved / "inspect" / "house-over-steps"
     assert found["over"] == [str(folder / name) for name in ("timeline.png", "timeline.gif")]
-    expected = timelines.timeline(run.maps, "house", scale="word").data("png")
+    expected = word_figures.timeline(run.maps, "house", scale="word").data("png")
     assert (folder / "timeline.png").read_bytes() == expected
     with Image.open(folder / "timeline.gif") as moving:
         assert getattr(moving, "n_frames", 1) == 3
@@ -102,7 +102,7 @@ def test_over_layers_and_heads_for_a_paper(saved: Path, run: Run):
     asked = ("-w", "#2", "--over", "heads, layers", "--format", "svg", "--scale", "raw")
     found = as_json("inspect", saved, *asked, "-o", "x")
     assert found["over"] == ["x/layers-heads.svg"] and found["sheet"] == "x/sheet.svg"
-    expected = layer_heads.layers_by_heads(run.maps, 2, axes=["layer", "head"], scale="raw")
+    expected = word_figures.layers_by_heads(run.maps, 2, axes=["layer", "head"], scale="raw")
     assert Path("x/layers-heads.svg").read_bytes() == expected.data("svg")
 
 

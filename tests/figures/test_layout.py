@@ -276,7 +276,7 @@ def test_contact_sheets_are_legible(shape, size, least):
 
 
 def test_a_title_that_no_font_can_draw_warns(monkeypatch):
-    monkeypatch.setattr("heedmap.figures.blocks.fonts", lambda: ("DejaVu Sans",))
+    monkeypatch.setattr("heedmap.figures.sheet.fonts", lambda: ("DejaVu Sans",))
     body = layout.in_rows([Panel("", scene())])
     with pytest.warns(HeedmapWarning, match="집"):
         layout.framed(body, title="빨간 집")

@@ -29,7 +29,7 @@ from heedmap.errors import (
     quoted,
 )
 from heedmap.figures import layout, overlays
-from heedmap.maps import layer_heads, timelines
+from heedmap.maps import word_figures
 from heedmap.maps.heatmaps import HeatMaps
 from heedmap.maps.recordings import Recording, cells
 
@@ -361,9 +361,9 @@ def test_a_second_occurrence_past_the_limit_is_not_drawn():
         with pytest.raises(TruncatedWordError, match=r"'house' \(word 3\) was not read .* 75"):
             maps.at(number)
         with pytest.raises(TruncatedWordError, match=r"\(word 3\)"):
-            timelines.timeline(maps, number)
+            word_figures.timeline(maps, number)
         with pytest.raises(TruncatedWordError, match=r"\(word 3\)"):
-            layer_heads.layers_by_heads(maps, number)
+            word_figures.layers_by_heads(maps, number)
     np.testing.assert_array_equal(maps["house"].values, maps.at(0).values)
     assert maps.tokens.tokens_at(0) == maps.tokens.find("house")
 
@@ -470,7 +470,7 @@ def test_numbers_of_numpy_are_numbers():
     np.testing.assert_array_equal(maps.token(np.int64(2)).values, heat.values)
     np.testing.assert_array_equal(heat.mask(np.float32(0.5)), heat.mask(0.5))
     assert heat.overlay(short_side=np.int64(300)) == heat.overlay(short_side=300)
-    one, other = (timelines.timeline(maps, n).image() for n in (np.int64(1), 1))
+    one, other = (word_figures.timeline(maps, n).image() for n in (np.int64(1), 1))
     assert one == other
 
 
@@ -501,10 +501,10 @@ CALLS: dict[str, Callable[[HeatMaps, Any], Any]] = {
     "sheet": lambda maps, value: maps.sheet(value),
     "sheet scale": lambda maps, value: maps.sheet(scale=value),
     "sheet title": lambda maps, value: maps.sheet(title=value),
-    "timeline word": lambda maps, value: timelines.timeline(maps, value),
-    "timeline frames": lambda maps, value: timelines.timeline(maps, "house", frames=value),
-    "animation word": lambda maps, value: timelines.animation(maps, value),
-    "axes": lambda maps, value: layer_heads.layers_by_heads(maps, "house", axes=value),
+    "timeline word": lambda maps, value: word_figures.timeline(maps, value),
+    "timeline frames": lambda maps, value: word_figures.timeline(maps, "house", frames=value),
+    "animation word": lambda maps, value: word_figures.animation(maps, value),
+    "axes": lambda maps, value: word_figures.layers_by_heads(maps, "house", axes=value),
     "find": lambda maps, value: maps.tokens.find("house", value),
 }
 

@@ -10,12 +10,12 @@ from PIL import Image
 
 from heedmap.errors import ArgumentError, SelectionError
 from heedmap.figures import layout, overlays
-from heedmap.maps import layer_heads
+from heedmap.maps import word_figures
 
 
 def test_a_row_a_layer_and_a_column_a_head(tables, framed):
     maps = maps_of()
-    layer_heads.layers_by_heads(maps, "house")
+    word_figures.layers_by_heads(maps, "house")
     rows, columns = tables[0]
     assert columns == ["head 0", "head 1", "head 2", "head 3"]
     assert [label for label, _ in rows] == ["down 0.0", "up 0.0", "up 1.1"]
@@ -54,7 +54,7 @@ def test_a_row_a_layer_and_a_column_a_head(tables, framed):
 )
 def test_one_axis_is_a_sheet_of_overlays(panels, framed, keep, axes, captions, title):
     maps = maps_of(keep=keep)
-    layer_heads.layers_by_heads(maps, "house", axes=axes)
+    word_figures.layers_by_heads(maps, "house", axes=axes)
     assert [panel.caption for panel in panels] == ["the picture", *captions]
     if "layer" in title:
         parts = [maps.select(layer.name)["house"].values for layer in maps.layers]
@@ -74,14 +74,14 @@ def test_axes_that_were_not_kept():
         (("layer",), ["head"], "head"),
     ):
         with pytest.raises(SelectionError, match=f"'{missing}' in keep"):
-            layer_heads.layers_by_heads(maps_of(keep=keep), "house", axes=axes)
+            word_figures.layers_by_heads(maps_of(keep=keep), "house", axes=axes)
     for axes in ([], ["step"], "layer"):
         with pytest.raises(ArgumentError, match="expected a list of 'layer' or 'head'"):
-            layer_heads.layers_by_heads(maps_of(), "house", axes=axes)
+            word_figures.layers_by_heads(maps_of(), "house", axes=axes)
 
 
 def test_selections_narrow_the_sheet(tables):
-    layer_heads.layers_by_heads(maps_of().select("up", heads=[1, -1]), "house")
+    word_figures.layers_by_heads(maps_of().select("up", heads=[1, -1]), "house")
     rows, columns = tables[0]
     assert [label for label, _ in rows] == ["up 0.0"]  # the other has two heads only
     assert columns == ["head 1", "head 3"]
@@ -92,7 +92,7 @@ def test_selections_narrow_the_sheet(tables):
     [(16, 8, (512, 512)), (70, 20, (1024, 1024)), (70, 20, (832, 1216)), (7, 4, (128, 128))],
 )
 def test_tables_of_every_model_are_legible_and_bounded(layers, heads, size):
-    side = layer_heads._side(layers, heads, size)
+    side = word_figures._side(layers, heads, size)
     root = math.sqrt(size[0] / size[1])
     picture = Image.new("RGB", (round(side * root), round(side / root)), "red")
     rows = [("down 2.0.9", [picture] * heads)] * layers
@@ -106,10 +106,10 @@ def test_layers_whose_names_are_patterns_are_themselves(panels):
     names = ["*", "up", "up_blocks.0"]
     rows = tuple(replace(row, name=n) for row, n in zip(one.recording.layers, names, strict=True))
     maps = replace(one, recording=replace(one.recording, layers=rows))
-    layer_heads.layers_by_heads(maps, "house", axes=["layer"])
+    word_figures.layers_by_heads(maps, "house", axes=["layer"])
     tops = [float(one.select(row.name)["house"].values.max()) for row in one.layers]
     assert len({*tops}) == 3
-    layer_heads.layers_by_heads(one, "house", axes=["layer"])
+    word_figures.layers_by_heads(one, "house", axes=["layer"])
     half = len(panels) // 2
     for mine, other in zip(panels[:half], panels[half:], strict=True):
         assert np.array_equal(np.asarray(mine.picture), np.asarray(other.picture))

@@ -4,7 +4,8 @@ import pytest
 from families import models
 
 from heedmap.backends.registry import cross_attention_layers
-from heedmap.maps.layer_names import (
+from heedmap.maps.recordings import (
+    Layer,
     layers_there,
     name_fits,
     nearest_layers,
@@ -12,7 +13,6 @@ from heedmap.maps.layer_names import (
     short_names,
     stage_of,
 )
-from heedmap.maps.recordings import Layer
 
 NAME = "{}.attentions.{}.transformer_blocks.{}.attn2".format
 SHORT = {

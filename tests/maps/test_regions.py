@@ -11,10 +11,10 @@ import pytest
 
 from heedmap import Confine
 from heedmap.errors import ArgumentError
-from heedmap.io.notes import to_json
 from heedmap.io.settings import Mask
-from heedmap.maps import regions
-from heedmap.maps.regions import packed, unpacked
+from heedmap.io.values import to_json
+from heedmap.maps import masks
+from heedmap.maps.masks import packed, unpacked
 from heedmap.recording.edits import edit_from
 
 BITS = b"\x86\x80"  # of the mask below: 1000 0110 1
@@ -76,9 +76,9 @@ def test_one_too_large_for_the_file_is_told_apart_alone():
 
 def test_as_many_letters_as_there_may_be(monkeypatch: pytest.MonkeyPatch):
     letters = len(held(BITS))
-    monkeypatch.setattr(regions, "_MOST_PACKED", letters)
+    monkeypatch.setattr(masks, "_MOST_PACKED", letters)
     assert packed(MASK).packed
-    monkeypatch.setattr(regions, "_MOST_PACKED", letters - 1)
+    monkeypatch.setattr(masks, "_MOST_PACKED", letters - 1)
     assert packed(MASK).packed is None
 
 

@@ -9,7 +9,7 @@ from PIL import Image
 
 from heedmap.errors import ArgumentError, SelectionError
 from heedmap.maps.heatmaps import HeatMaps
-from heedmap.maps.soft_masks import contested, soft_masks
+from heedmap.maps.masks import contested, soft_masks
 
 PROMPT = "a red house, a blue house at sea"
 
@@ -193,7 +193,7 @@ def test_edges_are_looked_for_as_far_as_the_maps_are_blurred(latent, monkeypatch
         asked.append((picture.shape, radius))
         return maps
 
-    monkeypatch.setattr("heedmap.mathematics.edges.guided", noted)
+    monkeypatch.setattr("heedmap.mathematics.refining.guided", noted)
     HeatMaps(made, Image.new("RGB", made.size))["house"].mask()
     assert asked == [((h * 8, w * 8, 3), 24)]
 

@@ -9,14 +9,14 @@ from PIL import Image
 
 from heedmap.errors import ArgumentError, SelectionError, UnknownWordError
 from heedmap.figures import layout, overlays
-from heedmap.maps import timelines
+from heedmap.maps import word_figures
 
 # --- over the steps ---------------------------------------------------------------------------
 
 
 def test_frames_of_a_timeline_are_the_overlays_of_their_steps(panels, framed):
     maps = maps_of(steps=9)
-    drawn = timelines.timeline(maps, "house", frames=3).image()
+    drawn = word_figures.timeline(maps, "house", frames=3).image()
     every = [maps.select(steps=step)["house"].values for step in range(9)]
     expected = by_hand(maps, every)
     assert [panel.caption for panel in panels] == ["step 0", "step 4", "step 8", "the picture"]
@@ -39,7 +39,7 @@ def test_frames_of_a_timeline_are_the_overlays_of_their_steps(panels, framed):
 def test_frames_reach_the_sheet_as_they_are():
     """All the panels' pixels, but for their outlines, are in the sheet."""
     maps = maps_of(steps=3)
-    figure = timelines.timeline(maps, "house")
+    figure = word_figures.timeline(maps, "house")
     sheet = np.asarray(figure.image())
     left, right, low, top = figure.axes[0].images[0].get_extent()
     wide, high = round(right - left), round(low - top)
@@ -59,13 +59,13 @@ def test_frames_reach_the_sheet_as_they_are():
 def test_a_timeline_of_a_selection(panels, framed):
     maps = maps_of(steps=9)
     part = maps.select("up", heads=[0, 1]).select(steps=slice(-4, None))
-    timelines.timeline(part, "house", frames=2)
+    word_figures.timeline(part, "house", frames=2)
     assert [panel.caption for panel in panels[:2]] == ["step 5", "step 8"]
     every = [part.select(steps=step)["house"].values for step in range(5, 9)]
     assert same_pixels(panels[0].picture, by_hand(maps, every)[0])
     assert framed[0]["note"].startswith("2 of 9 steps")
     assert "mean of 2 layers, heads 0, 1 · " in framed[0]["note"]
-    timelines.timeline(part.select(heads=1), "house", frames=2)
+    word_figures.timeline(part.select(heads=1), "house", frames=2)
     assert "mean of 2 layers, head 1 · " in framed[1]["note"]
 
 
@@ -73,14 +73,14 @@ def test_a_timeline_of_a_selection(panels, framed):
     ("frames", "steps"), [(1, [2]), (2, [0, 2]), (3, [0, 1, 2]), (99, [0, 1, 2])]
 )
 def test_how_many_frames(panels, frames, steps):
-    timelines.timeline(maps_of(), "house", frames=frames)
+    word_figures.timeline(maps_of(), "house", frames=frames)
     assert [p.caption for p in panels[:-1]] == [f"step {step}" for step in steps]
 
 
 def test_scales_of_a_timeline(framed):
     maps = maps_of()
     for scale, name in (("shared", "one for all words at all steps"), ("raw", "raw probability")):
-        timelines.timeline(maps, "house", scale=scale)
+        word_figures.timeline(maps, "house", scale=scale)
         bar = framed[-1]["bar"]
         assert bar.name == name
         spans = [maps.select(steps=step)["house"].span(scale) for step in range(3)]
@@ -90,7 +90,7 @@ def test_scales_of_a_timeline(framed):
 
 def test_a_step_or_a_word_of_no_recording():
     averaged = maps_of(keep=("layer",))
-    for draw in (timelines.timeline, timelines.animation):
+    for draw in (word_figures.timeline, word_figures.animation):
         with pytest.raises(SelectionError, match="record again with 'step' in keep"):
             draw(averaged, "house")
         with pytest.raises(UnknownWordError, match="'hous' is not in the prompt"):
@@ -98,12 +98,12 @@ def test_a_step_or_a_word_of_no_recording():
         with pytest.raises(ArgumentError, match="scale is 'loud': expected 'shared'"):
             draw(maps_of(), "house", scale="loud")
     with pytest.raises(ArgumentError, match="frames is 0: expected a whole number of at least 1"):
-        timelines.timeline(maps_of(), "house", frames=0)
+        word_figures.timeline(maps_of(), "house", frames=0)
 
 
 def test_without_a_picture_the_heat_alone(panels, framed):
     maps = replace(maps_of((8, 16)), image=None)
-    timelines.timeline(maps, "house", frames=2)
+    word_figures.timeline(maps, "house", frames=2)
     assert [panel.caption for panel in panels] == ["step 0", "step 2"]
     assert framed[0]["bar"].alone
     assert "finished picture" not in framed[0]["note"]
@@ -121,7 +121,7 @@ def test_without_a_picture_the_heat_alone(panels, framed):
 @pytest.mark.parametrize("latent", [(16, 16), (12, 20)])
 def test_every_step_is_a_frame_of_the_gif(latent):
     maps = maps_of(latent, steps=7)
-    moving = timelines.animation(maps, "house")
+    moving = word_figures.animation(maps, "house")
     frames, durations, about = gif_frames(moving.gif())
     assert len(frames) == len(moving.frames) == 7
     assert durations == list(moving.durations) == [400] * 6 + [1500]
@@ -151,13 +151,13 @@ def test_every_step_is_a_frame_of_the_gif(latent):
 
 
 def test_each_frame_says_its_step(framed, monkeypatch):
-    monkeypatch.setattr(timelines, "MOVING", 3)
-    timelines.animation(maps_of(steps=5), "house")
+    monkeypatch.setattr(word_figures, "MOVING", 3)
+    word_figures.animation(maps_of(steps=5), "house")
     assert [said["note"] for said in framed] == ["step 0 of 0–4", "step 2 of 0–4", "step 4 of 0–4"]
     assert {said["title"] for said in framed} == {"Over the steps: house"}
     assert len({(said["bar"].low, said["bar"].high) for said in framed}) == 1
 
 
 def test_an_animation_says_whose_word_it_is():
-    moving = timelines.animation(maps_of(prompt="at <house> sea"), "<house>")
+    moving = word_figures.animation(maps_of(prompt="at <house> sea"), "<house>")
     assert moving._repr_html_().startswith('<img alt="Over the steps: &lt;house&gt;" src="data:')

@@ -11,10 +11,10 @@ from PIL import Image
 from heedmap.errors import SelectionError, UnknownWordError
 from heedmap.figures import layout
 from heedmap.figures.blocks import Block
-from heedmap.maps import layer_heads, timelines
+from heedmap.maps import word_figures
 from heedmap.maps.heatmaps import HeatMaps
 from heedmap.maps.recordings import Layer
-from heedmap.maps.word_sheets import check_many, mean_of
+from heedmap.maps.word_figures import check_many, mean_of
 from heedmap.results import comparisons
 from heedmap.results.runs import Run
 
@@ -25,10 +25,10 @@ def kinds(maps: HeatMaps, word: str) -> list[Image.Image]:
     run = Made(maps.image or gradient(), maps, settings_of(prompt=maps.tokens.prompt))
     other = replace(run, settings=settings_of(prompt="other", seed=3))
     return [
-        timelines.animation(maps.select(steps=0), word).frames[0],
-        timelines.timeline(maps, word, frames=2).image(),
-        layer_heads.layers_by_heads(maps, word).image(),
-        layer_heads.layers_by_heads(maps, word, axes=["layer"]).image(),
+        word_figures.animation(maps.select(steps=0), word).frames[0],
+        word_figures.timeline(maps, word, frames=2).image(),
+        word_figures.layers_by_heads(maps, word).image(),
+        word_figures.layers_by_heads(maps, word, axes=["layer"]).image(),
         comparisons.compare([run, other], [word]).image(),
     ]
 
@@ -54,16 +54,20 @@ def test_words_of_any_length_and_script_are_whole(word):
 
 def test_a_phrase_and_a_number_are_words_too():
     maps = maps_of()
-    assert same_pixels(timelines.timeline(maps, 1), timelines.timeline(maps, "house"))
-    assert not same_pixels(timelines.timeline(maps, "at sea"), timelines.timeline(maps, "sea"))
+    assert same_pixels(word_figures.timeline(maps, 1), word_figures.timeline(maps, "house"))
+    assert not same_pixels(
+        word_figures.timeline(maps, "at sea"), word_figures.timeline(maps, "sea")
+    )
 
 
 def test_runs_have_them_as_methods():
     maps = maps_of()
     run = Run(maps.image, maps, {"prompt": "at house, at sea"})
-    assert same_pixels(run.timeline("house", frames=2), timelines.timeline(maps, "house", frames=2))
-    assert run.animation("house").gif() == timelines.animation(maps, "house").gif()
-    assert same_pixels(run.layers_by_heads("house"), layer_heads.layers_by_heads(maps, "house"))
+    assert same_pixels(
+        run.timeline("house", frames=2), word_figures.timeline(maps, "house", frames=2)
+    )
+    assert run.animation("house").gif() == word_figures.animation(maps, "house").gif()
+    assert same_pixels(run.layers_by_heads("house"), word_figures.layers_by_heads(maps, "house"))
 
 
 # --- as many as one can look at ---------------------------------------------------------------
@@ -109,22 +113,22 @@ def test_a_note_leaves_out_what_is_shown():
 @pytest.mark.parametrize(
     ("drawn", "made", "axes", "said"),
     [
-        (timelines.timeline, {"steps": 10_000}, None, r"10000 steps.*select\(steps=slice"),
+        (word_figures.timeline, {"steps": 10_000}, None, r"10000 steps.*select\(steps=slice"),
         (
-            timelines.animation,
+            word_figures.animation,
             {"steps": 1001},
             None,
             "1001 steps: expected at most 1000 on a sheet",
         ),
-        (layer_heads.layers_by_heads, {"layers": 512, "heads": 64}, None, "32768 layers by heads"),
+        (word_figures.layers_by_heads, {"layers": 512, "heads": 64}, None, "32768 layers by heads"),
         (
-            layer_heads.layers_by_heads,
+            word_figures.layers_by_heads,
             {"layers": 129},
             ["layer"],
             r"129 layers.*select\(layers='mid'\)",
         ),
         (
-            layer_heads.layers_by_heads,
+            word_figures.layers_by_heads,
             {"heads": 129},
             ["head"],
             r"129 heads.*select\(heads=\[0, 1\]\)",
@@ -142,16 +146,16 @@ def test_what_nobody_can_look_at_is_a_sentence_at_once(drawn, made, axes, said):
 def test_a_word_of_many_is_drawn_by_its_own_scale_in_no_more_time():
     """75 words at 999 steps were 75,000 maps, for a scale that is not shown."""
     began = time.process_time()
-    timelines.timeline(many(steps=999, words=200), 0)
+    word_figures.timeline(many(steps=999, words=200), 0)
     assert time.process_time() - began < 2
     with pytest.raises(SelectionError, match="shared by 75 words in 999 maps takes too long"):
-        timelines.timeline(many(steps=999, words=200), 0, scale="shared")
+        word_figures.timeline(many(steps=999, words=200), 0, scale="shared")
 
 
 @pytest.mark.parametrize("scale", ["word", "shared", "raw"])
 def test_frames_have_the_scale_of_all_steps(scale, framed):
     maps = maps_of(steps=7)
-    timelines.timeline(maps, "house", frames=2, scale=scale)
+    word_figures.timeline(maps, "house", frames=2, scale=scale)
     each = [maps.select(steps=step)["house"].span(scale) for step in range(7)]
     bar = framed[-1]["bar"]
     assert (bar.low, bar.high) == (min(a for a, _ in each), max(b for _, b in each))

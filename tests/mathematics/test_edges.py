@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from heedmap.mathematics import edges
-from heedmap.mathematics.edges import SMOOTH, guided
+from heedmap.mathematics import refining
+from heedmap.mathematics.refining import SMOOTH, guided
 
 
 def by_definition(picture, values, radius):
@@ -127,7 +127,7 @@ def test_how_many_pixels_are_looked_at(monkeypatch):
         asked.append((size, eps, subsample))
         return values
 
-    monkeypatch.setattr(edges, "guided_blur", noted)
+    monkeypatch.setattr(refining, "guided_blur", noted)
     picture, maps = np.zeros((400, 500, 3), np.uint8), np.zeros((1, 400, 500), np.float32)
     for radius in (1, 6, 11, 12, 48, 999):
         guided(picture, maps, radius)

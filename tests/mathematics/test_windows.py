@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from heedmap.mathematics.windows import steps_within
+from heedmap.mathematics.rules import steps_within
 
 HUNDREDTHS = range(101)
 

@@ -7,8 +7,8 @@ import numpy as np
 from making import noise, same_pixels
 from PIL import Image
 
-from heedmap.figures.step_pictures import StepPictures, of_mosaic
-from heedmap.page.pictures import links, mask_data, steps_data
+from heedmap.figures.animations import StepPictures, of_mosaic
+from heedmap.page.pages import links, mask_data, steps_data
 
 
 def opened(link: str) -> Image.Image:

@@ -14,7 +14,7 @@ from heedmap.errors import (
     TruncatedWordError,
     UnknownWordError,
 )
-from heedmap.io.notes import to_json
+from heedmap.io.values import to_json
 from heedmap.options import USUAL
 from heedmap.pipelines.editing import edit, grid
 from heedmap.pipelines.generation import generate, generate_batch

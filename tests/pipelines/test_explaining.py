@@ -13,7 +13,7 @@ from numpy.testing import assert_allclose
 import heedmap as hm
 from heedmap.errors import ArgumentError, HeedmapError, RunError, SelectionError, UnknownWordError
 from heedmap.maps.heatmaps import HeatMaps
-from heedmap.maps.layer_names import short_name
+from heedmap.maps.recordings import short_name
 
 PROMPT, AT = "a red house", (20, 41)
 

@@ -14,7 +14,7 @@ from PIL import Image
 
 from heedmap.errors import ArgumentError, HeedmapWarning, ModelError, TruncatedWordError
 from heedmap.pipelines.generation import generate, generate_batch
-from heedmap.recording import room
+from heedmap.recording import recorder
 from heedmap.recording.edits import Reweight
 from heedmap.recording.tracing import trace
 from heedmap.results.runs import Run
@@ -308,7 +308,7 @@ def test_rules_with_attributes_that_only_sound_like_ours(pipe):
 
 @pytest.mark.parametrize("draw", ["generate", "generate_batch", "a pipeline that is traced"])
 def test_a_warning_points_at_the_line_of_whoever_drew(pipe, draw, monkeypatch):
-    monkeypatch.setattr(room, "WARN", 0)  # whatever is kept is much
+    monkeypatch.setattr(recorder, "WARN", 0)  # whatever is kept is much
     noise = torch.Generator().manual_seed(1)
     idle = [Reweight("red", 1)]
     with warnings.catch_warnings(record=True) as told:

@@ -15,7 +15,7 @@ import heedmap
 from heedmap import options
 from heedmap.backends.registry import usual_size
 from heedmap.errors import ArgumentError
-from heedmap.pipelines import keywords
+from heedmap.pipelines import arguments
 from heedmap.pipelines.generation import generate_batch
 
 
@@ -24,13 +24,13 @@ def test_keywords_are_the_options():
         every = {name: hint for kind in kinds for name, hint in get_type_hints(kind).items()}
         return {name: hint for name, hint in every.items() if name != "arguments"}
 
-    diffusers = get_type_hints(keywords.DiffusersKeywords)
-    said = get_type_hints(keywords.GenerateKeywords)
+    diffusers = get_type_hints(arguments.DiffusersKeywords)
+    said = get_type_hints(arguments.GenerateKeywords)
     assert said == fields(options.GenerateOptions) | diffusers
-    said = get_type_hints(keywords.EditKeywords)
+    said = get_type_hints(arguments.EditKeywords)
     assert said == fields(options.DrawOptions, options.EditOptions) | diffusers
     windows = {"cross", "self_attention"}
-    assert said.keys() - get_type_hints(keywords.GridKeywords).keys() == windows
+    assert said.keys() - get_type_hints(arguments.GridKeywords).keys() == windows
 
 
 def test_help_names_every_option():
@@ -110,7 +110,7 @@ def seeded(seed: int) -> torch.Generator:
     return torch.Generator().manual_seed(seed)
 
 
-SYNONYMS = get_type_hints(keywords.DiffusersKeywords)
+SYNONYMS = get_type_hints(arguments.DiffusersKeywords)
 OURS = {"steps": 2, "guidance": 3.0, "negative": "blurry", "size": (64, 48), "seed": 7}
 THEIRS = {
     "num_inference_steps": 2,

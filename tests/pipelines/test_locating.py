@@ -18,7 +18,7 @@ from PIL import Image
 import heedmap
 from heedmap import generate, locate, repeat, trace
 from heedmap.errors import ArgumentError, HeedmapError, HeedmapWarning
-from heedmap.io.pictures import digest_of
+from heedmap.io.writing import digest_of
 from heedmap.results.runs import Run
 from world import captions, scenes
 from world.layouts import lay_out

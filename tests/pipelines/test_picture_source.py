@@ -17,7 +17,7 @@ from PIL import Image
 
 import heedmap
 from heedmap import Grid, Pair, edit, explain, grid, repeat
-from heedmap.backends.noise_levels import NoiseLevels
+from heedmap.backends.noising import NoiseLevels
 from heedmap.backends.schedules import Moment
 from heedmap.errors import ArgumentError, ModelError
 from heedmap.options import DrawOptions

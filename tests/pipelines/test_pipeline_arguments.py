@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from making import settings_of
 from PIL import Image
 
-from heedmap.pipelines.pipeline_arguments import (
+from heedmap.pipelines.arguments import (
     argument,
     argument_note,
     description,

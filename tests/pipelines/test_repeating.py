@@ -252,7 +252,7 @@ def test_rules_of_a_users_own_must_be_given(pipe, tmp_path):
 
 
 def test_a_mask_too_large_for_the_file_must_be_given(pipe, tmp_path, monkeypatch):
-    monkeypatch.setattr("heedmap.maps.regions._MOST_PACKED", 10)
+    monkeypatch.setattr("heedmap.maps.masks._MOST_PACKED", 10)
     edits = [Confine("house", np.eye(128, dtype=bool))]
     folder = generate(pipe, PROMPT, seed=1, steps=1, edits=edits).save(tmp_path / "run")
     with pytest.raises(ArgumentError):

@@ -8,7 +8,7 @@ import pytest
 from making import made_pair, made_run
 from PIL import Image
 
-from heedmap.pipelines.repetitions import compared
+from heedmap.pipelines.repeating import compared
 
 
 def changed(run, pixels: int, by: int):

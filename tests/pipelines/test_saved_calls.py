@@ -7,7 +7,7 @@ from making import settings_of
 
 from heedmap.errors import ArgumentError
 from heedmap.options import EditOptions
-from heedmap.pipelines.saved_calls import edit_options, saved_call
+from heedmap.pipelines.repeating import edit_options, saved_call
 from heedmap.recording.edits import Confine, Reweight
 
 EDIT = {"source": "a cat", "cross": [0, 0.7], "self": [0.1, 0.2]}

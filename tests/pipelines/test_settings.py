@@ -8,9 +8,9 @@ from making import random_pipeline
 from PIL import Image
 
 from heedmap import edit, generate
-from heedmap.io.notes import to_json
+from heedmap.io.values import to_json
 from heedmap.pipelines import settings
-from heedmap.pipelines.pipeline_arguments import argument, argument_note
+from heedmap.pipelines.arguments import argument, argument_note
 
 
 def test_an_interrupted_run_notes_what_was_asked_for(pipe):

@@ -7,7 +7,7 @@ import pytest
 import torch
 from making import random_pipeline, run, state_without_timing
 
-from heedmap.backends.prompt_tables import prompt_table
+from heedmap.backends.prompts import prompt_table
 from heedmap.backends.registry import cross_attention_layers
 from heedmap.errors import ArgumentError, NothingRecordedError, TraceError
 from heedmap.recording.edits import Confine, Reweight

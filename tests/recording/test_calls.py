@@ -6,13 +6,13 @@ import pytest
 import torch
 from making import table
 
-from heedmap.backends.encodings import Branch, Encoding
+from heedmap.backends.prompts import Branch, Encoding
 from heedmap.backends.schedules import Schedule
 from heedmap.backends.unet import UNet
 from heedmap.errors import TraceError
 from heedmap.mathematics.rules import Site
+from heedmap.recording.accumulation import Tally
 from heedmap.recording.calls import BranchRecord, Call
-from heedmap.recording.tallies import Tally
 
 
 def states(*seeds):

@@ -14,11 +14,11 @@ from PIL import Image
 
 import heedmap
 from heedmap import Confine, Reweight, Run
-from heedmap.backends.prompt_tables import prompt_table
+from heedmap.backends.prompts import prompt_table
 from heedmap.errors import ArgumentError, HeedmapError, TruncatedWordError, UnknownWordError
-from heedmap.io.notes import to_json
 from heedmap.io.settings import Ruled, WordEditNoted
-from heedmap.maps.regions import packed
+from heedmap.io.values import to_json
+from heedmap.maps.masks import packed
 from heedmap.pipelines import generation
 from heedmap.recording.edits import Watched, edit_from, rules_of
 from heedmap.recording.tracing import trace

@@ -8,8 +8,7 @@ import pytest
 import torch
 
 from heedmap.mathematics.rules import Site
-from heedmap.recording.halves import Halves
-from heedmap.recording.tallies import Tally
+from heedmap.recording.accumulation import Halves, Tally
 
 GRIDS = {"one": (4, 6), "two": (2, 3), "three": (4, 6)}
 

@@ -9,8 +9,8 @@ import torch
 from making import run
 
 from heedmap.mathematics.probabilities import Scores
-from heedmap.recording import hearing
-from heedmap.recording.refining import Refiner
+from heedmap.recording import concepts
+from heedmap.recording.accumulation import Refiner
 from heedmap.recording.tracing import trace
 
 
@@ -36,8 +36,8 @@ def first_row(scores):
     ],
 )
 def test_only_what_is_known_place_by_place_carries(pipe, monkeypatch, made, refined):
-    usual = hearing.carry
-    monkeypatch.setattr(hearing, "carry", lambda c, name, scores: usual(c, name, made(scores)))
+    usual = concepts.carry
+    monkeypatch.setattr(concepts, "carry", lambda c, name, scores: usual(c, name, made(scores)))
     with trace(pipe) as recorder:
         run(pipe, ["a red house", "at the cat"], (1, 2), guidance_scale=1.0)
     assert tuple(one.refined is not None for one in recorder.recordings) == refined
@@ -54,11 +54,11 @@ def test_only_what_is_known_place_by_place_carries(pipe, monkeypatch, made, refi
 def test_what_is_watched_is_brought_to_the_middle_grid(own, cross, carries, watched):
     call: Any = SimpleNamespace(sides={}, watched=[(1,)], watch=None)
     call.grids = {f"attn2 {n}": grid for n, grid in enumerate(cross)}
-    found = hearing.refine(call, {f"attn1 {n}": grid for n, grid in enumerate(own)})
+    found = concepts.refine(call, {f"attn1 {n}": grid for n, grid in enumerate(own)})
     assert bool(found) == carries and call.carriers == found
     assert call.watch.grid == watched
     call.watched, call.watch = [()], None
-    hearing.refine(call, {})
+    concepts.refine(call, {})
     assert call.watch is None
 
 
@@ -71,8 +71,8 @@ def test_a_pass_that_is_not_of_a_branch_carries_nothing_of_it():
         carriers={"own": (2, 2)}, sides={"negative": side}, watch=None, images=1, steps=1, passes=1,
         moment=SimpleNamespace(step=0),
     )  # fmt: skip
-    hearing.carry(call, "own", scores)
+    concepts.carry(call, "own", scores)
     assert refiner.mean(0) is None
     side.block = 0
-    hearing.carry(call, "own", scores)
+    concepts.carry(call, "own", scores)
     assert refiner.mean(0) is not None

@@ -7,7 +7,7 @@ from making import random_pipeline
 from heedmap.backends.processors import RecordingProcessor
 from heedmap.backends.registry import cross_attention_layers, processors, self_attention_layers
 from heedmap.errors import TraceError
-from heedmap.recording.installation import Installation
+from heedmap.recording.recorder import Installation
 from heedmap.recording.steering import Steerer, Steering
 
 

@@ -11,9 +11,9 @@ from heedmap.backends.processors import RecordingProcessor
 from heedmap.backends.registry import cross_attention_layers, self_attention_layers
 from heedmap.errors import ArgumentError, NothingRecordedError, TraceError
 from heedmap.mathematics.rules import Weights
-from heedmap.recording import refining
+from heedmap.recording import accumulation
+from heedmap.recording.accumulation import regrid
 from heedmap.recording.steering import Steering
-from heedmap.recording.tallies import regrid
 from heedmap.recording.tracing import steered, trace
 
 
@@ -276,7 +276,7 @@ def test_what_was_watched_is_refined_once_there_is_something(pipe, monkeypatch, 
     """The latent is 16×16, whose layers of 16 cells on a side carry; signs do not cancel."""
     seen, tokens = [], [2, 3]
     if not carry:
-        monkeypatch.setattr(refining, "CARRYING", (1, 1))  # all are finer
+        monkeypatch.setattr(accumulation, "CARRYING", (1, 1))  # all are finer
 
     def look(recorder, moment, latents):
         seen.append(recorder.so_far(0, tokens))

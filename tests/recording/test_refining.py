@@ -8,7 +8,7 @@ from making import run
 from torch.nn.functional import interpolate
 
 from heedmap.mathematics.probabilities import Scores
-from heedmap.recording.refining import Refiner, carriers, carries, middle_grid
+from heedmap.recording.accumulation import Refiner, carriers, carries, middle_grid
 from heedmap.recording.tracing import trace
 
 SELF, CROSS = "attn1", "attn2"

@@ -5,12 +5,12 @@ from making import run
 
 from heedmap.errors import ArgumentError
 from heedmap.options import DrawOptions
-from heedmap.recording.room import WARN, check_heads
+from heedmap.recording.recorder import WARN, check_heads
 from heedmap.recording.tracing import trace
 
 
 def test_large_recordings_say_so_beforehand(pipe, monkeypatch):
-    monkeypatch.setattr("heedmap.recording.room.WARN", 1000)
+    monkeypatch.setattr("heedmap.recording.recorder.WARN", 1000)
     with pytest.warns(UserWarning, match=r"will take [\d.]+ KiB of memory"), trace(pipe):
         run(pipe, "a house", steps=1)
 

@@ -13,8 +13,8 @@ from heedmap.backends.registry import self_attention_layers
 from heedmap.errors import TraceError
 from heedmap.mathematics.probabilities import Scores
 from heedmap.mathematics.rules import Inject, Weights
+from heedmap.recording.accumulation import unedited
 from heedmap.recording.steering import Now, Steerer, Steering
-from heedmap.recording.tallies import unedited
 from heedmap.recording.tracing import steered
 
 K = 77

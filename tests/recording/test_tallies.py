@@ -9,7 +9,7 @@ from PIL import Image
 
 from heedmap.mathematics.probabilities import Scores
 from heedmap.mathematics.rules import Site
-from heedmap.recording.tallies import Tally, regrid, unedited
+from heedmap.recording.accumulation import Tally, regrid, unedited
 
 LATENT = (4, 6)
 GRIDS = {"fine": (4, 6), "coarse": (2, 3)}

@@ -20,11 +20,11 @@ from PIL import Image
 
 from heedmap.errors import ArgumentError, RunError, TruncatedWordError, UnknownWordError
 from heedmap.figures import overlays
-from heedmap.io.notes import to_json
+from heedmap.io.values import to_json
 from heedmap.mathematics import agreement
 from heedmap.results import ablations
 from heedmap.results.ablations import Ablation
-from heedmap.results.folders import load_result
+from heedmap.results.grids import load_result
 from heedmap.results.runs import Run
 
 # --- the difference ---------------------------------------------------------------------------

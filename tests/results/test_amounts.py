@@ -1,7 +1,7 @@
 import pytest
 
 from heedmap.errors import ArgumentError
-from heedmap.results.amounts import check_axes
+from heedmap.results.grids import check_axes
 
 
 def test_a_grid_varies_something_and_has_at_most_10000_cells():

@@ -3,7 +3,7 @@
 import pytest
 from making import made_pair
 
-from heedmap.results.cells import Cell, label, weights_said
+from heedmap.results.grids import Cell, label, weights_said
 
 
 def cell(**changed) -> Cell:

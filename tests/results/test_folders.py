@@ -8,9 +8,8 @@ from making import made_pair, made_run
 
 from heedmap.errors import ArgumentError, RunError
 from heedmap.io.reports import GridReport
-from heedmap.results import folders
-from heedmap.results.cells import Cell
-from heedmap.results.grids import Grid
+from heedmap.results import grids
+from heedmap.results.grids import Cell, Grid
 from heedmap.results.pairs import Pair
 from heedmap.results.runs import Run
 
@@ -19,19 +18,19 @@ def test_each_kind_is_told_by_its_file(tmp_path: Path):
     """A pair holds runs and a grid pairs; what is outermost counts."""
     for name in ("run.json", "pair.json", "grid.json"):
         (tmp_path / name).touch()
-        assert folders.kind_of(tmp_path) == folders.kind_of(str(tmp_path)) == name
-    assert folders.MARKS == {"grid.json": "a grid", "pair.json": "an edit", "run.json": "a run"}
+        assert grids.kind_of(tmp_path) == grids.kind_of(str(tmp_path)) == name
+    assert grids.MARKS == {"grid.json": "a grid", "pair.json": "an edit", "run.json": "a run"}
 
 
 def test_what_is_opened_is_what_was_saved(tmp_path: Path):
     run, pair = made_run(), made_pair()
     for made, name in ((run, "run"), (pair, "pair")):
         made.save(tmp_path / name)
-    found = folders.load_result(tmp_path / "run")
+    found = grids.load_result(tmp_path / "run")
     assert isinstance(found, Run) and found.settings == run.settings
-    found = folders.load_result(str(tmp_path / "pair"))
+    found = grids.load_result(str(tmp_path / "pair"))
     assert isinstance(found, Pair) and found.about == pair.about
-    assert isinstance(folders.load_result(tmp_path / "pair" / "edited"), Run)
+    assert isinstance(grids.load_result(tmp_path / "pair" / "edited"), Run)
 
 
 def test_a_run_is_wanted_and_the_folder_is_of_another_kind(tmp_path: Path):
@@ -48,19 +47,19 @@ def test_a_run_is_wanted_and_the_folder_is_of_another_kind(tmp_path: Path):
 def test_the_first_run_is_that_of_the_source():
     run, pair = made_run(), made_pair()
     cell = Cell(1, 7, "at sea", {}, (0.0, 0.8), (0.0, 0.4), pair)
-    assert folders.first_run(run) is run and folders.first_run(7) is None
-    assert folders.first_run(pair) is folders.first_run(Grid((cell,), GridReport())) is pair.source
+    assert grids.first_run(run) is run and grids.first_run(7) is None
+    assert grids.first_run(pair) is grids.first_run(Grid((cell,), GridReport())) is pair.source
 
 
 def test_what_is_no_folder_of_heedmaps(tmp_path: Path):
     (tmp_path / "run.json").mkdir()  # a folder is no file
     for odd in (tmp_path, str(tmp_path), tmp_path / "nothing"):
-        for asked in (folders.kind_of, folders.load_result):
+        for asked in (grids.kind_of, grids.load_result):
             with pytest.raises(RunError):
                 asked(odd)
     with pytest.raises(ArgumentError):
-        folders.kind_of(3)
+        grids.kind_of(3)
     made_run().save(tmp_path / "run")
     shutil.move(tmp_path / "run" / "run.json", tmp_path / "run" / "pair.json")
     with pytest.raises(RunError):
-        folders.load_result(tmp_path / "run")
+        grids.load_result(tmp_path / "run")

@@ -18,11 +18,11 @@ from PIL import Image
 
 from heedmap.backends import batches
 from heedmap.backends.batches import fitting, image_bytes, in_batches
-from heedmap.backends.prompt_tables import prompt_table
+from heedmap.backends.prompts import prompt_table
 from heedmap.errors import ArgumentError, HeedmapError, UnknownWordError
 from heedmap.figures import layout
 from heedmap.figures.animations import Animation
-from heedmap.io.notes import to_json
+from heedmap.io.values import to_json
 from heedmap.pipelines import edit_batches
 from heedmap.pipelines.editing import edit, grid
 from heedmap.results.grids import Grid

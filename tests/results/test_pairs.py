@@ -12,8 +12,8 @@ from PIL import Image
 from skimage import metrics
 
 from heedmap.errors import ArgumentError
-from heedmap.io.notes import to_json
 from heedmap.io.reports import ChangedWords
+from heedmap.io.values import to_json
 from heedmap.maps.heatmaps import HeatMaps
 from heedmap.results.pairs import Pair, change_between, similarity
 

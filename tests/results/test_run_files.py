@@ -11,7 +11,7 @@ from PIL import Image
 
 from heedmap import Run
 from heedmap.errors import RunError
-from heedmap.io.pictures import digest_of
+from heedmap.io.writing import digest_of
 
 SOFT = Image.new("RGB", (128, 128), (40, 80, 120))
 

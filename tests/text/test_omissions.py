@@ -7,9 +7,8 @@ import pytest
 from making import letter_tokenizer, table_of
 
 from heedmap.errors import UnknownWordError
-from heedmap.text.omissions import leave_out
 from heedmap.text.tokens import tokenize
-from heedmap.text.weights import parse_weights
+from heedmap.text.weights import leave_out, parse_weights
 
 
 def without(written: str, word: str) -> str:

@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from heedmap.errors import ArgumentError
-from heedmap.text import sequences
-from heedmap.text.sequences import best_matches
+from heedmap.text import tokens
+from heedmap.text.tokens import best_matches
 
 TOKENS = {"match": 1, "swap": -1, "gap": 0}
 WORDS = {"match": 0, "swap": -1, "gap": -1}
@@ -103,7 +103,7 @@ def test_a_seam_costs_the_same_before_a_whole_unit_and_within_one():
     ],
 )
 def test_what_is_alike_at_both_ends_of_long_ones(monkeypatch, cells, a, b, expected):
-    monkeypatch.setattr(sequences, "MAX_TABLE", cells)
+    monkeypatch.setattr(tokens, "MAX_TABLE", cells)
     found = best_matches(a, b, [1] * len(a), [1] * len(b), what="tokens", **TOKENS)
     if expected is None:
         assert len(found) == 4 and all(a[i] == b[j] for i, j in found)
@@ -113,7 +113,7 @@ def test_what_is_alike_at_both_ends_of_long_ones(monkeypatch, cells, a, b, expec
 
 
 def test_inner_scores_are_those_of_the_whole(monkeypatch):
-    monkeypatch.setattr(sequences, "MAX_TABLE", 30)
+    monkeypatch.setattr(tokens, "MAX_TABLE", 30)
     for scores in (TOKENS, WORDS):
         a, b = "12345" + "xaby" + "67", "12345" + "aybx" + "67"
         whole = best_matches("xaby", "aybx", [1] * 4, [1] * 4, what="tokens", **scores)
@@ -122,7 +122,7 @@ def test_inner_scores_are_those_of_the_whole(monkeypatch):
 
 
 def test_too_long(monkeypatch):
-    monkeypatch.setattr(sequences, "MAX_TABLE", 6)
+    monkeypatch.setattr(tokens, "MAX_TABLE", 6)
     with pytest.raises(ArgumentError, match="3 letters of the one differ from 4 of the other"):
         best_matches("1abc2", "1defg2", [1] * 5, [1] * 6, what="letters", **TOKENS)
     assert best_matches("1ab2", "1cde2", [1] * 4, [1] * 5, what="letters", **TOKENS) == [

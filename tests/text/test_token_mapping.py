@@ -7,8 +7,7 @@ from hypothesis import strategies as st
 from making import table
 
 from heedmap.errors import ArgumentError, TruncatedWordError
-from heedmap.text.alignment import pair_words
-from heedmap.text.token_mapping import refinement, replacement
+from heedmap.text.alignment import pair_words, refinement, replacement
 from heedmap.text.tokens import by_position, read_tokens
 from heedmap.text.words import TokenTable
 

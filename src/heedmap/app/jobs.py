@@ -14,8 +14,7 @@ import torch
 from PIL import Image
 
 from heedmap.backends import loading
-from heedmap.backends.colours import fit_colours
-from heedmap.backends.decoding import pictures_of, unscaled
+from heedmap.backends.decoding import fit_colours, pictures_of, unscaled
 from heedmap.backends.registry import family_of
 from heedmap.errors import ArgumentError, quoted, warnings_heard
 from heedmap.tiny.card import EMBEDDED

@@ -13,7 +13,7 @@ import psutil
 import torch
 
 from heedmap.backends.decoding import channels_at_once
-from heedmap.backends.parts import device_of
+from heedmap.backends.family import device_of
 from heedmap.backends.registry import family_of, usual_size
 from heedmap.errors import ArgumentError, quoted
 

@@ -18,7 +18,7 @@ from heedmap.backends import arguments as called
 from heedmap.backends import loading, registry
 from heedmap.backends.processors import install, own_weights, projections, uncompiled
 from heedmap.errors import SelectionError, TraceError, quoted
-from heedmap.maps.layer_names import layers_there, name_fits
+from heedmap.maps.recordings import layers_there, name_fits
 from heedmap.mathematics.probabilities import Scores
 
 Shape = tuple[int, int]

@@ -71,7 +71,9 @@ def load(
     """
     torch_device, torch_dtype = _place(device, dtype)
     where = _where(model)
-    from heedmap.backends.advice import hushed  # without a model nothing of diffusers is imported
+    from heedmap.backends.active_calls import (
+        hushed,  # without a model nothing of diffusers is imported
+    )
 
     with hushed():
         import diffusers
@@ -147,7 +149,7 @@ def token_table(prompt: str, model: str | Path | None = None) -> TokenTable:
     if kind is None or str(kind).startswith("CLIP"):
         return tokenize(prompt, tokenizer(model))
     # What else is made of a text is the pipeline's own: it is loaded without its large parts.
-    from heedmap.backends.advice import hushed
+    from heedmap.backends.active_calls import hushed
 
     with hushed():
         from diffusers import DiffusionPipeline

@@ -1,10 +1,12 @@
-"""A picture that is given to a model with noise, in the place of what the model draws.
+"""Noisy latents of a given image, noise levels, and the model's predictions.
 
 Axes: C channel · h, w rows and columns of the latent.
 """
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from copy import copy, deepcopy
+from dataclasses import dataclass
 from inspect import signature
 from typing import Any
 
@@ -12,7 +14,117 @@ import torch
 from diffusers import DDPMScheduler
 from diffusers.schedulers.scheduling_ddpm import DDPMSchedulerOutput
 
+from heedmap.backends.schedules import first_calls
 from heedmap.errors import ModelError, TraceError
+
+
+@dataclass(frozen=True)
+class NoiseLevels:
+    """The levels of a run.
+
+    Attributes:
+        mixed: (a, s) where each step begins, and (1, 0) where the last one ends.
+        scale: by which the pipeline multiplies the first latents that it is given.
+    """
+
+    mixed: tuple[tuple[float, float], ...]
+    scale: float
+
+    def at(self, step: int, clean: torch.Tensor, noise: torch.Tensor) -> torch.Tensor:
+        """Clean latents with noise as the scheduler holds them where a step begins."""
+        a, s = self.mixed[step]
+        return a * clean + s * noise
+
+
+def noise_levels(pipe: Any, steps: int) -> NoiseLevels:
+    """The levels of a run of so many steps; the pipeline's scheduler is left as it is.
+
+    Raises:
+        ModelError: if its scheduler does not tell them.
+    """
+    scheduler = deepcopy(pipe.scheduler)
+    scheduler.set_timesteps(steps)
+    found: list[tuple[float, float]] = []
+    for call in first_calls(scheduler):
+        try:
+            mixed = level_of(scheduler, scheduler.timesteps[call], call)
+        except (NotImplementedError, IndexError):  # some have the method, and no use for it
+            mixed = None
+        if mixed is None:
+            raise ModelError(
+                f"{type(scheduler).__name__} does not say how much noise there is at a step, so no "
+                "picture can be given to it in the place of noise: expected one of the schedulers "
+                "of Stable Diffusion"
+            )
+        found.append(mixed)
+    scale = float(getattr(scheduler, "init_noise_sigma", 1.0))
+    return NoiseLevels((*found, (1.0, 0.0)), scale)
+
+
+_ARGUMENTS = ("model_output", "timestep", "sample")
+"""What every scheduler's step is given first."""
+
+
+def predicted(scheduler: Any, *args: Any, **kwargs: Any) -> torch.Tensor | None:
+    """The clean latents (B, C, h, w), float32, that a model's output foretells.
+
+    The scheduler and what it holds are as they were, to the bit.
+
+    Args:
+        scheduler: about to take a step.
+        args: of its method `step`, that are about to be given to it.
+        kwargs: the same, by name.
+
+    Returns:
+        None where the output is not one of those above: schedulers that prepare what a model is
+        given and gives (EDM), flows, and others that say no kind of prediction.
+    """
+    given = dict(zip(_ARGUMENTS, args, strict=False)) | kwargs
+    kind = getattr(scheduler.config, "prediction_type", None)
+    known = kind in ("epsilon", "sample", "v_prediction")
+    if not known or hasattr(scheduler, "precondition_outputs") or {*_ARGUMENTS} - {*given}:
+        return None
+    mixed = level_of(scheduler, given["timestep"])
+    if mixed is None:
+        return None
+    x = given["sample"].float()
+    output = given["model_output"].float()[:, : x.shape[1]]  # a variance may be learned beside it
+    if kind == "sample":
+        return output
+    a, s = mixed
+    if kind == "epsilon":
+        return None if a == 0 else (x - s * output) / a
+    whole = (
+        a * a + s * s
+    ) ** 0.5  # 1, or larger where the scheduler scales what the model is given
+    return (a / whole) * (x / whole) - (s / whole) * output
+
+
+def level_of(scheduler: Any, timestep: Any, call: int = 0) -> tuple[float, float] | None:
+    """How much of clean latents and of noise is in what a scheduler is given.
+
+    Args:
+        scheduler: at a step, or set up and at none yet.
+        timestep: that it is given.
+        call: the number of that call; where the scheduler is at a step, its own count says.
+
+    Returns:
+        None where it cannot be asked.
+    """
+    if not hasattr(scheduler, "add_noise"):
+        return None
+    other = copy(scheduler)  # some move a table of theirs to the device of what they are given
+    if hasattr(other, "set_begin_index") and hasattr(other, "step_index"):
+        other.set_begin_index(call)  # then a count says where it is: rounded timesteps repeat
+    if hasattr(other, "_sigma_to_alpha_sigma_t"):  # SASolver steps by it, and adds noise otherwise
+        at = call if other.step_index is None else other.step_index
+        a, s = other._sigma_to_alpha_sigma_t(other.sigmas[at])
+        return float(a), float(s)
+    clean = torch.tensor([1.0, 0.0]).view(2, 1, 1, 1)
+    now = torch.as_tensor(timestep).detach().cpu().reshape(1).expand(2)
+    a, s = other.add_noise(clean, clean.flip(0), now).flatten().tolist()
+    return a, s
+
 
 _KINDS = ("epsilon", "sample", "v_prediction")
 _BETAS = ("num_train_timesteps", "beta_start", "beta_end", "beta_schedule", "prediction_type")

@@ -11,8 +11,8 @@ import torch
 from diffusers.models.attention_processor import Attention
 from PIL import Image
 
+from heedmap.backends.active_calls import put
 from heedmap.backends.family import Family, GridShape
-from heedmap.backends.patches import put
 from heedmap.backends.pixart import PixArt
 from heedmap.backends.unet import UNet
 from heedmap.errors import ModelError, TraceError, quoted

@@ -33,9 +33,9 @@ def ablate(
     (ablate.json).
     """
     from heedmap.io.writing import slug
-    from heedmap.results import ablations, folders
+    from heedmap.results import ablations, grids
 
-    saved = ablations.ablated_run(folders.load_result(run), word, str(run))
+    saved = ablations.ablated_run(grids.load_result(run), word, str(run))
     place = console.destination(out, root=run / "ablate")
     pipe = console.load_model(model, device, dtype, quiet or json, saved)
     from heedmap.pipelines import ablating

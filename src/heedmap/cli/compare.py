@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from heedmap.cli import console, heats
+from heedmap.cli import console, inspect
 from heedmap.cli import options as opt
 from heedmap.errors import ArgumentError, WordError
 
@@ -81,7 +81,7 @@ def word_summaries(run: "Run", words: Sequence[str]) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for word in words:
         try:
-            found[word] = heats.heat_summary(run.maps[word])
+            found[word] = inspect.heat_summary(run.maps[word])
         except WordError:
             found[word] = None
     return found
@@ -90,11 +90,11 @@ def word_summaries(run: "Run", words: Sequence[str]) -> dict[str, Any]:
 def print_comparison(summary: Mapping[str, Any]) -> None:
     """Print the figures of each word in each run."""
     rows = [
-        (run["label"], word, *(heats.heat_cells(heat) if heat else ("-", "-", "-")))
+        (run["label"], word, *(inspect.heat_cells(heat) if heat else ("-", "-", "-")))
         for run in summary["runs"]
         for word, heat in run["words"].items()
     ]
-    console.print_table(("run", "word", *heats.COLUMNS), rows, summary["file"])
+    console.print_table(("run", "word", *inspect.COLUMNS), rows, summary["file"])
     typer.echo("Shares of attention, averaged over all layers, heads and steps of a run.")
 
 

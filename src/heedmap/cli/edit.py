@@ -117,7 +117,7 @@ def edit(
 
 def pair_summary(folder: Path, pair: "Pair") -> dict[str, Any]:
     """Describe a saved edit for `--json`."""
-    from heedmap.io.notes import to_json
+    from heedmap.io.values import to_json
 
     settings, names = pair.edited.settings, ("seed", "steps", "guidance", "size", "model")
     files = {name: folder / file for name, file in FILES.items() if (folder / file).exists()}

@@ -59,9 +59,9 @@ def explain(
     which all of it can be computed again.
     """
     from heedmap.io.writing import slug
-    from heedmap.results import aiming, folders
+    from heedmap.results import aiming, grids
 
-    saved = aiming.explained_run(folders.load_result(run), str(run))
+    saved = aiming.explained_run(grids.load_result(run), str(run))
     place = console.destination(out, root=run / "explain")
     target: dict[str, Any] = {"layer": layer, "head": head, "step": step, "branch": branch}
     query = opt.word_or_number(word)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from heedmap.cli import console, heats
+from heedmap.cli import console, inspect
 from heedmap.cli import options as opt
 from heedmap.errors import plural
 from heedmap.options import DrawOptions, LoadOptions
@@ -122,7 +122,7 @@ def run_summary(folder: Path, run: "Run") -> dict[str, Any]:
                     "number": word.number,
                     key: word.text,
                     "file": str(folder / file_of(word)),
-                    **heats.stability_of(maps.at(word.number), maps),
+                    **inspect.stability_of(maps.at(word.number), maps),
                 }
                 for word in maps.words
             ]
@@ -143,7 +143,7 @@ def run_summary(folder: Path, run: "Run") -> dict[str, Any]:
 def print_run(run: Mapping[str, Any]) -> None:
     """Print the words of a saved run and their files."""
     words = [*run["words"], *run["concepts"]]
-    stability = heats.stability_column(words)
+    stability = inspect.stability_column(words)
     rows = [
         (one.get("word") or one["concept"], *more, one["file"])
         for one, more in zip(words, stability[1:], strict=True)

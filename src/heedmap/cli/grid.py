@@ -65,7 +65,7 @@ def grid(
 
     from heedmap.io import reading
     from heedmap.io.writing import slug
-    from heedmap.results.amounts import check_axes
+    from heedmap.results.grids import check_axes
 
     console.check_edit(source, targets or (), only)
     weights = opt.by_word(weight, "weight")
@@ -113,7 +113,7 @@ def grid(
 
 def grid_summary(folder: Path, grid: "Grid") -> dict[str, Any]:
     """Describe a saved grid for `--json`."""
-    from heedmap.io.notes import to_json
+    from heedmap.io.values import to_json
 
     report, back = to_json(grid.about), grid.cells[0].pair.about.reconstruction
     report |= report["common"]  # settings that all cells share

@@ -7,13 +7,49 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from heedmap.cli import console, heats
+from heedmap.cli import console
 from heedmap.cli import options as opt
 from heedmap.errors import ArgumentError, plural
 from heedmap.text import option_texts
 
 if TYPE_CHECKING:
     from heedmap.maps.heatmaps import HeatMap, HeatMaps, Scale
+
+COLUMNS = ("most", "mean", "hottest at")
+
+
+def heat_summary(heat: "HeatMap") -> dict[str, Any]:
+    """Give the extremum, the mean and the place of the extremum, None for a map of zeros."""
+    most, mean = (round(float(value), 6) for value in (heat.most, heat.values.mean()))
+    return {"most": most, "mean": mean, "peak": list(heat.peak) if heat.values.any() else None}
+
+
+def heat_cells(summary: Mapping[str, Any]) -> tuple[str, str, str]:
+    """Format a summary for the `COLUMNS` of a table."""
+    peak = summary["peak"]
+    place = "nowhere" if peak is None else "{}, {}".format(*peak)
+    return f"{summary['most']:.3f}", f"{summary['mean']:.3f}", place
+
+
+def stability_of(heat: "HeatMap", maps: "HeatMaps") -> dict[str, float]:
+    """Give the stability of a map, of a phrase that of its least stable word, if it is known."""
+    from heedmap.maps.stability import least_stability
+
+    at = () if heat.mentioned is None else heat.mentioned.positions
+    found = least_stability(maps.stability, maps.words, at)
+    return {} if found is None else {"stability": found}
+
+
+def stability_column(summaries: Sequence[Mapping[str, Any]]) -> list[tuple[str, ...]]:
+    """Make a column for a table, its heading first; of no width if no stability is known."""
+    from heedmap.maps.stability import stability_said
+
+    found = [summary.get("stability") for summary in summaries]
+    if all(one is None for one in found):
+        return [()] * (len(found) + 1)
+    texts = ["-" if one is None else stability_said(one) for one in found]
+    return [("stability",), *((text.removeprefix("stability "),) for text in texts)]
+
 
 OVER = (("steps",), ("layers",), ("heads",), ("layers", "heads"))
 
@@ -118,8 +154,8 @@ def inspect(
             "words": [
                 {
                     "word": heat.label,
-                    **heats.heat_summary(heat),
-                    **heats.stability_of(heat, maps),
+                    **heat_summary(heat),
+                    **stability_of(heat, maps),
                     "file": str(folder / file),
                 }
                 for file, heat in chosen.items()
@@ -163,11 +199,11 @@ def draw_sheet(
     maps: "HeatMaps", chosen: "Mapping[str, HeatMap]", scale: "Scale", kind: str
 ) -> dict[str, bytes]:
     """Draw a sheet of maps and their overlays: the contents of files by name."""
-    from heedmap.figures import formats
+    from heedmap.figures.formats import png
 
     sheet, overlays = maps.laid_out(list(chosen.values()), scale=scale)
     data = sheet.data(kind)
-    files = zip(chosen, map(formats.png, overlays), strict=True)
+    files = zip(chosen, map(png, overlays), strict=True)
     return {f"sheet.{kind}": data, **dict(files)}
 
 
@@ -175,7 +211,7 @@ def draw_over(
     maps: "HeatMaps", words: Sequence[str] | None, over: Sequence[str], scale: "Scale", kind: str
 ) -> dict[str, bytes]:
     """Draw one word over its steps, layers or heads: the contents of files by name."""
-    from heedmap.maps import layer_heads, timelines
+    from heedmap.maps import word_figures
 
     asked = dict.fromkeys(words or [f"#{word.number}" for word in maps.words])
     if len(asked) != 1:
@@ -183,11 +219,11 @@ def draw_over(
     word = opt.word_or_number(next(iter(asked)))
     if tuple(over) == ("steps",):
         return {
-            f"timeline.{kind}": timelines.timeline(maps, word, scale=scale).data(kind),
-            "timeline.gif": timelines.animation(maps, word, scale=scale).gif(),
+            f"timeline.{kind}": word_figures.timeline(maps, word, scale=scale).data(kind),
+            "timeline.gif": word_figures.animation(maps, word, scale=scale).gif(),
         }
     axes: list[Any] = [axis.removesuffix("s") for axis in over]
-    sheet = layer_heads.layers_by_heads(maps, word, axes=axes, scale=scale)
+    sheet = word_figures.layers_by_heads(maps, word, axes=axes, scale=scale)
     return {f"{'-'.join(over)}.{kind}": sheet.data(kind)}
 
 
@@ -208,17 +244,12 @@ def print_inspection(folder: Path, found: Mapping[str, Any]) -> None:
     from heedmap.maps.recordings import AVERAGED
     from heedmap.maps.word_map import REFINED_BY
 
-    stability = heats.stability_column(found["words"])
+    stability = stability_column(found["words"])
     rows = [
-        (
-            word["word"],
-            *heats.heat_cells(word),
-            *more,
-            Path(word["file"]).relative_to(folder).as_posix(),
-        )
+        (word["word"], *heat_cells(word), *more, Path(word["file"]).relative_to(folder).as_posix())
         for word, more in zip(found["words"], stability[1:], strict=True)
     ]
-    columns = ("word", *heats.COLUMNS, *stability[0], "file")
+    columns = ("word", *COLUMNS, *stability[0], "file")
     console.print_table(columns, rows, folder)
     layers = found["layers"]
     of = "all layers" if layers == [AVERAGED] else plural(len(layers), "layer")

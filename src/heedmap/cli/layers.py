@@ -56,7 +56,7 @@ def print_layers(
     title: str, layers: "Sequence[LayerShapes]", followed: "Sequence[LayerShapes]"
 ) -> None:
     """Print the shapes of all layers, and the computation of some of them."""
-    from heedmap.maps.layer_names import short_names
+    from heedmap.maps.recordings import short_names
 
     names = [layer.name for layer in layers]
     short = dict(zip(names, short_names(names), strict=True))

@@ -32,12 +32,12 @@ def repeat(
     The exit code is 0 if it is, 1 if it differs, and 2 after an error. The scheduler is the run's;
     other differences (versions, device, threads, LoRAs) are printed.
     """
-    from heedmap.results import folders
+    from heedmap.results import grids
 
     if open_ and out is None:
         raise ArgumentError("--open opens what is saved: name a folder with --out")
     place = None if out is None else console.destination(out)
-    saved = folders.load_result(run)
+    saved = grids.load_result(run)
     pipe = console.load_model(model, device, dtype, quiet or json, saved)
     from heedmap.pipelines import repeating
 

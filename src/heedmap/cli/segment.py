@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from heedmap.cli import console, heats
+from heedmap.cli import console, inspect
 from heedmap.cli import options as opt
 from heedmap.options import MASK_THRESHOLD
 
@@ -53,7 +53,7 @@ def segment(
 
 def print_segments(folder: Path, found: Mapping[str, Any]) -> None:
     """Print the share, the box and the mask of each phrase."""
-    stability = heats.stability_column(found["phrases"])
+    stability = inspect.stability_column(found["phrases"])
     rows = [
         (
             str(one["label"]),

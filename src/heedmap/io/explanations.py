@@ -12,13 +12,13 @@ from typing import Annotated, Any, Literal
 import numpy as np
 from msgspec import Meta
 
-from heedmap.io.notes import Note
 from heedmap.io.reading import FORMAT
 from heedmap.io.values import (
     MAX_TOKENS,
     WORDS_AT_MOST,
     Files,
     Name,
+    Note,
     Number,
     SideLength,
     Small,
@@ -120,7 +120,7 @@ class Had(Note, frozen=True, kw_only=True):
     key: Packed
     value: Packed
     mask: Packed | None
-    scale: float
+    scale: Annotated[float, Meta(gt=0)]
     edited: Packed | None
     added: Packed | None
     weight: Packed

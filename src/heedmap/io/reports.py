@@ -8,9 +8,8 @@ from typing import Annotated, Any
 
 from msgspec import Meta, field
 
-from heedmap.io.notes import Note
 from heedmap.io.settings import EditTerms
-from heedmap.io.values import MAX_TOKENS, Fraction, Name, Number, Small, Text, Whole, Window
+from heedmap.io.values import MAX_TOKENS, Fraction, Name, Note, Number, Small, Text, Whole, Window
 from heedmap.options import EditKind, EditPurpose
 
 

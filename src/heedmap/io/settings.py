@@ -6,7 +6,6 @@ from typing import Annotated, Any, Literal
 from msgspec import Meta, field
 
 from heedmap.errors import signed
-from heedmap.io.notes import Note
 from heedmap.io.values import (
     MAX_EDITS,
     MAX_STEPS,
@@ -15,6 +14,7 @@ from heedmap.io.values import (
     Fraction,
     Given,
     Name,
+    Note,
     Number,
     SideLength,
     Small,

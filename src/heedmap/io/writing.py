@@ -8,6 +8,7 @@ A process that is killed leaves nothing at the target, or the whole result. The 
 """
 
 import errno
+import hashlib
 import itertools
 import os
 import re
@@ -19,8 +20,16 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+from PIL import Image
+
 from heedmap.errors import RunError
 from heedmap.io.reading import path_of, reason_of
+
+
+def digest_of(image: Image.Image) -> str:
+    """The SHA-256 of a picture's pixels, 8-bit RGB, row by row, as settings note it."""
+    return hashlib.sha256(image.convert("RGB").tobytes()).hexdigest()
+
 
 _TAKEN = (errno.EEXIST, errno.ENOTEMPTY, errno.ENOTDIR)
 _NAME = 50  # characters of the target's name in that of the temporary folder

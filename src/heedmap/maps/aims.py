@@ -14,8 +14,14 @@ import numpy as np
 
 from heedmap import checks
 from heedmap.errors import ArgumentError, SelectionError, plural, quoted
-from heedmap.maps.layer_names import MOST_NEAR, name_fits, nearest_layers, short_name, short_names
-from heedmap.maps.recordings import Recording
+from heedmap.maps.recordings import (
+    MOST_NEAR,
+    Recording,
+    name_fits,
+    nearest_layers,
+    short_name,
+    short_names,
+)
 from heedmap.options import Axis
 from heedmap.text.words import TokenTable
 

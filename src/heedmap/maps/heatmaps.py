@@ -17,11 +17,10 @@ from heedmap import checks
 from heedmap.errors import ArgumentError, HeedmapError, SelectionError, plural, quoted
 from heedmap.figures.formats import png
 from heedmap.maps import map_sheets
-from heedmap.maps.averages import Averages
+from heedmap.maps.masks import Mentioned, check_picture
 from heedmap.maps.recordings import REFINED, Layer, Recording
 from heedmap.maps.segments import Segments, segmented
-from heedmap.maps.selections import LayerFilter, Selection
-from heedmap.maps.soft_masks import Mentioned, check_picture
+from heedmap.maps.selections import Averages, LayerFilter, Selection
 from heedmap.maps.stability import stability_at
 from heedmap.maps.word_map import HeatMap, Scale, check_scale
 from heedmap.options import MASK_THRESHOLD

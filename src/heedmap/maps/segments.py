@@ -20,8 +20,8 @@ from heedmap.figures import layout, overlays
 from heedmap.figures.formats import png
 from heedmap.figures.layout import Panel
 from heedmap.io.writing import slug, whole_folder
+from heedmap.maps.masks import all_parts, meant, soft_masks
 from heedmap.maps.recordings import Recording
-from heedmap.maps.soft_masks import all_parts, meant, soft_masks
 from heedmap.maps.stability import least_stability, stability_said
 from heedmap.options import MASK_THRESHOLD
 from heedmap.text.words import TokenTable

@@ -4,17 +4,28 @@ A `Selection` is that part; each function takes what a user may have written and
 form, or says in one sentence what was expected.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from numbers import Integral
 from typing import Any, TypeGuard, cast
 
+import numpy as np
+from PIL import Image
+
 from heedmap import checks
-from heedmap.errors import ArgumentError, SelectionError, listed, plural, quoted
+from heedmap.errors import (
+    ArgumentError,
+    NothingRecordedError,
+    SelectionError,
+    listed,
+    plural,
+    quoted,
+)
 from heedmap.io.values import MAX_LAYER_NAME
-from heedmap.maps.layer_names import layers_there, name_fits
-from heedmap.maps.recordings import Layer, Recording
+from heedmap.maps.recordings import Layer, Recording, cells, layers_there, name_fits
 from heedmap.options import Axis
+from heedmap.text.words import Word
 
 LayerFilter = str | Sequence[str] | Callable[[Layer], bool]
 """A name or a pattern, several, or a function that says whether to take a layer."""
@@ -201,3 +212,71 @@ def timestep_range(wanted: object) -> tuple[float, float]:
 
 def _is_slice(value: object) -> TypeGuard["slice[Any, Any, Any]"]:
     return isinstance(value, slice)
+
+
+@dataclass(frozen=True, eq=False)
+class Averages:
+    """What tokens draw in a part of what was kept."""
+
+    recording: Recording
+    selection: Selection
+
+    def of(self, positions: Iterable[int]) -> np.ndarray:
+        """The mean over the selection of the summed probabilities of these tokens: (h, w).
+
+        Raises:
+            NothingRecordedError: if the recording is empty.
+            SelectionError: if one of them was not recorded.
+        """
+        recording = self.recording
+        if not recording.arrays:
+            raise NothingRecordedError("nothing was recorded: run the pipeline inside of the trace")
+        at = recording.columns
+        positions = list(positions)
+        missing = [p for p in positions if p not in at]
+        if missing:
+            raise SelectionError(f"tokens {missing} were not recorded: record with tokens='all'")
+        columns = [at[p] for p in positions]
+        w, h = cells(recording.latent)
+        total = np.zeros((h, w), dtype=np.float32)
+        for grid, sums in self._reduced.items():
+            total += _resize(sums[:, columns].sum(axis=-1).reshape(grid), (w, h))
+        return total / np.float32(len(self.selection.layers_of(recording)))
+
+    def magnitude(self, words: Iterable[Word]) -> np.ndarray:
+        """How much words draw, each by itself and whatever its sign, added up: (h, w)."""
+        w, h = cells(self.recording.latent)
+        total = np.zeros((h, w), dtype=np.float32)
+        for word in words:
+            total += np.abs(self.of(word.tokens))
+        return total
+
+    @cached_property
+    def shared(self) -> tuple[float, float]:
+        """The lowest and the highest value among the maps of all words."""
+        maps = [self.of(word.tokens) for word in self.recording.table.read_words]
+        low = min((float(m.min()) for m in maps), default=0.0)
+        return low, max((float(m.max()) for m in maps), default=1.0)
+
+    @cached_property
+    def _reduced(self) -> dict[tuple[int, int], np.ndarray]:
+        """By grid, the sum of its layers' means over steps and heads: (Q, K).
+
+        To resize is linear: layers of one grid are added up first, and resized once.
+        """
+        sums: dict[tuple[int, int], np.ndarray] = {}
+        for i in self.selection.layers_of(self.recording):
+            part, grid = self.recording.arrays[i], self.recording.layers[i].grid
+            if self.selection.steps is not None:
+                part = part[list(self.selection.steps)]
+            if self.selection.heads is not None:
+                part = part[:, list(self.selection.heads)]
+            mean = part.mean(axis=(0, 1), dtype=np.float32)
+            sums[grid] = sums[grid] + mean if grid in sums else mean
+        return sums
+
+
+def _resize(grid: np.ndarray, size: tuple[int, int]) -> np.ndarray:
+    # Pillow's bilinear filter widens when it shrinks, so that no cell of a finer grid is skipped.
+    picture = Image.fromarray(np.ascontiguousarray(grid, dtype=np.float32))
+    return np.asarray(picture.resize(size, Image.Resampling.BILINEAR))

@@ -10,9 +10,8 @@ from dataclasses import replace
 import numpy as np
 
 from heedmap.errors import signed
-from heedmap.maps.averages import Averages
 from heedmap.maps.recordings import Layer, Recording
-from heedmap.maps.selections import Selection
+from heedmap.maps.selections import Averages, Selection
 from heedmap.mathematics.agreement import rank_correlation
 from heedmap.text.words import Word
 

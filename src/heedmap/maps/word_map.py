@@ -10,7 +10,7 @@ from PIL import Image
 from heedmap import checks
 from heedmap.errors import ArgumentError, quoted
 from heedmap.figures import blocks, layout, overlays
-from heedmap.maps.soft_masks import Mentioned, check_picture, scaled
+from heedmap.maps.masks import Mentioned, check_picture, scaled
 from heedmap.mathematics.agreement import is_even
 from heedmap.options import MASK_THRESHOLD
 
@@ -189,7 +189,7 @@ class HeatMap:
 
         Of a run's map, plain or refined, it is that of the word's phrase ("red house", of "red" and
         of "house"): refined, lessened where another phrase stands out more, and brought to the
-        edges of the picture (`heedmap.maps.soft_masks`). A map of some layers, steps or heads, of a
+        edges of the picture (`heedmap.maps.masks`). A map of some layers, steps or heads, of a
         token, or of a share, and that of a run without refined maps, is cut by itself: from its
         least cell, 0, to its greatest, 1, whatever their sign, since under a negative weight a
         word acts where its map is lowest. Enlarged, a pixel that lies between the middles of cells

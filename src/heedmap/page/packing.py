@@ -14,10 +14,16 @@ on the short side.
 """
 
 import base64
+import hashlib
+import html
+import io
+import json
 import math
+import re
 import zlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from importlib import resources
 from typing import Any
 
 import numpy as np
@@ -26,12 +32,60 @@ from PIL import Image
 from heedmap.errors import NothingRecordedError, as_sentence
 from heedmap.figures.overlays import resize_map
 from heedmap.io.values import TokenKind
-from heedmap.maps.layer_names import short_names, stage_of
-from heedmap.maps.recordings import REFINED, Layer, Recording, cells
-from heedmap.maps.soft_masks import meant, phrase_tokens, soft_masks
+from heedmap.maps.masks import meant, phrase_tokens, soft_masks
+from heedmap.maps.recordings import REFINED, Layer, Recording, cells, short_names, stage_of
 from heedmap.mathematics.agreement import is_even
 from heedmap.text.prompts import is_content
 from heedmap.text.words import TokenTable
+
+
+def document(template: str, title: str, style: str, script: str, **parts: str) -> str:
+    """Fill a template.
+
+    Args:
+        template: HTML with `{{title}}`, `{{policy}}`, `{{style}}`, `{{script}}` and the names of
+            `parts`.
+        title: the title as plain text.
+        style: CSS.
+        script: JavaScript.
+        parts: other HTML, or JSON from `as_script`.
+    """
+    policy = (
+        f"default-src 'none'; img-src data: blob:; style-src '{_hash(style)}'; "
+        f"script-src '{_hash(script)}'; base-uri 'none'; form-action 'none'"
+    )
+    every = {
+        "title": html.escape(title.encode("utf-8", "replace").decode("utf-8")),
+        "policy": html.escape(policy, quote=False),
+        "style": style,
+        "script": script,
+        **parts,
+    }
+    # In one pass: a part may contain braces.
+    return re.sub(r"\{\{(\w+)\}\}", lambda place: every[place[1]], template)
+
+
+def as_script(data: Mapping[str, Any]) -> str:
+    """Encode data as JSON that cannot end an HTML element."""
+    text = json.dumps(data, separators=(",", ":"), allow_nan=False)  # ASCII: U+2028 is escaped too
+    return text.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e")
+
+
+def page_part(name: str) -> str:
+    """Read a file of a page by its path within this folder."""
+    return resources.files("heedmap.page").joinpath(name).read_text(encoding="utf-8")
+
+
+def link(image: Image.Image, kind: str, **options: Any) -> str:
+    """Return an image as a data URL."""
+    file = io.BytesIO()
+    image.save(file, kind.upper(), **options)
+    return f"data:image/{kind};base64,{base64.b64encode(file.getvalue()).decode('ascii')}"
+
+
+def _hash(text: str) -> str:
+    return f"sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode('ascii')}"
+
 
 _SPECIALS: tuple[tuple[TokenKind, str], ...] = (
     ("start", "start token"),

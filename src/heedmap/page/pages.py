@@ -14,18 +14,76 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from PIL import Image
 
 from heedmap.errors import ArgumentError, as_sentence
 from heedmap.figures import overlays
+from heedmap.figures.animations import StepPictures, tiles
 from heedmap.maps.heatmaps import HeatMaps
 from heedmap.options import MASK_THRESHOLD
-from heedmap.page import pictures, summaries
-from heedmap.page.documents import as_script, document, page_part
-from heedmap.page.packing import pack
+from heedmap.page import summaries
+from heedmap.page.packing import as_script, document, link, pack, page_part
 
 if TYPE_CHECKING:
     from heedmap.results.pairs import Pair
     from heedmap.results.runs import Run
+
+_WEBP = 16_383  # the most pixels on a side of a WebP
+
+
+def links(images: Sequence[Image.Image], budget: int) -> list[tuple[str, bool]]:
+    """Return each image as a data URL: exact if all fit into the budget, else compressed.
+
+    Returns:
+        The URL of each image, and whether it is exact.
+    """
+    opaque = [overlays.enlarge(image, short_side=1) for image in images]
+    exact = [link(image, "png", optimize=True) for image in opaque]
+    if sum(map(len, exact)) <= budget:
+        return [(one, True) for one in exact]
+    for image in opaque:
+        image.thumbnail((_WEBP, _WEBP))
+    return [(link(image, "webp", quality=90, method=4), False) for image in opaque]
+
+
+def preview(result: object, sheet: Image.Image, limit: int = 190_000) -> str:
+    """Return HTML of a result's sheet for a notebook, in at most about `limit` characters."""
+    side = 1600
+    while len(shown := link(overlays.shrunk(sheet, side), "webp", quality=80)) > limit:
+        side = side * 3 // 4
+    return (
+        f'<img alt="{html.escape(repr(result))}" src="{shown}" style="max-width:100%"><br>'
+        'Interactive page: <code>.save("folder")</code> writes <code>folder/index.html</code>.'
+    )
+
+
+def mask_data(mask: np.ndarray) -> dict[str, Any]:
+    """Return the mask of a blend as an image, and its share of the picture."""
+    image = Image.fromarray(np.asarray(mask, dtype=bool))
+    return {"picture": link(image, "png", optimize=True), "share": float(np.mean(mask))}
+
+
+def steps_data(steps: StepPictures | None, budget: int) -> dict[str, Any] | None:
+    """Return the images of a run's steps as one image, halved until its URL fits the budget.
+
+    Returns:
+        The mosaic (`picture`), its columns (`across`), the `size` (w, h) of an image and what the
+        images show (`shows`); None if there are none.
+    """
+    if steps is None:
+        return None
+    frames = steps.frames
+    while True:
+        small = StepPictures(frames, steps.shows)
+        shown = link(small.mosaic(), "webp", quality=85, method=4)
+        w, h = small.size
+        if len(shown) <= budget or min(w, h) < 16:
+            break
+        half = (w // 2, h // 2)
+        frames = tuple(frame.resize(half, Image.Resampling.BOX) for frame in frames)
+    across, _ = tiles(len(frames))
+    return {"picture": shown, "across": across, "size": [w, h], "shows": steps.shows}
+
 
 LIMIT, SMALL_LIMIT = 8_000_000, 3_000_000
 """Bytes of a page; the smaller limit holds if no image has more than `SMALL` pixels."""
@@ -111,7 +169,7 @@ def pairs_page(
                 "why": as_sentence(why) if why else "",
                 "notes": [as_sentence(note) for note in pair.about.notes or ()],
                 "weights": summaries.edit_weights(pair),
-                "blend": None if pair.blend is None else pictures.mask_data(pair.blend),
+                "blend": None if pair.blend is None else mask_data(pair.blend),
             }
         )
     if not edits:
@@ -148,8 +206,8 @@ def _page(
 ) -> str:
     small = all(run.image.width * run.image.height <= SMALL for run in runs)
     limit = limit or (SMALL_LIMIT if small else LIMIT)
-    images = pictures.links([run.image for run in runs], limit // 2)
-    steps = [pictures.steps_data(run.step_pictures, limit // 10 // len(runs)) for run in runs]
+    images = links([run.image for run in runs], limit // 2)
+    steps = [steps_data(run.step_pictures, limit // 10 // len(runs)) for run in runs]
     texts = [
         {
             "settings": summaries.settings_rows(run.settings),
@@ -163,7 +221,7 @@ def _page(
     used = sum(len(link) for link, _ in images) + len(as_script({"texts": texts, "steps": steps}))
     budget = (limit - _OWN - used) // sum(len(_views(run)) for run in runs)
     content = []
-    for run, (link, exact), own_steps, text in zip(runs, images, steps, texts, strict=True):
+    for run, (image, exact), own_steps, text in zip(runs, images, steps, texts, strict=True):
         views = [
             {
                 "name": name,
@@ -174,7 +232,7 @@ def _page(
         ]
         content.append(
             {
-                "picture": link,
+                "picture": image,
                 "exact": exact,
                 "size": list(run.image.size),
                 "steps": own_steps,

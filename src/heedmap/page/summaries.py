@@ -5,10 +5,10 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from heedmap.errors import ArgumentError, HeedmapError, as_sentence, plural, signed
-from heedmap.io.ablations import MARK, Trust
-from heedmap.io.notes import to_json
 from heedmap.io.reports import EditReport, Measures, returned
+from heedmap.io.schemas import MARK, Trust
 from heedmap.io.settings import Reweighted, Settings
+from heedmap.io.values import to_json
 from heedmap.maps.heatmaps import HeatMaps
 from heedmap.maps.stability import stability_said
 from heedmap.text.alignment import pair_words

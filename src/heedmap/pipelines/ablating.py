@@ -7,16 +7,15 @@ from pathlib import Path
 from typing import Any
 
 from heedmap.backends.family import Pipeline
-from heedmap.backends.prompt_tables import prompt_table
+from heedmap.backends.prompts import prompt_table
 from heedmap.errors import ArgumentError, UnknownWordError, quoted, warn
 from heedmap.options import GenerateOptions
 from heedmap.pipelines import generation, repeating
 from heedmap.pipelines.batch import Progress
-from heedmap.pipelines.repetitions import compared, unmatched
-from heedmap.pipelines.saved_calls import SavedCall
+from heedmap.pipelines.repeating import SavedCall, compared, unmatched
 from heedmap.recording.edits import Edit, Reweight, WordEdit
 from heedmap.results.ablations import Ablation, ablated_run, check_word, shortened, with_trust
-from heedmap.results.folders import load_result
+from heedmap.results.grids import load_result
 from heedmap.results.runs import Run
 from heedmap.text.weights import parse_weights
 from heedmap.text.words import TokenTable

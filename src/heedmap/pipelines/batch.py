@@ -1,30 +1,36 @@
 """One batch of pictures with its trace: what generating and editing have in common."""
 
 import secrets
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
+from importlib.metadata import version
 from typing import Any, TypeVar, get_args
 
+import numpy as np
 import torch
+from PIL import Image
+from torch.nn.functional import adaptive_avg_pool2d
 
 from heedmap import checks
 from heedmap.backends import arguments as called
 from heedmap.backends import cards, loading
+from heedmap.backends.decoding import fitted
 from heedmap.backends.family import Pipeline, parameters
 from heedmap.backends.noising import showing
-from heedmap.backends.prompt_tables import prompt_table
+from heedmap.backends.prompts import prompt_table
 from heedmap.backends.registry import family_of, usual_size
-from heedmap.backends.schedules import Moment
-from heedmap.errors import ArgumentError, ModelError, quoted, warn
-from heedmap.io.settings import Settings
+from heedmap.backends.schedules import Moment, scheduler_class
+from heedmap.errors import ArgumentError, ModelError, RunError, quoted, reason, warn
+from heedmap.figures.animations import STEP_SIDE, StepPictures
+from heedmap.io.settings import Scheduler, Settings
 from heedmap.io.values import MAX_PROMPT, MAX_WHOLE
 from heedmap.maps.heatmaps import HeatMaps
 from heedmap.options import AXES, OWN_NAMES, BranchName, DrawOptions, GenerateOptions
 from heedmap.pipelines import settings
+from heedmap.pipelines.arguments import argument, argument_note, is_restorable, plain_copy
 from heedmap.pipelines.given_pictures import SeenPicture, is_near_usual
-from heedmap.pipelines.pipeline_arguments import argument_note, plain_copy
-from heedmap.pipelines.step_watch import StepWatch
+from heedmap.pipelines.settings import scheduler_note
 from heedmap.recording.edits import Edit, note_of
 from heedmap.recording.interventions import AfterStep
 from heedmap.recording.probing import Probe, branches_of
@@ -37,6 +43,126 @@ from heedmap.text.vocabulary import said_of, untaught
 from heedmap.text.weights import bracket_warning, parse_weights, unread_weights
 from heedmap.text.words import TokenTable
 from heedmap.tiny import card
+
+_AROUND = 2  # cells on each side that have a part in a cell's colours
+_RIDGE = 0.2
+
+
+class StepWatch:
+    """Keeps the latents of each step, as many cells as a small picture has.
+
+    No decoder runs: it would cost as much as a step. When the picture is there, colours are fitted
+    to it and to the last latents (`wiring.colours`), and each step's are made with these.
+    """
+
+    def __init__(self) -> None:
+        self._predicted: dict[int, torch.Tensor] = {}
+        self._noisy: dict[int, torch.Tensor] = {}
+
+    def see(self, trace: Trace, moment: Moment, latents: torch.Tensor) -> None:
+        """Keep what there is after a call of the scheduler; changes nothing.
+
+        Args:
+            trace: with what the model foretold.
+            moment: of the call; of a step with several calls the first prediction counts.
+            latents: (B, C, h, w) to go on with.
+        """
+        if trace.predicted is not None:
+            self._predicted.setdefault(moment.step, _small(trace.predicted))
+        if moment.last:
+            self._noisy[moment.step] = _small(latents)
+
+    def pictures(self, images: Sequence[Any], steps: int) -> list[StepPictures | None]:
+        """The steps of each picture (Pillow); None where a step was not seen, or has no colours.
+
+        Args:
+            images: the finished pictures, in the order of the batch.
+            steps: how many steps were recorded.
+        """
+        foretold = len(self._predicted) == steps
+        kept = self._predicted if foretold else self._noisy
+        every = [kept.get(step) for step in range(steps)]
+        last = self._noisy.get(steps - 1)
+        if last is None or any(one is None or len(one) != len(images) for one in every):
+            return [None] * len(images)
+        shown = torch.stack([one for one in every if one is not None], dim=1).float().cpu()
+        if not bool(shown.isfinite().all() and last.isfinite().all()):
+            return [None] * len(images)
+        finals = last.float().cpu()
+        return [
+            StepPictures(
+                tuple(_coloured(frames, final[None], image)),
+                "prediction" if foretold else "latents",
+            )
+            for frames, final, image in zip(shown, finals, images, strict=True)
+        ]
+
+
+def _small(latents: torch.Tensor) -> torch.Tensor:
+    """Latents (B, C, h, w) averaged to no more cells than a small picture has pixels; a copy."""
+    h, w = latents.shape[-2:]
+    part = min(1.0, STEP_SIDE / min(h, w))
+    size = (round(h * part), round(w * part))
+    return adaptive_avg_pool2d(latents.detach().float(), size) if part < 1 else latents.clone()
+
+
+def _coloured(frames: torch.Tensor, final: torch.Tensor, image: Image.Image) -> list[Image.Image]:
+    """Latents (S, C, h, w) as pictures, by those (1, C, h, w) of which a picture was made."""
+    h, w = final.shape[-2:]
+    finer = max(1, STEP_SIDE // min(h, w))
+    small = image.convert("RGB").resize((w * finer, h * finer), Image.Resampling.BOX)
+    wanted = torch.from_numpy(np.array(small)).movedim(-1, 0)[None] / 255
+    colours = fitted(final, wanted, around=_AROUND, ridge=_RIDGE)
+    pixels = (colours(frames).movedim(1, -1) * 255).round().byte().numpy()
+    return [Image.fromarray(each) for each in pixels]
+
+
+@contextmanager
+def saved_schedulers(pipe: Any, settings: Settings) -> Iterator[None]:
+    """Give a pipeline the schedulers of saved settings within the block, and then its own back.
+
+    Raises:
+        RunError: if the pipeline or diffusers has no such scheduler, or it cannot be made.
+    """
+    before: dict[str, Any] = {}
+    try:
+        for name, saved in settings.schedulers.items():
+            own = getattr(pipe, name, None)
+            if own is None:
+                raise RunError(
+                    f"the run has a {name} and {type(pipe).__name__} has none: pass a pipeline of "
+                    f"the class {quoted(settings.pipeline)}"
+                )
+            if saved != scheduler_note(own):
+                before[name] = own
+                setattr(pipe, name, _scheduler(type(own), saved))
+        yield
+    finally:
+        for name, scheduler in before.items():
+            setattr(pipe, name, scheduler)
+
+
+def _scheduler(own: type, saved: Scheduler) -> Any:
+    name, config = saved.kind, dict(saved.config)
+    kind = scheduler_class(own, name)
+    if kind is None:
+        raise RunError(
+            f"diffusers {version('diffusers')} has no scheduler {quoted(name)}: pass a pipeline "
+            "that has it, or install another version of diffusers"
+        )
+    if not is_restorable(config):
+        raise RunError(
+            f"the configuration of the scheduler {name} holds objects that are not saved: pass a "
+            "pipeline that has this scheduler"
+        )
+    try:
+        return kind.from_config(argument(config))
+    except Exception as error:  # constructors raise errors of any type
+        raise RunError(
+            f"the scheduler {name} cannot be made from the saved configuration ({reason(error)}): "
+            "pass a pipeline that has it"
+        ) from error
+
 
 Progress = Callable[[int, int], None]
 """Called after every step with the number of steps done and the number of all."""

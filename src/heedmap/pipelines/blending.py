@@ -7,9 +7,8 @@ import numpy as np
 import torch
 
 from heedmap.backends.schedules import Moment
-from heedmap.maps.soft_masks import contested, phrase_tokens
-from heedmap.mathematics.rules import blend, blend_mask
-from heedmap.mathematics.windows import steps_within
+from heedmap.maps.masks import contested, phrase_tokens
+from heedmap.mathematics.rules import blend, blend_mask, steps_within
 from heedmap.pipelines.edit_plans import EditBase, Plan
 from heedmap.recording.recorder import Trace
 from heedmap.text.words import TokenTable

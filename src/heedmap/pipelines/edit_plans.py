@@ -12,17 +12,15 @@ from typing import Any, cast
 import torch
 
 from heedmap import checks
-from heedmap.backends.prompt_tables import prompt_table
+from heedmap.backends.prompts import prompt_table
 from heedmap.backends.registry import family_of
 from heedmap.errors import ArgumentError, TruncatedWordError, quoted
 from heedmap.io.values import MAX_WHOLE
-from heedmap.mathematics.rules import Inject, Renormalize, Rule, Site
-from heedmap.mathematics.windows import steps_within
+from heedmap.mathematics.rules import Inject, Renormalize, Rule, Site, steps_within
 from heedmap.options import EditOptions, EditPurpose, Window
 from heedmap.recording.edits import weights_rule
-from heedmap.text.alignment import WordAlignment, pair_words, swap_of
+from heedmap.text.alignment import WordAlignment, pair_words, refinement, replacement, swap_of
 from heedmap.text.purposes import purpose_of
-from heedmap.text.token_mapping import refinement, replacement
 from heedmap.text.weights import parse_weights, spelled, token_weights, unchanged, weighed
 from heedmap.text.words import MOVE_IT, TokenTable, Word
 

@@ -13,21 +13,19 @@ from msgspec import structs
 
 from heedmap import checks
 from heedmap.backends.family import Pipeline
-from heedmap.backends.prompt_tables import prompt_table
+from heedmap.backends.prompts import prompt_table
 from heedmap.backends.registry import check_served
 from heedmap.errors import ArgumentError, quoted
-from heedmap.io.notes import to_json
 from heedmap.io.reports import CallLimits, EditCall, GridReport
+from heedmap.io.values import to_json
 from heedmap.options import USUAL, DrawOptions, EditOptions, Window
+from heedmap.pipelines.arguments import EditKeywords, GridKeywords, argument_note, spelled_out
 from heedmap.pipelines.batch import Preview, Progress, as_noted, check_prompts, drawn_seed, part_of
 from heedmap.pipelines.edit_batches import draw_edits, tell_notes
 from heedmap.pipelines.edit_plans import EditBase, Plan, Planner, read_window
 from heedmap.pipelines.grid_axes import Axes
-from heedmap.pipelines.keywords import EditKeywords, GridKeywords, spelled_out
 from heedmap.pipelines.picture_source import sized, taken_apart
-from heedmap.pipelines.pipeline_arguments import argument_note
-from heedmap.results.cells import Cell
-from heedmap.results.grids import Grid
+from heedmap.results.grids import Cell, Grid
 from heedmap.results.pairs import Pair
 from heedmap.text.weights import escape, parse_weights, token_weights
 

@@ -9,22 +9,20 @@ import numpy as np
 
 from heedmap import checks
 from heedmap.backends.family import Pipeline
-from heedmap.backends.prompt_tables import prompt_table
+from heedmap.backends.prompts import prompt_table
 from heedmap.backends.registry import cross_attention_layers
 from heedmap.errors import RunError, plural, quoted, warn
 from heedmap.io.explanations import About, Had, TokenTold, as_packed
 from heedmap.maps.aims import Aim, find_layer, number_of
-from heedmap.maps.layer_names import short_name
-from heedmap.maps.recordings import Recording
+from heedmap.maps.recordings import Recording, short_name
 from heedmap.options import BranchName, ExplainOptions
 from heedmap.pipelines import repeating
 from heedmap.pipelines.batch import Progress
-from heedmap.pipelines.repetitions import Drawing
-from heedmap.pipelines.saved_calls import saved_call
+from heedmap.pipelines.repeating import Drawing, saved_call
 from heedmap.recording.probing import Probe, Taken
 from heedmap.results import aiming
 from heedmap.results.explanations import Explanation
-from heedmap.results.folders import load_result
+from heedmap.results.grids import load_result
 from heedmap.results.runs import Run
 
 APART = 1e-3

@@ -6,13 +6,13 @@ from typing import Any, Unpack
 
 from heedmap.backends import loading
 from heedmap.backends.family import Pipeline
-from heedmap.backends.prompt_tables import prompt_table
+from heedmap.backends.prompts import prompt_table
 from heedmap.backends.registry import check_served, picture_size
 from heedmap.errors import warn
 from heedmap.mathematics.rules import Rule
 from heedmap.options import GenerateOptions
+from heedmap.pipelines.arguments import GenerateKeywords, spelled_out
 from heedmap.pipelines.batch import Batch, Preview, Progress, check_prompts, draw, drawn_seed
-from heedmap.pipelines.keywords import GenerateKeywords, spelled_out
 from heedmap.recording.edits import (
     Confine,
     Edit,

@@ -14,15 +14,14 @@ from PIL import Image, ImageOps
 
 from heedmap.backends.arguments import THEIR_NAMES
 from heedmap.backends.decoding import latents_of, pictures_of, rescaled, unscaled
-from heedmap.backends.family import Pipeline, parameters
-from heedmap.backends.parts import device_of
+from heedmap.backends.family import Pipeline, device_of, parameters
 from heedmap.backends.registry import family_of, unit, usual_size
 from heedmap.errors import ArgumentError, ModelError, quoted, warn
 from heedmap.figures.overlays import to_rgb
 from heedmap.io import reading
-from heedmap.io.pictures import digest_of
 from heedmap.io.reports import returned
 from heedmap.io.settings import GivenPicture
+from heedmap.io.writing import digest_of
 
 _RESAMPLING = Image.Resampling.LANCZOS
 LEAST_RETURNED = 20.0

@@ -11,7 +11,7 @@ from heedmap.checks import one_zero
 from heedmap.errors import ArgumentError, quoted
 from heedmap.pipelines.batch import check_seed, drawn_seed
 from heedmap.pipelines.edit_plans import read_window
-from heedmap.results.amounts import check_axes
+from heedmap.results.grids import check_axes
 
 
 @dataclass(frozen=True)

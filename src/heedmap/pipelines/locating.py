@@ -22,6 +22,7 @@ from heedmap.errors import ArgumentError, quoted
 from heedmap.maps.heatmaps import HeatMaps
 from heedmap.maps.stability import stability_of
 from heedmap.options import GenerateOptions, LocateOptions
+from heedmap.pipelines.arguments import LocateKeywords, spelled_out
 from heedmap.pipelines.batch import Batch, Progress, as_noted, check_prompts, draw, drawn_seed
 from heedmap.pipelines.given_pictures import (
     check_pipeline,
@@ -30,7 +31,6 @@ from heedmap.pipelines.given_pictures import (
     upright_rgb,
     usual_for,
 )
-from heedmap.pipelines.keywords import LocateKeywords, spelled_out
 from heedmap.recording.probing import Probe
 from heedmap.results.runs import Run
 from heedmap.text.weights import parse_weights

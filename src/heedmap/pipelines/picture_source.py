@@ -21,11 +21,11 @@ from PIL import Image
 from heedmap.backends import arguments as called
 from heedmap.backends.family import Pipeline, default_of, parameters
 from heedmap.backends.loading import check_size
-from heedmap.backends.noise_levels import NoiseLevels, noise_levels
+from heedmap.backends.noising import NoiseLevels, noise_levels
 from heedmap.backends.registry import family_of
 from heedmap.backends.schedules import Moment
 from heedmap.errors import ArgumentError, ModelError
-from heedmap.io.pictures import digest_of
+from heedmap.io.writing import digest_of
 from heedmap.options import DrawOptions, EditOptions
 from heedmap.pipelines.batch import with_own
 from heedmap.pipelines.given_pictures import (

@@ -6,34 +6,243 @@ batch changes how a processor rounds. The other images of the batch are copies o
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Literal, cast
 
+import numpy as np
 import torch
 from msgspec import structs
 
 from heedmap.backends import loading
-from heedmap.backends.family import Pipeline
-from heedmap.backends.parts import left_early
-from heedmap.errors import ArgumentError, HeedmapError, ModelError, RunError, quoted, reason
-from heedmap.io.settings import Settings
+from heedmap.backends.arguments import STEP_LISTS, THEIR_NAMES
+from heedmap.backends.family import Pipeline, left_early, parameters
+from heedmap.errors import ArgumentError, HeedmapError, ModelError, RunError, plural, quoted, reason
+from heedmap.io.settings import EditNoted, EditTerms, Ruled, Settings
 from heedmap.io.values import MAX_WHOLE
-from heedmap.options import Device, DrawOptions, Dtype, EditOptions, LoadOptions
+from heedmap.options import Device, DrawOptions, Dtype, EditOptions, GenerateOptions, LoadOptions
 from heedmap.pipelines import editing, generation, locating
-from heedmap.pipelines.batch import Progress, part_of
+from heedmap.pipelines.arguments import argument, argument_note, description, is_restorable
+from heedmap.pipelines.batch import Progress, part_of, saved_schedulers
 from heedmap.pipelines.edit_batches import DrawnEdits, draw_edits
 from heedmap.pipelines.edit_plans import Planner
 from heedmap.pipelines.picture_source import picture_of
-from heedmap.pipelines.repetitions import Drawing, Repetition, compared, unmatched
-from heedmap.pipelines.saved_calls import TERMS, SavedCall, edit_options, saved_call
-from heedmap.pipelines.schedulers import saved_schedulers
-from heedmap.pipelines.settings import settings_diff
+from heedmap.pipelines.settings import effective_value, settings_diff
+from heedmap.recording.edits import Edit, edit_from, note_of
 from heedmap.recording.probing import Probe, Reached
-from heedmap.results.folders import load_result
-from heedmap.results.grids import Grid
+from heedmap.results.grids import Grid, load_result
 from heedmap.results.pairs import Pair
 from heedmap.results.runs import Run
+
+Drawing = Run | Pair | Grid
+"""A result that can be generated again."""
+
+
+@dataclass(frozen=True, eq=False)
+class Repetition:
+    """A result that was generated again, compared with the saved one.
+
+    Of a located run (`heedmap.locate`) the numbers of its maps are compared, else pixels.
+
+    Attributes:
+        run: the new result.
+        same: whether all pixels are the same, or all numbers of the maps.
+        largest: the largest difference of a channel, 0 to 255, or of a number.
+        differing: the number of pixels that differ, in all images, or of numbers.
+        pixels: the number of all pixels or numbers; of another size or shape all of them differ.
+        changed: (saved, now) by the dotted name of each setting that differs; None if it is
+            missing. A scheduler that differs was replaced by the saved one for the repetition.
+    """
+
+    run: Drawing
+    same: bool
+    largest: float
+    differing: int
+    pixels: int
+    changed: dict[str, tuple[Any, Any]] = field(default_factory=dict)
+
+    def __repr__(self) -> str:
+        what = "numbers" if _is_located(self.run) else "pixels"
+        same = "identical" if self.same else f"{self.differing} {what} differ"
+        return f"<Repetition of {quoted(self.run)}: {same}>"
+
+    def __str__(self) -> str:
+        """Say in a sentence whether the result is the same."""
+        if self.same:
+            return "The repetition is identical."
+        located = _is_located(self.run)
+        count = plural(self.pixels, "number" if located else "pixel")
+        by = f"{self.largest:.2g}" if located else f"{self.largest} of 255"
+        why = "" if unmatched(self.changed) else "; no saved setting explains it"
+        return f"The repetition differs: {self.differing} of {count}, by up to {by}{why}."
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the comparison as plain JSON types, without the images."""
+        return {
+            "same": self.same,
+            "largest": self.largest,
+            "differing": self.differing,
+            "pixels": self.pixels,
+            "changed": {name: {"noted": a, "now": b} for name, (a, b) in self.changed.items()},
+        }
+
+
+def unmatched(changed: Mapping[str, tuple[Any, Any]]) -> dict[str, tuple[Any, Any]]:
+    """Return the settings that differed during the repetition: all but those of schedulers."""
+    return {name: both for name, both in changed.items() if not name.startswith("schedulers.")}
+
+
+def compared(saved: Drawing, made: Drawing, changed: Mapping[str, tuple[Any, Any]]) -> Repetition:
+    """Compare a result with the saved one.
+
+    Args:
+        saved: the saved result.
+        made: the result that was generated from its settings.
+        changed: the settings that differ, as in `Repetition`.
+    """
+    largest: float = 0
+    differing = count = 0
+    for before, after in zip(_arrays(saved), _arrays(made), strict=True):
+        size = before.size if _is_located(saved) else before.size // 3
+        count += size
+        if before.shape != after.shape:
+            largest, differing = (1.0 if _is_located(saved) else 255), differing + size
+            continue
+        apart = np.abs(before - after)
+        if not _is_located(saved):
+            apart = apart.max(axis=-1)
+        largest = max(largest, apart.max().item())
+        differing += int((apart > 0).sum())
+    return Repetition(made, not differing, largest, differing, count, dict(changed))
+
+
+def _is_located(result: Drawing) -> bool:
+    return isinstance(result, Run) and result.settings.located is not None
+
+
+def _arrays(result: Drawing) -> Iterator[np.ndarray]:
+    """Yield what is compared: of a located run the maps, else the pixels of each image once."""
+    if isinstance(result, Run) and result.settings.located is not None:
+        for maps in (result.maps, result.concepts):
+            if maps is not None:
+                yield from maps.recording.arrays
+                if maps.recording.refined is not None:
+                    yield maps.recording.refined
+        return
+    if isinstance(result, Run):
+        runs = [result]
+    elif isinstance(result, Pair):
+        runs = [result.source, result.edited]
+    else:
+        runs = [*result.sources.values(), *(cell.pair.edited for cell in result.cells)]
+    for run in runs:
+        yield np.asarray(run.image.convert("RGB"), dtype=np.int16)
+
+
+TERMS = EditTerms.__struct_fields__
+"""The options of an edit that its settings and reports have under the same names."""
+
+
+@dataclass(frozen=True)
+class SavedCall:
+    """The arguments of `generate` for one image of a saved run.
+
+    Attributes:
+        place: the number of the image in its batch, from 0, and the size of the batch.
+    """
+
+    prompt: str
+    seed: int
+    edits: tuple[Edit, ...]
+    options: GenerateOptions
+    place: tuple[int, int]
+
+
+def saved_call(settings: Settings, pipe: Any, given: Mapping[str, Any]) -> SavedCall:
+    """Return the call that generates a saved run.
+
+    Args:
+        settings: the settings of the run.
+        pipe: the pipeline to call.
+        given: the arguments that a file cannot hold: those of the pipeline by name, and `edits`.
+
+    Raises:
+        ArgumentError: if something is missing in `given`, or differs from what the run had.
+    """
+    given = dict(given)
+    edits = _saved_edits(settings, given)
+    sized = "size" not in settings.defaults and THEIR_NAMES["size"] in parameters(pipe)
+    options = GenerateOptions(
+        steps=_given_value(settings, "steps", pipe),
+        guidance=_given_value(settings, "guidance", pipe),
+        size=settings.size if sized else None,
+        negative=settings.negative,
+        keep=settings.keep,
+        tokens=settings.tokens,
+        branches=settings.branches,
+        concepts=settings.concepts,
+        arguments=_arguments(settings, given),
+    )
+    place = settings.batch_place or (0, 1)
+    return SavedCall(settings.prompt, settings.seed, edits, options, place)
+
+
+def edit_options(edit: EditNoted) -> EditOptions:
+    """Return the options of a saved edit."""
+    terms = {name: getattr(edit, name) for name in TERMS}
+    windows = {"cross": edit.cross, "self_attention": edit.self_attention}
+    return EditOptions(kind=edit.kind_asked, words=edit.windows, **windows, **terms)
+
+
+def _given_value(settings: Settings, name: Literal["steps", "guidance"], pipe: Any) -> Any:
+    """Return the steps or the guidance, or None if the pipeline chooses the same value itself."""
+    value, source = getattr(settings, name), settings.defaults.get(name)
+    if source in STEP_LISTS:
+        return None
+    return None if source and value == effective_value(pipe, name, None)[0] else value
+
+
+def _saved_edits(settings: Settings, given: dict[str, Any]) -> tuple[Edit, ...]:
+    if "edits" in given:
+        edits = tuple(given.pop("edits"))
+        if tuple(map(note_of, edits)) != settings.edits:
+            raise ArgumentError(
+                f"edits is {quoted(edits)}, which are not the edits of this run: expected "
+                f"{', '.join(map(str, settings.edits)) or 'none'}"
+            )
+        return edits
+    found: list[Edit] = []
+    for note in settings.edits:
+        edit = edit_from(note)
+        if edit is None:
+            what = f"rule {note.name}" if isinstance(note, Ruled) else f"mask of {note.word}"
+            raise ArgumentError(
+                f"the {quoted(what)} of this run is not saved: pass all its edits, as in "
+                "hm.repeat(pipe, run, edits=[…])"
+            )
+        found.append(edit)
+    return tuple(found)
+
+
+def _arguments(settings: Settings, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Restore the arguments of the pipeline; those that are not saved must be given."""
+    notes = settings.arguments
+    for name, value in given.items():
+        if name not in notes:
+            raise ArgumentError(f"{name} is given, but this run had no such argument: omit it")
+        if argument_note(value) != notes[name]:
+            raise ArgumentError(
+                f"{name} is not the argument that this run had ({description(notes[name])}): "
+                "expected the same"
+            )
+    for name, note in notes.items():
+        if name not in given and not is_restorable(note):
+            raise ArgumentError(
+                f"the argument {name} of this run ({description(note)}) is not saved: pass it, as "
+                f"in hm.repeat(pipe, run, {name}=…)"
+            )
+    return {name: given[name] if name in given else argument(note) for name, note in notes.items()}
+
 
 _LIMIT = MAX_WHOLE  # bytes of maps: the saved run was within its own limit
 

@@ -9,16 +9,15 @@ from typing import Any, Literal
 import numpy as np
 import torch
 
-from heedmap.backends.encodings import Branch, Encoding
 from heedmap.backends.family import Family, GridShape
+from heedmap.backends.prompts import Branch, Encoding
 from heedmap.backends.schedules import Moment, Schedule, matches
 from heedmap.errors import NothingRecordedError, TraceError, plural
 from heedmap.maps.recordings import AVERAGED, Layer, Recording, cells
 from heedmap.mathematics.probabilities import Scores
 from heedmap.mathematics.rules import Rule, Site
 from heedmap.options import Axis, BranchName, Tokens
-from heedmap.recording.refining import Refiner
-from heedmap.recording.tallies import Probabilities, Tally, regrid
+from heedmap.recording.accumulation import Probabilities, Refiner, Tally, regrid
 from heedmap.text.words import TokenTable
 
 

@@ -15,10 +15,9 @@ from PIL import Image
 
 from heedmap import checks
 from heedmap.errors import ArgumentError, quoted, warn
-from heedmap.io.notes import to_json
 from heedmap.io.settings import Confined, Mask, Reweighted, Ruled, WordEditNoted
-from heedmap.io.values import MAX_EDITS
-from heedmap.maps import regions
+from heedmap.io.values import MAX_EDITS, to_json
+from heedmap.maps import masks
 from heedmap.mathematics.rules import (
     Region,
     Renormalize,
@@ -143,7 +142,7 @@ class Confine:
             raise ArgumentError(
                 f"along of {name} is {quoted(self.along)}: expected a list of words, as in ['red']"
             )
-        object.__setattr__(self, "_place", regions.place(self.where, name))
+        object.__setattr__(self, "_place", masks.place(self.where, name))
 
     def rules(self, table: TokenTable, size: tuple[int, int]) -> list[Rule]:
         """As rules on the probabilities of a prompt.
@@ -158,7 +157,7 @@ class Confine:
             ArgumentError: if the box does not lie in the picture, or the mask is not of its size
                 or has nothing inside.
         """
-        region = torch.from_numpy(regions.region(self._place, *size, quoted(self.word)))
+        region = torch.from_numpy(masks.region(self._place, *size, quoted(self.word)))
         strength, start, end = map(float, (self.strength, self.start, self.end))
         tokens = set(table.find(self.word))
         if self.along is None:
@@ -176,7 +175,7 @@ class Confine:
         place: Any = self._place
         return Confined(
             word=self.word,
-            where=place if isinstance(place, tuple) else regions.packed(place),
+            where=place if isinstance(place, tuple) else masks.packed(place),
             strength=float(self.strength),
             start=float(self.start),
             end=float(self.end),
@@ -265,7 +264,7 @@ def edit_from(about: WordEditNoted) -> WordEdit | None:
         return Reweight(about.word, about.weight, about.renormalize)
     where = about.where
     if isinstance(where, Mask):
-        where = regions.unpacked(where, quoted(about.word))
+        where = masks.unpacked(where, quoted(about.word))
     if where is None:
         return None
     numbers = about.strength, about.start, about.end

@@ -6,7 +6,7 @@ that the picture is made with it computes the probabilities of the wanted tokens
 keeps their means over the axes that were not asked for.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from types import TracebackType
@@ -15,27 +15,227 @@ from typing import Any
 import numpy as np
 import torch
 
-from heedmap.backends import advice, encodings, frames, predictions, schedules
-from heedmap.backends.encodings import Encoding
+from heedmap.backends import active_calls, noising, prompts, schedules
+from heedmap.backends.active_calls import put
 from heedmap.backends.family import GridShape
-from heedmap.backends.processors import uncompiled
-from heedmap.backends.registry import check_served, family_of, grids
-from heedmap.backends.skipping import skipping_tools
-from heedmap.errors import ArgumentError, NothingRecordedError, TraceError, listed, warn
+from heedmap.backends.processors import (
+    Record,
+    RecordingProcessor,
+    install,
+    run_uncompiled,
+    uncompiled,
+)
+from heedmap.backends.prompts import Encoding
+from heedmap.backends.registry import (
+    check_served,
+    cross_attention_layers,
+    family_of,
+    grids,
+    guard,
+    self_attention_layers,
+)
+from heedmap.backends.schedules import check_forwards, skipping_tools
+from heedmap.errors import (
+    ArgumentError,
+    NothingRecordedError,
+    TraceError,
+    listed,
+    quoted,
+    size_text,
+    warn,
+)
 from heedmap.maps.heatmaps import HeatMaps
 from heedmap.maps.recordings import Recording
 from heedmap.mathematics.probabilities import Scores
 from heedmap.mathematics.rules import Site
-from heedmap.options import Axis
-from heedmap.recording import hearing
-from heedmap.recording.beside import concept_side
+from heedmap.options import AXES, Axis
+from heedmap.recording import concepts
 from heedmap.recording.calls import Call, SideName, Wanted, sides
+from heedmap.recording.concepts import concept_side
 from heedmap.recording.edits import rules_of, warn_of_idle
-from heedmap.recording.installation import Installation
 from heedmap.recording.interventions import Intervention
-from heedmap.recording.room import check_heads, check_limit
 from heedmap.recording.steering import Now, Steerer, Steering
 from heedmap.text.weights import unread_weights
+
+WARN = 256 * 2**20
+"""Bytes from which on a trace says beforehand how much it will keep."""
+
+
+def check_heads(heads: Collection[int], keep: Collection[Axis]) -> None:
+    """Raise an ArgumentError if layers with different numbers of heads are to be averaged.
+
+    Args:
+        heads: the numbers of heads of the layers.
+        keep: the axes to keep, among them "head" and not "layer".
+    """
+    if len(set(heads)) > 1:
+        raise ArgumentError(
+            "the layers have different numbers of heads: heads cannot be kept while layers are "
+            f"averaged; take keep={quoted([one for one in AXES if one in {'layer', *keep}])}"
+        )
+
+
+def check_limit(calls: Sequence[Call], wanted: Wanted) -> None:
+    """Raise if the last of these calls would keep more than may be kept in all; warn if it is much.
+
+    Raises:
+        ArgumentError: if it would.
+    """
+    kept, size = sum(call.size for call in calls), calls[-1].size
+    if kept > wanted.limit:
+        need, limit = size_text(kept), size_text(wanted.limit)
+        raise ArgumentError(
+            f"keep={quoted(sorted(wanted.keep))} would take {need}, and the limit is {limit}: keep "
+            "fewer axes, or pass a higher limit"
+        )
+    if size > WARN:
+        warn(
+            f"keep={quoted(sorted(wanted.keep))} will take {size_text(size)} of memory: keep "
+            "fewer axes if that is too much"
+        )
+
+
+CHANGES = (
+    ("pipe", "load_ip_adapter"),
+    ("pipe", "unload_ip_adapter"),
+    ("model", "set_default_attn_processor"),
+)
+"""Methods that replace attention processors and do not know those of a trace."""
+
+
+def _refuse(name: str) -> Callable[..., None]:
+    def refused(*args: Any, **kwargs: Any) -> None:
+        raise TraceError(
+            f"{name} replaces the attention processors while a trace is open: call it before the "
+            "trace is opened, or after it is closed"
+        )
+
+    return refused
+
+
+class Installation:
+    """The processors, hooks and methods of a trace in one pipeline.
+
+    Args:
+        pipe: the pipeline.
+        steerer: what changes its attention; None where it is recorded alone.
+
+    Attributes:
+        layers: the text cross-attention layers, by dotted path.
+        own: the layers in which the picture attends to itself.
+    """
+
+    def __init__(self, pipe: Any, steerer: Steerer | None) -> None:
+        self._pipe = pipe
+        self._steerer = steerer
+        self.layers = cross_attention_layers(pipe)
+        shares = steerer is not None and steerer.steering.sources
+        self.own = self_attention_layers(pipe)
+        self._shared = self.own if shares else {}
+        self._carriers: dict[str, Any] = {}
+        self._carry: Record | None = None
+        self._installed: Mapping[str, RecordingProcessor] = {}
+        self._in_front: dict[str, list[RecordingProcessor]] = {}  # of self-attention layers
+        self._schedulers: list[Any] = []  # that are listened to
+        self._undo = ExitStack()
+        self._undo_own = ExitStack()  # of the self-attention that is heard in one call
+
+    def put(self, record: Record, before_pass: Callable[..., None]) -> None:
+        """Put a processor in front of each layer, and a hook in front of the model.
+
+        Args:
+            record: called whenever a cross-attention layer has run.
+            before_pass: called with the model and its arguments before it runs.
+        """
+        check_forwards(self.layers)
+        steerer = self._steerer
+        self._installed = install(
+            self.layers, record, self._undo.callback, steerer and steerer.cross
+        )
+        self.follow()
+        model = family_of(self._pipe).part(self._pipe)
+        run_uncompiled(model, self._undo.callback)
+        for owner, name in CHANGES:
+            part = self._pipe if owner == "pipe" else family_of(self._pipe).denoiser(self._pipe)
+            if hasattr(part, name):
+                self._undo.callback(put(part, name, _refuse(name)))
+        handle = model.register_forward_pre_hook(before_pass, with_kwargs=True)
+        self._undo.callback(handle.remove)
+        guard(self._pipe, self._undo.callback)
+
+    def also(self, undo: Callable[[], None]) -> None:
+        """Take off something else, too."""
+        self._undo.callback(undo)
+
+    def hear_own(self, names: Iterable[str], record: Record) -> None:
+        """Call `record` whenever one of these self-attention layers has run in this call."""
+        self.leave_own()
+        self._carry = record
+        self._carriers = {name: self.own[name] for name in names}
+        self.follow()
+
+    def leave_own(self) -> None:
+        """A call is over: between calls self-attention is as it was, for whoever changes it."""
+        self._carriers = {}
+        self._undo_own.close()
+
+    def follow(self) -> None:
+        """Stand in front of self-attention too, also where the pipeline has just replaced it.
+
+        Perturbed-attention guidance puts its own processors there for the time of a call.
+        """
+        shared = self._shared
+        heard = {name: layer for name, layer in self._carriers.items() if name not in shared}
+        change = None if self._steerer is None else self._steerer.own
+        for installed in (
+            install(self._bare(shared), self._heard, self._undo.callback, change),
+            install(self._bare(heard), self._heard, self._undo_own.callback, needed=False),
+        ):
+            for name, recorder in installed.items():
+                self._in_front.setdefault(name, []).append(recorder)
+
+    def _heard(self, name: str, scores: Scores) -> None:
+        """A self-attention layer has run; whoever wants to know is told."""
+        if self._carry is not None and name in self._carriers:
+            self._carry(name, scores)
+
+    def _bare(self, layers: Mapping[str, Any]) -> dict[str, Any]:
+        """The layers in front of which nothing stands."""
+        return {
+            name: layer
+            for name, layer in layers.items()
+            if layer.processor not in self._in_front.get(name, ())
+        }
+
+    def listen(
+        self,
+        after_call: Callable[[torch.Tensor], torch.Tensor],
+        before_call: Callable[..., None] | None = None,
+    ) -> None:
+        """Listen to the scheduler that the pipeline has now, once (`schedules.listen`)."""
+        scheduler = self._pipe.scheduler
+        if all(scheduler is not other for other in self._schedulers):
+            self._schedulers.append(scheduler)
+            self._undo.callback(schedules.listen(scheduler, after_call, before_call))
+
+    def check(self) -> None:
+        """Raise a TraceError if a processor was replaced since it was put there."""
+        for name, layer in self.layers.items():
+            if layer.processor is not self._installed[name]:
+                raise TraceError(
+                    f"the attention processor of {name} was replaced while the trace was open "
+                    "(attention slicing, fused projections, xformers and load_ip_adapter do that): "
+                    "do it before the trace is opened"
+                )
+
+    def take_off(self) -> None:
+        """Leave the pipeline as it was; an error is raised when all is undone."""
+        self._installed = {}
+        self._in_front.clear()
+        self._schedulers.clear()
+        self._carriers = {}
+        with self._undo:
+            self._undo_own.close()
 
 
 class Trace:
@@ -192,14 +392,14 @@ class Trace:
 
     def _install(self) -> None:
         silence = ExitStack()
-        silence.enter_context(advice.hushed(self._pipe))
+        silence.enter_context(active_calls.hushed(self._pipe))
         self._installation.also(silence.close)
         self._installation.put(self._record, self._before_pass)
         if self._probe is not None:
             self._probe.attach(self._layers, self._installation.also)
         negative = "negative" in self._wanted.branches
         self._installation.also(
-            encodings.watch(
+            prompts.watch(
                 *(self._pipe, self._wanted.prompts, negative, self._begin, self._end),
                 known=self._wanted.tables,
                 concepts=self._wanted.concepts,
@@ -214,7 +414,7 @@ class Trace:
 
     def _begin(self, encoding: Encoding) -> None:
         """A call of the pipeline begins: its prompts, as the text encoder read them."""
-        if len(frames.running(self._pipe)) > 1:
+        if len(active_calls.running(self._pipe)) > 1:
             raise TraceError(
                 f"{type(self._pipe).__name__} was called from within its own call, whose maps "
                 "would be lost: call it after the other has ended"
@@ -237,7 +437,7 @@ class Trace:
         else:
             if last is not None and not self._settle(last):
                 self._calls.pop()  # it failed
-            running = frames.running(self._pipe)
+            running = active_calls.running(self._pipe)
             self._calls.append(Call([encoding], frame=running[0] if running else None))
         asked = self._intervention.predicts
         self._installation.listen(self._after_call, self._before_call if asked else None)
@@ -248,7 +448,11 @@ class Trace:
         Some pipelines return latents without letting go of their models, and a denoising loop of
         the user's own says nothing.
         """
-        if not call.over and call.started and (call.frame is None or frames.returned(call.frame)):
+        if (
+            not call.over
+            and call.started
+            and (call.frame is None or active_calls.returned(call.frame))
+        ):
             self._end()
         return call.over
 
@@ -284,7 +488,7 @@ class Trace:
 
     def _before_call(self, *args: Any, **kwargs: Any) -> None:
         """The scheduler is about to be given what the model made of the latents."""
-        self.predicted = predictions.predicted(*args, **kwargs)
+        self.predicted = noising.predicted(*args, **kwargs)
 
     def _after_call(self, latents: torch.Tensor) -> torch.Tensor:
         """The scheduler made new latents."""
@@ -304,7 +508,7 @@ class Trace:
         if self._intervention.after_step is not None:
             latents = self._intervention.after_step(self, moment, latents)
         call.leave()
-        if call.done == len(schedule.timesteps) and not frames.says_end(self._pipe):
+        if call.done == len(schedule.timesteps) and not active_calls.says_end(self._pipe):
             self._end()
         return latents
 
@@ -351,12 +555,12 @@ class Trace:
         layer: frozenset[Axis] = frozenset(("layer",))
         keep = self._wanted.keep | layer if call.skipping else self._wanted.keep
         call.sides = sides(call.encoding, self._wanted, keep)
-        concepts = concept_side(call.encoding, self._wanted, self._layers, self._pipe, keep)
-        call.sides |= {} if concepts is None else {"concepts": concepts}
+        concept = concept_side(call.encoding, self._wanted, self._layers, self._pipe, keep)
+        call.sides |= {} if concept is None else {"concepts": concept}
         watch = self._intervention.watch
         call.watched = [tuple(watch.get(image, ())) for image in range(call.images)]
         own = grids(self._pipe, self._installation.own, call.latent)
-        self._installation.hear_own(hearing.refine(call, own), self._carry)
+        self._installation.hear_own(concepts.refine(call, own), self._carry)
         schedule = schedules.announced(self._pipe, timestep)
         heads = {name: layer.heads for name, layer in self._layers.items()}
         call.size = call.bytes(keep, heads, schedule.count)
@@ -374,7 +578,7 @@ class Trace:
 
     def _record(self, name: str, scores: Scores) -> None:
         """A cross-attention layer has run, for all rows of the batch."""
-        hearing.hear(self._calls[-1], name, scores, self.steerer)
+        concepts.hear(self._calls[-1], name, scores, self.steerer)
         if self._probe is not None:
             self._probe.hear(name, scores, self.steerer)
         if self.steerer is not None:
@@ -382,4 +586,4 @@ class Trace:
 
     def _carry(self, name: str, scores: Scores) -> None:
         """A self-attention layer of a middle grid has run."""
-        hearing.carry(self._calls[-1], name, scores)
+        concepts.carry(self._calls[-1], name, scores)

@@ -16,10 +16,18 @@ from torch.nn.functional import scaled_dot_product_attention
 from heedmap.backends.processors import Changes
 from heedmap.errors import ArgumentError
 from heedmap.mathematics.probabilities import Scores
-from heedmap.mathematics.rules import Rule, Site, apply, is_biased, linear, mixture, no_source
-from heedmap.mathematics.windows import steps_within
+from heedmap.mathematics.rules import (
+    Rule,
+    Site,
+    apply,
+    is_biased,
+    linear,
+    mixture,
+    no_source,
+    steps_within,
+)
 from heedmap.options import EditOptions
-from heedmap.recording.tallies import Probabilities
+from heedmap.recording.accumulation import Probabilities
 
 
 @dataclass(frozen=True, eq=False)

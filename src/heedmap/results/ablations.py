@@ -16,15 +16,14 @@ from heedmap.figures import blocks, layout, overlays
 from heedmap.figures.formats import png
 from heedmap.figures.layout import Panel, ScaleBar
 from heedmap.io import reading, schemas
-from heedmap.io.ablations import MAX_ABLATION, AblationFile, Agreement, Trust, Way, WayTold
-from heedmap.io.notes import to_json
+from heedmap.io.schemas import MAX_ABLATION, AblationFile, Agreement, Trust, Way, WayTold
+from heedmap.io.values import to_json
 from heedmap.io.writing import files_in, whole_folder
 from heedmap.maps.heatmaps import HeatMap
 from heedmap.mathematics import agreement
-from heedmap.results.folders import first_run
+from heedmap.results.grids import first_run
 from heedmap.results.runs import Run, read_run
-from heedmap.text.omissions import leave_out
-from heedmap.text.weights import parse_weights
+from heedmap.text.weights import leave_out, parse_weights
 from heedmap.text.words import TokenTable
 
 if TYPE_CHECKING:
@@ -166,7 +165,7 @@ class Ablation:
 
         `run/`, `columns/` and `unread/` (each a run's folder), `columns.npy` and `unread.npy` (the
         differences, float32 (H, W)), the same as pictures (`columns.png`, `unread.png`, from 0 to
-        the largest of both), `sheet.png` and `ablate.json`.
+        the largest of both), `formats.png` and `ablate.json`.
 
         Args:
             folder: new or empty.

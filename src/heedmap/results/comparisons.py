@@ -12,8 +12,8 @@ from heedmap.figures import blocks, layout
 from heedmap.figures.overlays import centred
 from heedmap.io.settings import Settings
 from heedmap.maps.heatmaps import HeatMap, HeatMaps, Scale
+from heedmap.maps.word_figures import SIDE, shown_at
 from heedmap.maps.word_map import check_scale, span_of
-from heedmap.maps.word_sheets import SIDE, shown_at
 from heedmap.results.runs import Run
 from heedmap.text.prompts import is_content
 

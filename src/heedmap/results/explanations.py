@@ -25,7 +25,7 @@ from heedmap.io.explanations import (
     as_array,
     as_packed,
 )
-from heedmap.io.notes import to_json
+from heedmap.io.values import to_json
 from heedmap.io.writing import whole_folder
 from heedmap.mathematics.by_hand import Attention, attention
 from heedmap.page import boards, pages
@@ -201,7 +201,7 @@ class Explanation:
 
     def page(self) -> str:
         """The page: one HTML file that needs nothing else."""
-        return boards.board(self.content(_FILES), self.shown, self.image)
+        return boards.board(self.content(_FILES), self.image)
 
     def _repr_html_(self) -> str:
         return pages.frame(self.page())

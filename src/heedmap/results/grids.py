@@ -2,26 +2,129 @@
 
 import csv
 import itertools
-from collections.abc import Iterator
+import math
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Sized
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from PIL import Image
 
-from heedmap.errors import plural, quoted
+from heedmap.errors import ArgumentError, RunError, plural, quoted, signed
 from heedmap.figures import layout
 from heedmap.figures.formats import png
 from heedmap.io import reading, schemas
 from heedmap.io.reports import GridReport, returned
+from heedmap.io.values import MAX_CELLS
 from heedmap.io.writing import files_in, whole_folder
-from heedmap.page import pages, pictures
-from heedmap.results.cells import Cell, label, weights_said
+from heedmap.page import pages
 from heedmap.results.pairs import Pair, read_mask
 from heedmap.results.runs import Run, read_run
 
 if TYPE_CHECKING:
     from heedmap.figures.sheet import Sheet
+
+
+def check_axes(axes: Iterable[Sized]) -> None:
+    """Raise an ArgumentError if nothing varies, or there would be too many cells."""
+    axes = [*axes]
+    cells = math.prod(map(len, axes))
+    if cells > MAX_CELLS:
+        raise ArgumentError(
+            f"this grid would have {cells:,} cells: expected at most {MAX_CELLS:,}; give fewer "
+            "targets, seeds or values"
+        )
+    if all(len(axis) == 1 for axis in axes):
+        raise ArgumentError(
+            "nothing varies in this grid: give several targets, seeds, weights of a word or "
+            "windows, as in weights={'red': [0, 1, 2]} (--weight red=0:2:3)"
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class Cell:
+    """One edit of a grid, and where in the grid it stands.
+
+    Attributes:
+        number: counts the cells from 1, in the order in which the last axis runs fastest.
+        seed: of its noise.
+        target: the prompt that was asked for, without the weights that the grid tries out.
+        weights: these, by word.
+        cross: while the source's cross-attention was taken (from, up to), of the run.
+        self_attention: while its self-attention was.
+        pair: the source and the edit, with the evidence.
+    """
+
+    number: int
+    seed: int
+    target: str
+    weights: Mapping[str, float]
+    cross: tuple[float, float]
+    self_attention: tuple[float, float]
+    pair: Pair
+
+    def __repr__(self) -> str:
+        place = [quoted(label(*one))[1:-1] for one in self.place().items() if one[0] != "target"]
+        return f"<Cell {self.number} {quoted(self.target)}: {', '.join(place)}>"
+
+    @property
+    def folder(self) -> str:
+        """Where its run is within the grid's folder."""
+        return f"cells/{self.number:03d}"
+
+    def row(self) -> dict[str, Any]:
+        """Its line in grid.csv: where it stands, what it did, how much it changed."""
+        about = self.pair.about
+        figures = {
+            f"{name}_{side}": getattr(change, name)
+            for side, change in about.change.sides().items()
+            for name in ("share", "mse", "psnr_db", "ssim")
+        }
+        return {
+            "cell": self.number,
+            "seed": self.seed,
+            "source": self.pair.source.settings.prompt,
+            "target": self.target,
+            "prompt": self.pair.edited.settings.prompt,
+            **{f"weight of {word}": weight for word, weight in self.weights.items()},
+            **dict(zip(("cross_from", "cross_to"), self.cross, strict=True)),
+            **dict(zip(("self_from", "self_to"), self.self_attention, strict=True)),
+            **{name: getattr(about, name) for name in ("kind", "sites", "self_sites", "moved")},
+            **figures,
+            "file": f"{self.folder}/image.png",
+        }
+
+    def place(self) -> dict[str, Any]:
+        """What may vary, by axis."""
+        weights = {f"weight of {word}": weight for word, weight in self.weights.items()}
+        return {
+            "seed": self.seed,
+            "target": self.target,
+            **weights,
+            "self_attention": self.self_attention,
+            "cross": self.cross,
+        }
+
+
+def label(name: str, value: Any) -> str:
+    """What a row or a column of a contact sheet is."""
+    if name == "target":
+        return value
+    if name == "seed":
+        return f"seed {value}"
+    if name.startswith("weight of "):
+        return f"{name.removeprefix('weight of ')} ×{signed(value)}"
+    low, high = value
+    span = f"{high:g}" if low == 0 else f"{low:g}–{high:g}"
+    return f"{'cross' if name == 'cross' else 'self'} {span}"
+
+
+def weights_said(axes: Mapping[str, Sequence[Any]]) -> list[str]:
+    """Which weights of which words vary: "red ×−1, 0, 2"."""
+    found = ((name.partition("weight of ")[2], values) for name, values in axes.items())
+    return [f"{word} ×{', '.join(map(signed, values))}" for word, values in found if word]
+
 
 MAX_GRID_FILE = 16 * 2**20  # bytes of grid.json
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
@@ -140,7 +243,7 @@ class Grid:
         return pages.pairs_page(zip(said, pairs, strict=True), grid=layout)
 
     def _repr_html_(self) -> str:
-        return pictures.preview(self, self.sheet())
+        return pages.preview(self, self.sheet())
 
     def save(self, folder: str | Path) -> Path:
         """Write the grid's folder, whole or not at all.
@@ -268,3 +371,42 @@ def _read_cell(folder: Path, row: schemas.CellRow, source: Run) -> Cell:
         row.self_attention,
         Pair(source, edited, row.about, blend),
     )
+
+
+MARKS = {"grid.json": "a grid", "pair.json": "an edit", "run.json": "a run"}
+"""The file that tells a folder of each kind, and what it is called."""
+
+
+def kind_of(folder: str | Path) -> str:
+    """Find the file that tells what a folder is, one of `MARKS`.
+
+    Raises:
+        RunError: if there is none.
+    """
+    folder = reading.path_of(folder)
+    for mark in MARKS:
+        if os.path.isfile(folder / mark):
+            return mark
+    raise RunError(
+        f"{folder} is not a run, edit or grid: expected a folder with run.json, pair.json or "
+        "grid.json"
+    )
+
+
+def load_result(folder: str | Path) -> Run | Pair | Grid:
+    """Load the result in a folder; no model and no torch is loaded.
+
+    Raises:
+        RunError: if there is none, or something in it is broken.
+    """
+    read = {"grid.json": Grid.load, "pair.json": Pair.load, "run.json": Run.load}
+    return read[kind_of(folder)](folder)
+
+
+def first_run(saved: object) -> Run | None:
+    """A run itself, the source of an edit or of a grid's first cell; None of anything else."""
+    if isinstance(saved, Grid):
+        saved = saved.cells[0].pair
+    if isinstance(saved, Pair):
+        saved = saved.source
+    return saved if isinstance(saved, Run) else None

@@ -18,7 +18,7 @@ from heedmap.io import reading, schemas
 from heedmap.io.reports import Change, EditReport, Measures, returned
 from heedmap.io.writing import files_in, whole_folder
 from heedmap.maps.heatmaps import HeatMap
-from heedmap.page import pages, pictures
+from heedmap.page import pages
 from heedmap.results.runs import Run, read_run
 
 if TYPE_CHECKING:
@@ -101,7 +101,7 @@ class Pair:
         return pages.pair_page(self)
 
     def _repr_html_(self) -> str:
-        return pictures.preview(self, self.sheet())
+        return pages.preview(self, self.sheet())
 
     def save(self, folder: str | Path) -> Path:
         """Write the pair's folder, whole or not at all.

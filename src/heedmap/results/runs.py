@@ -2,7 +2,7 @@
 
 import json
 import os
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,34 +13,79 @@ from PIL import Image
 from PIL.PngImagePlugin import PngInfo
 
 from heedmap.checks import flag
-from heedmap.errors import RunError, plural, quoted
-from heedmap.figures.animations import Animation
+from heedmap.errors import HeedmapError, RunError, plural, quoted
+from heedmap.figures.animations import Animation, StepPictures, mosaic_size, of_mosaic
 from heedmap.figures.formats import png
-from heedmap.figures.step_pictures import StepPictures
 from heedmap.io import reading, schemas
-from heedmap.io.ablations import MARK, Trust
-from heedmap.io.notes import encoded
+from heedmap.io.schemas import MARK, Trust
 from heedmap.io.settings import Settings
-from heedmap.io.writing import files_in, slug, whole_folder
-from heedmap.maps import layer_heads, timelines
+from heedmap.io.values import encoded
+from heedmap.io.writing import digest_of, files_in, slug, whole_folder
+from heedmap.maps import word_figures
 from heedmap.maps.heatmaps import HeatMaps, Scale
 from heedmap.maps.recordings import Recording
 from heedmap.options import Axis
-from heedmap.page import pages, pictures
-from heedmap.results.run_files import (
-    CONCEPTS,
-    GIVEN,
-    NEGATIVE,
-    given_in,
-    maps_in,
-    steps_in,
-    trust_in,
-)
+from heedmap.page import pages
 from heedmap.text.concepts import concept_table
-from heedmap.text.words import Word
+from heedmap.text.words import TokenTable, Word
 
 if TYPE_CHECKING:
     from heedmap.figures.sheet import Sheet
+
+NEGATIVE, CONCEPTS, GIVEN = "negative.safetensors", "concepts.safetensors", "given.png"
+_DISTORTED = 2  # times: so much wider or higher no picture of a step is
+
+
+def given_in(folder: Path, about: Settings) -> Image.Image:
+    """Read the user's picture that was edited."""
+    given = reading.read_picture(folder / GIVEN, "RGB", size=about.size)
+    if about.given is None or digest_of(given) != about.given.sha256:
+        raise reading.torn(folder, "its settings and the picture that was edited", "run")
+    return given
+
+
+def maps_in(
+    folder: Path,
+    words: Iterable[schemas.WordFile],
+    about: Settings,
+    recording: Recording,
+    image: Image.Image,
+) -> HeatMaps:
+    """Make maps with the stability of each, where the run was located."""
+    if about.located is None:
+        return HeatMaps(recording, image)
+    held = {one.number: one.stability for one in words if one.stability is not UNSET}
+    if not held.keys() <= {word.number for word in recording.table.read_words}:
+        raise reading.torn(folder, "its words and its maps", "run")
+    return HeatMaps(recording, image, stability=held or None)
+
+
+def trust_in(folder: Path, held: schemas.RunFile, table: TokenTable) -> Mapping[str, Trust]:
+    """Check that attention and cause are compared for words of the run, each once."""
+    try:
+        meant = {table.find(word) for word in held.trust}
+    except HeedmapError:
+        meant = set[tuple[int, ...]]()
+    if len(meant) < len(held.trust):
+        raise reading.torn(folder, "its words and its maps", "run")
+    return held.trust
+
+
+def steps_in(
+    folder: Path, held: schemas.StepsFile | None, count: int, shape: tuple[int, int]
+) -> StepPictures | None:
+    """Read the pictures of so many steps, where the run has them.
+
+    They lie beneath the heat of a picture, and so have its shape, up to a cell of its latent.
+    """
+    if held is None:
+        return None
+    across, down = (small / side for small, side in zip(held.size, shape, strict=True))
+    if held.count != count or max(across, down) > _DISTORTED * min(across, down):
+        raise reading.torn(folder, "its picture, maps and the pictures of its steps", "run")
+    sheet = reading.read_picture(folder / "steps.png", "RGB", size=mosaic_size(count, held.size))
+    return of_mosaic(sheet, count, held.size, held.shows)
+
 
 SOUGHT = "looked for beside the prompt"
 """What titles say of concepts."""
@@ -112,27 +157,27 @@ class Run:
         return self.maps.laid_out(title=about.prompt, scale=scale, note=_trusted(self.trust))[0]
 
     def timeline(
-        self, word: str | int, *, frames: int = timelines.FRAMES, scale: Scale = "word"
+        self, word: str | int, *, frames: int = word_figures.FRAMES, scale: Scale = "word"
     ) -> "Sheet":
-        """A word's overlay at several steps, on one scale (`timelines.timeline`)."""
-        return timelines.timeline(self.maps, word, frames=frames, scale=scale)
+        """A word's overlay at several steps, on one scale (`word_figures.timeline`)."""
+        return word_figures.timeline(self.maps, word, frames=frames, scale=scale)
 
     def animation(self, word: str | int, *, scale: Scale = "word") -> Animation:
-        """A word's overlay step by step: `.save("house.gif")` (`timelines.animation`)."""
-        return timelines.animation(self.maps, word, scale=scale)
+        """A word's overlay step by step: `.save("house.gif")` (`word_figures.animation`)."""
+        return word_figures.animation(self.maps, word, scale=scale)
 
     def layers_by_heads(
         self, word: str | int, *, axes: Collection[Axis] | None = None, scale: Scale = "word"
     ) -> "Sheet":
-        """A word's heat in every layer and head, one scale (`layer_heads.layers_by_heads`)."""
-        return layer_heads.layers_by_heads(self.maps, word, axes=axes, scale=scale)
+        """A word's heat in every layer and head, one scale (`word_figures.layers_by_heads`)."""
+        return word_figures.layers_by_heads(self.maps, word, axes=axes, scale=scale)
 
     def explorer(self) -> str:
         """The page of this run: one HTML file that needs nothing else (`heedmap.page`)."""
         return pages.run_page(self)
 
     def _repr_html_(self) -> str:
-        return pictures.preview(self, self.sheet())
+        return pages.preview(self, self.sheet())
 
     def save(self, folder: str | Path, *, overlays: bool = True) -> Path:
         """Write the run's folder, whole or not at all.

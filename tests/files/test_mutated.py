@@ -13,7 +13,7 @@ from making import made_ablation, made_explanation, made_pair, made_run, stepped
 from heedmap import Ablation, Explanation, Grid, Pair, Run
 from heedmap.errors import RunError
 from heedmap.io.reports import GridReport
-from heedmap.results.cells import Cell
+from heedmap.results.grids import Cell
 
 LOADERS: dict[str, Any] = {
     "run": Run, "steps": Run, "pair": Pair, "grid": Grid, "ablation": Ablation,

@@ -2,7 +2,7 @@
 
 import pytest
 
-from heedmap.io.ablations import Agreement, Trust, WayTold
+from heedmap.io.schemas import Agreement, Trust, WayTold
 
 
 def test_both_ways_by_name():

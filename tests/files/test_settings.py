@@ -8,8 +8,8 @@ from making import settings_of
 from msgspec import structs
 
 import heedmap
-from heedmap.io.notes import to_json
 from heedmap.io.settings import EditNoted, Settings
+from heedmap.io.values import to_json
 from heedmap.options import EditOptions, GenerateOptions
 
 

@@ -1,8 +1,7 @@
-"""Concepts beside the prompt of a call: the picture's own queries, other keys.
+"""The scores of a layer as they are recorded: of the prompt, and of concepts beside it.
 
-As in OVAM (Marcos-Manchón et al., arXiv 2403.14291): what a layer makes of another text takes the
-place of its keys in the softmax, and of nothing else, so the picture is as it was. Their maps are
-those of the keys that nobody changed, whatever the rules of a run do to its prompt.
+Concepts are read from a text of their own with the image's queries, as in OVAM (Marcos-Manchón et
+al., arXiv 2403.14291). The image does not change.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -11,15 +10,26 @@ from typing import Any
 
 import torch
 
-from heedmap.backends.concept_states import ConceptStates
-from heedmap.backends.encodings import Encoding
+from heedmap.backends.family import GridShape
 from heedmap.backends.processors import keys_of
-from heedmap.backends.registry import family_of
+from heedmap.backends.prompts import ConceptStates, Encoding
+from heedmap.backends.registry import check_places, family_of
 from heedmap.errors import TraceError
 from heedmap.mathematics.probabilities import Scores, scored
+from heedmap.mathematics.rules import Site
 from heedmap.options import Axis
-from heedmap.recording.calls import BranchRecord, Wanted
-from heedmap.recording.tallies import Probabilities, Tally
+from heedmap.recording.accumulation import (
+    Probabilities,
+    Refiner,
+    Tally,
+    averaged,
+    carriers,
+    carries,
+    middle_grid,
+    unedited,
+)
+from heedmap.recording.calls import BranchRecord, Call, Wanted
+from heedmap.recording.steering import Steerer
 from heedmap.text.concepts import concept_table
 
 ROUNDED = 0.02
@@ -113,3 +123,77 @@ def concept_side(
         Tally(keep, [numbers] * len(concepts), wanted.halves),
         beside=Sought(layers, concepts, encoding.conditional.states, partial(family.within, model)),
     )
+
+
+def hear(call: Call, name: str, scores: Scores, steerer: Steerer | None) -> None:
+    """Take in what one cross-attention layer is made of, for all rows of the batch."""
+    rows, heads, positions, _ = scores.query.shape
+    if rows != call.rows:
+        raise TraceError(
+            f"{name} computed attention for {rows} rows where the model was given {call.rows}: "
+            "heedmap cannot tell which image each row belongs to; switch off the tool that leaves "
+            "out a part of the batch"
+        )
+    moment, device = call.moment, scores.query.device
+    site = Site(name, moment.step, moment.steps, call.grids[name])
+    where = (heads, call.mean_grid, device)
+    check_places(name, positions, site.grid)
+    for side in call.sides.values():
+        if side.block is None:
+            continue
+        side.ran[name, moment.step] += 1
+        first = side.block * call.images
+        other = None if side.beside is None else side.beside(name, scores, first)
+        for image in range(call.images):
+            of = unedited(scores, first + image) if other is None else other(image)
+            conditional = side is call.sides.get("conditional")
+            if conditional and steerer is not None:
+                of = steerer.probabilities(scores, image, name, of)
+            p = side.tally.add(image, site, of, *where, call.passes)
+            if side.refiner is not None:
+                side.refiner.hear(image, p, site.grid, call.passes)
+            if conditional and call.watch is not None and (tokens := call.watched[image]):
+                p = averaged(of, tokens, heads, device)
+                call.watch.hear(image, p, site.grid, call.passes)
+
+
+def refine(call: Call, own: Mapping[str, GridShape]) -> Mapping[str, GridShape]:
+    """Let a call refine its maps.
+
+    Args:
+        call: which has its sides already.
+        own: the self-attention layers of the model, with their grids (h, w).
+
+    Returns:
+        Those that carry.
+    """
+    call.carriers = {name: own[name] for name in carriers(own, call.grids)}
+    grid = next(iter(call.carriers.values()), None)
+    for side in call.sides.values():
+        side.refiner = None if grid is None else Refiner(grid)
+    if any(call.watched):
+        # Where none carries, plain maps of such a grid decide.
+        drawn = call.grids.values()
+        call.watch = Refiner(grid or middle_grid(drawn) or max(drawn))
+    return call.carriers
+
+
+def carry(call: Call, name: str, scores: Scores) -> None:
+    """Carry the maps so far along one self-attention layer, where it is time to."""
+    h, w = call.carriers.get(name, (0, 0))
+    rows, _, places, _ = scores.query.shape
+    if not carries(call.moment.step, call.steps):
+        return
+    # Tokens may be merged, or another image's keys may stand beside the image's own (StyleAligned).
+    # Then nobody can tell which place is which, and the call has no refined maps.
+    if not places == h * w == scores.key.shape[2] or scores.mask is not None:
+        for side in call.sides.values():
+            side.refiner = None
+        return
+    for side_name, side in call.sides.items():
+        watch = call.watch if side_name == "conditional" else None
+        for image in range(call.images if side.block is not None else 0):
+            row = (side.block or 0) * call.images + image
+            for refiner in (side.refiner, watch):
+                if refiner is not None and row < rows:
+                    refiner.carry(image, scores, row, call.passes)

@@ -4,7 +4,7 @@ import hashlib
 
 from PIL import Image
 
-from heedmap.io.pictures import digest_of
+from heedmap.io.writing import digest_of
 
 
 def test_it_is_of_the_pixels_row_by_row():

@@ -6,8 +6,8 @@ from making import report_of
 from msgspec import structs
 
 import heedmap
-from heedmap.io.notes import to_json
 from heedmap.io.reports import ChangedWords, EditReport, GridReport
+from heedmap.io.values import to_json
 
 
 def test_a_fresh_edit_reports_it_all(random_model, tmp_path):

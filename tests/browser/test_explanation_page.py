@@ -1,0 +1,85 @@
+"""The page of an explanation in a browser: each section has the numbers of its step."""
+
+import math
+import re
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from making import made_explanation
+from msgspec import structs
+
+from heedmap.io.explanations import as_array, as_packed
+
+
+def rows(page: Any, title: str) -> dict[str, list[str]]:
+    """The texts of the cells of a section's table, by the name of the row."""
+    section = page.locator("section", has=page.get_by_role("heading", name=title))
+    return {
+        row.locator("th").inner_text(): row.locator("td").all_inner_texts()
+        for row in section.locator("tbody tr").all()
+    }
+
+
+def test_each_section_has_the_numbers_of_its_step(show: Any):
+    made = made_explanation(edited=True)
+    page, one = show(made.page()).page, made.attention
+    token = made.about.tokens[0]
+
+    def number(title: str, column: int, row: str = "house") -> float:
+        return float(rows(page, title)[row][column].replace("\u2212", "-"))
+
+    assert number("QK", -1) == pytest.approx(one.scores[token], abs=1e-8)
+    assert number("÷ √d", 0) == pytest.approx(one.scaled[token], rel=1e-3)
+    assert number("÷ √d", -1) == pytest.approx(one.unscaled_probabilities[token], rel=1e-3)
+    raised = math.exp(one.masked[token] - max(one.masked))
+    assert number("softmax", 0) == pytest.approx(raised, abs=1e-8)
+    assert number("softmax", 2) == pytest.approx(one.probabilities[token], abs=1e-8)
+    assert number("softmax", 3) == pytest.approx(made.acted[1, token], abs=1e-8)
+    assert number("softmax", 2, "sum") == number("softmax", 3, "sum") == 1
+    assert number("contribution", -1) == pytest.approx(made.brought[token], abs=1e-8)
+    assert number("All heads", 1, "1") == pytest.approx(made.acted[1, token], rel=1e-3)
+    assert "hides 1 of 6 tokens: −∞" in page.locator("main").inner_text()
+    lead = page.locator(".lead").inner_text()
+    assert f"{made.acted[1, token]:.8f} of the attention goes to house" in lead
+
+
+def test_the_padding_contributes_the_length_of_its_sum(show: Any):
+    made = made_explanation(masked=False)
+    two = (*made.tokens[:-2], *(structs.replace(one, kind="pad") for one in made.tokens[-2:]))
+    page = show(replace(made, tokens=two).page()).page
+    head = slice(made.about.head * 4, made.about.head * 4 + 4)
+    value, weight = as_array(made.given.value)[made.about.head], as_array(made.given.weight)
+    each = made.attention.probabilities[4:, None] * value[4:] @ weight[:, head].T
+    together = float(np.linalg.norm(each.sum(axis=0)))
+    assert together < 0.99 * np.linalg.norm(each, axis=1).sum()
+    found = rows(page, "contribution")["2 × padding"][-1]
+    assert float(found) == pytest.approx(together, abs=1e-6)
+
+
+def test_the_output_names_what_is_added(show: Any):
+    made = made_explanation()
+    given = structs.replace(made.given, residual=as_packed(np.ones(10)), factor=2.0, bias=None)
+    page = show(replace(made, given=given).with_added(made.joined + 1).page()).page
+    way = page.locator("section", has=page.get_by_role("heading", name="output of the layer"))
+    assert "W_O + input) / 2" in way.inner_text() and "image prompt" in way.inner_text()
+
+
+def test_the_position_and_the_words_are_marked_and_typed_text_is_text(show: Any):
+    word = "<img src=x onerror=alert(1)>"
+    made = made_explanation(word=word, prompt=f"🚀 a {word} & {word}")
+    opened = show(made.page())
+    page = opened.page
+    assert page.locator(".prompt mark").all_inner_texts() == [word]
+    assert page.locator(".prompt").inner_text() == made.about.prompt
+    # Row 4 and column 2 of a grid of 6×8 over 128×96 pixels: cells of 16×16.
+    box = page.locator("rect.cell")
+    assert [box.get_attribute(name) for name in ("x", "y", "width", "height")] == [
+        "32", "64", "16", "16"
+    ]  # fmt: skip
+    facts = page.locator(".place dl").inner_text()
+    assert re.search("row 4, column 2 of a grid of 6×8", facts) and "the middle step" in facts
+    with page.expect_download() as download:
+        page.get_by_role("link", name="Download explain.json").click()
+    assert download.value.suggested_filename == "explain.json"
