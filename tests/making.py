@@ -2,14 +2,12 @@
 
 import io
 import json
-import os
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -618,15 +616,3 @@ def by_hand(maps: HeatMaps, parts: list[np.ndarray], size=(256, 256)) -> list[Im
     low, high = min(float(p.min()) for p in parts), max(float(p.max()) for p in parts)
     image = maps.image.resize(size, Image.Resampling.LANCZOS)
     return [overlays.overlay(image, part, low=low, high=high) for part in parts]
-
-
-def deep_in(folder: Path, levels: int) -> None:
-    """Folders in one another, the innermost with a file; deeper than any path is long."""
-    here = os.open(folder, os.O_RDONLY)
-    for _ in range(levels):
-        os.mkdir("d", dir_fd=here)
-        inner = os.open("d", os.O_RDONLY, dir_fd=here)
-        os.close(here)
-        here = inner
-    os.close(os.open("file", os.O_CREAT | os.O_WRONLY, dir_fd=here))
-    os.close(here)

@@ -11,7 +11,6 @@ from heedmap.recording.tracing import trace
 
 LONG = "a red house " * 40
 IMPORTS = "transformers.utils.import_utils"
-TOKENS = "transformers.tokenization_utils_base"
 NEEDLESS = "`CLIPImageProcessor` requires torchvision (not installed); falling back"
 
 

@@ -113,19 +113,6 @@ def test_one_scale_holds_over_the_steps_and_is_named(
 # --- heads, curves --------------------------------------------------------------------------------
 
 
-def test_heads_are_counted_as_in_python(show: Any, run: Any, run_page: str):
-    opened = show(run_page)
-    texts = opened.page.get_by_label("Head", exact=True).evaluate(
-        "e => [...e.options].map((one) => one.textContent)"
-    )
-    heads = run.maps.recording.arrays[0].shape[1]
-    assert texts == ["all heads", *(f"head {n}" for n in range(heads))]
-    opened.choose("Head", "0")
-    opened.word("house").hover()
-    assert "head 0" in opened.legend()
-    same(canvas(opened), run.maps.select(heads=0)["house"].overlay(scale="shared"))
-
-
 def curve(opened: Any, word: str) -> list[tuple[float, float]]:
     path = opened.page.locator(f'#curve path[data-word="{word}"]').get_attribute("d")
     return [tuple(map(float, part.split())) for part in path[1:].split("L")]

@@ -63,13 +63,3 @@ def test_a_cell_opens_as_an_edit(show: Any, grid: Any):
     assert said == "All words are the same; “red” draws 3 times its attention."
     again = opened.page.locator("#about pre").all_inner_texts()
     assert again == ["heedmap repeat FOLDER --model MODEL"]
-
-
-def test_seeds_across_have_their_sources_above(show: Any, random_model: Any):
-    made = editing.grid(random_model, "a red house", "a blue house", seeds=[1, 2, 3], steps=2)
-    opened = show(made.explorer(), viewport={"width": 390, "height": 844})
-    table = opened.page.locator("#strip table")
-    assert table.locator("thead th").all_inner_texts() == ["seed 1", "seed 2", "seed 3"]
-    first = table.locator("tbody tr").first
-    assert first.locator("th").inner_text() == "the source" and first.locator("button").count() == 0
-    assert opened.page.evaluate("document.documentElement.scrollWidth") <= 390

@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from browser.conftest import MISSING, PINS, again, canvas, point, readings, same
-from heedmap.pipelines import editing
+from browser.conftest import MISSING, PINS, again, canvas, point, readings
 
 expect = pytest.importorskip("playwright.sync_api", reason=MISSING).expect
 
@@ -64,27 +63,6 @@ def test_a_link_that_fits_no_page_does_nothing(show: Any, run_page: str, said: s
     assert opened.page.evaluate("[state.opacity, state.threshold]") == chosen
     assert opened.page.evaluate("linkNow()") == ""  # nor is it handed on
     assert np.array_equal(canvas(opened).pixels(), wanted)
-
-
-def test_in_a_grid_a_link_opens_its_cell_and_the_pins_of_both_sides(show: Any, random_model: Any):
-    grid = editing.grid(random_model, "a red house", weights={"red": [2, 3]}, seeds=[7, 8], steps=1)
-    opened = show(grid.explorer())
-    opened.page.locator("#strip tbody button").last.click()
-    for word, side in (("house", "edit"), ("red", "source")):
-        opened.word(word, side).click()
-    opened.page.mouse.move(0, 0)
-    before = [canvas(opened, nth).pixels() for nth in (0, 1)], opened.legend()
-    pins = opened.page.evaluate("state.pins.map(({ run, entries }) => [run, entries])")
-    address = link(opened)
-    assert "edit=3" in address and "&pin=1." in address and "&pin=0." in address
-    again(opened, address)
-    assert opened.page.evaluate("state.pins.map(({ run, entries }) => [run, entries])") == pins
-    assert len({run for run, _ in pins}) == 2 and opened.legend() == before[1]
-    for nth, pixels in enumerate(before[0]):
-        assert np.array_equal(canvas(opened, nth).pixels(), pixels)
-    again(opened, address.partition("#")[0] + "#edit=4")  # one past the last
-    assert opened.page.evaluate("state.pair") == 0
-    same(canvas(opened, 1), grid.cells[0].pair.edited.maps["red"].overlay(scale="shared"))
 
 
 def test_another_address_of_the_page_is_followed_and_never_written_over(show: Any, run_page: str):

@@ -1,18 +1,14 @@
 """All words at once, layers × heads, pins with scales, and how a number comes about."""
 
 import shlex
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
-from making import recording, small
 from PIL import Image
 
 from browser.conftest import MISSING, PINS, point
 from heedmap.figures import overlays
-from heedmap.maps.heatmaps import HeatMaps
-from heedmap.page import pages
 
 expect = pytest.importorskip("playwright.sync_api", reason=MISSING).expect
 
@@ -134,22 +130,3 @@ def test_a_place_says_how_its_number_is_explained(show: Any, run: Any, run_page:
         point(opened, x / 128, y / 128)
         command = explained(opened)
         assert command[command.index("--at") + 1] == said
-
-
-@pytest.mark.parametrize(("width", "latent"), [(1400, (64, 8)), (390, (8, 64))])
-def test_pictures_of_any_shape_are_seen_whole(show: Any, width: int, latent: tuple[int, int]):
-    """One that is high is no higher than the window, and nor are its words; the legend has room."""
-    h, w = latent
-    image = Image.new("RGB", (8 * w, 8 * h), "grey")
-    made = replace(
-        small(), image=image, maps=HeatMaps(recording("a red house", latent=latent), image)
-    )
-    opened = show(pages.run_page(made), viewport={"width": width, "height": 844})
-    picture = opened.page.locator("#figures canvas").bounding_box()
-    assert picture["height"] <= 844
-    assert picture["width"] / picture["height"] == pytest.approx(w / h, rel=0.02)
-    for thumb in opened.page.locator("#thumbs canvas").all():
-        assert thumb.bounding_box()["height"] <= 260
-    bar, legend = (opened.page.locator(one).bounding_box() for one in ("#legend canvas", "#legend"))
-    assert bar["x"] + bar["width"] <= legend["x"] + legend["width"]
-    assert opened.page.evaluate("document.documentElement.scrollWidth") <= width

@@ -60,43 +60,6 @@ def test_a_click_on_the_bar_shows_one_step_and_a_drag_several(show: Any, run_pag
     assert opened.steps_said() == "all 6 steps"
 
 
-def test_by_keyboard_the_ends_give_way_and_shift_moves_both(show: Any, run_page: str):
-    opened = show(run_page)
-    first, last = (opened.page.get_by_label(f"{end} step", exact=True) for end in ("First", "Last"))
-    last.focus()
-    last.press("Home")
-    assert opened.steps_said() == "step 0 of 0–5"
-    last.press("ArrowRight")
-    last.press("ArrowRight")
-    last.press("Shift+ArrowRight")
-    assert opened.steps_said() == "steps 1–3 of 0–5"
-    assert last.get_attribute("aria-valuetext") == "to step 3 of 0–5"
-    first.focus()
-    for said in ("steps 2–3 of 0–5", "step 3 of 0–5", "step 4 of 0–5"):
-        first.press("ArrowRight")
-        assert opened.steps_said() == said
-    assert first.get_attribute("aria-valuetext") == "from step 4 of 0–5"
-    first.press("End")
-    assert opened.steps_said() == "step 5 of 0–5"
-    first.press("Shift+ArrowRight")
-    assert opened.steps_said() == "step 5 of 0–5"
-    first.press("Home")
-    assert opened.steps_said() == "all 6 steps"
-
-
-def test_buttons_walk_one_step_at_a_time(show: Any, run_page: str):
-    opened = show(run_page)
-    back, on = (opened.page.get_by_role("button", name=f"Steps {to}") for to in ("before", "after"))
-    on.click()
-    assert opened.steps_said() == "step 0 of 0–5"
-    on.click()
-    assert opened.steps_said() == "step 1 of 0–5"
-    opened.page.get_by_role("button", name="All steps").click()
-    back.click()
-    assert opened.steps_said() == "step 5 of 0–5"
-    expect(opened.page.locator("#said")).to_have_text("step 5 of 0–5")
-
-
 @pytest.mark.parametrize(
     "start, stop, walk", [(0, 2, [f"steps {n}–{n + 1} of 0–5" for n in range(1, 5)])]
 )

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from making import noisy_run, noting, small
+from making import noting, small
 
 from browser.conftest import MISSING, PINS, canvas, point, readings, same
 from heedmap.figures import overlays
@@ -39,12 +39,6 @@ def test_pins_have_each_its_colour_and_escape_takes_them_off(show: Any, run: Any
     assert opened.page.locator(PINS).all_inner_texts() == ["tree"]
     opened.page.keyboard.press("Escape")
     assert opened.page.locator(PINS).count() == 0
-
-
-def test_a_word_says_by_how_much_it_was_multiplied(show: Any):
-    opened = show(pages.run_page(noisy_run("a (red:-2) house, (blue:0.5)", 0, "a red house, blue")))
-    said = " ".join(opened.page.locator("#prompts").inner_text().split())
-    assert said == "a red×−2 house, blue×0.5"
 
 
 @pytest.mark.parametrize("words", [("red", "snow", "blue")])
@@ -215,18 +209,6 @@ def test_a_hostile_prompt_stays_text(show: Any):
     assert opened.page.locator("img").count() == 0
     opened.word("cat").click()
     opened.page.wait_for_timeout(100)
-
-
-@pytest.mark.parametrize("prompt, word", [("بيت أحمر في الثلج", "أحمر")])
-def test_prompts_of_other_scripts(show: Any, prompt: str, word: str):
-    opened = show(pages.run_page(small(prompt)))
-    assert opened.page.locator(".prompt").inner_text() == prompt
-    opened.word(word).click()
-    assert opened.page.locator(PINS).all_inner_texts() == [word]
-    first, second = (
-        opened.page.locator(".prompt button").nth(n).bounding_box()["x"] for n in (0, 1)
-    )
-    assert (first > second) == (word == "أحمر")  # Arabic runs from right to left
 
 
 def test_words_that_were_not_read_are_struck_through_and_the_page_says_so(show: Any):

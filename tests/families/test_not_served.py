@@ -227,10 +227,6 @@ def test_the_way_out_of_long_prompts_works():
 # --- what is given in place of a pipeline or of its denoiser ---------------------------------
 
 
-class NoModule:
-    """A network that runs elsewhere, as ONNX's do."""
-
-
 @pytest.mark.filterwarnings("ignore:`OnnxRuntimeModel` is deprecated:FutureWarning")
 @pytest.mark.parametrize(
     ("put", "named"),

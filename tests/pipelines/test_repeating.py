@@ -7,13 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from diffusers import (
-    DDIMScheduler,
-    DPMSolverMultistepScheduler,
-    EulerAncestralDiscreteScheduler,
-    HeunDiscreteScheduler,
-    PNDMScheduler,
-)
+from diffusers import DDIMScheduler, DPMSolverMultistepScheduler
 from making import noting, random_pipeline, same_pixels
 from msgspec import structs
 from PIL import Image
@@ -49,14 +43,6 @@ def assert_same(found) -> None:
 
 
 # --- the same to the byte -----------------------------------------------------------------------
-
-SCHEDULERS = [
-    (DPMSolverMultistepScheduler, {"use_karras_sigmas": True}),
-    (DPMSolverMultistepScheduler, {"algorithm_type": "sde-dpmsolver++"}),
-    (PNDMScheduler, {"skip_prk_steps": True}),
-    (EulerAncestralDiscreteScheduler, {}),
-    (HeunDiscreteScheduler, {"use_karras_sigmas": True}),
-]
 
 
 def drawn_by(scheduler: Any, pipe: Any) -> Run:

@@ -333,11 +333,6 @@ def test_one_of_its_runs_is_meant_where_a_run_is_asked_for(found, tmp_path):
             load(other)
 
 
-def spoilt(folder, **held):
-    path = folder / "ablate.json"
-    path.write_text(json.dumps({**json.loads(path.read_text()), **held}))
-
-
 # --- what may be left out ---------------------------------------------------------------------
 
 

@@ -175,6 +175,3 @@ def test_written_whole_and_read_back_equal(tmp_path, blended, edited):
             np.testing.assert_array_equal(a.values, b.values)
     assert np.array_equal(np.asarray(back.sheet()), np.asarray(pair.sheet()))
     assert list((tmp_path / "outputs").glob(".*")) == []
-
-
-ASKED = {"source": "at house", "cross": [0.0, 0.8], "self": [0.0, 0.4]}
