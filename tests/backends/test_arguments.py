@@ -15,11 +15,10 @@ from heedmap.backends.arguments import (
     check_names,
     for_batch,
     for_one_step,
-    size_of_latents,
     without_bar,
 )
 from heedmap.backends.family import parameters
-from heedmap.errors import ArgumentError, ModelError
+from heedmap.errors import ArgumentError
 from heedmap.options import GenerateOptions
 
 
@@ -140,23 +139,6 @@ def test_one_step_has_all_that_a_pipeline_must_be_told(family):
     assert ("width" in call) == ("height" in call) == (THEIR_NAMES["size"] in takes)
     for name in ("image", "control_image", "mask_image"):
         assert (name in call) == (name in takes)
-
-
-def test_one_that_takes_no_prompt(pipe, monkeypatch):
-    monkeypatch.setattr(type(pipe), "__call__", lambda self, image: None)
-    with pytest.raises(ModelError, match="takes no prompt"):
-        for_one_step(pipe, "a cat", (64, 64))
-
-
-@pytest.mark.parametrize(
-    "odd", [{}, {"latents": None}, {"latents": [1]}, {"latents": torch.ones(3)}]
-)
-def test_noise_of_no_size(pipe, odd: dict[str, Any]):
-    assert size_of_latents(pipe, odd) is None
-
-
-def test_noise_of_a_size(pipe):
-    assert size_of_latents(pipe, {"latents": torch.zeros(1, 4, 5, 7)}) == (56, 40)
 
 
 @pytest.mark.parametrize("own", [None, {}, {"desc": "mine", "disable": False}])

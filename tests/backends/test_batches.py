@@ -2,7 +2,6 @@
 
 from types import SimpleNamespace
 
-import numpy as np
 import pytest
 import torch
 from diffusers import UNet2DConditionModel
@@ -11,8 +10,6 @@ from making import random_pixart
 from heedmap.backends import batches
 from heedmap.backends.batches import fitting, free_bytes, image_bytes, in_batches
 from heedmap.errors import ArgumentError
-from heedmap.pipelines.editing import edit
-from heedmap.results.pairs import Pair
 
 
 def empty(dtype):
@@ -139,38 +136,3 @@ def test_what_does_not_fit_alone_ends_in_the_error(things):
     with pytest.raises(MemoryError):
         in_batches(things, 2, draw)
     assert drawn == ["a"] if things == "a" else ["ab", "a"]
-
-
-def test_those_after_a_halved_batch_are_no_larger():
-    sizes = []
-
-    def draw(some, done, left):
-        sizes.append((len(some), done, left))
-        if len(some) > 3:
-            raise MemoryError
-        return tuple(some)
-
-    assert in_batches(range(11), 5, draw) == [(0, 1), (2, 3), (4, 5), (6, 7), (8, 9), (10,)]
-    assert sizes == [(4, 0, 3), (2, 0, 6), (2, 1, 5), (2, 2, 4), (2, 3, 3), (2, 4, 2), (1, 5, 1)]
-
-
-@pytest.mark.parametrize(
-    "said", ["CUDA Out Of Memory", "not enough memory: you", "x can't allocate memory"]
-)
-def test_what_says_that_memory_ran_out(said):
-    def draw(some, done, left):
-        if len(some) > 1:
-            raise RuntimeError(said)
-        return done
-
-    emptied = []
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(torch.cuda, "is_available", lambda: True)
-        patch.setattr(torch.cuda, "empty_cache", lambda: emptied.append(1))
-        assert in_batches("ab", 2, draw) == [0, 1]
-    assert emptied == [1]
-
-
-def test_a_batch_of_numpys_is_a_batch(pipe, tmp_path):
-    pair = edit(pipe, "a red house", "a red sea", seed=1, steps=1, batch=np.int64(2))
-    assert Pair.load(pair.save(tmp_path / "pair")).about == pair.about

@@ -3,8 +3,6 @@
 from types import SimpleNamespace
 from typing import Any
 
-import numpy as np
-import pytest
 import torch
 
 from heedmap.backends.decoding import fit_colours, fitted, unscaled
@@ -51,23 +49,3 @@ def test_a_ridge_keeps_weights_small_where_there_are_few_cells():
     loose, held = (fitted(latents, noise, around=2, ridge=ridge) for ridge in (0.0, 9.0))
     assert torch.allclose(loose(latents), noise, atol=1e-3)  # 25 cells, 100 weights: all is learned
     assert held.weights.abs().sum() < 0.5 * loose.weights.abs().sum()
-
-
-@pytest.mark.parametrize("colour", [0.0, 0.25, 1.0])
-def test_a_picture_of_one_colour_gives_that_colour(colour: float):
-    latents = torch.full((1, 4, 6, 6), 0.3)
-    colours = fitted(latents, torch.full((1, 3, 6, 6), colour), around=2, ridge=0.2)
-    assert torch.allclose(colours(chance(2, 4, 6, 6)), torch.tensor(colour), atol=1e-4)
-    assert np.isfinite(colours.weights.numpy()).all()
-
-
-def test_a_ridge_is_as_dear_as_what_it_weighs_varies():
-    """By its definition: (XᵀX + r·I) W = XᵀY, r r by the mean of the channels."""
-    latents, colours = chance(2, 4, 5, 3) * 3, chance(2, 3, 5, 3, seed=4)
-    x = latents.double().flatten(2).transpose(1, 2).flatten(0, 1).numpy()
-    y = colours.double().flatten(2).transpose(1, 2).flatten(0, 1).numpy()
-    x, y = x - x.mean(axis=0), y - y.mean(axis=0)
-    dear = 0.2 * (x**2).sum(axis=0).mean() * np.eye(4)
-    expected = np.linalg.solve(x.T @ x + dear, x.T @ y)
-    found = fitted(latents, colours, ridge=0.2).weights.numpy()
-    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-6)

@@ -6,17 +6,15 @@ import numpy as np
 import pytest
 import torch
 from diffusers import PixArtAlphaPipeline, PixArtSigmaPipeline
-from diffusers.models.attention_processor import Attention, AttnProcessor
+from diffusers.models.attention_processor import AttnProcessor
 from families import models
 from families.checking import assert_restored, denoiser, grid, paint, reference, state_of
 from making import random_pipeline, random_pixart
 
-import heedmap
 from heedmap.backends.dimensions import LayerShapes, layer_shapes, pick
 from heedmap.backends.registry import cross_attention_layers
 from heedmap.errors import ArgumentError, HeedmapError, ModelError, SelectionError, TraceError
 from heedmap.mathematics import probabilities
-from heedmap.recording.tracing import trace
 
 
 def check(
@@ -121,19 +119,9 @@ def test_the_same_whatever_computes_it(pipe, change):
     assert layer_shapes(pipe) == plain
 
 
-def test_arguments_are_passed_on(pipe):
-    embeds = torch.zeros(1, 5, 32)
-    found = layer_shapes(pipe, prompt=None, prompt_embeds=embeds, guidance_scale=1.0)
-    check(pipe, found, (16, 16), tokens=5)
-
-
 def test_an_argument_that_nobody_takes(pipe):
     with pytest.raises(ArgumentError, match=r"takes no argument sise: did you mean size\?$"):
         layer_shapes(pipe, sise=(256, 256))
-
-
-def test_it_is_public():
-    assert heedmap.layer_shapes is layer_shapes
 
 
 # --- the chain ---
@@ -247,26 +235,6 @@ def test_masked_tokens_get_exactly_nothing(pipe, processor):
     assert "S_h = Q_h·K_hᵀ/√8 + M" in lines
 
 
-def test_what_a_mask_hides_does_not_reach_the_picture(pipe):
-    mask = torch.ones(1, 77)
-    mask[0, 4:] = 0
-    hide(pipe, mask)
-    assert {layer.masked for layer in layer_shapes(pipe, guidance_scale=1.0)} == {(73,)}
-    embeds = torch.randn(1, 77, 32, generator=torch.Generator().manual_seed(0))
-    other = embeds.clone()
-    other[0, 4:] += 1
-    first, second = (
-        paint(pipe, prompt_embeds=given, guidance_scale=1.0, output_type="latent")
-        for given in (embeds, other)
-    )
-    assert np.array_equal(first, second)
-
-
-def test_a_mask_that_only_dims_hides_nothing(pipe):
-    hide(pipe, torch.full((2, 77), 1 - 1e-4))  # what is added is -1
-    assert {layer.masked for layer in layer_shapes(pipe)} == {(0, 0)}
-
-
 # --- nothing is left behind ---
 
 
@@ -292,32 +260,6 @@ def test_restored_after_an_error_within_the_step(pipe):
     assert_restored(pipe, before)
     handle.remove()
     check(pipe, layer_shapes(pipe), (16, 16))
-
-
-def test_restored_after_an_error_half_way_through_installing(pipe, monkeypatch):
-    paint(pipe, "a house", steps=1)
-    before = state_of(pipe)
-    set_processor, calls = Attention.set_processor, []
-
-    def third_time_unlucky(self, processor):
-        calls.append(self)
-        if len(calls) == 3:
-            raise RuntimeError("no")
-        return set_processor(self, processor)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Attention, "set_processor", third_time_unlucky)
-        with pytest.raises(RuntimeError, match="no"):
-            layer_shapes(pipe)
-    assert_restored(pipe, before)
-
-
-def test_not_within_a_trace(pipe):
-    with trace(pipe) as recorder:
-        with pytest.raises(TraceError, match="another trace is open on this model"):
-            layer_shapes(pipe)
-        paint(pipe, "a red house")
-    assert len(recorder.maps) == 1
 
 
 # --- what cannot be ---

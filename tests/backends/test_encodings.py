@@ -98,12 +98,6 @@ def test_labels_that_are_not_those_of_the_embeds(pipe, labels, sentence, each):
         heard(pipe, None, "cpu", each, False, prompts=labels, prompt_embeds=given)
 
 
-def test_the_label_that_is_wrong_is_named(pipe):
-    given = embeds(pipe, "a", "b", "c")
-    with pytest.raises(TraceError, match="not what this pipeline makes of 'x'"):
-        heard(pipe, None, "cpu", 2, False, prompts=("a", "x", "c"), prompt_embeds=given)
-
-
 def test_a_method_that_knows_of_one_picture_a_prompt(pipe):
     made = random_pipeline()
 
@@ -234,25 +228,3 @@ def test_the_older_method(pipe):
 def test_no_method_that_encodes():
     with pytest.raises(ModelError, match="object has no encode_prompt"):
         watch(object(), None, False, print, print)
-
-
-def test_the_order_of_the_prompt_and_a_negative_one_of_the_same_text(pipe):
-    """Only the order tells them apart, which is the pipeline's."""
-    for name, first in (("StableDiffusionXLInstructPix2PixPipeline", True), ("Other", False)):
-        made = random_pipeline()
-        made.__class__ = type("Mine", (type(name, (type(made),), {}),), {})
-        encoding, (states, negative) = heard(made, "a house", "cpu", 1, True, "a house")
-        blocks = encoding.blocks_in(torch.cat([states, negative, negative]))
-        conditional, others = ([0], [1, 2]) if first else ([1, 2], [0])
-        assert blocks == {"conditional": conditional, "negative": others}
-
-
-def test_a_second_prompt_that_is_empty_says_nothing(pipe):
-    made = random_pipeline()
-    encode = made.encode_prompt
-    made.encode_prompt = lambda prompt, prompt_2=None: encode(prompt, "cpu", 1, False)
-    for second in ("", None, "a house"):
-        encoding, _ = heard(made, "a house", prompt_2=second)
-        assert texts(encoding.conditional) == ["a house"]
-    with pytest.raises(TraceError, match="prompt_2 differs from prompt"):
-        heard(made, "a house", prompt_2="a sea")

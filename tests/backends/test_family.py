@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from heedmap.backends import registry
-from heedmap.backends.family import Family, default_of, made_from
+from heedmap.backends.family import Family, made_from
 
 
 class Wrapped:
@@ -72,12 +72,3 @@ def test_what_holds_of_a_pipeline_without_anything_special(family: Family):
     pipe = kind_of("StableDiffusionPipeline", "DiffusionPipeline")
     assert not family.repeats_passes(pipe) and not family.source_first(pipe)
     assert family.why_unblended(pipe) is None and family.start_size(pipe, (64, 32)) == (64, 32)
-
-
-def test_what_holds_where_a_pipeline_is_told_nothing():
-    class Pipe:
-        def __call__(self, steps=7, *, text, clean=None):
-            return steps
-
-    assert default_of(Pipe(), "steps") == 7
-    assert [default_of(Pipe(), name) for name in ("text", "clean", "other")] == [None] * 3

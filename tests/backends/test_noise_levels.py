@@ -93,13 +93,6 @@ def test_the_scheduler_is_left_as_it_was():
     assert torch.equal(scheduler.timesteps, timesteps) and torch.equal(scheduler.sigmas, sigmas)
 
 
-def test_a_scheduler_that_multiplies_nothing_need_not_say_so():
-    pipe = piped("DDIMScheduler", {})
-    wanted = noise_levels(pipe, 3)
-    del pipe.scheduler.init_noise_sigma
-    assert noise_levels(pipe, 3) == wanted and wanted.scale == 1
-
-
 @pytest.mark.parametrize(
     "name", ["FlowMatchEulerDiscreteScheduler", "RePaintScheduler", "ScoreSdeVeScheduler"]
 )

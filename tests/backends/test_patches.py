@@ -2,7 +2,6 @@
 
 import copy
 import inspect
-import pickle
 from itertools import permutations
 
 import pytest
@@ -53,17 +52,6 @@ def test_what_somebody_else_has_put_there_stays():
     assert owner.step(2) == 0
 
 
-@pytest.mark.parametrize("way", [copy.deepcopy, lambda owner: pickle.loads(pickle.dumps(owner))])
-def test_a_copy_has_its_own(way):
-    owner = Owner()
-    undo = louder(owner, 10)
-    other = way(owner)
-    other.state = 5
-    assert other.step(2) == 7 and owner.step(2) == 13
-    undo()
-    assert other.step(2) == 7
-
-
 def test_a_scheduler_copied_within_a_trace_steps_by_itself():
     pipe = random_pipeline()
     pipe.scheduler = EulerDiscreteScheduler.from_config(pipe.scheduler.config)
@@ -73,16 +61,3 @@ def test_a_scheduler_copied_within_a_trace_steps_by_itself():
         assert other.step.__self__ is other
     assert "step" not in vars(pipe.scheduler)
     assert len(recorder.maps) == 1
-
-
-def test_two_traces_closed_in_the_order_they_were_opened():
-    one, two = random_pipeline(), random_pipeline()
-    two.scheduler = one.scheduler
-    first, second = trace(one), trace(two)
-    first.__enter__()
-    one("a house", num_inference_steps=2, output_type="latent")
-    second.__enter__()
-    two("a house", num_inference_steps=2, output_type="latent")
-    first.__exit__(None, None, None)
-    second.__exit__(None, None, None)
-    assert "step" not in vars(one.scheduler)

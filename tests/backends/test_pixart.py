@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 from diffusers.models.attention_processor import Attention
-from making import letter_t5, random_pixart
+from making import random_pixart
 
 from heedmap.backends import pixart
 from heedmap.backends.prompts import prompt_table
@@ -13,7 +13,6 @@ from heedmap.backends.registry import (
     cross_attention_layers,
     family_of,
     grids,
-    guard,
     self_attention_layers,
     unit,
 )
@@ -119,28 +118,3 @@ def test_text_is_projected_for_all_layers(pipe):
     assert torch.equal(family.within(model, states), model.caption_projection(states))
     bare = SimpleNamespace(caption_projection=None)
     assert family.within(bare, states) is states
-
-
-def test_a_guard_stands_as_long_as_it_is_wanted(pipe):
-    undo = []
-    guard(pipe, undo.append)
-    sizes = pipe.image_processor
-    ratios = {"0.5": [4.0, 8.0], "1.0": [8.0, 8.0]}
-    assert sizes.classify_height_width_bin(4, 8, ratios=ratios) == (4, 8)
-    with pytest.raises(ArgumentError, match="of 16×8 pixels would be drawn at 8×4"):
-        sizes.classify_height_width_bin(8, 16, ratios=ratios)
-    picture = torch.zeros(1, 3, 4, 8)
-    assert sizes.resize_and_crop_tensor(picture, 8, 4) is picture
-    with pytest.raises(ArgumentError, match="of 4×4 pixels would be drawn at 8×4"):
-        sizes.resize_and_crop_tensor(picture, 4, 4)
-    while undo:
-        undo.pop()()
-    assert sizes.classify_height_width_bin(8, 16, ratios=ratios) == (4, 8)
-    assert sizes.resize_and_crop_tensor(picture, 4, 4).shape == (1, 3, 4, 4)
-
-
-def test_the_letters_stand_where_clips_do():
-    """So that one table of places serves the tests of both families."""
-    read = letter_t5()
-    pieces = read.convert_ids_to_tokens(read("a red house at").input_ids)
-    assert pieces == ["▁", "a", "▁r", "e", "d", "▁house", "▁at", "</s>"]

@@ -128,11 +128,6 @@ def test_what_is_not_known_is_not_guessed(scheduler: Any):
     assert predicted(scheduler, CLEAN, 5, CLEAN) is None
 
 
-def test_without_the_latents_there_is_nothing_to_tell():
-    scheduler = made("DDIMScheduler", prediction_type="epsilon")
-    assert predicted(scheduler, CLEAN, 5) is None
-
-
 @pytest.mark.parametrize(
     "name", ["DDIMScheduler", "EulerDiscreteScheduler", "UniPCMultistepScheduler"]
 )
@@ -152,12 +147,3 @@ def test_the_scheduler_is_as_it_was(name: str):
             if isinstance(value, torch.Tensor):
                 assert torch.equal(value, before[key]), key
         scheduler.step(CLEAN, t, CLEAN)
-
-
-def test_a_kind_of_prediction_that_nobody_knows_foretells_nothing():
-    scheduler = made("DDIMScheduler", clip_sample=False)
-    scheduler.set_timesteps(4)
-    t = scheduler.timesteps[0]
-    assert predicted(scheduler, CLEAN, t, CLEAN) is not None
-    scheduler.register_to_config(prediction_type="flow_prediction")
-    assert predicted(scheduler, CLEAN, t, CLEAN) is None

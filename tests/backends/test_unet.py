@@ -11,14 +11,12 @@ from diffusers import (
     StableDiffusionInstructPix2PixPipeline,
     StableDiffusionPipeline,
     StableDiffusionSAGPipeline,
-    StableDiffusionUpscalePipeline,
     StableDiffusionXLInstructPix2PixPipeline,
     UNet2DConditionModel,
 )
 from diffusers.models.attention_processor import Attention
 from making import random_pipeline
 
-from heedmap.backends.processors import run_uncompiled
 from heedmap.backends.registry import cross_attention_layers, grids, self_attention_layers
 from heedmap.backends.unet import UNet
 from heedmap.errors import ModelError
@@ -173,24 +171,6 @@ def test_a_wrapped_unet_runs_as_it_was_written_and_is_put_back():
     assert vars(pipe.unet)["forward"] is forward
 
 
-def test_what_is_undone_last_was_done_first():
-    inner = torch.nn.Linear(2, 2)
-    inner.compile(backend="eager")
-    wrapped = wrapping(inner)
-    was = (vars(wrapped)["forward"], vars(inner)["_compiled_call_impl"])
-    undo = []
-    run_uncompiled(wrapped, undo.append)
-    assert len(undo) == 2
-    x = torch.ones(1, 2)
-    assert torch.equal(wrapped(x), torch.nn.functional.linear(x, inner.weight, inner.bias))
-    while undo:
-        undo.pop()()
-    assert (vars(wrapped)["forward"], vars(inner)["_compiled_call_impl"]) == was
-    plain = torch.nn.Linear(2, 2)
-    run_uncompiled(plain, undo.append)
-    assert not undo and vars(plain).get("_compiled_call_impl") is None
-
-
 @pytest.mark.parametrize(
     ("kind", "told"),
     [
@@ -213,17 +193,6 @@ def test_what_is_special_of_a_pipeline(kind, told):
         "prompt_first": UNet().prompt_first(pipe, ()),
     }
     assert [name for name, holds in said.items() if holds] == [told] * bool(told)
-
-
-def test_pictures_that_have_a_depth_beside_them():
-    assert UNet().pictures(SimpleNamespace(rgb=[1], depth=[2])) == [1]
-    assert UNet().pictures(SimpleNamespace(images=[3])) == [3]
-
-
-def test_an_upscaler_starts_from_a_small_picture():
-    pipe = StableDiffusionUpscalePipeline.__new__(StableDiffusionUpscalePipeline)
-    vars(pipe)["vae_scale_factor"] = 4
-    assert UNet().start_size(pipe, (64, 32)) == (16, 8)
 
 
 def test_text_that_a_unet_projects_for_all_layers(random_model):

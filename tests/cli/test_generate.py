@@ -124,20 +124,10 @@ def test_out_of_memory(model, monkeypatch, error):
     assert "memory" in bad("generate", PROMPT)
 
 
-def test_a_fault_of_the_program_is_not_hidden(model, monkeypatch):
-    monkeypatch.setattr(generation, "generate", raising(KeyError("fault")))
-    assert isinstance(call("generate", PROMPT).exception, KeyError)
-
-
 def test_warnings_are_printed_and_in_the_json(model):
     result = call("generate", PROMPT, "--negative", "sea", "--guidance", 1, "--steps", 1, "--json")
     (warning,) = as_json("generate", PROMPT, "--negative", "sea", "--guidance", 1)["warnings"]
     assert result.stderr == f"Warning: {warning}\n" and "'sea'" in warning
-
-
-def test_markup_in_a_prompt_is_text(model):
-    printed = call("generate", "[red] house [/]", "--steps", 1, "--out", "[red]").stdout
-    assert printed.splitlines()[0] == "[red]" and "[red]/words/" in printed
 
 
 def test_the_page_is_opened(model, desk: Path, opened: list[str]):

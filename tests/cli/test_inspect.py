@@ -5,7 +5,6 @@ import json
 import os
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -45,16 +44,6 @@ def test_words_phrases_and_numbers(saved: Path, run: Run):
             assert np.array_equal(np.asarray(picture), np.asarray(expected))
 
 
-def test_a_map_of_zeros_has_no_hottest_place(pipe: Any, tmp_path: Path):
-    run = generation.generate(pipe, "a (red:0) house", seed=1, steps=1)
-    saved = run.save(tmp_path / "without")
-    assert "nowhere" in good("inspect", saved, "-w", "red")
-    compared = good("compare", saved, saved, "-w", "red", "--out", tmp_path / "both.png")
-    assert sum("nowhere" in line for line in compared.splitlines()) == 2
-    found = as_json("inspect", saved, "-w", "red", "-w", "house")
-    assert [word["peak"] for word in found["words"]] == [None, list(run.maps["house"].peak)]
-
-
 def test_layers_steps_and_heads(saved: Path, run: Run):
     selected = ("--layers", "up,mid", "--steps", "0:2", "--heads", "1", "--scale", "word")
     found = as_json("inspect", saved, *selected, "--out", "part")
@@ -75,17 +64,6 @@ def test_a_folder_is_named_by_its_selection_and_counted_up(saved: Path):
     folder = good("inspect", saved, *asked).strip()
     assert folder == str(saved / "inspect" / "red-layers-up-steps-0-2-heads-0-1")
     assert good("inspect", saved, *asked).strip() == f"{folder}-2"
-
-
-@pytest.mark.parametrize(
-    ("typed", "found"), [("1:99", "1:3"), (":2", "0:2"), ("-1", "2:3"), ("1", "1:2"), ("1:", "1:3")]
-)
-def test_steps_are_those_that_there_were(saved: Path, run: Run, typed: str, found: str):
-    about = as_json("inspect", saved, "-w", "red", "--steps", typed)
-    assert about["selection"]["steps"] == found
-    first, last = map(int, found.split(":"))
-    part = run.maps.select(steps=slice(first, last))["red"]
-    assert about["words"][0]["most"] == pytest.approx(part.values.max(), abs=1e-6)
 
 
 def test_over_the_steps(saved: Path, run: Run):
@@ -124,14 +102,6 @@ def test_maps_of_concepts(model, saved: Path):
     assert [word["word"] for word in found["words"]] == ["sky"]
     assert found["folder"] == "sought/inspect/all-concepts"
     bad("inspect", saved, "--concepts")
-
-
-def test_words_without_letters_keep_files_of_their_own(random_model, desk: Path):
-    drawn = generation.generate(random_model, "🏠 🌳 house", seed=3, steps=1, progress=quiet)
-    drawn.save(desk / "drawn")
-    found = as_json("inspect", "drawn", "-w", "🏠", "-w", "🌳", "-w", "House", "-w", "house")
-    names = {word["file"] for word in found["words"]}
-    assert len(names) == 4 and all(Path(name).is_file() for name in names)
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,6 @@
 """The command line in a process of its own: exit codes, pipes, terminals, Ctrl-C."""
 
 import os
-import pty
 import subprocess
 import sys
 from pathlib import Path
@@ -36,32 +35,6 @@ def test_errors_show_no_traceback(desk: Path):
     done = in_a_process("inspect", "nowhere")
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.startswith("Error: ") and done.stderr.count("\n") == 1
-
-
-@posix
-def test_a_reader_that_leaves_early(saved: Path):
-    command = f"'{sys.executable}' -m heedmap.cli inspect '{saved}' | true; exit ${{PIPESTATUS[0]}}"
-    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True)
-    assert "Traceback" not in done.stderr
-
-
-@posix
-def test_bars_and_colour_only_at_a_terminal(saved: Path):
-    seen = bytearray()
-
-    def read(descriptor: int) -> bytes:
-        data = os.read(descriptor, 1024)
-        seen.extend(data)
-        return data
-
-    code = "from heedmap.cli import console, main\n"
-    code += "with console.progress_bar('Sampling', False) as advance:\n    advance(1, 2)\n"
-    code += f"import sys; sys.argv[1:] = ['inspect', {str(saved)!r}]; main()"
-    environment = ["env", "-u", "NO_COLOR", "-u", "TQDM_DISABLE", "TERM=xterm", "COLUMNS=80"]
-    assert pty.spawn([*environment, sys.executable, "-c", code], read) == 0
-    assert b"\x1b[1m" in seen and b"Sampling" in seen
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    assert "\x1b" not in done.stdout and done.stderr == ""
 
 
 STOP = """

@@ -71,13 +71,6 @@ def test_wrapped_lines_keep_every_word_within_the_width(text, width):
     assert all(text_width(line) * 16 <= width for line in lines if len(line) > 1)
 
 
-def test_captions_of_nothing_take_no_room():
-    white = Image.new("RGB", (64, 64), "white")
-    assert texts(layout.in_rows([Panel("", white)])) == []
-    bare, full = (layout.in_rows([Panel(text, white)]) for text in ("", "house"))
-    assert full.height > bare.height and darkness(Sheet.of(full).image()) > 0
-
-
 @pytest.mark.parametrize("shape", [1, 832 / 1216, 4 / 3, 0.2, 5, 1000])
 def test_the_plan_of_every_sheet(shape):
     sides = []
@@ -151,22 +144,6 @@ def test_what_cannot_be_laid_out_is_refused(call):
 
 
 # --- what stands around them ------------------------------------------------------------------
-
-
-def test_a_title_of_any_length_is_whole():
-    one, many = (example(title=t).image() for t in ("a", "a wonderful house " * 200))
-    assert many.width == one.width and many.height > one.height
-    edge = np.asarray(many.convert("L"))
-    assert np.all(edge[:, :28] == 255) and np.all(edge[:, -28:] == 255)
-    assert np.all(edge[:28] == 255) and np.all(edge[-24:] == 255)
-
-
-def test_titles_end_after_a_thousand_signs():
-    sheet = layout.framed(
-        layout.in_rows([Panel("", scene())]), title="x" * 20_000, note="y" * 20_000
-    )
-    drawn = "".join(one.get_text().replace("\n", "") for one in sheet.axes[0].texts)
-    assert drawn == "x" * 1000 + "…" + "y" * 1000 + "…"
 
 
 def test_the_footer_names_the_scale():

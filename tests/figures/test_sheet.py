@@ -185,17 +185,6 @@ def test_pdf_has_the_words_and_the_pictures():
     assert all(b"<%04x>" % ord(sign) in page for sign in "house")  # letters that can be searched
 
 
-@pytest.mark.parametrize("kind", ["svg", "pdf"])
-def test_pictures_with_more_pixels_than_are_shown_are_twice_as_fine(kind):
-    block = Block(120, 100, (PictureAt(10, 10, noise(160, 160), (80, 80)),))
-    data = Sheet.of(block).data(kind)
-    if kind == "svg":
-        (picture,) = read_svg(data)[1]
-        assert picture.size == (160, 160)
-    else:
-        assert re.findall(rb"/Width (\d+)", data) == [b"160"]
-
-
 def test_saving_leaves_the_figure_as_it_was():
     sheet = Sheet.of(Block(120, 100, (PictureAt(10, 10, noise(160, 160), (80, 80)),)))
     sheet.dpi = 100
@@ -225,24 +214,6 @@ def test_saved_by_the_suffix_whole_or_not_at_all(tmp_path):
 
 
 # --- texts of any kind ------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        r"$\frac{a}{b}$ $5",
-        "a\nb\r\nc \x00 \x1b[2J \ud800 \ufffe",
-        "]]> --> <!-- &amp; /) Tj ET ( \\",
-        "בית $x$ 한국어 🏠",
-    ],
-)
-def test_no_text_is_read_as_anything_else(text):
-    sheet = example(text)
-    for kind in ("png", "pdf"):
-        assert len(sheet.data(kind)) > 1000
-    root, _ = read_svg(sheet.data("svg"))
-    assert root.find(f"{SVG}title").text == (sheet.title or None)
-    assert len([one for one in root.iter(f"{SVG}image")]) == 2 + len(text.split())
 
 
 def test_figures_are_drawn_in_threads_as_they_are_alone():

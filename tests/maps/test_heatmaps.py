@@ -353,21 +353,6 @@ def test_the_share_among_the_content_words():
     assert not constant(0.0).share("house").values.any()
 
 
-def test_a_second_occurrence_past_the_limit_is_not_drawn():
-    """What was not read has no map by its number either, where the word stands twice."""
-    maps = HeatMaps(recording("house at " + "x" * 90 + " house"))
-    assert [word.number for word in maps.words] == [0, 1, 2]
-    for number in (-1, 3, np.int64(3)):
-        with pytest.raises(TruncatedWordError, match=r"'house' \(word 3\) was not read .* 75"):
-            maps.at(number)
-        with pytest.raises(TruncatedWordError, match=r"\(word 3\)"):
-            word_figures.timeline(maps, number)
-        with pytest.raises(TruncatedWordError, match=r"\(word 3\)"):
-            word_figures.layers_by_heads(maps, number)
-    np.testing.assert_array_equal(maps["house"].values, maps.at(0).values)
-    assert maps.tokens.tokens_at(0) == maps.tokens.find("house")
-
-
 def numbered(values: dict[str, float]) -> HeatMaps:
     """Maps that are the same number everywhere: by word, as `maps.at` gives them."""
     made = recording(" ".join(values))
@@ -414,64 +399,6 @@ def test_shares_lie_between_0_and_1_whatever_the_weights(weights, seed):
     np.testing.assert_allclose(total[acted], 1, rtol=1e-5)
     assert not total[~acted].any()
     np.testing.assert_allclose(maps.share("dog sea").values, shares[1] + shares[2], atol=1e-5)
-
-
-@pytest.mark.parametrize("prompt", ["", "!!!"])
-def test_a_prompt_without_words(prompt):
-    made = recording(prompt)
-    picture = Image.new("RGB", made.size, (40, 120, 200))
-    maps = HeatMaps(made, picture)
-    assert not maps.words and not list(maps)
-    start = maps.token(0)
-    assert start.values.shape == (64, 64) and start.shared == (0.0, 1.0)
-    start.overlay(scale="shared")
-    sheet = maps.sheet()
-    assert holds(np.asarray(sheet), overlays.enlarge(picture))
-    assert sheet == maps.sheet([])
-    quiet = layout.framed(
-        layout.in_rows([layout.Panel("", overlays.enlarge(picture), "the picture")]), title=prompt
-    ).image()
-    assert sheet.height > quiet.height  # it says that there are no words
-    assert np.array_equal(shown(maps._repr_png_()), np.asarray(sheet))
-    bare = HeatMaps(made)
-    assert bare._repr_png_() is None
-    for chosen in (None, []):
-        with pytest.raises(ArgumentError, match="there is nothing to draw: expected a word"):
-            bare.sheet(chosen)
-    assert bare.sheet([bare.token(0)]).size
-    with pytest.raises(UnknownWordError, match="the prompt has no words"):
-        maps["house"]
-    with pytest.raises(UnknownWordError, match="there is none to pick"):
-        maps.at(0)
-
-
-def test_numbers_of_numpy_are_numbers():
-    maps = HeatMaps(recording(), Image.new("RGB", (128, 128)))
-    for choice, plain in (
-        ({"steps": np.int64(1)}, {"steps": 1}),
-        ({"steps": np.arange(2)}, {"steps": [0, 1]}),
-        ({"steps": range(2)}, {"steps": [0, 1]}),
-        ({"steps": {0, 1}}, {"steps": [0, 1]}),
-        ({"steps": slice(np.int8(0), np.uint8(2))}, {"steps": slice(0, 2)}),
-        ({"heads": np.uint8(3)}, {"heads": 3}),
-        ({"heads": np.array([0, -1])}, {"heads": [0, -1]}),
-        ({"resolution": np.int32(8)}, {"resolution": 8}),
-        ({"resolution": np.array([16, 16])}, {"resolution": (16, 16)}),
-        ({"resolution": [16, 16]}, {"resolution": (16, 16)}),
-        ({"timesteps": np.array([900.0, 899.0])}, {"timesteps": (900, 899)}),
-        ({"timesteps": (np.inf, 899)}, {"timesteps": (900, 899)}),
-        ({"layers": np.array(["up", "mid"])}, {"layers": ["up", "mid"]}),
-    ):
-        a, b = maps.select(**choice), maps.select(**plain)
-        assert (a.layers, a.steps, a.heads) == (b.layers, b.steps, b.heads)
-        assert {type(n) for n in (*a.steps, *a.heads)} == {int}
-    heat = maps.at(np.int16(1))
-    np.testing.assert_array_equal(heat.values, maps["house"].values)
-    np.testing.assert_array_equal(maps.token(np.int64(2)).values, heat.values)
-    np.testing.assert_array_equal(heat.mask(np.float32(0.5)), heat.mask(0.5))
-    assert heat.overlay(short_side=np.int64(300)) == heat.overlay(short_side=300)
-    one, other = (word_figures.timeline(maps, n).image() for n in (np.int64(1), 1))
-    assert one == other
 
 
 WRONG = [
@@ -614,13 +541,6 @@ def test_broken_and_missing_files(tmp_path):
     path.write_bytes(path.read_bytes()[:-100])
     with pytest.raises(RunError, match="is not a recording"):
         Recording.load(path)
-
-
-def test_patterns_have_an_end():
-    began = time.process_time()
-    with pytest.raises(ArgumentError, match=r"layers is .*: expected 'down', 'mid' or 'up'"):
-        HeatMaps(recording()).select(layers="*a" * 100_000)
-    assert time.process_time() - began < 0.5
 
 
 def test_sheets_of_large_pictures_cost_what_those_of_small_ones_do():

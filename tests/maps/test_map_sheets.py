@@ -40,22 +40,6 @@ def test_without_maps_the_sheet_is_the_picture():
     assert shown == plain.image()
 
 
-def test_a_panel_says_how_far_from_0_its_heat_goes(monkeypatch):
-    said: list[str] = []
-    rows = layout.in_rows
-    monkeypatch.setattr(
-        layout, "in_rows", lambda panels: said.extend(one.note for one in panels) or rows(panels)
-    )
-    maps = list(HeatMaps(recording("at house")))
-    for sign in (1, -1):
-        heats = [replace(heat, values=sign * heat.values) for heat in maps]
-        sheet_of(heats, None, "a title", "word")
-    sheet_of([replace(maps[0], values=0 * maps[0].values)], None, "a title", "word")
-    ends = [f"{heat.values.max():.2g}" for heat in maps]
-    ways = [*(f"up to {end}" for end in ends), *(f"down to −{end}" for end in ends)]
-    assert said == [*ways, "up to 0"]
-
-
 def test_a_panel_says_how_stable_its_map_is_where_that_is_known(monkeypatch):
     said: list[str] = []
     rows = layout.in_rows

@@ -22,8 +22,6 @@ from making import (
 from PIL import Image
 
 from heedmap.checks import ROUNDING
-from heedmap.errors import ArgumentError, NothingRecordedError
-from heedmap.maps.heatmaps import HeatMaps
 from heedmap.page import pages
 
 HOSTILE = 'a <img src=x onerror="alert(1)"> </script><script>alert(2)</script> & cat\u2028'
@@ -105,11 +103,6 @@ def test_what_a_user_typed_never_becomes_html():
     assert f"<title>{html.escape(HOSTILE)} " in page
 
 
-def test_a_prompt_that_looks_like_a_place_of_the_page_is_left_alone():
-    page = pages.run_page(small("a {{script}} and {{data}}"))
-    assert "a {{script}} and {{data}}" in page and page.count("</html>") == 1
-
-
 def test_the_policy_allows_this_style_and_this_script_alone():
     page = pages.run_page(small())
     (policy,) = re.findall(r'Content-Security-Policy" content="([^"]*)"', page)
@@ -164,18 +157,6 @@ def test_an_edit_shows_its_blend():
     assert data["pairs"][0]["blend"]["share"] == 0.5
 
 
-def test_a_page_of_no_edits_is_none():
-    with pytest.raises(ArgumentError):
-        pages.pairs_page([])
-
-
-def test_pictures_of_two_sizes_are_not_compared():
-    other = small("a blue house")
-    other.image = other.image.resize((64, 64))
-    with pytest.raises(ArgumentError):
-        pages.pair_page(Edited(small(), other, ABOUT))
-
-
 # --- settings and warnings --------------------------------------------------------------------
 
 
@@ -184,13 +165,6 @@ def test_a_page_names_the_model_option_if_the_model_has_no_name():
     assert data_of(pages.run_page(run))["runs"][0]["model"] == ""
     nameless = noting(run, model="StableDiffusionPipeline", pipeline="StableDiffusionPipeline")
     assert data_of(pages.run_page(nameless))["runs"][0]["model"] == "--model MODEL"
-
-
-def test_an_empty_recording_makes_no_page():
-    run = small()
-    run.maps = HeatMaps(replace(run.maps.recording, layers=(), arrays=()), run.image)
-    with pytest.raises(NothingRecordedError):
-        pages.run_page(run)
 
 
 def test_words_that_the_model_was_not_taught_are_told():

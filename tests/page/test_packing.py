@@ -214,19 +214,6 @@ def test_masks_of_a_large_picture_are_made_smaller():
     assert pack(wide, 10**9)["masks"]["cells"] == [384, 256]
 
 
-def test_masks_that_do_not_fit_are_made_smaller_or_left_out():
-    run = with_refined(small("a red house next to a blue tree"))
-    sizes = {}
-    for budget in (10**9, 100_000, 60_000, 10_000):
-        packed = pack(run.maps.recording, budget, run.image)
-        masks = packed["masks"]
-        sizes[budget] = masks and masks["cells"][0]
-        if masks is not None:
-            every = [*packed["tables"], *packed["refined"]["tables"], *masks["tables"]]
-            assert sum(len(table["data"]) for table in every) <= budget
-    assert list(sizes.values()) == [128, 64, 32, None], sizes
-
-
 def test_without_refined_maps_or_words_there_are_no_masks():
     packed = pack(small().maps.recording, 10**9)
     assert packed["refined"] is packed["masks"] is None
@@ -240,42 +227,9 @@ def taken(packed: dict[str, Any]) -> int:
     return sum(len(table["data"]) for part in parts for table in part["tables"])
 
 
-def test_what_is_left_by_tables_and_refined_maps_is_the_masks_to_the_last_character():
-    run = with_refined(small("a red house next to a blue tree"))
-    whole = pack(run.maps.recording, 10**9, run.image)
-    just = pack(run.maps.recording, taken(whole), run.image)
-    assert just == whole and just["masks"]["cells"] == [128, 128]
-    less = pack(run.maps.recording, taken(whole) - 1, run.image)
-    assert less["masks"]["cells"] == [64, 64]
-    assert {**less, "masks": None} == {**whole, "masks": None}
-
-
 def test_steps_and_heads_leave_room_for_masks_and_all_keep_to_the_budget():
     run = with_refined(small("a red house", keep=frozenset({"layer", "step", "head"})))
     every = taken({**pack(run.maps.recording, 10**9, run.image), "masks": None})
     for budget in (every + 1_000, *range(100_000, every, 25_000)):  # the first: for all but masks
         packed = pack(run.maps.recording, budget, run.image)
         assert packed["masks"] is not None and taken(packed) <= budget, budget
-
-
-def test_refined_maps_have_16_bits_where_they_take_no_more_than_half():
-    run = with_refined(small("a red house"))
-    (table,) = pack(run.maps.recording, 10**9)["refined"]["tables"]
-    for budget, bits in ((2 * len(table["data"]), 16), (2 * len(table["data"]) - 1, 8)):
-        assert pack(run.maps.recording, budget)["refined"]["tables"][0]["bits"] == bits
-
-
-def test_where_a_word_was_not_recorded_there_are_no_masks():
-    """A phrase without one of its words would be another phrase."""
-    run = with_refined(small("a red house"))
-    whole = run.maps.recording
-    assert whole.refined is not None
-    some = replace(
-        whole,
-        positions=tuple(p for p in whole.positions if p != 3),  # "house"
-        arrays=tuple(np.delete(array, whole.columns[3], axis=-1) for array in whole.arrays),
-        refined=np.delete(whole.refined, whole.columns[3], axis=-1),
-    )
-    packed = pack(some, 10**9, run.image)
-    assert packed["masks"] is None and packed["refined"] is not None
-    assert [one["text"] for one in packed["entries"] if one["kind"] == "word"] == ["a", "red"]

@@ -7,17 +7,11 @@ import numpy as np
 import pytest
 import torch
 from diffusers import EulerDiscreteScheduler
-from making import random_pipeline, same_pixels
+from making import same_pixels
 from PIL import Image
 
 import heedmap as hm
-from heedmap.errors import (
-    ArgumentError,
-    HeedmapWarning,
-    RunError,
-    TruncatedWordError,
-    UnknownWordError,
-)
+from heedmap.errors import ArgumentError, HeedmapWarning, TruncatedWordError, UnknownWordError
 from heedmap.pipelines import ablating, generation, repeating
 
 PROMPT = "a red house, a tree"
@@ -107,30 +101,7 @@ def test_several_words_share_the_run(random_model, run, found):
     assert tree.unread.settings.prompt == "a house, a tree"
 
 
-def test_a_model_that_takes_nothing_from_the_text(tmp_path):
-    """Where no value is read, no word has an influence, either way: the difference is 0."""
-    pipe = random_pipeline()
-    for name, part in pipe.unet.named_modules():
-        if name.endswith("attn2"):
-            part.to_v.weight.data.zero_()
-    found = hm.ablate(pipe, PROMPT, "house", **HOW)
-    for way in ("columns", "unread"):
-        assert not found.difference(way).any()
-        assert found.trust.ways()[way].heat.rank is None
-    assert found.run.maps["house"].values.max() > 0
-
-
 # --- with all that the run was drawn with -----------------------------------------------------
-
-
-def test_at_its_place_in_its_batch(random_model):
-    runs = generation.generate_batch(
-        random_model, ["a tree", PROMPT], seeds=[5, 3], steps=2, negative="sea"
-    )
-    found = hm.ablate(random_model, runs[1], "house")
-    assert same_pixels(found.run.image, runs[1].image)
-    for one in (found.run, found.columns, found.unread):
-        assert one.settings.batch_place == (1, 2) and one.settings.negative == "sea"
 
 
 def test_its_edits_and_weights_stay_unless_they_name_the_word(random_model):
@@ -148,18 +119,6 @@ def test_its_edits_and_weights_stay_unless_they_name_the_word(random_model):
     assert same_pixels(found.unread.image, again.image)
 
 
-def test_a_word_of_several_tokens_and_places(random_model):
-    """All of them are told, and all are taken away."""
-    run = hm.generate(random_model, PROMPT, **HOW)
-    found = hm.ablate(random_model, run, "a")
-    places = [word.tokens for word in run.maps.words if word.text == "a"]
-    assert len(places) == 2 and found.tokens == (*places[0], *places[1])
-    assert [(found.columns.maps.token(n).values == 0).all() for n in found.tokens] == [True, True]
-    phrase = hm.ablate(random_model, run, "red house")
-    red, house = (word.tokens for word in run.maps.words[1:3])
-    assert phrase.tokens == (*red, *house) and len(phrase.tokens) > 1
-
-
 def test_a_prompt_with_weights_is_read_without_its_brackets(random_model):
     """Its words are told by what the model reads: "red house" stands in it, and its edit stays."""
     prompt, edits = "a (red:2) house, a tree", [hm.Reweight("red house", 2)]
@@ -170,20 +129,6 @@ def test_a_prompt_with_weights_is_read_without_its_brackets(random_model):
         assert [edit.word for edit in one.settings.edits] == ["red house"]
     drawn = hm.generate(random_model, "a (red:2) house, a", edits=edits, **HOW)
     assert same_pixels(found.unread.image, drawn.image)
-
-
-def test_what_a_prompt_is_read_with_is_what_the_pipeline_is_given(random_model, monkeypatch):
-    """A family may ask for any argument of its pipeline, and is shown no other."""
-    given, real = [], ablating.prompt_table
-
-    def noted(pipe: Any, prompt: str, arguments: Any) -> Any:
-        given.append((prompt, dict(arguments)))
-        return real(pipe, prompt, arguments)
-
-    monkeypatch.setattr(ablating, "prompt_table", noted)
-    edits = [hm.Reweight("red", 2)]
-    hm.ablate(random_model, PROMPT, "house", edits=edits, eta=0.5, **HOW)
-    assert given == [(PROMPT, {"eta": 0.5}), ("a red , a tree", {"eta": 0.5})]
 
 
 def test_a_rule_of_ones_own_is_to_be_passed_and_acts_in_both(random_model):
@@ -202,21 +147,6 @@ def test_a_rule_of_ones_own_is_to_be_passed_and_acts_in_both(random_model):
     assert [edit.name for edit in found.unread.settings.edits] == ["pale"]
     given = hm.ablate(random_model, PROMPT, "house", edits=[pale], **HOW)
     assert same_pixels(given.columns.image, found.columns.image)
-
-
-def test_a_picture_that_was_an_argument_is_to_be_passed(random_model):
-    latents = torch.randn(1, 4, 16, 16, generator=torch.Generator().manual_seed(0))
-    found = hm.ablate(random_model, PROMPT, "house", latents=latents, **HOW)
-    with pytest.raises(ArgumentError, match="the argument latents of this run"):
-        hm.ablate(random_model, found.run, "house")
-    again = hm.ablate(random_model, found.run, "house", latents=latents)
-    assert same_pixels(again.unread.image, found.unread.image)
-
-
-def test_what_was_kept_is_kept(random_model):
-    found = hm.ablate(random_model, PROMPT, "house", keep={"step", "head"}, **HOW)
-    for one in (found.run, found.columns, found.unread):
-        assert one.maps.recording.keep == {"step", "head"}
 
 
 def test_a_run_that_is_another_now_is_told(random_model, run):
@@ -264,12 +194,6 @@ def test_edits_and_grids_are_refused(random_model, tmp_path):
     found = hm.ablate(random_model, tmp_path / "pair" / "source", "red")
     assert same_pixels(found.run.image, pair.source.image)
     assert found.columns.settings.batch_place == (0, 2)
-
-
-def test_a_folder_that_is_not_there(random_model, tmp_path):
-    for of in (tmp_path / "no such run", "nothing", tmp_path):
-        with pytest.raises(RunError, match="expected a folder with run"):
-            hm.ablate(random_model, of, "house")
 
 
 def test_the_model_that_the_settings_name_is_loaded(random_model, run, monkeypatch):

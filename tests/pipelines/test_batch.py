@@ -5,7 +5,6 @@ from functools import wraps
 
 import numpy as np
 import pytest
-import torch
 from making import random_pipeline, same_pixels
 
 from heedmap.errors import ArgumentError, HeedmapWarning
@@ -61,25 +60,6 @@ def test_progress_and_the_users_own_callback(pipe):
     assert "_progress_bar_config" not in vars(pipe)
 
 
-def test_noise_of_another_size_than_was_asked_for(pipe):
-
-    noise = torch.zeros(1, 4, 4, 6)
-    run = generate(pipe, "a house", steps=1, latents=noise)
-    assert run.settings.size == run.image.size
-    assert generate(pipe, "a house", steps=1, latents=noise, size=run.image.size)
-    with pytest.raises(ArgumentError, match=r"latents are for .* pixels, and the size is 64×64"):
-        generate(pipe, "a house", steps=1, latents=noise, size=(64, 64))
-
-
-def test_a_negative_prompt_that_is_not_read_is_told(pipe):
-    with pytest.warns(HeedmapWarning, match="negative prompt 'sea' changed nothing, since guidan"):
-        generate(pipe, "a house", seed=1, steps=1, negative="sea", guidance=1.0)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        generate(pipe, "a house", seed=1, steps=1, negative="sea", guidance=2.0)
-        generate(pipe, "a house", seed=1, steps=1, negative="", guidance=1.0)
-
-
 def test_seeds():
     assert check_seed(np.int64(5)) == 5 and check_seed(2**63 - 1) == 2**63 - 1
     for odd in (-1, 2**63, True, 1.0):
@@ -131,13 +111,6 @@ def test_the_size_that_was_asked_for_is_noted_whatever_came_out():
     assert run.settings.size == (96, 64) and run.image.size == (48, 32)
     (run,) = drawn(pipe, "a house")
     assert run.settings.size == run.image.size == (64, 64)
-
-
-def test_places_are_noted_where_there_are_several(pipe):
-    assert [run.settings.batch_place for run in drawn(pipe, "a house")] == [None]
-    runs = drawn(pipe, "a house", "at sea", "a cat")
-    assert [run.settings.batch_place for run in runs] == [(0, 3), (1, 3), (2, 3)]
-    assert [run.settings.seed for run in runs] == [0, 1, 2]
 
 
 def test_a_preview_cannot_change_the_picture(pipe):
@@ -195,9 +168,3 @@ def test_a_size_far_from_the_models_own_is_warned_of(pipe, size, far):
             call()
         said = [one for one in warned if f"{size[0]}×{size[1]}" in str(one.message)]
         assert [one.category for one in said] == [HeedmapWarning] * far
-
-
-def test_a_model_without_a_list_says_nothing_of_words(pipe):
-    with warnings.catch_warnings(action="error"):
-        run = generate(pipe, "a horse", steps=1)
-    assert run.settings.untaught is None

@@ -1,18 +1,12 @@
 """Where an edit is let in: the source stays elsewhere, to the bit of its latents."""
 
-from types import SimpleNamespace
-from typing import Any
-
 import numpy as np
 import pytest
 import torch
 from diffusers import HeunDiscreteScheduler
-from making import pixels, random_pipeline, table_of
+from making import pixels, random_pipeline
 
-from heedmap.backends.schedules import Moment
-from heedmap.options import EditOptions
 from heedmap.pipelines import blending
-from heedmap.pipelines.blending import Blending
 from heedmap.pipelines.editing import edit
 
 STEPS = 3
@@ -102,29 +96,3 @@ def test_second_order_schedulers_blend_at_the_same_fraction(pipe, monkeypatch):
     edit(heun, "a house", "a sea", seed=1, steps=STEPS, only="house->sea")
     assert {total for _, total in steps} == {STEPS}
     assert sorted({step for step, _ in steps}) == [0, 1, 2]
-
-
-def test_a_protected_word_may_stand_in_no_phrase(pipe):
-    base = {"seed": 7, "steps": STEPS, "only": "house->sea", "threshold": 0.6}
-    prompts = "a red house near", "a red sea near"
-    less, more = (edit(pipe, *prompts, protect=word, **base) for word in (["near"], []))
-    assert less.blend.sum() < more.blend.sum()
-
-
-def test_each_picture_has_the_rivals_of_its_own_prompt():
-    source, target = table_of("sea at house"), table_of("big sea at house")
-    sea, sea_there = source.find("sea"), target.find("big sea")
-    house, house_there = source.find("house"), target.find("house")
-    base: Any = SimpleNamespace(table=source, options=EditOptions(only="sea->big sea"))
-    plan: Any = SimpleNamespace(table=target, swaps=[(sea, sea_there)])
-    asked = []
-
-    def so_far(image, tokens):
-        asked.append((image, tuple(tokens)))
-        return np.random.default_rng(0).random((2, 4, 4))
-
-    recorder: Any = SimpleNamespace(so_far=so_far)
-    held = Blending(base, [plan])
-    assert held.watch == {0: (*sea, *house), 1: (*sea_there, *house_there)}
-    held(recorder, Moment(4, 5, last=True), torch.zeros(2, 4, 8, 8))
-    assert asked == [(0, sea), (0, house), (1, sea_there), (1, house_there)]

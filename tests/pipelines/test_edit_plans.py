@@ -169,15 +169,6 @@ def test_swaps_are_words_of_their_prompts():
             plan("a cat", "a dog", only=only)
 
 
-def test_prompts_that_differ_in_weights_alone_are_read_once():
-    made = planner("a red house")
-    first, second = made.plan("a (blue:2) house"), made.plan("a blue (house:3)")
-    assert first.columns is second.columns
-    assert (first.weights, second.weights) == (dict.fromkeys(range(2, 6), 2.0), {6: 3.0})
-    said = str(made.refusal("a (red:1) house"))
-    assert said.startswith("the prompt 'a red house' and its edit 'a (red:1) house' have the same")
-
-
 # --- what a user writes -------------------------------------------------------------------------
 
 
@@ -204,11 +195,6 @@ def test_a_window(given, expected):
 def test_no_window(given):
     with pytest.raises(ArgumentError, match=r"^cross is .*: expected a fraction of the run from 0"):
         read_window(given, "cross")
-
-
-def test_a_window_begins_at_one_zero():
-    for given in (-0.0, (-0.0, -0.0), [0, -0.0]):
-        assert str(read_window(given, "cross")) == "(0.0, 0.0)"
 
 
 def test_windows_by_word():

@@ -4,7 +4,7 @@ import warnings
 
 import numpy as np
 import pytest
-from making import apart, pixels, random_pipeline, texts_read
+from making import apart, pixels, random_pipeline
 from msgspec import structs
 
 from heedmap.errors import (
@@ -18,8 +18,6 @@ from heedmap.io.values import to_json
 from heedmap.options import USUAL
 from heedmap.pipelines.editing import edit, grid
 from heedmap.pipelines.generation import generate, generate_batch
-from heedmap.recording.edits import Reweight
-from heedmap.results.pairs import Pair
 
 STEPS = 3
 
@@ -173,12 +171,6 @@ def test_windows_that_hold_no_step_say_so(pipe):
         edit(pipe, "a house", "a sea", self_cells=4, **base)
 
 
-def test_a_grid_says_once_what_did_little(pipe):
-    with pytest.warns(UserWarning, match=r"took no cross-attention .* no step of 2") as told:
-        grid(pipe, "a house", "a sea", cross=[(0.6, 0.9), 1], seeds=[1, 2], steps=2)
-    assert [one.filename for one in told] == [__file__]  # and not for each seed
-
-
 LONG = "a house " * 40  # far more than 77 tokens
 
 BAD = [
@@ -248,25 +240,6 @@ def test_bad_edits_end_before_the_first_step(pipe, arguments, error, sentence):
     assert "\n" not in str(raised.value)
 
 
-def test_punctuation_is_a_change(pipe, tmp_path):
-    """The model reads other tokens: the picture differs, and the pair can be shown and kept."""
-    pair = edit(pipe, "a red house", "a red house!!!", seed=3, steps=2, cross=0.5)
-    assert apart(pair.source.image, pair.edited.image) > 1
-    assert (pair.about.kind, to_json(pair.about.words)) == (
-        "refine", {"source": [], "edited": []},
-    )  # fmt: skip
-    assert "all words are the same, but not the signs around them" in pair.about.why
-    assert pair.about.sites > 0
-    pair.sheet()
-    assert Pair.load(pair.save(tmp_path / "pair")).about == pair.about
-    # Away with them, or another one in their place; of case and spaces nothing is read.
-    for source, target in (("a red house!!!", "a red house"), ("a red house.", "a red house!")):
-        pair = edit(pipe, source, target, seed=3, steps=2, cross=0.5)
-        assert apart(pair.source.image, pair.edited.image) > 1
-    made = grid(pipe, "a red house", "a red house!", cross=[0.5, 1.0], seeds=3, steps=2)
-    assert len(made) == 2
-
-
 # --- on the embedded model --------------------------------------------------------------------
 
 
@@ -321,55 +294,7 @@ def test_what_is_kept_changes_no_picture(pipe, swaps, keep):
         assert told.blend is None or np.array_equal(told.blend, other.blend)
 
 
-@pytest.mark.slow
-def test_what_is_kept_changes_no_picture_of_the_embedded_model(embedded):
-    prompts = "a red house in the snow", "a red tree in the snow"
-    given = {"seed": 1, "steps": 10, "only": "house->tree"}
-    pictures = [
-        np.asarray(edit(embedded, *prompts, keep=keep, **given).edited.image)
-        for keep in (("layer",), ("step",), ())
-    ]
-    assert np.array_equal(pictures[0], pictures[1]) and np.array_equal(pictures[0], pictures[2])
-
-
 # --- what is read -----------------------------------------------------------------------------
-
-
-@pytest.mark.filterwarnings("ignore::heedmap.HeedmapWarning")  # of a single step
-@pytest.mark.parametrize(
-    ("draw", "texts"),
-    [
-        (lambda pipe: generate(pipe, "a cat", steps=1), {"a cat"}),
-        (
-            lambda pipe: generate(pipe, "a (red:2) cat", edits=[Reweight("cat", 2)], steps=1),
-            {"a red cat"},
-        ),
-        (
-            lambda pipe: generate(
-                *(pipe, "a cat"), negative="sea", branches=("conditional", "negative"), steps=1
-            ),
-            {"a cat", "sea"},
-        ),
-        (lambda pipe: edit(pipe, "a cat", "a dog", steps=1), {"a cat", "a dog"}),
-        (lambda pipe: edit(pipe, "a (red:3) cat", steps=1), {"a red cat"}),
-        (
-            lambda pipe: edit(pipe, "a cat", ["a dog", "a fox", "a (dog:2)"], batch=2, steps=1),
-            {"a cat", "a dog", "a fox"},
-        ),
-        (
-            lambda pipe: grid(
-                *(pipe, "a cat", ["a dog", "a red cat"]), cross=[0.2, 1.0], seeds=[7, 8], steps=1
-            ),
-            {"a cat", "a dog", "a red cat"},
-        ),
-    ],
-    ids=["picture", "weights", "negative", "edit", "reweight", "batches", "grid"],
-)
-def test_each_prompt_is_read_once(pipe, draw, texts):
-    """When an edit is planned, and never again while it is drawn."""
-    with texts_read(pipe.tokenizer) as found:
-        draw(pipe)
-    assert sorted(found) == sorted(texts)
 
 
 def test_a_threshold_that_no_place_is_above(pipe):
@@ -381,23 +306,6 @@ def test_a_threshold_that_no_place_is_above(pipe):
             threshold=1,
         )  # fmt: skip
     assert not pair.blend.any() and pair.edited.image == pair.source.image
-
-
-def test_a_blend_of_maps_that_are_the_same_everywhere():
-    """No threshold lets an edit in there."""
-    pipe = random_pipeline()
-    for name, parameter in pipe.unet.named_parameters():
-        if ".attn2.to_q." in name or ".attn1.to_q." in name:
-            parameter.data.zero_()
-    with pytest.warns(
-        HeedmapWarning,
-        match=r"^the blend of 'house->sea' let the edit in nowhere, since their maps are the same "
-        r"everywhere: blend by other words$",
-    ):
-        pair = edit(
-            pipe, "a red house", "a red sea", seed=7, steps=STEPS, only="house->sea", threshold=0
-        )
-    assert not pair.blend.any()
 
 
 def test_windows_where_nobody_says_are_those_of_the_kind_of_edit(pipe):

@@ -6,7 +6,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from diffusers import EulerDiscreteScheduler
 from making import noting, random_pixart
 from numpy.testing import assert_allclose
 
@@ -182,16 +181,6 @@ def test_a_word_of_a_negative_weight_draws_most_where_it_is_lowest(random_model)
     assert drawn.min() < 0 and one.about.head == drawn.argmin()
 
 
-def test_the_words_that_are_meant_are_told_by_where_they_stand(random_model):
-    prompt = "at a house, a house"
-    run = hm.generate(random_model, prompt, seed=3, steps=1)
-    for word, places in (
-        ("house", [(5, 10), (14, 19)]), (4, [(14, 19)]), (1, [(3, 4)]),
-        ("a house", [(3, 4), (5, 10), (12, 13), (14, 19)]),
-    ):  # fmt: skip
-        assert hm.explain(random_model, run, word, AT).about.spans == tuple(places)
-
-
 def test_a_layer_or_head_of_a_run_that_kept_none(random_model):
     run = hm.generate(random_model, PROMPT, seed=3, steps=2, keep=())
     with pytest.raises(SelectionError, match="layer is 'up 9': expected"):
@@ -202,40 +191,11 @@ def test_a_layer_or_head_of_a_run_that_kept_none(random_model):
     assert found.about.head == 1 and found.about.chosen["head"] == "asked"
 
 
-def test_a_scheduler_that_was_set_up_as_noted_is_not_told_as_changed(random_model):
-    """The pipeline has its own, but the numbers are of the run's."""
-    own = random_model.scheduler
-    random_model.scheduler = EulerDiscreteScheduler.from_config(own.config)
-    try:
-        made = hm.generate(random_model, PROMPT, seed=3, steps=2, keep=("layer", "step"))
-    finally:
-        random_model.scheduler = own
-    found = hm.explain(random_model, made, "house", AT)
-    assert found.about.scheduler == "EulerDiscreteScheduler"
-    assert found.about.kept is not None and found.about.kept < 1e-5
-    assert found.about.changed == () and "differ from the run" not in found.page()
-    other = hm.explain(random_model, noting(made, threads=64), "house", AT)
-    assert other.about.changed == ("threads",) and "differ from the run" in other.page()
-
-
 def test_a_run_that_cannot_be_drawn_again(random_model, run, tmp_path):
     with pytest.raises(HeedmapError):
         hm.explain(random_model, noting(run, arguments={"image": "<Image>"}), "house", AT)
     with pytest.raises(RunError):
         hm.explain(random_model, tmp_path, "house", AT)
-
-
-def test_the_places_of_the_word_are_told(random_model):
-    prompt = "cats, a cat and A  Cat"
-    run = hm.generate(random_model, prompt, seed=3, steps=1, keep=())
-
-    def marked(word):
-        spans = hm.explain(random_model, run, word, AT).about.spans
-        return [(start, prompt[start:end]) for start, end in spans]
-
-    assert marked("cat") == [(8, "cat"), (19, "Cat")]
-    assert marked(5) == [(19, "Cat")]
-    assert marked("a cat") == [(6, "a"), (8, "cat"), (16, "A"), (19, "Cat")]
 
 
 @pytest.mark.parametrize("odd", ["name", "heads", "one head", "grid", "positions"])

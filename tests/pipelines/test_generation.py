@@ -3,7 +3,6 @@
 import math
 import sys
 import warnings
-from functools import wraps
 
 import diffusers
 import numpy as np
@@ -14,8 +13,6 @@ from PIL import Image
 
 from heedmap.errors import ArgumentError, HeedmapWarning, ModelError, TruncatedWordError
 from heedmap.pipelines.generation import generate, generate_batch
-from heedmap.recording import recorder
-from heedmap.recording.edits import Reweight
 from heedmap.recording.tracing import trace
 from heedmap.results.runs import Run
 
@@ -201,33 +198,12 @@ def test_wrong_kinds_are_told_before_the_first_step(pipe, name):
         assert "\n" not in str(found.value) and len(str(found.value)) < 300
 
 
-def test_numbers_of_numpy_draw_the_same_and_are_kept(pipe, tmp_path):
-    plain = generate(pipe, "a house", seed=7, steps=2, guidance=3.5, size=(128, 64))
-    given = generate(
-        pipe, "a house", seed=np.int64(7), steps=np.uint8(2), guidance=np.float32(3.5),
-        size=np.array([128, 64]),
-    )  # fmt: skip
-    assert given.image.tobytes() == plain.image.tobytes()
-    for name in ("seed", "steps", "guidance", "size"):
-        assert getattr(given.settings, name) == getattr(plain.settings, name)
-        assert type(getattr(given.settings, name)) is type(getattr(plain.settings, name))
-    assert Run.load(given.save(tmp_path / "run")).settings == given.settings
-
-
 def test_a_prompt_without_words_can_be_drawn_shown_and_kept(pipe, tmp_path):
     run = generate(pipe, "!!!", seed=1, steps=2)
     assert not run.maps.words
     assert run.maps.token(0).overlay().size
     back = Run.load(run.save(tmp_path / "run"))
     assert back.sheet() == run.sheet()
-
-
-def test_names_of_numpy_are_saved(pipe, tmp_path):
-    """A run that was drawn must not be lost at its end."""
-    named = {"keep": np.array(["step", "layer"]), "branches": np.array(["conditional"])}
-    run = generate(pipe, "a house", seed=1, steps=1, tokens=np.str_("all"), **named)
-    back = Run.load(run.save(tmp_path / "run"))
-    assert back.maps.recording.keep == {"step", "layer"} and back.settings.tokens == "all"
 
 
 def test_arguments_of_the_wrong_kind(pipe):
@@ -264,67 +240,6 @@ def test_arguments_of_the_wrong_kind(pipe):
             call()
 
 
-def test_a_pipeline_that_draws_more_than_pictures():
-    """As LDM3D does."""
-    from types import SimpleNamespace
-
-    pipe = random_pipeline()
-
-    class Deep(type(pipe)):
-        @wraps(type(pipe).__call__)
-        def __call__(self, *args, **kwargs):
-            return SimpleNamespace(rgb=super().__call__(*args, **kwargs).images, depth=[])
-
-    plain = generate(pipe, "a house", seed=1, steps=2)
-    pipe.__class__ = Deep
-    assert same(plain, generate(pipe, "a house", seed=1, steps=2))
-
-
-def test_rules_with_attributes_that_only_sound_like_ours(pipe):
-    """A number called `bias`, and the parameter of a layer, tell nothing."""
-    import torch
-
-    class Boost:
-        bias = 3.0
-        mix = 0.5
-
-        def __call__(self, p, site):
-            return p * self.bias
-
-    class Layer(torch.nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.bias = torch.nn.Parameter(torch.zeros(3))
-
-        def forward(self, p, site):
-            return p * 3
-
-    plain, *others = (
-        generate(pipe, "a house", seed=1, steps=1, edits=edits)
-        for edits in ([lambda p, site: p * 3], [Boost()], [Layer().requires_grad_(False)])
-    )
-    assert all(same(plain, other) for other in others)
-
-
-@pytest.mark.parametrize("draw", ["generate", "generate_batch", "a pipeline that is traced"])
-def test_a_warning_points_at_the_line_of_whoever_drew(pipe, draw, monkeypatch):
-    monkeypatch.setattr(recorder, "WARN", 0)  # whatever is kept is much
-    noise = torch.Generator().manual_seed(1)
-    idle = [Reweight("red", 1)]
-    with warnings.catch_warnings(record=True) as told:
-        warnings.simplefilter("always")
-        if draw == "generate":
-            generate(pipe, "a red house", seed=1, steps=1, edits=idle, guidance=1, negative="sea")
-        elif draw == "generate_batch":
-            generate_batch(pipe, ["a red house"], seeds=[1], steps=1, edits=idle)
-        else:
-            with trace(pipe, edits=idle):
-                pipe("a red house", num_inference_steps=1, generator=noise)
-    said = [str(warning.message).split(",")[0] for warning in told]
-    assert len(said) == (3 if draw == "generate" else 2) and any("will take" in one for one in said)
-    assert {warning.filename for warning in told} == {__file__}
-
-
 @pytest.mark.parametrize(
     ("prompt", "negative", "warned"),
     [
@@ -340,15 +255,6 @@ def test_brackets_that_are_no_weights_are_warned_of(pipe, prompt, negative, warn
         warnings.simplefilter("always", HeedmapWarning)
         generate(pipe, prompt, seed=1, steps=1, guidance=2, negative=negative)
     assert len(caught) == warned
-
-
-def test_a_trace_warns_once_that_it_reads_no_weights(pipe):
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always", HeedmapWarning)
-        with trace(pipe):
-            for _ in range(2):
-                pipe(["a (red:1.3) house", "a house"], num_inference_steps=1)
-    assert [str(one.message).count("(red:1.3)") for one in caught] == [1]
 
 
 def test_what_is_looked_for_changes_nothing_that_is_drawn(pipe):

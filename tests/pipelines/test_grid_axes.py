@@ -38,18 +38,6 @@ def test_windows_are_filled_where_nobody_said_which():
     assert (made.cross, made.own) == ([(0.0, 0.3), (0.0, 0.5)], [(0.0, 0.1)])
 
 
-def test_there_is_one_zero():
-    """No title says "red ×−0", and no command."""
-    made = axes({"red": [-0.0, np.float32(1)]}, cross=[-0.0, 0.5], own=(-0.0, -0.0))
-    assert str(made.about()["weights"]) == "{'red': (0.0, 1.0)}"
-    assert [str(one["red"]) for one in made.each_weight()] == ["0.0", "1.0"]
-    (other,) = axes({"red": False}).each_weight()
-    assert other["red"] is False  # which is no number, and refused as such
-    assert str(made.cross) == "[(0.0, 0.0), (0.0, 0.5)]" and str(made.own) == "[(0.0, 0.0)]"
-    with pytest.raises(ArgumentError, match=r"the weight of 'red' has 0\.0 twice"):
-        axes({"red": [0.0, -0.0]}).check(["a red house"])
-
-
 def test_every_combination_of_weights_the_last_word_fastest():
     made = axes({"red": [0, 1], "house": (2, 3)})
     assert list(made.each_weight()) == [{"red": a, "house": b} for a in (0, 1) for b in (2, 3)]

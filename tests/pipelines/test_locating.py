@@ -11,11 +11,10 @@ from random import Random
 import numpy as np
 import pytest
 import torch
-from diffusers import DDPMScheduler, EulerDiscreteScheduler, StableDiffusionPipeline
+from diffusers import DDPMScheduler, EulerDiscreteScheduler
 from making import state_of
 from PIL import Image
 
-import heedmap
 from heedmap import generate, locate, repeat, trace
 from heedmap.errors import ArgumentError, HeedmapError, HeedmapWarning
 from heedmap.io.writing import digest_of
@@ -196,31 +195,6 @@ def test_it_repeats(pipe, tmp_path: Path):
     assert told.largest == pytest.approx(0.25, abs=1e-6)
 
 
-@pytest.mark.parametrize(
-    "asked",
-    [
-        {"keep": {"layer", "head"}}, {"keep": {"step"}, "tokens": "all"}, {"size": (64, 96)},
-        {"steps": 10}, {"eta": 0.5}, {"concepts": ["sky"], "keep": set(), "size": (96, 64)},
-    ],
-)  # fmt: skip
-def test_it_repeats_as_it_was_asked_for(pipe, tmp_path: Path, asked):
-    found = locate(pipe, painted(), PROMPT, seed=4, **{"steps": 2, **asked})
-    again = repeat(pipe, found.save(tmp_path / "run"))
-    assert again.same and again.changed == {}
-    made = again.run
-    assert isinstance(made, Run) and made.settings == found.settings
-    assert made.maps.recording.keep == found.maps.recording.keep == {*asked.get("keep", ["layer"])}
-    assert made.image.size == found.image.size and made.stability == found.stability
-    for one, other in zip(made.maps.recording.arrays, found.maps.recording.arrays, strict=True):
-        assert one.tobytes() == other.tobytes()
-
-
-def test_progress_of_a_repeat(pipe):
-    found, told = locate(pipe, painted(), PROMPT, seed=4, steps=2), []
-    assert repeat(pipe, found, progress=lambda *at: told.append(at)).same
-    assert told == [(1, 2), (2, 2)]
-
-
 def test_another_scheduler_looks_alike(pipe):
     """The noise is that of the training, whichever scheduler draws."""
     picture = painted()
@@ -232,44 +206,6 @@ def test_another_scheduler_looks_alike(pipe):
     finally:
         pipe.scheduler = own
     assert np.array_equal(one.maps["house"].values, other.maps["house"].values)
-
-
-def test_a_number_of_it_is_taken_apart(pipe, tmp_path: Path):
-    found = locate(pipe, painted(), PROMPT, seed=4, steps=3, keep={"layer", "step", "head"})
-    layer, step = found.maps.recording.layers[0].name, 1
-    why = heedmap.explain(pipe, found, "house", (64, 64), layer=layer, head=0, step=step)
-    assert why.about.timestep == found.maps.recording.timesteps[step]
-    assert why.about.kept is not None and why.about.kept < 1e-6  # P as the run has it
-
-
-def test_progress_and_previews_of_it(pipe):
-    told: list[tuple[int, int]] = []
-    locate(pipe, painted(), PROMPT, seed=1, steps=3, progress=lambda *at: told.append(at))
-    assert told == [(1, 3), (2, 3), (3, 3)]
-
-
-class Unguided(StableDiffusionPipeline):
-    """A pipeline of a user's own, which draws without guidance and has no argument for it."""
-
-    def __call__(  # pyright: ignore[reportIncompatibleMethodOverride]
-        self, prompt=None, height=None, width=None, num_inference_steps=50, timesteps=None,
-        latents=None, generator=None, output_type="pil", callback_on_step_end=None,
-        callback_on_step_end_tensor_inputs=("latents",),
-    ):  # fmt: skip
-        given = {
-            name: value for name, value in locals().items() if name not in ("self", "__class__")
-        }
-        given["callback_on_step_end_tensor_inputs"] = [*callback_on_step_end_tensor_inputs]
-        return super().__call__(guidance_scale=1.0, **given)
-
-
-def test_a_pipeline_that_has_no_guidance_looks_alike_and_notes_none(pipe):
-    own = Unguided(**pipe.components, requires_safety_checker=False)
-    own.set_progress_bar_config(disable=True)
-    found, same = (locate(one, painted(), PROMPT, seed=4, steps=2) for one in (own, pipe))
-    assert (found.settings.guidance, same.settings.guidance) == (None, 1.0)
-    assert np.array_equal(found.maps["house"].values, same.maps["house"].values)
-    assert repeat(own, found).same
 
 
 @pytest.mark.slow

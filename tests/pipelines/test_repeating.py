@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from diffusers import DDIMScheduler, DPMSolverMultistepScheduler
-from making import noting, random_pipeline, same_pixels
+from diffusers import DDIMScheduler
+from making import random_pipeline, same_pixels
 from msgspec import structs
 from PIL import Image
 
@@ -95,31 +95,6 @@ def test_what_nobody_said_is_the_pipelines_own(pipe, tmp_path):
     assert found.run.settings.defaults == {"guidance": "pipeline", "size": "pipeline"}
 
 
-def test_timesteps_that_are_given_are_the_steps(pipe, tmp_path):
-    own = pipe.scheduler
-    pipe.scheduler = DPMSolverMultistepScheduler.from_config(own.config)
-    try:
-        run = generate(pipe, PROMPT, seed=1, timesteps=[900, 600, 200])
-    finally:
-        pipe.scheduler = own
-    assert run.settings.steps == 3
-    assert run.settings.defaults["steps"] == "timesteps"
-    assert_same(found := again(pipe, run, tmp_path / "run"))
-    assert found.run.settings == run.settings
-
-
-def test_an_interrupted_run_goes_where_it_was_to_go(pipe, tmp_path):
-    def stop(pipe, step, timestep, tensors):
-        pipe._interrupt = step == 1
-        return tensors
-
-    run = generate(pipe, PROMPT, seed=1, steps=5, callback_on_step_end=stop)
-    folder = run.save(tmp_path / "run")
-    with pytest.raises(ArgumentError):
-        repeat(pipe, folder)
-    assert_same(repeat(pipe, folder, callback_on_step_end=stop))
-
-
 def test_one_of_a_batch(pipe, tmp_path):
     runs = generation.generate_batch(pipe, [PROMPT, "at sea", "a house"], seeds=[1, 2, 3], steps=2)
     for number, run in enumerate(runs):
@@ -168,14 +143,6 @@ def test_a_grid(pipe, tmp_path):
     assert [cell.row() for cell in found.run] == [cell.row() for cell in made]
     assert_same(repeat(pipe, folder / "cells" / "002"))
     assert_same(repeat(pipe, folder / "sources" / "6"))
-
-
-def test_a_blended_grid(pipe, tmp_path):
-    made = grid(
-        pipe, PROMPT, "a red sea", self_attention=[0.2, 0.7], only="house->sea", protect="red",
-        words={"red": 0.5}, threshold=0.5, seeds=[5], steps=3, kind="replace",
-    )  # fmt: skip
-    assert_same(again(pipe, made, tmp_path / "grid"))
 
 
 # --- what is not the same -----------------------------------------------------------------------
@@ -237,17 +204,6 @@ def test_rules_of_a_users_own_must_be_given(pipe, tmp_path):
     assert_same(repeat(pipe, folder, edits=edits))
 
 
-def test_a_mask_too_large_for_the_file_must_be_given(pipe, tmp_path, monkeypatch):
-    monkeypatch.setattr("heedmap.maps.masks._MOST_PACKED", 10)
-    edits = [Confine("house", np.eye(128, dtype=bool))]
-    folder = generate(pipe, PROMPT, seed=1, steps=1, edits=edits).save(tmp_path / "run")
-    with pytest.raises(ArgumentError):
-        repeat(pipe, folder)
-    with pytest.raises(ArgumentError):
-        repeat(pipe, folder, edits=[Confine("house", ~np.eye(128, dtype=bool))])
-    assert_same(repeat(pipe, folder, edits=edits))
-
-
 # --- models and errors ------------------------------------------------------------------------
 
 
@@ -269,28 +225,7 @@ def test_what_is_no_folder_of_heedmaps(pipe, tmp_path):
         repeat(pipe, 3)
 
 
-@pytest.mark.parametrize(
-    "noted",
-    [{"arguments": {"cross_attention_kwargs": "no mapping"}}, {"arguments": {"eta": "much"}}],
-)
-def test_an_error_of_the_pipeline_is_a_run_error(pipe, run, noted):
-    own = pipe.scheduler
-    with pytest.raises(RunError) as caught:
-        repeat(pipe, noting(run, **noted))
-    assert isinstance(caught.value.__cause__, AttributeError | TypeError)
-    assert pipe.scheduler is own
-
-
 # --- variants ---------------------------------------------------------------------------------
-
-
-def test_a_variant_has_the_runs_place_in_its_batch(pipe):
-    both = generation.generate_batch(
-        pipe, [PROMPT, "a tree"], seeds=[1, 2], steps=2, guidance=2.0, negative="sea"
-    )
-    (again,), changed = variants(pipe, both[1], lambda call: [call], {}, None)
-    assert changed == {} and again.settings == both[1].settings
-    assert same_pixels(again.image, both[1].image)
 
 
 def test_variants_differ_in_what_was_varied(pipe, run):

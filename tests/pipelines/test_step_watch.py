@@ -88,16 +88,6 @@ def test_of_an_edit_both_sides_have_them_and_neither_changes(embedded):
         assert len(watched.step_pictures.frames) == 4 and plain.step_pictures is None
 
 
-def test_a_decoder_is_not_asked(random_model, monkeypatch):
-    calls = []
-    decode = random_model.vae.decode
-    monkeypatch.setattr(
-        random_model.vae, "decode", lambda *a, **k: calls.append(a) or decode(*a, **k)
-    )
-    generation.generate(random_model, "a house", seed=1, steps=4, keep={"step"})
-    assert len(calls) == 1
-
-
 # --- on its own --------------------------------------------------------------------------------
 
 
@@ -125,25 +115,6 @@ def test_where_nothing_is_foretold_the_latents_are_shown_and_it_says_so():
     assert other.frames[0].tobytes() == steps.frames[2].tobytes()
     (mixed,) = seen([None, *latents[1:]], latents).pictures([PICTURE], 3)
     assert mixed is not None and mixed.shows == "latents"
-
-
-def test_of_a_step_with_several_calls_the_first_prediction_and_the_last_latents_count():
-    watch = StepWatch()
-    for call, last in ((1, False), (2, True)):
-        trace: Any = SimpleNamespace(predicted=chance(call))
-        watch.see(trace, Moment(0, 1, last), chance(10 + call))
-    (steps,) = watch.pictures([PICTURE], 1)
-    (expected,) = seen([chance(1)], [chance(12)]).pictures([PICTURE], 1)
-    assert steps and expected and steps.frames[0].tobytes() == expected.frames[0].tobytes()
-
-
-def test_what_is_kept_of_a_large_latent_is_small_and_a_copy():
-    large = chance(1, 128, 192)
-    watch = seen([large], [large])
-    large.zero_()
-    (steps,) = watch.pictures([PICTURE], 1)
-    assert steps is not None and steps.size == (96, 64)
-    assert len(set(steps.frames[0].tobytes())) > 20  # not of the zeros
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,5 @@
 """One call of a pipeline: what its UNet reads, pass by pass."""
 
-from collections import Counter
-
 import pytest
 import torch
 from making import table
@@ -10,7 +8,6 @@ from heedmap.backends.prompts import Branch, Encoding
 from heedmap.backends.schedules import Schedule
 from heedmap.backends.unet import UNet
 from heedmap.errors import TraceError
-from heedmap.mathematics.rules import Site
 from heedmap.recording.accumulation import Tally
 from heedmap.recording.calls import BranchRecord, Call
 
@@ -172,50 +169,6 @@ def test_a_source_prompt_beside(name, blocks):
 
 
 # --- what is left -------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("keep", [(), ("layer",), ("step",)])
-def test_a_recording_of_layers_with_different_heads(keep):
-    call = started(Encoding(branch(1), None), kinds=("conditional",))
-    side = call.sides["conditional"]
-    side.tally, side.timesteps = Tally(frozenset(keep), [(0, 2)]), {0: 9.0, 1: 6.0}
-    call.latent = (64, 96)  # the grid of the maps too
-    call.grids = dict.fromkeys("abc", call.latent)
-    heads = {"a": 2, "b": 8, "c": 4}
-    made = {(name, step): torch.rand(heads[name], 6144, 4) for name in heads for step in (0, 1)}
-    for (name, step), p in made.items():
-        side.tally.add(
-            0, Site(name, step, 2, call.grids[name]),
-            lambda which, tokens, p=p: p[which][..., list(tokens)].clone(),
-            heads[name], call.mean_grid, torch.device("cpu"),
-        )  # fmt: skip
-        side.ran[name, step] += 1
-    side.passes = Counter({0: 1, 1: 1})
-    found = call.recording("conditional", 0, heads, 8, frozenset(keep))
-    if "layer" in keep:
-        assert [(layer.name, layer.heads) for layer in found.layers] == list(heads.items())
-        for layer, array in zip(found.layers, found.arrays, strict=True):
-            both = torch.stack([made[layer.name, step] for step in (0, 1)])[..., [0, 2]]
-            torch.testing.assert_close(torch.tensor(array), both.mean((0, 1))[None, None])
-    else:
-        (layer,), (array,) = found.layers, found.arrays
-        assert (layer.name, layer.heads, layer.grid) == ("mean", 8, (64, 96))
-        planes = [
-            torch.stack([made[name, step].mean(0)[:, [0, 2]] for name in heads]).mean(0)
-            for step in (0, 1)
-        ]
-        whole = torch.stack(planes) if keep else torch.stack(planes).mean(0, keepdim=True)
-        torch.testing.assert_close(torch.tensor(array), whole[:, None])
-    assert (found.latent, found.size, found.positions) == ((64, 96), (768, 512), (0, 2))
-    assert found.timesteps == (9.0, 6.0) and found.table is side.tables[0]
-
-
-def test_a_negative_prompt_beside_that_of_a_source():
-    """Source and prompt each have one, the source's first: the last are the picture's."""
-    pipe = type("CycleDiffusionPipeline", (), {})()
-    call = started(Encoding(branch(1), branch(2)))
-    call.enter(torch.cat([states(2), states(2), states(1), states(1)]), 9.0, pipe, UNet())
-    assert (call.sides["conditional"].block, call.sides["negative"].block) == (3, 1)
 
 
 def test_a_pass_of_the_negative_prompts_alone():

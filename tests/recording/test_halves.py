@@ -1,6 +1,5 @@
 """What the even steps drew and what the odd ones did, beside the sums of all there was."""
 
-import gc
 from itertools import product
 
 import numpy as np
@@ -65,14 +64,3 @@ def test_a_tally_keeps_the_same_with_them_and_they_are_the_same_whatever_it_keep
         for mine, theirs in zip(halved.halves.of(image), own.of(image), strict=True):
             for grid in mine:
                 np.testing.assert_allclose(mine[grid], theirs[grid], rtol=1e-6)
-
-
-def test_their_memory_is_bounded_whatever_the_number_of_steps():
-    def kept(steps: int) -> int:
-        halves = Halves()
-        for step in range(steps):
-            halves.add(0, Site("one", step, steps, (4, 6)), torch.rand(2, 24, 5))
-        gc.collect()
-        return sum(one.nbytes for one in halves._sums.values())
-
-    assert kept(2) == kept(40) == 2 * 24 * 5 * 4

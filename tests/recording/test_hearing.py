@@ -8,9 +8,7 @@ import pytest
 import torch
 from making import run
 
-from heedmap.mathematics.probabilities import Scores
 from heedmap.recording import concepts
-from heedmap.recording.accumulation import Refiner
 from heedmap.recording.tracing import trace
 
 
@@ -60,19 +58,3 @@ def test_what_is_watched_is_brought_to_the_middle_grid(own, cross, carries, watc
     call.watched, call.watch = [()], None
     concepts.refine(call, {})
     assert call.watch is None
-
-
-def test_a_pass_that_is_not_of_a_branch_carries_nothing_of_it():
-    refiner = Refiner((2, 2))
-    refiner.hear(0, torch.rand(1, 4, 3), (2, 2), 1)
-    scores = Scores(*(torch.rand(1, 1, 4, 8) for _ in range(2)), 1.0)
-    side = SimpleNamespace(block=None, refiner=refiner)
-    call: Any = SimpleNamespace(
-        carriers={"own": (2, 2)}, sides={"negative": side}, watch=None, images=1, steps=1, passes=1,
-        moment=SimpleNamespace(step=0),
-    )  # fmt: skip
-    concepts.carry(call, "own", scores)
-    assert refiner.mean(0) is None
-    side.block = 0
-    concepts.carry(call, "own", scores)
-    assert refiner.mean(0) is not None

@@ -1,15 +1,11 @@
 """Edits on a pipeline: what they change, what they leave, what is recorded of them."""
 
-from functools import wraps
-
 import numpy as np
 import pytest
 import torch
-from diffusers.models.attention_processor import AttnProcessor, AttnProcessor2_0
-from making import random_pipeline, run, state_without_timing
+from diffusers.models.attention_processor import AttnProcessor
+from making import run, state_without_timing
 
-import heedmap
-from heedmap.backends.registry import self_attention_layers
 from heedmap.errors import TraceError
 from heedmap.mathematics.probabilities import Scores
 from heedmap.mathematics.rules import Inject, Weights
@@ -160,21 +156,6 @@ def test_what_is_recorded_is_what_a_rule_made_of_the_first_rows(classic):
     assert len(gave) == 3
 
 
-def test_where_no_row_reads_the_prompt_nothing_is_changed():
-    scores, value, _ = rows_of_two_blocks()
-    steering = Steering({0: [lambda p, site: p.flip(-1)], 1: []}, {0: 1}, {0: (0.0, 1.0)})
-    steerer = Steerer(steering, lambda: None)
-    changes, own = steerer.cross("layer"), steerer.own("layer")
-    output, p = torch.rand(4, 2, 6, 8), torch.rand(4, 2, 6, 5)
-    assert changes.output(scores, value, output) is output
-    assert changes.weights(scores, p) is p
-    assert changes.inputs(scores.query, scores.key) is None
-    assert own.inputs(scores.query, scores.query) is None
-    asked = unedited(scores, 1)
-    assert steerer.probabilities(scores, 0, "layer", asked) is asked
-    assert (steerer.acted, steerer.shared, dict(steerer.moved)) == ({}, {}, {})
-
-
 def test_self_attention_is_taken_in_each_block_that_is_there():
     scores, _, _ = rows_of_two_blocks()
     steering = Steering({}, {1: 0}, {1: (0.0, 1.0)})
@@ -192,22 +173,3 @@ def test_self_attention_is_taken_in_each_block_that_is_there():
     # Outside of its window nothing is.
     late = Steerer(Steering({}, {1: 0}, {1: (0.5, 1.0)}), lambda: Now((0,), 0, 2, {}))
     assert late.own("layer").inputs(query, key) is None and late.shared == {}
-
-
-def test_self_attention_whose_processors_a_call_replaces():
-    """As perturbed-attention guidance does, for the time of its call."""
-    pipe = random_pipeline()
-    name = next(iter(self_attention_layers(pipe)))
-
-    class Replacing(type(pipe)):
-        @wraps(type(pipe).__call__)
-        def __call__(self, *args, **kwargs):
-            self_attention_layers(self)[name].set_processor(AttnProcessor2_0())
-            return super().__call__(*args, **kwargs)
-
-    asked = {"seed": 1, "steps": 2, "cross": 0.0, "self_attention": 1.0}
-    plain = heedmap.edit(pipe, "a red house", "a red sea", **asked)
-    pipe.__class__ = Replacing
-    again = heedmap.edit(pipe, "a red house", "a red sea", **asked)
-    assert again.about.self_sites == plain.about.self_sites > 0
-    assert np.array_equal(np.asarray(again.edited.image), np.asarray(plain.edited.image))

@@ -4,24 +4,17 @@ import csv
 import json
 import warnings
 from dataclasses import replace
-from functools import cache
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from making import apart, random_pipeline, weigh
-from msgspec import structs
 from PIL import Image
 
 from heedmap.backends import batches
-from heedmap.backends.batches import fitting, image_bytes, in_batches
 from heedmap.backends.prompts import prompt_table
-from heedmap.errors import ArgumentError, HeedmapError, UnknownWordError
+from heedmap.errors import ArgumentError, UnknownWordError
 from heedmap.figures import layout
-from heedmap.figures.animations import Animation
 from heedmap.io.values import to_json
 from heedmap.pipelines import edit_batches
 from heedmap.pipelines.editing import edit, grid
@@ -54,27 +47,6 @@ def saved(strip, tmp_path):
 
 
 # --- what it gives ----------------------------------------------------------------------------
-
-
-def test_an_interpreter_shows_a_line_of_each(strip):
-    pair = strip.cells[0].pair
-    maps = pair.edited.maps
-    heat = replace(maps["red"], values=np.array([[0.25, 0.5]], np.float32))
-    shown = {
-        strip: "<Grid of 'a red house': 12 cells over seed (2), weight of red (3), cross (2)>",
-        strip.cells[1]: "<Cell 2 'a red house': seed 7, red ×−1, self 0.4, cross 0.8>",
-        pair: "<Pair 'a red house' → 'a (red:-1) house', seed 7: reweight>",
-        pair.source: "<Run 'a red house', seed 7: 128×128, 2 steps, 3 words>",
-        maps: "<HeatMaps of 'a red house': 3 words, 7 layers>",
-        heat: "<HeatMap of 'red': 2×1 cells, 0.25 to 0.5>",
-        maps.tokens: "<TokenTable of 'a red house': 3 words, 77 tokens>",
-        maps.recording: "<Recording of 'a red house': 7 tokens, axes kept: layer, 26.7 KiB>",
-        Animation("house", (Image.new("RGB", (8, 4)),), (40,)): "<Animation 'house': 1 frame, 8×4>",
-    }
-    for one, said in shown.items():
-        assert repr(one) == said
-    long = replace(pair.source, settings=structs.replace(pair.source.settings, prompt="x" * 9999))
-    assert len(repr(long)) < 120
 
 
 def test_every_cell_is_the_edit_alone(pipe, strip):
@@ -221,28 +193,6 @@ def test_weights_are_written_where_they_are_read(pipe, written, weights, spelled
     assert parse_weights(said).text == table.prompt
 
 
-@settings(max_examples=60)
-@given(st.text(alphabet=r"ab \():,2.", max_size=8), st.text(alphabet=r"b \():", max_size=6))
-def test_whatever_stands_around_a_word_stays(before, after):
-    prompt = f"{before} house {after}"
-    try:
-        parsed = parse_weights(prompt)
-        table = prompt_table(reader(), parsed.text)
-        said = weigh(prompt, table, {"house": 2.5})
-    except HeedmapError:
-        return  # a bracket without its partner, or a house with a weight
-    again = parse_weights(said)
-    assert again.text == parsed.text
-    start = parsed.text.index("house")
-    assert sorted(again.spans) == sorted((*parsed.spans, (start, start + 5, 2.5)))
-
-
-@cache
-def reader():
-    """The pipeline of `pipe`, for a test that hypothesis repeats."""
-    return random_pipeline()
-
-
 # --- batches ----------------------------------------------------------------------------------
 
 
@@ -288,58 +238,6 @@ def test_memory_that_runs_out_halves_the_batch(pipe, strip, monkeypatch):
     assert (made.about.batch, made.about.sources_drawn) == (4, 2)
     for mine, whole in zip(made, strip.cells[:6], strict=True):
         assert apart(mine.pair.edited.image, whole.pair.edited.image) <= 1
-
-
-@pytest.mark.parametrize(
-    ("error", "again"),
-    [
-        (torch.OutOfMemoryError("x"), True),
-        (MemoryError(), True),
-        (RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried"), True),
-        (RuntimeError("MPS backend out of memory"), True),
-        (RuntimeError("shapes do not fit"), False),
-        (KeyboardInterrupt(), False),
-    ],
-)
-def test_what_is_tried_again(error, again):
-    def draw(some, done, left):
-        if len(some) > 1:
-            raise error
-        return list(some), done, left
-
-    if again:
-        assert in_batches("abc", 3, draw) == [(["a"], 0, 3), (["b"], 1, 2), (["c"], 2, 1)]
-    else:
-        with pytest.raises(type(error)):
-            in_batches("abc", 3, draw)
-
-    def never(some, done, left):
-        raise error
-
-    with pytest.raises(type(error)):
-        in_batches("abc", 3, never)
-
-
-@pytest.mark.parametrize(
-    ("count", "most", "sizes"), [(7, 7, [7]), (7, 6, [4, 3]), (7, 3, [3, 2, 2]), (1, 9, [1])]
-)
-def test_batches_are_about_equally_full(count, most, sizes):
-    assert in_batches(range(count), most, lambda some, done, left: len(some)) == sizes
-
-
-def test_how_many_fit_into_the_memory(pipe, monkeypatch):
-    each = image_bytes(pipe, (128, 128))
-    # The decoder's widest stage at the picture's size: 8 channels of 4 bytes, six at once.
-    assert each == max(6 * 128 * 128 * 8 * 4, 40 * 2 * 16 * 16 * 16 * 4)
-    assert image_bytes(pipe, (256, 256)) == 4 * each
-    for free, most in ((10 * each / 0.8, 10), (9.9 * each / 0.8, 9), (0, 2), (-5, 2)):
-        memory = SimpleNamespace(available=free)
-        monkeypatch.setattr(batches.psutil, "virtual_memory", lambda memory=memory: memory)
-        assert fitting(pipe, (128, 128)) == most
-        assert fitting(pipe, None) == most  # the model's own size
-    assert fitting(pipe, None, batch=5) == 5
-    monkeypatch.setattr(pipe.vae, "use_slicing", True)
-    assert image_bytes(pipe, (128, 128)) < each
 
 
 def test_a_full_machine_draws_one_by_one(pipe, monkeypatch):
@@ -410,17 +308,6 @@ def test_the_tables_agree_with_the_pairs(strip, saved):
             assert np.array_equal(np.asarray(image), np.asarray(cell.pair.edited.image))
     assert told["about"]["seeds"] == [7, 8]
     assert told["about"]["cross"] == [[0.0, 0.0], [0.0, 0.8]]
-
-
-@pytest.mark.parametrize("prompt", ["=cmd|' /C calc'!A0", "+1", "-2 red", "@SUM(A1)"])
-def test_a_prompt_is_no_formula(strip, tmp_path, prompt):
-    cell = replace(strip.cells[0], target=prompt)
-    folder = Grid((cell,), strip.about).save(tmp_path / "y")
-    with (folder / "grid.csv").open(encoding="utf-8", newline="") as file:
-        (row,) = csv.DictReader(file)
-    assert row["target"] == f"'{prompt}"
-    assert row["weight of red"] == "-1.0"
-    assert Grid.load(folder).cells[0].target == prompt
 
 
 # --- on disk ----------------------------------------------------------------------------------

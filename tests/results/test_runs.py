@@ -15,12 +15,10 @@ from making import (
     settings_of,
     stepped,
 )
-from msgspec import structs
 from PIL import Image
 
 from heedmap.errors import ArgumentError, RunError
 from heedmap.io.writing import TakenError
-from heedmap.maps import heatmaps
 from heedmap.maps.heatmaps import HeatMaps
 from heedmap.pipelines.generation import generate
 from heedmap.results.runs import Run, parameters_text, word_file
@@ -160,14 +158,6 @@ def test_what_is_there_stays(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["x"]
 
 
-def test_settings_that_no_file_can_hold_are_refused_before_anything_is_drawn(tmp_path):
-    run = made_run()
-    for odd in ({"seed": -1}, {"prompt": "\ud800"}, {"arguments": {"a": object()}}):
-        with pytest.raises(RunError):
-            replace(run, settings=structs.replace(run.settings, **odd)).save(tmp_path / "x")
-    assert list(tmp_path.iterdir()) == []
-
-
 def test_same_run_same_bytes(tmp_path):
     a, b = made_run().save(tmp_path / "a"), made_run().save(tmp_path / "b")
     for path in a.rglob("*"):
@@ -197,26 +187,6 @@ def test_sheet_of_many_words():
     width, height = run.sheet().size
     assert width <= 2400
     assert height <= 3000
-
-
-def test_of_very_many_words_the_first_are_shown(tmp_path, monkeypatch):
-    monkeypatch.setattr(heatmaps, "MOST_SHOWN", 5)
-    run = made_run(" ".join(["at"] * 12))
-    folder = run.save(tmp_path / "x")
-    assert {p.name for p in (folder / "words").iterdir()} == {f"{n}-at.png" for n in range(5)}
-    told = json.loads((folder / "run.json").read_text())["words"]
-    assert [word["file"] for word in told] == [f"words/{n}-at.png" for n in range(5)] + [None] * 7
-    back = Run.load(folder)
-    assert len(back.maps) == 12 and back.maps.at(11).values.shape == (64, 64)
-    assert run.figure().image() == run.sheet() == run.maps.figure(title=run.settings.prompt).image()
-    few = run.maps.sheet([run.maps.at(n) for n in range(5)], title="x · the first 5 words")
-    assert np.array_equal(np.asarray(run.maps.sheet(title="x")), np.asarray(few))
-
-
-def test_titles_have_an_end():
-    run = made_run()
-    usual = run.sheet().height
-    assert run.maps.sheet(title="a sea " * 20_000).height < 2 * usual
 
 
 def test_in_a_notebook_a_run_is_its_sheet_and_small(embedded):

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import benchmark
-from benchmarking import editing, recording, replay
+from benchmarking import recording
 
 TINY = ["--width=32", "--latent=16", "--rounds=3"]
 
@@ -55,28 +55,3 @@ def test_report_can_be_read(figures: dict, capsys: pytest.CaptureFixture[str]):
     recording.report(figures)
     text = capsys.readouterr().out
     assert "bit-identical        yes" in text and "store_everything" in text
-
-
-@pytest.mark.parametrize("phase", editing.PHASES)
-def test_the_original_way_draws_what_heedmap_draws(phase: str):
-    """So that the two are compared at the same work."""
-    options = benchmark.parse(["edit", "--width=32", "--latent=16", "--dtype=float32"])
-    prompts = [replay.PROMPT, *editing.TARGETS]
-    with torch.no_grad():
-        pipe = replay.random_pipeline(options)
-        plain = replay.run(pipe, 2, prompts=prompts)
-        with editing.heedmap_edit(pipe, prompts, phase):
-            ours = replay.run(pipe, 2, prompts=prompts)
-        with editing.original(pipe, prompts, phase):
-            theirs = replay.run(pipe, 2, prompts=prompts)
-    assert torch.allclose(ours, theirs, atol=1e-4)
-    assert torch.allclose(ours, plain, atol=1e-6) is (phase == "none")
-
-
-def test_the_prompt_has_twelve_tokens_with_its_ends():
-    from heedmap.backends import loading
-    from heedmap.text.tokens import tokenize
-
-    table = tokenize(replay.PROMPT, loading.tokenizer())
-    assert len(table.positions("start", "text", "end")) == 12
-    assert [len(word.tokens) for word in table.words] == [1] * 10

@@ -3,7 +3,6 @@
 import json
 import warnings
 from dataclasses import replace
-from pathlib import Path
 from random import Random
 from typing import Any
 
@@ -14,15 +13,11 @@ from making import table
 from PIL import Image
 
 import evaluate
-import heedmap
 from evaluation import blends, cases, judge, kinds, measures, own_pictures, places, swaps, weights
 from evaluation.cases import Plan, Swap
 from heedmap.backends import loading
 from heedmap.errors import ArgumentError, HeedmapWarning
-from heedmap.options import USUAL
-from heedmap.pipelines.edit_batches import LEAST_CHANGE
 from heedmap.text.tokens import tokenize
-from heedmap.tiny.card import FOLDER
 from world import captions, layouts, scenes
 
 # --- measures ---------------------------------------------------------------------------------
@@ -261,13 +256,6 @@ def test_what_stays_is_no_part_of_the_region(twelve: list[Swap]):
     assert (measures.pixels(case.edited_cells("source")) & staying).sum() < 0.1 * staying.sum()
 
 
-def test_panels_begin_with_what_went_wrong(twelve: list[Swap]):
-    all_drawn = [drawn(twelve[0], "target"), drawn(twelve[1], "source")]
-    panels = swaps.panels(all_drawn)
-    assert len(panels) == 6 and panels[1].note.startswith("WRONG") and panels[4].note == "right"
-    assert len(swaps.panels(all_drawn, most=1)) == 3
-
-
 def test_a_mask_is_measured_against_the_thing(twelve: list[Swap]):
     picture = np.zeros((128, 128, 3), np.uint8)
     mask, thing, none = np.zeros((3, 128, 128), bool)
@@ -376,41 +364,6 @@ def test_edits_give_the_promised_figures(measured: tuple[dict[str, Any], dict[st
     assert sheets["swaps"] and sheets["places"]
 
 
-def test_figures_are_printed_and_written(
-    measured: tuple[dict[str, Any], dict[str, Any]], tmp_path: Any, capsys: Any
-):
-    figures, sheets = measured
-    evaluate.show(figures)
-    assert "outside_mse_ratio" in capsys.readouterr().out
-    (tmp_path / "card.json").write_text('{"name": "x", "training": {"samples_seen": 5}}')
-    options = type("Options", (), {"n": 1, "steps": 3, "guidance": 4.0, "seed": 0})()
-    evaluate.write_card(tmp_path, "edits", "edits", figures, options)
-    card = json.loads((tmp_path / "card.json").read_text())
-    assert card["name"] == "x" and card["edits"]["noun_swap"] == figures["noun_swap"]
-    assert card["edits"]["samples_seen"] == 5
-    assert card["edits"]["command"].startswith("python scripts/evaluate.py edits --n 1 ")
-    panels, columns = sheets["swaps"]
-    evaluate.save(tmp_path / "sheets" / "swaps.png", panels, columns)
-    with Image.open(tmp_path / "sheets" / "swaps.png") as sheet:
-        assert sheet.width > 300
-
-
-def test_taking_all_attention_keeps_more_than_plain_generation(embedded: Any):
-    drawn = []
-    for swap in cases.swaps("colour", 3):
-        texts = swap.source.caption.text, swap.target.caption.text
-        how: dict[str, Any] = {"seed": swap.source.seed, "steps": 5}
-        pair = heedmap.edit(embedded, *texts, cross=1.0, self_attention=1.0, **how)
-        plain = heedmap.generate(embedded, texts[1], **how)
-        runs = {"source": pair.source, "plain": plain, "edit": pair.edited}
-        runs["without_blend"] = pair.edited
-        pictures = {name: cases.as_array(run) for name, run in runs.items()}
-        said = dict(zip(pictures, judge.detect(np.stack(list(pictures.values()))), strict=True))
-        drawn.append(swaps.Drawn(swap, pictures, said))
-    figures = swaps.figures_of(drawn)
-    assert figures["outside_mse_ratio"] < 0.8
-
-
 def test_a_model_of_another_size_is_refused():
     run: Any = type("Run", (), {"image": Image.new("RGB", (64, 64))})()
     with pytest.raises(SystemExit, match="128×128"):
@@ -424,113 +377,6 @@ def test_plans_say_what_they_show():
 
 
 # --- edits of every kind ----------------------------------------------------------------------
-
-
-def drawn_faultlessly(case: kinds.Case, **pictures: str) -> kinds.Drawn:
-    """An edit whose pictures are the rendered scenes: by name "source" or "target"."""
-    sizes = {"small": 0.16, "": 0.22, "big": 0.32}
-
-    def laid(layout: layouts.Layout) -> layouts.Layout:
-        spots = {
-            "left": [(0.26, 0.56), (0.74, 0.56)], "right": [(0.74, 0.56), (0.26, 0.56)],
-            "above": [(0.5, 0.26), (0.5, 0.74)], "below": [(0.5, 0.74), (0.5, 0.26)],
-        }.get(layout.relation, [(0.27, 0.56), (0.73, 0.56)] if len(layout.things) > 1
-              else [(0.5, 0.56)])  # fmt: skip
-        things = tuple(
-            replace(thing, x=x, y=y, radius=min(sizes[thing.size], 0.22 if len(spots) > 1 else 1))
-            for thing, (x, y) in zip(layout.things, spots, strict=True)
-        )
-        return replace(layout, things=things)
-
-    shown = {"source": case.source, "target": case.target}
-    found = {name: scenes.render(laid(shown[which])).image for name, which in pictures.items()}
-    said = judge.detect(np.stack(list(found.values())))
-    return kinds.Drawn(case, found, dict(zip(found, said, strict=True)))
-
-
-@pytest.mark.parametrize("kind", kinds.KINDS)
-def test_an_edit_of_each_kind_is_right_only_if_it_shows_its_target(kind: kinds.EditPurpose):
-    cases = kinds.cases(kind, 6)
-    assert cases[:3] == kinds.cases(kind, 3)
-    assert [c.seed for c in cases] != [c.seed for c in kinds.cases(kind, 6, 1)]
-    done = [
-        drawn_faultlessly(case, source="source", plain="target", edit="target") for case in cases
-    ]
-    idle = [
-        drawn_faultlessly(case, source="source", plain="target", edit="source") for case in cases
-    ]
-    good, none = kinds.figures_of(done), kinds.figures_of(idle)
-    assert good["n"] == none["n"] == 6
-    assert good["attainable"] == good["success_of_attainable"] == 1.0, cases
-    assert none["success_of_attainable"] == 0.0 and none["outside_mse_ratio"] in (0.0, None)
-    assert good["outside_mse_ratio"] in (1.0, None)
-    changes = kinds.least_change([*done, *idle])
-    assert changes["right"]["n"] == changes["wrong"]["n"] == 6
-    assert changes["right"]["p01"] > LEAST_CHANGE and changes["right"]["below"] == 0.0
-    assert changes["wrong"] == {"n": 6, "p01": 0.0, "p05": 0.0, "median": 0.0, "below": 1.0}
-
-
-def test_windows_are_compared_on_the_same_edits(embedded: Any):
-    how: dict[str, Any] = {"steps": 1, "guidance": 2.0}
-    eye, done = judge.load(), []
-
-    def told(*row: Any) -> None:
-        done.append(row)
-
-    for cross in ([0.8], [0.1, 0.8]):
-        figures, drawn = kinds.over_windows(
-            embedded, 1, 0, eye, told, cross, [0.4], ["addition"], **how
-        )
-        names = [f"{window:g} 0.4" for window in cross]
-        assert list(figures) == ["addition"] and list(figures["addition"]) == names
-        assert list(drawn[0].pictures) == ["source", "plain", *names]
-        assert drawn[0].case == kinds.cases("addition", 1)[0]
-    assert done == [("addition", 1, 1)] * 2
-
-
-def test_the_table_of_windows_is_written_between_its_marks(tmp_path: Path):
-    def row(done: float | None, ratio: float | None) -> dict[str, Any]:
-        return {"n": 9, "success_of_attainable": done, "outside_mse_ratio": ratio}
-
-    figures = {
-        "swap": {"0.2 0": row(0.5, 0.951), "0.8 0.4": row(1.0, 0.123)},
-        "addition": {"0.2 0": row(None, None), "0.8 0.4": row(0.104, 1.0)},
-    }
-    made = kinds.windows_table(figures)
-    assert made.splitlines() == [
-        "| cross, self | swap | addition |",
-        "| --- | --- | --- |",
-        "| 0.2, 0 | 50 %, 0.95 | **none to judge, –** |",
-        "| 0.8, 0.4 | **100 %, 0.12** | 10 %, 1.00 |",
-        "| edits | 9 | 9 |",
-    ]
-    page = tmp_path / "page.md"
-    page.write_text("before\n<!-- windows -->\nold\n<!-- /windows -->\nafter\n")
-    for _ in range(2):
-        evaluate.write_table(page, "windows", made)
-        assert page.read_text() == f"before\n<!-- windows -->\n{made}\n<!-- /windows -->\nafter\n"
-    page.write_text("no marks")
-    with pytest.raises(SystemExit, match="has no marks <!-- windows -->"):
-        evaluate.write_table(page, "windows", made)
-    assert page.read_text() == "no marks" and [*tmp_path.iterdir()] == [page]
-
-
-def test_the_page_has_every_kind_with_the_windows_of_edit_in_bold():
-    page = (Path(evaluate.__file__).parent / "evaluation" / "README.md").read_text(encoding="utf-8")
-    table = page.split("<!-- windows -->\n")[1].split("\n<!-- /windows -->")[0]
-    head, _, *rows = [
-        [cell.strip() for cell in line.split("|")[1:-1]] for line in table.split("\n")
-    ]
-    assert head == ["cross, self", *kinds.KINDS] and rows[-1] == [
-        "edits",
-        *["100"] * len(kinds.KINDS),
-    ]
-    figures = json.loads((FOLDER / "card.json").read_text(encoding="utf-8"))["edits"]["kinds"]
-    for column, kind in enumerate(kinds.KINDS, start=1):
-        (bold,) = [row for row in rows if row[column].startswith("**")]
-        assert bold[0] == "{:g}, {:g}".format(*USUAL[kind])
-        done, ratio = figures[kind]["success_of_attainable"], figures[kind]["outside_mse_ratio"]
-        assert bold[column] == f"**{100 * done:.0f} %, {ratio:.2f}**"
 
 
 def test_pictures_of_ones_own_give_the_promised_figures(embedded: Any):

@@ -16,7 +16,7 @@ from PIL import Image, ImageFilter
 import evaluate
 import heedmap
 import readme
-from evaluation import cases, judge, natural, obedience, strangers
+from evaluation import cases, judge, natural, obedience
 from heedmap.maps.recordings import Layer
 from heedmap.text.prompts import split_words
 from heedmap.text.words import Word
@@ -95,22 +95,6 @@ def test_points_as_well_as_its_card_says(
     n, now = measured_again["pointing"]["n"][figure], measured_again["pointing"][figure]
     assert n >= N / 4, f"only {n} words to measure {figure} by"
     assert now >= least(card["pointing"][figure], n)
-
-
-def test_all_figures_of_the_card_can_be_measured(pipe: Any, card: dict[str, Any]):
-    """What they are is no matter here, of so few pictures in one step."""
-    done: dict[str, int] = {}
-
-    def told(row: str, number: int, total: int) -> None:
-        assert number <= total
-        done[row] = number
-
-    how = {"n": 2, "steps": 1, "guidance": 2.0}
-    figures, rows, drawn = obedience.obey(pipe, seed=0, progress=told, **how)
-    assert set(figures) < set(card) and json.loads(json.dumps(figures)) == figures
-    assert set(rows) == set(obedience.ROWS) and len(drawn) == 2
-    assert all(len(results) == done[row] for row, results in rows.items() if results)
-    assert figures["reweighting"].keys() == card["reweighting"].keys()
 
 
 @pytest.mark.slow
@@ -238,34 +222,6 @@ def test_the_card_says_how_often_each_layer_points_right(monkeypatch: Any, tmp_p
         assert table[2] == "| up 1.0 | 8×8 | 0.0 % | 0.0 % | 0.0 % | 0.0 % |"
         assert table[4] == "| mean of all |  | 100.0 % | 100.0 % | 100.0 % | 100.0 % |"
         assert table[5] == "| words | | 2 | 2 | 2 | 2 |"
-
-
-def test_strangers_are_unknown_to_the_world_and_keep_to_their_thirds():
-    told = strangers.strangers(90)
-    assert told == strangers.strangers(120)[:90] and told != strangers.strangers(90, seed=1)
-    world = captions.vocabulary()
-    assert not world & {*strangers.NOUNS, *(place.split()[-1] for place in strangers.PLACES)}
-    for bare, inside, outside in zip(told[::3], told[1::3], told[2::3], strict=True):
-        assert bare.text.endswith(bare.noun) and bare.setting is outside.setting is None
-        assert inside.place in layouts.SETTINGS[inside.setting or ""]
-        assert outside.text.endswith(outside.place) and outside.place in strangers.PLACES
-    assert {a.text.split()[0] for a in told} == {"a", "an"}
-    assert not any(a.text.startswith(("a e", "a o", "an u")) for a in told)
-
-
-def test_an_empty_scene_is_no_answer_to_a_stranger():
-    told = strangers.strangers(24)
-    laid = [layouts.lay_out(layouts.HELD_OUT_SEED + k, 1) for k in range(24)]
-    empty = [layouts.Layout(k, (), t.setting or "none", "") for k, t in enumerate(told)]
-    pictures = [scenes.render(layout).image for layout in (*laid, *empty)]
-    said, run = judge.detect(np.stack(pictures)), Image.new("RGB", (128, 128))
-    full, none = (
-        strangers.figures_of([strangers.Drawn(t, run, s) for t, s in zip(told, part, strict=True)])  # type: ignore[arg-type]
-        for part in (said[:24], said[24:])
-    )
-    assert (full["n"], full["something"], full["one_thing"]) == (24, 1.0, 1.0)
-    assert full["colour"] < 0.6 and full["setting"] < 0.9  # by chance
-    assert (none["something"], none["colour"], none["setting"]) == (0.0, 0.0, 1.0)
 
 
 @dataclass

@@ -1,6 +1,5 @@
 """Drawn scenes: the same from a seed, masks exact."""
 
-import time
 from dataclasses import replace
 from itertools import combinations
 
@@ -132,15 +131,3 @@ def test_black_and_white_things_stand_out_in_every_setting(setting: str):
 
 
 # --- speed ------------------------------------------------------------------------------------
-
-
-@pytest.mark.slow
-def test_draws_fast():
-    seeds = range(300)
-    for seed in seeds[:20]:
-        scenes.render(layouts.lay_out(seed))
-    start = time.process_time()
-    for seed in seeds:
-        scenes.render(layouts.lay_out(seed))
-    # More than 300 a second on one idle core; a busy machine may be three times slower.
-    assert len(seeds) / (time.process_time() - start) > 100
