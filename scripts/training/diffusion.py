@@ -201,7 +201,9 @@ def train_diffusion(
         with run.autocast():
             return model(*batch)
 
-    n, next_sheet = options.batch or 32, options.sheet_minutes
+    n = options.batch or 32
+    pause = min(options.sheet_minutes, options.minutes / 5)  # a killed run leaves something
+    next_sheet = pause
     losses = deque[torch.Tensor](maxlen=200)
     batches = Batches(
         data, tokenizer, n, seen=seen, seed=options.seed * 1000 + run.rank,
@@ -225,7 +227,7 @@ def train_diffusion(
             )  # fmt: skip
         minutes = descent.done * options.minutes
         if minutes > next_sheet or descent.done >= 1:
-            next_sheet = minutes + options.sheet_minutes
+            next_sheet = minutes + pause
             run.save(
                 f"{name}_training",
                 {"model": model.state_dict(), "optimiser": optimiser.state_dict(),
