@@ -59,13 +59,13 @@ def explain(
     which all of it can be computed again.
     """
     from heedmap.io.writing import slug
-    from heedmap.results import aiming, grids
+    from heedmap.results import explanations, grids
 
-    saved = aiming.explained_run(grids.load_result(run), str(run))
+    saved = explanations.explained_run(grids.load_result(run), str(run))
     place = console.destination(out, root=run / "explain")
     target: dict[str, Any] = {"layer": layer, "head": head, "step": step, "branch": branch}
     query = opt.word_or_number(word)
-    aiming.aim_at(
+    explanations.aim_at(
         saved, query, at, **target
     )  # refuses what the run lacks, before a model is loaded
     pipe = console.load_model(model, device, dtype, quiet or json, saved)

@@ -20,7 +20,7 @@ from heedmap.pipelines import repeating
 from heedmap.pipelines.batch import Progress
 from heedmap.pipelines.repeating import Drawing, saved_call
 from heedmap.recording.probing import Probe, Taken
-from heedmap.results import aiming
+from heedmap.results import explanations
 from heedmap.results.explanations import Explanation
 from heedmap.results.grids import load_result
 from heedmap.results.runs import Run
@@ -81,15 +81,15 @@ def explain(
     checks.one_of("branch", branch, get_args(BranchName))
     pass_ = checks.whole("pass_", pass_)
     named = isinstance(run, str | Path)
-    saved = aiming.explained_run(load_result(run) if named else run, run)
+    saved = explanations.explained_run(load_result(run) if named else run, run)
     asked: dict[str, Any] = {"layer": layer, "head": head, "step": step}
-    aim = aiming.aim_at(saved, word, at, branch=branch, **asked)
+    aim = explanations.aim_at(saved, word, at, branch=branch, **asked)
     pipe = pipe if pipe is not None else repeating.load_for(saved)
     about = saved.settings
     if aim is None:
         arguments = saved_call(about, pipe, given).options.arguments
         table = prompt_table(pipe, about.negative or "", arguments)
-        aim = aiming.aim_in(saved, table, None, word, at, **asked)
+        aim = explanations.aim_in(saved, table, None, word, at, **asked)
     if aim.layer is not None:
         aim = _within(aim, cross_attention_layers(pipe))
     probe = Probe(aim, saved_call(about, pipe, given).place[0], branch, pass_)
@@ -103,7 +103,7 @@ def _compared(saved: Run, aim: Aim, probe: Probe, changed: Mapping[str, Any]) ->
     if taken is None:
         raise RunError(
             f"the run ended before step {aim.step} when it was generated again: expected "
-            f"{aiming.steps_of(saved)} steps; use the versions that its settings name"
+            f"{explanations.steps_of(saved)} steps; use the versions that its settings name"
         )
     if taken.table.prompt != _prompt(saved, branch):
         raise RunError(
@@ -172,7 +172,7 @@ def _explanation(
         head=taken.head,
         heads=heads,
         step=aim.step,
-        steps=aiming.steps_of(saved),
+        steps=explanations.steps_of(saved),
         passes=taken.passes,
         timestep=taken.timestep,
         chosen=dict(aim.chosen),
