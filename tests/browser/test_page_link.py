@@ -65,31 +65,6 @@ def test_a_link_that_fits_no_page_does_nothing(show: Any, run_page: str, said: s
     assert np.array_equal(canvas(opened).pixels(), wanted)
 
 
-def test_another_address_of_the_page_is_followed_and_never_written_over(show: Any, run_page: str):
-    """Pasted into the address bar, or gone back to; also where our own writing is just due."""
-    opened = show(run_page)
-    scale = opened.page.get_by_label("Scale", exact=True)
-    assert "#" not in link(opened)
-    opened.page.evaluate(
-        """() => {
-          let due;
-          window.setTimeout = (what) => { due = what; return 1; };
-          keepLink();
-          location.hash = "scale=word&outline=1";
-          due();
-        }"""
-    )
-    expect(scale).to_have_value("word")
-    assert opened.page.get_by_label("Outline", exact=True).is_checked()
-    for chosen in ("raw", "content"):
-        opened.choose("Scale", chosen)
-        assert link(opened).endswith(f"#scale={chosen}&outline=1")
-    opened.page.go_back()
-    expect(scale).to_have_value("shared")
-    assert "#" not in link(opened)
-    opened.asked[:] = opened.asked[:1]  # the page itself, each time
-
-
 # --- what is kept ---------------------------------------------------------------------------------
 
 

@@ -45,7 +45,6 @@ def stop(*_, **__):
     os.kill(os.getpid(), signal.SIGINT)
 """
 MOMENTS = {
-    "loading": "import heedmap.backends.loading as models\nmodels.load = stop",
     "sampling": """
 import heedmap.recording.recorder as recorder
 after = recorder.Trace._after_call

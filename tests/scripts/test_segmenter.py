@@ -26,7 +26,7 @@ def decoded(pipe, picture: np.ndarray) -> np.ndarray:
     return ((y[0].movedim(0, -1) + 1) * 127.5).clamp(0, 255).round().to(torch.uint8).numpy()
 
 
-@pytest.mark.parametrize("blurred", [False, True], ids=["sharp", "decoded"])
+@pytest.mark.parametrize("blurred", [True], ids=["decoded"])
 def test_masks_are_the_exact_ones(embedded, blurred):
     drawn = rendered(20)
     pictures = np.stack([decoded(embedded, s.image) if blurred else s.image for s in drawn])
