@@ -4,7 +4,6 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-import pytest
 from making import small
 
 from browser.conftest import canvas, outline, point, readings, runs_at, same
@@ -74,8 +73,8 @@ def test_layers_steps_and_heads_are_those_that_python_selects(show: Any, run: An
     same(canvas(opened), base + (colours - base) * (0.4 * hot)[..., None])
 
 
-@pytest.mark.parametrize("word", ["next"])
-def test_share_among_the_content_words(show: Any, run: Any, run_page: str, word: str):
+def test_share_among_the_content_words(show: Any, run: Any, run_page: str):
+    word = "next"
     opened = show(run_page)
     opened.apart()
     opened.choose("Scale", "content")

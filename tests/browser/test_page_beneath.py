@@ -84,10 +84,8 @@ def test_they_stay_within_the_pages_budget():
 # --- scales ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("scale", ["word"])
-def test_one_scale_holds_over_the_steps_and_is_named(
-    show: Any, run: Any, run_page: str, scale: str
-):
+def test_one_scale_holds_over_the_steps_and_is_named(show: Any, run: Any, run_page: str):
+    scale = "word"
     opened = show(run_page)
     opened.page.get_by_label("Picture of the step").uncheck()
     opened.choose("Scale", scale)

@@ -44,9 +44,8 @@ def test_an_edit_opens_with_the_strongest_word_that_it_changed(
     assert readings(opened, 1)[0][0] == "dog"
 
 
-@pytest.mark.parametrize("latent", [(8, 20)])
-def test_the_ring_is_at_the_peak_in_every_shape(show: Any, latent: tuple[int, int]):
-    maps = maps_of(latent=latent)
+def test_the_ring_is_at_the_peak(show: Any):
+    maps = maps_of(latent=(8, 20))
     run = Made(maps.image, maps, settings_of(prompt=maps.tokens.prompt))
     opened = show(pages.run_page(run))
     values = maps[strongest(maps)].values
@@ -58,10 +57,9 @@ def test_the_ring_is_at_the_peak_in_every_shape(show: Any, latent: tuple[int, in
 # --- layout ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("kind", ["run", "pair"])
-def test_in_the_dark_everything_is_dark(show: Any, run_page: str, pair_page: str, kind: str):
+def test_in_the_dark_everything_is_dark(show: Any, pair_page: str):
     """No field, button or table is brighter than the text on it."""
-    opened = show(run_page if kind == "run" else pair_page, color_scheme="dark")
+    opened = show(pair_page, color_scheme="dark")
     opened.page.locator("#matrix summary").click()
     opened.page.locator("#why summary").click()
     bright = opened.page.evaluate(

@@ -3,18 +3,14 @@
 from dataclasses import replace
 from typing import Any
 
-import pytest
-
 from browser.conftest import canvas, outline, runs_at, same
 from heedmap.page import pages
 
 NAMED = "refined by self-attention · all layers · all 6 steps · all heads"
 
 
-@pytest.mark.parametrize("scale", ["shared"])
-def test_a_word_shows_the_refined_overlay_that_python_draws(
-    show: Any, run: Any, run_page: str, scale: str
-):
+def test_a_word_shows_the_refined_overlay_that_python_draws(show: Any, run: Any, run_page: str):
+    scale = "shared"
     opened = show(run_page)
     opened.choose("Maps", "refined")
     opened.choose("Scale", scale)

@@ -41,11 +41,9 @@ def test_pins_have_each_its_colour_and_escape_takes_them_off(show: Any, run: Any
     assert opened.page.locator(PINS).count() == 0
 
 
-@pytest.mark.parametrize("words", [("red", "snow", "blue")])
-def test_pins_are_mixed_by_how_much_each_word_acts(
-    show: Any, run: Any, run_page: str, words: tuple[str, ...]
-):
+def test_pins_are_mixed_by_how_much_each_word_acts(show: Any, run: Any, run_page: str):
     """Computed once more in numpy: each in its hue over a picture that is almost grey."""
+    words = ("red", "snow", "blue")
     opened = show(run_page)
     opened.slide("Opacity", 60)
     for word in words:

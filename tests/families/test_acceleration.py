@@ -233,11 +233,7 @@ def compiler():
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("how", "when", "backend", "family"),
-    [
-        ("wrapped", "before", "inductor", "least"),
-        ("in place", "after", "eager", "least"),
-        ("in place", "before", "eager", "sigma"),
-    ],
+    [("wrapped", "before", "inductor", "least"), ("in place", "after", "eager", "least")],
 )
 # The compiler's own import meets what torch deprecates.
 @pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")
