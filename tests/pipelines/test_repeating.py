@@ -103,9 +103,7 @@ def test_one_of_a_batch(pipe, tmp_path):
 
 
 EDITS = [
-    {"target": "a red house at sea", "kind": "refine", "guidance": 3.0},
-    {"source": "a (red:3) house", "target": "a blue (house:0.5)", "renormalize": True},
-    {"source": r"a \(red\) (house:2.5)"},
+    {"source": r"a \(red\) (house:3)", "target": "a blue (house:0.5)", "renormalize": True},
     {"target": "a red sea", "cross": (0.2, 0.9), "self_attention": 0.6, "self_cells": 64},
     {
         "target": "a red sea", "only": "house->sea", "protect": ["red"], "threshold": 0.55,
