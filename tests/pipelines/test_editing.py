@@ -244,11 +244,10 @@ def test_bad_edits_end_before_the_first_step(pipe, arguments, error, sentence):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", [2])
-def test_a_red_house_becomes_a_blue_one_and_the_rest_stays(embedded, seed):
+def test_a_red_house_becomes_a_blue_one_and_the_rest_stays(embedded):
     source, target = (f"a {colour} house next to a green tree" for colour in ("red", "blue"))
-    pair = edit(embedded, source, target, seed=seed)
-    plain = generate(embedded, target, seed=seed)
+    pair = edit(embedded, source, target, seed=2)
+    plain = generate(embedded, target, seed=2)
     house = pair.source.maps["house"].mask()
     before, after = (pixels(run.image)[house].mean(axis=0) for run in (pair.source, pair.edited))
     assert before[0] > before[2] + 20  # red above blue
@@ -264,7 +263,7 @@ def test_a_red_house_becomes_a_blue_one_and_the_rest_stays(embedded, seed):
     theirs = outside(pair.source.image, plain.image)
     assert ours < 0.3 * theirs  # 0.04 to 0.12 here; means over many: scripts/evaluate.py edits
 
-    blended = edit(embedded, source, target, seed=seed, only="red house->blue house")
+    blended = edit(embedded, source, target, seed=2, only="red house->blue house")
     change = (pixels(blended.source.image) - pixels(blended.edited.image)) ** 2
     assert change[~blended.blend].mean() < 6**2  # of 255: what the decoder carries over the edge
     after = pixels(blended.edited.image)[house].mean(axis=0)
