@@ -31,7 +31,7 @@ class Scheduler(Note, frozen=True, kw_only=True):
 
     Attributes:
         kind: the class.
-        config: the whole configuration, as `drawing.pipeline_arguments` stores values.
+        config: the whole configuration, as `pipelines.arguments` stores values.
     """
 
     kind: Name = field(name="class")
@@ -79,7 +79,7 @@ class EditNoted(EditTerms, frozen=True, kw_only=True):
 
 
 class Mask(Note, frozen=True, kw_only=True):
-    """A mask of a region, written by `maps.regions.packed`.
+    """A mask of a region, written by `maps.masks.packed`.
 
     Attributes:
         mask: the (width, height) in pixels.
@@ -192,7 +192,7 @@ class Settings(Note, frozen=True, kw_only=True):
         threads: the number of CPU threads.
         versions: the versions of heedmap and its libraries.
         edits: the edits of the attention of words (`generate(edits=[…])`).
-        arguments: all other arguments of the pipeline, as `drawing.pipeline_arguments` stores them.
+        arguments: all other arguments of the pipeline, as `pipelines.arguments` stores them.
         batch_place: the number of the image in its batch, from 0, and the size of the batch; None
             if it was alone.
         edit: the options of an edit; None of any other run.

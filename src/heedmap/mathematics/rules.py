@@ -149,7 +149,7 @@ class Inject:
 
     `P' = α ⊙ (P_src M) + (1 − α) ⊙ P`, with α 1 for a target token while `start ≤ step/steps <
     end` (`windows.steps_within`), else 0: a new token, which keeps its own column, has an `end` of
-    0. M is from `text.token_mapping`: its columns stay with their own words after a swap that
+    0. M is from `text.alignment`: its columns stay with their own words after a swap that
     changes the number of tokens.
 
     Attributes:

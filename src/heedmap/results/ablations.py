@@ -290,7 +290,7 @@ def check_word(prompt: str, table: TokenTable, word: str) -> None:
 
 
 def shortened(prompt: str, table: TokenTable, word: str) -> str:
-    """A prompt as it was written, with weights, without a word (`text.omissions.leave_out`).
+    """A prompt as it was written, with weights, without a word (`text.weights.leave_out`).
 
     Raises:
         RunError: if the table is of another prompt.

@@ -110,7 +110,7 @@ class Run:
         concepts: the heat maps of what was looked for beside the prompt, each concept one word;
             None where nothing was: `run.concepts["sky"]`, as of `maps`.
         step_pictures: the picture at each step, small, where the steps were kept and could be
-            followed (`figures.step_pictures`).
+            followed (`figures.animations`).
         given: of the source and the edits of a picture of your own that picture, as the model saw
             it.
         trust: of the run of an ablation, how far attention and cause agree, by the word that was
