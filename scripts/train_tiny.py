@@ -19,7 +19,7 @@ words) and `decoder --encoder`, then `latents` and `unet --from-export --one-obj
 On CPUs `--processes 2` of one thread each is the fastest way to use two cores. On a GPU leave it at
 1 and give `--workers`, which draw scenes and write captions. One H200 with 15 cores encodes
 164,000 scenes in 80 s and trains `joint --batch 512 --lr 6e-3 --workers 12` at 10,700 samples a
-second, with a loss of 0.32 after 4.3 million; two CPU cores do 60 a second. The first step compiles
+second, with a loss of 0.32 after 4.3 million. The first step compiles
 for 70 s.
 
 No mask shapes the attention. Masks weight the diffusion loss (object pixels count more), no more.

@@ -131,3 +131,14 @@ def test_seeds_tell_noises_apart():
     (_, one), (_, same), (_, other) = (shown(pipe, 3, seed) for seed in (1, 1, 2))
     assert all(torch.equal(a, b) for a, b in zip(one, same, strict=True))
     assert not torch.equal(one[0], other[0]) and not np.allclose(one[0], one[1])
+
+
+def test_the_scheduler_comes_back_after_an_error():
+    pipe = random_pipeline()
+    own = pipe.scheduler
+    with (
+        pytest.raises(KeyboardInterrupt),
+        showing(pipe, LATENTS, torch.Generator().manual_seed(0), 1),
+    ):
+        raise KeyboardInterrupt
+    assert pipe.scheduler is own

@@ -61,3 +61,16 @@ def test_a_scheduler_copied_within_a_trace_steps_by_itself():
         assert other.step.__self__ is other
     assert "step" not in vars(pipe.scheduler)
     assert len(recorder.maps) == 1
+
+
+def test_two_traces_closed_in_the_order_they_were_opened():
+    one, two = random_pipeline(), random_pipeline()
+    two.scheduler = one.scheduler
+    first, second = trace(one), trace(two)
+    first.__enter__()
+    one("a house", num_inference_steps=2, output_type="latent")
+    second.__enter__()
+    two("a house", num_inference_steps=2, output_type="latent")
+    first.__exit__(None, None, None)
+    second.__exit__(None, None, None)
+    assert "step" not in vars(one.scheduler)

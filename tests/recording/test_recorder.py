@@ -300,3 +300,43 @@ def test_rules_change_nothing_of_the_negative_branch(pipe):
     (first, against), (halved, same) = ([one.arrays[0] for one in each] for each in made)
     np.testing.assert_array_equal(against, same)
     np.testing.assert_allclose(halved, first / 2, rtol=1e-5)
+
+
+def test_a_call_that_failed_after_its_last_step_is_left_out_too(pipe):
+    """Its picture was never made; where latents are asked for, the last step is the end."""
+
+    def leave(pipe, step, timestep, given):
+        if step == 1:
+            raise KeyboardInterrupt
+        return given
+
+    with trace(pipe) as recorder:
+        with pytest.raises(KeyboardInterrupt):
+            run(pipe, "a sea", steps=2, callback_on_step_end=leave)
+        run(pipe, "a red house", steps=2)
+    assert [maps.tokens.prompt for maps in recorder.maps] == ["a red house"]
+    with trace(pipe) as recorder:
+        pipe("a sea", num_inference_steps=2, output_type="latent")
+        assert [maps.tokens.prompt for maps in recorder.maps] == ["a sea"]
+    assert len(recorder.maps) == 1
+
+
+def test_latents_given_back_without_letting_go_of_the_models():
+    """As pipelines of SDXL do, which let go of them only where they make a picture."""
+    pipe = random_pipeline()
+
+    class Early(type(pipe)):
+        def __call__(self, *args, output_type="pil", **kwargs):
+            release = self.maybe_free_model_hooks
+            if output_type == "latent":
+                self.maybe_free_model_hooks = lambda: None
+            try:
+                return super().__call__(*args, output_type=output_type, **kwargs)
+            finally:
+                self.maybe_free_model_hooks = release
+
+    pipe.__class__ = Early
+    for kind in ("latent", "np"):
+        with trace(pipe) as recorder:
+            pipe("a house", num_inference_steps=2, output_type=kind)
+        assert [maps.tokens.prompt for maps in recorder.maps] == ["a house"]

@@ -203,3 +203,33 @@ def test_scores_have_their_own_scale():
     refiner.hear(0, torch.tensor([[[1.0], [0.0]]]), (1, 2), 1)
     refiner.carry(0, Scores(query, key, 0.25), 0, 1)
     np.testing.assert_allclose(refiner.mean(0)[0, :, 0], [0.9, 0.5], rtol=1e-6)
+
+
+def test_between_calls_self_attention_is_as_it_was(pipe):
+    """So that an IP-Adapter may be loaded there, which makes each processor anew by its class."""
+
+    def own():
+        every = pipe.unet.attn_processors
+        return {name: one for name, one in every.items() if f".{SELF}." in name}
+
+    def during(pipe, number, timestep, state):
+        seen.append(sum(own()[name] is not one for name, one in before.items()))
+        return {}
+
+    before, seen, made = own(), [], []
+    with trace(pipe) as recorder:
+        for _ in range(2):
+            assert own() == before
+            run(pipe, "a red house", steps=2, callback_on_step_end=during)
+            assert own() == before
+            made.append(recorder.recordings[-1].refined)
+        with pytest.raises(ZeroDivisionError):
+            run(pipe, "a red house", callback_on_step_end=lambda *_: 1 // 0)
+        run(pipe, "a red house", steps=2)
+        made.append(recorder.recordings[-1].refined)
+    assert own() == before
+    with pytest.raises(ZeroDivisionError), trace(pipe):
+        run(pipe, "a red house", callback_on_step_end=lambda *_: 1 // 0)
+    assert own() == before
+    assert seen[0] == seen[2] > 0
+    assert all(np.array_equal(made[0], one) for one in made[1:])
