@@ -39,8 +39,3 @@ def test_a_picture_as_a_link():
     assert kind == "data:image/png;base64"
     with Image.open(io.BytesIO(base64.b64decode(data))) as back:
         assert back.tobytes() == image.tobytes()
-
-
-def test_the_parts_are_there():
-    assert "{{code}}" in packing.page_part("board/board.html")
-    assert "{{data}}" in packing.page_part("assets/page.html")

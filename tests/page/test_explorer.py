@@ -12,7 +12,6 @@ from making import (
     PROMPT,
     Edited,
     data_of,
-    made_trust,
     noting,
     report_of,
     small,
@@ -75,13 +74,6 @@ def test_a_page_has_how_stable_the_maps_of_each_of_its_prompts_are():
     views = {view["name"]: view["trust"] for view in data_of(page)["runs"][0]["views"]}
     said = {"words": [1], "kind": "stable", "read": "stability 0.98", "refined": ""}
     assert views == {"prompt": [said], "concepts": []}
-
-
-def test_a_page_has_how_far_attention_and_cause_agree_in_the_prompt_alone():
-    made = small("a red house")
-    page = pages.run_page(replace(made, trust={"red": made_trust()}, concepts=made.maps))
-    views = {view["name"]: view["trust"] for view in data_of(page)["runs"][0]["views"]}
-    assert [one["words"] for one in views["prompt"]] == [[1]] and views["concepts"] == []
 
 
 # --- what is typed stays text -----------------------------------------------------------------

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from making import Edited, made_trust, noisy_run, report_of, settings_of, small
+from making import Edited, noisy_run, report_of, settings_of, small
 from msgspec import structs
 
 from heedmap.page.summaries import (
@@ -14,38 +14,19 @@ from heedmap.page.summaries import (
     picture_use,
     prompt_weights,
     settings_rows,
-    trust_notes,
+    stability_notes,
 )
 
 
 def test_how_stable_words_are_is_told_by_their_numbers():
     maps = small("a red house").maps
-    assert trust_notes(maps, {}) == []
-    told = trust_notes(replace(maps, stability={0: 0.5, 1: -0.2, 2: 0.984}), {})
+    assert stability_notes(maps) == []
+    told = stability_notes(replace(maps, stability={0: 0.5, 1: -0.2, 2: 0.984}))
     assert told == [
         {"words": [0], "kind": "stable", "read": "stability 0.50, unsteady", "refined": ""},
         {"words": [1], "kind": "stable", "read": "stability −0.20, unsteady", "refined": ""},
         {"words": [2], "kind": "stable", "read": "stability 0.98", "refined": ""},
     ]
-
-
-def test_how_far_attention_and_cause_agree_is_told_by_the_words_that_were_left_out():
-    """Of a word at all its places, of a phrase, of a run without refined maps."""
-    told = made_trust(None, None)
-    causes = {
-        "red": made_trust(),
-        "red tree": made_trust(-0.3, None),
-        "a": structs.replace(told, columns=structs.replace(told.columns, refined=None)),
-    }
-    found = trust_notes(small("a red house, a red tree").maps, causes)
-    said = "attention and cause (columns): "
-    assert [(one["words"], one["read"], one["refined"]) for one in found] == [
-        ([1, 4], f"{said}rank 0.62, AUC 0.91", f"{said}rank −0.62, AUC 0.91"),
-        ([4, 5], f"{said}rank −0.30", f"{said}rank 0.30"),
-        ([0, 3], f"{said}nothing to compare", ""),
-    ]
-    assert {one["kind"] for one in found} == {"cause"}
-    assert [one["called"] for one in found] == [*causes]
 
 
 def test_what_a_run_has_to_do_with_a_picture_of_ones_own():

@@ -225,7 +225,7 @@ def _page(
         views = [
             {
                 "name": name,
-                "trust": summaries.trust_notes(maps, run.trust if name == "prompt" else {}),
+                "trust": summaries.stability_notes(maps),
                 **pack(maps.recording, budget, maps.image),
             }
             for name, maps in _views(run).items()

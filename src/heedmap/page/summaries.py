@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any
 
 from heedmap.errors import ArgumentError, HeedmapError, as_sentence, plural, signed
 from heedmap.io.reports import EditReport, Measures, returned
-from heedmap.io.schemas import MARK, Trust
 from heedmap.io.settings import Reweighted, Settings
 from heedmap.io.values import to_json
 from heedmap.maps.heatmaps import HeatMaps
@@ -107,27 +106,19 @@ def _measures(change: Measures) -> list[str]:
     return [f"{change.share * 100:.0f}\u00a0%", *texts]
 
 
-def trust_notes(maps: HeatMaps, trust: Mapping[str, Trust]) -> list[dict[str, Any]]:
-    """Describe how far maps can be trusted.
+def stability_notes(maps: HeatMaps) -> list[dict[str, Any]]:
+    """Describe how stable the maps of a located image are.
 
     Args:
-        maps: the heat maps, with their stability where a picture was located.
-        trust: the agreement of attention and cause by ablated word.
+        maps: the heat maps.
 
     Returns:
         For each word or phrase its word numbers, and a note for its map as read and as refined.
     """
-    found = [
+    return [
         {"words": [number], "kind": "stable", "read": stability_said(held), "refined": ""}
         for number, held in (maps.stability or {}).items()
     ]
-    for phrase, agreement in trust.items():
-        tokens, way = {*maps.tokens.find(phrase)}, agreement.columns
-        words = [word.number for word in maps.words if not tokens.isdisjoint(word.tokens)]
-        read, refined = ("" if one is None else f"{MARK}{one}" for one in (way.heat, way.refined))
-        notes = {"read": read, "refined": refined, "called": phrase}
-        found.append({"words": words, "kind": "cause", **notes})
-    return found
 
 
 def settings_rows(settings: Settings) -> list[list[str]]:
