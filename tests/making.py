@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from copy import deepcopy
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import cache
 from typing import Any
 
@@ -44,6 +44,9 @@ from heedmap.io.settings import Settings
 from heedmap.io.values import to_json
 from heedmap.maps.heatmaps import HeatMaps
 from heedmap.maps.recordings import Layer, Recording
+from heedmap.options import GenerateOptions
+from heedmap.pipelines import generation
+from heedmap.pipelines.arguments import resolve_options
 from heedmap.results.ablations import Ablation
 from heedmap.results.explanations import Explanation
 from heedmap.results.pairs import Pair, change_between
@@ -162,6 +165,15 @@ def made_ablation(word: str = "house", prompt: str = "at house, at sea", **noted
     columns = noting(noisy_run(prompt, 1), **{"edits": [zero], **noted})
     unread = noting(noisy_run(left, 2), **noted)
     return Ablation(word, run.maps.tokens.find(word), run, columns, unread)
+
+
+def generate_batch(pipe, prompts, seeds, edits=(), **given) -> list[Run]:
+    """A batch, with the options of `generate` as keyword arguments."""
+    names = {one.name for one in fields(GenerateOptions)} & given.keys()
+    own = {name: given.pop(name) for name in names}
+    options = GenerateOptions(**own, arguments=given)
+    options, seeds = resolve_options(pipe, options, generation.generate, seeds)
+    return generation.generate_batch(pipe, prompts, seeds, options, edits)
 
 
 def made_explanation(masked=True, edited=False, word="house", prompt="a red house") -> Explanation:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 from diffusers.models.attention_processor import AttnProcessor
-from making import random_pipeline
+from making import generate_batch, random_pipeline
 from PIL import Image
 
 import heedmap
@@ -244,8 +244,8 @@ def test_the_settings_say_which(pipe, tmp_path):
 def test_a_batch_is_edited_alike(pipe):
     prompts = ["a red house", "house (at:2) red sea"]
     edits = [Reweight("red", 2), Confine("house", LEFT)]
-    runs = generation.generate_batch(pipe, prompts, seeds=[7, 8], steps=2, edits=iter(edits))
-    plain = generation.generate_batch(pipe, prompts, seeds=[7, 8], steps=2)
+    runs = generate_batch(pipe, prompts, seeds=[7, 8], steps=2, edits=iter(edits))
+    plain = generate_batch(pipe, prompts, seeds=[7, 8], steps=2)
     for number, run in enumerate(runs):
         assert not same(run, plain[number])
         assert len(run.settings.edits) == 2
@@ -253,7 +253,7 @@ def test_a_batch_is_edited_alike(pipe):
     difference = np.asarray(runs[0].image).astype(int) - np.asarray(alone.image)
     assert np.abs(difference).max() <= 1
     with pytest.raises(UnknownWordError, match="'red' is not in the prompt"):
-        generation.generate_batch(pipe, ["a red house", "a sea"], seeds=[1, 2], edits=edits)
+        generate_batch(pipe, ["a red house", "a sea"], seeds=[1, 2], edits=edits)
 
 
 def unchanged(p, site):

@@ -4,7 +4,7 @@ import pytest
 from making import run
 
 from heedmap.errors import ArgumentError
-from heedmap.options import DrawOptions
+from heedmap.options import GenerateOptions
 from heedmap.recording.recorder import WARN, check_heads
 from heedmap.recording.tracing import trace
 
@@ -16,7 +16,7 @@ def test_large_recordings_say_so_beforehand(pipe, monkeypatch):
 
 
 def test_what_a_trace_may_keep_unless_told_otherwise():
-    assert (DrawOptions.limit, WARN) == (2 * 1024**3, 256 * 1024**2)
+    assert (GenerateOptions.limit, WARN) == (2 * 1024**3, 256 * 1024**2)
 
 
 def test_heads_of_layers_with_different_numbers_cannot_be_kept_alone():

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 from diffusers import EulerAncestralDiscreteScheduler, HeunDiscreteScheduler
-from making import random_pipeline, run
+from making import generate_batch, random_pipeline, run
 
 import heedmap as hm
 from heedmap.backends.registry import cross_attention_layers
@@ -16,7 +16,6 @@ from heedmap.errors import (
     TraceError,
     UnknownWordError,
 )
-from heedmap.pipelines.generation import generate_batch
 from heedmap.recording.edits import Reweight
 from heedmap.recording.tracing import trace
 

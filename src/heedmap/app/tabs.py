@@ -16,7 +16,7 @@ from heedmap.app.jobs import Job, Models
 from heedmap.backends import cards
 from heedmap.errors import HeedmapError, as_sentence
 from heedmap.io.writing import put_counting, slug
-from heedmap.options import AXES, DrawOptions, LocateOptions
+from heedmap.options import AXES, LOCATE_STEPS, GenerateOptions
 from heedmap.text import option_texts
 from heedmap.tiny.card import EMBEDDED
 
@@ -143,7 +143,7 @@ class App:
             form.buttons("Locate")
             with gr.Row():
                 form.number("seed", "Seed", placeholder="random")
-                form.number("steps", "Looks", placeholder=str(LocateOptions.steps))
+                form.number("steps", "Looks", placeholder=str(LOCATE_STEPS))
 
     def _explain(self, tab: Any) -> None:
         def call(job: Job, folder: Path, _: str, given: dict[str, Any]) -> hm.Explanation:
@@ -303,7 +303,7 @@ class App:
 
     def _axes(self) -> Sequence[str]:
         """Choose the axes to keep: all of the embedded model, whose maps take little memory."""
-        return AXES if self.models.names == [EMBEDDED] else [*DrawOptions.keep]
+        return AXES if self.models.names == [EMBEDDED] else [*GenerateOptions.keep]
 
     def _delete_session(self, folder: str | None) -> None:
         """Delete the results of a session that is over."""

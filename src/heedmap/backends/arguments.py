@@ -11,7 +11,7 @@ from PIL import Image
 from heedmap.backends.family import parameters
 from heedmap.backends.registry import family_of
 from heedmap.errors import ArgumentError, ModelError, quoted
-from heedmap.options import OWN_NAMES, DrawOptions
+from heedmap.options import OWN_NAMES, GenerateOptions
 
 THEIR_NAMES = {ours: theirs for theirs, ours in OWN_NAMES.items()}
 """What pipelines call "steps", "guidance", "negative", and of "size" the height."""
@@ -40,7 +40,7 @@ def check_names(pipe: Any, given: Iterable[str], ours: Iterable[str]) -> None:
 
 
 def for_batch(
-    pipe: Any, prompts: Sequence[str], seeds: Sequence[int], options: DrawOptions
+    pipe: Any, prompts: Sequence[str], seeds: Sequence[int], options: GenerateOptions
 ) -> dict[str, Any]:
     """All arguments of a call that draws a picture for each prompt, from noise of its seed.
 

@@ -21,8 +21,8 @@ from heedmap.errors import quoted, warn
 from heedmap.figures import overlays
 from heedmap.io.reports import ChangedWords, EditReport
 from heedmap.io.settings import EditNoted
-from heedmap.options import USUAL, DrawOptions, GenerateOptions
-from heedmap.pipelines.batch import Batch, Preview, Progress, draw, part_of
+from heedmap.options import USUAL, GenerateOptions
+from heedmap.pipelines.batch import Batch, Preview, Progress, draw, sub_progress
 from heedmap.pipelines.blending import Blending
 from heedmap.pipelines.edit_plans import EditBase, Plan
 from heedmap.pipelines.given_pictures import why_unlike
@@ -79,7 +79,7 @@ def draw_edits(
     base: EditBase,
     plans: Sequence[Plan],
     seed: int,
-    options: DrawOptions,
+    options: GenerateOptions,
     progress: Progress | None = None,
     preview: Preview | None = None,
     probe: Probe | None = None,
@@ -108,7 +108,7 @@ def draw_edits(
 
     def one(some: Sequence[Plan], done: int, left: int) -> int:
         """Draw some of them; only what is told of them is kept, not what it is made of."""
-        mine = part_of(progress, done, done + left)
+        mine = sub_progress(progress, done, done + left)
         runs, recorder, blending = _draw(base, some, seed, options, picture, mine, preview, probe)
         source = drawn.pairs[0].source if drawn.pairs else runs[0]
         pairs = []
@@ -128,7 +128,7 @@ def _draw(
     base: EditBase,
     plans: Sequence[Plan],
     seed: int,
-    options: DrawOptions,
+    options: GenerateOptions,
     picture: PictureSource | None,
     progress: Progress | None,
     preview: Preview | None,
@@ -141,7 +141,6 @@ def _draw(
         rules = {0: (weights_rule(base.weights, base.table),), **rules}
     windows = {number: plan.own for number, plan in enumerate(plans, 1)}
     blending = None if base.options.only is None else Blending(base, plans)
-    given = options.named()
     runs, recorder = draw(
         base.pipe,
         Batch(
@@ -151,7 +150,7 @@ def _draw(
             tables=[base.table, *(plan.table for plan in plans)],
             start=None if picture is None else picture.start(len(plans) + 1),
         ),
-        replace(GenerateOptions.taken(given), arguments=given),
+        options,
         Steering(rules, sources, windows, base.options.self_cells),
         progress=progress,
         preview=preview,

@@ -8,7 +8,7 @@ from heedmap import checks
 from heedmap.backends.family import Pipeline
 from heedmap.errors import ArgumentError, quoted
 from heedmap.io.values import MAX_WHOLE
-from heedmap.options import AXES, BranchName, DrawOptions, GenerateOptions, Keep, Tokens
+from heedmap.options import AXES, BranchName, GenerateOptions, Keep, Tokens
 from heedmap.recording.calls import Wanted
 from heedmap.recording.edits import Edit, checked_edits
 from heedmap.recording.interventions import AfterStep, Intervention
@@ -21,13 +21,13 @@ from heedmap.text.words import TokenTable
 
 def trace(
     pipe: Pipeline,
-    keep: Keep = DrawOptions.keep,
+    keep: Keep = GenerateOptions.keep,
     *,
     tokens: Tokens = GenerateOptions.tokens,
     branches: Iterable[BranchName] = GenerateOptions.branches,
     concepts: Sequence[str] = GenerateOptions.concepts,
     prompts: str | Sequence[str] | None = None,
-    limit: int = DrawOptions.limit,
+    limit: int = GenerateOptions.limit,
     edits: Iterable[Edit] = (),
 ) -> Trace:
     """Record the text cross-attention of a pipeline while the `with` block is open.
@@ -72,12 +72,12 @@ def trace(
 
 def steered(
     pipe: Any,
-    keep: Keep = DrawOptions.keep,
+    keep: Keep = GenerateOptions.keep,
     *,
     tokens: Tokens = GenerateOptions.tokens,
     branches: Iterable[BranchName] = GenerateOptions.branches,
     concepts: Sequence[str] = GenerateOptions.concepts,
-    limit: int = DrawOptions.limit,
+    limit: int = GenerateOptions.limit,
     tables: Iterable[TokenTable] = (),
     steering: Steering | None = None,
     watch: Mapping[int, Sequence[int]] | None = None,

@@ -2,21 +2,19 @@
 
 import csv
 import itertools
-import math
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Sized
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from PIL import Image
 
-from heedmap.errors import ArgumentError, RunError, plural, quoted, signed
+from heedmap.errors import RunError, plural, quoted, signed
 from heedmap.figures import layout
 from heedmap.figures.formats import png
 from heedmap.io import reading, schemas
 from heedmap.io.reports import GridReport, returned
-from heedmap.io.values import MAX_CELLS
 from heedmap.io.writing import files_in, whole_folder
 from heedmap.page import pages
 from heedmap.results.pairs import Pair, read_mask
@@ -24,22 +22,6 @@ from heedmap.results.runs import Run, read_run
 
 if TYPE_CHECKING:
     from heedmap.figures.sheet import Sheet
-
-
-def check_axes(axes: Iterable[Sized]) -> None:
-    """Raise an ArgumentError if nothing varies, or there would be too many cells."""
-    axes = [*axes]
-    cells = math.prod(map(len, axes))
-    if cells > MAX_CELLS:
-        raise ArgumentError(
-            f"this grid would have {cells:,} cells: expected at most {MAX_CELLS:,}; give fewer "
-            "targets, seeds or values"
-        )
-    if all(len(axis) == 1 for axis in axes):
-        raise ArgumentError(
-            "nothing varies in this grid: give several targets, seeds, weights of a word or "
-            "windows, as in weights={'red': [0, 1, 2]} (--weight red=0:2:3)"
-        )
 
 
 @dataclass(frozen=True, eq=False)
