@@ -39,7 +39,7 @@ from heedmap.recording.steering import Steering
 from heedmap.recording.tracing import steered
 from heedmap.results.runs import Run
 from heedmap.text.concepts import checked_concepts
-from heedmap.text.vocabulary import said_of, untaught
+from heedmap.text.prompts import said_of, untaught
 from heedmap.text.weights import bracket_warning, parse_weights, unread_weights
 from heedmap.text.words import TokenTable
 from heedmap.tiny import card
