@@ -126,9 +126,10 @@ def _weight(prompt: str, colon: int, close: int) -> float | None:
 
 def _unbalanced(prompt: str, place: int) -> ArgumentError:
     mark = prompt[place]
+    wrong = "is not closed" if mark == "(" else "closes nothing"
     return ArgumentError(
-        f"the bracket '{mark}' at character {place + 1} of the prompt has no partner, and the "
-        f"prompt has weights: add the other bracket, or write '\\{mark}' where it is text"
+        f"the bracket '{mark}' at character {place + 1} of the prompt {wrong}, and the prompt has "
+        f"weights: add the other bracket, or write '\\{mark}' where it is text"
     )
 
 
