@@ -151,8 +151,8 @@ class TokenTable:
         number, count = checks.whole("the word number", number), len(self.words)
         if not -count <= number < count:
             raise UnknownWordError(
-                f"there is no word number {quoted(number)}: the prompt has {plural(count, 'word')}, "
-                "counted from 0"
+                f"there is no word number {quoted(number)}: the prompt has "
+                f"{plural(count, 'word')}, counted from 0"
             )
         return self.words[number]
 
