@@ -22,7 +22,7 @@ Tokens = Literal["prompt", "all"]
 EditKind = Literal["replace", "refine"]
 """How the words of an edit correspond: one to one, or with words that are new."""
 EditPurpose = Literal["swap", "colour", "addition", "removal", "size", "relation", "setting"]
-"""What an edit is for, read off its words (`heedmap.text.purposes`)."""
+"""What an edit is for, read off its words (`heedmap.text.alignment`)."""
 Device = Literal["auto", "cpu", "cuda", "mps"]
 """Where a model runs; "auto" is the best that there is."""
 Dtype = Literal["auto", "float32", "float16", "bfloat16"]

@@ -248,7 +248,7 @@ def test_words_that_are_not_there():
         maps.at(3)
     with pytest.raises(UnknownWordError, match="9"):
         maps.at(9)
-    with pytest.raises(ArgumentError, match="a text, as in 'house'"):
+    with pytest.raises(ArgumentError):
         _ = maps[2]
     assert [heat.label for heat in maps] == ["at", "house", "x" * 90]
 
@@ -432,7 +432,6 @@ CALLS: dict[str, Callable[[HeatMaps, Any], Any]] = {
     "timeline frames": lambda maps, value: word_figures.timeline(maps, "house", frames=value),
     "animation word": lambda maps, value: word_figures.animation(maps, value),
     "axes": lambda maps, value: word_figures.layers_by_heads(maps, "house", axes=value),
-    "find": lambda maps, value: maps.tokens.find("house", value),
 }
 
 

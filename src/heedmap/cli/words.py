@@ -24,7 +24,7 @@ def words(prompt: opt.Prompt, model: opt.Model = None, json: opt.Json = False) -
     parsed = parse_weights(prompt)
     with console.loading_bar(model, json or model is None):
         from heedmap.backends import cards, loading
-        from heedmap.text.vocabulary import said_of, untaught
+        from heedmap.text.prompts import said_of, untaught
 
         table = loading.token_table(parsed.text, model)
     by_position = token_weights(parsed.spans, table)

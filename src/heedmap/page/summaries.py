@@ -11,7 +11,7 @@ from heedmap.io.values import to_json
 from heedmap.maps.heatmaps import HeatMaps
 from heedmap.maps.stability import stability_said
 from heedmap.text.alignment import pair_words
-from heedmap.text.vocabulary import said_of
+from heedmap.text.prompts import said_of
 from heedmap.text.weights import parse_weights, token_weights
 from heedmap.text.words import TokenTable
 

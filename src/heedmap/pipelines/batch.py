@@ -35,7 +35,7 @@ from heedmap.recording.recorder import Trace
 from heedmap.recording.steering import Steering
 from heedmap.recording.tracing import steered
 from heedmap.results.runs import Run
-from heedmap.text.vocabulary import said_of, untaught
+from heedmap.text.prompts import said_of, untaught
 from heedmap.text.weights import bracket_warning, parse_weights, unread_weights
 from heedmap.text.words import TokenTable
 

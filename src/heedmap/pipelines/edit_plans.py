@@ -16,8 +16,14 @@ from heedmap.errors import ArgumentError, TruncatedWordError, quoted
 from heedmap.mathematics.rules import Inject, Renormalize, Rule, Site, steps_within
 from heedmap.options import USUAL, EditOptions, EditPurpose
 from heedmap.recording.edits import weights_rule
-from heedmap.text.alignment import WordAlignment, pair_words, refinement, replacement, swap_of
-from heedmap.text.purposes import purpose_of
+from heedmap.text.alignment import (
+    WordAlignment,
+    pair_words,
+    purpose_of,
+    refinement,
+    replacement,
+    swap_of,
+)
 from heedmap.text.weights import parse_weights, spelled, token_weights, unchanged, weighed
 from heedmap.text.words import MOVE_IT, TokenTable, Word
 
