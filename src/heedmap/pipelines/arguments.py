@@ -20,7 +20,7 @@ from PIL import Image
 from typing_extensions import TypedDict
 
 from heedmap.backends.arguments import check_names, seed_of
-from heedmap.backends.family import Pipeline
+from heedmap.backends.base import Pipeline
 from heedmap.backends.registry import usual_size
 from heedmap.errors import ArgumentError, quoted
 from heedmap.options import OWN_NAMES, BranchName, EditKind, Keep, Tokens, Window

@@ -14,10 +14,9 @@ from torch.nn.functional import adaptive_avg_pool2d
 
 from heedmap import checks
 from heedmap.backends import arguments as called
-from heedmap.backends import cards, loading
-from heedmap.backends.decoding import fitted
-from heedmap.backends.family import Pipeline, parameters
-from heedmap.backends.noising import showing
+from heedmap.backends import loading
+from heedmap.backends.base import Pipeline, parameters
+from heedmap.backends.latents import fitted, showing
 from heedmap.backends.prompts import prompt_table
 from heedmap.backends.registry import family_of, usual_size
 from heedmap.backends.schedules import Moment, scheduler_class
@@ -248,7 +247,7 @@ def draw(
         recorder.tell_halves()
     # Noted before the run: what is asked for, not what a callback or an interrupt makes of it.
     noted = _noted(pipe, options, batch.edits)
-    taught = cards.words_of(pipe)
+    taught = loading.model_card(loading.name_of(pipe)).vocabulary
     _tell_unread(pipe, options, "negative" in sides)
     if strange := untaught([*prompts, negative or "", *options.concepts], taught):
         warn(said_of(strange))

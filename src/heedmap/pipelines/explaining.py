@@ -8,7 +8,7 @@ from typing import Any, get_args
 import numpy as np
 
 from heedmap import checks
-from heedmap.backends.family import Pipeline
+from heedmap.backends.base import Pipeline
 from heedmap.backends.prompts import prompt_table
 from heedmap.backends.registry import cross_attention_layers
 from heedmap.errors import RunError, plural, quoted, warn

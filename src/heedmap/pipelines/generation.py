@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Any, Unpack
 
 from heedmap.backends import loading
-from heedmap.backends.family import Pipeline
+from heedmap.backends.base import Pipeline
 from heedmap.backends.prompts import prompt_table
 from heedmap.backends.registry import check_served, picture_size
 from heedmap.errors import warn

@@ -16,7 +16,7 @@ from PIL import Image
 
 from heedmap import checks
 from heedmap.backends.arguments import STEP_LISTS, THEIR_NAMES
-from heedmap.backends.family import Pipeline, parameters
+from heedmap.backends.base import Pipeline, parameters
 from heedmap.backends.registry import check_served
 from heedmap.errors import ArgumentError, quoted
 from heedmap.maps.heatmaps import HeatMaps

@@ -12,8 +12,12 @@ from typing import Any
 import numpy as np
 import torch
 
-from heedmap.backends import insides
-from heedmap.backends.insides import Ending, Insides
+from heedmap.backends.processors import (
+    LayerActivations,
+    OutputProjection,
+    output_projection,
+    record_activations,
+)
 from heedmap.errors import SelectionError, TraceError, quoted
 from heedmap.maps.aims import Aim, number_of, worth
 from heedmap.mathematics.probabilities import Scores
@@ -65,7 +69,7 @@ class Taken:
     joined: np.ndarray
     hidden: np.ndarray
     output: np.ndarray
-    ending: Ending
+    ending: OutputProjection
     timestep: float
     passes: tuple[int, int]
     table: TokenTable
@@ -109,7 +113,7 @@ class Probe:
         for name, layer in self._layers.items():
             if aim.head is not None and aim.layer is not None:
                 number_of("head", aim.head, layer.heads, name)
-            insides.overhear(layer, self._hearing(name), undo)
+            record_activations(layer, self._hearing(name), undo)
 
     def enter(self, call: Call) -> None:
         """A pass of the model begins."""
@@ -162,15 +166,15 @@ class Probe:
                 f"head is {quoted(self.aim.head)}, and no layer has it: take a smaller one, or none"
             )
 
-    def _hearing(self, name: str) -> Callable[[Insides], None]:
-        def heard(now: Insides) -> None:
+    def _hearing(self, name: str) -> Callable[[LayerActivations], None]:
+        def heard(now: LayerActivations) -> None:
             seen = self._seen.pop(name, None)
             if seen is not None and self._call is not None:
                 self.found = self._taken(name, seen, now, self._call)
 
         return heard
 
-    def _taken(self, name: str, seen: _Seen, now: Insides, call: Call) -> Taken:
+    def _taken(self, name: str, seen: _Seen, now: LayerActivations, call: Call) -> Taken:
         row, place, scores = seen.row, seen.place, seen.scores
         heads = scores.query.shape[1]
         side = call.sides[self.branch]
@@ -189,7 +193,7 @@ class Probe:
             joined=_numbers(now.joined[row, place]),
             hidden=_numbers(now.hidden[row, place]),
             output=_numbers(now.output[row, place]),
-            ending=insides.ending(self._layers[name], now.joined),
+            ending=output_projection(self._layers[name], now.joined),
             timestep=call.schedule.timesteps[call.done],
             passes=(self.number, self._passes),
             table=side.tables[self.image],
