@@ -177,7 +177,7 @@ class EditOptions(_Taken):
             that is drawn from noise; the source says what it shows. Its size is chosen as
             `heedmap.locate` does it. A pipeline that takes an image is given it, as it always was.
         batch: how many pictures are drawn at once, the source included; as many as the free memory
-            should hold (`heedmap.backends.batches`) if None.
+            should hold (`heedmap.backends.latents`) if None.
     """
 
     kind: EditKind | None = None

@@ -56,21 +56,14 @@ class Family(ABC):
 
     @abstractmethod
     def attention(self, model: Any) -> dict[str, Attention]:
-        """Return the attention layers of the image, by dotted path, in the order they run.
-
-        Each attends either to the text alone or to the image alone.
-        """
+        """Return the layers that attend to the text alone or to the image alone, in their order."""
 
     @abstractmethod
     def grid(self, model: Any, name: str, latent: GridShape) -> GridShape:
-        """Return the grid (h, w) of a layer for a latent (h, w).
-
-        Derive it from the model's structure. The number of positions is ambiguous, since merged
-        tokens may be as many as a coarser grid has cells.
-        """
+        """Return the grid (h, w) of a layer for a latent (h, w), by the model's structure."""
 
     def latent_multiple(self, model: Any) -> int:
-        """Return the number of cells by which each side of the latent must be divisible."""
+        """Return the divisor of both sides of a latent."""
         return 1
 
     def project_text(self, model: Any, states: torch.Tensor) -> torch.Tensor:
@@ -88,19 +81,15 @@ class Family(ABC):
     def text_states(
         self, encoded: Any
     ) -> tuple[torch.Tensor, torch.Tensor | None, torch.Tensor | None]:
-        """Select from the result of `encode_prompt` what the model reads.
+        """Return the text states among the result of `encode_prompt`.
 
-        Returns:
-            The text states (B, K, C) of the prompt, those of the negative prompt, and the mask
-            (B, K) of the prompt's visible tokens, None if all are visible.
+        They are those of the prompt (B, K, C), those of the negative prompt, and the mask (B, K) of
+        the prompt's visible tokens, None if all are visible.
         """
         return encoded[0], encoded[1], None
 
     def guards(self, pipe: Any) -> Iterable[tuple[object, str, Callable[..., Any]]]:
-        """Yield methods to replace during a trace, as (owner, name, replacement).
-
-        The replacements refuse calls whose maps would be misplaced in the image.
-        """
+        """Yield replacements (owner, name, method) that refuse calls with misplaced maps."""
         return ()
 
     def why_unblended(self, pipe: Any) -> str | None:
@@ -110,11 +99,11 @@ class Family(ABC):
     # --- common to all families ---
 
     def cross_attention(self, model: Any) -> dict[str, Attention]:
-        """Return the layers that attend to the text, by dotted path, in the order they run."""
+        """Return the layers that attend to the text, by dotted path, in running order."""
         return {n: layer for n, layer in self.attention(model).items() if layer.is_cross_attention}
 
     def self_attention(self, model: Any) -> dict[str, Attention]:
-        """Return the layers in which the image attends to itself, by dotted path."""
+        """Return the layers of the image's attention to itself, by dotted path."""
         every = self.attention(model)
         return {n: layer for n, layer in every.items() if not layer.is_cross_attention}
 
@@ -127,8 +116,8 @@ class Family(ABC):
         """Return whether a model is built and called as the family's class is."""
         if not isinstance(model, self.model_class):
             return False
-        taken = list(inspect.signature(type(model).forward).parameters.values())[1:4]
-        names = [one.name for one in taken if one.kind is one.POSITIONAL_OR_KEYWORD]
+        first = list(inspect.signature(type(model).forward).parameters.values())[1:4]
+        names = [one.name for one in first if one.kind is one.POSITIONAL_OR_KEYWORD]
         same_layers = type(model).__init__ is self.model_class.__init__
         return same_layers and names == self.inputs[: len(names)]
 
@@ -157,8 +146,8 @@ class Family(ABC):
         self, args: tuple[Any, ...], kwargs: Mapping[str, Any]
     ) -> tuple[torch.Tensor, Any, torch.Tensor]:
         """Return the latent, the timestep and the text states of a forward pass."""
-        given = {**dict(zip(self.inputs, args, strict=False)), **kwargs}
-        return given[self.inputs[0]], given["timestep"], given["encoder_hidden_states"]
+        values = {**dict(zip(self.inputs, args, strict=False)), **kwargs}
+        return values[self.inputs[0]], values["timestep"], values["encoder_hidden_states"]
 
 
 # --- the parts of a pipeline ---
@@ -183,8 +172,8 @@ def parameters(pipe: Any) -> Mapping[str, inspect.Parameter]:
 
 def default_of(pipe: Any, argument: str) -> Any:
     """Return a pipeline's default for an argument; None if it has none."""
-    taken = parameters(pipe).get(argument)
-    return None if taken is None or taken.default is taken.empty else taken.default
+    parameter = parameters(pipe).get(argument)
+    return None if parameter is None or parameter.default is parameter.empty else parameter.default
 
 
 def modules_of(pipe: Any) -> dict[str, torch.nn.Module]:
@@ -200,13 +189,10 @@ def device_of(pipe: Any) -> torch.device:
 
 def commit_of(pipe: Any) -> str | None:
     """Return the commit of the hub repository that a pipeline came from; None if unknown."""
-    for part in modules_of(pipe).values():
-        config = getattr(part, "config", None)
-        commit = getattr(config, "_commit_hash", None)
-        source = getattr(config, "_name_or_path", None) or getattr(part, "name_or_path", None)
-        if path := _COMMIT.search(str(source)):
-            commit = commit or path[1]
-        if commit is not None:
+    for model in modules_of(pipe).values():
+        config = getattr(model, "config", None)
+        path = _COMMIT.search(str(getattr(config, "_name_or_path", "")))
+        if commit := getattr(config, "_commit_hash", None) or (path and path[1]):
             return commit
     return None
 
@@ -262,22 +248,19 @@ def returned(frame: FrameType) -> bool:
 
 
 def says_end(pipe: Any) -> bool:
-    """Return whether the running call will release the pipeline's models at its end.
-
-    Most pipelines do, but some do not if they return latents.
-    """
+    """Return whether the running call will release the models at its end, as most pipelines do."""
     calls = active_calls(pipe)
-    latents = bool(calls) and calls[0].f_locals.get("output_type") == "latent"
+    latents = bool(calls) and calls[0].f_locals.get("output_type") == "latent"  # some do not then
     code = inspect.unwrap(type(pipe).__call__).__code__
     return "maybe_free_model_hooks" in code.co_names and not latents
 
 
 @contextmanager
 def left_early(pipe: Any) -> Iterator[None]:
-    """Clean up after a call of a pipeline that the block leaves by an exception.
+    """Clean up after a call that the block leaves by an exception.
 
-    Offloaded parts return to the CPU. Attention processors that the pipeline installed for the call
-    (perturbed-attention guidance does) are removed.
+    Offloaded parts return to the CPU, and attention processors that the pipeline installed for the
+    call (perturbed-attention guidance does) are removed.
     """
     modules: list[Any] = [one for part in modules_of(pipe).values() for one in part.modules()]
     before = [(layer, layer.processor) for layer in modules if hasattr(layer, "set_processor")]
@@ -307,11 +290,9 @@ class _Replacement:
 
 
 def put(owner: Any, name: str, method: Callable[..., Any]) -> Callable[[], None]:
-    """Replace a method of an instance.
+    """Replace a method of an instance; return a function that restores it.
 
-    Returns:
-        A function that restores it. Several replacements may be removed in any order; a method that
-        somebody else has put there stays.
+    Replacements may be removed in any order. A method that somebody else has put there stays.
     """
     vars(owner)[name] = replacement = _Replacement(owner, name, method)
 

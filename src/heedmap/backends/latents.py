@@ -127,9 +127,9 @@ class NoiseLevels:
     """The noise levels of a run.
 
     Attributes:
-        mixed: (a, s) at the beginning of each step, and (1, 0) at the end of the last one: the
-            latents are a · clean + s · noise.
-        scale: the factor by which the pipeline multiplies the first latents that it is given.
+        mixed: (a, s) of the latents a · clean + s · noise at the beginning of each step, and (1, 0)
+            at the end of the last one.
+        scale: the pipeline's factor for the first latents that it is given.
     """
 
     mixed: tuple[tuple[float, float], ...]
@@ -142,11 +142,7 @@ class NoiseLevels:
 
 
 def noise_levels(pipe: Any, steps: int) -> NoiseLevels:
-    """Return the levels of a run of so many steps; the pipeline's scheduler stays as it is.
-
-    Raises:
-        ModelError: if its scheduler does not define them.
-    """
+    """Return the levels of a run; raise a ModelError if the scheduler does not define them."""
     scheduler = deepcopy(pipe.scheduler)
     scheduler.set_timesteps(steps)
     levels: list[tuple[float, float] | None] = []
@@ -244,7 +240,7 @@ class ImageScheduler(DDPMScheduler):
         generator: Any = None,
         return_dict: bool = True,
     ) -> DDPMSchedulerOutput | tuple[torch.Tensor, ...]:
-        """Return the image at the next timestep, whatever the output; after the last, noiseless."""
+        """Return the image with the noise of the next timestep; after the last, without noise."""
         if not torch.equal(sample, self.noised.to(sample).expand_as(sample)):
             raise TraceError("the pipeline changed its latents between two steps: expected another")
         self._call += 1
@@ -265,16 +261,10 @@ class ImageScheduler(DDPMScheduler):
 def showing(
     pipe: Any, latents: torch.Tensor, noise: torch.Generator, steps: int
 ) -> Iterator[torch.Tensor]:
-    """Give a pipeline's model these latents at each step within the block, with fresh noise.
+    """Give a pipeline's model these latents (1, C, h, w) at each step, with fresh noise.
 
-    The noise is that of the training: the scheduler has the betas of the pipeline's own, which
-    comes back afterwards.
-
-    Yields:
-        The first latents (1, C, h, w) for the pipeline's call, as `latents` are.
-
-    Raises:
-        ModelError: if the model was not trained on such noise.
+    The noise is that of the training, by the betas of the pipeline's scheduler, which comes back
+    after the block. The first latents for the pipeline's call are yielded.
     """
     own = pipe.scheduler
     scheduler = _image_scheduler(own)

@@ -133,7 +133,7 @@ def check_size(pipe: Any, size: object) -> tuple[int, int]:
 
 
 class ModelCard(Struct):
-    """The card.json of the embedded model, and of folders that `train_tiny.py export` writes.
+    """The card.json of the embedded model, or of one that `train_tiny.py export` writes.
 
     Attributes:
         vocabulary: the words that the model was trained on; None if unknown.
@@ -147,11 +147,7 @@ class ModelCard(Struct):
 
 
 def model_card(model: str | Path | None = None) -> ModelCard:
-    """Return the card of a model; an empty one if it has none, or a file of another kind.
-
-    Args:
-        model: as in `load`.
-    """
+    """Return the card of a model; an empty one if it has none, or a file of another kind."""
     folder = FOLDER if model is None or str(model) == EMBEDDED else Path(model)
     try:
         data = reading.read_bytes(folder / "card.json", most=4 * 2**20)
@@ -180,16 +176,7 @@ def tokenizer(model: str | Path | None = None) -> Any:
 
 
 def token_table(prompt: str, model: str | Path | None = None) -> TokenTable:
-    """Return the words and tokens of a prompt as a model reads it, without loading its weights.
-
-    Args:
-        prompt: one text.
-        model: as in `load`.
-
-    Raises:
-        ArgumentError: if the prompt is not a text, or too long.
-        ModelError: if the model has no tokenizer, or is not served.
-    """
+    """Return the words and tokens of a prompt as a model reads it, without loading its weights."""
     where = _source(model)
     index = {} if where == FOLDER else _index(where)
     kind = (index.get("tokenizer") or (None, None))[-1]

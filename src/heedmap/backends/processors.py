@@ -28,6 +28,7 @@ from heedmap.mathematics import probabilities
 from heedmap.mathematics.probabilities import Scores
 
 Record = Callable[[str, Scores], None]
+_DEFAULT = "call set_default_attn_processor() of the model before the trace"
 F = TypeVar("F", bound=Callable[..., Any])
 
 
@@ -92,9 +93,8 @@ class RecordingProcessor:
         kind = type(self.original).__name__
         if tap.mismatch:
             raise TraceError(
-                f"{kind} at {self.name} computes attention {tap.mismatch}, so heedmap cannot tell "
-                "what each word draws: expected one attention over all of the text; call "
-                "pipe.unet.set_default_attn_processor() before the trace"
+                f"{kind} at {self.name} computes attention {tap.mismatch}: expected one attention "
+                f"over all of the text; {_DEFAULT}"
             )
         scores = tap.scores()
         if scores is not None:
@@ -102,15 +102,12 @@ class RecordingProcessor:
                 self.record(self.name, scores)
         elif self.needed and tap.overridden:
             raise TraceError(
-                f"a TorchFunctionMode around the call may replace the attention at {self.name}, so "
-                "heedmap cannot see it: leave that mode before the call"
+                f"a TorchFunctionMode may replace the attention at {self.name}: leave that mode"
             )
         elif self.needed:
             raise TraceError(
-                f"{kind} at {self.name} computed no attention that heedmap can see: it returned a "
-                "cached output, or it uses a kernel of its own (xformers does); call "
-                "set_default_attn_processor() of the model (pipe.unet, pipe.transformer) before "
-                "the trace"
+                f"{kind} at {self.name} computed no attention that heedmap can see (it returned a "
+                f"cached output, or uses a kernel of its own, as xformers does): {_DEFAULT}"
             )
         return output
 
@@ -203,7 +200,7 @@ class _Tap(TorchFunctionMode):
         if self.changes is not None:
             if len(query) != every:
                 raise TraceError(
-                    "attention slicing computes the images apart, so that one cannot take from "
+                    "attention slicing computes the images one by one, so that none can take from "
                     "another: call pipe.disable_attention_slicing() before an edit"
                 )
             inputs = self.changes.inputs(self._by_head(query), self._by_head(key))
@@ -261,10 +258,7 @@ def install(
     """
     for name, layer in layers.items():
         if isinstance(layer.processor, RecordingProcessor):
-            raise TraceError(
-                f"another trace is open on this model (at {name}): close it first, since two "
-                "recordings of one model would mix"
-            )
+            raise TraceError(f"another trace is open on this model (at {name}): close it first")
     installed: dict[str, RecordingProcessor] = {}
     for name, layer in layers.items():
         change = None if changes is None else changes(name)
@@ -363,9 +357,8 @@ def record_activations(layer: Any, record: Callable[[LayerActivations], None], u
         if not {"value", "joined"} <= found.keys():
             own = getattr(layer.processor, "original", layer.processor)
             raise TraceError(
-                f"{type(own).__name__} has linear maps of its own, so its numbers cannot be read: "
-                "expected a processor that uses its layer's to_v and to_out; load the model "
-                "without it"
+                f"{type(own).__name__} has linear maps of its own: expected a processor that uses "
+                "its layer's to_v and to_out; load the model without it"
             )
         hidden = args[0] if args else kwargs["hidden_states"]
         activations = LayerActivations(hidden, found["value"], found["joined"], output)
@@ -494,7 +487,7 @@ def layer_shapes(
         pipe: a pipeline, as `load` returns it.
         prompt: a text for the model.
         size: (width, height) in pixels; the model's own if None.
-        arguments: other arguments of the call, such as `max_sequence_length`.
+        arguments: other arguments of the call.
 
     Returns:
         The layers in the order in which the model runs them.

@@ -70,7 +70,7 @@ class Reading:
     result: Any = None
 
     def run(self, encode: Callable[[], Any]) -> "Reading":
-        """Call `encode`, and keep its result and what the text encoders read meanwhile."""
+        """Call `encode`; keep its result, and the ids and states of the text encoders."""
         thread = threading.get_ident()  # another pipeline may use the same encoder in another one
         with ExitStack() as stack:
             for words, encoder in _ENCODERS.items():

@@ -1,7 +1,4 @@
-"""The table of model families, and what a family says about a pipeline.
-
-A new family is a file beside this one and a row of the table.
-"""
+"""The table of model families, and questions about a pipeline that its family answers."""
 
 import inspect
 from collections.abc import Iterable, Mapping
@@ -64,8 +61,8 @@ def encoding_method(pipe: Any) -> str:
     """Return the name of a pipeline's encode_prompt; raise a ModelError if its form is unknown."""
     for name in ("encode_prompt", "_encode_prompt"):  # InstructPix2Pix has only the older one
         if hasattr(pipe, name):
-            taken = inspect.signature(getattr(pipe, name)).parameters
-            if "prompt" in taken and "max_embeddings_multiples" not in taken:
+            parameters = inspect.signature(getattr(pipe, name)).parameters
+            if "prompt" in parameters and "max_embeddings_multiples" not in parameters:
                 return name
             break
     raise ModelError(
@@ -85,7 +82,7 @@ def cross_attention_layers(pipe: Any) -> dict[str, Attention]:
 
 
 def self_attention_layers(pipe: Any) -> dict[str, Attention]:
-    """Return the layers in which the image attends to itself, by dotted path."""
+    """Return the layers of the image's attention to itself, by dotted path."""
     family = family_of(pipe)
     return family.self_attention(family.denoiser(pipe))
 
@@ -136,7 +133,7 @@ def picture_size(pipe: Any, arguments: Mapping[str, Any]) -> tuple[int, int]:
 
 
 def unit(pipe: Any) -> int:
-    """Return the number of pixels by which each side of a pipeline's images must be divisible."""
+    """Return the divisor of both sides of a pipeline's images, in pixels."""
     family = family_of(pipe)
     return family.cell_side(pipe) * family.latent_multiple(family.denoiser(pipe))
 
@@ -149,7 +146,7 @@ def _unreadable(name: str, why: str) -> ModelError:
 
 
 def _reason(pipe: Any) -> str:
-    """Say what a pipeline has in place of a served denoiser."""
+    """Name the part that a pipeline has in place of a served denoiser."""
     for family in FAMILIES:
         model, name = family.denoiser(pipe), family.component
         kind = type(model).__name__

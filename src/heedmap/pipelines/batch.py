@@ -51,7 +51,7 @@ class StepWatch:
     """Keeps the latents of each step, as many cells as a small picture has.
 
     No decoder runs: it would cost as much as a step. When the picture is there, colours are fitted
-    to it and to the last latents (`backends.decoding`), and each step's are made with these.
+    to it and to the last latents (`backends.latents`), and each step's are made with these.
     """
 
     def __init__(self) -> None:
