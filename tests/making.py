@@ -3,8 +3,6 @@
 import io
 import json
 import re
-from collections.abc import Iterator
-from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import dataclass, fields, replace
 from functools import cache
@@ -593,25 +591,6 @@ SCRAPS = [
 ]
 PROMPTS = st.text(max_size=60) | st.lists(st.sampled_from(SCRAPS), max_size=30).map("".join)
 """Texts of odd characters, some of them words."""
-
-
-@contextmanager
-def texts_read(tokenizer) -> Iterator[list[str]]:
-    """The texts that heedmap tokenizes meanwhile; pipelines ask for tensors."""
-    found: list[str] = []
-    kind = type(tokenizer)
-    call = kind.__call__
-
-    def counted(self, text, *args, **kwargs):
-        if isinstance(text, str) and "return_tensors" not in kwargs:
-            found.append(text)
-        return call(self, text, *args, **kwargs)
-
-    kind.__call__ = counted
-    try:
-        yield found
-    finally:
-        kind.__call__ = call
 
 
 def maps_of(latent=(16, 16), **more: Any) -> HeatMaps:

@@ -11,8 +11,8 @@ The names below are imported on first use, so that ``import heedmap`` costs next
 
 TYPE_CHECKING = False  # as `typing` has it, which takes longer to import than this
 if TYPE_CHECKING:
-    from heedmap.backends.dimensions import LayerShapes, layer_shapes
     from heedmap.backends.loading import load
+    from heedmap.backends.processors import LayerShapes, layer_shapes
     from heedmap.errors import HeedmapError, HeedmapWarning
     from heedmap.figures.animations import Animation
     from heedmap.figures.sheet import Sheet
@@ -98,7 +98,7 @@ _HOME = {
     "HeatMaps": "maps.heatmaps",
     "HeedmapError": "errors",
     "HeedmapWarning": "errors",
-    "LayerShapes": "backends.dimensions",
+    "LayerShapes": "backends.processors",
     "Pair": "results.pairs",
     "Repetition": "pipelines.repeating",
     "Reweight": "recording.edits",
@@ -116,7 +116,7 @@ _HOME = {
     "explain": "pipelines.explaining",
     "generate": "pipelines.generation",
     "grid": "pipelines.editing",
-    "layer_shapes": "backends.dimensions",
+    "layer_shapes": "backends.processors",
     "load": "backends.loading",
     "locate": "pipelines.locating",
     "repeat": "pipelines.repeating",

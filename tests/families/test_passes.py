@@ -195,8 +195,6 @@ def test_merged_tokens_are_told(load, family):
     block.attn2.register_forward_hook(lambda _, args, output: output.repeat(1, 4, 1))
     with pytest.raises(TraceError, match=r"64 .* 16×16"), trace(pipe):
         paint(pipe, PROMPT, height=size[1], width=size[0])
-    with pytest.raises(TraceError, match=r"64 .* 16×16"):
-        heedmap.layer_shapes(pipe, size=size)
 
 
 # --- calls that fail ---

@@ -12,7 +12,7 @@ from families import models
 from making import generate_batch, pixels
 from PIL import Image
 
-from heedmap.backends import noising
+from heedmap.backends import latents
 from heedmap.backends.schedules import Moment
 from heedmap.pipelines import editing, generation
 from heedmap.pipelines.batch import StepWatch
@@ -54,7 +54,7 @@ def test_they_change_nothing_and_there_is_one_for_each_step(name: str):
 
 
 def test_nothing_is_done_where_steps_are_not_kept(random_model, monkeypatch):
-    monkeypatch.setattr(noising, "predicted", None)
+    monkeypatch.setattr(latents, "predicted", None)
     monkeypatch.setattr(StepWatch, "see", None)
     run = generation.generate(random_model, "a house", seed=1, steps=2, keep={"layer", "head"})
     assert run.step_pictures is None

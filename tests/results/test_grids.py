@@ -11,7 +11,7 @@ import torch
 from making import apart, random_pipeline, weigh
 from PIL import Image
 
-from heedmap.backends import batches
+from heedmap.backends import latents
 from heedmap.backends.prompts import prompt_table
 from heedmap.errors import ArgumentError, UnknownWordError
 from heedmap.figures import layout
@@ -241,7 +241,7 @@ def test_memory_that_runs_out_halves_the_batch(pipe, strip, monkeypatch):
 
 
 def test_a_full_machine_draws_one_by_one(pipe, monkeypatch):
-    monkeypatch.setattr(batches, "free_bytes", lambda device: 0)
+    monkeypatch.setattr(latents, "free_bytes", lambda device: 0)
     made = grid(pipe, SOURCE, weights={"red": [0, 2, 3]}, seeds=1, steps=1)
     assert (made.about.batch, made.about.sources_drawn) == (2, 3)
 

@@ -13,7 +13,7 @@ import heedmap as hm
 from heedmap.app import results
 from heedmap.app.fields import MODEL_DEFAULT, Form, boxes_in, lines_in, weights_in
 from heedmap.app.jobs import Job, Models
-from heedmap.backends import cards
+from heedmap.backends.loading import model_card
 from heedmap.errors import HeedmapError, as_sentence
 from heedmap.io.writing import put_counting, slug
 from heedmap.options import AXES, LOCATE_STEPS, GenerateOptions
@@ -97,9 +97,10 @@ class App:
             gr.Examples(PROMPTS, [prompt, seed], label="Examples for the embedded model")
             with gr.Accordion("Words that the embedded model was taught", open=False):
                 lists = [
-                    f"**{name}**: {', '.join(words)}" for name, words in cards.phrases().items()
+                    f"**{name}**: {', '.join(words)}"
+                    for name, words in model_card().phrases.items()
                 ]
-                gr.Markdown("\n\n".join([cards.limits(), *lists]))
+                gr.Markdown("\n\n".join([model_card().limits, *lists]))
 
     def _edit(self, _: Any) -> None:
         with self._form("edit", self._draw(hm.edit), source="") as form:

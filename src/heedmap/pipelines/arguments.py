@@ -19,7 +19,7 @@ from PIL import Image
 
 from heedmap import checks
 from heedmap.backends.arguments import check_names, seed_of, size_of_latents
-from heedmap.backends.family import Pipeline, parameters
+from heedmap.backends.base import Pipeline, parameters
 from heedmap.backends.loading import check_size, is_embedded
 from heedmap.backends.registry import usual_size
 from heedmap.errors import ArgumentError, quoted

@@ -12,10 +12,9 @@ from PIL import Image
 from torch.nn.functional import adaptive_avg_pool2d
 
 from heedmap.backends import arguments as called
-from heedmap.backends import cards
-from heedmap.backends.decoding import fitted
-from heedmap.backends.family import Pipeline
-from heedmap.backends.noising import showing
+from heedmap.backends import loading
+from heedmap.backends.base import Pipeline
+from heedmap.backends.latents import fitted, showing
 from heedmap.backends.prompts import prompt_table
 from heedmap.backends.registry import family_of, usual_size
 from heedmap.backends.schedules import Moment, scheduler_class
@@ -47,7 +46,7 @@ class StepWatch:
     """Keeps the latents of each step, as many cells as a small picture has.
 
     No decoder runs: it would cost as much as a step. When the picture is there, colours are fitted
-    to it and to the last latents (`backends.decoding`), and each step's are made with these.
+    to it and to the last latents (`backends.latents`), and each step's are made with these.
     """
 
     def __init__(self) -> None:
@@ -236,7 +235,7 @@ def draw(
         recorder.tell_halves()
     # Noted before the run: what is asked for, not what a callback or an interrupt makes of it.
     noted = _noted(pipe, options, batch.edits)
-    taught = cards.words_of(pipe)
+    taught = loading.model_card(loading.name_of(pipe)).vocabulary
     _tell_unread(pipe, options, "negative" in sides)
     if strange := untaught([*prompts, negative or "", *options.concepts], taught):
         warn(said_of(strange))

@@ -14,7 +14,7 @@ import torch
 from msgspec import structs
 from PIL import Image
 
-from heedmap.backends.batches import fitting, in_batches
+from heedmap.backends.latents import fitting, in_batches
 from heedmap.backends.loading import is_embedded
 from heedmap.backends.schedules import Moment
 from heedmap.errors import quoted, warn

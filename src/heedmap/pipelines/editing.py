@@ -14,7 +14,7 @@ import numpy as np
 from msgspec import structs
 
 from heedmap import checks
-from heedmap.backends.family import Pipeline
+from heedmap.backends.base import Pipeline
 from heedmap.backends.prompts import prompt_table
 from heedmap.backends.registry import check_served
 from heedmap.errors import ArgumentError, quoted

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from heedmap.backends.family import Pipeline
+from heedmap.backends.base import Pipeline
 from heedmap.backends.prompts import prompt_table
 from heedmap.backends.registry import check_served, picture_size
 from heedmap.errors import warn

@@ -15,7 +15,7 @@ from msgspec import structs
 from PIL import Image
 
 from heedmap.backends.arguments import STEP_LISTS, THEIR_NAMES
-from heedmap.backends.family import Pipeline, parameters
+from heedmap.backends.base import Pipeline, parameters
 from heedmap.backends.loading import check_size
 from heedmap.backends.registry import check_served
 from heedmap.errors import ArgumentError, quoted

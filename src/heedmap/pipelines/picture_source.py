@@ -19,9 +19,9 @@ from msgspec import structs
 from PIL import Image
 
 from heedmap.backends import arguments as called
-from heedmap.backends.family import Pipeline, default_of, parameters
+from heedmap.backends.base import Pipeline, default_of, parameters
+from heedmap.backends.latents import NoiseLevels, noise_levels
 from heedmap.backends.loading import check_size
-from heedmap.backends.noising import NoiseLevels, noise_levels
 from heedmap.backends.registry import family_of
 from heedmap.backends.schedules import Moment
 from heedmap.errors import ArgumentError, ModelError

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch.nn.functional import interpolate
 
-from heedmap.backends.family import GridShape
+from heedmap.backends.base import GridShape
 from heedmap.mathematics.probabilities import Scores
 from heedmap.mathematics.refining import refined
 from heedmap.mathematics.rules import Site, steps_within

@@ -9,7 +9,7 @@ from typing import Any, Literal
 import numpy as np
 import torch
 
-from heedmap.backends.family import Family, GridShape
+from heedmap.backends.base import Family, GridShape, made_from
 from heedmap.backends.prompts import Branch, Encoding
 from heedmap.backends.schedules import Moment, Schedule, matches
 from heedmap.errors import NothingRecordedError, TraceError, plural
@@ -253,7 +253,7 @@ class Call:
                 "way?)"
             )
         self.blocks = found.get("conditional", [])
-        source_first = family.source_first(pipe)
+        source_first = made_from(pipe, family.source_first)
         if source_first:
             self.blocks = self.blocks[-1:]
         now = self.moment.step
@@ -262,7 +262,7 @@ class Call:
             side.block = mine[-1 if source_first else 0] if mine else None
             if side.block is None:
                 continue
-            if side.heard and not family.repeats_passes(pipe):
+            if side.heard and not made_from(pipe, family.repeats_passes):
                 raise TraceError(
                     f"{type(pipe).__name__} ran its model twice on this prompt before the "
                     "scheduler went on, and heedmap cannot tell which of the two draws the "

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from heedmap.backends.family import GridShape
+from heedmap.backends.base import GridShape
 from heedmap.backends.processors import keys_of
 from heedmap.backends.prompts import ConceptStates, Encoding
 from heedmap.backends.registry import check_places, family_of
@@ -121,7 +121,9 @@ def concept_side(
     return BranchRecord(
         (table,) * len(concepts),
         Tally(keep, [numbers] * len(concepts), wanted.halves),
-        beside=Sought(layers, concepts, encoding.conditional.states, partial(family.within, model)),
+        beside=Sought(
+            layers, concepts, encoding.conditional.states, partial(family.project_text, model)
+        ),
     )
 
 

@@ -14,8 +14,7 @@ import numpy as np
 import torch
 
 from heedmap import checks
-from heedmap.backends import insides
-from heedmap.backends.insides import Insides
+from heedmap.backends.processors import LayerActivations, output_projection, record_activations
 from heedmap.errors import SelectionError, TraceError, plural, quoted
 from heedmap.io.explanations import LayerInputs
 from heedmap.mathematics.probabilities import Scores
@@ -122,7 +121,7 @@ class Probe:
         """Install hooks on the layers that may be probed; `undo` gets what removes each."""
         self._layers = {n: one for n, one in layers.items() if self.target.layer in (None, n)}
         for name, layer in self._layers.items():
-            insides.overhear(layer, partial(self._finish, name), undo)
+            record_activations(layer, partial(self._finish, name), undo)
 
     def enter(self, call: Call) -> None:
         """Begin a pass of the model."""
@@ -169,13 +168,13 @@ class Probe:
         if self.result is not None:
             raise Reached
 
-    def _finish(self, name: str, computed: Insides) -> None:
+    def _finish(self, name: str, computed: LayerActivations) -> None:
         best, call = self._best, self._call
         if best is None or call is None:
             return
         self._best = None
         row, place, scores = best.row, best.place, best.scores
-        end = insides.ending(self._layers[name], computed.joined)
+        end = output_projection(self._layers[name], computed.joined)
         value = computed.value[row].unflatten(-1, (scores.query.shape[1], -1)).transpose(0, 1)
         schedule = call.schedule
         assert schedule is not None

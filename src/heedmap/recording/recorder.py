@@ -15,9 +15,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from heedmap.backends import active_calls, noising, prompts, schedules
-from heedmap.backends.active_calls import put
-from heedmap.backends.family import GridShape
+from heedmap.backends import base, latents, loading, prompts, schedules
+from heedmap.backends.base import GridShape, put
 from heedmap.backends.processors import (
     Record,
     RecordingProcessor,
@@ -392,7 +391,7 @@ class Trace:
 
     def _install(self) -> None:
         silence = ExitStack()
-        silence.enter_context(active_calls.hushed(self._pipe))
+        silence.enter_context(loading.silence_logs(self._pipe))
         self._installation.also(silence.close)
         self._installation.put(self._record, self._before_pass)
         if self._probe is not None:
@@ -401,7 +400,6 @@ class Trace:
         self._installation.also(
             prompts.watch(
                 *(self._pipe, self._wanted.prompts, negative, self._begin, self._end),
-                known=self._wanted.tables,
                 concepts=self._wanted.concepts,
             )
         )
@@ -414,12 +412,13 @@ class Trace:
 
     def _begin(self, encoding: Encoding) -> None:
         """A call of the pipeline begins: its prompts, as the text encoder read them."""
-        if len(active_calls.running(self._pipe)) > 1:
+        if len(base.active_calls(self._pipe)) > 1:
             raise TraceError(
                 f"{type(self._pipe).__name__} was called from within its own call, whose maps "
                 "would be lost: call it after the other has ended"
             )
-        if self._family.source_first(self._pipe) and len(encoding.conditional.tables) > 1:
+        several = len(encoding.conditional.tables) > 1
+        if several and base.made_from(self._pipe, self._family.source_first):
             raise TraceError(
                 f"{type(self._pipe).__name__} draws one picture a call, and was given "
                 f"{len(encoding.conditional.tables)} prompts: call it once for each"
@@ -437,7 +436,7 @@ class Trace:
         else:
             if last is not None and not self._settle(last):
                 self._calls.pop()  # it failed
-            running = active_calls.running(self._pipe)
+            running = base.active_calls(self._pipe)
             self._calls.append(Call([encoding], frame=running[0] if running else None))
         asked = self._intervention.predicts
         self._installation.listen(self._after_call, self._before_call if asked else None)
@@ -448,11 +447,7 @@ class Trace:
         Some pipelines return latents without letting go of their models, and a denoising loop of
         the user's own says nothing.
         """
-        if (
-            not call.over
-            and call.started
-            and (call.frame is None or active_calls.returned(call.frame))
-        ):
+        if not call.over and call.started and (call.frame is None or base.returned(call.frame)):
             self._end()
         return call.over
 
@@ -488,7 +483,7 @@ class Trace:
 
     def _before_call(self, *args: Any, **kwargs: Any) -> None:
         """The scheduler is about to be given what the model made of the latents."""
-        self.predicted = noising.predicted(*args, **kwargs)
+        self.predicted = latents.predicted(*args, **kwargs)
 
     def _after_call(self, latents: torch.Tensor) -> torch.Tensor:
         """The scheduler made new latents."""
@@ -508,7 +503,7 @@ class Trace:
         if self._intervention.after_step is not None:
             latents = self._intervention.after_step(self, moment, latents)
         call.leave()
-        if call.done == len(schedule.timesteps) and not active_calls.says_end(self._pipe):
+        if call.done == len(schedule.timesteps) and not base.says_end(self._pipe):
             self._end()
         return latents
 

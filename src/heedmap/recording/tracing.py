@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Any, get_args
 
 from heedmap import checks
-from heedmap.backends.family import Pipeline
+from heedmap.backends.base import Pipeline
 from heedmap.errors import ArgumentError, quoted
 from heedmap.io.values import MAX_WHOLE
 from heedmap.options import AXES, BranchName, GenerateOptions, Keep, Tokens
