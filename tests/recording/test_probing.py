@@ -10,8 +10,9 @@ from making import state_without_timing
 from heedmap.backends.registry import cross_attention_layers
 from heedmap.errors import SelectionError, TraceError
 from heedmap.maps.aims import Aim
+from heedmap.recording.calls import RecordingSpec
 from heedmap.recording.probing import Probe, Reached, branches_of
-from heedmap.recording.tracing import steered, trace
+from heedmap.recording.tracing import Trace, trace
 
 PROMPT = "a red house"
 
@@ -25,7 +26,8 @@ def looked(pipe, probe, steps=3, seeds=(0,), **arguments):
     passes = []
     handle = pipe.unet.register_forward_pre_hook(lambda *_: passes.append(1))
     try:
-        with pytest.raises(Reached), steered(pipe, branches=branches_of((), probe), probe=probe):
+        spec = RecordingSpec(branches=frozenset(branches_of((), probe)))
+        with pytest.raises(Reached), Trace(pipe, spec, probe=probe):
             draw(pipe, [PROMPT] * len(seeds), seeds, steps, **arguments)
     finally:
         handle.remove()
@@ -86,29 +88,28 @@ def test_what_is_not_there(random_model):
             pytest.raises(
                 SelectionError, match=f"head is {said}, and no layer has it: take a smaller one"
             ),
-            steered(random_model, probe=Probe(aim(head=head), 0, "conditional", 0)),
+            Trace(random_model, probe=Probe(aim(head=head), 0, "conditional", 0)),
         ):
             draw(random_model, PROMPT)
     name = next(iter(cross_attention_layers(random_model)))
     with (
         pytest.raises(SelectionError, match=r"head is 99, and .* has 2 heads: the nearest is 1"),
-        steered(random_model, probe=Probe(aim(name, 99), 0, "conditional", 0)),
+        Trace(random_model, probe=Probe(aim(name, 99), 0, "conditional", 0)),
     ):
         draw(random_model, PROMPT)
     with (
         pytest.raises(SelectionError, match="pass_ is 1, and step 1 has 1 pass: the nearest is 0"),
-        steered(random_model, probe=Probe(aim(), 0, "conditional", 1)),
+        Trace(random_model, probe=Probe(aim(), 0, "conditional", 1)),
     ):
         draw(random_model, PROMPT)
+    spec = RecordingSpec(branches=frozenset({"negative"}))
     with (
         pytest.raises(TraceError, match="the negative branch was asked for"),
-        steered(
-            random_model, branches=("negative",), probe=Probe(aim(), 0, "negative", 0)
-        ),
-    ):  # fmt: skip
+        Trace(random_model, spec, probe=Probe(aim(), 0, "negative", 0)),
+    ):
         draw(random_model, PROMPT, guidance_scale=0)
     probe = Probe(aim(step=7), 0, "conditional", 0)
-    with steered(random_model, probe=probe):
+    with Trace(random_model, probe=probe):
         draw(random_model, PROMPT)
     assert probe.found is None  # the run has no such step
 

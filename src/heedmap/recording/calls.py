@@ -1,83 +1,128 @@
-"""One call of a pipeline within a trace: what it reads, at which step it is, what it has left."""
+"""One call of a pipeline within a trace: its position in the schedule, and what it recorded."""
 
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from types import FrameType
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 import torch
 
+from heedmap import checks
 from heedmap.backends.family import Family, GridShape
-from heedmap.backends.prompts import Branch, Encoding
-from heedmap.backends.schedules import Moment, Schedule, matches
-from heedmap.errors import NothingRecordedError, TraceError, plural
+from heedmap.backends.prompts import Encoding
+from heedmap.backends.registry import check_places, family_of, grids
+from heedmap.backends.schedules import Moment, Schedule, announced, matches, skipping_tools
+from heedmap.errors import ArgumentError, NothingRecordedError, TraceError, plural, quoted
+from heedmap.io.values import MAX_WHOLE
 from heedmap.maps.recordings import AVERAGED, Layer, Recording, cells
 from heedmap.mathematics.probabilities import Scores
 from heedmap.mathematics.rules import Rule, Site
-from heedmap.options import Axis, BranchName, Tokens
-from heedmap.recording.accumulation import Probabilities, Refiner, Tally, regrid
+from heedmap.options import AXES, Axis, BranchName, DrawOptions, GenerateOptions, Keep, Tokens
+from heedmap.recording.accumulation import (
+    AttentionAccumulator,
+    ConceptKeys,
+    RefinedMaps,
+    is_propagated,
+    middle_grid,
+    propagation_layers,
+    regrid,
+    row_probabilities,
+)
+from heedmap.recording.steering import AttentionController, RunPosition
+from heedmap.text.concepts import checked_concepts, concept_table
 from heedmap.text.words import TokenTable
 
 
 @dataclass(frozen=True)
-class Wanted:
-    """What is to be recorded.
+class RecordingSpec:
+    """What a trace records.
 
     Attributes:
-        keep: the axes that are kept.
-        tokens: whose probabilities are.
+        keep: the axes to keep; the others are averaged.
+        tokens: "prompt" for the prompt's own tokens, "all" for the padding too.
         branches: of a guided run.
+        concepts: words and phrases to look for beside the prompt.
         limit: bytes that may be kept in all.
-        concepts: what is looked for beside the prompt.
-        halves: whether what both halves of the steps drew is told apart.
+        split_halves: whether to sum up the even and the odd steps, too.
         prompts: the texts of `prompt_embeds`, where a pipeline is given these.
-        tables: words and tokens of prompts that were read before, by prompt.
-        weights_read: whether weights were already read from the prompts.
+        tables: words and tokens of prompts that were read before.
+        weights_read: whether weights written in the prompts were read before.
     """
 
-    keep: frozenset[Axis]
-    tokens: Tokens
-    branches: frozenset[BranchName]
-    limit: int
-    concepts: tuple[str, ...]
-    halves: bool = False
+    keep: frozenset[Axis] = frozenset({"layer"})
+    tokens: Tokens = GenerateOptions.tokens
+    branches: frozenset[BranchName] = frozenset({"conditional"})
+    concepts: tuple[str, ...] = ()
+    limit: int = DrawOptions.limit
+    split_halves: bool = False
     prompts: tuple[str, ...] | None = None
-    tables: Mapping[str, TokenTable] = field(default_factory=dict)
+    tables: Iterable[TokenTable] = ()
     weights_read: bool = False
 
+    @classmethod
+    def checked(
+        cls,
+        keep: Keep,
+        tokens: Tokens,
+        branches: Iterable[BranchName],
+        concepts: Sequence[str],
+        limit: int,
+        prompts: str | Sequence[str] | None = None,
+    ) -> "RecordingSpec":
+        """Return the spec of what a user asks for.
 
-SideName = BranchName | Literal["concepts"]
-"""What is recorded apart: the branches of a guided call, and the concepts beside its prompt."""
-Beside = Callable[[str, Scores, int], Callable[[int], Probabilities]]
-"""From a layer that has run, its scores and the row of the first image, to what other keys have of
-each image."""
+        Raises:
+            ArgumentError: if an axis, a branch, the choice of tokens or a prompt is not known, or a
+                concept is none.
+        """
+        axes = frozenset(checks.any_of("keep", keep, AXES))
+        checks.one_of("tokens", tokens, get_args(Tokens))
+        sides = frozenset(checks.any_of("branches", branches, get_args(BranchName), least=1))
+        checks.whole("limit", limit, least=1, most=MAX_WHOLE)
+        texts = None
+        if prompts is not None:
+            texts = checks.in_order([prompts] if isinstance(prompts, str) else prompts)
+            if texts is None or not all(map(checks.is_text, texts)):
+                raise ArgumentError(f"prompts is {quoted(prompts)}: expected a list of texts")
+            texts = tuple(texts)
+        return cls(axes, tokens, sides, checked_concepts(concepts), limit, prompts=texts)
+
+
+RecordName = BranchName | Literal["concepts"]
+"""The records of a call: one for each branch of a guided run, and one for the concepts."""
 
 
 @dataclass(eq=False)
 class BranchRecord:
-    """What one branch of a call has left so far, or the concepts beside it.
+    """What one branch of a call has recorded so far, or the concepts.
 
     Attributes:
         tables: for each image its words.
-        beside: gives the probabilities of concepts; None for a branch.
-        passes: by step, how many of the model's passes were recorded.
-        ran: by layer and step, in how many of them the layer computed attention.
+        accumulator: the sums of its probabilities.
+        concept_keys: those of the concepts; None for a branch.
+        refined: None where no layer propagates maps.
+        block: the block of the model's batch that is recorded in this pass; None if none is.
+        recorded: whether one was recorded since the scheduler was last called.
+        timesteps: of each step at which the branch ran.
+        passes: how many of the model's passes were recorded at each step.
+        ran: in how many of them each layer ran, by layer and step.
     """
 
     tables: tuple[TokenTable, ...]
-    tally: Tally
-    block: int | None = None  # which block of the model's batch is recorded; None while none is
-    heard: bool = False  # whether it was recorded since the scheduler was last called
-    refiner: Refiner | None = None  # None where no layer carries
-    timesteps: dict[int, float] = field(default_factory=dict)  # of the steps it was there
-    beside: Beside | None = None
+    accumulator: AttentionAccumulator
+    concept_keys: ConceptKeys | None = None
+    refined: RefinedMaps | None = None
+    block: int | None = None
+    recorded: bool = False
+    timesteps: dict[int, float] = field(default_factory=dict)
     passes: Counter[int] = field(default_factory=Counter)
     ran: Counter[tuple[str, int]] = field(default_factory=Counter)
 
     def incomplete(self, layers: Collection[str]) -> dict[str, list[int]]:
-        """Return, by layer, the steps at which it did not run once in each pass."""
+        """Return, by layer, the steps at which it did not run exactly once in each pass."""
         odd = {
             name: [step for step, passes in self.passes.items() if self.ran[name, step] != passes]
             for name in layers
@@ -89,16 +134,13 @@ class BranchRecord:
 
         Args:
             layers: those of the model.
-            skipping: tools that are known to skip whole layers at some steps; then it is enough
-                that no layer ran in a part of a step's passes alone.
+            skipping: tools that may skip whole layers at some steps. With one, a layer that ran in
+                no pass of a step is no error.
         """
         odd = self.incomplete(layers)
         if skipping:
-            odd = {
-                name: found
-                for name, steps in odd.items()
-                if (found := [step for step in steps if self.ran[name, step]])
-            }
+            odd = {n: [step for step in steps if self.ran[n, step]] for n, steps in odd.items()}
+            odd = {name: steps for name, steps in odd.items() if steps}
         if odd:
             name, steps = next(iter(odd.items()))
             raise TraceError(
@@ -111,213 +153,251 @@ class BranchRecord:
 
 @dataclass(eq=False)
 class Call:
-    """What one call of the pipeline has left so far.
+    """One call of the pipeline, from its first pass on: its position, and what it recorded so far.
 
     Attributes:
-        read: what was encoded before the first pass; the pipeline's own is among it.
-        encoding: the one whose states the model is given, from the first pass on.
-        sides: the branches that are recorded, and the concepts.
-        watch: what the tokens of `watched` do, for a blend; None where none is watched. It hears
-            for itself: what is kept of the run plays no part in what is drawn.
-        watched: for each image the tokens that are.
-        schedule: the calls of the scheduler to come, from the first pass on.
-        done: how many of them were made.
-        over: whether the pipeline has finished.
+        pipe: the pipeline.
+        family: that of its denoiser.
+        encoding: what the model reads.
+        schedule: the calls of the scheduler.
         latent: (h, w) of the latent.
-        grids: of each layer.
-        carriers: the self-attention layers that refine its maps, with their grids.
-        size: bytes that are kept of it.
-        blocks: the blocks of the model's batch that read the prompt in this pass.
-        edited: for each image, of each edit of the trace, its rules.
-        rows: how many rows the batch of the present pass has.
+        heads: of each cross-attention layer, by path, in the order of the model.
+        keep: the axes of its recordings.
         skipping: tools that may skip layers at some steps.
-        frame: of the pipeline's call; None where the denoising loop is not the pipeline's.
+        grids: (h, w) of each cross-attention layer.
+        frame: of the pipeline's call; None where the user wrote the denoising loop.
+        records: of the branches, and of the concepts.
+        propagating: the self-attention layers along which maps are propagated, with their grids.
+        map_tokens: for each image the tokens whose maps so far are asked for.
+        token_maps: these maps; None where none are asked for. What is kept does not change them.
+        edited: for each image, of each edit of the trace, its rules.
+        done: how many calls of the scheduler were made.
+        over: whether the pipeline has finished.
+        blocks: the blocks of the model's batch that read the prompt in this pass.
+        rows: how many rows the batch of this pass has.
     """
 
-    read: list[Encoding]
-    encoding: Encoding | None = None
-    sides: dict[SideName, BranchRecord] = field(default_factory=dict)
-    watch: Refiner | None = None
-    watched: Sequence[tuple[int, ...]] = ()
-    schedule: Schedule | None = None
+    pipe: Any
+    family: Family
+    encoding: Encoding
+    schedule: Schedule
+    latent: GridShape
+    heads: Mapping[str, int]
+    keep: frozenset[Axis] = frozenset()
+    skipping: tuple[str, ...] = ()
+    grids: Mapping[str, GridShape] = field(default_factory=dict)
+    frame: FrameType | None = None
+    records: dict[RecordName, BranchRecord] = field(default_factory=dict)
+    propagating: Mapping[str, GridShape] = field(default_factory=dict)
+    map_tokens: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
+    token_maps: RefinedMaps | None = None
+    edited: Sequence[Sequence[Sequence[Rule]]] = ()
     done: int = 0
     over: bool = False
-    latent: GridShape = (0, 0)
-    grids: Mapping[str, GridShape] = field(default_factory=dict)
-    carriers: Mapping[str, GridShape] = field(default_factory=dict)
-    size: int = 0
     blocks: Sequence[int] = ()
-    edited: Sequence[Sequence[Sequence[Rule]]] = ()
     rows: int = 0
-    skipping: tuple[str, ...] = ()
-    frame: FrameType | None = None
-
-    @property
-    def started(self) -> bool:
-        """Whether the model has run."""
-        return self.schedule is not None
 
     @property
     def images(self) -> int:
-        """How many pictures it draws."""
-        assert self.encoding is not None
+        """The number of images that it draws."""
         return len(self.encoding.conditional.tables)
-
-    @property
-    def steps(self) -> int:
-        """How many steps it has in all."""
-        assert self.schedule is not None
-        return self.schedule.count
 
     @property
     def sites(self) -> list[Site]:
         """Its layers at each of its steps."""
-        return [
-            Site(name, step, self.steps, grid)
-            for name, grid in self.grids.items()
-            for step in range(self.steps)
-        ]
+        steps = self.schedule.count
+        every = [(name, grid, step) for name, grid in self.grids.items() for step in range(steps)]
+        return [Site(name, step, steps, grid) for name, grid, step in every]
 
     @property
     def mean_grid(self) -> GridShape:
-        """(h, w) of the maps: where layers are averaged, each is brought to it by itself.
+        """(h, w) of the maps, to which each layer is resized where layers are averaged.
 
-        A map is the same so whether its layers were averaged here or kept: on the latent's grid
-        they would be brought to another size twice.
+        So a map is the same whether its layers were averaged here or kept: on the latent's grid
+        they would be resized twice.
         """
         w, h = cells(self.latent)
         return h, w
 
     @property
     def moment(self) -> Moment:
-        """The call of the scheduler that comes next."""
-        assert self.schedule is not None
+        """The next call of the scheduler."""
         return self.schedule.moment(self.done)
 
     @property
-    def passes(self) -> int:
-        """How many passes of the model the present step takes."""
-        assert self.schedule is not None
-        return self.schedule.steps.count(self.moment.step)
+    def position(self) -> RunPosition | None:
+        """The position of the run for rules; None where no row reads the prompt."""
+        rows = tuple(block * self.images for block in self.blocks)
+        step = self.moment.step
+        return RunPosition(rows, step, self.schedule.count, self.grids) if rows else None
 
-    def bytes(self, keep: Collection[Axis], heads: Mapping[str, int], steps: int) -> int:
-        """What it will keep in so many steps, of layers with so many heads each."""
-        cells = 0
-        for name, count in heads.items():
+    @property
+    def summed(self) -> frozenset[Axis]:
+        """The axes of its sums: layers that may be skipped are averaged at the end."""
+        layer: frozenset[Axis] = frozenset({"layer"})
+        return self.keep | layer if self.skipping else self.keep
+
+    @property
+    def nbytes(self) -> int:
+        """The number of bytes that it keeps when it is over."""
+        keep, size = self.summed, 0
+        for name, count in self.heads.items():
             h, w = self.grids[name] if "layer" in keep else self.mean_grid
             each = h * w * (count if "head" in keep else 1)
-            cells = cells + each if "layer" in keep else max(cells, each)
-        columns = sum(len(p) for side in self.sides.values() for p in side.tally.positions)
-        return 4 * cells * (steps if "step" in keep else 1) * columns
+            size = size + each if "layer" in keep else max(size, each)
+        columns = [len(p) for one in self.records.values() for p in one.accumulator.positions]
+        return 4 * size * (self.schedule.count if "step" in keep else 1) * sum(columns)
 
-    def choose(self, states: torch.Tensor) -> None:
-        """Find what the model reads among what was encoded."""
-        if self.encoding is not None:
-            return
-        fitting = []
-        for number, encoding in enumerate(self.read):
-            blocks = encoding.blocks_in(states)
-            if blocks:
-                last = max(blocks.get("conditional", [-1]))
-                fitting.append((len(encoding.conditional.tables), last, number))
-        if not fitting:
-            raise _foreign(states)
-        # What was encoded by hand before, or by a call that failed, may be there too.
-        self.encoding = self.read[max(fitting)[2]]
+    # --- pass by pass ---
 
-    def enter(self, states: torch.Tensor, timestep: float, pipe: Any, family: Family) -> None:
-        """A pass of the model begins: which rows of it are read by which branch.
+    def enter(self, states: torch.Tensor, timestep: float) -> None:
+        """Begin a pass of the model: find the rows that each branch reads.
 
         Args:
             states: the text states that the model is given.
             timestep: that it is given.
-            pipe: whose model it is.
-            family: what is known of that pipeline.
 
         Raises:
-            TraceError: if it is not a pass of this call on the picture's own latents.
+            TraceError: if it is not a pass of this call on the image's own latents.
         """
-        assert self.encoding is not None and self.schedule is not None
+        pipe, family = type(self.pipe).__name__, self.family
         # Compared by value in every pass: a callback may change the text states in place.
         found = self.encoding.blocks_in(states)
         self.rows = len(states)
-        blocks = self.rows // self.images
-        if "conditional" not in found and len(found.get("negative", ())) < blocks:
+        if "conditional" not in found and len(found.get("negative", ())) < self.rows // self.images:
             raise _foreign(states)  # none of the prompt, and some that nobody encoded
         if not matches(self.schedule, self.done, timestep):
             raise TraceError(
                 f"the model ran at timestep {timestep:g}, which is not that of call "
                 f"{self.done + 1} of {len(self.schedule.timesteps)} of this run's scheduler: "
-                "expected the passes of this picture alone (another pipeline on the same model? or "
-                f"does {type(pipe).__name__} draw several views, or change its schedule on the "
-                "way?)"
+                "expected the passes of this image alone (another pipeline on the same model? or "
+                f"does {pipe} draw several views, or change its schedule on the way?)"
             )
         self.blocks = found.get("conditional", [])
-        source_first = family.source_first(pipe)
+        source_first = family.source_first(self.pipe)
         if source_first:
             self.blocks = self.blocks[-1:]
-        now = self.moment.step
-        for name, side in self.sides.items():
+        step = self.moment.step
+        for name, record in self.records.items():
             mine = found.get(name, []) if name == "negative" else self.blocks
-            side.block = mine[-1 if source_first else 0] if mine else None
-            if side.block is None:
+            record.block = mine[-1 if source_first else 0] if mine else None
+            if record.block is None:
                 continue
-            if side.heard and not family.repeats_passes(pipe):
+            if record.recorded and not family.repeats_passes(self.pipe):
                 raise TraceError(
-                    f"{type(pipe).__name__} ran its model twice on this prompt before the "
-                    "scheduler went on, and heedmap cannot tell which of the two draws the "
-                    "picture: expected one pass a step (another pipeline on the same model? an "
-                    "optimisation of the latents?)"
+                    f"{pipe} ran its model twice on this prompt before the scheduler went on, and "
+                    "heedmap cannot tell which of the two draws the image: expected one pass a "
+                    "step (another pipeline on the same model? an optimisation of the latents?)"
                 )
-            if side.heard:
-                side.block = None
+            if record.recorded:
+                record.block = None
                 continue
-            side.heard = True
-            side.timesteps.setdefault(now, timestep)
-            side.passes[now] += 1
+            record.recorded = True
+            record.timesteps.setdefault(step, timestep)
+            record.passes[step] += 1
 
-    def so_far(self, image: int, tokens: Sequence[int]) -> np.ndarray:
-        """Where watched tokens act (2, h, w), as `Trace.so_far` has it."""
-        assert self.watch is not None
-        columns = [self.watched[image].index(token) for token in tokens]
-        plain = self.watch.plain(image)
-        refined = self.watch.mean(image)
-        both = [plain if refined is None else refined, plain]
-        return np.stack([np.abs(maps[..., columns]).sum(axis=-1) for maps in both])
-
-    def recording(
-        self,
-        name: SideName,
-        image: int,
-        heads: Mapping[str, int],
-        factor: int,
-        keep: frozenset[Axis],
-    ) -> Recording:
-        """What one side of one image has left.
+    def record(self, name: str, scores: Scores, controller: AttentionController | None) -> None:
+        """Add the attention of a cross-attention layer that has just run.
 
         Args:
-            name: of the side.
-            image: the number of the image.
-            heads: of each layer, by its path, in the order of the model.
-            factor: pixels of the picture on the side of a cell of the latent.
-            keep: the axes to keep; the tally may have kept the layers as well.
+            name: the layer's path.
+            scores: of all rows of the batch.
+            controller: of the edits, if there are any.
+
+        Raises:
+            TraceError: if it ran for other rows or positions than were expected.
+        """
+        rows, _, positions, _ = scores.query.shape
+        if rows != self.rows:
+            raise TraceError(
+                f"{name} computed attention for {rows} rows where the model was given {self.rows}: "
+                "heedmap cannot tell which image each row belongs to; switch off the tool that "
+                "leaves out a part of the batch"
+            )
+        step = self.moment.step
+        passes = self.schedule.steps.count(step)
+        site = Site(name, step, self.schedule.count, self.grids[name])
+        check_places(name, positions, site.grid)
+        for branch, record in self.records.items():
+            if record.block is None:
+                continue
+            record.ran[name, step] += 1
+            first = record.block * self.images
+            if record.concept_keys is not None:
+                every = record.concept_keys.probabilities(name, scores, first)
+            else:
+                every = [row_probabilities(scores, first + image) for image in range(self.images)]
+            for image, p in enumerate(every):
+                if branch == "conditional" and controller is not None:
+                    p = controller.probabilities(scores, image, name, p)
+                recorded = record.accumulator.add(image, site, p, passes)
+                if record.refined is not None:
+                    record.refined.add(image, recorded, site.grid, passes)
+                if branch == "conditional" and self.token_maps and image in self.map_tokens:
+                    mean = p.mean(self.map_tokens[image])
+                    self.token_maps.add(image, mean, site.grid, passes)
+
+    def propagate(self, name: str, scores: Scores) -> None:
+        """Propagate the maps so far along a self-attention layer that has just run."""
+        step = self.moment.step
+        if name not in self.propagating or not is_propagated(step, self.schedule.count):
+            return
+        h, w = self.propagating[name]
+        rows, _, positions, _ = scores.query.shape
+        # Tokens may be merged, or another image's keys may stand beside the image's own
+        # (StyleAligned): then positions are unknown, and the call has no refined maps.
+        if not positions == h * w == scores.key.shape[2] or scores.mask is not None:
+            for record in self.records.values():
+                record.refined = None
+            return
+        passes = self.schedule.steps.count(step)
+        for branch, record in self.records.items():
+            if record.block is None:
+                continue
+            token_maps = self.token_maps if branch == "conditional" else None
+            for image in range(self.images):
+                row = record.block * self.images + image
+                for maps in (record.refined, token_maps):
+                    if maps is not None and row < rows:
+                        maps.propagate(image, scores, row, passes)
+
+    def current_maps(self) -> dict[int, tuple[np.ndarray, np.ndarray]]:
+        """Return the maps so far of the `map_tokens` of each image (`RefinedMaps.current`)."""
+        maps = self.token_maps
+        return {} if maps is None else {image: maps.current(image) for image in self.map_tokens}
+
+    def leave(self) -> None:
+        """End a pass: the scheduler was called."""
+        self.done += 1
+        for record in self.records.values():
+            record.recorded = False
+
+    def end(self) -> None:
+        """End the call: the pipeline has finished."""
+        self.over = True
+        self.frame = None
+
+    # --- what was recorded ---
+
+    def recording(self, name: RecordName, image: int) -> Recording:
+        """Return the recording of one image.
 
         Raises:
             NothingRecordedError: if the branch did not run.
             TraceError: if its attention holds NaN or Inf, or layers are missing.
         """
-        side = self.sides[name]
-        if not side.timesteps:
+        record, keep = self.records[name], self.keep
+        if not record.timesteps:
             raise NothingRecordedError(
                 "the negative branch did not run: guidance was off throughout"
             )
-        side.check(heads, self.skipping)
-        ran = {layer for layer, _ in side.ran}
-        names = [layer for layer in heads if layer in ran] if "layer" in side.tally.keep else [""]
+        record.check(self.heads, self.skipping)
+        ran = {layer for layer, _ in record.ran}
+        names = [layer for layer in self.heads if layer in ran] if "layer" in self.summed else [""]
+        steps = tuple(record.timesteps) if "step" in keep else (0,)
         arrays = []
-        steps = tuple(side.timesteps) if "step" in keep else (0,)
         for layer in names:
-            means = side.tally.mean(image, layer, steps)
+            means = record.accumulator.mean(image, layer, steps)
             if not bool(means.isfinite().all()):
                 raise TraceError(
                     f"the attention of {layer or 'the model'} holds NaN or Inf, so the latents "
@@ -329,63 +409,118 @@ class Call:
             arrays.append(means.cpu().numpy())
         if "layer" not in keep:
             arrays, names = [np.mean(arrays, axis=0) if len(arrays) > 1 else arrays[0]], [""]
-        layers = tuple(Layer(n, heads[n], self.grids[n]) for n in names if n)
-        h, w = self.latent
+        layers = tuple(Layer(n, self.heads[n], self.grids[n]) for n in names if n)
+        (h, w), side = self.latent, self.family.cell_side(self.pipe)
         return Recording(
-            layers or (Layer(AVERAGED, max(heads.values()), self.mean_grid),),
+            layers or (Layer(AVERAGED, max(self.heads.values()), self.mean_grid),),
             tuple(arrays),
             keep,
-            tuple(side.timesteps.values()),
-            side.tally.positions[image],
-            side.tables[image],
+            tuple(record.timesteps.values()),
+            record.accumulator.positions[image],
+            record.tables[image],
             self.latent,
-            (w * factor, h * factor),
-            None if side.refiner is None else side.refiner.mean(image),
+            (w * side, h * side),
+            None if record.refined is None else record.refined.value(image),
         )
 
-    def leave(self) -> None:
-        """The scheduler was called."""
-        self.done += 1
-        for side in self.sides.values():
-            side.heard = False
 
-    def end(self) -> None:
-        """End the call: the pipeline has finished."""
-        self.over = True
-        self.frame = None
-
-
-def sides(
-    encoding: Encoding, wanted: Wanted, keep: frozenset[Axis]
-) -> dict[SideName, BranchRecord]:
-    """The branches that are recorded of what is read, with nothing in them yet.
+def begin_call(
+    pipe: Any,
+    spec: RecordingSpec,
+    layers: Mapping[str, Any],
+    own: Iterable[str],
+    encodings: Sequence[Encoding],
+    model_input: tuple[torch.Tensor, float, torch.Tensor],
+    map_tokens: Mapping[int, Sequence[int]],
+) -> Call:
+    """Return the call of a pipeline whose model is about to run for the first time.
 
     Args:
-        encoding: what the model is given.
-        wanted: what is recorded of it; the padding too, where all tokens are.
-        keep: the axes that are kept while it runs.
+        pipe: the pipeline.
+        spec: what is recorded.
+        layers: the cross-attention layers, by path.
+        own: the paths of the self-attention layers.
+        encodings: what was encoded before this pass; the pipeline's own is among them.
+        model_input: the latents (B, C, h, w), the timestep and the text states (B, K, C).
+        map_tokens: for images, by number, the tokens whose maps so far are asked for.
 
     Raises:
-        TraceError: if the negative branch is wanted and there is none.
+        ArgumentError: if the latents hold NaN or Inf.
+        ModelError: if a tool is in use with which nothing can be recorded.
+        TraceError: if the text states are not what was encoded, the negative branch is asked for
+            and there is none, or the timestep is not one of the scheduler's.
     """
-    every = wanted.tokens == "all"
-    kinds = ("start", "text", "end", "pad") if every else ("start", "text", "end")
-    there: dict[BranchName, Branch | None] = {
-        "conditional": encoding.conditional,
-        "negative": encoding.negative,
-    }
-    found: dict[SideName, BranchRecord] = {}
-    for name, branch in there.items():
-        if name not in wanted.branches:
+    sample, timestep, states = model_input
+    if not bool(sample.isfinite().all()):
+        raise ArgumentError(
+            "the latents hold NaN or Inf before the first step: expected finite numbers; look "
+            "at the latents or the image that the pipeline was given"
+        )
+    family = family_of(pipe)
+    model = family.denoiser(pipe)
+    latent = (sample.shape[-2], sample.shape[-1])
+    call = Call(
+        pipe,
+        family,
+        encoding_read(encodings, states),
+        announced(pipe, timestep),
+        latent,
+        heads={name: layer.heads for name, layer in layers.items()},
+        keep=spec.keep,
+        skipping=skipping_tools(model, layers),
+        grids=grids(pipe, layers, latent),
+        map_tokens={image: tuple(tokens) for image, tokens in map_tokens.items() if tokens},
+    )
+    encoding = call.encoding
+    for name, branch in (("conditional", encoding.conditional), ("negative", encoding.negative)):
+        if name not in spec.branches:
             continue
         if branch is None:
             raise TraceError(
                 "the negative branch was asked for, but this call has none (guidance is off, or "
                 "embedded in the model): pass a guidance above 1, or leave it out"
             )
-        positions = [table.positions(*kinds) for table in branch.tables]
-        found[name] = BranchRecord(branch.tables, Tally(keep, positions, wanted.halves))
-    return found
+        padding = ("pad",) if spec.tokens == "all" else ()
+        positions = [table.positions("start", "text", "end", *padding) for table in branch.tables]
+        sums = AttentionAccumulator(call.summed, positions, call.mean_grid, spec.split_halves)
+        call.records[name] = BranchRecord(branch.tables, sums)
+    if encoding.concepts:
+        table, numbers = concept_table(spec.concepts), tuple(range(len(spec.concepts)))
+        positions = [numbers] * call.images
+        sums = AttentionAccumulator(call.summed, positions, call.mean_grid, spec.split_halves)
+        prompts, within = encoding.conditional.states, partial(family.within, model)
+        keys = ConceptKeys(layers, encoding.concepts, prompts, within)
+        call.records["concepts"] = BranchRecord((table,) * call.images, sums, keys)
+    own_grids = grids(pipe, own, latent)
+    names = propagation_layers(own_grids, call.grids)
+    call.propagating = {name: own_grids[name] for name in names}
+    grid = next(iter(call.propagating.values()), None)
+    for record in call.records.values():
+        record.refined = None if grid is None else RefinedMaps(grid)
+    if call.map_tokens:
+        # Where no layer propagates maps, plain ones are asked for, on such a grid.
+        every = call.grids.values()
+        call.token_maps = RefinedMaps(grid or middle_grid(every) or max(every))
+    return call
+
+
+def encoding_read(encodings: Sequence[Encoding], states: torch.Tensor) -> Encoding:
+    """Return the encoding that a model's text states (B, K, C) are made of.
+
+    There may be others, encoded by hand before or by a call that failed.
+
+    Raises:
+        TraceError: if there is none.
+    """
+    fitting = []
+    for number, encoding in enumerate(encodings):
+        blocks = encoding.blocks_in(states)
+        if blocks:
+            last = max(blocks.get("conditional", [-1]))
+            fitting.append((len(encoding.conditional.tables), last, number))
+    if not fitting:
+        raise _foreign(states)
+    return encodings[max(fitting)[2]]
 
 
 def _foreign(states: torch.Tensor) -> TraceError:

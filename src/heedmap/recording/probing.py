@@ -19,7 +19,7 @@ from heedmap.maps.aims import Aim, number_of, worth
 from heedmap.mathematics.probabilities import Scores
 from heedmap.options import BranchName
 from heedmap.recording.calls import Call
-from heedmap.recording.steering import Steerer
+from heedmap.recording.steering import AttentionController
 from heedmap.text.words import TokenTable
 
 
@@ -114,13 +114,12 @@ class Probe:
     def enter(self, call: Call) -> None:
         """A pass of the model begins."""
         schedule = call.schedule
-        assert schedule is not None
         first = schedule.steps.index(call.moment.step)
         if call.moment.step == self.aim.step:
             self._passes = schedule.steps.count(self.aim.step)
             self.number = number_of("pass", self.number, self._passes, f"step {self.aim.step}")
         meant = call.moment.step == self.aim.step and call.done - first == self.number
-        side = call.sides[self.branch]
+        side = call.records[self.branch]
         # Where a pass is repeated on other latents, the first is the picture's.
         self._call = call if meant and side.block is not None and self.found is None else None
         if meant and side.block is None and self.found is None:
@@ -128,19 +127,19 @@ class Probe:
                 f"the {self.branch} branch did not run at step {self.aim.step}: choose another step"
             )
 
-    def hear(self, name: str, scores: Scores, steerer: Steerer | None) -> None:
+    def hear(self, name: str, scores: Scores, controller: AttentionController | None) -> None:
         """A layer's attention was computed, for all rows of the batch."""
         call = self._call
         if call is None or name not in self._layers:
             return
-        side = call.sides[self.branch]
+        side = call.records[self.branch]
         assert side.block is not None
         grid = call.grids[name]
         row, column = self.aim.place(grid)
         place, number = row * grid[1] + column, side.block * call.images + self.image
         edited = None
-        if self.branch == "conditional" and steerer is not None:
-            both = steerer.both(scores, self.image, name)
+        if self.branch == "conditional" and controller is not None:
+            both = controller.both(scores, self.image, name)
             before, after = (None, None) if both is None else (p[:, place] for p in both)
             acts = before is not None and after is not None and not torch.equal(before, after)
             edited = after if acts else None
@@ -173,9 +172,8 @@ class Probe:
     def _taken(self, name: str, seen: _Seen, now: Insides, call: Call) -> Taken:
         row, place, scores = seen.row, seen.place, seen.scores
         heads = scores.query.shape[1]
-        side = call.sides[self.branch]
+        side = call.records[self.branch]
         value = now.value[row].unflatten(-1, (heads, -1)).transpose(0, 1)
-        assert call.schedule is not None
         return Taken(
             layer=name,
             grid=call.grids[name],

@@ -1,22 +1,62 @@
-"""Record the text cross-attention of a pipeline, and edit it, while a `with` block is open."""
+"""Record the text cross-attention of a pipeline, and edit it, while a `with` block is open.
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
-from typing import Any, get_args
+A trace puts a processor in front of each text cross-attention layer's own
+(`backends.processors`), watches the prompts that the pipeline encodes (`backends.prompts`) and the
+calls of its scheduler (`backends.schedules`). Each pass of the model goes `Trace._before_pass` →
+`Trace._record` → `Call.record` → `AttentionAccumulator.add`; `Call.recording` makes the result.
+"""
 
-from heedmap import checks
-from heedmap.backends.family import Pipeline
-from heedmap.errors import ArgumentError, quoted
-from heedmap.io.values import MAX_WHOLE
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import partial
+from types import FrameType, TracebackType
+from typing import Any
+
+import numpy as np
+import torch
+
+from heedmap.backends import active_calls, noising, prompts, schedules
+from heedmap.backends.active_calls import put
+from heedmap.backends.family import GridShape, Pipeline
+from heedmap.backends.processors import (
+    Record,
+    RecordingProcessor,
+    install,
+    run_uncompiled,
+    uncompiled,
+)
+from heedmap.backends.prompts import Encoding
+from heedmap.backends.registry import (
+    check_served,
+    cross_attention_layers,
+    family_of,
+    guard,
+    self_attention_layers,
+)
+from heedmap.backends.schedules import Moment, check_forwards
+from heedmap.errors import (
+    ArgumentError,
+    NothingRecordedError,
+    TraceError,
+    listed,
+    quoted,
+    size_text,
+    warn,
+)
+from heedmap.maps.heatmaps import HeatMaps
+from heedmap.maps.recordings import Recording
+from heedmap.mathematics.probabilities import Scores
+from heedmap.mathematics.rules import Site
 from heedmap.options import AXES, BranchName, DrawOptions, GenerateOptions, Keep, Tokens
-from heedmap.recording.calls import Wanted
-from heedmap.recording.edits import Edit, checked_edits
-from heedmap.recording.interventions import AfterStep, Intervention
+from heedmap.recording.calls import Call, RecordingSpec, RecordName, begin_call
+from heedmap.recording.edits import Edit, checked_edits, rules_of, warn_of_idle
 from heedmap.recording.probing import Probe
-from heedmap.recording.recorder import Trace
-from heedmap.recording.steering import Steering
-from heedmap.text.concepts import checked_concepts
-from heedmap.text.words import TokenTable
+from heedmap.recording.steering import AttentionController, Steering
+from heedmap.text.weights import unread_weights
+
+MEMORY_WARNING = 256 * 2**20
+"""Bytes from which on a trace warns how much a call will keep."""
 
 
 def trace(
@@ -29,15 +69,15 @@ def trace(
     prompts: str | Sequence[str] | None = None,
     limit: int = DrawOptions.limit,
     edits: Iterable[Edit] = (),
-) -> Trace:
+) -> "Trace":
     """Record the text cross-attention of a pipeline while the `with` block is open.
 
         with heedmap.trace(pipe, keep={"layer", "step"}) as trace:
             images = pipe(["a cat", "a dog"]).images
         trace.maps[0]["cat"]
 
-    Without edits the pictures are bit-identical to those of the bare pipeline, and the pipeline is
-    as it was afterwards, whatever happened inside.
+    Without edits the images are bit-identical to those of the bare pipeline. Afterwards the
+    pipeline is as it was, whatever happened inside.
 
     Args:
         pipe: a pipeline of Stable Diffusion or PixArt.
@@ -45,15 +85,14 @@ def trace(
             while it runs (steps: over the calls of the model).
         tokens: "prompt" for the prompt's own tokens with start and end, "all" for the padding too.
         branches: what to record of a guided run: "conditional", "negative", or both.
-        concepts: words and phrases to look for in each picture, whether or not its prompt has them,
-            by the queries that it is drawn with (`Trace.concept_maps`).
-        prompts: the texts that `prompt_embeds` were made of, where the pipeline is given these; the
-            words are else the positions of the tokens. They are encoded again, and refused if that
-            gives something else.
-        limit: how many bytes may be kept in all; a run that would keep more is refused before its
-            first step.
-        edits: what to change in the attention of every prompt, as in `generate`. The pictures are
-            then others, and the maps are of what was changed. Weights that are written into a
+        concepts: words and phrases to look for in each image, by the image's own queries, whether
+            or not its prompt has them (`Trace.concept_maps`).
+        prompts: the texts that `prompt_embeds` were made of, where the pipeline is given these.
+            They are encoded again to check them. Without them words are the positions of tokens.
+        limit: the number of bytes that may be kept in all; a run that would keep more is refused
+            before its first step.
+        edits: what to change in the attention of every prompt, as in `generate`. The images then
+            differ, and the maps are of the edited attention. Weights that are written into a
             prompt, as `(word:1.5)`, are not read here: pass `Reweight`.
 
     Raises:
@@ -61,47 +100,493 @@ def trace(
             concept is none.
         ModelError: if the model has no text cross-attention.
     """
-    wanted = _wanted(keep, tokens, branches, concepts, limit)
-    if prompts is not None:
-        texts = checks.in_order([prompts] if isinstance(prompts, str) else prompts)
-        if texts is None or not all(map(checks.is_text, texts)):
-            raise ArgumentError(f"prompts is {quoted(prompts)}: expected a list of texts")
-        wanted = replace(wanted, prompts=tuple(texts))
-    return Trace(pipe, wanted, Intervention(edits=checked_edits(edits)))
+    spec = RecordingSpec.checked(keep, tokens, branches, concepts, limit, prompts)
+    return Trace(pipe, spec, edits=checked_edits(edits))
 
 
-def steered(
-    pipe: Any,
-    keep: Keep = DrawOptions.keep,
-    *,
-    tokens: Tokens = GenerateOptions.tokens,
-    branches: Iterable[BranchName] = GenerateOptions.branches,
-    concepts: Sequence[str] = GenerateOptions.concepts,
-    limit: int = DrawOptions.limit,
-    tables: Iterable[TokenTable] = (),
-    steering: Steering | None = None,
-    watch: Mapping[int, Sequence[int]] | None = None,
-    after_step: AfterStep | None = None,
-    probe: Probe | None = None,
-    predicts: bool = False,
-) -> Trace:
-    """A trace that takes part in the run.
+@dataclass(frozen=True, eq=False)
+class StepState:
+    """The state of a run after a call of its scheduler.
 
-    What it takes is told by `trace`, `Wanted` and `Intervention`; `tables` are those of prompts
-    that were read before, and are not read again.
+    Attributes:
+        moment: the call.
+        latents: (B, C, h, w), those to go on with.
+        predicted: the latents without noise that the model predicted (B, C, h, w), float32; None
+            where the scheduler does not tell them, or they were not asked for.
+        map_tokens: for images, by number, the tokens K' whose maps were asked for.
+        current_maps: for these images the maps (h, w, K') so far, refined and plain.
     """
-    wanted = _wanted(keep, tokens, branches, concepts, limit)
-    known = {table.prompt: table for table in tables}
-    wanted = replace(wanted, tables=known, weights_read=True)
-    return Trace(pipe, wanted, Intervention(steering, (), watch or {}, after_step, probe, predicts))
+
+    moment: Moment
+    latents: torch.Tensor
+    predicted: torch.Tensor | None
+    map_tokens: Mapping[int, Sequence[int]]
+    current_maps: Mapping[int, tuple[np.ndarray, np.ndarray]]
+
+    def strength(self, image: int, tokens: Sequence[int]) -> np.ndarray:
+        """Return where tokens act so far (2, h, w): the sum of their magnitudes, refined and plain.
+
+        Both are plain in the first part of the run, where no maps are refined.
+        """
+        columns = [self.map_tokens[image].index(token) for token in tokens]
+        both = self.current_maps[image]
+        return np.stack([np.abs(maps[..., columns]).sum(axis=-1) for maps in both])
 
 
-def _wanted(
-    keep: Keep, tokens: Tokens, branches: Iterable[BranchName], concepts: Sequence[str], limit: int
-) -> Wanted:
-    """What is to be recorded; ArgumentError if something of it is not known."""
-    axes = frozenset(checks.any_of("keep", keep, AXES))
-    checks.one_of("tokens", tokens, get_args(Tokens))
-    sides = frozenset(checks.any_of("branches", branches, get_args(BranchName), least=1))
-    checks.whole("limit", limit, least=1, most=MAX_WHOLE)
-    return Wanted(axes, tokens, sides, limit, checked_concepts(concepts))
+AfterStep = Callable[[StepState], torch.Tensor]
+"""Called after every call of the scheduler; returns the latents to go on with."""
+
+
+def check_memory_limit(calls: Sequence[Call], spec: RecordingSpec) -> None:
+    """Raise an ArgumentError if calls would keep more than the limit; warn if the last keeps much.
+
+    Raises:
+        ArgumentError: if they would.
+    """
+    kept, size = sum(call.nbytes for call in calls), calls[-1].nbytes
+    if kept > spec.limit:
+        need, limit = size_text(kept), size_text(spec.limit)
+        raise ArgumentError(
+            f"keep={quoted(sorted(spec.keep))} would take {need}, and the limit is {limit}: keep "
+            "fewer axes, or pass a higher limit"
+        )
+    if size > MEMORY_WARNING:
+        warn(
+            f"keep={quoted(sorted(spec.keep))} will take {size_text(size)} of memory: keep "
+            "fewer axes if that is too much"
+        )
+
+
+class TraceHooks:
+    """The processors, hooks and methods that a trace installs in a pipeline.
+
+    Attributes:
+        layers: the text cross-attention layers, by dotted path.
+        own: the self-attention layers.
+    """
+
+    def __init__(self, pipe: Any, controller: AttentionController | None) -> None:
+        self._pipe = pipe
+        self._controller = controller
+        self.layers = cross_attention_layers(pipe)
+        self.own = self_attention_layers(pipe)
+        self._installed: Mapping[str, RecordingProcessor] = {}
+        self._schedulers: list[Any] = []
+        self._undo = ExitStack()
+        # Self-attention layers of the present call: those with changes, and those only recorded.
+        self._changed: Mapping[str, Any] = {}
+        self._recorded: Mapping[str, Any] = {}
+        self._propagate: Record | None = None
+        self._undo_call = ExitStack()
+
+    def install(self, record: Record, before_pass: Callable[..., None]) -> None:
+        """Put a processor in front of each cross-attention layer, and a hook before the model.
+
+        Args:
+            record: called whenever a cross-attention layer has run.
+            before_pass: called with the model and its arguments before it runs.
+        """
+        pipe, undo = self._pipe, self._undo.callback
+        check_forwards(self.layers)
+        silence = ExitStack()
+        silence.enter_context(active_calls.hushed(pipe))
+        undo(silence.close)
+        changes = None if self._controller is None else self._controller.cross
+        self._installed = install(self.layers, record, undo, changes)
+        family = family_of(pipe)
+        model = family.part(pipe)
+        run_uncompiled(model, undo)
+        # These replace attention processors, and do not know those of a trace.
+        for part, name in (
+            (pipe, "load_ip_adapter"),
+            (pipe, "unload_ip_adapter"),
+            (family.denoiser(pipe), "set_default_attn_processor"),
+        ):
+            if hasattr(part, name):
+                undo(put(part, name, partial(_refuse, name)))
+        undo(model.register_forward_pre_hook(before_pass, with_kwargs=True).remove)
+        guard(pipe, undo)
+
+    def also(self, undo: Callable[[], None]) -> None:
+        """Undo something else, too, when the hooks are removed."""
+        self._undo.callback(undo)
+
+    def install_own(self, propagating: Iterable[str], propagate: Record) -> None:
+        """Put a processor in front of each self-attention layer that this call needs.
+
+        Args:
+            propagating: the layers that are recorded.
+            propagate: called whenever one of them has run.
+        """
+        sources = self._controller is not None and self._controller.steering.sources
+        self._changed = self.own if sources else {}
+        self._recorded = {n: self.own[n] for n in propagating if n not in self._changed}
+        self._propagate = propagate
+        self.follow()
+
+    def follow(self) -> None:
+        """Put a processor in front of self-attention that the pipeline has replaced meanwhile.
+
+        Perturbed-attention guidance replaces processors for the time of a call.
+        """
+        if self._propagate is None:
+            return
+        undo, controller = self._undo_call.callback, self._controller
+        if changed := _bare(self._changed):
+            install(changed, self._propagate, undo, controller and controller.own)
+        if recorded := _bare(self._recorded):
+            install(recorded, self._propagate, undo, needed=False)
+
+    def remove_own(self) -> None:
+        """Remove the processors of self-attention: between calls anybody may change it."""
+        self._propagate = None
+        self._undo_call.close()
+
+    def listen(
+        self, after_call: Callable[[torch.Tensor], torch.Tensor], before_call: Any = None
+    ) -> None:
+        """Listen to the scheduler that the pipeline has now, once (`schedules.listen`)."""
+        scheduler = self._pipe.scheduler
+        if all(scheduler is not other for other in self._schedulers):
+            self._schedulers.append(scheduler)
+            self._undo.callback(schedules.listen(scheduler, after_call, before_call))
+
+    def check(self) -> None:
+        """Raise a TraceError if a processor was replaced since it was installed."""
+        for name, layer in self.layers.items():
+            if layer.processor is not self._installed[name]:
+                raise TraceError(
+                    f"the attention processor of {name} was replaced while the trace was open "
+                    "(attention slicing, fused projections, xformers and load_ip_adapter do that): "
+                    "do it before the trace is opened"
+                )
+
+    def remove(self) -> None:
+        """Leave the pipeline as it was; an error is raised when all is undone."""
+        self._schedulers.clear()
+        with self._undo:
+            self.remove_own()
+
+
+def _bare(layers: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        n: one for n, one in layers.items() if not isinstance(one.processor, RecordingProcessor)
+    }
+
+
+def _refuse(name: str, *args: Any, **kwargs: Any) -> None:
+    raise TraceError(
+        f"{name} replaces the attention processors while a trace is open: call it before the "
+        "trace is opened, or after it is closed"
+    )
+
+
+class Trace:
+    """An open recording, made by `trace`. `maps` has one entry an image, in the order of images.
+
+    Args:
+        pipe: the pipeline.
+        spec: what to record.
+        edits: what to change in the attention of each prompt, once it is read.
+        steering: what to change, in the place of edits.
+        map_tokens: for images, by number, the tokens whose maps so far `after_step` is given.
+        after_step: called after each call of the scheduler.
+        predicts: whether `after_step` is given the latents without noise that the model predicts.
+        probe: ends the run when it has found what it looks for, with `probing.Reached`.
+    """
+
+    def __init__(
+        self,
+        pipe: Any,
+        spec: RecordingSpec | None = None,
+        *,
+        edits: tuple[Edit, ...] = (),
+        steering: Steering | None = None,
+        map_tokens: Mapping[int, Sequence[int]] | None = None,
+        after_step: AfterStep | None = None,
+        predicts: bool = False,
+        probe: Probe | None = None,
+    ) -> None:
+        check_served(pipe)
+        self._pipe, self._family = pipe, family_of(pipe)
+        self._spec = spec or RecordingSpec()
+        self._edits = edits
+        self._map_tokens = map_tokens or {}
+        self._after_step, self._predicts = after_step, predicts
+        self._predicted: torch.Tensor | None = None
+        self._probe = probe
+        steering = Steering({}) if edits else steering
+        self.controller = None if steering is None else AttentionController(steering)
+        """The edits, and how much they changed; None without."""
+        self._hooks = TraceHooks(pipe, self.controller)
+        self._layers = self._hooks.layers
+        kept = self._spec.keep
+        several = len({layer.heads for layer in self._layers.values()}) > 1
+        if several and "head" in kept and "layer" not in kept:
+            raise ArgumentError(
+                "the layers have different numbers of heads: heads cannot be kept while layers "
+                f"are averaged; take keep={[one for one in AXES if one in {'layer', *kept}]}"
+            )
+        self._encodings: list[Encoding] = []  # of the call that has not run the model yet
+        self._frame: FrameType | None = None
+        self._calls: list[Call] = []
+        self._warnings: set[str] = set()
+        self._open = False
+
+    def __repr__(self) -> str:
+        state = "open" if self._open else "closed"
+        return f"<Trace of a {type(self._pipe).__name__}: {state}, calls: {len(self._calls)}>"
+
+    # --- what was recorded ---
+
+    @property
+    def recordings(self) -> tuple[Recording, ...]:
+        """One recording an image, in the order of the images, over all calls so far."""
+        return self._recordings("conditional")
+
+    @property
+    def negative_recordings(self) -> tuple[Recording, ...]:
+        """The recordings of the negative branch, where it was asked for."""
+        return self._recordings("negative")
+
+    @property
+    def concept_recordings(self) -> tuple[Recording, ...]:
+        """The recordings of the concepts, where some were asked for."""
+        return self._recordings("concepts")
+
+    @property
+    def maps(self) -> tuple[HeatMaps, ...]:
+        """The heat maps of each image, in the order of the images, over all calls so far."""
+        return tuple(map(HeatMaps, self.recordings))
+
+    @property
+    def negative_maps(self) -> tuple[HeatMaps, ...]:
+        """The heat maps of the negative prompt's words, where that branch was asked for."""
+        return tuple(map(HeatMaps, self.negative_recordings))
+
+    @property
+    def concept_maps(self) -> tuple[HeatMaps, ...]:
+        """The heat maps of the concepts, each one word, where some were asked for."""
+        return tuple(map(HeatMaps, self.concept_recordings))
+
+    def halves(self, name: RecordName) -> Sequence[Mapping[GridShape, np.ndarray]]:
+        """Return the split-half sums of the first image of the last call, where asked for."""
+        halves = self._done()[-1].records[name].accumulator.halves
+        return () if halves is None else halves.by_grid(0)
+
+    @property
+    def steps(self) -> int:
+        """The number of steps of the last call."""
+        return self._done()[-1].schedule.count
+
+    @property
+    def sites(self) -> list[Site]:
+        """The layers of the last call at each of its steps."""
+        return self._done()[-1].sites
+
+    @property
+    def guided(self) -> bool:
+        """Whether the last call read a negative prompt beside the prompt (an empty one, too)."""
+        return bool(self._calls) and self._calls[-1].encoding.negative is not None
+
+    def _done(self) -> list[Call]:
+        """Return the calls that drew something; the last one also while it runs."""
+        # A call that never called the scheduler drew nothing (a mask of DiffEdit's).
+        found = [call for call in self._calls if call.done]
+        if found and not self._open and not found[-1].over:
+            found.pop()  # it failed
+        if not found:
+            raise NothingRecordedError(
+                "nothing was recorded: call the pipeline inside of the `with` block of the trace"
+            )
+        return found
+
+    def _recordings(self, name: RecordName) -> tuple[Recording, ...]:
+        done = self._done()
+        if name == "concepts" and not self._spec.concepts:
+            raise NothingRecordedError(
+                "no concepts were recorded: pass some to the trace, as in concepts=['sky']"
+            )
+        if name != "concepts" and name not in self._spec.branches:
+            raise NothingRecordedError(
+                f"the {name} branch was not recorded: pass branches including '{name}' to the trace"
+            )
+        return tuple(call.recording(name, image) for call in done for image in range(call.images))
+
+    # --- install and restore ---
+
+    def __enter__(self) -> "Trace":
+        if self._open:
+            raise TraceError("this trace is open already: open it once, or make another")
+        spec, hooks = self._spec, self._hooks
+        try:
+            hooks.install(self._record, self._before_pass)
+            if self._probe is not None:
+                self._probe.attach(self._layers, hooks.also)
+            negative = "negative" in spec.branches
+            known = {table.prompt: table for table in spec.tables}
+            watched = (self._pipe, spec.prompts, negative, self._begin, self._end)
+            hooks.also(prompts.watch(*watched, known=known, concepts=spec.concepts))
+        except BaseException:
+            hooks.remove()
+            raise
+        self._open = True
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if kind is None:
+            self._settle()
+        self._open = False
+        self._hooks.remove()
+        if kind is None and self._edits:
+            for call in self._calls:
+                if call.over:
+                    call.records["conditional"].check(self._layers, call.skipping)
+                    warn_of_idle(self._edits, call.edited, call.sites)
+
+    # --- while it runs ---
+
+    def _begin(self, encoding: Encoding) -> None:
+        """Begin a call of the pipeline, which has just encoded its prompts."""
+        running, kind = active_calls.running(self._pipe), type(self._pipe).__name__
+        if len(running) > 1:
+            raise TraceError(
+                f"{kind} was called from within its own call, whose maps would be lost: call it "
+                "after the other has ended"
+            )
+        if self._family.source_first(self._pipe) and len(encoding.conditional.tables) > 1:
+            raise TraceError(
+                f"{kind} draws one image a call, and was given "
+                f"{len(encoding.conditional.tables)} prompts: call it once for each"
+            )
+        for branch in filter(None, (encoding.conditional, encoding.negative)):
+            for table in branch.tables:
+                weights = "" if self._spec.weights_read else unread_weights(table.prompt)
+                for warning in filter(None, (table.unread, weights)):
+                    if warning not in self._warnings:
+                        self._warnings.add(warning)
+                        warn(warning)
+        if not self._encodings:
+            if not self._settle():
+                self._calls.pop()  # it failed
+            self._hooks.remove_own()
+            self._frame = running[0] if running else None
+        self._encodings.append(encoding)
+        self._hooks.listen(self._after_call, self._before_call if self._predicts else None)
+
+    def _settle(self) -> bool:
+        """End the last call if it has ended without saying so; return whether it ended well.
+
+        Some pipelines return latents without freeing their models, and a denoising loop of the
+        user's own says nothing.
+        """
+        if not self._calls:
+            return True
+        call = self._calls[-1]
+        if not call.over and (call.frame is None or active_calls.returned(call.frame)):
+            self._end()
+        return call.over
+
+    @uncompiled
+    def _before_pass(
+        self, model: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> None:
+        """Begin a pass of the model."""
+        self._hooks.follow()
+        self._hooks.check()
+        sample, now, states = self._family.passed(args, kwargs)
+        timestep = torch.as_tensor(now).flatten()
+        if bool((timestep != timestep[0]).any()):
+            raise TraceError(
+                f"{type(self._pipe).__name__} runs several timesteps in one batch, so the rows of "
+                "its model are not the images: expected a pipeline that draws step by step"
+            )
+        if self._encodings:
+            self._start(sample, float(timestep[0]), states)
+        elif not self._calls or self._calls[-1].over:
+            raise TraceError(
+                "the model ran before the pipeline of this trace encoded a prompt: call that very "
+                "pipeline, with the prompt as text, inside of the trace"
+            )
+        call = self._calls[-1]
+        call.enter(states, float(timestep[0]))
+        if self.controller is not None:
+            self.controller.position = call.position
+        if self._probe is not None:
+            self._probe.enter(call)
+
+    def _start(self, sample: torch.Tensor, timestep: float, states: torch.Tensor) -> None:
+        """Start the call whose prompts were encoded: the model runs for the first time."""
+        encodings, self._encodings = self._encodings, []
+        given = (sample, timestep, states)
+        layers, own = self._layers, self._hooks.own
+        call = begin_call(self._pipe, self._spec, layers, own, encodings, given, self._map_tokens)
+        call.frame, self._frame = self._frame, None
+        check_memory_limit([*self._calls, call], self._spec)
+        if self._edits and self.controller is not None:
+            (h, w), side = call.latent, self._family.cell_side(self._pipe)
+            call.edited = [
+                [rules_of(edit, table, (w * side, h * side)) for edit in self._edits]
+                for table in call.encoding.conditional.tables
+            ]
+            every = ([rule for rules in made for rule in rules] for made in call.edited)
+            self.controller.steering = Steering(dict(enumerate(every)))
+        self._calls.append(call)
+        self._hooks.install_own(call.propagating, self._propagate)
+
+    def _record(self, name: str, scores: Scores) -> None:
+        """Record a cross-attention layer that has just run, for all rows of the batch."""
+        self._calls[-1].record(name, scores, self.controller)
+        if self._probe is not None:
+            self._probe.hear(name, scores, self.controller)
+
+    def _propagate(self, name: str, scores: Scores) -> None:
+        self._calls[-1].propagate(name, scores)
+
+    def _before_call(self, *args: Any, **kwargs: Any) -> None:
+        """Note what the model predicted, before the scheduler is called with it."""
+        self._predicted = noising.predicted(*args, **kwargs)
+
+    def _after_call(self, latents: torch.Tensor) -> torch.Tensor:
+        """Return the latents to go on with after a call of the scheduler."""
+        call = self._calls[-1] if self._calls else None
+        if call is None or call.over or self._encodings:
+            return latents
+        count = len(call.schedule.timesteps)
+        if call.done >= count:
+            raise TraceError(
+                f"the scheduler was called more often than the {count} times that this run has: "
+                "expected one call for each of the model's passes"
+            )
+        if self._probe is not None:
+            self._probe.leave()
+        if self._after_step is not None:
+            maps = call.current_maps()
+            given = (call.moment, latents, self._predicted, call.map_tokens, maps)
+            latents = self._after_step(StepState(*given))
+        call.leave()
+        if call.done == count and not active_calls.says_end(self._pipe):
+            self._end()
+        return latents
+
+    def _end(self) -> None:
+        """End the present call: the pipeline has finished."""
+        self._hooks.remove_own()
+        self._encodings = []
+        if not self._calls or self._calls[-1].over:
+            return
+        call = self._calls[-1]
+        call.end()
+        record = call.records.get("conditional")
+        if call.skipping and record is not None and (skipped := record.incomplete(self._layers)):
+            steps = {step for found in skipped.values() for step in found}
+            warn(
+                f"{listed(call.skipping, 'and')} skipped {len(skipped)} of {len(self._layers)} "
+                f"layers at {len(steps)} of {len(record.passes)} steps: the map of each layer is "
+                "its mean over the steps at which it ran"
+            )
