@@ -53,7 +53,7 @@ def test_all_the_rest_is_taken_off_where_something_fails(pipe):
     def fails():
         raise OSError("broken")
 
-    made.also(fails)
+    made.undo.callback(fails)
     made.listen(lambda latents: latents)
     with pytest.raises(OSError, match="broken"):
         made.remove()

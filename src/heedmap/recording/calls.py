@@ -38,29 +38,17 @@ from heedmap.text.words import TokenTable
 
 @dataclass(frozen=True)
 class RecordingSpec:
-    """What a trace records.
-
-    Attributes:
-        keep: the axes to keep; the others are averaged.
-        tokens: "prompt" for the prompt's own tokens, "all" for the padding too.
-        branches: of a guided run.
-        concepts: words and phrases to look for beside the prompt.
-        limit: bytes that may be kept in all.
-        split_halves: whether to sum up the even and the odd steps, too.
-        prompts: the texts of `prompt_embeds`, where a pipeline is given these.
-        tables: words and tokens of prompts that were read before.
-        weights_read: whether weights written in the prompts were read before.
-    """
+    """What a trace records; `trace` describes the first five and `prompts`."""
 
     keep: frozenset[Axis] = frozenset({"layer"})
     tokens: Tokens = GenerateOptions.tokens
     branches: frozenset[BranchName] = frozenset({"conditional"})
     concepts: tuple[str, ...] = ()
     limit: int = DrawOptions.limit
-    split_halves: bool = False
     prompts: tuple[str, ...] | None = None
-    tables: Iterable[TokenTable] = ()
-    weights_read: bool = False
+    split_halves: bool = False  # sum up the even and the odd steps, too
+    tables: Iterable[TokenTable] = ()  # of prompts that were read before
+    weights_read: bool = False  # whether weights written in the prompts were read before
 
     @classmethod
     def checked(
@@ -72,12 +60,7 @@ class RecordingSpec:
         limit: int,
         prompts: str | Sequence[str] | None = None,
     ) -> "RecordingSpec":
-        """Return the spec of what a user asks for.
-
-        Raises:
-            ArgumentError: if an axis, a branch, the choice of tokens or a prompt is not known, or a
-                concept is none.
-        """
+        """Return the spec of what a user asks for; ArgumentError if it is not valid."""
         axes = frozenset(checks.any_of("keep", keep, AXES))
         checks.one_of("tokens", tokens, get_args(Tokens))
         sides = frozenset(checks.any_of("branches", branches, get_args(BranchName), least=1))
@@ -88,7 +71,7 @@ class RecordingSpec:
             if texts is None or not all(map(checks.is_text, texts)):
                 raise ArgumentError(f"prompts is {quoted(prompts)}: expected a list of texts")
             texts = tuple(texts)
-        return cls(axes, tokens, sides, checked_concepts(concepts), limit, prompts=texts)
+        return cls(axes, tokens, sides, checked_concepts(concepts), limit, texts)
 
 
 RecordName = BranchName | Literal["concepts"]
@@ -97,50 +80,36 @@ RecordName = BranchName | Literal["concepts"]
 
 @dataclass(eq=False)
 class BranchRecord:
-    """What one branch of a call has recorded so far, or the concepts.
+    """What one branch of a call has recorded so far, or the concepts."""
 
-    Attributes:
-        tables: for each image its words.
-        accumulator: the sums of its probabilities.
-        concept_keys: those of the concepts; None for a branch.
-        refined: None where no layer propagates maps.
-        block: the block of the model's batch that is recorded in this pass; None if none is.
-        recorded: whether one was recorded since the scheduler was last called.
-        timesteps: of each step at which the branch ran.
-        passes: how many of the model's passes were recorded at each step.
-        ran: in how many of them each layer ran, by layer and step.
-    """
-
-    tables: tuple[TokenTable, ...]
+    tables: tuple[TokenTable, ...]  # for each image its words
     accumulator: AttentionAccumulator
-    concept_keys: ConceptKeys | None = None
-    refined: RefinedMaps | None = None
-    block: int | None = None
-    recorded: bool = False
-    timesteps: dict[int, float] = field(default_factory=dict)
-    passes: Counter[int] = field(default_factory=Counter)
-    ran: Counter[tuple[str, int]] = field(default_factory=Counter)
+    concept_keys: ConceptKeys | None = None  # None for a branch
+    refined: RefinedMaps | None = None  # None where no layer propagates maps
+    block: int | None = None  # of the model's batch, recorded in this pass; None if none is
+    recorded: bool = False  # since the scheduler was last called
+    timesteps: dict[int, float] = field(default_factory=dict)  # of each step at which it ran
+    passes: Counter[int] = field(default_factory=Counter)  # of the model, recorded at each step
+    ran: Counter[tuple[str, int]] = field(default_factory=Counter)  # of these, by layer and step
 
-    def incomplete(self, layers: Collection[str]) -> dict[str, list[int]]:
-        """Return, by layer, the steps at which it did not run exactly once in each pass."""
-        odd = {
-            name: [step for step, passes in self.passes.items() if self.ran[name, step] != passes]
+    def incomplete(self, layers: Collection[str], skippable: bool = False) -> dict[str, list[int]]:
+        """Return, by layer, the steps at which it did not run exactly once in each pass.
+
+        Where layers are skippable, a step at which a layer never ran is complete.
+        """
+        found = {
+            name: [
+                step
+                for step, passes in self.passes.items()
+                if (ran := self.ran[name, step]) != passes and (ran or not skippable)
+            ]
             for name in layers
         }
-        return {name: steps for name, steps in odd.items() if steps}
+        return {name: steps for name, steps in found.items() if steps}
 
-    def check(self, layers: Collection[str], skipping: Sequence[str]) -> None:
-        """Raise a TraceError unless every layer was recorded at every step that ran.
-
-        Args:
-            layers: those of the model.
-            skipping: tools that may skip whole layers at some steps. With one, a layer that ran in
-                no pass of a step is no error.
-        """
-        odd = self.incomplete(layers)
-        if skipping:
-            odd = {n: [step for step in steps if self.ran[n, step]] for n, steps in odd.items()}
-            odd = {name: steps for name, steps in odd.items() if steps}
+    def check(self, layers: Collection[str], skippable: bool) -> None:
+        """Raise a TraceError unless every layer was recorded at every step that ran."""
+        odd = self.incomplete(layers, skippable)
         if odd:
             name, steps = next(iter(odd.items()))
             raise TraceError(
@@ -155,26 +124,7 @@ class BranchRecord:
 class Call:
     """One call of the pipeline, from its first pass on: its position, and what it recorded so far.
 
-    Attributes:
-        pipe: the pipeline.
-        family: that of its denoiser.
-        encoding: what the model reads.
-        schedule: the calls of the scheduler.
-        latent: (h, w) of the latent.
-        heads: of each cross-attention layer, by path, in the order of the model.
-        keep: the axes of its recordings.
-        skipping: tools that may skip layers at some steps.
-        grids: (h, w) of each cross-attention layer.
-        frame: of the pipeline's call; None where the user wrote the denoising loop.
-        records: of the branches, and of the concepts.
-        propagating: the self-attention layers along which maps are propagated, with their grids.
-        map_tokens: for each image the tokens whose maps so far are asked for.
-        token_maps: these maps; None where none are asked for. What is kept does not change them.
-        edited: for each image, of each edit of the trace, its rules.
-        done: how many calls of the scheduler were made.
-        over: whether the pipeline has finished.
-        blocks: the blocks of the model's batch that read the prompt in this pass.
-        rows: how many rows the batch of this pass has.
+    Mappings by name are by the dotted path of a layer, grids are (h, w).
     """
 
     pipe: Any
@@ -182,20 +132,20 @@ class Call:
     encoding: Encoding
     schedule: Schedule
     latent: GridShape
-    heads: Mapping[str, int]
-    keep: frozenset[Axis] = frozenset()
-    skipping: tuple[str, ...] = ()
+    heads: Mapping[str, int]  # of each cross-attention layer, in the order of the model
     grids: Mapping[str, GridShape] = field(default_factory=dict)
-    frame: FrameType | None = None
+    keep: frozenset[Axis] = frozenset()
+    skipping: tuple[str, ...] = ()  # tools that may skip layers at some steps
     records: dict[RecordName, BranchRecord] = field(default_factory=dict)
-    propagating: Mapping[str, GridShape] = field(default_factory=dict)
-    map_tokens: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
-    token_maps: RefinedMaps | None = None
-    edited: Sequence[Sequence[Sequence[Rule]]] = ()
-    done: int = 0
-    over: bool = False
-    blocks: Sequence[int] = ()
-    rows: int = 0
+    propagating: Mapping[str, GridShape] = field(default_factory=dict)  # self-attention layers
+    map_tokens: Mapping[int, tuple[int, ...]] = field(default_factory=dict)  # for each image
+    token_maps: RefinedMaps | None = None  # of these; what is kept does not change them
+    edited: Sequence[Sequence[Sequence[Rule]]] = ()  # for each image, the rules of each edit
+    frame: FrameType | None = None  # None where the user wrote the denoising loop
+    done: int = 0  # calls of the scheduler
+    over: bool = False  # the pipeline has finished
+    blocks: Sequence[int] = ()  # of the model's batch that read the prompt in this pass
+    rows: int = 0  # of the batch of this pass
 
     @property
     def images(self) -> int:
@@ -251,11 +201,7 @@ class Call:
     # --- pass by pass ---
 
     def enter(self, states: torch.Tensor, timestep: float) -> None:
-        """Begin a pass of the model: find the rows that each branch reads.
-
-        Args:
-            states: the text states that the model is given.
-            timestep: that it is given.
+        """Begin a pass of the model on text states (n·B, K, C): find the rows of each branch.
 
         Raises:
             TraceError: if it is not a pass of this call on the image's own latents.
@@ -297,12 +243,7 @@ class Call:
             record.passes[step] += 1
 
     def record(self, name: str, scores: Scores, controller: AttentionController | None) -> None:
-        """Add the attention of a cross-attention layer that has just run.
-
-        Args:
-            name: the layer's path.
-            scores: of all rows of the batch.
-            controller: of the edits, if there are any.
+        """Add the attention of a cross-attention layer that has just run, in all rows.
 
         Raises:
             TraceError: if it ran for other rows or positions than were expected.
@@ -372,11 +313,6 @@ class Call:
         for record in self.records.values():
             record.recorded = False
 
-    def end(self) -> None:
-        """End the call: the pipeline has finished."""
-        self.over = True
-        self.frame = None
-
     # --- what was recorded ---
 
     def recording(self, name: RecordName, image: int) -> Recording:
@@ -391,7 +327,7 @@ class Call:
             raise NothingRecordedError(
                 "the negative branch did not run: guidance was off throughout"
             )
-        record.check(self.heads, self.skipping)
+        record.check(self.heads, bool(self.skipping))
         ran = {layer for layer, _ in record.ran}
         names = [layer for layer in self.heads if layer in ran] if "layer" in self.summed else [""]
         steps = tuple(record.timesteps) if "step" in keep else (0,)
@@ -441,14 +377,11 @@ def begin_call(
         layers: the cross-attention layers, by path.
         own: the paths of the self-attention layers.
         encodings: what was encoded before this pass; the pipeline's own is among them.
-        model_input: the latents (B, C, h, w), the timestep and the text states (B, K, C).
-        map_tokens: for images, by number, the tokens whose maps so far are asked for.
+        model_input: the latents (B, C, h, w), the timestep and the text states (n·B, K, C).
+        map_tokens: for images, by number, the tokens of `Call.current_maps`.
 
     Raises:
-        ArgumentError: if the latents hold NaN or Inf.
-        ModelError: if a tool is in use with which nothing can be recorded.
-        TraceError: if the text states are not what was encoded, the negative branch is asked for
-            and there is none, or the timestep is not one of the scheduler's.
+        HeedmapError: if what is asked for cannot be recorded.
     """
     sample, timestep, states = model_input
     if not bool(sample.isfinite().all()):

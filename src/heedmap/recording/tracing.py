@@ -16,25 +16,11 @@ from typing import Any
 import numpy as np
 import torch
 
-from heedmap.backends import active_calls, noising, prompts, schedules
-from heedmap.backends.active_calls import put
+from heedmap.backends import active_calls, noising, processors, prompts, registry, schedules
 from heedmap.backends.family import GridShape, Pipeline
-from heedmap.backends.processors import (
-    Record,
-    RecordingProcessor,
-    install,
-    run_uncompiled,
-    uncompiled,
-)
+from heedmap.backends.processors import Record, RecordingProcessor
 from heedmap.backends.prompts import Encoding
-from heedmap.backends.registry import (
-    check_served,
-    cross_attention_layers,
-    family_of,
-    guard,
-    self_attention_layers,
-)
-from heedmap.backends.schedules import Moment, check_forwards
+from heedmap.backends.schedules import Moment
 from heedmap.errors import (
     ArgumentError,
     NothingRecordedError,
@@ -111,7 +97,7 @@ class StepState:
     Attributes:
         moment: the call.
         latents: (B, C, h, w), those to go on with.
-        predicted: the latents without noise that the model predicted (B, C, h, w), float32; None
+        predicted: the latents without noise that the model predicted, as these, float32; None
             where the scheduler does not tell them, or they were not asked for.
         map_tokens: for images, by number, the tokens K' whose maps were asked for.
         current_maps: for these images the maps (h, w, K') so far, refined and plain.
@@ -138,23 +124,16 @@ AfterStep = Callable[[StepState], torch.Tensor]
 
 
 def check_memory_limit(calls: Sequence[Call], spec: RecordingSpec) -> None:
-    """Raise an ArgumentError if calls would keep more than the limit; warn if the last keeps much.
-
-    Raises:
-        ArgumentError: if they would.
-    """
+    """Raise an ArgumentError if calls would keep more than the limit; warn if the last keeps much."""
     kept, size = sum(call.nbytes for call in calls), calls[-1].nbytes
+    asked = f"keep={quoted(sorted(spec.keep))}"
     if kept > spec.limit:
-        need, limit = size_text(kept), size_text(spec.limit)
         raise ArgumentError(
-            f"keep={quoted(sorted(spec.keep))} would take {need}, and the limit is {limit}: keep "
+            f"{asked} would take {size_text(kept)}, and the limit is {size_text(spec.limit)}: keep "
             "fewer axes, or pass a higher limit"
         )
     if size > MEMORY_WARNING:
-        warn(
-            f"keep={quoted(sorted(spec.keep))} will take {size_text(size)} of memory: keep "
-            "fewer axes if that is too much"
-        )
+        warn(f"{asked} will take {size_text(size)} of memory: keep fewer axes if that is too much")
 
 
 class TraceHooks:
@@ -163,21 +142,21 @@ class TraceHooks:
     Attributes:
         layers: the text cross-attention layers, by dotted path.
         own: the self-attention layers.
+        undo: takes everything back.
     """
 
     def __init__(self, pipe: Any, controller: AttentionController | None) -> None:
-        self._pipe = pipe
-        self._controller = controller
-        self.layers = cross_attention_layers(pipe)
-        self.own = self_attention_layers(pipe)
+        self._pipe, self._controller = pipe, controller
+        self.layers = registry.cross_attention_layers(pipe)
+        self.own = registry.self_attention_layers(pipe)
+        self.undo = ExitStack()
         self._installed: Mapping[str, RecordingProcessor] = {}
         self._schedulers: list[Any] = []
-        self._undo = ExitStack()
         # Self-attention layers of the present call: those with changes, and those only recorded.
         self._changed: Mapping[str, Any] = {}
         self._recorded: Mapping[str, Any] = {}
         self._propagate: Record | None = None
-        self._undo_call = ExitStack()
+        self._undo_own = ExitStack()
 
     def install(self, record: Record, before_pass: Callable[..., None]) -> None:
         """Put a processor in front of each cross-attention layer, and a hook before the model.
@@ -186,16 +165,14 @@ class TraceHooks:
             record: called whenever a cross-attention layer has run.
             before_pass: called with the model and its arguments before it runs.
         """
-        pipe, undo = self._pipe, self._undo.callback
-        check_forwards(self.layers)
-        silence = ExitStack()
-        silence.enter_context(active_calls.hushed(pipe))
-        undo(silence.close)
+        pipe, undo = self._pipe, self.undo.callback
+        schedules.check_forwards(self.layers)
+        self.undo.enter_context(active_calls.hushed(pipe))
         changes = None if self._controller is None else self._controller.cross
-        self._installed = install(self.layers, record, undo, changes)
-        family = family_of(pipe)
+        self._installed = processors.install(self.layers, record, undo, changes)
+        family = registry.family_of(pipe)
         model = family.part(pipe)
-        run_uncompiled(model, undo)
+        processors.run_uncompiled(model, undo)
         # These replace attention processors, and do not know those of a trace.
         for part, name in (
             (pipe, "load_ip_adapter"),
@@ -203,44 +180,37 @@ class TraceHooks:
             (family.denoiser(pipe), "set_default_attn_processor"),
         ):
             if hasattr(part, name):
-                undo(put(part, name, partial(_refuse, name)))
+                undo(active_calls.put(part, name, partial(_refuse, name)))
         undo(model.register_forward_pre_hook(before_pass, with_kwargs=True).remove)
-        guard(pipe, undo)
-
-    def also(self, undo: Callable[[], None]) -> None:
-        """Undo something else, too, when the hooks are removed."""
-        self._undo.callback(undo)
+        registry.guard(pipe, undo)
 
     def install_own(self, propagating: Iterable[str], propagate: Record) -> None:
-        """Put a processor in front of each self-attention layer that this call needs.
+        """Put a processor in front of the self-attention layers that edits or maps need.
 
         Args:
-            propagating: the layers that are recorded.
-            propagate: called whenever one of them has run.
+            propagating: the layers that maps need.
+            propagate: called whenever a layer has run.
         """
-        sources = self._controller is not None and self._controller.steering.sources
-        self._changed = self.own if sources else {}
+        shared = self._controller is not None and self._controller.steering.sources
+        self._changed = self.own if shared else {}
         self._recorded = {n: self.own[n] for n in propagating if n not in self._changed}
         self._propagate = propagate
         self.follow()
 
     def follow(self) -> None:
-        """Put a processor in front of self-attention that the pipeline has replaced meanwhile.
-
-        Perturbed-attention guidance replaces processors for the time of a call.
-        """
+        """Install again where the pipeline replaced self-attention, as perturbed attention does."""
         if self._propagate is None:
             return
-        undo, controller = self._undo_call.callback, self._controller
+        undo, own = self._undo_own.callback, self._controller and self._controller.own
         if changed := _bare(self._changed):
-            install(changed, self._propagate, undo, controller and controller.own)
+            processors.install(changed, self._propagate, undo, own)
         if recorded := _bare(self._recorded):
-            install(recorded, self._propagate, undo, needed=False)
+            processors.install(recorded, self._propagate, undo, needed=False)
 
     def remove_own(self) -> None:
-        """Remove the processors of self-attention: between calls anybody may change it."""
+        """Leave self-attention as it was: between calls anybody may change it."""
         self._propagate = None
-        self._undo_call.close()
+        self._undo_own.close()
 
     def listen(
         self, after_call: Callable[[torch.Tensor], torch.Tensor], before_call: Any = None
@@ -249,7 +219,7 @@ class TraceHooks:
         scheduler = self._pipe.scheduler
         if all(scheduler is not other for other in self._schedulers):
             self._schedulers.append(scheduler)
-            self._undo.callback(schedules.listen(scheduler, after_call, before_call))
+            self.undo.callback(schedules.listen(scheduler, after_call, before_call))
 
     def check(self) -> None:
         """Raise a TraceError if a processor was replaced since it was installed."""
@@ -264,7 +234,7 @@ class TraceHooks:
     def remove(self) -> None:
         """Leave the pipeline as it was; an error is raised when all is undone."""
         self._schedulers.clear()
-        with self._undo:
+        with self.undo:
             self.remove_own()
 
 
@@ -284,15 +254,8 @@ def _refuse(name: str, *args: Any, **kwargs: Any) -> None:
 class Trace:
     """An open recording, made by `trace`. `maps` has one entry an image, in the order of images.
 
-    Args:
-        pipe: the pipeline.
-        spec: what to record.
-        edits: what to change in the attention of each prompt, once it is read.
-        steering: what to change, in the place of edits.
-        map_tokens: for images, by number, the tokens whose maps so far `after_step` is given.
-        after_step: called after each call of the scheduler.
-        predicts: whether `after_step` is given the latents without noise that the model predicts.
-        probe: ends the run when it has found what it looks for, with `probing.Reached`.
+    Attributes:
+        controller: the edits, and how much they changed; None without.
     """
 
     def __init__(
@@ -300,32 +263,29 @@ class Trace:
         pipe: Any,
         spec: RecordingSpec | None = None,
         *,
-        edits: tuple[Edit, ...] = (),
-        steering: Steering | None = None,
-        map_tokens: Mapping[int, Sequence[int]] | None = None,
+        edits: tuple[Edit, ...] = (),  # of each prompt, once it is read
+        steering: Steering | None = None,  # in the place of edits
         after_step: AfterStep | None = None,
-        predicts: bool = False,
-        probe: Probe | None = None,
+        map_tokens: Mapping[int, Sequence[int]] | None = None,  # those of each `StepState`
+        predicts: bool = False,  # whether `StepState.predicted` is found
+        probe: Probe | None = None,  # ends the run when it has found what it looks for
     ) -> None:
-        check_served(pipe)
-        self._pipe, self._family = pipe, family_of(pipe)
-        self._spec = spec or RecordingSpec()
-        self._edits = edits
-        self._map_tokens = map_tokens or {}
-        self._after_step, self._predicts = after_step, predicts
-        self._predicted: torch.Tensor | None = None
-        self._probe = probe
+        registry.check_served(pipe)
+        self._pipe, self._family = pipe, registry.family_of(pipe)
+        self._spec = spec = spec or RecordingSpec()
+        self._edits, self._probe = edits, probe
+        self._after_step, self._map_tokens = after_step, map_tokens or {}
+        self._predicts, self._predicted = predicts, None
         steering = Steering({}) if edits else steering
         self.controller = None if steering is None else AttentionController(steering)
-        """The edits, and how much they changed; None without."""
         self._hooks = TraceHooks(pipe, self.controller)
         self._layers = self._hooks.layers
-        kept = self._spec.keep
         several = len({layer.heads for layer in self._layers.values()}) > 1
-        if several and "head" in kept and "layer" not in kept:
+        if several and "head" in spec.keep and "layer" not in spec.keep:
+            keep = [axis for axis in AXES if axis in {"layer", *spec.keep}]
             raise ArgumentError(
                 "the layers have different numbers of heads: heads cannot be kept while layers "
-                f"are averaged; take keep={[one for one in AXES if one in {'layer', *kept}]}"
+                f"are averaged; take keep={quoted(keep)}"
             )
         self._encodings: list[Encoding] = []  # of the call that has not run the model yet
         self._frame: FrameType | None = None
@@ -422,11 +382,12 @@ class Trace:
         try:
             hooks.install(self._record, self._before_pass)
             if self._probe is not None:
-                self._probe.attach(self._layers, hooks.also)
+                self._probe.attach(self._layers, hooks.undo.callback)
             negative = "negative" in spec.branches
             known = {table.prompt: table for table in spec.tables}
             watched = (self._pipe, spec.prompts, negative, self._begin, self._end)
-            hooks.also(prompts.watch(*watched, known=known, concepts=spec.concepts))
+            watch = prompts.watch(*watched, known=known, concepts=spec.concepts)
+            hooks.undo.callback(watch)
         except BaseException:
             hooks.remove()
             raise
@@ -446,7 +407,7 @@ class Trace:
         if kind is None and self._edits:
             for call in self._calls:
                 if call.over:
-                    call.records["conditional"].check(self._layers, call.skipping)
+                    call.records["conditional"].check(self._layers, bool(call.skipping))
                     warn_of_idle(self._edits, call.edited, call.sites)
 
     # --- while it runs ---
@@ -461,7 +422,7 @@ class Trace:
             )
         if self._family.source_first(self._pipe) and len(encoding.conditional.tables) > 1:
             raise TraceError(
-                f"{kind} draws one image a call, and was given "
+                f"{kind} draws one picture a call, and was given "
                 f"{len(encoding.conditional.tables)} prompts: call it once for each"
             )
         for branch in filter(None, (encoding.conditional, encoding.negative)):
@@ -492,7 +453,7 @@ class Trace:
             self._end()
         return call.over
 
-    @uncompiled
+    @processors.uncompiled
     def _before_pass(
         self, model: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> None:
@@ -581,7 +542,7 @@ class Trace:
         if not self._calls or self._calls[-1].over:
             return
         call = self._calls[-1]
-        call.end()
+        call.over, call.frame = True, None
         record = call.records.get("conditional")
         if call.skipping and record is not None and (skipped := record.incomplete(self._layers)):
             steps = {step for found in skipped.values() for step in found}
