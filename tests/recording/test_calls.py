@@ -24,7 +24,9 @@ def branch(*seeds):
 
 def started(encoding, timesteps=(9.0, 6.0), steps=(0, 1), kind="Pipe"):
     pipe = type(kind, (), {})()
-    call = Call(pipe, UNet(), encoding, Schedule(timesteps, steps), (8, 8), {})
+    call = Call(
+        pipe, UNet(), encoding, Schedule(timesteps, steps), (8, 8), (64, 64), frozenset(), {}, {}
+    )
     for name in ("conditional", "negative"):
         if (found := getattr(encoding, name)) is not None:
             sums = AttentionAccumulator(frozenset({"layer"}), [(0,)], (8, 8))

@@ -70,11 +70,11 @@ def test_self_attention_too_where_an_edit_shares_it(pipe):
     own = self_attention_layers(pipe)
     made.install_own((), lambda name, scores: None)
     assert all(ours(own))
-    made.follow()
+    made.check()
     first = next(iter(own.values()))
     theirs = first.processor.original
     first.set_processor(theirs)  # as perturbed-attention guidance does
-    made.follow()
+    made.check()
     assert all(ours(own)) and first.processor.original is theirs
     made.remove_own()
     assert not any(ours(own))

@@ -15,7 +15,7 @@ from torch.nn.functional import interpolate
 
 from heedmap.backends.family import GridShape
 from heedmap.backends.processors import keys_of
-from heedmap.backends.prompts import ConceptStates
+from heedmap.backends.prompts import ConceptStates, Encoding
 from heedmap.errors import TraceError
 from heedmap.mathematics.probabilities import Scores, scored
 from heedmap.mathematics.refining import refined
@@ -66,32 +66,25 @@ class ConceptKeys:
 
     Args:
         layers: the cross-attention layers, by path.
-        concepts: of each image; images of one prompt share theirs.
-        prompts: the text states (B, K, C) of the prompts.
+        encoding: the prompts of the call, and their concepts.
         within: returns text states as the denoiser hands them to its layers.
     """
 
     def __init__(
         self,
         layers: Mapping[str, Any],
-        concepts: Sequence[ConceptStates],
-        prompts: torch.Tensor,
+        encoding: Encoding,
         within: Callable[[torch.Tensor], torch.Tensor],
     ) -> None:
-        self._layers = layers
-        self._concepts = concepts
-        self._prompts = prompts
-        self._within = within
+        self._layers, self._within = layers, within
+        self._concepts, self._prompts = encoding.concepts, encoding.conditional.states
         self._texts: dict[ConceptStates, torch.Tensor] = {}
         self._checked: set[str] = set()
 
     def probabilities(self, name: str, scores: Scores, first: int) -> list[SiteProbabilities]:
         """Return each image's probabilities of its concepts in a layer that has just run.
 
-        Args:
-            name: the layer's path.
-            scores: of the whole batch.
-            first: the row of the first image.
+        Images are in the rows of the batch from `first` on.
 
         Raises:
             TraceError: if the layer does not make its keys with its own linear map.
@@ -203,13 +196,7 @@ class AttentionAccumulator:
         self._means: defaultdict[tuple[int, str, int], RunningMean] = defaultdict(RunningMean)
 
     def add(self, image: int, site: Site, p: SiteProbabilities, passes: int = 1) -> torch.Tensor:
-        """Add one image's probabilities at one site.
-
-        Args:
-            image: its number.
-            site: the layer and step.
-            p: the probabilities there.
-            passes: how many of the model's passes make the step.
+        """Add one image's probabilities at one site, in one of so many passes of the step.
 
         Returns:
             The recorded probabilities (H, Q, K) on the layer's own grid, or their mean over heads.
@@ -275,12 +262,10 @@ def middle_grid(grids: Iterable[GridShape]) -> GridShape | None:
 def propagation_layers(
     own: Mapping[str, GridShape], cross: Mapping[str, GridShape]
 ) -> tuple[str, ...]:
-    """Return the self-attention layers along which maps are propagated, maybe none.
+    """Return the self-attention layers, of these, along which maps are propagated.
 
-    Args:
-        own: the grids (h, w) of all self-attention layers.
-        cross: those of the cross-attention layers. Where they are finer, as in a model with
-            self-attention in its middle alone, coarser maps would be no truer.
+    There are none where the cross-attention layers are finer, as in a model with self-attention in
+    its middle alone: coarser maps would be no truer.
     """
     best = middle_grid(own.values())
     if best is None or min(best) < min(PROPAGATION_CELLS[0], max(map(min, cross.values()))):

@@ -1,9 +1,9 @@
 """One call of a pipeline within a trace: its position in the schedule, and what it recorded."""
 
+import math
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from types import FrameType
 from typing import Any, Literal, get_args
 
@@ -13,11 +13,11 @@ import torch
 from heedmap import checks
 from heedmap.backends.family import Family, GridShape
 from heedmap.backends.prompts import Encoding
-from heedmap.backends.registry import check_places, family_of, grids
-from heedmap.backends.schedules import Moment, Schedule, announced, matches, skipping_tools
+from heedmap.backends.registry import check_places
+from heedmap.backends.schedules import Moment, Schedule, matches
 from heedmap.errors import ArgumentError, NothingRecordedError, TraceError, plural, quoted
 from heedmap.io.values import MAX_WHOLE
-from heedmap.maps.recordings import AVERAGED, Layer, Recording, cells
+from heedmap.maps.recordings import AVERAGED, Layer, Recording
 from heedmap.mathematics.probabilities import Scores
 from heedmap.mathematics.rules import Rule, Site
 from heedmap.options import AXES, Axis, BranchName, DrawOptions, GenerateOptions, Keep, Tokens
@@ -26,13 +26,11 @@ from heedmap.recording.accumulation import (
     ConceptKeys,
     RefinedMaps,
     is_propagated,
-    middle_grid,
-    propagation_layers,
     regrid,
     row_probabilities,
 )
 from heedmap.recording.steering import AttentionController, RunPosition
-from heedmap.text.concepts import checked_concepts, concept_table
+from heedmap.text.concepts import checked_concepts
 from heedmap.text.words import TokenTable
 
 
@@ -63,15 +61,13 @@ class RecordingSpec:
         """Return the spec of what a user asks for; ArgumentError if it is not valid."""
         axes = frozenset(checks.any_of("keep", keep, AXES))
         checks.one_of("tokens", tokens, get_args(Tokens))
-        sides = frozenset(checks.any_of("branches", branches, get_args(BranchName), least=1))
+        names = frozenset(checks.any_of("branches", branches, get_args(BranchName), least=1))
         checks.whole("limit", limit, least=1, most=MAX_WHOLE)
-        texts = None
-        if prompts is not None:
-            texts = checks.in_order([prompts] if isinstance(prompts, str) else prompts)
-            if texts is None or not all(map(checks.is_text, texts)):
-                raise ArgumentError(f"prompts is {quoted(prompts)}: expected a list of texts")
-            texts = tuple(texts)
-        return cls(axes, tokens, sides, checked_concepts(concepts), limit, texts)
+        texts = [prompts] if isinstance(prompts, str) else checks.in_order(prompts or [])
+        if texts is None or not all(isinstance(text, str) for text in texts):
+            raise ArgumentError(f"prompts is {quoted(prompts)}: expected a list of texts")
+        asked = checked_concepts(concepts), limit, None if prompts is None else tuple(texts)
+        return cls(axes, tokens, names, *asked)
 
 
 RecordName = BranchName | Literal["concepts"]
@@ -84,8 +80,8 @@ class BranchRecord:
 
     tables: tuple[TokenTable, ...]  # for each image its words
     accumulator: AttentionAccumulator
-    concept_keys: ConceptKeys | None = None  # None for a branch
     refined: RefinedMaps | None = None  # None where no layer propagates maps
+    concept_keys: ConceptKeys | None = None  # None for a branch
     block: int | None = None  # of the model's batch, recorded in this pass; None if none is
     recorded: bool = False  # since the scheduler was last called
     timesteps: dict[int, float] = field(default_factory=dict)  # of each step at which it ran
@@ -132,13 +128,14 @@ class Call:
     encoding: Encoding
     schedule: Schedule
     latent: GridShape
+    mean_grid: GridShape  # to which layers are resized where they are averaged
+    keep: frozenset[Axis]
     heads: Mapping[str, int]  # of each cross-attention layer, in the order of the model
-    grids: Mapping[str, GridShape] = field(default_factory=dict)
-    keep: frozenset[Axis] = frozenset()
+    grids: Mapping[str, GridShape]
     skipping: tuple[str, ...] = ()  # tools that may skip layers at some steps
     records: dict[RecordName, BranchRecord] = field(default_factory=dict)
     propagating: Mapping[str, GridShape] = field(default_factory=dict)  # self-attention layers
-    map_tokens: Mapping[int, tuple[int, ...]] = field(default_factory=dict)  # for each image
+    map_tokens: Mapping[int, Sequence[int]] = field(default_factory=dict)  # for each image
     token_maps: RefinedMaps | None = None  # of these; what is kept does not change them
     edited: Sequence[Sequence[Sequence[Rule]]] = ()  # for each image, the rules of each edit
     frame: FrameType | None = None  # None where the user wrote the denoising loop
@@ -160,16 +157,6 @@ class Call:
         return [Site(name, step, steps, grid) for name, grid, step in every]
 
     @property
-    def mean_grid(self) -> GridShape:
-        """(h, w) of the maps, to which each layer is resized where layers are averaged.
-
-        So a map is the same whether its layers were averaged here or kept: on the latent's grid
-        they would be resized twice.
-        """
-        w, h = cells(self.latent)
-        return h, w
-
-    @property
     def moment(self) -> Moment:
         """The next call of the scheduler."""
         return self.schedule.moment(self.done)
@@ -182,21 +169,19 @@ class Call:
         return RunPosition(rows, step, self.schedule.count, self.grids) if rows else None
 
     @property
-    def summed(self) -> frozenset[Axis]:
-        """The axes of its sums: layers that may be skipped are averaged at the end."""
-        layer: frozenset[Axis] = frozenset({"layer"})
-        return self.keep | layer if self.skipping else self.keep
-
-    @property
     def nbytes(self) -> int:
         """The number of bytes that it keeps when it is over."""
-        keep, size = self.summed, 0
-        for name, count in self.heads.items():
-            h, w = self.grids[name] if "layer" in keep else self.mean_grid
-            each = h * w * (count if "head" in keep else 1)
-            size = size + each if "layer" in keep else max(size, each)
-        columns = [len(p) for one in self.records.values() for p in one.accumulator.positions]
-        return 4 * size * (self.schedule.count if "step" in keep else 1) * sum(columns)
+        size = 0
+        for sums in (record.accumulator for record in self.records.values()):
+            each = [
+                math.prod(self.grids[name] if "layer" in sums.keep else sums.mean_grid)
+                * (count if "head" in sums.keep else 1)
+                for name, count in self.heads.items()
+            ]
+            cells = sum(each) if "layer" in sums.keep else max(each)
+            steps = self.schedule.count if "step" in sums.keep else 1
+            size += 4 * cells * steps * sum(map(len, sums.positions))
+        return size
 
     # --- pass by pass ---
 
@@ -329,7 +314,8 @@ class Call:
             )
         record.check(self.heads, bool(self.skipping))
         ran = {layer for layer, _ in record.ran}
-        names = [layer for layer in self.heads if layer in ran] if "layer" in self.summed else [""]
+        summed = "layer" in record.accumulator.keep
+        names = [layer for layer in self.heads if layer in ran] if summed else [""]
         steps = tuple(record.timesteps) if "step" in keep else (0,)
         arrays = []
         for layer in names:
@@ -358,83 +344,6 @@ class Call:
             (w * side, h * side),
             None if record.refined is None else record.refined.value(image),
         )
-
-
-def begin_call(
-    pipe: Any,
-    spec: RecordingSpec,
-    layers: Mapping[str, Any],
-    own: Iterable[str],
-    encodings: Sequence[Encoding],
-    model_input: tuple[torch.Tensor, float, torch.Tensor],
-    map_tokens: Mapping[int, Sequence[int]],
-) -> Call:
-    """Return the call of a pipeline whose model is about to run for the first time.
-
-    Args:
-        pipe: the pipeline.
-        spec: what is recorded.
-        layers: the cross-attention layers, by path.
-        own: the paths of the self-attention layers.
-        encodings: what was encoded before this pass; the pipeline's own is among them.
-        model_input: the latents (B, C, h, w), the timestep and the text states (n·B, K, C).
-        map_tokens: for images, by number, the tokens of `Call.current_maps`.
-
-    Raises:
-        HeedmapError: if what is asked for cannot be recorded.
-    """
-    sample, timestep, states = model_input
-    if not bool(sample.isfinite().all()):
-        raise ArgumentError(
-            "the latents hold NaN or Inf before the first step: expected finite numbers; look "
-            "at the latents or the image that the pipeline was given"
-        )
-    family = family_of(pipe)
-    model = family.denoiser(pipe)
-    latent = (sample.shape[-2], sample.shape[-1])
-    call = Call(
-        pipe,
-        family,
-        encoding_read(encodings, states),
-        announced(pipe, timestep),
-        latent,
-        heads={name: layer.heads for name, layer in layers.items()},
-        keep=spec.keep,
-        skipping=skipping_tools(model, layers),
-        grids=grids(pipe, layers, latent),
-        map_tokens={image: tuple(tokens) for image, tokens in map_tokens.items() if tokens},
-    )
-    encoding = call.encoding
-    for name, branch in (("conditional", encoding.conditional), ("negative", encoding.negative)):
-        if name not in spec.branches:
-            continue
-        if branch is None:
-            raise TraceError(
-                "the negative branch was asked for, but this call has none (guidance is off, or "
-                "embedded in the model): pass a guidance above 1, or leave it out"
-            )
-        padding = ("pad",) if spec.tokens == "all" else ()
-        positions = [table.positions("start", "text", "end", *padding) for table in branch.tables]
-        sums = AttentionAccumulator(call.summed, positions, call.mean_grid, spec.split_halves)
-        call.records[name] = BranchRecord(branch.tables, sums)
-    if encoding.concepts:
-        table, numbers = concept_table(spec.concepts), tuple(range(len(spec.concepts)))
-        positions = [numbers] * call.images
-        sums = AttentionAccumulator(call.summed, positions, call.mean_grid, spec.split_halves)
-        prompts, within = encoding.conditional.states, partial(family.within, model)
-        keys = ConceptKeys(layers, encoding.concepts, prompts, within)
-        call.records["concepts"] = BranchRecord((table,) * call.images, sums, keys)
-    own_grids = grids(pipe, own, latent)
-    names = propagation_layers(own_grids, call.grids)
-    call.propagating = {name: own_grids[name] for name in names}
-    grid = next(iter(call.propagating.values()), None)
-    for record in call.records.values():
-        record.refined = None if grid is None else RefinedMaps(grid)
-    if call.map_tokens:
-        # Where no layer propagates maps, plain ones are asked for, on such a grid.
-        every = call.grids.values()
-        call.token_maps = RefinedMaps(grid or middle_grid(every) or max(every))
-    return call
 
 
 def encoding_read(encodings: Sequence[Encoding], states: torch.Tensor) -> Encoding:

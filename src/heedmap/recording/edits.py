@@ -207,12 +207,11 @@ def checked_edits(edits: Iterable[Edit]) -> tuple[Edit, ...]:
         ArgumentError: if it is not a list of edits.
     """
     found = checks.several(edits)
-    if found is None:
+    if found is None or len(found) > MAX_EDITS:
         raise ArgumentError(
-            f"edits is {quoted(edits)}: expected a list of edits, as in [Reweight('red', 3)]"
+            f"edits is {quoted(edits)}: expected a list of edits (at most {MAX_EDITS}), "
+            "as in [Reweight('red', 3)]"
         )
-    if len(found) > MAX_EDITS:
-        raise ArgumentError(f"{len(found)} edits are given: expected at most {MAX_EDITS}")
     for edit in found:
         if isinstance(edit, type) or not (isinstance(edit, WordEdit) or callable(edit)):
             raise ArgumentError(
@@ -271,13 +270,9 @@ def warn_of_idle(
     for edit, *rules in zip(edits, *made, strict=True):
         if all(any(_acts(rule, sites) for rule in image) for image in rules):
             continue
-        if isinstance(edit, WordEdit):
-            rest = f"{edit.weight:g}" if isinstance(edit, Reweight) else "…"
-            name = f"{type(edit).__name__}({quoted(edit.word)}, {rest})"
-        else:
-            name = quoted(_name(edit))
+        name = quoted(edit.word if isinstance(edit, WordEdit) else _name(edit))
         warn(
-            f"the edit {name} changed nothing in a run of {sites[0].steps} steps: widen its "
+            f"the edit of {name} changed nothing in a run of {sites[0].steps} steps: widen its "
             "window, give another weight, or use more steps"
         )
 

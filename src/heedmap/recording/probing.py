@@ -102,7 +102,9 @@ class Probe:
         self._seen: dict[str, _Seen] = {}
         self._best = -float("inf")
 
-    def attach(self, layers: Mapping[str, Any], undo: Callable[[Callable[[], None]], None]) -> None:
+    def attach(
+        self, layers: Mapping[str, Any], undo: Callable[[Callable[[], None]], object]
+    ) -> None:
         """Listen to the layers that are meant, of those of a model."""
         aim = self.aim
         self._layers = {n: layer for n, layer in layers.items() if aim.layer in (None, n)}

@@ -6,7 +6,7 @@ recorded changes; only the output of the attention, fresh from the kernel, is ch
 """
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import torch
@@ -52,43 +52,26 @@ class Steering:
         """Return the rules of an image in the order in which they act."""
         return sorted(self.rules.get(image, ()), key=lambda rule: not is_biased(rule))
 
-    def by_head(self, image: int) -> bool:
-        """Return whether the rules of an image can be computed for some heads alone."""
+    def is_linear(self, image: int) -> bool:
+        """Return whether `output` can compute the rules of an image."""
         return linear(rule for rule in self.ordered(image) if not is_biased(rule))
 
     def probabilities(
-        self, scores: Scores, first: int, image: int, site: Site, heads: slice
+        self, scores: Scores, first: int, image: int, site: Site
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return one image's probabilities (H', Q, K), unedited and as its rules define them.
+        """Return one image's probabilities (H, Q, K), unedited and as its rules define them.
 
-        Args:
-            scores: of the whole batch.
-            first: the row of the first image of the branch.
-            image: the number of the image.
-            site: the layer and step.
-            heads: which to return; a user's own rule always gets all.
+        The branch's images are in the rows of the batch from `first` on.
         """
-        source = self.sources.get(image)
-        every = range(scores.key.shape[2])
-        by_head = self.by_head(image)
-        given = heads if by_head else slice(None)
-        p = scores.of(first + image, given, every)
-        there = None if source is None else scores.of(first + source, given, every)
-        edited = apply(self.ordered(image), p, replace(site, source=there))
-        return (p, edited) if by_head else (p[heads], edited[heads])
+        every, source = range(scores.key.shape[2]), self.sources.get(image)
+        p = scores.of(first + image, slice(None), every)
+        there = None if source is None else scores.of(first + source, slice(None), every)
+        return p, apply(self.ordered(image), p, replace(site, source=there))
 
     def output(
         self, scores: Scores, value: torch.Tensor, first: int, image: int, site: Site
     ) -> torch.Tensor | None:
-        """Return one image's output (H, Q, d) edited by linear rules; None if none acts here.
-
-        Args:
-            scores: of the whole batch.
-            value: (B, H, K, d).
-            first: the row of the first image of the branch.
-            image: the number of the image.
-            site: the layer and step.
-        """
+        """Return one image's output (H, Q, d) edited by linear rules; None if none acts here."""
         rules = self.ordered(image)
         bias = _bias_sum([rule.bias(site) for rule in rules if is_biased(rule)], scores)
         mix = mixture([rule for rule in rules if not is_biased(rule)], site)
@@ -126,17 +109,9 @@ class Steering:
 
 @dataclass(frozen=True)
 class RunPosition:
-    """The position of a run in its schedule, and the rows that read the prompt.
+    """The position of a run in its schedule, and the rows that read the prompt."""
 
-    Attributes:
-        rows: the first row of each block of the batch that reads the prompt; the first block is the
-            one that is recorded.
-        step: from 0.
-        steps: of the whole run.
-        grids: (h, w) of each cross-attention layer.
-    """
-
-    rows: tuple[int, ...]
+    rows: tuple[int, ...]  # the first of each block that reads it; the first block is recorded
     step: int
     steps: int
     grids: Mapping[str, GridShape]
@@ -180,36 +155,33 @@ class AttentionController:
     def cross(self, layer: str) -> Changes:
         """Return the changes of a cross-attention layer."""
 
-        def output(scores: Scores, value: torch.Tensor, plain: torch.Tensor) -> torch.Tensor:
+        def edits() -> Iterator[tuple[int, int, Site]]:
+            """Yield each edited image, with the first row of each of its blocks, and the site."""
             self._made.clear()
-            position = self.position
-            if position is None:
-                return plain
-            for image in self.steering.rules:
-                for first in position.rows:
-                    if self.steering.by_head(image):
-                        site = position.site(layer)
-                        edited = self.steering.output(scores, value, first, image, site)
-                    else:
-                        _, p = self._edited(scores, first, image, layer)
-                        edited = p @ value[first + image].float()
-                    if edited is not None:
-                        plain[first + image] = edited.to(plain)
-                        self._acted[image].add((layer, position.step))
+            if (position := self.position) is not None:
+                site = position.site(layer)
+                yield from ((n, row, site) for n in self.steering.rules for row in position.rows)
+
+        def output(scores: Scores, value: torch.Tensor, plain: torch.Tensor) -> torch.Tensor:
+            for image, first, site in edits():
+                if self.steering.is_linear(image):
+                    edited = self.steering.output(scores, value, first, image, site)
+                else:
+                    edited = (
+                        self._edited(scores, first, image, site)[1] @ value[first + image].float()
+                    )
+                if edited is not None:
+                    plain[first + image] = edited.to(plain)
+                    self._acted[image].add((layer, site.step))
             return plain
 
         def weights(scores: Scores, p: torch.Tensor) -> torch.Tensor:
-            self._made.clear()
-            position = self.position
-            if position is None:
-                return p
             p = p.clone()
-            for image in self.steering.rules:
-                for first in position.rows:
-                    before, after = self._edited(scores, first, image, layer)
-                    if not torch.equal(before, after):
-                        p[first + image] = after.to(p)
-                        self._acted[image].add((layer, position.step))
+            for image, first, site in edits():
+                before, after = self._edited(scores, first, image, site)
+                if not torch.equal(before, after):
+                    p[first + image] = after.to(p)
+                    self._acted[image].add((layer, site.step))
             return p
 
         return Changes(lambda query, key: None, output, weights)
@@ -237,53 +209,30 @@ class AttentionController:
     def probabilities(
         self, scores: Scores, image: int, layer: str, plain: SiteProbabilities
     ) -> SiteProbabilities:
-        """Return an image's probabilities in the recorded rows as they acted.
-
-        How much attention moved is noted as they are computed.
-        """
-        position = self.position
-        if position is None or not self.steering.rules.get(image):
+        """Return an image's probabilities in the recorded rows as they acted; note what moved."""
+        both = self.both(scores, image, layer)
+        if both is None:
             return plain
-        first, site = position.rows[0], position.site(layer)
-        made = self._made.get(image)
-        if made is None and not self.steering.by_head(image):
-            made = self._edited(scores, first, image, layer)
-        moved, at = self.moved[image], len(self.moved[image])
-        moved.append(0.0)
-        unseen = set(range(plain.heads))  # heads may be asked for one by one, and more than once
-
-        def of(heads: slice, tokens: Sequence[int]) -> torch.Tensor:
-            if made is None:
-                before, after = self.steering.probabilities(scores, first, image, site, heads)
-            else:
-                before, after = made[0][heads], made[1][heads]
-            given = range(plain.heads)[heads]
-            fresh = [n for n, head in enumerate(given) if head in unseen]
-            if fresh:
-                unseen.difference_update(given)
-                change = (after - before).abs()[fresh].sum(dim=-1)
-                moved[at] += float(change.mean(dim=-1).sum()) / (2 * plain.heads)
-            return after[..., list(tokens)]
-
-        return SiteProbabilities(of, plain.heads, plain.device)
+        before, after = both
+        self.moved[image].append(float((after - before).abs().sum(dim=-1).mean()) / 2)
+        return replace(plain, of=lambda heads, tokens: after[heads][..., list(tokens)])
 
     def both(
         self, scores: Scores, image: int, layer: str
     ) -> tuple[torch.Tensor, torch.Tensor] | None:
         """Return P and P' (H, Q, K) of an image in the recorded rows; None if it has no rules."""
-        if self.position is None or not self.steering.rules.get(image):
+        position = self.position
+        if position is None or not self.steering.rules.get(image):
             return None
-        made = self._made.get(image)
-        return made or self._edited(scores, self.position.rows[0], image, layer)
+        if image not in self._made:
+            self._edited(scores, position.rows[0], image, position.site(layer))
+        return self._made[image]
 
     def _edited(
-        self, scores: Scores, first: int, image: int, layer: str
+        self, scores: Scores, first: int, image: int, site: Site
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        position = self.position
-        assert position is not None
-        site = position.site(layer)
-        made = self.steering.probabilities(scores, first, image, site, slice(None))
-        if first == position.rows[0]:
+        made = self.steering.probabilities(scores, first, image, site)
+        if self.position is not None and first == self.position.rows[0]:
             self._made[image] = made
         return made
 

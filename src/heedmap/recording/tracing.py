@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
+from itertools import chain
 from types import FrameType, TracebackType
 from typing import Any
 
@@ -31,15 +32,24 @@ from heedmap.errors import (
     warn,
 )
 from heedmap.maps.heatmaps import HeatMaps
-from heedmap.maps.recordings import Recording
+from heedmap.maps.recordings import Recording, cells
 from heedmap.mathematics.probabilities import Scores
 from heedmap.mathematics.rules import Site
-from heedmap.options import AXES, BranchName, DrawOptions, GenerateOptions, Keep, Tokens
-from heedmap.recording.calls import Call, RecordingSpec, RecordName, begin_call
+from heedmap.options import AXES, Axis, BranchName, DrawOptions, GenerateOptions, Keep, Tokens
+from heedmap.recording.accumulation import (
+    AttentionAccumulator,
+    ConceptKeys,
+    RefinedMaps,
+    middle_grid,
+    propagation_layers,
+)
+from heedmap.recording.calls import BranchRecord, Call, RecordingSpec, RecordName, encoding_read
 from heedmap.recording.edits import Edit, checked_edits, rules_of, warn_of_idle
 from heedmap.recording.probing import Probe
 from heedmap.recording.steering import AttentionController, Steering
+from heedmap.text.concepts import concept_table
 from heedmap.text.weights import unread_weights
+from heedmap.text.words import TokenTable
 
 MEMORY_WARNING = 256 * 2**20
 """Bytes from which on a trace warns how much a call will keep."""
@@ -124,7 +134,7 @@ AfterStep = Callable[[StepState], torch.Tensor]
 
 
 def check_memory_limit(calls: Sequence[Call], spec: RecordingSpec) -> None:
-    """Raise an ArgumentError if calls would keep more than the limit; warn if the last keeps much."""
+    """Raise an ArgumentError if calls would keep too much; warn if the last one keeps much."""
     kept, size = sum(call.nbytes for call in calls), calls[-1].nbytes
     asked = f"keep={quoted(sorted(spec.keep))}"
     if kept > spec.limit:
@@ -152,9 +162,9 @@ class TraceHooks:
         self.undo = ExitStack()
         self._installed: Mapping[str, RecordingProcessor] = {}
         self._schedulers: list[Any] = []
-        # Self-attention layers of the present call: those with changes, and those only recorded.
-        self._changed: Mapping[str, Any] = {}
-        self._recorded: Mapping[str, Any] = {}
+        # Of self-attention in the present call.
+        self._needed: Sequence[str] = ()
+        self._shared = False  # whether images take it from others
         self._propagate: Record | None = None
         self._undo_own = ExitStack()
 
@@ -191,25 +201,37 @@ class TraceHooks:
             propagating: the layers that maps need.
             propagate: called whenever a layer has run.
         """
-        shared = self._controller is not None and self._controller.steering.sources
-        self._changed = self.own if shared else {}
-        self._recorded = {n: self.own[n] for n in propagating if n not in self._changed}
+        self._shared = self._controller is not None and bool(self._controller.steering.sources)
+        self._needed = [*self.own] if self._shared else [*propagating]
         self._propagate = propagate
-        self.follow()
+        self.check()
 
-    def follow(self) -> None:
-        """Install again where the pipeline replaced self-attention, as perturbed attention does."""
-        if self._propagate is None:
-            return
-        undo, own = self._undo_own.callback, self._controller and self._controller.own
-        if changed := _bare(self._changed):
-            processors.install(changed, self._propagate, undo, own)
-        if recorded := _bare(self._recorded):
-            processors.install(recorded, self._propagate, undo, needed=False)
+    def check(self) -> None:
+        """Raise a TraceError if a processor of cross-attention was replaced.
+
+        Of self-attention they are installed again: perturbed-attention guidance replaces them.
+        """
+        for name, layer in self.layers.items():
+            if layer.processor is not self._installed[name]:
+                raise TraceError(
+                    f"the attention processor of {name} was replaced while the trace was open "
+                    "(attention slicing, fused projections, xformers and load_ip_adapter do that): "
+                    "do it before the trace is opened"
+                )
+        needed = {name: self.own[name] for name in self._needed}
+        bare = {
+            name: layer
+            for name, layer in needed.items()
+            if not isinstance(layer.processor, RecordingProcessor)
+        }
+        if bare and self._propagate is not None:
+            changes = self._controller.own if self._controller and self._shared else None
+            undo = self._undo_own.callback
+            processors.install(bare, self._propagate, undo, changes, needed=self._shared)
 
     def remove_own(self) -> None:
         """Leave self-attention as it was: between calls anybody may change it."""
-        self._propagate = None
+        self._needed = ()
         self._undo_own.close()
 
     def listen(
@@ -221,27 +243,11 @@ class TraceHooks:
             self._schedulers.append(scheduler)
             self.undo.callback(schedules.listen(scheduler, after_call, before_call))
 
-    def check(self) -> None:
-        """Raise a TraceError if a processor was replaced since it was installed."""
-        for name, layer in self.layers.items():
-            if layer.processor is not self._installed[name]:
-                raise TraceError(
-                    f"the attention processor of {name} was replaced while the trace was open "
-                    "(attention slicing, fused projections, xformers and load_ip_adapter do that): "
-                    "do it before the trace is opened"
-                )
-
     def remove(self) -> None:
         """Leave the pipeline as it was; an error is raised when all is undone."""
         self._schedulers.clear()
         with self.undo:
             self.remove_own()
-
-
-def _bare(layers: Mapping[str, Any]) -> dict[str, Any]:
-    return {
-        n: one for n, one in layers.items() if not isinstance(one.processor, RecordingProcessor)
-    }
 
 
 def _refuse(name: str, *args: Any, **kwargs: Any) -> None:
@@ -383,11 +389,12 @@ class Trace:
             hooks.install(self._record, self._before_pass)
             if self._probe is not None:
                 self._probe.attach(self._layers, hooks.undo.callback)
-            negative = "negative" in spec.branches
-            known = {table.prompt: table for table in spec.tables}
-            watched = (self._pipe, spec.prompts, negative, self._begin, self._end)
-            watch = prompts.watch(*watched, known=known, concepts=spec.concepts)
-            hooks.undo.callback(watch)
+            unwatch = prompts.watch(
+                *(self._pipe, spec.prompts, "negative" in spec.branches, self._begin, self._end),
+                known={table.prompt: table for table in spec.tables},
+                concepts=spec.concepts,
+            )
+            hooks.undo.callback(unwatch)
         except BaseException:
             hooks.remove()
             raise
@@ -436,8 +443,8 @@ class Trace:
             if not self._settle():
                 self._calls.pop()  # it failed
             self._hooks.remove_own()
-            self._frame = running[0] if running else None
         self._encodings.append(encoding)
+        self._frame = running[0] if running else None
         self._hooks.listen(self._after_call, self._before_call if self._predicts else None)
 
     def _settle(self) -> bool:
@@ -458,7 +465,6 @@ class Trace:
         self, model: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> None:
         """Begin a pass of the model."""
-        self._hooks.follow()
         self._hooks.check()
         sample, now, states = self._family.passed(args, kwargs)
         timestep = torch.as_tensor(now).flatten()
@@ -484,30 +490,72 @@ class Trace:
     def _start(self, sample: torch.Tensor, timestep: float, states: torch.Tensor) -> None:
         """Start the call whose prompts were encoded: the model runs for the first time."""
         encodings, self._encodings = self._encodings, []
-        given = (sample, timestep, states)
-        layers, own = self._layers, self._hooks.own
-        call = begin_call(self._pipe, self._spec, layers, own, encodings, given, self._map_tokens)
-        call.frame, self._frame = self._frame, None
-        check_memory_limit([*self._calls, call], self._spec)
+        if not bool(sample.isfinite().all()):
+            raise ArgumentError(
+                "the latents hold NaN or Inf before the first step: expected finite numbers; look "
+                "at the latents or the image that the pipeline was given"
+            )
+        pipe, family, spec, layers = self._pipe, self._family, self._spec, self._layers
+        model, encoding = family.denoiser(pipe), encoding_read(encodings, states)
+        latent = (sample.shape[-2], sample.shape[-1])
+        w, h = cells(latent)  # of the maps: on the latent's grid layers would be resized twice
+        call = Call(
+            *(pipe, family, encoding, schedules.announced(pipe, timestep), latent, (h, w)),
+            keep=spec.keep,
+            heads={name: layer.heads for name, layer in layers.items()},
+            grids=registry.grids(pipe, layers, latent),
+            skipping=schedules.skipping_tools(model, layers),
+            frame=self._frame,
+        )
+        tables: dict[RecordName, tuple[TokenTable, ...]] = {}
+        if "conditional" in spec.branches:
+            tables["conditional"] = encoding.conditional.tables
+        if "negative" in spec.branches:
+            if encoding.negative is None:
+                raise TraceError(
+                    "the negative branch was asked for, but this call has none (guidance is off, "
+                    "or embedded in the model): pass a guidance above 1, or leave it out"
+                )
+            tables["negative"] = encoding.negative.tables
+        if encoding.concepts:
+            tables["concepts"] = (concept_table(spec.concepts),) * call.images
+        # Layers that may be skipped are averaged when it is known at which steps each ran.
+        layer: frozenset[Axis] = frozenset({"layer"} if call.skipping else ())
+        padding = ("pad",) if spec.tokens == "all" else ()
+        own = registry.grids(pipe, self._hooks.own, latent)
+        call.propagating = {name: own[name] for name in propagation_layers(own, call.grids)}
+        grid = next(iter(call.propagating.values()), None)
+        for name, each in tables.items():
+            positions = [table.positions("start", "text", "end", *padding) for table in each]
+            sums = AttentionAccumulator(spec.keep | layer, positions, (h, w), spec.split_halves)
+            refined = None if grid is None else RefinedMaps(grid)
+            call.records[name] = BranchRecord(each, sums, refined)
+        if encoding.concepts:
+            keys = ConceptKeys(layers, encoding, partial(family.within, model))
+            call.records["concepts"].concept_keys = keys
+        call.map_tokens = {n: tokens for n, tokens in self._map_tokens.items() if tokens}
+        if call.map_tokens:
+            # Where no layer propagates maps, plain ones are asked for, on such a grid.
+            grid = grid or middle_grid(call.grids.values()) or max(call.grids.values())
+            call.token_maps = RefinedMaps(grid)
+        check_memory_limit([*self._calls, call], spec)
         if self._edits and self.controller is not None:
-            (h, w), side = call.latent, self._family.cell_side(self._pipe)
+            side = family.cell_side(pipe)
+            size = (latent[1] * side, latent[0] * side)
             call.edited = [
-                [rules_of(edit, table, (w * side, h * side)) for edit in self._edits]
-                for table in call.encoding.conditional.tables
+                [rules_of(edit, table, size) for edit in self._edits]
+                for table in encoding.conditional.tables
             ]
-            every = ([rule for rules in made for rule in rules] for made in call.edited)
-            self.controller.steering = Steering(dict(enumerate(every)))
+            rules = {n: [*chain.from_iterable(made)] for n, made in enumerate(call.edited)}
+            self.controller.steering = Steering(rules)
         self._calls.append(call)
-        self._hooks.install_own(call.propagating, self._propagate)
+        self._hooks.install_own(call.propagating, call.propagate)
 
     def _record(self, name: str, scores: Scores) -> None:
         """Record a cross-attention layer that has just run, for all rows of the batch."""
         self._calls[-1].record(name, scores, self.controller)
         if self._probe is not None:
             self._probe.hear(name, scores, self.controller)
-
-    def _propagate(self, name: str, scores: Scores) -> None:
-        self._calls[-1].propagate(name, scores)
 
     def _before_call(self, *args: Any, **kwargs: Any) -> None:
         """Note what the model predicted, before the scheduler is called with it."""
