@@ -29,8 +29,7 @@ if TYPE_CHECKING:
     from heedmap.pipelines.locating import locate
     from heedmap.pipelines.repeating import Repetition, repeat
     from heedmap.recording.edits import Confine, Reweight
-    from heedmap.recording.recorder import Trace
-    from heedmap.recording.tracing import trace
+    from heedmap.recording.tracing import Trace, trace
     from heedmap.results.ablations import Ablation, Agreement, Trust
     from heedmap.results.comparisons import compare
     from heedmap.results.explanations import Explanation
@@ -107,7 +106,7 @@ _HOME = {
     "Sheet": "figures.sheet",
     "Site": "mathematics.rules",
     "TokenTable": "text.words",
-    "Trace": "recording.recorder",
+    "Trace": "recording.tracing",
     "Trust": "results.ablations",
     "ablate": "pipelines.ablating",
     "attention": "mathematics.by_hand",

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.metadata import version
 from typing import Any
 
@@ -17,7 +17,7 @@ from heedmap.backends.base import Pipeline
 from heedmap.backends.latents import fitted, showing
 from heedmap.backends.prompts import prompt_table
 from heedmap.backends.registry import family_of, usual_size
-from heedmap.backends.schedules import Moment, scheduler_class
+from heedmap.backends.schedules import scheduler_class
 from heedmap.errors import ModelError, RunError, quoted, reason, warn
 from heedmap.figures.animations import STEP_SIDE, StepPictures
 from heedmap.io.settings import Scheduler, Settings
@@ -27,12 +27,11 @@ from heedmap.pipelines import settings
 from heedmap.pipelines.arguments import apply_model_defaults, argument, argument_note, is_restorable
 from heedmap.pipelines.given_pictures import SeenPicture, is_near_usual
 from heedmap.pipelines.settings import scheduler_note
+from heedmap.recording.calls import RecordingSpec
 from heedmap.recording.edits import Edit, note_of
-from heedmap.recording.interventions import AfterStep
 from heedmap.recording.probing import Probe, branches_of
-from heedmap.recording.recorder import Trace
 from heedmap.recording.steering import Steering
-from heedmap.recording.tracing import steered
+from heedmap.recording.tracing import AfterStep, StepState, Trace
 from heedmap.results.runs import Run
 from heedmap.text.prompts import said_of, untaught
 from heedmap.text.weights import bracket_warning, parse_weights, unread_weights
@@ -53,18 +52,15 @@ class StepWatch:
         self._predicted: dict[int, torch.Tensor] = {}
         self._noisy: dict[int, torch.Tensor] = {}
 
-    def see(self, trace: Trace, moment: Moment, latents: torch.Tensor) -> None:
+    def see(self, state: StepState) -> None:
         """Keep what there is after a call of the scheduler; changes nothing.
 
-        Args:
-            trace: with what the model foretold.
-            moment: of the call; of a step with several calls the first prediction counts.
-            latents: (B, C, h, w) to go on with.
+        Of a step with several calls the first prediction counts.
         """
-        if trace.predicted is not None:
-            self._predicted.setdefault(moment.step, _small(trace.predicted))
-        if moment.last:
-            self._noisy[moment.step] = _small(latents)
+        if state.predicted is not None:
+            self._predicted.setdefault(state.moment.step, _small(state.predicted))
+        if state.moment.last:
+            self._noisy[state.moment.step] = _small(state.latents)
 
     def pictures(self, images: Sequence[Any], steps: int) -> list[StepPictures | None]:
         """The steps of each picture (Pillow); None where a step was not seen, or has no colours.
@@ -208,31 +204,29 @@ def draw(
 ) -> tuple[list[Run], Trace]:
     """One batch with its trace: what `generate` and `edit` have in common.
 
-    Errors are those of `generate`; `steering` is what to change. `change` is given the open trace
-    after each call of the scheduler, with the latents (B, C, h, w), and returns those to go on
-    with; `watch` are the tokens of each image whose places it asks for (`Trace.so_far`). With a
+    Errors are those of `generate`; `steering` is what to change. `change` is called after each call
+    of the scheduler, and returns the latents to go on with; `watch` are the tokens of each image
+    whose maps it is given (`StepState.current_maps`). With a
     `probe` the run ends where that has seen what it looks for, with `probing.Reached`.
     """
     prompts, seeds, negative = batch.prompts, batch.seeds, options.negative
     sides = branches_of(options.branches, probe)
     # Whoever keeps the steps of the maps keeps the picture at each, too.
     seen = StepWatch() if "step" in options.keep else None
-    recorder = steered(
+    asked = (options.keep, options.tokens, sides, options.concepts, options.limit)
+    halves = batch.looked is not None
+    spec = replace(
+        RecordingSpec.checked(*asked), tables=batch.tables, weights_read=True, split_halves=halves
+    )
+    recorder = Trace(
         pipe,
-        options.keep,
-        tokens=options.tokens,
-        branches=sides,
-        concepts=options.concepts,
-        limit=options.limit,
-        tables=batch.tables,
+        spec,
         steering=steering,
-        watch=watch,
+        map_tokens=watch,
         after_step=_after_step(progress, change, preview, seen),
         probe=probe,
         predicts=seen is not None,
     )
-    if batch.looked is not None:
-        recorder.tell_halves()
     # Noted before the run: what is asked for, not what a callback or an interrupt makes of it.
     noted = _noted(pipe, options, batch.edits)
     taught = loading.model_card(loading.name_of(pipe)).vocabulary
@@ -342,13 +336,15 @@ def _after_step(
 ) -> AfterStep:
     """All that is done after a step, as one."""
 
-    def after_step(recorder: Trace, moment: Moment, latents: torch.Tensor) -> torch.Tensor:
+    def after_step(state: StepState) -> torch.Tensor:
+        moment = state.moment
         if progress is not None and moment.last:
             progress(moment.step + 1, moment.steps)
         if change is not None:
-            latents = change(recorder, moment, latents)
+            state = replace(state, latents=change(state))
         if seen is not None:
-            seen.see(recorder, moment, latents)
+            seen.see(state)
+        latents = state.latents
         if preview is not None and moment.last:
             # A copy: whoever looks must not be able to change the picture.
             preview(latents.detach().clone())

@@ -16,7 +16,6 @@ from PIL import Image
 
 from heedmap.backends.latents import fitting, in_batches
 from heedmap.backends.loading import is_embedded
-from heedmap.backends.schedules import Moment
 from heedmap.errors import quoted, warn
 from heedmap.figures import overlays
 from heedmap.io.reports import ChangedWords, EditReport
@@ -28,10 +27,9 @@ from heedmap.pipelines.edit_plans import EditBase, Plan
 from heedmap.pipelines.given_pictures import why_unlike
 from heedmap.pipelines.picture_source import PictureSource
 from heedmap.recording.edits import weights_rule
-from heedmap.recording.interventions import AfterStep
 from heedmap.recording.probing import Probe
-from heedmap.recording.recorder import Trace
 from heedmap.recording.steering import Steering
+from heedmap.recording.tracing import AfterStep, StepState, Trace
 from heedmap.results.pairs import Pair, apart, change_between
 from heedmap.results.runs import Run
 from heedmap.text.alignment import first_of
@@ -168,9 +166,9 @@ def _changed(picture: PictureSource | None, blending: Blending | None) -> AfterS
     if picture is None:
         return blending
 
-    def change(recorder: Trace, moment: Moment, latents: torch.Tensor) -> torch.Tensor:
-        latents = picture.carried(moment, latents)
-        return latents if blending is None else blending(recorder, moment, latents)
+    def change(state: StepState) -> torch.Tensor:
+        latents = picture.carried(state.moment, state.latents)
+        return latents if blending is None else blending(replace(state, latents=latents))
 
     return change
 
@@ -182,8 +180,8 @@ def _pair(
     source: Run, edited: Run, plan: Plan, recorder: Trace, number: int, blended: torch.Tensor | None
 ) -> Pair:
     """The pair with its evidence; the edited run's settings say of what it is an edit."""
-    steerer, steps = recorder.steerer, recorder.steps
-    assert steerer is not None
+    controller, steps = recorder.controller, recorder.steps
+    assert controller is not None
     before, after = plan.changed()
     mask = None
     if blended is not None:
@@ -194,7 +192,7 @@ def _pair(
         masks = [heat.mask() for heat in heats]
         nowhere = np.zeros(source.image.size[::-1], dtype=bool)
         inside = np.logical_or.reduce([nowhere, *masks])
-    moved = steerer.moved.get(number)
+    moved = controller.moved.get(number)
     asked: dict[str, Any] = {
         "cross": plan.cross,
         "windows": plan.base.windows,
@@ -215,8 +213,8 @@ def _pair(
         weights=dict(plan.weights),
         words=ChangedWords(source=tuple(before), edited=tuple(after)),
         steps=steps,
-        sites=steerer.acted.get(number, 0),
-        self_sites=steerer.shared.get(number, 0),
+        sites=controller.acted.get(number, 0),
+        self_sites=controller.shared.get(number, 0),
         moved=sum(moved) / len(moved) if moved else 0.0,
         change=change_between(source.image, edited.image, inside),
         reconstruction=None if source.given is None else apart(source.given, source.image),
