@@ -46,7 +46,7 @@ class Attention:
     @cached_property
     def scores(self) -> np.ndarray:
         """QKᵀ, (…, Q, K): how well each query fits each key."""
-        return np.einsum("...d,...kd->...k", self.query, self._for_rows(self.key))
+        return self._product(self.query, self.key.swapaxes(-1, -2))
 
     @cached_property
     def scaled(self) -> np.ndarray:
@@ -71,7 +71,7 @@ class Attention:
     @cached_property
     def output(self) -> np.ndarray:
         """O = P V, (…, Q, d_v): for each query the mean of the values, weighted by its row of P."""
-        return np.einsum("...k,...kv->...v", self.probabilities, self._for_rows(self.value))
+        return self._product(self.probabilities, self.value)
 
     @property
     def contributions(self) -> np.ndarray:
@@ -80,12 +80,6 @@ class Attention:
         Their sum over the tokens is the output. Many queries and heads take much memory.
         """
         return self.probabilities[..., None] * self._for_rows(self.value)
-
-    @property
-    def shapes(self) -> dict[str, tuple[int, ...]]:
-        """The shapes of the inputs and of the results, by their letters."""
-        given = {"Q": self.query.shape, "K": self.key.shape, "V": self.value.shape}
-        return {**given, "QKᵀ": self.scores.shape, "P": self.scores.shape, "PV": self.output.shape}
 
     def table(
         self, names: Sequence[str] | None = None, at: int | Sequence[int] | None = None
@@ -135,6 +129,9 @@ class Attention:
 
     def _repr_html_(self) -> str:
         return f"<pre>{escape(self.table())}</pre>"
+
+    def _product(self, rows: np.ndarray, matrix: np.ndarray) -> np.ndarray:
+        return (rows[..., None, :] @ matrix)[..., 0, :] if self._alone else rows @ matrix
 
     def _for_rows(self, array: np.ndarray) -> np.ndarray:
         """Insert the axis Q before the last two."""
