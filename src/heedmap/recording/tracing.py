@@ -160,12 +160,7 @@ class TraceHooks:
         self._undo_call = ExitStack()
 
     def install(self, record: Record, before_pass: Callable[..., None]) -> None:
-        """Put a processor in front of each cross-attention layer, and a hook before the model.
-
-        Args:
-            record: called whenever a cross-attention layer has run.
-            before_pass: called with the model and its arguments before it runs.
-        """
+        """Call `record` after each cross-attention layer, and `before_pass` before the model."""
         pipe, undo = self._pipe, self.undo.callback
         schedules.check_forwards(self.layers)
         self.undo.enter_context(active_calls.hushed(pipe))
@@ -186,12 +181,7 @@ class TraceHooks:
         registry.guard(pipe, undo)
 
     def install_own(self, propagating: Iterable[str], propagate: Record) -> None:
-        """Put a processor in front of the self-attention layers that edits or maps need.
-
-        Args:
-            propagating: the layers that maps need.
-            propagate: called whenever a layer has run.
-        """
+        """Call `propagate` after these self-attention layers, and after those that edits change."""
         self._shared = self._controller is not None and bool(self._controller.steering.sources)
         self._needed = [*self.own] if self._shared else [*propagating]
         self._propagate = propagate
