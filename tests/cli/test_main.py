@@ -47,8 +47,8 @@ def stop(*_, **__):
 MOMENTS = {
     "sampling": """
 import heedmap.recording.tracing as tracing
-after = tracing.Trace._after_call
-tracing.Trace._after_call = lambda self, latents: (stop(), after(self, latents))[1]""",
+after = tracing.Trace._after_scheduler
+tracing.Trace._after_scheduler = lambda self, latents: (stop(), after(self, latents))[1]""",
     "writing": "import heedmap.results.runs as runs\nruns.word_file = stop",
 }
 

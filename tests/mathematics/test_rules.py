@@ -238,24 +238,6 @@ def test_a_rule_without_its_source():
         steering.output(scores, torch.randn(1, 1, 3, 4), 0, 0, site())
 
 
-def test_self_attention_is_taken_within_its_window_and_grid():
-    steering = Steering({}, {1: 0, 2: 0, 3: 0}, {1: (0.2, 0.4), 2: (0, 0.3)}, self_cells=16)
-    taking = {step: steering.sharing(16, step, steps=10) for step in (0, 1, 2, 3, 4)}
-    assert taking == {0: [2], 1: [2], 2: [1, 2], 3: [1], 4: []}  # 3 has no window
-    assert steering.sharing(17, 2, steps=10) == []
-    usual = Steering({}, {1: 0}, {1: (0.0, 1.0)})
-    assert (usual.sharing(32 * 32, 0, 1), usual.sharing(32 * 32 + 1, 0, 1)) == ([1], [])
-    query, key = torch.randn(8, 1, 16, 2), torch.randn(8, 1, 16, 2)
-    elsewhere = Steering({}, {1: 3}, {1: (0, 1)}).shared(query, key, 4, [1])
-    assert all(
-        torch.equal(part[5], was[7]) for part, was in zip(elsewhere, (query, key), strict=True)
-    )
-    queries, keys = steering.shared(query, key, first=4, images=[1])
-    assert torch.equal(queries[5], query[4]) and torch.equal(keys[5], key[4])
-    others = [0, 1, 2, 3, 4, 6, 7]
-    assert torch.equal(queries[others], query[others]) and torch.equal(keys[others], key[others])
-
-
 def test_blend():
     maps = torch.zeros(4, 4)
     maps[1, 1] = 1.0

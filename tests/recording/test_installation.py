@@ -36,7 +36,7 @@ def ours(layers):
 def test_all_is_taken_off_again(pipe):
     before = state(pipe)
     made = put(pipe)
-    made.listen(lambda latents: latents)
+    made.begin_call(lambda latents: latents)
     made.check()
     assert all(ours(cross_attention_layers(pipe))) and not any(ours(self_attention_layers(pipe)))
     assert "step" in vars(pipe.scheduler) and len(pipe.unet._forward_pre_hooks) == 1
@@ -54,7 +54,7 @@ def test_all_the_rest_is_taken_off_where_something_fails(pipe):
         raise OSError("broken")
 
     made.undo.callback(fails)
-    made.listen(lambda latents: latents)
+    made.begin_call(lambda latents: latents)
     with pytest.raises(OSError, match="broken"):
         made.remove()
     assert state(pipe) == before
@@ -76,7 +76,7 @@ def test_self_attention_too_where_an_edit_shares_it(pipe):
     first.set_processor(theirs)  # as perturbed-attention guidance does
     made.check()
     assert all(ours(own)) and first.processor.original is theirs
-    made.remove_own()
+    made.end_call()
     assert not any(ours(own))
     made.remove()
     assert state(pipe) == before
@@ -91,18 +91,23 @@ def test_a_processor_that_was_replaced_is_told(pipe):
     made.remove()
 
 
-def test_each_scheduler_is_listened_to_once(pipe):
+def test_the_scheduler_is_listened_to_in_a_call_alone(pipe):
     heard = []
-    made = put(pipe)
-    for _ in range(2):
-        made.listen(lambda latents: heard.append(latents) or latents)
-    first = pipe.scheduler
+
+    def hear(latents):
+        heard.append(latents)
+        return latents
+
+    made, first = put(pipe), pipe.scheduler
+    made.begin_call(hear)
+    made.begin_call(hear)
+    first.set_timesteps(3)
+    noise = pipe.unet.conv_in.weight.new_zeros(1, 4, 4, 4)
+    first.step(noise, first.timesteps[0], noise)
+    assert len(heard) == 1
     pipe.scheduler = DDIMScheduler.from_config(first.config)
-    made.listen(lambda latents: heard.append(latents) or latents)
-    for scheduler in (first, pipe.scheduler):
-        scheduler.set_timesteps(3)
-        noise = pipe.unet.conv_in.weight.new_zeros(1, 4, 4, 4)
-        scheduler.step(noise, scheduler.timesteps[0], noise)
-    assert len(heard) == 2
+    made.begin_call(hear)
+    assert "step" not in vars(first) and "step" in vars(pipe.scheduler)
+    made.end_call()
+    assert "step" not in vars(pipe.scheduler)
     made.remove()
-    assert "step" not in vars(first) and "step" not in vars(pipe.scheduler)

@@ -175,3 +175,22 @@ def test_self_attention_is_taken_in_each_block_that_is_there():
     late = AttentionController(Steering({}, {1: 0}, {1: (0.5, 1.0)}))
     late.position = RunPosition((0,), 0, 2, {})
     assert late.own("layer").inputs(query, key) is None and late.shared == {}
+
+
+def test_self_attention_is_taken_within_its_window_and_grid():
+    query, key = torch.randn(4, 1, 16, 2), torch.randn(4, 1, 16, 2)
+    windows = {1: (0.2, 0.4), 2: (0, 0.3)}  # 3 has none
+
+    def taking(step, cells=16):
+        controller = AttentionController(Steering({}, {1: 0, 2: 0, 3: 0}, windows, cells))
+        controller.position = RunPosition((0,), step, 10, {})
+        made = controller.own("layer").inputs(query, key)
+        rows = [0 if n in controller.shared else n for n in range(4)]
+        if made is None:
+            return []
+        assert torch.equal(made[0], query[rows]) and torch.equal(made[1], key[rows])
+        return [*controller.shared]
+
+    expected = {0: [2], 1: [2], 2: [1, 2], 3: [1], 4: []}
+    assert {step: taking(step) for step in expected} == expected
+    assert taking(2, cells=15) == []

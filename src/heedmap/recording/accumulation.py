@@ -62,12 +62,8 @@ class ConceptKeys:
     """The keys that each layer makes of the concepts of a call's images.
 
     Concepts have a text of their own. The image's queries attend to it as in OVAM (Marcos-Manchón
-    et al., arXiv 2403.14291), and the image does not change.
-
-    Args:
-        layers: the cross-attention layers, by path.
-        encoding: the prompts of the call, and their concepts.
-        within: returns text states as the denoiser hands them to its layers.
+    et al., arXiv 2403.14291), and the image does not change. `within` returns text states as the
+    denoiser hands them to its layers.
     """
 
     def __init__(

@@ -60,12 +60,7 @@ class Reweight:
         checks.flag(f"renormalize of {name}", self.renormalize)
 
     def rules(self, table: TokenTable, size: tuple[int, int]) -> list[Rule]:
-        """Return the rules on the probabilities of a prompt; `size` has no effect.
-
-        Raises:
-            UnknownWordError: if the word is not in the prompt.
-            TruncatedWordError: if the model does not read it.
-        """
+        """Return the rules for a prompt; HeedmapError if the model does not read the word."""
         weights = weights_rule(dict.fromkeys(table.find(self.word), float(self.weight)), table)
         return [weights, Renormalize()] if self.renormalize else [weights]
 
@@ -88,9 +83,9 @@ class Confine:
 
     The word is hidden from all positions outside of the region, and its attention is raised inside,
     in the first part of the run, which settles where things are (`mathematics.rules.Region`). The
-    words that describe it are confined, too, since they would else draw their thing elsewhere. The
-    end of the text and the padding have read the word, so they are hidden outside as well; with
-    several words confined, they are seen where the regions meet.
+    words that describe it are confined with it. The end of the text and the padding have read the
+    word, so they are hidden outside as well; with several words confined, they are seen where the
+    regions meet.
 
     Attributes:
         word: a word or phrase of the prompt, at all its places.
@@ -139,16 +134,10 @@ class Confine:
         object.__setattr__(self, "_place", masks.place(self.where, name))
 
     def rules(self, table: TokenTable, size: tuple[int, int]) -> list[Rule]:
-        """Return the rules on the probabilities of a prompt.
-
-        Args:
-            table: what the model reads of the prompt.
-            size: (width, height) of the image in pixels.
+        """Return the rules for a prompt and an image's (width, height).
 
         Raises:
-            UnknownWordError: if the word, or one of `along`, is not in the prompt.
-            TruncatedWordError: if the model does not read it.
-            ArgumentError: if the box does not lie in the image, or the mask is not of its size.
+            HeedmapError: if the model does not read a word, or the image has no such region.
         """
         region = torch.from_numpy(masks.region(self._place, *size, quoted(self.word)))
         strength, start, end = map(float, (self.strength, self.start, self.end))
@@ -201,11 +190,7 @@ class CountedRule:
 
 
 def checked_edits(edits: Iterable[Edit]) -> tuple[Edit, ...]:
-    """Return the edits of a list.
-
-    Raises:
-        ArgumentError: if it is not a list of edits.
-    """
+    """Return the edits of a list; ArgumentError if it is not a list of edits."""
     found = checks.several(edits)
     if found is None or len(found) > MAX_EDITS:
         raise ArgumentError(
@@ -222,11 +207,7 @@ def checked_edits(edits: Iterable[Edit]) -> tuple[Edit, ...]:
 
 
 def rules_of(edit: Edit, table: TokenTable, size: tuple[int, int]) -> list[Rule]:
-    """Return the rules that an edit makes of a prompt and an image's (width, height).
-
-    Raises:
-        HeedmapError: as `Reweight.rules` and `Confine.rules` do.
-    """
+    """Return the rules of an edit for a prompt and an image's (width, height)."""
     if isinstance(edit, WordEdit):
         return edit.rules(table, size)
     knows = is_linear(edit) or is_biased(edit)  # where it does nothing
@@ -239,11 +220,7 @@ def note_of(edit: Edit) -> WordEditNoted:
 
 
 def edit_from(note: WordEditNoted) -> WordEdit | None:
-    """Return the edit that was saved; None for a user's own rule, or a mask that was too large.
-
-    Raises:
-        ArgumentError: if it is one that `Reweight` or `Confine` refuses.
-    """
+    """Return the edit that was saved; None for a user's own rule, or a mask that was too large."""
     if isinstance(note, Ruled):
         return None
     if isinstance(note, Reweighted):
@@ -260,13 +237,7 @@ def edit_from(note: WordEditNoted) -> WordEdit | None:
 def warn_of_idle(
     edits: Sequence[Edit], made: Iterable[Sequence[Sequence[Rule]]], sites: Sequence[Site]
 ) -> None:
-    """Warn of each edit that changed nothing in one of the images of a call.
-
-    Args:
-        edits: those of the call.
-        made: for each image the rules of each edit.
-        sites: those of the run.
-    """
+    """Warn of each edit that changed nothing in an image: `made` are its rules, image by image."""
     for edit, *rules in zip(edits, *made, strict=True):
         if all(any(_acts(rule, sites) for rule in image) for image in rules):
             continue

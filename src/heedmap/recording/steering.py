@@ -87,25 +87,6 @@ class Steering:
             edited = edited + _attend(scores, first + self.sources[image], there, None)
         return edited
 
-    def sharing(self, cells: int, step: int, steps: int) -> list[int]:
-        """Return the images that take their source's self-attention at a step, on such a grid."""
-        if cells > self.self_cells:
-            return []
-        return [
-            image
-            for image, (start, end) in self.self_windows.items()
-            if image in self.sources and step in steps_within(start, end, steps)
-        ]
-
-    def shared(
-        self, query: torch.Tensor, key: torch.Tensor, first: int, images: Sequence[int]
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return queries and keys (B, H, Q, d) with the sources' in the place of the images'."""
-        rows = torch.arange(query.shape[0], device=query.device)
-        for image in images:
-            rows[first + image] = first + self.sources[image]
-        return query[rows], key[rows]
-
 
 @dataclass(frozen=True)
 class RunPosition:
@@ -192,17 +173,23 @@ class AttentionController:
         def inputs(
             query: torch.Tensor, key: torch.Tensor
         ) -> tuple[torch.Tensor, torch.Tensor] | None:
-            position = self.position
-            if position is None:
+            position, steering, count = self.position, self.steering, query.shape[0]
+            if position is None or query.shape[2] > steering.self_cells:
                 return None
-            images = self.steering.sharing(query.shape[2], position.step, position.steps)
+            images = [
+                image
+                for image, (start, end) in steering.self_windows.items()
+                if image in steering.sources
+                and position.step in steps_within(start, end, position.steps)
+            ]
+            rows = torch.arange(count, device=query.device)
             for image in images:
                 self._shared[image].add((layer, position.step))
-            for first in position.rows:
-                # Perturbed-attention guidance attends in the first rows of the batch alone.
-                if images and first + max(images) < query.shape[0]:
-                    query, key = self.steering.shared(query, key, first, images)
-            return (query, key) if images else None
+                for first in position.rows:
+                    # Perturbed-attention guidance attends in the first rows of the batch alone.
+                    if first + max(images) < count:
+                        rows[first + image] = first + steering.sources[image]
+            return (query[rows], key[rows]) if images else None
 
         return Changes(inputs, lambda scores, value, output: output, lambda scores, p: p)
 

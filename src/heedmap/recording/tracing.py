@@ -11,7 +11,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain
-from types import FrameType, TracebackType
+from types import FrameType
 from typing import Any
 
 import numpy as np
@@ -22,15 +22,7 @@ from heedmap.backends.base import GridShape, Pipeline
 from heedmap.backends.processors import Record, RecordingProcessor
 from heedmap.backends.prompts import Encoding
 from heedmap.backends.schedules import Moment
-from heedmap.errors import (
-    ArgumentError,
-    NothingRecordedError,
-    TraceError,
-    listed,
-    quoted,
-    size_text,
-    warn,
-)
+from heedmap.errors import ArgumentError, NothingRecordedError, TraceError, quoted, size_text, warn
 from heedmap.maps.heatmaps import HeatMaps
 from heedmap.maps.recordings import Recording, cells
 from heedmap.mathematics.probabilities import Scores
@@ -161,20 +153,14 @@ class TraceHooks:
         self.own = registry.self_attention_layers(pipe)
         self.undo = ExitStack()
         self._installed: Mapping[str, RecordingProcessor] = {}
-        self._schedulers: list[Any] = []
-        # Of self-attention in the present call.
+        # Of the present call: its self-attention layers with a processor of the trace.
         self._needed: Sequence[str] = ()
-        self._shared = False  # whether images take it from others
+        self._shared = False  # whether images take self-attention from others
         self._propagate: Record | None = None
-        self._undo_own = ExitStack()
+        self._undo_call = ExitStack()
 
     def install(self, record: Record, before_pass: Callable[..., None]) -> None:
-        """Put a processor in front of each cross-attention layer, and a hook before the model.
-
-        Args:
-            record: called whenever a cross-attention layer has run.
-            before_pass: called with the model and its arguments before it runs.
-        """
+        """Call `record` after each cross-attention layer, and `before_pass` before the model."""
         pipe, undo = self._pipe, self.undo.callback
         schedules.check_forwards(self.layers)
         self.undo.enter_context(loading.silence_logs(pipe))
@@ -195,12 +181,7 @@ class TraceHooks:
         registry.guard(pipe, undo)
 
     def install_own(self, propagating: Iterable[str], propagate: Record) -> None:
-        """Put a processor in front of the self-attention layers that edits or maps need.
-
-        Args:
-            propagating: the layers that maps need.
-            propagate: called whenever a layer has run.
-        """
+        """Call `propagate` after these self-attention layers, and after those that edits change."""
         self._shared = self._controller is not None and bool(self._controller.steering.sources)
         self._needed = [*self.own] if self._shared else [*propagating]
         self._propagate = propagate
@@ -226,28 +207,26 @@ class TraceHooks:
         }
         if bare and self._propagate is not None:
             changes = self._controller.own if self._controller and self._shared else None
-            undo = self._undo_own.callback
+            undo = self._undo_call.callback
             processors.install(bare, self._propagate, undo, changes, needed=self._shared)
 
-    def remove_own(self) -> None:
-        """Leave self-attention as it was: between calls anybody may change it."""
-        self._needed = ()
-        self._undo_own.close()
-
-    def listen(
-        self, after_call: Callable[[torch.Tensor], torch.Tensor], before_call: Any = None
+    def begin_call(
+        self, after_step: Callable[[torch.Tensor], torch.Tensor], before_step: Any = None
     ) -> None:
-        """Listen to the scheduler that the pipeline has now, once (`schedules.listen`)."""
-        scheduler = self._pipe.scheduler
-        if all(scheduler is not other for other in self._schedulers):
-            self._schedulers.append(scheduler)
-            self.undo.callback(schedules.listen(scheduler, after_call, before_call))
+        """Listen to the scheduler that the pipeline has now (`schedules.listen`)."""
+        self.end_call()
+        undo = schedules.listen(self._pipe.scheduler, after_step, before_step)
+        self._undo_call.callback(undo)
+
+    def end_call(self) -> None:
+        """Leave scheduler and self-attention as they were: others may change them between calls."""
+        self._needed = ()
+        self._undo_call.close()
 
     def remove(self) -> None:
         """Leave the pipeline as it was; an error is raised when all is undone."""
-        self._schedulers.clear()
         with self.undo:
-            self.remove_own()
+            self.end_call()
 
 
 def _refuse(name: str, *args: Any, **kwargs: Any) -> None:
@@ -296,7 +275,6 @@ class Trace:
         self._encodings: list[Encoding] = []  # of the call that has not run the model yet
         self._frame: FrameType | None = None
         self._calls: list[Call] = []
-        self._warnings: set[str] = set()
         self._open = False
 
     def __repr__(self) -> str:
@@ -369,13 +347,10 @@ class Trace:
 
     def _recordings(self, name: RecordName) -> tuple[Recording, ...]:
         done = self._done()
-        if name == "concepts" and not self._spec.concepts:
+        if name not in done[-1].records:
+            what = "concepts" if name == "concepts" else "branches"
             raise NothingRecordedError(
-                "no concepts were recorded: pass some to the trace, as in concepts=['sky']"
-            )
-        if name != "concepts" and name not in self._spec.branches:
-            raise NothingRecordedError(
-                f"the {name} branch was not recorded: pass branches including '{name}' to the trace"
+                f"nothing was recorded of {name}: pass {what}=[…] to the trace, with it among them"
             )
         return tuple(call.recording(name, image) for call in done for image in range(call.images))
 
@@ -400,12 +375,7 @@ class Trace:
         self._open = True
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         if kind is None:
             self._settle()
         self._open = False
@@ -433,20 +403,20 @@ class Trace:
                 f"{kind} draws one picture a call, and was given "
                 f"{len(encoding.conditional.tables)} prompts: call it once for each"
             )
-        for branch in filter(None, (encoding.conditional, encoding.negative)):
-            for table in branch.tables:
-                weights = "" if self._spec.weights_read else unread_weights(table.prompt)
-                for warning in filter(None, (table.unread, weights)):
-                    if warning not in self._warnings:
-                        self._warnings.add(warning)
-                        warn(warning)
-        if not self._encodings:
-            if not self._settle():
-                self._calls.pop()  # it failed
-            self._hooks.remove_own()
+        branches = filter(None, (encoding.conditional, encoding.negative))
+        tables = [table for branch in branches for table in branch.tables]
+        warnings = [table.unread for table in tables]
+        if not self._spec.weights_read:
+            warnings += [unread_weights(table.prompt) for table in tables]
+        for warning in filter(None, dict.fromkeys(warnings)):
+            warn(warning)
+        if not self._encodings and not self._settle():
+            self._calls.pop()  # it failed
         self._encodings.append(encoding)
         self._frame = running[0] if running else None
-        self._hooks.listen(self._after_call, self._before_call if self._predicts else None)
+        self._hooks.begin_call(
+            self._after_scheduler, self._before_scheduler if self._predicts else None
+        )
 
     def _settle(self) -> bool:
         """End the last call if it has ended without saying so; return whether it ended well.
@@ -558,11 +528,11 @@ class Trace:
         if self._probe is not None:
             self._probe.hear(name, scores, self.controller)
 
-    def _before_call(self, *args: Any, **kwargs: Any) -> None:
+    def _before_scheduler(self, *args: Any, **kwargs: Any) -> None:
         """Note what the model predicted, before the scheduler is called with it."""
         self._predicted = latents.predicted(*args, **kwargs)
 
-    def _after_call(self, latents: torch.Tensor) -> torch.Tensor:
+    def _after_scheduler(self, latents: torch.Tensor) -> torch.Tensor:
         """Return the latents to go on with after a call of the scheduler."""
         call = self._calls[-1] if self._calls else None
         if call is None or call.over or self._encodings:
@@ -586,7 +556,7 @@ class Trace:
 
     def _end(self) -> None:
         """End the present call: the pipeline has finished."""
-        self._hooks.remove_own()
+        self._hooks.end_call()
         self._encodings = []
         if not self._calls or self._calls[-1].over:
             return
@@ -596,7 +566,7 @@ class Trace:
         if call.skipping and record is not None and (skipped := record.incomplete(self._layers)):
             steps = {step for found in skipped.values() for step in found}
             warn(
-                f"{listed(call.skipping, 'and')} skipped {len(skipped)} of {len(self._layers)} "
+                f"{' and '.join(call.skipping)} skipped {len(skipped)} of {len(self._layers)} "
                 f"layers at {len(steps)} of {len(record.passes)} steps: the map of each layer is "
                 "its mean over the steps at which it ran"
             )
