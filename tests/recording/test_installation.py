@@ -5,7 +5,7 @@ from diffusers import DDIMScheduler
 from making import random_pipeline
 
 from heedmap.backends.processors import RecordingProcessor
-from heedmap.backends.registry import cross_attention_layers, processors, self_attention_layers
+from heedmap.backends.registry import cross_attention_layers, self_attention_layers
 from heedmap.errors import TraceError
 from heedmap.recording.steering import AttentionController, Steering
 from heedmap.recording.tracing import TraceHooks
@@ -18,7 +18,7 @@ def pipe():
 
 def state(pipe):
     """What of a pipeline somebody could change: processors, hooks, methods put on instances."""
-    kinds = {name: id(one) for name, one in processors(pipe).items()}
+    kinds = {name: id(one) for name, one in pipe.unet.attn_processors.items()}
     hooks = dict(pipe.unet._forward_pre_hooks)
     return kinds, hooks, sorted(vars(pipe.scheduler)), sorted(vars(pipe))
 

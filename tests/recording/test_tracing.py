@@ -231,8 +231,8 @@ def test_labels_that_are_not_what_was_read(pipe):
     refused(nothing_of + "'abc'", "abc", prompt_embeds=states[:1])
     refused(nothing_of + "'a red house'", "a red house", prompt_embeds=torch.zeros(1, 9, 32))
     three = ["a", "b", "c"]
-    refused("given 3 labels in `prompts` and the pipeline 1 ", three, prompt_embeds=states[:1])
-    refused("given 1 label in `prompts` and the pipeline 2 ", "a red house", prompt_embeds=states)
+    refused("expected one each", three, prompt_embeds=states[:1])
+    refused("expected one each", "a red house", prompt_embeds=states)
     refused(nothing_of + "'at the cat'", ["at the cat", "a red house"], prompt_embeds=states)
     with (
         pytest.raises(TraceError, match="give the labels of prompt_embeds alone"),
