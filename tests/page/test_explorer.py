@@ -2,7 +2,6 @@
 
 import html
 import re
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +11,6 @@ from making import (
     PROMPT,
     Edited,
     data_of,
-    made_trust,
     noting,
     report_of,
     small,
@@ -42,23 +40,22 @@ def test_fifty_steps_of_stable_diffusion_fit_in_eight_megabytes(axes: set, words
     run = stable_diffusion(prompt, keep=frozenset(axes), heads=2 if "head" in axes else 8)
     page = pages.run_page(run)
     assert len(page.encode()) <= 8_000_000
-    first = data_of(page)["runs"][0]["views"][0]["tables"][0]
-    assert first["windows"] == [[0, 50]] and len(first["parts"]) == len(BLOCKS)
+    maps = data_of(page)["maps"]
+    assert maps["tables"][0]["windows"] == [[0, 50]] and len(maps["layers"]) == len(BLOCKS)
 
 
 def test_a_page_keeps_to_its_limit_where_much_was_kept():
     run = small("a red house next to a blue tree", frozenset({"layer", "step", "head"}))
     whole, tight = pages.run_page(run), pages.run_page(run, limit=320_000)
     assert len(tight) <= 320_000 < len(whole)
-    tables = data_of(tight)["runs"][0]["views"][0]["tables"]
-    assert all(len(table["data"]) for table in tables)
+    assert all(table["data"][0] for table in data_of(tight)["maps"]["tables"])
 
 
 @pytest.mark.parametrize("limit", [262_000, 290_000, 400_000])
 def test_a_page_with_refined_maps_and_masks_keeps_to_its_limit(limit: int):
     page = pages.run_page(with_refined(small("a red house next to a blue tree")), limit=limit)
-    (view,) = data_of(page)["runs"][0]["views"]
-    assert len(page) <= limit and view["refined"] and view["masks"]
+    data = data_of(page)
+    assert len(page) <= limit and data["maps"]["refined"] and data["runs"][0]["masks"]
 
 
 def test_many_large_pictures_are_compressed_and_the_page_says_so():
@@ -66,22 +63,6 @@ def test_many_large_pictures_are_compressed_and_the_page_says_so():
     run.image = Image.fromarray(np.random.default_rng(0).integers(0, 256, (128, 128, 3), np.uint8))
     assert data_of(pages.run_page(run))["runs"][0]["exact"] is True
     assert data_of(pages.run_page(run, limit=60_000))["runs"][0]["exact"] is False
-
-
-def test_a_page_has_how_stable_the_maps_of_each_of_its_prompts_are():
-    made = small("a red house")
-    held = replace(made.maps, stability={1: 0.984})
-    page = pages.run_page(replace(made, maps=held, concepts=made.maps))
-    views = {view["name"]: view["trust"] for view in data_of(page)["runs"][0]["views"]}
-    said = {"words": [1], "kind": "stable", "read": "stability 0.98", "refined": ""}
-    assert views == {"prompt": [said], "concepts": []}
-
-
-def test_a_page_has_how_far_attention_and_cause_agree_in_the_prompt_alone():
-    made = small("a red house")
-    page = pages.run_page(replace(made, trust={"red": made_trust()}, concepts=made.maps))
-    views = {view["name"]: view["trust"] for view in data_of(page)["runs"][0]["views"]}
-    assert [one["words"] for one in views["prompt"]] == [[1]] and views["concepts"] == []
 
 
 # --- what is typed stays text -----------------------------------------------------------------
@@ -99,7 +80,7 @@ def test_what_a_user_typed_never_becomes_html():
     assert page.count("<script") == 2 and page.count("</script>") == 2
     assert "<img" not in page
     data = data_of(page)
-    assert "".join(text for text, *_ in data["runs"][0]["views"][0]["pieces"]) == HOSTILE
+    assert "".join(text for text, *_ in data["maps"]["runs"][0]["prompts"][0]["pieces"]) == HOSTILE
     assert f"<title>{html.escape(HOSTILE)} " in page
 
 

@@ -10,7 +10,7 @@ from PIL import Image
 from heedmap.figures import overlays
 from heedmap.io.explanations import ExplanationFile
 from heedmap.io.values import to_json
-from heedmap.page.packing import as_script, document, link, page_part
+from heedmap.page.documents import as_script, document, link, page_part
 
 _CODE = """\
 import base64, json, numpy as np
@@ -41,7 +41,7 @@ def board(content: ExplanationFile, image: Image.Image) -> str:
         page_part("board/board.html"),
         f"{about.word} at {about.at[0]},{about.at[1]}",
         page_part("board/board.css"),
-        page_part("board/board.js") + page_part("assets/framed.js") + "bindFrame();\n",
+        page_part("assets/dom.js") + page_part("board/board.js") + "dom.bindFrame();\n",
         code=escape(_code(content)),
         picture=link(overlays.enlarge(image, short_side=1), "png", optimize=True),
         data=as_script(to_json(content)),

@@ -9,96 +9,35 @@ colours as `heedmap.maps` and `heedmap.figures` do, from the tables of `page.pac
 
 import base64
 import html
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from PIL import Image
 
-from heedmap.errors import ArgumentError, as_sentence
+from heedmap.errors import ArgumentError
 from heedmap.figures import overlays
 from heedmap.figures.animations import StepPictures, tiles
 from heedmap.maps.heatmaps import HeatMaps
+from heedmap.maps.recordings import Recording
 from heedmap.options import MASK_THRESHOLD
 from heedmap.page import summaries
-from heedmap.page.packing import as_script, document, link, pack, page_part
+from heedmap.page.documents import as_script, document, link, page_part
+from heedmap.page.packing import pack
 
 if TYPE_CHECKING:
     from heedmap.results.pairs import Pair
     from heedmap.results.runs import Run
 
-_WEBP = 16_383  # the most pixels on a side of a WebP
-
-
-def links(images: Sequence[Image.Image], budget: int) -> list[tuple[str, bool]]:
-    """Return each image as a data URL: exact if all fit into the budget, else compressed.
-
-    Returns:
-        The URL of each image, and whether it is exact.
-    """
-    opaque = [overlays.enlarge(image, short_side=1) for image in images]
-    exact = [link(image, "png", optimize=True) for image in opaque]
-    if sum(map(len, exact)) <= budget:
-        return [(one, True) for one in exact]
-    for image in opaque:
-        image.thumbnail((_WEBP, _WEBP))
-    return [(link(image, "webp", quality=90, method=4), False) for image in opaque]
-
-
-def preview(result: object, sheet: Image.Image, limit: int = 190_000) -> str:
-    """Return HTML of a result's sheet for a notebook, in at most about `limit` characters."""
-    side = 1600
-    while len(shown := link(overlays.shrunk(sheet, side), "webp", quality=80)) > limit:
-        side = side * 3 // 4
-    return (
-        f'<img alt="{html.escape(repr(result))}" src="{shown}" style="max-width:100%"><br>'
-        'Interactive page: <code>.save("folder")</code> writes <code>folder/index.html</code>.'
-    )
-
-
-def mask_data(mask: np.ndarray) -> dict[str, Any]:
-    """Return the mask of a blend as an image, and its share of the picture."""
-    image = Image.fromarray(np.asarray(mask, dtype=bool))
-    return {"picture": link(image, "png", optimize=True), "share": float(np.mean(mask))}
-
-
-def steps_data(steps: StepPictures | None, budget: int) -> dict[str, Any] | None:
-    """Return the images of a run's steps as one image, halved until its URL fits the budget.
-
-    Returns:
-        The mosaic (`picture`), its columns (`across`), the `size` (w, h) of an image and what the
-        images show (`shows`); None if there are none.
-    """
-    if steps is None:
-        return None
-    frames = steps.frames
-    while True:
-        small = StepPictures(frames, steps.shows)
-        shown = link(small.mosaic(), "webp", quality=85, method=4)
-        w, h = small.size
-        if len(shown) <= budget or min(w, h) < 16:
-            break
-        half = (w // 2, h // 2)
-        frames = tuple(frame.resize(half, Image.Resampling.BOX) for frame in frames)
-    across, _ = tiles(len(frames))
-    return {"picture": shown, "across": across, "size": [w, h], "shows": steps.shows}
-
-
 LIMIT, SMALL_LIMIT = 8_000_000, 3_000_000
-"""Bytes of a page; the smaller limit holds if no image has more than `SMALL` pixels."""
-SMALL = 256 * 256
+"""Bytes of a page; the smaller limit holds if no image has more than 256×256 pixels."""
 SANDBOX = "allow-scripts allow-downloads"
 """The permissions of a page in a frame."""
-_OWN = 155_000  # bytes of script, style and settings
-# In this order: computation, state, view, controls.
-_SCRIPTS = (
-    *("resizing.js", "maps.js", "drawing.js", "outlines.js"),
-    *("elements.js", "state.js", "underlay.js", "resting.js", "legend.js"),
-    *("words.js", "pins.js", "pointing.js", "overview.js", "curves.js", "figures.js", "edits.js"),
-    *("steps.js", "controls.js", "downloads.js", "explaining.js", "about.js"),
-    *("framed.js", "links.js", "start.js"),
-)
+MASK_SIDE = 256
+"""The most pixels on the short side of a mask."""
+_SCRIPTS = ("dom", "maps", "drawing", "model", "words", "pictures", "overview", "controls", "page")
 
 
 def run_page(run: "Run", *, limit: int | None = None) -> str:
@@ -106,11 +45,10 @@ def run_page(run: "Run", *, limit: int | None = None) -> str:
 
     Args:
         run: the run.
-        limit: the most bytes of the page. Default: 3 MB for an image of up to 256×256 pixels, else
-            8 MB. If the maps do not fit, the page shows windows of steps, or the mean over heads
-            or steps, and says so.
+        limit: the most bytes of the page. Default: by the size of the images. If the maps do not
+            fit, the page shows windows of steps, or the mean over heads or steps, and says so.
     """
-    return _page([run], [], limit)
+    return _page([run], [], limit, title=run.settings.prompt)
 
 
 def pair_page(pair: "Pair", *, limit: int | None = None) -> str:
@@ -120,14 +58,9 @@ def pair_page(pair: "Pair", *, limit: int | None = None) -> str:
 
 @dataclass(frozen=True)
 class GridLayout:
-    """The rows and columns of a grid of edits.
+    """The columns and rows of a grid of edits, with their labels, and a note above the grid.
 
-    Attributes:
-        title: the title of the page.
-        columns: the label of each column.
-        rows: the label and the cells of each row; a cell is the number of an edit, or None for the
-            source.
-        note: a line above the grid.
+    A cell is the number of an edit, or None for the source.
     """
 
     title: str
@@ -144,44 +77,29 @@ def pairs_page(
     Args:
         pairs: the label of each edit, such as "red ×2", and the edit.
         grid: the layout of a grid; a strip of edits if None.
-        limit: as in `page`.
+        limit: as in `run_page`.
     """
-    runs: list[Run] = []
-    places: dict[int, int] = {}  # by identity: edits of one source share its run
+    runs: dict[int, Run] = {}  # by identity: edits of one source share its run
     edits: list[dict[str, Any]] = []
     for label, pair in pairs:
         if pair.source.image.size != pair.edited.image.size:
             sizes = f"{pair.source.image.size} and {pair.edited.image.size}"
             raise ArgumentError(f"the images of an edit are {sizes}: expected one size")
-        for run in (pair.source, pair.edited):
-            if id(run) not in places:
-                places[id(run)] = len(runs)
-                runs.append(run)
-        why = summaries.edit_summary(pair)
-        blended = pair.blend is not None
+        sides = {"source": pair.source, "edited": pair.edited}
+        runs |= {id(run): run for run in sides.values()}
         edits.append(
             {
                 "label": label,
-                "source": places[id(pair.source)],
-                "edited": places[id(pair.edited)],
-                **summaries.matching_words(pair),
-                "figures": summaries.edit_tables(pair.about, blended=blended),
-                "why": as_sentence(why) if why else "",
-                "notes": [as_sentence(note) for note in pair.about.notes or ()],
-                "weights": summaries.edit_weights(pair),
+                **{name: [*runs].index(id(run)) for name, run in sides.items()},
                 "blend": None if pair.blend is None else mask_data(pair.blend),
+                **summaries.edit_summary(pair),
             }
         )
     if not edits:
         raise ArgumentError("the page has no edits: expected at least one")
-    if grid is None:
-        return _page(runs, edits, limit)
-    layout = {
-        "columns": list(grid.columns),
-        "rows": [[name, list(cells)] for name, cells in grid.rows],
-        "note": as_sentence(grid.note) if grid.note else "",
-    }
-    return _page(runs, edits, limit, title=grid.title, grid=layout)
+    every = [*runs.values()]
+    title = every[-1].settings.prompt if grid is None else grid.title
+    return _page(every, edits, limit, title=title, grid=None if grid is None else asdict(grid))
 
 
 def frame(text: str = "", *, address: str = "", height: int = 900) -> str:
@@ -193,6 +111,17 @@ def frame(text: str = "", *, address: str = "", height: int = 900) -> str:
     )
 
 
+def preview(result: object, sheet: Image.Image, limit: int = 190_000) -> str:
+    """Return HTML of a result's sheet for a notebook, in at most about `limit` characters."""
+    side = 1600
+    while len(shown := link(overlays.shrunk(sheet, side), "webp", quality=80)) > limit:
+        side = side * 3 // 4
+    return (
+        f'<img alt="{html.escape(repr(result))}" src="{shown}" style="max-width:100%"><br>'
+        'Interactive page: <code>.save("folder")</code> writes <code>folder/index.html</code>.'
+    )
+
+
 # --- the data ---------------------------------------------------------------------------------
 
 
@@ -201,47 +130,23 @@ def _page(
     edits: list[dict[str, Any]],
     limit: int | None,
     *,
-    title: str | None = None,
-    grid: Mapping[str, Any] | None = None,
+    title: str,
+    grid: dict[str, Any] | None = None,
 ) -> str:
-    small = all(run.image.width * run.image.height <= SMALL for run in runs)
+    small = all(math.prod(run.image.size) <= 256 * 256 for run in runs)
     limit = limit or (SMALL_LIMIT if small else LIMIT)
-    images = links([run.image for run in runs], limit // 2)
-    steps = [steps_data(run.step_pictures, limit // 10 // len(runs)) for run in runs]
-    texts = [
-        {
-            "settings": summaries.settings_rows(run.settings),
-            "model": summaries.model_option(run.settings),
-            "untaught": summaries.image_warnings(run.settings),
-            "own": summaries.picture_use(run.settings),
-            "weights": summaries.prompt_weights(run),
-        }
-        for run in runs
-    ]
-    used = sum(len(link) for link, _ in images) + len(as_script({"texts": texts, "steps": steps}))
-    budget = (limit - _OWN - used) // sum(len(_views(run)) for run in runs)
-    content = []
-    for run, (image, exact), own_steps, text in zip(runs, images, steps, texts, strict=True):
-        views = [
+    share = limit // len(runs)
+    data: dict[str, Any] = {
+        "runs": [
             {
-                "name": name,
-                "trust": summaries.trust_notes(maps, run.trust if name == "prompt" else {}),
-                **pack(maps.recording, budget, maps.image),
+                "size": run.image.size,
+                "masks": masks_data(run.maps, share // 10),
+                "steps": steps_data(run.step_pictures, share // 10),
+                **picture_data(run.image, share // 2),
+                **summaries.run_summary(run),
             }
-            for name, maps in _views(run).items()
-        ]
-        content.append(
-            {
-                "picture": image,
-                "exact": exact,
-                "size": list(run.image.size),
-                "steps": own_steps,
-                "views": views,
-                **text,
-            }
-        )
-    data = {
-        "runs": content,
+            for run in runs
+        ],
         "pairs": edits,
         "grid": grid,
         "look": {
@@ -256,16 +161,63 @@ def _page(
             "hues": overlays.HUES,
         },
     }
-    script = '"use strict";\n' + "\n".join(page_part(f"assets/{name}") for name in _SCRIPTS)
+    script = "".join(page_part(f"assets/{name}.js") for name in _SCRIPTS)
     style, template = page_part("assets/page.css"), page_part("assets/page.html")
-    heading = title or runs[-1].settings.prompt
-    return document(template, heading, style, script, data=as_script(data))
+    used = len((template + style + script).encode()) + len(as_script(data)) + 1000
+    data["maps"] = pack([*map(_recordings, runs)], limit - used)
+    return document(template, title, style, script, data=as_script(data))
 
 
-def _views(run: "Run") -> dict[str, HeatMaps]:
-    """Return the maps of a run that it has, by their name on the page."""
+def _recordings(run: "Run") -> dict[str, Recording]:
     every = {"prompt": run.maps, "negative": run.negative_maps, "concepts": run.concepts}
-    return {name: maps for name, maps in every.items() if maps is not None}
+    return {name: maps.recording for name, maps in every.items() if maps is not None}
+
+
+def picture_data(image: Image.Image, budget: int) -> dict[str, Any]:
+    """Return an image as a data URL, and whether it is exact: it is if it fits into the budget."""
+    opaque = overlays.to_rgb(image)
+    exact = link(opaque, "png", optimize=True)
+    if len(exact) <= budget:
+        return {"picture": exact, "exact": True}
+    return {"picture": link(opaque, "webp", quality=90, method=4), "exact": False}
+
+
+def mask_data(mask: np.ndarray) -> dict[str, Any]:
+    """Return the mask of a blend as an image, and its share of the picture."""
+    image = Image.fromarray(np.asarray(mask, dtype=bool))
+    return {"picture": link(image, "png", optimize=True), "share": float(np.mean(mask))}
+
+
+def masks_data(maps: HeatMaps, budget: int) -> list[dict[str, Any]]:
+    """Return the soft mask of each phrase as an image, with the numbers of the phrase's words.
+
+    There are none without refined maps, or if they do not fit into the budget.
+    """
+    part = min(1.0, MASK_SIDE / min(maps.recording.size))
+    w, h = (round(part * side) for side in maps.recording.size)
+    masks: list[dict[str, Any]] = []
+    for words in maps.tokens.phrases if maps.recording.refined is not None else ():
+        mask = overlays.resize_map(maps.at(words[0].number).soft_mask(), (w, h))
+        image = Image.fromarray(np.rint(mask * 255).astype(np.uint8))
+        numbers = [word.number for word in words]
+        masks.append({"words": numbers, "picture": link(image, "png", optimize=True)})
+    return masks if sum(len(one["picture"]) for one in masks) <= budget else []
+
+
+def steps_data(steps: StepPictures | None, budget: int) -> dict[str, Any] | None:
+    """Return the images of a run's steps as one image, halved until its URL fits the budget.
+
+    Returns:
+        The mosaic (`picture`), its columns (`across`), the `size` (w, h) of an image and what the
+        images show (`shows`); None if there are none.
+    """
+    while steps is not None:
+        picture = link(steps.mosaic(), "webp", quality=85, method=4)
+        if len(picture) <= budget or min(steps.size) < 16:
+            across, _ = tiles(len(steps.frames))
+            return {"picture": picture, "across": across, "size": steps.size, "shows": steps.shows}
+        steps = StepPictures(tuple(frame.reduce(2) for frame in steps.frames), steps.shows)
+    return None
 
 
 def _colours(name: str) -> str:
