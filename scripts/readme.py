@@ -315,7 +315,8 @@ def _misread(pipe: Any) -> Image.Image:
         plan = trust.plans(number + 1)[number]
         word = trust.words_of(plan)[trust.KINDS.index(kind)]
         how = {"seed": plan.seed, "steps": 25, "guidance": 4.0}
-        panels += trust.row(hm.ablate(pipe, plan.caption.text, word.text, **how), word)
+        run = hm.generate(pipe, plan.caption.text, **how)
+        panels += trust.row(hm.ablate(pipe, run, word.text), word)
     sheet = framed(
         in_rows(panels, columns=6),
         title="Words whose heat is not where they act",

@@ -3,10 +3,10 @@
 import io
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from copy import deepcopy
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
@@ -38,9 +38,8 @@ from heedmap.backends import loading
 from heedmap.figures import overlays
 from heedmap.figures.animations import StepPictures
 from heedmap.figures.sheet import Sheet
-from heedmap.io.explanations import About, Had, TokenTold, as_packed
+from heedmap.io.explanations import About, ExplainedToken, LayerInputs
 from heedmap.io.reports import EditReport
-from heedmap.io.schemas import Agreement, Trust, WayTold
 from heedmap.io.settings import Settings
 from heedmap.io.values import to_json
 from heedmap.maps.heatmaps import HeatMaps
@@ -165,45 +164,43 @@ def made_ablation(word: str = "house", prompt: str = "at house, at sea", **noted
     return Ablation(word, run.maps.tokens.find(word), run, columns, unread)
 
 
-def made_trust(rank: float | None = 0.624, auc: float | None = 0.9051) -> Trust:
-    """Figures of an ablation; of refined maps those of plain ones, turned round."""
-    heat, refined = Agreement(rank, auc), Agreement(None if rank is None else -rank, auc)
-    way = WayTold(most=0.5, mean=0.1, heat=heat, refined=refined, mask=heat)
-    return Trust(columns=way, unread=way, between=0.5)
-
-
 def made_explanation(masked=True, edited=False, word="house", prompt="a red house") -> Explanation:
     """One of numbers by chance: three heads of four numbers, six tokens, ten channels."""
     rng = np.random.default_rng(0)
+
+    def normal(*size: int) -> np.ndarray:
+        return rng.normal(size=size).astype(np.float32).astype(np.float64)
+
     texts = ["<start>", "a", "red", word, "<end>", "<pad>"]
     kinds = ["start", "text", "text", "text", "end", "pad"]
     mask = np.zeros((3, 6))
     mask[:, 5] = -np.inf
     raised = np.exp(rng.normal(size=(3, 6)))
-    given = Had(
-        query=as_packed(rng.normal(size=(3, 4))),
-        key=as_packed(rng.normal(size=(3, 6, 4))),
-        value=as_packed(rng.normal(size=(3, 6, 4))),
-        mask=as_packed(mask) if masked else None,
+    rows = (raised / raised.sum(-1, keepdims=True)).astype(np.float32).astype(np.float64)
+    given = LayerInputs(
+        query=normal(3, 4),
+        key=normal(3, 6, 4),
+        value=normal(3, 6, 4),
+        mask=mask if masked else None,
         scale=0.5,
-        edited=as_packed(raised / raised.sum(-1, keepdims=True)) if edited else None,
+        edited=rows if edited else None,
         added=None,
-        weight=as_packed(rng.normal(size=(10, 12))),
-        bias=as_packed(rng.normal(size=10)),
+        weight=normal(10, 12),
+        bias=normal(10),
         residual=None,
         factor=1.0,
-        output=as_packed(rng.normal(size=10)),
+        output=normal(10),
     )
     about = About(
         word=word, tokens=(3,), prompt=prompt, branch="conditional", at=(40, 72), size=(128, 96),
         layer="up_blocks.1.attentions.0.transformer_blocks.0.attn2", short="up 1.0", grid=(6, 8),
-        place=(4, 2), head=1, heads=3, step=2, steps=5, passes=(0, 1), timestep=749.0,
-        chosen={"layer": "kept", "step": "middle", "head": "drawn"}, kept=1e-7, changed=(),
-        rule=edited, seed=7, model="heedmap-tiny", pipeline="StableDiffusionPipeline",
-        scheduler="DDIMScheduler", dtype="float32", image_prompt=False,
+        place=(4, 2), head=1, step=2, steps=5, passes=(0, 1), timestep=749.0,
+        chosen=("layer", "step", "head"), kept=1e-7, changed=(),
+        seed=7, model="heedmap-tiny", pipeline="StableDiffusionPipeline",
+        scheduler="DDIMScheduler", dtype="float32",
         spans=((prompt.index(word), prompt.index(word) + len(word)),),
     )  # fmt: skip
-    tokens = tuple(TokenTold(n, *one) for n, one in enumerate(zip(texts, kinds, strict=True)))
+    tokens = tuple(ExplainedToken(n, *one) for n, one in enumerate(zip(texts, kinds, strict=True)))
     return Explanation(about, tokens, given, noise(1, (128, 96)))
 
 
@@ -220,7 +217,6 @@ class Made:
     negative_maps: HeatMaps | None = None
     step_pictures: StepPictures | None = None
     concepts: HeatMaps | None = None
-    trust: Mapping[str, Trust] = field(default_factory=dict)
 
 
 @dataclass

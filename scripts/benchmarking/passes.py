@@ -73,7 +73,7 @@ def ways(
         "edit of a picture": lambda n: heedmap.edit(
             pipe, PROMPT, TARGET, image=picture, steps=steps, seed=n
         ),
-        "ablate": lambda n: heedmap.ablate(pipe, PROMPT, "house", steps=steps, seed=n),
+        "ablate": lambda n: heedmap.ablate(pipe, drawn(seed=n), "house"),
     }
     return {name: every[name] for name in calls}
 

@@ -29,7 +29,6 @@ from evaluation.measures import Figures
 from heedmap.figures.layout import Panel
 from heedmap.figures.overlays import heat, resize_map
 from heedmap.mathematics import agreement
-from heedmap.pipelines import ablating
 from heedmap.results.ablations import WAYS, Ablation
 from world import captions, layouts
 
@@ -141,9 +140,8 @@ def things_of(plan: Plan, said: judge.Judgement, word: Word, grid: tuple[int, in
 def drawn(pipe: Any, plan: Plan, picture: int, eye: judge.Judge, **how: Any) -> list[Case]:
     """The words of a picture left out; none where the judge does not see what the caption tells."""
     words = words_of(plan)
-    found = ablating.ablate_each(
-        pipe, plan.caption.text, [word.text for word in words], seed=plan.seed, **how
-    )
+    run = heedmap.generate(pipe, plan.caption.text, seed=plan.seed, **how)
+    found = [heedmap.ablate(pipe, run, word.text) for word in words]
     (said,) = judge.detect(as_array(found[0].run)[None], eye)
     if said.kinds != plan.kinds:
         return []

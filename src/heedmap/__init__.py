@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from heedmap.figures.animations import Animation
     from heedmap.figures.sheet import Sheet
     from heedmap.io.reports import Change, EditReport, GridReport
-    from heedmap.io.schemas import Agreement, Trust
     from heedmap.io.settings import Settings
     from heedmap.maps.heatmaps import HeatMaps
     from heedmap.maps.word_map import HeatMap
@@ -32,7 +31,7 @@ if TYPE_CHECKING:
     from heedmap.recording.edits import Confine, Reweight
     from heedmap.recording.recorder import Trace
     from heedmap.recording.tracing import trace
-    from heedmap.results.ablations import Ablation
+    from heedmap.results.ablations import Ablation, Agreement, Trust
     from heedmap.results.comparisons import compare
     from heedmap.results.explanations import Explanation
     from heedmap.results.grids import Cell, Grid
@@ -85,7 +84,7 @@ __all__ = [
 
 _HOME = {
     "Ablation": "results.ablations",
-    "Agreement": "io.schemas",
+    "Agreement": "results.ablations",
     "Animation": "figures.animations",
     "Attention": "mathematics.by_hand",
     "Cell": "results.grids",
@@ -109,7 +108,7 @@ _HOME = {
     "Site": "mathematics.rules",
     "TokenTable": "text.words",
     "Trace": "recording.recorder",
-    "Trust": "io.schemas",
+    "Trust": "results.ablations",
     "ablate": "pipelines.ablating",
     "attention": "mathematics.by_hand",
     "compare": "results.comparisons",

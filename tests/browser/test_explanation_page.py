@@ -10,8 +10,6 @@ import pytest
 from making import made_explanation
 from msgspec import structs
 
-from heedmap.io.explanations import as_array, as_packed
-
 
 def rows(page: Any, title: str) -> dict[str, list[str]]:
     """The texts of the cells of a section's table, by the name of the row."""
@@ -50,7 +48,7 @@ def test_the_padding_contributes_the_length_of_its_sum(show: Any):
     two = (*made.tokens[:-2], *(structs.replace(one, kind="pad") for one in made.tokens[-2:]))
     page = show(replace(made, tokens=two).page()).page
     head = slice(made.about.head * 4, made.about.head * 4 + 4)
-    value, weight = as_array(made.given.value)[made.about.head], as_array(made.given.weight)
+    value, weight = made.given.value[made.about.head], made.given.weight
     each = made.attention.probabilities[4:, None] * value[4:] @ weight[:, head].T
     together = float(np.linalg.norm(each.sum(axis=0)))
     assert together < 0.99 * np.linalg.norm(each, axis=1).sum()
@@ -60,8 +58,9 @@ def test_the_padding_contributes_the_length_of_its_sum(show: Any):
 
 def test_the_output_names_what_is_added(show: Any):
     made = made_explanation()
-    given = structs.replace(made.given, residual=as_packed(np.ones(10)), factor=2.0, bias=None)
-    page = show(replace(made, given=given).with_added(made.joined + 1).page()).page
+    given = structs.replace(made.given, residual=np.ones(10), factor=2.0, bias=None)
+    given = structs.replace(given, added=np.ones(12))
+    page = show(replace(made, given=given).page()).page
     way = page.locator("section", has=page.get_by_role("heading", name="output of the layer"))
     assert "W_O + input) / 2" in way.inner_text() and "image prompt" in way.inner_text()
 

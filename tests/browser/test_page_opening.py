@@ -1,13 +1,11 @@
 """What the page shows before anybody points: the strongest word, words at its peak, no holes."""
 
 import re
-import shlex
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
-from making import Made, made_trust, maps_of, settings_of, small
+from making import Made, maps_of, settings_of
 
 from browser.conftest import MISSING, canvas, readings, same
 from heedmap.figures import overlays
@@ -75,18 +73,3 @@ def test_in_the_dark_everything_is_dark(show: Any, pair_page: str):
         }).map((e) => e.outerHTML.slice(0, 120))"""
     )
     assert not bright
-
-
-def test_the_page_of_an_ablation_opens_with_what_was_left_out(show: Any):
-    """Where a word stands twice, with both of its places."""
-    made = small("a red house by a red tree")
-    assert show(pages.run_page(made)).legend()
-    for word in ("tree", "red house", "red", "a red"):
-        opened = show(pages.run_page(replace(made, trust={word: made_trust()})))
-        assert (
-            word in opened.legend()
-            and "attention and cause (columns): rank 0.62" in opened.legend()
-        )
-        # The command explains that text, at all of its places.
-        command = opened.page.locator("#why pre").text_content()
-        assert shlex.split(command)[4] == word

@@ -3,13 +3,12 @@
 import json
 
 import pytest
-from making import made_trust
+from making import made_ablation
 
 from cli.calling import as_json, bad, call, files, good, misused, raising
 from heedmap import Ablation, edit
 from heedmap.backends import loading
 from heedmap.cli.ablate import print_ablation
-from heedmap.io.values import to_json
 from heedmap.pipelines import repeating
 
 
@@ -39,7 +38,7 @@ def test_what_cannot_be_ablated(model, saved, desk):
 
 
 def test_maps_that_a_run_does_not_have(desk, capsys):
-    trust = to_json(made_trust())
+    trust = made_ablation().summary()["trust"]
     for way in trust.values():
         if isinstance(way, dict):
             way["refined"] = None

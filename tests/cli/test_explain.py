@@ -2,9 +2,8 @@
 
 import pytest
 
-from cli.calling import as_json, bad, files, good, misused, raising
+from cli.calling import as_json, bad, files, good, misused
 from heedmap import Explanation, edit
-from heedmap.pipelines import repeating
 
 
 def test_saved_beside_the_run(model, saved):
@@ -18,7 +17,8 @@ def test_saved_beside_the_run(model, saved):
     (row,) = [
         line for line in printed.splitlines() if line.startswith("house ") and "at" not in line
     ]
-    assert f"{found.shown.probabilities[found.about.tokens[0]]:.6g}" in row
+    p = found.shown["probabilities"][found.about.tokens[0]]
+    assert f"{p:.6g}" in row
 
 
 def test_json_and_options(model, saved, desk, opened):
@@ -27,7 +27,7 @@ def test_json_and_options(model, saved, desk, opened):
     assert (about["page"], about["file"]) == ("why/index.html", "why/explain.json")
     assert about["folder"] == "why" and about["word"] == "house" and about["warnings"] == []
     assert (about["short"], about["head"], about["step"]) == ("mid 0", 1, 2)
-    assert about["probability"] == Explanation.load("why").shown.heads[1].word
+    assert about["probability"] == Explanation.load("why").shown["heads"][1]["word"]
     assert opened == [(desk / "why" / "index.html").as_uri()]
 
 
@@ -53,8 +53,7 @@ def test_of_an_edit_and_of_a_negative_prompt(model):
         ("-w", "house", "--at", "1,2", "-l", "mid", "--head", "2"),
     ],
 )
-def test_refused_before_a_model_is_loaded(saved, monkeypatch, asked):
-    monkeypatch.setattr(repeating, "load_for", raising(AssertionError("loaded")))
+def test_what_the_run_does_not_have_leaves_nothing(model, saved, asked):
     before = files(saved)
     bad("explain", saved, *asked)
     assert files(saved) == before

@@ -30,7 +30,6 @@ from families import models
 from families.models import BETAS, picture
 from heedmap.backends.registry import cross_attention_layers
 from heedmap.errors import HeedmapWarning, SelectionError, TraceError
-from heedmap.io.explanations import as_array
 from heedmap.pipelines.generation import generate_batch
 
 PROMPT, WORD, AT = "a red house", "house", (20, 41)
@@ -88,21 +87,21 @@ def held(found, one: Defined, row: int, tolerance: float = 1e-5):
     h, place = found.about.head, found.about.place[0] * found.about.grid[1] + found.about.place[1]
     whole = float(one.output[row].abs().max())
     for got, expected in (
-        (found.query, one.query[row, :, place]),
-        (found.key, one.key[row]),
-        (found.value, one.value[row]),
+        (found.given.query, one.query[row, :, place]),
+        (found.given.key, one.key[row]),
+        (found.given.value, one.value[row]),
     ):
         assert_allclose(got, expected.numpy(), rtol=0, atol=tolerance * float(expected.abs().max()))
     assert_allclose(found.heads.probabilities[:, 0], one.p[row, :, place].numpy(), atol=tolerance)
     assert_allclose(found.attention.probabilities, one.p[row, h, place].numpy(), atol=tolerance)
-    assert_allclose(found.layer_output, one.output[row, place].numpy(), rtol=1e-6, atol=1e-7)
+    assert_allclose(found.given.output, one.output[row, place].numpy(), rtol=1e-6, atol=1e-7)
     assert found.difference < tolerance * max(whole, 1)
     assert_allclose(found.parts.sum(axis=(0, 1)) + unbiased(found), found.together, atol=1e-9)
 
 
 def unbiased(found):
-    """The bias, as `Explanation` has it packed."""
-    return 0 if found.given.bias is None else as_array(found.given.bias)
+    """The bias, or 0."""
+    return 0 if found.given.bias is None else found.given.bias
 
 
 def kept(run, found, maps=None):
@@ -128,10 +127,10 @@ def test_as_the_run_kept_it_and_as_defined(family):
     held(found, seen[0], len(seen[0].p) - 1)
     p, positions = kept(run, found)
     assert_allclose(found.acted[:, positions], p, atol=1e-6)
-    assert found.about.kept < 1e-6 and not found.about.rule
+    assert found.about.kept < 1e-6 and found.given.edited is None
     assert_allclose(found.attention.probabilities.sum(), 1, rtol=1e-12)
     masked = family in ("sigma", "alpha")
-    assert (found.mask is not None) == masked
+    assert (found.given.mask is not None) == masked
     if masked:
         pads = [one.position for one in found.tokens if one.kind == "pad"]
         assert pads and (found.acted[:, pads] == 0).all()
@@ -144,11 +143,11 @@ def teaching(sites):
 
 
 def test_where_it_draws_most_and_not_more_than_half():
-    """Of what the run kept; and where it kept less, of what is drawn again."""
+    """At a step that was asked for, and at the middle one."""
     pipe = models.sd1()
     pipe.set_progress_bar_config(disable=True)
     whole = hm.generate(pipe, PROMPT, seed=3, steps=3, keep=ALL)
-    found = hm.explain(pipe, whole, WORD, AT)
+    found = hm.explain(pipe, whole, WORD, AT, step=0)
     side = whole.maps.recording
     columns = [side.columns[token] for token in found.about.tokens]
     most = []
@@ -157,14 +156,16 @@ def test_where_it_draws_most_and_not_more_than_half():
         place = int(y / height * h) * w + int(x / width * w)
         drawn = array[:, :, place][..., columns].sum(-1)
         most += [(float(drawn[s, n]), layer.name, s, n) for s, n in np.ndindex(*drawn.shape)]
-    assert teaching(most)[1:] == (found.about.layer, found.about.step, found.about.head)
-    assert found.about.chosen == {"layer": "kept", "step": "kept", "head": "kept"}
+    assert teaching([one for one in most if one[2] == 0])[1:] == (
+        found.about.layer, found.about.step, found.about.head,
+    )  # fmt: skip
+    assert found.about.chosen == ("layer", "head")
     less = hm.generate(pipe, PROMPT, seed=3, steps=3, keep=())
     found = hm.explain(pipe, less, WORD, AT)
     assert teaching([one for one in most if one[2] == 1])[1:] == (
         found.about.layer, found.about.step, found.about.head,
     )  # fmt: skip
-    assert found.about.chosen == {"layer": "drawn", "step": "middle", "head": "drawn"}
+    assert found.about.chosen == ("layer", "head", "step")
     assert found.about.kept is None
     found = hm.explain(pipe, less, WORD, AT, head=0, step=-1)
     mine = [one for one in most if one[2:] == (2, 0)]
@@ -236,13 +237,14 @@ def test_half_types(kind):
     pipe.set_progress_bar_config(disable=True)
     run = hm.generate(pipe, PROMPT, seed=3, steps=2, keep=ALL, tokens="all")
     found = hm.explain(pipe, run, WORD, AT, layer=layer_of(pipe), step=1)
-    for array in (found.query, found.key, found.value, found.weight, found.layer_output):
+    for name in ("query", "key", "value", "weight", "output"):
+        array = getattr(found.given, name)
         exact = torch.tensor(array).to(kind).double()
         assert torch.equal(exact, torch.tensor(array))  # no digit that the model had not
     p, positions = kept(run, found)
     assert_allclose(found.acted[:, positions], p, rtol=1e-4, atol=1e-6)
     eps = torch.finfo(kind).eps
-    assert found.difference < 4 * eps * max(1, float(np.abs(found.layer_output).max()))
+    assert found.difference < 4 * eps * max(1, float(np.abs(found.given.output).max()))
 
 
 # --- edits ---
@@ -264,7 +266,7 @@ def test_a_pair(family, tmp_path):
         assert_allclose(found.heads.probabilities[:, 0], seen[0].p[row, :, place], atol=1e-5)
         p, positions = kept(pair.edited, found)
         assert_allclose(found.acted[:, positions], p, atol=1e-6)
-        assert found.about.rule == (step == 0)
+        assert (found.given.edited is not None) == (step == 0)
         whole = float(seen[0].output[row].abs().max())
         assert found.difference < 1e-5 * max(whole, 1)
     # The source of it, drawn with a copy beside it.
@@ -310,7 +312,7 @@ def test_edits_of_words(way):
         assert_allclose(found.acted, expected, atol=1e-5)
     elif way in ("own", "classic"):
         assert_allclose(found.acted, plain**2 / (plain**2).sum(-1, keepdims=True), atol=1e-5)
-    assert found.about.rule and np.abs(found.acted - plain).max() > 1e-4
+    assert found.given.edited is not None and np.abs(found.acted - plain).max() > 1e-4
     p, positions = kept(run, found)
     assert_allclose(found.acted[:, positions], p, atol=1e-6)
     assert found.difference < 1e-5 * max(float(seen[0].output[row].abs().max()), 1)
@@ -334,7 +336,9 @@ def test_other_processors(way):
         pipe.unet.fuse_qkv_projections()
     run = hm.generate(pipe, PROMPT, seed=3, steps=2, keep=ALL, tokens="all")
     found = hm.explain(pipe, run, WORD, AT, layer=name, step=1)
-    for one in ("query", "key", "value", "acted", "layer_output", "together"):
+    for one in ("query", "key", "value", "output"):
+        assert_allclose(getattr(found.given, one), getattr(expected.given, one), atol=1e-4)
+    for one in ("acted", "together"):
         assert_allclose(getattr(found, one), getattr(expected, one), atol=1e-4)
 
 
@@ -346,7 +350,7 @@ def test_a_quantised_model_is_explained_to_the_rounding_of_its_activations():
     run = hm.generate(pipe, PROMPT, seed=3, steps=2, keep=ALL)
     found = hm.explain(pipe, run, WORD, AT)
     assert found.about.kept < 1e-6
-    assert found.difference < 0.05 * np.abs(found.layer_output).max()
+    assert found.difference < 0.05 * np.abs(found.given.output).max()
 
 
 @pytest.mark.parametrize("query_and_output", [False, True])
@@ -375,8 +379,8 @@ def test_a_lora_is_in_its_weights():
     run = hm.generate(pipe, PROMPT, seed=3, steps=2, keep=ALL, tokens="all")
     found = hm.explain(pipe, run, WORD, AT, layer=layer_of(pipe), step=1)
     module = cross_attention_layers(pipe)[found.about.layer].to_out[0]
-    assert np.abs(found.weight - module.base_layer.weight.detach().numpy()).max() > 1e-3
-    assert found.difference < 1e-5 and not found.about.image_prompt
+    assert np.abs(found.given.weight - module.base_layer.weight.detach().numpy()).max() > 1e-3
+    assert found.difference < 1e-5 and found.given.added is None
     p, positions = kept(run, found)
     assert_allclose(found.acted[:, positions], p, atol=1e-6)
 
@@ -395,10 +399,10 @@ def test_an_image_prompt_is_added_and_said(tmp_path):
     found = hm.explain(
         pipe, run, WORD, AT, layer=layer_of(pipe), step=1, ip_adapter_image_embeds=states
     )
-    assert found.about.image_prompt and found.given.added is not None
+    assert found.given.added is not None
     assert found.difference < 1e-5
-    bare = found.weight @ np.einsum("hk,hkd->hd", found.acted, found.value).reshape(-1)
-    assert np.abs(bare + unbiased(found) - found.layer_output).max() > 1e-3
+    bare = found.given.weight @ np.einsum("hk,hkd->hd", found.acted, found.given.value).reshape(-1)
+    assert np.abs(bare + unbiased(found) - found.given.output).max() > 1e-3
 
 
 def test_starts_from_a_picture():

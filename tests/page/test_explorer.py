@@ -131,13 +131,6 @@ def test_edits_of_one_source_share_its_run():
     assert data["pairs"][0]["changed"] == {"source": [1], "edited": [1]}
 
 
-def test_an_edit_shows_its_blend():
-    blend = np.zeros((128, 128), bool)
-    blend[:64] = True
-    data = data_of(pages.pair_page(Edited(small(), small("a blue house"), ABOUT, blend)))
-    assert data["pairs"][0]["blend"]["share"] == 0.5
-
-
 # --- settings and warnings --------------------------------------------------------------------
 
 

@@ -8,7 +8,7 @@ from making import noise, same_pixels, small, stable_diffusion, with_refined
 from PIL import Image
 
 from heedmap.figures.animations import StepPictures, of_mosaic
-from heedmap.page.pages import MASK_SIDE, mask_data, masks_data, picture_data, steps_data
+from heedmap.page.pages import MASK_SIDE, masks_data, picture_data, steps_data
 
 
 def opened(link: str) -> Image.Image:
@@ -41,13 +41,6 @@ def test_masks_are_those_of_the_phrases():
         384,
         384,
     )
-
-
-def test_a_mask_has_its_share():
-    mask = np.zeros((4, 8), bool)
-    mask[:, :2] = True
-    told = mask_data(mask)
-    assert told["share"] == 0.25 and np.array_equal(np.asarray(opened(told["picture"])), mask)
 
 
 def test_steps_are_near_what_they_were_and_halved_until_they_fit():

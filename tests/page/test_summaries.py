@@ -4,57 +4,33 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from making import Edited, made_trust, noisy_run, report_of, settings_of, small
+from making import Edited, noisy_run, report_of, settings_of, small
 from msgspec import structs
 
 from heedmap.page.summaries import (
     edit_summary,
     edit_tables,
-    matching_words,
     prompt_weights,
     run_summary,
     settings_rows,
     strongest_word,
-    trust_notes,
 )
 
 
 def test_how_stable_words_are():
     run = small("a red house")
-    assert trust_notes(run) == []
+    assert run_summary(run)["stability"] == {}
     run.concepts = replace(run.maps, stability={0: 0.5, 2: 0.984})
-    notes = [(one["prompt"], one["words"], one["read"]) for one in trust_notes(run)]
-    assert notes == [
-        ("concepts", [0], "stability 0.50, unsteady"),
-        ("concepts", [2], "stability 0.98"),
-    ]
+    texts = {0: "stability 0.50, unsteady", 2: "stability 0.98"}
+    assert run_summary(run)["stability"] == {"concepts": texts}
 
 
-def test_how_far_attention_and_cause_agree():
-    """Of a word at all its places, of a phrase, of a run without refined maps."""
-    told = made_trust(None, None)
-    run = small("a red house, a red tree")
-    run.trust = {
-        "red": made_trust(),
-        "red tree": made_trust(-0.3, None),
-        "a": structs.replace(told, columns=structs.replace(told.columns, refined=None)),
-    }
-    said = "attention and cause (columns): "
-    assert [(one["words"], one["read"], one["refined"]) for one in trust_notes(run)] == [
-        ([1, 4], f"{said}rank 0.62, AUC 0.91", f"{said}rank −0.62, AUC 0.91"),
-        ([4, 5], f"{said}rank −0.30", f"{said}rank 0.30"),
-        ([0, 3], f"{said}nothing to compare", ""),
-    ]
-
-
-def test_a_page_opens_with_the_strongest_content_word_or_the_ablated_one():
+def test_a_page_opens_with_the_strongest_content_word():
     run = small("a red house by a red tree")
     deviations = {n: float(np.std(run.maps.at(n).values, dtype=float)) for n in (1, 2, 5, 6)}
     best = max(deviations, key=lambda number: deviations[number])
-    assert run_summary(run)["rest"]["words"] == [best]
-    assert strongest_word(run.maps, {6})["words"] == [6]
-    run.trust = {"red": made_trust()}
-    assert run_summary(run)["rest"] == {"words": [1, 5], "label": "red"}
+    assert run_summary(run)["rest"] == best
+    assert strongest_word(run.maps, {6}) == 6 and strongest_word(run.maps, {0}) == best
     assert run_summary(small("..."))["rest"] is None
 
 
@@ -100,7 +76,7 @@ def test_the_weights_that_were_written_into_a_prompt(prompt: str, read: str, wei
 
 
 def test_words_that_stand_for_one_another():
-    assert matching_words(edit("replace", {})) == [[0, 0], [1, 1], [2, 2]]
+    assert edit_summary(edit("replace", {}))["words"] == [[0, 0], [1, 1], [2, 2]]
 
 
 def test_the_tables():
@@ -113,4 +89,4 @@ def test_the_tables():
 
 def test_a_word_that_is_new_stands_for_none():
     pair = Edited(small("a red house"), small("a red house, a cat"), report_of(kind="refine"))
-    assert matching_words(pair) == [[0, 0], [1, 1], [2, 2]]
+    assert edit_summary(pair)["words"] == [[0, 0], [1, 1], [2, 2]]

@@ -160,7 +160,7 @@ class App:
                 form.text("at", "Pixel", option_texts.pixel_in, placeholder="40,72", min_width=120)
             form.buttons("Take it apart")
             with gr.Accordion("Layer, head and step", open=False):
-                gr.Markdown("Empty: where the word acts most.")
+                gr.Markdown("Empty: where the word acts most at the middle step.")
                 form.text("layer", "Layer", placeholder="up 1.0")
                 with gr.Row():
                     form.number("head", "Head")

@@ -33,9 +33,10 @@ def ablate(
     (ablate.json).
     """
     from heedmap.io.writing import slug
-    from heedmap.results import ablations, grids
+    from heedmap.results.ablations import check_ablatable
+    from heedmap.results.grids import load_result
 
-    saved = ablations.ablated_run(grids.load_result(run), word, str(run))
+    saved = check_ablatable(load_result(run), word, str(run))
     place = console.destination(out, root=run / "ablate")
     pipe = console.load_model(model, device, dtype, quiet or json, saved)
     from heedmap.pipelines import ablating

@@ -31,12 +31,12 @@ def explain(
         typer.Option(
             "--layer",
             "-l",
-            help="A layer, as 'up 1.0', or a pattern with * for one layer. Default, also of --head "
-            "and --step: where the word's probability is largest, but at most a half.",
+            help="A layer, as 'up 1.0', or a pattern with * for one layer. Default, also of "
+            "--head: where the word's probability is largest, but at most a half.",
         ),
     ] = None,
     head: Annotated[int | None, typer.Option(help="From 0.")] = None,
-    step: Annotated[int | None, typer.Option(help="From 0.")] = None,
+    step: Annotated[int | None, typer.Option(help="From 0. Default: the middle step.")] = None,
     pass_: Annotated[
         int, typer.Option("--pass", help="The pass of the model, if a step has several.")
     ] = ExplainOptions.pass_,
@@ -59,20 +59,23 @@ def explain(
     which all of it can be computed again.
     """
     from heedmap.io.writing import slug
-    from heedmap.results import explanations, grids
+    from heedmap.results.grids import load_result
 
-    saved = explanations.explained_run(grids.load_result(run), str(run))
+    saved, query = load_result(run), opt.word_or_number(word)
     place = console.destination(out, root=run / "explain")
-    target: dict[str, Any] = {"layer": layer, "head": head, "step": step, "branch": branch}
-    query = opt.word_or_number(word)
-    explanations.aim_at(
-        saved, query, at, **target
-    )  # refuses what the run lacks, before a model is loaded
     pipe = console.load_model(model, device, dtype, quiet or json, saved)
     from heedmap.pipelines import explaining
 
     with console.sampling("Sampling", quiet or json) as (warnings, advance):
-        found = explaining.explain(pipe, saved, query, at, pass_=pass_, progress=advance, **target)
+        found = explaining.explain(
+            *(pipe, saved, query, at),
+            layer=layer,
+            head=head,
+            step=step,
+            branch=branch,
+            pass_=pass_,
+            progress=advance,
+        )
     about = found.about
     name = f"{about.word} at {about.at[0]} {about.at[1]} {about.short} head {about.head} "
     folder = place.put(found.save, slug(f"{name}step {about.step}", 100))
@@ -92,8 +95,10 @@ def explain(
 def print_explanation(folder: Path, found: "Explanation") -> None:
     """Print the scores and probabilities of each token."""
     about, shown = found.about, found.shown
-    shares = {"P": shown.probabilities, **({"edited P": shown.acted} if about.rule else {})}
-    columns = {"Q·K": shown.scores, "÷√d": shown.masked, **shares, "‖P·V W_O‖": shown.brought}
+    columns = {"Q·K": shown["scores"], "÷√d": shown["masked"], "P": shown["probabilities"]}
+    if found.given.edited is not None:
+        columns["edited P"] = shown["acted"]
+    columns["‖P·V W_O‖"] = shown["brought"]
     rows = [
         (
             one.text,

@@ -6,8 +6,9 @@ What is missing, broken or too large is a `RunError` that names the file.
 import io
 import os
 import warnings
+from collections.abc import Callable
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 from msgspec import Struct
@@ -79,18 +80,30 @@ def read_bytes(path: Path, *, most: int) -> bytes:
     return data
 
 
-def read_json(path: Path, schema: type[_File], *, most: int) -> _File:
+def read_json(
+    path: Path,
+    schema: type[_File],
+    *,
+    most: int,
+    dec_hook: Callable[[type, Any], Any] | None = None,
+) -> _File:
     """Read a JSON file by its schema; arguments and errors as of `read_bytes` and `decode`."""
-    return decode(read_bytes(path, most=most), schema, str(path))
+    return decode(read_bytes(path, most=most), schema, str(path), dec_hook)
 
 
-def decode(data: bytes | str, schema: type[_File], name: str) -> _File:
+def decode(
+    data: bytes | str,
+    schema: type[_File],
+    name: str,
+    dec_hook: Callable[[type, Any], Any] | None = None,
+) -> _File:
     """Decode JSON that says its format, by its schema.
 
     Args:
         data: the JSON.
         schema: what it must be.
         name: of the file, for the error.
+        dec_hook: converts values to types that msgspec does not know.
 
     Raises:
         RunError: if it is anything else, or of another format.
@@ -103,7 +116,7 @@ def decode(data: bytes | str, schema: type[_File], name: str) -> _File:
                 f"{name} has format {found}, and this version of heedmap reads format {FORMAT}: "
                 f"open it with {reader}"
             )
-        return msgspec.json.decode(data, type=schema)
+        return msgspec.json.decode(data, type=schema, dec_hook=dec_hook)
     except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
         raise RunError(f"{name} is not what heedmap writes: {error}") from error
 

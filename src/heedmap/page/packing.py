@@ -12,12 +12,12 @@ range. The page offers only the windows and heads that a table has.
 import base64
 import math
 import zlib
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
-from heedmap.errors import NothingRecordedError
+from heedmap.errors import NothingRecordedError, as_sentence
 from heedmap.io.values import TokenKind
 from heedmap.maps.recordings import Recording, cells, short_names, stage_of
 from heedmap.mathematics.agreement import is_even
@@ -26,14 +26,9 @@ from heedmap.text.words import TokenTable
 
 _SPECIALS: dict[TokenKind, str] = {"start": "start token", "end": "end token", "pad": "padding"}
 _LEAST = 0.4  # deflate hardly ever makes maps smaller than this share
-
-
-class _Shape(NamedTuple):
-    """The resolution of a table: with heads or their mean, steps of a window, bits of a number."""
-
-    heads: bool
-    window: int
-    bits: int
+_Runs = Sequence[Sequence[Recording]]
+_Shape = tuple[int, bool, int]
+"""The resolution of a table: steps of a window, with heads or their mean, bits of a number."""
 
 
 def pack(runs: Sequence[Mapping[str, Recording]], budget: int) -> dict[str, Any]:
@@ -46,8 +41,7 @@ def pack(runs: Sequence[Mapping[str, Recording]], budget: int) -> dict[str, Any]
 
     Returns:
         `layers`, `keep`, `steps`, `cells` (w, h); `runs`, with the `prompts` and the `entries` (the
-        C axis) of each; `tables`; and `refined` with its `layers` and `tables`, or None if a
-        recording has no refined maps.
+        C axis) of each; `tables`; and `refined`, `layers` and `tables` or None.
 
     Raises:
         NothingRecordedError: if a recording is empty.
@@ -67,8 +61,7 @@ def pack(runs: Sequence[Mapping[str, Recording]], budget: int) -> dict[str, Any]
     budget -= len(as_script(content))
     if all(one.refined is not None for one in every):
         alone = [[one.refined_alone() for one in run] for run in recordings]
-        exact, rough = (_Shape(False, content["steps"], bits) for bits in (16, 8))
-        table = _finest(alone, [exact], budget // 2) or _table(alone, rough)
+        table = _table(alone, (content["steps"], False, 16))
         content["refined"] = {"layers": _layers(alone[0][0]), "tables": [table]}
         budget -= _size(table)
     return {**content, "tables": _tables(recordings, budget)}
@@ -81,8 +74,9 @@ def _words(run: Mapping[str, Recording]) -> dict[str, Any]:
     """Return the prompts of a run, and the entries of all of them."""
     return {
         "prompts": [
-            {"name": name, "pieces": _pieces(one.table), "unread": one.table.unread}
+            {"name": name, "pieces": _pieces(one.table), "unread": unread and as_sentence(unread)}
             for name, one in run.items()
+            for unread in (one.table.unread,)
         ],
         "entries": [
             {"text": text, "kind": kind, "number": number, "prompt": prompt}
@@ -95,8 +89,7 @@ def _words(run: Mapping[str, Recording]) -> dict[str, Any]:
 def _entries(recording: Recording) -> dict[tuple[str, str, int], list[int]]:
     """Return the columns of the K axis that each entry (text, kind, word number) sums."""
     at, table = recording.columns, recording.table
-    words = {(word.text, "word", word.number): word.tokens for word in table.read_words}
-    found = {entry: tokens for entry, tokens in words.items() if at.keys() >= {*tokens}}
+    found = {(word.text, "word", word.number): word.tokens for word in table.read_words}
     for kind, text in _SPECIALS.items():
         if tokens := tuple(position for position in table.positions(kind) if position in at):
             found[text, kind, -1] = tokens
@@ -132,38 +125,30 @@ def _layers(recording: Recording) -> list[dict[str, Any]]:
 # --- tables -----------------------------------------------------------------------------------
 
 
-_Runs = Sequence[Sequence[Recording]]
-
-
 def _tables(runs: _Runs, budget: int) -> list[dict[str, Any]]:
     """Return the table of the mean over steps and heads, then finer ones that still fit."""
     steps, keep = len(runs[0][0].timesteps), runs[0][0].keep
     by_step, by_head = "step" in keep and steps > 1, "head" in keep
-    windows = [n for n in (1, 2, 3, 4, 5, 10, 20, 50, 100) if n < steps and by_step]
-    whole = [_Shape(True, 1, bits) for bits in (16, 8) if by_step and by_head]
-    heads = [_Shape(True, steps, bits) for bits in (16, 8) if by_head]
-    shapes = [_Shape(False, n, bits) for n in windows for bits in (16, 8)[n > 1 :]]
-    rough = _Shape(False, steps, 8)
-    tables = [_finest(runs, [rough._replace(bits=16)], budget) or _table(runs, rough)]
-    for finer, part in ((whole, 1), (heads, 2 if by_step else 1), (shapes, 1)):
-        table = _finest(runs, finer, (budget - sum(map(_size, tables))) // part)
-        tables += [] if table is None else [table]
-        if table is not None and finer is whole:
-            break
-    return tables
+    windows = [(n, False, 8) for n in (1, 2, 3, 4, 5, 10, 20, 50, 100) if n < steps and by_step]
+    mean = _finest(runs, [(steps, False, 16)], budget) or _table(runs, (steps, False, 8))
+    whole = _finest(runs, [(1, True, 8)] * (by_step and by_head), budget - _size(mean))
+    if whole is not None:
+        return [mean, whole]
+    rest = budget - _size(mean)
+    heads = _finest(runs, [(steps, True, 8)] * by_head, rest // 2 if by_step else rest)
+    windowed = _finest(runs, windows, rest if heads is None else rest - _size(heads))
+    return [mean, *(table for table in (heads, windowed) if table is not None)]
 
 
-def _finest(runs: _Runs, shapes: Iterable[_Shape], budget: int) -> dict[str, Any] | None:
+def _finest(runs: _Runs, shapes: Sequence[_Shape], budget: int) -> dict[str, Any] | None:
     """Return the first table that fits into the budget; None if none does."""
     first = runs[0][0]
     entries = sum(len(_entries(one)) for run in runs for one in run)
-    for shape in shapes:
-        places = sum(
-            math.prod(one.grid) * (one.heads if shape.heads else 1) for one in first.layers
-        )
-        numbers = places * entries * math.ceil(len(first.timesteps) / shape.window)
-        if numbers * shape.bits / 8 * _LEAST * 4 / 3 <= budget:
-            table = _table(runs, shape)
+    for window, heads, bits in shapes:
+        places = sum(math.prod(one.grid) * (one.heads if heads else 1) for one in first.layers)
+        numbers = places * entries * math.ceil(len(first.timesteps) / window)
+        if numbers * bits / 8 * _LEAST * 4 / 3 <= budget:
+            table = _table(runs, (window, heads, bits))
             if _size(table) <= budget:
                 return table
     return None
@@ -175,23 +160,19 @@ def _size(table: dict[str, Any]) -> int:
 
 def _table(runs: _Runs, shape: _Shape) -> dict[str, Any]:
     """Return a table, with the `data` of each run."""
-    steps = len(runs[0][0].timesteps)
-    windows = [[a, min(a + shape.window, steps)] for a in range(0, steps, shape.window)]
-    return {
-        "windows": windows,
-        "heads": shape.heads,
-        "bits": shape.bits,
-        "data": [_data(run, windows, shape) for run in runs],
-    }
+    steps, (window, heads, bits) = len(runs[0][0].timesteps), shape
+    windows = [[a, min(a + window, steps)] for a in range(0, steps, window)]
+    data = [_data(run, windows, heads, bits) for run in runs]
+    return {"windows": windows, "heads": heads, "bits": bits, "data": data}
 
 
-def _data(run: Sequence[Recording], windows: list[list[int]], shape: _Shape) -> str:
+def _data(run: Sequence[Recording], windows: list[list[int]], heads: bool, bits: int) -> str:
     columns = [[*_entries(one).values()] for one in run]
     ranges, numbers = [], []
     for arrays in zip(*(one.arrays for one in run), strict=True):
         every = zip(arrays, columns, strict=True)
-        planes = np.concatenate([_planes(*one, windows, shape.heads) for one in every], axis=2)
-        lows, whole = _whole_numbers(planes.reshape(-1, planes.shape[-1]), shape.bits)
+        planes = np.concatenate([_planes(*one, windows, heads) for one in every], axis=2)
+        lows, whole = _whole_numbers(planes.reshape(-1, planes.shape[-1]), bits)
         ranges.append(lows.tobytes())
         numbers.append(whole)
     return base64.b64encode(zlib.compress(b"".join([*ranges, *numbers]), 6)).decode("ascii")

@@ -10,8 +10,7 @@ colours as `heedmap.maps` and `heedmap.figures` do, from the tables of `page.pac
 import base64
 import html
 import math
-from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -48,35 +47,23 @@ def run_page(run: "Run", *, limit: int | None = None) -> str:
         limit: the most bytes of the page. Default: by the size of the images. If the maps do not
             fit, the page shows windows of steps, or the mean over heads or steps, and says so.
     """
-    return _page([run], [], limit, title=run.settings.prompt)
-
-
-def pair_page(pair: "Pair", *, limit: int | None = None) -> str:
-    """Return the page of an edit: source and target side by side, wipe, difference, blend mask."""
-    return pairs_page([("", pair)], limit=limit)
-
-
-@dataclass(frozen=True)
-class GridLayout:
-    """The columns and rows of a grid of edits, with their labels, and a note above the grid.
-
-    A cell is the number of an edit, or None for the source.
-    """
-
-    title: str
-    columns: Sequence[str]
-    rows: Sequence[tuple[str, Sequence[int | None]]]
-    note: str = ""
+    return _page([run], [], limit, run.settings.prompt)
 
 
 def pairs_page(
-    pairs: Iterable[tuple[str, "Pair"]], *, grid: GridLayout | None = None, limit: int | None = None
+    pairs: Iterable[tuple[str, "Pair"]],
+    *,
+    title: str = "",
+    grid: Mapping[str, Any] | None = None,
+    limit: int | None = None,
 ) -> str:
-    """Return the page of several edits.
+    """Return the page of edits: source and target side by side, wipe, difference, blend mask.
 
     Args:
         pairs: the label of each edit, such as "red ×2", and the edit.
-        grid: the layout of a grid; a strip of edits if None.
+        title: the title of the page. Default: the prompt of the last edit.
+        grid: the labels of `columns`; `rows`, each a label and its cells, which are the numbers of
+            edits, or None for the source; and a `note` above the grid.
         limit: as in `run_page`.
     """
     runs: dict[int, Run] = {}  # by identity: edits of one source share its run
@@ -91,23 +78,21 @@ def pairs_page(
             {
                 "label": label,
                 **{name: [*runs].index(id(run)) for name, run in sides.items()},
-                "blend": None if pair.blend is None else mask_data(pair.blend),
+                "blend": None if pair.blend is None else link(Image.fromarray(pair.blend), "png"),
                 **summaries.edit_summary(pair),
             }
         )
     if not edits:
         raise ArgumentError("the page has no edits: expected at least one")
     every = [*runs.values()]
-    title = every[-1].settings.prompt if grid is None else grid.title
-    return _page(every, edits, limit, title=title, grid=None if grid is None else asdict(grid))
+    return _page(every, edits, limit, title or every[-1].settings.prompt, grid)
 
 
-def frame(text: str = "", *, address: str = "", height: int = 900) -> str:
-    """Return a sandboxed frame that shows a page, given by its text or its address."""
-    source = f'src="{address}"' if address else f'srcdoc="{html.escape(text, quote=True)}"'
+def frame(text: str, *, height: int = 900) -> str:
+    """Return a sandboxed frame that shows a page."""
     return (
-        f'<iframe {source} sandbox="{SANDBOX}" allow="clipboard-write" title="heedmap" '
-        f'style="width:100%;height:{height:d}px;border:0"></iframe>'
+        f'<iframe srcdoc="{html.escape(text)}" sandbox="{SANDBOX}" allow="clipboard-write" '
+        f'title="heedmap" style="width:100%;height:{height:d}px;border:0"></iframe>'
     )
 
 
@@ -129,9 +114,8 @@ def _page(
     runs: Sequence["Run"],
     edits: list[dict[str, Any]],
     limit: int | None,
-    *,
     title: str,
-    grid: dict[str, Any] | None = None,
+    grid: Mapping[str, Any] | None = None,
 ) -> str:
     small = all(math.prod(run.image.size) <= 256 * 256 for run in runs)
     limit = limit or (SMALL_LIMIT if small else LIMIT)
@@ -180,12 +164,6 @@ def picture_data(image: Image.Image, budget: int) -> dict[str, Any]:
     if len(exact) <= budget:
         return {"picture": exact, "exact": True}
     return {"picture": link(opaque, "webp", quality=90, method=4), "exact": False}
-
-
-def mask_data(mask: np.ndarray) -> dict[str, Any]:
-    """Return the mask of a blend as an image, and its share of the picture."""
-    image = Image.fromarray(np.asarray(mask, dtype=bool))
-    return {"picture": link(image, "png", optimize=True), "share": float(np.mean(mask))}
 
 
 def masks_data(maps: HeatMaps, budget: int) -> list[dict[str, Any]]:

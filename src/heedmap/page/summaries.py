@@ -6,9 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from heedmap.errors import ArgumentError, HeedmapError, as_sentence, plural, signed
+from heedmap.errors import HeedmapError, as_sentence, plural, signed
 from heedmap.io.reports import EditReport, Measures, returned
-from heedmap.io.schemas import MARK
 from heedmap.io.settings import Settings
 from heedmap.io.values import to_json
 from heedmap.maps.heatmaps import HeatMaps
@@ -28,21 +27,23 @@ def run_summary(run: "Run") -> dict[str, Any]:
     """Return what a page says of a run.
 
     `own` is "located" or "edited" if the run uses a picture of the user's; `model` is the option
-    that `repeat` and `explain` need if the model had no name; `rest` are the words that are shown
-    at first: the ablated ones, or the strongest.
+    that `repeat` and `explain` need if the model had no name; `rest` is shown at first.
     """
     settings = run.settings
     black = "the safety checker replaced this image with black"
     notes = [said_of(settings.untaught or ()), black if settings.nsfw_content_detected else ""]
-    ablated = [{"words": _numbers(run.maps, phrase), "label": phrase} for phrase in run.trust]
     return {
         "settings": settings_rows(settings),
         "model": "--model MODEL" if settings.model == settings.pipeline else "",
         "untaught": " ".join(as_sentence(note) for note in notes if note),
         "own": "located" if settings.located else "edited" if settings.given else "",
         "weights": [] if settings.edit is not None else prompt_weights(run),
-        "trust": trust_notes(run),
-        "rest": ablated[0] if ablated else strongest_word(run.maps),
+        "stability": {
+            name: {number: stability_said(one) for number, one in maps.stability.items()}
+            for name, maps in (("prompt", run.maps), ("concepts", run.concepts))
+            if maps is not None and maps.stability
+        },
+        "rest": strongest_word(run.maps),
     }
 
 
@@ -50,9 +51,10 @@ def edit_summary(pair: "Pair") -> dict[str, Any]:
     """Return what a page says of an edit: its words and weights, its sentence and its tables."""
     about, table = pair.about, pair.edited.maps.tokens
     weights = _by_word(table, about.weights)
+    matches = pair_words(pair.source.maps.tokens, table).pairs
     parts = [f"“{table.words[number].text}” ×{signed(weight)}" for number, weight in weights]
     return {
-        "words": matching_words(pair),
+        "words": [[a.number, b.number] for a, b in matches if a and b],
         "changed": to_json(about.words),
         "weights": weights,
         "why": as_sentence("; ".join([about.why, *parts])),
@@ -62,18 +64,17 @@ def edit_summary(pair: "Pair") -> dict[str, Any]:
     }
 
 
-def strongest_word(maps: HeatMaps, among: Collection[int] = ()) -> dict[str, Any] | None:
-    """Return the content word whose map has the largest standard deviation, if there are words.
+def strongest_word(maps: HeatMaps, among: Collection[int] = ()) -> int | None:
+    """Return the number of the content word whose map has the largest standard deviation.
 
-    It is one of those with the numbers `among` if any of these is a content word.
+    It is one of those with the numbers `among` if any of these is a content word; None if the
+    prompt has no words.
     """
-    recorded = [word for word in maps.words if maps.recording.columns.keys() >= {*word.tokens}]
-    content = [word for word in recorded if is_content(word.text)] or recorded
-    words = [word for word in content if word.number in among] or content
-    if not words:
-        return None
-    found = max(words, key=lambda word: float(np.std(maps.alone(word.number).values, dtype=float)))
-    return {"words": [found.number], "label": found.text}
+    content = [word.number for word in maps.words if is_content(word.text)]
+    numbers = content or [word.number for word in maps.words]
+    numbers = [number for number in numbers if number in among] or numbers
+    deviations = {n: float(np.std(maps.alone(n).values, dtype=float)) for n in numbers}
+    return max(numbers, key=deviations.__getitem__, default=None)
 
 
 def prompt_weights(run: "Run") -> list[tuple[int, float]]:
@@ -83,25 +84,13 @@ def prompt_weights(run: "Run") -> list[tuple[int, float]]:
         parsed = parse_weights(run.settings.prompt)
     except HeedmapError:
         return []
-    return (
-        _by_word(table, token_weights(parsed.spans, table)) if parsed.text == table.prompt else []
-    )
+    by_token = token_weights(parsed.spans, table) if parsed.text == table.prompt else {}
+    return _by_word(table, by_token)
 
 
 def _by_word(table: TokenTable, by_token: Mapping[int, float]) -> list[tuple[int, float]]:
     weights = [(word.number, by_token.get(word.tokens[0], 1.0)) for word in table.read_words]
     return [(number, weight) for number, weight in weights if weight != 1]
-
-
-def matching_words(pair: "Pair") -> list[list[int]]:
-    """Match the words of both prompts as [source, edited] numbers."""
-    source, edited = pair.source.maps.tokens, pair.edited.maps.tokens
-    try:
-        matches = pair_words(source, edited).pairs
-    except ArgumentError:  # too long to be aligned
-        both = zip(source.words, edited.words, strict=False)
-        matches = [(a, b) for a, b in both if a.text == b.text]
-    return [[a.number, b.number] for a, b in matches if a and b]
 
 
 def edit_tables(report: EditReport, *, blended: bool) -> dict[str, Any]:
@@ -127,30 +116,6 @@ def _measures(change: Measures) -> list[str]:
     values = (change.mse, ".2g"), (change.psnr_db, ".1f"), (change.ssim, "z.2f")
     texts = ("–" if value is None else f"{value:{form}}" for value, form in values)
     return [f"{change.share * 100:.0f}\u00a0%", *texts]
-
-
-def trust_notes(run: "Run") -> list[dict[str, Any]]:
-    """Return notes on how far maps can be trusted: of the map of each word as read and as refined.
-
-    Located words have their stability, ablated ones the agreement of attention and cause.
-    """
-    found: list[dict[str, Any]] = []
-    for prompt, maps in {"prompt": run.maps, "concepts": run.concepts}.items():
-        for number, held in ((maps and maps.stability) or {}).items():
-            note = {"kind": "stable", "read": stability_said(held), "refined": ""}
-            found.append({"prompt": prompt, "words": [number], **note})
-    for phrase, agreement in run.trust.items():
-        way = agreement.columns
-        read, refined = ("" if one is None else f"{MARK}{one}" for one in (way.heat, way.refined))
-        note = {"kind": "cause", "read": read, "refined": refined}
-        found.append({"prompt": "prompt", "words": _numbers(run.maps, phrase), **note})
-    return found
-
-
-def _numbers(maps: HeatMaps, phrase: str) -> list[int]:
-    """Return the numbers of the words of a phrase, at all of its places."""
-    tokens = {*maps.tokens.find(phrase)}
-    return [word.number for word in maps.words if not tokens.isdisjoint(word.tokens)]
 
 
 def settings_rows(settings: Settings) -> list[list[str]]:

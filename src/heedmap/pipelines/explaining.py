@@ -6,27 +6,34 @@ from pathlib import Path
 from typing import Any, get_args
 
 import numpy as np
+from msgspec import structs
 
 from heedmap import checks
 from heedmap.backends.family import Pipeline
 from heedmap.backends.prompts import prompt_table
 from heedmap.backends.registry import cross_attention_layers
-from heedmap.errors import RunError, plural, quoted, warn
-from heedmap.io.explanations import About, Had, TokenTold, as_packed
-from heedmap.maps.aims import Aim, find_layer, number_of
-from heedmap.maps.recordings import Recording, short_name
-from heedmap.options import BranchName, ExplainOptions
+from heedmap.errors import ArgumentError, RunError, SelectionError, plural, quoted, warn
+from heedmap.io.explanations import About, ExplainedToken
+from heedmap.maps.recordings import (
+    MOST_NEAR,
+    Recording,
+    name_fits,
+    nearest_layers,
+    short_name,
+    short_names,
+)
+from heedmap.options import Axis, BranchName, ExplainOptions
 from heedmap.pipelines import repeating
 from heedmap.pipelines.batch import Progress
-from heedmap.pipelines.repeating import Drawing, saved_call
-from heedmap.recording.probing import Probe, Taken
-from heedmap.results import explanations
+from heedmap.pipelines.repeating import Drawing
+from heedmap.recording.probing import Probe, ProbeResult, ProbeTarget, check_index
 from heedmap.results.explanations import Explanation
 from heedmap.results.grids import load_result
+from heedmap.results.pairs import Pair
 from heedmap.results.runs import Run
 
-APART = 1e-3
-"""The difference of a probability from which the new run is said to differ from the saved one."""
+MAX_DIFFERENCE = 1e-3
+"""The difference of a probability above which the new run is said to differ from the saved one."""
 
 
 def explain(
@@ -49,19 +56,18 @@ def explain(
         print(found.table())
         found.save("outputs/why")
 
-    The run is generated again up to the step, and the numbers are those of the model. If no layer,
-    step or head is given, it is the one in which the word draws most at the pixel but no more than
-    half of the attention, among those that the run kept; if the word draws more in all of them, the
-    one in which it draws least (`heedmap.maps.aims.worth`). `Explanation.about.chosen` says so.
+    The run is generated again up to the step, and the numbers are those of the model.
 
     Args:
         pipe: the pipeline to use; None loads the model named in the settings.
         run: a run or an edit, or its folder; of an edit the edited image is explained.
         word: a word or phrase, or the number of a word.
         at: (x, y), a pixel of the image from its upper left, from 0.
-        layer: its name, its short name ("up 1.0"), or a pattern that fits one layer.
+        layer: its name, its short name ("up 1.0"), or a pattern that fits one layer. Default, also
+            of `head`: the one with the word's largest probability at the pixel that is at most a
+            half (`heedmap.recording.probing.selection_score`).
         head: from 0; negative numbers count from the end.
-        step: from 0; negative numbers count from the end.
+        step: from 0; negative numbers count from the end. Default: the middle step.
         branch: "negative" for a word of the negative prompt.
         pass_: the model's pass within the step, if the scheduler calls the model several times;
             negative numbers count from the end. The saved maps of such a step are a mean.
@@ -79,140 +85,157 @@ def explain(
         TruncatedWordError: if the model did not read it.
     """
     checks.one_of("branch", branch, get_args(BranchName))
-    pass_ = checks.whole("pass_", pass_)
-    named = isinstance(run, str | Path)
-    saved = explanations.explained_run(load_result(run) if named else run, run)
-    asked: dict[str, Any] = {"layer": layer, "head": head, "step": step}
-    aim = explanations.aim_at(saved, word, at, branch=branch, **asked)
-    pipe = pipe if pipe is not None else repeating.load_for(saved)
-    about = saved.settings
-    if aim is None:
-        arguments = saved_call(about, pipe, given).options.arguments
-        table = prompt_table(pipe, about.negative or "", arguments)
-        aim = explanations.aim_in(saved, table, None, word, at, **asked)
-    if aim.layer is not None:
-        aim = _within(aim, cross_attention_layers(pipe))
-    probe = Probe(aim, saved_call(about, pipe, given).place[0], branch, pass_)
+    checks.whole("pass_", pass_)
+    saved = load_result(run) if isinstance(run, str | Path) else run
+    saved = saved.edited if isinstance(saved, Pair) else saved
+    if not isinstance(saved, Run):
+        raise ArgumentError(
+            f"the run to explain is {quoted(run)}: expected a run or an edit, or its folder; of a "
+            "grid name the folder of a cell, such as cells/001"
+        )
+    pixel, steps = _pixel(at, saved.image.size), len(saved.maps.recording.timesteps)
+    number = steps // 2 if step is None else check_index("step", step, steps, "the run", "step")
+    pipe = repeating.load_for(saved) if pipe is None else pipe
+    call = repeating.saved_call(saved.settings, pipe, given)
+    table = saved.maps.tokens
+    if branch == "negative":
+        table = prompt_table(pipe, saved.settings.negative or "", call.options.arguments)
+    tokens = table.find(word) if isinstance(word, str) else table.tokens_at(word)
+    layers = cross_attention_layers(pipe)
+    name = None if layer is None else find_layer(layer, list(layers))
+    if head is not None:
+        heads = {one: layers[one].heads for one in ([name] if name else layers)}
+        if name is None and checks.whole("head", head) < 0:
+            raise SelectionError(
+                f"head is {head}, and layers have different numbers of heads: name a layer, too"
+            )
+        most = max(heads, key=heads.__getitem__)
+        head = check_index("head", head, heads[most], short_name(most), "head")
+    size, image = saved.image.size, call.place[0]
+    target = ProbeTarget(tokens, pixel, size, image, branch, number, pass_, name, head)
+    probe = Probe(target)
     changed = repeating.run_probe(pipe, saved, given, probe, progress)
-    return _compared(saved, aim, probe, changed)
+    found = probe.result
+    if found is None:
+        raise RunError(
+            f"the run ended before step {number} when it was generated again: expected {steps} "
+            "steps; use the versions that its settings name"
+        )
+    if found.table.prompt != table.prompt:
+        raise RunError(
+            f"the model read {quoted(found.table.prompt)}: expected {quoted(table.prompt)}, as in "
+            "the saved run; make the run again"
+        )
+    chosen: dict[Axis, object] = {"layer": layer, "head": head, "step": step}
+    about = About(
+        word=word.strip() if isinstance(word, str) else table.at(word).text,
+        tokens=tokens,
+        spans=tuple((one.start, one.end) for one in table.words if {*one.tokens} & {*tokens}),
+        prompt=table.prompt,
+        branch=branch,
+        at=pixel,
+        size=size,
+        layer=found.layer,
+        short=short_name(found.layer),
+        grid=found.grid,
+        place=target.place(found.grid),
+        head=found.head,
+        step=number,
+        steps=steps,
+        passes=found.passes,
+        timestep=found.timestep,
+        chosen=tuple(axis for axis, value in chosen.items() if value is None),
+        kept=None,
+        changed=tuple(changed),
+        seed=saved.settings.seed,
+        model=saved.settings.model,
+        pipeline=saved.settings.pipeline,
+        scheduler=saved.settings.scheduler,
+        dtype=saved.settings.dtype,
+    )
+    return _compared(saved, _explanation(about, found, saved), changed)
 
 
-def _compared(saved: Run, aim: Aim, probe: Probe, changed: Mapping[str, Any]) -> Explanation:
-    """Return the explanation of a probe, compared with the saved run."""
-    taken, branch = probe.found, probe.branch
-    if taken is None:
-        raise RunError(
-            f"the run ended before step {aim.step} when it was generated again: expected "
-            f"{explanations.steps_of(saved)} steps; use the versions that its settings name"
-        )
-    if taken.table.prompt != _prompt(saved, branch):
-        raise RunError(
-            f"the model read {quoted(taken.table.prompt)}: expected "
-            f"{quoted(_prompt(saved, branch))}, as in the saved run; make the run again"
-        )
-    found = _explanation(saved, aim, branch, taken, tuple(changed))
-    apart = _apart(_side(saved, branch), taken, found, aim)
-    if apart is not None and apart > APART:
+def _explanation(about: About, found: ProbeResult, saved: Run) -> Explanation:
+    tokens = tuple(ExplainedToken(one.position, one.text, one.kind) for one in found.table.tokens)
+    made = Explanation(about, tokens, found.given, saved.image)
+    if not found.image_prompt:
+        return made
+    given = structs.replace(found.given, added=found.joined - made.joined)
+    return replace(made, given=given)
+
+
+def _compared(saved: Run, found: Explanation, changed: Mapping[str, Any]) -> Explanation:
+    """Add the difference from the saved maps, and warn if it is large."""
+    about = found.about
+    maps = saved.maps if about.branch == "conditional" else saved.negative_maps
+    # The maps of a step with several passes are their mean.
+    if maps is None or not {"layer", "step"} <= maps.recording.keep or about.passes[1] > 1:
+        return found
+    difference = _difference(maps.recording, found)
+    if difference > MAX_DIFFERENCE:
         why = f" ({', '.join([*changed][:3])})" if changed else ""
         warn(
             f"the run that was generated again differs from the saved one{why}: its probabilities "
-            f"differ here by up to {apart:.2g}; the explanation is that of the new run"
+            f"differ here by up to {difference:.2g}; the explanation is that of the new run"
         )
-    return found.with_kept(apart)
+    return replace(found, about=structs.replace(about, kept=difference))
 
 
-def _side(saved: Run, branch: BranchName) -> Recording | None:
-    maps = saved.maps if branch == "conditional" else saved.negative_maps
-    return None if maps is None else maps.recording
-
-
-def _prompt(saved: Run, branch: BranchName) -> str:
-    about = saved.settings
-    return saved.maps.tokens.prompt if branch == "conditional" else about.negative or ""
-
-
-def _within(aim: Aim, layers: Mapping[str, Any]) -> Aim:
-    """Return the aim with the full name of the layer and a head that it has."""
-    name = find_layer(aim.layer, list(layers))
-    head = aim.head
-    if head is not None:
-        head = number_of("head", head, layers[name].heads, short_name(name))
-    return replace(aim, layer=name, head=head)
-
-
-def _explanation(
-    saved: Run, aim: Aim, branch: BranchName, taken: Taken, changed: tuple[str, ...]
-) -> Explanation:
-    about, end, heads = saved.settings, taken.ending, len(taken.query)
-    given = Had(
-        query=as_packed(taken.query),
-        key=as_packed(taken.key),
-        value=as_packed(taken.value),
-        mask=None if taken.mask is None else as_packed(taken.mask),
-        scale=taken.scale,
-        edited=None if taken.edited is None else as_packed(taken.edited),
-        added=None,
-        weight=as_packed(end.weight.cpu().numpy()),
-        bias=None if end.bias is None else as_packed(end.bias.cpu().numpy()),
-        residual=as_packed(taken.hidden) if end.residual else None,
-        factor=end.factor,
-        output=as_packed(taken.output),
-    )
-    told = About(
-        word=aim.label,
-        tokens=aim.tokens,
-        prompt=taken.table.prompt,
-        branch=branch,
-        at=aim.at,
-        size=aim.size,
-        layer=taken.layer,
-        short=short_name(taken.layer),
-        grid=taken.grid,
-        place=aim.place(taken.grid),
-        head=taken.head,
-        heads=heads,
-        step=aim.step,
-        steps=explanations.steps_of(saved),
-        passes=taken.passes,
-        timestep=taken.timestep,
-        chosen=dict(aim.chosen),
-        kept=None,
-        changed=changed,
-        rule=taken.edited is not None,
-        seed=about.seed,
-        model=about.model,
-        pipeline=about.pipeline,
-        scheduler=about.scheduler,
-        dtype=about.dtype,
-        image_prompt=end.adds,
-        spans=tuple(
-            (one.start, one.end) for one in taken.table.words if {*one.tokens} & {*aim.tokens}
-        ),
-    )
-    tokens = tuple(TokenTold(one.position, one.text, one.kind) for one in taken.table.tokens)
-    found = Explanation(told, tokens, given, saved.image)
-    return found.with_added(taken.joined) if end.adds else found
-
-
-def _apart(side: Recording | None, taken: Taken, found: Explanation, aim: Aim) -> float | None:
-    """Return the largest difference of the saved maps from the new P; None if they lack it.
-
-    The saved maps of a step of several passes are a mean, and cannot be compared.
-    """
-    if side is None or not {"layer", "step"} <= side.keep or taken.passes[1] > 1:
-        return None
-    heads, tokens = found.acted.shape
-    alike = [(one.name, one.heads, one.grid) for one in side.layers]
-    mine = (taken.layer, heads, taken.grid)
-    if mine not in alike or any(position >= tokens for position in side.positions):
+def _difference(kept: Recording, found: Explanation) -> float:
+    about, p = found.about, found.acted  # (H, K)
+    layers = [(one.name, one.heads, one.grid) for one in kept.layers]
+    layer = (about.layer, len(p), about.grid)
+    if layer not in layers or max(kept.positions) >= p.shape[1]:
         raise RunError(
-            f"the saved maps are of another model: here {found.about.short} has "
-            f"{plural(heads, 'head')} and a grid of {taken.grid[0]}×{taken.grid[1]}; use the model "
-            "that the settings name"
+            f"the saved maps are of another model: here {about.short} has "
+            f"{plural(len(p), 'head')} and a grid of {about.grid[0]}×{about.grid[1]}; use the "
+            "model that the settings name"
         )
-    row, column = found.about.place
-    kept = side.arrays[alike.index(mine)][aim.step, :, row * taken.grid[1] + column]  # (H, K')
-    acted = found.acted[:, list(side.positions)]
-    if "head" not in side.keep:
-        acted = acted.mean(axis=0, keepdims=True)
-    return float(np.abs(kept - acted).max())
+    place = about.place[0] * about.grid[1] + about.place[1]
+    saved = kept.arrays[layers.index(layer)][about.step, :, place]  # (H, K')
+    now = p[:, list(kept.positions)]
+    if "head" not in kept.keep:
+        now = now.mean(axis=0, keepdims=True)
+    return float(np.abs(saved - now).max())
+
+
+def find_layer(given: object, names: Sequence[str]) -> str:
+    """Find a layer by its name, its short name, or a pattern that fits no other.
+
+    Raises:
+        SelectionError: if no layer fits, or several do; it lists the nearest.
+    """
+    text = checks.text("layer", given, "up 1.0")
+    if text in names:
+        return text
+    shorts = dict(zip(short_names(names), names, strict=True))
+    if text in shorts:
+        return shorts[text]
+    fitting = [name for name in names if name_fits(name, text)]
+    if len(fitting) == 1:
+        return fitting[0]
+    if fitting:
+        some = ", ".join(short_names(fitting)[:MOST_NEAR])
+        more = ", …" if len(fitting) > MOST_NEAR else ""
+        raise SelectionError(
+            f"layer is {quoted(text)}, which fits {len(fitting)} layers ({some}{more}): name one "
+            "of them"
+        )
+    raise SelectionError(
+        f"layer is {quoted(text)}: expected the name of one layer; the nearest are "
+        f"{', '.join(nearest_layers(text, names))}"
+    )
+
+
+def _pixel(at: object, size: tuple[int, int]) -> tuple[int, int]:
+    given = checks.in_order(at)
+    if given is None or len(given) != 2:
+        raise ArgumentError(f"at is {quoted(at)}: expected a pixel (x, y), such as (12, 40)")
+    x, y = (checks.whole("at", one) for one in given)
+    if not (0 <= x < size[0] and 0 <= y < size[1]):
+        raise ArgumentError(
+            f"the pixel {x},{y} is outside the image: expected x from 0 to {size[0] - 1} and y "
+            f"from 0 to {size[1] - 1}, from its upper left"
+        )
+    return x, y

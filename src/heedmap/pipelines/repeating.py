@@ -4,7 +4,7 @@ An image of a batch is generated at the same place of a batch of the same size, 
 batch changes how a processor rounds. The other images of the batch are copies of it.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -288,21 +288,10 @@ def repeat(
     return compared(saved, made, changed)
 
 
-def variants(
-    pipe: Any,
-    run: Run,
-    vary: Callable[[SavedCall], Sequence[SavedCall]],
-    given: Mapping[str, Any],
-    progress: Progress | None,
+def generate_calls(
+    pipe: Any, run: Run, calls: Sequence[SavedCall], progress: Progress | None
 ) -> tuple[list[Run], dict[str, tuple[Any, Any]]]:
     """Generate variants of a saved run, each at the run's place in a batch of the same size.
-
-    Args:
-        pipe: the pipeline to use.
-        run: a run that is not an edit.
-        vary: returns the calls of the variants, given that of the run.
-        given: as in `repeat`.
-        progress: as in `repeat`, over all variants.
 
     Returns:
         The variants in order, and the settings that differ, as in `Repetition.changed`.
@@ -312,7 +301,6 @@ def variants(
     """
     changed = settings_diff(run.settings, pipe)
     with pipeline_errors(), saved_schedulers(pipe, run.settings):
-        calls = vary(saved_call(run.settings, pipe, given))
         runs = [
             _generate(pipe, call, part_of(progress, done, len(calls)))
             for done, call in enumerate(calls)

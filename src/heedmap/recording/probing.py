@@ -1,79 +1,99 @@
-"""Take one place of one layer, at one pass of one step, out of a run: all that is computed there.
+"""A probe, which copies what a layer computes at one position of the image, and ends the run.
 
-A probe is hung into a trace. It listens to the layers that are meant, takes what the model had when
-the pass comes (Q, K, V and M of every head, P as it was and as an edit made it, what went into W_O
-and what came out), and ends the run after that pass, between two of the model's.
+A trace passes each layer's attention to the probe. At the pass of the model that is probed, it
+keeps Q, K, V, the mask, P after the edits, and the input and output of W_O. If the layer or head is
+open, it keeps those with the highest `selection_score`.
 """
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
 
+from heedmap import checks
 from heedmap.backends import insides
-from heedmap.backends.insides import Ending, Insides
-from heedmap.errors import SelectionError, TraceError, quoted
-from heedmap.maps.aims import Aim, number_of, worth
+from heedmap.backends.insides import Insides
+from heedmap.errors import SelectionError, TraceError, plural, quoted
+from heedmap.io.explanations import LayerInputs
 from heedmap.mathematics.probabilities import Scores
 from heedmap.options import BranchName
 from heedmap.recording.calls import Call
 from heedmap.recording.steering import Steerer
 from heedmap.text.words import TokenTable
 
+HALF = 0.5
+"""The largest probability of a word that is selected, unless all are larger."""
+
 
 class Reached(BaseException):
-    """The run has come to where it was to be looked at, and need not go on.
+    """Ends a run whose probe has found its numbers.
 
-    Not an error: nobody who turns errors into sentences stops it.
+    It is not an Exception, so that no handler of errors stops it.
     """
 
 
-@dataclass(frozen=True, eq=False)
-class Taken:
-    """What a model had at one place, float32. Axes: H head · K token · d · C channels.
+@dataclass(frozen=True)
+class ProbeTarget:
+    """The attention to probe.
 
     Attributes:
-        layer: its dotted path.
-        grid: its (h, w).
-        head: the one that is meant.
-        query: (H, d).
-        key: (H, K, d).
-        value: (H, K, d).
-        mask: (H, K), added to the scaled scores, -inf for what is hidden; None without.
-        scale: what QKᵀ is multiplied by.
-        edited: (H, K), P as a rule made it; None where none acted.
-        joined: (H·d), what went into W_O.
-        hidden: (C), what the layer was given.
-        output: (C), what it gave.
-        ending: how it puts its heads together.
-        timestep: at which the model ran.
-        passes: the number of this pass within the step, from 0, and how many there are.
-        table: what the branch reads.
+        tokens: the positions of a word's tokens on the K axis.
+        at: (x, y), a pixel of the image, from the upper left, from 0.
+        size: (width, height) of the image.
+        image: the number of the image in its batch.
+        branch: of a guided run.
+        step: from 0.
+        pass_: the model's pass within the step; negative numbers count from the end.
+        layer: its dotted path. Default: any layer.
+        head: from 0. Default: any head.
+    """
+
+    tokens: tuple[int, ...]
+    at: tuple[int, int]
+    size: tuple[int, int]
+    image: int
+    branch: BranchName
+    step: int
+    pass_: int = 0
+    layer: str | None = None
+    head: int | None = None
+
+    def place(self, grid: tuple[int, int]) -> tuple[int, int]:
+        """Return (row, column) of the position of a grid (h, w) that holds the pixel."""
+        return self.at[1] * grid[0] // self.size[1], self.at[0] * grid[1] // self.size[0]
+
+
+@dataclass(frozen=True, eq=False)
+class ProbeResult:
+    """The numbers that a probe found.
+
+    Attributes:
+        layer: its dotted path, and its `grid` (h, w).
+        given: the inputs of the layer, without the attention to an image prompt.
+        joined: (H·d), the input of W_O.
+        image_prompt: True if the layer also attends to an image prompt.
+        timestep: the model's.
+        passes: the pass within the step, from 0, and the number of passes.
+        table: the text that the branch reads.
     """
 
     layer: str
     grid: tuple[int, int]
     head: int
-    query: np.ndarray
-    key: np.ndarray
-    value: np.ndarray
-    mask: np.ndarray | None
-    scale: float
-    edited: np.ndarray | None
+    given: LayerInputs
     joined: np.ndarray
-    hidden: np.ndarray
-    output: np.ndarray
-    ending: Ending
+    image_prompt: bool
     timestep: float
     passes: tuple[int, int]
     table: TokenTable
 
 
 @dataclass(frozen=True, eq=False)
-class _Seen:
-    """What a layer's attention was made of, until the layer is done."""
+class _Best:
+    """The best attention so far, until its layer has run to the end."""
 
     scores: Scores
     row: int
@@ -83,137 +103,153 @@ class _Seen:
 
 
 class Probe:
-    """What is to be looked at, and what was found there.
+    """A probe of one run.
 
-    Args:
-        aim: the word and the place; its layer, or any.
-        image: the number of the picture in its batch.
-        branch: of a guided run.
-        number: which of the passes of the step, from 0; negative ones count from the end.
+    Attributes:
+        result: the numbers at the target; None until the run has reached it.
     """
 
-    def __init__(self, aim: Aim, image: int, branch: BranchName, number: int) -> None:
-        self.aim, self.image, self.number = aim, image, number
-        self.branch: BranchName = branch
-        self.found: Taken | None = None
+    def __init__(self, target: ProbeTarget) -> None:
+        self.target = target
+        self.result: ProbeResult | None = None
         self._layers: Mapping[str, Any] = {}
-        self._call: Call | None = None  # while the pass that is meant goes on
-        self._passes = 0
-        self._seen: dict[str, _Seen] = {}
-        self._best = -float("inf")
+        self._call: Call | None = None  # while the probed pass runs
+        self._passes = (0, 1)
+        self._best: _Best | None = None
+        self._best_score = -float("inf")
 
     def attach(self, layers: Mapping[str, Any], undo: Callable[[Callable[[], None]], None]) -> None:
-        """Listen to the layers that are meant, of those of a model."""
-        aim = self.aim
-        self._layers = {n: layer for n, layer in layers.items() if aim.layer in (None, n)}
+        """Install hooks on the layers that may be probed; `undo` gets what removes each."""
+        self._layers = {n: one for n, one in layers.items() if self.target.layer in (None, n)}
         for name, layer in self._layers.items():
-            if aim.head is not None and aim.layer is not None:
-                number_of("head", aim.head, layer.heads, name)
-            insides.overhear(layer, self._hearing(name), undo)
+            insides.overhear(layer, partial(self._finish, name), undo)
 
     def enter(self, call: Call) -> None:
-        """A pass of the model begins."""
-        schedule = call.schedule
+        """Begin a pass of the model."""
+        schedule, target = call.schedule, self.target
         assert schedule is not None
-        first = schedule.steps.index(call.moment.step)
-        if call.moment.step == self.aim.step:
-            self._passes = schedule.steps.count(self.aim.step)
-            self.number = number_of("pass", self.number, self._passes, f"step {self.aim.step}")
-        meant = call.moment.step == self.aim.step and call.done - first == self.number
-        side = call.sides[self.branch]
-        # Where a pass is repeated on other latents, the first is the picture's.
-        self._call = call if meant and side.block is not None and self.found is None else None
-        if meant and side.block is None and self.found is None:
+        self._call = None
+        if call.moment.step != target.step or self.result is not None:
+            return  # a pass repeated on other latents: the first is that of the image
+        count = schedule.steps.count(target.step)
+        number = check_index("pass_", target.pass_, count, f"step {target.step}", "pass")
+        if call.done - schedule.steps.index(target.step) != number:
+            return
+        if call.sides[target.branch].block is None:
             raise TraceError(
-                f"the {self.branch} branch did not run at step {self.aim.step}: choose another step"
+                f"the {target.branch} branch did not run at step {target.step}: choose another step"
             )
+        self._call, self._passes = call, (number, count)
 
     def hear(self, name: str, scores: Scores, steerer: Steerer | None) -> None:
-        """A layer's attention was computed, for all rows of the batch."""
-        call = self._call
+        """Look at a layer's attention, for all rows of the batch."""
+        call, target = self._call, self.target
         if call is None or name not in self._layers:
             return
-        side = call.sides[self.branch]
-        assert side.block is not None
-        grid = call.grids[name]
-        row, column = self.aim.place(grid)
-        place, number = row * grid[1] + column, side.block * call.images + self.image
-        edited = None
-        if self.branch == "conditional" and steerer is not None:
-            both = steerer.both(scores, self.image, name)
-            before, after = (None, None) if both is None else (p[:, place] for p in both)
-            acts = before is not None and after is not None and not torch.equal(before, after)
-            edited = after if acts else None
-        p = edited
+        block, grid = call.sides[target.branch].block, call.grids[name]
+        assert block is not None
+        row, column = target.place(grid)
+        place, number = row * grid[1] + column, block * call.images + target.image
+        p, edited = None, None
+        if target.branch == "conditional" and steerer is not None:
+            both = steerer.both(scores, target.image, name)
+            if both is not None:
+                before, p = (one[:, place] for one in both)
+                edited = None if torch.equal(before, p) else p
         if p is None:
-            p = scores.of(number, slice(None), range(scores.key.shape[2]))[:, place]
-        drawn = worth(p[:, list(self.aim.tokens)].sum(dim=-1))  # (H)
-        head = int(drawn.argmax()) if self.aim.head is None else self.aim.head
-        if head < len(drawn) and float(drawn[head]) > self._best:
-            self._best = float(drawn[head])
-            self._seen = {name: _Seen(scores, number, place, head, edited)}
+            p = scores.of(number, slice(None), range(scores.key.shape[2]))[:, place]  # (H, K)
+        score = selection_score(p[:, list(target.tokens)].sum(dim=-1))  # (H)
+        head = int(score.argmax()) if target.head is None else target.head
+        if head < len(score) and float(score[head]) > self._best_score:
+            self._best_score = float(score[head])
+            self._best = _Best(scores, number, place, head, edited)
 
     def leave(self) -> None:
-        """The pass is over, and the scheduler was called; `Reached` if all is seen."""
-        if self.found is not None:
+        """End a pass of the model; `Reached` if the numbers are found."""
+        if self.result is not None:
             raise Reached
-        if self._call is not None:
-            raise SelectionError(
-                f"head is {quoted(self.aim.head)}, and no layer has it: take a smaller one, or none"
-            )
 
-    def _hearing(self, name: str) -> Callable[[Insides], None]:
-        def heard(now: Insides) -> None:
-            seen = self._seen.pop(name, None)
-            if seen is not None and self._call is not None:
-                self.found = self._taken(name, seen, now, self._call)
-
-        return heard
-
-    def _taken(self, name: str, seen: _Seen, now: Insides, call: Call) -> Taken:
-        row, place, scores = seen.row, seen.place, seen.scores
-        heads = scores.query.shape[1]
-        side = call.sides[self.branch]
-        value = now.value[row].unflatten(-1, (heads, -1)).transpose(0, 1)
-        assert call.schedule is not None
-        return Taken(
+    def _finish(self, name: str, computed: Insides) -> None:
+        best, call = self._best, self._call
+        if best is None or call is None:
+            return
+        self._best = None
+        row, place, scores = best.row, best.place, best.scores
+        end = insides.ending(self._layers[name], computed.joined)
+        value = computed.value[row].unflatten(-1, (scores.query.shape[1], -1)).transpose(0, 1)
+        schedule = call.schedule
+        assert schedule is not None
+        self.result = ProbeResult(
             layer=name,
             grid=call.grids[name],
-            head=seen.head,
-            query=_numbers(scores.query[row, :, place]),
-            key=_numbers(scores.key[row]),
-            value=_numbers(value),
-            mask=_added(scores, row, place),
-            scale=float(scores.scale),
-            edited=None if seen.edited is None else _numbers(seen.edited),
-            joined=_numbers(now.joined[row, place]),
-            hidden=_numbers(now.hidden[row, place]),
-            output=_numbers(now.output[row, place]),
-            ending=insides.ending(self._layers[name], now.joined),
-            timestep=call.schedule.timesteps[call.done],
-            passes=(self.number, self._passes),
-            table=side.tables[self.image],
+            head=best.head,
+            given=LayerInputs(
+                query=_numbers(scores.query[row, :, place]),
+                key=_numbers(scores.key[row]),
+                value=_numbers(value),
+                mask=_mask(scores, row, place),
+                scale=float(scores.scale),
+                edited=None if best.edited is None else _numbers(best.edited),
+                added=None,
+                weight=_numbers(end.weight),
+                bias=None if end.bias is None else _numbers(end.bias),
+                residual=_numbers(computed.hidden[row, place]) if end.residual else None,
+                factor=end.factor,
+                output=_numbers(computed.output[row, place]),
+            ),
+            joined=_numbers(computed.joined[row, place]),
+            image_prompt=end.adds,
+            timestep=schedule.timesteps[call.done],
+            passes=self._passes,
+            table=call.sides[self.target.branch].tables[self.target.image],
         )
 
 
+def selection_score(p: torch.Tensor) -> torch.Tensor:
+    """Return the scores by which a layer and head are chosen; the highest wins.
+
+    The word's probability is largest there without exceeding `HALF`: a softmax in which one token
+    has nearly all shows nothing of the others. If all are larger, the smallest wins. Probabilities
+    of a negative weight count by their magnitude.
+    """
+    size = p.abs()
+    return size * (1 - 2 * (size > HALF))
+
+
+def check_index(name: str, value: object, count: int, owner: str, unit: str) -> int:
+    """Check the number of a step, head or pass, and return it counted from 0.
+
+    Raises:
+        ArgumentError: if it is not a whole number.
+        SelectionError: if there is no such one; negative numbers count from the end.
+    """
+    number = checks.whole(name, value)
+    if not -count <= number < count:
+        nearest = 0 if number < 0 else count - 1
+        raise SelectionError(
+            f"{name} is {quoted(number)}, and {owner} has {plural(count, unit)}: the nearest is "
+            f"{nearest}"
+        )
+    return number % count
+
+
+def branches_of(branches: Iterable[BranchName], probe: Probe | None) -> set[BranchName]:
+    """Return the branches that a trace records: those asked for, and that of the probe."""
+    found: set[BranchName] = {"conditional", *branches}
+    return found if probe is None else {*found, probe.target.branch}
+
+
 def _numbers(tensor: torch.Tensor) -> np.ndarray:
-    """A copy in float32."""
-    return tensor.detach().float().cpu().numpy().copy()
+    return tensor.detach().float().cpu().double().numpy()
 
 
-def _added(scores: Scores, row: int, place: int) -> np.ndarray | None:
-    """The mask of one row at one place (H, K), as it is added; None without one."""
+def _mask(scores: Scores, row: int, place: int) -> np.ndarray | None:
+    """Return the mask of one row at one position as it is added, (H, K)."""
     mask = scores.mask
     if mask is None:
         return None
     batch, heads, places, _ = scores.query.shape
-    mine = mask.expand(batch, heads, -1, -1)[row].expand(-1, places, -1)[:, place]
-    if mine.dtype == torch.bool:
-        mine = torch.zeros(mine.shape, device=mine.device).masked_fill(~mine, -torch.inf)
-    return _numbers(mine)
-
-
-def branches_of(given: Iterable[BranchName], probe: "Probe | None") -> set[BranchName]:
-    """The branches that a trace records: those that are wanted, and the one that is looked at."""
-    found: set[BranchName] = {"conditional", *given}
-    return found if probe is None else {*found, probe.branch}
+    mask = mask.expand(batch, heads, -1, -1)[row].expand(-1, places, -1)[:, place]
+    if mask.dtype == torch.bool:
+        mask = torch.zeros(mask.shape, device=mask.device).masked_fill(~mask, -torch.inf)
+    return _numbers(mask)

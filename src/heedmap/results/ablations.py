@@ -1,27 +1,28 @@
-"""A picture, and what it would have been without one of its words: cause beside attention."""
+"""An ablation: a run generated again without one of its words, compared with the word's maps."""
 
 import io
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 
 import numpy as np
+from msgspec import Meta
 from PIL import Image
 
 from heedmap import checks
-from heedmap.errors import ArgumentError, HeedmapError, RunError, quoted
+from heedmap.errors import ArgumentError, HeedmapError, RunError, quoted, signed
 from heedmap.figures import blocks, layout, overlays
 from heedmap.figures.formats import png
 from heedmap.figures.layout import Panel, ScaleBar
-from heedmap.io import reading, schemas
-from heedmap.io.schemas import MAX_ABLATION, AblationFile, Agreement, Trust, Way, WayTold
-from heedmap.io.values import to_json
+from heedmap.io import reading
+from heedmap.io.reading import FORMAT
+from heedmap.io.schemas import write_file
+from heedmap.io.values import Files, Note, Text, to_json
 from heedmap.io.writing import files_in, whole_folder
 from heedmap.maps.heatmaps import HeatMap
 from heedmap.mathematics import agreement
-from heedmap.results.grids import first_run
 from heedmap.results.runs import Run, read_run
 from heedmap.text.weights import leave_out, parse_weights
 from heedmap.text.words import TokenTable
@@ -29,28 +30,102 @@ from heedmap.text.words import TokenTable
 if TYPE_CHECKING:
     from heedmap.figures.sheet import Sheet
 
+Way = Literal["columns", "unread"]
+"""Without the word's columns of P, or with the prompt read without the word."""
 WAYS: tuple[Way, ...] = get_args(Way)
-_SAID: Mapping[Way, str] = {"columns": "nothing attends to {}", "unread": "{} is not read"}
+_TITLES: Mapping[Way, str] = {"columns": "nothing attends to {}", "unread": "{} is not read"}
+MAX_ABLATION = 2**20
+"""Bytes of `ablate.json`."""
+
+
+class Agreement(Note, frozen=True, kw_only=False):
+    """How far a map and the changed region agree, both on the grid of the map.
+
+    Attributes:
+        rank: Spearman's rank correlation, -1 to 1; None if one of them is constant.
+        auc: the area under the ROC curve of the map for the changed region, 0 to 1, 0.5 by chance;
+            None if nothing changed. The region is that of `mathematics.agreement.changed_region`.
+    """
+
+    rank: float | None
+    auc: float | None
+
+    def __str__(self) -> str:
+        figures = (("rank", self.rank), ("AUC", self.auc))
+        found = [f"{name} {signed(one, '.2f')}" for name, one in figures if one is not None]
+        return ", ".join(found) or "nothing to compare"
+
+
+class Change(Note, frozen=True, kw_only=True):
+    """The change of the image in one way, and how far the word's maps agree with it.
+
+    Attributes:
+        most: the largest difference of a pixel, 0 to 1.
+        mean: the mean difference of the image.
+        heat: the agreement with the word's map.
+        refined: with its refined map; None if the run has none.
+        mask: with the soft mask of its phrase.
+    """
+
+    most: float
+    mean: float
+    heat: Agreement
+    refined: Agreement | None
+    mask: Agreement
+
+    def __str__(self) -> str:
+        if self.heat.auc is None:
+            return "nothing" if self.most == 0 else "the same everywhere"
+        even, agree = "the heat is the same everywhere", f"heat and change agree: {self.heat}"
+        return f"up to {self.most:.0%} of full range; {even if self.heat.rank is None else agree}"
+
+
+class Trust(Note, frozen=True, kw_only=True):
+    """How far attention and cause agree, for one word of one image.
+
+    Attributes:
+        columns: the change without the word's columns of P.
+        unread: the change with the prompt read without the word.
+        between: the rank correlation of the two, on the grid of the map; None if one is constant.
+    """
+
+    columns: Change
+    unread: Change
+    between: float | None
+
+    def ways(self) -> dict[Way, Change]:
+        """Return both changes by name."""
+        return {"columns": self.columns, "unread": self.unread}
+
+
+class AblationFile(Note, frozen=True, kw_only=True):
+    """The content of `ablate.json`; a loaded ablation computes `trust` again."""
+
+    format: int = FORMAT
+    files: Files
+    word: Text
+    tokens: Annotated[tuple[int, ...], Meta(min_length=1)]
+    trust: Trust
 
 
 @dataclass(frozen=True, eq=False)
 class Ablation:
-    """A word of a run left out, in two ways, from the same noise and with the same settings.
+    """A run, and the run without one of its words in two ways, from the same noise and settings.
 
         found = hm.ablate(pipe, run, "house")
         found.difference("columns"), found.trust.columns.heat.rank, found.sheet()
 
-    Neither way is the cause itself: with its columns taken away nothing attends to the word any
-    more, but the tokens after it have read it; with the prompt read without it these say something
-    else, too, and all of the picture may move.
+    Neither way isolates the cause: without its columns, nothing attends to the word any more, but
+    later tokens have read it; with the prompt read without it, the other tokens change, too, and
+    the whole image may move.
 
     Attributes:
-        word: a word or phrase of the prompt; all its places are meant.
+        word: a word or phrase of the prompt, at all its places.
         tokens: the positions of its tokens on the K axis.
-        run: the picture as it is.
-        columns: the probabilities of the word's tokens at 0 in every layer and step, rows not
-            summing to 1 again (`Reweight(word, 0)`).
-        unread: the prompt without the word's characters.
+        run: the run with the word.
+        columns: the probabilities of the word's tokens are 0 in every layer and step, and rows do
+            not sum to 1 again (`Reweight(word, 0)`).
+        unread: the prompt lacks the word's characters.
     """
 
     word: str
@@ -69,18 +144,18 @@ class Ablation:
         return self.run.maps[self.word]
 
     def without(self, way: Way) -> Run:
-        """The run without the word, in one of the two ways; ArgumentError for any other."""
+        """Return the run without the word, in one of the two ways; ArgumentError for others."""
         checks.one_of("way", way, WAYS)
         return self.columns if way == "columns" else self.unread
 
     def difference(self, way: Way) -> np.ndarray:
-        """How far each pixel is from what it would have been without the word.
+        """Return how far each pixel is from the run without the word.
 
         Args:
             way: "columns" or "unread".
 
         Returns:
-            float32 (H, W), 0 to 1: |x − x₋word|, the mean over the channels of colour.
+            float32 (H, W), 0 to 1: |x − x₋word|, the mean over the colour channels.
 
         Raises:
             ArgumentError: if there is no such way.
@@ -93,28 +168,36 @@ class Ablation:
 
     @cached_property
     def trust(self) -> Trust:
-        """How far the word's maps agree with what leaving it out changes, on the maps' grid."""
-        columns, unread = (self.difference(way) for way in WAYS)
-        maps = self._compared()
-        grid = self.heat.values.shape[::-1]
-        small = [overlays.resize_map(values, grid) for values in (columns, unread)]
-        told = [
-            _told(values, cells, maps)
-            for values, cells in zip((columns, unread), small, strict=True)
-        ]
-        return Trust(columns=told[0], unread=told[1], between=agreement.rank_correlation(*small))
-
-    def _compared(self) -> dict[str, np.ndarray]:
-        """The word's maps on the grid of its heat, by what `WayTold` calls them."""
-        heat = self.heat
-        found = {"heat": np.abs(heat.values)}  # a word of negative weight acts where it is lowest
-        if self.run.maps.recording.refined is not None:
-            found["refined"] = np.abs(self.run.maps.refined[self.word].values)
-        found["mask"] = overlays.resize_map(heat.soft_mask(), heat.values.shape[::-1])
-        return found
+        """How far the word's maps agree with the changes, on the grid of the maps."""
+        heat, refined = self.heat, self.run.maps.recording.refined
+        grid = heat.values.shape[::-1]
+        # A word of negative weight acts where its map is lowest.
+        maps = {"heat": np.abs(heat.values), "mask": overlays.resize_map(heat.soft_mask(), grid)}
+        if refined is not None:
+            maps["refined"] = np.abs(self.run.maps.refined[self.word].values)
+        changes: list[Change] = []
+        small = [overlays.resize_map(self.difference(way), grid) for way in WAYS]
+        for way, cells in zip(WAYS, small, strict=True):
+            values, region = self.difference(way), agreement.changed_region(cells)
+            agree = {
+                name: Agreement(agreement.rank_correlation(one, cells), agreement.auc(one, region))
+                for name, one in maps.items()
+            }
+            most, mean = float(values.max()), float(values.mean(dtype=np.float64))
+            changes.append(
+                Change(
+                    most=most,
+                    mean=mean,
+                    heat=agree["heat"],
+                    refined=agree.get("refined"),
+                    mask=agree["mask"],
+                )
+            )
+        between = agreement.rank_correlation(*small)
+        return Trust(columns=changes[0], unread=changes[1], between=between)
 
     def summary(self) -> dict[str, Any]:
-        """Which word, the prompts, and how far heat and cause agree, as plain JSON types."""
+        """Return the word, the prompts, and how far heat and cause agree, as plain JSON types."""
         return {
             "word": self.word,
             "tokens": list(self.tokens),
@@ -124,14 +207,12 @@ class Ablation:
             "trust": to_json(self.trust),
         }
 
-    # --- shown ---
-
     def sheet(self) -> Image.Image:
-        """What `figure` shows, as a picture."""
+        """Return `figure` as an image."""
         return self.figure().image()
 
     def figure(self) -> "Sheet":
-        """The picture and both without the word; beneath the heat, and what each way changes.
+        """Draw the image with and without the word; beneath, the heat and the changes.
 
         The heat has the word's own scale, the differences one for both, from 0.
 
@@ -141,12 +222,12 @@ class Ablation:
         heat, prompt = self.heat, self.run.settings.prompt
         low, high = heat.span()
         top = max(float(self.difference(way).max()) for way in WAYS)
-        above = [Panel("the picture", _shown(self.run), prompt)]
+        above = [Panel("the picture", _panel_image(self.run), prompt)]
         below = [Panel(f"heat of {heat.label}", heat.drawn(low, high), f"up to {heat.most:.2g}")]
         for way, told in self.trust.ways().items():
             run, changed = self.without(way), self.difference(way)
             notes = {"columns": "its probabilities at 0", "unread": run.settings.prompt}
-            above.append(Panel(_SAID[way].format(heat.label), _shown(run), notes[way]))
+            above.append(Panel(_TITLES[way].format(heat.label), _panel_image(run), notes[way]))
             drawn = overlays.heat(changed, above[0].picture.size, low=0, high=max(top, 1 / 255))
             below.append(Panel("what that changes", drawn, str(told)))
         rows = layout.in_rows([*above, *below], columns=3)
@@ -158,24 +239,19 @@ class Ablation:
     def _repr_png_(self) -> bytes:
         return png(self.sheet())
 
-    # --- on disk ---
-
     def save(self, folder: str | Path) -> Path:
-        """Write the folder, whole or not at all.
+        """Write a folder, and return it.
 
-        `run/`, `columns/` and `unread/` (each a run's folder), `columns.npy` and `unread.npy` (the
-        differences, float32 (H, W)), the same as pictures (`columns.png`, `unread.png`, from 0 to
-        the largest of both), `formats.png` and `ablate.json`.
+        `run/`, `columns/` and `unread/` (each the folder of a run), `columns.npy` and `unread.npy`
+        (the differences, float32 (H, W)), `columns.png` and `unread.png` (from 0 to the largest of
+        both), `sheet.png` and `ablate.json`.
 
         Args:
             folder: new or empty.
 
-        Returns:
-            The folder.
-
         Raises:
             ArgumentError: if `folder` is not a path.
-            RunError: if something is there already, or nothing can be written there.
+            RunError: if the folder is not empty, or cannot be written.
         """
         with whole_folder(folder) as partial:
             self.run.write(partial / "run")
@@ -184,117 +260,74 @@ class Ablation:
             changes = {way: self.difference(way) for way in WAYS}
             top = max(1 / 255, *(float(one.max()) for one in changes.values()))
             for way, values in changes.items():
-                held = io.BytesIO()
-                np.save(held, values, allow_pickle=False)
-                (partial / f"{way}.npy").write_bytes(held.getvalue())
+                array = io.BytesIO()
+                np.save(array, values, allow_pickle=False)
+                (partial / f"{way}.npy").write_bytes(array.getvalue())
                 drawn = overlays.heat(values, self.run.image.size, low=0, high=top)
                 (partial / f"{way}.png").write_bytes(png(drawn))
             (partial / "sheet.png").write_bytes(png(self.sheet()))
+            files = (*files_in(partial), "ablate.json")
             content = AblationFile(
-                files=(*files_in(partial), "ablate.json"),
-                word=self.word,
-                tokens=self.tokens,
-                trust=self.trust,
+                files=files, word=self.word, tokens=self.tokens, trust=self.trust
             )
-            schemas.write_file(partial / "ablate.json", content)
+            write_file(partial / "ablate.json", content)
         return Path(folder)
 
     @classmethod
     def load(cls, folder: str | Path) -> "Ablation":
-        """Read a saved ablation; no model is loaded, and all but its runs is computed anew.
+        """Read a saved ablation; no model is loaded, and all but its runs is computed again.
 
         Raises:
-            RunError: if the folder is none, or something in it is broken.
+            RunError: if the folder is not an ablation, or broken.
         """
         folder = reading.path_of(folder)
         held = reading.read_json(folder / "ablate.json", AblationFile, most=MAX_ABLATION)
         run = Run.load(folder / "run")
         others = [read_run(folder / way, run.image.size) for way in WAYS]
+        found = cls(held.word, held.tokens, run, *others)
         try:
-            return with_trust([cls(held.word, held.tokens, run, *others)])[0]
+            assert found.trust
         except (HeedmapError, IndexError) as error:
             raise reading.torn(folder, "its three runs and ablate.json", "ablation") from error
+        return found
 
 
-def with_trust(found: Sequence[Ablation]) -> list[Ablation]:
-    """Ablations of one run, which is told of each word how far attention and cause agree."""
-    run, table = found[0].run, found[0].run.maps.tokens
-    told = {table.find(word): (word, trust) for word, trust in run.trust.items()}
-    told |= {one.tokens: (one.word, one.trust) for one in found}
-    run = replace(run, trust=dict(told.values()))
-    return [replace(one, run=run) for one in found]
-
-
-def _shown(run: Run) -> Image.Image:
-    """The picture of a run, as large as a panel may be."""
+def _panel_image(run: Run) -> Image.Image:
     return overlays.enlarge(overlays.shrunk(run.image, layout.MAX_WIDTH // 3))
 
 
-def _told(values: np.ndarray, cells: np.ndarray, maps: Mapping[str, np.ndarray]) -> WayTold:
-    """What a difference is, and how far each map agrees with it on their grid."""
-    region = agreement.changed_region(cells)
-    found = {
-        name: Agreement(agreement.rank_correlation(one, cells), agreement.auc(one, region))
-        for name, one in maps.items()
-    }
-    heat, mask = found["heat"], found["mask"]
-    most, mean = float(values.max()), float(values.mean(dtype=np.float64))
-    return WayTold(most=most, mean=mean, heat=heat, refined=found.get("refined"), mask=mask)
-
-
-# --- what is left out -------------------------------------------------------------------------
-
-
-def ablated_run(saved: object, word: str, called: object = None) -> Run:
-    """The run in which a word can be left out both ways; no model is needed to know it.
+def check_ablatable(saved: object, word: str, name: object = None) -> Run:
+    """Check that a result is a run whose word can be left out; needs no model.
 
     Args:
-        saved: what was given, or read from a folder.
+        saved: the result.
         word: a word or phrase of its prompt.
-        called: that folder.
+        name: the folder of the result, for the error.
 
     Raises:
-        ArgumentError: if it is not a run by itself, or nothing is left of the prompt.
+        ArgumentError: if it is not a run that `generate` made, or nothing is left of the prompt.
         UnknownWordError: if the prompt has no such word.
         TruncatedWordError: if the model did not read it.
     """
-    name, first, why = quoted(called or saved), first_run(saved), ""
-    if first is not None and first.settings.located is not None:
-        why = f"nothing was drawn in {name}, where words were looked for in a picture"
-    elif first is not None and first.settings.given is not None:  # nor in any part of it
-        why = f"{name} is made of a picture of your own, which no word drew"
-    if why:
-        expected = "expected a run that drew its picture, whose words can be left out"
-        raise ArgumentError(f"{why}: {expected}")
-    if first is None:
+    origins = ("edit", "given", "located")
+    if not isinstance(saved, Run) or any(getattr(saved.settings, name) for name in origins):
         raise ArgumentError(
-            f"the run to leave a word out of is {name}: expected a run, its folder, or a prompt"
+            f"the run to leave a word out of is {quoted(name or saved)}: expected a run that was "
+            "generated from its prompt alone, or its folder; of an edit or a grid name a source, "
+            "such as its folder source"
         )
-    if not isinstance(saved, Run) or saved.settings.edit is not None:
-        raise ArgumentError(
-            f"the run to leave a word out of is {name}: expected one that took nothing from "
-            "another; of an edit or a grid name a source, such as its folder source"
-        )
-    check_word(saved.settings.prompt, saved.maps.tokens, word)
+    shorter_prompt(saved.settings.prompt, saved.maps.tokens, word)
     return saved
 
 
-def check_word(prompt: str, table: TokenTable, word: str) -> None:
-    """Raise a HeedmapError, as `ablated_run`, if a word cannot be left out of a prompt."""
-    table.find(word)
-    if not shortened(prompt, table, word):
-        raise ArgumentError(
-            f"nothing is left of {quoted(prompt)} without {quoted(word)}: expected a prompt of "
-            "more words"
-        )
-
-
-def shortened(prompt: str, table: TokenTable, word: str) -> str:
-    """A prompt as it was written, with weights, without a word (`text.weights.leave_out`).
+def shorter_prompt(prompt: str, table: TokenTable, word: str) -> str:
+    """Return a prompt, with its weights, without a word (`text.weights.leave_out`).
 
     Raises:
+        ArgumentError: if nothing is left.
         RunError: if the table is of another prompt.
         UnknownWordError: if the prompt has no such word.
+        TruncatedWordError: if the model did not read it.
     """
     parsed = parse_weights(prompt)
     if parsed.text != table.prompt:
@@ -302,4 +335,11 @@ def shortened(prompt: str, table: TokenTable, word: str) -> str:
             f"the maps of this run are of {quoted(table.prompt)}, and its prompt is "
             f"{quoted(prompt)}: expected one and the same; make it again"
         )
-    return leave_out(parsed, table, word)
+    table.find(word)
+    left = leave_out(parsed, table, word)
+    if not left:
+        raise ArgumentError(
+            f"nothing is left of {quoted(prompt)} without {quoted(word)}: expected a prompt of "
+            "more words"
+        )
+    return left

@@ -4,7 +4,7 @@ import json
 import os
 from collections.abc import Callable, Collection, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,11 +13,10 @@ from PIL import Image
 from PIL.PngImagePlugin import PngInfo
 
 from heedmap.checks import flag
-from heedmap.errors import HeedmapError, RunError, plural, quoted
+from heedmap.errors import RunError, plural, quoted
 from heedmap.figures.animations import Animation, StepPictures, mosaic_size, of_mosaic
 from heedmap.figures.formats import png
 from heedmap.io import reading, schemas
-from heedmap.io.schemas import MARK, Trust
 from heedmap.io.settings import Settings
 from heedmap.io.values import encoded
 from heedmap.io.writing import digest_of, files_in, slug, whole_folder
@@ -27,7 +26,7 @@ from heedmap.maps.recordings import Recording
 from heedmap.options import Axis
 from heedmap.page import pages
 from heedmap.text.concepts import concept_table
-from heedmap.text.words import TokenTable, Word
+from heedmap.text.words import Word
 
 if TYPE_CHECKING:
     from heedmap.figures.sheet import Sheet
@@ -58,17 +57,6 @@ def maps_in(
     if not held.keys() <= {word.number for word in recording.table.read_words}:
         raise reading.torn(folder, "its words and its maps", "run")
     return HeatMaps(recording, image, stability=held or None)
-
-
-def trust_in(folder: Path, held: schemas.RunFile, table: TokenTable) -> Mapping[str, Trust]:
-    """Check that attention and cause are compared for words of the run, each once."""
-    try:
-        meant = {table.find(word) for word in held.trust}
-    except HeedmapError:
-        meant = set[tuple[int, ...]]()
-    if len(meant) < len(held.trust):
-        raise reading.torn(folder, "its words and its maps", "run")
-    return held.trust
 
 
 def steps_in(
@@ -113,8 +101,6 @@ class Run:
             followed (`figures.animations`).
         given: of the source and the edits of a picture of your own that picture, as the model saw
             it.
-        trust: of the run of an ablation, how far attention and cause agree, by the word that was
-            left out: `run.trust["house"].columns.heat.rank`.
     """
 
     image: Image.Image
@@ -124,7 +110,6 @@ class Run:
     step_pictures: StepPictures | None = None
     concepts: HeatMaps | None = None
     given: Image.Image | None = None
-    trust: Mapping[str, Trust] = field(default_factory=dict[str, Trust])
 
     def __repr__(self) -> str:
         (width, height), about = self.image.size, self.settings
@@ -154,7 +139,7 @@ class Run:
         A matplotlib Figure: `run.figure().save("house.pdf")` (`HeatMaps.figure`).
         """
         about = self.settings
-        return self.maps.laid_out(title=about.prompt, scale=scale, note=_trusted(self.trust))[0]
+        return self.maps.laid_out(title=about.prompt, scale=scale)[0]
 
     def timeline(
         self, word: str | int, *, frames: int = word_figures.FRAMES, scale: Scale = "word"
@@ -220,8 +205,8 @@ class Run:
         sought: dict[int, str] = {}
         if overlays:
             (folder / "words").mkdir()
-            title, note = self.settings.prompt, _trusted(self.trust)
-            files = _write_sheet(folder, self.maps, "sheet.png", word_file, title, note)
+            title = self.settings.prompt
+            files = _write_sheet(folder, self.maps, "sheet.png", word_file, title)
             if self.concepts is not None:
                 title = f"{title} · {SOUGHT}"
                 sought = _write_sheet(folder, self.concepts, "concepts.png", concept_file, title)
@@ -241,7 +226,6 @@ class Run:
             else schemas.StepsFile(len(steps.frames), steps.size, steps.shows),
             words=_word_files(self.maps, files),
             concepts=() if self.concepts is None else _word_files(self.concepts, sought),
-            trust=self.trust,
         )
         schemas.write_file(folder / "run.json", content)
 
@@ -284,27 +268,15 @@ def read_run(folder: Path, size: tuple[int, int] | None = None) -> Run:
         steps_in(folder, held.steps, len(recording.timesteps), image.size),
         None if sought is None else maps_in(folder, held.concepts, about, sought, image),
         given_in(folder, about) if GIVEN in held.files else None,
-        trust_in(folder, held, recording.table),
     )
 
 
-def _trusted(trust: Mapping[str, Trust]) -> str:
-    """A quiet line on a sheet: how far the heat of words and what changes without them agree."""
-    said = (f"“{word}” {told.columns.heat}" for word, told in trust.items())
-    return MARK + " · ".join(said) if trust else ""
-
-
 def _write_sheet(
-    folder: Path,
-    maps: HeatMaps,
-    name: str,
-    file_of: Callable[[Word], str],
-    title: str,
-    note: str = "",
+    folder: Path, maps: HeatMaps, name: str, file_of: Callable[[Word], str], title: str
 ) -> dict[int, str]:
     """Write a sheet of maps and the overlay of each word; by its number the overlay's file."""
     files: dict[int, str] = {}
-    sheet, drawn = maps.laid_out(title=title, note=note)
+    sheet, drawn = maps.laid_out(title=title)
     # What packs a picture lets others work meanwhile: the sheet takes as long as the rest.
     with ThreadPoolExecutor(1) as aside:
         packed = aside.submit(png, sheet.image())

@@ -125,15 +125,6 @@ function createModel(data) {
     return real.length ? real : null;
   }
 
-  /** Return the term of the words with these numbers in a run's prompt. */
-  function termOf(run, numbers, label) {
-    const { entries } = runs[run].maps;
-    const found = [...entries.keys()].filter(
-      (i) => entries[i].kind === "word" && !entries[i].prompt && numbers.includes(entries[i].number),
-    );
-    return found.length ? { run, entries: found, label: label ?? entries[found[0]].text } : null;
-  }
-
   /** Return the term of what stands from one entry of a prompt to another. */
   function phrase(run, start, end) {
     const { entries, prompts } = runs[run].maps;
@@ -150,8 +141,10 @@ function createModel(data) {
   /** Return the word that is shown while none is pinned or pointed at: the strongest one. */
   function termAtRest() {
     const run = runsNow().at(-1);
-    const rest = pair()?.rest ?? runs[run].rest;
-    return state.bare || !rest ? null : termOf(run, rest.words, rest.label);
+    const { entries } = runs[run].maps;
+    const { rest } = pair() ?? runs[run];
+    const entry = entries.findIndex(({ kind, prompt, number }) => kind === "word" && !prompt && number === rest);
+    return state.bare || entry < 0 ? null : { run, entries: [entry], label: entries[entry].text };
   }
 
   function termsNow() {

@@ -4,14 +4,9 @@ function createPictures(model, words) {
   const { $, make, makeSvg, announce, number, percent } = dom;
   const { data, state, runs, change } = model;
   const SCALES = { shared: "shared by all words", word: "each word its own", raw: "raw probability" };
-  const TRUST = {
-    stable:
-      "The rank correlation of the map of the even steps with that of the odd ones, each step with noise of its own. " +
-      "What is stable is not therefore true.",
-    cause:
-      "The rank correlation of the map with what changes in the picture if nothing attends to the word, " +
-      "and the AUC of the map for the region that changes most (0.5 by chance).",
-  };
+  const STABLE =
+    "The rank correlation of the map of the even steps with that of the odd ones, each step with noise of its own. " +
+    "What is stable is not therefore true.";
   let figures = [];
   let building = 0;
 
@@ -99,8 +94,9 @@ function createPictures(model, words) {
       const { image, most } = drawing.difference(before, after, model.colours[model.look.colour]);
       made.push(figure("difference", pair.edited, `Difference: 0 to ${percent(most)} of full range`, image));
       if (pair.blend) {
-        const mask = await drawing.readImage(pair.blend.picture);
-        const caption = `Bright: where the edit was let in, ${percent(pair.blend.share)} of the picture`;
+        const mask = await drawing.readImage(pair.blend);
+        const share = mask.data.filter((value, i) => i % 4 === 0 && value > 127).length / (mask.width * mask.height);
+        const caption = `Bright: where the edit was let in, ${percent(share)} of the picture`;
         made.push(figure("blend", pair.edited, caption, drawing.inside(after, mask)));
       }
     }
@@ -183,10 +179,10 @@ function createPictures(model, words) {
     if (one) drawBar(bar, heats[0].low);
     list.replaceChildren(
       ...heats.map((heat) => {
-        const [note, title] = trustOf(heat);
+        const note = stabilityOf(heat);
         const range = one || !heated ? "" : model.rangeText(heat);
         const scale = make("span", { className: heated ? "scale" : "swatch", vars: { "--hue": `rgb(${heat.hue.join(" ")})` } });
-        const small = make("small", { title }, [range, note].filter(Boolean).join(" · "));
+        const small = make("small", { title: note && STABLE }, [range, note].filter(Boolean).join(" · "));
         const parts = [one ? "" : scale, make("bdi", {}, model.labelOf(heat.term)), range || note ? small : ""];
         return make("li", {}, ...parts.filter(Boolean));
       }),
@@ -228,15 +224,12 @@ function createPictures(model, words) {
     return ` Beneath: ${what}, in fitted colours.`;
   }
 
-  /** Return how far the map of a word can be trusted and what that means; of a whole run alone. */
-  function trustOf({ run, entries }) {
-    if (!model.whole()) return ["", ""];
-    const words = entries.map((entry) => runs[run].maps.entries[entry]);
-    const numbers = words.map((word) => word.number).join();
-    const { name } = runs[run].maps.prompts[words[0].prompt];
-    const found = runs[run].trust.find((one) => one.prompt === name && one.words.join() === numbers);
-    const note = found ? (model.refined() ? found.refined : found.read) : "";
-    return note ? [note, TRUST[found.kind]] : ["", ""];
+  /** Return how stable the map of a located word is, as read and of the whole run. */
+  function stabilityOf({ run, entries }) {
+    if (!model.whole() || model.refined() || entries.length > 1) return "";
+    const { number, prompt } = runs[run].maps.entries[entries[0]];
+    const { name } = runs[run].maps.prompts[prompt];
+    return runs[run].stability[name]?.[number] ?? "";
   }
 
   function drawBar(canvas, low) {

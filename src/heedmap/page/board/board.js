@@ -126,21 +126,17 @@ function position() {
   );
   drawn.firstChild.setAttribute("href", document.getElementById("picture").src);
   const [pass, passes] = about.passes;
-  const how = {
-    asked: "given",
-    kept: "where the word's probability is largest here, but at most a half, in the saved maps",
-    drawn: "where the word's probability is largest here, but at most a half, at this step",
-    middle: "the middle step",
-  };
+  const how = (axis) =>
+    axis === "step" ? "the middle step" : "where the word's probability is largest here, but at most a half, at this step";
   const list = facts([
     ["pixel", `${about.at[0]},${about.at[1]} of ${w}×${h}, from the upper left`],
     ["position", `row ${y}, column ${x} of a grid of ${rowCount}×${columnCount}, counted from 0`],
     ["layer", `${about.short} (${about.layer})`],
-    ["head", `${head} of 0–${about.heads - 1}`],
+    ["head", `${head} of 0–${heads - 1}`],
     ["step", `${about.step} of 0–${about.steps - 1}; timestep ${about.timestep}`],
     ["pass", passes > 1 ? `${pass} of 0–${passes - 1} within the step` : ""],
     ["branch", about.branch === "negative" ? "the negative prompt" : ""],
-    ...Object.entries(about.chosen).map(([axis, by]) => [`${axis} chosen`, how[by]]),
+    ...about.chosen.map((axis) => [`${axis} chosen`, how(axis)]),
     ["saved maps", about.kept === null ? "" : `they differ by at most ${about.kept.toExponential(1)}`],
     ["model", `${about.model}, ${about.dtype}, seed ${about.seed}`],
     ["other settings", about.changed.join(", ")],
@@ -214,12 +210,12 @@ function softmax() {
   const raised = shown.masked.map((x) => (x === null ? 0 : Math.exp(x - top)));
   const columns = [{ title: "e^…", values: raised, format: digits }, { title: "", values: p, format: "bar" }, { title: "P", values: p, format: digits }];
   const sums = [digits(sum(raised)), "", digits(sum(p))];
-  if (about.rule) columns.push({ title: "as edited", values: shown.acted, format: digits }), sums.push(digits(sum(shown.acted)));
+  if (given.edited) columns.push({ title: "as edited", values: shown.acted, format: digits }), sums.push(digits(sum(shown.acted)));
   return [
     "The softmax: a row that sums to 1",
     paragraph(
       `The largest score, ${digits(top)}, is subtracted from all scores, which changes no probability. Then e to the power of each is ` +
-        `divided by the sum, ${digits(sum(raised))}.${about.rule ? " An edit then changed the row, as the last column shows." : ""}`,
+        `divided by the sum, ${digits(sum(raised))}.${given.edited ? " An edit then changed the row, as the last column shows." : ""}`,
     ),
     tokenTable(columns, sums),
   ];
