@@ -141,7 +141,7 @@ def test_all_of_it_by_keyboard(show: Any, run: Any, run_page: str):
     assert opened.page.evaluate(focused) == "snow"
     status = opened.page.locator("#said")
     expect(status).to_contain_text("snow")
-    for _ in range(3):  # past the negative prompt and the pin
+    for _ in range(3):  # past the words of the negative prompt, the pin
         keys.press("Tab")
     assert "picture" in opened.page.evaluate("document.activeElement.className")
     before = readings(opened)

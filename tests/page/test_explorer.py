@@ -2,6 +2,7 @@
 
 import html
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -63,6 +64,18 @@ def test_many_large_pictures_are_compressed_and_the_page_says_so():
     run.image = Image.fromarray(np.random.default_rng(0).integers(0, 256, (128, 128, 3), np.uint8))
     assert data_of(pages.run_page(run))["runs"][0]["exact"] is True
     assert data_of(pages.run_page(run, limit=60_000))["runs"][0]["exact"] is False
+
+
+def test_a_negative_prompt_of_fewer_steps_is_left_out():
+    run = small(keep=frozenset({"layer", "step"}))
+    shorter = run.maps.recording
+    shorter = replace(
+        shorter, timesteps=shorter.timesteps[:2], arrays=tuple(one[:2] for one in shorter.arrays)
+    )
+    for negative, names in ((run.maps.recording, ["prompt", "negative"]), (shorter, ["prompt"])):
+        run.negative_maps = replace(run.maps, recording=negative)
+        prompts = data_of(pages.run_page(run))["maps"]["runs"][0]["prompts"]
+        assert [one["name"] for one in prompts] == names
 
 
 # --- what is typed stays text -----------------------------------------------------------------

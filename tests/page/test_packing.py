@@ -187,6 +187,4 @@ def test_refined_maps_are_a_table_of_one_layer():
     exact = recording.refined.reshape(64, -1)[:, order].T
     allowed = np.ptp(exact, axis=-1, keepdims=True) / (2 * 65535)
     assert (np.abs(planes[0, 0] - exact) <= allowed * 1.001 + 1e-8).all()
-    tight = pack(recording, 1_000)["refined"]
-    assert tight["tables"][0]["bits"] == 8
     assert pack(small().maps.recording, 10**9)["refined"] is None

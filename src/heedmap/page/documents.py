@@ -14,15 +14,9 @@ from PIL import Image
 
 
 def document(template: str, title: str, style: str, script: str, **parts: str) -> str:
-    """Fill a template.
+    """Fill a template: HTML with `{{title}}`, `{{policy}}`, `{{style}}`, `{{script}}` and parts.
 
-    Args:
-        template: HTML with `{{title}}`, `{{policy}}`, `{{style}}`, `{{script}}` and the names of
-            `parts`.
-        title: the title as plain text.
-        style: CSS.
-        script: JavaScript.
-        parts: other HTML, or JSON from `as_script`.
+    The title is plain text; other parts are HTML, or JSON from `as_script`.
     """
     style_hash, script_hash = (
         base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()

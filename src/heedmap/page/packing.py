@@ -13,11 +13,12 @@ import base64
 import math
 import zlib
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
 
-from heedmap.errors import NothingRecordedError, as_sentence
+from heedmap.errors import as_sentence
 from heedmap.io.values import TokenKind
 from heedmap.maps.recordings import Recording, cells, short_names, stage_of
 from heedmap.mathematics.agreement import is_even
@@ -42,14 +43,9 @@ def pack(runs: Sequence[Mapping[str, Recording]], budget: int) -> dict[str, Any]
     Returns:
         `layers`, `keep`, `steps`, `cells` (w, h); `runs`, with the `prompts` and the `entries` (the
         C axis) of each; `tables`; and `refined`, `layers` and `tables` or None.
-
-    Raises:
-        NothingRecordedError: if a recording is empty.
     """
     recordings = [[*run.values()] for run in runs]
     every = [one for run in recordings for one in run]
-    if not all(one.arrays for one in every):
-        raise NothingRecordedError("nothing was recorded: a page needs the maps of a run")
     content: dict[str, Any] = {
         "layers": _layers(every[0]),
         "keep": sorted(every[0].keep),
@@ -61,13 +57,10 @@ def pack(runs: Sequence[Mapping[str, Recording]], budget: int) -> dict[str, Any]
     budget -= len(as_script(content))
     if all(one.refined is not None for one in every):
         alone = [[one.refined_alone() for one in run] for run in recordings]
-        table = _table(alone, (content["steps"], False, 16))
-        content["refined"] = {"layers": _layers(alone[0][0]), "tables": [table]}
-        budget -= _size(table)
+        tables = [_table(alone, (content["steps"], False, 16))]
+        content["refined"] = {"layers": _layers(alone[0][0]), "tables": tables}
+        budget -= _size(tables)
     return {**content, "tables": _tables(recordings, budget)}
-
-
-# --- words and layers -------------------------------------------------------------------------
 
 
 def _words(run: Mapping[str, Recording]) -> dict[str, Any]:
@@ -109,53 +102,45 @@ def _pieces(table: TokenTable) -> list[list[Any]]:
 
 
 def _layers(recording: Recording) -> list[dict[str, Any]]:
-    names = [layer.name for layer in recording.layers]
+    named = zip(recording.layers, short_names([one.name for one in recording.layers]), strict=True)
     return [
-        {
-            "name": one.name,
-            "short": short,
-            "group": stage_of(one.name),
-            "grid": one.grid,
-            "heads": one.heads,
-        }
-        for one, short in zip(recording.layers, short_names(names), strict=True)
+        {**asdict(layer), "short": short, "group": stage_of(layer.name)} for layer, short in named
     ]
-
-
-# --- tables -----------------------------------------------------------------------------------
 
 
 def _tables(runs: _Runs, budget: int) -> list[dict[str, Any]]:
     """Return the table of the mean over steps and heads, then finer ones that still fit."""
     steps, keep = len(runs[0][0].timesteps), runs[0][0].keep
     by_step, by_head = "step" in keep and steps > 1, "head" in keep
-    windows = [(n, False, 8) for n in (1, 2, 3, 4, 5, 10, 20, 50, 100) if n < steps and by_step]
-    mean = _finest(runs, [(steps, False, 16)], budget) or _table(runs, (steps, False, 8))
-    whole = _finest(runs, [(1, True, 8)] * (by_step and by_head), budget - _size(mean))
-    if whole is not None:
-        return [mean, whole]
-    rest = budget - _size(mean)
-    heads = _finest(runs, [(steps, True, 8)] * by_head, rest // 2 if by_step else rest)
-    windowed = _finest(runs, windows, rest if heads is None else rest - _size(heads))
-    return [mean, *(table for table in (heads, windowed) if table is not None)]
+    tables = _finest(runs, [(steps, False, 16)], budget) or [_table(runs, (steps, False, 8))]
+    rest = budget - _size(tables)
+    if by_step and by_head and (whole := _finest(runs, [(1, True, 16), (1, True, 8)], rest)):
+        return tables + whole
+    if by_head:
+        shapes = [(steps, True, 16), (steps, True, 8)]
+        tables += _finest(runs, shapes, rest // 2 if by_step else rest)
+    if by_step:
+        windows = [(n, False, 8) for n in (1, 2, 3, 4, 5, 10, 20, 50, 100) if n < steps]
+        tables += _finest(runs, [(1, False, 16), *windows], budget - _size(tables))
+    return tables
 
 
-def _finest(runs: _Runs, shapes: Sequence[_Shape], budget: int) -> dict[str, Any] | None:
-    """Return the first table that fits into the budget; None if none does."""
+def _finest(runs: _Runs, shapes: Sequence[_Shape], budget: int) -> list[dict[str, Any]]:
+    """Return the first table that fits into the budget, if any does."""
     first = runs[0][0]
     entries = sum(len(_entries(one)) for run in runs for one in run)
     for window, heads, bits in shapes:
         places = sum(math.prod(one.grid) * (one.heads if heads else 1) for one in first.layers)
         numbers = places * entries * math.ceil(len(first.timesteps) / window)
         if numbers * bits / 8 * _LEAST * 4 / 3 <= budget:
-            table = _table(runs, (window, heads, bits))
-            if _size(table) <= budget:
-                return table
-    return None
+            tables = [_table(runs, (window, heads, bits))]
+            if _size(tables) <= budget:
+                return tables
+    return []
 
 
-def _size(table: dict[str, Any]) -> int:
-    return sum(map(len, table["data"]))
+def _size(tables: list[dict[str, Any]]) -> int:
+    return sum(len(data) for table in tables for data in table["data"])
 
 
 def _table(runs: _Runs, shape: _Shape) -> dict[str, Any]:

@@ -1,7 +1,5 @@
 """The page of a result: one HTML file that shows which word acted where.
 
-    Path("index.html").write_text(run_page(run), encoding="utf-8")
-
 The file needs no server, network or framework. Its Content-Security-Policy forbids everything that
 is not in the file. Text of a user is stored as JSON and shown as text. The page computes maps and
 colours as `heedmap.maps` and `heedmap.figures` do, from the tables of `page.packing`.
@@ -16,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from PIL import Image
 
-from heedmap.errors import ArgumentError
 from heedmap.figures import overlays
 from heedmap.figures.animations import StepPictures, tiles
 from heedmap.maps.heatmaps import HeatMaps
@@ -32,10 +29,7 @@ if TYPE_CHECKING:
 
 LIMIT, SMALL_LIMIT = 8_000_000, 3_000_000
 """Bytes of a page; the smaller limit holds if no image has more than 256×256 pixels."""
-SANDBOX = "allow-scripts allow-downloads"
-"""The permissions of a page in a frame."""
-MASK_SIDE = 256
-"""The most pixels on the short side of a mask."""
+MASK_SIDE = 256  # the most pixels on the short side
 _SCRIPTS = ("dom", "maps", "drawing", "model", "words", "pictures", "overview", "controls", "page")
 
 
@@ -69,9 +63,6 @@ def pairs_page(
     runs: dict[int, Run] = {}  # by identity: edits of one source share its run
     edits: list[dict[str, Any]] = []
     for label, pair in pairs:
-        if pair.source.image.size != pair.edited.image.size:
-            sizes = f"{pair.source.image.size} and {pair.edited.image.size}"
-            raise ArgumentError(f"the images of an edit are {sizes}: expected one size")
         sides = {"source": pair.source, "edited": pair.edited}
         runs |= {id(run): run for run in sides.values()}
         edits.append(
@@ -82,8 +73,6 @@ def pairs_page(
                 **summaries.edit_summary(pair),
             }
         )
-    if not edits:
-        raise ArgumentError("the page has no edits: expected at least one")
     every = [*runs.values()]
     return _page(every, edits, limit, title or every[-1].settings.prompt, grid)
 
@@ -91,8 +80,9 @@ def pairs_page(
 def frame(text: str, *, height: int = 900) -> str:
     """Return a sandboxed frame that shows a page."""
     return (
-        f'<iframe srcdoc="{html.escape(text)}" sandbox="{SANDBOX}" allow="clipboard-write" '
-        f'title="heedmap" style="width:100%;height:{height:d}px;border:0"></iframe>'
+        f'<iframe srcdoc="{html.escape(text)}" sandbox="allow-scripts allow-downloads" '
+        f'allow="clipboard-write" title="heedmap" style="width:100%;height:{height}px;border:0">'
+        "</iframe>"
     )
 
 
@@ -107,9 +97,6 @@ def preview(result: object, sheet: Image.Image, limit: int = 190_000) -> str:
     )
 
 
-# --- the data ---------------------------------------------------------------------------------
-
-
 def _page(
     runs: Sequence["Run"],
     edits: list[dict[str, Any]],
@@ -117,8 +104,8 @@ def _page(
     title: str,
     grid: Mapping[str, Any] | None = None,
 ) -> str:
-    small = all(math.prod(run.image.size) <= 256 * 256 for run in runs)
-    limit = limit or (SMALL_LIMIT if small else LIMIT)
+    pixels = max(math.prod(run.image.size) for run in runs)
+    limit = limit or (LIMIT if pixels > 256 * 256 else SMALL_LIMIT)
     share = limit // len(runs)
     data: dict[str, Any] = {
         "runs": [
@@ -153,8 +140,12 @@ def _page(
 
 
 def _recordings(run: "Run") -> dict[str, Recording]:
+    """Return the recordings of a run's prompts that have the layers and steps of the first."""
+    first = run.maps.recording
     every = {"prompt": run.maps, "negative": run.negative_maps, "concepts": run.concepts}
-    return {name: maps.recording for name, maps in every.items() if maps is not None}
+    found = {name: maps.recording for name, maps in every.items() if maps is not None}
+    like = (first.layers, first.timesteps)  # a negative prompt has fewer if guidance was off
+    return {name: one for name, one in found.items() if (one.layers, one.timesteps) == like}
 
 
 def picture_data(image: Image.Image, budget: int) -> dict[str, Any]:
@@ -183,12 +174,7 @@ def masks_data(maps: HeatMaps, budget: int) -> list[dict[str, Any]]:
 
 
 def steps_data(steps: StepPictures | None, budget: int) -> dict[str, Any] | None:
-    """Return the images of a run's steps as one image, halved until its URL fits the budget.
-
-    Returns:
-        The mosaic (`picture`), its columns (`across`), the `size` (w, h) of an image and what the
-        images show (`shows`); None if there are none.
-    """
+    """Return a mosaic of the images of a run's steps, halved until its URL fits the budget."""
     while steps is not None:
         picture = link(steps.mosaic(), "webp", quality=85, method=4)
         if len(picture) <= budget or min(steps.size) < 16:

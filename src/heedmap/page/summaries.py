@@ -67,12 +67,11 @@ def edit_summary(pair: "Pair") -> dict[str, Any]:
 def strongest_word(maps: HeatMaps, among: Collection[int] = ()) -> int | None:
     """Return the number of the content word whose map has the largest standard deviation.
 
-    It is one of those with the numbers `among` if any of these is a content word; None if the
-    prompt has no words.
+    It is one of `among` if any of these is a content word; None if there are no words.
     """
-    content = [word.number for word in maps.words if is_content(word.text)]
-    numbers = content or [word.number for word in maps.words]
-    numbers = [number for number in numbers if number in among] or numbers
+    words = [word for word in maps.words if is_content(word.text)] or maps.words
+    numbers = [word.number for word in words if not among or word.number in among]
+    numbers = numbers or [word.number for word in words]
     deviations = {n: float(np.std(maps.alone(n).values, dtype=float)) for n in numbers}
     return max(numbers, key=deviations.__getitem__, default=None)
 
@@ -121,8 +120,7 @@ def _measures(change: Measures) -> list[str]:
 def settings_rows(settings: Settings) -> list[list[str]]:
     """List settings as table rows; each entry of a nested setting has its own row."""
     values = to_json(settings)
-    if values.get("text") == settings.prompt:
-        del values["text"]
+    values.pop("text", None)  # the prompt, without weights
     values["size"] = "×".join(map(str, values["size"]))
     rows: list[list[str]] = []
     for name, value in values.items():

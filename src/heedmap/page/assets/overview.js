@@ -138,34 +138,20 @@ function createOverview(model, pictures) {
     );
     const names = curves.map(({ term }) => `“${term.label}”`).join(", ");
     $("curve").querySelector("figcaption").textContent =
-      `${names} over the ${steps} steps: mean over the picture, on a scale from ${number(least)} to ${number(most)}. ` +
-      "Click for one step, drag for several.";
+      `${names} over the ${steps} steps: mean over the picture, on a scale from ${number(least)} to ${number(most)}. Click for one step.`;
   }
 
-  /** Let a click on the curve choose a step, and a drag several. */
-  function bindCurve() {
-    const curve = $("curve").querySelector("svg");
-    let start = null;
-    const windowAt = (event) => {
-      const box = curve.getBoundingClientRect();
-      const bounds = model.bounds();
-      const part = (((event.clientX - box.left) / box.width) * CURVE.w - CURVE.side) / (CURVE.w - 2 * CURVE.side);
-      return Math.max(0, bounds.findLastIndex((bound, i) => bound <= part * bounds.at(-1) && i < bounds.length - 1));
-    };
-    const choose = (event) => {
-      const [bounds, ends] = [model.bounds(), [start, windowAt(event)]];
-      change({ steps: [bounds[Math.min(...ends)], bounds[Math.max(...ends) + 1]], playing: false });
-    };
-    curve.addEventListener("pointerdown", (event) => {
-      curve.setPointerCapture(event.pointerId);
-      start = windowAt(event);
-      choose(event);
-    });
-    curve.addEventListener("pointermove", (event) => start !== null && choose(event));
-    for (const end of ["pointerup", "pointercancel"]) curve.addEventListener(end, () => (start = null));
+  /** Show the step at which the curve was clicked. */
+  function chooseStep(event) {
+    const box = event.currentTarget.getBoundingClientRect();
+    const bounds = model.bounds();
+    const part = (((event.clientX - box.left) / box.width) * CURVE.w - CURVE.side) / (CURVE.w - 2 * CURVE.side);
+    const at = Math.max(0, bounds.findLastIndex((bound, i) => bound <= part * bounds.at(-1) && i < bounds.length - 1));
+    change({ steps: [bounds[at], bounds[at + 1]], playing: false });
+    dom.announce(model.stepsText());
   }
 
-  bindCurve();
+  $("curve").querySelector("svg").addEventListener("click", chooseStep);
   $("matrix").addEventListener("toggle", drawMatrix);
   model.listen((changes) => "pair" in changes && build());
   model.listen(drawSoon, "hover", "point", "place", "pins", "outline", "threshold", "bare");

@@ -105,7 +105,9 @@ function createPictures(model, words) {
     if (mine !== building) return; // another edit was chosen meanwhile
     figures = made;
     const { w, h } = runs[shown[0]].enlarged;
-    document.querySelector("main").style.setProperty("--ratio", String(w / h));
+    const main = document.querySelector("main");
+    main.style.setProperty("--ratio", String(w / h));
+    (!pair && w < 0.8 * h ? main : $("stage")).append($("overview"));
     $("figures").replaceChildren(...made.map(({ element }) => element));
     drawMode();
     change({});

@@ -2,7 +2,7 @@
 
 function createWords(model) {
   const { $, make, announce, number, percent } = dom;
-  const { data, state, runs, change } = model;
+  const { state, runs, change } = model;
   const NAMES = { prompt: "", negative: "negative", concepts: "looked for" };
   let chips = []; // {button, term}
   let anchor = null; // where a drag over several words began
@@ -169,6 +169,9 @@ function createWords(model) {
       button.style.setProperty("--hue", within?.hue ?? "transparent");
       button.style.setProperty("--lit", String(lit.get(`${term.run} ${entry}`) ?? 0));
     }
+  }
+
+  function drawPins() {
     const items = state.pins.map((pin) => {
       const off = make("button", { type: "button", "aria-label": `Unpin ${pin.label}`, on: { click: () => model.unpin(pin) } }, "×");
       return make("li", {}, make("span", { className: "swatch", vars: { "--hue": pin.hue } }), make("bdi", {}, pin.label), off);
@@ -182,7 +185,9 @@ function createWords(model) {
     if (event.key === "Escape") change({ pins: [], hover: null, bare: true, point: null, place: null });
   });
   model.listen((changes) => ("pair" in changes || "specials" in changes ? build() : mark()));
+  model.listen((changes) => "pins" in changes && drawPins());
   if (model.located()) $("hint").textContent = $("hint").textContent.replace("where it acted", "where it is seen");
   build();
+  drawPins();
   return { promptName };
 }
