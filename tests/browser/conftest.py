@@ -305,4 +305,4 @@ def run_page(run: Any) -> str:
 def pair_page(pair: Any) -> str:
     from heedmap.page import pages
 
-    return pages.pair_page(pair)
+    return pages.pairs_page([("", pair)])

@@ -73,20 +73,6 @@ def test_layers_steps_and_heads_are_those_that_python_selects(show: Any, run: An
     same(canvas(opened), base + (colours - base) * (0.4 * hot)[..., None])
 
 
-def test_share_among_the_content_words(show: Any, run: Any, run_page: str):
-    word = "next"
-    opened = show(run_page)
-    opened.apart()
-    opened.choose("Scale", "content")
-    opened.steps(1, 4)
-    opened.word(word).hover()
-    maps = run.maps.select(steps=slice(1, 4))
-    among = {"red", "house", "blue", "tree", "snow", word}  # a word has its share of itself too
-    share = maps[word].values / np.sum([maps[one].values for one in among], axis=0)
-    same(canvas(opened), overlays.overlay(overlays.enlarge(run.image), share, low=0, high=1))
-    assert "share among the content words: 0 to 1" in opened.legend()
-
-
 def turned(weight: float) -> Any:
     """A run whose "house" has this weight."""
     run = small()
@@ -122,13 +108,13 @@ def test_an_outline_runs_where_the_mask_ends(show: Any, run: Any, run_page: str)
     values = run.maps.select("up")["house"].values
     level = values.min() + 0.6 * np.ptp(values)
     assert across == 64 and runs_at(points, values, level, 1e-4)
-    assert "outline: where the heat itself reaches 60\u00a0% of its range" in opened.legend()
+    assert "outline at 60\u00a0% of the heat’s range" in opened.legend()
     soft = run.maps["house"].soft_mask()
     opened.choose("Layers", "all")
     opened.word("house").hover()
     points, across = outline(opened)
     assert across == 128 and runs_at(points, soft, 0.6, 1 / 500)
-    assert "outline: its mask at 60\u00a0%." in opened.legend()
+    assert "outline at 60\u00a0% of the mask." in opened.legend()
 
 
 def test_combinations_that_a_page_does_not_hold_are_greyed_out(show: Any):

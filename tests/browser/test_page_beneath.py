@@ -34,7 +34,7 @@ def beneath(run: Any, step: int) -> Image.Image:
     import base64
     import io
 
-    told = steps_data(run.step_pictures, 10**9)
+    told: Any = steps_data(run.step_pictures, 10**9)
     raw = base64.b64decode(told["picture"].partition(",")[2])
     sheet = Image.open(io.BytesIO(raw)).convert("RGB")
     frame = of_mosaic(sheet, 4, tuple(told["size"]), "prediction").frames[step]
@@ -49,7 +49,7 @@ def test_the_picture_of_a_step_lies_beneath_its_heat(show: Any):
     for step in (0, 2, 3):
         opened.steps(step, step + 1)
         same(canvas(opened), beneath(run, step))
-        said = f"Beneath: what the model foretold the picture to be at step {step}"
+        said = f"Beneath: the picture that the model predicted at step {step}"
         assert said in opened.legend()
     opened.steps(1, 3)
     same(canvas(opened), beneath(run, 2))  # of several the last

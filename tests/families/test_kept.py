@@ -65,13 +65,13 @@ def test_a_run_is_saved_shown_and_read_back(load, family, tmp_path):
         for a, b in zip(mine.recording.arrays, theirs.recording.arrays, strict=True):
             assert np.array_equal(a, b)
     page = (saved / "index.html").read_text(encoding="utf-8")
-    packed = pack(run.maps.recording, 10**8)
+    packed = pack([{"prompt": run.maps.recording}], 10**8)
     assert [layer["short"] for layer in packed["layers"]] == [
         layer.short for layer in run.maps.layers
     ]
     assert all(f'"{layer.short}"' in page for layer in run.maps.layers)
-    assert [entry["text"] for entry in packed["entries"]][:3] == ["a", "red", "house"]
-    assert packed["entries"][-1]["kind"] == "pad"
+    assert [entry["text"] for entry in packed["runs"][0]["entries"]][:3] == ["a", "red", "house"]
+    assert packed["runs"][0]["entries"][-1]["kind"] == "pad"
     for shown in (run.figure(), run.timeline("red"), run.layers_by_heads("red")):
         assert min(shown.image().size) > 100
     one = run.maps.select(layers="*.0.*attn2", steps=slice(0, 2), heads=[1])["red"]

@@ -8,7 +8,7 @@ import re
 
 from PIL import Image
 
-from heedmap.page import packing
+from heedmap.page import documents
 
 TEMPLATE = (
     '<title>{{title}}</title><meta content="{{policy}}"><style>{{style}}</style>{{body}}'
@@ -17,7 +17,7 @@ TEMPLATE = (
 
 
 def test_the_policy_has_the_hashes_of_what_is_there():
-    made = packing.document(TEMPLATE, "a", "p {}", "x = 1;", body="<p>{{style}}</p>")
+    made = documents.document(TEMPLATE, "a", "p {}", "x = 1;", body="<p>{{style}}</p>")
     for name, what in (("style", "p {}"), ("script", "x = 1;")):
         digest = base64.b64encode(hashlib.sha256(what.encode()).digest()).decode()
         assert f"{name}-src 'sha256-{digest}'" in made
@@ -26,16 +26,21 @@ def test_the_policy_has_the_hashes_of_what_is_there():
 
 
 def test_a_title_and_data_are_no_markup():
-    made = packing.document(TEMPLATE, "</title><b>\ud800", "", "", body="")
+    made = documents.document(TEMPLATE, "</title><b>\ud800", "", "", body="")
     assert "&lt;/title&gt;&lt;b&gt;" in made
     held = {"a": "</script><!--&\u2028"}
-    said = packing.as_script(held)
+    said = documents.as_script(held)
     assert not re.search("[<>&\u2028]", said) and json.loads(said) == held
 
 
 def test_a_picture_as_a_link():
     image = Image.new("RGB", (3, 2), (1, 2, 3))
-    kind, _, data = packing.link(image, "png").partition(",")
+    kind, _, data = documents.link(image, "png").partition(",")
     assert kind == "data:image/png;base64"
     with Image.open(io.BytesIO(base64.b64decode(data))) as back:
         assert back.tobytes() == image.tobytes()
+
+
+def test_the_parts_are_there():
+    for name in ("assets/page.html", "board/board.html"):
+        assert "{{data}}" in documents.page_part(name)

@@ -41,23 +41,22 @@ def test_fifty_steps_of_stable_diffusion_fit_in_eight_megabytes(axes: set, words
     run = stable_diffusion(prompt, keep=frozenset(axes), heads=2 if "head" in axes else 8)
     page = pages.run_page(run)
     assert len(page.encode()) <= 8_000_000
-    first = data_of(page)["runs"][0]["views"][0]["tables"][0]
-    assert first["windows"] == [[0, 50]] and len(first["parts"]) == len(BLOCKS)
+    maps = data_of(page)["maps"]
+    assert maps["tables"][0]["windows"] == [[0, 50]] and len(maps["layers"]) == len(BLOCKS)
 
 
 def test_a_page_keeps_to_its_limit_where_much_was_kept():
     run = small("a red house next to a blue tree", frozenset({"layer", "step", "head"}))
     whole, tight = pages.run_page(run), pages.run_page(run, limit=320_000)
     assert len(tight) <= 320_000 < len(whole)
-    tables = data_of(tight)["runs"][0]["views"][0]["tables"]
-    assert all(len(table["data"]) for table in tables)
+    assert all(table["data"][0] for table in data_of(tight)["maps"]["tables"])
 
 
 @pytest.mark.parametrize("limit", [262_000, 290_000, 400_000])
 def test_a_page_with_refined_maps_and_masks_keeps_to_its_limit(limit: int):
     page = pages.run_page(with_refined(small("a red house next to a blue tree")), limit=limit)
-    (view,) = data_of(page)["runs"][0]["views"]
-    assert len(page) <= limit and view["refined"] and view["masks"]
+    data = data_of(page)
+    assert len(page) <= limit and data["maps"]["refined"] and data["runs"][0]["masks"]
 
 
 def test_many_large_pictures_are_compressed_and_the_page_says_so():
@@ -67,13 +66,16 @@ def test_many_large_pictures_are_compressed_and_the_page_says_so():
     assert data_of(pages.run_page(run, limit=60_000))["runs"][0]["exact"] is False
 
 
-def test_a_page_has_how_stable_the_maps_of_each_of_its_prompts_are():
-    made = small("a red house")
-    held = replace(made.maps, stability={1: 0.984})
-    page = pages.run_page(replace(made, maps=held, concepts=made.maps))
-    views = {view["name"]: view["trust"] for view in data_of(page)["runs"][0]["views"]}
-    said = {"words": [1], "kind": "stable", "read": "stability 0.98", "refined": ""}
-    assert views == {"prompt": [said], "concepts": []}
+def test_a_negative_prompt_of_fewer_steps_is_left_out():
+    run = small(keep=frozenset({"layer", "step"}))
+    shorter = run.maps.recording
+    shorter = replace(
+        shorter, timesteps=shorter.timesteps[:2], arrays=tuple(one[:2] for one in shorter.arrays)
+    )
+    for negative, names in ((run.maps.recording, ["prompt", "negative"]), (shorter, ["prompt"])):
+        run.negative_maps = replace(run.maps, recording=negative)
+        prompts = data_of(pages.run_page(run))["maps"]["runs"][0]["prompts"]
+        assert [one["name"] for one in prompts] == names
 
 
 # --- what is typed stays text -----------------------------------------------------------------
@@ -91,7 +93,7 @@ def test_what_a_user_typed_never_becomes_html():
     assert page.count("<script") == 2 and page.count("</script>") == 2
     assert "<img" not in page
     data = data_of(page)
-    assert "".join(text for text, *_ in data["runs"][0]["views"][0]["pieces"]) == HOSTILE
+    assert "".join(text for text, *_ in data["maps"]["runs"][0]["prompts"][0]["pieces"]) == HOSTILE
     assert f"<title>{html.escape(HOSTILE)} " in page
 
 
@@ -140,13 +142,6 @@ def test_edits_of_one_source_share_its_run():
     ]  # fmt: skip
     assert data["pairs"][0]["words"] == [[0, 0], [1, 1], [2, 2]]
     assert data["pairs"][0]["changed"] == {"source": [1], "edited": [1]}
-
-
-def test_an_edit_shows_its_blend():
-    blend = np.zeros((128, 128), bool)
-    blend[:64] = True
-    data = data_of(pages.pair_page(Edited(small(), small("a blue house"), ABOUT, blend)))
-    assert data["pairs"][0]["blend"]["share"] == 0.5
 
 
 # --- settings and warnings --------------------------------------------------------------------

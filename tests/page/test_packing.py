@@ -9,10 +9,15 @@ import numpy as np
 import pytest
 from making import small, stable_diffusion, table_of, with_refined
 
-from heedmap.figures.overlays import resize_map
 from heedmap.maps.recordings import Layer, Recording, cells
-from heedmap.page.packing import MASK_SIDE, pack
+from heedmap.page import packing
 from heedmap.text.words import Token, TokenTable, Word
+
+
+def pack(recording: Recording, budget: int) -> dict[str, Any]:
+    """The data of a run with one prompt, with its entries."""
+    packed = packing.pack([{"prompt": recording}], budget)
+    return {**packed, **packed["runs"][0], **packed["runs"][0]["prompts"][0]}
 
 
 def told(recording: Recording) -> list[np.ndarray]:
@@ -21,14 +26,16 @@ def told(recording: Recording) -> list[np.ndarray]:
     return [array[..., order] for array in recording.arrays]
 
 
-def unpacked(table: dict[str, Any], entries: int) -> list[np.ndarray]:
-    """The planes of a table by part, (windows, heads, C, Q), read as the page reads them."""
-    raw = zlib.decompress(base64.b64decode(table["data"]))
-    counts = [len(table["windows"]) * p["heads"] * entries for p in table["parts"]]
+def unpacked(packed: dict[str, Any], table: dict[str, Any]) -> list[np.ndarray]:
+    """The planes of a table by layer, (windows, heads, C, Q), read as the page reads them."""
+    raw = zlib.decompress(base64.b64decode(table["data"][0]))
+    entries, layers, windows = len(packed["entries"]), packed["layers"], len(table["windows"])
+    heads = [one["heads"] if table["heads"] else 1 for one in layers]
+    counts = [windows * own * entries for own in heads]
     ranges = np.frombuffer(raw, "<f4", 2 * sum(counts)).reshape(-1, 2)
     at, first, parts = ranges.nbytes, 0, []
-    for part, count in zip(table["parts"], counts, strict=True):
-        places = part["grid"][0] * part["grid"][1]
+    for layer, own, count in zip(layers, heads, counts, strict=True):
+        places = layer["grid"][0] * layer["grid"][1]
         size = count * places
         steps = np.frombuffer(raw, np.uint8, size, at).astype(np.int64)
         if table["bits"] == 16:
@@ -38,7 +45,7 @@ def unpacked(table: dict[str, Any], entries: int) -> list[np.ndarray]:
         low, unit = ranges[first : first + count].T
         first += count
         planes = low[:, None] + unit[:, None] * whole
-        parts.append(planes.reshape(len(table["windows"]), part["heads"], entries, places))
+        parts.append(planes.reshape(windows, own, entries, places))
     assert at == len(raw)
     return parts
 
@@ -50,7 +57,7 @@ def test_rounding_stays_below_what_is_promised(bits: int, budget: int):
     packed = pack(recording, budget)
     table = packed["tables"][-1]
     assert (table["bits"], table["heads"], len(table["windows"])) == (bits, True, 4)
-    for array, planes in zip(told(recording), unpacked(table, len(packed["entries"])), strict=True):
+    for array, planes in zip(told(recording), unpacked(packed, table), strict=True):
         exact = array.transpose(0, 1, 3, 2)
         allowed = np.ptp(exact, axis=-1, keepdims=True) / (2 * (2**bits - 1))
         assert (np.abs(planes - exact) <= allowed * 1.001 + 1e-8).all()
@@ -63,7 +70,8 @@ def test_a_plane_that_is_even_but_for_rounding_is_even():
     first[..., 2] = 0.25 + 1e-6 * noise
     first[..., 3] = 0.25 + 1e-4 * noise  # a map
     recording = replace(recording, arrays=(first, *recording.arrays[1:]))
-    planes = unpacked(pack(recording, 10**9)["tables"][-1], len(pack(recording, 10**9)["entries"]))
+    packed = pack(recording, 10**9)
+    planes = unpacked(packed, packed["tables"][-1])
     even, seen = (planes[0][:, :, entry] for entry in (1, 2))  # the columns 2 and 3
     assert (np.ptp(even, axis=-1) == 0).all()
     np.testing.assert_allclose(even, 0.25, rtol=1e-5)
@@ -75,7 +83,7 @@ def test_the_first_table_is_the_mean_of_all_steps_and_heads():
     packed = pack(recording, 10**9)
     first = packed["tables"][0]
     assert first["windows"] == [[0, 4]] and not first["heads"] and first["bits"] == 16
-    for array, planes in zip(told(recording), unpacked(first, len(packed["entries"])), strict=True):
+    for array, planes in zip(told(recording), unpacked(packed, first), strict=True):
         np.testing.assert_allclose(planes[0, 0].T, array.mean(axis=(0, 1)), atol=2e-5)
 
 
@@ -98,7 +106,7 @@ def test_words_of_several_tokens_are_added_up_and_specials_come_after():
         ("a", "word"), ("red", "word"), ("house", "word"),
         ("start token", "start"), ("end token", "end"),
     ]  # fmt: skip
-    planes = unpacked(packed["tables"][0], 5)[0]
+    planes = unpacked(packed, packed["tables"][0])[0]
     np.testing.assert_allclose(planes[0, 0, 2], arrays[0][0, 0, :, 3:5].sum(-1), atol=2e-5)
 
 
@@ -108,8 +116,6 @@ def test_the_prompt_is_cut_into_words_and_what_is_between():
     pieces = pack(run.maps.recording, 10**6)["pieces"]
     assert "".join(text for text, *_ in pieces) == table.prompt
     assert [text for text, number, _ in pieces if number >= 0] == ["a", "빨간", "집", "next"]
-    content = {e["text"]: e["content"] for e in pack(run.maps.recording, 10**6)["entries"]}
-    assert content["집"] and not content["next"]
 
 
 def test_words_past_the_limit_are_told_and_not_offered():
@@ -128,7 +134,7 @@ def test_words_past_the_limit_are_told_and_not_offered():
 
 @pytest.mark.parametrize("axes", [{"layer"}, {"layer", "step"}, {"step"}, {"layer", "head"}, set()])
 def test_every_window_of_a_table_is_exact(axes: set):
-    """Where steps or layers are held together, what is held is their mean."""
+    """Where steps are held together, what is held is their mean."""
     recording = small(keep=frozenset(axes)).maps.recording
     if "layer" not in axes:
         names = (Layer("mean", 2, (16, 16)),)
@@ -137,18 +143,26 @@ def test_every_window_of_a_table_is_exact(axes: set):
         packed = pack(recording, budget)
         for table in packed["tables"]:
             assert table["windows"][0][0] == 0 and table["windows"][-1][1] == 4
-            for part, planes in zip(
-                table["parts"], unpacked(table, len(packed["entries"])), strict=True
-            ):
-                arrays = [told(recording)[i] for i in part["layers"]]
+            for array, planes in zip(told(recording), unpacked(packed, table), strict=True):
                 for (a, b), window in zip(table["windows"], planes, strict=True):
-                    a, b = (a, b) if len(arrays[0]) > 1 else (0, 1)
-                    over = (0,) if table["heads"] else (0, 1)
-                    means = [array[a:b].mean(axis=over) for array in arrays]
-                    exact = np.mean(means, axis=0).reshape(-1, *arrays[0].shape[2:])
-                    exact = exact.transpose(0, 2, 1)
+                    a, b = (a, b) if len(array) > 1 else (0, 1)
+                    exact = array[a:b].mean(axis=(0,) if table["heads"] else (0, 1))
+                    exact = exact.reshape(-1, *array.shape[2:]).transpose(0, 2, 1)
                     allowed = np.ptp(exact, axis=-1, keepdims=True) / 510
                     assert (np.abs(window - exact) <= allowed * 1.01 + 1e-6).all()
+
+
+def test_the_prompts_of_a_run_share_its_tables():
+    """The words of the negative prompt follow those of the prompt."""
+    prompt, negative = (small(text).maps.recording for text in ("a red house", "a car"))
+    packed = packing.pack([{"prompt": prompt, "negative": negative}], 10**9)
+    (run,) = packed["runs"]
+    assert [one["name"] for one in run["prompts"]] == ["prompt", "negative"]
+    words = [(one["text"], one["prompt"]) for one in run["entries"] if one["kind"] == "word"]
+    assert words == [("a", 0), ("red", 0), ("house", 0), ("a", 1), ("car", 1)]
+    planes = unpacked({**packed, **run}, packed["tables"][0])[0]
+    exact = np.concatenate([told(one)[0].mean(axis=(0, 1)) for one in (prompt, negative)], axis=1)
+    np.testing.assert_allclose(planes[0, 0].T, exact, atol=2e-5)
 
 
 def test_cells_are_those_of_the_maps():
@@ -157,79 +171,20 @@ def test_cells_are_those_of_the_maps():
     assert tuple(packed["cells"]) == cells(run.maps.recording.latent)
 
 
-# --- refined maps and masks -------------------------------------------------------------------
-
-
-def masks_of(packed: dict[str, Any]) -> dict[str, np.ndarray]:
-    """By entry, the greatest of the masks that it has, (h, w), read as the page reads them."""
-    masks = packed["masks"]
-    (planes,) = unpacked(masks["tables"][0], masks["planes"])
-    w, h = masks["cells"]
-    return {
-        entry["text"]: planes[0, 0, own].max(axis=0).reshape(h, w)
-        for entry, own in zip(packed["entries"], masks["of"], strict=True)
-        if own
-    }
+# --- refined maps -----------------------------------------------------------------------------
 
 
 def test_refined_maps_are_a_table_of_one_layer():
     recording = with_refined(small()).maps.recording
     packed = pack(recording, 10**9)
-    (table,) = packed["refined"]["tables"]
-    assert table["bits"] == 16 and packed["refined"]["layers"][0]["grid"] == [8, 8]
+    refined = packed["refined"]
+    (table,) = refined["tables"]
+    assert table["bits"] == 16 and refined["layers"][0]["grid"] == (8, 8)
     assert table["windows"] == [[0, 4]] and not table["heads"]
-    (planes,) = unpacked(table, len(packed["entries"]))
+    (planes,) = unpacked({**packed, **refined}, table)
     order = [*range(1, len(recording.positions) - 1), 0, len(recording.positions) - 1]
     assert recording.refined is not None
     exact = recording.refined.reshape(64, -1)[:, order].T
     allowed = np.ptp(exact, axis=-1, keepdims=True) / (2 * 65535)
     assert (np.abs(planes[0, 0] - exact) <= allowed * 1.001 + 1e-8).all()
-    tight = pack(recording, 1_000)["refined"]
-    assert tight["tables"][0]["bits"] == 8
-
-
-def test_masks_are_those_of_the_maps_each_phrase_once():
-    run = with_refined(small("a red house next to a blue tree"))
-    packed = pack(run.maps.recording, 10**9, run.image)
-    masks = packed["masks"]
-    of = dict(zip([entry["text"] for entry in packed["entries"]], masks["of"], strict=True))
-    assert of["red"] == of["house"] == [0] and of["blue"] == of["tree"] == [1]
-    assert of["start token"] == of["end token"] == [] and masks["phrases"] == 2
-    assert masks["planes"] == 2 + len(["a", "next", "to", "a"])
-    assert masks["cells"] == list(run.image.size) == [128, 128]
-    found = masks_of(packed)
-    for word in ("house", "red", "blue", "next"):
-        soft = run.maps[word].soft_mask()
-        np.testing.assert_allclose(found[word], soft, atol=1 / 510 + 1e-6)
-        assert soft.max() == 1 and soft.min() == 0
-
-
-def test_masks_of_a_large_picture_are_made_smaller():
-    run = with_refined(stable_diffusion("a red house", side=48, steps=2))
-    packed = pack(run.maps.recording, 10**9, run.image)
-    assert packed["masks"]["cells"] == [MASK_SIDE, MASK_SIDE] and run.image.size == (384, 384)
-    soft = resize_map(run.maps["house"].soft_mask(), (MASK_SIDE, MASK_SIDE))
-    np.testing.assert_allclose(masks_of(packed)["house"], soft, atol=1 / 510 + 1e-6)
-    wide = replace(run.maps.recording, size=(768, 512))  # its short side is what is bounded
-    assert pack(wide, 10**9)["masks"]["cells"] == [384, 256]
-
-
-def test_without_refined_maps_or_words_there_are_no_masks():
-    packed = pack(small().maps.recording, 10**9)
-    assert packed["refined"] is packed["masks"] is None
-    packed = pack(with_refined(small("...")).maps.recording, 10**9)
-    assert packed["refined"] is not None and packed["masks"] is None
-
-
-def taken(packed: dict[str, Any]) -> int:
-    """Characters of all its tables."""
-    parts = [packed, packed["refined"], packed["masks"] or {"tables": []}]
-    return sum(len(table["data"]) for part in parts for table in part["tables"])
-
-
-def test_steps_and_heads_leave_room_for_masks_and_all_keep_to_the_budget():
-    run = with_refined(small("a red house", keep=frozenset({"layer", "step", "head"})))
-    every = taken({**pack(run.maps.recording, 10**9, run.image), "masks": None})
-    for budget in (every + 1_000, *range(100_000, every, 25_000)):  # the first: for all but masks
-        packed = pack(run.maps.recording, budget, run.image)
-        assert packed["masks"] is not None and taken(packed) <= budget, budget
+    assert pack(small().maps.recording, 10**9)["refined"] is None

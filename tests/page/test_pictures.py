@@ -4,11 +4,11 @@ import base64
 import io
 
 import numpy as np
-from making import noise, same_pixels
+from making import noise, same_pixels, small, stable_diffusion, with_refined
 from PIL import Image
 
 from heedmap.figures.animations import StepPictures, of_mosaic
-from heedmap.page.pages import links, mask_data, steps_data
+from heedmap.page.pages import MASK_SIDE, masks_data, picture_data, steps_data
 
 
 def opened(link: str) -> Image.Image:
@@ -18,28 +18,36 @@ def opened(link: str) -> Image.Image:
     return image
 
 
-def test_they_are_exact_where_there_is_room():
-    images = [noise(1), noise(2)]
-    exact = links(images, 10**7)
-    assert all(told for _, told in exact)
-    for image, (link, _) in zip(images, exact, strict=True):
-        assert same_pixels(opened(link).convert("RGB"), image.convert("RGB"))
-    packed = links(images, 1000)
-    assert not any(told for _, told in packed) and opened(packed[0][0]).format == "WEBP"
+def test_a_picture_is_exact_where_there_is_room():
+    exact = picture_data(noise(1), 10**7)
+    assert exact["exact"]
+    assert same_pixels(opened(exact["picture"]).convert("RGB"), noise(1).convert("RGB"))
+    compressed = picture_data(noise(1), 1000)
+    assert not compressed["exact"] and opened(compressed["picture"]).format == "WEBP"
 
 
-def test_a_mask_has_its_share():
-    mask = np.zeros((4, 8), bool)
-    mask[:, :2] = True
-    told = mask_data(mask)
-    assert told["share"] == 0.25 and np.array_equal(np.asarray(opened(told["picture"])), mask)
+def test_masks_are_those_of_the_phrases():
+    maps = with_refined(small("a red house next to a blue tree")).maps
+    found = masks_data(maps, 10**9)
+    assert [one["words"] for one in found] == [[1, 2], [6, 7]]
+    for one, word in zip(found, ("house", "blue"), strict=True):
+        shown = np.asarray(opened(one["picture"])) / 255
+        np.testing.assert_allclose(shown, maps[word].soft_mask(), atol=1 / 510 + 1e-6)
+    assert masks_data(maps, 100) == []
+    assert masks_data(small("a red house").maps, 10**9) == []
+    large = with_refined(stable_diffusion("a red house", side=48, steps=2)).maps
+    (one,) = masks_data(large, 10**9)
+    assert opened(one["picture"]).size == (MASK_SIDE, MASK_SIDE) and large.recording.size == (
+        384,
+        384,
+    )
 
 
 def test_steps_are_near_what_they_were_and_halved_until_they_fit():
     smooth = [noise(n, (4, 4)).resize((64, 64), Image.Resampling.BICUBIC) for n in range(5)]
     steps = StepPictures(tuple(smooth), "latents")
     told = steps_data(steps, 10**6)
-    assert told is not None and told["size"] == [64, 64] and told["shows"] == "latents"
+    assert told is not None and told["size"] == (64, 64) and told["shows"] == "latents"
     back = of_mosaic(opened(told["picture"]).convert("RGB"), 5, (64, 64), "latents")
     for one, other in zip(back.frames, steps.frames, strict=True):
         off = np.abs(np.asarray(one).astype(int) - np.asarray(other).astype(int))

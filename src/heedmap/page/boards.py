@@ -5,7 +5,7 @@ from typing import Any
 from PIL import Image
 
 from heedmap.figures import overlays
-from heedmap.page.packing import as_script, document, link, page_part
+from heedmap.page.documents import as_script, document, link, page_part
 
 
 def board(content: dict[str, Any], image: Image.Image) -> str:
@@ -20,7 +20,7 @@ def board(content: dict[str, Any], image: Image.Image) -> str:
         page_part("board/board.html"),
         f"{about['word']} at {about['at'][0]},{about['at'][1]}",
         page_part("board/board.css"),
-        page_part("board/board.js") + page_part("assets/framed.js") + "bindFrame();\n",
+        page_part("assets/dom.js") + page_part("board/board.js") + "dom.bindFrame();\n",
         picture=link(overlays.enlarge(image, short_side=1), "png", optimize=True),
         data=as_script(content),
     )

@@ -214,15 +214,15 @@ class Grid:
         """The page of this grid: one HTML file that needs nothing else (`heedmap.page`)."""
         axes = self.axes
         columns, rows = self._laid_out()
-        layout = pages.GridLayout(
-            " · ".join([self._title(), *weights_said(axes)]),
-            columns,
-            [(name, [place for place, _ in runs]) for name, runs in rows],
-            "".join(self._returned()),
-        )
+        layout = {
+            "columns": columns,
+            "rows": [(name, [place for place, _ in runs]) for name, runs in rows],
+            "note": "".join(self._returned()),
+        }
         said = (" · ".join(label(name, cell.place()[name]) for name in axes) for cell in self)
-        pairs = (cell.pair for cell in self)
-        return pages.pairs_page(zip(said, pairs, strict=True), grid=layout)
+        pairs = zip(said, (cell.pair for cell in self), strict=True)
+        title = " · ".join([self._title(), *weights_said(axes)])
+        return pages.pairs_page(pairs, title=title, grid=layout)
 
     def _repr_html_(self) -> str:
         return pages.preview(self, self.sheet())

@@ -98,7 +98,7 @@ class Pair:
 
     def explorer(self) -> str:
         """The page of this edit: one HTML file that needs nothing else (`heedmap.page`)."""
-        return pages.pair_page(self)
+        return pages.pairs_page([("", self)])
 
     def _repr_html_(self) -> str:
         return pages.preview(self, self.sheet())

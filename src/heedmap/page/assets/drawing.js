@@ -1,201 +1,180 @@
-/* Heat over a picture as heedmap.figures lays it, and how two pictures differ. */
+/* Heat over a picture as heedmap.figures draws it; outlines; differences of pictures. */
 
-/** Enlarge bytes (h, w, 4) by a whole number with Pillow's Lanczos, down to its rounding. */
-function enlarge(bytes, w, h, times) {
-  if (times === 1) return bytes;
-  const [W, H] = [w * times, h * times];
-  const ONE = 2 ** 22;
-  const pass = (from, along, lines, to, stride, line, outStride, outLine, out) => {
-    const { first, count, weights, most } = resizeWeights(along, to, "lanczos");
-    const whole = weights.map((weight) => Math.trunc(weight * ONE + Math.sign(weight) * 0.5));
-    for (let l = 0; l < lines; l++) {
-      for (let place = 0; place < to; place++) {
-        for (let c = 0; c < 4; c++) {
-          let sum = ONE / 2;
-          for (let i = 0; i < count[place]; i++) {
-            sum += from[l * line + (first[place] + i) * stride + c] * whole[place * most + i];
-          }
-          out[l * outLine + place * outStride + c] = Math.floor(sum / ONE); // clamped: 8 bits
-        }
-      }
+const drawing = (() => {
+  const { resize, spreadCells, span } = maps;
+
+  /** The part of a range's greatest value that is rounding, as in Python. */
+  const ROUNDING = 1e-5;
+  /** Return what a distance from `low` is multiplied by: 0 if the range is no more than rounding. */
+  const contrast = (low, high) =>
+    high - low > ROUNDING * Math.max(Math.abs(low), Math.abs(high)) ? 1 / (high - low) : 0;
+
+  /** Widen a scale until 0 is its middle, unless it has no contrast. */
+  function centred(low, high) {
+    const most = Math.max(-low, high);
+    return contrast(low, high) ? [-most, most] : [low, high];
+  }
+
+  function resizePixels(pixels, w, h, W, H, filter) {
+    if (w === W && h === H) return pixels;
+    const out = new Uint8ClampedArray(W * H * 4).fill(255);
+    for (let c = 0; c < 3; c++) {
+      const channel = Uint8ClampedArray.from({ length: w * h }, (_, i) => pixels[4 * i + c]);
+      resize(channel, w, h, W, H, filter, Uint8ClampedArray).forEach((value, i) => (out[4 * i + c] = value));
     }
     return out;
-  };
-  const wide = pass(bytes, w, h, W, 4, w * 4, 4, W * 4, new Uint8ClampedArray(W * h * 4));
-  return pass(wide, h, W, H, W * 4, 4, W * 4, 4, new Uint8ClampedArray(W * H * 4));
-}
-
-async function readPicture(link) {
-  const image = new Image();
-  image.src = link;
-  await image.decode();
-  const canvas = document.createElement("canvas");
-  canvas.width = image.naturalWidth;
-  canvas.height = image.naturalHeight;
-  const pen = canvas.getContext("2d", { willReadFrequently: true });
-  pen.drawImage(image, 0, 0);
-  return pen.getImageData(0, 0, canvas.width, canvas.height);
-}
-
-/** A picture at the size that heat is laid over it: 256 pixels on the short side at least. */
-class Picture {
-  constructor(own, w, h, pixels) {
-    Object.assign(this, { own, w, h, pixels });
   }
 
-  static enlarged(own) {
-    const times = Math.ceil(256 / Math.min(own.width, own.height));
-    const [w, h] = [own.width * times, own.height * times];
-    return new Picture(own, w, h, enlarge(own.data, own.width, own.height, times));
+  async function readImage(url) {
+    const image = new Image();
+    image.src = url;
+    await image.decode();
+    const canvas = new OffscreenCanvas(image.naturalWidth, image.naturalHeight);
+    const pen = canvas.getContext("2d", { willReadFrequently: true });
+    pen.drawImage(image, 0, 0);
+    return pen.getImageData(0, 0, canvas.width, canvas.height);
   }
 
-  /** The picture dimmed as it lies under heat of an opacity, RGB as floats. */
-  under(opacity, look, greyed) {
-    const { dimmed } = this;
-    if (dimmed && dimmed.opacity === opacity && dimmed.greyed === greyed) return dimmed.base;
-    const base = new Float32Array(this.w * this.h * 3);
-    const part = Math.min(1, opacity / look.opacity);
-    for (let i = 0, j = 0; j < base.length; i += 4, j += 3) {
-      const [r, g, b] = [this.pixels[i], this.pixels[i + 1], this.pixels[i + 2]];
-      const grey = 0.299 * r + 0.587 * g + 0.114 * b;
-      base[j] = r + ((r + (grey - r) * greyed) * look.light - r) * part;
-      base[j + 1] = g + ((g + (grey - g) * greyed) * look.light - g) * part;
-      base[j + 2] = b + ((b + (grey - b) * greyed) * look.light - b) * part;
+  /** A picture that heat can be laid over: RGBA pixels of (h, w). */
+  class Picture {
+    constructor(pixels, w, h) {
+      Object.assign(this, { pixels, w, h });
     }
-    this.dimmed = { opacity, greyed, base };
-    return base;
-  }
-}
 
-/** How far a range is varied over by rounding, by its greatest value, as in Python. */
-const ROUNDING = 1e-5;
-/** What a value's distance from the lowest is multiplied by: 0 where there is no more than rounding. */
-const contrast = (low, high) =>
-  high - low > ROUNDING * Math.max(Math.abs(low), Math.abs(high)) ? 1 / (high - low) : 0;
-
-/** A scale widened until 0 is its middle, unless it has no contrast. */
-const centred = (low, high) => {
-  const most = Math.max(-low, high);
-  return contrast(low, high) ? [-most, most] : [low, high];
-};
-/** How hot a place from 0 to 1 of a scale is: of one that begins below 0, by how far it is from the middle. */
-const warmth = (place, low) => (low < 0 ? Math.abs(2 * place - 1) : place);
-
-/** A function (y, line) that writes row y of a heat, 0 to 1, as it lies over a picture of (H, W).
-    A heat is {plane, w, h, low, high, native, hue}. Scaled before it is resized, since there are
-    fewer cells than pixels; clipped after it, as in Python. */
-function heatRows({ plane, w, h, low, high, native }, W, H) {
-  const unit = contrast(low, high);
-  const scaled = plane.map((value) => (unit || low >= 0 ? (value - low) * unit : 0.5));
-  const rows = native ? spreadCells(scaled, w, h, W, h) : widened(scaled, w, h, W);
-  const down = native ? null : resizeWeights(h, H, "bilinear");
-  const [least, most] = span(scaled); // between cells it is neither colder nor hotter
-  return (y, line) => {
-    if (native) {
-      const from = Math.floor(((y + 0.5) * h) / H) * W;
-      line.set(rows.subarray(from, from + W));
-    } else {
-      mixRow(rows, W, down, y, line, 0);
+    /** Make a picture of at least 256 pixels on the short side. */
+    static enlarged({ data, width, height }) {
+      const times = Math.ceil(256 / Math.min(width, height));
+      const [w, h] = [width * times, height * times];
+      return new Picture(resizePixels(data, width, height, w, h, "lanczos"), w, h);
     }
-    if (least >= 0 && most <= 1) return;
-    for (let x = 0; x < W; x++) {
-      const value = line[x];
-      line[x] = value > 0 ? (value < 1 ? value : 1) : 0;
+
+    /** Return a smaller picture, of at most `side` pixels on the short side. */
+    shrunk(side) {
+      const part = Math.min(1, side / Math.min(this.w, this.h));
+      const [w, h] = [Math.round(this.w * part), Math.round(this.h * part)];
+      return new Picture(resizePixels(this.pixels, this.w, this.h, w, h, "bilinear"), w, h);
     }
-  };
-}
 
-/** Lay heats over a picture, into an ImageData of its size: one in the colours of a colour map,
-    several each in its own hue. Pointing at a word waits for this, so it goes row by row, in which
-    nothing leaves the processor's cache, and writes the four bytes of a pixel at once. */
-function overlay(picture, heats, opacity, look, table, out) {
-  if (!heats.length) {
-    out.data.set(picture.pixels);
-    return;
-  }
-  const pixels = new Uint32Array(out.data.buffer);
-  if (heats.length === 1) layOne(pixels, picture, heats[0], opacity, look, table);
-  else laySeveral(pixels, picture, heats, opacity, look);
-}
-
-function layOne(pixels, picture, heat, opacity, look, unsigned) {
-  const { w: W, h: H } = picture;
-  const table = heat.low < 0 ? SIGNED : unsigned;
-  const base = picture.under(opacity, look, look.grey);
-  const row = heatRows(heat, W, H);
-  const line = new Float32Array(W);
-  for (let y = 0, i = 0, j = 0; y < H; y++) {
-    row(y, line);
-    for (let x = 0; x < W; x++, i++, j += 3) {
-      const cover = opacity * warmth(line[x], heat.low);
-      const from = 3 * ((line[x] * 255 + 0.5) | 0);
-      const r = base[j] + (table[from] - base[j]) * cover;
-      const g = base[j + 1] + (table[from + 1] - base[j + 1]) * cover;
-      const b = base[j + 2] + (table[from + 2] - base[j + 2]) * cover;
-      pixels[i] = 0xff000000 | ((b + 0.5) << 16) | ((g + 0.5) << 8) | (r + 0.5);
+    /** Return the picture as it lies under heat: RGB as floats. */
+    dimmed(opacity, grey, look) {
+      const key = `${opacity} ${grey}`;
+      if (this.under?.key === key) return this.under.base;
+      const base = new Float32Array(this.w * this.h * 3);
+      const part = Math.min(1, opacity / look.opacity);
+      for (let i = 0, j = 0; j < base.length; i += 4, j += 3) {
+        const light = 0.299 * this.pixels[i] + 0.587 * this.pixels[i + 1] + 0.114 * this.pixels[i + 2];
+        for (let c = 0; c < 3; c++) {
+          const own = this.pixels[i + c];
+          base[j + c] = own + ((own + (light - own) * grey) * look.light - own) * part;
+        }
+      }
+      this.under = { key, base };
+      return base;
     }
   }
-}
 
-/** Where several words act, the mean of their hues by how much each acts; the picture shines
-    through as if the heats lay one over the other, whichever is the first. */
-function laySeveral(pixels, picture, heats, opacity, look) {
-  const { w: W, h: H } = picture;
-  const base = picture.under(opacity, look, look.grey_several);
-  const rows = heats.map((heat) => heatRows(heat, W, H));
-  const lines = heats.map(() => new Float32Array(W));
-  const hues = heats.map((heat) => heat.hue);
-  for (let y = 0, i = 0, j = 0; y < H; y++) {
-    for (let n = 0; n < rows.length; n++) rows[n](y, lines[n]);
-    for (let x = 0; x < W; x++, i++, j += 3) {
-      let clear = 1;
-      let sum = 0;
-      let r = 0;
-      let g = 0;
-      let b = 0;
-      for (let n = 0; n < lines.length; n++) {
-        const cover = opacity * warmth(lines[n][x], heats[n].low);
-        const hue = hues[n];
+  /** Lay heats {plane, w, h, low, high, native, hue} over a picture, into an ImageData of its size:
+      one in the colours of a table, several each in its own hue, mixed by how much each acts. */
+  function overlay(picture, heats, { opacity, colours, signed, look }, out) {
+    if (!heats.length) {
+      out.data.set(picture.pixels);
+      return;
+    }
+    const { w: W, h: H } = picture;
+    const one = heats.length === 1;
+    const base = picture.dimmed(opacity, one ? look.grey : look.grey_several, look);
+    const layers = heats.map(({ plane, w, h, low, high, native, hue }) => {
+      const unit = contrast(low, high);
+      const scaled = plane.map((value) => (unit || low >= 0 ? (value - low) * unit : 0.5));
+      const even = Uint8Array.from({ length: 768 }, (_, i) => hue[i % 3]);
+      return {
+        values: (native ? spreadCells : resize)(scaled, w, h, W, H),
+        below: low < 0,
+        table: one ? (low < 0 ? signed : colours) : even,
+      };
+    });
+    const pixels = new Uint32Array(out.data.buffer);
+    for (let i = 0, j = 0; i < pixels.length; i++, j += 3) {
+      let clear = 1, sum = 0, r = 0, g = 0, b = 0; // this loop is hot
+      for (let n = 0; n < layers.length; n++) {
+        const { values, below, table } = layers[n];
+        const value = Math.min(1, Math.max(0, values[i]));
+        const cover = opacity * (below ? Math.abs(2 * value - 1) : value);
+        const from = 3 * Math.round(value * 255);
         clear *= 1 - cover;
         sum += cover;
-        r += cover * hue[0];
-        g += cover * hue[1];
-        b += cover * hue[2];
+        r += cover * table[from];
+        g += cover * table[from + 1];
+        b += cover * table[from + 2];
       }
       const mix = sum > 0 ? (1 - clear) / sum : 0;
-      r = base[j] * clear + r * mix;
-      g = base[j + 1] * clear + g * mix;
-      b = base[j + 2] * clear + b * mix;
-      pixels[i] = 0xff000000 | ((b + 0.5) << 16) | ((g + 0.5) << 8) | (r + 0.5);
+      r = base[j] * clear + r * mix + 0.5;
+      g = base[j + 1] * clear + g * mix + 0.5;
+      b = base[j + 2] * clear + b * mix + 0.5;
+      pixels[i] = 0xff000000 | (b << 16) | (g << 8) | r;
     }
   }
-}
 
-/** How much each pixel differs between two pictures of one size: 0 to the largest, as heat. */
-function difference(before, after, table) {
-  const a = before.own.data;
-  const b = after.own.data;
-  const size = new Float64Array(a.length / 4);
-  let most = 1 / 255;
-  for (let i = 0; i < size.length; i++) {
-    for (let c = 0; c < 3; c++) size[i] += Math.abs(a[4 * i + c] - b[4 * i + c]) / 255 / 3;
-    if (size[i] > most) most = size[i];
+  /** Return the colours of a map (h, w) on a scale, as an ImageData. */
+  function coloured(plane, w, h, low, high, table) {
+    const image = new ImageData(w, h);
+    const unit = contrast(low, high);
+    plane.forEach((value, i) => {
+      const from = 3 * Math.round(Math.min(1, Math.max(0, (value - low) * unit)) * 255);
+      image.data.set([table[from], table[from + 1], table[from + 2], 255], 4 * i);
+    });
+    return image;
   }
-  const out = new ImageData(before.own.width, before.own.height);
-  size.forEach((value, i) => {
-    const from = 3 * Math.round((value / most) * 255);
-    out.data.set([table[from], table[from + 1], table[from + 2], 255], 4 * i);
-  });
-  return { image: out, most };
-}
 
-/** A picture that is darkened outside of a mask. */
-function inside(picture, mask) {
-  const out = new ImageData(picture.own.width, picture.own.height);
-  for (let i = 0; i < out.data.length; i += 4) {
-    const light = mask.data[i] > 127 ? 1 : 0.25;
-    for (let c = 0; c < 3; c++) out.data[i + c] = picture.own.data[i + c] * light;
-    out.data[i + 3] = 255;
+  /** Return the mean difference of two pictures at each pixel, coloured, and the largest. */
+  function difference(before, after, table) {
+    const size = Float64Array.from({ length: before.width * before.height }, (_, i) => {
+      let sum = 0;
+      for (let c = 4 * i; c < 4 * i + 3; c++) sum += Math.abs(before.data[c] - after.data[c]);
+      return sum / 255 / 3;
+    });
+    const most = Math.max(1 / 255, span(size)[1]);
+    return { image: coloured(size, before.width, before.height, 0, most, table), most };
   }
-  return out;
-}
+
+  /** Return a picture that is dark outside of a mask. */
+  function inside(picture, mask) {
+    const pixels = picture.data.map((value, i) => (i % 4 === 3 || mask.data[i - (i % 4)] > 127 ? value : value / 4));
+    return new ImageData(pixels, picture.width, picture.height);
+  }
+
+  /** Return the line at which a map reaches a level: an SVG path in its cells, 0 to w and 0 to h. */
+  function contour(plane, w, h, level) {
+    const clamp = (value, most) => Math.min(most, Math.max(0, value));
+    const at = (x, y) => plane[clamp(y, h - 1) * w + clamp(x, w - 1)] - level;
+    const put = (x, y) => `${clamp(x, w).toFixed(2)} ${clamp(y, h).toFixed(2)}`;
+    const path = [];
+    for (let y = -1; y < h; y++) {
+      for (let x = -1; x < w; x++) {
+        const [a, b, c, d] = [at(x, y), at(x + 1, y), at(x + 1, y + 1), at(x, y + 1)];
+        const crossings = []; // cell centres lie at half numbers; sides are top, right, bottom, left
+        if (a >= 0 !== b >= 0) crossings.push(put(x + 0.5 + a / (a - b), y + 0.5));
+        if (b >= 0 !== c >= 0) crossings.push(put(x + 1.5, y + 0.5 + b / (b - c)));
+        if (d >= 0 !== c >= 0) crossings.push(put(x + 0.5 + d / (d - c), y + 1.5));
+        if (a >= 0 !== d >= 0) crossings.push(put(x + 0.5, y + 0.5 + a / (a - d)));
+        for (let i = 0; i + 1 < crossings.length; i += 2) path.push(`M${crossings[i]}L${crossings[i + 1]}`);
+      }
+    }
+    return path.join("");
+  }
+
+  /** Draw an outline {path, w, h} onto a canvas. */
+  function ink(canvas, { path, w, h }, hue) {
+    const pen = canvas.getContext("2d");
+    const line = new Path2D();
+    line.addPath(new Path2D(path), new DOMMatrix([canvas.width / w, 0, 0, canvas.height / h, 0, 0]));
+    pen.lineCap = "round";
+    for (const [colour, width] of [["#000", 3], [hue, 1.5]]) {
+      pen.strokeStyle = colour;
+      pen.lineWidth = width * Math.max(1, canvas.width / 320);
+      pen.stroke(line);
+    }
+  }
+
+  return { contrast, centred, resizePixels, readImage, Picture, overlay, coloured, difference, inside, contour, ink };
+})();

@@ -1,4 +1,3 @@
-"use strict";
 /* The page of an explanation: it shows explain.json, in the order of the computation.
 
    Text is always set as text, so that nothing a user typed becomes markup; only numbers are
@@ -39,12 +38,7 @@ function paddingLength() {
 
 // --- elements
 
-function element(name, attributes = {}, ...children) {
-  const made = document.createElement(name);
-  for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value);
-  made.append(...children);
-  return made;
-}
+const element = dom.make;
 
 function svg(markup) {
   const made = element("template");

@@ -1,0 +1,197 @@
+/* The page: edits to choose from, commands, settings, the link, and the beginning. */
+
+const model = createModel(JSON.parse(document.getElementById("data").textContent));
+
+/** The edits of a page to choose from, as a strip or a grid, and what each of them did. */
+function createEdits({ data, state, runs, pair, listen, change }) {
+  const { $, make, table } = dom;
+
+  function button(i, name) {
+    const { edited, label } = data.pairs[i];
+    const picture = make("img", { src: runs[edited].picture, alt: name ? "" : label, loading: "lazy" });
+    const on = { click: () => change({ pair: i, pins: [], hover: null, place: null, playing: false }) };
+    return make("button", { type: "button", dataset: { edit: String(i) }, on }, picture, ...(name ? [make("span", {}, name)] : []));
+  }
+
+  /** Return the grid as it is; sources are pictures that cannot be opened. */
+  function grid({ columns, rows, note }) {
+    const source = (cells, n) => {
+      const near = cells.find((cell) => cell !== null) ?? rows.map(([, row]) => row[n]).find((cell) => cell !== null);
+      return make("img", { src: runs[data.pairs[near].source].picture, alt: "the source", loading: "lazy" });
+    };
+    return table(note, ["", ...columns], rows.map(([name, cells]) =>
+      [name, ...cells.map((cell, n) => (cell === null ? source(cells, n) : button(cell, "")))],
+    ));
+  }
+
+  function draw(changes) {
+    if (!("pair" in changes)) return;
+    const { label, why, figures } = pair();
+    for (const one of $("strip").querySelectorAll("button")) {
+      one.setAttribute("aria-pressed", String(Number(one.dataset.edit) === state.pair));
+    }
+    $("kind").textContent = data.grid ? `grid of edits · ${label}` : data.pairs.length > 1 ? `edits · ${label}` : "edit";
+    $("evidence").replaceChildren(
+      make("h2", {}, "What the edit did"),
+      make("p", {}, why),
+      table("How much the picture changed", ["Change", "of the picture", "MSE", "PSNR, dB", "SSIM"], figures.change),
+      table("What was done to the attention", [], figures.attention),
+    );
+  }
+
+  $("evidence").hidden = !data.pairs.length;
+  if (!data.pairs.length) return;
+  document.querySelector("main").dataset.pairs = data.pairs.length > 1 ? "many" : "one";
+  $("legend").after($("curve"), $("why")); // the pictures leave room there
+  if (data.pairs.length > 1) {
+    $("strip").hidden = false;
+    $("strip").append(...(data.grid ? [grid(data.grid)] : data.pairs.map(({ label }, i) => button(i, label || `edit ${i + 1}`))));
+  }
+  listen(draw);
+  draw({ pair: state.pair });
+}
+
+/** The commands that explain the number at the place and that repeat the result; the settings. */
+function createCommands(model) {
+  const { $, make, table, command } = dom;
+  const { data, state, runs } = model;
+  const explain = command("Explain this number");
+  const repeat = command("Repeat");
+  let place = {}; // of the number, for the app that shows this page
+
+  /** Return a term as `heedmap explain --word` takes it; null if it is no word of the prompt. */
+  function wordOption(term) {
+    const { entries } = runs[term.run].maps;
+    const own = term.entries.map((i) => entries[i]);
+    if (own.some(({ kind, prompt }) => kind !== "word" || prompt)) return null;
+    const fold = (text) => text.normalize("NFKC").toLowerCase();
+    const same = entries.filter(({ kind, prompt, text }) => kind === "word" && !prompt && fold(text) === fold(own[0].text));
+    return own.length > 1 || same.length === 1 ? term.label : `#${own[0].number}`;
+  }
+
+  /** Return the word to explain: the shown one, else the strongest at the place. */
+  function wordMeant() {
+    const [term] = model.termsNow();
+    const run = model.runsNow().at(-1);
+    if (term?.run === run && wordOption(term)) return term;
+    const first = model.wordsAt(run, 0).find(({ kind }) => kind === "word");
+    return first ? { run, entries: [first.entry], label: first.text } : null;
+  }
+
+  const quoted = (text) => (/^[\w.,:/-]+$/.test(text) ? text : `'${text.replaceAll("'", `'"'"'`)}'`);
+
+  function draw() {
+    const at = model.placeNow();
+    const term = at && wordMeant();
+    $("why").classList.toggle("unseen", !term);
+    if (!term) return;
+    const { size, model: option } = runs[term.run];
+    const pixel = at.map((part, axis) => Math.min(size[axis] - 1, Math.floor(part * size[axis]))).join();
+    const [kind, which] = model.layersNow().split(/ (.*)/s);
+    const [from, to] = model.stepsNow();
+    place = {
+      cell: data.grid ? String(state.pair + 1) : "",
+      word: wordOption(term),
+      at: pixel,
+      layer: kind === "layer" ? data.maps.layers[Number(which)].short : "",
+      head: model.headNow() >= 0 ? String(model.headNow()) : "",
+      step: to - from === 1 && data.maps.keep.includes("step") ? String(from) : "",
+    };
+    const flags = ["word", "at", "layer", "head", "step"].filter((name) => place[name]).map((name) => `--${name} ${quoted(place[name])}`);
+    const folder = `FOLDER${data.grid ? `/cells/${place.cell.padStart(3, "0")}` : ""}`;
+    explain.set([`heedmap explain ${folder}`, ...flags, option].filter(Boolean).join(" "));
+    const one = place.layer && place.head && place.step;
+    const mean = `Its number in the map is a mean (${model.shownText()}). One of the numbers behind it is explained: where no layer, head or step is chosen, the one in which the word draws most, but no more than half.`;
+    $("why").querySelector(".hint").textContent = `“${term.label}” at pixel ${pixel}. ${one ? "" : mean}`;
+  }
+
+  function drawSettings() {
+    const { settings, model: option } = runs[model.runsNow().at(-1)];
+    repeat.set(["heedmap repeat FOLDER", option].filter(Boolean).join(" "));
+    $("repeat").replaceChildren(
+      make("h2", {}, "Repeat"),
+      repeat.element,
+      make("p", { className: "hint" }, `FOLDER is the folder of this page${option ? ", MODEL a saved copy of the model" : ""}.`),
+    );
+    $("settings").replaceChildren(table(model.pair() ? "of the edit" : "of the run", [], settings));
+  }
+
+  $("why").querySelector("div").replaceChildren(explain.element);
+  $("here").addEventListener("click", () => parent.postMessage({ heedmap: "explain", ...place }, "*"));
+  model.listen(draw);
+  model.listen((changes) => "pair" in changes && drawSettings());
+  drawSettings();
+}
+
+/** The choices and pins behind the page's address. What does not fit is left out. */
+function createLink(model) {
+  const { $ } = dom;
+  const { data, state, runs, change } = model;
+  const controls = [...$("controls").querySelectorAll("select, input")];
+  const valueOf = (control) => (control.type === "checkbox" ? String(Number(control.checked)) : control.value);
+  const usual = new Map(controls.map((control) => [control, valueOf(control)]));
+  let timer = 0;
+  let written = location.hash;
+
+  function text() {
+    const said = new URLSearchParams();
+    if (state.pair) said.set("edit", String(state.pair));
+    if (state.mode !== "side") said.set("mode", state.mode);
+    for (const control of controls) if (valueOf(control) !== usual.get(control)) said.set(control.id, valueOf(control));
+    for (const { run, entries } of state.pins) said.append("pin", [model.runsNow().indexOf(run), entries[0], entries.at(-1)].join("."));
+    if (state.place) said.set("at", state.place.map((part) => part.toFixed(4)).join());
+    if (state.bare) said.set("bare", "1");
+    return said.toString();
+  }
+
+  /** Write the link, not more often than browsers allow, and never over one that was typed. */
+  function write() {
+    timer ||= setTimeout(() => {
+      timer = 0;
+      if (location.hash !== written) return;
+      const said = text();
+      try {
+        if (said !== location.hash.slice(1)) history.replaceState(null, "", said ? `#${said}` : location.href.split("#")[0]);
+        written = location.hash;
+      } catch {
+        // a page in a frame may have no address of its own
+      }
+    }, 250);
+  }
+
+  function read() {
+    const said = new URLSearchParams(location.hash.slice(1));
+    const pair = Number(said.get("edit"));
+    if (pair && data.pairs[pair]) change({ pair });
+    if (data.pairs.length && ["wipe", "difference", "blend"].includes(said.get("mode"))) change({ mode: said.get("mode") });
+    for (const control of controls.filter(({ id }) => said.has(id))) {
+      const [before, wanted] = [control.value, said.get(control.id)];
+      if (control.type === "checkbox") control.checked = wanted === "1";
+      else if (control.type === "range" ? /^\d+$/.test(wanted) : [...control.options].some(({ value }) => value === wanted)) control.value = wanted;
+      if (control.value !== before || control.type === "checkbox") control.dispatchEvent(new Event("input"));
+    }
+    const [x, y] = (said.get("at") ?? "").split(",").map(Number);
+    if (x >= 0 && x < 1 && y >= 0 && y < 1) change({ place: [x, y] });
+    if (said.get("bare") === "1") change({ bare: true });
+    for (const [side, start, end] of said.getAll("pin").slice(0, 16).map((text) => text.split(".").map(Number))) {
+      const run = model.runsNow()[side];
+      const entries = runs[run]?.maps.entries.slice(start, end + 1) ?? [];
+      const fits = entries.length && end >= start && entries.every(({ prompt }) => prompt === entries[0].prompt);
+      if (fits) model.pin(model.phrase(run, start, start + entries.length - 1));
+    }
+  }
+
+  addEventListener("hashchange", () => location.reload());
+  read();
+  model.listen(write, "point", "hover");
+}
+
+const words = createWords(model);
+const pictures = createPictures(model, words);
+createOverview(model, pictures);
+createControls(model, pictures);
+createEdits(model);
+createCommands(model);
+createLink(model);
+pictures.build();
+dom.bindFrame();

@@ -1,0 +1,338 @@
+/* The pictures with their heat, the legend that says what it shows, and the words at a place. */
+
+function createPictures(model, words) {
+  const { $, make, makeSvg, announce, number, percent } = dom;
+  const { data, state, runs, change } = model;
+  const SCALES = { shared: "shared by all words", word: "each word its own", raw: "raw probability" };
+  const STABLE =
+    "The rank correlation of the map of the even steps with that of the odd ones, each step with noise of its own. " +
+    "What is stable is not therefore true.";
+  let figures = [];
+  let building = 0;
+
+  // --- pictures
+
+  /** Read the pictures of a run, once: the picture, those of its steps, and its masks. */
+  function load(run) {
+    const one = runs[run];
+    one.loading ??= (async () => {
+      one.image = await drawing.readImage(one.picture);
+      one.enlarged = drawing.Picture.enlarged(one.image);
+      one.sheet = one.steps && (await drawing.readImage(one.steps.picture));
+      one.loadedMasks = await Promise.all(
+        one.masks.map(async ({ words, picture }) => {
+          const { data: pixels, width, height } = await drawing.readImage(picture);
+          return { words, w: width, h: height, plane: Float32Array.from({ length: width * height }, (_, i) => pixels[4 * i] / 255) };
+        }),
+      );
+    })();
+    return one.loading;
+  }
+
+  /** Return the step whose picture lies beneath the heat, or null if that is the finished one. */
+  const stepBeneath = (run) => (state.underlay && runs[run].sheet && model.stepping() ? model.stepsNow()[1] - 1 : null);
+
+  function pictureNow(run) {
+    const { enlarged, sheet, steps } = runs[run];
+    const step = stepBeneath(run);
+    if (step === null) return enlarged;
+    const seen = (runs[run].seen ??= new Map());
+    if (!seen.has(step)) {
+      const [w, h] = steps.size;
+      const [left, top] = [(step % steps.across) * w, Math.floor(step / steps.across) * h];
+      const pixels = new Uint8ClampedArray(w * h * 4);
+      for (let y = 0; y < h; y++) {
+        const from = 4 * ((top + y) * sheet.width + left);
+        pixels.set(sheet.data.subarray(from, from + 4 * w), 4 * y * w);
+      }
+      if (seen.size > 12) seen.clear();
+      const large = drawing.resizePixels(pixels, w, h, enlarged.w, enlarged.h, "bilinear");
+      seen.set(step, new drawing.Picture(large, enlarged.w, enlarged.h));
+    }
+    return seen.get(step);
+  }
+
+  function figure(kind, run, caption, image, side = kind) {
+    const canvas = make("canvas", { width: image.width, height: image.height });
+    const pen = canvas.getContext("2d", { alpha: false });
+    pen.putImageData(image, 0, 0);
+    const [outlines, ring] = [makeSvg("g"), makeSvg("g")];
+    ring.append(makeSvg("path", { class: "casing" }), makeSvg("path", { class: "line" }));
+    const above = makeSvg("svg", { viewBox: "0 0 100 100", preserveAspectRatio: "none", "aria-hidden": "true" });
+    above.append(outlines, ring);
+    const label = `${caption || "The picture"}: arrow keys move the point`;
+    const area = make("div", { className: "picture", tabIndex: 0, role: "application", "aria-label": label }, canvas, above);
+    const text = caption ? [make("figcaption", {}, caption)] : [];
+    const element = make("figure", { dataset: { kind: side } }, area, ...text);
+    const on = (name, act) => area.addEventListener(name, act);
+    const point = (event) => {
+      const box = area.getBoundingClientRect();
+      pointAt((event.clientX - box.left) / box.width, (event.clientY - box.top) / box.height);
+    };
+    on("pointermove", point);
+    on("pointerdown", point);
+    on("click", () => change({ place: state.point }));
+    on("pointerleave", (event) => event.pointerType === "mouse" && change({ point: null }));
+    on("focus", () => area.matches(":focus-visible") && !state.point && pointAt(0.5, 0.5, true));
+    on("keydown", movePoint);
+    return { kind, run, side, element, canvas, pen, image, outlines, ring, heats: [] };
+  }
+
+  async function build() {
+    const mine = ++building;
+    figures = [];
+    const pair = model.pair();
+    const shown = model.runsNow();
+    await Promise.all(shown.map(load));
+    const made = shown.map((run, n) => {
+      const { w, h } = runs[run].enlarged;
+      const own = !n && pair && runs[run].own === "edited" ? ": your picture, as it comes back" : "";
+      return figure("run", run, model.sideOf(run) + own, new ImageData(w, h), pair ? ["source", "edited"][n] : "run");
+    });
+    if (pair) {
+      const [before, after] = shown.map((run) => runs[run].image);
+      const { image, most } = drawing.difference(before, after, model.colours[model.look.colour]);
+      made.push(figure("difference", pair.edited, `Difference: 0 to ${percent(most)} of full range`, image));
+      if (pair.blend) {
+        const mask = await drawing.readImage(pair.blend);
+        const share = mask.data.filter((value, i) => i % 4 === 0 && value > 127).length / (mask.width * mask.height);
+        const caption = `Bright: where the edit was let in, ${percent(share)} of the picture`;
+        made.push(figure("blend", pair.edited, caption, drawing.inside(after, mask)));
+      }
+    }
+    const tables = model.data.maps.tables;
+    await Promise.all(shown.map((run) => runs[run].maps.read(tables[0])));
+    if (mine !== building) return; // another edit was chosen meanwhile
+    figures = made;
+    const { w, h } = runs[shown[0]].enlarged;
+    const main = document.querySelector("main");
+    main.style.setProperty("--ratio", String(w / h));
+    (!pair && w < 0.8 * h ? main : $("stage")).append($("overview"));
+    $("figures").replaceChildren(...made.map(({ element }) => element));
+    drawMode();
+    change({});
+    document.documentElement.dataset.ready = "yes";
+  }
+
+  // --- edits
+
+  const MODES = { side: "Side by side", wipe: "Wipe", difference: "Difference", blend: "Blend mask" };
+
+  function buildModes() {
+    $("modes").hidden = false;
+    for (const [value, text] of Object.entries(MODES)) {
+      const input = make("input", { type: "radio", name: "mode", value, on: { change: () => change({ mode: value }) } });
+      $("modes").append(make("label", {}, input, make("span", {}, text)));
+    }
+    const wipe = $("wipe").querySelector("input");
+    const move = () => $("figures").style.setProperty("--wipe", `${wipe.value}%`);
+    wipe.addEventListener("input", move);
+    move();
+  }
+
+  /** Return how source and edit are compared; an edit without a mask has no picture of one. */
+  const modeNow = () => (!model.pair() ? "one" : state.mode === "blend" && !model.pair().blend ? "side" : state.mode);
+
+  function drawMode() {
+    const mode = modeNow();
+    document.querySelector("main").dataset.mode = mode;
+    $("wipe").hidden = mode !== "wipe";
+    for (const input of $("modes").querySelectorAll("input")) {
+      input.checked = input.value === mode;
+      input.parentElement.hidden = input.value === "blend" && !model.pair().blend;
+    }
+  }
+
+  // --- heat
+
+  function draw() {
+    const terms = model.termsNow();
+    for (const one of figures) {
+      one.heats = terms.map((term) => model.heatOf(term, one.run)).filter(Boolean);
+      if (one.kind === "run") {
+        drawing.overlay(pictureNow(one.run), one.heats, model.palette(), one.image);
+        one.pen.putImageData(one.image, 0, 0);
+      }
+      // Over a difference lies no heat: words show as outlines.
+      const outlined = state.outline || one.kind !== "run" ? one.heats : [];
+      one.outlines.replaceChildren(...outlined.flatMap((heat) => outlinePaths(heat, outlined.length > 1)));
+      one.element.classList.toggle("native", state.native && one.heats.length > 0);
+    }
+    drawMode();
+    drawLegend();
+  }
+
+  function outlinePaths(heat, several) {
+    const { path, w, h } = model.outlineOf(heat);
+    const hue = several ? `rgb(${heat.hue.join(" ")})` : "#fff";
+    const transform = `scale(${100 / w} ${100 / h})`;
+    return [["casing", "#000"], ["line", hue]].map(([kind, stroke]) => makeSvg("path", { d: path, transform, class: kind, stroke }));
+  }
+
+  // --- the legend
+
+  function drawLegend() {
+    const own = figures.filter(({ kind }) => kind === "run");
+    const { run, heats } = own.find((one) => one.heats.length) ?? own[0] ?? { heats: [] };
+    const heated = ["one", "side", "wipe"].includes(modeNow());
+    const [bar, list, text] = $("legend").children;
+    const one = heats.length === 1;
+    bar.hidden = !one || !heated;
+    if (one) drawBar(bar, heats[0].low);
+    list.replaceChildren(
+      ...heats.map((heat) => {
+        const note = stabilityOf(heat);
+        const range = one || !heated ? "" : model.rangeText(heat);
+        const scale = make("span", { className: heated ? "scale" : "swatch", vars: { "--hue": `rgb(${heat.hue.join(" ")})` } });
+        const small = make("small", { title: note && STABLE }, [range, note].filter(Boolean).join(" · "));
+        const parts = [one ? "" : scale, make("bdi", {}, model.labelOf(heat.term)), range || note ? small : ""];
+        return make("li", {}, ...parts.filter(Boolean));
+      }),
+    );
+    const beneath = heated && run !== undefined ? beneathText(run) : "";
+    const outline = state.outline || !heated ? [outlineText(heats)] : [];
+    if (!heats.length) {
+      const reading = model.termsNow().length ? "Reading the maps …" : "The picture, without heat.";
+      text.textContent = heated ? reading + beneath : "Point at a word to see where it acted, as an outline.";
+    } else if (heated) {
+      const grids = heats[0].grids.length > 4 ? "" : ` on ${heats[0].grids.join(", ")}`;
+      const cells = state.native ? [`native cells${grids}`] : [];
+      text.textContent = `${[scaleText(heats), model.shownText(), ...cells, ...outline].join(" · ")}.${beneath}`;
+    } else text.textContent = [...outline, model.shownText()].join(" · ");
+  }
+
+  /** Name the scale, its range if all heats have one, and what values below 0 mean. */
+  function scaleText(heats) {
+    const same = heats.every(({ low, high }) => low === heats[0].low && high === heats[0].high);
+    const below = heats.some(({ low }) => low < 0);
+    const name = below ? SCALES[state.scale].replace(" probability", "") : SCALES[state.scale];
+    const steps = !model.stepping() || state.scale === "raw" ? "" : model.steady() ? ", one scale for all steps" : ", these steps’ own scale";
+    const blue = below ? ` (signed weight${heats.length === 1 ? ": blue is below 0" : ""})` : "";
+    return `${name}${steps}${same ? `: ${model.rangeText(heats[0])}` : ""}${blue}`;
+  }
+
+  function outlineText(heats) {
+    const masked = heats.filter(model.maskOf).length;
+    const of = masked === heats.length ? "the mask" : masked ? "the masks, or of the heat’s range" : "the heat’s range";
+    return `${heats.length > 1 ? "outlines" : "outline"} at ${percent(state.threshold)} of ${of}`;
+  }
+
+  function beneathText(run) {
+    const step = stepBeneath(run);
+    if (step === null) return "";
+    const what = runs[run].steps.shows === "prediction"
+      ? `the picture that the model predicted at step ${step}`
+      : `the noisy latents after step ${step}`;
+    return ` Beneath: ${what}, in fitted colours.`;
+  }
+
+  /** Return how stable the map of a located word is, as read and of the whole run. */
+  function stabilityOf({ run, entries }) {
+    if (!model.whole() || model.refined() || entries.length > 1) return "";
+    const { number, prompt } = runs[run].maps.entries[entries[0]];
+    const { name } = runs[run].maps.prompts[prompt];
+    return runs[run].stability[name]?.[number] ?? "";
+  }
+
+  function drawBar(canvas, low) {
+    const { width } = canvas;
+    const grey = new Uint8ClampedArray(width * 4).fill(176);
+    const plane = Float32Array.from({ length: width }, (_, x) => x / (width - 1));
+    const heat = { plane, w: width, h: 1, low: low < 0 ? -1 : 0, high: 1, hue: [0, 0, 0] };
+    if (low < 0) heat.plane = plane.map((value) => 2 * value - 1);
+    const image = new ImageData(width, 1);
+    drawing.overlay(new drawing.Picture(grey, width, 1), [heat], model.palette(), image);
+    canvas.getContext("2d").putImageData(image, 0, 0);
+  }
+
+  // --- the place
+
+  function pointAt(x, y, aloud = false) {
+    const inside = (part) => Math.min(0.9999, Math.max(0, part));
+    change({ point: [inside(x), inside(y)] });
+    if (!aloud) return;
+    const rows = model.wordsAt(model.runsNow().at(-1), 0).slice(0, 3);
+    const list = rows.map(({ text, share }) => `${text} ${percent(share)}`).join(", ");
+    announce(`${percent(state.point[0])} across, ${percent(state.point[1])} down: ${list}.`);
+  }
+
+  function movePoint(event) {
+    const move = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, -1], ArrowDown: [0, 1] }[event.key];
+    if (!move) return;
+    event.preventDefault();
+    const [w, h] = data.maps.cells;
+    const [x, y] = model.placeNow() ?? [0.5, 0.5];
+    const far = event.shiftKey ? 8 : 1;
+    pointAt(x + (move[0] * far) / w, y + (move[1] * far) / h, true);
+  }
+
+  function drawPlace() {
+    const place = model.placeNow();
+    for (const { ring, canvas } of figures) {
+      ring.style.display = place ? "" : "none";
+      if (!place) continue;
+      const [x, y] = place.map((part) => 100 * part);
+      const [rx, ry] = [2.2, (2.2 * canvas.width) / canvas.height];
+      const circle = `M${x - rx} ${y}a${rx} ${ry} 0 1 0 ${2 * rx} 0a${rx} ${ry} 0 1 0 ${-2 * rx} 0`;
+      ring.setAttribute("class", state.point ? "" : "ring");
+      for (const line of ring.children) line.setAttribute("d", state.point ? `M${x} 0V100M0 ${y}H100` : circle);
+    }
+    drawReading();
+  }
+
+  const VALUES = {
+    "signed weight": "Signed weight: the probability times the word's weight, below 0 where that weight is negative.",
+    probability: "Probability: of all that the place attends to; the rest goes to tokens that are no words, such as the padding.",
+    refined: "Refined: the mean of what the places have that this place attends to in the picture.",
+  };
+
+  function drawReading() {
+    const [head, hint, box, help] = $("reading").children;
+    const shown = model.runsNow();
+    const negative = shown.some((run) => runs[run].maps.prompts.some((_, prompt) => model.isSigned(prompt)));
+    const value = model.refined() ? "refined" : negative ? "signed weight" : "probability";
+    head.lastElementChild.textContent = `share · ${value}`;
+    hint.textContent = placeText();
+    const beside = runs[shown[0]].maps.prompts.some(({ name }) => name === "concepts");
+    help.textContent = `Share: of what all words of the prompt draw there together${beside ? "; what was looked for beside it has none" : ""}. ${VALUES[value]}`;
+    const lists = shown.flatMap((run) =>
+      runs[run].maps.prompts.map(({ name }, prompt) => {
+        const rows = model.wordsAt(run, prompt).slice(0, model.pair() ? 5 : 8);
+        // What was looked for is no part of the prompt: its bars are on the scale of the prompt's words.
+        const whole = name === "concepts" && model.wordsAt(run, 0).reduce((total, one) => total + Math.abs(one.value), 1e-9);
+        const title = prompt ? words.promptName(run, prompt) : model.sideOf(run);
+        return make("div", {}, ...(title && rows.length ? [make("h3", {}, title)] : []), make("ol", {}, ...rows.map((row) => readingRow(row, whole))));
+      }),
+    );
+    box.replaceChildren(...lists);
+  }
+
+  function readingRow({ text, share, value }, whole) {
+    const part = whole ? Math.min(1, Math.abs(value) / whole) : share;
+    return make(
+      "li",
+      {},
+      make("bdi", {}, text),
+      make("span", { className: "bar", vars: { "--part": String(part) } }),
+      make("span", { className: "share" }, whole ? "" : percent(share)),
+      make("span", { className: "value" }, number(value)),
+    );
+  }
+
+  function placeText() {
+    if (state.point) return "Click to keep this place.";
+    if (state.place) return "At the ring, where you clicked. Point elsewhere for another place.";
+    const [term] = model.termsNow();
+    if (!term) return "Point at the picture, or focus it and use the arrow keys: the words that acted there are listed.";
+    const found = model.strongest();
+    if (!found) return `“${term.label}” acts nowhere in what is shown. Point at the picture to see which words do.`;
+    const side = found.run === term.run ? "" : ` in the ${model.sideOf(found.run).toLowerCase()}`;
+    return `At the ring, where “${term.label}” ${model.located() ? "is seen" : "acts"} most${side}. Point at the picture for another place.`;
+  }
+
+  if (data.pairs.length) buildModes();
+  model.listen((changes) => "pair" in changes && build());
+  model.listen(draw, "point", "place", "pair");
+  model.listen(drawPlace);
+  return { build, figures: () => figures.filter(({ kind }) => kind === "run"), pictureOf: (run) => runs[run].enlarged };
+}
