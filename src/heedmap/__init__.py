@@ -15,12 +15,10 @@ if TYPE_CHECKING:
     from heedmap.backends.loading import load
     from heedmap.errors import HeedmapError, HeedmapWarning
     from heedmap.figures.animations import Animation
-    from heedmap.figures.sheet import Sheet
     from heedmap.io.reports import Change, EditReport, GridReport
     from heedmap.io.schemas import Agreement, Trust
     from heedmap.io.settings import Settings
-    from heedmap.maps.heatmaps import HeatMaps
-    from heedmap.maps.word_map import HeatMap
+    from heedmap.maps.heatmaps import HeatMap, HeatMaps
     from heedmap.mathematics.by_hand import Attention, attention
     from heedmap.mathematics.rules import Site
     from heedmap.pipelines.ablating import ablate
@@ -64,7 +62,6 @@ __all__ = [
     "Reweight",
     "Run",
     "Settings",
-    "Sheet",
     "Site",
     "TokenTable",
     "Trace",
@@ -95,7 +92,7 @@ _HOME = {
     "Explanation": "results.explanations",
     "Grid": "results.grids",
     "GridReport": "io.reports",
-    "HeatMap": "maps.word_map",
+    "HeatMap": "maps.heatmaps",
     "HeatMaps": "maps.heatmaps",
     "HeedmapError": "errors",
     "HeedmapWarning": "errors",
@@ -105,7 +102,6 @@ _HOME = {
     "Reweight": "recording.edits",
     "Run": "results.runs",
     "Settings": "io.settings",
-    "Sheet": "figures.sheet",
     "Site": "mathematics.rules",
     "TokenTable": "text.words",
     "Trace": "recording.recorder",

@@ -32,7 +32,7 @@ from PIL import Image
 from heedmap.errors import NothingRecordedError, as_sentence
 from heedmap.figures.overlays import resize_map
 from heedmap.io.values import TokenKind
-from heedmap.maps.masks import meant, phrase_tokens, soft_masks
+from heedmap.maps.masks import phrase_tokens, phrases_of, soft_masks
 from heedmap.maps.recordings import REFINED, Layer, Recording, cells, short_names, stage_of
 from heedmap.mathematics.agreement import is_even
 from heedmap.text.prompts import is_content
@@ -275,7 +275,7 @@ def _masks(
     if recording.refined is None:
         return None
     of = [
-        meant(recording.table, [recording.positions[column] for column in own])
+        phrases_of(recording.table, [recording.positions[column] for column in own])
         if entry["kind"] == "word"
         else ()
         for entry, own in zip(entries, columns, strict=True)

@@ -10,7 +10,7 @@ from heedmap.io.schemas import MARK, Trust
 from heedmap.io.settings import Reweighted, Settings
 from heedmap.io.values import to_json
 from heedmap.maps.heatmaps import HeatMaps
-from heedmap.maps.stability import stability_said
+from heedmap.maps.selections import stability_said
 from heedmap.text.alignment import pair_words
 from heedmap.text.vocabulary import said_of
 from heedmap.text.weights import parse_weights, token_weights

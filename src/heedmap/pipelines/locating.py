@@ -20,7 +20,7 @@ from heedmap.backends.family import Pipeline, parameters
 from heedmap.backends.registry import check_served
 from heedmap.errors import ArgumentError, quoted
 from heedmap.maps.heatmaps import HeatMaps
-from heedmap.maps.stability import stability_of
+from heedmap.maps.selections import stability_of
 from heedmap.options import GenerateOptions, LocateOptions
 from heedmap.pipelines.arguments import LocateKeywords, spelled_out
 from heedmap.pipelines.batch import Batch, Progress, as_noted, check_prompts, draw, drawn_seed

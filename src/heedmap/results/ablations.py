@@ -12,9 +12,9 @@ from PIL import Image
 
 from heedmap import checks
 from heedmap.errors import ArgumentError, HeedmapError, RunError, quoted
-from heedmap.figures import blocks, layout, overlays
-from heedmap.figures.formats import png
-from heedmap.figures.layout import Panel, ScaleBar
+from heedmap.figures import overlays, plots
+from heedmap.figures.overlays import png
+from heedmap.figures.plots import Panel, ScaleBar
 from heedmap.io import reading, schemas
 from heedmap.io.schemas import MAX_ABLATION, AblationFile, Agreement, Trust, Way, WayTold
 from heedmap.io.values import to_json
@@ -27,7 +27,7 @@ from heedmap.text.weights import leave_out, parse_weights
 from heedmap.text.words import TokenTable
 
 if TYPE_CHECKING:
-    from heedmap.figures.sheet import Sheet
+    from matplotlib.figure import Figure
 
 WAYS: tuple[Way, ...] = get_args(Way)
 _SAID: Mapping[Way, str] = {"columns": "nothing attends to {}", "unread": "{} is not read"}
@@ -128,32 +128,32 @@ class Ablation:
 
     def sheet(self) -> Image.Image:
         """What `figure` shows, as a picture."""
-        return self.figure().image()
+        return plots.render(self.figure())
 
-    def figure(self) -> "Sheet":
+    def figure(self) -> "Figure":
         """The picture and both without the word; beneath the heat, and what each way changes.
 
         The heat has the word's own scale, the differences one for both, from 0.
-
-        Returns:
-            A matplotlib Figure, which saves itself as PNG, SVG or PDF.
         """
         heat, prompt = self.heat, self.run.settings.prompt
-        low, high = heat.span()
+        low, high = heat.value_range()
         top = max(float(self.difference(way).max()) for way in WAYS)
         above = [Panel("the picture", _shown(self.run), prompt)]
-        below = [Panel(f"heat of {heat.label}", heat.drawn(low, high), f"up to {heat.most:.2g}")]
+        below = [
+            Panel(f"heat of {heat.label}", heat.render(low, high), f"up to {heat.extremum:.2g}")
+        ]
         for way, told in self.trust.ways().items():
             run, changed = self.without(way), self.difference(way)
             notes = {"columns": "its probabilities at 0", "unread": run.settings.prompt}
             above.append(Panel(_SAID[way].format(heat.label), _shown(run), notes[way]))
             drawn = overlays.heat(changed, above[0].picture.size, low=0, high=max(top, 1 / 255))
             below.append(Panel("what that changes", drawn, str(told)))
-        rows = layout.in_rows([*above, *below], columns=3)
-        bar = ScaleBar(f"the heat of {heat.label}", low, high).block(rows.width)
-        body = blocks.stack([rows, bar], gap=24)
-        changes = ScaleBar("what changes, of full range", "0", f"{top:.0%}", alone=True)
-        return layout.framed(body, title=f"{prompt}, without {heat.label}", bar=changes)
+        bars = [
+            ScaleBar(f"the heat of {heat.label}", low, high),
+            ScaleBar("what changes, of full range", "0", f"{top:.0%}", alone=True),
+        ]
+        title = f"{prompt}, without {heat.label}"
+        return plots.draw_panels([*above, *below], title=title, bars=bars, columns=3)
 
     def _repr_png_(self) -> bytes:
         return png(self.sheet())
@@ -227,7 +227,7 @@ def with_trust(found: Sequence[Ablation]) -> list[Ablation]:
 
 def _shown(run: Run) -> Image.Image:
     """The picture of a run, as large as a panel may be."""
-    return overlays.enlarge(overlays.shrunk(run.image, layout.MAX_WIDTH // 3))
+    return overlays.enlarge(overlays.shrunk(run.image, plots.MAX_WIDTH))
 
 
 def _told(values: np.ndarray, cells: np.ndarray, maps: Mapping[str, np.ndarray]) -> WayTold:

@@ -12,7 +12,7 @@ from msgspec import structs
 from PIL import Image
 
 from heedmap.errors import ArgumentError, quoted
-from heedmap.figures.formats import png
+from heedmap.figures.overlays import png
 from heedmap.io import reading, schemas
 from heedmap.io.explanations import (
     MAX_EXPLANATION,
