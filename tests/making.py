@@ -21,6 +21,7 @@ from diffusers import (
     UNet2DConditionModel,
 )
 from hypothesis import strategies as st
+from matplotlib.figure import Figure
 from PIL import Image
 from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 from transformers import (
@@ -33,9 +34,8 @@ from transformers import (
 )
 
 from heedmap.backends import loading
-from heedmap.figures import overlays
+from heedmap.figures import overlays, plots
 from heedmap.figures.animations import StepPictures
-from heedmap.figures.sheet import Sheet
 from heedmap.io.explanations import About, ExplainedToken, LayerInputs
 from heedmap.io.reports import EditReport
 from heedmap.io.settings import Settings
@@ -328,9 +328,9 @@ def run_of(prompt: str = "a red house", **settings: Any) -> Made:
     return noting(made, **settings)
 
 
-def same_pixels(one: Image.Image | Sheet, other: Image.Image | Sheet) -> bool:
+def same_pixels(one: Image.Image | Figure, other: Image.Image | Figure) -> bool:
     """Whether two pictures, or figures, are the same to the bit."""
-    one, other = (it.image() if isinstance(it, Sheet) else it for it in (one, other))
+    one, other = (plots.render(it) if isinstance(it, Figure) else it for it in (one, other))
     return one.size == other.size and one.tobytes() == other.tobytes()
 
 

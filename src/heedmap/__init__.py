@@ -15,11 +15,9 @@ if TYPE_CHECKING:
     from heedmap.backends.processors import LayerShapes, layer_shapes
     from heedmap.errors import HeedmapError, HeedmapWarning
     from heedmap.figures.animations import Animation
-    from heedmap.figures.sheet import Sheet
     from heedmap.io.reports import Change, EditReport, GridReport
     from heedmap.io.settings import Settings
-    from heedmap.maps.heatmaps import HeatMaps
-    from heedmap.maps.word_map import HeatMap
+    from heedmap.maps.heatmaps import HeatMap, HeatMaps
     from heedmap.mathematics.by_hand import Attention, attention
     from heedmap.mathematics.rules import Site
     from heedmap.pipelines.ablating import ablate
@@ -62,7 +60,6 @@ __all__ = [
     "Reweight",
     "Run",
     "Settings",
-    "Sheet",
     "Site",
     "TokenTable",
     "Trace",
@@ -93,7 +90,7 @@ _HOME = {
     "Explanation": "results.explanations",
     "Grid": "results.grids",
     "GridReport": "io.reports",
-    "HeatMap": "maps.word_map",
+    "HeatMap": "maps.heatmaps",
     "HeatMaps": "maps.heatmaps",
     "HeedmapError": "errors",
     "HeedmapWarning": "errors",
@@ -103,7 +100,6 @@ _HOME = {
     "Reweight": "recording.edits",
     "Run": "results.runs",
     "Settings": "io.settings",
-    "Sheet": "figures.sheet",
     "Site": "mathematics.rules",
     "TokenTable": "text.words",
     "Trace": "recording.tracing",

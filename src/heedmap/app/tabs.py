@@ -192,7 +192,8 @@ class App:
             found = [results.path_of(folder, name) for name in given.pop("names", [])]
             runs = [hm.Run.load(run) for path in found for run in results.run_paths(path)]
             place = Path(tempfile.mkdtemp(dir=self.temporary), "comparison.png")
-            return gr.Image(str(hm.compare(runs, **given).save(place)), visible=True)
+            hm.compare(runs, **given).savefig(place)
+            return gr.Image(str(place), visible=True)
 
         tab.select(
             lambda folder: gr.Dropdown(choices=results.names(folder)), self.folder, names, **_QUIET

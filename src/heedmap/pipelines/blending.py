@@ -6,7 +6,7 @@ from functools import cache
 import numpy as np
 import torch
 
-from heedmap.maps.masks import contested, phrase_tokens
+from heedmap.maps.masks import phrase_tokens, suppress_rivals
 from heedmap.mathematics.rules import blend, blend_mask, steps_within
 from heedmap.pipelines.edit_plans import EditBase, Plan
 from heedmap.recording.tracing import StepState
@@ -49,7 +49,7 @@ class Blending:
             size = (latents.shape[-2], latents.shape[-1])
             parts = tokens, *rivals(self._tables[image], tokens)
             both = [state.strength(image, part) for part in parts]
-            stands_out = contested(*np.stack(both, axis=1))[0]
+            stands_out = suppress_rivals(*np.stack(both, axis=1))[0]
             return blend_mask(torch.from_numpy(stands_out), size, self.threshold)
 
         for number, plan in enumerate(self.plans, 1):

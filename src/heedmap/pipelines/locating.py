@@ -20,7 +20,7 @@ from heedmap.backends.loading import check_size
 from heedmap.backends.registry import check_served
 from heedmap.errors import ArgumentError, quoted
 from heedmap.maps.heatmaps import HeatMaps
-from heedmap.maps.stability import stability_of
+from heedmap.maps.selections import stability_of
 from heedmap.options import LOCATE_STEPS, GenerateOptions, Keep, Tokens
 from heedmap.pipelines.arguments import check_prompts, random_seed, resolve_options
 from heedmap.pipelines.batch import Batch, Progress, draw
