@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from cli.calling import as_json, bad, call, files, good, misused, raising
-from heedmap.backends import loading
+from cli.calling import as_json, bad, call, files, good, misused
 from heedmap.pipelines import editing
 from heedmap.results.pairs import Pair
 
@@ -76,18 +75,6 @@ def test_refused_edits_leave_nothing(model, desk, arguments):
 )
 def test_usage_errors(option):
     misused(*SWAP, *option)
-
-
-def test_prompts_images_and_targets_are_checked_before_a_model_is_loaded(desk, monkeypatch):
-    monkeypatch.setattr(loading, "load", raising(AssertionError("loaded")))
-    (desk / "text.png").write_text("no image")
-    bad("edit", "a house", " ")
-    bad("edit", "a house", "a house")
-    bad("edit", "a house")
-    bad(*SWAP, "--only", "cat->sea")
-    bad("grid", *SWAP[1:], "--only", "house->cat", "--cross", "0,1")
-    bad(*SWAP, "--image", "text.png")
-    bad(*SWAP, "--out", ".")
 
 
 def test_the_page_is_opened(model, desk, opened):

@@ -2,8 +2,7 @@
 
 import pytest
 
-from cli.calling import as_json, bad, files, good, misused, raising
-from heedmap.backends import loading
+from cli.calling import as_json, bad, files, good, misused
 from heedmap.pipelines import editing
 from heedmap.results.grids import Grid
 
@@ -61,8 +60,3 @@ def test_refused_grids_leave_nothing(model, desk, arguments):
 @pytest.mark.parametrize("option", [["--weight", "red"], ["--cross", "0,2"], ["--batch", "1"]])
 def test_usage_errors(option):
     misused(*GRID, *option)
-
-
-def test_too_many_cells_are_refused_before_a_model_is_loaded(desk, monkeypatch):
-    monkeypatch.setattr(loading, "load", raising(AssertionError("loaded")))
-    assert "10,002" in bad(*GRID, "--count", 5001, "--weight", "red=0,1")

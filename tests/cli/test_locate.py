@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from cli.calling import FILES, PROMPT, as_json, bad, files, good, misused, raising
-from heedmap.backends import loading
+from cli.calling import FILES, PROMPT, as_json, bad, files, good, misused
 from heedmap.maps.selections import stability_said
 from heedmap.pipelines import given_pictures
 from heedmap.pipelines.locating import locate
@@ -64,9 +63,8 @@ def test_maps_of_a_located_run_show_their_stability(model, photo: Path):
     assert [one["stability"] for one in found["words"]] == [run.concepts.stability[0]]
 
 
-def test_refused_before_a_model_is_loaded(desk: Path, photo: Path, monkeypatch):
+def test_what_cannot_be_located_leaves_nothing(model, desk: Path, photo: Path):
     (desk / "text.png").write_text("no image")
-    monkeypatch.setattr(loading, "load", raising(AssertionError("loaded")))
     bad("locate", "none.png", PROMPT)
     bad("locate", "text.png", PROMPT)
     bad("locate", photo, " ")

@@ -50,32 +50,6 @@ def load_model(model: str | None, device: Any, dtype: Any, hidden: bool, saved: 
         return repeating.load_for(saved, model, device=device, dtype=dtype)
 
 
-def check_prompts(*prompts: str) -> None:
-    """Check that prompts have words and that their weights can be read."""
-    from heedmap import checks
-    from heedmap.text.weights import parse_weights
-
-    for prompt in prompts:
-        parse_weights(checks.prompt(prompt))
-
-
-def check_edit(source: str, targets: Sequence[str], only: str | None) -> None:
-    """Check the prompts of edits, and that each has its words of `only`."""
-    from heedmap.errors import UnknownWordError, quoted
-    from heedmap.text.alignment import swap_of
-    from heedmap.text.prompts import places, word_keys
-    from heedmap.text.weights import parse_weights
-
-    check_prompts(source, *targets)
-    for swap in swap_of(only) if only is not None else ():
-        for word, prompts in zip(swap, ([source], targets or [source]), strict=True):
-            for prompt in prompts:
-                if not places(word_keys(parse_weights(prompt).text), word_keys(word)):
-                    raise UnknownWordError(
-                        f"only names {quoted(word)}, which is not in the prompt {quoted(prompt)}"
-                    )
-
-
 def maps_of(run: "Run", concepts: bool) -> "HeatMaps":
     """Give the maps of a run's prompt, or of its concepts."""
     found = run.concepts if concepts else run.maps

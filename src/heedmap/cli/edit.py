@@ -61,15 +61,9 @@ def edit(
     The words that stay keep the attention of the source. With --image, edits an image of yours.
     Saves both images with their maps, their difference, a sheet and the figures.
     """
-    from heedmap.io import reading
     from heedmap.io.writing import slug
-    from heedmap.text.weights import check_changed
 
-    console.check_edit(source, targets or (), only)
-    for target in targets or [None]:
-        check_changed(source, target)
     place = console.destination(out, several=len(targets or ()) > 1)
-    picture = None if image is None else reading.read_photograph(image)
     word_windows = opt.by_word(words, "words")
     pipe = console.load_model(model, device, dtype, quiet or json)
     from heedmap.pipelines import editing
@@ -94,7 +88,7 @@ def edit(
             protect=protect or (),
             threshold=threshold,
             blend_from=blend_from,
-            image=picture,
+            image=image,
             batch=batch,
             progress=advance,
         )

@@ -63,10 +63,7 @@ def generate(
     Saves the image, an overlay for each word, a sheet of them all, the maps and the settings.
     """
     from heedmap.io.writing import slug
-    from heedmap.text.concepts import checked_concepts
 
-    console.check_prompts(prompt)
-    concepts = checked_concepts(concept or ())
     place = console.destination(out, several=count > 1)
     pipe = console.load_model(model, device, dtype, quiet or json)
     from heedmap.pipelines import generation
@@ -90,7 +87,7 @@ def generate(
                 negative=negative,
                 keep=keep,
                 edits=edits,
-                concepts=concepts,
+                concepts=concept or (),
                 progress=progress,
             )
             seed = run.settings.seed

@@ -63,14 +63,11 @@ def grid(
     """
     import secrets
 
-    from heedmap.io import reading
     from heedmap.io.writing import slug
 
-    console.check_edit(source, targets or (), only)
     weights = opt.by_word(weight, "weight")
     word_windows = opt.by_word(words, "words")
     place = console.destination(out)
-    picture = None if image is None else reading.read_photograph(image)
     pipe = console.load_model(model, device, dtype, quiet or json)
     from heedmap.pipelines import editing
 
@@ -96,7 +93,7 @@ def grid(
             protect=protect or (),
             threshold=threshold,
             blend_from=blend_from,
-            image=picture,
+            image=image,
             batch=batch,
             progress=advance,
         )

@@ -39,27 +39,22 @@ def locate(
     No image is generated: the model is given IMAGE with noise, several times. Saves what `generate`
     saves; `heedmap segment` makes masks of it.
     """
-    from heedmap.io import reading
     from heedmap.io.writing import slug
-    from heedmap.text.concepts import checked_concepts
 
-    console.check_prompts(prompt)
-    concepts = checked_concepts(concept or ())
     place = console.destination(out)
-    picture = reading.read_photograph(image)
     pipe = console.load_model(model, device, dtype, quiet or json)
     from heedmap.pipelines import locating
 
     with console.sampling("Locating", quiet or json) as (warnings, advance):
         run = locating.locate(
             pipe,
-            picture,
+            image,
             prompt,
             seed=seed,
             steps=steps,
             size=size,
             keep=keep,
-            concepts=concepts,
+            concepts=concept or (),
             progress=advance,
         )
         name = f"{slug(image.stem, 24)}-{slug(prompt, 48)}-{run.settings.seed}"

@@ -24,7 +24,7 @@ from heedmap.text.alignment import (
     replacement,
     swap_of,
 )
-from heedmap.text.weights import parse_weights, spelled, token_weights, unchanged, weighed
+from heedmap.text.weights import parse_weights, spelled, token_weights, weighed
 from heedmap.text.words import MOVE_IT, TokenTable, Word
 
 
@@ -250,7 +250,11 @@ class Planner:
 
     def refusal(self, written: str) -> ArgumentError:
         """The error of an edit that would change nothing."""
-        return unchanged(self.base.table.prompt, written)
+        return ArgumentError(
+            f"the prompt {quoted(self.base.table.prompt)} and its edit {quoted(written)} have the "
+            "same words and weights, so the edit would change nothing: change a word, or weight "
+            "one as in '(word:1.5)'"
+        )
 
 
 def _aligned(base: EditBase, text: str) -> Plan:

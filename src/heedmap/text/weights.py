@@ -151,27 +151,7 @@ def spelled(text: str, spans: Sequence[Span]) -> str:
     return marks[0] + "".join(escape(text[a:b]) + marks[b] for a, b in pairwise(edges))
 
 
-# --- errors and warnings ------------------------------------------------------------------------
-
-
-def unchanged(source: str, target: str) -> ArgumentError:
-    """Return the error of an edit that would change nothing."""
-    return ArgumentError(
-        f"the prompt {quoted(source)} and its edit {quoted(target)} have the same words and the "
-        "same weights, so the edit would change nothing: change a word, or weight one as in "
-        "'(word:1.5)'"
-    )
-
-
-def check_changed(source: str, target: str | None) -> None:
-    """Check that an edit changes a word or a weight; without a target the source has weights.
-
-    Raises:
-        ArgumentError: if it changes nothing.
-    """
-    before = parse_weights(source)
-    if not before.spans if target is None else before == parse_weights(target):
-        raise unchanged(before.text, source if target is None else target)
+# --- warnings ---------------------------------------------------------------------------------
 
 
 def bracket_warning(prompt: WeightedPrompt) -> str:
