@@ -8,7 +8,6 @@ from making import random_pipeline
 from PIL import Image
 
 from heedmap import edit, generate
-from heedmap.io.values import to_json
 from heedmap.pipelines import settings
 from heedmap.pipelines.arguments import argument, argument_note
 
@@ -80,10 +79,6 @@ def test_all_that_an_edit_was_asked_is_noted(pipe):
     targets = ["a blue house", "a red sea"]
     pairs = edit(pipe, "a red house", targets, kind="replace", batch=3, seed=1, steps=2)
     for number, pair in enumerate(pairs, 1):
-        assert to_json(pair.about.asked) == {
-            "source": "a red house", "targets": targets, "kind": "replace", "batch": 3,
-            "limit": 2 * 2**30,
-        }  # fmt: skip
         assert pair.edited.settings.batch_place == (number, 3)
         assert pair.edited.settings.edit.kind_asked == "replace"
 

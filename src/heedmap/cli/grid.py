@@ -109,13 +109,14 @@ def grid_summary(folder: Path, grid: "Grid") -> dict[str, Any]:
     """Describe a saved grid for `--json`."""
     from heedmap.io.values import to_json
 
-    report, back = to_json(grid.about), grid.cells[0].pair.about.reconstruction
-    report |= report["common"]  # settings that all cells share
-    names = ("source", "seeds", "steps", "guidance", "size", "model", "batch", "sources_drawn")
+    report, back = grid.about, grid.cells[0].pair.about.reconstruction
+    settings = grid.cells[0].pair.source.settings
     files = {"page": "index.html", "sheet": "grid.png", "table": "grid.csv", "figures": "grid.json"}
     return {
         "folder": str(folder),
-        **{name: report[name] for name in names},
+        **{name: getattr(report, name) for name in ("source", "batch", "sources_drawn")},
+        **{name: getattr(settings, name) for name in ("steps", "guidance", "size", "model")},
+        "seeds": report.seeds,
         "varies": grid.axes,
         **({} if back is None else {"reconstruction": to_json(back)}),
         "files": {name: str(folder / file) for name, file in files.items()},

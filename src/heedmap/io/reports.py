@@ -4,7 +4,7 @@
 """
 
 from collections.abc import Mapping
-from typing import Annotated, Any
+from typing import Annotated
 
 from msgspec import Meta, field
 
@@ -73,32 +73,6 @@ class ChangedWords(Note, frozen=True, kw_only=True):
     edited: Numbers
 
 
-class CallLimits(Note, frozen=True, kw_only=True):
-    """What a call could take.
-
-    Attributes:
-        batch: how many pictures should be drawn at once; None where the free memory decided.
-        limit: bytes that the maps might take.
-    """
-
-    batch: Whole | None = None
-    limit: Whole | None = None
-
-
-class EditCall(CallLimits, frozen=True, kw_only=True):
-    """How `edit` was called, beyond what each edit notes.
-
-    Attributes:
-        source: the source prompt as it was given.
-        targets: what it should become; None where weights were all that changes.
-        kind: the kind that was asked for; None where aligning the words chose.
-    """
-
-    source: Text = ""
-    targets: tuple[Text, ...] | None = None
-    kind: EditKind | None = None
-
-
 class EditReport(EditTerms, frozen=True, kw_only=True):
     """How a pair was edited, and what that did.
 
@@ -125,7 +99,6 @@ class EditReport(EditTerms, frozen=True, kw_only=True):
             probabilities of more than all.
         change: how much the picture changed.
         masked_by: the phrases that decided where the edit was let in; None if it was not blended.
-        asked: how `edit` was called; None in the cells of a grid, which notes it itself.
     """
 
     kind: Name
@@ -141,7 +114,6 @@ class EditReport(EditTerms, frozen=True, kw_only=True):
     moved: Number
     change: Change
     masked_by: Text | None = None
-    asked: EditCall | None = None
     reconstruction: Measures | None = None
     purpose: EditPurpose | None = None
     notes: Annotated[tuple[Text, ...], Meta(max_length=MAX_TOKENS)] | None = None
@@ -159,10 +131,8 @@ class GridReport(EditTerms, frozen=True, kw_only=True):
         seeds: of the noise.
         kind: the kind that was asked for; None where aligning the words chose.
         words: the windows of single words.
-        asked: the batch and the limit that were asked for.
         batch: pictures in the largest batch.
         sources_drawn: how often the source was computed.
-        common: the settings that all runs have in common, as JSON.
     """
 
     source: Text = ""
@@ -173,7 +143,5 @@ class GridReport(EditTerms, frozen=True, kw_only=True):
     seeds: tuple[Whole, ...] = ()
     kind: EditKind | None = None
     words: Mapping[Text, Window] = {}
-    asked: CallLimits | None = None
     batch: Whole = 0
     sources_drawn: Whole = 0
-    common: Mapping[Name, Any] = {}

@@ -11,15 +11,14 @@ from dataclasses import replace
 from typing import Any, TypeVar, overload
 
 import numpy as np
-from msgspec import structs
 
 from heedmap import checks
 from heedmap.backends.base import Pipeline
 from heedmap.backends.prompts import prompt_table
 from heedmap.backends.registry import check_served
 from heedmap.errors import ArgumentError, quoted
-from heedmap.io.reports import CallLimits, EditCall, GridReport
-from heedmap.io.values import MAX_CELLS, to_json
+from heedmap.io.reports import GridReport
+from heedmap.io.values import MAX_CELLS
 from heedmap.options import (
     USUAL,
     EditKind,
@@ -172,15 +171,7 @@ def edit(
             raise planner.refusal(plan.written)
     drawn = draw_edits(base, plans, seed, sampling, progress, preview)
     tell_notes(drawn.pairs)
-    call = EditCall(
-        source=source,
-        targets=None if target is None else tuple(targets),
-        kind=options.kind,
-        batch=options.batch,
-        limit=sampling.limit,
-    )
-    pairs = [replace(pair, about=structs.replace(pair.about, asked=call)) for pair in drawn.pairs]
-    return pairs[0] if target is None or isinstance(target, str) else pairs
+    return drawn.pairs[0] if target is None or isinstance(target, str) else drawn.pairs
 
 
 def grid(
@@ -332,10 +323,8 @@ def grid(
         cross=tuple(crosses),
         self_attention=tuple(owns),
         seeds=tuple(numbers),
-        asked=CallLimits(batch=options.batch, limit=sampling.limit),
         batch=largest,
         sources_drawn=batches,
-        common=_settings(cells[0].pair),
         **base.about(),
     )
     return Grid(tuple(cells), report)
@@ -400,12 +389,6 @@ def _places(
             raise planner.refusal(plans[0][1].written)
         for (at, plan), own, cross in itertools.product(plans, owns, crosses):
             yield text, at, replace(plan, cross=cross, own=own)
-
-
-def _settings(pair: Pair) -> dict[str, Any]:
-    """Return the settings that all cells share, as JSON."""
-    own = {"prompt", "text", "seed", "edits", "batch_place", "nsfw_content_detected"}
-    return {name: value for name, value in to_json(pair.source.settings).items() if name not in own}
 
 
 def _targets(source: str, target: str | Sequence[str] | None) -> list[str]:

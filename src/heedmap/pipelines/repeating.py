@@ -399,7 +399,7 @@ def _generated_again(
     places = [run.settings.batch_place or (0, 1) for run in (saved.source, saved.edited)]
     if places[0][1] != places[1][1]:  # the source is that of the first batch of several
         pair = replace(pair, source=_run(pipe, saved.source, given, progress))
-    return replace(pair, about=structs.replace(pair.about, asked=saved.about.asked))
+    return pair
 
 
 def _run(
