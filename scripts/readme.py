@@ -222,7 +222,7 @@ def _words(pipe: Any) -> Image.Image:
     heats = [run.maps[word] for word in ("red", "house", "blue", "tree")]
     panels = [Panel("", enlarge(run.image), "the picture")]
     panels += [Panel(heat.label, heat.overlay(scale="shared")) for heat in heats]
-    bar = ScaleBar(SCALES["shared"], *heats[0].value_range("shared"))
+    bar = ScaleBar(SCALES["shared"], heats[0].value_range("shared"))
     return render(draw_panels(panels, title=HOUSE, bars=[bar], columns=5))
 
 

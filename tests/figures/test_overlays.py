@@ -2,8 +2,6 @@
 
 import io
 import math
-import struct
-import zlib
 
 import numpy as np
 import pytest
@@ -192,43 +190,10 @@ def test_what_is_transparent_is_white():
         assert np.all(np.asarray(overlay(image, [[0]], low=0, high=1)) == 153)  # white at 0.6
 
 
-@pytest.mark.parametrize("mode", ["I;16", "I;16B"])
-def test_grey_of_16_bits_is_scaled_to_8(mode):
-    wide = np.array([[0, 128, 129, 257, 65535], [1000, 30000, 65406, 65407, 514]], np.uint16)
-    image = Image.fromarray(wide)
-    image = Image.frombytes(mode, image.size, wide.astype(">u2" if mode[-1] == "B" else "<u2"))
-    got = np.asarray(overlays.to_rgb(image))
-    by_hand = [[0, 0, 1, 1, 255], [4, 117, 254, 255, 2]]
-    assert got.shape == (2, 5, 3) and all((got[..., c] == by_hand).all() for c in range(3))
-
-
 def test_every_mode_of_8_bits_is_drawn():
     grey = Image.new("L", (4, 3), 200)
     for mode in ("1", "L", "P", "PA", "LA", "RGB", "RGBA", "RGBX", "RGBa", "CMYK", "YCbCr", "HSV"):
         assert overlays.to_rgb(grey.convert("RGB").convert(mode)).size == (4, 3), mode
-
-
-def test_pictures_without_pixels_are_told_in_one_sentence():
-    """Pillow opens a file without reading it, and says what is wrong with it when it must."""
-    file = io.BytesIO()
-    Image.effect_noise((64, 48), 50).save(file, "PNG")
-    held = file.getvalue()
-    cut, closed = Image.open(io.BytesIO(held[:1000])), Image.open(io.BytesIO(held))
-    broken = Image.open(io.BytesIO(held[:700] + bytes(60) + held[760:]))
-    at = held.index(b"IDAT")  # its data in two chunks, of which the second has no name
-    data = held[at + 4 : held.index(b"IEND") - 8]
-    odd = b"".join(
-        struct.pack(">I", len(part)) + kind + part + struct.pack(">I", zlib.crc32(kind + part))
-        for kind, part in ((b"IDAT", data[:500]), (bytes(4), data[500:]))
-    )
-    unnamed = Image.open(io.BytesIO(held[: at - 4] + odd + held[held.index(b"IEND") - 4 :]))
-    closed.close()
-    for image in (cut, closed, broken, unnamed):
-        with pytest.raises(ArgumentError):
-            overlays.to_rgb(image)
-    for mode in ("I", "F"):
-        with pytest.raises(ArgumentError):
-            overlays.to_rgb(Image.new(mode, (4, 3)))
 
 
 @pytest.mark.parametrize(
@@ -241,8 +206,7 @@ def test_pictures_without_pixels_are_told_in_one_sentence():
         lambda: resize_map([["a"]], (2, 2)),
         lambda: resize_map([[1j]], (2, 2)),
         lambda: resize_map([[1]], (2, 0)),
-        lambda: colour([[1.01]]),
-        lambda: colour([[-0.01]]),
+        lambda: overlays.to_rgb(Image.new("I;16", (4, 4))),
         lambda: overlay(scene(), [[0]], low=1, high=0),
         lambda: overlay(scene(), [[0]], low=math.nan, high=0),
         lambda: overlay(scene(), [[0]], low=0, high=math.inf),

@@ -33,7 +33,7 @@ def test_a_row_a_layer_and_a_column_a_head(tables, framed):
             assert same_pixels(cell, expected)
     assert [len([c for c in row if c == ""]) for _, row in rows[1:]] == [2, 0, 2]
     said = framed[0]
-    assert (said["bar"].low, said["bar"].high, said["bar"].alone) == (low, high, True)
+    assert (*said["bar"].ends, said["bar"].alone) == (low, high, True)
     assert said["bar"].name == "one for the word in all layers and heads shown"
     assert said["note"] == (
         "3 layers in rows, 4 heads in columns · mean of 3 steps · at house, at sea"

@@ -69,6 +69,6 @@ def test_what_is_shown_together_has_one_scale_that_holds_a_phrase(panels, framed
     high = maps["red house"].values.max()
     assert high > maps["red"].shared[1]
     (frame,) = framed
-    assert (frame["bar"].low, frame["bar"].high) == pytest.approx((low, high))
+    assert frame["bar"].ends == pytest.approx((low, high))
     for heat, panel in zip(heats, panels[1:], strict=True):
         assert same_pixels(panel.picture, heat.render(float(low), float(high)))

@@ -129,7 +129,7 @@ def test_a_word_stands_for_its_phrase_and_a_text_for_all_its_places():
         maps.at(1),
         maps.at(2),
         maps.refined["red"],
-        maps.without_shared_scale(1),
+        maps.without_shared_scale().at(1),
     ):
         np.testing.assert_array_equal(same.soft_mask(), red)
     both = maps["house"].soft_mask()

@@ -97,8 +97,8 @@ def test_a_map_has_that_of_the_word_that_it_is_of():
     known = {0: 0.9, 1: -0.5, 3: 0.25}
     maps = HeatMaps(replace(made, refined=refined), stability=known)
     assert [heat.stability for heat in maps] == [0.9, -0.5, None, 0.25]
-    assert maps["house"].stability == maps.without_shared_scale("house").stability == -0.5
-    assert maps["sea"].stability == 0.25 and maps.without_shared_scale(0).stability == 0.9
+    assert maps["house"].stability == maps.without_shared_scale()["house"].stability == -0.5
+    assert maps["sea"].stability == 0.25 and maps.without_shared_scale().at(0).stability == 0.9
     # What stands twice, a phrase, a share, a part and refined maps are other maps.
     assert maps["at"].stability is maps["at sea"].stability is maps.share("house").stability is None
     assert maps.select(steps=0).at(1).stability is None and maps.refined.at(1).stability is None

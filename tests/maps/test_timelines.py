@@ -29,7 +29,7 @@ def test_frames_of_a_timeline_are_the_overlays_of_their_steps(panels, framed):
         "at house, at sea"
     )
     low, high = min(e.min() for e in every), max(e.max() for e in every)
-    assert (said["bar"].low, said["bar"].high) == (low, high)
+    assert said["bar"].ends == (low, high)
     assert said["bar"].name == "one for the word at all steps"
     assert drawn.mode == "RGB"
     assert drawn.width <= 2 * plots.MAX_WIDTH
@@ -63,8 +63,7 @@ def test_scales_of_a_timeline(framed):
         bar = framed[-1]["bar"]
         assert bar.name == name
         spans = [maps.select(steps=step)["house"].value_range(scale) for step in range(3)]
-        assert bar.low == min(low for low, _ in spans)
-        assert bar.high == max(high for _, high in spans)
+        assert bar.ends == (min(low for low, _ in spans), max(high for _, high in spans))
 
 
 def test_a_step_or_a_word_of_no_recording():

@@ -8,7 +8,7 @@ import pytest
 from making import Made, gradient, maps_of, recording, same_pixels, settings_of
 from PIL import Image
 
-from heedmap.errors import SelectionError, UnknownWordError
+from heedmap.errors import SelectionError
 from heedmap.figures import plots
 from heedmap.maps import word_figures
 from heedmap.maps.heatmaps import HeatMaps
@@ -139,18 +139,14 @@ def test_frames_have_the_scale_of_all_steps(scale, framed):
     word_figures.timeline(maps, "house", frames=2, scale=scale)
     each = [maps.select(steps=step)["house"].value_range(scale) for step in range(7)]
     bar = framed[-1]["bar"]
-    assert (bar.low, bar.high) == (min(a for a, _ in each), max(b for _, b in each))
+    assert bar.ends == (min(a for a, _ in each), max(b for _, b in each))
 
 
-def test_a_map_alone_is_the_map():
+def test_a_map_without_the_shared_scale_is_the_map():
     maps = maps_of()
-    for word in ("house", 1):
-        one = maps[word] if isinstance(word, str) else maps.at(word)
-        alone = maps.without_shared_scale(word)
-        np.testing.assert_array_equal(alone.values, one.values)
-        assert (alone.label, alone.size, alone.shared) == (one.label, one.size, (0.0, 1.0))
-    with pytest.raises(UnknownWordError):
-        maps.without_shared_scale("cathedral")
+    one, other = maps["house"], maps.without_shared_scale()["house"]
+    np.testing.assert_array_equal(one.values, other.values)
+    assert (other.label, other.size, other.shared) == (one.label, one.size, (0.0, 1.0))
 
 
 @pytest.mark.parametrize("of", ["steps", "heads", "layers"])

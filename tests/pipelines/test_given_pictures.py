@@ -90,10 +90,6 @@ def test_pictures_that_cannot_be_read(tmp_path: Path):
                 locate(pipe, image, PROMPT, **how)
             with pytest.raises(ArgumentError, match=f"^{re.escape(str(caught.value))}$"):
                 edit(pipe, PROMPT, "a blue house", image=image, **how)
-            assert str(caught.value) == (
-                "the picture, of mode 'RGB', 128×128, cannot be read, since it is broken or "
-                "closed: expected one that Pillow reads to its end; open it again, or take another"
-            )
 
 
 @torch.no_grad()

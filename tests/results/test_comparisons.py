@@ -30,7 +30,7 @@ def test_a_row_a_run_on_one_scale(tables, framed):
         for cell, value in zip(row[1:], values, strict=True):
             assert same_pixels(cell, overlays.overlay(image, value, low=low, high=high))
     said = framed[0]
-    assert (said["bar"].low, said["bar"].high) == (low, high)
+    assert said["bar"].ends == (low, high)
     assert said["bar"].name == "shared by all words and runs shown"
     assert said["title"] == "2 runs compared"
     assert said["note"] == "4 steps · guidance 7.5 · 128×128 · org/model"
@@ -44,7 +44,7 @@ def test_articles_are_compared_where_there_is_nothing_else(tables):
 def test_scales_of_a_comparison(tables, framed):
     runs = [run_of(seed=1), run_of(seed=2)]
     comparisons.compare(runs, ["red", "red house"], scale="word")
-    assert (framed[-1]["bar"].low, framed[-1]["bar"].high) == ("least", "most")
+    assert framed[-1]["bar"].ends == ("least", "most")
     rows, columns = tables[-1]
     assert framed[-1]["title"] == "a red house"
     for place, word in enumerate(columns[1:], 1):
@@ -55,7 +55,7 @@ def test_scales_of_a_comparison(tables, framed):
             rows[0][1][place], overlays.overlay(image, values[0], low=low, high=high)
         )
     comparisons.compare(runs, ["red"], scale="raw")
-    assert (framed[-1]["bar"].low, framed[-1]["bar"].high) == (0, 1)
+    assert framed[-1]["bar"].ends == (0, 1)
     with pytest.raises(ArgumentError, match="scale is 'loud': expected 'shared'"):
         comparisons.compare(runs, scale="loud")
 

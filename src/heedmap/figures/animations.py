@@ -6,6 +6,7 @@ import io
 import math
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from PIL import Image
 
@@ -22,12 +23,10 @@ class StepPictures:
     """One small image for each step, all of one size.
 
     Attributes:
-        frames: RGB, by step.
-        shows: "prediction" where each is the model's prediction of the finished image; "latents"
-            where its scheduler gives none, so that each shows the noisy latents after the step.
-            Colours are fitted, not decoded: edges are soft, tones near. Where a pipeline puts a
-            part of a given image back at the end (inpainting with a model of four channels), that
-            part shows the model's prediction, in colours less near.
+        frames: RGB, by step. Colours are fitted, not decoded: edges are soft, tones near, above all
+            in a part that inpainting puts back at the end.
+        shows: "prediction" where each is the model's prediction of the finished image; "latents",
+            the noisy ones after the step, where its scheduler gives no prediction.
     """
 
     frames: tuple[Image.Image, ...]
@@ -44,9 +43,10 @@ class StepPictures:
 
     def mosaic(self) -> Image.Image:
         """Return all of them as one image, row by row (`mosaic_size`)."""
-        sheet = Image.new("RGB", mosaic_size(len(self.frames), self.size))
-        for frame, (x, y) in zip(self.frames, _corners(len(self.frames), self.size), strict=True):
-            sheet.paste(frame, (x, y))
+        count = len(self.frames)
+        sheet = Image.new("RGB", mosaic_size(count, self.size))
+        for frame, corner in zip(self.frames, _corners(count, self.size), strict=True):
+            sheet.paste(frame, corner)
         return sheet
 
 
@@ -107,25 +107,12 @@ class Animation:
             frame.quantize(palette=palette, dither=Image.Dither.NONE) for frame in self.frames
         )
         file = io.BytesIO()
-        first.save(
-            file,
-            "GIF",
-            save_all=True,
-            append_images=others,
-            duration=list(self.durations),
-            loop=0,
-            disposal=1,
-            optimize=False,
-        )
+        how: dict[str, Any] = {"save_all": True, "loop": 0, "disposal": 1, "optimize": False}
+        first.save(file, "GIF", append_images=others, duration=list(self.durations), **how)
         return file.getvalue()
 
     def save(self, path: str | Path) -> Path:
-        """Write the GIF file, in the place of an older one, and return its path.
-
-        Raises:
-            ArgumentError: if `path` is not a path.
-            RunError: if it cannot be written.
-        """
+        """Write the GIF file, in the place of an older one; RunError if it cannot be written."""
         return put_file(path, self.gif())
 
     def _repr_html_(self) -> str:

@@ -42,11 +42,7 @@ def png(image: Image.Image, text: PngInfo | None = None) -> bytes:
 
 
 def enlarge(image: Image.Image, *, short_side: int = 256) -> Image.Image:
-    """Enlarge an image by the smallest whole number that brings its short side to `short_side`.
-
-    Returns:
-        An RGB image (Lanczos); one that is large enough keeps its size.
-    """
+    """Enlarge an image (RGB, Lanczos) by a whole number until its short side is long enough."""
     rgb, enough = to_rgb(image), whole("short_side", short_side, least=1, most=MAX_SIDE)
     times = math.ceil(enough / min(rgb.size))
     return rgb.resize((rgb.width * times, rgb.height * times), Image.Resampling.LANCZOS)
@@ -76,11 +72,7 @@ def resize_map(values: ArrayLike, size: tuple[int, int]) -> NDArray[np.float32]:
 
 def colour(values: ArrayLike, colormap: str = COLORMAP) -> NDArray[np.uint8]:
     """Return the colour of each value: (h, w) in [0, 1] -> (h, w, 3) uint8, by `COLORMAPS`."""
-    shares = _map(values)
-    if shares.min() < 0 or shares.max() > 1:
-        span = f"{shares.min():.4g} to {shares.max():.4g}"
-        raise ArgumentError(f"the values to colour are {span}: expected 0 to 1; scale them first")
-    return _table(colormap)[np.rint(shares * 255).astype(np.uint8)]
+    return _table(colormap)[np.rint(_map(values) * 255).astype(np.uint8)]
 
 
 def overlay(image: Image.Image, values: ArrayLike, *, low: float, high: float) -> Image.Image:
@@ -95,7 +87,7 @@ def overlay(image: Image.Image, values: ArrayLike, *, low: float, high: float) -
     Args:
         image: an image of any mode, of size (W, H).
         values: (h, w), finite; resized to the image by `resize_map`.
-        low: the cold value; the caller decides if the scale is a word's own or shared.
+        low: the cold value.
         high: the hot value, not below `low`.
 
     Returns:
@@ -113,15 +105,7 @@ def heat(values: ArrayLike, size: tuple[int, int], *, low: float, high: float) -
 
 
 def labelled(image: Image.Image, labels: NDArray[np.uint8]) -> Image.Image:
-    """Paint the parts of an almost grey image.
-
-    Args:
-        image: an image of any mode, of size (W, H).
-        labels: (H, W); label n has the n-th of `HUES`, which repeat after the last, and 0 none.
-
-    Returns:
-        An RGB image of size (W, H).
-    """
+    """Paint an almost grey image (W, H): label n of (H, W) in the n-th of `HUES`, 0 not at all."""
     base = _dimmed(image, GREY_SEVERAL)
     colours = np.resize(hue_colours(), (255, 3))[labels.astype(int) - 1]
     mixed = np.where(labels[..., None] > 0, base + (colours - base) * OPACITY_PAINTED, base)
@@ -142,19 +126,7 @@ def plot(
     low: float,
     high: float,
 ) -> "AxesImage":
-    """Draw the pixels of `overlay` on axes, or those of `heat` without an image.
-
-    Args:
-        ax: axes of any figure; their ticks are hidden, their units are the image's pixels.
-        image: the image, of any mode.
-        values: (h, w), finite.
-        size: (W, H), the image's.
-        low: the cold value.
-        high: the hot value.
-
-    Returns:
-        The heat, whose colours go from `low` to `high`; `figure.colorbar` makes a bar of it.
-    """
+    """Draw the pixels of `overlay` on axes, or of `heat` without an image (`HeatMap.plot`)."""
     if not hasattr(ax, "imshow"):
         raise ArgumentError(
             f"ax is {quoted(ax)}: expected axes of matplotlib, as in Figure().add_subplot()"
@@ -176,29 +148,19 @@ def centred(low: float, high: float) -> tuple[float, float]:
 
 
 def to_rgb(image: Image.Image) -> Image.Image:
-    """Return an image of any mode as RGB: transparent pixels white, 16 bits of grey as 8."""
-    if not isinstance(image, Image.Image):
-        raise ArgumentError(f"the picture is of {type(image).__name__}: expected a Pillow image")
-    given = f"of mode {image.mode!r}, {image.width}×{image.height}"
-    if min(image.size) < 1 or image.mode in ("I", "F"):  # of unknown least and greatest values
+    """Return an image of any mode of 8 bits as RGB, transparent pixels as white."""
+    if not isinstance(image, Image.Image) or min(image.size) < 1 or image.mode[0] in "IF":
         raise ArgumentError(
-            f"the picture is {given}: expected pixels with 8-bit colours; scale its values to 0 to "
-            "255, and convert it to mode 'L'"
+            f"the picture is {quoted(image)}: expected a Pillow image with 8-bit colours; scale "
+            "its values to 0 to 255, and convert it to mode 'L'"
         )
     try:
-        if image.mode.startswith("I;16"):
-            image = Image.fromarray(np.rint(np.asarray(image) / 257).astype(np.uint8))
         if image.has_transparency_data:
             white = Image.new("RGBA", image.size, (255, 255, 255, 255))
             image = Image.alpha_composite(white, image.convert("RGBA"))
         return image.convert("RGB")
-    except MemoryError:
-        raise
-    except Exception as error:  # Pillow reads the pixels as late as here, and raises anything
-        raise ArgumentError(
-            f"the picture, {given}, cannot be read, since it is broken or closed: open it again, "
-            "or take another"
-        ) from error
+    except (OSError, SyntaxError, ValueError) as error:  # Pillow reads pixels as late as here
+        raise ArgumentError(f"the picture is broken or closed ({error}): open it again") from error
 
 
 def _dimmed(image: Image.Image, grey: float) -> NDArray[np.floating]:

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from PIL import Image, ImageDraw, ImageOps
 
-from heedmap.errors import ArgumentError, signed
-from heedmap.figures.overlays import centred, heat, overlay, png, to_rgb
+from heedmap.errors import ArgumentError
+from heedmap.figures.overlays import heat, overlay, png, to_rgb
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -24,10 +24,9 @@ if TYPE_CHECKING:
 MAX_WIDTH, MAX_HEIGHT = 1200, 850
 """Points of a figure, unless it has many columns or rows."""
 _INK, _SOFT, _RULE = "#1d1d1f", "#636368", "#cdcdd1"  # captions, notes, outlines
-_MARGIN, _GAP, _COLUMN = 16, 10, 56
-_LINE = 1.3  # of a letter's size, from one line to the next
-_LONGEST = 1000  # characters of a text
-# For the scripts that the first, which matplotlib brings along, lacks.
+_TITLE, _NOTE = 14, 9  # sizes of letters
+_MARGIN, _GAP, _COLUMN, _BAR = 16, 10, 56, 44
+# The first comes with matplotlib; the others have the scripts that it lacks.
 _FONTS = (
     *("DejaVu Sans", "Noto Sans CJK JP", "Noto Sans Devanagari", "Noto Sans Thai", "Noto Emoji"),
     *("Malgun Gothic", "Yu Gothic", "Microsoft YaHei", "Nirmala UI", "Segoe UI Emoji"),
@@ -52,8 +51,7 @@ class ScaleBar:
     """
 
     name: str
-    low: float | str
-    high: float | str
+    ends: tuple[float, float] | tuple[str, str]
     alone: bool = False
 
 
@@ -74,12 +72,12 @@ def draw_panels(
         title: above all, wrapped.
         note: below the title, smaller.
         bars: the scales of the colours, below all.
-        columns: panels in a row; as many as bring the whole near 16:9 if None.
+        columns: of panels; as many as bring the whole near 16:9 if None.
     """
     if not panels:
         raise ArgumentError("the figure has no panels: expected at least one")
-    first = to_rgb(panels[0].picture)
-    columns, wide, high = _plan(len(panels), first.width / first.height, columns)
+    shape = panels[0].picture.width / panels[0].picture.height
+    columns, wide, high = _plan(len(panels), shape, columns)
     room = max(wide, _COLUMN)
     size = min(13, max(8, 0.075 * math.sqrt(wide * high)))
     texts = [(wrap(p.caption, room, size), wrap(p.note, room, 0.8 * size)) for p in panels]
@@ -116,48 +114,39 @@ def draw_table(
 ) -> "Figure":
     """Draw images in rows and columns as one image, labels at the left and above.
 
-    Args:
-        rows: of each its label and an image for each column, or a text that says why there is none.
-        columns: a label for each.
-        title: as of `draw_panels`.
-        note: as of `draw_panels`.
-        bars: as of `draw_panels`.
-        side: of an image, the geometric mean of its sides, where the columns have room.
+    A text in place of an image says why there is none. `side` is the geometric mean of an image's
+    sides, where the columns have room; the other arguments are those of `draw_panels`.
     """
-    first = next((to_rgb(c) for _, row in rows for c in row if not isinstance(c, str)), None)
+    first = next((c for _, row in rows for c in row if not isinstance(c, str)), None)
     root = 1.0 if first is None else min(max(first.width / first.height, 1 / 4), 4) ** 0.5
     size, gap = (10, 6) if side >= _COLUMN else (7.5, 2)
     labels = [wrap(label, 100, size) for label, _ in rows]
     aside = 4 + math.ceil(max(map(text_width, labels)) * size)
     fit = (MAX_WIDTH - 2 * _MARGIN - aside + gap) / len(columns) - gap
     wide = round(max(min(side * root, fit), min(side, 48) * root))
+    high = max(1, round(wide / root**2))
     above = [wrap(label, wide, size) for label in columns]
     head = 4 + max(_height(label, size) for label in above)
-    box = 2 * wide, max(4, round(2 * wide / root**2))
-    cells = [[c if isinstance(c, str) else _fitted(c, box) for c in row] for _, row in rows]
-    # Of runs of several shapes some have flat rows.
-    heights = [max((c.height for c in row if not isinstance(c, str)), default=4) for row in cells]
-    lefts = [number * (box[0] + 2 * gap) for number in range(len(columns))]
-    tops = [sum(heights[:number]) + 2 * gap * number for number in range(len(rows))]
-    whole = Image.new("RGB", (lefts[-1] + box[0], tops[-1] + heights[-1]), "white")
-    figure, place = _framed(
-        (aside + whole.width / 2, head + whole.height / 2), title, note, len(bars), (aside, head)
-    )
+    across, down = 2 * (wide + gap), 2 * (high + gap)  # pixels
+    whole = Image.new("RGB", (len(columns) * across - 2 * gap, len(rows) * down - 2 * gap), "white")
+    body = aside + whole.width / 2, head + whole.height / 2
+    figure, place = _framed(body, title, note, len(bars), (aside, head))
     ax = figure.add_subplot(figure.add_gridspec(1, 1, **place)[0])
-    for y, high, row in zip(tops, heights, cells, strict=True):
-        for x, cell in zip(lefts, row, strict=True):
+    for y, (_, row) in enumerate(rows):
+        for x, cell in enumerate(row):
+            middle = x * across + wide, y * down + high
             if isinstance(cell, str):
-                middle = x + box[0] / 2, y + high / 2
-                said = wrap(cell, wide, 0.8 * size)
-                ax.text(*middle, said, ha="center", va="center", size=0.8 * size, color=_SOFT)
+                text = ax.text(*middle, wrap(cell, wide, 0.8 * size), size=0.8 * size, color=_SOFT)
+                text.set(ha="center", va="center")
             else:
-                whole.paste(cell, (x + (box[0] - cell.width) // 2, y + (high - cell.height) // 2))
+                small = _fitted(cell, (2 * wide, 2 * high))
+                whole.paste(small, (middle[0] - small.width // 2, middle[1] - small.height // 2))
     ax.imshow(whole)
     ax.spines[:].set_visible(False)
     ax.tick_params(length=0, pad=3, labelcolor=_INK, labelsize=size)
     ax.xaxis.tick_top()
-    ax.set_xticks([x + box[0] / 2 for x in lefts], above)
-    ax.set_yticks([y + high / 2 for y, high in zip(tops, heights, strict=True)], labels)
+    ax.set_xticks([x * across + wide for x in range(len(columns))], above)
+    ax.set_yticks([y * down + high for y in range(len(rows))], labels)
     return _finished(figure, bars)
 
 
@@ -180,9 +169,8 @@ def encode(figure: "Figure", kind: str = "png") -> bytes:
 
 
 def wrap(text: str, width: float, size: float) -> str:
-    """Break text into lines of at most `width`, in letters of `size`; leave out control signs."""
-    text = " ".join("".join(c for c in word if ord(c) >= 32) for word in text.split())
-    text = text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"
+    """Break the first 1000 letters of a text, of a `size`, into lines of at most `width`."""
+    text = "".join(c if ord(c) >= 32 else " " for c in text[:1000])
     count = max(1, len(text))
     while lines := textwrap.wrap(text, count):
         longest = text_width("\n".join(lines)) * size
@@ -219,7 +207,7 @@ def _plan(count: int, shape: float, columns: int | None) -> tuple[int, int, int]
 def _framed(
     body: tuple[float, float], title: str, note: str, bars: int, inset: tuple[float, float] = (0, 0)
 ) -> tuple["Figure", dict[str, float]]:
-    """Make a figure with a title and a note, and room for a body of this width and height and bars.
+    """Make a figure with a title, a note, and room for a body of this width and height and bars.
 
     Returns:
         The figure, and the body's place in it, without an inset at the left and above.
@@ -227,16 +215,15 @@ def _framed(
     from matplotlib.figure import Figure
 
     across = max(body[0], 240)
-    size, small = min(15, max(12, across / 60)), _note_size(across)
-    title, note = wrap(title, across, size), wrap(note, across, small)
-    head = _MARGIN + _height(title, size)
-    top = head + _height(note, small) + _GAP * bool(title or note)
-    foot = _MARGIN + math.ceil(bars * 5 * small)
+    title, note = wrap(title, across, _TITLE), wrap(note, across, _NOTE)
+    head = _MARGIN + _height(title, _TITLE)
+    top = head + _height(note, _NOTE) + _GAP * bool(title or note)
+    foot = _MARGIN + bars * _BAR
     width, height = across + 2 * _MARGIN, top + body[1] + foot
     figure = Figure((width / 72, height / 72), dpi=144, facecolor="white")
     corner = {"x": _MARGIN / width, "ha": "left", "va": "top"}
-    figure.suptitle(title, y=1 - _MARGIN / height, size=size, color=_INK, **corner)
-    figure.text(s=note, y=1 - head / height, size=small, color=_SOFT, **corner)
+    figure.suptitle(title, y=1 - _MARGIN / height, size=_TITLE, color=_INK, **corner)
+    figure.text(s=note, y=1 - head / height, size=_NOTE, color=_SOFT, **corner)
     left = (width - body[0]) / 2
     place = {"left": (left + inset[0]) / width, "right": (left + body[0]) / width}
     return figure, place | {"top": 1 - (top + inset[1]) / height, "bottom": foot / height}
@@ -247,41 +234,25 @@ def _finished(figure: "Figure", bars: Sequence[ScaleBar]) -> "Figure":
     from matplotlib.text import Text
 
     width, height = figure.get_size_inches() * 72
-    across = width - 2 * _MARGIN
-    small = _note_size(across)
     for number, bar in enumerate(reversed(bars)):
-        bottom = _MARGIN + (5 * number + 1.3) * small
-        box = _MARGIN / width, bottom / height, 110 / width, 0.8 * small / height
-        name, ends, colours = _colours(bar)
-        ax = figure.add_axes(box)
-        ax.imshow(colours, extent=(0, 1, 0, 1), aspect="auto")
-        ax.set(xticks=(0, 1), xticklabels=ends, yticks=())
+        ends = [end if isinstance(end, str) else f"{end:.3g}" for end in bar.ends]
+        low = -1 if ends[0].startswith(("-", "−")) else 0
+        name = f"{bar.name.removesuffix(' probability')} · signed weight" if low else bar.name
+        ramp, grey = np.linspace(low, 1, 256)[None], Image.new("RGB", (256, 1), (176, 176, 176))
+        alone, over = heat(ramp, grey.size, low=low, high=1), overlay(grey, ramp, low=low, high=1)
+        bottom = _MARGIN + number * _BAR + 12
+        ax = figure.add_axes((_MARGIN / width, bottom / height, 110 / width, 7 / height))
+        ax.imshow(alone if bar.alone else over, extent=(0, 1, 0, 1), aspect="auto")
         ax.spines[:].set_visible(False)
-        ax.tick_params(length=0, pad=2, labelcolor=_SOFT, labelsize=small)
+        ax.tick_params(length=0, pad=2, labelcolor=_SOFT, labelsize=_NOTE)
+        ax.set(xticks=(0, 1), xticklabels=[end.replace("-", "−") for end in ends], yticks=())
         for label, side in zip(ax.get_xticklabels(), ("left", "right"), strict=True):
             label.set_horizontalalignment(side)
-        ax.set_title(wrap(name, across, small), loc="left", pad=3, size=small, color=_SOFT)
+        name = wrap(f"scale: {name}", width - 2 * _MARGIN, _NOTE)
+        ax.set_title(name, loc="left", pad=3, size=_NOTE, color=_SOFT)
     for text in figure.findobj(Text):
         text.set(family=_fonts(), parse_math=False, usetex=False)
     return figure
-
-
-def _colours(bar: ScaleBar) -> tuple[str, tuple[str, str], Image.Image]:
-    """Return the name of a scale, the texts at its ends, and its colours."""
-    low, high = bar.low, bar.high
-    if isinstance(low, str) or isinstance(high, str):
-        negative, ends = f"{low}".startswith("−"), (f"{low}", f"{high}")
-    else:
-        negative = low < 0
-        low, high = centred(low, high) if negative else (low, high)
-        # A low that rounds to nothing beside high is 0.
-        ends = "0" if abs(low) < high / 1000 else signed(low, ".3g"), signed(high, ".3g")
-    name = f"{bar.name.removesuffix(' probability')} · signed weight" if negative else bar.name
-    start, grey = -1 if negative else 0, Image.new("RGB", (256, 1), (176, 176, 176))
-    ramp = np.linspace(start, 1, 256)[None]
-    if bar.alone:
-        return f"scale: {name}", ends, heat(ramp, grey.size, low=start, high=1)
-    return f"scale: {name}", ends, overlay(grey, ramp, low=start, high=1)
 
 
 def _fitted(picture: Image.Image, box: tuple[int, int]) -> Image.Image:
@@ -291,12 +262,8 @@ def _fitted(picture: Image.Image, box: tuple[int, int]) -> Image.Image:
     return fitted
 
 
-def _note_size(across: float) -> float:
-    return min(11, max(8, across / 75))
-
-
 def _height(lines: str, size: float) -> int:
-    return math.ceil(len(lines.splitlines()) * size * _LINE)
+    return math.ceil(len(lines.splitlines()) * size * 1.3)
 
 
 @cache

@@ -1,7 +1,1 @@
-"""From what was recorded to heat maps, masks and pictures of them.
-
-A recording is data: attention probabilities at the axes that were kept, in memory and on disk.
-Everything is numpy; no torch, so that a saved run opens at once.
-"""
-
-# pyright: reportUnsupportedDunderAll=false
+"""Recordings, and the heat maps, masks, segments and figures made of them; all numpy, no torch."""

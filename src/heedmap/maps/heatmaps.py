@@ -128,13 +128,7 @@ class HeatMap:
         return replace(self, image=image).render(low, high, short_side=short_side)
 
     def render(self, low: float, high: float, *, short_side: int = 256) -> Image.Image:
-        """Draw the heat over the image, or alone if none is known.
-
-        Args:
-            low: the coldest value.
-            high: the hottest value.
-            short_side: as of `overlay`.
-        """
+        """Draw the heat from `low` to `high` over the image, or alone if none is known."""
         base = Image.new("RGB", self.size) if self.image is None else self.image
         base = overlays.enlarge(base, short_side=short_side)
         if self.image is None:
@@ -142,16 +136,12 @@ class HeatMap:
         return overlays.overlay(base, self.values, low=low, high=high)
 
     def figure(self, *, scale: Scale = "word") -> "Figure":
-        """Draw the heat over the image, or alone if none is known, with its scale.
-
-        Args:
-            scale: as of `value_range`.
-        """
+        """Draw the heat over the image, or alone if none is known, with its `scale`."""
         low, high = self.value_range(scale)
         name = "the word's own" if scale == "word" else SCALES[scale]
         name += f" · {REFINED_BY}" if self.refined else ""
         panels = [Panel("", self.render(low, high, short_side=384))]
-        bar = ScaleBar(name, low, high, alone=self.image is None)
+        bar = ScaleBar(name, (low, high), alone=self.image is None)
         return plots.draw_panels(panels, title=self.label, bars=[bar])
 
     def plot(
@@ -184,9 +174,6 @@ class HeatMap:
             threshold: 0 to 1, the value that the soft mask must have at least. A soft mask that is
                 0 everywhere has an empty mask.
             image: as of `soft_mask`.
-
-        Raises:
-            ArgumentError: if the threshold is not a number from 0 to 1, or the image does not fit.
         """
         threshold = checks.fraction("threshold", threshold)
         soft = self.soft_mask(image=image)
@@ -197,10 +184,8 @@ class HeatMap:
 
         For a run's map, plain or refined, it is that of the word's phrase ("red house", of "red"
         and of "house"): refined, reduced where another phrase stands out more, and fitted to the
-        edges of the image (`heedmap.maps.masks`). A map of some layers, steps or heads, of a token,
-        or of a share, and that of a run without refined maps, is scaled by itself: from its least
-        magnitude, 0, to its greatest, 1, since a word of negative weight acts where its map is
-        lowest.
+        edges of the image (`heedmap.maps.masks`). Any other map, or one of a run without refined
+        maps, is scaled by its magnitude, from 0 at the least to 1 at the greatest.
 
         Args:
             image: the image, if the map does not know it (maps of a bare `trace`); without one the
@@ -243,16 +228,13 @@ class HeatMaps:
     _selection: Selection = field(default_factory=Selection)
     _whole: Recording | None = None  # the recording that refined maps were taken from
     stability: Mapping[int, float] | None = None  # by word, of the whole run, if known
+    _shared: tuple[float, float] | None = None  # in place of the range of all words
 
     def __repr__(self) -> str:
-        recording = self.recording
-        found = [plural(len(self), "word")]
-        if "layer" in recording.keep:
-            found.append(plural(len(self.layers), "layer"))
-        found += [plural(len(self.steps), "step")] if "step" in recording.keep else []
-        found += [plural(len(self.heads), "head")] if "head" in recording.keep else []
-        found += [] if self._whole is None else [REFINED]
-        return f"<HeatMaps of {quoted(self.tokens.prompt)}: {', '.join(found)}>"
+        kept = [axis for axis in ("layer", "step", "head") if axis in self.recording.keep]
+        parts = [plural(len(getattr(self, f"{axis}s")), axis) for axis in kept]
+        parts = [plural(len(self), "word"), *parts, *([REFINED] if self._whole else [])]
+        return f"<HeatMaps of {quoted(self.tokens.prompt)}: {', '.join(parts)}>"
 
     @property
     def tokens(self) -> TokenTable:
@@ -278,8 +260,7 @@ class HeatMaps:
         stands in the prompt: the value is the share of attention that went to any of them.
 
         Raises:
-            UnknownWordError: if the prompt has no such word.
-            TruncatedWordError: if it stands past the last token that the model read.
+            WordError: if the prompt has no such word, or the model did not read it.
         """
         found = self.tokens.find(query)
         return self._map(query.strip(), found)
@@ -296,25 +277,16 @@ class HeatMaps:
         return tuple(dict.fromkeys(word.text for word in self.words))
 
     def at(self, number: int) -> HeatMap:
-        """Return the map of the word with this number (negative ones count from the end).
+        """Return the map of the word with this number; negative ones count from the end.
 
         Raises:
-            UnknownWordError: if the prompt has no such word.
-            TruncatedWordError: if it stands past the last token that the model read.
+            WordError: if the prompt has no such word, or the model did not read it.
         """
         return self._map(self.tokens.at(number).text, self.tokens.tokens_at(number))
 
-    def without_shared_scale(self, word: str | int) -> HeatMap:
-        """Return the map of a word or phrase, or of a word's number, whose `shared` is 0 to 1.
-
-        The range of all words of a long prompt takes long, and figures of one word over many steps
-        do not show it.
-        """
-        if isinstance(word, str):
-            label, positions = word.strip(), self.tokens.find(word)
-        else:
-            label, positions = self.tokens.at(word).text, self.tokens.tokens_at(word)
-        return self._map(label, positions, shared=(0.0, 1.0))
+    def without_shared_scale(self) -> "HeatMaps":
+        """Return maps whose `shared` is 0 to 1: the range of all words of a prompt takes long."""
+        return replace(self, _shared=(0.0, 1.0))
 
     def token(self, position: int) -> HeatMap:
         """Return the map of one token, by its position in the encoded text (0 is the start token).
@@ -335,14 +307,11 @@ class HeatMaps:
 
         Most attention goes to the start token, by another amount at each place; a share among the
         words alone shows which of them a place is about. Words such as "the" and "of" do not count,
-        unless they are asked for. Where no word is attended to, the share is 0.
-
-        A word of negative weight acts by what it takes away: the magnitude of each word's own map
-        counts. A phrase has the shares of its words, added up.
+        unless they are asked for. The magnitude of each word's own map counts, since a word of
+        negative weight acts by what it takes away. Where no word is attended to, the share is 0.
 
         Raises:
-            UnknownWordError: if the prompt has no such word.
-            TruncatedWordError: if it stands past the last token that the model read.
+            WordError: if the prompt has no such word, or the model did not read it.
         """
         asked = set(self.tokens.find(query))
         own = [word for word in self.words if asked.issuperset(word.tokens)]
@@ -424,8 +393,7 @@ class HeatMaps:
             ArgumentError: if there is nothing to tell apart, or two of one phrase, or the image
                 does not fit.
             SelectionError: if there are no refined maps, or these are the maps of a selection.
-            UnknownWordError: if the prompt has no such word.
-            TruncatedWordError: if the model did not read it.
+            WordError: if the prompt has no such word, or the model did not read it.
         """
         whole = self._whole or self.refined._whole
         image = self.image if image is None else image
@@ -527,7 +495,7 @@ class HeatMaps:
             said += "" if heat.stability is None else f" · {stability_said(heat.stability)}"
             panels.append(Panel(heat.label, image, said))
         name = SCALES[scale] + (f" · {REFINED_BY}" if whole else "")
-        bar = ScaleBar(name, *ends, alone=self.image is None)
+        bar = ScaleBar(name, ends, alone=self.image is None)
         return plots.draw_panels(panels, title=title, note=note, bars=[bar]), drawn
 
     def _repr_png_(self) -> bytes | None:
@@ -535,9 +503,7 @@ class HeatMaps:
             return None  # nothing to show: the notebook falls back to text
         return plots.encode(self.figure())
 
-    def _map(
-        self, label: str, positions: tuple[int, ...], shared: tuple[float, float] | None = None
-    ) -> HeatMap:
+    def _map(self, label: str, positions: tuple[int, ...]) -> HeatMap:
         whole, known = self._whole or self.recording, self.stability or {}
         has_phrase = self._selection == Selection() and whole.refined is not None
         return HeatMap(
@@ -545,7 +511,7 @@ class HeatMaps:
             self._averages.of(positions),
             self.recording.size,
             self.image,
-            self._averages.shared if shared is None else shared,
+            self._shared or self._averages.shared,
             PhraseTokens(whole, positions) if has_phrase else None,
             self._whole is not None,
             next((known.get(w.number) for w in self.words if w.tokens == positions), None),

@@ -50,12 +50,8 @@ def packed(mask: np.ndarray) -> Mask:
 def unpacked(saved: Mask, name: str) -> np.ndarray | None:
     """Return the mask, bool (H, W), that `packed` packed; None if its bits were too many to store.
 
-    Args:
-        saved: a mask of a file.
-        name: the word that the mask confines, for the error.
-
     Raises:
-        ArgumentError: if the bits are broken.
+        ArgumentError: if the bits are broken; it names the word that the mask confines.
     """
     if saved.packed is None:
         return None

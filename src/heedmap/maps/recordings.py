@@ -62,11 +62,10 @@ def name_fits(name: str, wanted: str) -> bool:
 
 
 def layers_there(names: Sequence[str], like: str) -> str:
-    """List layers for an error, by their short names: of many those most like a name."""
+    """List stages and layers for an error, of many layers those most like a name."""
     stages = [stage for stage in _STAGES if any(stage_of(name) == stage for name in names)]
     near = nearest_layers(like, names)
-    of = f"one of {len(names)} layers such as " if len(near) < len(names) else "a layer, "
-    return f"{', '.join(stages)}{' or ' if stages else ''}{of}{', '.join(near)}"
+    return f"one of {', '.join([*stages, *near])}{', …' if len(near) < len(names) else ''}"
 
 
 def nearest_layers(like: str, names: Sequence[str]) -> list[str]:

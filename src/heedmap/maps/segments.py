@@ -58,17 +58,11 @@ class Segments:
         return f"<Segments of {width}×{height} pixels: {', '.join(map(quoted, self.names))}>"
 
     def mask(self, name: str) -> np.ndarray:
-        """Return the pixels of all phrases of a name: bool (H, W).
-
-        Raises:
-            UnknownWordError: if there is none of that name.
-        """
+        """Return the pixels of all phrases of a name: bool (H, W); UnknownWordError if none is."""
         numbers = [n for n, one in enumerate(self.names, 1) if one == name]
         if not numbers:
-            raise UnknownWordError(
-                f"there is no segment {quoted(name)}: expected one of "
-                f"{', '.join(map(quoted, self.names))}"
-            )
+            there = ", ".join(map(quoted, self.names))
+            raise UnknownWordError(f"there is no segment {quoted(name)}: expected one of {there}")
         return np.isin(self.labels, numbers)
 
     @property
@@ -85,33 +79,28 @@ class Segments:
         return image
 
     def coco(self, file_name: str = "image.png") -> dict[str, Any]:
-        """Return the masks in the format of COCO: one annotation a phrase, its pixels as runs.
+        """Return the masks in the format of COCO, of plain JSON types.
 
-        The runs are not compressed, and count down the columns, as COCO's do
-        (`pycocotools.mask.frPyObjects` reads them). A phrase without a pixel has no annotation.
+        Each phrase with a pixel has an annotation. Its runs are not compressed, and count down the
+        columns (`pycocotools.mask.frPyObjects` reads them).
 
         Args:
             file_name: of the image.
-
-        Returns:
-            `images`, `categories` and `annotations`, of plain JSON types.
         """
         height, width = self.labels.shape
-        annotations: list[dict[str, Any]] = []
-        for number in range(1, len(self.names) + 1):
-            mask = self.labels == number
-            if mask.any():
-                annotations.append(
-                    {
-                        "id": len(annotations) + 1,
-                        "image_id": 1,
-                        "category_id": number,
-                        "segmentation": {"size": [height, width], "counts": _runs(mask)},
-                        "area": int(mask.sum()),
-                        "bbox": _box(mask),
-                        "iscrowd": 0,
-                    }
-                )
+        masks = [(number, self.labels == number) for number in range(1, len(self.names) + 1)]
+        annotations = [
+            {
+                "id": place,
+                "image_id": 1,
+                "category_id": number,
+                "segmentation": {"size": [height, width], "counts": _runs(mask)},
+                "area": int(mask.sum()),
+                "bbox": _box(mask),
+                "iscrowd": 0,
+            }
+            for place, (number, mask) in enumerate((one for one in masks if one[1].any()), 1)
+        ]
         return {
             "images": [{"id": 1, "file_name": file_name, "width": width, "height": height}],
             "categories": [{"id": n, "name": name} for n, name in enumerate(self.names, 1)],
@@ -164,11 +153,7 @@ class Segments:
             run: the folder of the run, for `segment.json`.
             kind: the format of the sheet.
 
-        Returns:
-            The folder.
-
         Raises:
-            ArgumentError: if an argument is of the wrong kind.
             RunError: if something is there already, or nothing can be written there.
         """
         checks.one_of("kind", kind, ("png", "svg", "pdf"))
@@ -192,11 +177,7 @@ class Segments:
         return plots.render(self.figure(title=title))
 
     def figure(self, *, title: str | None = None) -> "Figure":
-        """Draw the image, all phrases in their colours, then each by itself with its share.
-
-        Args:
-            title: above all; the prompt if None.
-        """
+        """Draw the image, all phrases in their colours, then each by itself with its share."""
         known = dict(enumerate(self.stability, 1))
         base = self.image or Image.new("RGB", self.labels.shape[::-1], "white")
         base = overlays.enlarge(overlays.shrunk(base, plots.MAX_WIDTH))
@@ -235,11 +216,7 @@ def segmented(
         threshold: 0 to 1, the value that the soft mask must have at least; else it is background.
         stability: of words, by number, if known.
 
-    Raises:
-        ArgumentError: if there is nothing to tell apart, or two of one phrase.
-        SelectionError: if there are no refined maps.
-        UnknownWordError: if the prompt has no such word.
-        TruncatedWordError: if the model did not read it.
+    Raises: as `HeatMaps.segment`.
     """
     threshold, table = checks.fraction("threshold", threshold), recording.table
     if phrases is None:

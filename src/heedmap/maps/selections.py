@@ -68,12 +68,13 @@ class Selection:
             and (grid is None or grid in (min(layer.grid), [*layer.grid]))
         )
         if not found:
-            like = layers if isinstance(layers, str) else ""
-            there = layers_there([layer.name for layer in mine.values()], like)
-            sides = ", ".join(str(n) for n in sorted({min(one.grid) for one in mine.values()}))
-            short = "" if grid is None else f", with {sides} cells on the short side"
-            asked = _asked({"layers": layers, "resolution": resolution})
-            raise SelectionError(f"no layer fits {asked}: expected {there}{short}")
+            asked = layers if resolution is None else resolution
+            there = layers_there([layer.name for layer in mine.values()], f"{layers or ''}")
+            sides = sorted({min(layer.grid) for layer in mine.values()})
+            raise SelectionError(
+                f"no layer fits {quoted(asked)}: expected {there}, with {sides} cells on the short "
+                "side"
+            )
         return replace(self, layers=found)
 
     def with_steps(self, recording: Recording, steps: Any, timesteps: Any) -> "Selection":
@@ -90,9 +91,8 @@ class Selection:
                 ) from error
             found = [i for i in found if low <= recording.timesteps[i] <= high]
         if not found:
-            asked = _asked({"steps": steps, "timesteps": timesteps})
-            there = f"the run has {plural(total, 'step')}, 0 to {total - 1}"
-            raise SelectionError(f"no step fits {asked}: {there}")
+            asked = quoted(steps if timesteps is None else timesteps)
+            raise SelectionError(f"no step fits {asked}: the run has {plural(total, 'step')}")
         return replace(self, steps=tuple(found))
 
     def with_heads(self, recording: Recording, heads: Any) -> "Selection":
@@ -117,10 +117,6 @@ def _check_kept(recording: Recording, axis: Axis) -> None:
         )
 
 
-def _asked(given: Mapping[str, object]) -> str:
-    return ", ".join(f"{name}={quoted(one)}" for name, one in given.items() if one is not None)
-
-
 def layer_fits(layer: Layer, wanted: object) -> bool:
     """Return whether a layer fits a `LayerFilter`; ArgumentError if it is none."""
     if isinstance(wanted, str):
@@ -141,10 +137,7 @@ def numbers(wanted: Any, total: int, what: str) -> list[int]:
     Args:
         wanted: a whole number, a slice or several numbers; negative ones count from the end.
         total: the number of steps or heads.
-        what: "step" or "head".
-
-    Raises:
-        SelectionError: if there is no such number.
+        what: "step" or "head", for the SelectionError.
     """
     at: Any = slice(None) if wanted is None else wanted
     try:
@@ -165,12 +158,7 @@ class Averages:
     selection: Selection
 
     def of(self, positions: Iterable[int]) -> np.ndarray:
-        """Return the mean over the selection of the summed probabilities of tokens: (h, w).
-
-        Raises:
-            NothingRecordedError: if the recording is empty.
-            SelectionError: if one of the tokens was not recorded.
-        """
+        """Return the mean over the selection of the summed probabilities of tokens: (h, w)."""
         recording = self.recording
         if not recording.arrays:
             raise NothingRecordedError("nothing was recorded: run the pipeline inside of the trace")

@@ -43,17 +43,14 @@ _MOST_WORK = 60_000  # maps, of all words, that are made for one scale of all wo
 def timeline(
     maps: HeatMaps, word: str | int, *, frames: int = FRAMES, scale: Scale = "word"
 ) -> "Figure":
-    """Draw a word's overlay at several steps, in reading order, and the finished image.
-
-    The frames are single steps, evenly chosen from the first to the last of the selection; nothing
-    is averaged between them. The scale is one for all steps, those between the frames too, as in
-    `animation`.
+    """Draw a word's overlay at several single steps, and the finished image.
 
     Args:
         maps: of one image, with "step" kept; a selection of it, as a rule of layers or heads.
         word: a word or phrase of the prompt, or a word's number.
-        frames: the number of steps; all, where there are fewer.
-        scale: "word", "shared" or "raw".
+        frames: the number of steps, evenly chosen from the first to the last of the selection; all,
+            where there are fewer.
+        scale: "word", "shared" or "raw", over all steps, those between the frames too.
 
     Raises:
         SelectionError: if the steps were averaged while recording, or are more than 1000.
@@ -183,23 +180,17 @@ def _in_part(
 
 def _map_of(maps: HeatMaps, word: str | int, scale: Scale) -> HeatMap:
     """Return a word's map; only for a scale of all words are all of them made."""
-    if scale != "shared":
-        return maps.without_shared_scale(word)
+    maps = maps if scale == "shared" else maps.without_shared_scale()
     return maps[word] if isinstance(word, str) else maps.at(word)
 
 
 def check_many(maps: HeatMaps, count: int, most: int, of: str, scale: Scale) -> None:
     """Raise a SelectionError if a figure would have more maps than one can look at."""
+    most = min(most, _MOST_WORK // max(1, len(maps.words))) if scale == "shared" else most
     if count > most:
-        few = {"steps": "steps=slice(0, 500)", "heads": "heads=[0, 1]"}.get(of, "layers='mid'")
         raise SelectionError(
-            f"these are {count} {of}: expected at most {most} on a sheet; select some, as in "
-            f"run.maps.select({few})"
-        )
-    if scale == "shared" and count * len(maps.words) > _MOST_WORK:
-        raise SelectionError(
-            f"a scale shared by {len(maps.words)} words in {count} maps takes too long: select "
-            f"fewer {of}, or take the word's own scale, scale='word'"
+            f"these are {count} maps of {of}: expected at most {most}, on this scale; select some, "
+            "as in run.maps.select(layers='mid', steps=slice(0, 500), heads=[0, 1])"
         )
 
 
@@ -233,7 +224,7 @@ def mean_of(maps: HeatMaps, *shown: Axis) -> str:
 
 def _scale_bar(scale: Scale, heat: HeatMap, where: str, low: float, high: float) -> ScaleBar:
     name = {"word": f"one for the word {where}", "shared": f"one for all words {where}"}
-    return ScaleBar(name.get(scale, SCALES["raw"]), low, high, alone=heat.image is None)
+    return ScaleBar(name.get(scale, SCALES["raw"]), (low, high), alone=heat.image is None)
 
 
 def _each_step(

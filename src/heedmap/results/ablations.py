@@ -230,8 +230,8 @@ class Ablation:
             drawn = overlays.heat(changed, above[0].picture.size, low=0, high=max(top, 1 / 255))
             below.append(Panel("what that changes", drawn, str(told)))
         bars = [
-            ScaleBar(f"the heat of {heat.label}", low, high),
-            ScaleBar("what changes, of full range", "0", f"{top:.0%}", alone=True),
+            ScaleBar(f"the heat of {heat.label}", (low, high)),
+            ScaleBar("what changes, of full range", ("0", f"{top:.0%}"), alone=True),
         ]
         title = f"{prompt}, without {heat.label}"
         return plots.draw_panels([*above, *below], title=title, bars=bars, columns=3)

@@ -102,7 +102,7 @@ def compare(
         ["the picture", *texts],
         title=prompts.pop() if len(prompts) == 1 else f"{len(runs)} runs compared",
         note=_in_common(runs),
-        bars=[plots.ScaleBar(_SCALES[scale], *ends)],
+        bars=[plots.ScaleBar(_SCALES[scale], ends)],
     )
 
 

@@ -11,7 +11,7 @@ from PIL import Image
 
 from heedmap.errors import ArgumentError, quoted
 from heedmap.figures import plots
-from heedmap.figures.overlays import colour, enlarge, png
+from heedmap.figures.overlays import centred, colour, enlarge, png
 from heedmap.figures.plots import Panel, ScaleBar
 from heedmap.io import reading, schemas
 from heedmap.io.reports import Change, EditReport, Measures, returned
@@ -72,6 +72,7 @@ class Pair:
         heats = (*before, *after)
         top = max([float(heat.values.max()) for heat in heats], default=1.0)
         low = min([0.0, *(float(heat.values.min()) for heat in heats)])  # negative weights
+        low, top = centred(low, top) if low < 0 else (low, top)
         given, back = self.source.given, self.about.reconstruction
         panels: list[Panel] = []
         if given is not None and back is not None:
@@ -87,7 +88,7 @@ class Pair:
             mask = Image.fromarray((self.blend * 255).astype(np.uint8))
             panels.append(Panel("let in", enlarge(mask.convert("RGB"))))
         title = f"{self.source.settings.prompt} → {self.edited.settings.prompt}"
-        bars = [ScaleBar("shared by both prompts' words", low, top)]
+        bars = [ScaleBar("shared by both prompts' words", (low, top))]
         return plots.draw_panels(panels, title=title, bars=bars)
 
     def explorer(self) -> str:
