@@ -62,8 +62,7 @@ from evaluation import (
 )
 from evaluation.measures import Figures
 from heedmap.errors import HeedmapError
-from heedmap.figures.layout import Panel, in_rows
-from heedmap.figures.sheet import Sheet
+from heedmap.figures.plots import Panel, draw_panels
 from heedmap.tiny.card import FOLDER
 
 # --- sub-commands -----------------------------------------------------------------------------
@@ -281,7 +280,7 @@ def sheet_of(path: Path, question: str) -> Path:
 def save(path: Path, panels: Sequence[Panel], columns: int) -> None:
     """Write pictures with captions and verdicts as one sheet."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    Sheet.of(in_rows(panels, columns=columns)).save(path)
+    draw_panels(panels, columns=columns).savefig(path)
 
 
 def write_card(

@@ -214,30 +214,37 @@ def _house(pipe: Any, *more: Axis) -> Any:
 
 def _words(pipe: Any) -> Image.Image:
     """The run's picture and the heat of four words, in one row."""
-    from heedmap.figures.layout import Panel, ScaleBar, framed, in_rows
     from heedmap.figures.overlays import enlarge
-    from heedmap.maps.word_map import SCALES
+    from heedmap.figures.plots import Panel, ScaleBar, draw_panels, render
+    from heedmap.maps.heatmaps import SCALES
 
     run = _house(pipe)
     heats = [run.maps[word] for word in ("red", "house", "blue", "tree")]
     panels = [Panel("", enlarge(run.image), "the picture")]
     panels += [Panel(heat.label, heat.overlay(scale="shared")) for heat in heats]
-    bar = ScaleBar(SCALES["shared"], *heats[0].span("shared"))
-    return framed(in_rows(panels, columns=5), title=HOUSE, bar=bar).image()
+    bar = ScaleBar(SCALES["shared"], *heats[0].value_range("shared"))
+    return render(draw_panels(panels, title=HOUSE, bars=[bar], columns=5))
 
 
 def _edits(pipe: Any) -> Image.Image:
     """The README's run and three edits of it, in one row."""
     import heedmap as hm
-    from heedmap.figures.layout import Panel, framed, in_rows
     from heedmap.figures.overlays import enlarge
+    from heedmap.figures.plots import Panel, draw_panels, render
 
     targets = [HOUSE.replace("house", "car"), HOUSE.replace("blue", "green"), f"{HOUSE} at night"]
     pairs = hm.edit(pipe, HOUSE, targets, seed=7)
     drawn = [(HOUSE, pairs[0].source.image)]
     drawn += [(target, pair.edited.image) for target, pair in zip(targets, pairs, strict=True)]
     panels = [Panel("", enlarge(image), prompt) for prompt, image in drawn]
-    return framed(in_rows(panels, columns=4), title="").image()
+    return render(draw_panels(panels, columns=4))
+
+
+def _timeline(pipe: Any) -> Image.Image:
+    """The house over the steps."""
+    from heedmap.figures.plots import render
+
+    return render(_house(pipe).timeline("house", frames=5))
 
 
 def chromium() -> str | None:
@@ -278,8 +285,7 @@ def _gone_wrong(pipe: Any) -> Image.Image:
         SystemExit: if one of them is right, as it may be with another model.
     """
     from evaluation import cases, judge, swaps
-    from heedmap.figures.blocks import stack
-    from heedmap.figures.layout import framed, in_rows
+    from heedmap.figures.plots import draw_panels, render
 
     eye, how = judge.load(), {"steps": 25, "guidance": 4.0}
     panels = []
@@ -294,21 +300,21 @@ def _gone_wrong(pipe: Any) -> Image.Image:
                     "`python scripts/evaluate.py edits --sheet FILE` shows to be wrong."
                 )
         panels += swaps.panels(drawn)
-    threes = [in_rows(panels[at : at + 3], columns=3) for at in range(0, len(panels), 3)]
-    sheet = framed(
-        stack(threes, gap=32),
+    figure = draw_panels(
+        panels,
+        columns=3,
         title="Swaps that went wrong",
         note="Each: the source, the edit, and what the edited prompt draws by itself.",
     )
-    sheet.dpi *= 2 / 3  # as wide as a page shows it
-    return sheet.image()
+    figure.set_dpi(96)  # as wide as a page shows it
+    return render(figure)
 
 
 def _misread(pipe: Any) -> Image.Image:
     """Words whose heat does not lie where they act, both ways."""
     import heedmap as hm
     from evaluation import trust
-    from heedmap.figures.layout import framed, in_rows
+    from heedmap.figures.plots import draw_panels, render
 
     panels = []
     for kind, number in MISREAD:
@@ -317,20 +323,21 @@ def _misread(pipe: Any) -> Image.Image:
         how = {"seed": plan.seed, "steps": 25, "guidance": 4.0}
         run = hm.generate(pipe, plan.caption.text, **how)
         panels += trust.row(hm.ablate(pipe, run, word.text), word)
-    sheet = framed(
-        in_rows(panels, columns=6),
+    figure = draw_panels(
+        panels,
+        columns=6,
         title="Words whose heat is not where they act",
         note="Each: the picture, the heat, and the picture without the word, in both ways, with "
         "what that changes, from 0 to its own largest.",
     )
-    sheet.dpi *= 2 / 3  # as wide as a page shows it
-    return sheet.image()
+    figure.set_dpi(96)  # as wide as a page shows it
+    return render(figure)
 
 
 PICTURES: dict[str, Callable[[Any], Image.Image]] = {
     "red-house-blue-tree.png": _words,
     "page.png": _page,
-    "house-over-steps.png": lambda pipe: _house(pipe).timeline("house", frames=5).image(),
+    "house-over-steps.png": _timeline,
     "edits.png": _edits,
     "edits-gone-wrong.png": _gone_wrong,
     "heat-and-cause.png": _misread,

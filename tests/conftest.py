@@ -15,7 +15,7 @@ from diffusers import StableDiffusionPipeline
 from making import random_pipeline
 from PIL import Image
 
-from heedmap.figures import layout
+from heedmap.figures import plots
 
 torch.set_num_threads(1)
 # A clock on the wall says how busy the machine is; what must be quick is timed by the processor.
@@ -71,15 +71,20 @@ def embedded() -> StableDiffusionPipeline:
 
 @pytest.fixture
 def framed(monkeypatch) -> list[dict[str, Any]]:
-    """What was framed: title, note, bar and body of each sheet."""
+    """The title, note and bars of each figure that is drawn."""
     seen: list[dict[str, Any]] = []
-    real = layout.framed
 
-    def noted(body, **said):
-        seen.append({"body": body, **said})
-        return real(body, **said)
+    def patch(name: str) -> None:
+        draw = getattr(plots, name)
 
-    monkeypatch.setattr(layout, "framed", noted)
+        def noted(*body, **said):
+            seen.append({"bar": (said.get("bars") or [None])[0], **said})
+            return draw(*body, **said)
+
+        monkeypatch.setattr(plots, name, noted)
+
+    patch("draw_panels")
+    patch("draw_table")
     return seen
 
 
@@ -87,20 +92,20 @@ def framed(monkeypatch) -> list[dict[str, Any]]:
 def tables(monkeypatch) -> list[tuple[list, list]]:
     """The rows and columns of the tables that are drawn."""
     seen: list[tuple[list, list]] = []
-    real = layout.table
+    real = plots.draw_table
 
     def noted(rows, columns, **said):
         seen.append((list(rows), list(columns)))
         return real(rows, columns, **said)
 
-    monkeypatch.setattr(layout, "table", noted)
+    monkeypatch.setattr(plots, "draw_table", noted)
     return seen
 
 
 @pytest.fixture
-def panels(monkeypatch) -> list[layout.Panel]:
-    """The panels of the grids that are drawn."""
-    seen: list[layout.Panel] = []
-    real = layout.in_rows
-    monkeypatch.setattr(layout, "in_rows", lambda ps, **k: (seen.extend(ps), real(ps, **k))[1])
+def panels(monkeypatch) -> list[plots.Panel]:
+    """The panels of the figures that are drawn."""
+    seen: list[plots.Panel] = []
+    real = plots.draw_panels
+    monkeypatch.setattr(plots, "draw_panels", lambda ps, **k: (seen.extend(ps), real(ps, **k))[1])
     return seen

@@ -3,10 +3,8 @@
 import io
 import json
 import re
-from collections.abc import Iterator
-from contextlib import contextmanager
 from copy import deepcopy
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import cache
 from typing import Any
 
@@ -23,6 +21,7 @@ from diffusers import (
     UNet2DConditionModel,
 )
 from hypothesis import strategies as st
+from matplotlib.figure import Figure
 from PIL import Image
 from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 from transformers import (
@@ -35,15 +34,17 @@ from transformers import (
 )
 
 from heedmap.backends import loading
-from heedmap.figures import overlays
+from heedmap.figures import overlays, plots
 from heedmap.figures.animations import StepPictures
-from heedmap.figures.sheet import Sheet
 from heedmap.io.explanations import About, ExplainedToken, LayerInputs
 from heedmap.io.reports import EditReport
 from heedmap.io.settings import Settings
 from heedmap.io.values import to_json
 from heedmap.maps.heatmaps import HeatMaps
 from heedmap.maps.recordings import Layer, Recording
+from heedmap.options import GenerateOptions
+from heedmap.pipelines import generation
+from heedmap.pipelines.arguments import resolve_options
 from heedmap.results.ablations import Ablation
 from heedmap.results.explanations import Explanation
 from heedmap.results.pairs import Pair, change_between
@@ -162,6 +163,15 @@ def made_ablation(word: str = "house", prompt: str = "at house, at sea", **noted
     columns = noting(noisy_run(prompt, 1), **{"edits": [zero], **noted})
     unread = noting(noisy_run(left, 2), **noted)
     return Ablation(word, run.maps.tokens.find(word), run, columns, unread)
+
+
+def generate_batch(pipe, prompts, seeds, edits=(), **given) -> list[Run]:
+    """A batch, with the options of `generate` as keyword arguments."""
+    names = {one.name for one in fields(GenerateOptions)} & given.keys()
+    own = {name: given.pop(name) for name in names}
+    options = GenerateOptions(**own, arguments=given)
+    options, seeds = resolve_options(pipe, options, generation.generate, seeds)
+    return generation.generate_batch(pipe, prompts, seeds, options, edits)
 
 
 def made_explanation(masked=True, edited=False, word="house", prompt="a red house") -> Explanation:
@@ -318,9 +328,9 @@ def run_of(prompt: str = "a red house", **settings: Any) -> Made:
     return noting(made, **settings)
 
 
-def same_pixels(one: Image.Image | Sheet, other: Image.Image | Sheet) -> bool:
+def same_pixels(one: Image.Image | Figure, other: Image.Image | Figure) -> bool:
     """Whether two pictures, or figures, are the same to the bit."""
-    one, other = (it.image() if isinstance(it, Sheet) else it for it in (one, other))
+    one, other = (plots.render(it) if isinstance(it, Figure) else it for it in (one, other))
     return one.size == other.size and one.tobytes() == other.tobytes()
 
 
@@ -581,25 +591,6 @@ SCRAPS = [
 ]
 PROMPTS = st.text(max_size=60) | st.lists(st.sampled_from(SCRAPS), max_size=30).map("".join)
 """Texts of odd characters, some of them words."""
-
-
-@contextmanager
-def texts_read(tokenizer) -> Iterator[list[str]]:
-    """The texts that heedmap tokenizes meanwhile; pipelines ask for tensors."""
-    found: list[str] = []
-    kind = type(tokenizer)
-    call = kind.__call__
-
-    def counted(self, text, *args, **kwargs):
-        if isinstance(text, str) and "return_tensors" not in kwargs:
-            found.append(text)
-        return call(self, text, *args, **kwargs)
-
-    kind.__call__ = counted
-    try:
-        yield found
-    finally:
-        kind.__call__ = call
 
 
 def maps_of(latent=(16, 16), **more: Any) -> HeatMaps:

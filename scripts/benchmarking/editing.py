@@ -38,7 +38,7 @@ from benchmarking.replay import (
 from heedmap.backends.prompts import prompt_table
 from heedmap.mathematics.rules import Inject, Weights
 from heedmap.recording.steering import Steering
-from heedmap.recording.tracing import steered
+from heedmap.recording.tracing import Trace
 from heedmap.text.alignment import pair_words, replacement
 
 CROSS, SELF = 0.8, 0.4  # the windows that `heedmap.edit` has by itself
@@ -75,7 +75,7 @@ def steering(pipe: Any, prompts: Sequence[str], phase: str) -> Steering:
 
 def heedmap_edit(pipe: Any, prompts: Sequence[str], phase: str) -> AbstractContextManager[Any]:
     """Recorded as in `heedmap.edit`."""
-    return steered(pipe, keep={"layer"}, steering=steering(pipe, prompts, phase))
+    return Trace(pipe, steering=steering(pipe, prompts, phase))
 
 
 @contextmanager
@@ -151,7 +151,7 @@ def no_op(pipe: Any, steps: int = 2) -> float:
     same = steering(pipe, prompts, "both")
     ones = Weights(torch.ones(len(prompt_table(pipe, PROMPT).tokens)))
     rules = {number: [*those, ones] for number, those in same.rules.items()}
-    with steered(pipe, steering=Steering(rules, same.sources, same.self_windows)):
+    with Trace(pipe, steering=Steering(rules, same.sources, same.self_windows)):
         edited = run(pipe, steps, prompts=prompts)
     return float((edited - plain).abs().max() / (plain.max() - plain.min()))
 

@@ -41,7 +41,7 @@ from benchmarking.replay import (
 from heedmap.backends.registry import cross_attention_layers, grids, self_attention_layers
 from heedmap.maps.heatmaps import HeatMaps
 from heedmap.maps.recordings import Recording
-from heedmap.recording.accumulation import carriers
+from heedmap.recording.accumulation import propagation_layers
 from heedmap.recording.tracing import trace
 
 TOKENS: dict[str, Any] = {"all_tokens": "all", "prompt_tokens": "prompt"}
@@ -106,7 +106,7 @@ def heard(pipe: Any) -> list[str]:
     size = pipe.unet.config.sample_size
     layers = self_attention_layers(pipe), cross_attention_layers(pipe)
     own, cross = (grids(pipe, some, (size, size)) for some in layers)
-    return [*cross, *carriers(own, cross)]
+    return [*cross, *propagation_layers(own, cross)]
 
 
 def compare(

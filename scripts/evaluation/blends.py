@@ -11,7 +11,7 @@ import heedmap
 from evaluation import judge
 from evaluation.cases import Progress, Swap, as_array, swaps
 from evaluation.measures import Figures, cells, mean, overlap, pixels, share
-from heedmap.figures.layout import Panel
+from heedmap.figures.plots import Panel
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ import numpy as np
 import heedmap
 from evaluation import judge
 from heedmap.backends import loading
+from heedmap.options import GenerateOptions
 from heedmap.pipelines import generation
 from heedmap.text.tokens import tokenize
 from world import captions, layouts, scenes
@@ -64,7 +65,8 @@ def draw(
     """Make a picture of each text, in batches, with what the judge sees in it."""
     for start in range(0, len(texts), BATCH):
         part = slice(start, start + BATCH)
-        runs = generation.generate_batch(pipe, list(texts[part]), seeds=list(seeds[part]), **how)
+        options = GenerateOptions(**how)
+        runs = generation.generate_batch(pipe, texts[part], seeds[part], options)
         pictures = np.stack([as_array(run) for run in runs])
         yield from zip(runs, judge.detect(pictures, eye), strict=True)
         progress(name, start + len(runs), len(texts))

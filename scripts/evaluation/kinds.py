@@ -18,7 +18,7 @@ import heedmap
 from evaluation import judge
 from evaluation.cases import FIRST, ROOM, Progress, as_array, is_unseen
 from evaluation.measures import Figures, cells, pixels, ratios, share, squared_error, widened
-from heedmap.figures.layout import Panel
+from heedmap.figures.plots import Panel
 from heedmap.options import USUAL, EditPurpose
 from heedmap.pipelines.edit_batches import LEAST_CHANGE, most_changed
 from world import layouts

@@ -12,7 +12,7 @@ import heedmap
 from evaluation import judge
 from evaluation.cases import Plan, Progress, as_array, singles
 from evaluation.measures import Figures, share
-from heedmap.figures.layout import Panel
+from heedmap.figures.plots import Panel
 from world import scenes
 
 MIDDLE, SIDE = scenes.SIZE // 2, scenes.SIZE

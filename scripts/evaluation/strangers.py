@@ -15,7 +15,7 @@ from evaluation.cases import Progress, draw
 from evaluation.measures import Figures, share
 from heedmap import Run
 from heedmap.errors import warnings_heard
-from heedmap.figures.layout import Panel
+from heedmap.figures.plots import Panel
 from world import layouts
 
 NOUNS = (

@@ -37,7 +37,7 @@ from evaluation.measures import (
 )
 from heedmap.backends.prompts import prompt_table
 from heedmap.errors import ArgumentError
-from heedmap.figures.layout import Panel
+from heedmap.figures.plots import Panel
 from heedmap.mathematics.rules import Inject
 from heedmap.options import GenerateOptions
 from heedmap.pipelines import batch

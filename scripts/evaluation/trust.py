@@ -16,7 +16,7 @@ judge sees what the caption tells.
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import count, islice
+from itertools import combinations, count, islice
 from random import Random
 from typing import Any
 
@@ -26,8 +26,8 @@ import heedmap
 from evaluation import judge, truth
 from evaluation.cases import Plan, Progress, as_array, is_unseen
 from evaluation.measures import Figures
-from heedmap.figures.layout import Panel
 from heedmap.figures.overlays import heat, resize_map
+from heedmap.figures.plots import Panel
 from heedmap.mathematics import agreement
 from heedmap.results.ablations import WAYS, Ablation
 from world import captions, layouts
@@ -152,8 +152,8 @@ def drawn(pipe: Any, plan: Plan, picture: int, eye: judge.Judge, **how: Any) -> 
     cases = []
     for word, one in zip(words, found, strict=True):
         stable = {
-            "mean": agreement.stability([maps[word.text].values for maps in seen]),
-            "refined": agreement.stability([maps.refined[word.text].values for maps in seen]),
+            "mean": stability([maps[word.text].values for maps in seen]),
+            "refined": stability([maps.refined[word.text].values for maps in seen]),
         }
         whole = None
         if word.kind == "noun" and picture % RENORMALIZED == 0:
@@ -161,6 +161,13 @@ def drawn(pipe: Any, plan: Plan, picture: int, eye: judge.Judge, **how: Any) -> 
         mask = things_of(plan, said, word, one.heat.values.shape)
         cases.append(Case(picture, word, one, compared(one, word, mask), stable, whole))
     return cases
+
+
+def stability(maps: Sequence[np.ndarray]) -> float | None:
+    """Return the mean rank correlation of all pairs of maps that are not constant."""
+    found = [agreement.rank_correlation(a, b) for a, b in combinations(maps, 2)]
+    known = [one for one in found if one is not None]
+    return sum(known) / len(known) if known else None
 
 
 def compared(found: Ablation, word: Word, thing: np.ndarray) -> dict[str, Told]:

@@ -32,7 +32,7 @@ from evaluation.measures import Figures
 from evaluation.rivals import RIVALS, Gathered, as_map, goca_gated, plain
 from heedmap.figures.overlays import resize_map
 from heedmap.maps.heatmaps import HeatMaps
-from heedmap.maps.masks import REACH, contested
+from heedmap.maps.masks import REACH, suppress_rivals
 from heedmap.mathematics.refining import guided
 from heedmap.options import MASK_THRESHOLD
 from heedmap.text.prompts import is_content
@@ -207,7 +207,7 @@ def contested_goca(maps: HeatMaps, heard: Gathered, asked: Asked) -> Map:
         phrases.append(list(asked.phrase))
     tokens = [tokens_of(maps, words) for words in phrases]
     drawn = ([as_map(way(heard, some)) for some in tokens] for way in (goca_gated, plain))
-    left = contested(*map(np.array, drawn))[[tuple(p) for p in phrases].index(asked.phrase)]
+    left = suppress_rivals(*map(np.array, drawn))[[tuple(p) for p in phrases].index(asked.phrase)]
     soft = _edged(maps, left, len(left))
     soft = (soft - soft.min()) / max(np.ptp(soft), 1e-12)
     return Map(soft, soft >= CONTESTED_CUT)

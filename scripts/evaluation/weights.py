@@ -22,7 +22,7 @@ import heedmap
 from evaluation import judge
 from evaluation.cases import Plan, Progress, as_array, singles
 from evaluation.measures import Figures, cells, colour_share, mean, pixels, rises, share
-from heedmap.figures.layout import Panel
+from heedmap.figures.plots import Panel
 
 WEIGHTS = (-1.0, 0.0, 1.0, 2.0, 4.0)
 LEAST = 0.02

@@ -11,15 +11,13 @@ The names below are imported on first use, so that ``import heedmap`` costs next
 
 TYPE_CHECKING = False  # as `typing` has it, which takes longer to import than this
 if TYPE_CHECKING:
-    from heedmap.backends.dimensions import LayerShapes, layer_shapes
     from heedmap.backends.loading import load
+    from heedmap.backends.processors import LayerShapes, layer_shapes
     from heedmap.errors import HeedmapError, HeedmapWarning
     from heedmap.figures.animations import Animation
-    from heedmap.figures.sheet import Sheet
     from heedmap.io.reports import Change, EditReport, GridReport
     from heedmap.io.settings import Settings
-    from heedmap.maps.heatmaps import HeatMaps
-    from heedmap.maps.word_map import HeatMap
+    from heedmap.maps.heatmaps import HeatMap, HeatMaps
     from heedmap.mathematics.by_hand import Attention, attention
     from heedmap.mathematics.rules import Site
     from heedmap.pipelines.ablating import ablate
@@ -29,8 +27,7 @@ if TYPE_CHECKING:
     from heedmap.pipelines.locating import locate
     from heedmap.pipelines.repeating import Repetition, repeat
     from heedmap.recording.edits import Confine, Reweight
-    from heedmap.recording.recorder import Trace
-    from heedmap.recording.tracing import trace
+    from heedmap.recording.tracing import Trace, trace
     from heedmap.results.ablations import Ablation, Agreement, Trust
     from heedmap.results.comparisons import compare
     from heedmap.results.explanations import Explanation
@@ -63,7 +60,6 @@ __all__ = [
     "Reweight",
     "Run",
     "Settings",
-    "Sheet",
     "Site",
     "TokenTable",
     "Trace",
@@ -94,20 +90,19 @@ _HOME = {
     "Explanation": "results.explanations",
     "Grid": "results.grids",
     "GridReport": "io.reports",
-    "HeatMap": "maps.word_map",
+    "HeatMap": "maps.heatmaps",
     "HeatMaps": "maps.heatmaps",
     "HeedmapError": "errors",
     "HeedmapWarning": "errors",
-    "LayerShapes": "backends.dimensions",
+    "LayerShapes": "backends.processors",
     "Pair": "results.pairs",
     "Repetition": "pipelines.repeating",
     "Reweight": "recording.edits",
     "Run": "results.runs",
     "Settings": "io.settings",
-    "Sheet": "figures.sheet",
     "Site": "mathematics.rules",
     "TokenTable": "text.words",
-    "Trace": "recording.recorder",
+    "Trace": "recording.tracing",
     "Trust": "results.ablations",
     "ablate": "pipelines.ablating",
     "attention": "mathematics.by_hand",
@@ -116,7 +111,7 @@ _HOME = {
     "explain": "pipelines.explaining",
     "generate": "pipelines.generation",
     "grid": "pipelines.editing",
-    "layer_shapes": "backends.dimensions",
+    "layer_shapes": "backends.processors",
     "load": "backends.loading",
     "locate": "pipelines.locating",
     "repeat": "pipelines.repeating",

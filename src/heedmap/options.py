@@ -1,12 +1,14 @@
-"""What may be asked of a drawing and of an edit, and what holds where nothing is said.
+"""The options of each call, with their defaults, and the check of each value.
 
-Every default has its home here: the functions, the command line, the app and the commands on a page
-read it from these classes. Plain data; what a value must be is checked where it is used.
+The public functions, the command line and the app take their defaults from these classes.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
-from typing import Any, Literal, Self, get_args
+from dataclasses import dataclass, field
+from typing import Any, Literal, get_args
+
+from heedmap import checks
+from heedmap.errors import ArgumentError, quoted
 
 Axis = Literal["layer", "step", "head"]
 """An axis that a recording may keep."""
@@ -20,7 +22,7 @@ Tokens = Literal["prompt", "all"]
 EditKind = Literal["replace", "refine"]
 """How the words of an edit correspond: one to one, or with words that are new."""
 EditPurpose = Literal["swap", "colour", "addition", "removal", "size", "relation", "setting"]
-"""What an edit is for, read off its words (`heedmap.text.purposes`)."""
+"""What an edit is for, read off its words (`heedmap.text.alignment`)."""
 Device = Literal["auto", "cpu", "cuda", "mps"]
 """Where a model runs; "auto" is the best that there is."""
 Dtype = Literal["auto", "float32", "float16", "bfloat16"]
@@ -43,6 +45,8 @@ By what it is for; None: weights, signs or articles and the like alone. Measured
 model (`scripts/evaluate.py windows`): a thing that comes or goes, or lies elsewhere, finds no room
 in a layout that is held for long.
 """
+MAX_STEPS = 999
+"""The most denoising steps: a model is trained with 1000 timesteps."""
 OWN_NAMES = {
     "prompt": "the prompt",
     "generator": "seed",
@@ -59,22 +63,6 @@ OWN_NAMES = {
 """Arguments of pipelines that heedmap passes itself, and what takes their place."""
 
 
-class _Taken:
-    @classmethod
-    def taken(cls, given: dict[str, Any]) -> Self:
-        """The options among keyword arguments, which are taken out of these."""
-        return cls(**{one.name: given.pop(one.name) for one in fields(cls) if one.name in given})  # pyright: ignore[reportArgumentType]
-
-    def named(self) -> dict[str, Any]:
-        """The options as keyword arguments, as functions take them: `taken` reads them back.
-
-        What is an argument of the pipeline is one among them.
-        """
-        found = {one.name: getattr(self, one.name) for one in fields(self)}  # pyright: ignore[reportArgumentType]
-        arguments: Mapping[str, Any] = found.pop("arguments", {})
-        return {**found, **arguments}
-
-
 @dataclass(frozen=True, kw_only=True)
 class LoadOptions:
     """Where a model runs, and how precisely."""
@@ -84,17 +72,11 @@ class LoadOptions:
 
 
 @dataclass(frozen=True, kw_only=True)
-class DrawOptions(_Taken):
-    """What every drawing takes.
+class GenerateOptions:
+    """The keyword arguments of `generate`, described there.
 
-    Attributes:
-        steps: denoising steps; the model's own default if None.
-        guidance: classifier-free guidance scale; the model's own default if None.
-        size: (width, height) in pixels; the model's own if None.
-        negative: what to keep away from (the unconditional branch's prompt), of all pictures.
-        keep: the axes to keep in the maps, of "layer", "step", "head"; or "all".
-        limit: bytes that the maps may take; a run that would need more is refused beforehand.
-        arguments: any other argument of the pipeline, passed on.
+    The constructor checks each value and converts it to Python's own types; ArgumentError for a
+    value that is out of range. Whether the model can draw a size is checked with the pipeline.
     """
 
     steps: int | None = None
@@ -102,82 +84,42 @@ class DrawOptions(_Taken):
     size: tuple[int, int] | None = None
     negative: str | None = None
     keep: Keep = ("layer",)
-    limit: int = 2 * 2**30
-    arguments: Mapping[str, Any] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, kw_only=True)
-class GenerateOptions(DrawOptions):
-    """What `generate` takes besides.
-
-    Attributes:
-        tokens: "prompt" for the prompt's own tokens, "all" for the padding too.
-        branches: "conditional" for the prompt's maps; with "negative", those of the negative
-            prompt too (`Run.negative_maps`).
-        concepts: words and phrases that are looked for in the picture, whether or not the prompt
-            has them (`Run.concepts`); they change nothing that is drawn.
-    """
-
     tokens: Tokens = "prompt"
     branches: Iterable[BranchName] = ("conditional",)
     concepts: Sequence[str] = ()
-
-
-@dataclass(frozen=True, kw_only=True)
-class LocateOptions(_Taken):
-    """What looking at a picture takes.
-
-    Attributes:
-        steps: how often the model looks, each time with other noise: at the middles of so many
-            equal parts of the training's timesteps. On scenes whose masks are known 5, 10, 20 and
-            40 are alike.
-        size: (width, height) in pixels that the model sees; if None the picture's own, where the
-            model can draw it and it has about as many pixels as the model's (half to twice), else
-            about as many as the model's, as nearly in the picture's proportions as it draws them.
-        keep: as of `DrawOptions`.
-        limit: as of `DrawOptions`.
-        tokens: as of `GenerateOptions`.
-        concepts: as of `GenerateOptions`.
-        arguments: any other argument of the pipeline, passed on.
-    """
-
-    steps: int = 10
-    size: tuple[int, int] | None = None
-    keep: Keep = DrawOptions.keep
-    limit: int = DrawOptions.limit
-    tokens: Tokens = GenerateOptions.tokens
-    concepts: Sequence[str] = GenerateOptions.concepts
+    limit: int = 2 * 2**30
     arguments: Mapping[str, Any] = field(default_factory=dict)
 
+    def __post_init__(self) -> None:
+        values: dict[str, Any] = {
+            "keep": checks.any_of("keep", self.keep, AXES),
+            "branches": checks.any_of("branches", self.branches, get_args(BranchName)),
+            "limit": checks.whole("limit", self.limit, least=1, most=2**63 - 1),
+        }
+        checks.one_of("tokens", self.tokens, get_args(Tokens))
+        if self.steps is not None:
+            values["steps"] = checks.whole("steps", self.steps, least=1, most=MAX_STEPS)
+        if self.guidance is not None:
+            values["guidance"] = checks.finite("guidance", self.guidance, least=0, most=100)
+        if self.negative is not None:
+            checks.text("negative", self.negative, "blurry", most=100_000)
+        for name, value in values.items():
+            object.__setattr__(self, name, value)
+
+
+LOCATE_STEPS = 10
+"""The noise levels at which `locate` asks the model: 5, 10, 20 and 40 are equal on scenes with
+known masks."""
+
 
 @dataclass(frozen=True, kw_only=True)
-class EditOptions(_Taken):
-    """What an edit takes: windows, weights, blend.
+class EditOptions:
+    """The keyword arguments of an edit, described in `edit`.
 
-    Attributes:
-        kind: "replace" where the words correspond one to one, "refine" where some were added;
-            chosen by aligning the words if None (`Pair.about` says which and why).
-        cross: while the source's cross-attention is taken (0 to 1, of the run); if None, as `USUAL`
-            has it for what the edit is for (`Pair.about.purpose`).
-        words: other windows for single words or phrases of the target that take from the source.
-        self_attention: while the source's self-attention is taken; if None, the same.
-        self_cells: the largest grid, in cells, at which it is; 32 × 32 as published.
-        renormalize: whether weighted rows are made to sum to 1 again.
-        only: "cat->dog": outside of where these words act the source's latents stay (LocalBlend),
-            by their refined maps as far as the run has come, against those of the other phrases.
-            Their phrases are meant ("red cat" in "a red cat"), whose maps hold more of the thing;
-            '"cat"->"dog"' means the words alone, as published.
-        protect: a word of the source, or several, whose places stay, with `only`.
-        blend_from: fraction of the run from which latents are blended, below 1; before, maps say
-            little. Maps are refined in the later half of the run; until then the plain ones decide.
-        threshold: above which a word is taken to act at a place; 0 is where it acts least, 1 where
-            most. On the embedded model the mask then holds nearly all of the thing and some two
-            fifths of the picture.
-        image: a picture of your own (of Pillow, or a file) that is edited, in the place of one
-            that is drawn from noise; the source says what it shows. Its size is chosen as
-            `heedmap.locate` does it. A pipeline that takes an image is given it, as it always was.
-        batch: how many pictures are drawn at once, the source included; as many as the free memory
-            should hold (`heedmap.backends.batches`) if None.
+    The constructor checks each value; ArgumentError for a value that is out of range, or that has
+    no effect without `only`. Windows become (start, end). `self_cells` is 32 × 32 as published.
+    With its threshold of 0.25, the embedded model's blend holds nearly all of the thing and two
+    fifths of the image.
     """
 
     kind: EditKind | None = None
@@ -192,6 +134,57 @@ class EditOptions(_Taken):
     threshold: float = 0.25
     image: Any = None
     batch: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.kind is not None:
+            checks.one_of("kind", self.kind, get_args(EditKind))
+        if self.words is not None and not isinstance(self.words, Mapping):
+            raise ArgumentError(
+                f"words is {quoted(self.words)}: expected windows by word, as in {{'cat': 0.3}}"
+            )
+        protect = [self.protect] if isinstance(self.protect, str) else checks.several(self.protect)
+        if protect is None:
+            raise ArgumentError(
+                f"protect is {quoted(self.protect)}: expected a word, or a list of words"
+            )
+        values: dict[str, Any] = {
+            "words": {
+                word: check_window(f"the window of {quoted(word)}", window)
+                for word, window in (self.words or {}).items()
+            },
+            "self_cells": checks.whole("self_cells", self.self_cells, least=0, most=2**31),
+            "renormalize": checks.flag("renormalize", self.renormalize),
+            "protect": tuple(protect),
+            "blend_from": checks.fraction("blend_from", self.blend_from),
+            "threshold": checks.fraction("threshold", self.threshold),
+        }
+        for name in ("cross", "self_attention"):
+            window = getattr(self, name)
+            values[name] = None if window is None else check_window(name, window)
+        if self.batch is not None:
+            values["batch"] = checks.whole("batch", self.batch, least=2, most=2**31 - 1)
+        for name, value in values.items():
+            object.__setattr__(self, name, value)
+        if self.blend_from == 1:
+            raise ArgumentError("blend_from is 1: expected a fraction of the run below 1")
+        blend = {"blend_from": self.blend_from, "threshold": self.threshold}
+        unused = [name for name, value in blend.items() if value != getattr(EditOptions, name)]
+        unused += ["protect"] if protect else []
+        if unused and self.only is None:
+            raise ArgumentError(
+                f"{' and '.join(unused)} had no effect: pass only as well, as in only='cat->dog'"
+            )
+
+
+def check_window(name: str, window: Any) -> tuple[float, float]:
+    """Return a window as (start, end), fractions of the run; ArgumentError if it is none."""
+    bounds = tuple(window) if isinstance(window, tuple | list) else (0.0, window)
+    if len(bounds) == 2 and all(map(checks.is_number, bounds)) and 0 <= bounds[0] <= bounds[1] <= 1:
+        return checks.one_zero(float(bounds[0])), checks.one_zero(float(bounds[1]))
+    raise ArgumentError(
+        f"{name} is {quoted(window)}: expected a fraction of the run from 0 to 1, or two, the "
+        "first not above the second"
+    )
 
 
 MASK_THRESHOLD = 0.5

@@ -6,7 +6,7 @@ import pytest
 from making import random_pipeline
 
 import heedmap as hm
-from heedmap.backends.active_calls import hushed
+from heedmap.backends.loading import silence_logs
 from heedmap.recording.tracing import trace
 
 LONG = "a red house " * 40
@@ -28,7 +28,7 @@ def said(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch):
 
 def test_only_what_is_needless_is_kept_back(said):
     logger = logging.getLogger(IMPORTS)
-    with hushed():
+    with silence_logs():
         logger.warning(NEEDLESS)
         logger.warning("something else")
         logging.getLogger("transformers.modeling_utils").warning(NEEDLESS)  # who says it counts

@@ -7,7 +7,7 @@ import pytest
 import torch
 from making import random_pipeline, state_of
 
-from heedmap.backends.noising import noise_levels
+from heedmap.backends.latents import noise_levels
 from heedmap.errors import ModelError
 
 # Two of diffusers' schedulers compute with numpy what torch holds, as numpy 2 likes no more.
@@ -99,13 +99,8 @@ def test_the_scheduler_is_left_as_it_was():
 def test_a_scheduler_that_does_not_say_its_noise_is_refused(name):
     pipe = random_pipeline()
     pipe.scheduler = getattr(diffusers, name)()
-    with pytest.raises(ModelError) as caught:
+    with pytest.raises(ModelError):
         noise_levels(pipe, 3)
-    assert str(caught.value) == (
-        f"{name} does not say how much noise there is at a step, so no "
-        "picture can be given to it in the place of noise: expected one of the schedulers of "
-        "Stable Diffusion"
-    )
 
 
 @pytest.mark.parametrize(

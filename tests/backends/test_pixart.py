@@ -53,11 +53,9 @@ def test_blocks_that_attend_to_no_text():
 )
 def test_the_grid_is_that_of_the_patches(side, latent, grid):
     pipe = random_pixart(patch_size=side, num_layers=1)
-    family = family_of(pipe)
     names = list(cross_attention_layers(pipe))
     assert grids(pipe, names, latent) == dict.fromkeys(names, grid)
     assert unit(pipe) == 8 * side
-    assert family.width(pipe.transformer) == -(-32 // side**2)
     seen = []
     pipe.transformer.pos_embed.register_forward_hook(lambda *told: seen.append(told[-1].shape[1]))
     given = {"height": 8 * latent[0], "width": 8 * latent[1], "use_resolution_binning": False}
@@ -105,16 +103,15 @@ def test_a_text_is_cleaned_where_the_pipeline_can(pipe, monkeypatch, installed):
 
 def test_masks_stand_beside_their_states(pipe):
     encoded = pipe.encode_prompt("a red house", negative_prompt="at")
-    states, negative = family_of(pipe).states(encoded)
-    assert states is encoded[0] and negative is encoded[2]
+    states, negative, mask = family_of(pipe).text_states(encoded)
+    assert states is encoded[0] and negative is encoded[2] and mask is encoded[1]
     assert not torch.equal(states, negative)
-    assert family_of(pipe).states(pipe.encode_prompt("a", False))[1] is None
-    assert family_of(pipe).visible(encoded) is encoded[1]
+    assert family_of(pipe).text_states(pipe.encode_prompt("a", False))[1] is None
 
 
 def test_text_is_projected_for_all_layers(pipe):
     states = pipe.encode_prompt("a red house")[0]
     model, family = pipe.transformer, family_of(pipe)
-    assert torch.equal(family.within(model, states), model.caption_projection(states))
+    assert torch.equal(family.project_text(model, states), model.caption_projection(states))
     bare = SimpleNamespace(caption_projection=None)
-    assert family.within(bare, states) is states
+    assert family.project_text(bare, states) is states

@@ -247,14 +247,6 @@ def test_processors_whose_attention_cannot_be_seen(pipe):
         run(pipe, "a house")
 
 
-def test_the_linear_maps_of_a_layer():
-    layer = Attention(query_dim=8, cross_attention_dim=6, heads=2, dim_head=4)
-    maps = {"query": layer.to_q, "key": layer.to_k, "value": layer.to_v, "output": layer.to_out[0]}
-    assert processors.projections(layer) == maps
-    layer.fuse_projections()
-    assert processors.projections(layer) == {**maps, "key and value": layer.to_kv}
-
-
 @pytest.mark.parametrize(
     "built", [{}, {"qk_norm": "layer_norm"}, {"cross_attention_norm": "layer_norm"}, {"bias": True}]
 )

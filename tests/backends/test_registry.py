@@ -10,7 +10,7 @@ from making import random_pipeline, random_pixart
 from PIL import Image
 
 from heedmap.backends import registry
-from heedmap.backends.family import Family
+from heedmap.backends.base import Family
 from heedmap.backends.registry import (
     FAMILIES,
     cross_attention_layers,
@@ -18,7 +18,6 @@ from heedmap.backends.registry import (
     family_of,
     grids,
     picture_size,
-    processors,
     self_attention_layers,
     unit,
     usual_size,
@@ -31,31 +30,29 @@ def test_a_family_by_the_class_of_its_denoiser(make):
     pipe = make()
     family = family_of(pipe)
     model = family.denoiser(pipe)
-    assert type(model) is family.kind
+    assert type(model) is family.model_class
     # What is read of a forward pass is what its signature says.
-    names = list(inspect.signature(family.kind.forward).parameters)[1:4]
-    assert tuple(names) == family.inputs and family.sample in names
+    names = list(inspect.signature(family.model_class.forward).parameters)[1:4]
+    assert names == family.inputs[:3]
     assert {"timestep", "encoder_hidden_states"} < set(names)
     values = dict(zip(names, "abc", strict=True))
-    wanted = tuple(values[n] for n in (family.sample, "timestep", "encoder_hidden_states"))
+    wanted = tuple(values[n] for n in (names[0], "timestep", "encoder_hidden_states"))
     assert family.passed(("a", "b", "c"), {"return_dict": False}) == wanted
     assert family.passed(("a",), {names[1]: "b", names[2]: "c"}) == wanted
     # A compiled one is the same one.
     setattr(pipe, family.component, wrapped := torch.compile(model, backend="eager"))
     assert family.part(pipe) is wrapped and family.denoiser(pipe) is model
     assert family_of(pipe) is family
-    assert processors(pipe) == model.attn_processors
-    index = {"_class_name": "A", family.component: ["diffusers", family.kind.__name__]}
+    index = {"_class_name": "A", family.component: ["diffusers", family.model_class.__name__]}
     assert family_named(index) is family
 
 
 def test_pipelines_of_no_family():
     for pipe in (SimpleNamespace(), SimpleNamespace(unet=None, transformer=None)):
-        assert processors(pipe) == {}
         with pytest.raises(ModelError, match="SimpleNamespace has no text cross-attention") as told:
             family_of(pipe)
-        assert all(family.told in str(told.value) for family in FAMILIES)
-    with pytest.raises(ModelError, match="is the text 'a cat': expected one that is loaded, be"):
+        assert all(family.description in str(told.value) for family in FAMILIES)
+    with pytest.raises(ModelError, match="'a cat'"):
         family_of("a cat")
     for index in ({}, {"unet": ["diffusers", "UNet3D"]}, {"unet": None, "transformer": 3}):
         with pytest.raises(ModelError, match=r"^B has no text cross-attention"):
@@ -73,22 +70,15 @@ class Small(torch.nn.Module):
 
 
 class Thirds(Family):
-    told, component, kind = "a small one", "painter", Small
-    inputs, sample = ("x", "timestep", "encoder_hidden_states"), "x"
+    description, component, model_class = "a small one", "painter", Small
 
-    def cross_attention(self, model):
-        return {"text": model.text}
-
-    def self_attention(self, model):
-        return {"own": model.own}
+    def attention(self, model):
+        return {"own": model.own, "text": model.text}
 
     def grid(self, model, name, latent):
         return latent[0] // 3, latent[1] // 3
 
-    def width(self, model):
-        return 8
-
-    def unit(self, model):
+    def latent_multiple(self, model):
         return 3
 
 

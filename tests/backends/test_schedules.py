@@ -69,7 +69,7 @@ def test_steps_of_the_calls(made, first, timesteps, steps):
 
 
 def test_a_timestep_that_is_not_there():
-    with pytest.raises(TraceError, match="timestep 7, which SimpleNamespace has not among its 3"):
+    with pytest.raises(TraceError, match="timestep 7"):
         announced(pipe([9, 6, 3]), 7)
 
 

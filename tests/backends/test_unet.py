@@ -17,6 +17,7 @@ from diffusers import (
 from diffusers.models.attention_processor import Attention
 from making import random_pipeline
 
+from heedmap.backends.base import made_from
 from heedmap.backends.registry import cross_attention_layers, grids, self_attention_layers
 from heedmap.backends.unet import UNet
 from heedmap.errors import ModelError
@@ -115,10 +116,6 @@ def plain_unet(**added):
     ("pipe", "why"),
     [
         (pipe_of(), "it has no unet and no transformer;"),
-        (
-            pipe_of(components={"text": None, "decoder": plain_unet()}),
-            "its UNet2DConditionModel is its decoder, in a pipeline of several models",
-        ),
         (pipe_of(unet=None), "it has no unet and no transformer;"),
         (pipe_of(transformer=torch.nn.Linear(2, 2)), "it has a Linear (SD 3 and Flux"),
         (pipe_of(unet=None, transformer=torch.nn.Linear(2, 2)), "it has a Linear (SD 3 and Flux"),
@@ -127,10 +124,10 @@ def plain_unet(**added):
             pipe_of(unet=torch.nn.Linear(2, 2), transformer=torch.nn.ReLU()),
             "its unet is of class Linear;",
         ),
-        (pipe_of(unet=plain_unet()), "its layers attend to no text;"),
+        (pipe_of(unet=plain_unet()), "its layers attend to no text"),
         (
             pipe_of(unet=plain_unet(added_kv_proj_dim=8, only_cross_attention=False)),
-            "its layers have text and picture in one softmax",
+            "its layers attend to no text, or to text and image in one softmax",
         ),
     ],
 )
@@ -172,7 +169,7 @@ def test_a_wrapped_unet_runs_as_it_was_written_and_is_put_back():
 
 
 @pytest.mark.parametrize(
-    ("kind", "told"),
+    ("kind", "special"),
     [
         (StableDiffusionPipeline, ""),
         (StableDiffusionSAGPipeline, "repeats_passes"),
@@ -183,22 +180,22 @@ def test_a_wrapped_unet_runs_as_it_was_written_and_is_put_back():
         (StableDiffusionXLInstructPix2PixPipeline, "prompt_first"),
     ],
 )
-def test_what_is_special_of_a_pipeline(kind, told):
+def test_pipelines_that_are_special(kind, special):
     """By the name of its class, and so of every class that is made from it."""
-    pipe = type("Mine", (kind,), {}).__new__(type("Mine", (kind,), {}))
-    said = {
-        "repeats_passes": UNet().repeats_passes(pipe),
-        "source_first": UNet().source_first(pipe),
-        "why_unblended": UNet().why_unblended(pipe) is not None,
-        "prompt_first": UNet().prompt_first(pipe, ()),
+    pipe, family = type("Mine", (kind,), {}).__new__(type("Mine", (kind,), {})), UNet()
+    found = {
+        "repeats_passes": made_from(pipe, family.repeats_passes),
+        "source_first": made_from(pipe, family.source_first),
+        "why_unblended": family.why_unblended(pipe) is not None,
+        "prompt_first": made_from(pipe, family.prompt_first),
     }
-    assert [name for name, holds in said.items() if holds] == [told] * bool(told)
+    assert [name for name, holds in found.items() if holds] == [special] * bool(special)
 
 
 def test_text_that_a_unet_projects_for_all_layers(random_model):
     states = torch.randn(1, 4, 32)
-    assert UNet().within(random_model.unet, states) is states
+    assert UNet().project_text(random_model.unet, states) is states
     config = SimpleNamespace(encoder_hid_dim_type="text_proj")
     projecting = SimpleNamespace(config=config, encoder_hid_proj=lambda x: 2 * x)
-    assert torch.equal(UNet().within(projecting, states), 2 * states)
-    assert UNet().visible((states, None)) is None
+    assert torch.equal(UNet().project_text(projecting, states), 2 * states)
+    assert UNet().text_states((states, None)) == (states, None, None)

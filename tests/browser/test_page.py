@@ -28,12 +28,12 @@ def test_a_word_shows_the_overlay_that_python_draws(show: Any, run: Any, run_pag
 def test_the_legend_names_the_word_the_scale_and_its_range(show: Any, run: Any, run_page: str):
     opened = show(run_page)
     opened.word("tree").hover()
-    low, high = run.maps["tree"].span("shared")
+    low, high = run.maps["tree"].value_range("shared")
     legend = opened.legend()
     assert "tree" in legend and "shared by all words" in legend and "all 6 steps" in legend
     assert f"{low:.2g} to {high:.2g}" in legend
     opened.choose("Scale", "word")
-    low, high = run.maps["tree"].span("word")
+    low, high = run.maps["tree"].value_range("word")
     opened.word("tree").hover()
     assert f"each word its own: {low:.2g} to {high:.2g}" in opened.legend()
 
@@ -63,7 +63,7 @@ def test_layers_steps_and_heads_are_those_that_python_selects(show: Any, run: An
     opened.choose("Colours", "cividis")
     opened.word("red").hover()
     heat = run.maps.select(resolution=8)["red"]
-    low, high = heat.span("word")
+    low, high = heat.value_range("word")
     picture = np.asarray(overlays.enlarge(run.image), dtype=float)
     grey = picture @ [0.299, 0.587, 0.114]
     dull = (picture + (grey[..., None] - picture) * overlays.GREY) * overlays.LIGHT
@@ -93,7 +93,7 @@ def test_a_negative_weight_is_no_probability(show: Any):
         for word in ("house", "red"):
             opened.word(word).hover()
             same(canvas(opened), run.maps[word].overlay(scale=scale))
-            low, high = run.maps[word].span(scale)
+            low, high = run.maps[word].value_range(scale)
             assert low == -high and "probability" not in opened.legend()
 
 

@@ -57,7 +57,7 @@ def test_the_picture_of_a_step_lies_beneath_its_heat(show: Any):
     opened.choose("Scale", "word")
     opened.word("house").hover()
     heat = run.maps.select(steps=slice(1, 3))["house"]
-    low, high = heat.span("word")
+    low, high = heat.value_range("word")
     same(canvas(opened), overlays.overlay(beneath(run, 2), heat.values, low=low, high=high))
     opened.page.get_by_label("Picture of the step").uncheck()
     opened.word("house").hover()
@@ -89,7 +89,7 @@ def test_one_scale_holds_over_the_steps_and_is_named(show: Any, run: Any, run_pa
     opened = show(run_page)
     opened.page.get_by_label("Picture of the step").uncheck()
     opened.choose("Scale", scale)
-    spans = [run.maps.select(steps=step)["house"].span(scale) for step in range(6)]
+    spans = [run.maps.select(steps=step)["house"].value_range(scale) for step in range(6)]
     low, high = min(low for low, _ in spans), max(high for _, high in spans)
     for a, b in ((0, 1), (4, 6), (5, 6)):
         opened.steps(a, b)

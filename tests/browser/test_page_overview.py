@@ -84,7 +84,7 @@ def test_each_pin_has_its_scale(show: Any, run: Any, run_page: str):
     items = opened.page.locator("#legend li")
     bars = opened.page.locator("#legend .scale")
     for n, word in enumerate(("house", "tree")):
-        low, high = run.maps[word].span(scale)
+        low, high = run.maps[word].value_range(scale)
         assert items.nth(n).inner_text().split("\n") == [word, f"{low:.2g} to {high:.2g}"]
         hue = ("rgb(230, 159, 0)", "rgb(86, 180, 233)")[n]
         assert hue in bars.nth(n).evaluate("e => getComputedStyle(e).backgroundImage")

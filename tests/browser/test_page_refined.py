@@ -18,7 +18,7 @@ def test_a_word_shows_the_refined_overlay_that_python_draws(show: Any, run: Any,
         opened.word(word).hover()
         heat = run.maps.refined[word]
         same(canvas(opened), heat.overlay(scale=scale))
-        low, high = heat.span(scale)
+        low, high = heat.value_range(scale)
         assert f": {low:.2g} to {high:.2g} · {NAMED}" in opened.legend()
     opened.choose("Maps", "read")
     opened.word("house").hover()

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from cli.calling import PROMPT, quiet
-from heedmap.backends import cards, loading
+from heedmap.backends import loading
 from heedmap.pipelines import generation
 from heedmap.results.runs import Run
 
@@ -25,7 +25,9 @@ def model(random_model, monkeypatch: pytest.MonkeyPatch):
     """The random model in place of every model."""
     monkeypatch.setattr(loading, "load", lambda *_, **__: random_model)
     monkeypatch.setattr(loading, "tokenizer", lambda _=None: random_model.tokenizer)
-    monkeypatch.setattr(cards, "taught_words", lambda _=None: None)  # it was taught nothing
+    monkeypatch.setattr(
+        loading, "model_card", lambda _=None: loading.ModelCard()
+    )  # it was taught nothing
     return random_model
 
 

@@ -9,6 +9,7 @@ from PIL import Image
 
 import heedmap
 from cli.calling import as_json, bad, files, good, misused, quiet
+from heedmap.figures.plots import render
 from heedmap.pipelines import generation
 from heedmap.results.runs import Run
 
@@ -30,7 +31,7 @@ def test_one_sheet(saved: Path, other: Path, desk: Path):
     assert lines[2].startswith("a red house, seed 3, 3 steps  house  ")
     expected = heedmap.compare([Run.load(saved), Run.load(other)])
     with Image.open(lines[0]) as picture:
-        assert np.array_equal(np.asarray(picture), np.asarray(expected.image()))
+        assert np.array_equal(np.asarray(picture), np.asarray(render(expected)))
     assert good("compare", saved, other, "-q") == "outputs/compare-saved-other-2.png\n"
 
 
@@ -55,7 +56,7 @@ def test_json_and_options(saved: Path, other: Path, run: Run):
     assert tuple(first["words"]["house"]["peak"]) == heat.peak
     expected = heedmap.compare([Run.load(saved), Run.load(other)], ["red", "house"], scale="word")
     with Image.open("deep/sheet.png") as picture:
-        assert np.array_equal(np.asarray(picture), np.asarray(expected.image()))
+        assert np.array_equal(np.asarray(picture), np.asarray(render(expected)))
 
 
 def test_figures_for_papers(saved: Path, other: Path, desk: Path):

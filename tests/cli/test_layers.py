@@ -6,7 +6,7 @@ from dataclasses import asdict
 import pytest
 
 from cli.calling import as_json, bad, good, misused
-from heedmap.backends import dimensions
+from heedmap.backends import processors
 
 SHORT = ["down 0.0", "down 1.0", "mid 0", "up 1.0", "up 1.1", "up 2.0", "up 2.1"]
 
@@ -35,7 +35,7 @@ def test_layers_that_are_asked_for(model, wanted, found):
 
 def test_json_and_another_size(model):
     found = as_json("layers", "--size", "104x176")
-    shapes = dimensions.layer_shapes(model, size=(104, 176))
+    shapes = processors.layer_shapes(model, size=(104, 176))
     assert found["size"] == [104, 176]
     assert found["layers"] == json.loads(json.dumps([asdict(layer) for layer in shapes]))
     assert found["layers"][0]["grid"] == [22, 13]

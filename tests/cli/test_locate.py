@@ -8,7 +8,7 @@ from PIL import Image
 
 from cli.calling import FILES, PROMPT, as_json, bad, files, good, misused, raising
 from heedmap.backends import loading
-from heedmap.maps.stability import stability_said
+from heedmap.maps.selections import stability_said
 from heedmap.pipelines import given_pictures
 from heedmap.pipelines.locating import locate
 from heedmap.results.runs import Run

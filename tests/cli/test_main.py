@@ -46,9 +46,9 @@ def stop(*_, **__):
 """
 MOMENTS = {
     "sampling": """
-import heedmap.recording.recorder as recorder
-after = recorder.Trace._after_call
-recorder.Trace._after_call = lambda self, latents: (stop(), after(self, latents))[1]""",
+import heedmap.recording.tracing as tracing
+after = tracing.Trace._after_scheduler
+tracing.Trace._after_scheduler = lambda self, latents: (stop(), after(self, latents))[1]""",
     "writing": "import heedmap.results.runs as runs\nruns.word_file = stop",
 }
 

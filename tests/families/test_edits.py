@@ -26,13 +26,13 @@ from diffusers import (
     UniPCMultistepScheduler,
 )
 from diffusers.models.attention_processor import Attention
+from making import generate_batch
 
 from families import models
 from families.checking import ALONE, GUIDED, Layout, assert_restored, denoiser, state_of
 from families.models import mask, picture
 from heedmap import Confine, Reweight, edit, generate
 from heedmap.errors import ArgumentError
-from heedmap.pipelines.generation import generate_batch
 
 RED = [2, 3, 4]  # "r", "e" and "d": after the start and "a"
 SOURCE, TARGET = "a red house", "a red at"  # of as many tokens: each takes the source's column

@@ -9,6 +9,7 @@ from torch.nn.functional import interpolate
 
 import heedmap
 from families.checking import TOLERANCE, WHOLE, paint
+from heedmap.figures import plots
 from heedmap.page.packing import pack
 from heedmap.recording.tracing import trace
 
@@ -73,7 +74,7 @@ def test_a_run_is_saved_shown_and_read_back(load, family, tmp_path):
     assert [entry["text"] for entry in packed["runs"][0]["entries"]][:3] == ["a", "red", "house"]
     assert packed["runs"][0]["entries"][-1]["kind"] == "pad"
     for shown in (run.figure(), run.timeline("red"), run.layers_by_heads("red")):
-        assert min(shown.image().size) > 100
+        assert min(plots.render(shown).size) > 100
     one = run.maps.select(layers="*.0.*attn2", steps=slice(0, 2), heads=[1])["red"]
     assert one.values.max() > 0
 

@@ -48,7 +48,7 @@ from heedmap.backends.registry import self_attention_layers
 from heedmap.errors import ArgumentError, ModelError, NothingRecordedError, TraceError
 from heedmap.mathematics.rules import Inject
 from heedmap.recording.steering import Steering
-from heedmap.recording.tracing import steered, trace
+from heedmap.recording.tracing import Trace, trace
 
 PROMPT = "a red house"
 
@@ -195,8 +195,6 @@ def test_merged_tokens_are_told(load, family):
     block.attn2.register_forward_hook(lambda _, args, output: output.repeat(1, 4, 1))
     with pytest.raises(TraceError, match=r"64 .* 16×16"), trace(pipe):
         paint(pipe, PROMPT, height=size[1], width=size[0])
-    with pytest.raises(TraceError, match=r"64 .* 16×16"):
-        heedmap.layer_shapes(pipe, size=size)
 
 
 # --- calls that fail ---
@@ -522,9 +520,9 @@ def test_an_edit_with_perturbed_attention(load, family, kind, layers):
     plain = paint(pipe, [PROMPT] * 2, **twice)
     read = 77 if family == "sd1" else 300
     itself = Inject(torch.eye(read), torch.zeros(read), torch.ones(read))
-    with steered(pipe, steering=Steering({1: [itself]}, {1: 0}, {1: (0.0, 1.0)})) as recorder:
+    with Trace(pipe, steering=Steering({1: [itself]}, {1: 0}, {1: (0.0, 1.0)})) as recorder:
         edited = paint(pipe, [PROMPT] * 2, **twice)
-    assert recorder.steerer.acted[1] and recorder.steerer.shared[1]
+    assert recorder.controller.acted[1] and recorder.controller.shared[1]
     np.testing.assert_allclose(edited, plain, atol=1e-4)
 
 

@@ -23,6 +23,7 @@ from diffusers import (
     T2IAdapter,
 )
 from diffusers.pipelines.deprecated.stable_diffusion_safe import StableDiffusionPipelineSafe
+from making import generate_batch
 
 from families import models
 from families.checking import (
@@ -43,7 +44,7 @@ from families.models import mask, picture
 from heedmap.backends.registry import self_attention_layers
 from heedmap.errors import HeedmapError, HeedmapWarning, TraceError
 from heedmap.pipelines.editing import edit
-from heedmap.pipelines.generation import generate, generate_batch
+from heedmap.pipelines.generation import generate
 from heedmap.recording.edits import Reweight
 from heedmap.recording.tracing import trace
 from heedmap.results.runs import Run

@@ -3,18 +3,17 @@
 import numpy as np
 import pytest
 from making import gif_frames, gradient
-from PIL import Image
+from PIL import Image, ImageOps
 
-from heedmap.figures import layout, overlays
+from heedmap.figures import overlays
 from heedmap.figures.animations import Animation
-from heedmap.figures.blocks import Block
 
 
 def test_the_colormap_stays_even_in_a_gif():
     """Along a ramp laid over a picture, no step of lightness is wide, and none goes back far."""
     ramp = np.linspace(0, 1, 256)[None].repeat(40, axis=0)
     frames = tuple(
-        layout.framed(Block.of(overlay), title="a").image()
+        ImageOps.expand(overlay, (112, 80), "white")
         for part in (0.3, 0.7, 1)
         for overlay in [overlays.overlay(gradient(256, 200), ramp * part, low=0, high=1)]
     )

@@ -12,7 +12,6 @@ from pathlib import Path
 import pytest
 
 from heedmap.errors import ArgumentError, RunError
-from heedmap.io import writing
 from heedmap.io.writing import (
     Destination,
     TakenError,
@@ -41,12 +40,11 @@ def texts(folder: Path) -> list[str]:
 
 
 def test_a_new_or_an_empty_folder_is_filled(tmp_path):
-    (tmp_path / "empty").mkdir(mode=0o700)
+    (tmp_path / "empty").mkdir()
     (tmp_path / "link").symlink_to("elsewhere")
     for name in ("deep/er/new", "empty", "link"):
         assert texts(save(tmp_path / name)) == ["one"] * 4
     assert (tmp_path / "link").is_symlink() and (tmp_path / "elsewhere" / "mark.txt").is_file()
-    assert (tmp_path / "empty").stat().st_mode & 0o777 == 0o700
     assert not [*tmp_path.rglob(".*")]
 
 
@@ -86,12 +84,11 @@ def test_a_folder_that_another_process_writes_meanwhile_stays(tmp_path):
 
 def test_places_where_nothing_can_be_written_are_refused_early(tmp_path):
     (tmp_path / "file").touch()
-    (tmp_path / "round").symlink_to("round")
-    for place in ("file/x", "x" * 300, "round/x"):
+    for place in ("file/x", "x" * 300):
         for check in (check_place, Destination):
             with pytest.raises(RunError):
                 check(tmp_path / place)
-    assert sorted(p.name for p in tmp_path.iterdir()) == ["file", "round"]
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["file"]
 
 
 LIMITED = """
@@ -125,7 +122,7 @@ def test_a_disk_that_takes_no_more_leaves_nothing(tmp_path):
 SAVING = """
 import sys
 from pathlib import Path
-from heedmap.io.writing import put_file, whole_folder
+from heedmap.io.writing import whole_folder
 root = Path(sys.argv[1])
 for number in range(10_000):
     with whole_folder(root / f"{number}") as partial:
@@ -133,7 +130,6 @@ for number in range(10_000):
         for part in range(3):
             (partial / "parts" / f"{part}.txt").write_text("x" * 20_000)
         (partial / "mark.txt").write_text("x")
-    put_file(root / "figure", str(number).encode() * 20_000)
     print(number, flush=True)
 """
 
@@ -159,9 +155,6 @@ def test_a_process_that_is_killed_at_any_moment_leaves_all_or_nothing(tmp_path):
             there = sorted(path for path in root.iterdir() if path.name.isdigit())
             for folder in there:
                 assert len(texts(folder)) == 4 and (folder / "mark.txt").is_file()
-            figure = (root / "figure").read_bytes()
-            number = figure[: len(figure) // 20_000]
-            assert figure == number * 20_000
             left = [path for path in root.iterdir() if path.name.startswith(".")]
             cut += len(left)
             assert all(".tmp-" in path.name for path in left)
@@ -172,7 +165,6 @@ def test_a_process_that_is_killed_at_any_moment_leaves_all_or_nothing(tmp_path):
 def test_names_that_are_taken_count_on(tmp_path):
     place = Destination(None, root=tmp_path / "outputs")
     assert [place.put(save, "x").name for _ in range(3)] == ["x", "x-2", "x-3"]
-    assert place.saved == [tmp_path / "outputs" / name for name in ("x", "x-2", "x-3")]
     named = Destination(tmp_path / "many", many=True)
     assert named.put(save, "y") == tmp_path / "many" / "y"
     one = Destination(tmp_path / "one")
@@ -198,18 +190,12 @@ def test_several_writers_get_a_name_each(tmp_path):
     assert len({*made}) == 8 and all(len(texts(path)) == 4 for path in made)
 
 
-@posix
-def test_a_file_replaces_an_older_one_and_keeps_its_mode(tmp_path):
+def test_a_file_replaces_an_older_one(tmp_path):
     path = tmp_path / "deep" / "x.png"
-    assert put_file(path, b"old") == path
-    path.chmod(0o640)
-    (tmp_path / "link.png").symlink_to(path)
-    put_file(tmp_path / "link.png", b"new")
-    assert path.read_bytes() == b"new" and path.stat().st_mode & 0o777 == 0o640
-    assert (tmp_path / "link.png").is_symlink()
+    assert put_file(path, b"old") == path == put_file(path, b"new")
+    assert path.read_bytes() == b"new"
     with pytest.raises(WriteError):
         put_file(tmp_path / "deep", b"new")
-    assert [p.name for p in path.parent.iterdir()] == ["x.png"]
 
 
 @posix
@@ -222,23 +208,6 @@ def test_new_files_have_the_mode_of_the_umask(tmp_path):
         os.umask(before)
     assert (tmp_path / "x").stat().st_mode & 0o777 == 0o750
     assert (tmp_path / "y").stat().st_mode & 0o777 == 0o640
-
-
-@posix
-def test_all_is_on_the_disk_before_it_has_its_name(tmp_path, monkeypatch):
-    synced: list[str] = []
-    rename = os.rename
-
-    def renamed(source: Path, target: Path) -> None:
-        synced.append("renamed")
-        rename(source, target)
-
-    monkeypatch.setattr(writing, "_sync_entry", lambda path: synced.append(path.name))
-    monkeypatch.setattr(os, "rename", renamed)
-    save(tmp_path / "x")
-    at = synced.index("renamed")
-    assert {"0.txt", "1.txt", "2.txt", "mark.txt", "parts"} <= {*synced[:at]}
-    assert synced[at + 1 :] == [tmp_path.name]
 
 
 @pytest.mark.parametrize(

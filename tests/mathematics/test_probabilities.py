@@ -218,17 +218,6 @@ def test_autocast_changes_no_probability(dtype, known):
     assert found.dtype == torch.float32 and torch.equal(found, expected)
 
 
-def test_probabilities_of_double_precision_are_float32():
-    torch.manual_seed(0)
-    q, k, v = (torch.randn(1, 2, n, 8).double() for n in (20, 7, 7))
-    log_sum = fused(q, k, v)[1]
-    assert log_sum is not None
-    found = Scores(q, k, 8**-0.5, None, log_sum).of(0, slice(None), [0, 6])
-    expected = (q @ k.mT * 8**-0.5).softmax(-1)[0, ..., [0, 6]]
-    assert found.dtype == torch.float32
-    torch.testing.assert_close(found, expected.float(), atol=1e-6, rtol=1e-5)
-
-
 def test_scores_of_queries_and_keys():
     torch.manual_seed(0)
     query, key = torch.randn(1, 3, 20, 8), torch.randn(1, 3, 7, 8)

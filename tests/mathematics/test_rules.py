@@ -126,21 +126,15 @@ def test_rules_of_a_users_own():
         return p.mean(dim=1, keepdim=True).expand_as(p)
 
     torch.testing.assert_close(apply([flatten], P, site()), P.mean(1, keepdim=True).expand_as(P))
-    wanted = r": expected a tensor of floats of the same shape \(H, Q, K\) = \(1, 2, 3\)"
-    for bad, said in (
-        (lambda p: p.sum(-1), r"gave float32 of shape \(1, 2\)" + wanted),
-        (lambda p: p.to(torch.complex64), r"gave complex64 of shape \(1, 2, 3\)" + wanted),
-        (lambda p: 1, "gave int" + wanted),
-        (lambda p: None, "gave NoneType" + wanted),
-        (lambda p: p.numpy(), "gave ndarray" + wanted),
-        (lambda p: p / 0, "gave NaN or Inf at step 0 in layer: expected finite numbers"),
+    for bad in (
+        lambda p, site: p.sum(-1),
+        lambda p, site: p.to(torch.complex64),
+        lambda p, site: None,
+        lambda p, site: p.numpy(),
+        lambda p, site: p / 0,
     ):
-        with pytest.raises(ArgumentError, match=f"the rule wrong {said}"):
-
-            def wrong(p, site, bad=bad):
-                return bad(p)
-
-            apply([wrong], P, site())
+        with pytest.raises(ArgumentError):
+            apply([bad], P, site())
     assert apply([lambda p, site: p.double()], P, site()).dtype == torch.float32
     assert torch.equal(apply([lambda p, site: p > 0], P, site()), (P > 0).float())
 
@@ -198,7 +192,7 @@ def test_the_fast_way_is_the_definition(kind, mask, source):
     where = Site("layer", 0, 10, (2, 3))
     plain = torch.nn.functional.scaled_dot_product_attention(query, key, value, bias)
     output = steering.output(scores, value, first=2, image=1, site=where)
-    _, p = steering.probabilities(scores, 2, 1, where, slice(None))
+    _, p = steering.probabilities(scores, 2, 1, where)
     torch.testing.assert_close(output, p @ value[3], atol=1e-5, rtol=1e-5)
     assert (output - plain[3]).abs().max() > 1e-3
     there = (query[2 + source] @ key[2 + source].mT * d**-0.5) + (bias[2 + source] if mask else 0)
@@ -223,26 +217,18 @@ def apply_by_hand(rules, scores, source, where):
 
 
 def test_a_users_rule_sees_all_heads():
-    """Also where some of them are asked for; a linear one is computed for these alone."""
     generator = torch.Generator().manual_seed(2)
     query, key = torch.randn(2, 3, 6, 4, generator=generator), torch.randn(2, 3, 5, 4)
-    scores, seen = Scores(query, key, 0.5), []
 
     def mean_of_heads(p, site):
-        seen.append(len(p))
         return p.mean(0, keepdim=True).expand_as(p)
 
+    steering = Steering({0: [mean_of_heads]})
     where = Site("layer", 0, 10, (2, 3))
+    before, after = steering.probabilities(Scores(query, key, 0.5), 1, 0, where)
     p = (query[1] @ key[1].mT * 0.5).softmax(-1)
-    some = slice(1, 3)
-    steering = Steering({0: [mean_of_heads], 1: [Weights(torch.full((5,), 2.0))]})
-    before, after = steering.probabilities(scores, 1, 0, where, some)
-    torch.testing.assert_close(before, p[some])
-    torch.testing.assert_close(after, p.mean(0).expand(2, -1, -1))
-    assert seen == [3]
-    before, after = steering.probabilities(scores, 0, 1, where, some)
-    torch.testing.assert_close(before, p[some])
-    torch.testing.assert_close(after, 2 * p[some])
+    torch.testing.assert_close(before, p)
+    torch.testing.assert_close(after, p.mean(0).expand(3, -1, -1))
 
 
 def test_a_rule_without_its_source():
@@ -250,24 +236,6 @@ def test_a_rule_without_its_source():
     steering = Steering({0: [inject(torch.eye(3))]})
     with pytest.raises(ArgumentError, match="runs the source beside"):
         steering.output(scores, torch.randn(1, 1, 3, 4), 0, 0, site())
-
-
-def test_self_attention_is_taken_within_its_window_and_grid():
-    steering = Steering({}, {1: 0, 2: 0, 3: 0}, {1: (0.2, 0.4), 2: (0, 0.3)}, self_cells=16)
-    taking = {step: steering.sharing(16, step, steps=10) for step in (0, 1, 2, 3, 4)}
-    assert taking == {0: [2], 1: [2], 2: [1, 2], 3: [1], 4: []}  # 3 has no window
-    assert steering.sharing(17, 2, steps=10) == []
-    usual = Steering({}, {1: 0}, {1: (0.0, 1.0)})
-    assert (usual.sharing(32 * 32, 0, 1), usual.sharing(32 * 32 + 1, 0, 1)) == ([1], [])
-    query, key = torch.randn(8, 1, 16, 2), torch.randn(8, 1, 16, 2)
-    elsewhere = Steering({}, {1: 3}, {1: (0, 1)}).shared(query, key, 4, [1])
-    assert all(
-        torch.equal(part[5], was[7]) for part, was in zip(elsewhere, (query, key), strict=True)
-    )
-    queries, keys = steering.shared(query, key, first=4, images=[1])
-    assert torch.equal(queries[5], query[4]) and torch.equal(keys[5], key[4])
-    others = [0, 1, 2, 3, 4, 6, 7]
-    assert torch.equal(queries[others], query[others]) and torch.equal(keys[others], key[others])
 
 
 def test_blend():

@@ -62,10 +62,3 @@ def test_any_floats_give_steps_of_the_run_in_order(steps, low, high):
             assert step in found
         if step / steps < low - 1e-4 or step / steps > high + 1e-4:
             assert step not in found
-
-
-def test_how_fine_a_fraction_is_told():
-    """Ten thousand parts are told from their neighbours, more are not."""
-    assert len(steps_within(0.0, 0.0001, 10_000)) == 1
-    assert len(steps_within(0.0, 0.3333, 10_000)) == 3333  # not a third
-    assert len(steps_within(0.0, 1 / 10_001, 10_001)) == 2  # taken for 1/10,000

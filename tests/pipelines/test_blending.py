@@ -86,9 +86,9 @@ def test_second_order_schedulers_blend_at_the_same_fraction(pipe, monkeypatch):
     steps = []
     call = blending.Blending.__call__
 
-    def noted(self, recorder, moment, latents):
-        steps.append((moment.step, moment.steps))
-        return call(self, recorder, moment, latents)
+    def noted(self, state):
+        steps.append((state.moment.step, state.moment.steps))
+        return call(self, state)
 
     monkeypatch.setattr(blending.Blending, "__call__", noted)
     heun = random_pipeline()

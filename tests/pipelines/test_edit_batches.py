@@ -7,7 +7,7 @@ from making import random_pipeline
 from PIL import Image
 
 import heedmap as hm
-from heedmap.options import DrawOptions, EditOptions
+from heedmap.options import EditOptions, GenerateOptions
 from heedmap.pipelines import edit_batches
 from heedmap.pipelines.edit_plans import Plan, Planner
 from heedmap.pipelines.editing import edit_base
@@ -36,7 +36,7 @@ def test_the_size_that_memory_is_estimated_for(pipe, monkeypatch, size, image, e
         raise MemoryError
 
     monkeypatch.setattr(edit_batches, "fitting", stop)
-    options = DrawOptions(size=size, arguments={} if image is None else {"image": image})
+    options = GenerateOptions(size=size, arguments={} if image is None else {"image": image})
     base = edit_base(pipe, "a red house", EditOptions(batch=3), {})
     with pytest.raises(MemoryError):
         edit_batches.draw_edits(base, [Planner(base).plan("a red sea")], 1, options)

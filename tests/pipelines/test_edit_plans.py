@@ -10,7 +10,7 @@ from making import letter_tokenizer, random_pipeline, table
 from heedmap.errors import ArgumentError, TruncatedWordError, UnknownWordError
 from heedmap.mathematics.rules import Inject, Renormalize, Weights
 from heedmap.options import EditOptions
-from heedmap.pipelines.edit_plans import EditBase, Planner, read_window, read_windows
+from heedmap.pipelines.edit_plans import EditBase, Planner
 from heedmap.text.weights import parse_weights, token_weights
 
 
@@ -30,7 +30,8 @@ def planner(source, limit=77, **options):
 
 
 def plan(source, target, cross=(0.0, 0.8), own=(0.0, 0.4), named=(), **options):
-    return planner(source, **options).plan(target, named=named).during(cross, own)
+    windows = {"cross": cross, "self_attention": own}
+    return planner(source, **windows, **options).plan(target, named=named)
 
 
 # --- what did nothing ---------------------------------------------------------------------------
@@ -167,41 +168,3 @@ def test_swaps_are_words_of_their_prompts():
     for only in ("dog->dog", "cat->cat"):
         with pytest.raises(UnknownWordError):
             plan("a cat", "a dog", only=only)
-
-
-# --- what a user writes -------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("given", "expected"),
-    [
-        (0.5, (0.0, 0.5)),
-        (1, (0.0, 1.0)),
-        (0, (0.0, 0.0)),
-        ((0.2, 0.2), (0.2, 0.2)),
-        ([0, 1], (0, 1)),
-    ],
-)
-def test_a_window(given, expected):
-    found = read_window(given, "cross")
-    assert found == expected and all(type(bound) is float for bound in found)
-
-
-@pytest.mark.parametrize(
-    "given",
-    [-0.1, 1.1, (0.5, 0.4), (-0.1, 0.5), (0.5, 1.1), (0.1, 0.2, 0.3), (0.5,), (), "0.5", True,
-     (0, True), (False, 1), float("nan"), (0, float("nan")), (None, 1), None],
-)  # fmt: skip
-def test_no_window(given):
-    with pytest.raises(ArgumentError, match=r"^cross is .*: expected a fraction of the run from 0"):
-        read_window(given, "cross")
-
-
-def test_windows_by_word():
-    assert read_windows(None) == read_windows({}) == {}
-    assert read_windows({"a": 0.5, "b": (0.1, 1)}) == {"a": (0.0, 0.5), "b": (0.1, 1.0)}
-    with pytest.raises(ArgumentError, match="the window of 'a' is 2"):
-        read_windows({"a": 2})
-    for given in ([("a", 0.5)], "a", 0.5):
-        with pytest.raises(ArgumentError, match="expected windows by word"):
-            read_windows(given)

@@ -16,7 +16,7 @@ from PIL import Image
 
 import heedmap
 from heedmap import Grid, Pair, edit, grid, repeat
-from heedmap.backends.noising import NoiseLevels
+from heedmap.backends.latents import NoiseLevels
 from heedmap.backends.schedules import Moment
 from heedmap.errors import ArgumentError, ModelError
 from heedmap.pipelines.given_pictures import SeenPicture

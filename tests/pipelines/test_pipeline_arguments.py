@@ -7,16 +7,9 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from making import settings_of
 from PIL import Image
 
-from heedmap.pipelines.arguments import (
-    argument,
-    argument_note,
-    description,
-    is_restorable,
-    plain_copy,
-)
+from heedmap.pipelines.arguments import argument, argument_note, description, is_restorable
 
 plain = st.recursive(
     st.none()
@@ -94,13 +87,3 @@ def test_a_slice_and_its_copy_are_the_same():
 def test_what_has_no_bytes_is_known_by_its_type(value):
     note = json.loads(json.dumps(argument_note(value)))
     assert not is_restorable(note) and argument_note(value) == note
-
-
-def test_pipelines_may_write_to_a_copy():
-    asked = {"scale": 0.5, "boxes": [[0, 1], (2, {"a": [3]})]}
-    held = settings_of(arguments={"kwargs": asked}).arguments["kwargs"]
-    made = plain_copy(held)
-    assert made == asked and type(made) is dict and type(made["boxes"]) is list
-    made["gligen"] = 1
-    made["boxes"][0].append(2)
-    assert held == asked

@@ -8,15 +8,13 @@ import numpy as np
 import pytest
 import torch
 from diffusers import DDIMScheduler
-from making import random_pipeline, same_pixels
+from making import generate_batch, random_pipeline
 from msgspec import structs
 from PIL import Image
 
 import heedmap
 from heedmap import Confine, Grid, Pair, Reweight, Run, edit, generate, grid, repeat
 from heedmap.errors import ArgumentError, ModelError, RunError
-from heedmap.pipelines import generation
-from heedmap.pipelines.repeating import variants
 
 PROMPT = "a red house"
 
@@ -96,7 +94,7 @@ def test_what_nobody_said_is_the_pipelines_own(pipe, tmp_path):
 
 
 def test_one_of_a_batch(pipe, tmp_path):
-    runs = generation.generate_batch(pipe, [PROMPT, "at sea", "a house"], seeds=[1, 2, 3], steps=2)
+    runs = generate_batch(pipe, [PROMPT, "at sea", "a house"], seeds=[1, 2, 3], steps=2)
     for number, run in enumerate(runs):
         assert run.settings.batch_place == (number, 3)
         assert_same(again(pipe, run, tmp_path / str(number)))
@@ -221,17 +219,3 @@ def test_what_is_no_folder_of_heedmaps(pipe, tmp_path):
         repeat(pipe, tmp_path)
     with pytest.raises(ArgumentError):
         repeat(pipe, 3)
-
-
-# --- variants ---------------------------------------------------------------------------------
-
-
-def test_variants_differ_in_what_was_varied(pipe, run):
-    told: list[tuple[int, int]] = []
-    (same, other), _ = variants(
-        pipe, run, lambda call: [call, replace(call, prompt="a red")], {},
-        lambda *step: told.append(step),
-    )  # fmt: skip
-    assert same_pixels(same.image, run.image) and same.settings == run.settings
-    assert same_pixels(other.image, generate(pipe, "a red", seed=1, steps=1).image)
-    assert told == [(1, 2), (2, 2)]

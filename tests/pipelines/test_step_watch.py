@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 import torch
 from families import models
-from making import pixels
+from making import generate_batch, pixels
 from PIL import Image
 
-from heedmap.backends import noising
+from heedmap.backends import latents
 from heedmap.backends.schedules import Moment
 from heedmap.pipelines import editing, generation
 from heedmap.pipelines.batch import StepWatch
@@ -40,8 +40,8 @@ def test_they_change_nothing_and_there_is_one_for_each_step(name: str):
     make, asked = MADE[name]
     pipe = make()
     asked = {"seeds": [5, 6], "steps": 5, **asked}
-    plain = generation.generate_batch(pipe, PROMPTS, keep=(), **asked)
-    watched = generation.generate_batch(pipe, PROMPTS, keep={"step"}, **asked)
+    plain = generate_batch(pipe, PROMPTS, keep=(), **asked)
+    watched = generate_batch(pipe, PROMPTS, keep={"step"}, **asked)
     for without, run in zip(plain, watched, strict=True):
         assert without.step_pictures is None
         assert without.image.tobytes() == run.image.tobytes()
@@ -54,7 +54,7 @@ def test_they_change_nothing_and_there_is_one_for_each_step(name: str):
 
 
 def test_nothing_is_done_where_steps_are_not_kept(random_model, monkeypatch):
-    monkeypatch.setattr(noising, "predicted", None)
+    monkeypatch.setattr(latents, "predicted", None)
     monkeypatch.setattr(StepWatch, "see", None)
     run = generation.generate(random_model, "a house", seed=1, steps=2, keep={"layer", "head"})
     assert run.step_pictures is None
@@ -68,7 +68,7 @@ def near(frame: Image.Image, image: Image.Image) -> float:
 
 def test_the_last_is_near_the_picture_of_its_own_and_the_first_is_farther(embedded):
     prompts = ["a red house next to a blue tree", "a yellow boat at night"]
-    runs = generation.generate_batch(embedded, prompts, seeds=[7, 5], steps=10, keep={"step"})
+    runs = generate_batch(embedded, prompts, seeds=[7, 5], steps=10, keep={"step"})
     for run, other in zip(runs, reversed(runs), strict=True):
         assert run.step_pictures is not None
         frames = run.step_pictures.frames

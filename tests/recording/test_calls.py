@@ -8,8 +8,8 @@ from heedmap.backends.prompts import Branch, Encoding
 from heedmap.backends.schedules import Schedule
 from heedmap.backends.unet import UNet
 from heedmap.errors import TraceError
-from heedmap.recording.accumulation import Tally
-from heedmap.recording.calls import BranchRecord, Call
+from heedmap.recording.accumulation import AttentionAccumulator
+from heedmap.recording.calls import BranchRecord, Call, encoding_read
 
 
 def states(*seeds):
@@ -22,22 +22,16 @@ def branch(*seeds):
     return Branch(tuple(table("a", 4) for _ in seeds), states(*seeds))
 
 
-def started(encoding, timesteps=(9.0, 6.0), steps=(0, 1), kinds=("conditional", "negative")):
-    call = Call([encoding])
-    call.encoding = encoding
-    call.schedule = Schedule(timesteps, steps)
-    for kind in kinds:
-        found = getattr(encoding, kind)
-        call.sides[kind] = BranchRecord(found.tables, Tally(frozenset({"layer"}), [(0,)]))
+def started(encoding, timesteps=(9.0, 6.0), steps=(0, 1), kind="Pipe"):
+    pipe = type(kind, (), {})()
+    call = Call(
+        pipe, UNet(), encoding, Schedule(timesteps, steps), (8, 8), (64, 64), frozenset(), {}, {}
+    )
+    for name in ("conditional", "negative"):
+        if (found := getattr(encoding, name)) is not None:
+            sums = AttentionAccumulator(frozenset({"layer"}), [(0,)], (8, 8))
+            call.records[name] = BranchRecord(found.tables, sums)
     return call
-
-
-class Pipe:
-    pass
-
-
-def kind_of(name):
-    return type(name, (), {})()
 
 
 # --- which rows are read by which branch --------------------------------------------------------
@@ -74,26 +68,15 @@ def test_one_text_for_both_branches(prompt_first, count, expected):
 def test_what_the_unet_reads_of_what_was_encoded():
     """The one with the most pictures, then the one read last in the batch, then the newest."""
     one, two = Encoding(branch(1), None), Encoding(branch(1, 2), None)
-    call = Call([two, one])
-    call.choose(states(1, 2))
-    assert call.encoding is two and call.images == 2
+    assert encoding_read([two, one], states(1, 2)) is two
     swapped = Encoding(branch(5), branch(1))
-    call = Call([one, swapped, Encoding(branch(9), None)])
-    call.choose(states(1, 5))
-    assert call.encoding is swapped
-    call.choose(states(9))
-    assert call.encoding is swapped, "it is chosen once"
+    assert encoding_read([one, swapped, Encoding(branch(9), None)], states(1, 5)) is swapped
     again = Encoding(branch(1), None)
-    call = Call([one, again])
-    call.choose(states(1))
-    assert call.encoding is again
+    assert encoding_read([one, again], states(1)) is again
     # One of which only the negative branch is there is worth less than one that is read.
-    hidden = Encoding(branch(7), branch(1))
-    call = Call([one, hidden])
-    call.choose(states(1))
-    assert call.encoding is one
-    with pytest.raises(TraceError, match=r"of shape \(1, 4, 3\) that are not those of the prompt"):
-        Call([one]).choose(states(3))
+    assert encoding_read([one, Encoding(branch(7), branch(1))], states(1)) is one
+    with pytest.raises(TraceError):
+        encoding_read([one], states(3))
 
 
 # --- pass by pass -------------------------------------------------------------------------------
@@ -103,69 +86,67 @@ def test_passes_of_a_guided_run():
     call = started(Encoding(branch(1), branch(2)))
     given = torch.cat([states(2), states(1)])
     for step, timestep in enumerate((9.0, 6.0)):
-        call.enter(given, timestep, Pipe(), UNet())
+        call.enter(given, timestep)
         assert list(call.blocks) == [1]
-        assert (call.sides["conditional"].block, call.sides["negative"].block) == (1, 0)
+        assert (call.records["conditional"].block, call.records["negative"].block) == (1, 0)
         assert call.moment.step == step
         call.leave()
-    for side in call.sides.values():
-        assert side.timesteps == {0: 9.0, 1: 6.0}
-    call.end()
-    assert call.over and call.done == 2
+    for record in call.records.values():
+        assert record.timesteps == {0: 9.0, 1: 6.0}
+    assert call.done == 2
 
 
 def test_guidance_that_ends_on_the_way():
     call = started(Encoding(branch(1), branch(2)))
-    call.enter(torch.cat([states(2), states(1)]), 9.0, Pipe(), UNet())
+    call.enter(torch.cat([states(2), states(1)]), 9.0)
     call.leave()
-    call.enter(states(1), 6.0, Pipe(), UNet())
-    assert (call.sides["conditional"].block, call.sides["negative"].block) == (0, None)
-    assert call.sides["negative"].timesteps == {0: 9.0}
-    assert not call.sides["negative"].heard
+    call.enter(states(1), 6.0)
+    assert (call.records["conditional"].block, call.records["negative"].block) == (0, None)
+    assert call.records["negative"].timesteps == {0: 9.0}
+    assert not call.records["negative"].recorded
 
 
 def test_two_passes_of_one_step():
     """Each is a call of the scheduler; the step is told by the first."""
-    call = started(Encoding(branch(1), None), (9.0, 8.0), (0, 0), ("conditional",))
+    call = started(Encoding(branch(1), None), (9.0, 8.0), (0, 0))
     for timestep in (9.0, 8.0):
-        call.enter(states(1), timestep, Pipe(), UNet())
+        call.enter(states(1), timestep)
         call.leave()
-    assert call.sides["conditional"].timesteps == {0: 9.0}
+    assert call.records["conditional"].timesteps == {0: 9.0}
 
 
 def test_passes_that_are_no_step():
     call = started(Encoding(branch(1), branch(2)))
-    with pytest.raises(TraceError, match="text states of shape"):
-        call.enter(states(7), 9.0, Pipe(), UNet())
-    with pytest.raises(TraceError, match=r"timestep 6, which is not that of call 1 of 2 .* Pipe"):
-        call.enter(states(1), 6.0, Pipe(), UNet())
+    with pytest.raises(TraceError):
+        call.enter(states(7), 9.0)
+    with pytest.raises(TraceError):
+        call.enter(states(1), 6.0)
     given = states(1)
-    call.enter(given, 9.0, Pipe(), UNet())
-    with pytest.raises(TraceError, match="Pipe ran its model twice on this prompt"):
-        call.enter(given, 9.0, Pipe(), UNet())
+    call.enter(given, 9.0)
+    with pytest.raises(TraceError):
+        call.enter(given, 9.0)
 
 
 def test_blurred_passes_are_left_out():
-    call = started(Encoding(branch(1), branch(2)))
-    pipe = kind_of("StableDiffusionSAGPipeline")
-    call.enter(torch.cat([states(2), states(1)]), 9.0, pipe, UNet())
-    assert [side.block for side in call.sides.values()] == [1, 0]
-    call.enter(states(2), 9.0, pipe, UNet())
-    assert [side.block for side in call.sides.values()] == [None, None]
+    call = started(Encoding(branch(1), branch(2)), kind="StableDiffusionSAGPipeline")
+    call.enter(torch.cat([states(2), states(1)]), 9.0)
+    assert [record.block for record in call.records.values()] == [1, 0]
+    call.enter(states(2), 9.0)
+    assert [record.block for record in call.records.values()] == [None, None]
     call.leave()
-    call.enter(torch.cat([states(2), states(1)]), 6.0, pipe, UNet())
-    assert [side.block for side in call.sides.values()] == [1, 0]
+    call.enter(torch.cat([states(2), states(1)]), 6.0)
+    assert [record.block for record in call.records.values()] == [1, 0]
 
 
 @pytest.mark.parametrize(
     ("name", "blocks"), [("CycleDiffusionPipeline", [2]), ("StableDiffusionPipeline", [1, 2])]
 )
 def test_a_source_prompt_beside(name, blocks):
-    call = started(Encoding(branch(1), branch(2)))
-    call.enter(torch.cat([states(2), states(1), states(1)]), 9.0, kind_of(name), UNet())
+    call = started(Encoding(branch(1), branch(2)), kind=name)
+    call.enter(torch.cat([states(2), states(1), states(1)]), 9.0)
     assert list(call.blocks) == blocks
-    assert call.sides["conditional"].block == blocks[0]
-    assert call.sides["negative"].block == 0
+    assert call.records["conditional"].block == blocks[0]
+    assert call.records["negative"].block == 0
 
 
 # --- what is left -------------------------------------------------------------------------------
@@ -174,15 +155,14 @@ def test_a_source_prompt_beside(name, blocks):
 def test_a_pass_of_the_negative_prompts_alone():
     """Guidance in two passes: each has a row a picture."""
     call = started(Encoding(branch(1, 2), branch(3, 4)))
-    call.enter(states(3, 4), 9.0, Pipe(), UNet())
-    assert (call.sides["conditional"].block, call.sides["negative"].block) == (None, 0)
-    with pytest.raises(TraceError, match="not those of the prompt"):
-        call.enter(torch.cat([states(3, 4), states(5, 6)]), 9.0, Pipe(), UNet())
+    call.enter(states(3, 4), 9.0)
+    assert (call.records["conditional"].block, call.records["negative"].block) == (None, 0)
+    with pytest.raises(TraceError):
+        call.enter(torch.cat([states(3, 4), states(5, 6)]), 9.0)
 
 
 def test_sites_are_the_layers_at_each_step():
-    call = started(Encoding(branch(1), None), (9.0, 8.0, 6.0), (0, 0, 1), ("conditional",))
+    call = started(Encoding(branch(1), None), (9.0, 8.0, 6.0), (0, 0, 1))
     call.grids = {"a": (4, 6), "b": (2, 3)}
-    assert call.steps == 2
     found = [(site.layer, site.step, site.steps, site.grid) for site in call.sites]
     assert found == [(n, step, 2, grid) for n, grid in call.grids.items() for step in (0, 1)]

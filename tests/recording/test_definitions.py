@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 from diffusers.models.attention_processor import AttnProcessor, AttnProcessor2_0
+from making import generate_batch
 from oracle import (
     HOUSE,
     RED,
@@ -33,7 +34,6 @@ from oracle import (
 )
 
 import heedmap as hm
-from heedmap.pipelines.generation import generate_batch
 
 KINDS = [(kind, way) for kind in ("unet", "pixart") for way in (AttnProcessor2_0, AttnProcessor)]
 

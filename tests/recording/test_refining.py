@@ -1,5 +1,7 @@
 """Refined maps of whole runs, beside an oracle of the model's projections; which layers carry."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -8,7 +10,13 @@ from making import run
 from torch.nn.functional import interpolate
 
 from heedmap.mathematics.probabilities import Scores
-from heedmap.recording.accumulation import Refiner, carriers, carries, middle_grid
+from heedmap.recording.accumulation import (
+    RefinedMaps,
+    is_propagated,
+    middle_grid,
+    propagation_layers,
+)
+from heedmap.recording.calls import Call
 from heedmap.recording.tracing import trace
 
 SELF, CROSS = "attn1", "attn2"
@@ -126,6 +134,35 @@ def test_a_layer_that_cannot_be_seen_carries_nothing_and_stops_nothing(pipe):
     assert recorder.maps[0]["house"].values.max() > 0
 
 
+def half(scores):
+    return replace(scores, query=scores.query[:, :, ::2], key=scores.key[:, :, ::2])
+
+
+def masked(scores):
+    return replace(scores, mask=torch.zeros(1, 1, 1, 1))
+
+
+def first_row(scores):
+    return replace(scores, query=scores.query[:1], key=scores.key[:1])
+
+
+@pytest.mark.parametrize(
+    ("made", "refined"),
+    [
+        (lambda scores: scores, (True, True)),
+        (half, (False, False)),  # merged tokens: nobody knows which place is which
+        (masked, (False, False)),  # places that are hidden from one another
+        (first_row, (True, False)),  # as perturbed-attention guidance attends
+    ],
+)
+def test_maps_are_refined_only_where_positions_are_known(pipe, monkeypatch, made, refined):
+    usual = Call.propagate
+    monkeypatch.setattr(Call, "propagate", lambda call, n, scores: usual(call, n, made(scores)))
+    with trace(pipe) as recorder:
+        run(pipe, ["a red house", "at the cat"], (1, 2), guidance_scale=1.0)
+    assert tuple(one.refined is not None for one in recorder.recordings) == refined
+
+
 # --- which layers -----------------------------------------------------------------------------
 
 
@@ -152,14 +189,14 @@ def named(*grids):
 )
 def test_a_middle_grid_carries(sides, expected):
     every = named(*((side, side) for side in sides))
-    found = carriers(every, every or named((16, 16)))
+    found = propagation_layers(every, every or named((16, 16)))
     assert list(found) == [f"layer {n}" for n in expected]
 
 
 def test_all_that_carry_have_one_grid():
     """Stages of a narrow picture may have as few rows as one another, and other columns."""
     for every in (named((1, 3), (1, 2), (1, 3)), named((16, 24), (16, 32), (16, 24))):
-        assert carriers(every, every) == ("layer 0", "layer 2")
+        assert propagation_layers(every, every) == ("layer 0", "layer 2")
 
 
 @pytest.mark.parametrize(
@@ -173,7 +210,7 @@ def test_all_that_carry_have_one_grid():
     ],
 )
 def test_maps_are_not_carried_where_they_would_be_coarser(own, cross, count):
-    assert len(carriers(named(own), named(*cross))) == count
+    assert len(propagation_layers(named(own), named(*cross))) == count
 
 
 @pytest.mark.parametrize(
@@ -192,17 +229,19 @@ def test_the_middle_grid(grids, expected):
     ("steps", "first"), [(1, 0), (2, 1), (3, 2), (4, 2), (5, 3), (25, 13), (100, 50)]
 )
 def test_they_carry_in_the_later_half_and_always_in_the_last_step(steps, first):
-    assert [step for step in range(steps) if carries(step, steps)] == list(range(first, steps))
+    assert [step for step in range(steps) if is_propagated(step, steps)] == list(
+        range(first, steps)
+    )
 
 
 def test_scores_have_their_own_scale():
     """Of the layer, not 1/√d; by hand: scores of ln 3 and 0 carry 9/10 and 1/10."""
     query = torch.tensor([[[[np.log(3)] * 4, [0.0] * 4]]], dtype=torch.float32)
     key = torch.tensor([[[[1.0] * 4, [0.0] * 4]]])
-    refiner = Refiner((1, 2))
-    refiner.hear(0, torch.tensor([[[1.0], [0.0]]]), (1, 2), 1)
-    refiner.carry(0, Scores(query, key, 0.25), 0, 1)
-    np.testing.assert_allclose(refiner.mean(0)[0, :, 0], [0.9, 0.5], rtol=1e-6)
+    maps = RefinedMaps((1, 2))
+    maps.add(0, torch.tensor([[[1.0], [0.0]]]), (1, 2), 1)
+    maps.propagate(0, Scores(query, key, 0.25), 0, 1)
+    np.testing.assert_allclose(maps.value(0)[0, :, 0], [0.9, 0.5], rtol=1e-6)
 
 
 def test_between_calls_self_attention_is_as_it_was(pipe):

@@ -9,9 +9,10 @@ from making import run, state_without_timing
 from heedmap.errors import TraceError
 from heedmap.mathematics.probabilities import Scores
 from heedmap.mathematics.rules import Inject, Weights
-from heedmap.recording.accumulation import unedited
-from heedmap.recording.steering import Now, Steerer, Steering
-from heedmap.recording.tracing import steered
+from heedmap.recording.accumulation import row_probabilities
+from heedmap.recording.calls import RecordingSpec
+from heedmap.recording.steering import AttentionController, RunPosition, Steering
+from heedmap.recording.tracing import Trace
 
 K = 77
 
@@ -22,7 +23,7 @@ def inject(end=1.0, columns=None):
 
 
 def edited(pipe, prompts, steering, steps=3, keep=("layer",), seeds=None, **arguments):
-    with steered(pipe, keep, steering=steering) as recorder:
+    with Trace(pipe, RecordingSpec(frozenset(keep)), steering=steering) as recorder:
         images = run(pipe, prompts, seeds or (5,) * len(prompts), steps=steps, **arguments)
     return images, recorder
 
@@ -35,9 +36,9 @@ def test_a_prompt_replaced_by_itself_is_the_plain_picture(pipe, guidance):
     images, recorder = edited(pipe, prompts, steering, guidance_scale=guidance)
     assert np.abs(images - plain).max() < 1e-4
     assert np.array_equal(images[0], plain[0])
-    assert recorder.steerer.acted == {1: 3 * 7}  # three steps at each of seven layers
-    assert recorder.steerer.shared == {1: 3 * 7}
-    assert max(recorder.steerer.moved[1]) < 1e-5
+    assert recorder.controller.acted == {1: 3 * 7}  # three steps at each of seven layers
+    assert recorder.controller.shared == {1: 3 * 7}
+    assert max(recorder.controller.moved[1]) < 1e-5
 
 
 def test_only_the_image_that_is_named_is_changed(pipe):
@@ -49,7 +50,7 @@ def test_only_the_image_that_is_named_is_changed(pipe):
     )
     assert np.array_equal(images[[0, 2]], plain[[0, 2]])
     assert np.abs(images[1] - plain[1]).max() > 1e-3
-    assert set(recorder.steerer.acted) == {1}
+    assert set(recorder.controller.acted) == {1}
 
 
 def test_the_maps_are_of_what_was_changed(pipe):
@@ -61,7 +62,7 @@ def test_the_maps_are_of_what_was_changed(pipe):
     for a, b in zip(source.arrays, target.arrays, strict=True):
         shared = min(a.shape[-1], b.shape[-1])
         np.testing.assert_allclose(a[..., :shared], b[..., :shared], atol=1e-5)
-    assert 0 < np.mean(recorder.steerer.moved[1]) < 1
+    assert 0 < np.mean(recorder.controller.moved[1]) < 1
 
 
 @pytest.mark.parametrize("processor", [None, AttnProcessor])
@@ -76,7 +77,7 @@ def test_a_rule_of_a_users_own_does_what_the_fast_way_does(pipe, processor):
     slow, recorder = edited(pipe, prompts, Steering({1: own}, {1: 0}, {1: (0, 0.7)}))
     np.testing.assert_allclose(fast, slow, atol=1e-4)
     assert np.abs(fast - run(pipe, prompts, (5, 5))).max() > 1e-3
-    assert recorder.steerer.acted[1] == 3 * 7
+    assert recorder.controller.acted[1] == 3 * 7
 
 
 def test_both_kinds_of_processors_give_the_same_edit(pipe):
@@ -94,7 +95,7 @@ def test_restored_also_where_self_attention_was_shared(pipe):
     assert state_without_timing(pipe) == before
     with (
         pytest.raises(RuntimeError, match="stop"),
-        steered(pipe, steering=Steering({1: [inject()]}, {1: 0})),
+        Trace(pipe, steering=Steering({1: [inject()]}, {1: 0})),
     ):
         raise RuntimeError("stop")
     assert state_without_timing(pipe) == before
@@ -115,12 +116,12 @@ def rows_of_two_blocks():
     query, value = (torch.randn(4, 2, n, 8, generator=generator) for n in (6, 5))
     key = torch.randn(4, 2, 5, 8, generator=generator)
     scores = Scores(query, key, 8**-0.5)
-    return scores, value, lambda: Now((1, 3), 0, 2, {"layer": (2, 3)})
+    return scores, value, RunPosition((1, 3), 0, 2, {"layer": (2, 3)})
 
 
 @pytest.mark.parametrize("classic", [False, True])
 def test_what_is_recorded_is_what_a_rule_made_of_the_first_rows(classic):
-    scores, value, now = rows_of_two_blocks()
+    scores, value, position = rows_of_two_blocks()
     gave = []
 
     def chance(p, site):
@@ -128,8 +129,9 @@ def test_what_is_recorded_is_what_a_rule_made_of_the_first_rows(classic):
         gave.append(torch.rand(p.shape, generator=torch.Generator().manual_seed(len(gave))))
         return gave[-1]
 
-    steerer = Steerer(Steering({0: [chance]}), now)
-    changes = steerer.cross("layer")
+    controller = AttentionController(Steering({0: [chance]}))
+    controller.position = position
+    changes = controller.cross("layer")
     p = (scores.query @ scores.key.mT * scores.scale).softmax(-1)
     output = p @ value
     if classic:
@@ -140,20 +142,19 @@ def test_what_is_recorded_is_what_a_rule_made_of_the_first_rows(classic):
     for row, made in ((1, gave[0]), (3, gave[1])):
         torch.testing.assert_close(found[row], made @ value[row])
     assert torch.equal(found[[0, 2]], (p @ value)[[0, 2]])
-    assert steerer.acted == {0: 1}, "a site is counted once"
-    of = steerer.probabilities(scores, 0, "layer", unedited(scores, 1))
+    assert controller.acted == {0: 1}, "a site is counted once"
+    of = controller.probabilities(scores, 0, "layer", row_probabilities(scores, 1)).of
     for head in range(2):
         assert torch.equal(of(slice(head, head + 1), [1, 4]), gave[0][head : head + 1, :, [1, 4]])
     moved = float((gave[0] - p[1]).abs().sum(-1).mean()) / 2
-    assert steerer.moved[0] == [pytest.approx(moved)]
+    assert controller.moved[0] == [pytest.approx(moved)]
     # What else is asked of the same heads is not counted again.
     of(slice(0, 1), [0])
     of(slice(None), [0, 2])
-    assert steerer.moved[0] == [pytest.approx(moved)] and len(gave) == 2
+    assert controller.moved[0] == [pytest.approx(moved)] and len(gave) == 2
     # In the next layer it is made anew.
-    steerer.forget()
-    steerer.probabilities(scores, 0, "layer", unedited(scores, 1))(slice(None), [0])
-    assert len(gave) == 3
+    changes.output(scores, value, output.clone())
+    assert len(gave) == 4
 
 
 def test_self_attention_is_taken_in_each_block_that_is_there():
@@ -162,14 +163,34 @@ def test_self_attention_is_taken_in_each_block_that_is_there():
     query, key = scores.query, scores.query + 1
     rows = {(0,): [0, 0, 2, 3], (2,): [0, 1, 2, 2], (0, 2): [0, 0, 2, 2], (2, 4): [0, 1, 2, 2]}
     for blocks, expected in rows.items():
-        now = Now(blocks, 0, 1, {"layer": (2, 3)})
-        steerer = Steerer(steering, lambda now=now: now)
-        own = steerer.own("layer")
+        controller = AttentionController(steering)
+        controller.position = RunPosition(blocks, 0, 1, {"layer": (2, 3)})
+        own = controller.own("layer")
         queries, keys = own.inputs(query, key)
         assert torch.equal(queries, query[expected]) and torch.equal(keys, key[expected])
-        assert steerer.shared == {1: 1}
+        assert controller.shared == {1: 1}
         output, p = torch.rand(2), torch.rand(2)
         assert own.output(scores, query, output) is output and own.weights(scores, p) is p
     # Outside of its window nothing is.
-    late = Steerer(Steering({}, {1: 0}, {1: (0.5, 1.0)}), lambda: Now((0,), 0, 2, {}))
+    late = AttentionController(Steering({}, {1: 0}, {1: (0.5, 1.0)}))
+    late.position = RunPosition((0,), 0, 2, {})
     assert late.own("layer").inputs(query, key) is None and late.shared == {}
+
+
+def test_self_attention_is_taken_within_its_window_and_grid():
+    query, key = torch.randn(4, 1, 16, 2), torch.randn(4, 1, 16, 2)
+    windows = {1: (0.2, 0.4), 2: (0, 0.3)}  # 3 has none
+
+    def taking(step, cells=16):
+        controller = AttentionController(Steering({}, {1: 0, 2: 0, 3: 0}, windows, cells))
+        controller.position = RunPosition((0,), step, 10, {})
+        made = controller.own("layer").inputs(query, key)
+        rows = [0 if n in controller.shared else n for n in range(4)]
+        if made is None:
+            return []
+        assert torch.equal(made[0], query[rows]) and torch.equal(made[1], key[rows])
+        return [*controller.shared]
+
+    expected = {0: [2], 1: [2], 2: [1, 2], 3: [1], 4: []}
+    assert {step: taking(step) for step in expected} == expected
+    assert taking(2, cells=15) == []

@@ -9,7 +9,7 @@ from making import made_ablation, made_pair, made_run, noisy_run, noting, record
 from PIL import Image
 
 from heedmap.errors import ArgumentError, RunError, TruncatedWordError, UnknownWordError
-from heedmap.figures import overlays
+from heedmap.figures import overlays, plots
 from heedmap.io.values import to_json
 from heedmap.mathematics import agreement
 from heedmap.results import ablations
@@ -195,15 +195,14 @@ def test_the_sheet_says_what_is_shown(found, panels, framed):
     (frame,) = framed
     assert frame["title"] == "at house, at sea, without house"
     top = max(float(found.difference(way).max()) for way in ablations.WAYS)
-    assert frame["bar"].ends() == ("0", f"{top:.0%}")
-    drawn = figure.data("svg").decode()
-    low, high = found.heat.span()
+    drawn = plots.encode(figure, "svg").decode()
+    low, high = found.heat.value_range()
     for said in (
         "scale: the heat of house", "scale: what changes, of full range", f"{low:.3g}",
-        f"{high:.3g}",
+        f"{high:.3g}", f"{top:.0%}",
     ):  # fmt: skip
         assert said in drawn
-    assert figure.image() == found.sheet()
+    assert plots.render(figure) == found.sheet()
     assert found._repr_png_().startswith(b"\x89PNG")
     assert repr(found) == "<Ablation of 'house' in 'at house, at sea', seed 7>"
 

@@ -7,7 +7,7 @@ from making import gradient, letter_tokenizer, noting, recording, run_of, same_p
 from PIL import Image
 
 from heedmap.errors import ArgumentError, TruncatedWordError, UnknownWordError
-from heedmap.figures import overlays
+from heedmap.figures import overlays, plots
 from heedmap.maps.heatmaps import HeatMaps
 from heedmap.results import comparisons
 from heedmap.text.tokens import tokenize
@@ -91,19 +91,18 @@ def test_runs_of_different_shape_keep_theirs(tables):
     image = gradient(192, 96)
     shaped = replace(wide.maps.recording, size=image.size)
     wide = replace(wide, image=image, maps=replace(wide.maps, image=image, recording=shaped))
-    sheet = comparisons.compare([run_of(seed=1), wide], ["house"]).image()
+    sheet = plots.render(comparisons.compare([run_of(seed=1), wide], ["house"]))
     rows, _ = tables[0]
     assert [row[0].size for _, row in rows] == [(256, 256), (362, 181)]
-    flat = comparisons.compare([wide, noting(wide, seed=9)]).image()
+    flat = plots.render(comparisons.compare([wide, noting(wide, seed=9)]))
     assert flat.height < sheet.height
 
 
-def test_many_words_go_on_below(tables):
+def test_many_words_fit_into_a_figure(tables):
     prompt = " ".join(f"word{n}" for n in range(20))
-    sheet = comparisons.compare([run_of(prompt, seed=1), run_of(prompt, seed=2)]).image()
-    assert [len(columns) for _, columns in tables] == [10, 10, 3]
-    assert [word for _, columns in tables for word in columns[1:]] == prompt.split()
-    assert sheet.width <= 1600
+    sheet = plots.render(comparisons.compare([run_of(prompt, seed=1), run_of(prompt, seed=2)]))
+    assert tables[0][1] == ["the picture", *prompt.split()]
+    assert sheet.width <= 2 * plots.MAX_WIDTH
 
 
 TREE = {"source": "a tree", "cross": [0, 1], "self": [0, 1]}

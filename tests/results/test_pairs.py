@@ -12,6 +12,7 @@ from PIL import Image
 from skimage import metrics
 
 from heedmap.errors import ArgumentError
+from heedmap.figures import plots
 from heedmap.io.reports import ChangedWords
 from heedmap.io.values import to_json
 from heedmap.results.pairs import Pair, change_between, similarity
@@ -114,15 +115,16 @@ def test_sheets_of_all_kinds():
     nowhere = replace(nowhere, about=about)
     assert nowhere.sheet().width > 256
     figure = made_pair().figure()
-    assert figure.image() == usual
-    assert b"<title>at house \xe2\x86\x92 at sea</title>" in figure.data("svg")
+    assert plots.render(figure) == usual
+    assert figure.get_suptitle() == "at house → at sea"
 
 
 def test_each_side_shows_the_words_that_changed_there():
     pair = made_pair()
     for source, edited in (((1,), ()), ((), (0,)), ((0,), (1,))):
         words = ChangedWords(source=source, edited=edited)
-        shown = replace(pair, about=structs.replace(pair.about, words=words)).figure().data("svg")
+        figure = replace(pair, about=structs.replace(pair.about, words=words)).figure()
+        shown = plots.encode(figure, "svg")
         labels = [
             *(f"{pair.source.maps.at(n).label} (before)" for n in source),
             *(f"{pair.edited.maps.at(n).label} (after)" for n in edited),

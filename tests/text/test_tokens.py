@@ -8,11 +8,11 @@ import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from making import PROMPTS, build_tokenizer, pieces, shared_tokenizer
+from making import PROMPTS, build_tokenizer, letter_t5, pieces, shared_tokenizer
 
 from heedmap.errors import ArgumentError, ModelError, TruncatedWordError, UnknownWordError
 from heedmap.text.prompts import split_words
-from heedmap.text.tokens import read_tokens, tokenize
+from heedmap.text.tokens import tokenize
 from heedmap.text.words import TokenTable
 
 
@@ -38,7 +38,7 @@ def test_table_of_a_plain_prompt(clip):
     ]
     assert table.positions() == (1, 2, 3, 4)
     assert table.positions("start", "text", "end") == (0, 1, 2, 3, 4, 5)
-    assert table.cut is None and table.missing == 0 and table.read_words == table.words
+    assert table.missing == 0 and table.read_words == table.words
 
 
 def test_padding_is_known_by_place_not_by_id():
@@ -141,16 +141,16 @@ def test_tables_hold_together(prompt, limit):
 def test_prompts_without_words(clip, prompt):
     table = tokenize(prompt, clip)
     assert table.words == () and table.tokens[0].kind == "start"
-    with pytest.raises(UnknownWordError, match=r"'cat' is not in the prompt: the prompt has no w"):
+    with pytest.raises(UnknownWordError):
         table.find("cat")
-    with pytest.raises(UnknownWordError, match="the prompt has 0 words; there is none to pick"):
+    with pytest.raises(UnknownWordError):
         table.at(0)
 
 
 def test_a_thousand_words(clip):
     table = tokenize(" ".join(f"cat dog{n}" for n in range(500)), clip)
     assert len(table.words) == 1000
-    assert table.find("cat")[0] == 1 and table.cut is not None
+    assert table.find("cat")[0] == 1
     assert table.missing == sum(word.missing for word in table.words) > 900
     with pytest.raises(TruncatedWordError):
         table.find("dog499")
@@ -172,55 +172,29 @@ def test_unset_limit_is_clips_own():
     assert tokenize("a cat", tokenizer).limit == 77
 
 
-def test_ids_of_another_prompt_are_refused(clip):
-    ids = clip("a red cat", padding="max_length").input_ids
-    whole = clip("a red", add_special_tokens=False, return_offsets_mapping=True)
-    with pytest.raises(ArgumentError, match=r"not those of the prompt 'a red', .* at position 3"):
-        read_tokens(
-            "a red",
-            ids,
-            text_ids=whole.input_ids,
-            text_offsets=whole.offset_mapping,
-            start_id=clip.bos_token_id,
-            end_id=clip.eos_token_id,
-        )
+@pytest.mark.parametrize("side", ["padding_side", "truncation_side"])
+def test_tokenizers_that_pad_or_cut_on_the_left_are_refused(side):
+    tokenizer = build_tokenizer(8)
+    setattr(tokenizer, side, "left")
+    with pytest.raises(ModelError):
+        tokenize("a cat" if side == "padding_side" else "a red house at night, a cat", tokenizer)
 
 
-def test_read_without_specials_or_padding():
-    table = read_tokens(
-        "a cat",
-        [5, 6],
-        text_ids=[5, 6, 7],
-        text_offsets=[(0, 1), (1, 4), (4, 5)],  # as tokenizers that keep the space in the span
-        start_id=None,
-        end_id=None,
-    )
-    assert [(t.kind, t.text) for t in table.tokens] == [("text", "a"), ("text", "ca")]
-    assert table.words[1].tokens == (1,) and table.words[1].missing == 1 == table.missing
+def test_a_tokenizer_without_a_start_token():
+    table = tokenize("a house", letter_t5(), limit=6)
+    kinds = ["text", "text", "text", "end", "pad", "pad"]  # "a" is two tokens
+    assert [token.kind for token in table.tokens] == kinds
+    assert [word.tokens for word in table.words] == [(0, 1), (2,)]
 
 
-@pytest.mark.parametrize(
-    ("prompt", "message"),
-    [
-        (["a", "b"], r"the prompt is \['a', 'b'\]: expected a text"),
-        (None, "the prompt is None: expected a text"),
-        ("a \ud83d b", "not valid Unicode"),
-        ("a" * 100_001, "has 100001 characters: expected at most 100000"),
-    ],
-)
-def test_prompts_that_are_refused(clip, prompt, message):
-    with pytest.raises(ArgumentError, match=message):
+@pytest.mark.parametrize("prompt", [["a", "b"], None, "a \ud83d b", "a" * 100_001])
+def test_prompts_that_are_refused(clip, prompt):
+    with pytest.raises(ArgumentError):
         tokenize(prompt, clip)
 
 
-def test_slow_tokenizers_are_refused():
-    with pytest.raises(ModelError, match="object gives no character offsets"):
-        tokenize("a", object())
-
-
-def test_tokenizers_that_read_more_than_a_file_may_hold():
-    tokenizer = build_tokenizer(3000)
-    with pytest.raises(ModelError, match="reads 3000 tokens of a prompt: expected at most 2048"):
-        tokenize("a cat", tokenizer)
-    tokenizer.model_max_length = int(1e30)
-    assert tokenize("a cat", tokenizer).limit == 77
+def test_tokenizers_that_are_refused():
+    with pytest.raises(ModelError):
+        tokenize("a", object())  # no character offsets
+    with pytest.raises(ModelError):
+        tokenize("a cat", build_tokenizer(3000))  # more tokens than a file may hold

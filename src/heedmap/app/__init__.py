@@ -27,7 +27,7 @@ from heedmap.app.tabs import App
 from heedmap.errors import ArgumentError, quoted
 
 if TYPE_CHECKING:
-    from heedmap.backends.family import Pipeline
+    from heedmap.backends.base import Pipeline
 
 OUT = Path("outputs/app")
 """Where results are saved unless another folder is named."""

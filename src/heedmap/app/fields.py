@@ -49,7 +49,7 @@ class Form:
                 return kind(text)
             except ValueError:
                 expected = "a whole number" if kind is int else "a number"
-                raise option_texts.Unreadable(text, expected) from None
+                raise ValueError(f"{text!r}: expected {expected}") from None
 
         return self.text(name, label, read, **{"min_width": 100, **options})
 

@@ -7,14 +7,14 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import CancelledError, Future, wait
-from functools import cache, partial
 from typing import Any
 
 import torch
 from PIL import Image
+from torch.nn.functional import adaptive_avg_pool2d
 
 from heedmap.backends import loading
-from heedmap.backends.decoding import fit_colours, pictures_of, unscaled
+from heedmap.backends.latents import pictures_of, unscaled
 from heedmap.backends.registry import family_of
 from heedmap.errors import ArgumentError, quoted, warnings_heard
 from heedmap.tiny.card import EMBEDDED
@@ -22,7 +22,7 @@ from heedmap.tiny.card import EMBEDDED
 _POLL = 0.2  # seconds between two updates of the page
 _PAUSE = 0.5  # seconds between two previews, at least
 _SIDE = 256  # pixels of a preview's height
-_DECODED = 1024  # cells of a latent, at most, whose preview is decoded; others get fitted colours
+_DECODED = 32  # cells on the longer side of the latent that a preview is decoded from
 _ONE_AT_A_TIME = threading.Lock()
 
 
@@ -106,13 +106,14 @@ class Job:
     def callbacks(self, pipe: Any) -> dict[str, Any]:
         """Make the callbacks `progress` and `preview` of a call that draws with a pipeline."""
         vae = family_of(pipe).decoder(pipe)
-        colours = cache(fit_colours)
 
         def preview(latents: torch.Tensor) -> None:
             if time.monotonic() >= self._next:
-                small = latents.shape[-2] * latents.shape[-1] <= _DECODED
-                draw = partial(pictures_of, vae) if small else colours(vae)
-                self._preview = _data_url(draw(unscaled(vae, latents)))
+                sides = latents.shape[-2:]
+                part = min(1.0, _DECODED / max(sides))
+                h, w = (max(1, round(side * part)) for side in sides)
+                small = adaptive_avg_pool2d(latents, (h, w))
+                self._preview = _data_url(pictures_of(vae, unscaled(vae, small)))
                 self._next = time.monotonic() + _PAUSE
 
         return {"progress": self.progress, "preview": preview}

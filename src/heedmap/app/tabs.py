@@ -13,10 +13,10 @@ import heedmap as hm
 from heedmap.app import results
 from heedmap.app.fields import MODEL_DEFAULT, Form, boxes_in, lines_in, weights_in
 from heedmap.app.jobs import Job, Models
-from heedmap.backends import cards
+from heedmap.backends.loading import model_card
 from heedmap.errors import HeedmapError, as_sentence
 from heedmap.io.writing import put_counting, slug
-from heedmap.options import AXES, DrawOptions, LocateOptions
+from heedmap.options import AXES, LOCATE_STEPS, GenerateOptions
 from heedmap.text import option_texts
 from heedmap.tiny.card import EMBEDDED
 
@@ -97,9 +97,10 @@ class App:
             gr.Examples(PROMPTS, [prompt, seed], label="Examples for the embedded model")
             with gr.Accordion("Words that the embedded model was taught", open=False):
                 lists = [
-                    f"**{name}**: {', '.join(words)}" for name, words in cards.phrases().items()
+                    f"**{name}**: {', '.join(words)}"
+                    for name, words in model_card().phrases.items()
                 ]
-                gr.Markdown("\n\n".join([cards.limits(), *lists]))
+                gr.Markdown("\n\n".join([model_card().limits, *lists]))
 
     def _edit(self, _: Any) -> None:
         with self._form("edit", self._draw(hm.edit), source="") as form:
@@ -143,7 +144,7 @@ class App:
             form.buttons("Locate")
             with gr.Row():
                 form.number("seed", "Seed", placeholder="random")
-                form.number("steps", "Looks", placeholder=str(LocateOptions.steps))
+                form.number("steps", "Looks", placeholder=str(LOCATE_STEPS))
 
     def _explain(self, tab: Any) -> None:
         def call(job: Job, folder: Path, _: str, given: dict[str, Any]) -> hm.Explanation:
@@ -191,7 +192,8 @@ class App:
             found = [results.path_of(folder, name) for name in given.pop("names", [])]
             runs = [hm.Run.load(run) for path in found for run in results.run_paths(path)]
             place = Path(tempfile.mkdtemp(dir=self.temporary), "comparison.png")
-            return gr.Image(str(hm.compare(runs, **given).save(place)), visible=True)
+            hm.compare(runs, **given).savefig(place)
+            return gr.Image(str(place), visible=True)
 
         tab.select(
             lambda folder: gr.Dropdown(choices=results.names(folder)), self.folder, names, **_QUIET
@@ -303,7 +305,7 @@ class App:
 
     def _axes(self) -> Sequence[str]:
         """Choose the axes to keep: all of the embedded model, whose maps take little memory."""
-        return AXES if self.models.names == [EMBEDDED] else [*DrawOptions.keep]
+        return AXES if self.models.names == [EMBEDDED] else [*GenerateOptions.keep]
 
     def _delete_session(self, folder: str | None) -> None:
         """Delete the results of a session that is over."""

@@ -1,14 +1,18 @@
-"""Load a pipeline: the embedded model, a folder, or a model from the hub."""
+"""Load a pipeline, its tokenizer or its card: of the embedded model, a folder, or the hub."""
 
 import json
+import logging
 import os
-from collections.abc import Generator
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, Annotated, Any, get_args
+
+import msgspec
+from msgspec import Meta, Struct
 
 from heedmap import checks
-from heedmap.errors import ArgumentError, ModelError, quoted
+from heedmap.errors import ArgumentError, ModelError, RunError, quoted
 from heedmap.io import reading
 from heedmap.io.reading import MAX_ASPECT, MAX_PIXELS, MAX_SIDE
 from heedmap.options import Device, Dtype, LoadOptions
@@ -23,7 +27,7 @@ if TYPE_CHECKING:
         """The type of a loaded pipeline: the base class of diffusers has no `__call__`."""
 
         def __call__(self, *args: Any, **kwargs: Any) -> Any:
-            """Call the pipeline as its own class says."""
+            """Call the pipeline."""
 
 
 DEVICES, DTYPES = get_args(Device), get_args(Dtype)
@@ -32,12 +36,12 @@ _UNREACHABLE = {"LocalEntryNotFoundError", "OfflineModeIsEnabled", "ConnectError
 
 
 def is_embedded(pipe: Any) -> bool:
-    """Whether the pipeline was loaded from the embedded model's folder."""
+    """Return whether a pipeline is of the embedded model."""
     return name_of(pipe) == EMBEDDED
 
 
 def name_of(pipe: Any) -> str:
-    """What the pipeline was loaded from: a hub id, a folder, or "heedmap-tiny"."""
+    """Return the source of a pipeline: a hub id, a path, or "heedmap-tiny"."""
     name = str(getattr(pipe, "name_or_path", "") or type(pipe).__name__)
     return EMBEDDED if name == str(FOLDER) else name
 
@@ -50,8 +54,8 @@ def load(
 ) -> "CallablePipeline":
     """Load a pipeline of Stable Diffusion or PixArt, ready to generate.
 
-    The embedded model was taught some 70 words, which its card lists (`heedmap.backends.cards`). A
-    prompt with others is drawn as well as it can be, and a warning names them.
+    The embedded model was trained on some 70 words, which its card lists (`model_card`). It draws a
+    prompt with other words as well as it can, and a warning names them.
 
     Args:
         model: None for the embedded model (needs no network), a folder that `save_pretrained`
@@ -61,21 +65,15 @@ def load(
         dtype: "float32", "float16", "bfloat16", or "auto": float32 on the CPU, else float16.
 
     Returns:
-        A diffusers pipeline. Its safety checker is left out for the embedded model only, which has
-        none.
+        A diffusers pipeline. The embedded model has no safety checker; others keep theirs.
 
     Raises:
-        ArgumentError: if device or dtype is not known or not there.
-        ModelError: if the model is not there, is broken, or is of no family that is
-            served.
+        ArgumentError: if device or dtype is unknown or not available.
+        ModelError: if the model is missing, broken, or of no family that is served.
     """
-    torch_device, torch_dtype = _place(device, dtype)
-    where = _where(model)
-    from heedmap.backends.active_calls import (
-        hushed,  # without a model nothing of diffusers is imported
-    )
-
-    with hushed():
+    torch_device, torch_dtype = _device_and_dtype(device, dtype)
+    where = _source(model)
+    with silence_logs():
         import diffusers
 
         from heedmap.backends.registry import check_served, family_named
@@ -101,7 +99,7 @@ def load(
 
 
 def of_kind(pipe: "DiffusionPipeline", name: str) -> "DiffusionPipeline":
-    """A pipeline of the class of this name, of the same parts; the pipeline if there is none."""
+    """Return a pipeline of this class with the same parts; the pipeline itself if unknown."""
     import diffusers
 
     kind: Any = getattr(diffusers, name, None)
@@ -109,13 +107,58 @@ def of_kind(pipe: "DiffusionPipeline", name: str) -> "DiffusionPipeline":
     return kind.from_pipe(pipe, dtype=pipe.dtype) if other and kind is not type(pipe) else pipe
 
 
-def tokenizer(model: str | Path | None = None) -> Any:
-    """Only the tokenizer of a model: no weights are read and no pipeline is imported.
+def check_size(pipe: Any, size: object) -> tuple[int, int]:
+    """Return a size (width, height) in pixels; raise an ArgumentError if it cannot be drawn."""
+    from heedmap.backends.registry import unit
 
-    Raises:
-        ModelError: if there is none.
+    multiple, sides = unit(pipe), checks.in_order(size) or []
+    if len(sides) != 2 or any(
+        checks.whole("a side of the size", side) % multiple or not 0 < side <= MAX_SIDE
+        for side in sides
+    ):
+        raise ArgumentError(
+            f"the size {quoted(size)} does not fit the model: expected a width and a height in "
+            f"pixels that are multiples of {multiple} pixels, up to {MAX_SIDE}"
+        )
+    width, height = map(int, sides)
+    if width * height > MAX_PIXELS or max(sides) > MAX_ASPECT * min(sides):
+        raise ArgumentError(
+            f"the size {width}×{height} is not drawn: expected at most {MAX_PIXELS} pixels in all, "
+            f"and no side above {MAX_ASPECT} times the other"
+        )
+    return width, height
+
+
+# --- without weights ---
+
+
+class ModelCard(Struct):
+    """The card.json of the embedded model, or of one that `train_tiny.py export` writes.
+
+    Attributes:
+        vocabulary: the words that the model was trained on; None if unknown.
+        phrases: parts of prompts, by what they describe ("colours").
+        limits: a text on what the model can draw.
     """
-    where = _where(model)
+
+    vocabulary: Annotated[frozenset[str], Meta(min_length=1)] | None = None
+    phrases: dict[str, tuple[str, ...]] = {}
+    limits: str = ""
+
+
+def model_card(model: str | Path | None = None) -> ModelCard:
+    """Return the card of a model; an empty one if it has none, or a file of another kind."""
+    folder = FOLDER if model is None or str(model) == EMBEDDED else Path(model)
+    try:
+        data = reading.read_bytes(folder / "card.json", most=4 * 2**20)
+        return msgspec.json.decode(data, type=ModelCard)
+    except (RunError, msgspec.DecodeError, UnicodeDecodeError):
+        return ModelCard()
+
+
+def tokenizer(model: str | Path | None = None) -> Any:
+    """Load only the CLIP tokenizer of a model; raise a ModelError if there is none."""
+    where = _source(model)
     _index(where)  # transformers does not say that the hub cannot be reached
     where = _repository(where)
     from transformers import CLIPTokenizer
@@ -125,33 +168,22 @@ def tokenizer(model: str | Path | None = None) -> Any:
             found = CLIPTokenizer.from_pretrained(where / "tokenizer", local_files_only=True)
         else:
             found = CLIPTokenizer.from_pretrained(where, subfolder="tokenizer")
-        # transformers makes an empty tokenizer where it finds no files; a CLIP vocabulary has at
-        # least a piece for each byte, within a word and at its end.
+        # transformers makes an empty tokenizer if it finds no files; a CLIP vocabulary has at least
+        # a piece for each byte, within a word and at its end.
         if len(found) < 512:
             raise FileNotFoundError("no vocabulary")
     return found
 
 
 def token_table(prompt: str, model: str | Path | None = None) -> TokenTable:
-    """The words and tokens of a prompt as a model reads it; none of its weights are read.
-
-    Args:
-        prompt: one text.
-        model: as in `load`.
-
-    Raises:
-        ArgumentError: if the prompt is not a text, or too long.
-        ModelError: if there is no tokenizer, or nothing is known of how the model reads.
-    """
-    where = _where(model)
+    """Return the words and tokens of a prompt as a model reads it, without loading its weights."""
+    where = _source(model)
     index = {} if where == FOLDER else _index(where)
     kind = (index.get("tokenizer") or (None, None))[-1]
     if kind is None or str(kind).startswith("CLIP"):
         return tokenize(prompt, tokenizer(model))
-    # What else is made of a text is the pipeline's own: it is loaded without its large parts.
-    from heedmap.backends.active_calls import hushed
-
-    with hushed():
+    # Other pipelines change a text before they tokenize it: load one without its large parts.
+    with silence_logs():
         from diffusers import DiffusionPipeline
 
         from heedmap.backends.registry import family_named
@@ -162,6 +194,32 @@ def token_table(prompt: str, model: str | Path | None = None) -> TokenTable:
         with _explained(where):
             pipe: Any = DiffusionPipeline.from_pretrained(str(where), **large)
     return family.table(pipe, pipe.tokenizer, prompt, {})
+
+
+# --- where a model is ---
+
+
+def _source(model: str | Path | None) -> Path | str:
+    """Return the folder or file of a model, or its hub id."""
+    if model is None or str(model) == EMBEDDED:
+        return FOLDER
+    path = reading.path_of(model)
+    if os.path.isfile(path / "model_index.json"):
+        return path
+    text, suffix = str(model), path.suffix.lower()
+    if suffix in _PICKLES:
+        raise ModelError(
+            f"the model {text} is a pickle file, which can run code when it is read: expected "
+            "safetensors weights; look for a .safetensors version of the model, or convert it"
+        )
+    if suffix == ".safetensors" and os.path.isfile(path):
+        return path
+    if os.path.exists(path) or text.count("/") != 1 or text.startswith((".", "/", "~")):
+        raise ModelError(
+            f"there is no model {quoted(text)}: expected a folder that save_pretrained wrote, a "
+            ".safetensors file, a hub id such as 'org/model', or nothing for the embedded model"
+        )
+    return text
 
 
 def _index(where: Path | str) -> dict[str, Any]:
@@ -176,7 +234,7 @@ def _index(where: Path | str) -> dict[str, Any]:
 
 
 def _repository(where: Path | str) -> Path | str:
-    """Return the hub id with the configuration of a checkpoint file; else what was given."""
+    """Return the hub id with the configuration of a checkpoint file; else `where`."""
     if not isinstance(where, Path) or where.is_dir():
         return where
     with _explained(where):
@@ -188,64 +246,19 @@ def _repository(where: Path | str) -> Path | str:
         return single.fetch_diffusers_config(checkpoint)["pretrained_model_name_or_path"]
 
 
-def check_size(pipe: Any, size: object) -> tuple[int, int]:
-    """A size (width, height) in pixels; ArgumentError unless a pipeline can draw it."""
-    from heedmap.backends.registry import unit, usual_size
-
-    factor = unit(pipe)
-    sides = checks.in_order(size) or []
-    if len(sides) == 2:
-        width, height = (checks.whole("a side of the size", side) for side in sides)
-        if all(0 < side <= MAX_SIDE and side % factor == 0 for side in (width, height)):
-            if width * height > MAX_PIXELS or max(sides) > MAX_ASPECT * min(sides):
-                raise ArgumentError(
-                    f"the size {width}×{height} is not drawn: expected at most {MAX_PIXELS} pixels "
-                    f"in all, and no side above {MAX_ASPECT} times the other"
-                )
-            return width, height
-    expected = f"that are multiples of {factor} pixels, up to {MAX_SIDE}"
-    if checks.in_order(size) is None:  # a text, one number, a set
-        expected = f"in pixels, as in {usual_size(pipe)}"
-    raise ArgumentError(
-        f"the size {quoted(size)} does not fit the model: expected a width and a height {expected}"
-    )
-
-
-def _where(model: str | Path | None) -> Path | str:
-    if model is None or str(model) == EMBEDDED:
-        return FOLDER
-    path = reading.path_of(model)
-    if os.path.isfile(path / "model_index.json"):
-        return path
-    text, suffix = str(model), path.suffix.lower()
-    if suffix in _PICKLES:
-        raise ModelError(
-            f"the model {text} is a pickle file, which can run code when it is read: expected "
-            "safetensors weights; look for a .safetensors version of the model, or convert it"
-        )
-    if path.suffix == ".safetensors" and os.path.isfile(path):
-        return path
-    if os.path.exists(path) or text.count("/") != 1 or text.startswith((".", "/", "~")):
-        raise ModelError(
-            f"there is no model {quoted(text)}: expected a folder that save_pretrained wrote, a "
-            ".safetensors file, a hub id such as 'org/model', or nothing for the embedded model"
-        )
-    return text
-
-
-def _place(device: str, dtype: str) -> tuple[Any, Any]:
+def _device_and_dtype(device: str, dtype: str) -> tuple[Any, Any]:
     checks.one_of("device", device, DEVICES)
     checks.one_of("dtype", dtype, DTYPES)
     import torch
 
-    there = {
+    available = {
         "cuda": torch.cuda.is_available(),
         "mps": torch.backends.mps.is_available(),
         "cpu": True,
     }
     if device == "auto":
-        device = next(name for name, available in there.items() if available)
-    if not there[device]:
+        device = next(name for name in available if available[name])
+    if not available[device]:
         raise ArgumentError(
             f"this machine has no {device} device that torch can use: take device='cpu' or 'auto'"
         )
@@ -255,26 +268,53 @@ def _place(device: str, dtype: str) -> tuple[Any, Any]:
 
 
 @contextmanager
-def _explained(where: Path | str) -> Generator[None]:
-    """Raise a ModelError for what fails in the block, with its cause unless that adds nothing."""
+def _explained(where: Path | str) -> Iterator[None]:
+    """Raise a ModelError for any error in the block."""
     try:
         yield
     except Exception as error:
-        reason = str(error).strip().splitlines()[0][:200] if str(error).strip() else ""
-        name = EMBEDDED if where == FOLDER else str(where)
-        chain: list[BaseException] = [error]
-        while (cause := chain[-1].__cause__ or chain[-1].__context__) and len(chain) < 10:
-            chain.append(cause)
-        file = isinstance(where, Path) and where.is_file()
-        if (file or where == name) and {type(link).__name__ for link in chain} & _UNREACHABLE:
-            needs = f"the file {name} needs the configuration of its kind of model, which"
+        lines, name = str(error).strip().splitlines(), EMBEDDED if where == FOLDER else str(where)
+        is_file = isinstance(where, Path) and where.is_file()
+        kinds, cause = set[str](), error
+        while cause is not None and type(cause).__name__ not in kinds:
+            kinds.add(type(cause).__name__)
+            cause = cause.__cause__ or cause.__context__
+        if (is_file or isinstance(where, str)) and kinds & _UNREACHABLE:
+            needs = f"the configuration of {name}" if is_file else f"the model {name}"
             raise ModelError(
-                f"{needs if file else f'the model {name}'} is not on this machine and the hub "
-                "cannot be reached: load it once where there is a network, pass a folder that "
-                "save_pretrained wrote, or use the embedded model"
+                f"{needs} is not on this machine and the hub cannot be reached: load it once where "
+                "there is a network, pass a folder that save_pretrained wrote, or use the embedded "
+                "model"
             ) from None
-        form = "whole checkpoint of Stable Diffusion 1, 2 or XL" if file else "diffusers pipeline"
+        form = "checkpoint of Stable Diffusion 1, 2 or XL" if is_file else "diffusers pipeline"
         raise ModelError(
-            f"the model {name} cannot be loaded ({type(error).__name__}: {reason}): expected a "
-            f"{form} with safetensors weights"
+            f"the model {name} cannot be loaded ({type(error).__name__}: "
+            f"{lines[0][:200] if lines else ''}): expected a {form} with safetensors weights"
         ) from error
+
+
+_NEEDLESS: Mapping[str, str] = {
+    "transformers.utils.import_utils": "requires torchvision",  # of classes that are not used
+    "transformers.tokenization_utils_base": "Token indices sequence length is longer",
+    "diffusers.models.modeling_utils": "should be kept in float32: []",
+    "transformers.tokenization_utils_tokenizers": "Could not extract SentencePiece model",
+}
+_CUT = "The following part of your input was truncated"  # heedmap names the words
+
+
+@contextmanager
+def silence_logs(pipe: Any = None) -> Iterator[None]:
+    """Silence needless messages of diffusers and transformers, and those of a pipeline if given."""
+    needless = dict(_NEEDLESS)
+    if pipe is not None:
+        needless |= {kind.__module__: _CUT for kind in type(pipe).__mro__}
+    with ExitStack() as stack:
+        for name, text in needless.items():
+
+            def is_needed(record: logging.LogRecord, text: str = text) -> bool:
+                return text not in record.getMessage()
+
+            logger = logging.getLogger(name)
+            logger.addFilter(is_needed)
+            stack.callback(logger.removeFilter, is_needed)
+        yield

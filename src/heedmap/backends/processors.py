@@ -1,14 +1,14 @@
-"""The processor that heedmap puts in front of a layer's own.
+"""The attention of a layer: recorded and changed while its own processor runs, and its shapes.
 
-It runs the layer's own processor and takes the place of one thing within: the first attention that
-is computed there, which is the text's (an IP-Adapter's come after it). There it listens, and there
-an edit changes what is computed. So it serves every processor
-that ends in `scaled_dot_product_attention` or in `Attention.get_attention_scores`, whatever happens
-before and after: fused or adapted projections, slices, image prompts.
+The recording processor runs the layer's own and intercepts the first attention that is computed
+there, which is the text's (an IP-Adapter's comes after it). So it serves every processor that ends
+in `scaled_dot_product_attention` or in `Attention.get_attention_scores`, with fused or adapted
+projections, slices and image prompts.
 """
 
 import inspect
-from collections.abc import Callable, Mapping
+import math
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar, cast
 
@@ -18,29 +18,35 @@ from torch.nn.functional import scaled_dot_product_attention
 from torch.overrides import TorchFunctionMode, _get_current_function_mode_stack
 from torch.utils._device import DeviceContext
 
-from heedmap.errors import TraceError
+from heedmap.backends import loading, registry
+from heedmap.backends.arguments import check_names
+from heedmap.backends.base import Undo
+from heedmap.backends.prompts import prompt_table
+from heedmap.errors import SelectionError, TraceError, quoted
+from heedmap.maps.recordings import layers_there, name_fits
 from heedmap.mathematics import probabilities
 from heedmap.mathematics.probabilities import Scores
 
 Record = Callable[[str, Scores], None]
+_DEFAULT = "call set_default_attn_processor() of the model before the trace"
 F = TypeVar("F", bound=Callable[..., Any])
 
 
 def uncompiled(function: F) -> F:
-    """A function that `torch.compile` leaves as it is; what is around it is compiled."""
+    """Exclude a function from what `torch.compile` compiles around it."""
     return cast(F, torch.compiler.disable(function))
 
 
 @dataclass(frozen=True, eq=False)
 class Changes:
-    """What takes part in a layer's attention, besides listening.
+    """Changes of a layer's attention.
 
     Attributes:
-        inputs: from queries and keys (B, H, …) to those to be used instead, or None.
-        output: from the scores, the values (B, H, K, d) and the output (B, H, Q, d) to the output
-            to be used; it may change that one in place.
-        weights: from the scores and the probabilities (B, H, Q, K) to those to be used, for
-            processors that make them.
+        inputs: a function of queries and keys (B, H, …) that returns others, or None.
+        output: a function of the scores, the values (B, H, K, d) and the output (B, H, Q, d) that
+            returns the output to use; it may change the given one in place.
+        weights: a function of the scores and the probabilities (B, H, Q, K) that returns those to
+            use, for processors that compute them.
     """
 
     inputs: Callable[[torch.Tensor, torch.Tensor], tuple[torch.Tensor, torch.Tensor] | None]
@@ -48,38 +54,31 @@ class Changes:
     weights: Callable[[Scores, torch.Tensor], torch.Tensor]
 
 
+@dataclass(eq=False)
 class RecordingProcessor:
-    """Runs the layer's own processor and hands what its attention is made of to `record`.
+    """A processor that runs the layer's own and records the scores of its attention.
 
-    Args:
+    Attributes:
         original: the layer's processor.
         name: the layer's dotted path.
-        record: called with the name and the scores of all rows of the batch.
-        changes: what to change on the way; without, the output is the original's to the bit.
-        needed: whether it is an error if the attention is computed where it cannot be seen; else
-            nothing is recorded then.
+        record: a function of the name and the scores of all rows of the batch.
+        changes: changes of the attention; without, the output is the original's to the bit.
+        needed: whether attention that cannot be seen is an error.
     """
 
-    def __init__(
-        self,
-        original: Any,
-        name: str,
-        record: Record,
-        changes: Changes | None = None,
-        needed: bool = True,
-    ) -> None:
-        self.original = original
-        self.name = name
-        self.record = record
-        self.changes = changes
-        self.needed = needed
+    original: Any
+    name: str
+    record: Record
+    changes: Changes | None = None
+    needed: bool = True
 
-        # `Attention.forward` reads the signature of `processor.__call__` to decide which keyword
-        # arguments to pass on, so the instance shows that of the original.
+    def __post_init__(self) -> None:
+        # `Attention.forward` inspects the signature of `processor.__call__` to decide which keyword
+        # arguments to pass on, so the instance needs that of the original.
         def call(*args: Any, **kwargs: Any) -> torch.Tensor:
             return type(self).__call__(self, *args, **kwargs)
 
-        call.__signature__ = inspect.signature(original.__call__)
+        call.__signature__ = inspect.signature(self.original.__call__)
         self.__dict__["__call__"] = call
 
     @uncompiled
@@ -91,45 +90,38 @@ class RecordingProcessor:
         tap = _Tap(attn, hidden_states.shape[0], states, self.changes)
         with tap:
             output = self.original(attn, hidden_states, *args, **kwargs)
-        if tap.unlike:
-            raise self._unlike(tap.unlike)
+        kind = type(self.original).__name__
+        if tap.mismatch:
+            raise TraceError(
+                f"{kind} at {self.name} computes attention {tap.mismatch}: expected one attention "
+                f"over all of the text; {_DEFAULT}"
+            )
         scores = tap.scores()
-        if scores is None and not self.needed:
-            return output
-        if scores is None and tap.hidden:
+        if scores is not None:
+            with torch.no_grad():
+                self.record(self.name, scores)
+        elif self.needed and tap.overridden:
             raise TraceError(
-                f"a TorchFunctionMode around the call may replace the attention at {self.name}, so "
-                "heedmap cannot see it: leave that mode before the call"
+                f"a TorchFunctionMode may replace the attention at {self.name}: leave that mode"
             )
-        if scores is None:
+        elif self.needed:
             raise TraceError(
-                f"{type(self.original).__name__} at {self.name} computed no attention that heedmap "
-                "can see: it returned a cached output, or it uses a kernel of its own (xformers "
-                "does); call set_default_attn_processor() of the model (pipe.unet, "
-                "pipe.transformer) before the trace"
+                f"{kind} at {self.name} computed no attention that heedmap can see (it returned a "
+                f"cached output, or uses a kernel of its own, as xformers does): {_DEFAULT}"
             )
-        with torch.no_grad():
-            self.record(self.name, scores)
         return output
-
-    def _unlike(self, what: str) -> TraceError:
-        return TraceError(
-            f"{type(self.original).__name__} at {self.name} computes attention {what}, so heedmap "
-            "cannot tell what each word draws: expected one attention over all of the text; call "
-            "pipe.unet.set_default_attn_processor() before the trace"
-        )
 
 
 class _Tap(TorchFunctionMode):
-    """Stands at the attention that is computed while it is open, in this thread alone.
+    """An interceptor of the attention that a layer computes in this thread.
 
     Args:
         attn: the layer.
-        rows: of the batch.
+        rows: the number of rows in the batch.
         states: the text states (B, K, C) of a cross-attention layer, in a tuple with those of an
-            IP-Adapter. Its attention must be one over all of them, in all heads; anything else is
-            noted in `unlike`.
-        changes: what to change.
+            IP-Adapter. `mismatch` describes an attention that is not one over all of them, in all
+            heads.
+        changes: changes of the attention.
     """
 
     def __init__(self, attn: Attention, rows: int, states: Any, changes: Changes | None) -> None:
@@ -140,18 +132,18 @@ class _Tap(TorchFunctionMode):
         text: torch.Tensor | None = states[0] if self.adapted else states
         self.tokens = None if text is None else text.shape[1]
         self.changes = changes
-        self.unlike = ""
-        self.hidden = False
+        self.mismatch = ""
+        self.overridden = False
         self.fused: Scores | None = None
-        # What the classic computation was given, by slices of the B·H rows where it is sliced.
+        # The inputs of the classic computation, by slices of the B·H rows where it is sliced.
         self.classic: list[tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]] = []
 
     def __enter__(self) -> "_Tap":
         # Another mode around this one may replace the attention (LayerSkip of diffusers does).
         modes = _get_current_function_mode_stack()
-        self.hidden = not all(isinstance(mode, _Tap | DeviceContext) for mode in modes)
+        self.overridden = not all(isinstance(mode, _Tap | DeviceContext) for mode in modes)
         self._original = self.attn.get_attention_scores
-        vars(self.attn)["get_attention_scores"] = self._weigh
+        vars(self.attn)["get_attention_scores"] = self._classic
         return super().__enter__()
 
     def __exit__(self, *error: Any) -> None:
@@ -166,45 +158,49 @@ class _Tap(TorchFunctionMode):
         kwargs: dict[str, Any] | None = None,
     ) -> Any:
         kwargs = kwargs or {}
-        if func is not scaled_dot_product_attention or self.hidden:
+        if func is not scaled_dot_product_attention or self.overridden or self.mismatch:
             return func(*args, **kwargs)
         given = _SIGNATURE.bind(*args, **kwargs).arguments
+        query, key = given["query"], given["key"]
+        heads = (self.attn.heads,) * 2
         if self.fused or self.classic:
-            self._again(given["key"])
+            self._check_later(key)
             return func(*args, **kwargs)
         if self.tokens is not None:
-            self.unlike = self._difference(given)
-            if self.unlike:
-                self.hidden = True
+            if key.ndim != 4 or (query.shape[1], key.shape[1]) != heads:
+                self.mismatch = f"of shape {tuple(query.shape)}, not of all {heads[0]} heads"
+            elif key.shape[2] != self.tokens:
+                self.mismatch = f"over {key.shape[2]} keys, of {self.tokens} text states"
+            elif given.get("is_causal"):
+                self.mismatch = "with is_causal"
+            if self.mismatch:
                 return func(*args, **kwargs)
         if self.changes is not None:
-            inputs = self.changes.inputs(given["query"], given["key"])
-            if inputs is not None:
-                given["query"], given["key"] = inputs
+            query, key = self.changes.inputs(query, key) or (query, key)
+            given["query"], given["key"] = query, key
         output, log_sum = probabilities.fused(**given)
-        query, key = given["query"].detach(), given["key"].detach()
         scale = given.get("scale")
         scale = query.shape[-1] ** -0.5 if scale is None else scale
-        self.fused = Scores(query, key, scale, given.get("attn_mask"), log_sum)
+        self.fused = Scores(query.detach(), key.detach(), scale, given.get("attn_mask"), log_sum)
         if self.changes is not None:
             output = self.changes.output(self.fused, given["value"], output)
         return output
 
-    def _weigh(
+    def _classic(
         self, query: torch.Tensor, key: torch.Tensor, attention_mask: torch.Tensor | None = None
     ) -> torch.Tensor:
-        """In the place of `Attention.get_attention_scores`: (B·H, Q, K), or a slice of it."""
-        whole = self.rows * self.attn.heads
-        if self.unlike or self.fused or sum(len(part) for part, _, _ in self.classic) >= whole:
-            self._again(key)
+        """Replace `Attention.get_attention_scores`, of (B·H, Q, K) or a slice of it."""
+        every = self.rows * self.attn.heads
+        if self.mismatch or self.fused or sum(len(part) for part, _, _ in self.classic) >= every:
+            self._check_later(key)
             return self._original(query, key, attention_mask)
         if self.tokens not in (None, key.shape[-2]):
-            self.unlike = f"over {key.shape[-2]} keys, of {self.tokens} text states"
+            self.mismatch = f"over {key.shape[-2]} keys, of {self.tokens} text states"
             return self._original(query, key, attention_mask)
         if self.changes is not None:
-            if len(query) != whole:
+            if len(query) != every:
                 raise TraceError(
-                    "attention slicing computes the images apart, so that one cannot take from "
+                    "attention slicing computes the images one by one, so that none can take from "
                     "another: call pipe.disable_attention_slicing() before an edit"
                 )
             inputs = self.changes.inputs(self._by_head(query), self._by_head(key))
@@ -218,25 +214,18 @@ class _Tap(TorchFunctionMode):
             p = self.changes.weights(scores, self._by_head(p)).flatten(0, 1)
         return p
 
-    def _difference(self, given: Mapping[str, Any]) -> str:
-        """Describe how an attention differs from one over all text states in all heads."""
-        query, key = given["query"], given["key"]
-        if key.ndim != 4 or (query.shape[1], key.shape[1]) != (self.attn.heads,) * 2:
-            return f"of shape {tuple(query.shape)}, not of all {self.attn.heads} heads together"
-        if key.shape[2] != self.tokens:
-            return f"over {key.shape[2]} keys, of {self.tokens} text states"
-        return "with is_causal" if given.get("is_causal") else ""
-
-    def _again(self, key: torch.Tensor) -> None:
-        """Note another attention over as many keys as there are text states, but other ones."""
-        if self.tokens != key.shape[-2] or self.unlike or self.adapted:
+    def _check_later(self, key: torch.Tensor) -> None:
+        """Note a later attention over as many keys as there are text states, if they differ."""
+        if self.tokens != key.shape[-2] or self.mismatch or self.adapted:
             return
         first = self.classic[0][1] if self.fused is None else self.fused.key
-        same = first.numel() != key.numel() or torch.equal(first.flatten(), key.to(first).flatten())
-        self.unlike = "" if same else "over several texts"
+        if first.numel() == key.numel() and not torch.equal(
+            first.flatten(), key.to(first).flatten()
+        ):
+            self.mismatch = "over several texts"
 
     def scores(self) -> Scores | None:
-        """What was heard, as (B, H, …); None if there was no attention."""
+        """Return the scores of the recorded attention (B, H, …); None if there was none."""
         if self.fused or not self.classic:
             return self.fused
         query = self._by_head(torch.cat([part for part, _, _ in self.classic]))
@@ -246,107 +235,299 @@ class _Tap(TorchFunctionMode):
         return Scores(query, key, self.attn.scale, mask)
 
     def _by_head(self, x: torch.Tensor) -> torch.Tensor:
-        """(B·H, …) to (B, H, …)."""
+        """Reshape (B·H, …) to (B, H, …)."""
         return x.unflatten(0, (-1, self.attn.heads))
 
 
 _SIGNATURE = inspect.signature(probabilities.fused)
 
 
-# --- put in front, and taken off again --------------------------------------------------------
-
-
 def install(
     layers: Mapping[str, Attention],
     record: Record,
-    undo: Callable[[Callable[[], None]], object],
+    undo: Undo,
     changes: Callable[[str], Changes] | None = None,
     needed: bool = True,
 ) -> dict[str, RecordingProcessor]:
-    """Put a recording processor in front of the own one of every layer.
+    """Install a recording processor in every layer, until undone; return them by dotted path.
 
-    Args:
-        layers: by dotted path, as `cross_attention_layers` gives them.
-        record: called with the path and the scores whenever a layer has run.
-        undo: given what takes a change back, before each change is made.
-        changes: what to change in the layer of that path; nothing if None.
-        needed: whether their attention has to be seen, as `RecordingProcessor` takes it.
-
-    Returns:
-        The recording processors, by dotted path.
+    `changes` returns the changes of a layer, by its path.
 
     Raises:
-        TraceError: if there are some already.
+        TraceError: if a trace is open on the model.
     """
     for name, layer in layers.items():
         if isinstance(layer.processor, RecordingProcessor):
-            raise TraceError(
-                f"another trace is open on this model (at {name}): close it first, since two "
-                "recordings of one model would mix"
-            )
+            raise TraceError(f"another trace is open on this model (at {name}): close it first")
     installed: dict[str, RecordingProcessor] = {}
     for name, layer in layers.items():
         change = None if changes is None else changes(name)
         recorder: Any = RecordingProcessor(layer.processor, name, record, change, needed)
-        undo(_put_back(layer, layer.processor, recorder))
+
+        def restore(layer: Attention = layer, recorder: Any = recorder) -> None:
+            if layer.processor is recorder:  # a processor that the user set meanwhile stays
+                layer.set_processor(recorder.original)
+
+        undo(restore)
         layer.set_processor(recorder)
         installed[name] = recorder
     return installed
 
 
-def projections(layer: Any) -> dict[str, torch.nn.Module]:
-    """The linear maps of a layer, by what they make: query, key, value and output.
+def run_uncompiled(model: Any, undo: Undo) -> None:
+    """Run a compiled model without its compiled code, in whole or in part, until undone.
 
-    Where key and value are made in one there is "key and value" as well, which then runs.
+    A recording processor would break the compiled graph, and the breaks would stay in torch's
+    cache.
     """
-    names = {"to_q": "query", "to_k": "key", "to_v": "value", "to_kv": "key and value"}
-    found = {ours: getattr(layer, name) for name, ours in names.items() if hasattr(layer, name)}
-    return {**found, "output": layer.to_out[0]}
+    for module in model.modules():
+        changed: dict[str, Any] = {}
+        if hasattr(module, "_orig_mod"):
+            changed["forward"] = module._orig_mod.__call__
+        if vars(module).get("_compiled_call_impl") is not None:
+            changed["_compiled_call_impl"] = None
+        if changed:
+            before = {name: vars(module)[name] for name in changed}
+            undo(lambda module=module, before=before: vars(module).update(before))
+            vars(module).update(changed)
 
 
-def own_weights(layer: Any) -> TraceError:
-    """Make the error for a processor that does not use its layer's linear maps."""
-    own = getattr(layer.processor, "original", layer.processor)
-    return TraceError(
-        f"{type(own).__name__} has linear maps of its own, so its numbers cannot be read: expected "
-        "a processor that uses its layer's to_q, to_k, to_v and to_out; load the model without it"
-    )
+# --- the activations of a layer ---
 
 
 def keys_of(layer: Any, states: torch.Tensor) -> torch.Tensor:
-    """The keys (B, H, K, d) that a layer makes of text states (B, K, C), as processors do."""
+    """Return the keys (B, H, K, d) that a layer's processor makes of text states (B, K, C)."""
     if layer.norm_cross is not None:
         states = layer.norm_encoder_hidden_states(states)
     key = layer.to_k(states).unflatten(-1, (layer.heads, -1)).transpose(1, 2)
     return key if layer.norm_k is None else layer.norm_k(key)
 
 
-def _put_back(layer: Attention, original: Any, ours: Any) -> Callable[[], None]:
-    def undo() -> None:
-        # A processor that the user set meanwhile is theirs to keep.
-        if layer.processor is ours:
-            layer.set_processor(original)
+@dataclass(frozen=True, eq=False)
+class LayerActivations:
+    """The activations of a layer in one pass, for all rows B of the batch.
 
-    return undo
+    Axes: Q position · K token · H·d heads side by side · C channels.
 
-
-def run_uncompiled(model: Any, undo: Callable[[Callable[[], None]], object]) -> None:
-    """Let a model that was compiled run as it was written, in whole or in its parts.
-
-    A processor of our own would cut the compiled code, and the cuts would stay in torch's cache.
-
-    Args:
-        model: the denoiser, or what `torch.compile` made of it.
-        undo: given what takes a change back, before each change is made.
+    Attributes:
+        hidden: (B, Q, C), the input of the layer.
+        value: (B, K, H·d).
+        joined: (B, Q, H·d), the outputs of the heads, which the output projection is given.
+        output: (B, Q, C), the output of the layer.
     """
 
-    def put(module: Any, name: str, value: Any) -> None:
-        before = vars(module)[name]
-        undo(lambda: vars(module).__setitem__(name, before))
-        vars(module)[name] = value
+    hidden: torch.Tensor
+    value: torch.Tensor
+    joined: torch.Tensor
+    output: torch.Tensor
 
-    for module in model.modules():
-        if hasattr(module, "_orig_mod"):
-            put(module, "forward", module._orig_mod.__call__)
-        if vars(module).get("_compiled_call_impl") is not None:
-            put(module, "_compiled_call_impl", None)
+
+@dataclass(frozen=True, eq=False)
+class OutputProjection:
+    """The map from the outputs of the heads to the layer's: Y = (joined Wᵀ + b + hidden) / factor.
+
+    Attributes:
+        weight: W (C, H·d), float32, with active LoRAs.
+        bias: b (C), float32; None if there is none.
+        residual: whether the layer adds its input.
+        factor: the divisor.
+        adds: whether another attention is added to `joined`, such as an image prompt's.
+    """
+
+    weight: torch.Tensor
+    bias: torch.Tensor | None
+    residual: bool
+    factor: float
+    adds: bool
+
+
+def record_activations(layer: Any, record: Callable[[LayerActivations], None], undo: Undo) -> None:
+    """Call `record` with the activations after each pass of a layer, until undone."""
+    found: dict[str, torch.Tensor] = {}
+
+    def keep(name: str, select: Callable[[torch.Tensor, torch.Tensor], torch.Tensor]) -> Any:
+        @uncompiled
+        def hook(module: Any, args: tuple[torch.Tensor, ...], output: torch.Tensor) -> None:
+            found[name] = select(args[0], output)
+
+        return hook
+
+    @uncompiled
+    def end(module: Any, args: tuple[Any, ...], kwargs: Any, output: torch.Tensor) -> None:
+        if not {"value", "joined"} <= found.keys():
+            own = getattr(layer.processor, "original", layer.processor)
+            raise TraceError(
+                f"{type(own).__name__} has linear maps of its own: expected a processor that uses "
+                "its layer's to_v and to_out; load the model without it"
+            )
+        hidden = args[0] if args else kwargs["hidden_states"]
+        activations = LayerActivations(hidden, found["value"], found["joined"], output)
+        found.clear()
+        record(activations)
+
+    hooks = [
+        (layer.to_v, keep("value", lambda _, output: output)),
+        (layer.to_out[0], keep("joined", lambda given, _: given)),
+    ]
+    if hasattr(layer, "to_kv"):  # fused projections, which run in place of to_k and to_v
+        hooks.append((layer.to_kv, keep("value", lambda _, output: output.chunk(2, dim=-1)[1])))
+    for module, hook in hooks:
+        undo(module.register_forward_hook(hook).remove)
+    undo(layer.register_forward_hook(end, with_kwargs=True).remove)
+
+
+@torch.no_grad()
+def output_projection(layer: Any, joined: torch.Tensor) -> OutputProjection:
+    """Return the output projection of a layer that has just run on `joined` (B, Q, H·d)."""
+    module: Any = layer.to_out[0]
+    if type(module) is torch.nn.Linear and not module.weight.is_meta:
+        bias = None if module.bias is None else module.bias.detach().float()
+        weight = module.weight.detach().float()
+    else:
+        # An adapted, quantised or offloaded map is measured with unit vectors. `forward` is called,
+        # so that no hook of the module runs.
+        ones = torch.eye(joined.shape[-1], dtype=joined.dtype, device=joined.device)
+        bias = module.forward(torch.zeros_like(ones[:1])).float()[0]
+        weight = (module.forward(ones).float() - bias).T
+    return OutputProjection(
+        weight,
+        bias,
+        bool(getattr(layer, "residual_connection", False)),
+        float(getattr(layer, "rescale_output_factor", 1.0)),
+        hasattr(getattr(layer.processor, "original", layer.processor), "to_k_ip"),
+    )
+
+
+# --- the shapes in all layers ---
+
+Shape = tuple[int, int]
+
+
+@dataclass(frozen=True)
+class LayerShapes:
+    """The shapes in one text cross-attention layer, for one row of the batch.
+
+    Letters: Q latent positions (Q = h·w), K text tokens, H heads of d channels, C channels of the
+    hidden states, T channels of the text.
+
+    Attributes:
+        name: the layer's dotted path in the model.
+        grid: (h, w).
+        heads: H.
+        scale: the factor of QKᵀ; 1/√d.
+        hidden: X, (Q, C), the layer's input.
+        text: E, (K, T), the text states.
+        query: X·W_Q, (Q, H·d).
+        key: E·W_K, (K, H·d); the values have the same shape.
+        scores: those of one head, and so its probabilities: (Q, K).
+        output: Y, after the output projection: (Q, C).
+        masked: the number of the prompt's K tokens that a mask hides: their probability is exactly
+            0. None without a mask.
+    """
+
+    name: str
+    grid: Shape
+    heads: int
+    scale: float
+    hidden: Shape
+    text: Shape
+    query: Shape
+    key: Shape
+    scores: Shape
+    output: Shape
+    masked: int | None = None
+
+    @property
+    def head_dim(self) -> int:
+        """Return d, the channels of one head."""
+        return self.query[1] // self.heads
+
+    def chain(self) -> list[tuple[str, str, Shape]]:
+        """Return the computation from the hidden states and the text to the output, line by line.
+
+        Returns:
+            Result, factors and shape: ("O_h = P_h·V_h", "(9 × 77) · (77 × 8)", (9, 8)).
+        """
+        (places, channels), (tokens, width) = self.hidden, self.text
+        (h, w), inner, d = self.grid, self.query[1], self.head_dim
+        root = math.isclose(self.scale, d**-0.5, rel_tol=1e-6)
+        score = "S_h = Q_h·K_hᵀ" + (f"/√{d}" if root else f"·{self.scale:.6g}")
+        score += "" if self.masked is None else " + M"
+        sums = f"rows that sum to 1 over {tokens} tokens"
+        if self.masked is not None:
+            sums += f", and are exactly 0 for {self.masked} hidden ones"
+
+        def product(rows: int, common: int, columns: int) -> tuple[str, Shape]:
+            return f"({rows} × {common}) · ({common} × {columns})", (rows, columns)
+
+        joined = f"{self.heads} times ({places} × {d}), side by side"
+        return [
+            ("X", f"hidden states of {h} × {w} places", self.hidden),
+            ("E", f"text of {tokens} tokens", self.text),
+            ("Q = X·W_Q", *product(places, channels, inner)),
+            ("K = E·W_K", *product(tokens, width, inner)),
+            ("V = E·W_V", *product(tokens, width, inner)),
+            ("Q_h", f"Q shared out among {self.heads} heads", (places, d)),
+            ("K_h", "K likewise", (tokens, d)),
+            ("V_h", "V likewise", (tokens, d)),
+            (score, *product(places, d, tokens)),
+            ("P_h = softmax(S_h)", sums, self.scores),
+            ("O_h = P_h·V_h", *product(places, tokens, d)),
+            (f"O = [O_0 … O_{self.heads - 1}]", joined, self.query),
+            ("Y = O·W_O + b", *product(places, inner, self.output[1])),
+        ]
+
+
+def layer_shapes(
+    pipe: Any, prompt: str = "a cat", *, size: Shape | None = None, **arguments: Any
+) -> tuple[LayerShapes, ...]:
+    """Return the shapes in every text cross-attention layer of a pipeline.
+
+    Args:
+        pipe: a pipeline, as `load` returns it.
+        prompt: a text for the model.
+        size: (width, height) in pixels; the model's own if None.
+        arguments: other arguments of the call.
+
+    Returns:
+        The layers in the order in which the model runs them.
+
+    Raises:
+        ArgumentError: if the size does not fit the model, or the pipeline takes no such argument.
+        ModelError: if the model has no text cross-attention.
+    """
+    layers, family = registry.cross_attention_layers(pipe), registry.family_of(pipe)
+    check_names(pipe, arguments, ("prompt", "size"))
+    width, height = registry.usual_size(pipe) if size is None else loading.check_size(pipe, size)
+    table, side = prompt_table(pipe, prompt, arguments), family.cell_side(pipe)
+    grids = registry.grids(pipe, layers, (height // side, width // side))
+    tokens = len(table.tokens)
+    return tuple(
+        LayerShapes(
+            name=name,
+            grid=(h, w),
+            heads=layer.heads,
+            scale=layer.scale,
+            hidden=(h * w, layer.query_dim),
+            text=(tokens, layer.cross_attention_dim),
+            query=(h * w, layer.inner_dim),
+            key=(tokens, layer.inner_kv_dim),
+            scores=(h * w, tokens),
+            output=(h * w, layer.out_dim),
+            masked=len(table.positions("pad")) if family.masks_padding else None,
+        )
+        for (name, layer), (h, w) in zip(layers.items(), grids.values(), strict=True)
+    )
+
+
+def pick(layers: Sequence[LayerShapes], wanted: str) -> list[LayerShapes]:
+    """Return the layers of "down", "mid", "up", a name, or a pattern with `*`.
+
+    Raises:
+        SelectionError: if there are none; it lists the layers there are.
+    """
+    found = [layer for layer in layers if name_fits(layer.name, wanted)]
+    if not found:
+        there = layers_there([layer.name for layer in layers], wanted)
+        raise SelectionError(f"no layer fits layer={quoted(wanted)}: expected {there}")
+    return found

@@ -46,19 +46,19 @@ def compare(
 
     No model is loaded. The rows are labelled by what differs among the runs.
     """
-    from heedmap.figures import formats
+    from heedmap.figures.plots import encode
     from heedmap.io import writing
     from heedmap.results import comparisons, runs
 
     loaded = [runs.Run.load(folder) for folder in folders]
     path = out or default_file(folders, kind or "png")
-    found = formats.format_of(path)
-    if path.is_dir() or (kind or found) != found:
+    found = path.suffix.lower().removeprefix(".")
+    if found not in ([kind] if kind else ["png", "svg", "pdf"]) or path.is_dir():
         raise ArgumentError(
             f"{path} is no name of a figure: expected a file that ends in .{kind or 'png'}"
         )
     words = word or comparisons.common_words(loaded)
-    data = comparisons.compare(loaded, words, scale=scale).data(found)
+    data = encode(comparisons.compare(loaded, words, scale=scale), found)
     if out is None:
         path = writing.put_counting(path, lambda free: writing.put_file(free, data))
     else:

@@ -9,14 +9,14 @@ import typer
 from heedmap.cli import console, inspect
 from heedmap.cli import options as opt
 from heedmap.errors import plural
-from heedmap.options import DrawOptions, LoadOptions
+from heedmap.options import GenerateOptions, LoadOptions
 from heedmap.text import option_texts
 
 if TYPE_CHECKING:
     from heedmap.maps.heatmaps import HeatMaps
     from heedmap.results.runs import Run
 
-KEEP = ",".join(DrawOptions.keep)
+KEEP = ",".join(GenerateOptions.keep)
 FILES = {
     "image": "image.png",
     "page": "index.html",

@@ -65,13 +65,10 @@ def grid(
 
     from heedmap.io import reading
     from heedmap.io.writing import slug
-    from heedmap.results.grids import check_axes
 
     console.check_edit(source, targets or (), only)
     weights = opt.by_word(weight, "weight")
     word_windows = opt.by_word(words, "words")
-    windows = [given for given in (cross, self_attention) if given]
-    check_axes([*windows, targets or [source], range(count), *weights.values()])
     place = console.destination(out)
     picture = None if image is None else reading.read_photograph(image)
     pipe = console.load_model(model, device, dtype, quiet or json)

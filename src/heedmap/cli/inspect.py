@@ -20,7 +20,7 @@ COLUMNS = ("most", "mean", "hottest at")
 
 def heat_summary(heat: "HeatMap") -> dict[str, Any]:
     """Give the extremum, the mean and the place of the extremum, None for a map of zeros."""
-    most, mean = (round(float(value), 6) for value in (heat.most, heat.values.mean()))
+    most, mean = (round(float(value), 6) for value in (heat.extremum, heat.values.mean()))
     return {"most": most, "mean": mean, "peak": list(heat.peak) if heat.values.any() else None}
 
 
@@ -33,16 +33,16 @@ def heat_cells(summary: Mapping[str, Any]) -> tuple[str, str, str]:
 
 def stability_of(heat: "HeatMap", maps: "HeatMaps") -> dict[str, float]:
     """Give the stability of a map, of a phrase that of its least stable word, if it is known."""
-    from heedmap.maps.stability import least_stability
+    from heedmap.maps.selections import least_stability
 
-    at = () if heat.mentioned is None else heat.mentioned.positions
+    at = () if heat.phrase is None else heat.phrase.positions
     found = least_stability(maps.stability, maps.words, at)
     return {} if found is None else {"stability": found}
 
 
 def stability_column(summaries: Sequence[Mapping[str, Any]]) -> list[tuple[str, ...]]:
     """Make a column for a table, its heading first; of no width if no stability is known."""
-    from heedmap.maps.stability import stability_said
+    from heedmap.maps.selections import stability_said
 
     found = [summary.get("stability") for summary in summaries]
     if all(one is None for one in found):
@@ -199,18 +199,19 @@ def draw_sheet(
     maps: "HeatMaps", chosen: "Mapping[str, HeatMap]", scale: "Scale", kind: str
 ) -> dict[str, bytes]:
     """Draw a sheet of maps and their overlays: the contents of files by name."""
-    from heedmap.figures.formats import png
+    from heedmap.figures.overlays import png
+    from heedmap.figures.plots import encode
 
-    sheet, overlays = maps.laid_out(list(chosen.values()), scale=scale)
-    data = sheet.data(kind)
+    figure, overlays = maps.figure_and_overlays(list(chosen.values()), scale=scale)
     files = zip(chosen, map(png, overlays), strict=True)
-    return {f"sheet.{kind}": data, **dict(files)}
+    return {f"sheet.{kind}": encode(figure, kind), **dict(files)}
 
 
 def draw_over(
     maps: "HeatMaps", words: Sequence[str] | None, over: Sequence[str], scale: "Scale", kind: str
 ) -> dict[str, bytes]:
     """Draw one word over its steps, layers or heads: the contents of files by name."""
+    from heedmap.figures.plots import encode
     from heedmap.maps import word_figures
 
     asked = dict.fromkeys(words or [f"#{word.number}" for word in maps.words])
@@ -219,12 +220,12 @@ def draw_over(
     word = opt.word_or_number(next(iter(asked)))
     if tuple(over) == ("steps",):
         return {
-            f"timeline.{kind}": word_figures.timeline(maps, word, scale=scale).data(kind),
+            f"timeline.{kind}": encode(word_figures.timeline(maps, word, scale=scale), kind),
             "timeline.gif": word_figures.animation(maps, word, scale=scale).gif(),
         }
     axes: list[Any] = [axis.removesuffix("s") for axis in over]
-    sheet = word_figures.layers_by_heads(maps, word, axes=axes, scale=scale)
-    return {f"{'-'.join(over)}.{kind}": sheet.data(kind)}
+    figure = word_figures.layers_by_heads(maps, word, axes=axes, scale=scale)
+    return {f"{'-'.join(over)}.{kind}": encode(figure, kind)}
 
 
 def selection_name(selection: Mapping[str, Any], usual: str) -> str:
@@ -241,8 +242,8 @@ def selection_name(selection: Mapping[str, Any], usual: str) -> str:
 
 def print_inspection(folder: Path, found: Mapping[str, Any]) -> None:
     """Print the figures and files of a selection."""
+    from heedmap.maps.heatmaps import REFINED_BY
     from heedmap.maps.recordings import AVERAGED
-    from heedmap.maps.word_map import REFINED_BY
 
     stability = stability_column(found["words"])
     rows = [

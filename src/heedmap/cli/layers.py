@@ -12,7 +12,7 @@ from heedmap.errors import plural
 from heedmap.options import LoadOptions
 
 if TYPE_CHECKING:
-    from heedmap.backends.dimensions import LayerShapes
+    from heedmap.backends.processors import LayerShapes
 
 
 def layers(
@@ -31,18 +31,13 @@ def layers(
     dtype: opt.Dtype = LoadOptions.dtype,
     json: opt.Json = False,
 ) -> None:
-    """Print the shapes in every cross-attention layer of a model.
-
-    Of Q, K, V, the scores and the output, measured while the model takes one step.
-    """
+    """Print the shapes of Q, K, V, the scores and the output in every cross-attention layer."""
     pipe = console.load_model(model, device, dtype, json)
-    from heedmap.backends import dimensions, loading
+    from heedmap.backends import loading, processors
     from heedmap.backends.registry import usual_size
 
-    pipe.set_progress_bar_config(disable=True)
-    with console.progress_bar("Taking one step", json):
-        found = dimensions.layer_shapes(pipe, size=size)
-    chosen = found[:1] if layer is None else dimensions.pick(found, layer)
+    found = processors.layer_shapes(pipe, size=size)
+    chosen = found[:1] if layer is None else processors.pick(found, layer)
     width, height = size or usual_size(pipe)
     name = loading.name_of(pipe)
     listed = found if layer is None else chosen
@@ -63,7 +58,7 @@ def print_layers(
     columns = ("layer", "grid", "heads", "Q", "K, V", "scores", "output")
     rows = []
     for layer in layers:
-        heads = (layer.heads, layer.head_query[1])
+        heads = (layer.heads, layer.head_dim)
         shapes = (layer.grid, heads, layer.query, layer.key, layer.scores, layer.output)
         rows.append((short[layer.name], *("{}×{}".format(*shape) for shape in shapes)))
     console.print_table(columns, rows, title, right=columns[1:])

@@ -8,9 +8,9 @@ import typer
 from heedmap.cli import console
 from heedmap.cli import options as opt
 from heedmap.cli.generate import print_run, run_summary
-from heedmap.options import LoadOptions, LocateOptions
+from heedmap.options import LOCATE_STEPS, GenerateOptions, LoadOptions
 
-KEEP = ",".join(LocateOptions.keep)
+KEEP = ",".join(GenerateOptions.keep)
 
 
 def locate(
@@ -25,7 +25,7 @@ def locate(
     seed: opt.Seed = None,
     steps: Annotated[
         int, typer.Option(min=1, help="Number of noise levels at which the model is asked.")
-    ] = LocateOptions.steps,
+    ] = LOCATE_STEPS,
     size: opt.Size = None,
     keep: opt.Keep = KEEP,
     concept: opt.Concepts = None,

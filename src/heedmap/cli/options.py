@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal, TypeVar
 import typer
 
 from heedmap import checks, options
-from heedmap.errors import ArgumentError, HeedmapError, quoted
+from heedmap.errors import ArgumentError, HeedmapError
 from heedmap.text import option_texts
 
 _T = TypeVar("_T")
@@ -65,8 +65,8 @@ def word_or_number(text: str) -> str | int:
     """Read `#N` as the number of a word; any other text is a word or phrase."""
     try:
         return option_texts.word_in(text)
-    except option_texts.Unreadable as error:
-        raise ArgumentError(f"{quoted(text)} is no word: expected {error.expected}") from error
+    except ValueError as error:
+        raise ArgumentError(str(error)) from error
 
 
 # --- models and sampling ----------------------------------------------------------------------

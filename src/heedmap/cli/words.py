@@ -23,14 +23,14 @@ def words(prompt: opt.Prompt, model: opt.Model = None, json: opt.Json = False) -
 
     parsed = parse_weights(prompt)
     with console.loading_bar(model, json or model is None):
-        from heedmap.backends import cards, loading
-        from heedmap.text.vocabulary import said_of, untaught
+        from heedmap.backends import loading
+        from heedmap.text.prompts import said_of, untaught
 
         table = loading.token_table(parsed.text, model)
     by_position = token_weights(parsed.spans, table)
     weights = [by_position.get(word.tokens[0], 1.0) if word.tokens else 1.0 for word in table.words]
     with console.warnings_printed() as warnings:
-        if unknown := untaught([parsed.text], cards.taught_words(model)):
+        if unknown := untaught([parsed.text], loading.model_card(model).vocabulary):
             warn(said_of(unknown))
         if brackets := bracket_warning(parsed):
             warn(brackets)

@@ -1,10 +1,9 @@
-"""Animations as GIF files."""
+"""Animations as GIF files, and small images of a run's steps."""
 
 import base64
 import html
 import io
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,20 +14,20 @@ from heedmap.io.values import StepSource
 from heedmap.io.writing import put_file
 
 STEP_SIDE = 64
-"""Pixels on the short side at most."""
+"""Pixels on the short side of a step's image at most."""
 
 
 @dataclass(frozen=True, eq=False)
 class StepPictures:
-    """One small picture for each step, all of one size.
+    """One small image for each step, all of one size.
 
     Attributes:
         frames: RGB, by step.
-        shows: "prediction" where each is what the model foretold the finished picture to be;
-            "latents" where its scheduler does not tell, and the noisy latents are shown as they
-            were after the step. Colours are fitted, not decoded: edges are soft, tones near. Where
-            a pipeline puts a part of a given picture back at the end (inpainting with a model of
-            four channels), that part is shown as the model foretold it, in colours less near.
+        shows: "prediction" where each is the model's prediction of the finished image; "latents"
+            where its scheduler gives none, so that each shows the noisy latents after the step.
+            Colours are fitted, not decoded: edges are soft, tones near. Where a pipeline puts a
+            part of a given image back at the end (inpainting with a model of four channels), that
+            part shows the model's prediction, in colours less near.
     """
 
     frames: tuple[Image.Image, ...]
@@ -44,23 +43,21 @@ class StepPictures:
         return self.frames[0].size
 
     def mosaic(self) -> Image.Image:
-        """All of them in one picture, row by row (`mosaic_size`)."""
-        width, height = self.size
-        across, _ = tiles(len(self.frames))
+        """Return all of them as one image, row by row (`mosaic_size`)."""
         sheet = Image.new("RGB", mosaic_size(len(self.frames), self.size))
-        for number, frame in enumerate(self.frames):
-            sheet.paste(frame, (number % across * width, number // across * height))
+        for frame, (x, y) in zip(self.frames, _corners(len(self.frames), self.size), strict=True):
+            sheet.paste(frame, (x, y))
         return sheet
 
 
 def tiles(count: int) -> tuple[int, int]:
-    """How many stand side by side in a mosaic, and in how many rows."""
+    """Return the columns and rows of a mosaic of so many images."""
     across = math.ceil(math.sqrt(count))
     return across, math.ceil(count / across)
 
 
 def mosaic_size(count: int, size: tuple[int, int]) -> tuple[int, int]:
-    """(W, H) of a mosaic of so many pictures of a size."""
+    """Return (W, H) of a mosaic of so many images of a size."""
     across, down = tiles(count)
     return across * size[0], down * size[1]
 
@@ -68,13 +65,15 @@ def mosaic_size(count: int, size: tuple[int, int]) -> tuple[int, int]:
 def of_mosaic(
     sheet: Image.Image, count: int, size: tuple[int, int], shows: StepSource
 ) -> StepPictures:
-    """The pictures that `StepPictures.mosaic` put together."""
-    (width, height), (across, _) = size, tiles(count)
-    corners: Sequence[tuple[int, int]] = [
-        (n % across * width, n // across * height) for n in range(count)
-    ]
-    frames = (sheet.crop((x, y, x + width, y + height)) for x, y in corners)
+    """Take a mosaic apart (`StepPictures.mosaic`)."""
+    width, height = size
+    frames = (sheet.crop((x, y, x + width, y + height)) for x, y in _corners(count, size))
     return StepPictures(tuple(frames), shows)
+
+
+def _corners(count: int, size: tuple[int, int]) -> list[tuple[int, int]]:
+    across, _ = tiles(count)
+    return [(n % across * size[0], n // across * size[1]) for n in range(count)]
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,9 +81,9 @@ class Animation:
     """Frames that a GIF shows one after the other, for ever.
 
     Attributes:
-        label: what it shows.
-        frames: RGB pictures of one size.
-        durations: how long each stands, in milliseconds; GIFs count in tens of them.
+        label: the title.
+        frames: RGB images of one size.
+        durations: of each, in milliseconds; GIFs count in tens of them.
     """
 
     label: str
@@ -97,7 +96,7 @@ class Animation:
         return f"<Animation {quoted(self.label)}: {count}, {width}×{height}>"
 
     def gif(self) -> bytes:
-        """Give the bytes of a GIF file. All frames have one palette, so that no colour flickers."""
+        """Return the bytes of a GIF file; all frames share one palette, lest colours flicker."""
         width, height = self.frames[0].size
         strip = Image.new("RGB", (width, height * len(self.frames)))
         for number, frame in enumerate(self.frames):
@@ -121,10 +120,7 @@ class Animation:
         return file.getvalue()
 
     def save(self, path: str | Path) -> Path:
-        """Write the GIF file, in the place of an older one, and give its path.
-
-        Args:
-            path: of the file.
+        """Write the GIF file, in the place of an older one, and return its path.
 
         Raises:
             ArgumentError: if `path` is not a path.

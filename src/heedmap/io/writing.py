@@ -1,13 +1,12 @@
 """Saving: a result is written to a temporary folder beside its place, which is then renamed.
 
-A process that is killed leaves nothing at the target, or the whole result. The temporary folder
-`.<name>.tmp-<random>` may stay then; it blocks no other save and can be deleted.
+The target of a process that is killed is missing or whole. A temporary folder
+`.<name>.tmp-<random>` may remain; it blocks no other save and can be deleted.
 
     with whole_folder("outputs/x") as partial:
         ...                                 # write to partial
 """
 
-import errno
 import hashlib
 import itertools
 import os
@@ -25,13 +24,6 @@ from PIL import Image
 from heedmap.errors import RunError
 from heedmap.io.reading import path_of, reason_of
 
-
-def digest_of(image: Image.Image) -> str:
-    """The SHA-256 of a picture's pixels, 8-bit RGB, row by row, as settings note it."""
-    return hashlib.sha256(image.convert("RGB").tobytes()).hexdigest()
-
-
-_TAKEN = (errno.EEXIST, errno.ENOTEMPTY, errno.ENOTDIR)
 _NAME = 50  # characters of the target's name in that of the temporary folder
 _SLUG = 200  # bytes
 
@@ -44,39 +36,26 @@ class WriteError(RunError):
     """A place where the system refuses to write: a full disk, a quota, no permission."""
 
 
+def digest_of(image: Image.Image) -> str:
+    """Return the SHA-256 of an image's pixels, 8-bit RGB, row by row."""
+    return hashlib.sha256(image.convert("RGB").tobytes()).hexdigest()
+
+
 def check_place(folder: str | Path) -> None:
-    """Check that files can be written to a folder, which need not exist yet; RunError if not."""
-    path = _resolved(folder)
-    try:
-        with suppress(FileNotFoundError):
-            path.lstat()  # refuses a name that is too long
-        there = next(one for one in (path, *path.parents) if os.path.lexists(one))
-        if not there.is_dir():
-            raise RunError(f"{there} is not a folder: name a folder, or a new one")
-        # Only an attempt shows whether it can be done: root may write everywhere but in /proc.
-        with tempfile.TemporaryFile(dir=there) as probe:
-            probe.write(b"\0")
-    except OSError as error:
-        raise _refused(folder, error) from error
+    """Check that files can be written in a folder, which need not exist yet; WriteError if not."""
+    path = _real(folder)
+    with _write_errors(folder):
+        there = next(one for one in (path, *path.parents) if one.exists())
+        tempfile.TemporaryFile(dir=there).close()  # only an attempt shows it
 
 
 def check_new(folder: str | Path) -> None:
-    """Check that a result can be saved in a folder: it is new or empty, and can be written."""
-    target = _resolved(folder)
-    try:
-        with suppress(FileNotFoundError):
-            target.lstat()
-            if not target.is_dir():
-                raise TakenError(f"{folder} is a file: name a new or an empty folder")
-            if any(target.iterdir()):
-                raise TakenError(f"{folder} is not empty: name a new or an empty folder")
-            if target.is_mount() or target == Path.cwd():
-                raise TakenError(
-                    f"{folder} is the current folder or a mounted disk, which cannot be replaced: "
-                    "name a new folder within it"
-                )
-    except OSError as error:
-        raise _refused(folder, error) from error
+    """Check that a folder is new or empty, and can be written."""
+    target = _real(folder)
+    with _write_errors(folder):
+        empty = target.is_dir() and not any(target.iterdir()) and target != Path.cwd()
+        if os.path.lexists(target) and not empty:
+            raise _taken(folder)
     check_place(target.parent)
 
 
@@ -90,39 +69,31 @@ def whole_folder(folder: str | Path) -> Iterator[Path]:
         WriteError: if the system refuses to write.
     """
     check_new(folder)
-    target = _resolved(folder)
-    partial = _beside(target)
+    target = _real(folder)
+    partial = target.with_name(f".{target.name[:_NAME]}.tmp-{secrets.token_hex(4)}")
     try:
-        try:
+        with _write_errors(folder):
             target.parent.mkdir(parents=True, exist_ok=True)
             partial.mkdir()
             yield partial
-            _sync(partial)
-        except OSError as error:
-            raise _refused(folder, error) from error
-        _rename(partial, target, folder)
+            try:
+                with suppress(FileNotFoundError):
+                    target.rmdir()
+                partial.rename(target)
+            except OSError as error:
+                raise (_taken(folder) if os.path.lexists(target) else error) from error
     except BaseException:
         shutil.rmtree(partial, ignore_errors=True)
         raise
 
 
 def put_file(path: str | Path, data: bytes) -> Path:
-    """Write a file whole, in the place of an older one; WriteError if the system refuses."""
-    target = _resolved(path)
-    partial = _beside(target)
-    try:
+    """Write a file, in the place of an older one, and return its path."""
+    target = path_of(path)
+    with _write_errors(path):
         target.parent.mkdir(parents=True, exist_ok=True)
-        partial.write_bytes(data)
-        _sync_entry(partial)
-        if target.is_file():
-            shutil.copymode(target, partial)
-        os.replace(partial, target)
-    except OSError as error:
-        raise _refused(path, error) from error
-    finally:
-        with suppress(OSError):
-            partial.unlink(missing_ok=True)
-    return path_of(path)
+        target.write_bytes(data)
+    return target
 
 
 def put_counting(first: Path, save: Callable[[Path], Any]) -> Path:
@@ -144,15 +115,12 @@ def put_counting(first: Path, save: Callable[[Path], Any]) -> Path:
 class Destination:
     """The place of a command's results: the named folder, or new folders within a root.
 
-    It is checked at once, before anything is drawn.
+    It is checked before anything is generated.
 
     Args:
         out: the named folder, if any.
-        many: whether there may be several results; `out` is the root then.
-        root: the root, where no folder was named.
-
-    Attributes:
-        saved: the folders that were written.
+        many: True if there may be several results; `out` is the root then.
+        root: the root if no folder is named.
     """
 
     def __init__(
@@ -160,29 +128,26 @@ class Destination:
     ) -> None:
         self.fixed = None if many or out is None else path_of(out)
         self.root = path_of(out if many and out is not None else root)
-        self.saved: list[Path] = []
         if self.fixed is None:
             check_place(self.root)
         else:
             check_new(self.fixed)
 
     def put(self, save: Callable[[Path], Any], name: str) -> Path:
-        """Save a result, and return its folder: `name` within the root, where none was named."""
+        """Save a result, and return its folder: `name` within the root if none was named."""
         if self.fixed is None:
-            self.saved.append(put_counting(self.root / name, save))
-        else:
-            save(self.fixed)
-            self.saved.append(self.fixed)
-        return self.saved[-1]
+            return put_counting(self.root / name, save)
+        save(self.fixed)
+        return self.fixed
 
 
 def files_in(folder: Path) -> list[str]:
-    """Give the names of the files in a folder, without those in inner folders."""
+    """Return the names of the files in a folder, without those in inner folders."""
     return sorted(path.name for path in folder.iterdir() if path.is_file())
 
 
 def slug(text: str, length: int) -> str:
-    """Make a part of a file name: letters, digits, hyphens; never empty, never too long.
+    """Return a part of a file name: letters, digits, hyphens; never empty, never too long.
 
     Signs and emoji alone become their numbers in Unicode: "u1f600".
     """
@@ -193,50 +158,19 @@ def slug(text: str, length: int) -> str:
     return fitting.strip("-_") or "word"
 
 
-def _resolved(given: str | Path) -> Path:
-    path = path_of(given)
+def _real(given: str | Path) -> Path:
+    return Path(os.path.realpath(path_of(given)))
+
+
+def _taken(folder: str | Path) -> TakenError:
+    return TakenError(f"{folder} is not an empty folder: name a new or an empty one")
+
+
+@contextmanager
+def _write_errors(path: str | Path) -> Iterator[None]:
     try:
-        return path.resolve()
-    except (OSError, RuntimeError) as error:  # links in a circle
-        raise RunError(f"{given} cannot be resolved: choose another place") from error
-
-
-def _beside(target: Path) -> Path:
-    return target.with_name(f".{target.name[:_NAME]}.tmp-{secrets.token_hex(4)}")
-
-
-def _rename(partial: Path, target: Path, given: str | Path) -> None:
-    """Give a filled folder its name; an empty folder there is replaced."""
-    try:
-        if target.is_dir():
-            shutil.copymode(target, partial)
-            if os.name == "nt":  # elsewhere the rename itself replaces an empty folder
-                target.rmdir()
-        os.rename(partial, target)
+        yield
     except OSError as error:
-        if error.errno in _TAKEN:
-            raise TakenError(f"{given} was written meanwhile: name another folder") from error
-        raise _refused(given, error) from error
-    with suppress(OSError):  # a folder that may be written but not read
-        _sync_entry(target.parent)
-
-
-def _refused(path: str | Path, error: OSError) -> WriteError:
-    return WriteError(f"{path} cannot be written ({reason_of(error)}): choose another place")
-
-
-def _sync(folder: Path) -> None:
-    """Write all of a folder to the disk."""
-    for path in (*folder.rglob("*"), folder):
-        _sync_entry(path)
-
-
-def _sync_entry(path: Path) -> None:
-    """Write a file, or the names in a folder, to the disk."""
-    if os.name == "nt":  # it cannot open a folder, nor sync what is open for reading
-        return
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
+        raise WriteError(
+            f"{path} cannot be written ({reason_of(error)}): choose another place"
+        ) from error

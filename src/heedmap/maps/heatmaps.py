@@ -1,42 +1,237 @@
-"""From a recording to heat maps: select, aggregate, resize, show together.
+"""Heat maps of words: selected from a recording, coloured over the image, cut to masks.
 
-Axes, by the letters used all through heedmap: S step · H head · Q latent position (Q = h·w,
-row-major) · K text token · h, w a layer's own grid. Everything is numpy.
+Axes: S step · H head · Q latent position (Q = h·w, row-major) · K text token · h, w a map's cells.
 """
 
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from PIL import Image
 
 from heedmap import checks
-from heedmap.errors import ArgumentError, HeedmapError, SelectionError, plural, quoted
-from heedmap.figures.formats import png
-from heedmap.maps import map_sheets
-from heedmap.maps.masks import Mentioned, check_picture
+from heedmap.errors import ArgumentError, HeedmapError, SelectionError, plural, quoted, signed
+from heedmap.figures import overlays, plots
+from heedmap.figures.plots import Panel, ScaleBar
+from heedmap.maps.masks import PhraseTokens, check_picture, scaled
 from heedmap.maps.recordings import REFINED, Layer, Recording
 from heedmap.maps.segments import Segments, segmented
-from heedmap.maps.selections import Averages, LayerFilter, Selection
-from heedmap.maps.stability import stability_at
-from heedmap.maps.word_map import HeatMap, Scale, check_scale
+from heedmap.maps.selections import Averages, LayerFilter, Selection, stability_said
+from heedmap.mathematics.agreement import is_even
 from heedmap.options import MASK_THRESHOLD
 from heedmap.text.prompts import is_content
 from heedmap.text.words import TokenTable, Word
 
 if TYPE_CHECKING:
-    from heedmap.figures.sheet import Sheet
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+    from matplotlib.image import AxesImage
 
-_WHOLE = "refined maps are of all layers, steps and heads: expected the plain maps, which a run has"
-_PART = (
-    "refined maps and segments are of all layers, steps and heads, and these maps of some: "
-    "expected the run's maps, without `select`"
-)
+Scale = Literal["word", "shared", "raw"]
+SCALES: dict[Scale, str] = {
+    "shared": "shared by all words",
+    "word": "each word its own",
+    "raw": "raw probability",
+}
+"""The name of each scale in figures of several words."""
+REFINED_BY = "refined by self-attention"
+"""The mark of refined maps in figures and tables."""
 MOST_SHOWN = 75
-"""Words that a sheet shows, and of which a saved run has overlays, unless others are chosen."""
+"""Words in a figure, and of which a saved run has overlays, unless others are chosen."""
+
+
+def check_scale(scale: object) -> None:
+    """Raise an ArgumentError unless there is such a scale."""
+    checks.one_of("scale", scale, SCALES)
+
+
+@dataclass(frozen=True, eq=False)
+class HeatMap:
+    """One word's map.
+
+    Attributes:
+        label: the word or phrase.
+        values: float32 (h, w), 64 cells on the short side: the share of attention (0 to 1) from
+            each place to the word's tokens, averaged over the selection.
+        size: (W, H) of the image in pixels.
+        image: the image, if known.
+        shared: the lowest and the highest value among the maps of all the prompt's words in the
+            selection.
+        phrase: the word's tokens, if masks are made of its phrase.
+        refined: whether self-attention refined the map.
+        stability: of a word of `locate`, the rank correlation of its maps of two halves of the
+            steps, each with other noise, -1 to 1; None if unknown.
+    """
+
+    label: str
+    values: np.ndarray
+    size: tuple[int, int]
+    image: Image.Image | None = None
+    shared: tuple[float, float] = (0.0, 1.0)
+    phrase: PhraseTokens | None = None
+    refined: bool = False
+    stability: float | None = None
+
+    def __repr__(self) -> str:
+        (height, width), low, high = self.values.shape, self.values.min(), self.values.max()
+        refined = ", refined" if self.refined else ""
+        said = f"{width}×{height} cells, {low:.3g} to {high:.3g}{refined}"
+        return f"<HeatMap of {quoted(self.label)}: {said}>"
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        """Return the values, for `numpy.asarray`."""
+        return np.array(self.values, dtype=dtype, copy=copy)
+
+    def value_range(self, scale: Scale = "word") -> tuple[float, float]:
+        """Return the values that are coldest and hottest on a scale.
+
+        Args:
+            scale: "word" (this map's least and greatest value; of a constant map, but for rounding,
+                its least twice), "shared" (those of all the prompt's words, and of this map if it
+                goes beyond, as a phrase may) or "raw" (0 to 1). If a word of the prompt has values
+                below 0, each scale is widened to have 0 in its middle ("raw" is -1 to 1).
+
+        Raises:
+            ArgumentError: if there is no such scale.
+        """
+        check_scale(scale)
+        low, high = float(self.values.min()), float(self.values.max())
+        if scale == "word" and is_even(self.values):
+            return low, low
+        shared = min(low, self.shared[0]), max(high, self.shared[1])
+        own = {"word": (low, high), "shared": shared, "raw": (0.0, 1.0)}[scale]
+        return overlays.centred(*own) if shared[0] < 0 else own
+
+    def overlay(
+        self, image: Image.Image | None = None, *, scale: Scale = "word", short_side: int = 256
+    ) -> Image.Image:
+        """Draw the heat over the image.
+
+        Args:
+            image: the image, if the map does not know it (maps of a bare `trace`).
+            scale: as of `value_range`.
+            short_side: pixels on the short side at least: smaller images are enlarged by a whole
+                number.
+
+        Raises:
+            ArgumentError: if no image is known or given.
+        """
+        image = self.image if image is None else image
+        if image is None:
+            raise ArgumentError(
+                f"the map of '{self.label}' knows no picture: pass it, as in overlay(image)"
+            )
+        low, high = self.value_range(scale)
+        return replace(self, image=image).render(low, high, short_side=short_side)
+
+    def render(self, low: float, high: float, *, short_side: int = 256) -> Image.Image:
+        """Draw the heat over the image, or alone if none is known.
+
+        Args:
+            low: the coldest value.
+            high: the hottest value.
+            short_side: as of `overlay`.
+        """
+        base = Image.new("RGB", self.size) if self.image is None else self.image
+        base = overlays.enlarge(base, short_side=short_side)
+        if self.image is None:
+            return overlays.heat(self.values, base.size, low=low, high=high)
+        return overlays.overlay(base, self.values, low=low, high=high)
+
+    def figure(self, *, scale: Scale = "word") -> "Figure":
+        """Draw the heat over the image, or alone if none is known, with its scale.
+
+        Args:
+            scale: as of `value_range`.
+        """
+        low, high = self.value_range(scale)
+        name = "the word's own" if scale == "word" else SCALES[scale]
+        name += f" · {REFINED_BY}" if self.refined else ""
+        panels = [Panel("", self.render(low, high, short_side=384))]
+        bar = ScaleBar(name, low, high, alone=self.image is None)
+        return plots.draw_panels(panels, title=self.label, bars=[bar])
+
+    def plot(
+        self, ax: "Axes", *, image: Image.Image | None = None, scale: Scale = "word"
+    ) -> "AxesImage":
+        """Draw the heat over the image, or alone if none is known, on axes of your own figure.
+
+        Args:
+            ax: of any matplotlib figure; its units become the image's pixels.
+            image: the image, if the map does not know it.
+            scale: as of `value_range`.
+
+        Returns:
+            The heat; `figure.colorbar` makes a bar of its colours.
+        """
+        low, high = self.value_range(scale)
+        image = self.image if image is None else image
+        size = self.size if image is None else image.size
+        return overlays.plot(ax, image, self.values, size, low=low, high=high)
+
+    def _repr_png_(self) -> bytes:
+        return plots.encode(self.figure())
+
+    def mask(
+        self, threshold: float = MASK_THRESHOLD, *, image: Image.Image | None = None
+    ) -> np.ndarray:
+        """Return where the image shows the word: bool (H, W), at the image's size.
+
+        Args:
+            threshold: 0 to 1, the value that the soft mask must have at least. A soft mask that is
+                0 everywhere has an empty mask.
+            image: as of `soft_mask`.
+
+        Raises:
+            ArgumentError: if the threshold is not a number from 0 to 1, or the image does not fit.
+        """
+        threshold = checks.fraction("threshold", threshold)
+        soft = self.soft_mask(image=image)
+        return soft >= threshold if soft.any() else np.zeros(soft.shape, dtype=bool)
+
+    def soft_mask(self, *, image: Image.Image | None = None) -> np.ndarray:
+        """Return how surely each pixel shows the word: float32 (H, W), 0 to 1.
+
+        For a run's map, plain or refined, it is that of the word's phrase ("red house", of "red"
+        and of "house"): refined, reduced where another phrase stands out more, and fitted to the
+        edges of the image (`heedmap.maps.masks`). A map of some layers, steps or heads, of a token,
+        or of a share, and that of a run without refined maps, is scaled by itself: from its least
+        magnitude, 0, to its greatest, 1, since a word of negative weight acts where its map is
+        lowest.
+
+        Args:
+            image: the image, if the map does not know it (maps of a bare `trace`); without one the
+                edges are the map's.
+
+        Raises:
+            ArgumentError: if the image is of another size than the map's.
+        """
+        image = self.image if image is None else image
+        check_picture(image, self.size)
+        if self.phrase is not None:
+            return self.phrase.soft_mask(image)
+        return overlays.resize_map(scaled(np.abs(self.values)), self.size)
+
+    @property
+    def extremum(self) -> float:
+        """The value farthest from 0."""
+        return float(max(self.values.min(), self.values.max(), key=abs))
+
+    @property
+    def peak(self) -> tuple[int, int]:
+        """The pixel (x, y) under the middle of the cell whose value is farthest from 0."""
+        y, x = np.unravel_index(int(np.abs(self.values).argmax()), self.values.shape)
+        h, w = self.values.shape
+        return int((x + 0.5) * self.size[0] / w), int((y + 0.5) * self.size[1] / h)
+
+
+def common_range(heats: Sequence[HeatMap], scale: Scale) -> tuple[float, float]:
+    """Return the lowest and the highest value of one scale for several maps."""
+    ranges = [heat.value_range(scale) for heat in heats]
+    return min(low for low, _ in ranges), max(high for _, high in ranges)
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,20 +241,16 @@ class HeatMaps:
     recording: Recording
     image: Image.Image | None = None
     _selection: Selection = field(default_factory=Selection)
-    _whole: Recording | None = None  # what the recording of refined maps was taken from
-    stability: Mapping[int, float] | None = None  # by word, of the whole run, where it is known
+    _whole: Recording | None = None  # the recording that refined maps were taken from
+    stability: Mapping[int, float] | None = None  # by word, of the whole run, if known
 
     def __repr__(self) -> str:
-        found, keep = [plural(len(self), "word")], self.recording.keep
-        found += [
-            plural(len(numbers(self.recording)), axis)
-            for axis, numbers in (
-                ("layer", self._selection.layers_of),
-                ("step", self._selection.steps_of),
-                ("head", self._selection.heads_of),
-            )
-            if axis in keep
-        ]
+        recording = self.recording
+        found = [plural(len(self), "word")]
+        if "layer" in recording.keep:
+            found.append(plural(len(self.layers), "layer"))
+        found += [plural(len(self.steps), "step")] if "step" in recording.keep else []
+        found += [plural(len(self.heads), "head")] if "head" in recording.keep else []
         found += [] if self._whole is None else [REFINED]
         return f"<HeatMaps of {quoted(self.tokens.prompt)}: {', '.join(found)}>"
 
@@ -74,14 +265,14 @@ class HeatMaps:
         return self.recording.table.read_words
 
     def __iter__(self) -> Iterator[HeatMap]:
-        """The map of each word that the model read, in order."""
+        """Yield the map of each word that the model read, in order."""
         return (self.at(word.number) for word in self.words)
 
     def __len__(self) -> int:
         return len(self.words)
 
     def __getitem__(self, query: str) -> HeatMap:
-        """The map of a word or phrase.
+        """Return the map of a word or phrase.
 
         A word's tokens are added up, and so are a phrase's words and all the places at which it
         stands in the prompt: the value is the share of attention that went to any of them.
@@ -94,7 +285,7 @@ class HeatMaps:
         return self._map(query.strip(), found)
 
     def __contains__(self, query: object) -> bool:
-        """Whether there is a map of a word or phrase."""
+        """Return whether there is a map of a word or phrase."""
         try:
             return isinstance(query, str) and bool(self.tokens.find(query))
         except HeedmapError:
@@ -105,7 +296,7 @@ class HeatMaps:
         return tuple(dict.fromkeys(word.text for word in self.words))
 
     def at(self, number: int) -> HeatMap:
-        """The map of the word with this number (negative ones count from the end).
+        """Return the map of the word with this number (negative ones count from the end).
 
         Raises:
             UnknownWordError: if the prompt has no such word.
@@ -113,24 +304,20 @@ class HeatMaps:
         """
         return self._map(self.tokens.at(number).text, self.tokens.tokens_at(number))
 
-    def alone(self, word: str | int) -> HeatMap:
-        """The map of a word or phrase, or of the word of a number, without the others' scale.
+    def without_shared_scale(self, word: str | int) -> HeatMap:
+        """Return the map of a word or phrase, or of a word's number, whose `shared` is 0 to 1.
 
-        Its `shared` is 0 to 1. Where many maps of a long prompt are drawn, finding the range of all
-        words would take nearly all of the time.
-
-        Raises:
-            UnknownWordError: if the prompt has no such word.
-            TruncatedWordError: if it stands past the last token that the model read.
+        The range of all words of a long prompt takes long, and figures of one word over many steps
+        do not show it.
         """
         if isinstance(word, str):
             label, positions = word.strip(), self.tokens.find(word)
         else:
             label, positions = self.tokens.at(word).text, self.tokens.tokens_at(word)
-        return self._map(label, positions, alone=True)
+        return self._map(label, positions, shared=(0.0, 1.0))
 
     def token(self, position: int) -> HeatMap:
-        """The map of one token, by its position in the encoded text (0 is the start token).
+        """Return the map of one token, by its position in the encoded text (0 is the start token).
 
         Raises:
             SelectionError: if it was not recorded.
@@ -141,19 +328,17 @@ class HeatMaps:
                 f"token {quoted(position)} was not recorded: expected one of "
                 f"{', '.join(map(str, self.recording.positions))}; record with tokens='all' for all"
             )
-        return self._map(self.tokens.tokens[position].text, (position,), word=False)
+        return replace(self._map(self.tokens.tokens[position].text, (position,)), phrase=None)
 
     def share(self, query: str) -> HeatMap:
-        """The share of a word or phrase among the content words at each place: 0 to 1.
+        """Return the share of a word or phrase among the content words at each place: 0 to 1.
 
-        Most attention goes to the start token, and how much does differs from place to place; a
-        share among the words alone shows which of them a place is about. Words such as "the" and
-        "of" do not count, unless they are asked for. Where none of them draws anything, the share
-        is 0.
+        Most attention goes to the start token, by another amount at each place; a share among the
+        words alone shows which of them a place is about. Words such as "the" and "of" do not count,
+        unless they are asked for. Where no word is attended to, the share is 0.
 
-        A word of negative weight draws less than nothing, and acts by it: what counts is how much
-        each word's own map is away from 0, on either side. With weights of 0 and above that is the
-        map itself; a phrase has the shares of its words, added up.
+        A word of negative weight acts by what it takes away: the magnitude of each word's own map
+        counts. A phrase has the shares of its words, added up.
 
         Raises:
             UnknownWordError: if the prompt has no such word.
@@ -161,13 +346,12 @@ class HeatMaps:
         """
         asked = set(self.tokens.find(query))
         own = [word for word in self.words if asked.issuperset(word.tokens)]
-        mine = {word.number for word in own}
-        others = [w for w in self.words if is_content(w.text) and w.number not in mine]
-        drawn, rest = self._averages.magnitude(own), self._averages.magnitude(others)
-        among = drawn + rest  # even rounded it is not below `drawn`: no share is above 1
-        values = np.divide(drawn, among, out=np.zeros_like(drawn), where=among > 0)
-        size, refined = self.recording.size, self._whole is not None
-        return HeatMap(query.strip(), values, size, self.image, refined=refined)
+        others = [word for word in self.words if is_content(word.text) and word not in own]
+        mine, rest = self._averages.magnitude(own), self._averages.magnitude(others)
+        among = mine + rest  # even rounded it is not below `mine`: no share is above 1
+        values = np.divide(mine, among, out=np.zeros_like(mine), where=among > 0)
+        refined = self._whole is not None
+        return HeatMap(query.strip(), values, self.recording.size, self.image, refined=refined)
 
     def select(
         self,
@@ -178,11 +362,11 @@ class HeatMaps:
         resolution: int | tuple[int, int] | None = None,
         timesteps: tuple[float, float] | None = None,
     ) -> "HeatMaps":
-        """The same maps over a part of what was kept.
+        """Return the maps over a part of the axes that were kept.
 
         Args:
             layers: "down", "mid" or "up"; a layer's name; a pattern ("*attentions.0*"); a list of
-                these; or a function of a `Layer` that says whether to take it.
+                these; or a function of a `Layer` that returns whether to take it.
             steps: a step number, a slice or a list (negative numbers count from the end).
             heads: a head's number or a list; layers with fewer heads are then left out.
             resolution: only layers whose grid is (h, w), or has this many cells on its short side.
@@ -204,17 +388,19 @@ class HeatMaps:
 
     @property
     def refined(self) -> "HeatMaps":
-        """The same maps, refined by the picture's attention to itself: truer to what is seen.
+        """The maps refined by the image's attention to itself: truer to the image.
 
-        A word's share of attention, carried from place to place along self-attention in the later
-        part of the run (`heedmap.mathematics.refining`). Of all layers, steps and heads: a
-        selection of these has none.
+        A word's share of attention, propagated along self-attention in the later part of the run
+        (`heedmap.mathematics.refining`), over all layers, steps and heads.
 
         Raises:
             SelectionError: if there are none, or these are the maps of a selection.
         """
         if self._selection != Selection():
-            raise SelectionError(_PART)
+            raise SelectionError(
+                "refined maps and segments are of all layers, steps and heads, and these maps of "
+                "some: expected the run's maps, without `select`"
+            )
         if self._whole is not None:
             return self
         alone = self.recording.refined_alone()
@@ -227,24 +413,25 @@ class HeatMaps:
         threshold: float = MASK_THRESHOLD,
         image: Image.Image | None = None,
     ) -> Segments:
-        """Which phrase each pixel of the picture shows: that with the greatest soft mask, if any.
+        """Label each pixel of the image with the phrase that has the greatest soft mask there.
 
         Args:
-            phrases: words or phrases, or numbers of words; left out, all phrases of the prompt.
-            threshold: 0 to 1, what a soft mask must have at least; else it is background.
-            image: the picture, where the maps do not know it.
+            phrases: words or phrases, or numbers of words; all phrases of the prompt if None.
+            threshold: 0 to 1, the value that a soft mask must have at least; else it is background.
+            image: the image, if the maps do not know it.
 
         Raises:
-            ArgumentError: if nothing is to tell apart, or two of one phrase; or the picture is odd.
+            ArgumentError: if there is nothing to tell apart, or two of one phrase, or the image
+                does not fit.
             SelectionError: if there are no refined maps, or these are the maps of a selection.
             UnknownWordError: if the prompt has no such word.
             TruncatedWordError: if the model did not read it.
         """
         whole = self._whole or self.refined._whole
-        picture = self.image if image is None else image
+        image = self.image if image is None else image
         assert whole is not None
-        check_picture(picture, whole.size)
-        return segmented(whole, phrases, picture, threshold, self.stability)
+        check_picture(image, whole.size)
+        return segmented(whole, phrases, image, threshold, self.stability)
 
     @property
     def layers(self) -> tuple[Layer, ...]:
@@ -270,8 +457,8 @@ class HeatMaps:
         title: str | None = None,
         scale: Scale = "shared",
     ) -> Image.Image:
-        """What `figure` shows, as a picture; the arguments are the same."""
-        return self.laid_out(chosen, title=title, scale=scale)[0].image()
+        """Return `figure` as an image."""
+        return plots.render(self.figure(chosen, title=title, scale=scale))
 
     def figure(
         self,
@@ -279,79 +466,97 @@ class HeatMaps:
         *,
         title: str | None = None,
         scale: Scale = "shared",
-    ) -> "Sheet":
-        """The picture, then one overlay a word, captioned, with the scale that was used.
+    ) -> "Figure":
+        """Draw the image, then one overlay a word, with captions and the scale.
 
-        Of a prompt of more than 75 words the first 75 are shown, and the title says so; the scale
-        says where maps are refined. Where no picture is known, the heat stands alone. For a prompt
-        without words the sheet is the picture, and says so.
+        Of a prompt of more than 75 words the first 75 are shown. If no image is known, the heat
+        stands alone. For a prompt without words the figure is the image.
 
         Args:
-            chosen: maps of this selection; left out, those of every word.
-            title: left out, the prompt.
-            scale: as in `HeatMap.span`.
-
-        Returns:
-            A matplotlib Figure, which saves itself as PNG, SVG or PDF.
+            chosen: maps of this selection; those of every word if None.
+            title: above all; the prompt if None.
+            scale: as of `HeatMap.value_range`.
 
         Raises:
-            ArgumentError: if there is neither a map nor a picture to show, or no such scale.
+            ArgumentError: if there is neither a map nor an image to show, or no such scale.
         """
-        return self.laid_out(chosen, title=title, scale=scale)[0]
+        return self.figure_and_overlays(chosen, title=title, scale=scale)[0]
 
-    def laid_out(
+    def figure_and_overlays(
         self,
         chosen: Sequence[HeatMap] | None = None,
         *,
         title: str | None = None,
         scale: Scale = "shared",
         note: str = "",
-    ) -> tuple["Sheet", Iterator[Image.Image]]:
-        """As `figure`, with a note below its title; and each map's `overlay`, drawn but once."""
+    ) -> tuple["Figure", list[Image.Image]]:
+        """Draw `figure`, with a note below its title, and return it with each map's overlay."""
         check_scale(scale)
         title = self.tokens.prompt if title is None else checks.text("title", title)
         if chosen is None:
             heats = list(itertools.islice(self, MOST_SHOWN))
             title += f" · the first {MOST_SHOWN} words" if len(self) > MOST_SHOWN else ""
         else:
-            heats = map_sheets.checked_maps(chosen)
+            heats = checks.several(chosen)
+            if heats is None or not all(isinstance(one, HeatMap) for one in heats):
+                raise ArgumentError(
+                    f"chosen is {quoted(chosen)}: expected a list of maps, as in [maps['house']]"
+                )
         if not heats and self.image is None:
             raise ArgumentError(
                 "there is nothing to draw: expected a word, a chosen map or a picture; pass maps, "
                 "as in sheet([maps.token(0)])"
             )
         note = note if heats or self.words else "the prompt has no words that the model read"
-        return map_sheets.sheet_of(heats, self.image, title, scale, note=note)
+        panels: list[Panel] = []
+        if self.image is not None:
+            panels.append(Panel("", overlays.enlarge(self.image), "the picture"))
+        if not heats:
+            return plots.draw_panels(panels, title=title, note=note), []
+        if scale == "word":
+            ranges = [heat.value_range(scale) for heat in heats]
+            ends = "−most" if min(ranges)[0] < 0 else "least", "most"
+        else:
+            ends = common_range(heats, scale)
+            ranges = [ends] * len(heats)
+        drawn = [heat.render(*span) for heat, span in zip(heats, ranges, strict=True)]
+        whole = all(heat.refined for heat in heats)
+        for heat, image in zip(heats, drawn, strict=True):
+            said = f"{'down' if heat.extremum < 0 else 'up'} to {signed(heat.extremum, '.2g')}"
+            said += ", refined" if heat.refined and not whole else ""
+            said += "" if heat.stability is None else f" · {stability_said(heat.stability)}"
+            panels.append(Panel(heat.label, image, said))
+        name = SCALES[scale] + (f" · {REFINED_BY}" if whole else "")
+        bar = ScaleBar(name, *ends, alone=self.image is None)
+        return plots.draw_panels(panels, title=title, note=note, bars=[bar]), drawn
 
     def _repr_png_(self) -> bytes | None:
         if not self.recording.arrays or not (self.words or self.image):
             return None  # nothing to show: the notebook falls back to text
-        return png(self.sheet())
+        return plots.encode(self.figure())
 
     def _map(
-        self, label: str, positions: tuple[int, ...], *, word: bool = True, alone: bool = False
+        self, label: str, positions: tuple[int, ...], shared: tuple[float, float] | None = None
     ) -> HeatMap:
+        whole, known = self._whole or self.recording, self.stability or {}
+        has_phrase = self._selection == Selection() and whole.refined is not None
         return HeatMap(
             label,
             self._averages.of(positions),
             self.recording.size,
             self.image,
-            (0.0, 1.0) if alone else self._averages.shared,
-            self._mentioned(positions) if word else None,
+            self._averages.shared if shared is None else shared,
+            PhraseTokens(whole, positions) if has_phrase else None,
             self._whole is not None,
-            stability_at(self.stability, self.words, positions),
+            next((known.get(w.number) for w in self.words if w.tokens == positions), None),
         )
 
     def _check_plain(self) -> None:
-        if [layer.name for layer in self.recording.layers] == [REFINED]:
-            raise SelectionError(_WHOLE)
+        if self._whole is not None:
+            raise SelectionError(
+                "refined maps are of all layers, steps and heads: expected the run's plain maps"
+            )
 
     @cached_property
     def _averages(self) -> Averages:
         return Averages(self.recording, self._selection)
-
-    def _mentioned(self, positions: tuple[int, ...]) -> Mentioned | None:
-        """Words of the whole run, if it has what a mask is made of."""
-        whole = self._whole or self.recording
-        none = self._selection != Selection() or whole.refined is None
-        return None if none else Mentioned(whole, positions)

@@ -22,7 +22,16 @@ from heedmap.maps.selections import Averages, Selection
 from heedmap.mathematics.agreement import is_even
 from heedmap.text.words import TokenTable
 
+SHARPNESS = 4
+"""The power by which the phrase that stands out more at a place takes it. On the drawn world 2 to 8
+are within a point of each other."""
+REACH = 1.5
+"""The radius within which masks are fitted to the image's edges: cells of the refined maps, by
+which these are blurred."""
 _MOST_PACKED = 512 * 1024  # characters of a mask in a file of settings
+
+
+# --- boxes and masks of a user ------------------------------------------------------------------
 
 
 def packed(mask: np.ndarray) -> Mask:
@@ -59,36 +68,24 @@ def unpacked(saved: Mask, name: str) -> np.ndarray | None:
 
 
 def place(where: object, name: str) -> tuple[float, ...] | np.ndarray:
-    """A box as four numbers, or a mask as bool (H, W).
+    """Return a box as four numbers, or a mask as bool (H, W).
 
     Args:
         where: a box or a mask of Python, numpy, torch or Pillow, as `Confine` takes it.
-        name: of what is placed, for the error.
+        name: of the word that it confines, for the error.
 
     Raises:
-        ArgumentError: if it is neither.
+        ArgumentError: if it is neither, or an empty mask.
     """
-    if isinstance(where, Image.Image):
-        if where.mode not in ("1", "L"):
-            raise ArgumentError(
-                f"the mask of {name} is a picture of mode {where.mode}: expected '1' or 'L', as "
-                "convert('L') gives it"
-            )
+    if isinstance(where, Image.Image) and where.mode in ("1", "L"):
+        where = np.asarray(where) >= (128 if where.mode == "L" else 1)
+    try:
+        if hasattr(where, "detach"):  # a tensor of torch, which is not imported here
+            where = cast(Any, where).detach().cpu().numpy()
         found = np.asarray(where)
-        found = found if found.dtype == bool else found >= 128
-    else:
-        if hasattr(where, "detach"):  # a tensor, of torch, which is not imported here
-            where = cast(Any, where).detach().cpu()
-        try:
-            found = np.asarray(where)
-        except (TypeError, ValueError):  # rows of different length
-            found = np.empty(0, object)
-    if found.ndim == 2 and found.dtype == bool:
-        if not found.any():
-            raise ArgumentError(
-                f"the mask of {name} has nothing inside: expected True, or white, where the word "
-                "shall act"
-            )
+    except (TypeError, ValueError):  # rows of different length
+        found = np.empty(0, object)
+    if found.ndim == 2 and found.dtype == bool and found.any():
         return found.copy()
     if found.shape == (4,) and found.dtype.kind in "iuf" and np.isfinite(found).all():
         return tuple(found.tolist())
@@ -96,26 +93,29 @@ def place(where: object, name: str) -> tuple[float, ...] | np.ndarray:
     given = f"an array of {found.dtype} with shape {found.shape}" if array else quoted(where)
     raise ArgumentError(
         f"the region of {name} is {given}: expected a box (left, top, right, bottom) of four "
-        "numbers, or a mask of bool (H, W); numbers become one by a threshold, as in mask > 0.5"
+        "numbers, or a mask of bool (H, W) with something inside; numbers become one by a "
+        "threshold, as in mask > 0.5, and a picture by convert('L')"
     )
 
 
 def region(place: tuple[float, ...] | np.ndarray, width: int, height: int, name: str) -> np.ndarray:
-    """How much of each pixel of a picture is inside: float32 (H, W), 0 to 1.
+    """Return the part of each pixel of an image that is inside: float32 (H, W), 0 to 1.
 
     Raises:
-        ArgumentError: if the box does not lie in the picture, or the mask is not of its size.
+        ArgumentError: if the box does not lie in the image, or the mask is not of its size.
     """
     if isinstance(place, tuple):
         left, top, right, bottom = place
         if not (0 <= left < right <= width and 0 <= top < bottom <= height):
-            sides = [f"{side:g}" for side in place]
+            sides = ", ".join(f"{side:g}" for side in place)
             raise ArgumentError(
-                f"the box ({', '.join(sides)}) of {name} does not lie in the picture of {width}×"
-                f"{height} pixels, or is empty: expected (left, top, right, bottom) with 0 ≤ "
-                f"left < right ≤ {width} and 0 ≤ top < bottom ≤ {height}"
+                f"the box ({sides}) of {name} does not lie in the picture of {width}×{height} "
+                f"pixels, or is empty: expected (left, top, right, bottom) with 0 ≤ left < right ≤ "
+                f"{width} and 0 ≤ top < bottom ≤ {height}"
             )
-        return np.outer(_covered(top, bottom, height), _covered(left, right, width))
+        rows, columns = np.arange(height + 1), np.arange(width + 1)
+        inside = np.diff(np.clip(rows, top, bottom)), np.diff(np.clip(columns, left, right))
+        return np.outer(*(one.astype(np.float32) for one in inside))
     if place.shape != (height, width):
         raise ArgumentError(
             f"the mask of {name} is {place.shape[1]}×{place.shape[0]} pixels, the picture "
@@ -124,52 +124,37 @@ def region(place: tuple[float, ...] | np.ndarray, width: int, height: int, name:
     return place.astype(np.float32)
 
 
-def _covered(start: float, end: float, pixels: int) -> np.ndarray:
-    """float32 (pixels,): which share of each pixel of a side lies between two places on it."""
-    edges = np.clip(np.arange(pixels + 1), start, end)
-    return np.diff(edges).astype(np.float32)
-
-
-SHARPNESS = 4
-"""The power by which the phrase that stands out more at a place takes it. On the drawn world 2 to 8
-are within a point of each other."""
-REACH = 1.5
-"""How far the picture's edges are looked for: cells of the refined maps, by which these are
-blurred."""
+# --- soft masks of words ------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, eq=False)
-class Mentioned:
-    """Words of a run, as their tokens' positions on the K axis, which may be seen in its picture.
-
-    Meant are the phrases that they stand in (`TokenTable.phrase`): of "red" in "a red house" that
-    is "red house".
-    """
+class PhraseTokens:
+    """Words of a run, as their tokens' positions; their masks are those of their phrases."""
 
     recording: Recording
     positions: tuple[int, ...]
 
-    def seen(self, picture: Image.Image | None) -> np.ndarray:
-        """Where, as float32 (H, W), 0 to 1; with edges where the picture is given."""
+    def soft_mask(self, picture: Image.Image | None) -> np.ndarray:
+        """Return the soft mask, float32 (H, W), 0 to 1; with edges if the image is given."""
         return next(soft_masks(self.recording, [self.positions], picture))
 
 
 def soft_masks(
-    recording: Recording, mentioned: Sequence[Sequence[int]], picture: Image.Image | None
+    recording: Recording, words: Sequence[Sequence[int]], picture: Image.Image | None
 ) -> Iterator[np.ndarray]:
-    """How surely each pixel shows what the words at these positions say, one after the other.
+    """Yield for each of some words where the image shows them, one mask at a time.
 
-    Only one is held at a time: of a large picture and a long prompt all would fill the memory. Each
-    goes from 0, where it does least, to 1, where it does most. Of several phrases it is the
-    greatest of theirs, so that the mask of all is what any of them has.
+    Of a large image and a long prompt all masks together would fill the memory. Each goes from 0,
+    where its phrase does least, to 1, where it does most. Of several phrases it is the greatest of
+    theirs, so that the mask of all is the union.
 
     Args:
-        recording: which has refined maps.
-        mentioned: N lists of positions of tokens on the K axis.
-        picture: of the recording's size; without one there are no edges but the maps' own.
+        recording: one with refined maps.
+        words: N lists of positions of tokens on the K axis.
+        picture: the image, of the recording's size; without one there are no edges but the maps'.
 
     Yields:
-        float32 (H, W), 0 to 1, N times; one that is the same everywhere is 0.
+        float32 (H, W), 0 to 1, N times; a constant one is 0.
 
     Raises:
         SelectionError: if there are no refined maps.
@@ -178,32 +163,31 @@ def soft_masks(
     plain = Averages(recording, Selection())
     phrases = phrase_tokens(recording.table)
     drawn = [[of.magnitude(p) for p in recording.table.phrases] for of in (refined, plain)]
-    shown = contested(*map(np.array, drawn))
+    own = dict(zip(phrases, suppress_rivals(*map(np.array, drawn)), strict=True))
 
     def made(part: tuple[int, ...]) -> np.ndarray:
-        # What names neither a thing nor a property is nobody's rival.
-        own = phrases.index(part) if part in phrases else None
-        small = scaled(np.abs(refined.of(part))) if own is None else shown[own]
+        # A word that names neither a thing nor a property is nobody's rival.
+        small = own[part] if part in own else scaled(np.abs(refined.of(part)))
         large = resize_map(small, recording.size)
-        return scaled(large if picture is None else _edged(recording, picture, large))
+        return scaled(large if picture is None else _with_edges(recording, picture, large))
 
-    for positions in mentioned:
-        yield reduce(np.maximum, map(made, meant(recording.table, positions)))
+    for positions in words:
+        yield reduce(np.maximum, map(made, phrases_of(recording.table, positions)))
 
 
-def _edged(recording: Recording, picture: Image.Image, large: np.ndarray) -> np.ndarray:
-    """A map of the picture's size, brought to its edges."""
-    from heedmap.mathematics.refining import guided  # it takes torch, which the maps do without
+def _with_edges(recording: Recording, picture: Image.Image, large: np.ndarray) -> np.ndarray:
+    """Fit a map of the image's size to the image's edges."""
+    from heedmap.mathematics.refining import guided  # it takes torch
 
     assert recording.refined is not None
     cell = min(recording.size) / min(recording.refined.shape[:2])
     return guided(np.asarray(to_rgb(picture)), large[None], round(REACH * cell))[0]
 
 
-def meant(table: TokenTable, positions: Sequence[int]) -> tuple[tuple[int, ...], ...]:
-    """The parts of a prompt whose masks these words have, each as its tokens' positions.
+def phrases_of(table: TokenTable, positions: Sequence[int]) -> tuple[tuple[int, ...], ...]:
+    """Return the phrases that some words stand in, each as its tokens' positions.
 
-    The phrases that they stand in; where they stand in none, they themselves.
+    Where they stand in none ("at" names no thing), return the words themselves.
     """
     asked = set(positions)
     found = [one for one in phrase_tokens(table) if not asked.isdisjoint(one)]
@@ -212,54 +196,38 @@ def meant(table: TokenTable, positions: Sequence[int]) -> tuple[tuple[int, ...],
 
 
 def phrase_tokens(table: TokenTable) -> list[tuple[int, ...]]:
-    """The positions of each phrase's tokens, phrase by phrase."""
+    """Return the positions of each phrase's tokens, phrase by phrase."""
     return [tuple(t for word in words for t in word.tokens) for words in table.phrases]
 
 
-def all_parts(table: TokenTable) -> list[tuple[int, ...]]:
-    """What is masked where nothing is named: every phrase, and of concepts every one.
-
-    Each of these was asked for, also what names neither a thing nor a property.
-    """
-    if table.of_concepts:
-        return [word.tokens for word in table.read_words]
-    return phrase_tokens(table)
-
-
 def check_picture(picture: object, size: tuple[int, int]) -> None:
-    """Raise an ArgumentError if a picture is given whose size is not that of the maps (W, H)."""
-    if picture is None:
-        return
-    if not isinstance(picture, Image.Image):
-        raise ArgumentError(f"the picture is {quoted(picture)}: expected a Pillow image")
-    if picture.size != size:
-        (width, height), (w, h) = picture.size, size
+    """Raise an ArgumentError if an image is given whose size is not that of the maps (W, H)."""
+    if picture is not None and (not isinstance(picture, Image.Image) or picture.size != size):
         raise ArgumentError(
-            f"the picture is {width}×{height} pixels, and its maps are of {w}×{h}: expected the "
-            "picture that they were recorded with"
+            f"the picture is {quoted(picture)}: expected the Pillow image of {size[0]}×{size[1]} "
+            "pixels that the maps were recorded with"
         )
 
 
-def contested(refined: np.ndarray, plain: np.ndarray) -> np.ndarray:
-    """What is left of each phrase's map where another phrase stands out more.
+def suppress_rivals(refined: np.ndarray, plain: np.ndarray) -> np.ndarray:
+    """Reduce each phrase's map where another phrase stands out more.
 
-    A map says where its own phrase acts, and is rarely 0 where another's thing is, above all where
-    both are of a kind. How far a place stands above a phrase's mean, by its greatest height above
-    it, tells whose the place is: what is spread out evenly, as a style is, takes nothing.
+    A map shows where its own phrase acts, and is rarely 0 on another's thing, above all where both
+    are of a kind. The height of a place above a phrase's mean, by its greatest height, decides
+    whose the place is: a phrase that acts evenly, as a style does, takes nothing.
 
     Args:
-        refined: float (N, h, w), not below 0: how much each draws, whatever its sign.
-        plain: the same without being carried along self-attention, which mixes what is alike.
+        refined: float (N, h, w), not below 0: the magnitude of each phrase's attention.
+        plain: the same before refinement by self-attention, which mixes things of a kind.
 
     Returns:
-        float32 (N, h, w): the refined maps from 0 to 1, lessened.
+        float32 (N, h, w): the refined maps from 0 to 1, reduced.
     """
     own = np.array([scaled(one) for one in refined], np.float32)
     if len(own) < 2:
         return own
-    strength = np.array([_excess(one) for one in plain]) ** SHARPNESS
-    highest = np.sort(strength, axis=0)
-    second, first = highest[-2], highest[-1]
+    strength = np.array([_height(one) for one in plain]) ** SHARPNESS
+    *_, second, first = np.sort(strength, axis=0)
     left: list[np.ndarray] = []
     for mine, values in zip(strength, own, strict=True):
         rival = np.array(np.where(mine < first, first, second), np.float64)
@@ -269,12 +237,12 @@ def contested(refined: np.ndarray, plain: np.ndarray) -> np.ndarray:
 
 
 def scaled(values: np.ndarray) -> np.ndarray:
-    """A map from 0 at the least to 1 at the greatest value; a constant map is 0."""
+    """Scale a map from 0 at the least to 1 at the greatest value; a constant map is 0."""
     low, high = float(values.min()), float(values.max())
     return np.zeros_like(values) if is_even(values) else (values - low) / (high - low)
 
 
-def _excess(values: np.ndarray) -> np.ndarray:
-    """How far each place stands above the mean, by how far the highest does: 0 to 1."""
+def _height(values: np.ndarray) -> np.ndarray:
+    """Return the height of each place above the mean, by the greatest height: 0 to 1."""
     above = np.maximum(values.astype(np.float64) - values.mean(dtype=np.float64), 0)
     return np.zeros_like(above) if is_even(values) else above / above.max()

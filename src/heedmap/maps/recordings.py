@@ -1,12 +1,10 @@
-"""What one image's run left behind: attention probabilities at the axes that were kept.
+"""Recordings: the attention probabilities of one image's run, at the axes that were kept.
 
-Axes, by the letters used all through heedmap: S step · H head · Q latent position (Q = h·w,
-row-major) · K text token · h, w a layer's own grid. Everything is numpy: reading a saved run costs
-no torch.
+Axes: S step · H head · Q latent position (Q = h·w, row-major) · K text token · h, w a layer's grid.
+All is numpy: reading a saved run needs no torch.
 """
 
 import fnmatch
-import stat
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -36,24 +34,35 @@ from heedmap.options import Axis
 from heedmap.text.words import TokenTable
 
 MOST_NEAR = 5
-"""Layers that a sentence names."""
+"""Layers that an error names."""
+MAX_FILE = 4 * 2**30
+MAX_HEADER = 2**24
+"""Bytes in which a file describes its arrays."""
+LARGEST = 1e20
+"""The largest number in a file: a probability, or the result of weights and rules."""
+AVERAGED = "mean"
+"""The name of the one layer of a recording that kept none: of all, brought to the maps' grid."""
+REFINED = "refined"
+"""The name of the one layer of refined maps."""
+CELLS = 64
+"""Cells on the short side of a heat map."""
 _STAGES = ("down", "mid", "up")
 
 
 def stage_of(name: str) -> str:
-    """Where in a UNet a layer is: "down", "mid" or "up"; empty if it is in none."""
+    """Return the stage of a UNet that a layer is in, "down", "mid" or "up"; empty if in none."""
     return next((stage for stage in _STAGES if name.startswith(f"{stage}_block")), "")
 
 
 def name_fits(name: str, wanted: str) -> bool:
-    """Whether a layer is wanted by "down", "mid" or "up", a short name, a path, a pattern."""
+    """Return whether "down", "mid" or "up", a short name, a path or a pattern fits a layer."""
     if wanted in _STAGES:
         return stage_of(name) == wanted
     return wanted in (name, short_name(name)) or fnmatch.fnmatchcase(name, wanted)
 
 
 def layers_there(names: Sequence[str], like: str) -> str:
-    """Which layers could be named, by their short names: of many those most like a name."""
+    """List layers for an error, by their short names: of many those most like a name."""
     stages = [stage for stage in _STAGES if any(stage_of(name) == stage for name in names)]
     near = nearest_layers(like, names)
     of = f"one of {len(names)} layers such as " if len(near) < len(names) else "a layer, "
@@ -61,10 +70,7 @@ def layers_there(names: Sequence[str], like: str) -> str:
 
 
 def nearest_layers(like: str, names: Sequence[str]) -> list[str]:
-    """The short names of the layers that are most like one, by either name, the nearest first.
-
-    Where there are few layers they are all named, in the model's order.
-    """
+    """Return the short names of the layers most like a path or a short name, the nearest first."""
     called = dict(zip(names, short_names(names), strict=True))
     called = {short: short for short in called.values()} | called
     found = nearest(like, called, 2 * MOST_NEAR)  # each layer is there by two names at most
@@ -72,7 +78,7 @@ def nearest_layers(like: str, names: Sequence[str]) -> list[str]:
 
 
 def short_name(name: str) -> str:
-    """The name that figures and tables have: "up 1.0", "mid 0", "down 2.1.7"."""
+    """Return the name of a layer in figures and tables: "up 1.0", "mid 0", "down 2.1.7"."""
     short = name.removesuffix(".attn2").removesuffix(".transformer_blocks.0")
     for part in ("_blocks", "_block", ".attentions", ".transformer"):
         short = short.replace(part, "")
@@ -80,7 +86,7 @@ def short_name(name: str) -> str:
 
 
 def short_names(names: Sequence[str]) -> list[str]:
-    """Of each layer the shortest name that is no other's: its short one, or else its path."""
+    """Return the short name of each layer, or its path where another layer has that name."""
     shorts = [short_name(name) for name in names]
     taken = Counter(shorts) + Counter(set(names))
     return [
@@ -89,17 +95,11 @@ def short_names(names: Sequence[str]) -> list[str]:
     ]
 
 
-MAX_FILE = 4 * 2**30
-MAX_HEADER = 2**24
-"""Bytes in which a file describes its arrays."""
-LARGEST = 1e20
-"""The largest number in a file: probabilities, or what weights and rules made of them."""
-AVERAGED = "mean"
-"""The name of the one layer of a recording that kept none: of all, brought to the maps' grid."""
-REFINED = "refined"
-"""The name of the one layer of maps that are refined."""
-CELLS = 64
-"""Cells on the short side of a heat map."""
+def cells(latent: tuple[int, int]) -> tuple[int, int]:
+    """Return the (w, h) of a heat map for a latent of (h, w): 64 on the short side."""
+    h, w = latent
+    short = min(h, w)
+    return round(CELLS * w / short), round(CELLS * h / short)
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,12 +112,12 @@ class Layer:
 
     @property
     def short(self) -> str:
-        """The name that figures have: "up 1.0", "mid 0", "down 2.1.7"."""
+        """The name in figures: "up 1.0", "mid 0", "down 2.1.7"."""
         return short_name(self.name)
 
 
 class RecordingFile(Struct, frozen=True):
-    """What `maps.safetensors` says of its arrays."""
+    """The description of the arrays in `maps.safetensors`."""
 
     format: int
     layers: Annotated[tuple[Layer, ...], Meta(min_length=1, max_length=MAX_LAYERS)]
@@ -132,21 +132,20 @@ class RecordingFile(Struct, frozen=True):
 
 @dataclass(frozen=True, eq=False)
 class Recording:
-    """What one image's run left behind: attention probabilities at the axes that were kept.
+    """The attention probabilities of one image's run, at the axes that were kept.
 
     Attributes:
         layers: the layers, in the order of the model; one named `AVERAGED` where they were
             averaged.
-        arrays: one float32 array (S, H, Q, K) a layer, which is read-only; S or H is 1 where it was
-            averaged.
+        arrays: one read-only float32 array (S, H, Q, K) a layer; S or H is 1 where it was averaged.
         keep: the axes that were kept, of "layer", "step", "head".
-        timesteps: the scheduler's timestep of every step that was run.
-        positions: which positions of the encoded text the K axis holds.
+        timesteps: the scheduler's timestep of every step.
+        positions: of the encoded text, those that the K axis holds.
         table: the words and tokens of the prompt.
         latent: (h, w) of the latent.
-        size: (W, H) of the picture in pixels.
-        refined: the maps of the same tokens refined by self-attention, float32 (h, w, K), which is
-            read-only; None where there are none.
+        size: (W, H) of the image in pixels.
+        refined: the maps of the same tokens refined by self-attention, read-only float32
+            (h, w, K); None where there are none.
     """
 
     layers: tuple[Layer, ...]
@@ -160,9 +159,9 @@ class Recording:
     refined: np.ndarray | None = None
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "arrays", tuple(map(_held, self.arrays)))
+        object.__setattr__(self, "arrays", tuple(map(_read_only, self.arrays)))
         if self.refined is not None:
-            object.__setattr__(self, "refined", _held(self.refined))
+            object.__setattr__(self, "refined", _read_only(self.refined))
 
     def __repr__(self) -> str:
         kept = " and ".join(sorted(self.keep)) or "none"
@@ -182,7 +181,7 @@ class Recording:
         return {position: column for column, position in enumerate(self.positions)}
 
     def refined_alone(self) -> "Recording":
-        """The refined maps as those of a recording of one layer, named `REFINED`.
+        """Return the refined maps as those of a recording of one layer, named `REFINED`.
 
         Raises:
             SelectionError: if there are none.
@@ -198,9 +197,7 @@ class Recording:
         return replace(self, layers=layers, arrays=(array,), keep=frozenset(), refined=None)
 
     def save(self, path: str | Path) -> None:
-        """Write the recording to a safetensors file; `load` reads it back equal.
-
-        A file of that name is replaced.
+        """Write the recording to a safetensors file, in the place of an older one.
 
         Raises:
             RunError: if the file cannot be written.
@@ -222,7 +219,7 @@ class Recording:
             arrays["refined"] = np.ascontiguousarray(self.refined)
         try:
             path.touch()
-            mode = stat.S_IMODE(path.stat().st_mode)
+            mode = path.stat().st_mode
             save_file(arrays, path, metadata={"heedmap": msgspec.json.encode(about).decode()})
             path.chmod(mode)  # safetensors lets its owner alone read it, whatever the umask
         except (SafetensorError, OSError) as error:
@@ -236,73 +233,52 @@ class Recording:
             RunError: if the file is missing, too large, or not what `save` writes.
         """
         path = Path(path)
-        _check_size(path)
         try:
-            arrays: Any = safe_open(path, framework="numpy")
-            with arrays as file:
-                metadata: dict[str, str] = file.metadata() or {}
-                held = metadata.get("heedmap", "")
-                return _read_recording(reading.decode(held, RecordingFile, str(path)), file)
+            with path.open("rb") as start:
+                header = int.from_bytes(start.read(8), "little")
+            if path.stat().st_size > MAX_FILE or header > MAX_HEADER:
+                raise ValueError(f"it is larger than {size_text(MAX_FILE)}")
+            opened: Any = safe_open(path, framework="numpy")
+            with opened as file:
+                about: dict[str, str] = file.metadata() or {}
+                about_text = about.get("heedmap", "")
+                return _read(reading.decode(about_text, RecordingFile, str(path)), file)
         except (SafetensorError, OSError, ValueError) as error:
             raise RunError(f"{path} is not a recording that heedmap wrote: {error}") from error
 
 
-def _check_size(path: Path) -> None:
-    """Check the sizes of a file and of its header, which are read before anything else."""
-    if not path.is_file():
-        raise RunError(f"{path} is missing, or is not a file")
-    try:
-        with path.open("rb") as file:
-            header = int.from_bytes(file.read(8), "little")
-        size = path.stat().st_size
-    except OSError as error:
-        raise RunError(f"{path} cannot be read ({reading.reason_of(error)})") from error
-    if size > MAX_FILE or header > MAX_HEADER:
-        raise RunError(
-            f"{path} is larger than a recording may be: expected at most {size_text(MAX_FILE)}, "
-            f"and {size_text(MAX_HEADER)} of header"
-        )
-
-
-def _held(array: np.ndarray) -> np.ndarray:
-    """A view of an array that cannot be written to."""
+def _read_only(array: np.ndarray) -> np.ndarray:
     view = array.view()
     view.flags.writeable = False
     return view
 
 
-def cells(latent: tuple[int, int]) -> tuple[int, int]:
-    """The (w, h) of a heat map for a latent of (h, w): 64 on the short side, in proportion."""
-    h, w = latent
-    short = min(h, w)
-    return round(CELLS * w / short), round(CELLS * h / short)
-
-
-def _read_recording(about: RecordingFile, file: Any) -> Recording:
-    def need(holds: bool, what: str) -> None:
-        if not holds:
-            raise ValueError(what)
-
+def _read(about: RecordingFile, file: Any) -> Recording:
+    """Read the arrays of a file; their shapes and types are checked before they are allocated."""
     layers, keep, positions = about.layers, frozenset(about.keep), about.positions
-    more = [] if about.refined is None else [about.refined]
-    need(len({*positions}) == len(positions), "it has a token twice")
-    need(max(positions) < len(about.table.tokens), "it has a token that its prompt has not")
-    names = {f"layer.{i}" for i in range(len(layers))} | {"refined" for _ in more}
-    need(set(file.keys()) == names, "it has not one array a layer")
-    arrays: list[np.ndarray] = []
+    if len({*positions}) < len(positions) or max(positions) >= len(about.table.tokens):
+        raise ValueError("it has a token twice, or one that its prompt has not")
+    s = len(about.timesteps) if "step" in keep else 1
+    shapes: dict[str, tuple[int, ...]] = {}
     for i, layer in enumerate(layers):
-        shape = (
-            len(about.timesteps) if "step" in keep else 1,
-            layer.heads if "head" in keep else 1,
-            layer.grid[0] * layer.grid[1],
-            len(positions),
-        )
-        arrays.append(_array(file, f"layer.{i}", shape))
-    shape = None if about.refined is None else (*about.refined, len(positions))
-    refined = None if shape is None else _array(file, "refined", shape)
+        h = layer.heads if "head" in keep else 1
+        shapes[f"layer.{i}"] = (s, h, layer.grid[0] * layer.grid[1], len(positions))
+    if about.refined is not None:
+        shapes["refined"] = (*about.refined, len(positions))
+    if set(file.keys()) != set(shapes):
+        raise ValueError("it has not one array a layer")
+    arrays: dict[str, np.ndarray] = {}
+    for name, shape in shapes.items():
+        part = file.get_slice(name)
+        if tuple(part.get_shape()) != shape or part.get_dtype() != "F32":
+            raise ValueError(f"{name} has another shape or type than its description")
+        arrays[name] = array = file.get_tensor(name)
+        if not (array.min() >= -LARGEST and array.max() <= LARGEST):  # both refuse NaN
+            raise ValueError(f"{name} has numbers that are NaN, infinite or far too large")
+    refined = arrays.pop("refined", None)
     return Recording(
         layers,
-        tuple(arrays),
+        tuple(arrays.values()),
         keep,
         about.timesteps,
         positions,
@@ -311,14 +287,3 @@ def _read_recording(about: RecordingFile, file: Any) -> Recording:
         about.size,
         refined,
     )
-
-
-def _array(file: Any, name: str, shape: tuple[int, ...]) -> np.ndarray:
-    """Read an array of float32; its shape and type are checked before it is allocated."""
-    held = file.get_slice(name)
-    if tuple(held.get_shape()) != shape or held.get_dtype() != "F32":
-        raise ValueError(f"{name} has another shape or type than its description")
-    array = file.get_tensor(name)
-    if not (array.min() >= -LARGEST and array.max() <= LARGEST):  # both refuse NaN
-        raise ValueError(f"{name} holds NaN, infinite or far too large numbers")
-    return array

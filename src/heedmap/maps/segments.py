@@ -1,6 +1,6 @@
-"""Which phrase each pixel of a picture shows: masks of all phrases at once.
+"""Segments: the phrase that each pixel of an image shows.
 
-Axes: H, W the picture's pixels.
+Axes: H, W the image's pixels.
 """
 
 import io
@@ -16,35 +16,34 @@ from PIL import Image
 
 from heedmap import checks
 from heedmap.errors import ArgumentError, UnknownWordError, plural, quoted
-from heedmap.figures import layout, overlays
-from heedmap.figures.formats import png
-from heedmap.figures.layout import Panel
+from heedmap.figures import overlays, plots
+from heedmap.figures.overlays import png
+from heedmap.figures.plots import Panel
 from heedmap.io.writing import slug, whole_folder
-from heedmap.maps.masks import all_parts, meant, soft_masks
+from heedmap.maps.masks import phrase_tokens, phrases_of, soft_masks
 from heedmap.maps.recordings import Recording
-from heedmap.maps.stability import least_stability, stability_said
+from heedmap.maps.selections import least_stability, stability_said
 from heedmap.options import MASK_THRESHOLD
-from heedmap.text.words import TokenTable
 
 if TYPE_CHECKING:
-    from heedmap.figures.sheet import Sheet
+    from matplotlib.figure import Figure
 
 MOST_PHRASES = 255
-"""More than these no picture of 8-bit labels tells apart."""
+"""The phrases that an image of 8-bit labels tells apart at most."""
 
 
 @dataclass(frozen=True, eq=False)
 class Segments:
-    """Which phrase each pixel of a picture shows.
+    """The phrase that each pixel of an image shows.
 
     Attributes:
-        names: the phrases, in the order of the prompt or as they were asked for.
-        labels: uint8 (H, W), read-only: 0 where the picture shows none of them, n for the n-th.
-        image: the picture, where it is known.
-        prompt: that the phrases are of.
-        threshold: what a soft mask had to have at least.
-        stability: of each phrase that of the least stable map of its words, as `Run.stability` has
-            it; None where that is not known, and empty where none is.
+        names: the phrases, in the order of the prompt or of the request.
+        labels: uint8 (H, W), read-only: 0 where the image shows none of them, n for the n-th.
+        image: the image, if known.
+        prompt: the prompt of the phrases.
+        threshold: the value that a soft mask must have at least.
+        stability: of each phrase that of the least stable map of its words (`Run.stability`), None
+            if unknown; empty if none is known.
     """
 
     names: tuple[str, ...]
@@ -59,7 +58,7 @@ class Segments:
         return f"<Segments of {width}×{height} pixels: {', '.join(map(quoted, self.names))}>"
 
     def mask(self, name: str) -> np.ndarray:
-        """The pixels of a phrase: bool (H, W); of all that have the name.
+        """Return the pixels of all phrases of a name: bool (H, W).
 
         Raises:
             UnknownWordError: if there is none of that name.
@@ -74,49 +73,45 @@ class Segments:
 
     @property
     def shares(self) -> tuple[float, ...]:
-        """Which part of the picture each phrase has, 0 to 1; the rest is background."""
+        """The share of the image that each phrase has, 0 to 1; the rest is background."""
         counts = np.bincount(self.labels.ravel(), minlength=len(self.names) + 1)
         return tuple(float(count) / self.labels.size for count in counts[1:])
 
     def indexed(self) -> Image.Image:
-        """The labels as a picture of mode "P": pixels are the labels, the palette their colours."""
-        picture = Image.fromarray(self.labels).convert("P")
-        picture.putpalette(_palette().tobytes())
-        return picture
+        """Return an image of mode "P": its pixels are the labels, its palette their colours."""
+        hues = np.resize(overlays.hue_colours(), (255, 3))
+        image = Image.fromarray(self.labels).convert("P")
+        image.putpalette(np.concatenate([np.zeros((1, 3), np.uint8), hues]).tobytes())
+        return image
 
     def coco(self, file_name: str = "image.png") -> dict[str, Any]:
-        """The masks as COCO tells objects: one annotation a phrase, its pixels as run lengths.
+        """Return the masks in the format of COCO: one annotation a phrase, its pixels as runs.
 
         The runs are not compressed, and count down the columns, as COCO's do
         (`pycocotools.mask.frPyObjects` reads them). A phrase without a pixel has no annotation.
 
         Args:
-            file_name: of the picture.
+            file_name: of the image.
 
         Returns:
             `images`, `categories` and `annotations`, of plain JSON types.
-
-        Raises:
-            ArgumentError: if `file_name` is not a text.
         """
-        file_name = checks.text("file_name", file_name)
         height, width = self.labels.shape
         annotations: list[dict[str, Any]] = []
         for number in range(1, len(self.names) + 1):
             mask = self.labels == number
-            if not mask.any():
-                continue
-            annotations.append(
-                {
-                    "id": len(annotations) + 1,
-                    "image_id": 1,
-                    "category_id": number,
-                    "segmentation": {"size": [height, width], "counts": _runs(mask)},
-                    "area": int(mask.sum()),
-                    "bbox": _box(mask),
-                    "iscrowd": 0,
-                }
-            )
+            if mask.any():
+                annotations.append(
+                    {
+                        "id": len(annotations) + 1,
+                        "image_id": 1,
+                        "category_id": number,
+                        "segmentation": {"size": [height, width], "counts": _runs(mask)},
+                        "area": int(mask.sum()),
+                        "bbox": _box(mask),
+                        "iscrowd": 0,
+                    }
+                )
         return {
             "images": [{"id": 1, "file_name": file_name, "width": width, "height": height}],
             "categories": [{"id": n, "name": name} for n, name in enumerate(self.names, 1)],
@@ -126,11 +121,11 @@ class Segments:
     def about(
         self, folder: str | Path, *, run: str | Path | None = None, kind: str = "png"
     ) -> dict[str, Any]:
-        """What `segment.json` says of them, of plain JSON types; arguments as of `save`."""
+        """Return the content of `segment.json`, of plain JSON types; arguments as of `save`."""
         folder, known = Path(folder), dict(enumerate(self.stability, 1))
         phrases: list[dict[str, Any]] = []
         for number, (name, share) in enumerate(zip(self.names, self.shares, strict=True), 1):
-            mask, held = self.labels == number, known.get(number)
+            mask, stability = self.labels == number, known.get(number)
             phrases.append(
                 {
                     "name": name,
@@ -138,7 +133,7 @@ class Segments:
                     "share": round(share, 6),
                     "pixels": int(mask.sum()),
                     "box": _box(mask),
-                    **({} if held is None else {"stability": held}),
+                    **({} if stability is None else {"stability": stability}),
                     "file": str(folder / _mask_file(number, name)),
                 }
             )
@@ -160,116 +155,122 @@ class Segments:
     ) -> Path:
         """Write the folder, whole or not at all: labels, COCO, a mask of each phrase, the sheet.
 
-        They are `labels.png`, `labels.npy`, `coco.json`, `masks/<label>-<phrase>.png` (black and
-        white), `sheet.png` and `segment.json`, which says what `about` does. A phrase without a
-        pixel has a black mask.
+        The files are `labels.png`, `labels.npy`, `coco.json`, `masks/<label>-<phrase>.png` (black
+        and white), `sheet.png` and `segment.json` (`about`). A phrase without a pixel has a black
+        mask.
 
         Args:
             folder: new or empty.
-            run: the folder of the run, to be noted.
-            kind: of the sheet's file.
+            run: the folder of the run, for `segment.json`.
+            kind: the format of the sheet.
 
         Returns:
             The folder.
 
         Raises:
-            ArgumentError: if `folder` is not a path, or an argument is none of its choices.
+            ArgumentError: if an argument is of the wrong kind.
             RunError: if something is there already, or nothing can be written there.
         """
         checks.one_of("kind", kind, ("png", "svg", "pdf"))
         with whole_folder(folder) as partial:
             (partial / "labels.png").write_bytes(png(self.indexed()))
-            held = io.BytesIO()
-            np.save(held, self.labels, allow_pickle=False)
-            (partial / "labels.npy").write_bytes(held.getvalue())
-            _write_json(partial / "coco.json", self.coco())
+            array = io.BytesIO()
+            np.save(array, self.labels, allow_pickle=False)
+            (partial / "labels.npy").write_bytes(array.getvalue())
             (partial / "masks").mkdir()
             for number, name in enumerate(self.names, 1):
                 mask = Image.fromarray((self.labels == number).astype(np.uint8) * 255)
                 (partial / _mask_file(number, name)).write_bytes(png(mask))
-            drawn = png(self.sheet()) if kind == "png" else self.figure().data(kind)
-            (partial / f"sheet.{kind}").write_bytes(drawn)
-            _write_json(partial / "segment.json", self.about(folder, run=run, kind=kind))
+            (partial / f"sheet.{kind}").write_bytes(plots.encode(self.figure(), kind))
+            about = self.about(folder, run=run, kind=kind)
+            for name, content in (("coco.json", self.coco()), ("segment.json", about)):
+                (partial / name).write_text(json.dumps(content) + "\n", encoding="utf-8")
         return Path(folder)
 
     def sheet(self, *, title: str | None = None) -> Image.Image:
-        """What `figure` shows, as a picture."""
-        return self.figure(title=title).image()
+        """Return `figure` as an image."""
+        return plots.render(self.figure(title=title))
 
-    def figure(self, *, title: str | None = None) -> "Sheet":
-        """The picture, all phrases in their colours, then each by itself with its share.
+    def figure(self, *, title: str | None = None) -> "Figure":
+        """Draw the image, all phrases in their colours, then each by itself with its share.
 
         Args:
-            title: above all; left out, the prompt.
-
-        Returns:
-            A matplotlib Figure, which saves itself as PNG, SVG or PDF.
+            title: above all; the prompt if None.
         """
-        said = self.prompt if title is None else checks.text("title", title)
         known = dict(enumerate(self.stability, 1))
         base = self.image or Image.new("RGB", self.labels.shape[::-1], "white")
-        base = overlays.enlarge(overlays.shrunk(base, layout.MAX_WIDTH // 2))
-        labels = np.asarray(
-            Image.fromarray(self.labels).resize(base.size, Image.Resampling.NEAREST)
-        )
+        base = overlays.enlarge(overlays.shrunk(base, plots.MAX_WIDTH))
+        labels = Image.fromarray(self.labels).resize(base.size, Image.Resampling.NEAREST)
+        labels = np.asarray(labels)
         panels = [] if self.image is None else [Panel("", base, "the picture")]
         if len(self.names) != 1:
-            rest = 1 - sum(self.shares)
-            panels.append(
-                Panel("", overlays.labelled(base, labels), f"{100 * rest:.0f} % background")
-            )
+            rest = f"{100 * (1 - sum(self.shares)):.0f} % background"
+            panels.append(Panel("", overlays.labelled(base, labels), rest))
         for number, (name, share) in enumerate(zip(self.names, self.shares, strict=True), 1):
             alone = np.where(labels == number, labels, 0)
-            held = known.get(number)
-            told = _percent(share) + ("" if held is None else f" · {stability_said(held)}")
-            panels.append(Panel(name, overlays.labelled(base, alone), told))
+            percent = f"{100 * share:.0f} %" if share >= 0.01 else "under 1 %"
+            said, stability = percent if share else "no pixel", known.get(number)
+            said += "" if stability is None else f" · {stability_said(stability)}"
+            panels.append(Panel(name, overlays.labelled(base, alone), said))
         note = f"a pixel shows a phrase from {self.threshold:g} of its soft mask on"
-        return layout.framed(layout.in_rows(panels), title=said, note=note)
+        return plots.draw_panels(panels, title=self.prompt if title is None else title, note=note)
 
     def _repr_png_(self) -> bytes:
-        return self.figure().data()
+        return plots.encode(self.figure())
 
 
 def segmented(
     recording: Recording,
-    queries: Sequence[str | int] | None,
+    phrases: str | int | Sequence[str | int] | None,
     picture: Image.Image | None,
     threshold: float,
     stability: Mapping[int, float] | None = None,
 ) -> Segments:
-    """Label each pixel with the phrase whose soft mask is greatest there, if it is enough.
+    """Label each pixel with the phrase whose soft mask is greatest there, if it is great enough.
 
     Args:
-        recording: which has refined maps.
-        queries: words or phrases of the prompt, or numbers of words; None for all its phrases.
-        picture: of the recording's size.
-        threshold: 0 to 1, what the soft mask must have at least; else it is background.
-        stability: of words, by number, where it is known.
+        recording: one with refined maps.
+        phrases: words or phrases of the prompt, or numbers of words; None for all its phrases.
+        picture: the image, of the recording's size.
+        threshold: 0 to 1, the value that the soft mask must have at least; else it is background.
+        stability: of words, by number, if known.
 
     Raises:
-        ArgumentError: if there is nothing to tell apart, or two queries are of one phrase.
+        ArgumentError: if there is nothing to tell apart, or two of one phrase.
         SelectionError: if there are no refined maps.
         UnknownWordError: if the prompt has no such word.
         TruncatedWordError: if the model did not read it.
     """
     threshold, table = checks.fraction("threshold", threshold), recording.table
-    if queries is None:
-        places = all_parts(table)
+    if phrases is None:
+        # Each concept was asked for, also one that names neither a thing nor a property.
+        words = [word.tokens for word in table.read_words]
+        places = words if table.of_concepts else phrase_tokens(table)
         names = [table.text_of(tokens) for tokens in places]
     else:
-        asked = _checked_queries(queries)
-        # As of `HeatMap.soft_mask`: two queries of one phrase have one mask, however they are put.
-        places = [[t for part in meant(table, _found(table, one)) for t in part] for one in asked]
+        asked = [phrases] if isinstance(phrases, str | int) else checks.in_order(phrases)
+        if not asked or not all(isinstance(one, str) or type(one) is int for one in asked):
+            raise ArgumentError(
+                f"phrases is {quoted(phrases)}: expected a list of words or phrases of the prompt, "
+                "as in ['red house', 'tree']"
+            )
+        found = [table.find(one) if isinstance(one, str) else table.tokens_at(one) for one in asked]
+        # Two words of one phrase have one mask (`HeatMap.soft_mask`).
+        places = [tuple(t for part in phrases_of(table, one) for t in part) for one in found]
         names = [
-            one if isinstance(one, str) else table.text_of(tokens)
+            one.strip() if isinstance(one, str) else table.text_of(tokens)
             for one, tokens in zip(asked, places, strict=True)
         ]
-        _check_apart(names, places)
+        for number, (name, tokens) in enumerate(zip(names, places, strict=True)):
+            for other, theirs in zip(names[:number], places, strict=False):
+                if not set(tokens).isdisjoint(theirs):
+                    raise ArgumentError(
+                        f"{quoted(other)} and {quoted(name)} are of one phrase: expected phrases "
+                        "that have no word in common; name it once"
+                    )
     if not 1 <= len(names) <= MOST_PHRASES:
-        of = "the prompt has" if queries is None else "you named"
-        said = plural(len(names), "phrase") if names else "no phrases"
         raise ArgumentError(
-            f"{of} {said}: expected 1 to {MOST_PHRASES} to tell apart; name some words"
+            f"there are {plural(len(names), 'phrase')}: expected 1 to {MOST_PHRASES}; name words"
         )
     labels = np.zeros(recording.size[::-1], np.uint8)
     greatest = np.zeros(labels.shape, np.float32)
@@ -278,37 +279,13 @@ def segmented(
         np.maximum(greatest, soft, out=greatest)
     labels[greatest < threshold] = 0
     labels.flags.writeable = False
-    held = tuple(least_stability(stability, table.words, one) for one in places)
-    known = held if any(one is not None for one in held) else ()
+    known = tuple(least_stability(stability, table.words, one) for one in places)
+    known = known if any(one is not None for one in known) else ()
     return Segments(tuple(names), labels, picture, table.prompt, threshold, known)
 
 
-def _checked_queries(queries: object) -> list[str | int]:
-    found = [queries] if isinstance(queries, str | int) else checks.in_order(queries)
-    if not found or not all(checks.is_text(one) or type(one) is int for one in found):
-        raise ArgumentError(
-            f"phrases is {quoted(queries)}: expected a list of words or phrases of the prompt, as "
-            "in ['red house', 'tree']"
-        )
-    return [one if isinstance(one, int) else str(one).strip() for one in found]
-
-
-def _found(table: TokenTable, query: str | int) -> tuple[int, ...]:
-    return table.find(query) if isinstance(query, str) else table.tokens_at(query)
-
-
-def _check_apart(names: Sequence[str], places: Sequence[Sequence[int]]) -> None:
-    for number, (name, tokens) in enumerate(zip(names, places, strict=True)):
-        for other, theirs in zip(names[:number], places[:number], strict=True):
-            if not set(tokens).isdisjoint(theirs):
-                raise ArgumentError(
-                    f"{quoted(other)} and {quoted(name)} are of one phrase: expected phrases that "
-                    "have no word in common; name it once"
-                )
-
-
 def _box(mask: np.ndarray) -> list[int] | None:
-    """Left, top, width and height of what is inside, in pixels; None where nothing is."""
+    """Return left, top, width and height of the inside, in pixels; None where nothing is inside."""
     if not mask.any():
         return None
     rows, columns = (np.flatnonzero(mask.any(axis=axis)) for axis in (1, 0))
@@ -320,26 +297,10 @@ def _mask_file(number: int, name: str) -> str:
     return f"masks/{number}-{slug(name, 40)}.png"
 
 
-def _write_json(path: Path, content: dict[str, Any]) -> None:
-    path.write_text(json.dumps(content) + "\n", encoding="utf-8")
-
-
 def _runs(mask: np.ndarray) -> list[int]:
-    """How many pixels there are in turn outside and inside, down the columns."""
+    """Return the lengths of runs of pixels outside and inside in turn, down the columns."""
     flat = mask.ravel(order="F")
     changes = np.flatnonzero(flat[1:] != flat[:-1]) + 1
     bounds = [0, *changes.tolist(), flat.size]
     counts = [after - before for before, after in pairwise(bounds)]
     return [0, *counts] if flat[0] else counts
-
-
-def _palette() -> np.ndarray:
-    """The colours of labels 0 to 255: black, then the hues again and again; uint8 (256, 3)."""
-    hues = overlays.hue_colours()
-    return np.concatenate([np.zeros((1, 3), np.uint8), np.resize(hues, (255, 3))])
-
-
-def _percent(share: float) -> str:
-    if share == 0:
-        return "no pixel"
-    return f"{100 * share:.0f} %" if share >= 0.01 else "under 1 %"

@@ -1,7 +1,7 @@
-"""The mathematics of attention: pure functions of tensors, no module, no state.
+"""Attention probabilities: pure functions of tensors.
 
-Axes, by the letters used all through heedmap: B image, H head, Q latent position (row-major over
-the layer's grid, Q = h·w), K text token, d channels of one head.
+Axes: B image, H head, Q latent position (row-major over the layer's grid, Q = h·w), K text token,
+d channels of one head.
 """
 
 from collections.abc import Sequence
@@ -21,14 +21,14 @@ def probabilities(
     scale: float | None = None,
     mask: torch.Tensor | None = None,
 ) -> torch.Tensor:
-    """The attention probabilities P = softmax(QKᵀ·scale + M), in float32 whatever comes in.
+    """Return the attention probabilities P = softmax(QKᵀ·scale + M), computed in float32.
 
     Args:
         query: (..., Q, d).
         key: (..., K, d), with leading axes that are the same or broadcast.
-        scale: what QKᵀ is multiplied by; 1/√d unless given.
+        scale: factor of QKᵀ. Default: 1/√d.
         mask: added before the softmax, broadcast to (..., Q, K); or boolean, True where a token may
-            be seen. Tokens that are masked out get exactly 0.
+            be seen. Hidden tokens get exactly 0.
 
     Returns:
         (..., Q, K), float32; every row sums to 1.
@@ -52,22 +52,22 @@ def probabilities(
 
 
 LARGE = 32.0
-"""From a log-sum of this size on, probabilities are not computed from it."""
+"""Log-sums of this size or more have lost digits, and no probabilities are computed from them."""
 
 
 @dataclass(frozen=True, eq=False)
 class Scores:
-    """What the probabilities of one attention are made of, before the softmax.
+    """The inputs of one attention before the softmax.
 
     Attributes:
         query: (B, H, Q, d).
         key: (B, H, K, d).
-        scale: what QKᵀ is multiplied by.
-        mask: added before the softmax, or boolean, as `probabilities` takes it; broadcast to
+        scale: factor of QKᵀ.
+        mask: added before the softmax, or boolean, as in `probabilities`; broadcast to
             (B, H, Q, K).
-        log_sum: (B, H, Q) float32, the logarithm of Σ exp over all K tokens, where it is known:
-            then the probabilities of a few tokens cost a few columns. For half-precision types a
-            kernel's value is good to 1e-4, and so are the probabilities, relative to their size.
+        log_sum: (B, H, Q) float32, the logarithm of Σ exp over all K tokens, if known: then the
+            probabilities of a few tokens cost a few columns. In half-precision types a kernel's
+            value is good to 1e-4, and so are the probabilities, relative to their size.
     """
 
     query: torch.Tensor
@@ -77,7 +77,7 @@ class Scores:
     log_sum: torch.Tensor | None = None
 
     def of(self, image: int, heads: slice, tokens: Sequence[int]) -> torch.Tensor:
-        """The probabilities (H', Q, K') of some tokens in some heads of one row, float32."""
+        """Return the probabilities (H', Q, K') of tokens in some heads of an image, float32."""
         device = self.query.device.type
         if torch.is_autocast_enabled(device):  # it would use half precision here
             with torch.autocast(device, enabled=False):
@@ -93,15 +93,12 @@ class Scores:
         key = key[:, list(tokens)].float() * self.scale
         offset = -self.log_sum[image, heads, :, None].float()
         p = torch.baddbmm(offset, query, key.mT).exp_()
-        # Of a half type the log-sum is good to 1e-4 only; with all tokens at hand it is not needed.
+        # In half types the log-sum is good to 1e-4 only; with all tokens it is not needed.
         return p.div_(p.sum(dim=-1, keepdim=True)) if every and self.key.itemsize < 4 else p
 
 
 def scored(query: torch.Tensor, key: torch.Tensor, scale: float) -> Scores:
-    """The scores of queries (B, H, Q, d) and keys (B, H, K, d), with the log-sum where it is known.
-
-    A kernel that knows it gives it by the way: what it makes of the values is of no interest.
-    """
+    """Return the scores of queries (B, H, Q, d) and keys (B, H, K, d), with a log-sum if known."""
     log_sum = fused(query, key, key, scale=scale)[1] if query.device.type == "cpu" else None
     return Scores(query, key, scale, log_sum=log_sum)
 
@@ -116,14 +113,14 @@ def fused(
     scale: float | None = None,
     enable_gqa: bool = False,
 ) -> tuple[torch.Tensor, torch.Tensor | None]:
-    """`torch.nn.functional.scaled_dot_product_attention`, to the bit, and its log-sum if known.
+    """Return `torch.nn.functional.scaled_dot_product_attention`, to the bit, and its log-sum.
 
     On the CPU the kernel that torch itself would choose also gives the logarithm of each row's sum
-    of exponentials; elsewhere, with a mask, or for scores so large that digits would be lost, None
-    stands in its place.
+    of exponentials.
 
     Returns:
-        The output (B, H, Q, d), and the log-sum (B, H, Q) in float32 or None.
+        The output (B, H, Q, d), and the log-sum (B, H, Q) in float32; None on other devices, with a
+        mask, and for scores so large that digits would be lost.
     """
     tracked = torch.is_grad_enabled() and (query.requires_grad or key.requires_grad)
     plain = attn_mask is None and dropout_p == 0 and not is_causal and not enable_gqa

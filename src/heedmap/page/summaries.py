@@ -11,10 +11,9 @@ from heedmap.io.reports import EditReport, Measures, returned
 from heedmap.io.settings import Settings
 from heedmap.io.values import to_json
 from heedmap.maps.heatmaps import HeatMaps
-from heedmap.maps.stability import stability_said
+from heedmap.maps.selections import stability_said
 from heedmap.text.alignment import pair_words
-from heedmap.text.prompts import is_content
-from heedmap.text.vocabulary import said_of
+from heedmap.text.prompts import is_content, said_of
 from heedmap.text.weights import parse_weights, token_weights
 from heedmap.text.words import TokenTable
 
@@ -72,7 +71,9 @@ def strongest_word(maps: HeatMaps, among: Collection[int] = ()) -> int | None:
     words = [word for word in maps.words if is_content(word.text)] or maps.words
     numbers = [word.number for word in words if not among or word.number in among]
     numbers = numbers or [word.number for word in words]
-    deviations = {n: float(np.std(maps.alone(n).values, dtype=float)) for n in numbers}
+    deviations = {
+        n: float(np.std(maps.without_shared_scale(n).values, dtype=float)) for n in numbers
+    }
     return max(numbers, key=deviations.__getitem__, default=None)
 
 

@@ -4,7 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from heedmap.backends.family import Pipeline
+from heedmap.backends.base import Pipeline
 from heedmap.backends.prompts import prompt_table
 from heedmap.errors import UnknownWordError, warn
 from heedmap.pipelines import repeating

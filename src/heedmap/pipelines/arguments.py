@@ -1,4 +1,4 @@
-"""The arguments of a pipeline: as keywords of a call, and as JSON in the settings.
+"""The options and arguments of a call: checked against the pipeline, and as JSON in the settings.
 
 Numbers, texts, lists and dictionaries are stored as they are. Everything else is a dictionary with
 the key "object": a tuple with its items, an image, tensor or array with its size and the SHA-256 of
@@ -6,40 +6,30 @@ its bytes, and any other object with its type and name.
 """
 
 import hashlib
-import inspect
 import math
-import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import fields
-from functools import wraps
-from typing import Any, TypeVar, cast
+import secrets
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from inspect import signature
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
 from PIL import Image
-from typing_extensions import TypedDict
 
-from heedmap.backends.arguments import check_names, seed_of
-from heedmap.backends.family import Pipeline
+from heedmap import checks
+from heedmap.backends.arguments import check_names, seed_of, size_of_latents
+from heedmap.backends.base import Pipeline, parameters
+from heedmap.backends.loading import check_size, is_embedded
 from heedmap.backends.registry import usual_size
 from heedmap.errors import ArgumentError, quoted
-from heedmap.options import OWN_NAMES, BranchName, EditKind, Keep, Tokens, Window
+from heedmap.io.values import MAX_WHOLE
+from heedmap.options import OWN_NAMES, GenerateOptions
+from heedmap.text.concepts import checked_concepts
+from heedmap.tiny import card
 
 OBJECT = "object"
 """The key of a dictionary that stands for an object."""
-
-
-def plain_copy(value: Any) -> Any:
-    """Copy an argument, which pipelines may write to, with Python's numbers instead of numpy's."""
-    if isinstance(value, np.generic):
-        return value.item()
-    if type(value) is list:
-        return [plain_copy(one) for one in value]
-    if type(value) is tuple:
-        return tuple(map(plain_copy, value))
-    if type(value) is dict:
-        return {key: plain_copy(one) for key, one in value.items()}
-    return value
 
 
 def argument_note(value: Any) -> Any:
@@ -116,150 +106,107 @@ def _sha(data: bytes) -> dict[str, str]:
     return {"sha256": hashlib.sha256(data).hexdigest()}
 
 
-F = TypeVar("F", bound=Callable[..., Any])
+_DIFFUSERS_NAMES = {
+    "num_inference_steps": "steps",
+    "guidance_scale": "guidance",
+    "negative_prompt": "negative",
+}
+S = TypeVar("S")
 
 
-class DiffusersKeywords(TypedDict, total=False, extra_items=Any):
-    """Names of diffusers for options, which `own_names` translates."""
-
-    num_inference_steps: int | None
-    guidance_scale: float | None
-    negative_prompt: str | None
-    height: int | None
-    width: int | None
-    generator: torch.Generator | Sequence[torch.Generator] | None
-
-
-class DrawKeywords(DiffusersKeywords, total=False, extra_items=Any):
-    """Those of `DrawOptions`."""
-
-    steps: int | None
-    guidance: float | None
-    size: tuple[int, int] | None
-    negative: str | None
-    keep: Keep
-    limit: int
-
-
-class GenerateKeywords(DrawKeywords, total=False, extra_items=Any):
-    """Those of `GenerateOptions`."""
-
-    tokens: Tokens
-    branches: Iterable[BranchName]
-    concepts: Sequence[str]
-
-
-class LocateKeywords(DiffusersKeywords, total=False, extra_items=Any):
-    """Those of `LocateOptions`."""
-
-    steps: int
-    size: tuple[int, int] | None
-    keep: Keep
-    limit: int
-    tokens: Tokens
-    concepts: Sequence[str]
-
-
-class GridKeywords(DrawKeywords, total=False, extra_items=Any):
-    """Those of `EditOptions` that hold for all cells of a grid, and of `DrawOptions`."""
-
-    kind: EditKind | None
-    words: Mapping[str, Window] | None
-    self_cells: int
-    renormalize: bool
-    only: str | None
-    protect: Iterable[str]
-    blend_from: float
-    threshold: float
-    image: Any
-    batch: int | None
-
-
-class EditKeywords(GridKeywords, total=False, extra_items=Any):
-    """Those of `EditOptions` and of `DrawOptions`."""
-
-    cross: Window | None
-    self_attention: Window | None
-
-
-def own_names(pipe: Pipeline, given: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:
-    """Translate diffusers' names into a function's own; ArgumentError if both are given."""
-    found = dict(given)
-    for name in DiffusersKeywords.__annotations__:
-        value, ours = found.pop(name, None), OWN_NAMES[name]
-        ours = "seeds" if name == "generator" and "seeds" in names else ours
-        if value is None:
-            continue
-        if ours not in names:
-            ours = name
-        elif given.get(ours) is not None:
-            raise ArgumentError(f"{name} and {ours} set the same option: pass only one of them")
-        elif name == "generator":
-            value = seed_of(value)
-        elif ours == "size":
-            usual, sides = usual_size(pipe), (given.get("width"), given.get("height"))
-            if None in sides and ("picture" in names or given.get("image") is not None):
-                raise ArgumentError(
-                    f"{name} is given alone: pass both height and width, or neither"
-                )
-            value = tuple(side or other for side, other in zip(sides, usual, strict=True))
-        found[ours] = value
-    return found
-
-
-def _told(doc: str | None, options: Sequence[type], names: Sequence[str]) -> str | None:
-    """A docstring with what its options mean below `options`, as the classes tell it."""
-    if doc is None:  # python -OO
-        return None
-    doc = inspect.cleandoc(doc)
-    before, sign, after = doc.partition("\n    options: ")
-    if not sign:
-        return doc
-    own, blank, rest = after.partition("\n\n")
-    known: dict[str, str] = {}
-    for kind in (base for one in options for base in one.__mro__):
-        _, _, fields_told = inspect.cleandoc(kind.__doc__ or "").partition("\nAttributes:\n")
-        for entry in re.split(r"\n(?=    \w)", fields_told):
-            known.setdefault(entry.partition(":")[0].strip(), entry)
-    told = "\n".join(known[name] for name in names)
-    return f"{before}{sign}{own}\n{told}{blank}{rest}"
-
-
-def spelled_out(*options: type) -> Callable[[F], F]:
-    """Let `help` and notebooks see the fields of options as keyword arguments, and what they mean.
-
-    A call with a keyword that is neither one of these nor an argument of the pipeline, which comes
-    first, ends in an ArgumentError that names the nearest.
+def resolve_options(
+    pipe: Pipeline,
+    options: GenerateOptions,
+    function: Callable[..., Any],
+    seed: S,
+    *,
+    has_image: bool = False,
+) -> tuple[GenerateOptions, S]:
+    """Translate diffusers' names of options, and check the options against the pipeline.
 
     Args:
-        options: dataclasses whose fields a function takes by `**options`; its other keyword
-            arguments are passed on as `arguments`.
+        pipe: the pipeline to call.
+        options: the options as given; diffusers' names are among their `arguments`.
+        function: the function that was called; its parameters are suggested for misspelled names.
+        seed: the seed or seeds as given; None if `generator` may set them.
+        has_image: True if the size is that of a given image unless both sides are given.
+
+    Returns:
+        The options, and the seed or seeds.
+
+    Raises:
+        ArgumentError: if the pipeline does not take an option or argument, an option is given
+            twice, or the size does not fit the model.
     """
+    # Pipelines may write to the dictionaries that they are given.
+    arguments = {n: {**v} if isinstance(v, dict) else v for n, v in options.arguments.items()}
+    width, height = arguments.pop("width", None), arguments.pop("height", None)
+    generator: Any = arguments.pop("generator", None)
+    names = {name: arguments.pop(name, None) for name in _DIFFUSERS_NAMES}
+    given = {_DIFFUSERS_NAMES[name]: value for name, value in names.items() if value is not None}
+    if width is not None or height is not None:
+        if has_image and None in (width, height):
+            raise ArgumentError("width or height is given alone: pass both, or neither")
+        usual = usual_size(pipe)
+        given["size"] = (width or usual[0], height or usual[1])
+    for name in given:
+        if getattr(options, name) is not None:
+            raise ArgumentError(f"{name} is given twice, also by its name in diffusers: pass one")
+    if generator is not None:
+        if seed is not None:
+            raise ArgumentError("seed and generator are both given: pass one")
+        seed = seed_of(generator)
+    reserved = arguments.keys() & OWN_NAMES.keys()
+    for name in reserved:
+        raise ArgumentError(f"heedmap sets the argument {name} itself: use {OWN_NAMES[name]}")
+    named = signature(function).parameters.values()
+    check_names(pipe, arguments, [one.name for one in named if one.kind is not one.VAR_KEYWORD])
+    options = replace(options, **given, arguments=arguments)
+    taken = parameters(pipe)
+    for name, ours in OWN_NAMES.items():
+        value = getattr(options, ours, None)
+        if name not in taken and value is not None:
+            raise ArgumentError(
+                f"{ours} is {quoted(value)}, and {type(pipe).__name__} takes no {name}: leave "
+                f"{ours} out"
+            )
+    concepts = checked_concepts(options.concepts)
+    size = None if options.size is None else check_size(pipe, options.size)
+    theirs = size_of_latents(pipe, arguments)
+    if size is not None and theirs not in (None, size):
+        raise ArgumentError(
+            f"the latents are for {theirs[0]}×{theirs[1]} pixels, and the size is "
+            f"{size[0]}×{size[1]}: pass one of the two, or make them agree"
+        )
+    return replace(options, size=size, concepts=concepts), seed
 
-    def spell(function: F) -> F:
-        signature = inspect.signature(function)
-        own = [p for p in signature.parameters.values() if p.kind is not p.VAR_KEYWORD]
-        known = {p.name for p in own} | {"arguments"}
-        made = inspect.Parameter
-        taken = [
-            made(one.name, made.KEYWORD_ONLY, default=one.default, annotation=one.type)
-            for kind in options
-            for one in fields(kind)
-            if one.name not in known
-        ]
-        names = [p.name for p in (*own, *taken)]
 
-        @wraps(function)
-        def checked(*args: Any, **given: Any) -> Any:
-            pipe = args[0] if args else given.get("pipe")
-            if isinstance(pipe, Pipeline):
-                given = own_names(pipe, given, names)
-                check_names(pipe, given, names)
-            return function(*args, **given)
+def apply_model_defaults(pipe: Pipeline, options: GenerateOptions) -> GenerateOptions:
+    """Fill in the steps and guidance of the embedded model's card where none are given."""
+    if not is_embedded(pipe):
+        return options
+    own = card.defaults()
+    steps = own.steps if options.steps is None else options.steps
+    guidance = own.guidance if options.guidance is None else options.guidance
+    return replace(options, steps=steps, guidance=guidance)
 
-        checked.__doc__ = _told(function.__doc__, options, [p.name for p in taken])
-        rest = made("arguments", made.VAR_KEYWORD, annotation=Any)
-        setattr(checked, "__signature__", signature.replace(parameters=[*own, *taken, rest]))  # noqa: B010
-        return cast(F, checked)
 
-    return spell
+def random_seed() -> int:
+    """Return a random seed."""
+    return secrets.randbelow(2**31)
+
+
+def check_seed(seed: object) -> int:
+    """Return a seed as a Python int; ArgumentError if it is none."""
+    return checks.whole("the seed", seed, least=0, most=MAX_WHOLE)
+
+
+def check_prompts(prompts: Sequence[str], seeds: Sequence[int]) -> tuple[list[str], list[int]]:
+    """Return the prompts and seeds of a batch; ArgumentError if they are not one seed a prompt."""
+    texts, numbers = checks.in_order(prompts), checks.in_order(seeds)
+    if not texts or numbers is None or len(texts) != len(numbers):
+        raise ArgumentError(
+            f"the prompts are {quoted(prompts)} and the seeds {quoted(seeds)}: expected a list of "
+            "each, with one seed a prompt"
+        )
+    return [*map(checks.prompt, texts)], [check_seed(seed) for seed in numbers]

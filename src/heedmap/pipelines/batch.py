@@ -1,48 +1,41 @@
 """One batch of pictures with its trace: what generating and editing have in common."""
 
-import secrets
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from importlib.metadata import version
-from typing import Any, TypeVar, get_args
+from typing import Any
 
 import numpy as np
 import torch
 from PIL import Image
 from torch.nn.functional import adaptive_avg_pool2d
 
-from heedmap import checks
 from heedmap.backends import arguments as called
-from heedmap.backends import cards, loading
-from heedmap.backends.decoding import fitted
-from heedmap.backends.family import Pipeline, parameters
-from heedmap.backends.noising import showing
+from heedmap.backends import loading
+from heedmap.backends.base import Pipeline
+from heedmap.backends.latents import fitted, showing
 from heedmap.backends.prompts import prompt_table
 from heedmap.backends.registry import family_of, usual_size
-from heedmap.backends.schedules import Moment, scheduler_class
-from heedmap.errors import ArgumentError, ModelError, RunError, quoted, reason, warn
+from heedmap.backends.schedules import scheduler_class
+from heedmap.errors import ModelError, RunError, quoted, reason, warn
 from heedmap.figures.animations import STEP_SIDE, StepPictures
 from heedmap.io.settings import Scheduler, Settings
-from heedmap.io.values import MAX_PROMPT, MAX_WHOLE
 from heedmap.maps.heatmaps import HeatMaps
-from heedmap.options import AXES, OWN_NAMES, BranchName, DrawOptions, GenerateOptions
+from heedmap.options import GenerateOptions
 from heedmap.pipelines import settings
-from heedmap.pipelines.arguments import argument, argument_note, is_restorable, plain_copy
+from heedmap.pipelines.arguments import apply_model_defaults, argument, argument_note, is_restorable
 from heedmap.pipelines.given_pictures import SeenPicture, is_near_usual
 from heedmap.pipelines.settings import scheduler_note
+from heedmap.recording.calls import RecordingSpec
 from heedmap.recording.edits import Edit, note_of
-from heedmap.recording.interventions import AfterStep
 from heedmap.recording.probing import Probe, branches_of
-from heedmap.recording.recorder import Trace
 from heedmap.recording.steering import Steering
-from heedmap.recording.tracing import steered
+from heedmap.recording.tracing import AfterStep, StepState, Trace
 from heedmap.results.runs import Run
-from heedmap.text.concepts import checked_concepts
-from heedmap.text.vocabulary import said_of, untaught
+from heedmap.text.prompts import said_of, untaught
 from heedmap.text.weights import bracket_warning, parse_weights, unread_weights
 from heedmap.text.words import TokenTable
-from heedmap.tiny import card
 
 _AROUND = 2  # cells on each side that have a part in a cell's colours
 _RIDGE = 0.2
@@ -52,25 +45,22 @@ class StepWatch:
     """Keeps the latents of each step, as many cells as a small picture has.
 
     No decoder runs: it would cost as much as a step. When the picture is there, colours are fitted
-    to it and to the last latents (`backends.decoding`), and each step's are made with these.
+    to it and to the last latents (`backends.latents`), and each step's are made with these.
     """
 
     def __init__(self) -> None:
         self._predicted: dict[int, torch.Tensor] = {}
         self._noisy: dict[int, torch.Tensor] = {}
 
-    def see(self, trace: Trace, moment: Moment, latents: torch.Tensor) -> None:
+    def see(self, state: StepState) -> None:
         """Keep what there is after a call of the scheduler; changes nothing.
 
-        Args:
-            trace: with what the model foretold.
-            moment: of the call; of a step with several calls the first prediction counts.
-            latents: (B, C, h, w) to go on with.
+        Of a step with several calls the first prediction counts.
         """
-        if trace.predicted is not None:
-            self._predicted.setdefault(moment.step, _small(trace.predicted))
-        if moment.last:
-            self._noisy[moment.step] = _small(latents)
+        if state.predicted is not None:
+            self._predicted.setdefault(state.moment.step, _small(state.predicted))
+        if state.moment.last:
+            self._noisy[state.moment.step] = _small(state.latents)
 
     def pictures(self, images: Sequence[Any], steps: int) -> list[StepPictures | None]:
         """The steps of each picture (Pillow); None where a step was not seen, or has no colours.
@@ -170,8 +160,8 @@ Preview = Callable[[torch.Tensor], None]
 """Called after every step with a copy of the latents (B, C, h, w), as they go on from there."""
 
 
-def part_of(progress: Progress | None, done: int, count: int) -> Progress | None:
-    """For one of so many drawings alike, of which some are done: its steps are told as of all."""
+def sub_progress(progress: Progress | None, done: int, count: int) -> Progress | None:
+    """Return the progress of one of `count` equal parts, of which `done` are done."""
     if progress is None:
         return None
     return lambda step, steps: progress(done * steps + step, count * steps)
@@ -214,41 +204,32 @@ def draw(
 ) -> tuple[list[Run], Trace]:
     """One batch with its trace: what `generate` and `edit` have in common.
 
-    Errors are those of `generate`; `steering` is what to change. `change` is given the open trace
-    after each call of the scheduler, with the latents (B, C, h, w), and returns those to go on
-    with; `watch` are the tokens of each image whose places it asks for (`Trace.so_far`). With a
+    Errors are those of `generate`; `steering` is what to change. `change` is called after each call
+    of the scheduler, and returns the latents to go on with; `watch` are the tokens of each image
+    whose maps it is given (`StepState.current_maps`). With a
     `probe` the run ends where that has seen what it looks for, with `probing.Reached`.
     """
-    prompts, seeds = check_prompts(batch.prompts, batch.seeds)
-    _check_arguments(options.arguments)
-    for name, told in (("progress", progress), ("preview", preview)):
-        checks.function(name, told)
-    options = as_noted(pipe, options)
-    negative = options.negative
-    _check_taken(pipe, options)
-    _check_latents(pipe, options)
+    prompts, seeds, negative = batch.prompts, batch.seeds, options.negative
     sides = branches_of(options.branches, probe)
     # Whoever keeps the steps of the maps keeps the picture at each, too.
     seen = StepWatch() if "step" in options.keep else None
-    recorder = steered(
+    asked = (options.keep, options.tokens, sides, options.concepts, options.limit)
+    halves = batch.looked is not None
+    spec = replace(
+        RecordingSpec.checked(*asked), tables=batch.tables, weights_read=True, split_halves=halves
+    )
+    recorder = Trace(
         pipe,
-        options.keep,
-        tokens=options.tokens,
-        branches=sides,
-        concepts=options.concepts,
-        limit=options.limit,
-        tables=batch.tables,
+        spec,
         steering=steering,
-        watch=watch,
+        map_tokens=watch,
         after_step=_after_step(progress, change, preview, seen),
         probe=probe,
         predicts=seen is not None,
     )
-    if batch.looked is not None:
-        recorder.tell_halves()
     # Noted before the run: what is asked for, not what a callback or an interrupt makes of it.
     noted = _noted(pipe, options, batch.edits)
-    taught = cards.words_of(pipe)
+    taught = loading.model_card(loading.name_of(pipe)).vocabulary
     _tell_unread(pipe, options, "negative" in sides)
     if strange := untaught([*prompts, negative or "", *options.concepts], taught):
         warn(said_of(strange))
@@ -261,7 +242,7 @@ def draw(
             f"the size {w}×{h} has {w * h / (width * height):.2g} times the pixels of the model's "
             f"own {width}×{height}, so the image may be bad: expected half to twice as many"
         )
-    call = called.for_batch(pipe, prompts, seeds, with_own(pipe, options))
+    call = called.for_batch(pipe, prompts, seeds, apply_model_defaults(pipe, options))
     with recorder, nullcontext() if progress is None else called.without_bar(pipe):
         images, flags = _images(pipe, call, batch)
     _tell_idle(negative, recorder)
@@ -347,106 +328,6 @@ def _noted(pipe: Any, options: GenerateOptions, edits: Sequence[Edit]) -> dict[s
     }
 
 
-def drawn_seed() -> int:
-    """A seed by chance."""
-    return secrets.randbelow(2**31)
-
-
-def check_prompts(prompts: Sequence[str], seeds: Sequence[int]) -> tuple[list[str], list[int]]:
-    """The prompts and seeds of a batch as lists; ArgumentError if a prompt is none, or a seed."""
-    asked, numbers = checks.in_order(prompts), checks.in_order(seeds)
-    if asked is None or numbers is None:
-        raise ArgumentError(
-            f"the prompts are {quoted(prompts)} and the seeds {quoted(seeds)}: expected a list of "
-            "each"
-        )
-    if not asked or len(asked) != len(numbers):
-        raise ArgumentError(
-            f"{len(asked)} prompts and {len(numbers)} seeds were given: expected one seed a prompt"
-        )
-    return [*map(checks.prompt, asked)], [check_seed(seed) for seed in numbers]
-
-
-def check_seed(seed: object) -> int:
-    """A seed as a number of Python; ArgumentError if it is none."""
-    return checks.whole("the seed", seed, least=0, most=MAX_WHOLE)
-
-
-def _check_arguments(arguments: Mapping[str, Any]) -> None:
-    for name in arguments.keys() & OWN_NAMES.keys():
-        raise ArgumentError(
-            f"the pipeline argument {name} is set by heedmap: use {OWN_NAMES[name]}"
-        )
-    for name, value in arguments.items():
-        for one in value if isinstance(value, list | tuple) else (value,):
-            if isinstance(one, str):
-                checks.text(name, one)
-    for name in called.CALLBACKS:
-        checks.function(name, arguments.get(name))
-
-
-def _check_taken(pipe: Pipeline, options: DrawOptions) -> None:
-    """Raise an ArgumentError if a pipeline could do nothing with what was asked for."""
-    taken = parameters(pipe)  # many take any name, and do nothing with it
-    for name, ours in OWN_NAMES.items():
-        asked = getattr(options, ours, None)
-        if name not in taken and asked is not None:
-            raise ArgumentError(
-                f"{ours} is {quoted(asked)}, and {type(pipe).__name__} takes no {name}: leave "
-                f"{ours} out"
-            )
-
-
-def _check_latents(pipe: Pipeline, options: DrawOptions) -> None:
-    """Raise an ArgumentError if noise is given for another size than was asked for."""
-    size, theirs = options.size, called.size_of_latents(pipe, options.arguments)
-    if size is not None and theirs is not None and theirs != size:
-        raise ArgumentError(
-            f"the latents are for {theirs[0]}×{theirs[1]} pixels, and the size is "
-            f"{size[0]}×{size[1]}: leave one of the two out, or make them agree"
-        )
-
-
-D = TypeVar("D", bound=DrawOptions)
-
-
-def as_noted(pipe: Pipeline, options: D) -> D:
-    """The same as Python's own values, as they will be noted and drawn again.
-
-    Pipelines tell a float of numpy from one of Python's.
-
-    Raises:
-        ArgumentError: if one is out of range.
-    """
-    steps, guidance, size = options.steps, options.guidance, options.size
-    if options.negative is not None:
-        checks.text("negative", options.negative, "blurry", most=MAX_PROMPT)
-    numbers: dict[str, Any] = {
-        "steps": None if steps is None else checks.whole("steps", steps, least=1, most=999),
-        "guidance": (
-            None if guidance is None else checks.finite("guidance", guidance, least=0, most=100)
-        ),
-        "size": None if size is None else loading.check_size(pipe, size),
-    }
-    if isinstance(options, GenerateOptions):
-        branches = checks.any_of("branches", options.branches, get_args(BranchName))
-        numbers |= {"branches": branches, "concepts": checked_concepts(options.concepts)}
-    return replace(
-        options,
-        keep=checks.any_of("keep", options.keep, AXES),
-        arguments={name: plain_copy(value) for name, value in options.arguments.items()},
-        **numbers,
-    )
-
-
-def with_own(pipe: Pipeline, options: D) -> D:
-    """What is asked for, and what the embedded model draws with where nothing is."""
-    if not loading.is_embedded(pipe):
-        return options
-    unsaid = (name for name in ("steps", "guidance") if getattr(options, name) is None)
-    return replace(options, **{name: getattr(card.defaults(), name) for name in unsaid})
-
-
 def _after_step(
     progress: Progress | None,
     change: AfterStep | None,
@@ -455,13 +336,15 @@ def _after_step(
 ) -> AfterStep:
     """All that is done after a step, as one."""
 
-    def after_step(recorder: Trace, moment: Moment, latents: torch.Tensor) -> torch.Tensor:
+    def after_step(state: StepState) -> torch.Tensor:
+        moment = state.moment
         if progress is not None and moment.last:
             progress(moment.step + 1, moment.steps)
         if change is not None:
-            latents = change(recorder, moment, latents)
+            state = replace(state, latents=change(state))
         if seen is not None:
-            seen.see(recorder, moment, latents)
+            seen.see(state)
+        latents = state.latents
         if preview is not None and moment.last:
             # A copy: whoever looks must not be able to change the picture.
             preview(latents.detach().clone())

@@ -6,11 +6,10 @@ from functools import cache
 import numpy as np
 import torch
 
-from heedmap.backends.schedules import Moment
-from heedmap.maps.masks import contested, phrase_tokens
+from heedmap.maps.masks import phrase_tokens, suppress_rivals
 from heedmap.mathematics.rules import blend, blend_mask, steps_within
 from heedmap.pipelines.edit_plans import EditBase, Plan
-from heedmap.recording.recorder import Trace
+from heedmap.recording.tracing import StepState
 from heedmap.text.words import TokenTable
 
 
@@ -38,8 +37,9 @@ class Blending:
             for (image, parts), table in zip(asked.items(), self._tables, strict=True)
         }
 
-    def __call__(self, recorder: Trace, moment: Moment, latents: torch.Tensor) -> torch.Tensor:
+    def __call__(self, state: StepState) -> torch.Tensor:
         """The latents (B, C, h, w) to go on with."""
+        moment, latents = state.moment, state.latents
         if moment.step not in steps_within(self.begin, 1.0, moment.steps):
             return latents
         blended = latents.clone()
@@ -48,8 +48,8 @@ class Blending:
         def acts(image: int, tokens: tuple[int, ...]) -> torch.Tensor:
             size = (latents.shape[-2], latents.shape[-1])
             parts = tokens, *rivals(self._tables[image], tokens)
-            both = [recorder.so_far(image, part) for part in parts]
-            stands_out = contested(*np.stack(both, axis=1))[0]
+            both = [state.strength(image, part) for part in parts]
+            stands_out = suppress_rivals(*np.stack(both, axis=1))[0]
             return blend_mask(torch.from_numpy(stands_out), size, self.threshold)
 
         for number, plan in enumerate(self.plans, 1):

@@ -14,24 +14,22 @@ import torch
 from msgspec import structs
 from PIL import Image
 
-from heedmap.backends.batches import fitting, in_batches
+from heedmap.backends.latents import fitting, in_batches
 from heedmap.backends.loading import is_embedded
-from heedmap.backends.schedules import Moment
 from heedmap.errors import quoted, warn
 from heedmap.figures import overlays
 from heedmap.io.reports import ChangedWords, EditReport
 from heedmap.io.settings import EditNoted
-from heedmap.options import USUAL, DrawOptions, GenerateOptions
-from heedmap.pipelines.batch import Batch, Preview, Progress, draw, part_of
+from heedmap.options import USUAL, GenerateOptions
+from heedmap.pipelines.batch import Batch, Preview, Progress, draw, sub_progress
 from heedmap.pipelines.blending import Blending
 from heedmap.pipelines.edit_plans import EditBase, Plan
 from heedmap.pipelines.given_pictures import why_unlike
 from heedmap.pipelines.picture_source import PictureSource
 from heedmap.recording.edits import weights_rule
-from heedmap.recording.interventions import AfterStep
 from heedmap.recording.probing import Probe
-from heedmap.recording.recorder import Trace
 from heedmap.recording.steering import Steering
+from heedmap.recording.tracing import AfterStep, StepState, Trace
 from heedmap.results.pairs import Pair, apart, change_between
 from heedmap.results.runs import Run
 from heedmap.text.alignment import first_of
@@ -79,7 +77,7 @@ def draw_edits(
     base: EditBase,
     plans: Sequence[Plan],
     seed: int,
-    options: DrawOptions,
+    options: GenerateOptions,
     progress: Progress | None = None,
     preview: Preview | None = None,
     probe: Probe | None = None,
@@ -108,7 +106,7 @@ def draw_edits(
 
     def one(some: Sequence[Plan], done: int, left: int) -> int:
         """Draw some of them; only what is told of them is kept, not what it is made of."""
-        mine = part_of(progress, done, done + left)
+        mine = sub_progress(progress, done, done + left)
         runs, recorder, blending = _draw(base, some, seed, options, picture, mine, preview, probe)
         source = drawn.pairs[0].source if drawn.pairs else runs[0]
         pairs = []
@@ -128,7 +126,7 @@ def _draw(
     base: EditBase,
     plans: Sequence[Plan],
     seed: int,
-    options: DrawOptions,
+    options: GenerateOptions,
     picture: PictureSource | None,
     progress: Progress | None,
     preview: Preview | None,
@@ -141,7 +139,6 @@ def _draw(
         rules = {0: (weights_rule(base.weights, base.table),), **rules}
     windows = {number: plan.own for number, plan in enumerate(plans, 1)}
     blending = None if base.options.only is None else Blending(base, plans)
-    given = options.named()
     runs, recorder = draw(
         base.pipe,
         Batch(
@@ -151,7 +148,7 @@ def _draw(
             tables=[base.table, *(plan.table for plan in plans)],
             start=None if picture is None else picture.start(len(plans) + 1),
         ),
-        replace(GenerateOptions.taken(given), arguments=given),
+        options,
         Steering(rules, sources, windows, base.options.self_cells),
         progress=progress,
         preview=preview,
@@ -169,9 +166,9 @@ def _changed(picture: PictureSource | None, blending: Blending | None) -> AfterS
     if picture is None:
         return blending
 
-    def change(recorder: Trace, moment: Moment, latents: torch.Tensor) -> torch.Tensor:
-        latents = picture.carried(moment, latents)
-        return latents if blending is None else blending(recorder, moment, latents)
+    def change(state: StepState) -> torch.Tensor:
+        latents = picture.carried(state.moment, state.latents)
+        return latents if blending is None else blending(replace(state, latents=latents))
 
     return change
 
@@ -183,8 +180,8 @@ def _pair(
     source: Run, edited: Run, plan: Plan, recorder: Trace, number: int, blended: torch.Tensor | None
 ) -> Pair:
     """The pair with its evidence; the edited run's settings say of what it is an edit."""
-    steerer, steps = recorder.steerer, recorder.steps
-    assert steerer is not None
+    controller, steps = recorder.controller, recorder.steps
+    assert controller is not None
     before, after = plan.changed()
     mask = None
     if blended is not None:
@@ -195,7 +192,7 @@ def _pair(
         masks = [heat.mask() for heat in heats]
         nowhere = np.zeros(source.image.size[::-1], dtype=bool)
         inside = np.logical_or.reduce([nowhere, *masks])
-    moved = steerer.moved.get(number)
+    moved = controller.moved.get(number)
     asked: dict[str, Any] = {
         "cross": plan.cross,
         "windows": plan.base.windows,
@@ -216,8 +213,8 @@ def _pair(
         weights=dict(plan.weights),
         words=ChangedWords(source=tuple(before), edited=tuple(after)),
         steps=steps,
-        sites=steerer.acted.get(number, 0),
-        self_sites=steerer.shared.get(number, 0),
+        sites=controller.acted.get(number, 0),
+        self_sites=controller.shared.get(number, 0),
         moved=sum(moved) / len(moved) if moved else 0.0,
         change=change_between(source.image, edited.image, inside),
         reconstruction=None if source.given is None else apart(source.given, source.image),

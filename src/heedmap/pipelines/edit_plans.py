@@ -6,21 +6,24 @@ the prompts is found here, in one sentence, before the first step of a run.
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from typing import Any, cast
 
 import torch
 
-from heedmap import checks
 from heedmap.backends.prompts import prompt_table
 from heedmap.backends.registry import family_of
 from heedmap.errors import ArgumentError, TruncatedWordError, quoted
-from heedmap.io.values import MAX_WHOLE
 from heedmap.mathematics.rules import Inject, Renormalize, Rule, Site, steps_within
-from heedmap.options import EditOptions, EditPurpose, Window
+from heedmap.options import USUAL, EditOptions, EditPurpose
 from heedmap.recording.edits import weights_rule
-from heedmap.text.alignment import WordAlignment, pair_words, refinement, replacement, swap_of
-from heedmap.text.purposes import purpose_of
+from heedmap.text.alignment import (
+    WordAlignment,
+    pair_words,
+    purpose_of,
+    refinement,
+    replacement,
+    swap_of,
+)
 from heedmap.text.weights import parse_weights, spelled, token_weights, unchanged, weighed
 from heedmap.text.words import MOVE_IT, TokenTable, Word
 
@@ -45,51 +48,31 @@ class EditBase:
     options: EditOptions = field(default_factory=EditOptions)
     arguments: Mapping[str, Any] = field(default_factory=dict)
 
-    @cached_property
-    def windows(self) -> dict[str, tuple[float, float]]:
-        """Those of single words or phrases of the target, as (from, up to)."""
-        return read_windows(self.options.words)
+    @property
+    def windows(self) -> Mapping[str, tuple[float, float]]:
+        """The windows of single words or phrases of the target, as (start, end)."""
+        return cast(Any, self.options.words)
 
     def check(self) -> None:
-        """Raise an ArgumentError if an option is out of range, or does not go with the others."""
-        options, blended = self.options, self.options.only is not None
-        checks.whole("self_cells", options.self_cells, least=0, most=MAX_WHOLE)
-        begin: Any = options.blend_from
-        if not (checks.is_number(begin) and 0 <= cast(Any, begin) < 1):
-            raise ArgumentError(
-                f"blend_from is {quoted(options.blend_from)}: expected a fraction of the run, "
-                "from 0 to below 1"
-            )
-        checks.fraction("threshold", options.threshold)
-        asked = {"blend_from": options.blend_from, "threshold": options.threshold}
-        protected = list(options.protect)
-        unused = [
-            f"{name} is {value}"
-            for name, value in asked.items()
-            if value != getattr(EditOptions, name)
-        ]
-        if protected and not unused:
-            unused = [f"protect is {quoted(protected)}"]
-        if unused and not blended:
-            raise ArgumentError(
-                f"{' and '.join(unused)}, but nothing is blended: pass only as well, as in "
-                "only='cat->dog'"
-            )
-        if blended and (why := family_of(self.pipe).why_unblended(self.pipe)) is not None:
+        """Raise an ArgumentError if the model cannot blend, or a protected word is missing."""
+        if self.options.only is None:
+            return
+        why = family_of(self.pipe).why_unblended(self.pipe)
+        if why is not None:
             raise ArgumentError(f"{type(self.pipe).__name__} {why}")
-        for word in protected:
+        for word in self.options.protect:
             self.table.find(word)
 
     def about(self) -> dict[str, Any]:
-        """What holds for all its edits, besides their windows, as `EditTerms` has it."""
+        """Return the options that hold for all its edits, as `EditTerms` has them."""
         options = self.options
         return {
             "renormalize": options.renormalize,
             "only": options.only,
-            "self_cells": int(options.self_cells),
-            "protect": tuple(options.protect),
-            "blend_from": float(options.blend_from),
-            "threshold": float(options.threshold),
+            "self_cells": options.self_cells,
+            "protect": options.protect,
+            "blend_from": options.blend_from,
+            "threshold": options.threshold,
         }
 
 
@@ -152,10 +135,6 @@ class Plan:
         low, high = (torch.full_like(self.ends, bound) for bound in self.cross)
         starts = torch.where(self.starts.isnan(), low, self.starts)
         return Inject(self.columns, starts, torch.where(self.ends.isnan(), high, self.ends))
-
-    def during(self, cross: tuple[float, float], own: tuple[float, float]) -> "Plan":
-        """The same edit with other windows."""
-        return replace(self, cross=cross, own=own)
 
     def rules(self) -> tuple[Rule, ...]:
         """What is done to the probabilities of the edited prompt."""
@@ -240,7 +219,7 @@ class Planner:
     def plan(
         self, written: str, weights: Mapping[str, float] | None = None, named: Iterable[str] = ()
     ) -> Plan:
-        """The plan of an edited prompt, without windows yet (`Plan.during`).
+        """Plan the edit of a prompt, with the windows of the options or of its purpose.
 
         Args:
             written: the prompt, with its weights.
@@ -259,12 +238,15 @@ class Planner:
             plain = self._read[parsed.text] = _aligned(self.base, parsed.text)
         tried = weights or {}
         spans = weighed(parsed, plain.table, tried)
-        return replace(
+        plan = replace(
             plain,
             written=spelled(parsed.text, spans) if tried else written,
             weights=token_weights(spans, plain.table),
             named=(*tried, *named),
         )
+        usual, options = USUAL[plan.purpose], self.base.options
+        cross, own = options.cross or (0.0, usual[0]), options.self_attention or (0.0, usual[1])
+        return replace(plan, cross=cross, own=own)
 
     def refusal(self, written: str) -> ArgumentError:
         """The error of an edit that would change nothing."""
@@ -305,39 +287,3 @@ def _aligned(base: EditBase, text: str) -> Plan:
             )
         starts[taking], ends[taking] = low, high
     return Plan(base, text, target, alignment, {}, swaps, (), columns, starts, ends)
-
-
-# --- what a user writes -----------------------------------------------------------------------
-
-
-def read_window(window: Any, what: str) -> tuple[float, float]:
-    """A window as (from, up to), fractions of the run.
-
-    Raises:
-        ArgumentError: if it is none; `what` names the argument.
-    """
-    bounds = tuple(window) if isinstance(window, tuple | list) else (0.0, window)
-    if len(bounds) == 2:
-        low, high = cast(Any, bounds)
-        if all(map(checks.is_number, bounds)) and 0 <= low <= high <= 1:  # NaN is refused too
-            return checks.one_zero(float(low)), checks.one_zero(float(high))
-    raise ArgumentError(
-        f"{what} is {quoted(window)}: expected a fraction of the run from 0 to 1, or two, the "
-        "first not above the second"
-    )
-
-
-def read_windows(words: Mapping[str, Window] | None) -> dict[str, tuple[float, float]]:
-    """The windows of single words.
-
-    Raises:
-        ArgumentError: if these are none.
-    """
-    if words is not None and not isinstance(words, Mapping):
-        raise ArgumentError(
-            f"words is {quoted(words)}: expected windows by word, as in {{'cat': 0.3}}"
-        )
-    return {
-        word: read_window(window, f"the window of {quoted(word)}")
-        for word, window in (words or {}).items()
-    }

@@ -1,36 +1,46 @@
-"""Edit a prompt and keep the picture: swap, refine, reweight, blend; one edit, or a grid of them.
+"""Edit a prompt and keep the image: swap, refine, reweight, blend; one edit, or a grid of them.
 
-Prompt-to-prompt (Hertz et al., 2022, arXiv 2208.01626); `edit_plans` says what an edit takes
-from its source, `edit_batches` draws it.
+Prompt-to-prompt (Hertz et al., 2022, arXiv 2208.01626). `edit_plans` makes the rules of an edit,
+and `edit_batches` generates it.
 """
 
 import itertools
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Unpack, overload
+from typing import Any, TypeVar, overload
 
+import numpy as np
 from msgspec import structs
 
 from heedmap import checks
-from heedmap.backends.family import Pipeline
+from heedmap.backends.base import Pipeline
 from heedmap.backends.prompts import prompt_table
 from heedmap.backends.registry import check_served
 from heedmap.errors import ArgumentError, quoted
 from heedmap.io.reports import CallLimits, EditCall, GridReport
-from heedmap.io.values import to_json
-from heedmap.options import USUAL, DrawOptions, EditOptions, Window
-from heedmap.pipelines.arguments import EditKeywords, GridKeywords, argument_note, spelled_out
-from heedmap.pipelines.batch import Preview, Progress, as_noted, check_prompts, drawn_seed, part_of
+from heedmap.io.values import MAX_CELLS, to_json
+from heedmap.options import (
+    USUAL,
+    EditKind,
+    EditOptions,
+    GenerateOptions,
+    Keep,
+    Window,
+    check_window,
+)
+from heedmap.pipelines.arguments import check_prompts, check_seed, random_seed, resolve_options
+from heedmap.pipelines.batch import Preview, Progress, sub_progress
 from heedmap.pipelines.edit_batches import draw_edits, tell_notes
-from heedmap.pipelines.edit_plans import EditBase, Plan, Planner, read_window
-from heedmap.pipelines.grid_axes import Axes
-from heedmap.pipelines.picture_source import sized, taken_apart
+from heedmap.pipelines.edit_plans import EditBase, Plan, Planner
+from heedmap.pipelines.picture_source import extract_image, sized
 from heedmap.results.grids import Cell, Grid
 from heedmap.results.pairs import Pair
 from heedmap.text.weights import escape, parse_weights, token_weights
 
 Windows = Window | Sequence[Window]
 """A window, or several in a list."""
+S = TypeVar("S")
 
 
 @overload
@@ -40,58 +50,84 @@ def edit(
     target: str | None = None,
     *,
     seed: int | None = None,
-    progress: Progress | None = None,
-    preview: Preview | None = None,
-    **options: Unpack[EditKeywords],
+    **options: Any,
 ) -> Pair: ...
 @overload
 def edit(
-    pipe: Pipeline,
-    source: str,
-    target: Sequence[str],
-    *,
-    seed: int | None = None,
-    progress: Progress | None = None,
-    preview: Preview | None = None,
-    **options: Unpack[EditKeywords],
+    pipe: Pipeline, source: str, target: Sequence[str], *, seed: int | None = None, **options: Any
 ) -> list[Pair]: ...
-@spelled_out(EditOptions, DrawOptions)
 def edit(
     pipe: Pipeline,
     source: str,
     target: str | Sequence[str] | None = None,
     *,
     seed: int | None = None,
+    kind: EditKind | None = None,
+    cross: Window | None = None,
+    words: Mapping[str, Window] | None = None,
+    self_attention: Window | None = None,
+    self_cells: int = EditOptions.self_cells,
+    renormalize: bool = False,
+    only: str | None = None,
+    protect: Iterable[str] = (),
+    blend_from: float = EditOptions.blend_from,
+    threshold: float = EditOptions.threshold,
+    image: Any = None,
+    batch: int | None = None,
+    steps: int | None = None,
+    guidance: float | None = None,
+    size: tuple[int, int] | None = None,
+    negative: str | None = None,
+    keep: Keep = GenerateOptions.keep,
+    limit: int = GenerateOptions.limit,
     progress: Progress | None = None,
     preview: Preview | None = None,
-    **options: Unpack[EditKeywords],
+    **arguments: Any,
 ) -> Pair | list[Pair]:
-    """Draw a prompt and its edits from one noise, so that what was not edited stays.
+    """Generate an image and its edits from one noise, so that what was not edited stays.
 
         pair = heedmap.edit(pipe, "a red house", "a blue house", seed=7)
         pair = heedmap.edit(pipe, "a (fluffy:2.5) cat", seed=7)
         pair = heedmap.edit(pipe, "a cat on grass", "a dog on grass", seed=7, only="cat->dog")
 
-    Weights in brackets, `(word:1.5)`, multiply the attention that a word draws;
-    `heedmap.text.weights` says how they are written. Those of a target hold for it and those of the
-    source for the source: what a target takes is the source's attention before its weights, so that
-    "a (red:3) house" -> "a (red:3) sea" weights red once, and "a (red:3) house" -> "a red house"
-    not at all.
+    Weights in brackets, `(word:1.5)`, multiply the attention to a word (`heedmap.text.weights`).
+    Those of a target hold for the edit and those of the source for the source: an edit takes the
+    source's attention before its weights. So "a (red:3) house" -> "a (red:3) sea" weights red once,
+    and "a (red:3) house" -> "a red house" not at all.
 
     Args:
-        pipe: a pipeline, as `load` gives it.
-        source: the prompt that is edited; weights in it hold for the edit where no target is given,
-            else for the source's own picture.
-        target: what it shall become, or several; None where weights are all that changes.
-        seed: of the one noise that all start from; drawn, and noted, if None.
+        pipe: a pipeline, as `load` returns it.
+        source: the prompt that is edited. Its weights hold for the edit if no target is given.
+        target: the edited prompt, or several. Default: the source with its weights.
+        seed: the seed of the noise. Default: random, and saved in the settings.
+        kind: "replace" pairs the words one to one, "refine" allows added words. Default: decided by
+            aligning the words (`pair.about.why`).
+        cross: part of the run in which the source's cross-attention is used, 0 to 1, or (start,
+            end). Default: by the purpose of the edit (`heedmap.options.USUAL`).
+        words: other windows for words or phrases of the target.
+        self_attention: part of the run in which the source's self-attention is used. Default: by
+            the purpose of the edit.
+        self_cells: the largest grid, in cells, whose self-attention is replaced.
+        renormalize: normalize weighted rows to sum to 1.
+        only: "cat->dog" changes only the region of these words and of their phrases (LocalBlend);
+            '"cat"->"dog"' means the words alone.
+        protect: words of the source whose regions stay; requires `only`.
+        blend_from: fraction of the run from which `only` acts, below 1.
+        threshold: threshold of the region of `only`, 0 to 1.
+        image: an image of yours to edit (Pillow, or a file), which the source describes. A pipeline
+            with an argument `image` is given it instead.
+        batch: images to generate at once, the source included. Default: as many as fit into memory.
+            The source is computed again in each further batch, equal up to rounding.
+        steps: as in `generate`.
+        guidance: as in `generate`.
+        size: as in `generate`; of an image of yours chosen as in `locate`.
+        negative: as in `generate`.
+        keep: as in `generate`.
+        limit: as in `generate`, for one batch.
         progress: called after every step, over all batches.
         preview: called after every step with a copy of the latents (B, C, h, w): the source's, then
             the edits'.
-        options: windows, kind, weights and blend of the edit, as `heedmap.options.EditOptions`
-            tells; steps, guidance, size, negative, keep and limit (of one batch), as in `generate`;
-            and any other argument of the pipeline. Several targets that do not fit into one batch
-            are drawn in more; the source is then computed again in each, up to rounding the same,
-            and all pairs have that of the first.
+        arguments: other arguments of the pipeline, as in `generate`.
 
     Returns:
         A pair, or for several targets a list of pairs with one source.
@@ -101,141 +137,208 @@ def edit(
         UnknownWordError: if a word is not in its prompt.
         TraceError: if the edit could not act.
     """
-    several = target is not None and not isinstance(target, str)
-    rest: dict[str, Any] = {**options}
-    how, drawing = EditOptions.taken(rest), DrawOptions.taken(rest)
-    how, rest = taken_apart(pipe, how, rest)
-    asked = _targets(source, target)
-    seed = drawn_seed() if seed is None else seed
-    check_prompts([source, *asked], [seed] * (len(asked) + 1))
-    base = edit_base(pipe, source, how, rest, alone=target is None)
-    windows = {"cross": how.cross, "self_attention": how.self_attention}
-    said = [None if one is None else read_window(one, name) for name, one in windows.items()]
+    options = EditOptions(
+        kind=kind,
+        cross=cross,
+        words=words,
+        self_attention=self_attention,
+        self_cells=self_cells,
+        renormalize=renormalize,
+        only=only,
+        protect=protect,
+        blend_from=blend_from,
+        threshold=threshold,
+        image=image,
+        batch=batch,
+    )
+    sampling = GenerateOptions(
+        steps=steps,
+        guidance=guidance,
+        size=size,
+        negative=negative,
+        keep=keep,
+        limit=limit,
+        arguments=arguments,
+    )
+    targets = _targets(source, target)
+    options, sampling, seed = _resolve(pipe, options, sampling, edit, seed)
+    seed = random_seed() if seed is None else seed
+    check_prompts([source, *targets], [seed] * (len(targets) + 1))
+    base = edit_base(pipe, source, options, sampling.arguments, alone=target is None)
     planner = Planner(base)
-    plans = [_during(planner.plan(text), *said) for text in asked]
+    plans = [planner.plan(text) for text in targets]
     for plan in plans:
         if not plan.acts:
             raise planner.refusal(plan.written)
-    base.check()
-    drawing = as_noted(pipe, sized(pipe, how, replace(drawing, arguments=rest)))
-    drawn = draw_edits(base, plans, seed, drawing, progress, preview)
+    drawn = draw_edits(base, plans, seed, sampling, progress, preview)
     tell_notes(drawn.pairs)
-    noted = EditCall(
+    call = EditCall(
         source=source,
-        targets=None if target is None else tuple(asked),
-        kind=how.kind,
-        batch=argument_note(how.batch),
-        limit=argument_note(drawing.limit),
+        targets=None if target is None else tuple(targets),
+        kind=options.kind,
+        batch=options.batch,
+        limit=sampling.limit,
     )
-    pairs = [replace(pair, about=structs.replace(pair.about, asked=noted)) for pair in drawn.pairs]
-    return pairs if several else pairs[0]
+    pairs = [replace(pair, about=structs.replace(pair.about, asked=call)) for pair in drawn.pairs]
+    return pairs[0] if target is None or isinstance(target, str) else pairs
 
 
-@spelled_out(EditOptions, DrawOptions)
 def grid(
     pipe: Pipeline,
     source: str,
     target: str | Sequence[str] | None = None,
     *,
-    cross: Windows | None = EditOptions.cross,
-    self_attention: Windows | None = EditOptions.self_attention,
+    cross: Windows | None = None,
+    self_attention: Windows | None = None,
     weights: Mapping[str, float | Sequence[float]] | None = None,
     seeds: int | Sequence[int] | None = None,
+    kind: EditKind | None = None,
+    words: Mapping[str, Window] | None = None,
+    self_cells: int = EditOptions.self_cells,
+    renormalize: bool = False,
+    only: str | None = None,
+    protect: Iterable[str] = (),
+    blend_from: float = EditOptions.blend_from,
+    threshold: float = EditOptions.threshold,
+    image: Any = None,
+    batch: int | None = None,
+    steps: int | None = None,
+    guidance: float | None = None,
+    size: tuple[int, int] | None = None,
+    negative: str | None = None,
+    keep: Keep = GenerateOptions.keep,
+    limit: int = GenerateOptions.limit,
     progress: Progress | None = None,
     preview: Preview | None = None,
-    **options: Unpack[GridKeywords],
+    **arguments: Any,
 ) -> Grid:
-    """Draw a prompt's edits over several strengths, weights, targets and seeds.
+    """Generate a prompt's edits over several windows, weights, targets and seeds.
 
         grid = heedmap.grid(pipe, "a red house", weights={"red": [-2, -1, 0, 1, 2, 3]}, seeds=7)
         grid = heedmap.grid(pipe, "a cat", "a dog", cross=[0, 0.2, 0.4, 0.6, 0.8, 1], seeds=[7, 8])
         grid.sheet(); grid.rows(); grid.save("outputs/strip"); heedmap.Grid.load("outputs/strip")
 
-    Every combination is a cell, and is what `edit` gives with these settings, to rounding; a weight
-    is that of `(word:weight)` written into the prompt. Unlike `edit`, a grid may hold cells that
-    change nothing, such as that of the weight 1: they are what the others are compared with.
+    Every combination is a cell: the result of `edit` with these settings, up to rounding. A weight
+    acts as `(word:weight)` in the prompt. Unlike `edit`, a grid may hold cells that change nothing,
+    such as that of the weight 1, for comparison.
 
-    The edits of one seed are drawn in one batch with their source, or in as many as the memory asks
-    for. A batch that is cut computes the source again in each part (`Grid.about.sources_drawn`
-    counts these); up to rounding that is the same picture, and the cells of a seed all have that of
-    the first part.
+    The edits of one seed share a batch with their source, or several batches if memory is short.
+    The source is computed again in each (`Grid.about.sources_drawn`), equal up to rounding; the
+    cells have that of the first.
 
     Args:
-        pipe: a pipeline, as `load` gives it.
+        pipe: a pipeline, as `load` returns it.
         source: the prompt that is edited, as in `edit`.
-        target: what it shall become, or several; None where weights are all that changes.
-        cross: as in `edit`, or a list of such windows. A tuple of two numbers is one window. Where
-            none is given, all cells have that of their kind of edit; of several kinds, the loosest.
-        self_attention: the same.
-        weights: by word or phrase of the target a weight, or several.
-        seeds: one or several; one is drawn, and noted, if None.
-        progress: called after every step, over all batches.
+        target: the edited prompt, or several. Default: the source with its weights.
+        cross: as in `edit`, or a list of such windows; a tuple of two numbers is one window.
+            Default: by the purpose of the edits; of several purposes, the smallest window.
+        self_attention: as `cross`, for self-attention.
+        weights: one or several weights by word or phrase of the target.
+        seeds: one or several. Default: one at random, saved in the settings.
+        kind: as in `edit`; this and the options below hold for all cells.
+        words: as in `edit`.
+        self_cells: as in `edit`.
+        renormalize: as in `edit`.
+        only: as in `edit`.
+        protect: as in `edit`.
+        blend_from: as in `edit`.
+        threshold: as in `edit`.
+        image: as in `edit`.
+        batch: as in `edit`.
+        steps: as in `generate`.
+        guidance: as in `generate`.
+        size: as in `edit`.
+        negative: as in `generate`.
+        keep: as in `generate`.
+        limit: as in `edit`.
+        progress: as in `edit`.
         preview: as in `edit`.
-        options: as in `edit`; they hold for all cells.
+        arguments: as in `generate`.
 
     Raises:
         ArgumentError: if nothing varies, a target would change nothing in any cell, a word is
-            weighted twice, a value is given twice, there are more cells than `Grid.load` reads
-            (10,000, and 2**28 pixels of all together), or an argument is out of range.
+            weighted twice, a value is given twice, there are more than 10,000 cells, or an argument
+            is out of range.
         UnknownWordError: if a word is not in its prompt.
         TraceError: if an edit could not act.
     """
-    rest: dict[str, Any] = {**options}
-    how, drawing = EditOptions.taken(rest), DrawOptions.taken(rest)
-    how, rest = taken_apart(pipe, how, rest)
-    asked = _targets(source, target)
-    axes = Axes.read(weights, self_attention, cross, seeds)
-    axes.check(asked)
-    check_prompts([source, *asked], [0] * (len(asked) + 1))
-    base = edit_base(pipe, source, how, rest, alone=target is None)
+    options = EditOptions(
+        kind=kind,
+        words=words,
+        self_cells=self_cells,
+        renormalize=renormalize,
+        only=only,
+        protect=protect,
+        blend_from=blend_from,
+        threshold=threshold,
+        image=image,
+        batch=batch,
+    )
+    sampling = GenerateOptions(
+        steps=steps,
+        guidance=guidance,
+        size=size,
+        negative=negative,
+        keep=keep,
+        limit=limit,
+        arguments=arguments,
+    )
+    targets = _targets(source, target)
+    options, sampling, seeds = _resolve(pipe, options, sampling, grid, seeds)
+    if weights is not None and not isinstance(weights, Mapping):
+        raise ArgumentError(
+            f"weights is {quoted(weights)}: expected weights by word, as in {{'red': [0, 1, 2]}}"
+        )
+    strips: dict[str, list[float]] = {}
+    for word, some in (weights or {}).items():
+        name = f"the weight of {quoted(word)}"
+        strips[word] = [checks.finite(name, one) for one in _several(name, some)]
+    crosses, owns = _windows("cross", cross), _windows("self_attention", self_attention)
+    numbers = (
+        [random_seed()] if seeds is None else [check_seed(one) for one in _several("seeds", seeds)]
+    )
+    _check_axes(
+        {
+            "target": targets,
+            **{f"the weight of {quoted(word)}": strip for word, strip in strips.items()},
+            "cross": crosses,
+            "self_attention": owns,
+            "seeds": numbers,
+        }
+    )
+    check_prompts([source, *targets], [0] * (len(targets) + 1))
+    base = edit_base(pipe, source, options, sampling.arguments, alone=target is None)
     planner = Planner(base)
-    axes = axes.filled(*_usual(planner.plan(text, {}) for text in asked))
-    places = list(_places(planner, asked, axes))
-    base.check()
-    drawing = as_noted(pipe, sized(pipe, how, replace(drawing, arguments=rest)))
-    cells, batches, largest = _cells(base, places, axes.seeds, drawing, progress, preview)
-    about = GridReport(
+    purposes = [USUAL[planner.plan(text, {}).purpose] for text in targets]
+    crosses = crosses or [(0.0, min(usual for usual, _ in purposes))]
+    owns = owns or [(0.0, min(usual for _, usual in purposes))]
+    places = list(_places(planner, targets, strips, owns, crosses))
+    plans = [plan for *_, plan in places]
+    cells: list[Cell] = []
+    batches = largest = 0
+    for before, seed in enumerate(numbers):
+        part = sub_progress(progress, before, len(numbers))
+        drawn = draw_edits(base, plans, seed, sampling, part, preview)
+        batches, largest = batches + drawn.batches, max(largest, drawn.largest)
+        for (text, at, plan), pair in zip(places, drawn.pairs, strict=True):
+            cells.append(Cell(len(cells) + 1, seed, text, at, plan.cross, plan.own, pair))
+    tell_notes(cell.pair for cell in cells)
+    report = GridReport(
         source=source,
-        targets=None if target is None else tuple(asked),
-        kind=how.kind,
+        targets=None if target is None else tuple(targets),
+        kind=options.kind,
         words=base.windows,
-        asked=CallLimits(batch=argument_note(how.batch), limit=argument_note(drawing.limit)),
+        weights={word: tuple(strip) for word, strip in strips.items()},
+        cross=tuple(crosses),
+        self_attention=tuple(owns),
+        seeds=tuple(numbers),
+        asked=CallLimits(batch=options.batch, limit=sampling.limit),
         batch=largest,
         sources_drawn=batches,
         common=_settings(cells[0].pair),
-        **axes.about(),
         **base.about(),
     )
-    return Grid(tuple(cells), about)
-
-
-def _cells(
-    base: EditBase,
-    places: Sequence[tuple[str, dict[str, float], Plan]],
-    seeds: Sequence[int],
-    options: DrawOptions,
-    progress: Progress | None,
-    preview: Preview | None,
-) -> tuple[list[Cell], int, int]:
-    """The cells of all seeds, how many batches they were drawn in, and the largest of these."""
-    cells: list[Cell] = []
-    batches = largest = 0
-    plans = [plan for *_, plan in places]
-    for before, seed in enumerate(seeds):
-        mine = part_of(progress, before, len(seeds))
-        drawn = draw_edits(base, plans, seed, options, mine, preview)
-        batches, largest = batches + drawn.batches, max(largest, drawn.largest)
-        for (text, at, plan), pair in zip(places, drawn.pairs, strict=True):
-            number = len(cells) + 1
-            cells.append(Cell(number, seed, text, at, plan.cross, plan.own, pair))
-    tell_notes(cell.pair for cell in cells)
-    return cells, batches, largest
-
-
-def _settings(pair: Pair) -> dict[str, Any]:
-    """What all cells have in common of a run's settings, as JSON."""
-    own = {"prompt", "text", "seed", "edits", "batch_place", "nsfw_content_detected"}
-    return {name: value for name, value in to_json(pair.source.settings).items() if name not in own}
+    return Grid(tuple(cells), report)
 
 
 def edit_base(
@@ -246,61 +349,106 @@ def edit_base(
     *,
     alone: bool = False,
 ) -> EditBase:
-    """What all edits of a source have in common; alone, its weights are the edit's.
+    """Return what all edits of a source share.
+
+    Args:
+        pipe: a pipeline.
+        source: the source prompt.
+        options: of the edits.
+        arguments: of the pipeline.
+        alone: True if the weights in the source are the edit's.
 
     Raises:
-        ArgumentError: if a weight or a window is none.
-        ModelError: if the model has no text cross-attention.
+        ArgumentError: if a weight is none, or the model cannot blend.
+        UnknownWordError: if a protected word is not in the source.
     """
-    check_served(pipe)
     parsed = parse_weights(source)
     table = prompt_table(pipe, parsed.text, arguments)
     weights = {} if alone else token_weights(parsed.spans, table)
-    options = replace(
-        options,
-        renormalize=checks.flag("renormalize", options.renormalize),
-        protect=_words(options.protect),
+    base = EditBase(
+        pipe, escape(parsed.text) if alone else source, table, weights, options, arguments
     )
-    written = escape(parsed.text) if alone else source
-    return EditBase(pipe, written, table, weights, options, arguments)
+    base.check()
+    return base
+
+
+def _resolve(
+    pipe: Pipeline, options: EditOptions, sampling: GenerateOptions, function: Any, seed: S
+) -> tuple[EditOptions, GenerateOptions, S]:
+    """Check the options against the pipeline, open the input image, and choose its size."""
+    check_served(pipe)
+    options, sampling = extract_image(pipe, options, sampling)
+    has_image = options.image is not None
+    sampling, seed = resolve_options(pipe, sampling, function, seed, has_image=has_image)
+    return options, sized(pipe, options, sampling), seed
 
 
 def _places(
-    planner: Planner, targets: Sequence[str], axes: Axes
+    planner: Planner,
+    targets: Sequence[str],
+    strips: Mapping[str, Sequence[float]],
+    owns: Sequence[tuple[float, float]],
+    crosses: Sequence[tuple[float, float]],
 ) -> Iterable[tuple[str, dict[str, float], Plan]]:
-    """For each cell of a seed the target, its weights and its plan; the last axis runs fastest."""
+    """Yield the target, weights and plan of each cell of a seed; the last axis is fastest."""
     for text in targets:
-        plans = [(at, planner.plan(text, at)) for at in axes.each_weight()]
+        each = [
+            dict(zip(strips, values, strict=True)) for values in itertools.product(*strips.values())
+        ]
+        plans = [(at, planner.plan(text, at)) for at in each]
         if not any(plan.acts for _, plan in plans):
             raise planner.refusal(plans[0][1].written)
-        for (at, plan), own, cross in itertools.product(plans, axes.own, axes.cross):
-            yield text, {word: float(w) for word, w in at.items()}, plan.during(cross, own)
+        for (at, plan), own, cross in itertools.product(plans, owns, crosses):
+            yield text, at, replace(plan, cross=cross, own=own)
 
 
-def _usual(plans: Iterable[Plan]) -> tuple[tuple[float, float], tuple[float, float]]:
-    """Windows of cross-attention and self-attention where nobody says; of several, the loosest."""
-    cross, own = zip(*(USUAL[plan.purpose] for plan in plans), strict=True)
-    return (0.0, min(cross)), (0.0, min(own))
-
-
-def _during(plan: Plan, cross: tuple[float, float] | None, own: tuple[float, float] | None) -> Plan:
-    """The same edit with these windows, or where there are none with those of its purpose."""
-    usual = _usual([plan])
-    return plan.during(cross or usual[0], own or usual[1])
+def _settings(pair: Pair) -> dict[str, Any]:
+    """Return the settings that all cells share, as JSON."""
+    own = {"prompt", "text", "seed", "edits", "batch_place", "nsfw_content_detected"}
+    return {name: value for name, value in to_json(pair.source.settings).items() if name not in own}
 
 
 def _targets(source: str, target: str | Sequence[str] | None) -> list[str]:
-    alone = source if target is None else target
-    asked = [alone] if isinstance(alone, str) else checks.in_order(alone)
-    if asked is None:
-        raise ArgumentError(f"the prompt is {quoted(alone)}: expected a text, or a list of targets")
-    if not asked:
-        raise ArgumentError("no target was given: expected a prompt, or several")
-    return asked
+    given = source if target is None else target
+    texts = [given] if isinstance(given, str) else checks.in_order(given)
+    if not texts:
+        raise ArgumentError(
+            f"the target is {quoted(given)}: expected a prompt, or a list of prompts"
+        )
+    return texts
 
 
-def _words(words: Iterable[str]) -> tuple[str, ...]:
-    found = [words] if isinstance(words, str) else checks.several(words)
-    if found is None:
-        raise ArgumentError(f"protect is {quoted(words)}: expected a word, or a list of words")
-    return tuple(found)
+def _check_axes(axes: Mapping[str, Sequence[Any]]) -> None:
+    given = {name: values for name, values in axes.items() if values}
+    cells = math.prod(map(len, given.values()))
+    if cells > MAX_CELLS:
+        raise ArgumentError(
+            f"this grid would have {cells:,} cells: expected at most {MAX_CELLS:,}; give fewer "
+            "targets, seeds or values"
+        )
+    if cells == 1:
+        raise ArgumentError(
+            "nothing varies in this grid: give several targets, seeds, weights of a word or "
+            "windows, as in weights={'red': [0, 1, 2]} (--weight red=0:2:3)"
+        )
+    for name, values in given.items():
+        twice = next((value for n, value in enumerate(values) if value in values[:n]), None)
+        if twice is not None:
+            raise ArgumentError(f"{name} has {quoted(twice)} twice: expected each value once")
+
+
+def _windows(name: str, windows: Any) -> list[tuple[float, float]]:
+    """Return one window or several as a list; a tuple is one window."""
+    if windows is None:
+        return []
+    several = [windows] if isinstance(windows, tuple) else _several(name, windows)
+    return [check_window(name, window) for window in several]
+
+
+def _several(name: str, values: Any) -> list[Any]:
+    """Return one value or several as a list."""
+    found = values.tolist() if isinstance(values, np.ndarray) else values
+    found = list(found) if isinstance(found, range | list | tuple) else [found]
+    if not found:
+        raise ArgumentError(f"{name} is empty: expected a value, or a list of them")
+    return found

@@ -9,7 +9,7 @@ import numpy as np
 from msgspec import structs
 
 from heedmap import checks
-from heedmap.backends.family import Pipeline
+from heedmap.backends.base import Pipeline
 from heedmap.backends.prompts import prompt_table
 from heedmap.backends.registry import cross_attention_layers
 from heedmap.errors import ArgumentError, RunError, SelectionError, plural, quoted, warn

@@ -13,8 +13,8 @@ import torch
 from PIL import Image, ImageOps
 
 from heedmap.backends.arguments import THEIR_NAMES
-from heedmap.backends.decoding import latents_of, pictures_of, rescaled, unscaled
-from heedmap.backends.family import Pipeline, device_of, parameters
+from heedmap.backends.base import Pipeline, device_of, parameters
+from heedmap.backends.latents import latents_of, pictures_of, rescaled, unscaled
 from heedmap.backends.registry import family_of, unit, usual_size
 from heedmap.errors import ArgumentError, ModelError, quoted, warn
 from heedmap.figures.overlays import to_rgb

@@ -19,15 +19,15 @@ from msgspec import structs
 from PIL import Image
 
 from heedmap.backends import arguments as called
-from heedmap.backends.family import Pipeline, default_of, parameters
+from heedmap.backends.base import Pipeline, default_of, parameters
+from heedmap.backends.latents import NoiseLevels, noise_levels
 from heedmap.backends.loading import check_size
-from heedmap.backends.noising import NoiseLevels, noise_levels
 from heedmap.backends.registry import family_of
 from heedmap.backends.schedules import Moment
 from heedmap.errors import ArgumentError, ModelError
 from heedmap.io.writing import digest_of
-from heedmap.options import DrawOptions, EditOptions
-from heedmap.pipelines.batch import with_own
+from heedmap.options import EditOptions, GenerateOptions
+from heedmap.pipelines.arguments import apply_model_defaults
 from heedmap.pipelines.given_pictures import (
     SeenPicture,
     at_size,
@@ -59,11 +59,13 @@ class PictureSource:
 
     @classmethod
     def of(
-        cls, pipe: Pipeline, picture: Image.Image, seed: int, options: DrawOptions
+        cls, pipe: Pipeline, picture: Image.Image, seed: int, options: GenerateOptions
     ) -> "PictureSource":
         """An opened picture, to be edited as options say, which have its size."""
         assert options.size is not None
-        steps = with_own(pipe, options).steps or default_of(pipe, called.THEIR_NAMES["steps"])
+        steps = apply_model_defaults(pipe, options).steps or default_of(
+            pipe, called.THEIR_NAMES["steps"]
+        )
         shown, chance = seen(pipe, picture, options.size), called.noise(seed)
         shape, where = shown.latents.shape, shown.latents.device
         levels = noise_levels(pipe, steps)
@@ -93,20 +95,22 @@ class PictureSource:
         return self.levels.at(step, self.seen.latents, noise)
 
 
-def taken_apart(
-    pipe: Pipeline, how: EditOptions, arguments: dict[str, Any]
-) -> tuple[EditOptions, dict[str, Any]]:
-    """Options with the opened picture that is edited; a pipeline's own image is its argument.
+def extract_image(
+    pipe: Pipeline, options: EditOptions, sampling: GenerateOptions
+) -> tuple[EditOptions, GenerateOptions]:
+    """Open the image to edit; the image of a pipeline that takes one becomes its argument.
 
     Raises:
-        ArgumentError: if it is no picture, cannot be read, or an argument does not go with it.
-        ModelError: if the pipeline cannot be shown one.
+        ArgumentError: if it is no image, cannot be read, or an argument does not go with it.
+        ModelError: if the pipeline cannot start from an image's latents.
     """
-    if how.image is None:
-        return how, arguments
+    if options.image is None:
+        return options, sampling
     if "image" in parameters(pipe):
-        theirs = upright_rgb(how.image) if isinstance(how.image, str | PathLike) else how.image
-        return replace(how, image=None), {**arguments, "image": theirs}
+        image = options.image
+        image = upright_rgb(image) if isinstance(image, str | PathLike) else image
+        arguments = {**sampling.arguments, "image": image}
+        return replace(options, image=None), replace(sampling, arguments=arguments)
     check_pipeline(pipe)
     if family_of(pipe).why_unblended(pipe) is not None:
         raise ModelError(
@@ -114,15 +118,15 @@ def taken_apart(
             "your picture would not come back: expected another pipeline of such a model, "
             "as StableDiffusionPipeline with an LCMScheduler"
         )
-    refuse_set(arguments, _SET)
-    return replace(how, image=upright_rgb(how.image)), arguments
+    refuse_set(sampling.arguments, _SET)
+    return replace(options, image=upright_rgb(options.image)), sampling
 
 
-def sized(pipe: Pipeline, how: EditOptions, options: DrawOptions) -> DrawOptions:
-    """Options with the size at which a picture is edited."""
-    if how.image is None or options.size is not None:
-        return options
-    return replace(options, size=check_size(pipe, usual_for(pipe, how.image.size)))
+def sized(pipe: Pipeline, options: EditOptions, sampling: GenerateOptions) -> GenerateOptions:
+    """Choose the size at which an image is edited."""
+    if options.image is None or sampling.size is not None:
+        return sampling
+    return replace(sampling, size=check_size(pipe, usual_for(pipe, options.image.size)))
 
 
 def picture_of(run: Run, given: Mapping[str, Any]) -> tuple[Image.Image | None, dict[str, Any]]:

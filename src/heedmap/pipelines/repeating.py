@@ -15,15 +15,15 @@ import torch
 from msgspec import structs
 
 from heedmap.backends import loading
-from heedmap.backends.arguments import STEP_LISTS, THEIR_NAMES
-from heedmap.backends.family import Pipeline, left_early, parameters
+from heedmap.backends.arguments import STEP_LISTS, THEIR_NAMES, check_names
+from heedmap.backends.base import Pipeline, left_early, parameters
 from heedmap.errors import ArgumentError, HeedmapError, ModelError, RunError, plural, quoted, reason
 from heedmap.io.settings import EditNoted, EditTerms, Ruled, Settings
 from heedmap.io.values import MAX_WHOLE
-from heedmap.options import Device, DrawOptions, Dtype, EditOptions, GenerateOptions, LoadOptions
+from heedmap.options import Device, Dtype, EditOptions, GenerateOptions, LoadOptions
 from heedmap.pipelines import editing, generation, locating
 from heedmap.pipelines.arguments import argument, argument_note, description, is_restorable
-from heedmap.pipelines.batch import Progress, part_of, saved_schedulers
+from heedmap.pipelines.batch import Progress, saved_schedulers, sub_progress
 from heedmap.pipelines.edit_batches import DrawnEdits, draw_edits
 from heedmap.pipelines.edit_plans import Planner
 from heedmap.pipelines.picture_source import picture_of
@@ -181,7 +181,7 @@ def saved_call(settings: Settings, pipe: Any, given: Mapping[str, Any]) -> Saved
         tokens=settings.tokens,
         branches=settings.branches,
         concepts=settings.concepts,
-        arguments=_arguments(settings, given),
+        arguments=_arguments(pipe, settings, given),
     )
     place = settings.batch_place or (0, 1)
     return SavedCall(settings.prompt, settings.seed, edits, options, place)
@@ -224,7 +224,7 @@ def _saved_edits(settings: Settings, given: dict[str, Any]) -> tuple[Edit, ...]:
     return tuple(found)
 
 
-def _arguments(settings: Settings, given: Mapping[str, Any]) -> dict[str, Any]:
+def _arguments(pipe: Any, settings: Settings, given: Mapping[str, Any]) -> dict[str, Any]:
     """Restore the arguments of the pipeline; those that are not saved must be given."""
     notes = settings.arguments
     for name, value in given.items():
@@ -241,6 +241,7 @@ def _arguments(settings: Settings, given: Mapping[str, Any]) -> dict[str, Any]:
                 f"the argument {name} of this run ({description(note)}) is not saved: pass it, as "
                 f"in hm.repeat(pipe, run, {name}=…)"
             )
+    check_names(pipe, notes, ())
     return {name: given[name] if name in given else argument(note) for name, note in notes.items()}
 
 
@@ -302,7 +303,7 @@ def generate_calls(
     changed = settings_diff(run.settings, pipe)
     with pipeline_errors(), saved_schedulers(pipe, run.settings):
         runs = [
-            _generate(pipe, call, part_of(progress, done, len(calls)))
+            _generate(pipe, call, sub_progress(progress, done, len(calls)))
             for done, call in enumerate(calls)
         ]
     return runs, changed
@@ -414,17 +415,19 @@ def _run(
     call = saved_call(settings, pipe, given)
     if settings.located is None:
         return _generate(pipe, call, progress, probe)
-    options = {
-        "steps": call.options.steps,
-        "size": run.image.size,
-        "keep": call.options.keep,
-        "limit": _LIMIT,
-        "tokens": call.options.tokens,
-        "concepts": call.options.concepts,
+    made = locating.locate(
+        *(pipe, run.image, call.prompt),
+        seed=call.seed,
+        steps=call.options.steps,
+        size=run.image.size,
+        keep=call.options.keep,
+        tokens=call.options.tokens,
+        concepts=call.options.concepts,
+        limit=_LIMIT,
+        progress=progress,
+        probe=probe,
         **call.options.arguments,
-    }
-    watch: dict[str, Any] = {"progress": progress, "probe": probe}
-    made = locating.locate(pipe, run.image, call.prompt, seed=call.seed, **watch, **options)
+    )
     return replace(made, settings=structs.replace(made.settings, located=settings.located))
 
 
@@ -433,14 +436,10 @@ def _generate(
 ) -> Run:
     """Generate one image of a batch, with copies of it around it."""
     number, size = call.place
+    prompts, seeds = [call.prompt] * size, [call.seed] * size
+    options = replace(call.options, limit=_LIMIT)
     runs = generation.generate_batch(
-        pipe,
-        [call.prompt] * size,
-        seeds=[call.seed] * size,
-        edits=call.edits,
-        progress=progress,
-        probe=probe,
-        **replace(call.options, limit=_LIMIT).named(),
+        *(pipe, prompts, seeds, options, call.edits), progress=progress, probe=probe
     )
     return runs[number]
 
@@ -465,29 +464,16 @@ def _edits(
     options = EditOptions(cross=0.0, self_attention=0.0) if edit is None else edit_options(edit)
     options = replace(options, batch=size, image=picture)
     source = call.prompt if edit is None else edit.source
-    planner = Planner(editing.edit_base(pipe, source, options, call.options.arguments))
-    planner.base.check()
-    plan = planner.plan(call.prompt)
-    if edit is not None:
-        plan = plan.during(edit.cross, edit.self_attention)
-    plans, draw = [plan] * (size - 1), replace(call.options, limit=_LIMIT)
-    return draw_edits(planner.base, plans, call.seed, draw, progress, probe=probe)
+    base = editing.edit_base(pipe, source, options, call.options.arguments)
+    plans = [Planner(base).plan(call.prompt)] * (size - 1)
+    sampling = replace(call.options, limit=_LIMIT)
+    return draw_edits(base, plans, call.seed, sampling, progress, probe=probe)
 
 
 def _grid(pipe: Any, saved: Grid, given: Mapping[str, Any], progress: Progress | None) -> Grid:
     report, first = saved.about, saved.cells[0].pair
     picture, given = picture_of(first.source, given)
     call = saved_call(first.edited.settings, pipe, given).options
-    options: dict[str, Any] = {
-        **{name: getattr(report, name) for name in TERMS},
-        "kind": report.kind,
-        "words": report.words,
-        "batch": report.batch,
-        **({} if picture is None else {"image": picture}),
-        **DrawOptions.taken(call.named()).named(),
-        "limit": _LIMIT,
-        **call.arguments,
-    }
     made = editing.grid(
         pipe,
         report.source,
@@ -496,8 +482,19 @@ def _grid(pipe: Any, saved: Grid, given: Mapping[str, Any], progress: Progress |
         self_attention=list(report.self_attention),
         weights=report.weights,
         seeds=report.seeds,
+        kind=report.kind,
+        words=report.words,
+        batch=report.batch,
+        image=picture,
+        steps=call.steps,
+        guidance=call.guidance,
+        size=call.size,
+        negative=call.negative,
+        keep=call.keep,
+        limit=_LIMIT,
         progress=progress,
-        **options,
+        **{name: getattr(report, name) for name in TERMS},
+        **call.arguments,
     )
     return Grid(made.cells, report)
 

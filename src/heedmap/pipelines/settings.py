@@ -11,9 +11,9 @@ from typing import Any
 
 import torch
 
-from heedmap.backends import family, loading
+from heedmap.backends import base, loading
 from heedmap.backends.arguments import STEP_LISTS, THEIR_NAMES
-from heedmap.backends.family import default_of
+from heedmap.backends.base import default_of
 from heedmap.backends.registry import cross_attention_layers, family_of
 from heedmap.backends.schedules import SCHEDULERS, skipping_tools
 from heedmap.io.settings import Scheduler, Settings, Versions
@@ -51,16 +51,16 @@ def effective_value(
 
 def describe(pipe: Any) -> dict[str, Any]:
     """Return the settings that a pipeline has before it is called."""
-    device = family.device_of(pipe)
+    device = base.device_of(pipe)
     schedulers = {name: getattr(pipe, name, None) for name in SCHEDULERS}
     model, layers = family_of(pipe).denoiser(pipe), cross_attention_layers(pipe)
     return {
         "model": loading.name_of(pipe),
-        "revision": family.commit_of(pipe),
+        "revision": base.commit_of(pipe),
         "pipeline": type(pipe).__name__,
         "scheduler": type(getattr(pipe, "scheduler", None)).__name__,
         "schedulers": {n: scheduler_note(one) for n, one in schedulers.items() if one is not None},
-        "loras": tuple(family.loras(pipe)),
+        "loras": tuple(base.loras(pipe)),
         "skipping": skipping_tools(model, layers),
         "device": device.type,
         "hardware": _hardware(device),

@@ -1,5 +1,4 @@
-"""A trace: wiring and mathematics together, on a pipeline that runs.
+"""The recording of a pipeline that runs, and the edits of its attention.
 
-It records what was asked for, and lets rules act. Nothing of two prompts and how they correspond;
-of files only how an edit is noted there, and the largest numbers that they hold.
+It imports from `backends` and from `mathematics`, and knows nothing of pairs of prompts.
 """

@@ -1,152 +1,228 @@
-"""Sums of attention probabilities while a model runs, and the maps made of them.
+"""Attention probabilities of a running model, their sums, and the maps made of them.
 
-`Tallies` keep one sum for each combination of the axes that are kept. The sums of the even and of
-the odd steps tell how stable a map is over noises. Refined maps are carried along self-attention.
+Axes: H head · Q position (Q = h·w, row-major) · K token.
 """
 
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
 
 import numpy as np
 import torch
 from torch.nn.functional import interpolate
 
-from heedmap.backends.family import GridShape
-from heedmap.mathematics.probabilities import Scores
+from heedmap.backends.base import GridShape
+from heedmap.backends.processors import keys_of
+from heedmap.backends.prompts import ConceptStates, Encoding
+from heedmap.errors import TraceError
+from heedmap.mathematics.probabilities import Scores, scored
 from heedmap.mathematics.refining import refined
 from heedmap.mathematics.rules import Site, steps_within
 from heedmap.options import Axis
 
 
-class Halves:
-    """The sums of both halves of the steps, by image and by the grid of the layers."""
+@dataclass(frozen=True, eq=False)
+class SiteProbabilities:
+    """The probabilities of one image at one site, computed when they are asked for.
+
+    Attributes:
+        of: returns the probabilities (H', Q, K') of some heads and tokens, a new float32 tensor.
+        heads: the number of heads of the layer.
+        device: where they are computed.
+    """
+
+    of: Callable[[slice, Sequence[int]], torch.Tensor]
+    heads: int
+    device: torch.device
+
+    def mean(self, tokens: Sequence[int]) -> torch.Tensor:
+        """Return the mean over heads (1, Q, K')."""
+        if self.device.type != "cpu":
+            return self.of(slice(None), tokens).mean(dim=0, keepdim=True)
+        # One head after the other stays in the cache, and no (H, Q, K) tensor is made.
+        p = self.of(slice(0, 1), tokens)
+        for head in range(1, self.heads):
+            p += self.of(slice(head, head + 1), tokens)
+        return p.div_(self.heads)
+
+
+def row_probabilities(scores: Scores, row: int) -> SiteProbabilities:
+    """Return the unedited probabilities of one row of the batch."""
+    return SiteProbabilities(partial(scores.of, row), scores.query.shape[1], scores.query.device)
+
+
+MAX_KEY_ERROR = 0.02
+"""Largest relative distance between a layer's keys of the prompt and those computed here. Rounding
+of half-precision types stays below it."""
+
+
+class ConceptKeys:
+    """The keys that each layer makes of the concepts of a call's images.
+
+    Concepts have a text of their own. The image's queries attend to it as in OVAM (Marcos-Manchón
+    et al., arXiv 2403.14291), and the image does not change. `within` returns text states as the
+    denoiser hands them to its layers.
+    """
+
+    def __init__(
+        self,
+        layers: Mapping[str, Any],
+        encoding: Encoding,
+        within: Callable[[torch.Tensor], torch.Tensor],
+    ) -> None:
+        self._layers, self._within = layers, within
+        self._concepts, self._prompts = encoding.concepts, encoding.conditional.states
+        self._texts: dict[ConceptStates, torch.Tensor] = {}
+        self._checked: set[str] = set()
+
+    def probabilities(self, name: str, scores: Scores, first: int) -> list[SiteProbabilities]:
+        """Return each image's probabilities of its concepts in a layer that has just run.
+
+        Images are in the rows of the batch from `first` on.
+
+        Raises:
+            TraceError: if the layer does not make its keys with its own linear map.
+        """
+        layer, key = self._layers[name], scores.key
+        if not self._texts:  # not earlier: the model may be offloaded until it runs
+            every = dict.fromkeys(self._concepts)
+            self._texts = {one: self._within(one.states[None].to(self._prompts)) for one in every}
+        if name not in self._checked:
+            ours, theirs = keys_of(layer, self._within(self._prompts[:1]).to(key)), key[[first]]
+            same = ours.shape == theirs.shape and bool(
+                (ours - theirs).float().norm() <= MAX_KEY_ERROR * theirs.float().norm()
+            )
+            if not same:
+                raise TraceError(
+                    f"{name} makes other keys of the prompt than its own linear map does (a "
+                    "processor with weights of its own?), so its keys of a concept are not known: "
+                    "leave concepts out"
+                )
+            self._checked.add(name)
+        keys = {one: keys_of(layer, text.to(key)) for one, text in self._texts.items()}
+        found = []
+        for row, concepts in enumerate(self._concepts, first):
+            made = scored(scores.query[row : row + 1], keys[concepts], scores.scale)
+            found.append(_sum_over_tokens(row_probabilities(made, 0), concepts))
+        return found
+
+
+def _sum_over_tokens(p: SiteProbabilities, concepts: ConceptStates) -> SiteProbabilities:
+    """Return the probabilities of concepts: for each the sum over its tokens."""
+    tokens = [token for places in concepts.places for token in places]
+    counts = [len(places) for places in concepts.places]
+
+    def of(heads: slice, numbers: Sequence[int]) -> torch.Tensor:
+        each = p.of(heads, tokens).split(counts, dim=-1)
+        return torch.stack([each[number].sum(dim=-1) for number in numbers], dim=-1)
+
+    return SiteProbabilities(of, p.heads, p.device)
+
+
+# --- sums -------------------------------------------------------------------------------------
+
+
+class RunningMean:
+    """A mean over steps; the passes of one step share its weight."""
+
+    def __init__(self) -> None:
+        self._sum: torch.Tensor | None = None
+        self._weight = 0.0
+
+    def add(self, part: torch.Tensor, passes: int) -> None:
+        """Add one of a step's passes. The tensor belongs to the mean from now on."""
+        part = part / passes if passes > 1 else part
+        self._sum = part if self._sum is None else self._sum.add_(part)
+        self._weight += 1 / passes
+
+    def value(self) -> torch.Tensor:
+        """Return the mean, a new tensor; something must have been added."""
+        assert self._sum is not None
+        return self._sum / self._weight
+
+
+class SplitHalfSums:
+    """Sums over the even and over the odd steps, by image and by the grid of the layers."""
 
     def __init__(self) -> None:
         self._sums: dict[tuple[int, int, GridShape], torch.Tensor] = {}  # (Q, K)
 
     def add(self, image: int, site: Site, p: torch.Tensor) -> None:
-        """Take in one image at one site, once a step: its probabilities (H, Q, K)."""
-        slot, mean = (image, site.step % 2, site.grid), p.mean(dim=0)  # never `p` itself
-        if slot in self._sums:
-            self._sums[slot] += mean
-        else:
-            self._sums[slot] = mean
+        """Add the probabilities (H, Q, K) of one image at one site, once a step."""
+        slot, mean = (image, site.step % 2, site.grid), p.mean(dim=0)
+        self._sums[slot] = self._sums[slot].add_(mean) if slot in self._sums else mean
 
-    def of(self, image: int) -> tuple[dict[GridShape, np.ndarray], ...]:
-        """For the even steps of an image and the odd ones, by grid, the sum (Q, K) of its layers.
+    def by_grid(self, image: int) -> tuple[dict[GridShape, np.ndarray], ...]:
+        """Return an image's sums (Q, K) of all layers of a grid: of the even steps, of the odd.
 
-        To resize is linear: layers of one grid can be added up first. A run of one step has only
-        the first.
+        Resizing is linear, so layers of one grid can be added up first. A run of one step has the
+        even half only.
         """
-        both = ({}, {})
-        for (whose, half, grid), total in self._sums.items():
-            if whose == image:
-                both[half][grid] = total.cpu().numpy()
-        return tuple(filter(None, both))
+        halves = ({}, {})
+        for (number, half, grid), total in self._sums.items():
+            if number == image:
+                halves[half][grid] = total.cpu().numpy()
+        return tuple(filter(None, halves))
 
 
-Probabilities = Callable[[slice, Sequence[int]], torch.Tensor]
-"""From heads and tokens to their probabilities (H', Q, K') in float32, of one image at one site."""
-
-
-class Tally:
-    """Sums of one branch's probabilities by image, layer and step, as far as these are kept.
+class AttentionAccumulator:
+    """Means of one branch's probabilities: one for each combination of the axes kept.
 
     Args:
         keep: the axes to keep; the others are averaged.
-        positions: for each image the text tokens to take.
-        halves: whether the halves of the steps are summed up, too.
+        positions: for each image the tokens to record.
+        mean_grid: (h, w) to which layers are resized where they are averaged.
+        split_halves: whether to sum up the halves of the steps, too.
     """
 
     def __init__(
-        self, keep: frozenset[Axis], positions: Sequence[tuple[int, ...]], halves: bool = False
+        self,
+        keep: frozenset[Axis],
+        positions: Iterable[tuple[int, ...]],
+        mean_grid: GridShape,
+        split_halves: bool = False,
     ) -> None:
         self.keep = keep
         self.positions = tuple(positions)
-        # By image, layer and step ("" and 0 where those axes are averaged).
-        self.halves = Halves() if halves else None
-        self._sums: dict[tuple[int, str, int], torch.Tensor] = {}
-        self._shares: dict[tuple[int, str, int], float] = {}
+        self.mean_grid = mean_grid
+        self.halves = SplitHalfSums() if split_halves else None
+        # By image, layer and step ("" and 0 where these axes are averaged).
+        self._means: defaultdict[tuple[int, str, int], RunningMean] = defaultdict(RunningMean)
 
-    def add(
-        self,
-        image: int,
-        site: Site,
-        of: Probabilities,
-        heads: int,
-        mean_grid: tuple[int, int],
-        device: torch.device,
-        passes: int = 1,
-    ) -> torch.Tensor:
-        """Take in one image at one site.
-
-        Args:
-            image: its number.
-            site: the layer and step.
-            of: the probabilities there.
-            heads: how many the layer has.
-            mean_grid: (h, w) that layers are brought to where they are averaged.
-            device: where they are computed.
-            passes: how many of the model's passes make the step. A mean is one over steps, and a
-                step's the mean of its passes, whatever is kept.
+    def add(self, image: int, site: Site, p: SiteProbabilities, passes: int = 1) -> torch.Tensor:
+        """Add one image's probabilities at one site, in one of so many passes of the step.
 
         Returns:
-            The probabilities (H, Q, K) of the site on its own grid, or their mean over heads.
+            The recorded probabilities (H, Q, K) on the layer's own grid, or their mean over heads.
         """
         tokens = self.positions[image]
-        kept = "head" in self.keep
-        p = of(slice(None), tokens) if kept else averaged(of, tokens, heads, device)
-        there = p
+        here = p.of(slice(None), tokens) if "head" in self.keep else p.mean(tokens)
         if self.halves is not None:
-            self.halves.add(image, site, p)
-        layer = site.layer if "layer" in self.keep else ""
-        if not layer:
-            p = regrid(p, site.grid, mean_grid)
-        if passes > 1:
-            p = p / passes
-        slot = (image, layer, site.step if "step" in self.keep else 0)
-        if slot not in self._sums:
-            self._sums[slot], self._shares[slot] = p, 1 / passes
-            return there
-        self._sums[slot] += p
-        self._shares[slot] += 1 / passes
-        return there
+            self.halves.add(image, site, here)
+        kept = "layer" in self.keep
+        part = here if kept else regrid(here, site.grid, self.mean_grid)
+        slot = (image, site.layer if kept else "", site.step if "step" in self.keep else 0)
+        self._means[slot].add(part, passes)
+        return here
 
     def mean(self, image: int, layer: str, steps: Iterable[int]) -> torch.Tensor:
         """Return the means (S, H, Q, K) of a layer ("" where layers are averaged) at these steps.
 
-        A step at which the layer was skipped holds the layer's mean over the other steps, so that
-        the mean over all steps is the same whether or not steps are kept.
+        A step at which the layer was skipped has the layer's mean over the other steps, so that
+        the mean over all steps does not depend on whether steps are kept.
         """
         slots = [(image, layer, step) for step in steps]
-        means = {
-            slot: self._sums[slot] / self._shares[slot] for slot in slots if slot in self._sums
-        }
+        means = {slot: self._means[slot].value() for slot in slots if slot in self._means}
         if len(means) < len(slots):
             mean = torch.stack([*means.values()]).mean(dim=0)
             means |= {slot: mean for slot in slots if slot not in means}
         return torch.stack([means[slot] for slot in slots])
 
 
-def averaged(
-    of: Probabilities, tokens: Sequence[int], heads: int, device: torch.device
-) -> torch.Tensor:
-    """The mean (1, Q, K) over heads of the probabilities of one image at one site."""
-    if device.type != "cpu":
-        return of(slice(None), tokens).mean(dim=0, keepdim=True)
-    # One head after the other stays in the cache, and no (H, Q, K) tensor is made.
-    p = of(slice(0, 1), tokens)
-    for head in range(1, heads):
-        p += of(slice(head, head + 1), tokens)
-    return p.div_(heads)
-
-
-def unedited(scores: Scores, row: int) -> Probabilities:
-    """The probabilities of one row of a batch as they are."""
-    return lambda heads, tokens: scores.of(row, heads, tokens)
-
-
-def regrid(p: torch.Tensor, grid: tuple[int, int], wanted: tuple[int, int]) -> torch.Tensor:
-    """(H, Q, K) from the layer's grid to another, so that layers can be averaged."""
+def regrid(p: torch.Tensor, grid: GridShape, wanted: GridShape) -> torch.Tensor:
+    """Return (H, Q, K) on another grid; the tensor itself where the grids are equal."""
     if grid == wanted:
         return p
     heads, _, k = p.shape
@@ -155,95 +231,86 @@ def regrid(p: torch.Tensor, grid: tuple[int, int], wanted: tuple[int, int]) -> t
     return planes.reshape(heads, k, -1).permute(0, 2, 1)
 
 
-CARRYING = (16, 48)
-"""Cells on the short side of the layers that carry: the coarsest from 16 on, which tell things
-apart where finer ones tell textures, but none so fine that it would cost as much as the model.
-Where there are none, the finest below."""
-LAYERS = 6
-"""As many layers carry at most, evenly taken of those with the grid."""
-WINDOW = (0.5, 1.0)
-"""The part of the run in which they do."""
+# --- refined maps -----------------------------------------------------------------------------
+
+PROPAGATION_CELLS = (16, 48)
+"""Cells on the short side of the self-attention layers along which maps are propagated: the
+coarsest from 16 on, which tell things apart where finer ones tell textures, but none so fine that
+it would cost as much as the model. Where there are none, the finest below."""
+PROPAGATION_LAYERS = 6
+"""The largest number of these layers, evenly taken of those with the grid."""
+PROPAGATION_WINDOW = (0.5, 1.0)
+"""The part of the run in which maps are propagated."""
 
 
 def middle_grid(grids: Iterable[GridShape]) -> GridShape | None:
-    """The grid (h, w) whose layers carry, of all these; None where all are too fine."""
-    least, most = CARRYING
-    there = {grid for grid in grids if min(grid) <= most}
-    fine = {grid for grid in there if min(grid) >= least}
-    if fine:
-        return min(fine, key=_size)
-    return max(there, key=_size, default=None)
+    """Return the grid (h, w), of these, on which maps are propagated; None if all are too fine."""
+
+    def size(grid: GridShape) -> GridShape:
+        return min(grid), max(grid)
+
+    least, most = PROPAGATION_CELLS
+    coarse = {grid for grid in grids if min(grid) <= most}
+    fine = {grid for grid in coarse if min(grid) >= least}
+    return min(fine, key=size) if fine else max(coarse, key=size, default=None)
 
 
-def carriers(own: Mapping[str, GridShape], cross: Mapping[str, GridShape]) -> tuple[str, ...]:
-    """The self-attention layers that carry; maybe none.
+def propagation_layers(
+    own: Mapping[str, GridShape], cross: Mapping[str, GridShape]
+) -> tuple[str, ...]:
+    """Return the self-attention layers, of these, along which maps are propagated.
 
-    Args:
-        own: all of them, with their grids (h, w).
-        cross: the layers that read the prompt, with theirs. Where the text acts on a finer grid,
-            as in a model with self-attention in its middle alone, coarser maps would be no truer.
+    There are none where the cross-attention layers are finer, as in a model with self-attention in
+    its middle alone: coarser maps would be no truer.
     """
     best = middle_grid(own.values())
-    if best is None:
-        return ()
-    if min(best) < min(CARRYING[0], max(map(min, cross.values()))):
+    if best is None or min(best) < min(PROPAGATION_CELLS[0], max(map(min, cross.values()))):
         return ()
     found = [name for name, grid in own.items() if grid == best]
-    count = min(LAYERS, len(found))
+    count = min(PROPAGATION_LAYERS, len(found))
     return tuple(found[(2 * i + 1) * len(found) // (2 * count)] for i in range(count))
 
 
-class Refiner:
-    """The refined maps of each image of one branch.
+def is_propagated(step: int, steps: int) -> bool:
+    """Return whether maps are propagated at a step; always at the last one."""
+    return step in steps_within(*PROPAGATION_WINDOW, steps) or step == steps - 1
+
+
+class RefinedMaps:
+    """The mean map of each image, and its means after propagation along self-attention.
 
     Args:
-        grid: (h, w) of the layers that carry.
+        grid: (h, w) of the layers along which maps are propagated.
     """
 
     def __init__(self, grid: GridShape) -> None:
         self.grid = grid
-        self._drawn: dict[int, torch.Tensor] = {}  # by image, the sum of P: (Q, K) on the grid
-        self._heard: dict[int, float] = {}
-        self._carried: dict[int, torch.Tensor] = {}
-        self._shares: dict[int, float] = {}
+        self._plain: defaultdict[int, RunningMean] = defaultdict(RunningMean)  # (Q, K), by image
+        self._refined: defaultdict[int, RunningMean] = defaultdict(RunningMean)
 
-    def hear(self, image: int, p: torch.Tensor, grid: GridShape, passes: int) -> None:
-        """Take in what the words draw in a cross-attention layer.
+    def add(self, image: int, p: torch.Tensor, grid: GridShape, passes: int) -> None:
+        """Add an image's probabilities (H, Q, K) in a cross-attention layer of this grid."""
+        part = regrid(p.mean(dim=0, keepdim=True), grid, self.grid)[0]
+        self._plain[image].add(part, passes)
 
-        Args:
-            image: its number.
-            p: (H, Q, K), of one head or several.
-            grid: (h, w) of the layer.
-            passes: how many of the model's passes make the step.
+    def propagate(self, image: int, scores: Scores, row: int, passes: int) -> None:
+        """Propagate an image's mean map so far along a self-attention layer."""
+        if image in self._plain:
+            plain = self._plain[image].value()
+            made = refined(scores.query[row], scores.key[row], plain, scale=scores.scale)
+            self._refined[image].add(made, passes)
+
+    def value(self, image: int) -> np.ndarray | None:
+        """Return an image's refined maps (h, w, K), float32; None if none was propagated."""
+        return self._map(self._refined[image]) if image in self._refined else None
+
+    def current(self, image: int) -> tuple[np.ndarray, np.ndarray]:
+        """Return an image's maps (h, w, K) so far: refined, and plain.
+
+        Before maps are propagated both are plain.
         """
-        p = regrid(p.mean(dim=0, keepdim=True), grid, self.grid)[0] / passes
-        self._drawn[image] = self._drawn[image] + p if image in self._drawn else p
-        self._heard[image] = self._heard.get(image, 0.0) + 1 / passes
+        plain, found = self._map(self._plain[image]), self.value(image)
+        return plain if found is None else found, plain
 
-    def carry(self, image: int, scores: Scores, row: int, passes: int) -> None:
-        """Carry the maps so far along a self-attention layer's row of the batch."""
-        if image not in self._drawn:
-            return
-        so_far = self._drawn[image] / self._heard[image]
-        made = refined(scores.query[row], scores.key[row], so_far, scale=scores.scale) / passes
-        self._carried[image] = self._carried[image] + made if image in self._carried else made
-        self._shares[image] = self._shares.get(image, 0.0) + 1 / passes
-
-    def mean(self, image: int) -> np.ndarray | None:
-        """The refined maps (h, w, K) of an image, float32; None where nothing was carried."""
-        if image not in self._carried:
-            return None
-        return (self._carried[image] / self._shares[image]).reshape(*self.grid, -1).cpu().numpy()
-
-    def plain(self, image: int) -> np.ndarray:
-        """The maps (h, w, K) of an image that are carried, as far as the run has come, float32."""
-        return (self._drawn[image] / self._heard[image]).reshape(*self.grid, -1).cpu().numpy()
-
-
-def carries(step: int, steps: int) -> bool:
-    """Whether a step is in the part of the run in which layers carry."""
-    return step in steps_within(*WINDOW, steps) or step == steps - 1  # of one step that one
-
-
-def _size(grid: GridShape) -> tuple[int, int]:
-    return min(grid), max(grid)
+    def _map(self, mean: RunningMean) -> np.ndarray:
+        return mean.value().reshape(*self.grid, -1).cpu().numpy()

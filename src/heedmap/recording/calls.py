@@ -1,104 +1,111 @@
-"""One call of a pipeline within a trace: what it reads, at which step it is, what it has left."""
+"""One call of a pipeline within a trace: its position in the schedule, and what it recorded."""
 
+import math
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import FrameType
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 import torch
 
-from heedmap.backends.family import Family, GridShape
-from heedmap.backends.prompts import Branch, Encoding
+from heedmap import checks
+from heedmap.backends.base import Family, GridShape, made_from
+from heedmap.backends.prompts import Encoding
+from heedmap.backends.registry import check_places
 from heedmap.backends.schedules import Moment, Schedule, matches
-from heedmap.errors import NothingRecordedError, TraceError, plural
-from heedmap.maps.recordings import AVERAGED, Layer, Recording, cells
+from heedmap.errors import ArgumentError, NothingRecordedError, TraceError, plural, quoted
+from heedmap.io.values import MAX_WHOLE
+from heedmap.maps.recordings import AVERAGED, Layer, Recording
 from heedmap.mathematics.probabilities import Scores
 from heedmap.mathematics.rules import Rule, Site
-from heedmap.options import Axis, BranchName, Tokens
-from heedmap.recording.accumulation import Probabilities, Refiner, Tally, regrid
+from heedmap.options import AXES, Axis, BranchName, GenerateOptions, Keep, Tokens
+from heedmap.recording.accumulation import (
+    AttentionAccumulator,
+    ConceptKeys,
+    RefinedMaps,
+    is_propagated,
+    regrid,
+    row_probabilities,
+)
+from heedmap.recording.steering import AttentionController, RunPosition
+from heedmap.text.concepts import checked_concepts
 from heedmap.text.words import TokenTable
 
 
 @dataclass(frozen=True)
-class Wanted:
-    """What is to be recorded.
+class RecordingSpec:
+    """What a trace records; `trace` describes the first five and `prompts`."""
 
-    Attributes:
-        keep: the axes that are kept.
-        tokens: whose probabilities are.
-        branches: of a guided run.
-        limit: bytes that may be kept in all.
-        concepts: what is looked for beside the prompt.
-        halves: whether what both halves of the steps drew is told apart.
-        prompts: the texts of `prompt_embeds`, where a pipeline is given these.
-        tables: words and tokens of prompts that were read before, by prompt.
-        weights_read: whether weights were already read from the prompts.
-    """
-
-    keep: frozenset[Axis]
-    tokens: Tokens
-    branches: frozenset[BranchName]
-    limit: int
-    concepts: tuple[str, ...]
-    halves: bool = False
+    keep: frozenset[Axis] = frozenset({"layer"})
+    tokens: Tokens = GenerateOptions.tokens
+    branches: frozenset[BranchName] = frozenset({"conditional"})
+    concepts: tuple[str, ...] = ()
+    limit: int = GenerateOptions.limit
     prompts: tuple[str, ...] | None = None
-    tables: Mapping[str, TokenTable] = field(default_factory=dict)
-    weights_read: bool = False
+    split_halves: bool = False  # sum up the even and the odd steps, too
+    tables: Iterable[TokenTable] = ()  # of prompts that were read before
+    weights_read: bool = False  # whether weights written in the prompts were read before
+
+    @classmethod
+    def checked(
+        cls,
+        keep: Keep,
+        tokens: Tokens,
+        branches: Iterable[BranchName],
+        concepts: Sequence[str],
+        limit: int,
+        prompts: str | Sequence[str] | None = None,
+    ) -> "RecordingSpec":
+        """Return the spec of what a user asks for; ArgumentError if it is not valid."""
+        axes = frozenset(checks.any_of("keep", keep, AXES))
+        checks.one_of("tokens", tokens, get_args(Tokens))
+        names = frozenset(checks.any_of("branches", branches, get_args(BranchName), least=1))
+        checks.whole("limit", limit, least=1, most=MAX_WHOLE)
+        texts = [prompts] if isinstance(prompts, str) else checks.in_order(prompts or [])
+        if texts is None or not all(isinstance(text, str) for text in texts):
+            raise ArgumentError(f"prompts is {quoted(prompts)}: expected a list of texts")
+        asked = checked_concepts(concepts), limit, None if prompts is None else tuple(texts)
+        return cls(axes, tokens, names, *asked)
 
 
-SideName = BranchName | Literal["concepts"]
-"""What is recorded apart: the branches of a guided call, and the concepts beside its prompt."""
-Beside = Callable[[str, Scores, int], Callable[[int], Probabilities]]
-"""From a layer that has run, its scores and the row of the first image, to what other keys have of
-each image."""
+RecordName = BranchName | Literal["concepts"]
+"""The records of a call: one for each branch of a guided run, and one for the concepts."""
 
 
 @dataclass(eq=False)
 class BranchRecord:
-    """What one branch of a call has left so far, or the concepts beside it.
+    """What one branch of a call has recorded so far, or the concepts."""
 
-    Attributes:
-        tables: for each image its words.
-        beside: gives the probabilities of concepts; None for a branch.
-        passes: by step, how many of the model's passes were recorded.
-        ran: by layer and step, in how many of them the layer computed attention.
-    """
+    tables: tuple[TokenTable, ...]  # for each image its words
+    accumulator: AttentionAccumulator
+    refined: RefinedMaps | None = None  # None where no layer propagates maps
+    concept_keys: ConceptKeys | None = None  # None for a branch
+    block: int | None = None  # of the model's batch, recorded in this pass; None if none is
+    recorded: bool = False  # since the scheduler was last called
+    timesteps: dict[int, float] = field(default_factory=dict)  # of each step at which it ran
+    passes: Counter[int] = field(default_factory=Counter)  # of the model, recorded at each step
+    ran: Counter[tuple[str, int]] = field(default_factory=Counter)  # of these, by layer and step
 
-    tables: tuple[TokenTable, ...]
-    tally: Tally
-    block: int | None = None  # which block of the model's batch is recorded; None while none is
-    heard: bool = False  # whether it was recorded since the scheduler was last called
-    refiner: Refiner | None = None  # None where no layer carries
-    timesteps: dict[int, float] = field(default_factory=dict)  # of the steps it was there
-    beside: Beside | None = None
-    passes: Counter[int] = field(default_factory=Counter)
-    ran: Counter[tuple[str, int]] = field(default_factory=Counter)
+    def incomplete(self, layers: Collection[str], skippable: bool = False) -> dict[str, list[int]]:
+        """Return, by layer, the steps at which it did not run exactly once in each pass.
 
-    def incomplete(self, layers: Collection[str]) -> dict[str, list[int]]:
-        """Return, by layer, the steps at which it did not run once in each pass."""
-        odd = {
-            name: [step for step, passes in self.passes.items() if self.ran[name, step] != passes]
+        Where layers are skippable, a step at which a layer never ran is complete.
+        """
+        found = {
+            name: [
+                step
+                for step, passes in self.passes.items()
+                if (ran := self.ran[name, step]) != passes and (ran or not skippable)
+            ]
             for name in layers
         }
-        return {name: steps for name, steps in odd.items() if steps}
+        return {name: steps for name, steps in found.items() if steps}
 
-    def check(self, layers: Collection[str], skipping: Sequence[str]) -> None:
-        """Raise a TraceError unless every layer was recorded at every step that ran.
-
-        Args:
-            layers: those of the model.
-            skipping: tools that are known to skip whole layers at some steps; then it is enough
-                that no layer ran in a part of a step's passes alone.
-        """
-        odd = self.incomplete(layers)
-        if skipping:
-            odd = {
-                name: found
-                for name, steps in odd.items()
-                if (found := [step for step in steps if self.ran[name, step]])
-            }
+    def check(self, layers: Collection[str], skippable: bool) -> None:
+        """Raise a TraceError unless every layer was recorded at every step that ran."""
+        odd = self.incomplete(layers, skippable)
         if odd:
             name, steps = next(iter(odd.items()))
             raise TraceError(
@@ -111,213 +118,208 @@ class BranchRecord:
 
 @dataclass(eq=False)
 class Call:
-    """What one call of the pipeline has left so far.
+    """One call of the pipeline, from its first pass on: its position, and what it recorded so far.
 
-    Attributes:
-        read: what was encoded before the first pass; the pipeline's own is among it.
-        encoding: the one whose states the model is given, from the first pass on.
-        sides: the branches that are recorded, and the concepts.
-        watch: what the tokens of `watched` do, for a blend; None where none is watched. It hears
-            for itself: what is kept of the run plays no part in what is drawn.
-        watched: for each image the tokens that are.
-        schedule: the calls of the scheduler to come, from the first pass on.
-        done: how many of them were made.
-        over: whether the pipeline has finished.
-        latent: (h, w) of the latent.
-        grids: of each layer.
-        carriers: the self-attention layers that refine its maps, with their grids.
-        size: bytes that are kept of it.
-        blocks: the blocks of the model's batch that read the prompt in this pass.
-        edited: for each image, of each edit of the trace, its rules.
-        rows: how many rows the batch of the present pass has.
-        skipping: tools that may skip layers at some steps.
-        frame: of the pipeline's call; None where the denoising loop is not the pipeline's.
+    Mappings by name are by the dotted path of a layer, grids are (h, w).
     """
 
-    read: list[Encoding]
-    encoding: Encoding | None = None
-    sides: dict[SideName, BranchRecord] = field(default_factory=dict)
-    watch: Refiner | None = None
-    watched: Sequence[tuple[int, ...]] = ()
-    schedule: Schedule | None = None
-    done: int = 0
-    over: bool = False
-    latent: GridShape = (0, 0)
-    grids: Mapping[str, GridShape] = field(default_factory=dict)
-    carriers: Mapping[str, GridShape] = field(default_factory=dict)
-    size: int = 0
-    blocks: Sequence[int] = ()
-    edited: Sequence[Sequence[Sequence[Rule]]] = ()
-    rows: int = 0
-    skipping: tuple[str, ...] = ()
-    frame: FrameType | None = None
-
-    @property
-    def started(self) -> bool:
-        """Whether the model has run."""
-        return self.schedule is not None
+    pipe: Any
+    family: Family
+    encoding: Encoding
+    schedule: Schedule
+    latent: GridShape
+    mean_grid: GridShape  # to which layers are resized where they are averaged
+    keep: frozenset[Axis]
+    heads: Mapping[str, int]  # of each cross-attention layer, in the order of the model
+    grids: Mapping[str, GridShape]
+    skipping: tuple[str, ...] = ()  # tools that may skip layers at some steps
+    records: dict[RecordName, BranchRecord] = field(default_factory=dict)
+    propagating: Mapping[str, GridShape] = field(default_factory=dict)  # self-attention layers
+    map_tokens: Mapping[int, Sequence[int]] = field(default_factory=dict)  # for each image
+    token_maps: RefinedMaps | None = None  # of these; what is kept does not change them
+    edited: Sequence[Sequence[Sequence[Rule]]] = ()  # for each image, the rules of each edit
+    frame: FrameType | None = None  # None where the user wrote the denoising loop
+    done: int = 0  # calls of the scheduler
+    over: bool = False  # the pipeline has finished
+    blocks: Sequence[int] = ()  # of the model's batch that read the prompt in this pass
+    rows: int = 0  # of the batch of this pass
 
     @property
     def images(self) -> int:
-        """How many pictures it draws."""
-        assert self.encoding is not None
+        """The number of images that it draws."""
         return len(self.encoding.conditional.tables)
-
-    @property
-    def steps(self) -> int:
-        """How many steps it has in all."""
-        assert self.schedule is not None
-        return self.schedule.count
 
     @property
     def sites(self) -> list[Site]:
         """Its layers at each of its steps."""
-        return [
-            Site(name, step, self.steps, grid)
-            for name, grid in self.grids.items()
-            for step in range(self.steps)
-        ]
-
-    @property
-    def mean_grid(self) -> GridShape:
-        """(h, w) of the maps: where layers are averaged, each is brought to it by itself.
-
-        A map is the same so whether its layers were averaged here or kept: on the latent's grid
-        they would be brought to another size twice.
-        """
-        w, h = cells(self.latent)
-        return h, w
+        steps = self.schedule.count
+        every = [(name, grid, step) for name, grid in self.grids.items() for step in range(steps)]
+        return [Site(name, step, steps, grid) for name, grid, step in every]
 
     @property
     def moment(self) -> Moment:
-        """The call of the scheduler that comes next."""
-        assert self.schedule is not None
+        """The next call of the scheduler."""
         return self.schedule.moment(self.done)
 
     @property
-    def passes(self) -> int:
-        """How many passes of the model the present step takes."""
-        assert self.schedule is not None
-        return self.schedule.steps.count(self.moment.step)
+    def position(self) -> RunPosition | None:
+        """The position of the run for rules; None where no row reads the prompt."""
+        rows = tuple(block * self.images for block in self.blocks)
+        step = self.moment.step
+        return RunPosition(rows, step, self.schedule.count, self.grids) if rows else None
 
-    def bytes(self, keep: Collection[Axis], heads: Mapping[str, int], steps: int) -> int:
-        """What it will keep in so many steps, of layers with so many heads each."""
-        cells = 0
-        for name, count in heads.items():
-            h, w = self.grids[name] if "layer" in keep else self.mean_grid
-            each = h * w * (count if "head" in keep else 1)
-            cells = cells + each if "layer" in keep else max(cells, each)
-        columns = sum(len(p) for side in self.sides.values() for p in side.tally.positions)
-        return 4 * cells * (steps if "step" in keep else 1) * columns
+    @property
+    def nbytes(self) -> int:
+        """The number of bytes that it keeps when it is over."""
+        size = 0
+        for sums in (record.accumulator for record in self.records.values()):
+            each = [
+                math.prod(self.grids[name] if "layer" in sums.keep else sums.mean_grid)
+                * (count if "head" in sums.keep else 1)
+                for name, count in self.heads.items()
+            ]
+            cells = sum(each) if "layer" in sums.keep else max(each)
+            steps = self.schedule.count if "step" in sums.keep else 1
+            size += 4 * cells * steps * sum(map(len, sums.positions))
+        return size
 
-    def choose(self, states: torch.Tensor) -> None:
-        """Find what the model reads among what was encoded."""
-        if self.encoding is not None:
-            return
-        fitting = []
-        for number, encoding in enumerate(self.read):
-            blocks = encoding.blocks_in(states)
-            if blocks:
-                last = max(blocks.get("conditional", [-1]))
-                fitting.append((len(encoding.conditional.tables), last, number))
-        if not fitting:
-            raise _foreign(states)
-        # What was encoded by hand before, or by a call that failed, may be there too.
-        self.encoding = self.read[max(fitting)[2]]
+    # --- pass by pass ---
 
-    def enter(self, states: torch.Tensor, timestep: float, pipe: Any, family: Family) -> None:
-        """A pass of the model begins: which rows of it are read by which branch.
-
-        Args:
-            states: the text states that the model is given.
-            timestep: that it is given.
-            pipe: whose model it is.
-            family: what is known of that pipeline.
+    def enter(self, states: torch.Tensor, timestep: float) -> None:
+        """Begin a pass of the model on text states (n·B, K, C): find the rows of each branch.
 
         Raises:
-            TraceError: if it is not a pass of this call on the picture's own latents.
+            TraceError: if it is not a pass of this call on the image's own latents.
         """
-        assert self.encoding is not None and self.schedule is not None
+        pipe, family = type(self.pipe).__name__, self.family
         # Compared by value in every pass: a callback may change the text states in place.
         found = self.encoding.blocks_in(states)
         self.rows = len(states)
-        blocks = self.rows // self.images
-        if "conditional" not in found and len(found.get("negative", ())) < blocks:
+        if "conditional" not in found and len(found.get("negative", ())) < self.rows // self.images:
             raise _foreign(states)  # none of the prompt, and some that nobody encoded
         if not matches(self.schedule, self.done, timestep):
             raise TraceError(
                 f"the model ran at timestep {timestep:g}, which is not that of call "
                 f"{self.done + 1} of {len(self.schedule.timesteps)} of this run's scheduler: "
-                "expected the passes of this picture alone (another pipeline on the same model? or "
-                f"does {type(pipe).__name__} draw several views, or change its schedule on the "
-                "way?)"
+                "expected the passes of this image alone (another pipeline on the same model? or "
+                f"does {pipe} draw several views, or change its schedule on the way?)"
             )
         self.blocks = found.get("conditional", [])
-        source_first = family.source_first(pipe)
+        source_first = made_from(self.pipe, family.source_first)
         if source_first:
             self.blocks = self.blocks[-1:]
-        now = self.moment.step
-        for name, side in self.sides.items():
+        step = self.moment.step
+        for name, record in self.records.items():
             mine = found.get(name, []) if name == "negative" else self.blocks
-            side.block = mine[-1 if source_first else 0] if mine else None
-            if side.block is None:
+            record.block = mine[-1 if source_first else 0] if mine else None
+            if record.block is None:
                 continue
-            if side.heard and not family.repeats_passes(pipe):
+            if record.recorded and not made_from(self.pipe, family.repeats_passes):
                 raise TraceError(
-                    f"{type(pipe).__name__} ran its model twice on this prompt before the "
-                    "scheduler went on, and heedmap cannot tell which of the two draws the "
-                    "picture: expected one pass a step (another pipeline on the same model? an "
-                    "optimisation of the latents?)"
+                    f"{pipe} ran its model twice on this prompt before the scheduler went on, and "
+                    "heedmap cannot tell which of the two draws the image: expected one pass a "
+                    "step (another pipeline on the same model? an optimisation of the latents?)"
                 )
-            if side.heard:
-                side.block = None
+            if record.recorded:
+                record.block = None
                 continue
-            side.heard = True
-            side.timesteps.setdefault(now, timestep)
-            side.passes[now] += 1
+            record.recorded = True
+            record.timesteps.setdefault(step, timestep)
+            record.passes[step] += 1
 
-    def so_far(self, image: int, tokens: Sequence[int]) -> np.ndarray:
-        """Where watched tokens act (2, h, w), as `Trace.so_far` has it."""
-        assert self.watch is not None
-        columns = [self.watched[image].index(token) for token in tokens]
-        plain = self.watch.plain(image)
-        refined = self.watch.mean(image)
-        both = [plain if refined is None else refined, plain]
-        return np.stack([np.abs(maps[..., columns]).sum(axis=-1) for maps in both])
+    def record(self, name: str, scores: Scores, controller: AttentionController | None) -> None:
+        """Add the attention of a cross-attention layer that has just run, in all rows.
 
-    def recording(
-        self,
-        name: SideName,
-        image: int,
-        heads: Mapping[str, int],
-        factor: int,
-        keep: frozenset[Axis],
-    ) -> Recording:
-        """What one side of one image has left.
+        Raises:
+            TraceError: if it ran for other rows or positions than were expected.
+        """
+        rows, _, positions, _ = scores.query.shape
+        if rows != self.rows:
+            raise TraceError(
+                f"{name} computed attention for {rows} rows where the model was given {self.rows}: "
+                "heedmap cannot tell which image each row belongs to; switch off the tool that "
+                "leaves out a part of the batch"
+            )
+        step = self.moment.step
+        passes = self.schedule.steps.count(step)
+        site = Site(name, step, self.schedule.count, self.grids[name])
+        check_places(name, positions, site.grid)
+        for branch, record in self.records.items():
+            if record.block is None:
+                continue
+            record.ran[name, step] += 1
+            first = record.block * self.images
+            if record.concept_keys is not None:
+                every = record.concept_keys.probabilities(name, scores, first)
+            else:
+                every = [row_probabilities(scores, first + image) for image in range(self.images)]
+            for image, p in enumerate(every):
+                if branch == "conditional" and controller is not None:
+                    p = controller.probabilities(scores, image, name, p)
+                recorded = record.accumulator.add(image, site, p, passes)
+                if record.refined is not None:
+                    record.refined.add(image, recorded, site.grid, passes)
+                if branch == "conditional" and self.token_maps and image in self.map_tokens:
+                    mean = p.mean(self.map_tokens[image])
+                    self.token_maps.add(image, mean, site.grid, passes)
 
-        Args:
-            name: of the side.
-            image: the number of the image.
-            heads: of each layer, by its path, in the order of the model.
-            factor: pixels of the picture on the side of a cell of the latent.
-            keep: the axes to keep; the tally may have kept the layers as well.
+    def propagate(self, name: str, scores: Scores) -> None:
+        """Propagate the maps so far along a self-attention layer that has just run."""
+        step = self.moment.step
+        if name not in self.propagating or not is_propagated(step, self.schedule.count):
+            return
+        h, w = self.propagating[name]
+        rows, _, positions, _ = scores.query.shape
+        # Tokens may be merged, or another image's keys may stand beside the image's own
+        # (StyleAligned): then positions are unknown, and the call has no refined maps.
+        if not positions == h * w == scores.key.shape[2] or scores.mask is not None:
+            for record in self.records.values():
+                record.refined = None
+            return
+        passes = self.schedule.steps.count(step)
+        for branch, record in self.records.items():
+            if record.block is None:
+                continue
+            token_maps = self.token_maps if branch == "conditional" else None
+            for image in range(self.images):
+                row = record.block * self.images + image
+                for maps in (record.refined, token_maps):
+                    if maps is not None and row < rows:
+                        maps.propagate(image, scores, row, passes)
+
+    def current_maps(self) -> dict[int, tuple[np.ndarray, np.ndarray]]:
+        """Return the maps so far of the `map_tokens` of each image (`RefinedMaps.current`)."""
+        maps = self.token_maps
+        return {} if maps is None else {image: maps.current(image) for image in self.map_tokens}
+
+    def leave(self) -> None:
+        """End a pass: the scheduler was called."""
+        self.done += 1
+        for record in self.records.values():
+            record.recorded = False
+
+    # --- what was recorded ---
+
+    def recording(self, name: RecordName, image: int) -> Recording:
+        """Return the recording of one image.
 
         Raises:
             NothingRecordedError: if the branch did not run.
             TraceError: if its attention holds NaN or Inf, or layers are missing.
         """
-        side = self.sides[name]
-        if not side.timesteps:
+        record, keep = self.records[name], self.keep
+        if not record.timesteps:
             raise NothingRecordedError(
                 "the negative branch did not run: guidance was off throughout"
             )
-        side.check(heads, self.skipping)
-        ran = {layer for layer, _ in side.ran}
-        names = [layer for layer in heads if layer in ran] if "layer" in side.tally.keep else [""]
+        record.check(self.heads, bool(self.skipping))
+        ran = {layer for layer, _ in record.ran}
+        summed = "layer" in record.accumulator.keep
+        names = [layer for layer in self.heads if layer in ran] if summed else [""]
+        steps = tuple(record.timesteps) if "step" in keep else (0,)
         arrays = []
-        steps = tuple(side.timesteps) if "step" in keep else (0,)
         for layer in names:
-            means = side.tally.mean(image, layer, steps)
+            means = record.accumulator.mean(image, layer, steps)
             if not bool(means.isfinite().all()):
                 raise TraceError(
                     f"the attention of {layer or 'the model'} holds NaN or Inf, so the latents "
@@ -329,63 +331,38 @@ class Call:
             arrays.append(means.cpu().numpy())
         if "layer" not in keep:
             arrays, names = [np.mean(arrays, axis=0) if len(arrays) > 1 else arrays[0]], [""]
-        layers = tuple(Layer(n, heads[n], self.grids[n]) for n in names if n)
-        h, w = self.latent
+        layers = tuple(Layer(n, self.heads[n], self.grids[n]) for n in names if n)
+        (h, w), side = self.latent, self.family.cell_side(self.pipe)
         return Recording(
-            layers or (Layer(AVERAGED, max(heads.values()), self.mean_grid),),
+            layers or (Layer(AVERAGED, max(self.heads.values()), self.mean_grid),),
             tuple(arrays),
             keep,
-            tuple(side.timesteps.values()),
-            side.tally.positions[image],
-            side.tables[image],
+            tuple(record.timesteps.values()),
+            record.accumulator.positions[image],
+            record.tables[image],
             self.latent,
-            (w * factor, h * factor),
-            None if side.refiner is None else side.refiner.mean(image),
+            (w * side, h * side),
+            None if record.refined is None else record.refined.value(image),
         )
 
-    def leave(self) -> None:
-        """The scheduler was called."""
-        self.done += 1
-        for side in self.sides.values():
-            side.heard = False
 
-    def end(self) -> None:
-        """End the call: the pipeline has finished."""
-        self.over = True
-        self.frame = None
+def encoding_read(encodings: Sequence[Encoding], states: torch.Tensor) -> Encoding:
+    """Return the encoding that a model's text states (B, K, C) are made of.
 
-
-def sides(
-    encoding: Encoding, wanted: Wanted, keep: frozenset[Axis]
-) -> dict[SideName, BranchRecord]:
-    """The branches that are recorded of what is read, with nothing in them yet.
-
-    Args:
-        encoding: what the model is given.
-        wanted: what is recorded of it; the padding too, where all tokens are.
-        keep: the axes that are kept while it runs.
+    There may be others, encoded by hand before or by a call that failed.
 
     Raises:
-        TraceError: if the negative branch is wanted and there is none.
+        TraceError: if there is none.
     """
-    every = wanted.tokens == "all"
-    kinds = ("start", "text", "end", "pad") if every else ("start", "text", "end")
-    there: dict[BranchName, Branch | None] = {
-        "conditional": encoding.conditional,
-        "negative": encoding.negative,
-    }
-    found: dict[SideName, BranchRecord] = {}
-    for name, branch in there.items():
-        if name not in wanted.branches:
-            continue
-        if branch is None:
-            raise TraceError(
-                "the negative branch was asked for, but this call has none (guidance is off, or "
-                "embedded in the model): pass a guidance above 1, or leave it out"
-            )
-        positions = [table.positions(*kinds) for table in branch.tables]
-        found[name] = BranchRecord(branch.tables, Tally(keep, positions, wanted.halves))
-    return found
+    fitting = []
+    for number, encoding in enumerate(encodings):
+        blocks = encoding.blocks_in(states)
+        if blocks:
+            last = max(blocks.get("conditional", [-1]))
+            fitting.append((len(encoding.conditional.tables), last, number))
+    if not fitting:
+        raise _foreign(states)
+    return encodings[max(fitting)[2]]
 
 
 def _foreign(states: torch.Tensor) -> TraceError:

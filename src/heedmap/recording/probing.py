@@ -14,14 +14,13 @@ import numpy as np
 import torch
 
 from heedmap import checks
-from heedmap.backends import insides
-from heedmap.backends.insides import Insides
+from heedmap.backends.processors import LayerActivations, output_projection, record_activations
 from heedmap.errors import SelectionError, TraceError, plural, quoted
 from heedmap.io.explanations import LayerInputs
 from heedmap.mathematics.probabilities import Scores
 from heedmap.options import BranchName
 from heedmap.recording.calls import Call
-from heedmap.recording.steering import Steerer
+from heedmap.recording.steering import AttentionController
 from heedmap.text.words import TokenTable
 
 HALF = 0.5
@@ -118,11 +117,13 @@ class Probe:
         self._best: _Best | None = None
         self._best_score = -float("inf")
 
-    def attach(self, layers: Mapping[str, Any], undo: Callable[[Callable[[], None]], None]) -> None:
+    def attach(
+        self, layers: Mapping[str, Any], undo: Callable[[Callable[[], None]], object]
+    ) -> None:
         """Install hooks on the layers that may be probed; `undo` gets what removes each."""
         self._layers = {n: one for n, one in layers.items() if self.target.layer in (None, n)}
         for name, layer in self._layers.items():
-            insides.overhear(layer, partial(self._finish, name), undo)
+            record_activations(layer, partial(self._finish, name), undo)
 
     def enter(self, call: Call) -> None:
         """Begin a pass of the model."""
@@ -135,24 +136,24 @@ class Probe:
         number = check_index("pass_", target.pass_, count, f"step {target.step}", "pass")
         if call.done - schedule.steps.index(target.step) != number:
             return
-        if call.sides[target.branch].block is None:
+        if call.records[target.branch].block is None:
             raise TraceError(
                 f"the {target.branch} branch did not run at step {target.step}: choose another step"
             )
         self._call, self._passes = call, (number, count)
 
-    def hear(self, name: str, scores: Scores, steerer: Steerer | None) -> None:
+    def hear(self, name: str, scores: Scores, controller: AttentionController | None) -> None:
         """Look at a layer's attention, for all rows of the batch."""
         call, target = self._call, self.target
         if call is None or name not in self._layers:
             return
-        block, grid = call.sides[target.branch].block, call.grids[name]
+        block, grid = call.records[target.branch].block, call.grids[name]
         assert block is not None
         row, column = target.place(grid)
         place, number = row * grid[1] + column, block * call.images + target.image
         p, edited = None, None
-        if target.branch == "conditional" and steerer is not None:
-            both = steerer.both(scores, target.image, name)
+        if target.branch == "conditional" and controller is not None:
+            both = controller.both(scores, target.image, name)
             if both is not None:
                 before, p = (one[:, place] for one in both)
                 edited = None if torch.equal(before, p) else p
@@ -169,13 +170,13 @@ class Probe:
         if self.result is not None:
             raise Reached
 
-    def _finish(self, name: str, computed: Insides) -> None:
+    def _finish(self, name: str, computed: LayerActivations) -> None:
         best, call = self._best, self._call
         if best is None or call is None:
             return
         self._best = None
         row, place, scores = best.row, best.place, best.scores
-        end = insides.ending(self._layers[name], computed.joined)
+        end = output_projection(self._layers[name], computed.joined)
         value = computed.value[row].unflatten(-1, (scores.query.shape[1], -1)).transpose(0, 1)
         schedule = call.schedule
         assert schedule is not None
@@ -201,7 +202,7 @@ class Probe:
             image_prompt=end.adds,
             timestep=schedule.timesteps[call.done],
             passes=self._passes,
-            table=call.sides[self.target.branch].tables[self.target.image],
+            table=call.records[self.target.branch].tables[self.target.image],
         )
 
 

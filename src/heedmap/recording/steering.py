@@ -1,18 +1,18 @@
-"""Change the attention of some images of a batch by rules, and only theirs.
+"""Edits of the attention of some images of a batch by rules.
 
-`Steering` says what is to be done and does it with the tensors of one layer; `Steerer` does it
-while a pipeline runs, and notes where a rule acted and how much attention it moved. Nothing that
-was recorded is an alias of what is changed here: every function makes new tensors, but for the
-output of the attention, which is fresh from the kernel.
+`Steering` says what to edit and computes it for one layer; `AttentionController` does so while a
+pipeline runs, and counts where rules acted. All functions make new tensors, so that nothing that is
+recorded changes; only the output of the attention, fresh from the kernel, is changed in place.
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import torch
 from torch.nn.functional import scaled_dot_product_attention
 
+from heedmap.backends.base import GridShape
 from heedmap.backends.processors import Changes
 from heedmap.errors import ArgumentError
 from heedmap.mathematics.probabilities import Scores
@@ -27,21 +27,20 @@ from heedmap.mathematics.rules import (
     steps_within,
 )
 from heedmap.options import EditOptions
-from heedmap.recording.accumulation import Probabilities
+from heedmap.recording.accumulation import SiteProbabilities
 
 
 @dataclass(frozen=True, eq=False)
 class Steering:
-    """What is to be changed in a call of a pipeline.
+    """The edits of one call of a pipeline.
 
     Attributes:
-        rules: for each image that is edited (by its number in the batch) its rules, in order;
-            biases act first, since they come before the softmax.
-        sources: for each image that takes from another the number of that one.
+        rules: for each edited image (by its number in the batch) its rules, in order; biases act
+            first, since they come before the softmax.
+        sources: for each image that takes attention from another the number of that one.
         self_windows: for each image with a source the fractions of the run, from and up to which it
-            also takes the source's self-attention (its queries and keys, with its own values);
-            an image without an entry takes none.
-        self_cells: the largest grid, in cells, at which they do.
+            also takes the source's self-attention (queries and keys, with its own values).
+        self_cells: the largest grid, in cells, at which it does.
     """
 
     rules: Mapping[int, Sequence[Rule]]
@@ -49,54 +48,36 @@ class Steering:
     self_windows: Mapping[int, tuple[float, float]] = field(default_factory=dict)
     self_cells: int = EditOptions.self_cells
 
-    def probabilities(
-        self, scores: Scores, first: int, image: int, site: Site, heads: slice
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        """One image's probabilities (H', Q, K) as they are, and edited by its rules' definition.
+    def ordered(self, image: int) -> list[Rule]:
+        """Return the rules of an image in the order in which they act."""
+        return sorted(self.rules.get(image, ()), key=lambda rule: not is_biased(rule))
 
-        Args:
-            scores: of the whole batch.
-            first: the row of the first image of the branch.
-            image: the number of the image.
-            site: the layer and step.
-            heads: which; a rule of a user's own always sees all of them.
-        """
-        rules = self.ordered(image)
-        source = self.sources.get(image)
-        every = range(scores.key.shape[2])
-        wide = heads if self.by_head(image) else slice(None)
-        p = scores.of(first + image, wide, every)
-        there = None if source is None else scores.of(first + source, wide, every)
-        edited = apply(rules, p, replace(site, source=there))
-        return (p, edited) if wide is heads else (p[heads], edited[heads])
-
-    def by_head(self, image: int) -> bool:
-        """Whether the rules of an image can be computed for some heads alone."""
+    def is_linear(self, image: int) -> bool:
+        """Return whether `output` can compute the rules of an image."""
         return linear(rule for rule in self.ordered(image) if not is_biased(rule))
 
-    def ordered(self, image: int) -> list[Rule]:
-        """The rules of an image in the order in which they act."""
-        return sorted(self.rules.get(image, ()), key=lambda rule: not is_biased(rule))
+    def probabilities(
+        self, scores: Scores, first: int, image: int, site: Site
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return one image's probabilities (H, Q, K), unedited and as its rules define them.
+
+        The branch's images are in the rows of the batch from `first` on.
+        """
+        every, source = range(scores.key.shape[2]), self.sources.get(image)
+        p = scores.of(first + image, slice(None), every)
+        there = None if source is None else scores.of(first + source, slice(None), every)
+        return p, apply(self.ordered(image), p, replace(site, source=there))
 
     def output(
         self, scores: Scores, value: torch.Tensor, first: int, image: int, site: Site
     ) -> torch.Tensor | None:
-        """One image's edited output (H, Q, d) by linear rules; None if none does anything.
-
-        Args:
-            scores: of the whole batch.
-            value: (B, H, K, d).
-            first: the row of the first image of the branch.
-            image: the number of the image.
-            site: the layer and step.
-        """
+        """Return one image's output (H, Q, d) edited by linear rules; None if none acts here."""
         rules = self.ordered(image)
-        biases = [rule.bias(site) for rule in rules if is_biased(rule)]
-        bias = _padded([b for b in biases if b is not None], scores)
-        row = first + image
+        bias = _bias_sum([rule.bias(site) for rule in rules if is_biased(rule)], scores)
         mix = mixture([rule for rule in rules if not is_biased(rule)], site)
         if mix is None and bias is None:
             return None
+        row = first + image
         own = value[row] if mix is None else mix.own.to(value) @ value[row]
         edited = _attend(scores, row, own, bias)
         if mix is not None and mix.source is not None:
@@ -106,202 +87,147 @@ class Steering:
             edited = edited + _attend(scores, first + self.sources[image], there, None)
         return edited
 
-    def sharing(self, cells: int, step: int, steps: int) -> list[int]:
-        """The images that take their source's self-attention at a step, on a grid of so many cells.
-
-        None of them outside of its window, or on too large a grid.
-        """
-        if cells > self.self_cells:
-            return []
-        return [
-            image
-            for image, (start, end) in self.self_windows.items()
-            if image in self.sources and step in steps_within(start, end, steps)
-        ]
-
-    def shared(
-        self, query: torch.Tensor, key: torch.Tensor, first: int, images: Sequence[int]
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Queries and keys of self-attention (B, H, Q, d), the sources' in the images' place."""
-        rows = torch.arange(query.shape[0], device=query.device)
-        for image in images:
-            rows[first + image] = first + self.sources[image]
-        return query[rows], key[rows]
-
 
 @dataclass(frozen=True)
-class Now:
-    """Where a run is.
+class RunPosition:
+    """The position of a run in its schedule, and the rows that read the prompt."""
 
-    Attributes:
-        rows: the rows of the batch at which the blocks begin that read the prompt; the first is
-            the one that is recorded.
-        step: from 0.
-        steps: of the whole run.
-        grids: (h, w) of each layer.
-    """
-
-    rows: tuple[int, ...]
+    rows: tuple[int, ...]  # the first of each block that reads it; the first block is recorded
     step: int
     steps: int
-    grids: Mapping[str, tuple[int, int]]
+    grids: Mapping[str, GridShape]
+
+    def site(self, layer: str) -> Site:
+        """Return the site of a layer."""
+        return Site(layer, self.step, self.steps, self.grids[layer])
 
 
-class Steerer:
-    """A steering at work.
+class AttentionController:
+    """The edits of a running pipeline.
 
     Attributes:
-        steering: what is to be done.
-        moved: for each image, at each pass of a layer at which a rule could act, the share of
-            attention that went elsewhere: half of Σ |P' − P| over the tokens, averaged over places
-            and heads (0 to 1; more where large weights made rows of far more than 1).
+        steering: the edits.
+        position: set before each pass of the model; None where no row reads the prompt.
+        moved: for each image, at each pass of a layer where a rule could act, the share of
+            attention that moved: half of Σ |P' − P| over the tokens, averaged over positions and
+            heads (0 to 1; more where large weights make rows of far more than 1).
     """
 
-    def __init__(self, steering: Steering, now: Callable[[], Now | None]) -> None:
+    def __init__(self, steering: Steering) -> None:
         self.steering = steering
-        self.moved: dict[int, list[float]] = defaultdict(list)
-        self._now = now
-        self._acted: dict[int, set[tuple[str, int]]] = defaultdict(set)
-        self._shared: dict[int, set[tuple[str, int]]] = defaultdict(set)
-        # By image what a user's rule made of the recorded rows' probabilities in this layer.
+        self.position: RunPosition | None = None
+        self.moved: defaultdict[int, list[float]] = defaultdict(list)
+        self._acted: defaultdict[int, set[tuple[str, int]]] = defaultdict(set)
+        self._shared: defaultdict[int, set[tuple[str, int]]] = defaultdict(set)
+        # By image, P and P' of the recorded rows in the present layer. A user's own rule is asked
+        # once, since it may draw lots.
         self._made: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
 
     @property
     def acted(self) -> dict[int, int]:
-        """For each image at how many sites (a layer at a step) a rule did something."""
+        """The number of sites (a layer at a step) at which a rule acted, by image."""
         return {image: len(sites) for image, sites in self._acted.items()}
 
     @property
     def shared(self) -> dict[int, int]:
-        """For each image at how many sites it took the source's self-attention."""
+        """The number of sites at which an image took the source's self-attention, by image."""
         return {image: len(sites) for image, sites in self._shared.items()}
 
-    def cross(self, name: str) -> Changes:
-        """The changes of a cross-attention layer."""
+    def cross(self, layer: str) -> Changes:
+        """Return the changes of a cross-attention layer."""
+
+        def edits() -> Iterator[tuple[int, int, Site]]:
+            """Yield each edited image, with the first row of each of its blocks, and the site."""
+            self._made.clear()
+            if (position := self.position) is not None:
+                site = position.site(layer)
+                yield from ((n, row, site) for n in self.steering.rules for row in position.rows)
 
         def output(scores: Scores, value: torch.Tensor, plain: torch.Tensor) -> torch.Tensor:
-            now = self._now()
-            if now is None:
-                return plain
-            site = _site(name, now)
-            for image in self.steering.rules:
-                for first in now.rows:
-                    if self.steering.by_head(image):
-                        edited = self.steering.output(scores, value, first, image, site)
-                    else:
-                        _, p = self._edited(scores, first, image, site)
-                        edited = p @ value[first + image].float()
-                    if edited is not None:
-                        plain[first + image] = edited.to(plain)
-                        self._acted[image].add((name, now.step))
+            for image, first, site in edits():
+                if self.steering.is_linear(image):
+                    edited = self.steering.output(scores, value, first, image, site)
+                else:
+                    edited = (
+                        self._edited(scores, first, image, site)[1] @ value[first + image].float()
+                    )
+                if edited is not None:
+                    plain[first + image] = edited.to(plain)
+                    self._acted[image].add((layer, site.step))
             return plain
 
         def weights(scores: Scores, p: torch.Tensor) -> torch.Tensor:
-            now = self._now()
-            if now is None:
-                return p
-            edited, site = p.clone(), _site(name, now)
-            for image in self.steering.rules:
-                for first in now.rows:
-                    before, after = self._edited(scores, first, image, site)
-                    if not torch.equal(before, after):
-                        edited[first + image] = after.to(p)
-                        self._acted[image].add((name, now.step))
-            return edited
+            p = p.clone()
+            for image, first, site in edits():
+                before, after = self._edited(scores, first, image, site)
+                if not torch.equal(before, after):
+                    p[first + image] = after.to(p)
+                    self._acted[image].add((layer, site.step))
+            return p
 
         return Changes(lambda query, key: None, output, weights)
 
-    def own(self, name: str) -> Changes:
-        """The changes of a self-attention layer."""
+    def own(self, layer: str) -> Changes:
+        """Return the changes of a self-attention layer."""
 
         def inputs(
             query: torch.Tensor, key: torch.Tensor
         ) -> tuple[torch.Tensor, torch.Tensor] | None:
-            now = self._now()
-            if now is None:
+            position, steering, count = self.position, self.steering, query.shape[0]
+            if position is None or query.shape[2] > steering.self_cells:
                 return None
-            images = self.steering.sharing(query.shape[2], now.step, now.steps)
+            images = [
+                image
+                for image, (start, end) in steering.self_windows.items()
+                if image in steering.sources
+                and position.step in steps_within(start, end, position.steps)
+            ]
+            rows = torch.arange(count, device=query.device)
             for image in images:
-                self._shared[image].add((name, now.step))
-            for first in now.rows:
-                # Perturbed-attention guidance attends in the first rows of the batch alone.
-                if images and first + max(images) < query.shape[0]:
-                    query, key = self.steering.shared(query, key, first, images)
-            return (query, key) if images else None
+                self._shared[image].add((layer, position.step))
+                for first in position.rows:
+                    # Perturbed-attention guidance attends in the first rows of the batch alone.
+                    if first + max(images) < count:
+                        rows[first + image] = first + steering.sources[image]
+            return (query[rows], key[rows]) if images else None
 
         return Changes(inputs, lambda scores, value, output: output, lambda scores, p: p)
 
     def probabilities(
-        self, scores: Scores, image: int, name: str, plain: Probabilities
-    ) -> Probabilities:
-        """The probabilities of an image as they acted; how much was moved is noted.
-
-        They are those of the recorded rows. What a rule of a user's own made is taken as it was
-        used: asked again, it might say something else.
-        """
-        now = self._now()
-        if now is None or not self.steering.rules.get(image):
+        self, scores: Scores, image: int, layer: str, plain: SiteProbabilities
+    ) -> SiteProbabilities:
+        """Return an image's probabilities in the recorded rows as they acted; note what moved."""
+        both = self.both(scores, image, layer)
+        if both is None:
             return plain
-        first, site = now.rows[0], _site(name, now)
-        made = self._made.get(image)
-        apart = self.steering.by_head(image) and made is None
-        if not apart and made is None:
-            made = self._edited(scores, first, image, site)
-        moved, at, count = self.moved[image], len(self.moved[image]), scores.query.shape[1]
-        moved.append(0.0)
-        unseen = set(range(count))  # heads, which may be asked for one by one and more than once
-
-        def of(heads: slice, tokens: Sequence[int]) -> torch.Tensor:
-            if made is None:
-                before, after = self.steering.probabilities(scores, first, image, site, heads)
-            else:
-                before, after = made[0][heads], made[1][heads]
-            given = range(count)[heads]
-            fresh = [n for n, head in enumerate(given) if head in unseen]
-            if fresh:
-                unseen.difference_update(given)
-                change = (after - before).abs()[fresh].sum(dim=-1)
-                moved[at] += float(change.mean(dim=-1).sum()) / (2 * count)
-            return after[..., list(tokens)]
-
-        return of
+        before, after = both
+        self.moved[image].append(float((after - before).abs().sum(dim=-1).mean()) / 2)
+        return replace(plain, of=lambda heads, tokens: after[heads][..., list(tokens)])
 
     def both(
-        self, scores: Scores, image: int, name: str
+        self, scores: Scores, image: int, layer: str
     ) -> tuple[torch.Tensor, torch.Tensor] | None:
-        """P (H, Q, K) of an image in the recorded rows, as it is and as its rules made it.
-
-        None where the image has no rules.
-        """
-        now = self._now()
-        if now is None or not self.steering.rules.get(image):
+        """Return P and P' (H, Q, K) of an image in the recorded rows; None if it has no rules."""
+        position = self.position
+        if position is None or not self.steering.rules.get(image):
             return None
-        made = self._made.get(image)
-        return made or self._edited(scores, now.rows[0], image, _site(name, now))
-
-    def forget(self) -> None:
-        """A layer has been recorded: what a rule made in it is used no more."""
-        self._made.clear()
+        if image not in self._made:
+            self._edited(scores, position.rows[0], image, position.site(layer))
+        return self._made[image]
 
     def _edited(
         self, scores: Scores, first: int, image: int, site: Site
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """P (H, Q, K) of an image in one block, plain and edited."""
-        made = self.steering.probabilities(scores, first, image, site, slice(None))
-        now = self._now()
-        if now is not None and first == now.rows[0]:
+        made = self.steering.probabilities(scores, first, image, site)
+        if self.position is not None and first == self.position.rows[0]:
             self._made[image] = made
         return made
-
-
-def _site(name: str, now: Now) -> Site:
-    return Site(name, now.step, now.steps, now.grids[name])
 
 
 def _attend(
     scores: Scores, row: int, value: torch.Tensor, bias: torch.Tensor | None
 ) -> torch.Tensor:
-    """(H, Q, d): one row's attention with other values, and a bias on its scores."""
+    """Return one row's attention (H, Q, d) to other values, with a bias on its scores."""
     mask = scores.mask
     if mask is not None:
         mask = mask.expand(scores.query.shape[0], -1, -1, -1)[row]
@@ -315,12 +241,13 @@ def _attend(
     )
 
 
-def _padded(biases: list[torch.Tensor], scores: Scores) -> torch.Tensor | None:
-    """The sum of biases (Q, K') of different widths, as (Q, K)."""
-    if not biases:
+def _bias_sum(biases: Sequence[torch.Tensor | None], scores: Scores) -> torch.Tensor | None:
+    """Return the sum (Q, K) of biases (Q, K') of different widths; None if there is none."""
+    acting = [bias for bias in biases if bias is not None]
+    if not acting:
         return None
     whole = torch.zeros(scores.query.shape[2], scores.key.shape[2], device=scores.query.device)
-    for bias in biases:
+    for bias in acting:
         if bias.ndim != 2 or len(bias) != len(whole) or bias.shape[1] > whole.shape[1]:
             raise ArgumentError(
                 f"a rule has a bias of shape {tuple(bias.shape)}: expected (Q, K) = "

@@ -1,43 +1,71 @@
-"""Record the text cross-attention of a pipeline, and edit it, while a `with` block is open."""
+"""Record the text cross-attention of a pipeline, and edit it, while a `with` block is open.
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
-from typing import Any, get_args
+A trace puts a processor in front of each text cross-attention layer's own
+(`backends.processors`), watches the prompts that the pipeline encodes (`backends.prompts`) and the
+calls of its scheduler (`backends.schedules`). Each pass of the model goes `Trace._before_pass` →
+`Trace._record` → `Call.record` → `AttentionAccumulator.add`; `Call.recording` makes the result.
+"""
 
-from heedmap import checks
-from heedmap.backends.family import Pipeline
-from heedmap.errors import ArgumentError, quoted
-from heedmap.io.values import MAX_WHOLE
-from heedmap.options import AXES, BranchName, DrawOptions, GenerateOptions, Keep, Tokens
-from heedmap.recording.calls import Wanted
-from heedmap.recording.edits import Edit, checked_edits
-from heedmap.recording.interventions import AfterStep, Intervention
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import partial
+from itertools import chain
+from types import FrameType
+from typing import Any
+
+import numpy as np
+import torch
+
+from heedmap.backends import base, latents, loading, processors, prompts, registry, schedules
+from heedmap.backends.base import GridShape, Pipeline
+from heedmap.backends.processors import Record, RecordingProcessor
+from heedmap.backends.prompts import Encoding
+from heedmap.backends.schedules import Moment
+from heedmap.errors import ArgumentError, NothingRecordedError, TraceError, quoted, size_text, warn
+from heedmap.maps.heatmaps import HeatMaps
+from heedmap.maps.recordings import Recording, cells
+from heedmap.mathematics.probabilities import Scores
+from heedmap.mathematics.rules import Site
+from heedmap.options import AXES, Axis, BranchName, GenerateOptions, Keep, Tokens
+from heedmap.recording.accumulation import (
+    AttentionAccumulator,
+    ConceptKeys,
+    RefinedMaps,
+    middle_grid,
+    propagation_layers,
+)
+from heedmap.recording.calls import BranchRecord, Call, RecordingSpec, RecordName, encoding_read
+from heedmap.recording.edits import Edit, checked_edits, rules_of, warn_of_idle
 from heedmap.recording.probing import Probe
-from heedmap.recording.recorder import Trace
-from heedmap.recording.steering import Steering
-from heedmap.text.concepts import checked_concepts
+from heedmap.recording.steering import AttentionController, Steering
+from heedmap.text.concepts import concept_table
+from heedmap.text.weights import unread_weights
 from heedmap.text.words import TokenTable
+
+MEMORY_WARNING = 256 * 2**20
+"""Bytes from which on a trace warns how much a call will keep."""
 
 
 def trace(
     pipe: Pipeline,
-    keep: Keep = DrawOptions.keep,
+    keep: Keep = GenerateOptions.keep,
     *,
     tokens: Tokens = GenerateOptions.tokens,
     branches: Iterable[BranchName] = GenerateOptions.branches,
     concepts: Sequence[str] = GenerateOptions.concepts,
     prompts: str | Sequence[str] | None = None,
-    limit: int = DrawOptions.limit,
+    limit: int = GenerateOptions.limit,
     edits: Iterable[Edit] = (),
-) -> Trace:
+) -> "Trace":
     """Record the text cross-attention of a pipeline while the `with` block is open.
 
         with heedmap.trace(pipe, keep={"layer", "step"}) as trace:
             images = pipe(["a cat", "a dog"]).images
         trace.maps[0]["cat"]
 
-    Without edits the pictures are bit-identical to those of the bare pipeline, and the pipeline is
-    as it was afterwards, whatever happened inside.
+    Without edits the images are bit-identical to those of the bare pipeline. Afterwards the
+    pipeline is as it was, whatever happened inside.
 
     Args:
         pipe: a pipeline of Stable Diffusion or PixArt.
@@ -45,15 +73,14 @@ def trace(
             while it runs (steps: over the calls of the model).
         tokens: "prompt" for the prompt's own tokens with start and end, "all" for the padding too.
         branches: what to record of a guided run: "conditional", "negative", or both.
-        concepts: words and phrases to look for in each picture, whether or not its prompt has them,
-            by the queries that it is drawn with (`Trace.concept_maps`).
-        prompts: the texts that `prompt_embeds` were made of, where the pipeline is given these; the
-            words are else the positions of the tokens. They are encoded again, and refused if that
-            gives something else.
-        limit: how many bytes may be kept in all; a run that would keep more is refused before its
-            first step.
-        edits: what to change in the attention of every prompt, as in `generate`. The pictures are
-            then others, and the maps are of what was changed. Weights that are written into a
+        concepts: words and phrases to look for in each image, by the image's own queries, whether
+            or not its prompt has them (`Trace.concept_maps`).
+        prompts: the texts that `prompt_embeds` were made of, where the pipeline is given these.
+            They are encoded again to check them. Without them words are the positions of tokens.
+        limit: the number of bytes that may be kept in all; a run that would keep more is refused
+            before its first step.
+        edits: what to change in the attention of every prompt, as in `generate`. The images then
+            differ, and the maps are of the edited attention. Weights that are written into a
             prompt, as `(word:1.5)`, are not read here: pass `Reweight`.
 
     Raises:
@@ -61,47 +88,485 @@ def trace(
             concept is none.
         ModelError: if the model has no text cross-attention.
     """
-    wanted = _wanted(keep, tokens, branches, concepts, limit)
-    if prompts is not None:
-        texts = checks.in_order([prompts] if isinstance(prompts, str) else prompts)
-        if texts is None or not all(map(checks.is_text, texts)):
-            raise ArgumentError(f"prompts is {quoted(prompts)}: expected a list of texts")
-        wanted = replace(wanted, prompts=tuple(texts))
-    return Trace(pipe, wanted, Intervention(edits=checked_edits(edits)))
+    spec = RecordingSpec.checked(keep, tokens, branches, concepts, limit, prompts)
+    return Trace(pipe, spec, edits=checked_edits(edits))
 
 
-def steered(
-    pipe: Any,
-    keep: Keep = DrawOptions.keep,
-    *,
-    tokens: Tokens = GenerateOptions.tokens,
-    branches: Iterable[BranchName] = GenerateOptions.branches,
-    concepts: Sequence[str] = GenerateOptions.concepts,
-    limit: int = DrawOptions.limit,
-    tables: Iterable[TokenTable] = (),
-    steering: Steering | None = None,
-    watch: Mapping[int, Sequence[int]] | None = None,
-    after_step: AfterStep | None = None,
-    probe: Probe | None = None,
-    predicts: bool = False,
-) -> Trace:
-    """A trace that takes part in the run.
+@dataclass(frozen=True, eq=False)
+class StepState:
+    """The state of a run after a call of its scheduler.
 
-    What it takes is told by `trace`, `Wanted` and `Intervention`; `tables` are those of prompts
-    that were read before, and are not read again.
+    Attributes:
+        moment: the call.
+        latents: (B, C, h, w), those to go on with.
+        predicted: the latents without noise that the model predicted, as these, float32; None
+            where the scheduler does not tell them, or they were not asked for.
+        map_tokens: for images, by number, the tokens K' whose maps were asked for.
+        current_maps: for these images the maps (h, w, K') so far, refined and plain.
     """
-    wanted = _wanted(keep, tokens, branches, concepts, limit)
-    known = {table.prompt: table for table in tables}
-    wanted = replace(wanted, tables=known, weights_read=True)
-    return Trace(pipe, wanted, Intervention(steering, (), watch or {}, after_step, probe, predicts))
+
+    moment: Moment
+    latents: torch.Tensor
+    predicted: torch.Tensor | None
+    map_tokens: Mapping[int, Sequence[int]]
+    current_maps: Mapping[int, tuple[np.ndarray, np.ndarray]]
+
+    def strength(self, image: int, tokens: Sequence[int]) -> np.ndarray:
+        """Return where tokens act so far (2, h, w): the sum of their magnitudes, refined and plain.
+
+        Both are plain in the first part of the run, where no maps are refined.
+        """
+        columns = [self.map_tokens[image].index(token) for token in tokens]
+        both = self.current_maps[image]
+        return np.stack([np.abs(maps[..., columns]).sum(axis=-1) for maps in both])
 
 
-def _wanted(
-    keep: Keep, tokens: Tokens, branches: Iterable[BranchName], concepts: Sequence[str], limit: int
-) -> Wanted:
-    """What is to be recorded; ArgumentError if something of it is not known."""
-    axes = frozenset(checks.any_of("keep", keep, AXES))
-    checks.one_of("tokens", tokens, get_args(Tokens))
-    sides = frozenset(checks.any_of("branches", branches, get_args(BranchName), least=1))
-    checks.whole("limit", limit, least=1, most=MAX_WHOLE)
-    return Wanted(axes, tokens, sides, limit, checked_concepts(concepts))
+AfterStep = Callable[[StepState], torch.Tensor]
+"""Called after every call of the scheduler; returns the latents to go on with."""
+
+
+def check_memory_limit(calls: Sequence[Call], spec: RecordingSpec) -> None:
+    """Raise an ArgumentError if calls would keep too much; warn if the last one keeps much."""
+    kept, size = sum(call.nbytes for call in calls), calls[-1].nbytes
+    asked = f"keep={quoted(sorted(spec.keep))}"
+    if kept > spec.limit:
+        raise ArgumentError(
+            f"{asked} would take {size_text(kept)}, and the limit is {size_text(spec.limit)}: keep "
+            "fewer axes, or pass a higher limit"
+        )
+    if size > MEMORY_WARNING:
+        warn(f"{asked} will take {size_text(size)} of memory: keep fewer axes if that is too much")
+
+
+class TraceHooks:
+    """The processors, hooks and methods that a trace installs in a pipeline.
+
+    Attributes:
+        layers: the text cross-attention layers, by dotted path.
+        own: the self-attention layers.
+        undo: takes everything back.
+    """
+
+    def __init__(self, pipe: Any, controller: AttentionController | None) -> None:
+        self._pipe, self._controller = pipe, controller
+        self.layers = registry.cross_attention_layers(pipe)
+        self.own = registry.self_attention_layers(pipe)
+        self.undo = ExitStack()
+        self._installed: Mapping[str, RecordingProcessor] = {}
+        # Of the present call: its self-attention layers with a processor of the trace.
+        self._needed: Sequence[str] = ()
+        self._shared = False  # whether images take self-attention from others
+        self._propagate: Record | None = None
+        self._undo_call = ExitStack()
+
+    def install(self, record: Record, before_pass: Callable[..., None]) -> None:
+        """Call `record` after each cross-attention layer, and `before_pass` before the model."""
+        pipe, undo = self._pipe, self.undo.callback
+        schedules.check_forwards(self.layers)
+        self.undo.enter_context(loading.silence_logs(pipe))
+        changes = None if self._controller is None else self._controller.cross
+        self._installed = processors.install(self.layers, record, undo, changes)
+        family = registry.family_of(pipe)
+        model = family.part(pipe)
+        processors.run_uncompiled(model, undo)
+        # These replace attention processors, and do not know those of a trace.
+        for part, name in (
+            (pipe, "load_ip_adapter"),
+            (pipe, "unload_ip_adapter"),
+            (family.denoiser(pipe), "set_default_attn_processor"),
+        ):
+            if hasattr(part, name):
+                undo(base.put(part, name, partial(_refuse, name)))
+        undo(model.register_forward_pre_hook(before_pass, with_kwargs=True).remove)
+        registry.guard(pipe, undo)
+
+    def install_own(self, propagating: Iterable[str], propagate: Record) -> None:
+        """Call `propagate` after these self-attention layers, and after those that edits change."""
+        self._shared = self._controller is not None and bool(self._controller.steering.sources)
+        self._needed = [*self.own] if self._shared else [*propagating]
+        self._propagate = propagate
+        self.check()
+
+    def check(self) -> None:
+        """Raise a TraceError if a processor of cross-attention was replaced.
+
+        Of self-attention they are installed again: perturbed-attention guidance replaces them.
+        """
+        for name, layer in self.layers.items():
+            if layer.processor is not self._installed[name]:
+                raise TraceError(
+                    f"the attention processor of {name} was replaced while the trace was open "
+                    "(attention slicing, fused projections, xformers and load_ip_adapter do that): "
+                    "do it before the trace is opened"
+                )
+        needed = {name: self.own[name] for name in self._needed}
+        bare = {
+            name: layer
+            for name, layer in needed.items()
+            if not isinstance(layer.processor, RecordingProcessor)
+        }
+        if bare and self._propagate is not None:
+            changes = self._controller.own if self._controller and self._shared else None
+            undo = self._undo_call.callback
+            processors.install(bare, self._propagate, undo, changes, needed=self._shared)
+
+    def begin_call(
+        self, after_step: Callable[[torch.Tensor], torch.Tensor], before_step: Any = None
+    ) -> None:
+        """Listen to the scheduler that the pipeline has now (`schedules.listen`)."""
+        self.end_call()
+        undo = schedules.listen(self._pipe.scheduler, after_step, before_step)
+        self._undo_call.callback(undo)
+
+    def end_call(self) -> None:
+        """Leave scheduler and self-attention as they were: others may change them between calls."""
+        self._needed = ()
+        self._undo_call.close()
+
+    def remove(self) -> None:
+        """Leave the pipeline as it was; an error is raised when all is undone."""
+        with self.undo:
+            self.end_call()
+
+
+def _refuse(name: str, *args: Any, **kwargs: Any) -> None:
+    raise TraceError(
+        f"{name} replaces the attention processors while a trace is open: call it before the "
+        "trace is opened, or after it is closed"
+    )
+
+
+class Trace:
+    """An open recording, made by `trace`. `maps` has one entry an image, in the order of images.
+
+    Attributes:
+        controller: the edits, and how much they changed; None without.
+    """
+
+    def __init__(
+        self,
+        pipe: Any,
+        spec: RecordingSpec | None = None,
+        *,
+        edits: tuple[Edit, ...] = (),  # of each prompt, once it is read
+        steering: Steering | None = None,  # in the place of edits
+        after_step: AfterStep | None = None,
+        map_tokens: Mapping[int, Sequence[int]] | None = None,  # those of each `StepState`
+        predicts: bool = False,  # whether `StepState.predicted` is found
+        probe: Probe | None = None,  # ends the run when it has found what it looks for
+    ) -> None:
+        registry.check_served(pipe)
+        self._pipe, self._family = pipe, registry.family_of(pipe)
+        self._spec = spec = spec or RecordingSpec()
+        self._edits, self._probe = edits, probe
+        self._after_step, self._map_tokens = after_step, map_tokens or {}
+        self._predicts, self._predicted = predicts, None
+        steering = Steering({}) if edits else steering
+        self.controller = None if steering is None else AttentionController(steering)
+        self._hooks = TraceHooks(pipe, self.controller)
+        self._layers = self._hooks.layers
+        several = len({layer.heads for layer in self._layers.values()}) > 1
+        if several and "head" in spec.keep and "layer" not in spec.keep:
+            keep = [axis for axis in AXES if axis in {"layer", *spec.keep}]
+            raise ArgumentError(
+                "the layers have different numbers of heads: heads cannot be kept while layers "
+                f"are averaged; take keep={quoted(keep)}"
+            )
+        self._encodings: list[Encoding] = []  # of the call that has not run the model yet
+        self._frame: FrameType | None = None
+        self._calls: list[Call] = []
+        self._open = False
+
+    def __repr__(self) -> str:
+        state = "open" if self._open else "closed"
+        return f"<Trace of a {type(self._pipe).__name__}: {state}, calls: {len(self._calls)}>"
+
+    # --- what was recorded ---
+
+    @property
+    def recordings(self) -> tuple[Recording, ...]:
+        """One recording an image, in the order of the images, over all calls so far."""
+        return self._recordings("conditional")
+
+    @property
+    def negative_recordings(self) -> tuple[Recording, ...]:
+        """The recordings of the negative branch, where it was asked for."""
+        return self._recordings("negative")
+
+    @property
+    def concept_recordings(self) -> tuple[Recording, ...]:
+        """The recordings of the concepts, where some were asked for."""
+        return self._recordings("concepts")
+
+    @property
+    def maps(self) -> tuple[HeatMaps, ...]:
+        """The heat maps of each image, in the order of the images, over all calls so far."""
+        return tuple(map(HeatMaps, self.recordings))
+
+    @property
+    def negative_maps(self) -> tuple[HeatMaps, ...]:
+        """The heat maps of the negative prompt's words, where that branch was asked for."""
+        return tuple(map(HeatMaps, self.negative_recordings))
+
+    @property
+    def concept_maps(self) -> tuple[HeatMaps, ...]:
+        """The heat maps of the concepts, each one word, where some were asked for."""
+        return tuple(map(HeatMaps, self.concept_recordings))
+
+    def halves(self, name: RecordName) -> Sequence[Mapping[GridShape, np.ndarray]]:
+        """Return the split-half sums of the first image of the last call, where asked for."""
+        halves = self._done()[-1].records[name].accumulator.halves
+        return () if halves is None else halves.by_grid(0)
+
+    @property
+    def steps(self) -> int:
+        """The number of steps of the last call."""
+        return self._done()[-1].schedule.count
+
+    @property
+    def sites(self) -> list[Site]:
+        """The layers of the last call at each of its steps."""
+        return self._done()[-1].sites
+
+    @property
+    def guided(self) -> bool:
+        """Whether the last call read a negative prompt beside the prompt (an empty one, too)."""
+        return bool(self._calls) and self._calls[-1].encoding.negative is not None
+
+    def _done(self) -> list[Call]:
+        """Return the calls that drew something; the last one also while it runs."""
+        # A call that never called the scheduler drew nothing (a mask of DiffEdit's).
+        found = [call for call in self._calls if call.done]
+        if found and not self._open and not found[-1].over:
+            found.pop()  # it failed
+        if not found:
+            raise NothingRecordedError(
+                "nothing was recorded: call the pipeline inside of the `with` block of the trace"
+            )
+        return found
+
+    def _recordings(self, name: RecordName) -> tuple[Recording, ...]:
+        done = self._done()
+        if name not in done[-1].records:
+            what = "concepts" if name == "concepts" else "branches"
+            raise NothingRecordedError(
+                f"nothing was recorded of {name}: pass {what}=[…] to the trace, with it among them"
+            )
+        return tuple(call.recording(name, image) for call in done for image in range(call.images))
+
+    # --- install and restore ---
+
+    def __enter__(self) -> "Trace":
+        if self._open:
+            raise TraceError("this trace is open already: open it once, or make another")
+        spec, hooks = self._spec, self._hooks
+        try:
+            hooks.install(self._record, self._before_pass)
+            if self._probe is not None:
+                self._probe.attach(self._layers, hooks.undo.callback)
+            unwatch = prompts.watch(
+                *(self._pipe, spec.prompts, "negative" in spec.branches, self._begin, self._end),
+                concepts=spec.concepts,
+            )
+            hooks.undo.callback(unwatch)
+        except BaseException:
+            hooks.remove()
+            raise
+        self._open = True
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is None:
+            self._settle()
+        self._open = False
+        self._hooks.remove()
+        if kind is None and self._edits:
+            for call in self._calls:
+                if call.over:
+                    call.records["conditional"].check(self._layers, bool(call.skipping))
+                    warn_of_idle(self._edits, call.edited, call.sites)
+
+    # --- while it runs ---
+
+    def _begin(self, encoding: Encoding) -> None:
+        """Begin a call of the pipeline, which has just encoded its prompts."""
+        running, kind = base.active_calls(self._pipe), type(self._pipe).__name__
+        if len(running) > 1:
+            raise TraceError(
+                f"{kind} was called from within its own call, whose maps would be lost: call it "
+                "after the other has ended"
+            )
+        if len(encoding.conditional.tables) > 1 and base.made_from(
+            self._pipe, self._family.source_first
+        ):
+            raise TraceError(
+                f"{kind} draws one picture a call, and was given "
+                f"{len(encoding.conditional.tables)} prompts: call it once for each"
+            )
+        branches = filter(None, (encoding.conditional, encoding.negative))
+        tables = [table for branch in branches for table in branch.tables]
+        warnings = [table.unread for table in tables]
+        if not self._spec.weights_read:
+            warnings += [unread_weights(table.prompt) for table in tables]
+        for warning in filter(None, dict.fromkeys(warnings)):
+            warn(warning)
+        if not self._encodings and not self._settle():
+            self._calls.pop()  # it failed
+        self._encodings.append(encoding)
+        self._frame = running[0] if running else None
+        self._hooks.begin_call(
+            self._after_scheduler, self._before_scheduler if self._predicts else None
+        )
+
+    def _settle(self) -> bool:
+        """End the last call if it has ended without saying so; return whether it ended well.
+
+        Some pipelines return latents without freeing their models, and a denoising loop of the
+        user's own says nothing.
+        """
+        if not self._calls:
+            return True
+        call = self._calls[-1]
+        if not call.over and (call.frame is None or base.returned(call.frame)):
+            self._end()
+        return call.over
+
+    @processors.uncompiled
+    def _before_pass(
+        self, model: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> None:
+        """Begin a pass of the model."""
+        self._hooks.check()
+        sample, now, states = self._family.passed(args, kwargs)
+        timestep = torch.as_tensor(now).flatten()
+        if bool((timestep != timestep[0]).any()):
+            raise TraceError(
+                f"{type(self._pipe).__name__} runs several timesteps in one batch, so the rows of "
+                "its model are not the images: expected a pipeline that draws step by step"
+            )
+        if self._encodings:
+            self._start(sample, float(timestep[0]), states)
+        elif not self._calls or self._calls[-1].over:
+            raise TraceError(
+                "the model ran before the pipeline of this trace encoded a prompt: call that very "
+                "pipeline, with the prompt as text, inside of the trace"
+            )
+        call = self._calls[-1]
+        call.enter(states, float(timestep[0]))
+        if self.controller is not None:
+            self.controller.position = call.position
+        if self._probe is not None:
+            self._probe.enter(call)
+
+    def _start(self, sample: torch.Tensor, timestep: float, states: torch.Tensor) -> None:
+        """Start the call whose prompts were encoded: the model runs for the first time."""
+        encodings, self._encodings = self._encodings, []
+        if not bool(sample.isfinite().all()):
+            raise ArgumentError(
+                "the latents hold NaN or Inf before the first step: expected finite numbers; look "
+                "at the latents or the image that the pipeline was given"
+            )
+        pipe, family, spec, layers = self._pipe, self._family, self._spec, self._layers
+        model, encoding = family.denoiser(pipe), encoding_read(encodings, states)
+        latent = (sample.shape[-2], sample.shape[-1])
+        w, h = cells(latent)  # of the maps: on the latent's grid layers would be resized twice
+        call = Call(
+            *(pipe, family, encoding, schedules.announced(pipe, timestep), latent, (h, w)),
+            keep=spec.keep,
+            heads={name: layer.heads for name, layer in layers.items()},
+            grids=registry.grids(pipe, layers, latent),
+            skipping=schedules.skipping_tools(model, layers),
+            frame=self._frame,
+        )
+        tables: dict[RecordName, tuple[TokenTable, ...]] = {}
+        if "conditional" in spec.branches:
+            tables["conditional"] = encoding.conditional.tables
+        if "negative" in spec.branches:
+            if encoding.negative is None:
+                raise TraceError(
+                    "the negative branch was asked for, but this call has none (guidance is off, "
+                    "or embedded in the model): pass a guidance above 1, or leave it out"
+                )
+            tables["negative"] = encoding.negative.tables
+        if encoding.concepts:
+            tables["concepts"] = (concept_table(spec.concepts),) * call.images
+        # Layers that may be skipped are averaged when it is known at which steps each ran.
+        layer: frozenset[Axis] = frozenset({"layer"} if call.skipping else ())
+        padding = ("pad",) if spec.tokens == "all" else ()
+        own = registry.grids(pipe, self._hooks.own, latent)
+        call.propagating = {name: own[name] for name in propagation_layers(own, call.grids)}
+        grid = next(iter(call.propagating.values()), None)
+        for name, each in tables.items():
+            positions = [table.positions("start", "text", "end", *padding) for table in each]
+            sums = AttentionAccumulator(spec.keep | layer, positions, (h, w), spec.split_halves)
+            refined = None if grid is None else RefinedMaps(grid)
+            call.records[name] = BranchRecord(each, sums, refined)
+        if encoding.concepts:
+            keys = ConceptKeys(layers, encoding, partial(family.project_text, model))
+            call.records["concepts"].concept_keys = keys
+        call.map_tokens = {n: tokens for n, tokens in self._map_tokens.items() if tokens}
+        if call.map_tokens:
+            # Where no layer propagates maps, plain ones are asked for, on such a grid.
+            grid = grid or middle_grid(call.grids.values()) or max(call.grids.values())
+            call.token_maps = RefinedMaps(grid)
+        check_memory_limit([*self._calls, call], spec)
+        if self._edits and self.controller is not None:
+            side = family.cell_side(pipe)
+            size = (latent[1] * side, latent[0] * side)
+            call.edited = [
+                [rules_of(edit, table, size) for edit in self._edits]
+                for table in encoding.conditional.tables
+            ]
+            rules = {n: [*chain.from_iterable(made)] for n, made in enumerate(call.edited)}
+            self.controller.steering = Steering(rules)
+        self._calls.append(call)
+        self._hooks.install_own(call.propagating, call.propagate)
+
+    def _record(self, name: str, scores: Scores) -> None:
+        """Record a cross-attention layer that has just run, for all rows of the batch."""
+        self._calls[-1].record(name, scores, self.controller)
+        if self._probe is not None:
+            self._probe.hear(name, scores, self.controller)
+
+    def _before_scheduler(self, *args: Any, **kwargs: Any) -> None:
+        """Note what the model predicted, before the scheduler is called with it."""
+        self._predicted = latents.predicted(*args, **kwargs)
+
+    def _after_scheduler(self, latents: torch.Tensor) -> torch.Tensor:
+        """Return the latents to go on with after a call of the scheduler."""
+        call = self._calls[-1] if self._calls else None
+        if call is None or call.over or self._encodings:
+            return latents
+        count = len(call.schedule.timesteps)
+        if call.done >= count:
+            raise TraceError(
+                f"the scheduler was called more often than the {count} times that this run has: "
+                "expected one call for each of the model's passes"
+            )
+        if self._probe is not None:
+            self._probe.leave()
+        if self._after_step is not None:
+            maps = call.current_maps()
+            given = (call.moment, latents, self._predicted, call.map_tokens, maps)
+            latents = self._after_step(StepState(*given))
+        call.leave()
+        if call.done == count and not base.says_end(self._pipe):
+            self._end()
+        return latents
+
+    def _end(self) -> None:
+        """End the present call: the pipeline has finished."""
+        self._hooks.end_call()
+        self._encodings = []
+        if not self._calls or self._calls[-1].over:
+            return
+        call = self._calls[-1]
+        call.over, call.frame = True, None
+        record = call.records.get("conditional")
+        if call.skipping and record is not None and (skipped := record.incomplete(self._layers)):
+            steps = {step for found in skipped.values() for step in found}
+            warn(
+                f"{' and '.join(call.skipping)} skipped {len(skipped)} of {len(self._layers)} "
+                f"layers at {len(steps)} of {len(record.passes)} steps: the map of each layer is "
+                "its mean over the steps at which it ran"
+            )

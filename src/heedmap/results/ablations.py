@@ -13,9 +13,9 @@ from PIL import Image
 
 from heedmap import checks
 from heedmap.errors import ArgumentError, HeedmapError, RunError, quoted, signed
-from heedmap.figures import blocks, layout, overlays
-from heedmap.figures.formats import png
-from heedmap.figures.layout import Panel, ScaleBar
+from heedmap.figures import overlays, plots
+from heedmap.figures.overlays import png
+from heedmap.figures.plots import Panel, ScaleBar
 from heedmap.io import reading
 from heedmap.io.reading import FORMAT
 from heedmap.io.schemas import write_file
@@ -28,7 +28,7 @@ from heedmap.text.weights import leave_out, parse_weights
 from heedmap.text.words import TokenTable
 
 if TYPE_CHECKING:
-    from heedmap.figures.sheet import Sheet
+    from matplotlib.figure import Figure
 
 Way = Literal["columns", "unread"]
 """Without the word's columns of P, or with the prompt read without the word."""
@@ -209,32 +209,32 @@ class Ablation:
 
     def sheet(self) -> Image.Image:
         """Return `figure` as an image."""
-        return self.figure().image()
+        return plots.render(self.figure())
 
-    def figure(self) -> "Sheet":
+    def figure(self) -> "Figure":
         """Draw the image with and without the word; beneath, the heat and the changes.
 
         The heat has the word's own scale, the differences one for both, from 0.
-
-        Returns:
-            A matplotlib Figure, which saves itself as PNG, SVG or PDF.
         """
         heat, prompt = self.heat, self.run.settings.prompt
-        low, high = heat.span()
+        low, high = heat.value_range()
         top = max(float(self.difference(way).max()) for way in WAYS)
         above = [Panel("the picture", _panel_image(self.run), prompt)]
-        below = [Panel(f"heat of {heat.label}", heat.drawn(low, high), f"up to {heat.most:.2g}")]
+        below = [
+            Panel(f"heat of {heat.label}", heat.render(low, high), f"up to {heat.extremum:.2g}")
+        ]
         for way, told in self.trust.ways().items():
             run, changed = self.without(way), self.difference(way)
             notes = {"columns": "its probabilities at 0", "unread": run.settings.prompt}
             above.append(Panel(_TITLES[way].format(heat.label), _panel_image(run), notes[way]))
             drawn = overlays.heat(changed, above[0].picture.size, low=0, high=max(top, 1 / 255))
             below.append(Panel("what that changes", drawn, str(told)))
-        rows = layout.in_rows([*above, *below], columns=3)
-        bar = ScaleBar(f"the heat of {heat.label}", low, high).block(rows.width)
-        body = blocks.stack([rows, bar], gap=24)
-        changes = ScaleBar("what changes, of full range", "0", f"{top:.0%}", alone=True)
-        return layout.framed(body, title=f"{prompt}, without {heat.label}", bar=changes)
+        bars = [
+            ScaleBar(f"the heat of {heat.label}", low, high),
+            ScaleBar("what changes, of full range", "0", f"{top:.0%}", alone=True),
+        ]
+        title = f"{prompt}, without {heat.label}"
+        return plots.draw_panels([*above, *below], title=title, bars=bars, columns=3)
 
     def _repr_png_(self) -> bytes:
         return png(self.sheet())
@@ -293,7 +293,7 @@ class Ablation:
 
 
 def _panel_image(run: Run) -> Image.Image:
-    return overlays.enlarge(overlays.shrunk(run.image, layout.MAX_WIDTH // 3))
+    return overlays.enlarge(overlays.shrunk(run.image, plots.MAX_WIDTH))
 
 
 def check_ablatable(saved: object, word: str, name: object = None) -> Run:

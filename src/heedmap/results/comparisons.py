@@ -8,19 +8,17 @@ from PIL import Image
 
 from heedmap import checks
 from heedmap.errors import ArgumentError, TruncatedWordError, WordError, plural, quoted
-from heedmap.figures import blocks, layout
+from heedmap.figures import plots
 from heedmap.figures.overlays import centred
 from heedmap.io.settings import Settings
-from heedmap.maps.heatmaps import HeatMap, HeatMaps, Scale
-from heedmap.maps.word_figures import SIDE, shown_at
-from heedmap.maps.word_map import check_scale, span_of
+from heedmap.maps.heatmaps import HeatMap, HeatMaps, Scale, check_scale, common_range
+from heedmap.maps.word_figures import SIDE, resized
 from heedmap.results.runs import Run
 from heedmap.text.prompts import is_content
 
 if TYPE_CHECKING:
-    from heedmap.figures.sheet import Sheet
+    from matplotlib.figure import Figure
 
-_WORDS = 9  # side by side
 _SCALES: dict[Scale, str] = {
     "shared": "shared by all words and runs shown",
     "word": "each word its own, the same in all runs",
@@ -45,7 +43,7 @@ _TOLD = (
 
 def compare(
     runs: Sequence[Run], words: Sequence[str] | None = None, *, scale: Scale = "shared"
-) -> "Sheet":
+) -> "Figure":
     """Draw runs below one another: each with its picture and the overlays of words.
 
     Args:
@@ -55,9 +53,6 @@ def compare(
             place says so.
         scale: "shared" (one for all that is shown), "word" (for each word its own, the same in all
             runs) or "raw" (0 to 1).
-
-    Returns:
-        A matplotlib Figure, which saves itself as PNG, SVG or PDF.
 
     Raises:
         ArgumentError: if there are fewer than two runs, or no word is common to all.
@@ -78,35 +73,36 @@ def compare(
     texts = list(dict.fromkeys(common_words(runs) if words is None else words))
     if not texts:
         raise ArgumentError("words is empty: expected a word or more; omit it for all")
-    small = [shown_at(replace(run.maps, image=run.image), SIDE) for run in runs]
+    small = [resized(replace(run.maps, image=run.image), SIDE) for run in runs]
     found = [[_found(maps, text) for maps in small] for text in texts]
     heats = [[one for one in column if isinstance(one, HeatMap)] for column in found]
     for column, there in zip(found, heats, strict=True):
         if not there and isinstance(column[0], WordError):
             raise column[0]
     own = "raw" if scale == "raw" else "word"  # "shared" is by what is shown, not by all the words
-    low, high = span_of([one for there in heats for one in there], own)
-    spans = [span_of(there, own) if scale == "word" else (low, high) for there in heats]
+    low, high = common_range([one for there in heats for one in there], own)
+    spans = [common_range(there, own) if scale == "word" else (low, high) for there in heats]
     signed = min(spans)[0] < 0
     spans = [centred(*span) for span in spans] if signed else spans
     ends = ("−most" if signed else "least", "most") if scale == "word" else (low, high)
     names: list[str] = labels(runs)
-    tables: list[blocks.Block] = []
-    side = min(SIDE, max(112, 1200 // min(_WORDS + 1, len(texts) + 1) - 12))
-    for start in range(0, len(texts), _WORDS):  # further words below, so that all stay legible
-        shown = range(start, min(start + _WORDS, len(texts)))
-        rows = [
-            (name, [maps.image or "", *(_drawn(found[n][number], *spans[n]) for n in shown)])
-            for number, (name, maps) in enumerate(zip(names, small, strict=True))
-        ]
-        columns = ["the picture", *(texts[n] for n in shown)]
-        tables.append(layout.table(rows, columns, side=side))
+    rows = [
+        (
+            name,
+            [
+                maps.image or "",
+                *(_drawn(column[n], *span) for column, span in zip(found, spans, strict=True)),
+            ],
+        )
+        for n, (name, maps) in enumerate(zip(names, small, strict=True))
+    ]
     prompts = {run.settings.prompt for run in runs}
-    return layout.framed(
-        blocks.stack(tables, gap=32),
+    return plots.draw_table(
+        rows,
+        ["the picture", *texts],
         title=prompts.pop() if len(prompts) == 1 else f"{len(runs)} runs compared",
         note=_in_common(runs),
-        bar=layout.ScaleBar(_SCALES[scale], *ends),
+        bars=[plots.ScaleBar(_SCALES[scale], *ends)],
     )
 
 
@@ -181,5 +177,5 @@ def _found(maps: HeatMaps, text: str) -> HeatMap | WordError:
 def _drawn(heat: HeatMap | WordError, low: float, high: float) -> Image.Image | str:
     """A word's overlay, or why there is none."""
     if isinstance(heat, HeatMap):
-        return heat.drawn(low, high, short_side=1)
+        return heat.render(low, high, short_side=1)
     return "past what is read" if isinstance(heat, TruncatedWordError) else "not in this prompt"

@@ -12,7 +12,7 @@ import numpy as np
 from PIL import Image
 
 from heedmap.errors import quoted
-from heedmap.figures.formats import png
+from heedmap.figures.overlays import png
 from heedmap.io import reading
 from heedmap.io.explanations import (
     About,

@@ -2,44 +2,26 @@
 
 import csv
 import itertools
-import math
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Sized
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from PIL import Image
 
-from heedmap.errors import ArgumentError, RunError, plural, quoted, signed
-from heedmap.figures import layout
-from heedmap.figures.formats import png
+from heedmap.errors import RunError, plural, quoted, signed
+from heedmap.figures import plots
+from heedmap.figures.overlays import png
 from heedmap.io import reading, schemas
 from heedmap.io.reports import GridReport, returned
-from heedmap.io.values import MAX_CELLS
 from heedmap.io.writing import files_in, whole_folder
 from heedmap.page import pages
 from heedmap.results.pairs import Pair, read_mask
 from heedmap.results.runs import Run, read_run
 
 if TYPE_CHECKING:
-    from heedmap.figures.sheet import Sheet
-
-
-def check_axes(axes: Iterable[Sized]) -> None:
-    """Raise an ArgumentError if nothing varies, or there would be too many cells."""
-    axes = [*axes]
-    cells = math.prod(map(len, axes))
-    if cells > MAX_CELLS:
-        raise ArgumentError(
-            f"this grid would have {cells:,} cells: expected at most {MAX_CELLS:,}; give fewer "
-            "targets, seeds or values"
-        )
-    if all(len(axis) == 1 for axis in axes):
-        raise ArgumentError(
-            "nothing varies in this grid: give several targets, seeds, weights of a word or "
-            "windows, as in weights={'red': [0, 1, 2]} (--weight red=0:2:3)"
-        )
+    from matplotlib.figure import Figure
 
 
 @dataclass(frozen=True, eq=False)
@@ -181,22 +163,17 @@ class Grid:
 
     def sheet(self) -> Image.Image:
         """What `figure` shows, as a picture."""
-        return self.figure().image()
+        return plots.render(self.figure())
 
-    def figure(self) -> "Sheet":
+    def figure(self) -> "Figure":
         """The contact sheet: the longest axis in the columns, all others in the rows.
 
         Beside the edits stands the source of each seed: in the first column, or, where the seeds
         are the columns, in the first row.
-
-        Returns:
-            A matplotlib Figure, which saves itself as PNG, SVG or PDF.
         """
         columns, rows = self._laid_out()
-        body = layout.table(
-            [(name, [run.image for _, run in runs]) for name, runs in rows], columns
-        )
-        return layout.framed(body, title=self._title(), note=self._note())
+        pictures = [(name, [run.image for _, run in runs]) for name, runs in rows]
+        return plots.draw_table(pictures, columns, title=self._title(), note=self._note())
 
     def _laid_out(self) -> tuple[list[str], list[tuple[str, list[tuple[int | None, Run]]]]]:
         """What each column is; of each row what it is, and its runs with their places in `cells`.
@@ -264,7 +241,7 @@ class Grid:
             RunError: if something is there already, or nothing can be written there.
         """
         with whole_folder(folder) as partial:
-            (partial / "grid.png").write_bytes(self.figure().data())
+            (partial / "grid.png").write_bytes(png(self.sheet()))
             (partial / "index.html").write_text(self.explorer(), encoding="utf-8")
             self._write_table(partial / "grid.csv")
             for seed, run in self.sources.items():

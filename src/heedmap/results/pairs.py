@@ -10,10 +10,9 @@ import numpy as np
 from PIL import Image
 
 from heedmap.errors import ArgumentError, quoted
-from heedmap.figures import layout
-from heedmap.figures.formats import png
-from heedmap.figures.layout import Panel
-from heedmap.figures.overlays import colour, enlarge
+from heedmap.figures import plots
+from heedmap.figures.overlays import colour, enlarge, png
+from heedmap.figures.plots import Panel, ScaleBar
 from heedmap.io import reading, schemas
 from heedmap.io.reports import Change, EditReport, Measures, returned
 from heedmap.io.writing import files_in, whole_folder
@@ -22,7 +21,7 @@ from heedmap.page import pages
 from heedmap.results.runs import Run, read_run
 
 if TYPE_CHECKING:
-    from heedmap.figures.sheet import Sheet
+    from matplotlib.figure import Figure
 
 MAX_PAIR_FILE = 4 * 2**20  # bytes of pair.json
 
@@ -61,15 +60,12 @@ class Pair:
 
     def sheet(self) -> Image.Image:
         """What `figure` shows, as a picture."""
-        return self.figure().image()
+        return plots.render(self.figure())
 
-    def figure(self) -> "Sheet":
+    def figure(self) -> "Figure":
         """Before, after, the difference, both sides' changed words, and the blend's mask.
 
         Of a picture of your own that one comes first.
-
-        Returns:
-            A matplotlib Figure, which saves itself as PNG, SVG or PDF.
         """
         words = self.about.words
         before, after = _heats(self.source, words.source), _heats(self.edited, words.edited)
@@ -86,15 +82,13 @@ class Pair:
             Panel("the difference", enlarge(self.difference()), self._said()),
         ]
         for side, heats in (("before", before), ("after", after)):
-            panels += [Panel(f"{heat.label} ({side})", heat.drawn(low, top)) for heat in heats]
+            panels += [Panel(f"{heat.label} ({side})", heat.render(low, top)) for heat in heats]
         if self.blend is not None:
             mask = Image.fromarray((self.blend * 255).astype(np.uint8))
             panels.append(Panel("let in", enlarge(mask.convert("RGB"))))
-        return layout.framed(
-            layout.in_rows(panels),
-            title=f"{self.source.settings.prompt} → {self.edited.settings.prompt}",
-            bar=layout.ScaleBar("shared by both prompts' words", low, top),
-        )
+        title = f"{self.source.settings.prompt} → {self.edited.settings.prompt}"
+        bars = [ScaleBar("shared by both prompts' words", low, top)]
+        return plots.draw_panels(panels, title=title, bars=bars)
 
     def explorer(self) -> str:
         """The page of this edit: one HTML file that needs nothing else (`heedmap.page`)."""
@@ -123,7 +117,7 @@ class Pair:
             self.source.write(partial / "source")
             self.edited.write(partial / "edited")
             (partial / "index.html").write_text(self.explorer(), encoding="utf-8")
-            (partial / "sheet.png").write_bytes(self.figure().data())
+            (partial / "sheet.png").write_bytes(png(self.sheet()))
             (partial / "difference.png").write_bytes(png(self.difference()))
             if self.blend is not None:
                 (partial / "blend.png").write_bytes(png(Image.fromarray(self.blend)))

@@ -3,7 +3,6 @@
 import json
 import os
 from collections.abc import Callable, Collection, Iterable, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,8 +13,9 @@ from PIL.PngImagePlugin import PngInfo
 
 from heedmap.checks import flag
 from heedmap.errors import RunError, plural, quoted
+from heedmap.figures import plots
 from heedmap.figures.animations import Animation, StepPictures, mosaic_size, of_mosaic
-from heedmap.figures.formats import png
+from heedmap.figures.overlays import png
 from heedmap.io import reading, schemas
 from heedmap.io.settings import Settings
 from heedmap.io.values import encoded
@@ -29,7 +29,7 @@ from heedmap.text.concepts import concept_table
 from heedmap.text.words import Word
 
 if TYPE_CHECKING:
-    from heedmap.figures.sheet import Sheet
+    from matplotlib.figure import Figure
 
 NEGATIVE, CONCEPTS, GIVEN = "negative.safetensors", "concepts.safetensors", "given.png"
 _DISTORTED = 2  # times: so much wider or higher no picture of a step is
@@ -131,19 +131,19 @@ class Run:
 
     def sheet(self, *, scale: Scale = "shared") -> Image.Image:
         """What `figure` shows, as a picture."""
-        return self.figure(scale=scale).image()
+        return plots.render(self.figure(scale=scale))
 
-    def figure(self, *, scale: Scale = "shared") -> "Sheet":
+    def figure(self, *, scale: Scale = "shared") -> "Figure":
         """The picture, then one overlay a word, captioned, with the scale that was used.
 
-        A matplotlib Figure: `run.figure().save("house.pdf")` (`HeatMaps.figure`).
+        `run.figure().savefig("house.pdf")` saves it (`HeatMaps.figure`).
         """
-        about = self.settings
-        return self.maps.laid_out(title=about.prompt, scale=scale)[0]
+        title = self.settings.prompt
+        return self.maps.figure_and_overlays(title=title, scale=scale)[0]
 
     def timeline(
         self, word: str | int, *, frames: int = word_figures.FRAMES, scale: Scale = "word"
-    ) -> "Sheet":
+    ) -> "Figure":
         """A word's overlay at several steps, on one scale (`word_figures.timeline`)."""
         return word_figures.timeline(self.maps, word, frames=frames, scale=scale)
 
@@ -153,7 +153,7 @@ class Run:
 
     def layers_by_heads(
         self, word: str | int, *, axes: Collection[Axis] | None = None, scale: Scale = "word"
-    ) -> "Sheet":
+    ) -> "Figure":
         """A word's heat in every layer and head, one scale (`word_figures.layers_by_heads`)."""
         return word_figures.layers_by_heads(self.maps, word, axes=axes, scale=scale)
 
@@ -276,14 +276,11 @@ def _write_sheet(
 ) -> dict[int, str]:
     """Write a sheet of maps and the overlay of each word; by its number the overlay's file."""
     files: dict[int, str] = {}
-    sheet, drawn = maps.laid_out(title=title)
-    # What packs a picture lets others work meanwhile: the sheet takes as long as the rest.
-    with ThreadPoolExecutor(1) as aside:
-        packed = aside.submit(png, sheet.image())
-        for word, overlay in zip(maps.words, drawn, strict=False):
-            files[word.number] = file_of(word)
-            (folder / files[word.number]).write_bytes(png(overlay))
-        (folder / name).write_bytes(packed.result())
+    figure, overlays = maps.figure_and_overlays(title=title)
+    (folder / name).write_bytes(plots.encode(figure))
+    for word, overlay in zip(maps.words, overlays, strict=False):
+        files[word.number] = file_of(word)
+        (folder / files[word.number]).write_bytes(png(overlay))
     return files
 
 

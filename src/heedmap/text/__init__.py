@@ -1,8 +1,4 @@
-"""What a prompt is: its words, its tokens, its weights; and two prompts, word by word.
+"""Prompts: their words, tokens and weights, and the correspondence of two prompts.
 
-Pure text: no library but what `files` needs for its limits and schemas, and no arrays. A tokenizer
-is anything that gives character spans; what a correspondence of two prompts is used for is not
-known here.
+Pure text, without arrays. A tokenizer is anything that gives character offsets.
 """
-
-# pyright: reportUnsupportedDunderAll=false

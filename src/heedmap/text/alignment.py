@@ -1,64 +1,34 @@
-"""From two prompts to a correspondence: which word stands for which, and so what an edit is.
+"""The correspondence of two prompts: their words, their tokens, and the purpose of the edit.
 
-Pure text, standard library only; what the correspondence is used for is not known here.
+Colours, sizes, places and phrases are those of English.
 """
 
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass
-from itertools import chain, groupby, pairwise
-from typing import get_args
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass, replace
+from itertools import accumulate, chain, groupby, pairwise
+from typing import Any, Literal, get_args
 
 from heedmap import checks
-from heedmap.errors import ArgumentError, TruncatedWordError, quoted
-from heedmap.options import EditKind
-from heedmap.text.prompts import fold, plurals, word_keys
-from heedmap.text.tokens import best_matches
-from heedmap.text.words import MOVE_IT, TokenTable, Word
+from heedmap.errors import ArgumentError, quoted
+from heedmap.options import EditKind, EditPurpose
+from heedmap.text.prompts import first_of, fold, is_content, plurals, word_keys
+from heedmap.text.words import TokenTable, Word
 
-_LISTED = 4
-
-# What begins a new phrase of an English prompt: in "a cat" -> "a big dog on the grass" it is the
-# dog that the cat became, the last word before "on".
-_CONNECTIVE = re.compile(
-    "about|above|across|after|against|along|amid|among|and|around|as|at|atop|before|behind|"
-    "below|beneath|beside|besides|between|beyond|but|by|down|during|for|from|in|inside|into|"
-    "like|near|next|of|off|on|onto|or|out|outside|over|past|through|to|toward|towards|under|"
-    "underneath|up|upon|via|while|with|within|without"
-)
-# Stands for another one first of all: in "an orange cat" -> "a cat" it is not the orange that
-# became "a", though both are the last of what changed.
-_DETERMINER = re.compile(
-    "a|an|the|this|that|these|those|some|my|your|his|her|its|our|their|"
-    "one|two|three|four|five|six|seven|eight|nine|ten|[0-9]+"
-)
-# Ends a noun phrase, after its noun: "a giraffe playing chess", "a castle covered in snow".
-_PARTICIPLE = re.compile(
-    "(?!(?:building|ceiling|clothing|drawing|evening|king|lighting|lightning|morning|painting|"
-    "ring|spring|string|thing|viking|wedding|wing)$)(?:.{2,}ing|.{2,}[^e]ed|made)"
-)
-_BEFORE_NOUN = re.compile(
-    f"{_CONNECTIVE.pattern}|{_DETERMINER.pattern}|big|black|blue|cute|dark|green|grey|happy|large|"
-    "little|old|pink|pretty|purple|red|small|tall|tiny|white|yellow|young|.*(?:ful|ish|less|ous)"
-)
-# "a lake" -> "a painting of a mountain": it is the mountain that the lake became.
-_MEDIUM = re.compile(
-    "close-up|drawing|engraving|illustration|image|painting|photo|photograph|picture|portrait|"
-    "poster|render|rendering|sculpture|sketch|statue|watercolou?r"
-)
+_Pairs = list[tuple[Word | None, Word | None]]
 
 
 @dataclass(frozen=True, slots=True)
 class WordAlignment:
-    """Which word of the target stands for which word of the source.
+    """The word of the target for each word of the source.
 
     Attributes:
         pairs: (source word or None, target word or None), in reading order; every word of both
-            prompts, those past the limit too, is in one pair. None on the left: the word was added;
+            prompts is in one pair, with those past the limit. None on the left: the word was added;
             None on the right: it was dropped.
-        kind: "replace" if every word has its partner, "refine" if words were added or dropped (or
-            the kind that was asked for).
-        why: one sentence, without full stop, that says what changed and what was therefore chosen.
+        kind: "replace" if every word has its partner, "refine" if words were added or dropped; or
+            the kind that was asked for.
+        why: a clause that says what changed and what follows for the attention.
         guesses: the pairs of different words for which other words could have been chosen.
     """
 
@@ -79,18 +49,13 @@ class WordAlignment:
 
     @property
     def added(self) -> tuple[Word, ...]:
-        """The words of the target that no word of the source stands for."""
+        """The words of the target without a partner."""
         return tuple(b for a, b in self.pairs if b and not a)
 
     @property
     def dropped(self) -> tuple[Word, ...]:
-        """The words of the source that no word of the target stands for."""
+        """The words of the source without a partner."""
         return tuple(a for a, b in self.pairs if a and not b)
-
-    @property
-    def one_to_one(self) -> bool:
-        """Whether every word has its partner."""
-        return all(a and b for a, b in self.pairs)
 
     @property
     def unread(self) -> tuple[Word, ...]:
@@ -99,27 +64,59 @@ class WordAlignment:
         return tuple(word for word in words if not word.tokens)
 
 
+# --- words --------------------------------------------------------------------------------------
+
+# Begins a phrase: in "a cat" -> "a big dog on the grass" the cat became the dog, the last word
+# before "on".
+_CONNECTIVES = frozenset(
+    word_keys(
+        "about above across after against along amid among and around as at atop before behind "
+        "below beneath beside besides between beyond but by down during for from in inside into "
+        "like near next of off on onto or out outside over past through to toward towards under "
+        "underneath up upon via while with within without"
+    )
+)
+# Stands for another determiner: in "an orange cat" -> "a cat" the "an" became "a", not "orange".
+_DETERMINER = re.compile(
+    "a|an|the|this|that|these|those|some|my|your|his|her|its|our|their|"
+    "one|two|three|four|five|six|seven|eight|nine|ten|[0-9]+"
+)
+# Ends a noun phrase, after its noun: "a giraffe playing chess", "a castle covered in snow".
+_PARTICIPLE = re.compile(
+    "(?!(?:building|ceiling|clothing|drawing|evening|king|lighting|lightning|morning|painting|"
+    "ring|spring|string|thing|viking|wedding|wing)$)(?:.{2,}ing|.{2,}[^e]ed|made)"
+)
+_BEFORE_NOUN = re.compile(
+    f"{'|'.join(_CONNECTIVES)}|{_DETERMINER.pattern}|big|black|blue|cute|dark|green|grey|happy|"
+    "large|little|old|pink|pretty|purple|red|small|tall|tiny|white|yellow|young|"
+    ".*(?:ful|ish|less|ous)"
+)
+# "a lake" -> "a painting of a mountain": the lake became the mountain.
+_MEDIUM = re.compile(
+    "close-up|drawing|engraving|illustration|image|painting|photo|photograph|picture|portrait|"
+    "poster|render|rendering|sculpture|sketch|statue|watercolou?r"
+)
+
+
 def pair_words(
     source: TokenTable, target: TokenTable, kind: EditKind | None = None
 ) -> WordAlignment:
     """Align the words of two prompts, and choose between Replace and Refine.
 
-    Words are compared folded: case, Unicode form, and punctuation around them do not matter. The
-    alignment is the one with the fewest changes (Levenshtein: a swap, an addition and a drop count
-    one each), and among these the one that keeps the most words; here an article or number equals
-    any other, and a noun its plural. Between two words that stayed, as many words for as many stand
-    for each other in order. If their numbers differ, the words are paired phrase by phrase. A
-    comma, a preposition, "and" or a participle after a noun begins a phrase, and only phrases that
-    begin alike are paired. In a phrase the last words are paired with the last: "a cat" ->
-    "a big dog on the grass" makes a dog of the cat and adds the other words.
+    Words are compared without regard to case, Unicode form and punctuation. The alignment has the
+    fewest changes (Levenshtein: a swap, an addition and a drop cost one each), and then keeps the
+    most words; here an article or number equals any other, and a noun its plural. Between two words
+    that stayed, equally many words are paired in order. Otherwise they are paired phrase by phrase.
+    A comma, a preposition, "and" or a participle after a noun begins a phrase, and only phrases
+    that begin alike are paired, from their last words backwards: "a cat" -> "a big dog on the
+    grass" makes a dog of the cat and adds the other words.
 
     Args:
-        source: what the model reads of the prompt that is edited.
-        target: what it reads of the prompt that it is to become.
-        kind: "replace" pairs the words in order, whatever they are; "refine" says that tokens
-            without a counterpart keep their own attention, even where no word was added. None
-            chooses: "replace" if every word has its partner, else "refine"; and "refine" too where
-            all words are the same and only punctuation differs.
+        source: the table of the prompt that is edited.
+        target: the table of the edited prompt.
+        kind: "replace" pairs the words in order; with "refine" tokens without a partner keep their
+            own attention. Default: "replace" if every word has its partner, else "refine"; and
+            "refine" if only punctuation differs.
 
     Raises:
         ArgumentError: if `kind` is unknown or is "replace" and the numbers of words differ, or if
@@ -129,23 +126,24 @@ def pair_words(
         checks.one_of("kind", kind, get_args(EditKind))
     if kind == "replace":
         if len(source.words) != len(target.words):
-            raise not_one_to_one(pair_words(source, target))
-        pairs = list(zip(source.words, target.words, strict=True))
+            raise ArgumentError(
+                f"the source has {len(source.words)} words and the target {len(target.words)}: "
+                "expected one for each where words are replaced; use kind='refine'"
+            )
+        pairs: _Pairs = list(zip(source.words, target.words, strict=True))
         guesses: list[tuple[Word, Word]] = []
     else:
         pairs, guesses = _paired(source, target)
     found = WordAlignment(tuple(pairs), "replace", "", tuple(guesses))
-    # Where no word differs, only new punctuation could show: it keeps its own attention.
     ids = [[token.id for token in table.tokens] for table in (source, target)]
-    signs = found.one_to_one and not found.swapped and ids[0] != ids[1]
-    chosen: EditKind = kind or ("replace" if found.one_to_one and not signs else "refine")
-    why = _why(found, chosen, signs, asked=kind is not None)
-    return WordAlignment(found.pairs, chosen, why, found.guesses)
+    # New punctuation keeps its own attention.
+    signs = len(found.same) == len(found.pairs) and ids[0] != ids[1]
+    one_to_one = not found.added and not found.dropped
+    kind = kind or ("replace" if one_to_one and not signs else "refine")
+    return replace(found, kind=kind, why=_why(found, kind, signs))
 
 
-def _paired(
-    source: TokenTable, target: TokenTable
-) -> tuple[list[tuple[Word | None, Word | None]], list[tuple[Word, Word]]]:
+def _paired(source: TokenTable, target: TokenTable) -> tuple[_Pairs, list[tuple[Word, Word]]]:
     """Pair the words of two prompts; return the pairs, and those among them that are a guess."""
     words = (*source.words, *target.words)
     nouns = {many: fold(word.text) for word in words for many in plurals(fold(word.text))}
@@ -155,8 +153,8 @@ def _paired(
         return "a" if _DETERMINER.fullmatch(text) else nouns.get(text, text)
 
     keys = [key(word) for word in source.words], [key(word) for word in target.words]
-    anchors = best_matches(*keys, match=0, swap=-1, gap=-1, what="words")
-    pairs: list[tuple[Word | None, Word | None]] = []
+    anchors = best_matches(*keys, match=0, swap=-1, gap=-1)
+    pairs: _Pairs = []
     guesses: list[tuple[Word, Word]] = []
     ends = (len(source.words), len(target.words))
     for (i, j), (next_i, next_j) in pairwise([(-1, -1), *anchors, ends]):
@@ -175,13 +173,11 @@ def _paired(
 _Phrase = tuple[str, list[Word]]
 
 
-def _changed(
-    source: Sequence[_Phrase], target: Sequence[_Phrase]
-) -> list[tuple[Word | None, Word | None]]:
+def _changed(source: Sequence[_Phrase], target: Sequence[_Phrase]) -> _Pairs:
     """Pair the words of phrases that begin alike; all others were dropped or added."""
     kinds = [kind for kind, _ in source], [kind for kind, _ in target]
-    matches = best_matches(*kinds, match=1, swap=-1, gap=0, what="phrases")
-    pairs: list[tuple[Word | None, Word | None]] = []
+    matches = best_matches(*kinds, match=1, swap=-1, gap=0)
+    pairs: _Pairs = []
     edges = [(-1, -1), *matches, (len(source), len(target))]
     for (i, j), (next_i, next_j) in pairwise(edges):
         pairs += [(word, None) for _, words in source[i + 1 : next_i] for word in words]
@@ -189,11 +185,12 @@ def _changed(
         if next_i == len(source):
             break
         (kind, a), (_, b) = source[next_i], target[next_j]
-        first = [(a.pop(0), b.pop(0))] if kind not in ("", ",") else []
+        if kind not in ("", ","):
+            pairs.append((a.pop(0), b.pop(0)))
         if a and b and all(_DETERMINER.fullmatch(fold(words[0].text)) for words in (a, b)):
-            first.append((a.pop(0), b.pop(0)))
+            pairs.append((a.pop(0), b.pop(0)))
         more = len(a) - len(b)
-        pairs += [*first, *((word, None) for word in a[: max(0, more)])]
+        pairs += [(word, None) for word in a[: max(0, more)]]
         pairs += [(None, word) for word in b[: max(0, -more)]]
         pairs += zip(a[max(0, more) :], b[max(0, -more) :], strict=True)
     return pairs
@@ -211,7 +208,7 @@ def _phrases(words: Sequence[Word], prompt: str) -> list[_Phrase]:
             continue
         if not set(",;.|").isdisjoint(prompt[max(0, word.start - 2) : word.start]):
             phrases.append((",", []))
-        elif connects(text):
+        elif text in _CONNECTIVES:
             phrases.append((text if text in ("and", "with") else "in", []))
         elif last and _PARTICIPLE.fullmatch(text) and not _BEFORE_NOUN.fullmatch(last):
             phrases.append(("ing", []))
@@ -219,85 +216,41 @@ def _phrases(words: Sequence[Word], prompt: str) -> list[_Phrase]:
     return phrases
 
 
-def connects(word: str) -> bool:
-    """Whether a word, folded, begins a new phrase: a preposition, "and", "or"."""
-    return _CONNECTIVE.fullmatch(word) is not None
-
-
 def _key(word: Word) -> tuple[str, ...]:
     return word_keys(word.text) or (fold(word.text),)
 
 
-def _why(found: WordAlignment, kind: EditKind, signs: bool, *, asked: bool) -> str:
+def _why(found: WordAlignment, kind: EditKind, signs: bool) -> str:
     changes = [f"{quoted(a.text)} became {quoted(b.text)}" for a, b in found.swapped]
     changes = [first_of(changes)] if changes else []
-    for words, happened in ((found.added, "added"), (found.dropped, "dropped")):
+    for words, change in ((found.added, "added"), (found.dropped, "dropped")):
         if words:
-            texts = [quoted(word.text) for word in words]
-            changes.append(f"{first_of(texts)} {'was' if len(words) == 1 else 'were'} {happened}")
-    said = "; ".join(changes)
-    if not found.pairs:
-        said = "neither prompt has a word"
-    elif not changes:
-        said = "all words are the same"
-    if signs:
-        said += ", but not the signs around them" if found.pairs else ", but signs differ"
-    so = "; as asked, " if asked else ", so "
-    if kind == "refine":
-        said += f"{so}attention is refined"
-        return f"{said}: what stayed takes the source's, what is new keeps its own"
-    if found.swapped and found.same:
-        said += "; all other words are the same"
-        return f"{said}{so}their attention is replaced word by word"
-    return f"{said}{so}attention is replaced word by word"
+            names = first_of([quoted(word.text) for word in words])
+            changes.append(f"{names} {'was' if len(words) == 1 else 'were'} {change}")
+    if not changes:
+        changes = ["only punctuation differs" if signs else "all words are the same"]
+    effect = "replaced word by word" if kind == "replace" else "refined: new words keep their own"
+    return f"{'; '.join(changes)}, so attention is {effect}"
 
 
-def first_of(texts: Sequence[str]) -> str:
-    """Texts as a sentence has them: "a, b and c"; of many the first, and how many more."""
-    if len(texts) <= _LISTED:
-        return " and ".join(filter(None, (", ".join(texts[:-1]), *texts[-1:])))
-    return f"{', '.join(texts[: _LISTED - 1])} and {len(texts) - _LISTED + 1} more"
-
-
-def not_one_to_one(alignment: WordAlignment) -> ArgumentError:
-    """The error that says which words keep Replace from being possible."""
-    counts = [sum(bool(pair[side]) for pair in alignment.pairs) for side in (0, 1)]
-    changes = [
-        f"{first_of([quoted(word.text) for word in words])} {happened}"
-        for words, happened in ((alignment.added, "added"), (alignment.dropped, "dropped"))
-        if words
-    ]
-    return ArgumentError(
-        f"the source has {counts[0]} words and the target {counts[1]} ({', '.join(changes)}): "
-        "expected one for each where words are replaced; use kind='refine'"
-    )
-
-
-# --- what a user writes -----------------------------------------------------------------------
+# --- the swaps that a user writes ---------------------------------------------------------------
 
 _ARROW = re.compile("->|→")
 _COMMA = re.compile(r",(?!\d)|(?<!\d),")  # not that of a number
 
 
 def swap_of(text: str) -> tuple[tuple[str, str], ...]:
-    """Read "cat->dog" as (source word, target word) pairs.
+    """Read "cat->dog, red->blue" as (source word, target word) pairs.
 
-    An arrow is "->" or "→"; spaces around words do not matter; a word may be a phrase. Several
-    swaps are set apart by commas: "cat->dog, red->blue". Whether the words are in the prompts is
-    not asked here: `TokenTable.find` does that.
+    An arrow is "->" or "→"; a word may be a phrase. `TokenTable.find` checks whether the words are
+    in the prompts.
 
     Raises:
         ArgumentError: if it is not a text of this form.
     """
-    checks.text("the swap", text, "cat->dog")
     swaps: list[tuple[str, str]] = []
-    for part in _COMMA.split(text):
+    for part in _COMMA.split(checks.text("the swap", text, "cat->dog")):
         sides = [side.strip() for side in _ARROW.split(part)]
-        if any(side.count('"') % 2 for side in sides):
-            raise ArgumentError(
-                f"{quoted(part.strip())} opens a quotation mark in one word and closes it in "
-                'another: expected each word in its own, as in \'"cat"->"dog"\''
-            )
         if len(sides) != 2 or not all(map(word_keys, sides)):
             raise ArgumentError(
                 f"only is {quoted(part.strip())}: expected a word, an arrow and a word as in "
@@ -307,60 +260,62 @@ def swap_of(text: str) -> tuple[tuple[str, str], ...]:
     return tuple(swaps)
 
 
+# --- tokens -------------------------------------------------------------------------------------
+
+
 def replacement(
     source: TokenTable, target: TokenTable, alignment: WordAlignment
 ) -> list[tuple[int, int, float]]:
     """Return the matrix M `[K source, K target]` of Replace, as its entries that are not 0.
 
     `R[p, n] = Σ_w P_source[p, w] · M[w, n]` gives the target's tokens the source's attention
-    (Hertz et al. 2022). M is built as follows:
+    (Hertz et al. 2022):
 
-    - A word of a tokens that became one of as many maps token to token, the k-th to the k-th, as in
-      the published code; one that became a word of b: `M[w, n] = 1/b` for each w of the one and
-      each n of the other. The tokens are those that were read. A word that stayed maps token to
-      token (where the limit cut it, its surplus maps to the last token read).
-    - Punctuation, that is text tokens of no word: equal ones between the same two words map to each
-      other in order, then the unequal ones among them in order, the surplus to the last. Where
-      the target has none there, they go to what the next token that has a place goes to.
-    - The start maps to the start, the end to the end, the j-th padding token to the j-th, and what
-      the source has more of to the target's last padding token, or else to its end.
-    - Tokens of a word that the target's limit cut off go where lone punctuation goes.
+    - A word whose partner has as many tokens maps token to token, as in the published code; with a
+      partner of b tokens, `M[w, n] = 1/b` for each w of the one and each n of the other. A word
+      that stayed maps token to token (if the limit cut it, its surplus maps to the last one read).
+    - Punctuation between the same two words maps to equal punctuation in order, then the unequal
+      ones among them in order, the surplus to the last. Without punctuation in the target it maps
+      where the next token maps that has a place.
+    - The start maps to the start, the end to the end, the j-th padding token to the j-th, and
+      surplus padding to the target's last padding token, or else to its end.
+    - Tokens of a word that the target's limit cut off map like lone punctuation.
 
-    So every row of M sums to 1, and R holds as much attention as P. A target position that no entry
-    names (new punctuation; padding that the source has less of; a word that the source's limit cut
-    off) gets none.
+    So every row of M sums to 1, and R holds as much attention as P. Target positions without an
+    entry (new punctuation, additional padding, a word that the source's limit cut off) get none.
 
-    The words after a swap keep *their own* source word, also where the swap changes the number of
-    tokens. The published code takes the columns of the target's positions there, and so gives
-    the words that follow the attention of their neighbours.
+    The words after a swap keep their own source word, also if the swap changes the number of
+    tokens. The published code gives them the attention of their neighbours.
 
     Args:
-        source: what the model reads of the prompt that is edited.
-        target: what it reads of the edited prompt.
-        alignment: what `pair_words` made of these two.
+        source: the table of the prompt that is edited.
+        target: the table of the edited prompt.
+        alignment: their `pair_words`, with a partner for every word.
 
     Returns:
         `(w, n, share)` in ascending order; w and n count on the `K` axes, 0 < share ≤ 1.
-
-    Raises:
-        ArgumentError: if words were added or dropped.
-        TruncatedWordError: if the model reads no token of a swapped word.
     """
-    _check_fits(source, target, alignment)
-    goes = _specials(source, target)
+    goes: dict[int, tuple[int, ...]] = {}
+    last = target.positions("end")[-1:]
+    for kind in ("start", "end", "pad"):
+        there = target.positions(kind) or (last if kind == "pad" else ())
+        goes |= _in_order(source.positions(kind), there)
     same = set(alignment.same)
     for pair in alignment.pairs:
         here, there = (word.tokens if word else () for word in pair)
         short = min(len(here), len(there))
         stayed = pair in same and _ids(source, here[:short]) == _ids(target, there[:short])
-        if short and (stayed or len(here) == len(there)):
+        if stayed or len(here) == len(there):
             goes |= _in_order(here, there)
-        elif short:
+        elif there:
             goes |= dict.fromkeys(here, there)
-    for here, there in zip(_loose(source), _loose(target), strict=True):
-        goes |= _punctuation(source, here, target, there)
+    for here, there in zip(_punctuation(source), _punctuation(target), strict=True):
+        anchors = best_matches(_ids(source, here), _ids(target, there), match=1, swap=-1, gap=0)
+        goes |= {here[i]: (there[j],) for i, j in anchors}
+        for (i, j), (next_i, next_j) in pairwise([(-1, -1), *anchors, (len(here), len(there))]):
+            goes |= _in_order(here[i + 1 : next_i], there[j + 1 : next_j])
 
-    last = target.positions("end")[-1:] or (len(target.tokens) - 1,)
+    last = last or (len(target.tokens) - 1,)
     entries: list[tuple[int, int, float]] = []
     for w in reversed(range(len(source.tokens))):
         last = goes.get(w, last)
@@ -372,14 +327,14 @@ def refinement(source: TokenTable, target: TokenTable) -> list[int | None]:
     """Return for each target position the source position whose column it takes, None for its own.
 
     The text tokens are aligned by their ids (Needleman and Wunsch, with gap 0, match 1 and mismatch
-    -1), as prompt-to-prompt does (Hertz et al. 2022). Among alignments of the same score the one
-    with the most tokens in words that were kept whole is taken, then the one with the fewest
-    breaks. The start takes the start's column, the end the end's, the j-th padding token the
-    j-th's; padding that the source has less of keeps its own. All taken positions ascend.
+    -1), as in prompt-to-prompt (Hertz et al. 2022). Among alignments of the same score the one with
+    the most tokens in whole words wins, then the one with the fewest breaks. The start takes the
+    start's column, the end the end's, the j-th padding token the j-th's; additional padding keeps
+    its own. All taken positions ascend.
 
     Args:
-        source: what the model reads of the prompt that is edited.
-        target: what it reads of the edited prompt.
+        source: the table of the prompt that is edited.
+        target: the table of the edited prompt.
 
     Returns:
         `[K target]`, with positions on the `K` axis of the source.
@@ -392,47 +347,15 @@ def refinement(source: TokenTable, target: TokenTable) -> list[int | None]:
         for w, n in zip(source.positions(kind), target.positions(kind), strict=False):
             columns[n] = w
     here, there = source.positions(), target.positions()
-    pairs = best_matches(
-        *(_ids(source, here), _ids(target, there), _sizes(source), _sizes(target)),
-        match=1,
-        swap=-1,
-        gap=0,
-        what="tokens",
-    )
-    for i, j in pairs:
+    ids, sizes = (_ids(source, here), _ids(target, there)), (_sizes(source), _sizes(target))
+    for i, j in best_matches(*ids, *sizes, match=1, swap=-1, gap=0):
         columns[there[j]] = here[i]
     return columns
 
 
-def _check_fits(source: TokenTable, target: TokenTable, alignment: WordAlignment) -> None:
-    """Raise unless an alignment is one to one, and its swaps were read."""
-    if not alignment.one_to_one:
-        raise not_one_to_one(alignment)
-    for pair in alignment.swapped:
-        for word, table in zip(pair, (source, target), strict=True):
-            if not word.tokens:
-                raise TruncatedWordError(
-                    f"{quoted(pair[0].text)} became {quoted(pair[1].text)} past the end of what "
-                    f"the model reads: {table.room} tokens of a prompt, and {quoted(word.text)} is "
-                    f"not among them; {MOVE_IT}"
-                )
-
-
-def _specials(source: TokenTable, target: TokenTable) -> dict[int, tuple[int, ...]]:
-    """Where the start, the end and the padding go."""
-    goes: dict[int, tuple[int, ...]] = {}
-    for kind in ("start", "end", "pad"):
-        there = target.positions(kind)
-        if kind == "pad":
-            there = there or target.positions("end")[-1:]
-        goes |= _in_order(source.positions(kind), there)
-    return goes
-
-
 def _in_order(here: Sequence[int], there: Sequence[int]) -> dict[int, tuple[int, ...]]:
-    """The k-th goes to the k-th, the surplus to the last; nothing goes where there is nothing."""
-    last = len(there) - 1
-    return {w: (there[min(k, last)],) for k, w in enumerate(here) if there}
+    """Map the k-th to the k-th, and the surplus to the last; nothing if there is nothing."""
+    return {w: (there[min(k, len(there) - 1)],) for k, w in enumerate(here) if there}
 
 
 def _ids(table: TokenTable, positions: Sequence[int]) -> list[int]:
@@ -440,37 +363,235 @@ def _ids(table: TokenTable, positions: Sequence[int]) -> list[int]:
 
 
 def _owners(table: TokenTable) -> dict[int, int]:
-    """By position, the number of the word whose token it is."""
+    """Map positions to the number of the word that they belong to."""
     return {p: number for number, word in enumerate(table.words) for p in word.tokens}
 
 
 def _sizes(table: TokenTable) -> list[int]:
-    """How many text tokens in a row belong to one word; those of no word stand alone."""
+    """Return the numbers of text tokens of one word in a row; punctuation stands alone."""
     owners = _owners(table)
     units = groupby(table.positions(), key=lambda p: owners.get(p, -1 - p))
     return [len(list(unit)) for _, unit in units]
 
 
-def _loose(table: TokenTable) -> list[list[int]]:
-    """The text tokens of no word: those before the first word, those after it, and so on."""
+def _punctuation(table: TokenTable) -> list[list[int]]:
+    """Return the text tokens of no word: those before the first word, those after it, and so on."""
     owners = _owners(table)
-    loose: list[list[int]] = [[] for _ in range(len(table.words) + 1)]
+    found: list[list[int]] = [[] for _ in range(len(table.words) + 1)]
     place = 0
     for position in table.positions():
         if position in owners:
             place = max(place, owners[position] + 1)
         else:
-            loose[place].append(position)
-    return loose
+            found[place].append(position)
+    return found
 
 
-def _punctuation(
-    source: TokenTable, here: Sequence[int], target: TokenTable, there: Sequence[int]
-) -> dict[int, tuple[int, ...]]:
-    """Where punctuation between two words goes; what has no counterpart there is left out."""
-    ids = _ids(source, here), _ids(target, there)
-    anchors = best_matches(*ids, match=1, swap=-1, gap=0, what="tokens")
-    goes = {here[i]: (there[j],) for i, j in anchors}
-    for (i, j), (next_i, next_j) in pairwise([(-1, -1), *anchors, (len(here), len(there))]):
-        goes |= _in_order(here[i + 1 : next_i], there[j + 1 : next_j])
-    return goes
+# --- sequences ----------------------------------------------------------------------------------
+
+MAX_TABLE = 500_000  # cells of the dynamic program: about a second
+
+
+def best_matches(
+    a: Sequence[Hashable],
+    b: Sequence[Hashable],
+    a_sizes: Sequence[int] = (),
+    b_sizes: Sequence[int] = (),
+    *,
+    match: int,
+    swap: int,
+    gap: int,
+) -> list[tuple[int, int]]:
+    """Return the pairs (i, j) of equal items of the best alignment of two sequences, ascending.
+
+    Global alignment after Needleman and Wunsch (1970). Among alignments of the same score the best
+    has the most items in units that were matched whole, then the fewest seams (a match after an
+    item without one; so surplus goes to the end), then its surplus as early as possible: the words
+    before a noun stay with the noun.
+
+    Args:
+        a: the one sequence.
+        b: the other one.
+        a_sizes: the lengths of the units (such as words) that make up `a`. Default: all are 1.
+        b_sizes: the lengths of the units of `b`.
+        match: score of a pair of equal items.
+        swap: score of a pair of unequal ones.
+        gap: score of an item without a partner.
+
+    Raises:
+        ArgumentError: if the sequences are too long.
+    """
+    if len(a) * len(b) > MAX_TABLE:
+        raise ArgumentError(
+            f"the prompts are too long to be aligned: {len(a)} and {len(b)} words or tokens; make "
+            "both shorter"
+        )
+    # One integer orders the alignments: score, then items in whole units, then seams.
+    unit = len(a) + len(b) + 2
+    match, swap, gap = match * unit**2, swap * unit**2, gap * unit**2
+    units = [
+        dict(zip(accumulate(sizes), sizes, strict=True))
+        for sizes in (a_sizes or [1] * len(a), b_sizes or [1] * len(b))
+    ]
+    # The best alignments of the first i items with the first j, as (value, matches): those that end
+    # with a match, and all others. Matches are linked lists (earlier matches, i, j, length).
+    never = (-(unit**4), None)
+    kept: dict[tuple[int, int], tuple[int, Any]] = {(0, 0): (0, None)}
+    changed: dict[tuple[int, int], tuple[int, Any]] = {(0, 0): never}
+
+    def best(i: int, j: int, score: int, seam: int = 0) -> tuple[int, Any]:
+        (value, matches), (other, others) = kept[i, j], changed[i, j]
+        return (value + score, matches) if value >= other - seam else (other - seam + score, others)
+
+    for i in range(len(a) + 1):
+        for j in range(len(b) + 1):
+            if not i and not j:
+                continue
+            moves = [best(i - 1, j - 1, swap)] if i and j else []
+            moves += [best(i, j - 1, gap)] if j else []
+            moves += [best(i - 1, j, gap)] if i else []
+            changed[i, j] = max(moves, key=lambda move: move[0])
+            kept[i, j] = never
+            if i and j and a[i - 1] == b[j - 1]:
+                size = units[0].get(i, 0)
+                value, matches = best(i - 1, j - 1, match, seam=1)
+                kept[i, j] = value, (matches, i, j, 1)
+                if size and size == units[1].get(j) and a[i - size : i] == b[j - size : j]:
+                    whole, matches = best(i - size, j - size, size * (match + unit), seam=1)
+                    if whole >= value:
+                        kept[i, j] = whole, (matches, i, j, size)
+    pairs: list[tuple[int, int]] = []
+    matches = best(len(a), len(b), 0)[1]
+    while matches is not None:
+        matches, i, j, size = matches
+        pairs += [(i - k, j - k) for k in range(1, size + 1)]
+    return pairs[::-1]
+
+
+# --- the purpose of an edit ---------------------------------------------------------------------
+
+_COLOURS = frozenset(
+    word_keys(
+        "red orange yellow green blue purple pink white black grey gray brown violet cyan "
+        "magenta turquoise teal gold golden silver beige cream crimson scarlet maroon navy "
+        "indigo lilac olive colorful colourful reddish orangish yellowish greenish bluish "
+        "purplish pinkish whitish blackish greyish grayish brownish coloured colored"
+    )
+)
+_SHADES = frozenset(word_keys("light lighter dark darker bright brighter pale paler deep vivid"))
+_SIZES = frozenset(
+    word_keys(
+        "small big little large tiny huge giant gigantic enormous massive miniature tall short "
+        "long wide narrow smaller bigger larger smallest biggest largest medium taller tallest "
+        "shorter shortest longer longest wider widest narrower narrowest tinier tiniest"
+    )
+)
+_COUNTED = (
+    "one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen "
+    "sixteen seventeen eighteen nineteen twenty"
+)
+# In digits up to 99: a larger number is a year, or the size of an image.
+_NUMBERS = {
+    **{str(number): number for number in range(100)},
+    **{word: number for number, word in enumerate(_COUNTED.split(), 1)},
+    "a": 1,
+    "an": 1,
+}
+_SIDES = frozenset(
+    word_keys(
+        "left right above below over under underneath beneath beside next near behind before "
+        "between front atop top bottom around outside out off onto among amid beyond against "
+        "across"
+    )
+)
+# Begin a setting: "at night".
+_PLACES = frozenset(word_keys("in at on by during inside within"))
+_NO_THINGS = _SIDES | {"of", "to"}
+# Of several purposes the first one holds, which needs the most freedom.
+_BY_FREEDOM: tuple[EditPurpose, ...] = (
+    "relation", "addition", "removal", "setting", "swap", "size", "colour",
+)  # fmt: skip
+
+
+def purpose_of(alignment: WordAlignment) -> EditPurpose | None:
+    """Return the purpose of an edit; None if only articles and the like changed.
+
+    "a red cat" -> "a blue dog" is a swap and not a colour, "two cats" -> "three cats" and "a cat"
+    -> "cats" are additions, and words after "in", "at", "on" or "by" are the setting, except its
+    colours and sizes. Of several purposes the one that needs the most freedom holds.
+    """
+    source = _readings([word for word, _ in alignment.pairs if word])
+    target = _readings([word for _, word in alignment.pairs if word])
+    found: set[EditPurpose] = set()
+    sides = False  # "left" was added or dropped, as in "left of" -> "to the right of"
+    placed = False  # a side took the place of "in" or the like, or the other way round
+    for before, after in alignment.pairs:
+        if before and after and _key(before) == _key(after):
+            continue
+        changed = [source[before.number]] if before else []
+        changed += [target[after.number]] if after else []
+        words = [word for word, _ in changed]
+        one = _change(words, [led for _, led in changed], "removal" if before else "addition")
+        has_side = not _SIDES.isdisjoint(words)
+        if one == "setting" and has_side:
+            placed = True
+        elif one:
+            found.add(one)
+        sides |= has_side
+    if placed and found:  # "in the snow" -> "under the stars"; else only its place changed
+        found.add("setting")
+    if sides and not found & {"addition", "removal", "setting"}:
+        return "relation"
+    return next((purpose for purpose in _BY_FREEDOM if purpose in found), None)
+
+
+def _readings(words: Sequence[Word]) -> dict[int, tuple[str, str]]:
+    """Map the number of each word of a prompt to its folded text and the last connective up to it.
+
+    The first of "in front of" is read as "front", and a shade before a thing as "coloured".
+    """
+    texts = [fold(word.text) for word in words]
+    found: dict[int, tuple[str, str]] = {}
+    led = ""
+    for word, text, following in zip(words, texts, [*texts[1:], ""], strict=False):
+        if text in ("in", "on", "at") and following in ("front", "top", "bottom"):
+            text = following
+        elif text in _SHADES and following and is_content(following):
+            text = "coloured"
+        led = text if text in _CONNECTIVES else led
+        found[word.number] = text, led
+    return found
+
+
+def _change(
+    words: Sequence[str], led: Sequence[str], alone: Literal["addition", "removal"]
+) -> EditPurpose | None:
+    """Return the purpose of one changed word; None for articles and the like.
+
+    Args:
+        words: the word of the source and that of the target, or the one of them that there is.
+        led: for each the connective before it; itself, if it is one.
+        alone: the purpose of a word that only one of the prompts has.
+    """
+    counts = [_NUMBERS[word] for word in words if word in _NUMBERS]
+    if len(counts) == 2:
+        more = counts[1] - counts[0]
+        return None if more == 0 else "addition" if more > 0 else "removal"
+    if _COLOURS.issuperset(words):
+        return "colour"
+    if _SIZES.issuperset(words):
+        return "size"
+    if len(words) == 2:
+        if not _SIDES.isdisjoint(words):
+            return "relation" if _PLACES.isdisjoint(words) else "setting"
+        if words[1] in plurals(words[0]):
+            return "addition"
+        if words[0] in plurals(words[1]):
+            return "removal"
+    if not any(is_content(word) or word in _CONNECTIVES for word in words):
+        return None
+    if _PLACES.issuperset(led):
+        return "setting"
+    if not any(is_content(word) and word not in _NO_THINGS for word in words):
+        return None
+    return alone if len(words) == 1 else "swap"

@@ -1,13 +1,11 @@
-"""The text of a prompt: which characters a person would call a word.
-
-Pure text, standard library only; it knows no tokenizer.
-"""
+"""The words of a text: where they are, and which of them name things. Knows no tokenizer."""
 
 import re
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Sequence
 from functools import lru_cache
-from itertools import accumulate
+
+from heedmap.errors import quoted
 
 # `re` knows neither marks nor emoji, so every character is first mapped to a letter for its class,
 # and `_WORD` runs over that string of classes, whose indices are those of the prompt.
@@ -60,15 +58,13 @@ def _class(char: str) -> str:
 
 
 def split_words(prompt: str) -> list[tuple[int, int]]:
-    """Return the `(start, end)` character spans of what a person would call the words of `prompt`.
+    """Return the `(start, end)` character spans of the words of a prompt, in order.
 
     A word is letters, digits and their marks, with inner apostrophes, hyphens and underscores
     ("don't", "snow-covered", "long_hair") and the inner points and commas of a number ("1.5").
     A placeholder of textual inversion, `<my-cat>`, is one word with its brackets. Every emoji is a
-    word of its own. Chinese and Japanese have no spaces: a run of Han and kana is one word; so is
-    a run of any other script without spaces, as Thai. Punctuation alone is not a word.
-
-    The spans are in order and do not overlap; the time is linear in the length of the prompt.
+    word. A run of Chinese or Japanese is one word, since these have no spaces. Punctuation alone is
+    no word.
     """
     return [match.span() for match in _WORD.finditer("".join(map(_class, prompt)))]
 
@@ -81,86 +77,136 @@ _SAME = str.maketrans(
 
 
 def fold(text: str) -> str:
-    """What two spellings of one word have in common (NFKC, case, apostrophes, hyphens)."""
+    """Return a form that all spellings of a word share (NFKC, case, apostrophes, hyphens)."""
     folded = unicodedata.normalize("NFKC", text).casefold()
     return unicodedata.normalize("NFKC", folded).translate(_SAME)
 
 
 @lru_cache(maxsize=4096)
 def word_keys(text: str) -> tuple[str, ...]:
-    """The words of a text, each folded: what a search compares."""
+    """Return the folded words of a text, which a search compares."""
     return tuple(fold(text[start:end]) for start, end in split_words(text))
 
 
 def places(keys: Sequence[str], wanted: Sequence[str]) -> list[int]:
-    """Where some keys stand side by side among others, without overlaps; in linear time."""
-    joined = "".join(f"\0{key}" for key in keys) + "\0"  # no word has that character
-    sought = "".join(f"\0{key}" for key in wanted) + "\0"
-    ends = accumulate(len(key) + 1 for key in keys)
-    number = {start: index for index, start in enumerate([0, *ends])}
+    """Return the indices at which some keys stand side by side among others, without overlaps."""
+    keys, wanted = tuple(keys), tuple(wanted)
     found: list[int] = []
-    at = joined.find(sought)
-    while at >= 0:
-        found.append(number[at])
-        at = joined.find(sought, at + len(sought) - 1)
+    for at in range(len(keys) - len(wanted) + 1):
+        apart = not found or at >= found[-1] + len(wanted)
+        if apart and keys[at : at + len(wanted)] == wanted:
+            found.append(at)
     return found
 
 
-# English words that stand for neither a thing nor a property: without them a share among the
-# content words says what a reader expects.
-_FUNCTION_WORD = re.compile(
-    "a|about|above|across|after|against|all|along|also|amid|among|an|and|another|any|are|"
-    "around|as|at|atop|away|be|because|been|before|behind|being|below|beneath|beside|besides|"
-    "between|beyond|both|but|by|can|could|did|do|does|doing|down|during|each|either|else|every|"
-    "for|from|had|has|have|having|he|her|hers|him|his|how|i|if|in|inside|into|is|it|its|itself|"
-    "like|many|may|me|might|mine|more|most|much|must|my|near|neither|next|no|nor|not|of|off|on|"
-    "one's|onto|or|other|our|ours|out|outside|over|own|past|per|shall|she|should|since|so|some|"
-    "such|than|that|the|their|theirs|them|then|there|these|they|this|those|through|till|to|"
-    "toward|towards|under|underneath|until|up|upon|us|very|via|was|we|were|what|when|where|"
-    "which|while|who|whom|whose|why|will|with|within|without|would|you|your|yours"
+_FUNCTION_WORDS = frozenset(
+    word_keys(
+        "a about above across after against all along also amid among an and another any are "
+        "around as at atop away be because been before behind being below beneath beside "
+        "besides between beyond both but by can could did do does doing down during each either "
+        "else every for from had has have having he her hers him his how i if in inside into is "
+        "it its itself like many may me might mine more most much must my near neither next no "
+        "nor not of off on one's onto or other our ours out outside over own past per shall she "
+        "should since so some such than that the their theirs them then there these they this "
+        "those through till to toward towards under underneath until up upon us very via was we "
+        "were what when where which while who whom whose why will with within without would you "
+        "your yours"
+    )
 )
 
 
 def is_content(text: str) -> bool:
-    """Whether a word stands for a thing or a property; every word that is not English does."""
-    return not _FUNCTION_WORD.fullmatch(fold(text))
+    """Tell whether a word names a thing or a property: all but the function words of English."""
+    return fold(text) not in _FUNCTION_WORDS
 
 
-# What else ends a noun phrase: better one word too few than one that names another thing.
+# Words that end a noun phrase besides function words. A phrase with a word too few is better than
+# one that names another thing.
 _BOUNDS = frozenset(
     word_keys(
-        "a an the this that these those some any no my your his her its our their each every both "
-        "all one two three four five six seven eight nine ten many several few "
-        "in on at of by to for with without from into onto under over above below behind beside "
-        "between near inside outside through across along around against toward towards next left "
-        "right top bottom front middle and or but not as like than while is are was were has have "
+        "a an the this that these those some any no my your his her its our their each every "
+        "both all one two three four five six seven eight nine ten many several few in on at of "
+        "by to for with without from into onto under over above below behind beside between "
+        "near inside outside through across along around against toward towards next left right "
+        "top bottom front middle and or but not as like than while is are was were has have "
         "wears holds"
     )
 )
 
 
 def describes(text: str) -> bool:
-    """Whether a word may stand in a noun phrase beside another; no verb may, if it is known."""
+    """Tell whether a word may stand beside another in a noun phrase; "-ing" marks a verb."""
     key = fold(text)
     return is_content(text) and key not in _BOUNDS and not key.endswith("ing")
 
 
-_IRREGULAR = {
-    "child": "children",
-    "foot": "feet",
-    "goose": "geese",
-    "man": "men",
-    "mouse": "mice",
-    "ox": "oxen",
-    "person": "people",
-    "tooth": "teeth",
-    "woman": "women",
-}
-"""Plurals that no rule makes; nouns that end with one of these have them, too ("snowmen")."""
+_IRREGULAR = dict(
+    zip(
+        ["child", "foot", "goose", "man", "mouse", "ox", "person", "tooth", "woman"],
+        ["children", "feet", "geese", "men", "mice", "oxen", "people", "teeth", "women"],
+        strict=True,
+    )
+)
 
 
 def plurals(noun: str) -> tuple[str, ...]:
-    """How the plural of an English noun may be written."""
-    stems = {"y": "ies", "f": "ves", "fe": "ves", "us": "i", **_IRREGULAR}
-    odd = [noun.removesuffix(end) + many for end, many in stems.items() if noun.endswith(end)]
+    """Return the possible plurals of an English noun ("snowmen" follows "men")."""
+    endings = {"y": "ies", "f": "ves", "fe": "ves", "us": "i", **_IRREGULAR}
+    odd = [noun.removesuffix(one) + many for one, many in endings.items() if noun.endswith(one)]
     return (f"{noun}s", f"{noun}es", *odd)
+
+
+_LISTED = 4
+
+
+def first_of(texts: Sequence[str]) -> str:
+    """Write a list as "a, b and c"; of more than four texts the first three and a count."""
+    if len(texts) > _LISTED:
+        return f"{', '.join(texts[: _LISTED - 1])} and {len(texts) - _LISTED + 1} more"
+    return " and ".join(filter(None, (", ".join(texts[:-1]), *texts[-1:])))
+
+
+# --- words that a model was not taught ---------------------------------------------------------
+
+_PARTS = re.compile(r"[-_'\u2010\u2011\u2019]")  # where a tokenizer splits a word
+
+
+def untaught(texts: Iterable[str], vocabulary: Collection[str] | None) -> tuple[str, ...] | None:
+    """Return the words of some texts that a vocabulary lacks: each once, in order.
+
+    Words are compared as CLIP reads them: without regard to case and the composition of accents. A
+    word of several parts ("snow-covered") is known if each part is. Placeholders of textual
+    inversion (`<my-cat>`) count as known.
+
+    Args:
+        texts: as the model reads them, without weights.
+        vocabulary: the words that the model was taught; None if they are unknown.
+
+    Returns:
+        None if the vocabulary is unknown.
+    """
+    if vocabulary is None:
+        return None
+    known = {_as_clip_reads(word) for word in vocabulary}
+    found: dict[str, str] = {}
+    for text in texts:
+        for start, end in split_words(text):
+            word = text[start:end]
+            key = _as_clip_reads(word)
+            is_known = key in known or known.issuperset(filter(None, _PARTS.split(key)))
+            if not is_known and not word.startswith("<"):
+                found.setdefault(key, word)
+    return tuple(found.values())
+
+
+def _as_clip_reads(word: str) -> str:
+    return unicodedata.normalize("NFC", word).lower()
+
+
+def said_of(words: Collection[str]) -> str:
+    """Return the warning for words that a model was not taught; empty for none."""
+    if not words:
+        return ""
+    are = "is not a word" if len(words) == 1 else "are not words"
+    names = first_of([quoted(word) for word in words])
+    return f"{names} {are} that this model was taught: it does what it can"

@@ -7,7 +7,7 @@ import torch
 from diffusers.models.attention_processor import Attention
 from torch.nn.functional import linear
 
-from heedmap.backends import insides
+from heedmap.backends.processors import output_projection, record_activations
 
 
 def made(**config) -> Attention:
@@ -27,10 +27,10 @@ def test_what_is_heard(fused):
         layer.fuse_projections()
     heard = []
     with ExitStack() as stack:
-        insides.overhear(layer, heard.append, stack.callback)
+        record_activations(layer, heard.append, stack.callback)
         output = layer(states, encoder_hidden_states=text)
         (now,) = heard
-        end = insides.ending(layer, now.joined)
+        end = output_projection(layer, now.joined)
     assert torch.equal(now.output, output) and torch.equal(now.hidden, states)
     torch.testing.assert_close(now.value, value)
     assert now.joined.shape == (2, 5, 12)
@@ -46,9 +46,9 @@ def test_a_residual_and_a_factor():
     states, text = torch.randn(1, 5, 12), torch.randn(1, 7, 10)
     heard = []
     with ExitStack() as stack:
-        insides.overhear(layer, heard.append, stack.callback)
+        record_activations(layer, heard.append, stack.callback)
         output = layer(states, encoder_hidden_states=text)
-    end = insides.ending(layer, heard[0].joined)
+    end = output_projection(layer, heard[0].joined)
     assert end.residual and end.factor == 2
     expected = (linear(heard[0].joined, end.weight, end.bias) + states) / 2
     torch.testing.assert_close(output, expected)
@@ -73,7 +73,7 @@ def test_a_map_that_is_adapted_is_measured():
     layer.to_out[0] = Adapted(inner)
     heard = []
     handle = layer.to_out[0].register_forward_hook(lambda *_: heard.append(1))
-    end = insides.ending(layer, torch.ones(1, 5, 12))
+    end = output_projection(layer, torch.ones(1, 5, 12))
     handle.remove()
     assert not heard  # whoever listens to the module hears nothing of it
     expected = inner.weight + layer.to_out[0].up @ layer.to_out[0].down
@@ -83,11 +83,11 @@ def test_a_map_that_is_adapted_is_measured():
 
 def test_a_plain_map_is_read_to_the_digit():
     layer = made(out_bias=False).to(torch.bfloat16)
-    end = insides.ending(layer, torch.ones(1, 5, 12))
+    end = output_projection(layer, torch.ones(1, 5, 12))
     assert torch.equal(end.weight, layer.to_out[0].weight.float()) and end.bias is None
 
 
 def test_an_image_prompt_is_known_by_its_processor():
     layer = made()
     layer.processor.to_k_ip = torch.nn.ModuleList()
-    assert insides.ending(layer, torch.ones(1, 5, 12)).adds
+    assert output_projection(layer, torch.ones(1, 5, 12)).adds

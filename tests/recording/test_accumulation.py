@@ -9,7 +9,13 @@ from PIL import Image
 
 from heedmap.mathematics.probabilities import Scores
 from heedmap.mathematics.rules import Site
-from heedmap.recording.accumulation import Tally, regrid, unedited
+from heedmap.recording.accumulation import (
+    AttentionAccumulator,
+    SiteProbabilities,
+    SplitHalfSums,
+    regrid,
+    row_probabilities,
+)
 
 LATENT = (4, 6)
 GRIDS = {"fine": (4, 6), "coarse": (2, 3)}
@@ -38,16 +44,19 @@ def test_another_grid_is_filled_as_pillow_does_it(wanted):
         np.testing.assert_allclose(found[head, ..., token], expected, atol=1e-5)
 
 
-def told(keep, positions=((1, 4, 7), (0, 2)), passes=1, device=CPU):
-    tally, all_there_is = Tally(frozenset(keep), positions), everything()
+def probabilities(p, device=CPU):
+    """Those of one image at one site, of P (H, Q, K)."""
+    return SiteProbabilities(lambda heads, tokens: p[heads][..., list(tokens)], len(p), device)
+
+
+def told(keep, positions=((1, 4, 7), (0, 2)), passes=1, device=CPU, split_halves=False):
+    tally = AttentionAccumulator(frozenset(keep), positions, LATENT, split_halves)
+    all_there_is = everything()
     for _ in range(passes):
         for (image, name, step), p in all_there_is.items():
             whole = p.clone()
-            tally.add(
-                image, Site(name, step, STEPS, GRIDS[name]),
-                lambda heads, tokens, p=p: p[heads][..., list(tokens)].clone(),
-                HEADS, LATENT, device,
-            )  # fmt: skip
+            site = Site(name, step, STEPS, GRIDS[name])
+            tally.add(image, site, probabilities(p, device), passes)
             assert torch.equal(p, whole)
     return tally, all_there_is
 
@@ -99,16 +108,13 @@ def test_layers_finer_than_the_latent_are_made_small_without_gaps():
 @pytest.mark.parametrize("keep", [{"layer", "step"}, {"layer"}, {"step"}, set()])
 def test_a_step_of_two_passes_weighs_as_much_as_one_of_one(keep):
     """As of Heun, whose last step asks the model once; whatever is kept, the mean is the same."""
-    tally = Tally(frozenset(keep), [(0, 2)])
+    tally = AttentionAccumulator(frozenset(keep), [(0, 2)], (2, 3))
     generator = torch.Generator().manual_seed(2)
     passes = torch.rand(5, HEADS, 6, 3, generator=generator)
     for number, p in enumerate(passes):
         site = Site("a", number // 2, 3, (2, 3))
         many = 1 if number == 4 else 2
-        tally.add(
-            *(0, site, lambda heads, tokens, p=p: p[heads][..., list(tokens)].clone()),
-            *(HEADS, (2, 3), CPU, many),
-        )
+        tally.add(0, site, probabilities(p), many)
     steps = torch.stack([passes[:2].mean(0), passes[2:4].mean(0), passes[4]])[..., [0, 2]]
     steps = steps.mean(1, keepdim=True)
     name, kept = "a" if "layer" in keep else "", range(3) if "step" in keep else [0]
@@ -121,4 +127,49 @@ def test_plain_probabilities_are_those_of_the_row():
     query, key = torch.randn(3, 2, 4, 8), torch.randn(3, 2, 5, 8)
     scores = Scores(query, key, 0.5)
     expected = (query[2, 1:] @ key[2, 1:].mT * 0.5).softmax(-1)[..., [3, 0]]
-    torch.testing.assert_close(unedited(scores, 2)(slice(1, 2), [3, 0]), expected)
+    torch.testing.assert_close(row_probabilities(scores, 2).of(slice(1, 2), [3, 0]), expected)
+
+
+@pytest.mark.parametrize("steps", [1, 2, 5])
+def test_both_halves_are_the_sums_of_their_steps_by_grid(steps):
+    grids = {"one": (4, 6), "two": (2, 3), "three": (4, 6)}
+    generator, halves = torch.Generator().manual_seed(0), SplitHalfSums()
+    there = {
+        (image, name, step): torch.rand(HEADS, h * w, 5, generator=generator)
+        for image, step, (name, (h, w)) in product(range(2), range(steps), grids.items())
+    }
+    for (image, name, step), p in there.items():
+        whole = p.clone()
+        halves.add(image, Site(name, step, steps, grids[name]), p)
+        assert torch.equal(p, whole)
+    for image in range(2):
+        found = halves.by_grid(image)
+        assert len(found) == min(steps, 2)
+        for half, sums in enumerate(found):
+            assert sums.keys() == {(4, 6), (2, 3)}
+            for grid, total in sums.items():
+                expected = [
+                    p.double().mean(dim=0).numpy()
+                    for (i, name, step), p in there.items()
+                    if (i, grids[name], step % 2) == (image, grid, half)
+                ]
+                np.testing.assert_allclose(total, np.sum(expected, axis=0), rtol=1e-5)
+    assert halves.by_grid(2) == ()
+
+
+@pytest.mark.parametrize("keep", [(), ("layer",), ("layer", "head"), ("layer", "step")])
+def test_halves_and_means_do_not_change_each_other(keep):
+    plain, every = told(keep)
+    halved, _ = told(keep, split_halves=True)
+    assert plain.halves is None and halved.halves is not None
+    for image, name in product(range(IMAGES), GRIDS if "layer" in keep else [""]):
+        steps = range(STEPS) if "step" in keep else [0]
+        assert torch.equal(halved.mean(image, name, steps), plain.mean(image, name, steps))
+    own = SplitHalfSums()
+    for (image, name, step), p in every.items():
+        columns = list(plain.positions[image])
+        own.add(image, Site(name, step, STEPS, GRIDS[name]), p[..., columns])
+    for image in range(IMAGES):
+        for mine, theirs in zip(halved.halves.by_grid(image), own.by_grid(image), strict=True):
+            for grid in mine:
+                np.testing.assert_allclose(mine[grid], theirs[grid], rtol=1e-6)

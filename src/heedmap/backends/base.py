@@ -1,0 +1,308 @@
+"""The interface of a model family, and helpers that inspect and patch a pipeline of diffusers."""
+
+import dis
+import inspect
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import update_wrapper
+from types import FrameType
+from typing import Any, ClassVar
+
+import torch
+from diffusers import DiffusionPipeline
+from diffusers.models.attention_processor import Attention
+
+from heedmap.text.tokens import tokenize
+from heedmap.text.words import TokenTable
+
+Pipeline = DiffusionPipeline
+GridShape = tuple[int, int]
+"""(h, w) of a latent or of a layer."""
+Undo = Callable[[Callable[[], None]], object]
+"""A function that takes a function which reverts one change, such as `ExitStack.callback`."""
+
+
+class Family(ABC):
+    """A kind of denoiser with text cross-attention, and the pipelines that run it.
+
+    Attributes:
+        description: the models of the family, for error messages.
+        component: the name of the denoiser in a pipeline.
+        model_class: the class of the denoiser; its first argument is the latent (B, C, h, w), and
+            it takes "timestep" and "encoder_hidden_states", the text states (B, K, C).
+        older_names: names of that class in models that were published earlier.
+        unserved: reasons why pipelines cannot be recorded, by the name of their class.
+        defaults: arguments of the pipelines that apply unless the user passes them.
+        masks_padding: whether a mask hides the padding of a prompt from the image.
+        prompt_first: classes of pipelines in whose batches the prompt precedes the negative prompt.
+        source_first: classes in whose batches the prompt of a source image precedes the prompt.
+        repeats_passes: classes that run the model again in a step, on other latents.
+    """
+
+    description: ClassVar[str]
+    component: ClassVar[str]
+    model_class: ClassVar[type[torch.nn.Module]]
+    older_names: ClassVar[tuple[str, ...]] = ()
+    unserved: ClassVar[Mapping[str, str]] = {}
+    defaults: ClassVar[Mapping[str, Any]] = {}
+    masks_padding: ClassVar[bool] = False
+    prompt_first: ClassVar[tuple[str, ...]] = ()
+    source_first: ClassVar[tuple[str, ...]] = ()
+    repeats_passes: ClassVar[tuple[str, ...]] = ()
+
+    # --- the denoiser ---
+
+    @abstractmethod
+    def attention(self, model: Any) -> dict[str, Attention]:
+        """Return the layers that attend to the text alone or to the image alone, in their order."""
+
+    @abstractmethod
+    def grid(self, model: Any, name: str, latent: GridShape) -> GridShape:
+        """Return the grid (h, w) of a layer for a latent (h, w), by the model's structure."""
+
+    def latent_multiple(self, model: Any) -> int:
+        """Return the divisor of both sides of a latent."""
+        return 1
+
+    def project_text(self, model: Any, states: torch.Tensor) -> torch.Tensor:
+        """Return text states (B, K, C) as the model passes them to its layers."""
+        return states
+
+    # --- its pipelines ---
+
+    def table(
+        self, pipe: Any, tokenizer: Any, prompt: str, arguments: Mapping[str, Any]
+    ) -> TokenTable:
+        """Return the words and tokens of a prompt as a call with these arguments reads it."""
+        return tokenize(prompt, tokenizer)
+
+    def text_states(
+        self, encoded: Any
+    ) -> tuple[torch.Tensor, torch.Tensor | None, torch.Tensor | None]:
+        """Return the text states among the result of `encode_prompt`.
+
+        They are those of the prompt (B, K, C), those of the negative prompt, and the mask (B, K) of
+        the prompt's visible tokens, None if all are visible.
+        """
+        return encoded[0], encoded[1], None
+
+    def guards(self, pipe: Any) -> Iterable[tuple[object, str, Callable[..., Any]]]:
+        """Yield replacements (owner, name, method) that refuse calls with misplaced maps."""
+        return ()
+
+    def why_unblended(self, pipe: Any) -> str | None:
+        """Return why blended latents would not reach the image; None if they do."""
+        return None
+
+    # --- common to all families ---
+
+    def cross_attention(self, model: Any) -> dict[str, Attention]:
+        """Return the layers that attend to the text, by dotted path, in running order."""
+        return {n: layer for n, layer in self.attention(model).items() if layer.is_cross_attention}
+
+    def self_attention(self, model: Any) -> dict[str, Attention]:
+        """Return the layers of the image's attention to itself, by dotted path."""
+        every = self.attention(model)
+        return {n: layer for n, layer in every.items() if not layer.is_cross_attention}
+
+    @property
+    def inputs(self) -> list[str]:
+        """Return the names of the denoiser's arguments; the first is the latent."""
+        return list(inspect.signature(self.model_class.forward).parameters)[1:]
+
+    def serves(self, model: Any) -> bool:
+        """Return whether a model is built and called as the family's class is."""
+        if not isinstance(model, self.model_class):
+            return False
+        first = list(inspect.signature(type(model).forward).parameters.values())[1:4]
+        names = [one.name for one in first if one.kind is one.POSITIONAL_OR_KEYWORD]
+        same_layers = type(model).__init__ is self.model_class.__init__
+        return same_layers and names == self.inputs[: len(names)]
+
+    def part(self, pipe: Any) -> Any:
+        """Return the denoiser as the pipeline calls it, in the wrapper of torch.compile or peft."""
+        return getattr(pipe, self.component, None)
+
+    def denoiser(self, pipe: Any) -> Any:
+        """Return the denoiser without such wrappers; None if the pipeline has none."""
+        part = unwrapped(self.part(pipe))
+        return part.get_base_model() if hasattr(part, "get_base_model") else part
+
+    def decoder(self, pipe: Any) -> Any:
+        """Return the autoencoder; None if the pipeline has none."""
+        return getattr(pipe, "vae", None)
+
+    def cell_side(self, pipe: Any) -> int:
+        """Return the pixels on the side of a cell of the latent."""
+        return int(getattr(pipe, "vae_scale_factor", 8))
+
+    def pictures(self, result: Any) -> Sequence[Any]:
+        """Return the images of a pipeline's result; LDM3D returns them beside depth maps."""
+        return result.images if hasattr(result, "images") else result.rgb
+
+    def passed(
+        self, args: tuple[Any, ...], kwargs: Mapping[str, Any]
+    ) -> tuple[torch.Tensor, Any, torch.Tensor]:
+        """Return the latent, the timestep and the text states of a forward pass."""
+        values = {**dict(zip(self.inputs, args, strict=False)), **kwargs}
+        return values[self.inputs[0]], values["timestep"], values["encoder_hidden_states"]
+
+
+# --- the parts of a pipeline ---
+
+_COMMIT = re.compile(r"snapshots[\\/]([0-9a-f]{40})(?:[\\/]|$)")
+
+
+def made_from(pipe: Any, names: Container[str]) -> bool:
+    """Return whether the class of a pipeline, or a base of it, has one of these names."""
+    return any(base.__name__ in names for base in type(pipe).__mro__)
+
+
+def unwrapped(module: Any) -> Any:
+    """Return a module without the wrapper of `torch.compile`."""
+    return getattr(module, "_orig_mod", module)
+
+
+def parameters(pipe: Any) -> Mapping[str, inspect.Parameter]:
+    """Return the arguments that a pipeline takes, by name."""
+    return inspect.signature(type(pipe).__call__).parameters
+
+
+def default_of(pipe: Any, argument: str) -> Any:
+    """Return a pipeline's default for an argument; None if it has none."""
+    parameter = parameters(pipe).get(argument)
+    return None if parameter is None or parameter.default is parameter.empty else parameter.default
+
+
+def modules_of(pipe: Any) -> dict[str, torch.nn.Module]:
+    """Return the models of a pipeline, by name."""
+    parts = {name: unwrapped(part) for name, part in pipe.components.items()}
+    return {name: part for name, part in parts.items() if isinstance(part, torch.nn.Module)}
+
+
+def device_of(pipe: Any) -> torch.device:
+    """Return the device on which a pipeline computes, also if its parts are offloaded."""
+    return torch.device(getattr(pipe, "_execution_device", pipe.device))
+
+
+def commit_of(pipe: Any) -> str | None:
+    """Return the commit of the hub repository that a pipeline came from; None if unknown."""
+    for model in modules_of(pipe).values():
+        config = getattr(model, "config", None)
+        path = _COMMIT.search(str(getattr(config, "_name_or_path", "")))
+        if commit := getattr(config, "_commit_hash", None) or (path and path[1]):
+            return commit
+    return None
+
+
+def loras(pipe: Any) -> list[dict[str, Any]]:
+    """Return the name, part, scale and state of each LoRA of a pipeline.
+
+    A LoRA that was fused and then unloaded still acts; only its name is known.
+    """
+    found = []
+    for part, model in modules_of(pipe).items():
+        for adapter in getattr(model, "peft_config", ()):
+            layers: list[Any] = [
+                module
+                for module in model.modules()
+                if isinstance(scaling := getattr(module, "scaling", None), dict)
+                and adapter in scaling
+            ]
+            scales = [float(layer.scaling[adapter]) for layer in layers]
+            lora = {
+                "name": str(adapter),
+                "part": part,
+                "scale": scales[0] if len({*scales}) == 1 else scales,
+                "active": any(
+                    adapter in layer.active_adapters and not layer.disable_adapters
+                    for layer in layers
+                ),
+                "fused": any(adapter in layer.merged_adapters for layer in layers),
+            }
+            found.append(lora)
+    unloaded = {str(name) for name in getattr(pipe, "fused_loras", ())}
+    unloaded -= {lora["name"] for lora in found}
+    return found + [{"name": name, "fused": True} for name in sorted(unloaded)]
+
+
+# --- the calls of a pipeline ---
+
+
+def active_calls(pipe: Any) -> list[FrameType]:
+    """Return the frames of a pipeline's running calls, the innermost first."""
+    code = inspect.unwrap(type(pipe).__call__).__code__
+    found, frame = [], inspect.currentframe()
+    while frame is not None:
+        if frame.f_code is code and frame.f_locals.get("self") is pipe:
+            found.append(frame)
+        frame = frame.f_back
+    return found
+
+
+def returned(frame: FrameType) -> bool:
+    """Return whether a finished call returned a result instead of raising an exception."""
+    return dis.opname[frame.f_code.co_code[frame.f_lasti]].startswith("RETURN")
+
+
+def says_end(pipe: Any) -> bool:
+    """Return whether the running call will release the models at its end, as most pipelines do."""
+    calls = active_calls(pipe)
+    latents = bool(calls) and calls[0].f_locals.get("output_type") == "latent"  # some do not then
+    code = inspect.unwrap(type(pipe).__call__).__code__
+    return "maybe_free_model_hooks" in code.co_names and not latents
+
+
+@contextmanager
+def left_early(pipe: Any) -> Iterator[None]:
+    """Clean up after a call that the block leaves by an exception.
+
+    Offloaded parts return to the CPU, and attention processors that the pipeline installed for the
+    call (perturbed-attention guidance does) are removed.
+    """
+    modules: list[Any] = [one for part in modules_of(pipe).values() for one in part.modules()]
+    before = [(layer, layer.processor) for layer in modules if hasattr(layer, "set_processor")]
+    try:
+        yield
+    except BaseException:
+        for layer, processor in before:
+            layer.set_processor(processor)
+        pipe.maybe_free_model_hooks()
+        raise
+
+
+class _Replacement:
+    """A method of an instance, with the one that it replaced."""
+
+    def __init__(self, owner: Any, name: str, method: Callable[..., Any]) -> None:
+        update_wrapper(self, getattr(owner, name))  # diffusers inspects signatures
+        self.owner, self.name, self.method = owner, name, method
+        self.below, self.removed = vars(owner).get(name), False
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self.method(*args, **kwargs)
+
+    def __reduce__(self) -> Any:
+        """Give a copy of the owner its own method."""
+        return getattr, (self.owner, self.name)
+
+
+def put(owner: Any, name: str, method: Callable[..., Any]) -> Callable[[], None]:
+    """Replace a method of an instance; return a function that restores it.
+
+    Replacements may be removed in any order. A method that somebody else has put there stays.
+    """
+    vars(owner)[name] = replacement = _Replacement(owner, name, method)
+
+    def undo() -> None:
+        replacement.removed = True
+        top = vars(owner).get(name)
+        while isinstance(top, _Replacement) and top.removed:
+            top = top.below
+        vars(owner)[name] = top
+        if top is None:
+            del vars(owner)[name]
+
+    return undo

@@ -1,0 +1,363 @@
+"""Latents: encoded and decoded, noised by a schedule, and as many at once as fit into memory.
+
+Axes: B image · C channel · h, w rows and columns of the latent · H, W of the image.
+"""
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from copy import copy, deepcopy
+from dataclasses import dataclass
+from inspect import signature
+from typing import Any, TypeVar
+
+import psutil
+import torch
+from diffusers import DDPMScheduler
+from diffusers.schedulers.scheduling_ddpm import DDPMSchedulerOutput
+from torch.nn.functional import pad, pixel_shuffle, pixel_unshuffle, unfold
+
+from heedmap import checks
+from heedmap.backends.base import device_of
+from heedmap.backends.registry import family_of, usual_size
+from heedmap.backends.schedules import first_calls
+from heedmap.errors import ModelError, TraceError
+
+# --- the autoencoder ---
+
+
+def unscaled(vae: Any, latents: torch.Tensor) -> torch.Tensor:
+    """Convert latents (B, C, h, w) of a pipeline to those of its autoencoder."""
+    latents = latents.to(vae.device, vae.dtype)
+    factor, shift, spread = _scaling(vae, latents)
+    return latents / factor * spread + shift
+
+
+def rescaled(vae: Any, latents: torch.Tensor) -> torch.Tensor:
+    """Convert latents (B, C, h, w) of an autoencoder to those of its pipeline, in float32."""
+    latents = latents.float()
+    factor, shift, spread = _scaling(vae, latents)
+    return (latents - shift) / spread * factor
+
+
+def _scaling(vae: Any, like: torch.Tensor) -> tuple[float, Any, Any]:
+    config = vae.config
+    factor = getattr(config, "scaling_factor", 1.0)
+    mean, spread = (getattr(config, name, None) for name in ("latents_mean", "latents_std"))
+    if mean is not None and spread is not None:
+        mean, spread = (like.new_tensor(one).view(-1, 1, 1) for one in (mean, spread))
+        return factor, mean, spread
+    return factor, getattr(config, "shift_factor", None) or 0.0, 1.0
+
+
+def pictures_of(vae: Any, latents: torch.Tensor) -> torch.Tensor:
+    """Decode latents of an autoencoder to images (B, 3, H, W), 0 to 1."""
+    with _upcast(vae):
+        return vae.decode(latents.to(vae.dtype)).sample.float().cpu() / 2 + 0.5
+
+
+def latents_of(vae: Any, pixels: torch.Tensor, device: torch.device | None = None) -> torch.Tensor:
+    """Encode images (B, 3, H, W), 0 to 1, to latents of an autoencoder, on a device if given."""
+    with _upcast(vae):
+        encoded = vae.encode((pixels * 2 - 1).to(device or vae.device, vae.dtype))
+        return encoded.latent_dist.mode() if hasattr(encoded, "latent_dist") else encoded.latents
+
+
+@contextmanager
+def _upcast(vae: Any) -> Iterator[None]:
+    """Keep an autoencoder in float32 if it overflows in float16."""
+    dtype = vae.dtype
+    overflows = dtype == torch.float16 and getattr(vae.config, "force_upcast", False)
+    try:
+        if overflows:
+            vae.to(torch.float32)
+        yield
+    finally:
+        if overflows:
+            vae.to(dtype)
+
+
+def fitted(
+    latents: torch.Tensor, colours: torch.Tensor, *, around: int = 0, ridge: float = 0.0
+) -> Callable[[torch.Tensor], torch.Tensor]:
+    """Fit a linear map from cells of latents, with their neighbours, to colours by least squares.
+
+    Args:
+        latents: (B, C, h, w).
+        colours: (B, 3, h·finer, w·finer), 0 to 1, as the returned function gives them.
+        around: the distance of the farthest neighbours, in cells.
+        ridge: the penalty on weights, as a share of the mean variance of the inputs.
+    """
+    finer = colours.shape[-1] // latents.shape[-1]
+    wanted = pixel_unshuffle(colours.cpu().double(), finer).flatten(2).transpose(1, 2)
+    inputs = _neighbours(latents, around)
+    inputs, wanted = inputs.flatten(0, 1), wanted.flatten(0, 1)  # (B·h·w, …)
+    mean, middle = inputs.mean(dim=0), wanted.mean(dim=0)
+    inputs = inputs - mean
+    penalty = ridge * inputs.square().sum(dim=0).mean() * torch.eye(inputs.shape[1]).double()
+    # "gelsd" takes the smallest of all maps that fit, where there are fewer cells than channels.
+    weights = torch.linalg.lstsq(
+        inputs.T @ inputs + penalty, inputs.T @ (wanted - middle), driver="gelsd"
+    ).solution
+    offset = (middle - mean @ weights).float()
+    weights = weights.float()  # (C·(2·around + 1)², 3·finer²)
+
+    def draw(latents: torch.Tensor) -> torch.Tensor:
+        found = _neighbours(latents, around).float() @ weights + offset
+        cells = found.transpose(1, 2).unflatten(2, latents.shape[-2:])
+        return pixel_shuffle(cells, finer).clamp(0, 1)
+
+    return draw
+
+
+def _neighbours(latents: torch.Tensor, around: int) -> torch.Tensor:
+    """Return each cell with its neighbours, float64 (B, h·w, C·(2·around + 1)²)."""
+    padded = pad(latents.cpu().double(), (around,) * 4, mode="replicate")
+    return unfold(padded, 2 * around + 1).transpose(1, 2)
+
+
+# --- noise levels ---
+
+_PREDICTIONS = ("epsilon", "sample", "v_prediction")
+_STEP_ARGUMENTS = ("model_output", "timestep", "sample")
+
+
+@dataclass(frozen=True)
+class NoiseLevels:
+    """The noise levels of a run.
+
+    Attributes:
+        mixed: (a, s) of the latents a · clean + s · noise at the beginning of each step, and (1, 0)
+            at the end of the last one.
+        scale: the pipeline's factor for the first latents that it is given.
+    """
+
+    mixed: tuple[tuple[float, float], ...]
+    scale: float
+
+    def at(self, step: int, clean: torch.Tensor, noise: torch.Tensor) -> torch.Tensor:
+        """Return latents with noise, as the scheduler has them at the beginning of a step."""
+        a, s = self.mixed[step]
+        return a * clean + s * noise
+
+
+def noise_levels(pipe: Any, steps: int) -> NoiseLevels:
+    """Return the levels of a run; raise a ModelError if the scheduler does not define them."""
+    scheduler = deepcopy(pipe.scheduler)
+    scheduler.set_timesteps(steps)
+    levels: list[tuple[float, float] | None] = []
+    for call in first_calls(scheduler):
+        try:
+            levels.append(level_of(scheduler, scheduler.timesteps[call], call))
+        except (NotImplementedError, IndexError):  # some have the method without a use for it
+            levels.append(None)
+    known = [level for level in levels if level is not None]
+    if len(known) < len(levels):
+        raise ModelError(
+            f"{type(scheduler).__name__} does not define how much noise there is at a step: "
+            "expected one of the schedulers of Stable Diffusion"
+        )
+    scale = float(getattr(scheduler, "init_noise_sigma", 1.0))
+    return NoiseLevels((*known, (1.0, 0.0)), scale)
+
+
+def predicted(scheduler: Any, *args: Any, **kwargs: Any) -> torch.Tensor | None:
+    """Return the clean latents (B, C, h, w), float32, that a model's output predicts.
+
+    The arguments are those of the scheduler's next step; the scheduler stays as it is. The result
+    is None for schedulers that precondition the model (EDM), flows, and other predictions.
+    """
+    given = dict(zip(_STEP_ARGUMENTS, args, strict=False)) | kwargs
+    kind = getattr(scheduler.config, "prediction_type", None)
+    if kind not in _PREDICTIONS or hasattr(scheduler, "precondition_outputs"):
+        return None
+    level = level_of(scheduler, given["timestep"])
+    if level is None:
+        return None
+    x = given["sample"].float()
+    output = given["model_output"].float()[:, : x.shape[1]]  # a learned variance may follow
+    if kind == "sample":
+        return output
+    a, s = level
+    if kind == "epsilon":
+        return None if a == 0 else (x - s * output) / a
+    norm = (a * a + s * s) ** 0.5  # above 1 if the scheduler scales the model's input
+    return (a / norm) * (x / norm) - (s / norm) * output
+
+
+def level_of(scheduler: Any, timestep: Any, call: int = 0) -> tuple[float, float] | None:
+    """Return the shares (a, s) of clean latents and of noise at a timestep; None if unknown.
+
+    A scheduler that is at no step yet needs the number of the call.
+    """
+    if not hasattr(scheduler, "add_noise"):
+        return None
+    other = copy(scheduler)  # some move a table of theirs to the device of what they are given
+    if hasattr(other, "set_begin_index") and hasattr(other, "step_index"):
+        other.set_begin_index(call)  # rounded timesteps repeat, so it must go by this count
+    if hasattr(other, "_sigma_to_alpha_sigma_t"):  # SASolver adds noise otherwise than it steps
+        at = call if other.step_index is None else other.step_index
+        a, s = other._sigma_to_alpha_sigma_t(other.sigmas[at])
+        return float(a), float(s)
+    clean = torch.tensor([1.0, 0.0]).view(2, 1, 1, 1)
+    now = torch.as_tensor(timestep).detach().cpu().reshape(1).expand(2)
+    a, s = other.add_noise(clean, clean.flip(0), now).flatten().tolist()
+    return a, s
+
+
+# --- a given image in place of the drawn one ---
+
+
+class ImageScheduler(DDPMScheduler):
+    """A scheduler that gives the model one image with fresh noise at each timestep."""
+
+    image: torch.Tensor
+    """(1, C, h, w), as the pipeline has latents, in float32: half types would round the noise."""
+    noise: torch.Generator
+
+    def set_timesteps(
+        self, num_inference_steps: int | None = None, device: Any = None, *_: Any, **__: Any
+    ) -> None:
+        """Set the middles of so many equal parts of the training's timesteps."""
+        count, every = int(num_inference_steps or 1), int(self.config["num_train_timesteps"])
+        self.num_inference_steps, self.custom_timesteps = count, False
+        parts = [every * (2 * (count - n) - 1) // (2 * count) for n in range(count)]
+        self.timesteps = torch.tensor(parts, device=device)
+        self._call, self.noised = 0, self._add_noise(0, self._first)
+
+    def start(self, image: torch.Tensor, noise: torch.Generator, steps: int) -> torch.Tensor:
+        """Set the image (1, C, h, w) and its noise; return the first latents."""
+        self.image, self.noise = image.float(), noise
+        self._first = self._draw()  # pipelines call set_timesteps again
+        self.set_timesteps(steps)
+        return self.noised
+
+    def step(
+        self,
+        model_output: torch.Tensor,
+        timestep: int,
+        sample: torch.Tensor,
+        generator: Any = None,
+        return_dict: bool = True,
+    ) -> DDPMSchedulerOutput | tuple[torch.Tensor, ...]:
+        """Return the image with the noise of the next timestep; after the last, without noise."""
+        if not torch.equal(sample, self.noised.to(sample).expand_as(sample)):
+            raise TraceError("the pipeline changed its latents between two steps: expected another")
+        self._call += 1
+        over = self._call == len(self.timesteps)
+        self.noised = self.image if over else self._add_noise(self._call, self._draw())
+        latents = self.noised.to(sample).expand_as(sample)
+        return DDPMSchedulerOutput(prev_sample=latents) if return_dict else (latents, latents)
+
+    def _draw(self) -> torch.Tensor:
+        return torch.randn(self.image.shape, generator=self.noise).to(self.image.device)
+
+    def _add_noise(self, call: int, noise: torch.Tensor) -> torch.Tensor:
+        kept = float(self.alphas_cumprod[int(self.timesteps[call])])
+        return kept**0.5 * self.image + (1 - kept) ** 0.5 * noise
+
+
+@contextmanager
+def showing(
+    pipe: Any, latents: torch.Tensor, noise: torch.Generator, steps: int
+) -> Iterator[torch.Tensor]:
+    """Give a pipeline's model these latents (1, C, h, w) at each step, with fresh noise.
+
+    The noise is that of the training, by the betas of the pipeline's scheduler, which comes back
+    after the block. The first latents for the pipeline's call are yielded.
+    """
+    own = pipe.scheduler
+    scheduler = _image_scheduler(own)
+    first = scheduler.start(latents, noise, steps)
+    pipe.scheduler = scheduler
+    try:
+        yield first
+    finally:
+        pipe.scheduler = own
+
+
+def _image_scheduler(own: Any) -> ImageScheduler:
+    config = own.config
+    betas = ("num_train_timesteps", "beta_start", "beta_end", "beta_schedule", "prediction_type")
+    known = all(name in config for name in betas) and config.prediction_type in _PREDICTIONS
+    if known and not config.get("use_flow_sigmas"):
+        # `from_config` would ignore the defaults of the pipeline's own scheduler.
+        taken = signature(DDPMScheduler.__init__).parameters
+        try:
+            return ImageScheduler(**{name: config[name] for name in taken if name in config})
+        except NotImplementedError:  # an unknown schedule of betas
+            pass
+    raise ModelError(
+        f"{type(own).__name__} defines no schedule of betas, as of the noise of the training: "
+        "expected one of the schedulers of Stable Diffusion"
+    )
+
+
+# --- memory ---
+
+T = TypeVar("T")
+R = TypeVar("R")
+_PICTURE = 6  # tensors of the decoder's widest stage alive at once; measured: 5.2 (256, 512 px)
+_SHARE = 0.8  # of the free memory, to leave some for other programs
+
+
+def image_bytes(pipe: Any, size: tuple[int, int]) -> int:
+    """Estimate the memory of an image of (width, height) pixels by the decoder's widest stage."""
+    decoder = family_of(pipe).decoder(pipe)
+    widths = getattr(getattr(decoder, "config", None), "block_out_channels", None) or (128, 256)
+    # The second stage is enlarged to the image's size before it is narrowed.
+    return _PICTURE * math.prod(size) * max(widths[:2]) * pipe.dtype.itemsize
+
+
+def free_bytes(device: torch.device) -> int:
+    """Return the free memory of a device, including what torch has reserved and not used."""
+    if device.type == "cuda":
+        reserved = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+        return torch.cuda.mem_get_info(device)[0] + reserved
+    if device.type == "mps":
+        return torch.mps.recommended_max_memory() - torch.mps.driver_allocated_memory()
+    return psutil.virtual_memory().available
+
+
+def fitting(pipe: Any, size: tuple[int, int] | None, batch: int | None = None) -> int:
+    """Return the number of images to draw at once, at least 2: a source and an edit.
+
+    That is `batch`, the user's choice, or as many of this (width, height) as fit into memory.
+    """
+    if batch is not None:
+        return checks.whole("batch", batch, least=2)
+    each = image_bytes(pipe, size or usual_size(pipe))
+    return max(2, int(_SHARE * free_bytes(device_of(pipe)) / each))
+
+
+def in_batches(
+    things: Sequence[T], most: int, draw: Callable[[Sequence[T], int, int], R]
+) -> list[R]:
+    """Draw things in batches of at most so many, about equally full; return the results.
+
+    A batch that runs out of memory is halved, and those after it are no larger. `draw` is given
+    some things, the number of batches done, and the number of those to do.
+    """
+    done: list[R] = []
+    at = 0
+    while at < len(things):
+        left = math.ceil((len(things) - at) / most)
+        some = things[at : at + math.ceil((len(things) - at) / left)]
+        try:
+            done.append(draw(some, len(done), left))
+        except (MemoryError, RuntimeError) as error:
+            if len(some) == 1 or not _is_memory(error):
+                raise
+            most = math.ceil(len(some) / 2)
+        else:
+            at += len(some)
+            continue
+        # After the except block nothing refers to the tensors of the failed batch any more.
+        if torch.cuda.is_available():
+            torch.cuda.empty_cache()
+    return done
+
+
+def _is_memory(error: Exception) -> bool:
+    texts = ("out of memory", "not enough memory", "can't allocate memory")
+    return isinstance(error, MemoryError) or any(text in str(error).lower() for text in texts)

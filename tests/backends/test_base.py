@@ -1,0 +1,201 @@
+"""The interface of a family, the parts of a pipeline, its calls, and methods put on instances."""
+
+import copy
+import inspect
+from itertools import permutations
+from types import SimpleNamespace
+
+import pytest
+import torch
+from diffusers import EulerDiscreteScheduler
+from making import random_pipeline
+from peft import LoraConfig
+
+from heedmap.backends import base, registry
+from heedmap.backends.base import Family, made_from, put
+from heedmap.recording.tracing import trace
+
+each_family = pytest.mark.parametrize(
+    "family", registry.FAMILIES, ids=lambda family: type(family).__name__
+)
+
+
+class Wrapped:
+    """A model as torch.compile and peft wrap it."""
+
+    def __init__(self, model, compiled):
+        if compiled:
+            self._orig_mod = model
+        else:
+            self.get_base_model = lambda: model
+
+
+@each_family
+def test_the_denoiser_is_found_in_its_wrappers(family: Family):
+    model = torch.nn.Identity()
+    for part in (model, Wrapped(model, True), Wrapped(model, False)):
+        pipe = SimpleNamespace(**{family.component: part})
+        assert family.part(pipe) is part
+        assert family.denoiser(pipe) is model
+    both = Wrapped(Wrapped(model, False), True)
+    assert family.denoiser(SimpleNamespace(**{family.component: both})) is model
+    assert family.part(SimpleNamespace()) is family.denoiser(SimpleNamespace()) is None
+
+
+@each_family
+def test_a_pass_is_read_by_place_and_by_name(family: Family):
+    names = family.inputs[:3]
+    given = {name: torch.full((1,), float(n)) for n, name in enumerate(names)}
+    expected = [given[name] for name in (names[0], "timestep", "encoder_hidden_states")]
+    for count in range(4):
+        args = tuple(given.values())[:count]
+        kwargs = dict(list(given.items())[count:])
+        found = family.passed(args, {**kwargs, "more": None})
+        assert all(a is b for a, b in zip(found, expected, strict=True))
+
+
+def test_a_pipeline_is_known_by_its_class_or_a_base_of_it():
+    mine = type("Mine", (type("Base", (), {}),), {})()
+    assert made_from(mine, {"Base"}) and made_from(mine, ("Mine", "Other"))
+    assert not made_from(mine, {"Bas", "MineBase"})
+
+
+def test_a_cell_has_the_pixels_that_the_decoder_makes_of_it():
+    family = registry.FAMILIES[0]
+    assert family.cell_side(SimpleNamespace(vae_scale_factor=16.0)) == 16
+    assert family.cell_side(SimpleNamespace()) == 8
+    assert family.decoder(SimpleNamespace()) is None
+
+
+# --- the parts of a pipeline ---
+
+
+def test_where_parts_came_from():
+    pipe, commit = random_pipeline(), "0123456789abcdef0123456789abcdef01234567"
+    assert base.commit_of(pipe) is None
+    pipe.unet.register_to_config(_name_or_path=f"/h/models--a--b/snapshots/{commit}/unet")
+    assert base.commit_of(pipe) == commit
+
+
+def test_where_it_computes(pipe):
+    assert base.device_of(pipe) == torch.device("cpu")
+    other = SimpleNamespace(device="cpu", _execution_device="meta")
+    assert base.device_of(other) == torch.device("meta")
+
+
+def test_loras_with_their_scale_and_state():
+    pipe = random_pipeline()
+    asked = LoraConfig(r=2, lora_alpha=3, init_lora_weights=False, target_modules=["to_q"])
+    pipe.unet.add_adapter(asked, "red")
+    expected = {"name": "red", "part": "unet", "scale": 3 / 2, "active": True, "fused": False}
+    assert base.loras(pipe) == [expected]
+    pipe.unet.disable_adapters()
+    assert base.loras(pipe) == [{**expected, "active": False}]
+    pipe.unet.enable_adapters()
+    pipe.fuse_lora(components=["unet"])
+    assert base.loras(pipe) == [{**expected, "fused": True}]
+    pipe.unload_lora_weights()
+    assert base.loras(pipe) == [{"name": "red", "fused": True}]
+
+
+# --- the calls of a pipeline ---
+
+
+class Pipe:
+    """Calls what it is given; `free` says whether its class lets go of its models."""
+
+    def __call__(self, then, output_type="pil"):
+        self.maybe_free_model_hooks = None
+        return then()
+
+
+class Quiet:
+    def __call__(self, then, output_type="pil"):
+        return then()
+
+
+def test_the_calls_that_run_innermost_first():
+    pipe, other = Pipe(), Pipe()
+    assert base.active_calls(pipe) == []
+
+    def within():
+        return [frame.f_locals["output_type"] for frame in base.active_calls(pipe)]
+
+    assert pipe(within, "one") == ["one"]
+    assert pipe(lambda: pipe(within, "two"), "one") == ["two", "one"]
+    assert pipe(lambda: other(within), "one") == ["one"], "another one of the class is another"
+    assert other(lambda: base.active_calls(pipe)) == []
+
+
+def test_whether_the_end_is_said():
+    pipe, quiet = Pipe(), Quiet()
+    assert pipe(lambda: base.says_end(pipe)) is True
+    assert pipe(lambda: base.says_end(pipe), "latent") is False
+    assert quiet(lambda: base.says_end(quiet)) is False
+
+
+# --- methods put on an instance ---
+
+
+class Owner:
+    def __init__(self):
+        self.state = 1
+
+    def step(self, sample, eta=0.0):
+        return self.state + sample
+
+
+def louder(owner, by):
+    before = owner.step
+    return put(owner, "step", lambda *args, **kwargs: before(*args, **kwargs) + by)
+
+
+def test_in_front_and_off_again():
+    owner = Owner()
+    undo = louder(owner, 10)
+    assert owner.step(2) == 13 and owner.step(sample=2, eta=1.0) == 13
+    assert list(inspect.signature(owner.step).parameters) == ["sample", "eta"]
+    undo()
+    undo()
+    assert owner.step(2) == 3 and vars(owner) == {"state": 1}
+
+
+@pytest.mark.parametrize("order", list(permutations(range(3))))
+def test_taken_off_in_any_order(order):
+    owner = Owner()
+    undos = [louder(owner, by) for by in (10, 100, 1000)]
+    for number in order:
+        undos[number]()
+    assert vars(owner) == {"state": 1}
+
+
+def test_what_somebody_else_has_put_there_stays():
+    owner = Owner()
+    undo = louder(owner, 10)
+    owner.step = lambda sample: 0
+    undo()
+    assert owner.step(2) == 0
+
+
+def test_a_scheduler_copied_within_a_trace_steps_by_itself():
+    pipe = random_pipeline()
+    pipe.scheduler = EulerDiscreteScheduler.from_config(pipe.scheduler.config)
+    with trace(pipe) as recorder:
+        pipe("a house", num_inference_steps=2, output_type="latent")
+        other = copy.deepcopy(pipe.scheduler)
+        assert other.step.__self__ is other
+    assert "step" not in vars(pipe.scheduler)
+    assert len(recorder.maps) == 1
+
+
+def test_two_traces_closed_in_the_order_they_were_opened():
+    one, two = random_pipeline(), random_pipeline()
+    two.scheduler = one.scheduler
+    first, second = trace(one), trace(two)
+    first.__enter__()
+    one("a house", num_inference_steps=2, output_type="latent")
+    second.__enter__()
+    two("a house", num_inference_steps=2, output_type="latent")
+    first.__exit__(None, None, None)
+    second.__exit__(None, None, None)
+    assert "step" not in vars(one.scheduler)

@@ -1,0 +1,200 @@
+"""The shapes in every layer: those that flow through the layers of a real pass."""
+
+import re
+
+import pytest
+import torch
+from families import models
+from families.checking import denoiser, grid
+from making import random_pipeline, random_pixart
+
+from heedmap.backends.processors import LayerShapes, layer_shapes, pick
+from heedmap.backends.registry import cross_attention_layers
+from heedmap.errors import ArgumentError, HeedmapError, ModelError, SelectionError
+from heedmap.mathematics import probabilities
+
+
+def measured(pipe, size, **arguments):
+    """By layer, its output's shape, its text's, and those of its linear maps, in a pass."""
+    pipe.set_progress_bar_config(disable=True)
+    found, handles = {}, []
+
+    def hook(name, layer):
+        def after(_, args, kwargs, output):
+            text = kwargs["encoder_hidden_states"]
+            found[name] = args[0].shape[1:], text.shape[1:], output.shape[1:]
+
+        return layer.register_forward_hook(after, with_kwargs=True)
+
+    handles = [hook(name, layer) for name, layer in cross_attention_layers(pipe).items()]
+    width, height = size
+    sized = {} if "image" in arguments else {"width": width, "height": height}
+    call = {**sized, "output_type": "latent", **arguments}
+    pipe("a cat", num_inference_steps=2, **call)
+    for handle in handles:
+        handle.remove()
+    return found
+
+
+STARTS = {
+    "pix2pix": lambda w, h: {"image": models.picture(w, h)},
+    "inpainting": lambda w, h: {
+        "image": models.picture(w, h), "mask_image": models.mask(w, h), "width": w, "height": h,
+    },
+    "refiner": lambda w, h: {"image": models.picture(w, h), "strength": 1.0},
+    "upscaler": lambda w, h: {"image": models.picture(w // 4, h // 4)},
+    "sigma": lambda w, h: {"use_resolution_binning": False},
+    "alpha": lambda w, h: {"use_resolution_binning": False},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("family", list(models.FAMILIES))
+def test_they_are_those_of_a_pass(family):
+    pipe, size = models.FAMILIES[family](), (96, 128)
+    start = STARTS.get(family, lambda w, h: {})(*size)
+    seen = measured(pipe, size, **start)
+    found = layer_shapes(pipe, size=size)
+    layers, side = cross_attention_layers(pipe), pipe.vae_scale_factor
+    latent = size[1] // side, size[0] // side
+    assert [shapes.name for shapes in found] == list(layers)
+    for shapes in found:
+        layer, (hidden, text, output) = layers[shapes.name], seen[shapes.name]
+        (h, w), d = shapes.grid, layer.to_q.out_features // layer.heads
+        assert (shapes.hidden, shapes.text, shapes.output) == (hidden, text, output)
+        assert h * w == hidden[0] and (h, w) == grid(pipe, shapes.name, latent)
+        assert shapes.query == (h * w, layer.to_q.out_features)
+        assert shapes.key == (text[0], layer.to_v.out_features)
+        assert shapes.scores == (h * w, text[0])
+        assert (shapes.heads, shapes.head_dim) == (layer.heads, d)
+        assert shapes.scale == pytest.approx(d**-0.5)
+        assert (shapes.masked is None) == (family not in ("sigma", "alpha"))
+        assert shapes.text[1] == denoiser(pipe).config.cross_attention_dim
+
+
+def test_grids_and_shapes_by_hand(pipe):
+    """104×176 pixels: a latent of 22×13, and its halvings."""
+    found = {layer.name: layer for layer in layer_shapes(pipe, size=(104, 176))}
+    stages = {name.partition(".attentions")[0]: layer.grid for name, layer in found.items()}
+    assert stages == {
+        "down_blocks.0": (22, 13),
+        "down_blocks.1": (11, 7),
+        "mid_block": (6, 4),
+        "up_blocks.1": (11, 7),
+        "up_blocks.2": (22, 13),
+    }
+    middle = found["mid_block.attentions.0.transformer_blocks.0.attn2"]
+    assert middle == LayerShapes(
+        "mid_block.attentions.0.transformer_blocks.0.attn2", (6, 4), 2, 0.25,
+        hidden=(24, 32), text=(77, 32), query=(24, 32), key=(77, 32), scores=(24, 77),
+        output=(24, 32), masked=None,
+    )  # fmt: skip
+
+
+def test_the_padding_that_a_mask_hides():
+    pipe = random_pixart()
+    read = len(pipe.tokenizer("a red house at").input_ids)
+    (first, *_) = layer_shapes(pipe, "a red house at", max_sequence_length=20)
+    assert (first.text[0], first.masked) == (20, 20 - read)
+    (first, *_) = layer_shapes(pipe, "a red house at", max_sequence_length=4)
+    assert (first.text[0], first.masked) == (4, 0)
+
+
+def test_heads_per_level_and_the_width_of_the_text():
+    """SD 2 has more heads where it is deeper, SDXL two texts side by side."""
+    pipe = models.sd2()
+    by_stage = {layer.name.split(".attentions")[0]: layer.heads for layer in layer_shapes(pipe)}
+    heads = [by_stage[stage] for stage in ("down_blocks.0", "down_blocks.1", "mid_block")]
+    assert heads == [2, 4, 8]
+    pipe = models.sdxl()
+    assert {layer.text for layer in layer_shapes(pipe)} == {(77, 24 + 40)}
+
+
+def test_fused_projections_have_the_same_shapes(pipe):
+    plain = layer_shapes(pipe)
+    pipe.fuse_qkv_projections()
+    assert layer_shapes(pipe) == plain
+
+
+def test_an_argument_that_nobody_takes(pipe):
+    with pytest.raises(ArgumentError, match=r"takes no argument sise: did you mean size\?$"):
+        layer_shapes(pipe, sise=(256, 256))
+
+
+# --- the chain ---
+
+
+def test_the_chain_fits_link_by_link():
+    pipe = models.sdxl()
+    for layer in layer_shapes(pipe, size=(96, 128)):
+        chain = layer.chain()
+        assert [what.split(" ")[0] for what, _, _ in chain] == (
+            ["X", "E", "Q", "K", "V", "Q_h", "K_h", "V_h", "S_h", "P_h", "O_h", "O", "Y"]
+        )
+        products = 0
+        for what, how, shape in chain:
+            found = re.fullmatch(r"\((\d+) × (\d+)\) · \((\d+) × (\d+)\)", how)
+            if found:
+                a, b, c, d = map(int, found.groups())
+                assert b == c and (a, d) == shape, what
+                products += 1
+        assert products == 6
+
+
+def test_the_chain_is_what_the_model_computes(pipe):
+    """Followed by hand with a layer's weights, it ends in the layer's output."""
+    found = layer_shapes(pipe)[0]
+    layer = cross_attention_layers(pipe)[found.name]
+    seen = []
+    hook = layer.register_forward_hook(
+        lambda _, args, kwargs, output: seen.append((args[0], kwargs, output)), with_kwargs=True
+    )
+    pipe("a house", num_inference_steps=1, guidance_scale=1.0, output_type="latent")
+    hook.remove()
+    (hidden, given, output) = seen[0]
+    x, e = hidden[0], given["encoder_hidden_states"][0]
+    q, k, v = x @ layer.to_q.weight.T, e @ layer.to_k.weight.T, e @ layer.to_v.weight.T
+    heads = []
+    for q_h, k_h, v_h in zip(*(m.chunk(found.heads, dim=1) for m in (q, k, v)), strict=True):
+        p_h = probabilities.probabilities(q_h, k_h, scale=found.scale)
+        o_h = p_h @ v_h
+        assert (q_h.shape[1], k_h.shape[1]) == (found.head_dim, found.head_dim)
+        assert p_h.shape == found.scores
+        heads.append(o_h)
+    o = torch.cat(heads, dim=1)
+    assert o.shape == found.query
+    y = o @ layer.to_out[0].weight.T + layer.to_out[0].bias
+    torch.testing.assert_close(y, output[0], atol=1e-5, rtol=1e-5)
+
+
+def test_a_scale_of_its_own_is_told_as_it_is(pipe):
+    for layer in cross_attention_layers(pipe).values():
+        layer.scale = 0.5
+    first = layer_shapes(pipe)[0]
+    assert first.scale == 0.5
+    assert ("S_h = Q_h·K_hᵀ·0.5", "(256 × 8) · (8 × 77)", (256, 77)) in first.chain()
+
+
+# --- what cannot be ---
+
+
+@pytest.mark.parametrize("size", [(100, 128), (0, 8), (128,)])
+def test_sizes_that_do_not_fit(pipe, size):
+    with pytest.raises(ArgumentError, match="multiples of 8 pixels"):
+        layer_shapes(pipe, size=size)
+
+
+def test_models_without_such_layers():
+    with pytest.raises(ModelError, match="has no text cross-attention that heedmap reads"):
+        layer_shapes(object())
+
+
+# --- names ---
+
+
+def test_pick_lists_what_there_is():
+    layers = layer_shapes(random_pipeline())
+    assert len(pick(layers, "up")) == 4
+    assert [layer.name for layer in pick(layers, layers[2].name)] == [layers[2].name]
+    with pytest.raises(SelectionError, match=r"layer='UP': expected down, mid, up or one of 7 "):
+        pick(layers, "UP")
+    assert issubclass(SelectionError, HeedmapError)
