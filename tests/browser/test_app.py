@@ -207,7 +207,7 @@ def test_the_gallery_opens_and_deletes(visit: Any, out: Path, run: Run):
     page = visit()
     form = tab(page, "Results")
     form.get_by_text("older", exact=True).first.click()
-    assert frame(form).get_by_role("group", name="prompt").count() == 1
+    assert frame(form).get_by_role("group", name="prompt", exact=True).count() == 1
     answers = iter([False, True])
     page.on("dialog", lambda one: one.accept() if next(answers) else one.dismiss())
     form.get_by_text("to-delete", exact=True).first.click()

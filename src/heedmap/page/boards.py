@@ -19,7 +19,7 @@ def board(content: dict[str, Any], image: Image.Image) -> str:
     return document(
         page_part("board/board.html"),
         f"{about['word']} at {about['at'][0]},{about['at'][1]}",
-        page_part("board/board.css"),
+        page_part("assets/base.css") + page_part("board/board.css"),
         page_part("assets/dom.js") + page_part("board/board.js") + "dom.bindFrame();\n",
         picture=link(overlays.enlarge(image, short_side=1), "png", optimize=True),
         data=as_script(content),

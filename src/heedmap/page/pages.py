@@ -133,7 +133,8 @@ def _page(
         },
     }
     script = "".join(page_part(f"assets/{name}.js") for name in _SCRIPTS)
-    style, template = page_part("assets/page.css"), page_part("assets/page.html")
+    style = page_part("assets/base.css") + page_part("assets/page.css")
+    template = page_part("assets/page.html")
     used = len((template + style + script).encode()) + len(as_script(data)) + 1000
     data["maps"] = pack([*map(_recordings, runs)], limit - used)
     return document(template, title, style, script, data=as_script(data))

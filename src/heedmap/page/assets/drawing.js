@@ -19,8 +19,8 @@ const drawing = (() => {
     if (w === W && h === H) return pixels;
     const out = new Uint8ClampedArray(W * H * 4).fill(255);
     for (let c = 0; c < 3; c++) {
-      const channel = Uint8ClampedArray.from({ length: w * h }, (_, i) => pixels[4 * i + c]);
-      resize(channel, w, h, W, H, filter, Uint8ClampedArray).forEach((value, i) => (out[4 * i + c] = value));
+      const channel = Float32Array.from({ length: w * h }, (_, i) => pixels[4 * i + c]);
+      resize(channel, w, h, W, H, filter, true).forEach((value, i) => (out[4 * i + c] = value));
     }
     return out;
   }
@@ -97,10 +97,12 @@ const drawing = (() => {
     for (let i = 0, j = 0; i < pixels.length; i++, j += 3) {
       let clear = 1, sum = 0, r = 0, g = 0, b = 0; // this loop is hot
       for (let n = 0; n < layers.length; n++) {
-        const { values, below, table } = layers[n];
-        const value = Math.min(1, Math.max(0, values[i]));
-        const cover = opacity * (below ? Math.abs(2 * value - 1) : value);
-        const from = 3 * Math.round(value * 255);
+        const layer = layers[n];
+        const hot = layer.values[i];
+        const value = hot > 0 ? (hot < 1 ? hot : 1) : 0;
+        const cover = opacity * (layer.below ? Math.abs(2 * value - 1) : value);
+        const from = 3 * ((value * 255 + 0.5) | 0);
+        const { table } = layer;
         clear *= 1 - cover;
         sum += cover;
         r += cover * table[from];

@@ -49,30 +49,30 @@ const maps = (() => {
     return weightsCache.get(key);
   }
 
-  /** Resize numbers (h, w) to (H, W); `Store` is the kind of array, which may round. */
-  function resize(plane, w, h, W, H, filter = "bilinear", Store = Float32Array) {
+  /** Resize numbers (h, w) to (H, W); `bytes` rounds them to 0 to 255 after each direction. */
+  function resize(plane, w, h, W, H, filter = "bilinear", bytes = false) {
     if (w === W && h === H) return plane;
     const [across, down] = [weightsOf(w, W, filter), weightsOf(h, H, filter)];
-    const [rows, out] = [new Store(h * W), new Store(H * W)];
+    const settle = (numbers) => (bytes ? Float32Array.from(Uint8ClampedArray.from(numbers)) : numbers);
+    const wide = new Float32Array(h * W);
     for (let y = 0; y < h; y++) {
       for (let x = 0; x < W; x++) {
         let sum = 0;
         for (let i = 0; i < across.count[x]; i++) {
           sum += plane[y * w + across.first[x] + i] * across.weights[x * across.most + i];
         }
-        rows[y * W + x] = sum;
+        wide[y * W + x] = sum;
       }
     }
+    const rows = settle(wide);
+    const out = new Float32Array(H * W);
     for (let y = 0; y < H; y++) {
-      for (let x = 0; x < W; x++) {
-        let sum = 0;
-        for (let i = 0; i < down.count[y]; i++) {
-          sum += rows[(down.first[y] + i) * W + x] * down.weights[y * down.most + i];
-        }
-        out[y * W + x] = sum;
+      for (let i = 0; i < down.count[y]; i++) {
+        const weight = down.weights[y * down.most + i];
+        for (let x = 0, from = (down.first[y] + i) * W, to = y * W; x < W; x++) out[to + x] += rows[from + x] * weight;
       }
     }
-    return out;
+    return settle(out);
   }
 
   /** Give each place of (H, W) the number of the cell that it lies in. */

@@ -186,7 +186,10 @@ function createWords(model) {
   });
   model.listen((changes) => ("pair" in changes || "specials" in changes ? build() : mark()));
   model.listen((changes) => "pins" in changes && drawPins());
-  if (model.located()) $("hint").textContent = $("hint").textContent.replace("where it acted", "where it is seen");
+  if (model.located()) {
+    $("kind").textContent = "locate";
+    $("hint").textContent = $("hint").textContent.replace("where it acted", "where it is seen");
+  }
   build();
   drawPins();
   return { promptName };
