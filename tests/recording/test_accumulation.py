@@ -161,7 +161,7 @@ def test_both_halves_are_the_sums_of_their_steps_by_grid(steps):
 def test_halves_and_means_do_not_change_each_other(keep):
     plain, every = told(keep)
     halved, _ = told(keep, split_halves=True)
-    assert plain.halves is None and halved.halves is not None
+    assert plain.half_sums is None and halved.half_sums is not None
     for image, name in product(range(IMAGES), GRIDS if "layer" in keep else [""]):
         steps = range(STEPS) if "step" in keep else [0]
         assert torch.equal(halved.mean(image, name, steps), plain.mean(image, name, steps))
@@ -170,6 +170,6 @@ def test_halves_and_means_do_not_change_each_other(keep):
         columns = list(plain.positions[image])
         own.add(image, Site(name, step, STEPS, GRIDS[name]), p[..., columns])
     for image in range(IMAGES):
-        for mine, theirs in zip(halved.halves.by_grid(image), own.by_grid(image), strict=True):
+        for mine, theirs in zip(halved.half_sums.by_grid(image), own.by_grid(image), strict=True):
             for grid in mine:
                 np.testing.assert_allclose(mine[grid], theirs[grid], rtol=1e-6)

@@ -131,7 +131,7 @@ def test_what_is_recorded_is_what_a_rule_made_of_the_first_rows(classic):
 
     controller = AttentionController(Steering({0: [chance]}))
     controller.position = position
-    changes = controller.cross("layer")
+    changes = controller.cross_attention("layer")
     p = (scores.query @ scores.key.mT * scores.scale).softmax(-1)
     output = p @ value
     if classic:
@@ -165,7 +165,7 @@ def test_self_attention_is_taken_in_each_block_that_is_there():
     for blocks, expected in rows.items():
         controller = AttentionController(steering)
         controller.position = RunPosition(blocks, 0, 1, {"layer": (2, 3)})
-        own = controller.own("layer")
+        own = controller.self_attention("layer")
         queries, keys = own.inputs(query, key)
         assert torch.equal(queries, query[expected]) and torch.equal(keys, key[expected])
         assert controller.shared == {1: 1}
@@ -174,7 +174,7 @@ def test_self_attention_is_taken_in_each_block_that_is_there():
     # Outside of its window nothing is.
     late = AttentionController(Steering({}, {1: 0}, {1: (0.5, 1.0)}))
     late.position = RunPosition((0,), 0, 2, {})
-    assert late.own("layer").inputs(query, key) is None and late.shared == {}
+    assert late.self_attention("layer").inputs(query, key) is None and late.shared == {}
 
 
 def test_self_attention_is_taken_within_its_window_and_grid():
@@ -184,7 +184,7 @@ def test_self_attention_is_taken_within_its_window_and_grid():
     def taking(step, cells=16):
         controller = AttentionController(Steering({}, {1: 0, 2: 0, 3: 0}, windows, cells))
         controller.position = RunPosition((0,), step, 10, {})
-        made = controller.own("layer").inputs(query, key)
+        made = controller.self_attention("layer").inputs(query, key)
         rows = [0 if n in controller.shared else n for n in range(4)]
         if made is None:
             return []

@@ -71,7 +71,8 @@ def strongest_word(maps: HeatMaps, among: Collection[int] = ()) -> int | None:
     words = [word for word in maps.words if is_content(word.text)] or maps.words
     numbers = [word.number for word in words if not among or word.number in among]
     numbers = numbers or [word.number for word in words]
-    heats = {number: maps.without_shared_scale(number) for number in numbers}
+    plain = maps.without_shared_scale()
+    heats = {number: plain.at(number) for number in numbers}
     return max(numbers, key=lambda number: np.std(heats[number].values, dtype=float), default=None)
 
 

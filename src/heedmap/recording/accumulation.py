@@ -90,9 +90,9 @@ class ConceptKeys:
             every = dict.fromkeys(self._concepts)
             self._texts = {one: self._within(one.states[None].to(self._prompts)) for one in every}
         if name not in self._checked:
-            ours, theirs = keys_of(layer, self._within(self._prompts[:1]).to(key)), key[[first]]
-            same = ours.shape == theirs.shape and bool(
-                (ours - theirs).float().norm() <= MAX_KEY_ERROR * theirs.float().norm()
+            expected, actual = keys_of(layer, self._within(self._prompts[:1]).to(key)), key[[first]]
+            same = expected.shape == actual.shape and bool(
+                (expected - actual).float().norm() <= MAX_KEY_ERROR * actual.float().norm()
             )
             if not same:
                 raise TraceError(
@@ -102,11 +102,11 @@ class ConceptKeys:
                 )
             self._checked.add(name)
         keys = {one: keys_of(layer, text.to(key)) for one, text in self._texts.items()}
-        found = []
+        every = []
         for row, concepts in enumerate(self._concepts, first):
-            made = scored(scores.query[row : row + 1], keys[concepts], scores.scale)
-            found.append(_sum_over_tokens(row_probabilities(made, 0), concepts))
-        return found
+            image_scores = scored(scores.query[row : row + 1], keys[concepts], scores.scale)
+            every.append(_sum_over_tokens(row_probabilities(image_scores, 0), concepts))
+        return every
 
 
 def _sum_over_tokens(p: SiteProbabilities, concepts: ConceptStates) -> SiteProbabilities:
@@ -160,11 +160,11 @@ class SplitHalfSums:
         Resizing is linear, so layers of one grid can be added up first. A run of one step has the
         even half only.
         """
-        halves = ({}, {})
+        sums = ({}, {})
         for (number, half, grid), total in self._sums.items():
             if number == image:
-                halves[half][grid] = total.cpu().numpy()
-        return tuple(filter(None, halves))
+                sums[half][grid] = total.cpu().numpy()
+        return tuple(filter(None, sums))
 
 
 class AttentionAccumulator:
@@ -187,7 +187,7 @@ class AttentionAccumulator:
         self.keep = keep
         self.positions = tuple(positions)
         self.mean_grid = mean_grid
-        self.halves = SplitHalfSums() if split_halves else None
+        self.half_sums = SplitHalfSums() if split_halves else None
         # By image, layer and step ("" and 0 where these axes are averaged).
         self._means: defaultdict[tuple[int, str, int], RunningMean] = defaultdict(RunningMean)
 
@@ -198,14 +198,14 @@ class AttentionAccumulator:
             The recorded probabilities (H, Q, K) on the layer's own grid, or their mean over heads.
         """
         tokens = self.positions[image]
-        here = p.of(slice(None), tokens) if "head" in self.keep else p.mean(tokens)
-        if self.halves is not None:
-            self.halves.add(image, site, here)
-        kept = "layer" in self.keep
-        part = here if kept else regrid(here, site.grid, self.mean_grid)
-        slot = (image, site.layer if kept else "", site.step if "step" in self.keep else 0)
+        recorded = p.of(slice(None), tokens) if "head" in self.keep else p.mean(tokens)
+        if self.half_sums is not None:
+            self.half_sums.add(image, site, recorded)
+        by_layer = "layer" in self.keep
+        part = recorded if by_layer else regrid(recorded, site.grid, self.mean_grid)
+        slot = (image, site.layer if by_layer else "", site.step if "step" in self.keep else 0)
         self._means[slot].add(part, passes)
-        return here
+        return recorded
 
     def mean(self, image: int, layer: str, steps: Iterable[int]) -> torch.Tensor:
         """Return the means (S, H, Q, K) of a layer ("" where layers are averaged) at these steps.
@@ -256,19 +256,19 @@ def middle_grid(grids: Iterable[GridShape]) -> GridShape | None:
 
 
 def propagation_layers(
-    own: Mapping[str, GridShape], cross: Mapping[str, GridShape]
+    self_attention: Mapping[str, GridShape], cross_attention: Mapping[str, GridShape]
 ) -> tuple[str, ...]:
     """Return the self-attention layers, of these, along which maps are propagated.
 
     There are none where the cross-attention layers are finer, as in a model with self-attention in
     its middle alone: coarser maps would be no truer.
     """
-    best = middle_grid(own.values())
-    if best is None or min(best) < min(PROPAGATION_CELLS[0], max(map(min, cross.values()))):
+    best, finest = middle_grid(self_attention.values()), max(map(min, cross_attention.values()))
+    if best is None or min(best) < min(PROPAGATION_CELLS[0], finest):
         return ()
-    found = [name for name, grid in own.items() if grid == best]
-    count = min(PROPAGATION_LAYERS, len(found))
-    return tuple(found[(2 * i + 1) * len(found) // (2 * count)] for i in range(count))
+    names = [name for name, grid in self_attention.items() if grid == best]
+    count = min(PROPAGATION_LAYERS, len(names))
+    return tuple(names[(2 * i + 1) * len(names) // (2 * count)] for i in range(count))
 
 
 def is_propagated(step: int, steps: int) -> bool:
@@ -297,8 +297,8 @@ class RefinedMaps:
         """Propagate an image's mean map so far along a self-attention layer."""
         if image in self._plain:
             plain = self._plain[image].value()
-            made = refined(scores.query[row], scores.key[row], plain, scale=scores.scale)
-            self._refined[image].add(made, passes)
+            propagated = refined(scores.query[row], scores.key[row], plain, scale=scores.scale)
+            self._refined[image].add(propagated, passes)
 
     def value(self, image: int) -> np.ndarray | None:
         """Return an image's refined maps (h, w, K), float32; None if none was propagated."""
@@ -309,8 +309,8 @@ class RefinedMaps:
 
         Before maps are propagated both are plain.
         """
-        plain, found = self._map(self._plain[image]), self.value(image)
-        return plain if found is None else found, plain
+        plain, refined_map = self._map(self._plain[image]), self.value(image)
+        return plain if refined_map is None else refined_map, plain
 
     def _map(self, mean: RunningMean) -> np.ndarray:
         return mean.value().reshape(*self.grid, -1).cpu().numpy()

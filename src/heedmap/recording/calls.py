@@ -1,4 +1,4 @@
-"""One call of a pipeline within a trace: its position in the schedule, and what it recorded."""
+"""One call of a pipeline within a trace: its position in the schedule, and its records."""
 
 import math
 from collections import Counter
@@ -36,7 +36,7 @@ from heedmap.text.words import TokenTable
 
 @dataclass(frozen=True)
 class RecordingSpec:
-    """What a trace records; `trace` describes the first five and `prompts`."""
+    """A choice of axes, tokens, branches and so on to record, as `trace` describes them."""
 
     keep: frozenset[Axis] = frozenset({"layer"})
     tokens: Tokens = GenerateOptions.tokens
@@ -58,7 +58,7 @@ class RecordingSpec:
         limit: int,
         prompts: str | Sequence[str] | None = None,
     ) -> "RecordingSpec":
-        """Return the spec of what a user asks for; ArgumentError if it is not valid."""
+        """Return the spec of a user's arguments; ArgumentError if one is not valid."""
         axes = frozenset(checks.any_of("keep", keep, AXES))
         checks.one_of("tokens", tokens, get_args(Tokens))
         names = frozenset(checks.any_of("branches", branches, get_args(BranchName), least=1))
@@ -66,8 +66,8 @@ class RecordingSpec:
         texts = [prompts] if isinstance(prompts, str) else checks.in_order(prompts or [])
         if texts is None or not all(isinstance(text, str) for text in texts):
             raise ArgumentError(f"prompts is {quoted(prompts)}: expected a list of texts")
-        asked = checked_concepts(concepts), limit, None if prompts is None else tuple(texts)
-        return cls(axes, tokens, names, *asked)
+        rest = checked_concepts(concepts), limit, None if prompts is None else tuple(texts)
+        return cls(axes, tokens, names, *rest)
 
 
 RecordName = BranchName | Literal["concepts"]
@@ -76,7 +76,7 @@ RecordName = BranchName | Literal["concepts"]
 
 @dataclass(eq=False)
 class BranchRecord:
-    """What one branch of a call has recorded so far, or the concepts."""
+    """The attention recorded so far of one branch of a call, or of the concepts."""
 
     tables: tuple[TokenTable, ...]  # for each image its words
     accumulator: AttentionAccumulator
@@ -93,7 +93,7 @@ class BranchRecord:
 
         Where layers are skippable, a step at which a layer never ran is complete.
         """
-        found = {
+        odd = {
             name: [
                 step
                 for step, passes in self.passes.items()
@@ -101,7 +101,7 @@ class BranchRecord:
             ]
             for name in layers
         }
-        return {name: steps for name, steps in found.items() if steps}
+        return {name: steps for name, steps in odd.items() if steps}
 
     def check(self, layers: Collection[str], skippable: bool) -> None:
         """Raise a TraceError unless every layer was recorded at every step that ran."""
@@ -118,7 +118,7 @@ class BranchRecord:
 
 @dataclass(eq=False)
 class Call:
-    """One call of the pipeline, from its first pass on: its position, and what it recorded so far.
+    """One call of the pipeline, from its first pass on: its position, and its records so far.
 
     Mappings by name are by the dotted path of a layer, grids are (h, w).
     """
@@ -193,9 +193,10 @@ class Call:
         """
         pipe, family = type(self.pipe).__name__, self.family
         # Compared by value in every pass: a callback may change the text states in place.
-        found = self.encoding.blocks_in(states)
+        blocks = self.encoding.blocks_in(states)
         self.rows = len(states)
-        if "conditional" not in found and len(found.get("negative", ())) < self.rows // self.images:
+        count = self.rows // self.images
+        if "conditional" not in blocks and len(blocks.get("negative", ())) < count:
             raise _foreign(states)  # none of the prompt, and some that nobody encoded
         if not matches(self.schedule, self.done, timestep):
             raise TraceError(
@@ -204,14 +205,14 @@ class Call:
                 "expected the passes of this image alone (another pipeline on the same model? or "
                 f"does {pipe} draw several views, or change its schedule on the way?)"
             )
-        self.blocks = found.get("conditional", [])
+        self.blocks = blocks.get("conditional", [])
         source_first = made_from(self.pipe, family.source_first)
         if source_first:
             self.blocks = self.blocks[-1:]
         step = self.moment.step
         for name, record in self.records.items():
-            mine = found.get(name, []) if name == "negative" else self.blocks
-            record.block = mine[-1 if source_first else 0] if mine else None
+            candidates = blocks.get(name, []) if name == "negative" else self.blocks
+            record.block = candidates[-1 if source_first else 0] if candidates else None
             if record.block is None:
                 continue
             if record.recorded and not made_from(self.pipe, family.repeats_passes):
@@ -298,7 +299,7 @@ class Call:
         for record in self.records.values():
             record.recorded = False
 
-    # --- what was recorded ---
+    # --- the result ---
 
     def recording(self, name: RecordName, image: int) -> Recording:
         """Return the recording of one image.

@@ -35,7 +35,7 @@ from heedmap.text.words import TokenTable
 
 @dataclass(frozen=True)
 class Reweight:
-    """Multiply the attention that a word or phrase draws; `(word:3)` in the prompt does the same.
+    """Multiply the attention of a word or phrase, like `(word:3)` in a prompt.
 
         heedmap.generate(pipe, "a red house", edits=[heedmap.Reweight("red", 3)])
 
@@ -65,7 +65,7 @@ class Reweight:
         return [weights, Renormalize()] if self.renormalize else [weights]
 
     def note(self) -> Reweighted:
-        """Return what the settings of a run save."""
+        """Return the edit as the settings of a run save it."""
         weight, renormalize = float(self.weight), bool(self.renormalize)
         return Reweighted(word=self.word, weight=weight, renormalize=renormalize)
 
@@ -76,7 +76,7 @@ Where = Sequence[float] | Sequence[Sequence[bool]] | np.ndarray | torch.Tensor |
 
 @dataclass(frozen=True, eq=False)
 class Confine:
-    """Keep a word's attention inside of a region of the image, and so place what it names.
+    """Keep a word's attention inside of a region of the image, and so place its object.
 
         half = (0, 0, 64, 128)
         heedmap.generate(pipe, "a red cat in the snow", edits=[heedmap.Confine("cat", half)])
@@ -153,7 +153,7 @@ class Confine:
         return rules
 
     def note(self) -> Confined:
-        """Return what the settings of a run save; a mask is packed."""
+        """Return the edit as the settings of a run save it; a mask is packed."""
         place: Any = self._place
         return Confined(
             word=self.word,
@@ -180,8 +180,8 @@ class CountedRule:
 
     def __call__(self, p: torch.Tensor, site: Site) -> torch.Tensor:
         """P' (H, Q, K)."""
-        given = p.clone()  # it may work in place
-        edited = checked_result(self.rule, self.rule(given, site), p, site)
+        copy = p.clone()  # it may work in place
+        edited = checked_result(self.rule, self.rule(copy, site), p, site)
         self.changed += not torch.equal(edited, p)
         return edited
 
@@ -191,19 +191,19 @@ class CountedRule:
 
 def checked_edits(edits: Iterable[Edit]) -> tuple[Edit, ...]:
     """Return the edits of a list; ArgumentError if it is not a list of edits."""
-    found = checks.several(edits)
-    if found is None or len(found) > MAX_EDITS:
+    every = checks.several(edits)
+    if every is None or len(every) > MAX_EDITS:
         raise ArgumentError(
             f"edits is {quoted(edits)}: expected a list of edits (at most {MAX_EDITS}), "
             "as in [Reweight('red', 3)]"
         )
-    for edit in found:
+    for edit in every:
         if isinstance(edit, type) or not (isinstance(edit, WordEdit) or callable(edit)):
             raise ArgumentError(
                 f"{quoted(edit)} is not an edit: expected Reweight(word, weight), "
                 "Confine(word, where), or a callable rule(p, site)"
             )
-    return tuple(found)
+    return tuple(every)
 
 
 def rules_of(edit: Edit, table: TokenTable, size: tuple[int, int]) -> list[Rule]:
@@ -215,7 +215,7 @@ def rules_of(edit: Edit, table: TokenTable, size: tuple[int, int]) -> list[Rule]
 
 
 def note_of(edit: Edit) -> WordEditNoted:
-    """Return what settings save of an edit; of a user's own rule that is its name."""
+    """Return an edit as settings save it; a user's own rule is saved by name."""
     return edit.note() if isinstance(edit, WordEdit) else Ruled(name=_name(edit))
 
 
@@ -235,10 +235,10 @@ def edit_from(note: WordEditNoted) -> WordEdit | None:
 
 
 def warn_of_idle(
-    edits: Sequence[Edit], made: Iterable[Sequence[Sequence[Rule]]], sites: Sequence[Site]
+    edits: Sequence[Edit], rules_by_image: Iterable[Sequence[Sequence[Rule]]], sites: Sequence[Site]
 ) -> None:
-    """Warn of each edit that changed nothing in an image: `made` are its rules, image by image."""
-    for edit, *rules in zip(edits, *made, strict=True):
+    """Warn of each edit that changed nothing in an image, by its rules for each image."""
+    for edit, *rules in zip(edits, *rules_by_image, strict=True):
         if all(any(_acts(rule, sites) for rule in image) for image in rules):
             continue
         name = quoted(edit.word if isinstance(edit, WordEdit) else _name(edit))

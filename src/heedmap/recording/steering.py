@@ -49,7 +49,7 @@ class Steering:
     self_cells: int = EditOptions.self_cells
 
     def ordered(self, image: int) -> list[Rule]:
-        """Return the rules of an image in the order in which they act."""
+        """Return the rules of an image, biases first."""
         return sorted(self.rules.get(image, ()), key=lambda rule: not is_biased(rule))
 
     def is_linear(self, image: int) -> bool:
@@ -65,8 +65,8 @@ class Steering:
         """
         every, source = range(scores.key.shape[2]), self.sources.get(image)
         p = scores.of(first + image, slice(None), every)
-        there = None if source is None else scores.of(first + source, slice(None), every)
-        return p, apply(self.ordered(image), p, replace(site, source=there))
+        source_p = None if source is None else scores.of(first + source, slice(None), every)
+        return p, apply(self.ordered(image), p, replace(site, source=source_p))
 
     def output(
         self, scores: Scores, value: torch.Tensor, first: int, image: int, site: Site
@@ -78,13 +78,13 @@ class Steering:
         if mix is None and bias is None:
             return None
         row = first + image
-        own = value[row] if mix is None else mix.own.to(value) @ value[row]
-        edited = _attend(scores, row, own, bias)
+        values = value[row] if mix is None else mix.own.to(value) @ value[row]
+        edited = _attend(scores, row, values, bias)
         if mix is not None and mix.source is not None:
             if image not in self.sources:
                 raise no_source()
-            there = mix.source.to(value) @ value[row]
-            edited = edited + _attend(scores, first + self.sources[image], there, None)
+            source_values = mix.source.to(value) @ value[row]
+            edited = edited + _attend(scores, first + self.sources[image], source_values, None)
         return edited
 
 
@@ -121,7 +121,7 @@ class AttentionController:
         self._shared: defaultdict[int, set[tuple[str, int]]] = defaultdict(set)
         # By image, P and P' of the recorded rows in the present layer. A user's own rule is asked
         # once, since it may draw lots.
-        self._made: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
+        self._pairs: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
 
     @property
     def acted(self) -> dict[int, int]:
@@ -133,12 +133,12 @@ class AttentionController:
         """The number of sites at which an image took the source's self-attention, by image."""
         return {image: len(sites) for image, sites in self._shared.items()}
 
-    def cross(self, layer: str) -> Changes:
+    def cross_attention(self, layer: str) -> Changes:
         """Return the changes of a cross-attention layer."""
 
         def edits() -> Iterator[tuple[int, int, Site]]:
             """Yield each edited image, with the first row of each of its blocks, and the site."""
-            self._made.clear()
+            self._pairs.clear()
             if (position := self.position) is not None:
                 site = position.site(layer)
                 yield from ((n, row, site) for n in self.steering.rules for row in position.rows)
@@ -167,7 +167,7 @@ class AttentionController:
 
         return Changes(lambda query, key: None, output, weights)
 
-    def own(self, layer: str) -> Changes:
+    def self_attention(self, layer: str) -> Changes:
         """Return the changes of a self-attention layer."""
 
         def inputs(
@@ -211,17 +211,17 @@ class AttentionController:
         position = self.position
         if position is None or not self.steering.rules.get(image):
             return None
-        if image not in self._made:
+        if image not in self._pairs:
             self._edited(scores, position.rows[0], image, position.site(layer))
-        return self._made[image]
+        return self._pairs[image]
 
     def _edited(
         self, scores: Scores, first: int, image: int, site: Site
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        made = self.steering.probabilities(scores, first, image, site)
+        pair = self.steering.probabilities(scores, first, image, site)
         if self.position is not None and first == self.position.rows[0]:
-            self._made[image] = made
-        return made
+            self._pairs[image] = pair
+        return pair
 
 
 def _attend(

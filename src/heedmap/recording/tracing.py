@@ -65,7 +65,7 @@ def trace(
         trace.maps[0]["cat"]
 
     Without edits the images are bit-identical to those of the bare pipeline. Afterwards the
-    pipeline is as it was, whatever happened inside.
+    pipeline is as it was, also after an exception.
 
     Args:
         pipe: a pipeline of Stable Diffusion or PixArt.
@@ -127,15 +127,15 @@ AfterStep = Callable[[StepState], torch.Tensor]
 
 def check_memory_limit(calls: Sequence[Call], spec: RecordingSpec) -> None:
     """Raise an ArgumentError if calls would keep too much; warn if the last one keeps much."""
-    kept, size = sum(call.nbytes for call in calls), calls[-1].nbytes
-    asked = f"keep={quoted(sorted(spec.keep))}"
-    if kept > spec.limit:
+    total, size = sum(call.nbytes for call in calls), calls[-1].nbytes
+    axes = f"keep={quoted(sorted(spec.keep))}"
+    if total > spec.limit:
         raise ArgumentError(
-            f"{asked} would take {size_text(kept)}, and the limit is {size_text(spec.limit)}: keep "
+            f"{axes} would take {size_text(total)}, and the limit is {size_text(spec.limit)}: keep "
             "fewer axes, or pass a higher limit"
         )
     if size > MEMORY_WARNING:
-        warn(f"{asked} will take {size_text(size)} of memory: keep fewer axes if that is too much")
+        warn(f"{axes} will take {size_text(size)} of memory: keep fewer axes if that is too much")
 
 
 class TraceHooks:
@@ -143,14 +143,14 @@ class TraceHooks:
 
     Attributes:
         layers: the text cross-attention layers, by dotted path.
-        own: the self-attention layers.
+        self_layers: the self-attention layers.
         undo: takes everything back.
     """
 
     def __init__(self, pipe: Any, controller: AttentionController | None) -> None:
         self._pipe, self._controller = pipe, controller
         self.layers = registry.cross_attention_layers(pipe)
-        self.own = registry.self_attention_layers(pipe)
+        self.self_layers = registry.self_attention_layers(pipe)
         self.undo = ExitStack()
         self._installed: Mapping[str, RecordingProcessor] = {}
         # Of the present call: its self-attention layers with a processor of the trace.
@@ -164,7 +164,7 @@ class TraceHooks:
         pipe, undo = self._pipe, self.undo.callback
         schedules.check_forwards(self.layers)
         self.undo.enter_context(loading.silence_logs(pipe))
-        changes = None if self._controller is None else self._controller.cross
+        changes = None if self._controller is None else self._controller.cross_attention
         self._installed = processors.install(self.layers, record, undo, changes)
         family = registry.family_of(pipe)
         model = family.part(pipe)
@@ -183,7 +183,7 @@ class TraceHooks:
     def install_own(self, propagating: Iterable[str], propagate: Record) -> None:
         """Call `propagate` after these self-attention layers, and after those that edits change."""
         self._shared = self._controller is not None and bool(self._controller.steering.sources)
-        self._needed = [*self.own] if self._shared else [*propagating]
+        self._needed = [*self.self_layers] if self._shared else [*propagating]
         self._propagate = propagate
         self.check()
 
@@ -199,14 +199,14 @@ class TraceHooks:
                     "(attention slicing, fused projections, xformers and load_ip_adapter do that): "
                     "do it before the trace is opened"
                 )
-        needed = {name: self.own[name] for name in self._needed}
+        needed = {name: self.self_layers[name] for name in self._needed}
         bare = {
             name: layer
             for name, layer in needed.items()
             if not isinstance(layer.processor, RecordingProcessor)
         }
         if bare and self._propagate is not None:
-            changes = self._controller.own if self._controller and self._shared else None
+            changes = self._controller.self_attention if self._controller and self._shared else None
             undo = self._undo_call.callback
             processors.install(bare, self._propagate, undo, changes, needed=self._shared)
 
@@ -315,8 +315,8 @@ class Trace:
 
     def halves(self, name: RecordName) -> Sequence[Mapping[GridShape, np.ndarray]]:
         """Return the split-half sums of the first image of the last call, where asked for."""
-        halves = self._done()[-1].records[name].accumulator.halves
-        return () if halves is None else halves.by_grid(0)
+        sums = self._done()[-1].records[name].accumulator.half_sums
+        return () if sums is None else sums.by_grid(0)
 
     @property
     def steps(self) -> int:
@@ -330,20 +330,20 @@ class Trace:
 
     @property
     def guided(self) -> bool:
-        """Whether the last call read a negative prompt beside the prompt (an empty one, too)."""
+        """True if the last call read a negative prompt beside the prompt (an empty one, too)."""
         return bool(self._calls) and self._calls[-1].encoding.negative is not None
 
     def _done(self) -> list[Call]:
         """Return the calls that drew something; the last one also while it runs."""
         # A call that never called the scheduler drew nothing (a mask of DiffEdit's).
-        found = [call for call in self._calls if call.done]
-        if found and not self._open and not found[-1].over:
-            found.pop()  # it failed
-        if not found:
+        calls = [call for call in self._calls if call.done]
+        if calls and not self._open and not calls[-1].over:
+            calls.pop()  # it failed
+        if not calls:
             raise NothingRecordedError(
                 "nothing was recorded: call the pipeline inside of the `with` block of the trace"
             )
-        return found
+        return calls
 
     def _recordings(self, name: RecordName) -> tuple[Recording, ...]:
         done = self._done()
@@ -493,8 +493,10 @@ class Trace:
         # Layers that may be skipped are averaged when it is known at which steps each ran.
         layer: frozenset[Axis] = frozenset({"layer"} if call.skipping else ())
         padding = ("pad",) if spec.tokens == "all" else ()
-        own = registry.grids(pipe, self._hooks.own, latent)
-        call.propagating = {name: own[name] for name in propagation_layers(own, call.grids)}
+        self_grids = registry.grids(pipe, self._hooks.self_layers, latent)
+        call.propagating = {
+            name: self_grids[name] for name in propagation_layers(self_grids, call.grids)
+        }
         grid = next(iter(call.propagating.values()), None)
         for name, each in tables.items():
             positions = [table.positions("start", "text", "end", *padding) for table in each]
@@ -517,7 +519,7 @@ class Trace:
                 [rules_of(edit, table, size) for edit in self._edits]
                 for table in encoding.conditional.tables
             ]
-            rules = {n: [*chain.from_iterable(made)] for n, made in enumerate(call.edited)}
+            rules = {n: [*chain.from_iterable(every)] for n, every in enumerate(call.edited)}
             self.controller.steering = Steering(rules)
         self._calls.append(call)
         self._hooks.install_own(call.propagating, call.propagate)
@@ -529,7 +531,7 @@ class Trace:
             self._probe.hear(name, scores, self.controller)
 
     def _before_scheduler(self, *args: Any, **kwargs: Any) -> None:
-        """Note what the model predicted, before the scheduler is called with it."""
+        """Note the model's prediction, before the scheduler is called with it."""
         self._predicted = latents.predicted(*args, **kwargs)
 
     def _after_scheduler(self, latents: torch.Tensor) -> torch.Tensor:
@@ -547,8 +549,8 @@ class Trace:
             self._probe.leave()
         if self._after_step is not None:
             maps = call.current_maps()
-            given = (call.moment, latents, self._predicted, call.map_tokens, maps)
-            latents = self._after_step(StepState(*given))
+            state = StepState(call.moment, latents, self._predicted, call.map_tokens, maps)
+            latents = self._after_step(state)
         call.leave()
         if call.done == count and not base.says_end(self._pipe):
             self._end()
@@ -564,7 +566,7 @@ class Trace:
         call.over, call.frame = True, None
         record = call.records.get("conditional")
         if call.skipping and record is not None and (skipped := record.incomplete(self._layers)):
-            steps = {step for found in skipped.values() for step in found}
+            steps = {step for missed in skipped.values() for step in missed}
             warn(
                 f"{' and '.join(call.skipping)} skipped {len(skipped)} of {len(self._layers)} "
                 f"layers at {len(steps)} of {len(record.passes)} steps: the map of each layer is "
