@@ -202,7 +202,7 @@ def loras(pipe: Any) -> list[dict[str, Any]]:
 
     A LoRA that was fused and then unloaded still acts; only its name is known.
     """
-    found = []
+    result = []
     for part, model in modules_of(pipe).items():
         for adapter in getattr(model, "peft_config", ()):
             layers: list[Any] = [
@@ -222,10 +222,10 @@ def loras(pipe: Any) -> list[dict[str, Any]]:
                 ),
                 "fused": any(adapter in layer.merged_adapters for layer in layers),
             }
-            found.append(lora)
+            result.append(lora)
     unloaded = {str(name) for name in getattr(pipe, "fused_loras", ())}
-    unloaded -= {lora["name"] for lora in found}
-    return found + [{"name": name, "fused": True} for name in sorted(unloaded)]
+    unloaded -= {lora["name"] for lora in result}
+    return result + [{"name": name, "fused": True} for name in sorted(unloaded)]
 
 
 # --- the calls of a pipeline ---
@@ -234,12 +234,12 @@ def loras(pipe: Any) -> list[dict[str, Any]]:
 def active_calls(pipe: Any) -> list[FrameType]:
     """Return the frames of a pipeline's running calls, the innermost first."""
     code = inspect.unwrap(type(pipe).__call__).__code__
-    found, frame = [], inspect.currentframe()
+    calls, frame = [], inspect.currentframe()
     while frame is not None:
         if frame.f_code is code and frame.f_locals.get("self") is pipe:
-            found.append(frame)
+            calls.append(frame)
         frame = frame.f_back
-    return found
+    return calls
 
 
 def returned(frame: FrameType) -> bool:

@@ -103,8 +103,8 @@ def fitted(
     weights = weights.float()  # (C·(2·around + 1)², 3·finer²)
 
     def draw(latents: torch.Tensor) -> torch.Tensor:
-        found = _neighbours(latents, around).float() @ weights + offset
-        cells = found.transpose(1, 2).unflatten(2, latents.shape[-2:])
+        colours = _neighbours(latents, around).float() @ weights + offset
+        cells = colours.transpose(1, 2).unflatten(2, latents.shape[-2:])
         return pixel_shuffle(cells, finer).clamp(0, 1)
 
     return draw
@@ -167,15 +167,15 @@ def predicted(scheduler: Any, *args: Any, **kwargs: Any) -> torch.Tensor | None:
     The arguments are those of the scheduler's next step; the scheduler stays as it is. The result
     is None for schedulers that precondition the model (EDM), flows, and other predictions.
     """
-    given = dict(zip(_STEP_ARGUMENTS, args, strict=False)) | kwargs
+    arguments = dict(zip(_STEP_ARGUMENTS, args, strict=False)) | kwargs
     kind = getattr(scheduler.config, "prediction_type", None)
     if kind not in _PREDICTIONS or hasattr(scheduler, "precondition_outputs"):
         return None
-    level = level_of(scheduler, given["timestep"])
+    level = level_of(scheduler, arguments["timestep"])
     if level is None:
         return None
-    x = given["sample"].float()
-    output = given["model_output"].float()[:, : x.shape[1]]  # a learned variance may follow
+    x = arguments["sample"].float()
+    output = arguments["model_output"].float()[:, : x.shape[1]]  # a learned variance may follow
     if kind == "sample":
         return output
     a, s = level
@@ -253,8 +253,8 @@ class ImageScheduler(DDPMScheduler):
         return torch.randn(self.image.shape, generator=self.noise).to(self.image.device)
 
     def _add_noise(self, call: int, noise: torch.Tensor) -> torch.Tensor:
-        kept = float(self.alphas_cumprod[int(self.timesteps[call])])
-        return kept**0.5 * self.image + (1 - kept) ** 0.5 * noise
+        share = float(self.alphas_cumprod[int(self.timesteps[call])])
+        return share**0.5 * self.image + (1 - share) ** 0.5 * noise
 
 
 @contextmanager
@@ -266,14 +266,14 @@ def showing(
     The noise is that of the training, by the betas of the pipeline's scheduler, which comes back
     after the block. The first latents for the pipeline's call are yielded.
     """
-    own = pipe.scheduler
-    scheduler = _image_scheduler(own)
+    before = pipe.scheduler
+    scheduler = _image_scheduler(before)
     first = scheduler.start(latents, noise, steps)
     pipe.scheduler = scheduler
     try:
         yield first
     finally:
-        pipe.scheduler = own
+        pipe.scheduler = before
 
 
 def _image_scheduler(own: Any) -> ImageScheduler:
@@ -282,9 +282,9 @@ def _image_scheduler(own: Any) -> ImageScheduler:
     known = all(name in config for name in betas) and config.prediction_type in _PREDICTIONS
     if known and not config.get("use_flow_sigmas"):
         # `from_config` would ignore the defaults of the pipeline's own scheduler.
-        taken = signature(DDPMScheduler.__init__).parameters
+        parameters = signature(DDPMScheduler.__init__).parameters
         try:
-            return ImageScheduler(**{name: config[name] for name in taken if name in config})
+            return ImageScheduler(**{name: config[name] for name in parameters if name in config})
         except NotImplementedError:  # an unknown schedule of betas
             pass
     raise ModelError(
@@ -341,10 +341,10 @@ def in_batches(
     done: list[R] = []
     at = 0
     while at < len(things):
-        left = math.ceil((len(things) - at) / most)
-        some = things[at : at + math.ceil((len(things) - at) / left)]
+        batches = math.ceil((len(things) - at) / most)
+        some = things[at : at + math.ceil((len(things) - at) / batches)]
         try:
-            done.append(draw(some, len(done), left))
+            done.append(draw(some, len(done), batches))
         except (MemoryError, RuntimeError) as error:
             if len(some) == 1 or not _is_memory(error):
                 raise

@@ -90,9 +90,9 @@ def load(
                     elif part is not None:
                         getattr(part, "config", part).name_or_path = str(where)
             else:
-                own = {"use_safetensors": True, "local_files_only": isinstance(where, Path)}
+                options = {"use_safetensors": True, "local_files_only": isinstance(where, Path)}
                 load_parts: Any = diffusers.DiffusionPipeline.from_pretrained
-                pipe = load_parts(str(where), dtype=torch_dtype, **own)
+                pipe = load_parts(str(where), dtype=torch_dtype, **options)
 
     check_served(pipe)
     return pipe.to(torch_device)
@@ -165,14 +165,14 @@ def tokenizer(model: str | Path | None = None) -> Any:
 
     with _explained(where):
         if isinstance(where, Path):
-            found = CLIPTokenizer.from_pretrained(where / "tokenizer", local_files_only=True)
+            result = CLIPTokenizer.from_pretrained(where / "tokenizer", local_files_only=True)
         else:
-            found = CLIPTokenizer.from_pretrained(where, subfolder="tokenizer")
+            result = CLIPTokenizer.from_pretrained(where, subfolder="tokenizer")
         # transformers makes an empty tokenizer if it finds no files; a CLIP vocabulary has at least
         # a piece for each byte, within a word and at its end.
-        if len(found) < 512:
+        if len(result) < 512:
             raise FileNotFoundError("no vocabulary")
-    return found
+    return result
 
 
 def token_table(prompt: str, model: str | Path | None = None) -> TokenTable:
@@ -229,8 +229,8 @@ def _index(where: Path | str) -> dict[str, Any]:
     name, source = "model_index.json", _repository(where)
     with _explained(where):
         path = source / name if isinstance(source, Path) else Path(str(cached_file(source, name)))
-        found = json.loads(path.read_text(encoding="utf-8"))
-    return found if isinstance(found, dict) else {}
+        index = json.loads(path.read_text(encoding="utf-8"))
+    return index if isinstance(index, dict) else {}
 
 
 def _repository(where: Path | str) -> Path | str:

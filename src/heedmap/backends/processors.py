@@ -343,26 +343,26 @@ class OutputProjection:
 
 def record_activations(layer: Any, record: Callable[[LayerActivations], None], undo: Undo) -> None:
     """Call `record` with the activations after each pass of a layer, until undone."""
-    found: dict[str, torch.Tensor] = {}
+    tensors: dict[str, torch.Tensor] = {}
 
     def keep(name: str, select: Callable[[torch.Tensor, torch.Tensor], torch.Tensor]) -> Any:
         @uncompiled
         def hook(module: Any, args: tuple[torch.Tensor, ...], output: torch.Tensor) -> None:
-            found[name] = select(args[0], output)
+            tensors[name] = select(args[0], output)
 
         return hook
 
     @uncompiled
     def end(module: Any, args: tuple[Any, ...], kwargs: Any, output: torch.Tensor) -> None:
-        if not {"value", "joined"} <= found.keys():
-            own = getattr(layer.processor, "original", layer.processor)
+        if not {"value", "joined"} <= tensors.keys():
+            processor = getattr(layer.processor, "original", layer.processor)
             raise TraceError(
-                f"{type(own).__name__} has linear maps of its own: expected a processor that uses "
-                "its layer's to_v and to_out; load the model without it"
+                f"{type(processor).__name__} has linear maps of its own: expected a processor that "
+                "uses its layer's to_v and to_out; load the model without it"
             )
         hidden = args[0] if args else kwargs["hidden_states"]
-        activations = LayerActivations(hidden, found["value"], found["joined"], output)
-        found.clear()
+        activations = LayerActivations(hidden, tensors["value"], tensors["joined"], output)
+        tensors.clear()
         record(activations)
 
     hooks = [
@@ -528,6 +528,6 @@ def pick(layers: Sequence[LayerShapes], wanted: str) -> list[LayerShapes]:
     """
     found = [layer for layer in layers if name_fits(layer.name, wanted)]
     if not found:
-        there = layers_there([layer.name for layer in layers], wanted)
-        raise SelectionError(f"no layer fits layer={quoted(wanted)}: expected {there}")
+        names = layers_there([layer.name for layer in layers], wanted)
+        raise SelectionError(f"no layer fits layer={quoted(wanted)}: expected {names}")
     return found

@@ -59,13 +59,13 @@ class Reading:
 
     Attributes:
         pipe: the pipeline.
-        given: the arguments of the call.
+        arguments: those of the call.
         readers: one for each text encoder that is loaded with its tokenizer.
         result: the result of the call.
     """
 
     pipe: Any
-    given: Mapping[str, Any]
+    arguments: Mapping[str, Any]
     readers: list[Reader] = field(default_factory=list)
     result: Any = None
 
@@ -94,7 +94,7 @@ class Reading:
     @property
     def images_per_prompt(self) -> int:
         """Return the number of images of each prompt."""
-        return int(self.given.get("num_images_per_prompt") or 1)
+        return int(self.arguments.get("num_images_per_prompt") or 1)
 
     def text_states(self) -> tuple[torch.Tensor, torch.Tensor | None, torch.Tensor | None]:
         """Return the states (B, K, C) of both prompts, and the prompt's mask, as a family does."""
@@ -127,8 +127,8 @@ class Reading:
             call: the number of the encoders' call for it.
             count: the number of prompts for which a single text stands.
         """
-        texts = _listed(self.given.get(which) or "", count)
-        other = self.given.get(f"{which}_2") or texts  # an empty one is none
+        texts = _listed(self.arguments.get(which) or "", count)
+        other = self.arguments.get(f"{which}_2") or texts  # an empty one is none
         if _listed(other, count) != texts:
             raise TraceError(
                 f"{which}_2 differs from {which}: each position of the text is then one key made "
@@ -136,7 +136,7 @@ class Reading:
                 "prompt_embeds (the maps are then by position)"
             )
         tokenizer, table = _tokenizer(self.pipe), family_of(self.pipe).table
-        labels = [table(self.pipe, tokenizer, text, self.given) for text in texts]
+        labels = [table(self.pipe, tokenizer, text, self.arguments) for text in texts]
         for reader in self.readers:
             if call >= len(reader.ids):  # a negative prompt of zeros is read by no encoder
                 continue
@@ -146,7 +146,7 @@ class Reading:
             for label, ids in zip(labels, reader.ids[call], strict=True):
                 found = label
                 if reader.tokenizer is not tokenizer:
-                    found = table(self.pipe, reader.tokenizer, label.prompt, self.given)
+                    found = table(self.pipe, reader.tokenizer, label.prompt, self.arguments)
                 _check_positions(label, found)
                 if [token.id for token in found.tokens] != ids:
                     raise TraceError(
@@ -175,9 +175,9 @@ def _check_positions(first: TokenTable, second: TokenTable) -> None:
 
 def _check_labels(reading: Reading, encode: Callable[..., Any], prompts: Sequence[str]) -> None:
     """Raise a TraceError unless the pipeline read the prompts of the trace."""
-    given, labels = reading.given, quoted(list(prompts))
+    arguments, labels = reading.arguments, quoted(list(prompts))
     without = "leave `prompts` out of the trace (the maps are then by position)"
-    texts, embeds = given.get("prompt"), given.get("prompt_embeds")
+    texts, embeds = arguments.get("prompt"), arguments.get("prompt_embeds")
     if texts is not None:
         if _listed(texts, len(prompts)) != list(prompts):
             raise TraceError(
@@ -195,9 +195,9 @@ def _check_labels(reading: Reading, encode: Callable[..., Any], prompts: Sequenc
         raise TraceError(
             f"the prompts of the trace are {labels}, for {count} prompt_embeds: expected one each"
         )
-    fresh: dict[str, Any] = {name: None for name in given if name.endswith("_embeds")}
+    fresh: dict[str, Any] = {name: None for name in arguments if name.endswith("_embeds")}
     fresh |= {"prompt": list(prompts), "do_classifier_free_guidance": False}
-    again = encode(**{**given, **{name: fresh[name] for name in fresh if name in given}})
+    again = encode(**{**arguments, **{name: fresh[name] for name in fresh if name in arguments}})
     read = reading.text_states()[0].float()
     expected = family_of(reading.pipe).text_states(again)[0].to(read)
     distances = [torch.inf]
@@ -233,34 +233,36 @@ def read_concepts(
 
     A prompt is empty if it is unknown. Images of one prompt share their states.
     """
-    pipe, given = reading.pipe, reading.given
+    pipe, arguments = reading.pipe, reading.arguments
     _check_encoders(pipe)
     texts = {prompt: asked_text(concepts, prompt) for prompt in dict.fromkeys(prompts)}
-    asked = {
+    changed = {
         name: None if "prompt_" in name or name.startswith("negative_") else value
-        for name, value in given.items()
+        for name, value in arguments.items()
     }
-    alone = {"num_images_per_prompt": 1, "do_classifier_free_guidance": False}
-    asked |= {name: value for name, value in alone.items() if name in given}
-    asked["prompt"] = [*texts.values()]
-    read = Reading(pipe, asked).run(lambda: encode(**asked))
-    tables = read.tables("prompt", 0)
-    states, _, mask = read.text_states()
+    single = {"num_images_per_prompt": 1, "do_classifier_free_guidance": False}
+    changed |= {name: value for name, value in single.items() if name in arguments}
+    changed["prompt"] = [*texts.values()]
+    encoded = Reading(pipe, changed).run(lambda: encode(**changed))
+    tables = encoded.tables("prompt", 0)
+    states, _, mask = encoded.text_states()
     if states.shape[:2] != (len(tables), len(tables[0].tokens)):
         raise TraceError(
             f"{type(pipe).__name__} makes states of shape {tuple(states.shape)} of {len(tables)} "
             f"texts of {len(tables[0].tokens)} tokens: leave concepts out"
         )
-    found: dict[str, ConceptStates] = {}
+    result: dict[str, ConceptStates] = {}
     for number, (prompt, table) in enumerate(zip(texts, tables, strict=True)):
-        seen = range(states.shape[1]) if mask is None else mask[number].nonzero().flatten().tolist()
-        index = {position: place for place, position in enumerate(seen)}
+        visible = (
+            range(states.shape[1]) if mask is None else mask[number].nonzero().flatten().tolist()
+        )
+        index = {position: place for place, position in enumerate(visible)}
         places = (
             tuple(index[position] for position in positions)
             for positions in concept_places(concepts, table)
         )
-        found[prompt] = ConceptStates(tuple(places), states[number, list(seen)])
-    return tuple(found[prompt] for prompt in prompts)
+        result[prompt] = ConceptStates(tuple(places), states[number, list(visible)])
+    return tuple(result[prompt] for prompt in prompts)
 
 
 def _check_encoders(pipe: Any) -> None:
@@ -360,7 +362,7 @@ def watch(
             _check_labels(reading, encode, prompts)
         encoding = _encoding(reading, prompts, negative)
         if concepts:
-            labelled = prompts is not None or (reading.given.get("prompt") and reading.readers)
+            labelled = prompts is not None or (reading.arguments.get("prompt") and reading.readers)
             drawn = [t.prompt if labelled else "" for t in encoding.conditional.tables]
             found = read_concepts(reading, encode, concepts, drawn)
             encoding = replace(encoding, concepts=found)
@@ -378,21 +380,21 @@ def watch(
 
 
 def _encoding(reading: Reading, prompts: Sequence[str] | None, label_negative: bool) -> Encoding:
-    pipe, given = reading.pipe, reading.given
+    pipe, arguments = reading.pipe, reading.arguments
     states, negative_states, _ = reading.text_states()
     unlabelled = by_position(states.shape[1])
-    if given.get("prompt") is not None and reading.readers:
+    if arguments.get("prompt") is not None and reading.readers:
         tables = reading.tables("prompt", 0)
     elif prompts is not None:
-        tables = [prompt_table(pipe, prompt, given) for prompt in prompts]
+        tables = [prompt_table(pipe, prompt, arguments) for prompt in prompts]
     else:
         tables = [unlabelled] * (len(states) // reading.images_per_prompt)
     conditional = _branch(tables, states)
     if negative_states is None:
         return Encoding(conditional, None)
     negative = [unlabelled] * len(tables)
-    if label_negative and given.get("negative_prompt_embeds") is None and reading.readers:
-        call = 1 if given.get("prompt_embeds") is None else 0
+    if label_negative and arguments.get("negative_prompt_embeds") is None and reading.readers:
+        call = 1 if arguments.get("prompt_embeds") is None else 0
         negative = reading.tables("negative_prompt", call, count=len(tables))
     first = made_from(pipe, family_of(pipe).prompt_first)
     return Encoding(conditional, _branch(negative, negative_states), first)

@@ -76,8 +76,8 @@ def announced(pipe: Any, first: float) -> Schedule:
     end = getattr(pipe, "denoising_end", None)
     if isinstance(end, float) and 0 < end < 1:
         cutoff = round(scheduler.config.num_train_timesteps * (1 - end))
-        kept = sum(t >= cutoff for t in every)
-        count = kept if count is None else min(count, kept)
+        before_end = sum(t >= cutoff for t in every)
+        count = before_end if count is None else min(count, before_end)
     starts = [i for i, t in enumerate(every) if _is_same(t, first)]
     begin = getattr(scheduler, "begin_index", None)
     # A run begins with a whole step; if timesteps repeat, with the one that leaves `count` calls.
@@ -174,7 +174,7 @@ def skipping_tools(model: torch.nn.Module, layers: Collection[str]) -> tuple[str
     Raises:
         ModelError: if FasterCache is among them, which computes attention for a part of a batch.
     """
-    found: dict[str, None] = {}
+    tools: dict[str, None] = {}
     for path, module in model.named_modules():
         for hook in getattr(getattr(module, "_diffusers_hook", None), "hooks", ()):
             if hook.startswith("faster_cache"):
@@ -183,11 +183,11 @@ def skipping_tools(model: torch.nn.Module, layers: Collection[str]) -> tuple[str
                     "call disable_cache() on the model first"
                 )
             if not hook.startswith(_NOT_SKIPPING):
-                found[hook] = None
+                tools[hook] = None
         replaced = _replaced_forward(module)
         if replaced is not None and any(name.startswith(f"{path}.".lstrip(".")) for name in layers):
-            found[getattr(replaced, "__module__", type(replaced).__name__).split(".")[0]] = None
-    return tuple(found)
+            tools[getattr(replaced, "__module__", type(replaced).__name__).split(".")[0]] = None
+    return tuple(tools)
 
 
 def check_forwards(layers: Mapping[str, Any]) -> None:

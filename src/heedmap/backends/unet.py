@@ -53,7 +53,7 @@ class UNet(Family):
         Layers with added keys (DeepFloyd IF, Kandinsky 2) mix text and image in one softmax. The
         attention of GLIGEN's fusers and of IP-Adapter's resampler is not the image's.
         """
-        found = [
+        layers = [
             (name, module)
             for name, module in model.named_modules()
             if isinstance(module, Attention)
@@ -62,7 +62,7 @@ class UNet(Family):
             and module.added_kv_proj_dim is None
         ]
         # The UNet registers its middle last; within a stage the order is that of the forward pass.
-        return dict(sorted(found, key=lambda item: _STAGES.index(item[0].partition(".")[0])))
+        return dict(sorted(layers, key=lambda item: _STAGES.index(item[0].partition(".")[0])))
 
     def grid(self, model: Any, name: str, latent: GridShape) -> GridShape:
         """Return the grid of a layer's stage: the latent's, halved and rounded up at each level."""
