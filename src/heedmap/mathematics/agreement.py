@@ -76,7 +76,7 @@ def changed_region(values: np.ndarray) -> np.ndarray:
         return np.zeros(values.shape, dtype=bool)
     count, below = flat.size, np.arange(1, flat.size)
     sums = np.cumsum(flat)
-    apart = sums[:-1] / below - (sums[-1] - sums[:-1]) / (count - below)
+    distance = sums[:-1] / below - (sums[-1] - sums[:-1]) / (count - below)
     # Among equal values it is greatest at an end: a square of a concave function.
-    between = below * (count - below) * apart**2
-    return values > flat[int(between.argmax())]
+    variance = below * (count - below) * distance**2
+    return values > flat[int(variance.argmax())]

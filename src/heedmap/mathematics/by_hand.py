@@ -200,45 +200,45 @@ def _array(name: str, given: Any) -> np.ndarray:
         given = given.detach().cpu()
         given = given.double() if given.is_floating_point() else given  # numpy has no bfloat16
     try:
-        found = np.asarray(given)
+        array = np.asarray(given)
     except ValueError as error:  # rows of different lengths
         raise ArgumentError(f"{name} is {quoted(given)}: expected an array of numbers") from error
-    if found.dtype.kind not in "fiub":
+    if array.dtype.kind not in "fiub":
         raise ArgumentError(f"{name} is {quoted(given)}: expected an array of real numbers")
-    return found
+    return array
 
 
 def _finite(name: str, given: Any) -> np.ndarray:
-    found = _array(name, given).astype(np.float64)
-    if not np.isfinite(found).all():
+    array = _array(name, given).astype(np.float64)
+    if not np.isfinite(array).all():
         raise ArgumentError(f"{name} holds NaN or Inf: expected finite numbers alone")
-    return found
+    return array
 
 
 def _mask(given: Any, shape: tuple[int, ...]) -> np.ndarray:
-    found = _array("mask", given)
-    if found.dtype.kind in "iu" and (found > 0).any():
+    mask = _array("mask", given)
+    if mask.dtype.kind in "iu" and (mask > 0).any():
         raise ArgumentError(
             f"mask is {quoted(given)}: expected booleans, True where a token may be seen, or "
             "numbers with a point that are added to the scores; pass mask.astype(bool)"
         )
-    if np.isnan(found).any() or (found.dtype != bool and (found == np.inf).any()):
+    if np.isnan(mask).any() or (mask.dtype != bool and (mask == np.inf).any()):
         raise ArgumentError("mask holds NaN or +Inf: expected finite numbers, or -inf to hide")
     try:
-        hidden = _hidden(np.zeros(shape), found)
+        hidden = _hidden(np.zeros(shape), mask)
         fits = hidden.shape == shape
     except ValueError:
-        fits, hidden = False, found
+        fits, hidden = False, mask
     if not fits:
         raise ArgumentError(
-            f"mask has the shape {found.shape}: expected one that broadcasts to {shape}, that of "
+            f"mask has the shape {mask.shape}: expected one that broadcasts to {shape}, that of "
             "the scores"
         )
     if (hidden == -np.inf).all(axis=-1).any():
         raise ArgumentError(
             "mask hides every token of a row, which then has no probabilities: leave one to be seen"
         )
-    return found
+    return mask
 
 
 def _hidden(scores: np.ndarray, mask: np.ndarray | None) -> np.ndarray:

@@ -43,14 +43,14 @@ def guided(picture: np.ndarray, maps: np.ndarray, radius: int) -> np.ndarray:
     if radius < 1:
         return values[0].numpy()
     coarse = max(1, radius // _FINE)
-    made = guided_blur(guide, values, 2 * radius + 1, SMOOTH, subsample=coarse)
+    result = guided_blur(guide, values, 2 * radius + 1, SMOOTH, subsample=coarse)
     if coarse > 1:
         # Subsampling takes the first pixel of each square, which moves a map by half a square. The
         # turned inputs move it back; linear functions of the colours keep their mean.
         around, back = guide.flip(-2, -1), values.flip(-2, -1)
         other = guided_blur(around, back, 2 * radius + 1, SMOOTH, subsample=coarse)
-        made = (made + other.flip(-2, -1)) / 2
-    return made[0].clamp(0, 1).numpy()
+        result = (result + other.flip(-2, -1)) / 2
+    return result[0].clamp(0, 1).numpy()
 
 
 def refined(
@@ -89,6 +89,6 @@ def refined(
     for first in range(0, tokens, d):  # the kernels want values as wide as the heads
         part = maps[:, first : first + d].to(query)
         value = pad(part, (0, d - part.shape[1])).expand(1, query.shape[1], -1, -1)
-        made = scaled_dot_product_attention(query, key, value, scale=scale)
-        parts.append(made[0].mean(dim=0)[:, : part.shape[1]])
+        output = scaled_dot_product_attention(query, key, value, scale=scale)
+        parts.append(output[0].mean(dim=0)[:, : part.shape[1]])
     return torch.cat(parts, dim=-1)

@@ -264,11 +264,11 @@ def checked_result(rule: Rule, edited: Any, p: torch.Tensor, site: Site) -> torc
             f"the rule {name} gave NaN or Inf at step {site.step} in {site.layer}: expected finite "
             "numbers; does it divide by 0?"
         )
-    given = type(edited).__name__
+    kind = type(edited).__name__
     if isinstance(edited, torch.Tensor):
-        given = f"{str(edited.dtype).removeprefix('torch.')} of shape {tuple(edited.shape)}"
+        kind = f"{str(edited.dtype).removeprefix('torch.')} of shape {tuple(edited.shape)}"
     raise ArgumentError(
-        f"the rule {name} gave {given}: expected a tensor of floats of the same shape "
+        f"the rule {name} gave {kind}: expected a tensor of floats of the same shape "
         f"(H, Q, K) = {tuple(p.shape)}"
     )
 

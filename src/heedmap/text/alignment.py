@@ -134,13 +134,13 @@ def pair_words(
         guesses: list[tuple[Word, Word]] = []
     else:
         pairs, guesses = _paired(source, target)
-    found = WordAlignment(tuple(pairs), "replace", "", tuple(guesses))
+    alignment = WordAlignment(tuple(pairs), "replace", "", tuple(guesses))
     ids = [[token.id for token in table.tokens] for table in (source, target)]
     # New punctuation keeps its own attention.
-    signs = len(found.same) == len(found.pairs) and ids[0] != ids[1]
-    one_to_one = not found.added and not found.dropped
+    signs = len(alignment.same) == len(alignment.pairs) and ids[0] != ids[1]
+    one_to_one = not alignment.added and not alignment.dropped
     kind = kind or ("replace" if one_to_one and not signs else "refine")
-    return replace(found, kind=kind, why=_why(found, kind, signs))
+    return replace(alignment, kind=kind, why=_why(alignment, kind, signs))
 
 
 def _paired(source: TokenTable, target: TokenTable) -> tuple[_Pairs, list[tuple[Word, Word]]]:
@@ -220,10 +220,10 @@ def _key(word: Word) -> tuple[str, ...]:
     return word_keys(word.text) or (fold(word.text),)
 
 
-def _why(found: WordAlignment, kind: EditKind, signs: bool) -> str:
-    changes = [f"{quoted(a.text)} became {quoted(b.text)}" for a, b in found.swapped]
+def _why(alignment: WordAlignment, kind: EditKind, signs: bool) -> str:
+    changes = [f"{quoted(a.text)} became {quoted(b.text)}" for a, b in alignment.swapped]
     changes = [first_of(changes)] if changes else []
-    for words, change in ((found.added, "added"), (found.dropped, "dropped")):
+    for words, change in ((alignment.added, "added"), (alignment.dropped, "dropped")):
         if words:
             names = first_of([quoted(word.text) for word in words])
             changes.append(f"{names} {'was' if len(words) == 1 else 'were'} {change}")
@@ -298,22 +298,22 @@ def replacement(
     goes: dict[int, tuple[int, ...]] = {}
     last = target.positions("end")[-1:]
     for kind in ("start", "end", "pad"):
-        there = target.positions(kind) or (last if kind == "pad" else ())
-        goes |= _in_order(source.positions(kind), there)
+        after = target.positions(kind) or (last if kind == "pad" else ())
+        goes |= _in_order(source.positions(kind), after)
     same = set(alignment.same)
     for pair in alignment.pairs:
-        here, there = (word.tokens if word else () for word in pair)
-        short = min(len(here), len(there))
-        stayed = pair in same and _ids(source, here[:short]) == _ids(target, there[:short])
-        if stayed or len(here) == len(there):
-            goes |= _in_order(here, there)
-        elif there:
-            goes |= dict.fromkeys(here, there)
-    for here, there in zip(_punctuation(source), _punctuation(target), strict=True):
-        anchors = best_matches(_ids(source, here), _ids(target, there), match=1, swap=-1, gap=0)
-        goes |= {here[i]: (there[j],) for i, j in anchors}
-        for (i, j), (next_i, next_j) in pairwise([(-1, -1), *anchors, (len(here), len(there))]):
-            goes |= _in_order(here[i + 1 : next_i], there[j + 1 : next_j])
+        before, after = (word.tokens if word else () for word in pair)
+        short = min(len(before), len(after))
+        stayed = pair in same and _ids(source, before[:short]) == _ids(target, after[:short])
+        if stayed or len(before) == len(after):
+            goes |= _in_order(before, after)
+        elif after:
+            goes |= dict.fromkeys(before, after)
+    for before, after in zip(_punctuation(source), _punctuation(target), strict=True):
+        anchors = best_matches(_ids(source, before), _ids(target, after), match=1, swap=-1, gap=0)
+        goes |= {before[i]: (after[j],) for i, j in anchors}
+        for (i, j), (next_i, next_j) in pairwise([(-1, -1), *anchors, (len(before), len(after))]):
+            goes |= _in_order(before[i + 1 : next_i], after[j + 1 : next_j])
 
     last = last or (len(target.tokens) - 1,)
     entries: list[tuple[int, int, float]] = []
@@ -346,16 +346,16 @@ def refinement(source: TokenTable, target: TokenTable) -> list[int | None]:
     for kind in ("start", "end", "pad"):
         for w, n in zip(source.positions(kind), target.positions(kind), strict=False):
             columns[n] = w
-    here, there = source.positions(), target.positions()
-    ids, sizes = (_ids(source, here), _ids(target, there)), (_sizes(source), _sizes(target))
+    before, after = source.positions(), target.positions()
+    ids, sizes = (_ids(source, before), _ids(target, after)), (_sizes(source), _sizes(target))
     for i, j in best_matches(*ids, *sizes, match=1, swap=-1, gap=0):
-        columns[there[j]] = here[i]
+        columns[after[j]] = before[i]
     return columns
 
 
-def _in_order(here: Sequence[int], there: Sequence[int]) -> dict[int, tuple[int, ...]]:
+def _in_order(before: Sequence[int], after: Sequence[int]) -> dict[int, tuple[int, ...]]:
     """Map the k-th to the k-th, and the surplus to the last; nothing if there is nothing."""
-    return {w: (there[min(k, len(there) - 1)],) for k, w in enumerate(here) if there}
+    return {w: (after[min(k, len(after) - 1)],) for k, w in enumerate(before) if after}
 
 
 def _ids(table: TokenTable, positions: Sequence[int]) -> list[int]:
@@ -377,14 +377,14 @@ def _sizes(table: TokenTable) -> list[int]:
 def _punctuation(table: TokenTable) -> list[list[int]]:
     """Return the text tokens of no word: those before the first word, those after it, and so on."""
     owners = _owners(table)
-    found: list[list[int]] = [[] for _ in range(len(table.words) + 1)]
+    groups: list[list[int]] = [[] for _ in range(len(table.words) + 1)]
     place = 0
     for position in table.positions():
         if position in owners:
             place = max(place, owners[position] + 1)
         else:
-            found[place].append(position)
-    return found
+            groups[place].append(position)
+    return groups
 
 
 # --- sequences ----------------------------------------------------------------------------------
@@ -436,11 +436,11 @@ def best_matches(
     # The best alignments of the first i items with the first j, as (value, matches): those that end
     # with a match, and all others. Matches are linked lists (earlier matches, i, j, length).
     never = (-(unit**4), None)
-    kept: dict[tuple[int, int], tuple[int, Any]] = {(0, 0): (0, None)}
-    changed: dict[tuple[int, int], tuple[int, Any]] = {(0, 0): never}
+    matched: dict[tuple[int, int], tuple[int, Any]] = {(0, 0): (0, None)}
+    unmatched: dict[tuple[int, int], tuple[int, Any]] = {(0, 0): never}
 
     def best(i: int, j: int, score: int, seam: int = 0) -> tuple[int, Any]:
-        (value, matches), (other, others) = kept[i, j], changed[i, j]
+        (value, matches), (other, others) = matched[i, j], unmatched[i, j]
         return (value + score, matches) if value >= other - seam else (other - seam + score, others)
 
     for i in range(len(a) + 1):
@@ -450,16 +450,16 @@ def best_matches(
             moves = [best(i - 1, j - 1, swap)] if i and j else []
             moves += [best(i, j - 1, gap)] if j else []
             moves += [best(i - 1, j, gap)] if i else []
-            changed[i, j] = max(moves, key=lambda move: move[0])
-            kept[i, j] = never
+            unmatched[i, j] = max(moves, key=lambda move: move[0])
+            matched[i, j] = never
             if i and j and a[i - 1] == b[j - 1]:
                 size = units[0].get(i, 0)
                 value, matches = best(i - 1, j - 1, match, seam=1)
-                kept[i, j] = value, (matches, i, j, 1)
+                matched[i, j] = value, (matches, i, j, 1)
                 if size and size == units[1].get(j) and a[i - size : i] == b[j - size : j]:
                     whole, matches = best(i - size, j - size, size * (match + unit), seam=1)
                     if whole >= value:
-                        kept[i, j] = whole, (matches, i, j, size)
+                        matched[i, j] = whole, (matches, i, j, size)
     pairs: list[tuple[int, int]] = []
     matches = best(len(a), len(b), 0)[1]
     while matches is not None:
@@ -522,7 +522,7 @@ def purpose_of(alignment: WordAlignment) -> EditPurpose | None:
     """
     source = _readings([word for word, _ in alignment.pairs if word])
     target = _readings([word for _, word in alignment.pairs if word])
-    found: set[EditPurpose] = set()
+    purposes: set[EditPurpose] = set()
     sides = False  # "left" was added or dropped, as in "left of" -> "to the right of"
     placed = False  # a side took the place of "in" or the like, or the other way round
     for before, after in alignment.pairs:
@@ -536,13 +536,13 @@ def purpose_of(alignment: WordAlignment) -> EditPurpose | None:
         if one == "setting" and has_side:
             placed = True
         elif one:
-            found.add(one)
+            purposes.add(one)
         sides |= has_side
-    if placed and found:  # "in the snow" -> "under the stars"; else only its place changed
-        found.add("setting")
-    if sides and not found & {"addition", "removal", "setting"}:
+    if placed and purposes:  # "in the snow" -> "under the stars"; else only its place changed
+        purposes.add("setting")
+    if sides and not purposes & {"addition", "removal", "setting"}:
         return "relation"
-    return next((purpose for purpose in _BY_FREEDOM if purpose in found), None)
+    return next((purpose for purpose in _BY_FREEDOM if purpose in purposes), None)
 
 
 def _readings(words: Sequence[Word]) -> dict[int, tuple[str, str]]:
@@ -551,7 +551,7 @@ def _readings(words: Sequence[Word]) -> dict[int, tuple[str, str]]:
     The first of "in front of" is read as "front", and a shade before a thing as "coloured".
     """
     texts = [fold(word.text) for word in words]
-    found: dict[int, tuple[str, str]] = {}
+    readings: dict[int, tuple[str, str]] = {}
     led = ""
     for word, text, following in zip(words, texts, [*texts[1:], ""], strict=False):
         if text in ("in", "on", "at") and following in ("front", "top", "bottom"):
@@ -559,19 +559,19 @@ def _readings(words: Sequence[Word]) -> dict[int, tuple[str, str]]:
         elif text in _SHADES and following and is_content(following):
             text = "coloured"
         led = text if text in _CONNECTIVES else led
-        found[word.number] = text, led
-    return found
+        readings[word.number] = text, led
+    return readings
 
 
 def _change(
-    words: Sequence[str], led: Sequence[str], alone: Literal["addition", "removal"]
+    words: Sequence[str], led: Sequence[str], unpaired: Literal["addition", "removal"]
 ) -> EditPurpose | None:
     """Return the purpose of one changed word; None for articles and the like.
 
     Args:
         words: the word of the source and that of the target, or the one of them that there is.
         led: for each the connective before it; itself, if it is one.
-        alone: the purpose of a word that only one of the prompts has.
+        unpaired: the purpose of a word that only one of the prompts has.
     """
     counts = [_NUMBERS[word] for word in words if word in _NUMBERS]
     if len(counts) == 2:
@@ -594,4 +594,4 @@ def _change(
         return "setting"
     if not any(is_content(word) and word not in _NO_THINGS for word in words):
         return None
-    return alone if len(words) == 1 else "swap"
+    return unpaired if len(words) == 1 else "swap"

@@ -20,29 +20,29 @@ BETWEEN = ", "
 """The text between two concepts in their own table."""
 
 
-def checked_concepts(given: object) -> tuple[str, ...]:
+def checked_concepts(concepts: object) -> tuple[str, ...]:
     """Return the concepts of a list, without spaces around them.
 
     Raises:
         ArgumentError: if it is no list of different words or phrases, or holds too many.
     """
-    found = checks.in_order(given)
-    if found is None or len(found) > MAX_CONCEPTS or not all(map(checks.is_text, found)):
+    texts = checks.in_order(concepts)
+    if texts is None or len(texts) > MAX_CONCEPTS or not all(map(checks.is_text, texts)):
         raise ArgumentError(
-            f"concepts is {quoted(given)}: expected a list of at most {MAX_CONCEPTS} words or "
+            f"concepts is {quoted(concepts)}: expected a list of at most {MAX_CONCEPTS} words or "
             "phrases, such as ['sky', 'green grass']"
         )
-    concepts: dict[tuple[str, ...], str] = {}
-    for one in found:
+    different: dict[tuple[str, ...], str] = {}
+    for one in texts:
         concept = checks.text("a concept", one, most=MAX_PROMPT // MAX_CONCEPTS).strip()
         keys = word_keys(concept)
-        if not keys or keys in concepts or parse_weights(concept).spans:
+        if not keys or keys in different or parse_weights(concept).spans:
             raise ArgumentError(
                 f"the concept {quoted(concept)} is given twice, or has no word, or a weight: "
                 "expected different words or phrases, such as 'sky'"
             )
-        concepts[keys] = concept
-    return tuple(concepts.values())
+        different[keys] = concept
+    return tuple(different.values())
 
 
 def asked_text(concepts: Sequence[str], prompt: str = "") -> str:
@@ -56,28 +56,30 @@ def concept_table(concepts: Sequence[str]) -> TokenTable:
     return TokenTable.of_texts(concepts, BETWEEN)
 
 
-def concept_places(concepts: Sequence[str], read: TokenTable) -> tuple[tuple[int, ...], ...]:
+def concept_places(concepts: Sequence[str], table: TokenTable) -> tuple[tuple[int, ...], ...]:
     """Return the positions of the tokens of each concept, in the concepts and in the prompt.
 
     Args:
         concepts: the result of `checked_concepts`.
-        read: the table of their `asked_text`.
+        table: the table of their `asked_text`.
 
     Raises:
         ArgumentError: if a concept is past the encoder's length.
     """
     starts = list(accumulate((len(one) + len(JOINT) for one in concepts), initial=0))
-    found: list[tuple[int, ...]] = []
+    places: list[tuple[int, ...]] = []
     for concept, start in zip(concepts, starts, strict=False):
         end = start + len(concept)
-        own = {t.position for t in read.tokens if t.kind == "text" and start <= t.start < end}
-        if not own or any(word.missing for word in read.words if start <= word.start < end):
+        positions = {
+            t.position for t in table.tokens if t.kind == "text" and start <= t.start < end
+        }
+        if not positions or any(word.missing for word in table.words if start <= word.start < end):
             raise ArgumentError(
-                f"the concept {quoted(concept)} is past the {read.room} tokens that the model "
+                f"the concept {quoted(concept)} is past the {table.room} tokens that the model "
                 "reads of all concepts together: expected fewer or shorter ones"
             )
-        for place in read.matches(concept):
+        for place in table.matches(concept):
             if place[0].start >= starts[-1]:  # in the prompt
-                own.update(position for word in place for position in word.tokens)
-        found.append(tuple(sorted(own)))
-    return tuple(found)
+                positions.update(position for word in place for position in word.tokens)
+        places.append(tuple(sorted(positions)))
+    return tuple(places)

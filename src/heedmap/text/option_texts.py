@@ -13,12 +13,12 @@ _MOST = 1000  # values of one list
 def _numbers(text: str, kind: Callable[[str], Any], expected: str, count: int = 0) -> list[Any]:
     """Read finite numbers with commas between them, `count` of them if it is not 0."""
     try:
-        found = [kind(part) for part in text.split(",")]
+        numbers = [kind(part) for part in text.split(",")]
     except ValueError:
-        found = []
-    if not found or len(found) != (count or len(found)) or not all(map(isfinite, found)):
+        numbers = []
+    if not numbers or len(numbers) != (count or len(numbers)) or not all(map(isfinite, numbers)):
         raise ValueError(f"{text!r}: expected {expected}")
-    return found
+    return numbers
 
 
 def names_in(text: str) -> list[str]:

@@ -91,12 +91,12 @@ def word_keys(text: str) -> tuple[str, ...]:
 def places(keys: Sequence[str], wanted: Sequence[str]) -> list[int]:
     """Return the indices at which some keys stand side by side among others, without overlaps."""
     keys, wanted = tuple(keys), tuple(wanted)
-    found: list[int] = []
+    indices: list[int] = []
     for at in range(len(keys) - len(wanted) + 1):
-        apart = not found or at >= found[-1] + len(wanted)
-        if apart and keys[at : at + len(wanted)] == wanted:
-            found.append(at)
-    return found
+        is_free = not indices or at >= indices[-1] + len(wanted)
+        if is_free and keys[at : at + len(wanted)] == wanted:
+            indices.append(at)
+    return indices
 
 
 _FUNCTION_WORDS = frozenset(
@@ -188,15 +188,15 @@ def untaught(texts: Iterable[str], vocabulary: Collection[str] | None) -> tuple[
     if vocabulary is None:
         return None
     known = {_as_clip_reads(word) for word in vocabulary}
-    found: dict[str, str] = {}
+    unknown: dict[str, str] = {}
     for text in texts:
         for start, end in split_words(text):
             word = text[start:end]
             key = _as_clip_reads(word)
             is_known = key in known or known.issuperset(filter(None, _PARTS.split(key)))
             if not is_known and not word.startswith("<"):
-                found.setdefault(key, word)
-    return tuple(found.values())
+                unknown.setdefault(key, word)
+    return tuple(unknown.values())
 
 
 def _as_clip_reads(word: str) -> str:

@@ -65,13 +65,13 @@ def tokenize(
             f"the tokenizer reads {limit} tokens of a prompt: expected at most {MAX_TOKENS}; load "
             "it with a smaller model_max_length"
         )
-    made = None if rewrite is None else rewrite(prompt)
-    text = prompt if made is None else made.text
-    (read,) = tokenizer(text, padding="max_length", max_length=limit, truncation=True).encodings
+    rewritten = None if rewrite is None else rewrite(prompt)
+    text = prompt if rewritten is None else rewritten.text
+    (encoding,) = tokenizer(text, padding="max_length", max_length=limit, truncation=True).encodings
     # The tokens past the limit stand in further parts.
     rows: list[tuple[tuple[int, int], int]] = [
         (offsets, token)
-        for part in (read, *read.overflowing)
+        for part in (encoding, *encoding.overflowing)
         for offsets, token, special in zip(
             part.offsets, part.ids, part.special_tokens_mask, strict=True
         )
@@ -79,21 +79,21 @@ def tokenize(
     ]
     rows.sort(key=itemgetter(0))
     offsets = [offset for offset, _ in rows]
-    if made is not None:
-        offsets = [(made.origin[a][0], made.origin[max(a, b - 1)][1]) for a, b in offsets]
+    if rewritten is not None:
+        offsets = [(rewritten.origin[a][0], rewritten.origin[max(a, b - 1)][1]) for a, b in offsets]
     spans = _whole_spans(prompt, offsets)
 
     lead, tail = (int(one is not None) for one in (tokenizer.bos_token_id, tokenizer.eos_token_id))
     count = min(len(rows), max(0, limit - lead - tail))
     expected = [tokenizer.bos_token_id] * lead + [token for _, token in rows[:count]]
     expected += [tokenizer.eos_token_id] * tail
-    if read.ids[: len(expected)] != expected:
+    if encoding.ids[: len(expected)] != expected:
         raise ModelError(
             f"the tokenizer {type(tokenizer).__name__} does not put {quoted(prompt)} first and the "
             "padding last: load it with padding_side='right' and truncation_side='right'"
         )
     tokens: list[Token] = []
-    for position, token in enumerate(read.ids):
+    for position, token in enumerate(encoding.ids):
         if lead <= position < lead + count:
             start, end = spans[position - lead]
             tokens.append(Token(position, token, prompt[start:end], start, end, "text"))
@@ -183,9 +183,9 @@ def expanded(prompt: str, tokenizer: Any, expand: Callable[[str], str]) -> Rewri
     text, at = "", 0
     while at < len(prompt):
         piece = next((p for p in placeholders if prompt.startswith(p, at)), prompt[at])
-        made = expand(piece)
-        text += made
-        origin += [(at, at + len(piece))] * len(made)
+        vectors = expand(piece)
+        text += vectors
+        origin += [(at, at + len(piece))] * len(vectors)
         at += len(piece)
     if text != whole:
         raise ModelError(

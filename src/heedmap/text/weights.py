@@ -97,14 +97,10 @@ def parse_weights(prompt: str) -> WeightedPrompt:
         raise _unbalanced(prompt, opened[0])
     if spans and unpaired:
         raise _unbalanced(prompt, unpaired[0])
-    kept = [at for at in range(len(prompt)) if at not in cut]
-    return WeightedPrompt(
-        "".join(prompt[at] for at in kept),
-        tuple(
-            (bisect_left(kept, a), bisect_left(kept, b), weight) for a, b, weight in sorted(spans)
-        ),
-        prompt[slice(*min(plain))] if plain else "",
-    )
+    read = [at for at in range(len(prompt)) if at not in cut]
+    text = "".join(prompt[at] for at in read)
+    spans = [(bisect_left(read, a), bisect_left(read, b), w) for a, b, w in sorted(spans)]
+    return WeightedPrompt(text, tuple(spans), prompt[slice(*min(plain))] if plain else "")
 
 
 def _weight(prompt: str, colon: int, close: int) -> float | None:
@@ -234,14 +230,14 @@ def weighed(
         UnknownWordError: if a word is not in the prompt.
         TruncatedWordError: if the model does not read it.
     """
-    spans, taken = [*prompt.spans], set(token_weights(prompt.spans, table))
+    spans, weighted = [*prompt.spans], set(token_weights(prompt.spans, table))
     for word, weight in weights.items():
         what = f"the weight of {quoted(word)}"
         weight = checks.finite(what, weight, least=-MOST_WEIGHT, most=MOST_WEIGHT)
         tokens = table.find(word)
-        if not taken.isdisjoint(tokens):
+        if not weighted.isdisjoint(tokens):
             raise ArgumentError(f"{quoted(word)} is weighted twice: take one of the weights away")
-        taken |= set(tokens)
+        weighted |= set(tokens)
         spans += [
             (place[0].start, place[-1].end, weight)
             for place in table.matches(word)
@@ -275,14 +271,14 @@ def leave_out(prompt: WeightedPrompt, table: TokenTable, query: str) -> str:
         if not text[end : end + 1].strip():
             start = len(text[:start].rstrip())
         gone.update(range(start, end))
-    kept = [at for at in range(len(text)) if at not in gone]
-    left = "".join(text[at] for at in kept)
+    rest = [at for at in range(len(text)) if at not in gone]
+    short = "".join(text[at] for at in rest)
     dropped = {word for place in places for word in place}
-    stays = [word for word in table.words if word not in dropped]
+    words = [word for word in table.words if word not in dropped]
     spans: list[Span] = []
     for start, end, weight in prompt.spans:
-        if any(max(word.start, start) < min(word.end, end) for word in stays):
-            first, last = bisect_left(kept, start), bisect_left(kept, end)
-            first += len(left[first:last]) - len(left[first:last].lstrip())
-            spans.append((first, first + len(left[first:last].strip()), weight))
-    return spelled(left, spans).strip()
+        if any(max(word.start, start) < min(word.end, end) for word in words):
+            first, last = bisect_left(rest, start), bisect_left(rest, end)
+            first += len(short[first:last]) - len(short[first:last].lstrip())
+            spans.append((first, first + len(short[first:last].strip()), weight))
+    return spelled(short, spans).strip()

@@ -135,8 +135,8 @@ class TokenTable:
         Words that name neither a thing nor a property are in none of them.
         """
         around = [self._phrase_around((w,)) for w in self.read_words if describes(w.text)]
-        read = [tuple(word for word in phrase if word.tokens) for phrase in around]
-        return tuple(dict.fromkeys(read))
+        phrases = [tuple(word for word in phrase if word.tokens) for phrase in around]
+        return tuple(dict.fromkeys(phrases))
 
     def positions(self, *kinds: TokenKind) -> tuple[int, ...]:
         """Return the positions on the `K` axis of the tokens of these kinds (default: "text")."""
@@ -181,20 +181,20 @@ class TokenTable:
         """
         wanted = word_keys(checks.text("the word", query, "house"))
         keys = [(key, word) for word in self.words for key in word_keys(word.text)]
-        found: dict[tuple[Word, ...], None] = {}
+        matches: dict[tuple[Word, ...], None] = {}
         for at in places([key for key, _ in keys], wanted) if wanted else ():
             place = tuple(dict.fromkeys(word for _, word in keys[at : at + len(wanted)]))
             concept = any(" " in word.text for word in place)
             if not concept or sum(len(word_keys(word.text)) for word in place) == len(wanted):
-                found[place] = None
-        if not found:
+                matches[place] = None
+        if not matches:
             where = "among the concepts" if self.of_concepts else "in the prompt"
             near = [quoted(text) for text in nearest(query, [word.text for word in self.words])]
             raise UnknownWordError(
                 f"{quoted(query)} is not {where}: "
                 f"{f'expected a word such as {listed(near)}' if near else 'it has no words'}"
             )
-        return tuple(found)
+        return tuple(matches)
 
     def find(self, query: str) -> tuple[int, ...]:
         """Return the positions on the `K` axis of the tokens of a word or phrase, ascending.
@@ -220,10 +220,10 @@ class TokenTable:
             UnknownWordError: if the word is not in the prompt.
             TruncatedWordError: if the model read none of its places.
         """
-        found, bare = self._read_places(query), query.strip()
+        places, bare = self._read_places(query), query.strip()
         if len(bare) > 2 and bare[0] + bare[-1] in ('""', "''", "\u201c\u201d", "\u2018\u2019"):
-            return _tokens_of(found)
-        return _tokens_of([self._phrase_around(place) for place in found])
+            return _tokens_of(places)
+        return _tokens_of([self._phrase_around(place) for place in places])
 
     def text_of(self, tokens: Collection[int]) -> str:
         """Return the words that have some of these tokens, as in the prompt: "blue tree"."""
@@ -237,10 +237,10 @@ class TokenTable:
         return text
 
     def _read_places(self, query: str) -> list[tuple[Word, ...]]:
-        read = [place for place in self.matches(query) if all(word.tokens for word in place)]
-        if not read:
+        places = [place for place in self.matches(query) if all(word.tokens for word in place)]
+        if not places:
             raise self._not_read(quoted(query))
-        return read
+        return places
 
     def _not_read(self, what: str) -> TruncatedWordError:
         return TruncatedWordError(
