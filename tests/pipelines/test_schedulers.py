@@ -9,7 +9,7 @@ from making import settings_of
 
 from heedmap.errors import RunError
 from heedmap.io.settings import Settings
-from heedmap.pipelines.batch import saved_schedulers
+from heedmap.pipelines.settings import saved_schedulers
 
 
 @pytest.fixture

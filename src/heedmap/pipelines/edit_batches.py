@@ -145,7 +145,6 @@ def _draw(
             [base.table.prompt, *(plan.table.prompt for plan in plans)],
             [base.written, *(plan.written for plan in plans)],
             [seed] * (len(plans) + 1),
-            tables=[base.table, *(plan.table for plan in plans)],
             start=None if picture is None else picture.start(len(plans) + 1),
         ),
         options,

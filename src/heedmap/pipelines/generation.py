@@ -139,7 +139,7 @@ def generate_batch(
     tables = [read[text] for text in texts] if read else []
     made = [[rules_of(edit, table, size) for edit in edits] for table in tables]
     rules = _rules(parsed, tables, made)
-    batch = Batch(texts, prompts, seeds, edits, list(read.values()))
+    batch = Batch(texts, prompts, seeds, edits)
     steering = Steering(rules) if rules else None
     runs, recorder = draw(
         *(pipe, batch, options, steering), progress=progress, preview=preview, probe=probe

@@ -23,11 +23,11 @@ from heedmap.io.values import MAX_WHOLE
 from heedmap.options import Device, Dtype, EditOptions, GenerateOptions, LoadOptions
 from heedmap.pipelines import editing, generation, locating
 from heedmap.pipelines.arguments import argument, argument_note, description, is_restorable
-from heedmap.pipelines.batch import Progress, saved_schedulers, sub_progress
+from heedmap.pipelines.batch import Progress, sub_progress
 from heedmap.pipelines.edit_batches import DrawnEdits, draw_edits
 from heedmap.pipelines.edit_plans import Planner
 from heedmap.pipelines.picture_source import picture_of
-from heedmap.pipelines.settings import effective_value, settings_diff
+from heedmap.pipelines.settings import effective_value, saved_schedulers, settings_diff
 from heedmap.recording.edits import Edit, edit_from, note_of
 from heedmap.recording.probing import Probe, Reached
 from heedmap.results.grids import Grid, load_result

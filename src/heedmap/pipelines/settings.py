@@ -4,7 +4,8 @@ They are read before sampling starts: a callback or an interrupt may change the 
 """
 
 import platform
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from functools import cache
 from importlib.metadata import version
 from typing import Any
@@ -15,10 +16,11 @@ from heedmap.backends import base, loading
 from heedmap.backends.arguments import STEP_LISTS, THEIR_NAMES
 from heedmap.backends.base import default_of
 from heedmap.backends.registry import cross_attention_layers, family_of
-from heedmap.backends.schedules import SCHEDULERS, skipping_tools
+from heedmap.backends.schedules import SCHEDULERS, scheduler_class, skipping_tools
+from heedmap.errors import RunError, quoted, reason
 from heedmap.io.settings import Scheduler, Settings, Versions
 from heedmap.io.values import to_json
-from heedmap.pipelines.arguments import argument_note
+from heedmap.pipelines.arguments import argument, argument_note, is_restorable
 from heedmap.tiny import card
 
 
@@ -116,3 +118,50 @@ def _hardware(device: torch.device) -> str:
     if device.type == "cpu":
         return f"{platform.machine()} {torch.backends.cpu.get_cpu_capability()}"
     return platform.machine()
+
+
+@contextmanager
+def saved_schedulers(pipe: Any, settings: Settings) -> Iterator[None]:
+    """Give a pipeline the schedulers of saved settings within the block.
+
+    Raises:
+        RunError: if the pipeline or diffusers has no such scheduler, or it cannot be made.
+    """
+    before: dict[str, Any] = {}
+    try:
+        for name, saved in settings.schedulers.items():
+            own = getattr(pipe, name, None)
+            if own is None:
+                raise RunError(
+                    f"the run has a {name} and {type(pipe).__name__} has none: pass a pipeline of "
+                    f"the class {quoted(settings.pipeline)}"
+                )
+            if saved != scheduler_note(own):
+                before[name] = own
+                setattr(pipe, name, _scheduler(type(own), saved))
+        yield
+    finally:
+        for name, scheduler in before.items():
+            setattr(pipe, name, scheduler)
+
+
+def _scheduler(own: type, saved: Scheduler) -> Any:
+    name, config = saved.kind, dict(saved.config)
+    kind = scheduler_class(own, name)
+    if kind is None:
+        raise RunError(
+            f"diffusers {version('diffusers')} has no scheduler {quoted(name)}: pass a pipeline "
+            "that has it, or install another version of diffusers"
+        )
+    if not is_restorable(config):
+        raise RunError(
+            f"the configuration of the scheduler {name} holds objects that are not saved: pass a "
+            "pipeline that has this scheduler"
+        )
+    try:
+        return kind.from_config(argument(config))
+    except Exception as error:  # constructors raise errors of any type
+        raise RunError(
+            f"the scheduler {name} cannot be made from the saved configuration ({reason(error)}): "
+            "pass a pipeline that has it"
+        ) from error

@@ -45,7 +45,6 @@ class RecordingSpec:
     limit: int = GenerateOptions.limit
     prompts: tuple[str, ...] | None = None
     split_halves: bool = False  # sum up the even and the odd steps, too
-    tables: Iterable[TokenTable] = ()  # of prompts that were read before
     weights_read: bool = False  # whether weights written in the prompts were read before
 
     @classmethod

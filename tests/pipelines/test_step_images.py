@@ -15,7 +15,7 @@ from PIL import Image
 from heedmap.backends import latents
 from heedmap.backends.schedules import Moment
 from heedmap.pipelines import editing, generation
-from heedmap.pipelines.batch import StepWatch
+from heedmap.pipelines.step_images import StepRecorder
 
 BETAS: dict[str, Any] = {**models.BETAS, "steps_offset": 1}
 PROMPTS = ["a red house", "a blue tree"]
@@ -55,7 +55,7 @@ def test_they_change_nothing_and_there_is_one_for_each_step(name: str):
 
 def test_nothing_is_done_where_steps_are_not_kept(random_model, monkeypatch):
     monkeypatch.setattr(latents, "predicted", None)
-    monkeypatch.setattr(StepWatch, "see", None)
+    monkeypatch.setattr(StepRecorder, "record", None)
     run = generation.generate(random_model, "a house", seed=1, steps=2, keep={"layer", "head"})
     assert run.step_pictures is None
 
@@ -91,11 +91,11 @@ def test_of_an_edit_both_sides_have_them_and_neither_changes(embedded):
 # --- on its own --------------------------------------------------------------------------------
 
 
-def seen(foretold: list[torch.Tensor | None], latents: list[torch.Tensor]) -> StepWatch:
-    watch = StepWatch()
+def seen(foretold: list[torch.Tensor | None], latents: list[torch.Tensor]) -> StepRecorder:
+    watch = StepRecorder()
     for step, (guess, noisy) in enumerate(zip(foretold, latents, strict=True)):
         trace: Any = SimpleNamespace(predicted=guess)
-        watch.see(trace, Moment(step, len(latents), True), noisy)
+        watch.record(trace, Moment(step, len(latents), True), noisy)
     return watch
 
 
@@ -108,12 +108,12 @@ PICTURE = Image.fromarray(np.random.default_rng(1).integers(0, 256, (64, 96, 3),
 
 def test_where_nothing_is_foretold_the_latents_are_shown_and_it_says_so():
     latents = [chance(n) for n in range(3)]
-    (steps,) = seen([None] * 3, latents).pictures([PICTURE], 3)
+    (steps,) = seen([None] * 3, latents).images([PICTURE], 3)
     assert steps is not None and steps.shows == "latents" and steps.size == (96, 64)
-    (other,) = seen(list(reversed(latents)), latents).pictures([PICTURE], 3)
+    (other,) = seen(list(reversed(latents)), latents).images([PICTURE], 3)
     assert other is not None and other.shows == "prediction"
     assert other.frames[0].tobytes() == steps.frames[2].tobytes()
-    (mixed,) = seen([None, *latents[1:]], latents).pictures([PICTURE], 3)
+    (mixed,) = seen([None, *latents[1:]], latents).images([PICTURE], 3)
     assert mixed is not None and mixed.shows == "latents"
 
 
@@ -126,5 +126,5 @@ def test_where_nothing_is_foretold_the_latents_are_shown_and_it_says_so():
         seen([torch.cat([chance(1)] * 2)] * 2, [torch.cat([chance(1)] * 2)] * 2),
     ],
 )
-def test_a_run_that_cannot_be_followed_has_none(watch: StepWatch):
-    assert watch.pictures([PICTURE], 2) == [None]
+def test_a_run_that_cannot_be_followed_has_none(watch: StepRecorder):
+    assert watch.images([PICTURE], 2) == [None]
