@@ -8,7 +8,7 @@ from PIL import Image
 
 from cli.calling import FILES, PROMPT, as_json, bad, files, good, misused
 from heedmap.maps.selections import stability_said
-from heedmap.pipelines import given_pictures
+from heedmap.pipelines import input_images
 from heedmap.pipelines.locating import locate
 from heedmap.results.runs import Run
 
@@ -16,7 +16,7 @@ from heedmap.results.runs import Run
 @pytest.fixture
 def photo(desk: Path, monkeypatch) -> Path:
     """A photo, of a model that is not asked how well it gives one back."""
-    monkeypatch.setattr(given_pictures, "LEAST_RETURNED", 0.0)
+    monkeypatch.setattr(input_images, "LEAST_PSNR", 0.0)
     pixels = np.random.default_rng(0).integers(0, 256, (96, 128, 3), dtype=np.uint8)
     Image.fromarray(pixels).save(desk / "My Cat!.png")
     return desk / "My Cat!.png"

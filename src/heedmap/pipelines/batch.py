@@ -19,7 +19,7 @@ from heedmap.maps.heatmaps import HeatMaps
 from heedmap.options import GenerateOptions
 from heedmap.pipelines import settings
 from heedmap.pipelines.arguments import apply_model_defaults, argument_note
-from heedmap.pipelines.given_pictures import SeenPicture, is_near_usual
+from heedmap.pipelines.input_images import InputImage, has_usual_area
 from heedmap.pipelines.step_images import StepRecorder
 from heedmap.recording.calls import RecordingSpec
 from heedmap.recording.edits import Edit, note_of
@@ -60,7 +60,7 @@ class Batch:
     written: Sequence[str]
     seeds: Sequence[int]
     edits: Sequence[Edit] = ()
-    looked: SeenPicture | None = None
+    looked: InputImage | None = None
     start: torch.Tensor | None = None
 
 
@@ -121,7 +121,7 @@ def draw(
     written = [] if batch.looked else map(parse_weights, batch.written)
     for said in filter(None, [*map(bracket_warning, written), unread_weights(negative or "")]):
         warn(said)
-    if options.size is not None and not is_near_usual(pipe, options.size):
+    if options.size is not None and not has_usual_area(pipe, options.size):
         (w, h), (width, height) = options.size, usual_size(pipe)
         warn(
             f"the size {w}×{h} has {w * h / (width * height):.2g} times the pixels of the model's "

@@ -24,8 +24,7 @@ from heedmap.options import USUAL, GenerateOptions
 from heedmap.pipelines.batch import Batch, Preview, Progress, draw, sub_progress
 from heedmap.pipelines.blending import Blending
 from heedmap.pipelines.edit_plans import EditBase, Plan
-from heedmap.pipelines.given_pictures import why_unlike
-from heedmap.pipelines.picture_source import PictureSource
+from heedmap.pipelines.input_images import ImageSource, distortion_warning
 from heedmap.recording.edits import weights_rule
 from heedmap.recording.probing import Probe
 from heedmap.recording.steering import Steering
@@ -102,7 +101,7 @@ def draw_edits(
     at_once = fitting(base.pipe, size, base.options.batch) - 1
 
     drawn = DrawnEdits([])
-    picture = None if own is None else PictureSource.of(base.pipe, own, seed, options)
+    picture = None if own is None else ImageSource.of(base.pipe, own, seed, options)
 
     def one(some: Sequence[Plan], done: int, left: int) -> int:
         """Draw some of them; only what is told of them is kept, not what it is made of."""
@@ -127,7 +126,7 @@ def _draw(
     plans: Sequence[Plan],
     seed: int,
     options: GenerateOptions,
-    picture: PictureSource | None,
+    picture: ImageSource | None,
     progress: Progress | None,
     preview: Preview | None,
     probe: Probe | None,
@@ -156,17 +155,17 @@ def _draw(
         probe=probe,
     )
     if picture is not None:
-        runs = [picture.noted(run) for run in runs]
+        runs = [picture.with_settings(run) for run in runs]
     return runs, recorder, blending
 
 
-def _changed(picture: PictureSource | None, blending: Blending | None) -> AfterStep | None:
+def _changed(picture: ImageSource | None, blending: Blending | None) -> AfterStep | None:
     """What is done to the latents after each call of the scheduler: carried, then blended."""
     if picture is None:
         return blending
 
     def change(state: StepState) -> torch.Tensor:
-        latents = picture.carried(state.moment, state.latents)
+        latents = picture.next_latents(state.moment, state.latents)
         return latents if blending is None else blending(replace(state, latents=latents))
 
     return change
@@ -241,7 +240,7 @@ def _troubles(pair: Pair, plan: Plan) -> list[str]:
     black = any(run.settings.nsfw_content_detected for run in (pair.source, pair.edited))
     steps, back = about.steps, None if black else about.reconstruction
     troubles = plan.idle(steps, about.self_sites, about.self_cells)
-    if back is not None and (unlike := why_unlike(back.psnr_db)):
+    if back is not None and (unlike := distortion_warning(back.psnr_db)):
         troubles.append(unlike)
     scheduler = pair.source.settings.scheduler
     if back is not None and scheduler in LOOKING_BACK and steps < ENOUGH_STEPS:

@@ -32,7 +32,7 @@ from heedmap.pipelines.arguments import check_prompts, check_seed, random_seed, 
 from heedmap.pipelines.batch import Preview, Progress, sub_progress
 from heedmap.pipelines.edit_batches import draw_edits, tell_notes
 from heedmap.pipelines.edit_plans import EditBase, Plan, Planner
-from heedmap.pipelines.picture_source import extract_image, sized
+from heedmap.pipelines.input_images import extract_image, with_image_size
 from heedmap.results.grids import Cell, Grid
 from heedmap.results.pairs import Pair
 from heedmap.text.weights import escape, parse_weights, token_weights
@@ -369,7 +369,7 @@ def _resolve(
     options, sampling = extract_image(pipe, options, sampling)
     has_image = options.image is not None
     sampling, seed = resolve_options(pipe, sampling, function, seed, has_image=has_image)
-    return options, sized(pipe, options, sampling), seed
+    return options, with_image_size(pipe, options, sampling), seed
 
 
 def _places(

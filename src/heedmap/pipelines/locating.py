@@ -24,12 +24,12 @@ from heedmap.maps.selections import stability_of
 from heedmap.options import LOCATE_STEPS, GenerateOptions, Keep, Tokens
 from heedmap.pipelines.arguments import check_prompts, random_seed, resolve_options
 from heedmap.pipelines.batch import Batch, Progress, draw
-from heedmap.pipelines.given_pictures import (
-    check_pipeline,
-    refuse_set,
-    seen,
-    upright_rgb,
-    usual_for,
+from heedmap.pipelines.input_images import (
+    check_takes_latents,
+    encode_image,
+    fitting_size,
+    open_image,
+    refuse_arguments,
 )
 from heedmap.recording.probing import Probe
 from heedmap.results.runs import Run
@@ -97,8 +97,8 @@ def locate(
         arguments=arguments,
     )
     check_served(pipe)
-    check_pipeline(pipe)
-    refuse_set(arguments, _OURS)
+    check_takes_latents(pipe)
+    refuse_arguments(arguments, _OURS)
     options, seed = resolve_options(pipe, options, locate, seed, has_image=True)
     (prompt,), (seed,) = check_prompts([prompt], [random_seed() if seed is None else seed])
     if parse_weights(prompt).spans:
@@ -106,23 +106,23 @@ def locate(
             f"the prompt {quoted(prompt)} has weights, which locate cannot use: write "
             f"{quoted(parse_weights(prompt).text)}"
         )
-    given = upright_rgb(picture)
+    given = open_image(picture)
     options = replace(
         options,
         steps=LOCATE_STEPS if options.steps is None else options.steps,
         guidance=1.0 if THEIR_NAMES["guidance"] in parameters(pipe) else None,
-        size=check_size(pipe, options.size or usual_for(pipe, given.size)),
+        size=check_size(pipe, options.size or fitting_size(pipe, given.size)),
     )
     assert options.size is not None
-    shown = seen(pipe, given, options.size)
-    shown.warn_if_unlike(pipe)
+    shown = encode_image(pipe, given, options.size)
+    shown.warn_if_distorted(pipe)
     batch = Batch([prompt], [prompt], [seed], looked=shown)
     (run,), trace = draw(pipe, batch, options, progress=progress, probe=probe)
     return replace(
         run,
         maps=_stable(run.maps, trace.halves("conditional")),
         concepts=None if run.concepts is None else _stable(run.concepts, trace.halves("concepts")),
-        settings=structs.replace(run.settings, located=shown.noted),
+        settings=structs.replace(run.settings, located=shown.settings),
     )
 
 

@@ -26,7 +26,7 @@ from heedmap.pipelines.arguments import argument, argument_note, description, is
 from heedmap.pipelines.batch import Progress, sub_progress
 from heedmap.pipelines.edit_batches import DrawnEdits, draw_edits
 from heedmap.pipelines.edit_plans import Planner
-from heedmap.pipelines.picture_source import picture_of
+from heedmap.pipelines.input_images import saved_image
 from heedmap.pipelines.settings import effective_value, saved_schedulers, settings_diff
 from heedmap.recording.edits import Edit, edit_from, note_of
 from heedmap.recording.probing import Probe, Reached
@@ -458,7 +458,7 @@ def _edits(
     probe: Probe | None = None,
 ) -> DrawnEdits:
     """Generate a source and copies of an edit; of a source alone the edits change nothing."""
-    picture, given = picture_of(run, given)
+    picture, given = saved_image(run, given)
     call, edit = saved_call(run.settings, pipe, given), run.settings.edit
     size = (run.settings.batch_place or (1, 2))[1]
     options = EditOptions(cross=0.0, self_attention=0.0) if edit is None else edit_options(edit)
@@ -472,7 +472,7 @@ def _edits(
 
 def _grid(pipe: Any, saved: Grid, given: Mapping[str, Any], progress: Progress | None) -> Grid:
     report, first = saved.about, saved.cells[0].pair
-    picture, given = picture_of(first.source, given)
+    picture, given = saved_image(first.source, given)
     call = saved_call(first.edited.settings, pipe, given).options
     made = editing.grid(
         pipe,

@@ -19,8 +19,7 @@ from heedmap import Grid, Pair, edit, grid, repeat
 from heedmap.backends.latents import NoiseLevels
 from heedmap.backends.schedules import Moment
 from heedmap.errors import ArgumentError, ModelError
-from heedmap.pipelines.given_pictures import SeenPicture
-from heedmap.pipelines.picture_source import PictureSource
+from heedmap.pipelines.input_images import ImageSource, InputImage
 
 # An autoencoder of random weights gives no picture back well.
 pytestmark = pytest.mark.filterwarnings("ignore:the picture (comes back at|changed outside)")
@@ -236,11 +235,11 @@ def test_what_edits_differ_by_is_reckoned_in_float32_whatever_the_model_holds(ki
     clean, noise, *_ = torch.randn((3, 1, 4, 8, 8), generator=chance)
     latents = torch.randn((3, 4, 8, 8), generator=chance).to(kind)
     levels = NoiseLevels(((0.6, 0.8), (0.75, 0.5), (1.0, 0.0)), 1.0)
-    source = PictureSource(SeenPicture(painted(), clean, (64, 64)), levels, (noise, noise))
+    source = ImageSource(InputImage(painted(), clean, (64, 64)), levels, (noise, noise))
     made = latents.float().numpy()
     there = np.float32(0.75) * clean.numpy() + np.float32(0.5) * noise.numpy()
     wanted = torch.from_numpy(there + (made - made[:1])).to(kind)
-    carried = source.carried(Moment(0, 2, last=True), latents)
+    carried = source.next_latents(Moment(0, 2, last=True), latents)
     assert carried.dtype == kind and torch.equal(carried, wanted)
     assert torch.equal(carried[:1], torch.from_numpy(there).to(kind))
     rounded = (latents - latents[:1]).float()

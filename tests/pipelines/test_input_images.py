@@ -17,7 +17,7 @@ from PIL import Image
 
 from heedmap import edit, locate
 from heedmap.errors import ArgumentError, ModelError
-from heedmap.pipelines.given_pictures import check_pipeline, seen
+from heedmap.pipelines.input_images import check_takes_latents, encode_image
 
 PROMPT = "a red house"
 
@@ -97,7 +97,7 @@ def test_its_latents_are_those_of_diffusers():
     pipe, picture = random_pipeline(), painted(128, 64)
     pixels = pipe.image_processor.preprocess(picture)
     wanted = pipe.vae.encode(pixels).latent_dist.mode() * pipe.vae.config.scaling_factor
-    assert torch.allclose(seen(pipe, picture, (128, 64)).latents, wanted, atol=1e-5)
+    assert torch.allclose(encode_image(pipe, picture, (128, 64)).latents, wanted, atol=1e-5)
 
 
 @pytest.mark.parametrize("kind", [StableDiffusionImg2ImgPipeline, StableDiffusionInpaintPipeline])
@@ -125,4 +125,4 @@ def test_pipelines_that_cannot_be_shown_a_picture(call):
         **random_pipeline().components, requires_safety_checker=False
     )
     with pytest.raises(ModelError, match=r"^Own begins with a picture of its own: expected a pip"):
-        check_pipeline(pipe)
+        check_takes_latents(pipe)
