@@ -113,8 +113,7 @@ class HeatMap:
         Args:
             image: the image, if the map does not know it (maps of a bare `trace`).
             scale: as of `value_range`.
-            short_side: pixels on the short side at least: smaller images are enlarged by a whole
-                number.
+            short_side: in pixels, at least; smaller images are enlarged by a whole number.
 
         Raises:
             ArgumentError: if no image is known or given.
@@ -188,8 +187,7 @@ class HeatMap:
         maps, is scaled by its magnitude, from 0 at the least to 1 at the greatest.
 
         Args:
-            image: the image, if the map does not know it (maps of a bare `trace`); without one the
-                edges are the map's.
+            image: the image, if the map does not know it; without one the edges are the map's.
 
         Raises:
             ArgumentError: if the image is of another size than the map's.
@@ -357,19 +355,15 @@ class HeatMaps:
 
     @property
     def refined(self) -> "HeatMaps":
-        """The maps refined by the image's attention to itself: truer to the image.
+        """The maps of all layers, steps and heads, propagated along the image's self-attention.
 
-        A word's share of attention, propagated along self-attention in the later part of the run
-        (`heedmap.mathematics.refining`), over all layers, steps and heads.
+        They are truer to the image (`heedmap.mathematics.refining`).
 
         Raises:
             SelectionError: if there are none, or these are the maps of a selection.
         """
         if self._selection != Selection():
-            raise SelectionError(
-                "refined maps and segments are of all layers, steps and heads, and these maps of "
-                "some: expected the run's maps, without `select`"
-            )
+            raise SelectionError("a selection has no refined maps: take them of the run's maps")
         if self._whole is not None:
             return self
         alone = self.recording.refined_alone()
@@ -390,8 +384,7 @@ class HeatMaps:
             image: the image, if the maps do not know it.
 
         Raises:
-            ArgumentError: if there is nothing to tell apart, or two of one phrase, or the image
-                does not fit.
+            ArgumentError: if there is no phrase, or two are the same, or the image does not fit.
             SelectionError: if there are no refined maps, or these are the maps of a selection.
             WordError: if the prompt has no such word, or the model did not read it.
         """
@@ -437,11 +430,8 @@ class HeatMaps:
     ) -> "Figure":
         """Draw the image, then one overlay a word, with captions and the scale.
 
-        Of a prompt of more than 75 words the first 75 are shown. If no image is known, the heat
-        stands alone. For a prompt without words the figure is the image.
-
         Args:
-            chosen: maps of this selection; those of every word if None.
+            chosen: maps of this selection; those of every word if None, or of the first 75.
             title: above all; the prompt if None.
             scale: as of `HeatMap.value_range`.
 
@@ -471,10 +461,7 @@ class HeatMaps:
                     f"chosen is {quoted(chosen)}: expected a list of maps, as in [maps['house']]"
                 )
         if not heats and self.image is None:
-            raise ArgumentError(
-                "there is nothing to draw: expected a word, a chosen map or a picture; pass maps, "
-                "as in sheet([maps.token(0)])"
-            )
+            raise ArgumentError("there is nothing to draw: pass maps, as in [maps.token(0)]")
         note = note if heats or self.words else "the prompt has no words that the model read"
         panels: list[Panel] = []
         if self.image is not None:
@@ -519,9 +506,7 @@ class HeatMaps:
 
     def _check_plain(self) -> None:
         if self._whole is not None:
-            raise SelectionError(
-                "refined maps are of all layers, steps and heads: expected the run's plain maps"
-            )
+            raise SelectionError("refined maps have no parts: expected the run's plain maps")
 
     @cached_property
     def _averages(self) -> Averages:

@@ -64,14 +64,10 @@ def unpacked(saved: Mask, name: str) -> np.ndarray | None:
 
 
 def place(where: object, name: str) -> tuple[float, ...] | np.ndarray:
-    """Return a box as four numbers, or a mask as bool (H, W).
-
-    Args:
-        where: a box or a mask of Python, numpy, torch or Pillow, as `Confine` takes it.
-        name: of the word that it confines, for the error.
+    """Return a box as four numbers, or a mask as bool (H, W), of numpy, torch or Pillow.
 
     Raises:
-        ArgumentError: if it is neither, or an empty mask.
+        ArgumentError: if it is neither, or empty; it names the word that is confined.
     """
     if isinstance(where, Image.Image) and where.mode in ("1", "L"):
         where = np.asarray(where) >= (128 if where.mode == "L" else 1)
@@ -81,16 +77,20 @@ def place(where: object, name: str) -> tuple[float, ...] | np.ndarray:
         found = np.asarray(where)
     except (TypeError, ValueError):  # rows of different length
         found = np.empty(0, object)
-    if found.ndim == 2 and found.dtype == bool and found.any():
+    if found.ndim == 2 and found.dtype == bool:
+        if not found.any():
+            raise ArgumentError(f"the mask of {name} has nothing inside")
         return found.copy()
     if found.shape == (4,) and found.dtype.kind in "iuf" and np.isfinite(found).all():
         return tuple(found.tolist())
-    array = hasattr(where, "dtype")
-    given = f"an array of {found.dtype} with shape {found.shape}" if array else quoted(where)
+    given = quoted(where)
+    if isinstance(where, Image.Image):
+        given = f"a picture of mode {where.mode}"
+    elif hasattr(where, "dtype"):
+        given = f"an array of {found.dtype} with shape {found.shape}"
     raise ArgumentError(
         f"the region of {name} is {given}: expected a box (left, top, right, bottom) of four "
-        "numbers, or a mask of bool (H, W) with something inside; numbers become one by a "
-        "threshold, as in mask > 0.5, and a picture by convert('L')"
+        "numbers, or a mask of bool (H, W), as in mask > 0.5 or picture.convert('L')"
     )
 
 
@@ -106,8 +106,8 @@ def region(place: tuple[float, ...] | np.ndarray, width: int, height: int, name:
             sides = ", ".join(f"{side:g}" for side in place)
             raise ArgumentError(
                 f"the box ({sides}) of {name} does not lie in the picture of {width}×{height} "
-                f"pixels, or is empty: expected (left, top, right, bottom) with 0 ≤ left < right ≤ "
-                f"{width} and 0 ≤ top < bottom ≤ {height}"
+                f"pixels, or is empty: expected 0 ≤ left < right ≤ {width} and 0 ≤ top < bottom ≤ "
+                f"{height}"
             )
         rows, columns = np.arange(height + 1), np.arange(width + 1)
         inside = np.diff(np.clip(rows, top, bottom)), np.diff(np.clip(columns, left, right))

@@ -42,8 +42,7 @@ class Segments:
         image: the image, if known.
         prompt: the prompt of the phrases.
         threshold: the value that a soft mask must have at least.
-        stability: of each phrase that of the least stable map of its words (`Run.stability`), None
-            if unknown; empty if none is known.
+        stability: of each phrase's least stable word (`Run.stability`); empty if none is known.
     """
 
     names: tuple[str, ...]
@@ -227,10 +226,7 @@ def segmented(
     else:
         asked = [phrases] if isinstance(phrases, str | int) else checks.in_order(phrases)
         if not asked or not all(isinstance(one, str) or type(one) is int for one in asked):
-            raise ArgumentError(
-                f"phrases is {quoted(phrases)}: expected a list of words or phrases of the prompt, "
-                "as in ['red house', 'tree']"
-            )
+            raise ArgumentError(f"phrases is {quoted(phrases)}: expected a list of texts")
         found = [table.find(one) if isinstance(one, str) else table.tokens_at(one) for one in asked]
         # Two words of one phrase have one mask (`HeatMap.soft_mask`).
         places = [tuple(t for part in phrases_of(table, one) for t in part) for one in found]
@@ -242,8 +238,7 @@ def segmented(
             for other, theirs in zip(names[:number], places, strict=False):
                 if not set(tokens).isdisjoint(theirs):
                     raise ArgumentError(
-                        f"{quoted(other)} and {quoted(name)} are of one phrase: expected phrases "
-                        "that have no word in common; name it once"
+                        f"{quoted(other)} and {quoted(name)} are of one phrase: name it once"
                     )
     if not 1 <= len(names) <= MOST_PHRASES:
         raise ArgumentError(

@@ -78,18 +78,9 @@ def timeline(
 
 
 def animation(maps: HeatMaps, word: str | int, *, scale: Scale = "word") -> Animation:
-    """Draw a word's overlay step by step, each with its step's number, on one scale.
+    """Draw a word's overlay step by step, of at most 60 steps, evenly chosen.
 
-    Of more than `MOST_FRAMES` steps, so many are shown, evenly chosen.
-
-    Args:
-        maps: as in `timeline`.
-        word: a word or phrase of the prompt, or a word's number.
-        scale: "word", "shared" or "raw", over all steps.
-
-    Raises:
-        SelectionError: if the steps were averaged while recording, or are more than 1000.
-        WordError: if the model did not read such a word.
+    The arguments and errors are those of `timeline`.
     """
     maps = resized(maps, ANIMATION_SIDE)
     heats, low, high = _each_step(maps, word, scale, MOST_FRAMES)
