@@ -1,4 +1,4 @@
-"""Measure what recording costs, what an edit costs, and how long a user waits.
+"""Measure the cost of recording and of an edit.
 
     python scripts/benchmark.py record                  at the shape of Stable Diffusion 1.5
     python scripts/benchmark.py record --json           the same, as one JSON object
@@ -7,8 +7,6 @@
     python scripts/benchmark.py edit                    an edit beside plain pictures, same shape
     python scripts/benchmark.py passes                  locate, edit, ablate beside their passes
     python scripts/benchmark.py passes --calls locate   one of them
-    python scripts/benchmark.py start                   from the command to the saved run
-    python scripts/benchmark.py start --verb inspect --python venv/bin/python --tree . ../other
 
 `record` runs one step of a real pipeline with random weights and keeps what every attention layer
 is given. Then these layers alone are replayed, bare and recorded in turn, many times: what the
@@ -16,8 +14,7 @@ recorded ones take longer, in CPU time, as a share of the whole UNet's forward p
 recording. A replay is a call of the UNet with another forward pass in it, so whatever a recorder
 put on the UNet and its layers acts as in a run. `edit` does the same with batches of prompts of
 which all but one take the attention of that one. `passes` makes every pass of whole calls twice,
-listened to and bare. `start` runs a verb in fresh processes, those of
-each environment and checkout in turn, and says what they spend their time on.
+listened to and bare.
 
 Methods of other tools, in their shortest form, are measured in the same way: `benchmarking` says
 which, a file for each question.
@@ -30,7 +27,7 @@ from collections.abc import Sequence
 import torch
 from rich.console import Console
 
-from benchmarking import editing, passes, recording, starting
+from benchmarking import editing, passes, recording
 from heedmap.backends import loading
 
 # --- the command line -------------------------------------------------------------------------
@@ -66,15 +63,6 @@ def run_passes(options: argparse.Namespace) -> None:
         passes.report(figures)
 
 
-def run_start(options: argparse.Namespace) -> None:
-    """The sub-command `start`."""
-    figures = starting.start(options)
-    if options.json:
-        print(json.dumps(figures))
-    else:
-        starting.report(figures)
-
-
 def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     """The options of the command line."""
     parser = argparse.ArgumentParser(
@@ -107,9 +95,6 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
         help=f"of {', '.join(passes.CALLS)} (all of them)",
     )  # fmt: skip
     for_peak.add_argument("--recorded", action="store_true", help="with heedmap")
-    for_start = verbs.add_parser("start", help="what a user waits for")
-    starting.add_options(for_start)
-    for_start.set_defaults(function=run_start, threads=1)
     return parser.parse_args(arguments)
 
 

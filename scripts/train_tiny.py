@@ -12,9 +12,7 @@ Stages, each resumable from its checkpoint in `--work` and each skipped by namin
 
 A call of `unet` trains for its minutes with a learning rate that falls to nothing at their end, so
 that each call leaves a finished model; a further call goes on from the checkpoint (or, where that
-is lost, from the exported weights with `--from-export`). To teach the exported model a world that
-has changed, begin with `tokenizer --from-export` (it keeps its tokens and gets those of the new
-words) and `decoder --encoder`, then `latents` and `unet --from-export --one-object-until 0`.
+is lost, from the exported weights with `--from-export`).
 
 On CPUs `--processes 2` of one thread each is the fastest way to use two cores. On a GPU leave it at
 1 and give `--workers`, which draw scenes and write captions. One H200 with 15 cores encodes
@@ -87,7 +85,7 @@ def main() -> None:
     options = parser().parse_args()
     options.work.mkdir(parents=True, exist_ok=True)
     if options.stage == "tokenizer":
-        train_tokenizer(options.work, from_export=options.from_export)
+        train_tokenizer(options.work)
     elif options.stage == "export":
         export(options)
     elif options.processes == 1:

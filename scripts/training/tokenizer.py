@@ -14,7 +14,7 @@ from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, trainers
 from transformers import CLIPTokenizer
 
 from heedmap.io.writing import whole_folder
-from training.models import EXPORT, MAX_TOKENS
+from training.models import MAX_TOKENS
 from training.pictures import any_layout
 from world import captions
 
@@ -27,21 +27,15 @@ PIECES = (
 """Words that share their beginnings and ends, so that these become tokens instead of letters."""
 
 
-def train_tokenizer(work: Path, merges: int = 480, *, from_export: bool = False) -> None:
-    """At most `merges` merges from 20,000 captions, to `work/tokenizer`.
-
-    With `from_export` the exported tokenizer with the words that it lacks.
-    """
-    if from_export:
-        tokenizer = grown(CLIPTokenizer.from_pretrained(EXPORT / "tokenizer"), whole_words())
-    else:
-        learned = learn_merges(corpus(count=20_000), merges)
-        letters = sorted(pre_tokenizers.ByteLevel.alphabet())
-        pieces = [*letters, *(c + "</w>" for c in letters), *("".join(pair) for pair in learned)]
-        vocabulary = {piece: i for i, piece in enumerate(dict.fromkeys(pieces))}
-        for special in ("<|startoftext|>", "<|endoftext|>"):
-            vocabulary[special] = len(vocabulary)
-        tokenizer = CLIPTokenizer(vocab=vocabulary, merges=learned, model_max_length=MAX_TOKENS)
+def train_tokenizer(work: Path, merges: int = 480) -> None:
+    """Learn at most `merges` merges from 20,000 captions, and save them in `work/tokenizer`."""
+    learned = learn_merges(corpus(count=20_000), merges)
+    letters = sorted(pre_tokenizers.ByteLevel.alphabet())
+    pieces = [*letters, *(c + "</w>" for c in letters), *("".join(pair) for pair in learned)]
+    vocabulary = {piece: i for i, piece in enumerate(dict.fromkeys(pieces))}
+    for special in ("<|startoftext|>", "<|endoftext|>"):
+        vocabulary[special] = len(vocabulary)
+    tokenizer = CLIPTokenizer(vocab=vocabulary, merges=learned, model_max_length=MAX_TOKENS)
     shutil.rmtree(work / "tokenizer", ignore_errors=True)
     with whole_folder(work / "tokenizer") as folder:
         tokenizer.save_pretrained(folder)
@@ -52,25 +46,6 @@ def train_tokenizer(work: Path, merges: int = 480, *, from_export: bool = False)
 def whole_words() -> list[str]:
     """The words of the world that are one token each, sorted."""
     return sorted(captions.vocabulary() - set(SPLIT_WORDS))
-
-
-def grown(tokenizer: CLIPTokenizer, words: list[str]) -> CLIPTokenizer:
-    """A tokenizer that reads these words as one token each, and all others as before.
-
-    New merges come last: they only join what the old ones leave of a word. Old tokens keep their
-    numbers.
-    """
-    state = json.loads(tokenizer.backend_tokenizer.to_str())["model"]
-    vocabulary = dict(state["vocab"])
-    merges: Any = [tuple(pair) for pair in state["merges"]]  # see `learn_merges`
-    for word in words:
-        pieces = tokenizer.tokenize(word)
-        while len(pieces) > 1:
-            pair = (pieces[0], pieces[1])
-            pieces[:2] = ["".join(pair)]
-            merges += [pair] if pair not in merges else []
-            vocabulary.setdefault(pieces[0], len(vocabulary))
-    return CLIPTokenizer(vocab=vocabulary, merges=merges, model_max_length=MAX_TOKENS)
 
 
 def corpus(count: int) -> list[str]:

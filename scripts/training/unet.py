@@ -21,7 +21,6 @@ from training.models import (
     unet_model,
 )
 from training.run import Run
-from world import captions
 
 PLAIN = ("conv_in", "conv_out", "embedd")
 """Layers that Muon does not serve."""
@@ -86,39 +85,12 @@ def first_weights(tokenizer: CLIPTokenizer, options: argparse.Namespace) -> tupl
     """What a training without a checkpoint begins with, and how many samples that has seen."""
     if not options.from_export:
         return Model(text_model(tokenizer), unet_model(options.latent_side)), 0
-    text = grown_text(
-        CLIPTextModel.from_pretrained(
-            EXPORT / "text_encoder", dtype=torch.float32, attn_implementation="eager"
-        ),
-        CLIPTokenizer.from_pretrained(EXPORT / "tokenizer"),
-        tokenizer,
+    exported = CLIPTokenizer.from_pretrained(EXPORT / "tokenizer")
+    if exported.get_vocab() != tokenizer.get_vocab():
+        raise SystemExit("the exported weights have another tokenizer: train without --from-export")
+    text = CLIPTextModel.from_pretrained(
+        EXPORT / "text_encoder", dtype=torch.float32, attn_implementation="eager"
     )
     unet = UNet2DConditionModel.from_pretrained(EXPORT / "unet", dtype=torch.float32)
     card = json.loads((EXPORT / "card.json").read_text())
     return Model(text, unet), int(card["training"]["samples_seen"])
-
-
-@torch.no_grad()
-def grown_text(text: CLIPTextModel, old: CLIPTokenizer, new: CLIPTokenizer) -> CLIPTextModel:
-    """The text encoder with the tokens of another tokenizer.
-
-    Tokens that it knew keep their state. The others begin as the mean of what the old tokenizer
-    made of them; a plural as its noun, which it nearly is.
-    """
-    if old.get_vocab() == new.get_vocab():
-        return text
-    known = text.embeddings.token_embedding.weight
-    singular = {plural: noun for noun, plural in captions.PLURALS.items()}
-    grown = text_model(new)
-    state = text.state_dict()
-    table = grown.embeddings.token_embedding.weight.clone()
-    for piece, place in new.get_vocab().items():
-        if piece in old.get_vocab():
-            table[place] = known[old.get_vocab()[piece]]
-        else:
-            word = piece.removesuffix("</w>")
-            ids = old(singular.get(word, word), add_special_tokens=False)["input_ids"]
-            table[place] = known[ids].mean(0)
-    name = next(k for k in state if k.endswith("token_embedding.weight"))
-    grown.load_state_dict(state | {name: table})
-    return grown

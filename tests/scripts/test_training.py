@@ -44,8 +44,8 @@ from training.models import (
 from training.muon import Muon, orthogonalise
 from training.pictures import any_layout, crops, to_pictures, training_layout
 from training.run import Run
-from training.tokenizer import PIECES, SPLIT_WORDS, corpus, grown
-from training.unet import Model, bound_queries, grown_text
+from training.tokenizer import PIECES, SPLIT_WORDS, corpus
+from training.unet import Model, bound_queries
 from training.whitening import EPSILON, whiten
 from world import captions, layouts, scenes
 
@@ -292,30 +292,6 @@ def test_the_merges_see_words_of_the_world_but_for_the_split_ones():
     assert words - set(PIECES.split()) <= captions.vocabulary() | {","}
     assert not words & set(SPLIT_WORDS)
     assert {"house", "red", "next"} <= words
-
-
-def test_a_grown_tokenizer_reads_new_words_whole_and_old_ones_as_before():
-    old = letter_tokenizer()
-    new = grown(old, ["brown", "browns"])
-    assert [len(new(word)["input_ids"]) - 2 for word in ("brown", "browns", "crown")] == [1, 1, 5]
-    assert new("house")["input_ids"] == old("house")["input_ids"]
-    assert old.get_vocab().items() <= new.get_vocab().items()
-    assert (new.bos_token_id, new.eos_token_id) == (old.bos_token_id, old.eos_token_id)
-
-
-def test_a_grown_text_encoder_knows_what_it_knew(tmp_path):
-    old = letter_tokenizer()
-    new = grown(old, ["at", "brown"])
-    text = text_model(old).eval()
-    more = grown_text(text, old, new).eval()
-    assert grown_text(text, old, old) is text
-    with torch.no_grad():
-        ids = ids_of(old, "house at")
-        states = [one(ids).last_hidden_state for one in (text, more)]
-    torch.testing.assert_close(*states)
-    table, had = (one.embeddings.token_embedding.weight for one in (more, text))
-    letters = old("brown", add_special_tokens=False)["input_ids"]
-    torch.testing.assert_close(table[new.get_vocab()["brown</w>"]], had[letters].mean(0))
 
 
 def test_every_group_of_scenes_is_in_six_shards_and_is_trained():
