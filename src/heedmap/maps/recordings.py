@@ -232,6 +232,8 @@ class Recording:
             RunError: if the file is missing, too large, or not what `save` writes.
         """
         path = Path(path)
+        if not path.is_file():  # a pipe would never end
+            raise RunError(f"{path} is missing, or is not a file")
         try:
             with path.open("rb") as start:
                 header = int.from_bytes(start.read(8), "little")
