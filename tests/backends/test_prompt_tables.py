@@ -48,5 +48,5 @@ def test_what_no_encoder_read_is_labelled_all_the_same(pipe):
 def test_as_many_texts_as_images(pipe):
     with pytest.raises(TraceError):
         tables(pipe, ["a", "b"], [reader(pipe.tokenizer, ["a"])])
-    with pytest.raises(TraceError, match="prompt_2"):
+    with pytest.raises(TraceError):
         tables(pipe, ["a"], prompt_2=["b"])

@@ -92,8 +92,6 @@ def test_a_target_that_is_not_empty_is_refused_before_a_model_is_loaded(desk: Pa
     bad("generate", PROMPT, "--out", "letters")
     bad("generate", PROMPT, "--out", "letters/mother.txt")
     bad("generate", PROMPT, "--out", "letters/mother.txt", "--count", 2)
-    bad("generate", " ")
-    bad("generate", PROMPT, "--concept", "sky", "--concept", "sky")
     assert files(desk) == {"letters/mother.txt"}
 
 

@@ -525,5 +525,5 @@ def test_broken_and_missing_files(tmp_path):
             Recording.load(path)
     recording().save(path)
     path.write_bytes(path.read_bytes()[:-100])
-    with pytest.raises(RunError, match="is not a recording"):
+    with pytest.raises(RunError):
         Recording.load(path)

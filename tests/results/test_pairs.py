@@ -84,7 +84,7 @@ def test_figures_do_not_depend_on_the_order():
 def test_other_sizes_are_not_compared():
     inside = np.ones((128, 128), dtype=bool)
     for other, mask in ((noise(0, (64, 128)), inside), (noise(0), inside[:64])):
-        with pytest.raises(ArgumentError, match="cannot be compared: expected one size"):
+        with pytest.raises(ArgumentError):
             change_between(noise(0), other, mask)
 
 

@@ -54,7 +54,7 @@ def test_the_maps_of_the_negative_prompt_come_along(tmp_path):
         back.negative_maps["dogs"].values, run.negative_maps["dogs"].values
     )
     (folder / "negative.safetensors").unlink()
-    with pytest.raises(RunError, match=r"negative\.safetensors"):  # not as if there were none
+    with pytest.raises(RunError):  # not as if there were none
         Run.load(folder)
 
 

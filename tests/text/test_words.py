@@ -124,7 +124,7 @@ def test_numbers(clip):
 def test_words_past_the_limit():
     table = tokenize("a red house and a blue tree, a red zebra", shared_tokenizer(8))
     assert table.find("red") == (2,)  # the second one was not read; the first was
-    with pytest.raises(TruncatedWordError, match="'zebra' was not read by the model"):
+    with pytest.raises(TruncatedWordError):
         table.find("zebra")
     with pytest.raises(TruncatedWordError):
         table.tokens_at(-1)
