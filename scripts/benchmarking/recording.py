@@ -239,7 +239,7 @@ def record(options: argparse.Namespace) -> Figures:
 
 
 def record_by_the_clock(options: argparse.Namespace) -> Figures:
-    """How much longer whole runs take: wall time, recorded to bare, and kernels started a step."""
+    """How much longer whole runs take: wall time, recorded to bare."""
     ways = {"plain": None, **TOKENS}
 
     def seconds(pipe: Any, tokens: Any, steps: int = options.steps) -> float:
@@ -252,15 +252,7 @@ def record_by_the_clock(options: argparse.Namespace) -> Figures:
         torch.cuda.synchronize()
         return time.perf_counter() - start
 
-    def launches(pipe: Any, tokens: Any) -> float:
-        counts = []
-        for steps in (2, 4):
-            with torch.profiler.profile() as profile:
-                seconds(pipe, tokens, steps)
-            counts.append(sum(e.count for e in profile.key_averages() if "LaunchK" in e.key))
-        return (counts[1] - counts[0]) / 2
-
-    figures: Figures = {"wall_ratio": {}, "spread": {}, "launches_per_step": {}}
+    figures: Figures = {"wall_ratio": {}, "spread": {}}
     for shape in ("sd15", "sdxl"):
         pipe = random_pipeline(options, xl=shape == "sdxl")
         for tokens in ways.values():
@@ -270,7 +262,6 @@ def record_by_the_clock(options: argparse.Namespace) -> Figures:
         figures["wall_ratio"][shape] = {name: ratio[1] for name, ratio in ratios.items()}
         plain = quartiles([each["plain"] for each in rounds])
         figures["spread"][shape] = {"plain_s": plain, **ratios}
-        figures["launches_per_step"][shape] = {n: launches(pipe, t) for n, t in ways.items()}
     return figures
 
 

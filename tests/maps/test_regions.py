@@ -71,7 +71,7 @@ def test_one_too_large_for_the_file_is_told_apart_alone():
     about = to_json(packed(mask))
     assert about["packed"] is None
     assert read(about) is None
-    assert edit_from(Confine("cat", mask).noted()) is None
+    assert edit_from(Confine("cat", mask).note()) is None
 
 
 def test_as_many_letters_as_there_may_be(monkeypatch: pytest.MonkeyPatch):

@@ -7,9 +7,7 @@ import pytest
 from making import made_pair, made_run
 
 from heedmap.errors import ArgumentError, RunError
-from heedmap.io.reports import GridReport
 from heedmap.results import grids
-from heedmap.results.grids import Cell, Grid
 from heedmap.results.pairs import Pair
 from heedmap.results.runs import Run
 
@@ -42,13 +40,6 @@ def test_a_run_is_wanted_and_the_folder_is_of_another_kind(tmp_path: Path):
         Run.load(tmp_path / "pair")
     with pytest.raises(RunError):
         Pair.load(tmp_path / "pair" / "source")
-
-
-def test_the_first_run_is_that_of_the_source():
-    run, pair = made_run(), made_pair()
-    cell = Cell(1, 7, "at sea", {}, (0.0, 0.8), (0.0, 0.4), pair)
-    assert grids.first_run(run) is run and grids.first_run(7) is None
-    assert grids.first_run(pair) is grids.first_run(Grid((cell,), GridReport())) is pair.source
 
 
 def test_what_is_no_folder_of_heedmaps(tmp_path: Path):

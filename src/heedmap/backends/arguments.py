@@ -16,7 +16,6 @@ THEIR_NAMES = {ours: theirs for theirs, ours in OWN_NAMES.items()}
 """The names that pipelines have for "steps", "guidance", "negative", and for "size" the height."""
 STEP_LISTS = ("timesteps", "sigmas")
 """Arguments that list the steps one by one, in place of their number."""
-CALLBACKS = ("callback", "callback_on_step_end")
 _DEPRECATED = ("callback", "callback_steps")  # still taken, but not in the signature
 
 

@@ -378,12 +378,3 @@ def load_result(folder: str | Path) -> Run | Pair | Grid:
     """
     read = {"grid.json": Grid.load, "pair.json": Pair.load, "run.json": Run.load}
     return read[kind_of(folder)](folder)
-
-
-def first_run(saved: object) -> Run | None:
-    """A run itself, the source of an edit or of a grid's first cell; None of anything else."""
-    if isinstance(saved, Grid):
-        saved = saved.cells[0].pair
-    if isinstance(saved, Pair):
-        saved = saved.source
-    return saved if isinstance(saved, Run) else None
