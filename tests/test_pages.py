@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 
 from heedmap import cli
 from heedmap.backends import loading
-from heedmap.pipelines import batch
+from heedmap.pipelines import arguments
 from heedmap.tiny import card
 
 ROOT = Path(__file__).parents[1]
@@ -89,7 +89,7 @@ def test_the_python_of_a_page_runs(page: Path, embedded, tmp_path: Path, monkeyp
     """
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(loading, "load", lambda: embedded)
-    monkeypatch.delattr(batch, "secrets")
+    monkeypatch.delattr(arguments, "secrets")
     names: dict[str, object] = {}
     for code in blocks(page, "python"):
         exec(compile(code, of(page), "exec"), names)

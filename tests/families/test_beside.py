@@ -222,7 +222,7 @@ def test_concepts_that_the_encoder_cannot_hold(load):
 def test_a_processor_with_keys_of_its_own(load):
     """What it would make of a concept is not known."""
     pipe = load("sd1")
-    name, layer = next(iter(cross_attention_layers(pipe).items()))
+    layer = next(iter(cross_attention_layers(pipe).values()))
     usual = layer.processor
 
     class Odd:
@@ -231,11 +231,7 @@ def test_a_processor_with_keys_of_its_own(load):
 
     layer.set_processor(Odd())
     try:
-        with pytest.raises(TraceError) as refused, trace(pipe, concepts=["sky"]):
+        with pytest.raises(TraceError), trace(pipe, concepts=["sky"]):
             paint(pipe, "a red house", steps=1)
     finally:
         layer.set_processor(usual)
-    assert str(refused.value) == (
-        f"{name} makes other keys of the prompt than its own linear map does (a processor with "
-        "weights of its own?), so what it would make of a concept is not known: leave concepts out"
-    )

@@ -1,7 +1,6 @@
 """The picture at each step: it changes nothing, is each picture's own, and is what it says."""
 
 from collections.abc import Callable
-from types import SimpleNamespace
 from typing import Any
 
 import diffusers
@@ -16,6 +15,7 @@ from heedmap.backends import latents
 from heedmap.backends.schedules import Moment
 from heedmap.pipelines import editing, generation
 from heedmap.pipelines.step_images import StepRecorder
+from heedmap.recording.tracing import StepState
 
 BETAS: dict[str, Any] = {**models.BETAS, "steps_offset": 1}
 PROMPTS = ["a red house", "a blue tree"]
@@ -94,8 +94,7 @@ def test_of_an_edit_both_sides_have_them_and_neither_changes(embedded):
 def seen(foretold: list[torch.Tensor | None], latents: list[torch.Tensor]) -> StepRecorder:
     watch = StepRecorder()
     for step, (guess, noisy) in enumerate(zip(foretold, latents, strict=True)):
-        trace: Any = SimpleNamespace(predicted=guess)
-        watch.record(trace, Moment(step, len(latents), True), noisy)
+        watch.record(StepState(Moment(step, len(latents), True), noisy, guess, {}, {}))
     return watch
 
 

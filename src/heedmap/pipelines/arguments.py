@@ -138,8 +138,7 @@ def resolve_options(
         ArgumentError: if the pipeline does not take an option or argument, an option is given
             twice, or the size does not fit the model.
     """
-    # Pipelines may write to the dictionaries that they are given.
-    arguments = {n: {**v} if isinstance(v, dict) else v for n, v in options.arguments.items()}
+    arguments = {name: _plain_copy(value) for name, value in options.arguments.items()}
     width, height = arguments.pop("width", None), arguments.pop("height", None)
     generator: Any = arguments.pop("generator", None)
     names = {name: arguments.pop(name, None) for name in _DIFFUSERS_NAMES}
@@ -179,6 +178,13 @@ def resolve_options(
             f"{size[0]}×{size[1]}: pass one of the two, or make them agree"
         )
     return replace(options, size=size, concepts=concepts), seed
+
+
+def _plain_copy(value: Any) -> Any:
+    """Copy a dictionary, which pipelines may write to, and make numpy's numbers Python's."""
+    if isinstance(value, np.generic):
+        return value.item()
+    return {**value} if isinstance(value, dict) else value
 
 
 def apply_model_defaults(pipe: Pipeline, options: GenerateOptions) -> GenerateOptions:
