@@ -50,9 +50,8 @@ from heedmap.results.explanations import Explanation
 from heedmap.results.pairs import Pair, change_between
 from heedmap.results.runs import Run
 from heedmap.text.prompts import split_words
-from heedmap.text.tokens import tokenize
 from heedmap.text.weights import leave_out, parse_weights, spelled, weighed
-from heedmap.text.words import LABELS, Token, TokenTable, Word
+from heedmap.text.words import LABELS, Token, TokenTable, Word, tokenize
 
 
 def recording(

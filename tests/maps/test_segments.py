@@ -15,7 +15,7 @@ from heedmap.errors import ArgumentError, RunError, SelectionError, UnknownWordE
 from heedmap.figures import overlays
 from heedmap.maps.heatmaps import HeatMaps
 from heedmap.maps.segments import Segments
-from heedmap.text.concepts import concept_table
+from heedmap.text.words import concept_table
 
 PROMPT = "red house next to blue tree at sea"
 

@@ -15,7 +15,7 @@ from evaluation import blends, cases, judge, measures, places, swaps, weights
 from evaluation.cases import Plan, Swap
 from heedmap.backends import loading
 from heedmap.errors import ArgumentError
-from heedmap.text.tokens import tokenize
+from heedmap.text.words import tokenize
 from world import captions, layouts, scenes
 
 # --- measures ---------------------------------------------------------------------------------

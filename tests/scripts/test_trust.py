@@ -9,7 +9,7 @@ from making import made_ablation, with_refined
 from PIL import Image
 
 from evaluation import judge, trust
-from heedmap.text.tokens import tokenize
+from heedmap.text.words import tokenize
 from world import layouts
 
 # --- what is left out -------------------------------------------------------------------------

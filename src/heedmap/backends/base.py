@@ -14,8 +14,7 @@ import torch
 from diffusers import DiffusionPipeline
 from diffusers.models.attention_processor import Attention
 
-from heedmap.text.tokens import tokenize
-from heedmap.text.words import TokenTable
+from heedmap.text.words import TokenTable, tokenize
 
 Pipeline = DiffusionPipeline
 GridShape = tuple[int, int]

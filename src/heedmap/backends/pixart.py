@@ -15,8 +15,7 @@ from diffusers.utils import is_bs4_available, is_ftfy_available
 from heedmap import checks
 from heedmap.backends.base import Family, GridShape, default_of
 from heedmap.errors import ArgumentError, TraceError, quoted
-from heedmap.text.tokens import Rewritten, tokenize
-from heedmap.text.words import TokenTable
+from heedmap.text.words import Rewritten, TokenTable, tokenize
 
 
 class PixArt(Family):

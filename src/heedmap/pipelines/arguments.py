@@ -25,7 +25,7 @@ from heedmap.backends.registry import usual_size
 from heedmap.errors import ArgumentError, quoted
 from heedmap.io.values import MAX_WHOLE
 from heedmap.options import OWN_NAMES, GenerateOptions
-from heedmap.text.concepts import checked_concepts
+from heedmap.text.words import checked_concepts
 from heedmap.tiny import card
 
 OBJECT = "object"

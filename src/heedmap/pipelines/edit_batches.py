@@ -16,7 +16,7 @@ from PIL import Image
 
 from heedmap.backends.latents import fitting, in_batches
 from heedmap.backends.loading import is_embedded
-from heedmap.errors import quoted, warn
+from heedmap.errors import join_words, quoted, warn
 from heedmap.figures import overlays
 from heedmap.io.reports import ChangedWords, EditReport
 from heedmap.io.settings import EditNoted
@@ -31,7 +31,6 @@ from heedmap.recording.steering import Steering
 from heedmap.recording.tracing import AfterStep, StepState, Trace
 from heedmap.results.pairs import Pair, apart, change_between
 from heedmap.results.runs import Run
-from heedmap.text.alignment import first_of
 
 LEAST_CHANGE = 0.02
 """Of `most_changed`, below which an edit is told to have changed almost nothing.
@@ -250,7 +249,7 @@ def _troubles(pair: Pair, plan: Plan) -> list[str]:
             "DDIMScheduler"
         )
     if guesses := plan.alignment.guesses:
-        pairs = first_of([f"{quoted(a.text)} → {quoted(b.text)}" for a, b in guesses])
+        pairs = join_words([f"{quoted(a.text)} → {quoted(b.text)}" for a, b in guesses])
         troubles.append(
             f"the prompts differ in their number of words, so which words correspond is a guess: "
             f"{pairs}; to choose the pairs, write both prompts with the same number of words, "

@@ -30,8 +30,7 @@ from heedmap.recording.accumulation import (
     row_probabilities,
 )
 from heedmap.recording.steering import AttentionController, RunPosition
-from heedmap.text.concepts import checked_concepts
-from heedmap.text.words import TokenTable
+from heedmap.text.words import TokenTable, checked_concepts
 
 
 @dataclass(frozen=True)

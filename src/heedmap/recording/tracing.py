@@ -39,9 +39,8 @@ from heedmap.recording.calls import BranchRecord, Call, RecordingSpec, RecordNam
 from heedmap.recording.edits import Edit, checked_edits, rules_of, warn_of_idle
 from heedmap.recording.probing import Probe
 from heedmap.recording.steering import AttentionController, Steering
-from heedmap.text.concepts import concept_table
 from heedmap.text.weights import unread_weights
-from heedmap.text.words import TokenTable
+from heedmap.text.words import TokenTable, concept_table
 
 MEMORY_WARNING = 256 * 2**20
 """Bytes from which on a trace warns how much a call will keep."""

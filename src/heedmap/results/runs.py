@@ -25,8 +25,7 @@ from heedmap.maps.heatmaps import HeatMaps, Scale
 from heedmap.maps.recordings import Recording
 from heedmap.options import Axis
 from heedmap.page import pages
-from heedmap.text.concepts import concept_table
-from heedmap.text.words import Word
+from heedmap.text.words import Word, concept_table
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

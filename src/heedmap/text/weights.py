@@ -61,11 +61,10 @@ def parse_weights(prompt: str) -> WeightedPrompt:
     checks.text("the prompt", prompt)
     cut: set[int] = set()  # characters that the model does not read
     spans: list[Span] = []
-    opened: list[int] = []
-    squares: list[int] = []
-    colons: list[int] = [-1]  # the last one in each open bracket, and outside of all
+    plain: list[tuple[int, int]] = []  # brackets that are text
     unpaired: list[int] = []
-    plain: list[tuple[int, int]] = []
+    squares: list[int] = []
+    opened = [[-1, -1]]  # the start and the last colon of each open bracket, and of the whole
     for sign in _SIGNS.finditer(prompt):
         mark, place = sign[0], sign.start()
         if len(mark) == 2:
@@ -75,31 +74,31 @@ def parse_weights(prompt: str) -> WeightedPrompt:
         elif mark == "]" and squares:
             plain.append((squares.pop(), place + 1))
         elif mark == ":":
-            colons[-1] = place
+            opened[-1][1] = place
         elif mark == "(":
-            opened.append(place)
-            colons[-1] = -1
-            colons.append(-1)
-        elif mark == ")" and not opened:
-            if colons[0] >= 0 and _NUMBER.fullmatch(prompt, colons[0] + 1, place):
+            opened[-1][1] = -1
+            opened.append([place, -1])
+        elif mark == ")" and len(opened) == 1:
+            if opened[0][1] >= 0 and _NUMBER.fullmatch(prompt, opened[0][1] + 1, place):
                 raise _unbalanced(prompt, place)
-            colons[0] = -1
+            opened[0][1] = -1
             unpaired.append(place)
         elif mark == ")":
-            start, colon = opened.pop(), colons.pop()
+            start, colon = opened.pop()
             weight = None if colon < 0 else _weight(prompt, colon, place)
             if weight is None:
                 plain.append((start, place + 1))
             else:
                 cut.update((start, *range(colon, place + 1)))
                 spans.append((start + 1, colon, weight))
-    if opened and (spans or _WEIGHT_BEGINS.search(prompt, opened[0])):
-        raise _unbalanced(prompt, opened[0])
+    for start, _ in opened[1:2]:
+        if spans or _WEIGHT_BEGINS.search(prompt, start):
+            raise _unbalanced(prompt, start)
     if spans and unpaired:
         raise _unbalanced(prompt, unpaired[0])
-    read = [at for at in range(len(prompt)) if at not in cut]
-    text = "".join(prompt[at] for at in read)
-    spans = [(bisect_left(read, a), bisect_left(read, b), w) for a, b, w in sorted(spans)]
+    rest = [at for at in range(len(prompt)) if at not in cut]
+    text = "".join(prompt[at] for at in rest)
+    spans = [(bisect_left(rest, a), bisect_left(rest, b), w) for a, b, w in sorted(spans)]
     return WeightedPrompt(text, tuple(spans), prompt[slice(*min(plain))] if plain else "")
 
 
@@ -117,7 +116,7 @@ def _weight(prompt: str, colon: int, close: int) -> float | None:
         raise ArgumentError(
             f"the weight {quoted(text)} at character {colon + 2} of the prompt is {wrong}"
         )
-    return checks.one_zero(weight)
+    return weight + 0.0  # no -0
 
 
 def _unbalanced(prompt: str, place: int) -> ArgumentError:
