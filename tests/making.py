@@ -35,7 +35,7 @@ from transformers import (
 
 from heedmap.backends import loading
 from heedmap.figures import overlays, plots
-from heedmap.figures.animations import StepPictures
+from heedmap.figures.overlays import StepPictures
 from heedmap.io.explanations import About, ExplainedToken, LayerInputs
 from heedmap.io.reports import EditReport
 from heedmap.io.settings import Settings

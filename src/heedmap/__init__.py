@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from heedmap.backends.loading import load
     from heedmap.backends.processors import LayerShapes, layer_shapes
     from heedmap.errors import HeedmapError, HeedmapWarning
-    from heedmap.figures.animations import Animation
+    from heedmap.figures.overlays import Animation
     from heedmap.io.reports import Change, EditReport, GridReport
     from heedmap.io.settings import Settings
     from heedmap.maps.heatmaps import HeatMap, HeatMaps
@@ -81,7 +81,7 @@ __all__ = [
 _HOME = {
     "Ablation": "results.ablations",
     "Agreement": "results.ablations",
-    "Animation": "figures.animations",
+    "Animation": "figures.overlays",
     "Attention": "mathematics.by_hand",
     "Cell": "results.grids",
     "Change": "io.reports",

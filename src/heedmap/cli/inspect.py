@@ -35,8 +35,7 @@ def stability_of(heat: "HeatMap", maps: "HeatMaps") -> dict[str, float]:
     """Give the stability of a map, of a phrase that of its least stable word, if it is known."""
     from heedmap.maps.selections import least_stability
 
-    at = () if heat.phrase is None else heat.phrase.positions
-    found = least_stability(maps.stability, maps.words, at)
+    found = least_stability(maps.stability, maps.words, heat.tokens)
     return {} if found is None else {"stability": found}
 
 

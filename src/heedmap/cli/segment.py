@@ -31,6 +31,8 @@ def segment(
     No model is loaded. Each pixel belongs to one phrase or to the background: as an image of
     labels, in NumPy's format, as COCO, as a mask of each phrase, and on a sheet.
     """
+    from json import loads
+
     from heedmap.io.writing import slug
     from heedmap.results.runs import Run
 
@@ -45,7 +47,7 @@ def segment(
         *([] if kind == "png" else [kind]),
     ]
     folder = place.put(partial(found.save, run=run, kind=kind), slug(" ".join(parts), 100))
-    data = found.about(folder, run=run, kind=kind)
+    data = loads((folder / "segment.json").read_text(encoding="utf-8"))
     console.print_result(data, [folder], lambda: print_segments(folder, data), json, quiet)
     if open_:
         console.open_in_browser(Path(data["sheet"]))

@@ -15,7 +15,7 @@ import numpy as np
 from PIL import Image
 
 from heedmap.figures import overlays
-from heedmap.figures.animations import StepPictures, tiles
+from heedmap.figures.overlays import StepPictures, tiles
 from heedmap.maps.heatmaps import HeatMaps
 from heedmap.maps.recordings import Recording
 from heedmap.options import MASK_THRESHOLD

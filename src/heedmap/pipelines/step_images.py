@@ -9,7 +9,7 @@ from PIL import Image
 from torch.nn.functional import adaptive_avg_pool2d
 
 from heedmap.backends.latents import fitted
-from heedmap.figures.animations import STEP_SIDE, StepPictures
+from heedmap.figures.overlays import STEP_SIDE, StepPictures
 from heedmap.recording.tracing import StepState
 
 _AROUND = 2  # neighbouring cells on each side that determine a cell's colours

@@ -14,8 +14,7 @@ from PIL.PngImagePlugin import PngInfo
 from heedmap.checks import flag
 from heedmap.errors import RunError, plural, quoted
 from heedmap.figures import plots
-from heedmap.figures.animations import Animation, StepPictures, mosaic_size, of_mosaic
-from heedmap.figures.overlays import png
+from heedmap.figures.overlays import Animation, StepPictures, mosaic_size, of_mosaic, png
 from heedmap.io import reading, schemas
 from heedmap.io.settings import Settings
 from heedmap.io.values import encoded
@@ -97,7 +96,7 @@ class Run:
         concepts: the heat maps of what was looked for beside the prompt, each concept one word;
             None where nothing was: `run.concepts["sky"]`, as of `maps`.
         step_pictures: the picture at each step, small, where the steps were kept and could be
-            followed (`figures.animations`).
+            followed (`figures.overlays`).
         given: of the source and the edits of a picture of your own that picture, as the model saw
             it.
     """
