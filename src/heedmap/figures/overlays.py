@@ -76,22 +76,13 @@ def colour(values: ArrayLike, colormap: str = COLORMAP) -> NDArray[np.uint8]:
 
 
 def overlay(image: Image.Image, values: ArrayLike, *, low: float, high: float) -> Image.Image:
-    """Lay the heat of a map over an image.
+    """Lay the heat of a map (h, w) over an image: an RGB image of its size.
 
     Values from `low` to `high` become heat from 0 to 1; values outside are clipped. The image is
     dimmed and greyed a little, everywhere alike, so that heat is visible on bright and on dark;
     then colour covers it in proportion to the heat, from nothing at 0 to `OPACITY` at 1. A scale
     that begins below 0 is centred on 0, where nothing is covered, and has the colours of `SIGNED`.
     Where `low` and `high` are the same, but for rounding (of constant maps), all is cold.
-
-    Args:
-        image: an image of any mode, of size (W, H).
-        values: (h, w), finite; resized to the image by `resize_map`.
-        low: the cold value.
-        high: the hot value, not below `low`.
-
-    Returns:
-        An RGB image of size (W, H).
     """
     base = _dimmed(image, GREY)
     position = _scaled(values, image.size, low, high)
@@ -159,7 +150,7 @@ def _scaled(
 
     A scale that begins below 0 is centred on 0.
     """
-    low, high = centred(low, high) if low < 0 else (low, high)
+    low, high = centred(low, high) if low < 0 else (float(low), float(high))
     spread = resize_map(values, size).astype(np.float64)
     if alike(low, high):
         return np.full_like(spread, 0.5 if low < 0 else 0)

@@ -61,11 +61,7 @@ def packed(mask: np.ndarray) -> Mask:
 
 
 def unpacked(saved: Mask, name: str) -> np.ndarray | None:
-    """Return the mask, bool (H, W), that `packed` packed; None if its bits were too many to store.
-
-    Raises:
-        ArgumentError: if the bits are broken; it names the word that the mask confines.
-    """
+    """Return the mask, bool (H, W), of its packed bits; None if they were too many to store."""
     if saved.packed is None:
         return None
     width, height = saved.mask
@@ -79,8 +75,7 @@ def unpacked(saved: Mask, name: str) -> np.ndarray | None:
 def place(where: object, name: str) -> tuple[float, ...] | np.ndarray:
     """Return a box as four numbers, or a mask as bool (H, W), of numpy, torch or Pillow.
 
-    Raises:
-        ArgumentError: if it is neither, or empty; it names the word that is confined.
+    ArgumentError if it is neither, or empty; it names the word that is confined.
     """
     if isinstance(where, Image.Image) and where.mode in ("1", "L"):
         where = np.asarray(where) >= (128 if where.mode == "L" else 1)
@@ -109,8 +104,7 @@ def place(where: object, name: str) -> tuple[float, ...] | np.ndarray:
 def region(place: tuple[float, ...] | np.ndarray, width: int, height: int, name: str) -> np.ndarray:
     """Return the part of each pixel of an image that is inside: float32 (H, W), 0 to 1.
 
-    Raises:
-        ArgumentError: if the box does not lie in the image, or the mask is not of its size.
+    ArgumentError if the box does not lie in the image, or the mask is not of its size.
     """
     if isinstance(place, tuple):
         left, top, right, bottom = place
@@ -138,21 +132,12 @@ def region(place: tuple[float, ...] | np.ndarray, width: int, height: int, name:
 def soft_masks(
     recording: Recording, words: Sequence[Sequence[int]], image: Image.Image | None
 ) -> Iterator[np.ndarray]:
-    """Yield the soft mask of the image for each of some words, one at a time to save memory.
+    """Yield the soft mask of each of some words, float32 (H, W), one at a time to save memory.
 
-    Each goes from 0, where its phrase does least, to 1, where it does most. The mask of words in
-    several phrases is the greatest of theirs, so that it is their union.
-
-    Args:
-        recording: one with refined maps.
-        words: N lists of positions of tokens on the K axis.
-        image: the image, of the recording's size; without one there are no edges but the maps'.
-
-    Yields:
-        float32 (H, W), 0 to 1, N times; a constant one is 0.
-
-    Raises:
-        SelectionError: if there are no refined maps.
+    `words` has the positions of each one's tokens; without an image there are no edges but the
+    maps'. A mask goes from 0, where its phrase does least, to 1, where it does most, and is 0 for a
+    constant map. The mask of words in several phrases is the greatest of theirs: their union.
+    SelectionError if there are no refined maps.
     """
     refined = Averages(recording.refined_alone(), Selection())
     plain = Averages(recording, Selection())
@@ -210,12 +195,8 @@ def suppress_rivals(refined: np.ndarray, plain: np.ndarray) -> np.ndarray:
     are of a kind. The height of a place above a phrase's mean, by its greatest height, decides
     whose the place is: a phrase that acts evenly, as a style does, takes nothing.
 
-    Args:
-        refined: float (N, h, w), not below 0: the magnitude of each phrase's attention.
-        plain: the same before refinement by self-attention, which mixes things of a kind.
-
-    Returns:
-        float32 (N, h, w): the refined maps from 0 to 1, reduced.
+    `refined` and `plain` (N, h, w) are magnitudes after and before self-attention, which mixes
+    things of a kind. Returns the refined maps, reduced: float32 (N, h, w), 0 to 1.
     """
     maps = np.array([scaled(one) for one in refined], np.float32)
     if len(maps) < 2:
@@ -406,17 +387,7 @@ def segmented(
     threshold: float,
     stability: Mapping[int, float] | None = None,
 ) -> Segments:
-    """Label each pixel with the phrase whose soft mask is greatest there, if it is great enough.
-
-    Args:
-        recording: one with refined maps.
-        phrases: words or phrases of the prompt, or numbers of words; None for all its phrases.
-        image: the image, of the recording's size.
-        threshold: 0 to 1, the value that the soft mask must have at least; else it is background.
-        stability: of words, by number, if known.
-
-    Raises: as `HeatMaps.segment`.
-    """
+    """Label each pixel with the phrase whose soft mask is greatest there (`HeatMaps.segment`)."""
     threshold, table = checks.fraction("threshold", threshold), recording.table
     names: list[str] = []
     places: list[tuple[int, ...]] = []

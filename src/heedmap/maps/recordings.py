@@ -178,8 +178,7 @@ class Recording:
     def refined_alone(self) -> "Recording":
         """Return the refined maps as those of a recording of one layer, named `REFINED`.
 
-        Raises:
-            SelectionError: if there are none.
+        SelectionError if there are none.
         """
         if self.refined is None:
             raise SelectionError(

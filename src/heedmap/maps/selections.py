@@ -131,13 +131,7 @@ def layer_fits(layer: Layer, wanted: object) -> bool:
 
 
 def numbers_of(wanted: Any, total: int, noun: str) -> list[int]:
-    """Return the numbers of steps or heads, of `total`: ascending, each once; all for None.
-
-    Args:
-        wanted: a whole number, a slice or several numbers; negative ones count from the end.
-        total: the number of steps or heads.
-        noun: "step" or "head", for the SelectionError.
-    """
+    """Return the numbers of `total` that an index, a slice or a list selects: ascending, once."""
     try:
         index: Any = slice(None) if wanted is None else wanted
         every = np.arange(total)
@@ -215,17 +209,11 @@ class Averages:
 def stability_of(
     recording: Recording, halves: Sequence[Mapping[tuple[int, int], np.ndarray]]
 ) -> Mapping[int, float] | None:
-    """Return the rank correlation of each word's maps of two halves of the steps.
+    """Return the rank correlation of each word's maps of two halves of the steps, by its number.
 
-    The halves have noises of their own. A map may be stable and false.
-
-    Args:
-        recording: of the run.
-        halves: for each half, by the grid of its layers, the sum (Q, K) of the attention.
-
-    Returns:
-        By the number of a word -1 to 1, to four digits, without words whose map is constant; None
-        where there are no two halves, or nothing is left.
+    Each half has, by the grid of its layers, the sum (Q, K) of the attention, with noises of its
+    own. Words whose map is constant are left out; None where there are no two halves, or nothing
+    is left. A map may be stable and false.
     """
     if len(halves) < 2:
         return None

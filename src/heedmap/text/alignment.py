@@ -102,7 +102,7 @@ _MEDIUM = re.compile(
 def pair_words(
     source: TokenTable, target: TokenTable, kind: EditKind | None = None
 ) -> WordAlignment:
-    """Align the words of two prompts, and choose between Replace and Refine.
+    """Align the words of two prompts, and choose between Replace and Refine if `kind` is None.
 
     Words are compared without regard to case, Unicode form and punctuation. The alignment has the
     fewest changes (Levenshtein: a swap, an addition and a drop cost one each), and then keeps the
@@ -111,16 +111,9 @@ def pair_words(
     from the last words backwards: "a cat" -> "a big dog on the grass" makes a dog of the cat and
     adds the other words. A comma, a preposition, "and" or a participle begins a phrase.
 
-    Args:
-        source: the table of the prompt that is edited.
-        target: the table of the edited prompt.
-        kind: "replace" pairs the words in order; with "refine" tokens without a partner keep their
-            own attention. Default: "replace" if every word has its partner, else "refine"; and
-            "refine" if only punctuation differs.
-
-    Raises:
-        ArgumentError: if `kind` is unknown or is "replace" and the numbers of words differ, or if
-            the prompts are too long to be aligned.
+    "replace" pairs the words in order, and is chosen if every word has its partner; with "refine"
+    tokens without a partner keep their own attention. ArgumentError if "replace" is asked of
+    different numbers of words, or the prompts are too long to be aligned.
     """
     if kind is not None:
         checks.one_of("kind", kind, get_args(EditKind))
@@ -248,13 +241,7 @@ _COMMA = re.compile(r",(?!\d)|(?<!\d),")  # not that of a number
 
 
 def swap_of(text: str) -> tuple[tuple[str, str], ...]:
-    """Read "cat->dog, red->blue" as (source word, target word) pairs.
-
-    An arrow is "->" or "→"; a word may be a phrase. `TokenTable.find` checks the words.
-
-    Raises:
-        ArgumentError: if it is not a text of this form.
-    """
+    """Read "cat->dog, red→blue" as (source word, target word) pairs; a word may be a phrase."""
     swaps: list[tuple[str, str]] = []
     for part in _COMMA.split(checks.text("the swap", text, "cat->dog")):
         sides = [side.strip() for side in _ARROW.split(part)]
@@ -276,7 +263,8 @@ def replacement(
     """Return the matrix M `[K source, K target]` of Replace, as its entries that are not 0.
 
     `R[p, n] = Σ_w P_source[p, w] · M[w, n]` gives the target's tokens the source's attention
-    (Hertz et al. 2022). Every row of M sums to 1, so R holds as much attention as P.
+    (Hertz et al. 2022). Every row of M sums to 1, so R holds as much attention as P. An entry is
+    `(w, n, share)`, in ascending order.
 
     - A word maps token to token to a partner of as many tokens, as in the published code; to
       another one of b tokens, each of its tokens has `M[w, n] = 1/b`. A word that stayed maps token
@@ -289,14 +277,6 @@ def replacement(
 
     The words after a swap keep their own source word, also if the swap changes the number of
     tokens; the published code gives them the attention of their neighbours.
-
-    Args:
-        source: the table of the prompt that is edited.
-        target: the table of the edited prompt.
-        alignment: their `pair_words`, with a partner for every word.
-
-    Returns:
-        `(w, n, share)` in ascending order; w and n count on the `K` axes, 0 < share ≤ 1.
     """
     last = target.positions("end")[-1:]
     targets: dict[int, tuple[int, ...]] = {}  # by position of the source
@@ -332,13 +312,7 @@ def refinement(source: TokenTable, target: TokenTable) -> list[int | None]:
     The text tokens are aligned by their ids (Needleman and Wunsch, with gap 0, match 1 and mismatch
     -1), as in prompt-to-prompt (Hertz et al. 2022), and `best_matches` prefers whole words. The
     start takes the start's column, the end the end's, the j-th padding token the j-th's; additional
-    padding keeps its own.
-
-    Returns:
-        `[K target]`, ascending positions on the `K` axis of the source.
-
-    Raises:
-        ArgumentError: if the prompts are too long to be aligned.
+    padding keeps its own. The positions ascend.
     """
     columns: list[int | None] = [None] * len(target.tokens)
     for kind in ("start", "end", "pad"):
@@ -401,17 +375,11 @@ def best_matches(
 ) -> list[tuple[int, int]]:
     """Return the pairs (i, j) of equal items of the best alignment of two sequences, ascending.
 
-    Global alignment after Needleman and Wunsch (1970). Among alignments of the same score the best
-    has the most items in units that were matched whole, then the fewest seams (a match after an
-    item without one; so surplus goes to the end), then its surplus as early as possible: the words
-    before a noun stay with the noun.
-
-    `a_sizes` and `b_sizes` are the lengths of the units, such as words, that make up `a` and `b`;
-    all 1 by default. `match`, `swap` and `gap` are the scores of a pair of equal items, of a pair
-    of unequal ones, and of an item without a partner.
-
-    Raises:
-        ArgumentError: if the sequences are too long.
+    Global alignment after Needleman and Wunsch (1970), with scores of equal pairs, unequal pairs
+    and items without a partner. Among alignments of the same score the best has the most items in units
+    (such as words, of `a_sizes` and `b_sizes` items) that were matched whole, then the fewest seams
+    (a match after an item without one; so surplus goes to the end), then its surplus as early as
+    possible: the words before a noun stay with the noun.
     """
     if len(a) * len(b) > MAX_TABLE:
         raise ArgumentError(

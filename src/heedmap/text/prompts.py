@@ -128,18 +128,11 @@ _PARTS = regex.compile(r"[-_'\u2010\u2011\u2019]")  # where a tokenizer splits a
 
 
 def untaught(texts: Iterable[str], vocabulary: Collection[str] | None) -> tuple[str, ...] | None:
-    """Return the words of some texts that a vocabulary lacks: each once, in order.
+    """Return the words of some texts that a vocabulary lacks, each once; None if it is unknown.
 
     Words are compared as CLIP reads them: without regard to case and the composition of accents. A
     word of several parts ("snow-covered") is known if each part is. Placeholders of textual
     inversion (`<my-cat>`) count as known.
-
-    Args:
-        texts: as the model reads them, without weights.
-        vocabulary: the words that the model was taught; None if they are unknown.
-
-    Returns:
-        None if the vocabulary is unknown.
     """
     if vocabulary is None:
         return None

@@ -54,9 +54,8 @@ class WeightedPrompt:
 def parse_weights(prompt: str) -> WeightedPrompt:
     """Read the weights in a prompt; the module's docstring has the syntax.
 
-    Raises:
-        ArgumentError: if a weight is not a number or beyond `MOST_WEIGHT`, or a bracket around a
-            weight has no partner. Messages count the characters of the prompt from 1.
+    ArgumentError if a weight is not a number or beyond `MOST_WEIGHT`, or a bracket around a weight
+    has no partner. Messages count the characters of the prompt from 1.
     """
     checks.text("the prompt", prompt)
     cut: set[int] = set()  # characters that the model does not read
@@ -180,14 +179,7 @@ def token_weights(spans: Iterable[Span], table: TokenTable) -> dict[int, float]:
 
     A weight covers whole words with all their tokens, even if its bracket covers only some of the
     letters; punctuation has none. The weight of a word is the product over all brackets around it.
-
-    Args:
-        spans: those of a `WeightedPrompt`.
-        table: the table of its text.
-
-    Raises:
-        ArgumentError: if a span covers no word, or a product is above `MOST_WEIGHT`.
-        TruncatedWordError: if the model reads no word of a span.
+    A weight of no word, of an unread word, or beyond `MOST_WEIGHT` is an error.
     """
     weights: dict[int, float] = {}
     for start, end, weight in spans:
@@ -217,17 +209,9 @@ def token_weights(spans: Iterable[Span], table: TokenTable) -> dict[int, float]:
 def weighed(
     prompt: WeightedPrompt, table: TokenTable, weights: Mapping[str, float]
 ) -> tuple[Span, ...]:
-    """Return the spans of a prompt and of the words and phrases that are weighted besides.
+    """Return the spans of a prompt, and those of the words and phrases in `weights`.
 
-    Args:
-        prompt: may have weights of other words.
-        table: the table of its text.
-        weights: by word or phrase; each holds for all its places that the model reads.
-
-    Raises:
-        ArgumentError: if a weight is not a number from -1e6 to 1e6, or a word is weighted twice.
-        UnknownWordError: if a word is not in the prompt.
-        TruncatedWordError: if the model does not read it.
+    Each of these holds for all its places that the model reads. A word weighted twice is an error.
     """
     spans, weighted = [*prompt.spans], set(token_weights(prompt.spans, table))
     for word, weight in weights.items():
@@ -251,17 +235,6 @@ def leave_out(prompt: WeightedPrompt, table: TokenTable, query: str) -> str:
     The characters of the word go, and the spaces before it if a space or nothing follows. All else
     stays: articles, punctuation and the weights of other words. "a red house, at night" without
     "house" is "a red , at night".
-
-    Args:
-        prompt: the prompt with its weights.
-        table: the table of its text.
-        query: a word or phrase of it.
-
-    Returns:
-        a text for `parse_weights`; empty if nothing is left.
-
-    Raises:
-        UnknownWordError: if the word is not in the prompt.
     """
     text, places = prompt.text, table.matches(query)
     gone: set[int] = set()

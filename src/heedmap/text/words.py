@@ -307,12 +307,7 @@ def by_position(count: int) -> TokenTable:
 
 @dataclass(frozen=True, slots=True)
 class Rewritten:
-    """The text that a pipeline makes of a prompt before it tokenizes it.
-
-    Attributes:
-        text: the text that is tokenized.
-        origin: for each of its characters the `(start, end)` of the prompt that it comes from.
-    """
+    """The text that a pipeline makes of a prompt, and the `(start, end)` that each letter is from."""
 
     text: str
     origin: Sequence[tuple[int, int]]
@@ -332,13 +327,9 @@ def tokenize(
 
     Args:
         prompt: one text; the empty text gives a table without words.
-        tokenizer: a fast tokenizer of transformers.
+        tokenizer: a fast tokenizer of transformers; another one is a ModelError.
         rewrite: makes the text that is tokenized of the prompt; None for no change.
         limit: number of tokens that are read, specials included. Default: the tokenizer's own.
-
-    Raises:
-        ArgumentError: if the prompt is not a text, or too long.
-        ModelError: if the tokenizer gives no character offsets, or pads or cuts on the left.
     """
     checks.text("the prompt", prompt, most=MAX_PROMPT)
     if not getattr(tokenizer, "is_fast", False):
@@ -454,14 +445,7 @@ def _assign(
 def expanded(prompt: str, tokenizer: Any, expand: Callable[[str], str]) -> Rewritten | None:
     """Expand the placeholders of textual inversion; return None if the prompt has none.
 
-    Args:
-        prompt: one text.
-        tokenizer: knows the placeholders.
-        expand: expands a text: a placeholder of several vectors becomes several placeholders, all
-            of which belong to one word of the prompt.
-
-    Raises:
-        ModelError: if placeholders cannot be told apart.
+    `expand` makes several placeholders of one that has several vectors; all belong to one word.
     """
     whole = expand(prompt)
     if whole == prompt:
@@ -489,8 +473,7 @@ def expanded(prompt: str, tokenizer: Any, expand: Callable[[str], str]) -> Rewri
 def checked_concepts(concepts: object) -> tuple[str, ...]:
     """Return the concepts of a list, without spaces around them.
 
-    Raises:
-        ArgumentError: if it is no list of different words or phrases, or holds too many.
+    ArgumentError if it is no list of different words or phrases, or holds too many.
     """
     texts = checks.in_order(concepts)
     if texts is None or len(texts) > MAX_CONCEPTS:
@@ -528,12 +511,7 @@ def concept_table(concepts: Sequence[str]) -> TokenTable:
 def concept_places(concepts: Sequence[str], table: TokenTable) -> tuple[tuple[int, ...], ...]:
     """Return the positions of the tokens of each concept, in the concepts and in the prompt.
 
-    Args:
-        concepts: the result of `checked_concepts`.
-        table: the table of their `asked_text`.
-
-    Raises:
-        ArgumentError: if a concept is past the encoder's length.
+    `table` is that of their `asked_text`. ArgumentError if a concept is past the encoder's length.
     """
     starts = list(accumulate((len(concept) + len(_JOINT) for concept in concepts), initial=0))
     places: list[tuple[int, ...]] = []
