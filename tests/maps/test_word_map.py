@@ -25,14 +25,6 @@ def test_overlays_and_scales():
         heat.mask(2)
 
 
-def test_mask_thresholds_between_least_and_greatest():
-    values = np.linspace(0.2, 0.6, 64 * 64, dtype=np.float32).reshape(64, 64)
-    heat = HeatMap("x", values, (64, 64))
-    assert heat.mask(0).all()
-    assert heat.mask(0.5).mean() == pytest.approx(0.5, abs=0.02)
-    assert heat.mask(1).sum() >= 1
-
-
 def heat(values: np.ndarray, size: tuple[int, int], **more) -> HeatMap:
     return HeatMap("cat", values.astype(np.float32), size, **more)
 

@@ -95,14 +95,6 @@ def test_signs_between_signs_that_stayed():
     assert [found[w] for w in range(2, 7)] == [{2: 1}, {2: 1}, {3: 1}, {4: 1}, {4: 1}]
 
 
-def test_signs_stay_on_their_side_of_a_word():
-    """One before the first word has no place after it, and goes with the word."""
-    found = rows(table("!b cat", 16), table("b! cat", 16))
-    assert (found[1], found[2]) == ({1: 1}, {1: 1})
-    found = rows(table("b! cat", 16), table("!b cat", 16))
-    assert (found[1], found[2], found[3]) == ({2: 1}, {3: 1}, {3: 1})
-
-
 @pytest.mark.parametrize(
     ("source", "target", "expected"),
     [

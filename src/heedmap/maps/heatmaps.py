@@ -331,7 +331,6 @@ class HeatMaps:
         heads: int | Sequence[int] | None = None,
         *,
         resolution: int | tuple[int, int] | None = None,
-        timesteps: tuple[float, float] | None = None,
     ) -> "HeatMaps":
         """Return the maps over a part of the axes that were kept.
 
@@ -341,7 +340,6 @@ class HeatMaps:
             steps: a step number, a slice or a list (negative numbers count from the end).
             heads: a head's number or a list; layers with fewer heads are then left out.
             resolution: only layers whose grid is (h, w), or has this many cells on its short side.
-            timesteps: (high, low): only steps whose timestep lies in this range, both ends in.
 
         Raises:
             SelectionError: if an axis was not kept, or nothing is left.
@@ -351,8 +349,8 @@ class HeatMaps:
         self._check_plain()
         if layers is not None or resolution is not None:
             part = part.with_layers(recording, layers, resolution)
-        if steps is not None or timesteps is not None:
-            part = part.with_steps(recording, steps, timesteps)
+        if steps is not None:
+            part = part.with_steps(recording, steps)
         if heads is not None:
             part = part.with_heads(recording, heads)
         return replace(self, _selection=part, stability=None)

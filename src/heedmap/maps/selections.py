@@ -76,23 +76,13 @@ class Selection:
             )
         return replace(self, layers=numbers)
 
-    def with_steps(self, recording: Recording, steps: Any, timesteps: Any) -> "Selection":
-        """Keep the steps that have these numbers, and timesteps in a range, both ends in."""
+    def with_steps(self, recording: Recording, steps: Any) -> "Selection":
+        """Keep the steps that have these numbers."""
         total, before = len(recording.timesteps), self.steps_of(recording)
-        numbers = [i for i in numbers_of(steps, total, "step") if i in before]
-        if timesteps is not None:
-            try:
-                low, high = sorted(float(end) for end in timesteps)
-            except (TypeError, ValueError) as error:
-                raise ArgumentError(
-                    f"timesteps={quoted(timesteps)} is not a range: expected two numbers, the "
-                    "highest and the lowest"
-                ) from error
-            numbers = [i for i in numbers if low <= recording.timesteps[i] <= high]
+        numbers = tuple(i for i in numbers_of(steps, total, "step") if i in before)
         if not numbers:
-            wanted = quoted(steps if timesteps is None else timesteps)
-            raise SelectionError(f"no step fits {wanted}: the run has {plural(total, 'step')}")
-        return replace(self, steps=tuple(numbers))
+            raise SelectionError(f"no step fits {quoted(steps)}: it has {plural(total, 'step')}")
+        return replace(self, steps=numbers)
 
     def with_heads(self, recording: Recording, heads: Any) -> "Selection":
         """Keep the heads that have these numbers, and the layers that have them all."""

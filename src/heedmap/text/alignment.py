@@ -376,10 +376,10 @@ def best_matches(
     """Return the pairs (i, j) of equal items of the best alignment of two sequences, ascending.
 
     Global alignment after Needleman and Wunsch (1970), with scores of equal pairs, unequal pairs
-    and items without a partner. Among alignments of the same score the best has the most items in units
-    (such as words, of `a_sizes` and `b_sizes` items) that were matched whole, then the fewest seams
-    (a match after an item without one; so surplus goes to the end), then its surplus as early as
-    possible: the words before a noun stay with the noun.
+    and items without a partner. Among alignments of the same score the best has the most items in
+    units (such as words, of `a_sizes` and `b_sizes` items) that were matched whole, then the fewest
+    seams (a match after an item without one; so surplus goes to the end), then its surplus as early
+    as possible: the words before a noun stay with the noun.
     """
     if len(a) * len(b) > MAX_TABLE:
         raise ArgumentError(

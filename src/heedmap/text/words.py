@@ -307,7 +307,7 @@ def by_position(count: int) -> TokenTable:
 
 @dataclass(frozen=True, slots=True)
 class Rewritten:
-    """The text that a pipeline makes of a prompt, and the `(start, end)` that each letter is from."""
+    """A text that a pipeline makes of a prompt, and the `(start, end)` of each character."""
 
     text: str
     origin: Sequence[tuple[int, int]]
