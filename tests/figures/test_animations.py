@@ -1,29 +1,10 @@
 """Pictures that move: what a reader of GIFs finds in the file."""
 
 import numpy as np
-from making import gif_frames, gradient
-from PIL import Image, ImageOps
+from making import gif_frames
+from PIL import Image
 
-from heedmap.figures import overlays
 from heedmap.figures.overlays import Animation
-
-
-def test_the_colormap_stays_even_in_a_gif():
-    """Along a ramp laid over a picture, no step of lightness is wide, and none goes back far."""
-    ramp = np.linspace(0, 1, 256)[None].repeat(40, axis=0)
-    frames = tuple(
-        ImageOps.expand(overlay, (112, 80), "white")
-        for part in (0.3, 0.7, 1)
-        for overlay in [overlays.overlay(gradient(256, 200), ramp * part, low=0, high=1)]
-    )
-    drawn, *_ = gif_frames(Animation("x", frames, (100,) * 3).gif())
-    for before, after in zip(frames, drawn, strict=True):
-        box = (150, 120, 400, 260)
-        one, other = (np.asarray(f.crop(box).convert("L"), float) for f in (before, after))
-        # Seen from afar, where the grain is no more than a shade: means of 8×8 pixels.
-        one, other = (a[:136, :248].reshape(17, 8, 31, 8).mean(axis=(1, 3)) for a in (one, other))
-        assert np.abs(one - other).max() < 8
-        assert np.abs(one - other).mean() < 2
 
 
 def colours(*rgb: tuple[int, int, int]) -> tuple[Image.Image, ...]:

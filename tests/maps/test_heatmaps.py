@@ -207,18 +207,6 @@ def test_words_that_are_not_there():
     assert [heat.label for heat in maps] == ["at", "house", "x" * 90]
 
 
-def test_steps_and_heads_of_a_selection():
-    maps = HeatMaps(recording())
-    assert (maps.steps, maps.heads) == ((0, 1, 2), (0, 1, 2, 3))
-    part = maps.select(steps=[-1, 0], heads=[-1])
-    assert (part.steps, part.heads) == ((0, 2), (3,))
-    assert maps.select("down").heads == (0, 1)
-    averaged = HeatMaps(recording(keep=("layer",)))
-    for axis in ("step", "head"):
-        with pytest.raises(SelectionError):
-            getattr(averaged, f"{axis}s")
-
-
 # --- in a notebook ---
 
 

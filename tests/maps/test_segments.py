@@ -196,7 +196,7 @@ def test_a_phrase_says_on_its_sheet_how_stable_its_least_stable_word_is():
     }
     ends = [text.partition(" · ")[2] for text in said if "stability" in text]
     assert sorted(ends) == ["stability 0.60, unsteady", "stability 0.90"]
-    assert maps.segment(["house", "sea"]).stability == ()
+    assert maps.segment(["house", "sea"]).stability == (None, None)
 
 
 @pytest.mark.parametrize("odd", [[], [""], [3.0], {"a": 1}, [True], [None], 0.5])

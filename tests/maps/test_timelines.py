@@ -121,8 +121,3 @@ def test_every_step_is_a_frame_of_the_gif(latent):
         apart = np.abs(np.asarray(frame, int) - whole)
         assert apart.mean() < 5 and np.percentile(apart, 99) < 20
         assert (np.asarray(frame)[:20] == 255).all() and (np.asarray(frame)[-20:] == 255).all()
-
-
-def test_an_animation_says_whose_word_it_is():
-    moving = word_figures.animation(maps_of(prompt="at <house> sea"), "<house>")
-    assert moving._repr_html_().startswith('<img alt="Over the steps: &lt;house&gt;" src="data:')

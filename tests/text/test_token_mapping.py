@@ -253,29 +253,6 @@ def test_repeats_go_with_the_words():
     assert refinement(table("at", 8), table("at at at", 8)) == [0, 1, None, None, 2, 3, 4, 5]
 
 
-def best_score(a, b) -> int:
-    """Of all alignments (gap 0, match 1, mismatch -1), by trying each of them."""
-    if not a or not b:
-        return 0
-    diagonal = best_score(a[1:], b[1:]) + (1 if a[0] == b[0] else -1)
-    return max(diagonal, best_score(a[1:], b), best_score(a, b[1:]))
-
-
-LETTERS = st.text("abc ", max_size=7)
-
-
-@settings(max_examples=200)
-@given(LETTERS, LETTERS)
-def test_the_score_is_the_best_there_is(a, b):
-    source, target = table(a), table(b)
-    taken = refinement(source, target)
-    pairs = [(taken[n], n) for n in target.positions() if taken[n] is not None]
-    for w, n in pairs:
-        assert source.tokens[w].kind == "text" and source.tokens[w].id == target.tokens[n].id
-    ids = [[t.id for t in each.tokens if t.kind == "text"] for each in (source, target)]
-    assert len(pairs) == best_score(*map(tuple, ids))
-
-
 @settings(max_examples=200)
 @given(PROMPTS, PROMPTS, LIMITS, NAMES)
 def test_columns_ascend(a, b, limit, name):
