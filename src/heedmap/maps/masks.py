@@ -10,7 +10,7 @@ import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
-from itertools import count, pairwise
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, cast
 
@@ -364,8 +364,8 @@ class Segments:
 
     def _phrases(self) -> Iterator[tuple[int, str, float, float | None]]:
         """Yield the label, name, share and stability of each phrase."""
-        stability = self.stability or [None] * len(self.names)
-        yield from zip(count(1), self.names, self.shares, stability, strict=False)
+        rows = zip(self.names, self.shares, self.stability or [None] * len(self.names), strict=True)
+        return ((label, *row) for label, row in enumerate(rows, 1))
 
 
 def segmented(
