@@ -120,18 +120,19 @@ class HeatMap:
         Raises:
             ArgumentError: if no image is known or passed.
         """
-        heat = self if image is None else replace(self, image=image)
-        if heat.image is None:
+        if image is None and self.image is None:
             raise ArgumentError(
                 f"the map of '{self.label}' knows no picture: pass it, as in overlay(image)"
             )
-        return heat.render(*self.value_range(scale), short_side=short_side)
+        return self.render(*self.value_range(scale), image=image, short_side=short_side)
 
-    def render(self, low: float, high: float, *, short_side: int = 256) -> Image.Image:
+    def render(
+        self, low: float, high: float, *, image: Image.Image | None = None, short_side: int = 256
+    ) -> Image.Image:
         """Draw the heat from `low` to `high` over the image, or alone if none is known."""
-        base = Image.new("RGB", self.size) if self.image is None else self.image
-        base = overlays.enlarge(base, short_side=short_side)
-        if self.image is None:
+        image = self.image if image is None else image
+        base = overlays.enlarge(image or Image.new("RGB", self.size), short_side=short_side)
+        if image is None:
             return overlays.heat(self.values, base.size, low=low, high=high)
         return overlays.overlay(base, self.values, low=low, high=high)
 
@@ -158,8 +159,7 @@ class HeatMap:
             The pixels; `figure.colorbar` makes a bar of the heat's colours.
         """
         low, high = self.value_range(scale)
-        heat = self if image is None else replace(self, image=image)
-        pixels = np.asarray(heat.render(low, high, short_side=1))
+        pixels = np.asarray(self.render(low, high, image=image, short_side=1))
         ax.set_axis_off()
         colours = overlays.colormap(low)
         return cast(Any, ax).imshow(pixels, colours, vmin=low, vmax=high, origin="upper")

@@ -107,9 +107,8 @@ def region(place: tuple[float, ...] | np.ndarray, width: int, height: int, name:
         if not (0 <= left < right <= width and 0 <= top < bottom <= height):
             sides = ", ".join(f"{side:g}" for side in place)
             raise ArgumentError(
-                f"the box ({sides}) of {name} does not lie in the picture of {width}×{height} "
-                f"pixels, or is empty: expected 0 ≤ left < right ≤ {width} and 0 ≤ top < bottom ≤ "
-                f"{height}"
+                f"the box ({sides}) of {name} is empty or does not lie in the picture: expected "
+                f"0 ≤ left < right ≤ {width} and 0 ≤ top < bottom ≤ {height}"
             )
         rows = np.diff(np.clip(np.arange(height + 1), top, bottom)).astype(np.float32)
         columns = np.diff(np.clip(np.arange(width + 1), left, right)).astype(np.float32)
