@@ -90,7 +90,11 @@ def place(where: object, name: str) -> tuple[float, ...] | np.ndarray:
         return array.copy()
     if array.shape == (4,) and array.dtype.kind in "iuf" and np.isfinite(array).all():
         return tuple(array.tolist())
-    value = quoted(where) if array.size < 9 else f"of shape {array.shape} and {array.dtype}"
+    value = f"an array of {array.dtype} with shape {array.shape}"
+    if isinstance(where, Image.Image):
+        value = f"a picture of mode {where.mode}"
+    elif not hasattr(where, "dtype"):
+        value = quoted(where)
     raise ArgumentError(
         f"the region of {name} is {value}: expected a box (left, top, right, bottom) of four "
         "numbers, or a mask of bool (H, W), as in mask > 0.5 or picture.convert('L')"
@@ -107,8 +111,9 @@ def region(place: tuple[float, ...] | np.ndarray, width: int, height: int, name:
         if not (0 <= left < right <= width and 0 <= top < bottom <= height):
             sides = ", ".join(f"{side:g}" for side in place)
             raise ArgumentError(
-                f"the box ({sides}) of {name} is empty or does not lie in the picture: expected "
-                f"0 ≤ left < right ≤ {width} and 0 ≤ top < bottom ≤ {height}"
+                f"the box ({sides}) of {name} does not lie in the picture of {width}×{height} "
+                f"pixels, or is empty: expected 0 ≤ left < right ≤ {width} and 0 ≤ top < bottom ≤ "
+                f"{height}"
             )
         rows = np.diff(np.clip(np.arange(height + 1), top, bottom)).astype(np.float32)
         columns = np.diff(np.clip(np.arange(width + 1), left, right)).astype(np.float32)
