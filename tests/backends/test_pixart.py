@@ -111,7 +111,7 @@ def test_masks_stand_beside_their_states(pipe):
 
 def test_text_is_projected_for_all_layers(pipe):
     states = pipe.encode_prompt("a red house")[0]
-    model, family = pipe.transformer, family_of(pipe)
-    assert torch.equal(family.project_text(model, states), model.caption_projection(states))
-    bare = SimpleNamespace(caption_projection=None)
-    assert family.project_text(bare, states) is states
+    expected = pipe.transformer.caption_projection(states)
+    assert torch.equal(family_of(pipe).project_text(states), expected)
+    bare = SimpleNamespace(transformer=SimpleNamespace(caption_projection=None))
+    assert pixart.PixArt(bare).project_text(states) is states

@@ -14,7 +14,7 @@ from heedmap.mathematics.rules import Weights
 from heedmap.recording import accumulation
 from heedmap.recording.accumulation import regrid
 from heedmap.recording.calls import RecordingSpec
-from heedmap.recording.steering import Steering
+from heedmap.recording.edits import Steering
 from heedmap.recording.tracing import Trace, trace
 
 

@@ -303,7 +303,7 @@ _SHARE = 0.8  # of the free memory, to leave some for other programs
 
 def image_bytes(pipe: Any, size: tuple[int, int]) -> int:
     """Estimate the memory of an image of (width, height) pixels by the decoder's widest stage."""
-    decoder = family_of(pipe).decoder(pipe)
+    decoder = family_of(pipe).decoder
     widths = getattr(getattr(decoder, "config", None), "block_out_channels", None) or (128, 256)
     # The second stage is enlarged to the image's size before it is narrowed.
     return _PICTURE * math.prod(size) * max(widths[:2]) * pipe.dtype.itemsize

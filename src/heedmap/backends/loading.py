@@ -193,7 +193,7 @@ def token_table(prompt: str, model: str | Path | None = None) -> TokenTable:
         large.pop("tokenizer", None)
         with _explained(where):
             pipe: Any = DiffusionPipeline.from_pretrained(str(where), **large)
-    return family.table(pipe, pipe.tokenizer, prompt, {})
+    return family(pipe).table(pipe.tokenizer, prompt, {})
 
 
 # --- where a model is ---

@@ -8,6 +8,7 @@ projections, slices and image prompts.
 
 import inspect
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar, cast
@@ -37,21 +38,27 @@ def uncompiled(function: F) -> F:
     return cast(F, torch.compiler.disable(function))
 
 
-@dataclass(frozen=True, eq=False)
-class Changes:
-    """Changes of a layer's attention.
+class AttentionEditor(ABC):
+    """Changes of a running model's attention."""
 
-    Attributes:
-        inputs: a function of queries and keys (B, H, …) that returns others, or None.
-        output: a function of the scores, the values (B, H, K, d) and the output (B, H, Q, d) that
-            returns the output to use; it may change the given one in place.
-        weights: a function of the scores and the probabilities (B, H, Q, K) that returns those to
-            use, for processors that compute them.
-    """
+    @abstractmethod
+    def inputs(
+        self, layer: str, query: torch.Tensor, key: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return the queries and keys (B, H, …) that a self-attention layer uses."""
 
-    inputs: Callable[[torch.Tensor, torch.Tensor], tuple[torch.Tensor, torch.Tensor] | None]
-    output: Callable[[Scores, torch.Tensor, torch.Tensor], torch.Tensor]
-    weights: Callable[[Scores, torch.Tensor], torch.Tensor]
+    @abstractmethod
+    def output(
+        self, layer: str, scores: Scores, value: torch.Tensor, output: torch.Tensor
+    ) -> torch.Tensor:
+        """Return the output (B, H, Q, d) of a cross-attention layer for values (B, H, K, d).
+
+        The given output may be changed in place.
+        """
+
+    @abstractmethod
+    def weights(self, layer: str, scores: Scores, p: torch.Tensor) -> torch.Tensor:
+        """Return the probabilities (B, H, Q, K) that a cross-attention layer uses."""
 
 
 @dataclass(eq=False)
@@ -62,14 +69,14 @@ class RecordingProcessor:
         original: the layer's processor.
         name: the layer's dotted path.
         record: a function of the name and the scores of all rows of the batch.
-        changes: changes of the attention; without, the output is the original's to the bit.
+        editor: changes of the attention; without, the output is the original's to the bit.
         needed: whether attention that cannot be seen is an error.
     """
 
     original: Any
     name: str
     record: Record
-    changes: Changes | None = None
+    editor: AttentionEditor | None = None
     needed: bool = True
 
     def __post_init__(self) -> None:
@@ -87,7 +94,7 @@ class RecordingProcessor:
     ) -> torch.Tensor:
         """Run the original processor."""
         states = kwargs.get("encoder_hidden_states", args[0] if args else None)
-        tap = _Tap(attn, hidden_states.shape[0], states, self.changes)
+        tap = _Tap(self, attn, len(hidden_states), states)
         with tap:
             output = self.original(attn, hidden_states, *args, **kwargs)
         kind = type(self.original).__name__
@@ -116,22 +123,23 @@ class _Tap(TorchFunctionMode):
     """An interceptor of the attention that a layer computes in this thread.
 
     Args:
+        processor: the layer's recording processor.
         attn: the layer.
         rows: the number of rows in the batch.
         states: the text states (B, K, C) of a cross-attention layer, in a tuple with those of an
             IP-Adapter. `mismatch` describes an attention that is not one over all of them, in all
             heads.
-        changes: changes of the attention.
     """
 
-    def __init__(self, attn: Attention, rows: int, states: Any, changes: Changes | None) -> None:
+    def __init__(
+        self, processor: RecordingProcessor, attn: Attention, rows: int, states: Any
+    ) -> None:
         super().__init__()
-        self.attn = attn
-        self.rows = rows
+        self.name, self.editor = processor.name, processor.editor
+        self.attn, self.rows = attn, rows
         self.adapted = isinstance(states, tuple)
         text: torch.Tensor | None = states[0] if self.adapted else states
         self.tokens = None if text is None else text.shape[1]
-        self.changes = changes
         self.mismatch = ""
         self.overridden = False
         self.fused: Scores | None = None
@@ -160,30 +168,30 @@ class _Tap(TorchFunctionMode):
         kwargs = kwargs or {}
         if func is not scaled_dot_product_attention or self.overridden or self.mismatch:
             return func(*args, **kwargs)
-        given = _SIGNATURE.bind(*args, **kwargs).arguments
-        query, key = given["query"], given["key"]
-        heads = (self.attn.heads,) * 2
+        arguments = _SIGNATURE.bind(*args, **kwargs).arguments
+        query, key = arguments["query"], arguments["key"]
         if self.fused or self.classic:
             self._check_later(key)
             return func(*args, **kwargs)
         if self.tokens is not None:
-            if key.ndim != 4 or (query.shape[1], key.shape[1]) != heads:
-                self.mismatch = f"of shape {tuple(query.shape)}, not of all {heads[0]} heads"
+            heads = self.attn.heads
+            if key.ndim != 4 or (query.shape[1], key.shape[1]) != (heads, heads):
+                self.mismatch = f"of shape {tuple(query.shape)}, not of all {heads} heads"
             elif key.shape[2] != self.tokens:
                 self.mismatch = f"over {key.shape[2]} keys, of {self.tokens} text states"
-            elif given.get("is_causal"):
+            elif arguments.get("is_causal"):
                 self.mismatch = "with is_causal"
             if self.mismatch:
                 return func(*args, **kwargs)
-        if self.changes is not None:
-            query, key = self.changes.inputs(query, key) or (query, key)
-            given["query"], given["key"] = query, key
-        output, log_sum = probabilities.fused(**given)
-        scale = given.get("scale")
+        if self.editor is not None and not self.attn.is_cross_attention:
+            query, key = self.editor.inputs(self.name, query, key)
+            arguments["query"], arguments["key"] = query, key
+        output, log_sum = probabilities.fused(**arguments)
+        scale, mask = arguments.get("scale"), arguments.get("attn_mask")
         scale = query.shape[-1] ** -0.5 if scale is None else scale
-        self.fused = Scores(query.detach(), key.detach(), scale, given.get("attn_mask"), log_sum)
-        if self.changes is not None:
-            output = self.changes.output(self.fused, given["value"], output)
+        self.fused = Scores(query.detach(), key.detach(), scale, mask, log_sum)
+        if self.editor is not None and self.attn.is_cross_attention:
+            output = self.editor.output(self.name, self.fused, arguments["value"], output)
         return output
 
     def _classic(
@@ -197,21 +205,20 @@ class _Tap(TorchFunctionMode):
         if self.tokens not in (None, key.shape[-2]):
             self.mismatch = f"over {key.shape[-2]} keys, of {self.tokens} text states"
             return self._original(query, key, attention_mask)
-        if self.changes is not None:
-            if len(query) != every:
-                raise TraceError(
-                    "attention slicing computes the images one by one, so that none can take from "
-                    "another: call pipe.disable_attention_slicing() before an edit"
-                )
-            inputs = self.changes.inputs(self._by_head(query), self._by_head(key))
-            if inputs is not None:
-                query, key = (part.flatten(0, 1) for part in inputs)
+        if self.editor is not None and len(query) != every:
+            raise TraceError(
+                "attention slicing computes the images one by one, so that none can take from "
+                "another: call pipe.disable_attention_slicing() before an edit"
+            )
+        if self.editor is not None and not self.attn.is_cross_attention:
+            edited = self.editor.inputs(self.name, self._by_head(query), self._by_head(key))
+            query, key = (part.flatten(0, 1) for part in edited)
         self.classic.append((query.detach(), key.detach(), attention_mask))
         p = self._original(query, key, attention_mask)
-        if self.changes is not None:
+        if self.editor is not None and self.attn.is_cross_attention:
             scores = self.scores()
             assert scores is not None
-            p = self.changes.weights(scores, self._by_head(p)).flatten(0, 1)
+            p = self.editor.weights(self.name, scores, self._by_head(p)).flatten(0, 1)
         return p
 
     def _check_later(self, key: torch.Tensor) -> None:
@@ -246,12 +253,10 @@ def install(
     layers: Mapping[str, Attention],
     record: Record,
     undo: Undo,
-    changes: Callable[[str], Changes] | None = None,
+    editor: AttentionEditor | None = None,
     needed: bool = True,
 ) -> dict[str, RecordingProcessor]:
     """Install a recording processor in every layer, until undone; return them by dotted path.
-
-    `changes` returns the changes of a layer, by its path.
 
     Raises:
         TraceError: if a trace is open on the model.
@@ -261,8 +266,7 @@ def install(
             raise TraceError(f"another trace is open on this model (at {name}): close it first")
     installed: dict[str, RecordingProcessor] = {}
     for name, layer in layers.items():
-        change = None if changes is None else changes(name)
-        recorder: Any = RecordingProcessor(layer.processor, name, record, change, needed)
+        recorder: Any = RecordingProcessor(layer.processor, name, record, editor, needed)
 
         def restore(layer: Attention = layer, recorder: Any = recorder) -> None:
             if layer.processor is recorder:  # a processor that the user set meanwhile stays
@@ -499,7 +503,7 @@ def layer_shapes(
     layers, family = registry.cross_attention_layers(pipe), registry.family_of(pipe)
     check_names(pipe, arguments, ("prompt", "size"))
     width, height = registry.usual_size(pipe) if size is None else loading.check_size(pipe, size)
-    table, side = prompt_table(pipe, prompt, arguments), family.cell_side(pipe)
+    table, side = prompt_table(pipe, prompt, arguments), family.cell_side
     grids = registry.grids(pipe, layers, (height // side, width // side))
     tokens = len(table.tokens)
     return tuple(

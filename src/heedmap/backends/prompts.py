@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from heedmap.backends.base import made_from, put
+from heedmap.backends.base import TextStates, replace_method
 from heedmap.backends.loading import silence_logs
 from heedmap.backends.registry import encoding_method, family_of
 from heedmap.errors import TraceError, plural, quoted
@@ -30,7 +30,7 @@ _ENCODERS = {"tokenizer": "text_encoder", "tokenizer_2": "text_encoder_2"}
 def prompt_table(pipe: Any, prompt: str, arguments: Mapping[str, Any] | None = None) -> TokenTable:
     """Return the words and tokens of a prompt as a pipeline reads it in a call with arguments."""
     with silence_logs(pipe):
-        return family_of(pipe).table(pipe, _tokenizer(pipe), prompt, arguments or {})
+        return family_of(pipe).table(_tokenizer(pipe), prompt, arguments or {})
 
 
 def _tokenizer(pipe: Any) -> Any:
@@ -96,8 +96,8 @@ class Reading:
         """Return the number of images of each prompt."""
         return int(self.arguments.get("num_images_per_prompt") or 1)
 
-    def text_states(self) -> tuple[torch.Tensor, torch.Tensor | None, torch.Tensor | None]:
-        """Return the states (B, K, C) of both prompts, and the prompt's mask, as a family does."""
+    def text_states(self) -> TextStates:
+        """Return the states of both prompts, and the prompt's mask."""
         result = self.result
         if isinstance(result, torch.Tensor):
             # The older method returns its branches in one tensor, in an order of the pipeline's.
@@ -136,7 +136,7 @@ class Reading:
                 "prompt_embeds (the maps are then by position)"
             )
         tokenizer, table = _tokenizer(self.pipe), family_of(self.pipe).table
-        labels = [table(self.pipe, tokenizer, text, self.arguments) for text in texts]
+        labels = [table(tokenizer, text, self.arguments) for text in texts]
         for reader in self.readers:
             if call >= len(reader.ids):  # a negative prompt of zeros is read by no encoder
                 continue
@@ -146,7 +146,7 @@ class Reading:
             for label, ids in zip(labels, reader.ids[call], strict=True):
                 found = label
                 if reader.tokenizer is not tokenizer:
-                    found = table(self.pipe, reader.tokenizer, label.prompt, self.arguments)
+                    found = table(reader.tokenizer, label.prompt, self.arguments)
                 _check_positions(label, found)
                 if [token.id for token in found.tokens] != ids:
                     raise TraceError(
@@ -234,7 +234,15 @@ def read_concepts(
     A prompt is empty if it is unknown. Images of one prompt share their states.
     """
     pipe, arguments = reading.pipe, reading.arguments
-    _check_encoders(pipe)
+    # Most models have no second encoder, and a refiner has no first; each needs its tokenizer.
+    loaded = [
+        {getattr(pipe, name, None) is not None for name in pair} for pair in _ENCODERS.items()
+    ]
+    if {True} not in loaded or {True, False} in loaded:
+        raise TraceError(
+            f"{type(pipe).__name__} has no tokenizer or text encoder loaded, and concepts are "
+            "read by the pipeline's own encoders: load it with them, or leave concepts out"
+        )
     texts = {prompt: asked_text(concepts, prompt) for prompt in dict.fromkeys(prompts)}
     changed = {
         name: None if "prompt_" in name or name.startswith("negative_") else value
@@ -263,19 +271,6 @@ def read_concepts(
         )
         result[prompt] = ConceptStates(tuple(places), states[number, list(visible)])
     return tuple(result[prompt] for prompt in prompts)
-
-
-def _check_encoders(pipe: Any) -> None:
-    """Raise a TraceError unless each text encoder of a pipeline is loaded with its tokenizer."""
-    pairs = _ENCODERS.items()
-    absent = [[name for name in pair if getattr(pipe, name, None) is None] for pair in pairs]
-    # Both of a pair may be absent: most models have no second one, and a refiner has no first.
-    missing = next((names for names in absent if len(names) == 1), absent[0] if all(absent) else [])
-    if missing:
-        raise TraceError(
-            f"{type(pipe).__name__} has no {' and no '.join(missing)} loaded, and concepts are "
-            "read by the pipeline's own encoders: load it with them, or leave concepts out"
-        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -328,6 +323,33 @@ class Encoding:
         return {name: found for name, found in blocks.items() if found}
 
 
+def encoding_of(encodings: Sequence[Encoding], states: torch.Tensor) -> Encoding:
+    """Return the encoding that a model's text states (B, K, C) are made of.
+
+    There may be others, encoded by hand before or by a call that failed.
+
+    Raises:
+        TraceError: if there is none.
+    """
+    fitting = []
+    for number, encoding in enumerate(encodings):
+        if blocks := encoding.blocks_in(states):
+            last = max(blocks.get("conditional", [-1]))
+            fitting.append((len(encoding.conditional.tables), last, number))
+    if not fitting:
+        raise foreign_states(states)
+    return encodings[max(fitting)[2]]
+
+
+def foreign_states(states: torch.Tensor) -> TraceError:
+    """Return the error of text states that the pipeline did not encode."""
+    return TraceError(
+        f"the model was given text states of shape {tuple(states.shape)} that are not those of the "
+        "prompt: expected the pipeline of this trace to run with what it encoded (another pipeline "
+        "on the same model? states changed by a callback?)"
+    )
+
+
 def watch(
     pipe: Any,
     prompts: Sequence[str] | None,
@@ -374,8 +396,8 @@ def watch(
         release()
 
     stack = ExitStack()
-    stack.callback(put(pipe, name, watched))
-    stack.callback(put(pipe, "maybe_free_model_hooks", released))
+    stack.callback(replace_method(pipe, name, watched))
+    stack.callback(replace_method(pipe, "maybe_free_model_hooks", released))
     return stack.close
 
 
@@ -396,8 +418,8 @@ def _encoding(reading: Reading, prompts: Sequence[str] | None, label_negative: b
     if label_negative and arguments.get("negative_prompt_embeds") is None and reading.readers:
         call = 1 if arguments.get("prompt_embeds") is None else 0
         negative = reading.tables("negative_prompt", call, count=len(tables))
-    first = made_from(pipe, family_of(pipe).prompt_first)
-    return Encoding(conditional, _branch(negative, negative_states), first)
+    prompt_first = family_of(pipe).has_quirk("prompt_first")
+    return Encoding(conditional, _branch(negative, negative_states), prompt_first)
 
 
 def _branch(tables: Sequence[TokenTable], states: torch.Tensor) -> Branch:

@@ -8,26 +8,38 @@ import torch
 from diffusers.models.attention_processor import Attention
 from PIL import Image
 
-from heedmap.backends.base import Family, GridShape, Undo, put
+from heedmap.backends.base import Family, GridShape
 from heedmap.backends.pixart import PixArt
 from heedmap.backends.unet import UNet
-from heedmap.errors import ModelError, TraceError, quoted
+from heedmap.errors import ModelError, quoted
 
-FAMILIES: tuple[Family, ...] = (UNet(), PixArt())
+FAMILIES: tuple[type[Family], ...] = (UNet, PixArt)
 
 
 def family_of(pipe: Any) -> Family:
-    """Return the family of a pipeline's denoiser; raise a ModelError if none serves it."""
-    for family in FAMILIES:
-        if family.serves(family.denoiser(pipe)):
+    """Return a pipeline as one of its family; raise a ModelError if none serves it."""
+    families = [family(pipe) for family in FAMILIES]
+    for family in families:
+        if family.serves():
             return family
-    if isinstance(pipe, torch.nn.Module | str):
-        given = quoted(pipe) if isinstance(pipe, str) else f"a {type(pipe).__name__}"
-        raise ModelError(f"the pipeline is {given}: expected one that hm.load() returns")
-    raise _unreadable(type(pipe).__name__, _reason(pipe))
+    name = quoted(pipe) if isinstance(pipe, str) else type(pipe).__name__
+    found = next((family for family in families if family.model is not None), None)
+    if found is None:
+        raise _unreadable(name, "it has no unet and no transformer")
+    part, kind = found.component, type(found.model).__name__
+    if isinstance(found.model, torch.nn.DataParallel):
+        why = f"its {part} is wrapped in {kind} (set pipe.{part} = pipe.{part}.module)"
+    elif part == "transformer":
+        why = (
+            f"it has a {kind} (SD 3 and Flux have text and image in one softmax; Sana and "
+            "HunyuanDiT attend to text as a UNet does, and are not served yet)"
+        )
+    else:
+        why = f"its {part} is of class {kind}"
+    raise _unreadable(name, why)
 
 
-def family_named(index: Mapping[str, Any]) -> Family:
+def family_named(index: Mapping[str, Any]) -> type[Family]:
     """Return the family of the pipeline of a model_index.json; raise a ModelError if unserved."""
     name, why = str(index.get("_class_name")), "it has no unet and no transformer"
     _check_class([name])
@@ -38,6 +50,13 @@ def family_named(index: Mapping[str, Any]) -> Family:
                 return family
             why = f"its {family.component} is of class {part[-1]}"
     raise _unreadable(name, why)
+
+
+def _unreadable(name: str, why: str) -> ModelError:
+    expected = " or ".join(family.description for family in FAMILIES)
+    return ModelError(
+        f"{name} has no text cross-attention that heedmap reads: {why}; expected {expected}"
+    )
 
 
 def check_served(pipe: Any) -> None:
@@ -71,10 +90,13 @@ def encoding_method(pipe: Any) -> str:
     )
 
 
+# --- its layers ---
+
+
 def cross_attention_layers(pipe: Any) -> dict[str, Attention]:
     """Return the text cross-attention layers of a pipeline, by dotted path, in running order."""
-    family = family_of(pipe)
-    layers = family.cross_attention(family.denoiser(pipe))
+    every = family_of(pipe).attention()
+    layers = {name: layer for name, layer in every.items() if layer.is_cross_attention}
     if not layers:
         why = "its layers attend to no text, or to text and image in one softmax (as DeepFloyd IF)"
         raise _unreadable(type(pipe).__name__, why)
@@ -83,45 +105,30 @@ def cross_attention_layers(pipe: Any) -> dict[str, Attention]:
 
 def self_attention_layers(pipe: Any) -> dict[str, Attention]:
     """Return the layers of the image's attention to itself, by dotted path."""
-    family = family_of(pipe)
-    return family.self_attention(family.denoiser(pipe))
+    every = family_of(pipe).attention()
+    return {name: layer for name, layer in every.items() if not layer.is_cross_attention}
 
 
 def grids(pipe: Any, names: Iterable[str], latent: GridShape) -> dict[str, GridShape]:
     """Return the grid (h, w) of each layer for a latent (h, w), by path."""
     family = family_of(pipe)
-    model = family.denoiser(pipe)
-    return {name: family.grid(model, name, latent) for name in names}
+    return {name: family.grid(name, latent) for name in names}
 
 
-def check_places(name: str, positions: int, grid: GridShape) -> None:
-    """Raise a TraceError unless a layer has as many positions as its grid (h, w) has cells."""
-    h, w = grid
-    if positions != h * w:
-        raise TraceError(
-            f"{name} ran on {positions} positions, but its grid is {h}×{w} = {h * w}: remove what "
-            "merges tokens or rescales the layer's input"
-        )
-
-
-def guard(pipe: Any, undo: Undo) -> None:
-    """Refuse calls of a pipeline whose maps would be misplaced in the image, until undone."""
-    for owner, name, method in family_of(pipe).guards(pipe):
-        undo(put(owner, name, method))
+# --- the size of its images ---
 
 
 def usual_size(pipe: Any) -> tuple[int, int]:
     """Return the (width, height) in pixels that a pipeline draws by default."""
     family = family_of(pipe)
-    cells = family.denoiser(pipe).config.sample_size
+    cells, side = family.model.config.sample_size, family.cell_side
     h, w = (cells, cells) if isinstance(cells, int) else cells
-    side = family.cell_side(pipe)
     return w * side, h * side
 
 
 def picture_size(pipe: Any, arguments: Mapping[str, Any]) -> tuple[int, int]:
     """Return the (width, height) that a pipeline draws with these arguments, but no size."""
-    start, side = arguments.get("image"), family_of(pipe).cell_side(pipe)
+    start, side = arguments.get("image"), family_of(pipe).cell_side
     start = start[0] if isinstance(start, list | tuple) and start else start
     # Inpainting resizes its image to the model's size; other pipelines keep the image's.
     if "mask_image" not in arguments and isinstance(start, Image.Image | torch.Tensor):
@@ -135,28 +142,4 @@ def picture_size(pipe: Any, arguments: Mapping[str, Any]) -> tuple[int, int]:
 def unit(pipe: Any) -> int:
     """Return the divisor of both sides of a pipeline's images, in pixels."""
     family = family_of(pipe)
-    return family.cell_side(pipe) * family.latent_multiple(family.denoiser(pipe))
-
-
-def _unreadable(name: str, why: str) -> ModelError:
-    expected = " or ".join(family.description for family in FAMILIES)
-    return ModelError(
-        f"{name} has no text cross-attention that heedmap reads: {why}; expected {expected}"
-    )
-
-
-def _reason(pipe: Any) -> str:
-    """Name the part that a pipeline has in place of a served denoiser."""
-    for family in FAMILIES:
-        model, name = family.denoiser(pipe), family.component
-        kind = type(model).__name__
-        if isinstance(model, torch.nn.DataParallel):
-            return f"its {name} is wrapped in {kind} (set pipe.{name} = pipe.{name}.module)"
-        if model is not None and name == "transformer":
-            return (
-                f"it has a {kind} (SD 3 and Flux have text and image in one softmax; Sana and "
-                "HunyuanDiT attend to text as a UNet does, and are not served yet)"
-            )
-        if model is not None:
-            return f"its {name} is of class {kind}"
-    return "it has no unet and no transformer"
+    return family.cell_side * family.latent_multiple

@@ -120,8 +120,10 @@ def locate(
     (run,), trace = draw(pipe, batch, options, progress=progress, probe=probe)
     return replace(
         run,
-        maps=_stable(run.maps, trace.halves("conditional")),
-        concepts=None if run.concepts is None else _stable(run.concepts, trace.halves("concepts")),
+        maps=_stable(run.maps, trace.half_sums("conditional")),
+        concepts=None
+        if run.concepts is None
+        else _stable(run.concepts, trace.half_sums("concepts")),
         settings=structs.replace(run.settings, located=shown.settings),
     )
 

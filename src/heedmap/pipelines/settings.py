@@ -55,7 +55,7 @@ def describe(pipe: Any) -> dict[str, Any]:
     """Return the settings that a pipeline has before it is called."""
     device = base.device_of(pipe)
     schedulers = {name: getattr(pipe, name, None) for name in SCHEDULERS}
-    model, layers = family_of(pipe).denoiser(pipe), cross_attention_layers(pipe)
+    model, layers = family_of(pipe).model, cross_attention_layers(pipe)
     return {
         "model": loading.name_of(pipe),
         "revision": base.commit_of(pipe),

@@ -263,7 +263,8 @@ def propagation_layers(
     There are none where the cross-attention layers are finer, as in a model with self-attention in
     its middle alone: coarser maps would be no truer.
     """
-    best, finest = middle_grid(self_attention.values()), max(map(min, cross_attention.values()))
+    best = middle_grid(self_attention.values())
+    finest = max(map(min, cross_attention.values()), default=0)
     if best is None or min(best) < min(PROPAGATION_CELLS[0], finest):
         return ()
     names = [name for name, grid in self_attention.items() if grid == best]

@@ -20,7 +20,7 @@ from heedmap.io.explanations import LayerInputs
 from heedmap.mathematics.probabilities import Scores
 from heedmap.options import BranchName
 from heedmap.recording.calls import Call
-from heedmap.recording.steering import AttentionController
+from heedmap.recording.edits import AttentionController
 from heedmap.text.words import TokenTable
 
 HALF = 0.5
@@ -142,7 +142,7 @@ class Probe:
             )
         self._call, self._passes = call, (number, count)
 
-    def hear(self, name: str, scores: Scores, controller: AttentionController | None) -> None:
+    def record(self, name: str, scores: Scores, controller: AttentionController | None) -> None:
         """Look at a layer's attention, for all rows of the batch."""
         call, target = self._call, self.target
         if call is None or name not in self._layers:
@@ -153,7 +153,7 @@ class Probe:
         place, number = row * grid[1] + column, block * call.images + target.image
         p, edited = None, None
         if target.branch == "conditional" and controller is not None:
-            both = controller.both(scores, target.image, name)
+            both = controller.recorded(scores, target.image, name)
             if both is not None:
                 before, p = (one[:, place] for one in both)
                 edited = None if torch.equal(before, p) else p
