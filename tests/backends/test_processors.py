@@ -173,7 +173,6 @@ def test_what_was_compiled_runs_as_it_was_written():
     for undo in undone:
         undo()
     assert model[0]._compiled_call_impl is broken and vars(wrapped)["forward"] is broken
-    assert processors.uncompiled(lambda x: x + 1)(1) == 2
 
 
 # --- with whole pipelines ---------------------------------------------------------------------

@@ -5,7 +5,7 @@ The tables of a call are checked against the ids that its text encoders were giv
 
 import inspect
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -173,11 +173,23 @@ def _check_positions(first: TokenTable, second: TokenTable) -> None:
             )
 
 
+def _encode_others(reading: Reading, encode: Callable[..., Any], texts: Iterable[str]) -> Reading:
+    """Encode other texts as a call encoded its prompts, one image each, without guidance."""
+    arguments = {
+        name: None if "prompt_" in name or name.startswith("negative_") else value
+        for name, value in reading.arguments.items()
+    }
+    single = {"num_images_per_prompt": 1, "do_classifier_free_guidance": False}
+    arguments |= {name: value for name, value in single.items() if name in arguments}
+    arguments["prompt"] = list(texts)
+    return Reading(reading.pipe, arguments).run(lambda: encode(**arguments))
+
+
 def _check_labels(reading: Reading, encode: Callable[..., Any], prompts: Sequence[str]) -> None:
     """Raise a TraceError unless the pipeline read the prompts of the trace."""
-    arguments, labels = reading.arguments, quoted(list(prompts))
+    labels, each = quoted(list(prompts)), reading.images_per_prompt
     without = "leave `prompts` out of the trace (the maps are then by position)"
-    texts, embeds = arguments.get("prompt"), arguments.get("prompt_embeds")
+    texts, embeds = (reading.arguments.get(name) for name in ("prompt", "prompt_embeds"))
     if texts is not None:
         if _listed(texts, len(prompts)) != list(prompts):
             raise TraceError(
@@ -195,18 +207,15 @@ def _check_labels(reading: Reading, encode: Callable[..., Any], prompts: Sequenc
         raise TraceError(
             f"the prompts of the trace are {labels}, for {count} prompt_embeds: expected one each"
         )
-    fresh: dict[str, Any] = {name: None for name in arguments if name.endswith("_embeds")}
-    fresh |= {"prompt": list(prompts), "do_classifier_free_guidance": False}
-    again = encode(**{**arguments, **{name: fresh[name] for name in fresh if name in arguments}})
     read = reading.text_states()[0].float()
-    expected = family_of(reading.pipe).text_states(again)[0].to(read)
-    distances = [torch.inf]
+    expected = _encode_others(reading, encode, prompts).text_states()[0].to(read)
+    expected = expected.repeat_interleave(each, 0)
+    distances = torch.full((len(read),), torch.inf)
     if read.shape == expected.shape:
-        off = (read - expected).norm(dim=-1) / expected.norm(dim=-1)
-        distances = off.amax(dim=-1).tolist()
-    for number, distance in enumerate(distances):
+        distances = ((read - expected).norm(dim=-1) / expected.norm(dim=-1)).amax(dim=-1)
+    for number, distance in enumerate(distances.tolist()):
         if not distance <= CLOSE:
-            label = prompts[min(number // reading.images_per_prompt, len(prompts) - 1)]
+            label = prompts[min(number // each, len(prompts) - 1)]
             raise TraceError(
                 f"the prompt_embeds are not what this pipeline makes of {quoted(label)}: pass the "
                 f"text that they were made of, or {without}"
@@ -233,25 +242,16 @@ def read_concepts(
 
     A prompt is empty if it is unknown. Images of one prompt share their states.
     """
-    pipe, arguments = reading.pipe, reading.arguments
+    pipe = reading.pipe
     # Most models have no second encoder, and a refiner has no first; each needs its tokenizer.
-    loaded = [
-        {getattr(pipe, name, None) is not None for name in pair} for pair in _ENCODERS.items()
-    ]
+    loaded = [{getattr(pipe, one, None) is not None for one in pair} for pair in _ENCODERS.items()]
     if {True} not in loaded or {True, False} in loaded:
         raise TraceError(
             f"{type(pipe).__name__} has no tokenizer or text encoder loaded, and concepts are "
             "read by the pipeline's own encoders: load it with them, or leave concepts out"
         )
     texts = {prompt: asked_text(concepts, prompt) for prompt in dict.fromkeys(prompts)}
-    changed = {
-        name: None if "prompt_" in name or name.startswith("negative_") else value
-        for name, value in arguments.items()
-    }
-    single = {"num_images_per_prompt": 1, "do_classifier_free_guidance": False}
-    changed |= {name: value for name, value in single.items() if name in arguments}
-    changed["prompt"] = [*texts.values()]
-    encoded = Reading(pipe, changed).run(lambda: encode(**changed))
+    encoded = _encode_others(reading, encode, texts.values())
     tables = encoded.tables("prompt", 0)
     states, _, mask = encoded.text_states()
     if states.shape[:2] != (len(tables), len(tables[0].tokens)):
@@ -260,16 +260,12 @@ def read_concepts(
             f"texts of {len(tables[0].tokens)} tokens: leave concepts out"
         )
     result: dict[str, ConceptStates] = {}
-    for number, (prompt, table) in enumerate(zip(texts, tables, strict=True)):
-        visible = (
-            range(states.shape[1]) if mask is None else mask[number].nonzero().flatten().tolist()
-        )
-        index = {position: place for place, position in enumerate(visible)}
-        places = (
-            tuple(index[position] for position in positions)
-            for positions in concept_places(concepts, table)
-        )
-        result[prompt] = ConceptStates(tuple(places), states[number, list(visible)])
+    visible = torch.ones(states.shape[:2]) if mask is None else mask
+    for prompt, table, own, seen in zip(texts, tables, states, visible, strict=True):
+        kept = seen.nonzero().flatten().tolist()
+        places = concept_places(concepts, table)
+        indices = (tuple(kept.index(position) for position in place) for place in places)
+        result[prompt] = ConceptStates(tuple(indices), own[kept])
     return tuple(result[prompt] for prompt in prompts)
 
 

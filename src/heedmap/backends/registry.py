@@ -1,17 +1,22 @@
-"""The table of model families, and questions about a pipeline that its family answers."""
+"""The table of model families, the layers and image sizes of a pipeline, and its arguments."""
 
 import inspect
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from difflib import get_close_matches
 from typing import Any
 
 import torch
 from diffusers.models.attention_processor import Attention
 from PIL import Image
 
-from heedmap.backends.base import Family, GridShape
+from heedmap import checks
+from heedmap.backends.base import Family, GridShape, parameters
 from heedmap.backends.pixart import PixArt
 from heedmap.backends.unet import UNet
-from heedmap.errors import ModelError, quoted
+from heedmap.errors import ArgumentError, ModelError, quoted
+from heedmap.io.reading import MAX_ASPECT, MAX_PIXELS, MAX_SIDE
+from heedmap.options import OWN_NAMES, GenerateOptions
 
 FAMILIES: tuple[type[Family], ...] = (UNet, PixArt)
 
@@ -143,3 +148,145 @@ def unit(pipe: Any) -> int:
     """Return the divisor of both sides of a pipeline's images, in pixels."""
     family = family_of(pipe)
     return family.cell_side * family.latent_multiple
+
+
+def check_size(pipe: Any, size: object) -> tuple[int, int]:
+    """Return a size (width, height) in pixels; raise an ArgumentError if it cannot be drawn."""
+    multiple, sides = unit(pipe), checks.in_order(size) or []
+    if len(sides) != 2 or any(
+        checks.whole("a side of the size", side) % multiple or not 0 < side <= MAX_SIDE
+        for side in sides
+    ):
+        raise ArgumentError(
+            f"the size {quoted(size)} does not fit the model: expected a width and a height in "
+            f"pixels that are multiples of {multiple} pixels, up to {MAX_SIDE}"
+        )
+    width, height = map(int, sides)
+    if width * height > MAX_PIXELS or max(sides) > MAX_ASPECT * min(sides):
+        raise ArgumentError(
+            f"the size {width}×{height} is not drawn: expected at most {MAX_PIXELS} pixels in all, "
+            f"and no side above {MAX_ASPECT} times the other"
+        )
+    return width, height
+
+
+def size_of_latents(pipe: Any, arguments: Mapping[str, Any]) -> tuple[int, int] | None:
+    """Return the (width, height) in pixels of the latents among arguments; None without."""
+    latents = arguments.get("latents")
+    if not isinstance(latents, torch.Tensor) or latents.ndim < 2:
+        return None
+    side = family_of(pipe).cell_side
+    return latents.shape[-1] * side, latents.shape[-2] * side
+
+
+# --- the arguments of a call ---
+
+THEIR_NAMES = {ours: theirs for theirs, ours in OWN_NAMES.items()}
+"""The names that pipelines have for "steps", "guidance", "negative", and for "size" the height."""
+STEP_LISTS = ("timesteps", "sigmas")
+"""Arguments that list the steps one by one, in place of their number."""
+_DEPRECATED = ("callback", "callback_steps")  # still taken, but not in the signature
+
+
+def check_names(pipe: Any, names: Iterable[str], ours: Iterable[str]) -> None:
+    """Raise an ArgumentError if a keyword is neither ours nor the pipeline's, with the nearest."""
+    known = [*ours, *list(parameters(pipe))[1:]]  # many take any name, and ignore it
+    for name in {*names} - {*known, *_DEPRECATED}:
+        near = [one for one in ours if one.startswith(name)]
+        near = near or get_close_matches(name, known, n=1)
+        hint = f"did you mean {near[0]}?" if near else "leave it out"
+        if name == "image":
+            hint = "it draws from a text alone; use hm.edit or hm.locate for an image of your own"
+        raise ArgumentError(f"{type(pipe).__name__} takes no argument {name}: {hint}")
+
+
+def for_batch(
+    pipe: Any, prompts: Sequence[str], seeds: Sequence[int], options: GenerateOptions
+) -> dict[str, Any]:
+    """Return the arguments of a call that draws one image for each prompt and seed."""
+    count, arguments = len(prompts), options.arguments
+    width, height = options.size or (None, None)
+    named = {
+        THEIR_NAMES["steps"]: options.steps,
+        THEIR_NAMES["guidance"]: options.guidance,
+        "width": width,
+        "height": height,
+        THEIR_NAMES["negative"]: options.negative,
+    }
+    call = {
+        "prompt": prompts[0] if count == 1 else list(prompts),
+        "generator": list(map(noise, seeds)),
+        **family_of(pipe).defaults,
+        **{name: value for name, value in named.items() if value is not None},
+        **arguments,
+    }
+    for name in (THEIR_NAMES["negative"], "prompt_2"):  # which diffusers takes for one prompt
+        if count > 1 and isinstance(call.get(name), str):
+            call[name] = [call[name]] * count
+    if arguments.get("padding_mask_crop") is not None:
+        return call  # it is refused later
+    # Inpainting would encode a single row with the first image's generator alone, others fail.
+    for name in ("image", "mask_image", "latents"):
+        value = arguments.get(name)
+        # A list with an image for each of several nets holds for all rows; adapters need it
+        # repeated.
+        each = (
+            name == "image" and isinstance(value, list) and "control_image" not in parameters(pipe)
+        )
+        if each and hasattr(getattr(pipe, "adapter", None), "adapters"):
+            call[name] = [[one] * count for one in value] if count > 1 else value
+        elif value is not None and not (
+            each and hasattr(getattr(pipe, "controlnet", None), "nets")
+        ):
+            call[name] = _repeated(name, value, count)
+    return call
+
+
+def _repeated(name: str, value: Any, count: int) -> Any:
+    """Return an argument with one row for each image."""
+    axes = getattr(value, "ndim", 0)
+    if axes == 3 and name == "mask_image":  # (B, H, W), or an array (H, W, 1)
+        axes += value.shape[-1] != 1
+    several = isinstance(value, list | tuple) or axes > 3
+    rows = len(value) if several else 1
+    if rows not in (1, count):
+        raise ArgumentError(
+            f"{name} has {rows} rows for {count} images: expected one, or one for each"
+        )
+    if rows == count:
+        return value
+    if isinstance(value, torch.Tensor) and several:
+        return value.repeat(count, *[1] * (value.ndim - 1))
+    return [*value] * count if several else [value] * count
+
+
+def noise(seed: int) -> torch.Generator:
+    """Return a generator on the CPU, so that a seed gives the same noise on every device."""
+    return torch.Generator("cpu").manual_seed(seed)
+
+
+def seed_of(generator: Any) -> Any:
+    """Return the seed of a new generator, or the seeds of a list; else raise an ArgumentError."""
+    if isinstance(generator, list | tuple):
+        return [seed_of(one) for one in generator]
+    if not isinstance(generator, torch.Generator) or generator.device.type != "cpu":
+        raise ArgumentError(
+            f"the generator is {quoted(generator)}: expected a torch.Generator on the CPU, or seed"
+        )
+    if not torch.equal(generator.get_state(), noise(generator.initial_seed()).get_state()):
+        raise ArgumentError("the generator was used before: pass a newly seeded one, or seed")
+    return generator.initial_seed()
+
+
+@contextmanager
+def without_bar(pipe: Any) -> Iterator[None]:
+    """Hide the progress bar of a pipeline within the block."""
+    before = getattr(pipe, "_progress_bar_config", None)
+    pipe.set_progress_bar_config(**{**(before or {}), "disable": True})
+    try:
+        yield
+    finally:
+        if before is None:
+            del pipe._progress_bar_config
+        else:
+            pipe._progress_bar_config = before

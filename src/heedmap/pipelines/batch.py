@@ -7,8 +7,8 @@ from typing import Any
 
 import torch
 
-from heedmap.backends import arguments as called
 from heedmap.backends import loading
+from heedmap.backends import registry as called
 from heedmap.backends.base import Pipeline
 from heedmap.backends.latents import showing
 from heedmap.backends.prompts import prompt_table

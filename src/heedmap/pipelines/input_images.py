@@ -23,7 +23,6 @@ import torch
 from msgspec import structs
 from PIL import Image, ImageOps
 
-from heedmap.backends.arguments import STEP_LISTS, THEIR_NAMES, noise
 from heedmap.backends.base import Pipeline, default_of, device_of, parameters
 from heedmap.backends.latents import (
     NoiseLevels,
@@ -33,8 +32,15 @@ from heedmap.backends.latents import (
     rescaled,
     unscaled,
 )
-from heedmap.backends.loading import check_size
-from heedmap.backends.registry import family_of, unit, usual_size
+from heedmap.backends.registry import (
+    STEP_LISTS,
+    THEIR_NAMES,
+    check_size,
+    family_of,
+    noise,
+    unit,
+    usual_size,
+)
 from heedmap.backends.schedules import Moment
 from heedmap.errors import ArgumentError, ModelError, quoted, warn
 from heedmap.figures.overlays import to_rgb

@@ -14,10 +14,8 @@ import numpy as np
 from msgspec import structs
 from PIL import Image
 
-from heedmap.backends.arguments import STEP_LISTS, THEIR_NAMES
 from heedmap.backends.base import Pipeline, parameters
-from heedmap.backends.loading import check_size
-from heedmap.backends.registry import check_served
+from heedmap.backends.registry import STEP_LISTS, THEIR_NAMES, check_served, check_size
 from heedmap.errors import ArgumentError, quoted
 from heedmap.maps.heatmaps import HeatMaps
 from heedmap.maps.selections import stability_of

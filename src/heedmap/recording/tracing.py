@@ -417,7 +417,7 @@ class Trace:
             self._end()
         return call.over
 
-    @processors.uncompiled
+    @torch.compiler.disable
     def _before_pass(
         self, model: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> None:
