@@ -183,8 +183,6 @@ def test_a_scale_or_a_row_that_is_none():
         with pytest.raises(ArgumentError):
             found.table(at=at)
     with pytest.raises(ArgumentError):
-        found.table(at={0, 1})
-    with pytest.raises(ArgumentError):
         found.table(["a", "b"])
 
 

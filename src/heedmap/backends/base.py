@@ -43,7 +43,6 @@ class Family(ABC):
             prompt, "repeats_passes" if it runs the model again in a step, on other latents.
         defaults: arguments of the pipelines that apply unless the user passes them.
         masks_padding: whether a mask hides the padding of a prompt from the image.
-        latent_multiple: the divisor of both sides of a latent.
     """
 
     description: ClassVar[str]
@@ -54,7 +53,6 @@ class Family(ABC):
     quirks: ClassVar[Mapping[str, str]] = {}
     defaults: ClassVar[Mapping[str, Any]] = {}
     masks_padding: ClassVar[bool] = False
-    latent_multiple: int = 1
 
     def __init__(self, pipe: Any) -> None:
         self.pipe = pipe
@@ -68,6 +66,11 @@ class Family(ABC):
     @abstractmethod
     def grid(self, name: str, latent: GridShape) -> GridShape:
         """Return the grid (h, w) of a layer for a latent (h, w), by the model's structure."""
+
+    @property
+    def latent_multiple(self) -> int:
+        """The divisor of both sides of a latent."""
+        return 1
 
     def project_text(self, states: torch.Tensor) -> torch.Tensor:
         """Return text states (B, K, C) as the model passes them to its layers."""

@@ -28,6 +28,8 @@ from heedmap.mathematics import probabilities
 from heedmap.mathematics.probabilities import Scores
 
 Record = Callable[[str, Scores], None]
+uncompiled: Any = torch.compiler.disable
+"""A decorator of functions that `torch.compile` leaves out of what it compiles around them."""
 _DEFAULT = "call set_default_attn_processor() of the model before the trace"
 
 
@@ -81,7 +83,7 @@ class RecordingProcessor:
         call.__signature__ = inspect.signature(self.original.__call__)
         self.__dict__["__call__"] = call
 
-    @torch.compiler.disable
+    @uncompiled
     def __call__(
         self, attn: Attention, hidden_states: torch.Tensor, *args: Any, **kwargs: Any
     ) -> torch.Tensor:
@@ -347,7 +349,7 @@ def record_activations(layer: Any, record: Callable[[LayerActivations], None], u
     if hasattr(layer, "to_kv"):  # fused projections, which run in place of to_k and to_v
         hooks += [(layer.to_kv, lambda _, args, output: found.update(value=output.chunk(2, -1)[1]))]
 
-    @torch.compiler.disable
+    @uncompiled
     def end(module: Any, args: tuple[Any, ...], kwargs: Any, output: torch.Tensor) -> None:
         if len(found) < 2:
             processor = getattr(layer.processor, "original", layer.processor)
@@ -361,7 +363,7 @@ def record_activations(layer: Any, record: Callable[[LayerActivations], None], u
         record(activations)
 
     for module, hook in hooks:
-        undo(module.register_forward_hook(torch.compiler.disable(hook)).remove)
+        undo(module.register_forward_hook(uncompiled(hook)).remove)
     undo(layer.register_forward_hook(end, with_kwargs=True).remove)
 
 

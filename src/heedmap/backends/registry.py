@@ -227,7 +227,7 @@ def for_batch(
         return call  # it is refused later
     # Inpainting would encode a single row with the first image's generator alone, others fail.
     for name in ("image", "mask_image", "latents"):
-        value = arguments.get(name)
+        value: Any = arguments.get(name)
         # A list with an image for each of several nets holds for all rows; adapters need it
         # repeated.
         each = (

@@ -1,4 +1,4 @@
-"""Attention probabilities: pure functions of tensors.
+"""Attention probabilities, and maps propagated along them: pure functions of tensors.
 
 Axes: B image, H head, Q latent position (row-major over the layer's grid, Q = h·w), K text token,
 d channels of one head.
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import torch
 from torch.nn.attention import SDPBackend
-from torch.nn.functional import scaled_dot_product_attention
+from torch.nn.functional import pad, scaled_dot_product_attention
 
 from heedmap.errors import ArgumentError
 
@@ -140,3 +140,51 @@ def fused(
         ),
         None,
     )
+
+
+POWER = 2.0
+"""The power of the probabilities of self-attention: weak attention is mostly to something else.
+
+On scenes of the drawn world 1.5 to 3 are within a point of each other.
+"""
+
+
+def propagate(
+    query: torch.Tensor,
+    key: torch.Tensor,
+    maps: torch.Tensor,
+    *,
+    scale: float | None = None,
+    power: float = POWER,
+) -> torch.Tensor:
+    """Propagate maps along self-attention: the mean over heads of P^power · maps, rows of sum 1.
+
+    A place that attends to another likely belongs to the same thing. A softmax raised to a power
+    and normalized is the softmax of its scores times that power, so this is plain attention with
+    the maps as values, without a (Q, Q) matrix. After Nguyen et al. (Dataset Diffusion, arXiv
+    2309.14303), who multiply by a power of the mean matrix.
+
+    Args:
+        query: (H, Q, d).
+        key: (H, Q, d).
+        maps: (Q, K), float32.
+        scale: factor of QKᵀ before the power. Default: 1/√d.
+        power: above 0.
+
+    Returns:
+        (Q, K), float32: between the least and the greatest value of each map.
+    """
+    device = query.device.type
+    if torch.is_autocast_enabled(device):  # it would use half precision here
+        with torch.autocast(device, enabled=False):
+            return propagate(query, key, maps, scale=scale, power=power)
+    d, tokens = query.shape[-1], maps.shape[-1]
+    scale = power * (d**-0.5 if scale is None else scale)
+    query, key = query.float()[None], key.float()[None]
+    parts: list[torch.Tensor] = []
+    for first in range(0, tokens, d):  # the kernels want values as wide as the heads
+        part = maps[:, first : first + d].to(query)
+        value = pad(part, (0, d - part.shape[1])).expand(1, query.shape[1], -1, -1)
+        output = scaled_dot_product_attention(query, key, value, scale=scale)
+        parts.append(output[0].mean(dim=0)[:, : part.shape[1]])
+    return torch.cat(parts, dim=-1)

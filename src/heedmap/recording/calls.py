@@ -160,13 +160,13 @@ class Call:
         self._rows = 0  # of the batch of this pass
         w, h = cells(latent)  # on the latent's grid layers would be resized twice
         # Layers that may be skipped are averaged when it is known at which steps each ran.
-        axes = spec.keep | {"layer"} if self.skipping else spec.keep
+        layer: frozenset[Axis] = frozenset({"layer"} if self.skipping else ())
         grid = next(iter(self.propagating.values()), None)
 
         def record(tables: Sequence[TokenTable], keys: ConceptKeys | None = None) -> BranchRecord:
             padding = ("pad",) if spec.tokens == "all" else ()
             positions = [table.positions("start", "text", "end", *padding) for table in tables]
-            sums = AttentionAccumulator(axes, positions, (h, w), spec.split_halves)
+            sums = AttentionAccumulator(spec.keep | layer, positions, (h, w), spec.split_halves)
             refined = None if grid is None else RefinedMaps(grid)
             return BranchRecord(tuple(tables), sums, refined, keys)
 
@@ -345,11 +345,12 @@ class Call:
         """
         if self._token_maps is None:
             return {}
-        result = {}
-        for image, tokens in self._map_tokens.items():
-            both = np.stack(self._token_maps.current(image))
-            result[image] = dict(zip(tokens, np.moveaxis(both, -1, 0), strict=True))
-        return result
+        return {
+            image: dict(
+                zip(tokens, np.moveaxis(self._token_maps.current(image), -1, 0), strict=True)
+            )
+            for image, tokens in self._map_tokens.items()
+        }
 
     def leave(self) -> None:
         """End a pass: the scheduler was called."""

@@ -303,8 +303,7 @@ class Trace:
 
     def half_sums(self, name: RecordName) -> Sequence[Mapping[GridShape, np.ndarray]]:
         """Return the split-half sums of the first image of the last call, where asked for."""
-        sums = self._done()[-1].records[name].accumulator.half_sums
-        return () if sums is None else sums.by_grid(0)
+        return self._done()[-1].records[name].accumulator.half_sums(0)
 
     @property
     def steps(self) -> int:
@@ -417,7 +416,7 @@ class Trace:
             self._end()
         return call.over
 
-    @torch.compiler.disable
+    @processors.uncompiled
     def _before_pass(
         self, model: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> None:
