@@ -43,11 +43,10 @@ def rescaled(vae: Any, latents: torch.Tensor) -> torch.Tensor:
 def _scaling(vae: Any, like: torch.Tensor) -> tuple[float, Any, Any]:
     config = vae.config
     factor = getattr(config, "scaling_factor", 1.0)
-    mean, spread = (getattr(config, name, None) for name in ("latents_mean", "latents_std"))
-    if mean is not None and spread is not None:
-        mean, spread = (like.new_tensor(one).view(-1, 1, 1) for one in (mean, spread))
-        return factor, mean, spread
-    return factor, getattr(config, "shift_factor", None) or 0.0, 1.0
+    if getattr(config, "latents_mean", None) is None:
+        return factor, getattr(config, "shift_factor", None) or 0.0, 1.0
+    mean, spread = config.latents_mean, config.latents_std
+    return factor, *(like.new_tensor(one).view(-1, 1, 1) for one in (mean, spread))
 
 
 def pictures_of(vae: Any, latents: torch.Tensor) -> torch.Tensor:
@@ -145,20 +144,20 @@ def noise_levels(pipe: Any, steps: int) -> NoiseLevels:
     """Return the levels of a run; raise a ModelError if the scheduler does not define them."""
     scheduler = deepcopy(pipe.scheduler)
     scheduler.set_timesteps(steps)
-    levels: list[tuple[float, float] | None] = []
+    levels: list[tuple[float, float]] = []
     for call in first_calls(scheduler):
         try:
-            levels.append(level_of(scheduler, scheduler.timesteps[call], call))
+            level = level_of(scheduler, scheduler.timesteps[call], call)
         except (NotImplementedError, IndexError):  # some have the method without a use for it
-            levels.append(None)
-    known = [level for level in levels if level is not None]
-    if len(known) < len(levels):
-        raise ModelError(
-            f"{type(scheduler).__name__} does not define how much noise there is at a step: "
-            "expected one of the schedulers of Stable Diffusion"
-        )
+            level = None
+        if level is None:
+            raise ModelError(
+                f"{type(scheduler).__name__} does not define how much noise there is at a step: "
+                "expected one of the schedulers of Stable Diffusion"
+            )
+        levels.append(level)
     scale = float(getattr(scheduler, "init_noise_sigma", 1.0))
-    return NoiseLevels((*known, (1.0, 0.0)), scale)
+    return NoiseLevels((*levels, (1.0, 0.0)), scale)
 
 
 def predicted(scheduler: Any, *args: Any, **kwargs: Any) -> torch.Tensor | None:
@@ -267,30 +266,25 @@ def showing(
     after the block. The first latents for the pipeline's call are yielded.
     """
     before = pipe.scheduler
-    scheduler = _image_scheduler(before)
-    first = scheduler.start(latents, noise, steps)
-    pipe.scheduler = scheduler
-    try:
-        yield first
-    finally:
-        pipe.scheduler = before
-
-
-def _image_scheduler(own: Any) -> ImageScheduler:
-    config = own.config
+    config = before.config
     betas = ("num_train_timesteps", "beta_start", "beta_end", "beta_schedule", "prediction_type")
     known = all(name in config for name in betas) and config.prediction_type in _PREDICTIONS
-    if known and not config.get("use_flow_sigmas"):
-        # `from_config` would ignore the defaults of the pipeline's own scheduler.
-        parameters = signature(DDPMScheduler.__init__).parameters
-        try:
-            return ImageScheduler(**{name: config[name] for name in parameters if name in config})
-        except NotImplementedError:  # an unknown schedule of betas
-            pass
-    raise ModelError(
-        f"{type(own).__name__} defines no schedule of betas, as of the noise of the training: "
-        "expected one of the schedulers of Stable Diffusion"
-    )
+    # `from_config` would ignore the defaults of the pipeline's own scheduler.
+    names = [name for name in signature(DDPMScheduler.__init__).parameters if name in config]
+    try:
+        if not known or config.get("use_flow_sigmas"):
+            raise NotImplementedError
+        scheduler = ImageScheduler(**{name: config[name] for name in names})
+    except NotImplementedError:  # also of an unknown schedule of betas
+        raise ModelError(
+            f"{type(before).__name__} defines no schedule of betas, as of the noise of the "
+            "training: expected one of the schedulers of Stable Diffusion"
+        ) from None
+    pipe.scheduler = scheduler
+    try:
+        yield scheduler.start(latents, noise, steps)
+    finally:
+        pipe.scheduler = before
 
 
 # --- memory ---
@@ -303,8 +297,8 @@ _SHARE = 0.8  # of the free memory, to leave some for other programs
 
 def image_bytes(pipe: Any, size: tuple[int, int]) -> int:
     """Estimate the memory of an image of (width, height) pixels by the decoder's widest stage."""
-    decoder = family_of(pipe).decoder
-    widths = getattr(getattr(decoder, "config", None), "block_out_channels", None) or (128, 256)
+    config = getattr(family_of(pipe).decoder, "config", None)
+    widths = getattr(config, "block_out_channels", None) or (128, 256)
     # The second stage is enlarged to the image's size before it is narrowed.
     return _PICTURE * math.prod(size) * max(widths[:2]) * pipe.dtype.itemsize
 
@@ -339,25 +333,20 @@ def in_batches(
     some things, the number of batches done, and the number of those to do.
     """
     done: list[R] = []
-    at = 0
-    while at < len(things):
-        batches = math.ceil((len(things) - at) / most)
-        some = things[at : at + math.ceil((len(things) - at) / batches)]
+    while things:
+        batches = math.ceil(len(things) / most)
+        some = things[: math.ceil(len(things) / batches)]
         try:
             done.append(draw(some, len(done), batches))
+            things = things[len(some) :]
+            continue
         except (MemoryError, RuntimeError) as error:
-            if len(some) == 1 or not _is_memory(error):
+            texts = ("out of memory", "not enough memory", "can't allocate memory")
+            is_memory = any(text in str(error).lower() for text in texts)
+            if len(some) == 1 or not (is_memory or isinstance(error, MemoryError)):
                 raise
             most = math.ceil(len(some) / 2)
-        else:
-            at += len(some)
-            continue
         # After the except block nothing refers to the tensors of the failed batch any more.
         if torch.cuda.is_available():
             torch.cuda.empty_cache()
     return done
-
-
-def _is_memory(error: Exception) -> bool:
-    texts = ("out of memory", "not enough memory", "can't allocate memory")
-    return isinstance(error, MemoryError) or any(text in str(error).lower() for text in texts)

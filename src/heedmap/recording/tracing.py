@@ -238,7 +238,7 @@ class Trace:
         spec: RecordingSpec | None = None,
         *,
         edits: tuple[Edit, ...] = (),  # of each prompt, once it is read
-        steering: Steering | None = None,  # in the place of edits
+        steering: Steering | None = None,  # acts before the edits
         after_step: AfterStep | None = None,
         map_tokens: Mapping[int, Sequence[int]] | None = None,  # by image, of `current_maps`
         predicts: bool = False,  # whether `StepState.predicted` is found
@@ -250,7 +250,8 @@ class Trace:
         self._edits, self._probe = edits, probe
         self._after_step, self._map_tokens = after_step, map_tokens
         self._predicts, self._predicted = predicts, None
-        steering = Steering({}) if edits else steering
+        steering = Steering({}) if edits and steering is None else steering
+        self._rules = {} if steering is None else steering.rules
         self.controller = None if steering is None else AttentionController(steering)
         self._hooks = TraceHooks(self._family, self.controller)
         several = len({layer.heads for layer in self._hooks.layers.values()}) > 1
@@ -468,8 +469,9 @@ class Trace:
                 [rules_of(edit, table, size) for edit in self._edits]
                 for table in encoding.conditional.tables
             ]
-            rules = {n: [*chain.from_iterable(every)] for n, every in enumerate(call.edited)}
-            self.controller.steering = Steering(rules)
+            self.controller.steering = Steering(
+                {n: [*self._rules.get(n, ()), *chain(*some)] for n, some in enumerate(call.edited)}
+            )
         self._calls.append(call)
         hooks.install_self_attention(call.propagating, call.propagate)
 
