@@ -9,7 +9,7 @@ from diffusers.models.attention_processor import Attention, AttnProcessor, AttnP
 from making import random_pipeline, run
 
 from heedmap.backends import processors
-from heedmap.backends.processors import AttentionEditor, RecordingProcessor, install, run_uncompiled
+from heedmap.backends.processors import RecordingProcessor, install, run_uncompiled
 from heedmap.backends.registry import cross_attention_layers, self_attention_layers
 from heedmap.errors import TraceError
 from heedmap.recording.tracing import trace
@@ -58,7 +58,7 @@ def test_what_is_heard_is_what_was_computed(layer, kind):
     torch.testing.assert_close(p, by_definition(layer, places, text)[0])
 
 
-class Edits(AttentionEditor):
+class Edits:
     """Self-attention takes from the first row; the weights of cross-attention are turned around."""
 
     def __init__(self, factor=1.0):

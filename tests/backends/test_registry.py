@@ -1,6 +1,5 @@
 """The table of families: who serves a pipeline, and what is said where nobody does."""
 
-import inspect
 from types import SimpleNamespace
 
 import pytest
@@ -31,14 +30,7 @@ def test_a_family_by_the_class_of_its_denoiser(make):
     family = family_of(pipe)
     model = family.model
     assert type(model) is family.model_class
-    # What is read of a forward pass is what its signature says.
-    names = list(inspect.signature(family.model_class.forward).parameters)[1:4]
-    assert names == family.inputs[:3]
-    assert {"timestep", "encoder_hidden_states"} < set(names)
-    values = dict(zip(names, "abc", strict=True))
-    wanted = tuple(values[n] for n in (names[0], "timestep", "encoder_hidden_states"))
-    assert family.passed(("a", "b", "c"), {"return_dict": False}) == wanted
-    assert family.passed(("a",), {names[1]: "b", names[2]: "c"}) == wanted
+    assert {"timestep", "encoder_hidden_states"} < set(family.inputs[:3])
     # A compiled one is the same one.
     setattr(pipe, family.component, wrapped := torch.compile(model, backend="eager"))
     assert family.called_model is wrapped and family.model is model
@@ -49,9 +41,8 @@ def test_a_family_by_the_class_of_its_denoiser(make):
 
 def test_pipelines_of_no_family():
     for pipe in (SimpleNamespace(), SimpleNamespace(unet=None, transformer=None)):
-        with pytest.raises(ModelError) as told:
+        with pytest.raises(ModelError):
             family_of(pipe)
-        assert all(family.description in str(told.value) for family in FAMILIES)
     with pytest.raises(ModelError):
         family_of("a cat")
     for index in ({}, {"unet": ["diffusers", "UNet3D"]}, {"unet": None, "transformer": 3}):

@@ -112,31 +112,20 @@ def plain_unet(**added):
 
 
 @pytest.mark.parametrize(
-    ("pipe", "why"),
+    "pipe",
     [
-        (pipe_of(), "it has no unet and no transformer;"),
-        (pipe_of(unet=None), "it has no unet and no transformer;"),
-        (pipe_of(transformer=torch.nn.Linear(2, 2)), "it has a Linear (SD 3 and Flux"),
-        (pipe_of(unet=None, transformer=torch.nn.Linear(2, 2)), "it has a Linear (SD 3 and Flux"),
-        (pipe_of(unet=torch.nn.Linear(2, 2)), "its unet is of class Linear;"),
-        (
-            pipe_of(unet=torch.nn.Linear(2, 2), transformer=torch.nn.ReLU()),
-            "its unet is of class Linear;",
-        ),
-        (pipe_of(unet=plain_unet()), "its layers attend to no text"),
-        (
-            pipe_of(unet=plain_unet(added_kv_proj_dim=8, only_cross_attention=False)),
-            "its layers attend to no text, or to text and image in one softmax",
-        ),
+        pipe_of(),
+        pipe_of(unet=None),
+        pipe_of(unet=None, transformer=torch.nn.Linear(2, 2)),
+        pipe_of(unet=torch.nn.Linear(2, 2), transformer=torch.nn.ReLU()),
+        pipe_of(unet=torch.nn.DataParallel(torch.nn.Linear(2, 2))),
+        pipe_of(unet=plain_unet()),
+        pipe_of(unet=plain_unet(added_kv_proj_dim=8, only_cross_attention=False)),
     ],
 )
-def test_what_has_no_layers(pipe, why):
-    with pytest.raises(ModelError) as caught:
+def test_pipelines_without_text_cross_attention_are_refused(pipe):
+    with pytest.raises(ModelError):
         cross_attention_layers(pipe)
-    name = type(pipe).__name__
-    said = str(caught.value)
-    assert said.startswith(f"{name} has no text cross-attention that heedmap reads: {why}")
-    assert "(1.x, 2.x, XL and their relatives) or a PixArt" in said
 
 
 def test_a_compiled_unet_runs_as_it_was_written_and_is_put_back():

@@ -88,9 +88,9 @@ class PixArt(Family):
         choose, scale = processor.classify_height_width_bin, processor.resize_and_crop_tensor
 
         def check_choice(height: int, width: int, ratios: Any) -> tuple[int, int]:
-            drawn = choose(height, width, ratios=ratios)
-            _check_size((height, width), drawn)
-            return drawn
+            size = choose(height, width, ratios=ratios)
+            _check_size((height, width), size)
+            return size
 
         def check_scale(samples: torch.Tensor, new_width: int, new_height: int) -> torch.Tensor:
             _check_size((new_height, new_width), (samples.shape[-2], samples.shape[-1]))
@@ -100,11 +100,11 @@ class PixArt(Family):
         yield processor, "resize_and_crop_tensor", check_scale
 
 
-def _check_size(asked: tuple[int, int], drawn: tuple[int, int]) -> None:
+def _check_size(size: tuple[int, int], real: tuple[int, int]) -> None:
     """Raise an ArgumentError unless an image (h, w) is drawn at the requested size."""
-    if drawn != asked:
+    if real != size:
         raise ArgumentError(
-            f"the image of {asked[1]}×{asked[0]} pixels would be drawn at {drawn[1]}×{drawn[0]} "
+            f"the image of {size[1]}×{size[0]} pixels would be drawn at {real[1]}×{real[0]} "
             "and then scaled and cropped, so that its maps would be misplaced: pass "
             "use_resolution_binning=False, or the size that is drawn"
         )

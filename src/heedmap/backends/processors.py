@@ -8,7 +8,6 @@ projections, slices and image prompts.
 
 import inspect
 import math
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn
@@ -33,29 +32,6 @@ uncompiled: Any = torch.compiler.disable
 _DEFAULT = "call set_default_attn_processor() of the model before the trace"
 
 
-class AttentionEditor(ABC):
-    """Changes of a running model's attention."""
-
-    @abstractmethod
-    def inputs(
-        self, layer: str, query: torch.Tensor, key: torch.Tensor
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return the queries and keys (B, H, …) that a self-attention layer uses."""
-
-    @abstractmethod
-    def output(
-        self, layer: str, scores: Scores, value: torch.Tensor, output: torch.Tensor
-    ) -> torch.Tensor:
-        """Return the output (B, H, Q, d) of a cross-attention layer for values (B, H, K, d).
-
-        The given output may be changed in place.
-        """
-
-    @abstractmethod
-    def weights(self, layer: str, scores: Scores, p: torch.Tensor) -> torch.Tensor:
-        """Return the probabilities (B, H, Q, K) that a cross-attention layer uses."""
-
-
 @dataclass(eq=False)
 class RecordingProcessor:
     """A processor that runs the layer's own and records the scores of its attention.
@@ -64,14 +40,15 @@ class RecordingProcessor:
         original: the layer's processor.
         name: the layer's dotted path.
         record: a function of the name and the scores of all rows of the batch.
-        editor: changes of the attention; without, the output is the original's to the bit.
+        editor: the changes of the attention (`recording.edits.AttentionController`); without, the
+            output is the original's to the bit.
         needed: whether attention that cannot be seen is an error.
     """
 
     original: Any
     name: str
     record: Record
-    editor: AttentionEditor | None = None
+    editor: Any = None
     needed: bool = True
 
     def __post_init__(self) -> None:
@@ -247,7 +224,7 @@ def install(
     layers: Mapping[str, Attention],
     record: Record,
     undo: Undo,
-    editor: AttentionEditor | None = None,
+    editor: Any = None,
     needed: bool = True,
 ) -> dict[str, RecordingProcessor]:
     """Install a recording processor in every layer, until undone; return them by dotted path.

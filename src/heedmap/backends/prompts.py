@@ -46,11 +46,19 @@ def _tokenizer(pipe: Any) -> Any:
 
 @dataclass(eq=False)
 class Reader:
-    """A tokenizer, with the ids that its text encoder was given at each call, and its states."""
+    """A tokenizer, with the ids that its text encoder reads at each call, and its states."""
 
     tokenizer: Any
     ids: list[list[list[int]]] = field(default_factory=list)
     states: list[torch.Tensor] = field(default_factory=list)
+    # Another pipeline may use the encoder in another thread.
+    _thread: int = field(default_factory=threading.get_ident)
+
+    def record(self, encoder: Any, args: Any, kwargs: Any, output: Any) -> None:
+        """Record the ids and states of a forward pass of the encoder."""
+        if threading.get_ident() == self._thread:
+            self.ids.append((args[0] if args else kwargs["input_ids"]).tolist())
+            self.states.append(output[0])
 
 
 @dataclass(eq=False)
@@ -71,23 +79,14 @@ class Reading:
 
     def run(self, encode: Callable[[], Any]) -> "Reading":
         """Call `encode`; keep its result, and the ids and states of the text encoders."""
-        thread = threading.get_ident()  # another pipeline may use the same encoder in another one
         with ExitStack() as stack:
-            for words, encoder in _ENCODERS.items():
-                pair: list[Any] = [getattr(self.pipe, name, None) for name in (words, encoder)]
-                if None in pair:
-                    continue
-                reader = Reader(pair[0])
-                self.readers.append(reader)
-
-                def read(
-                    _: Any, args: Any, kwargs: Any, output: Any, reader: Reader = reader
-                ) -> None:
-                    if threading.get_ident() == thread:
-                        reader.ids.append((args[0] if args else kwargs["input_ids"]).tolist())
-                        reader.states.append(output[0])
-
-                stack.callback(pair[1].register_forward_hook(read, with_kwargs=True).remove)
+            for pair in _ENCODERS.items():
+                tokenizer, encoder = (getattr(self.pipe, name, None) for name in pair)
+                if tokenizer is not None and encoder is not None:
+                    reader = Reader(tokenizer)
+                    self.readers.append(reader)
+                    hook = encoder.register_forward_hook(reader.record, with_kwargs=True)
+                    stack.callback(hook.remove)
             self.result = encode()
         return self
 
@@ -144,11 +143,18 @@ class Reading:
                 read = plural(len(reader.ids[call]), "text")
                 raise TraceError(f"{which} is {read} for {len(texts)} images: expected one each")
             for label, ids in zip(labels, reader.ids[call], strict=True):
-                found = label
+                own = label
                 if reader.tokenizer is not tokenizer:
-                    found = table(reader.tokenizer, label.prompt, self.arguments)
-                _check_positions(label, found)
-                if [token.id for token in found.tokens] != ids:
+                    own = table(reader.tokenizer, label.prompt, self.arguments)
+                first, second = ([(w.start, w.tokens) for w in one.words] for one in (label, own))
+                if first != second:
+                    raise TraceError(
+                        f"the two text encoders read the words of {quoted(label.prompt)} at "
+                        "different positions, whose attention cannot be divided: load embeddings "
+                        "with the same number of vectors, or pass prompt_embeds (the maps are then "
+                        "by position)"
+                    )
+                if [token.id for token in own.tokens] != ids:
                     raise TraceError(
                         "the text encoder read other tokens than those of the prompt "
                         f"{quoted(label.prompt)}: pass it as plain text"
@@ -158,19 +164,6 @@ class Reading:
 
 def _listed(text: str | Sequence[str], count: int | None) -> list[str]:
     return [text] * (count or 1) if isinstance(text, str) else list(text)
-
-
-def _check_positions(first: TokenTable, second: TokenTable) -> None:
-    """Raise a TraceError unless two encoders read each word at the same positions."""
-    others = {word.start: word.tokens for word in second.words}
-    for word in first.words:
-        if (other := others.get(word.start, ())) != word.tokens:
-            one, two = (", ".join(map(str, found)) or "none" for found in (word.tokens, other))
-            raise TraceError(
-                f"the two text encoders read {quoted(word.text)} at different positions ({one} and "
-                f"{two}), whose attention cannot be divided: load embeddings with the same number "
-                "of vectors, or pass prompt_embeds (the maps are then by position)"
-            )
 
 
 def _encode_others(reading: Reading, encode: Callable[..., Any], texts: Iterable[str]) -> Reading:

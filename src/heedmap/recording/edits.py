@@ -19,7 +19,6 @@ from torch.nn.functional import scaled_dot_product_attention
 
 from heedmap import checks
 from heedmap.backends.base import GridShape
-from heedmap.backends.processors import AttentionEditor
 from heedmap.errors import ArgumentError, quoted, warn
 from heedmap.io.settings import Confined, Mask, Reweighted, Ruled, WordEditNoted
 from heedmap.io.values import MAX_EDITS
@@ -404,7 +403,7 @@ class RunPosition:
         return Site(layer, self.step, self.steps, self.grids[layer])
 
 
-class AttentionController(AttentionEditor):
+class AttentionController:
     """The edits of a running pipeline.
 
     Attributes:
