@@ -261,29 +261,6 @@ def test_the_negative_branch_on_request(pipe):
     assert swapped.maps[0].tokens.prompt == "at cat"
 
 
-def test_a_unet_that_is_called_by_names(pipe):
-    """The timestep, the text states or all may come as keywords."""
-    with trace(pipe) as recorder:
-        run(pipe, "a house")
-    expected = recorder.recordings[0].arrays
-    names = ("sample", "timestep", "encoder_hidden_states")
-    for count in (0, 1, 3):
-
-        def named(unet, args, kwargs, count=count):
-            given = dict(zip(names, args, strict=False)) | kwargs
-            return (
-                tuple(given[name] for name in names[:count]),
-                {name: value for name, value in given.items() if name not in names[:count]},
-            )
-
-        handle = pipe.unet.register_forward_pre_hook(named, with_kwargs=True)
-        with trace(pipe) as recorder:
-            run(pipe, "a house")
-        handle.remove()
-        for mine, whole in zip(recorder.recordings[0].arrays, expected, strict=True):
-            np.testing.assert_array_equal(mine, whole)
-
-
 def test_pipelines_that_cannot_be_recorded_are_refused(pipe):
     """Also what is made of one of them."""
     base = type("StableDiffusionPanoramaPipeline", (type(pipe),), {})

@@ -13,6 +13,7 @@ from typing import Any, ClassVar
 import torch
 from diffusers import DiffusionPipeline
 from diffusers.models.attention_processor import Attention
+from torch import Tensor
 
 from heedmap.text.tokens import tokenize
 from heedmap.text.words import TokenTable
@@ -22,7 +23,7 @@ GridShape = tuple[int, int]
 """(h, w) of a latent or of a layer."""
 Undo = Callable[[Callable[[], None]], object]
 """A function that takes a function which reverts one change, such as `ExitStack.callback`."""
-TextStates = tuple[torch.Tensor, torch.Tensor | None, torch.Tensor | None]
+TextStates = tuple[Tensor, Tensor | None, Tensor | None]
 """The text states of the prompt (B, K, C), those of the negative prompt, and the mask (B, K) of the
 prompt's visible tokens, None if all are visible."""
 
@@ -72,7 +73,7 @@ class Family(ABC):
         """The divisor of both sides of a latent."""
         return 1
 
-    def project_text(self, states: torch.Tensor) -> torch.Tensor:
+    def project_text(self, states: Tensor) -> Tensor:
         """Return text states (B, K, C) as the model passes them to its layers."""
         return states
 
@@ -103,7 +104,7 @@ class Family(ABC):
 
     def passed(
         self, args: tuple[Any, ...], kwargs: Mapping[str, Any]
-    ) -> tuple[torch.Tensor, Any, torch.Tensor]:
+    ) -> tuple[Tensor, Any, Tensor]:
         """Return the latent, the timestep and the text states of a forward pass."""
         values = {**dict(zip(self.inputs, args, strict=False)), **kwargs}
         return values[self.inputs[0]], values["timestep"], values["encoder_hidden_states"]

@@ -15,6 +15,7 @@ import psutil
 import torch
 from diffusers import DDPMScheduler
 from diffusers.schedulers.scheduling_ddpm import DDPMSchedulerOutput
+from torch import Tensor
 from torch.nn.functional import pad, pixel_shuffle, pixel_unshuffle, unfold
 
 from heedmap import checks
@@ -26,21 +27,21 @@ from heedmap.errors import ModelError, TraceError
 # --- the autoencoder ---
 
 
-def unscaled(vae: Any, latents: torch.Tensor) -> torch.Tensor:
+def unscaled(vae: Any, latents: Tensor) -> Tensor:
     """Convert latents (B, C, h, w) of a pipeline to those of its autoencoder."""
     latents = latents.to(vae.device, vae.dtype)
     factor, shift, spread = _scaling(vae, latents)
     return latents / factor * spread + shift
 
 
-def rescaled(vae: Any, latents: torch.Tensor) -> torch.Tensor:
+def rescaled(vae: Any, latents: Tensor) -> Tensor:
     """Convert latents (B, C, h, w) of an autoencoder to those of its pipeline, in float32."""
     latents = latents.float()
     factor, shift, spread = _scaling(vae, latents)
     return (latents - shift) / spread * factor
 
 
-def _scaling(vae: Any, like: torch.Tensor) -> tuple[float, Any, Any]:
+def _scaling(vae: Any, like: Tensor) -> tuple[float, Any, Any]:
     config = vae.config
     factor = getattr(config, "scaling_factor", 1.0)
     if getattr(config, "latents_mean", None) is None:
@@ -49,13 +50,13 @@ def _scaling(vae: Any, like: torch.Tensor) -> tuple[float, Any, Any]:
     return factor, *(like.new_tensor(one).view(-1, 1, 1) for one in (mean, spread))
 
 
-def pictures_of(vae: Any, latents: torch.Tensor) -> torch.Tensor:
+def pictures_of(vae: Any, latents: Tensor) -> Tensor:
     """Decode latents of an autoencoder to images (B, 3, H, W), 0 to 1."""
     with _upcast(vae):
         return vae.decode(latents.to(vae.dtype)).sample.float().cpu() / 2 + 0.5
 
 
-def latents_of(vae: Any, pixels: torch.Tensor, device: torch.device | None = None) -> torch.Tensor:
+def latents_of(vae: Any, pixels: Tensor, device: torch.device | None = None) -> Tensor:
     """Encode images (B, 3, H, W), 0 to 1, to latents of an autoencoder, on a device if given."""
     with _upcast(vae):
         encoded = vae.encode((pixels * 2 - 1).to(device or vae.device, vae.dtype))
@@ -77,8 +78,8 @@ def _upcast(vae: Any) -> Iterator[None]:
 
 
 def fitted(
-    latents: torch.Tensor, colours: torch.Tensor, *, around: int = 0, ridge: float = 0.0
-) -> Callable[[torch.Tensor], torch.Tensor]:
+    latents: Tensor, colours: Tensor, *, around: int = 0, ridge: float = 0.0
+) -> Callable[[Tensor], Tensor]:
     """Fit a linear map from cells of latents, with their neighbours, to colours by least squares.
 
     Args:
@@ -101,7 +102,7 @@ def fitted(
     offset = (middle - mean @ weights).float()
     weights = weights.float()  # (C·(2·around + 1)², 3·finer²)
 
-    def draw(latents: torch.Tensor) -> torch.Tensor:
+    def draw(latents: Tensor) -> Tensor:
         colours = _neighbours(latents, around).float() @ weights + offset
         cells = colours.transpose(1, 2).unflatten(2, latents.shape[-2:])
         return pixel_shuffle(cells, finer).clamp(0, 1)
@@ -109,7 +110,7 @@ def fitted(
     return draw
 
 
-def _neighbours(latents: torch.Tensor, around: int) -> torch.Tensor:
+def _neighbours(latents: Tensor, around: int) -> Tensor:
     """Return each cell with its neighbours, float64 (B, h·w, C·(2·around + 1)²)."""
     padded = pad(latents.cpu().double(), (around,) * 4, mode="replicate")
     return unfold(padded, 2 * around + 1).transpose(1, 2)
@@ -134,7 +135,7 @@ class NoiseLevels:
     mixed: tuple[tuple[float, float], ...]
     scale: float
 
-    def at(self, step: int, clean: torch.Tensor, noise: torch.Tensor) -> torch.Tensor:
+    def at(self, step: int, clean: Tensor, noise: Tensor) -> Tensor:
         """Return latents with noise, as the scheduler has them at the beginning of a step."""
         a, s = self.mixed[step]
         return a * clean + s * noise
@@ -160,7 +161,7 @@ def noise_levels(pipe: Any, steps: int) -> NoiseLevels:
     return NoiseLevels((*levels, (1.0, 0.0)), scale)
 
 
-def predicted(scheduler: Any, *args: Any, **kwargs: Any) -> torch.Tensor | None:
+def predicted(scheduler: Any, *args: Any, **kwargs: Any) -> Tensor | None:
     """Return the clean latents (B, C, h, w), float32, that a model's output predicts.
 
     The arguments are those of the scheduler's next step; the scheduler stays as it is. The result
@@ -210,7 +211,7 @@ def level_of(scheduler: Any, timestep: Any, call: int = 0) -> tuple[float, float
 class ImageScheduler(DDPMScheduler):
     """A scheduler that gives the model one image with fresh noise at each timestep."""
 
-    image: torch.Tensor
+    image: Tensor
     """(1, C, h, w), as the pipeline has latents, in float32: half types would round the noise."""
     noise: torch.Generator
 
@@ -224,7 +225,7 @@ class ImageScheduler(DDPMScheduler):
         self.timesteps = torch.tensor(parts, device=device)
         self._call, self.noised = 0, self._add_noise(0, self._first)
 
-    def start(self, image: torch.Tensor, noise: torch.Generator, steps: int) -> torch.Tensor:
+    def start(self, image: Tensor, noise: torch.Generator, steps: int) -> Tensor:
         """Set the image (1, C, h, w) and its noise; return the first latents."""
         self.image, self.noise = image.float(), noise
         self._first = self._draw()  # pipelines call set_timesteps again
@@ -233,12 +234,12 @@ class ImageScheduler(DDPMScheduler):
 
     def step(
         self,
-        model_output: torch.Tensor,
+        model_output: Tensor,
         timestep: int,
-        sample: torch.Tensor,
+        sample: Tensor,
         generator: Any = None,
         return_dict: bool = True,
-    ) -> DDPMSchedulerOutput | tuple[torch.Tensor, ...]:
+    ) -> DDPMSchedulerOutput | tuple[Tensor, ...]:
         """Return the image with the noise of the next timestep; after the last, without noise."""
         if not torch.equal(sample, self.noised.to(sample).expand_as(sample)):
             raise TraceError("the pipeline changed its latents between two steps: expected another")
@@ -248,18 +249,16 @@ class ImageScheduler(DDPMScheduler):
         latents = self.noised.to(sample).expand_as(sample)
         return DDPMSchedulerOutput(prev_sample=latents) if return_dict else (latents, latents)
 
-    def _draw(self) -> torch.Tensor:
+    def _draw(self) -> Tensor:
         return torch.randn(self.image.shape, generator=self.noise).to(self.image.device)
 
-    def _add_noise(self, call: int, noise: torch.Tensor) -> torch.Tensor:
+    def _add_noise(self, call: int, noise: Tensor) -> Tensor:
         share = float(self.alphas_cumprod[int(self.timesteps[call])])
         return share**0.5 * self.image + (1 - share) ** 0.5 * noise
 
 
 @contextmanager
-def showing(
-    pipe: Any, latents: torch.Tensor, noise: torch.Generator, steps: int
-) -> Iterator[torch.Tensor]:
+def showing(pipe: Any, latents: Tensor, noise: torch.Generator, steps: int) -> Iterator[Tensor]:
     """Give a pipeline's model these latents (1, C, h, w) at each step, with fresh noise.
 
     The noise is that of the training, by the betas of the pipeline's scheduler, which comes back

@@ -7,10 +7,10 @@ is exactly 0. The transformer projects T5's states once for all of its layers.
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, ClassVar
 
-import torch
 from diffusers import PixArtTransformer2DModel
 from diffusers.models.attention_processor import Attention
 from diffusers.utils import is_bs4_available, is_ftfy_available
+from torch import Tensor
 
 from heedmap import checks
 from heedmap.backends.base import Family, GridShape, TextStates, default_of
@@ -51,7 +51,7 @@ class PixArt(Family):
         """Return the grid of the patches."""
         return latent[0] // self.latent_multiple, latent[1] // self.latent_multiple
 
-    def project_text(self, states: torch.Tensor) -> torch.Tensor:
+    def project_text(self, states: Tensor) -> Tensor:
         """Return T5's states, projected."""
         projection = self.model.caption_projection
         return states if projection is None else projection(states)
@@ -92,7 +92,7 @@ class PixArt(Family):
             _check_size((height, width), size)
             return size
 
-        def check_scale(samples: torch.Tensor, new_width: int, new_height: int) -> torch.Tensor:
+        def check_scale(samples: Tensor, new_width: int, new_height: int) -> Tensor:
             _check_size((new_height, new_width), (samples.shape[-2], samples.shape[-1]))
             return scale(samples, new_width, new_height)
 

@@ -14,6 +14,7 @@ from typing import Any, NoReturn
 
 import torch
 from diffusers.models.attention_processor import Attention
+from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 from torch.overrides import TorchFunctionMode, _get_current_function_mode_stack
 from torch.utils._device import DeviceContext
@@ -54,16 +55,14 @@ class RecordingProcessor:
     def __post_init__(self) -> None:
         # `Attention.forward` inspects the signature of `processor.__call__` to decide which keyword
         # arguments to pass on, so the instance needs that of the original.
-        def call(*args: Any, **kwargs: Any) -> torch.Tensor:
+        def call(*args: Any, **kwargs: Any) -> Tensor:
             return type(self).__call__(self, *args, **kwargs)
 
         call.__signature__ = inspect.signature(self.original.__call__)
         self.__dict__["__call__"] = call
 
     @uncompiled
-    def __call__(
-        self, attn: Attention, hidden_states: torch.Tensor, *args: Any, **kwargs: Any
-    ) -> torch.Tensor:
+    def __call__(self, attn: Attention, hidden_states: Tensor, *args: Any, **kwargs: Any) -> Tensor:
         """Run the original processor."""
         states = kwargs.get("encoder_hidden_states", args[0] if args else None)
         tap = _Tap(self, attn, len(hidden_states), states)
@@ -106,12 +105,12 @@ class _Tap(TorchFunctionMode):
         super().__init__()
         self.processor, self.attn, self.rows = processor, attn, rows
         self.adapted = isinstance(states, tuple)
-        text: torch.Tensor | None = states[0] if self.adapted else states
+        text: Tensor | None = states[0] if self.adapted else states
         self.tokens = None if text is None else text.shape[1]
         self.overridden = False
         self.fused: Scores | None = None
         # The inputs of the classic computation, by slices of the B·H rows where it is sliced.
-        self.classic: list[tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]] = []
+        self.classic: list[tuple[Tensor, Tensor, Tensor | None]] = []
 
     def __enter__(self) -> "_Tap":
         # Another mode around this one may replace the attention (LayerSkip of diffusers does).
@@ -158,9 +157,7 @@ class _Tap(TorchFunctionMode):
             output = editor.output(self.processor.name, self.fused, arguments["value"], output)
         return output
 
-    def _classic(
-        self, query: torch.Tensor, key: torch.Tensor, attention_mask: torch.Tensor | None = None
-    ) -> torch.Tensor:
+    def _classic(self, query: Tensor, key: Tensor, attention_mask: Tensor | None = None) -> Tensor:
         """Replace `Attention.get_attention_scores`, of (B·H, Q, K) or a slice of it."""
         every, editor = self.rows * self.attn.heads, self.processor.editor
         if self.fused or sum(len(part) for part, _, _ in self.classic) >= every:
@@ -183,11 +180,11 @@ class _Tap(TorchFunctionMode):
             p = editor.weights(self.processor.name, scores, self._by_head(p)).flatten(0, 1)
         return p
 
-    def _check_tokens(self, key: torch.Tensor) -> None:
+    def _check_tokens(self, key: Tensor) -> None:
         if self.tokens not in (None, key.shape[-2]):
             self._fail(f"over {key.shape[-2]} keys, of {self.tokens} text states")
 
-    def _check_later(self, key: torch.Tensor) -> None:
+    def _check_later(self, key: Tensor) -> None:
         """Refuse a later attention over as many keys as there are text states, if they differ."""
         if self.tokens != key.shape[-2] or self.adapted:
             return
@@ -212,7 +209,7 @@ class _Tap(TorchFunctionMode):
         mask = None if masks[0] is None else self._by_head(torch.cat(masks))
         return Scores(query, key, self.attn.scale, mask)
 
-    def _by_head(self, x: torch.Tensor) -> torch.Tensor:
+    def _by_head(self, x: Tensor) -> Tensor:
         """Reshape (B·H, …) to (B, H, …)."""
         return x.unflatten(0, (-1, self.attn.heads))
 
@@ -270,7 +267,7 @@ def run_uncompiled(model: Any, undo: Undo) -> None:
 # --- the activations of a layer ---
 
 
-def keys_of(layer: Any, states: torch.Tensor) -> torch.Tensor:
+def keys_of(layer: Any, states: Tensor) -> Tensor:
     """Return the keys (B, H, K, d) that a layer's processor makes of text states (B, K, C)."""
     if layer.norm_cross is not None:
         states = layer.norm_encoder_hidden_states(states)
@@ -291,10 +288,10 @@ class LayerActivations:
         output: (B, Q, C), the output of the layer.
     """
 
-    hidden: torch.Tensor
-    value: torch.Tensor
-    joined: torch.Tensor
-    output: torch.Tensor
+    hidden: Tensor
+    value: Tensor
+    joined: Tensor
+    output: Tensor
 
 
 @dataclass(frozen=True, eq=False)
@@ -309,8 +306,8 @@ class OutputProjection:
         adds: whether another attention is added to `joined`, such as an image prompt's.
     """
 
-    weight: torch.Tensor
-    bias: torch.Tensor | None
+    weight: Tensor
+    bias: Tensor | None
     residual: bool
     factor: float
     adds: bool
@@ -318,7 +315,7 @@ class OutputProjection:
 
 def record_activations(layer: Any, record: Callable[[LayerActivations], None], undo: Undo) -> None:
     """Call `record` with the activations after each pass of a layer, until undone."""
-    found: dict[str, torch.Tensor] = {}
+    found: dict[str, Tensor] = {}
     hooks: list[tuple[torch.nn.Module, Any]] = [
         (layer.to_v, lambda _, args, output: found.update(value=output)),
         (layer.to_out[0], lambda _, args, output: found.update(joined=args[0])),
@@ -327,7 +324,7 @@ def record_activations(layer: Any, record: Callable[[LayerActivations], None], u
         hooks += [(layer.to_kv, lambda _, args, output: found.update(value=output.chunk(2, -1)[1]))]
 
     @uncompiled
-    def end(module: Any, args: tuple[Any, ...], kwargs: Any, output: torch.Tensor) -> None:
+    def end(module: Any, args: tuple[Any, ...], kwargs: Any, output: Tensor) -> None:
         if len(found) < 2:
             processor = getattr(layer.processor, "original", layer.processor)
             raise TraceError(
@@ -345,7 +342,7 @@ def record_activations(layer: Any, record: Callable[[LayerActivations], None], u
 
 
 @torch.no_grad()
-def output_projection(layer: Any, joined: torch.Tensor) -> OutputProjection:
+def output_projection(layer: Any, joined: Tensor) -> OutputProjection:
     """Return the output projection of a layer that has just run on `joined` (B, Q, H·d)."""
     module: Any = layer.to_out[0]
     if type(module) is torch.nn.Linear and not module.weight.is_meta:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from heedmap.backends.base import TextStates, replace_method
 from heedmap.backends.loading import silence_logs
@@ -50,7 +51,7 @@ class Reader:
 
     tokenizer: Any
     ids: list[list[list[int]]] = field(default_factory=list)
-    states: list[torch.Tensor] = field(default_factory=list)
+    states: list[Tensor] = field(default_factory=list)
     # Another pipeline may use the encoder in another thread.
     _thread: int = field(default_factory=threading.get_ident)
 
@@ -98,7 +99,7 @@ class Reading:
     def text_states(self) -> TextStates:
         """Return the states of both prompts, and the prompt's mask."""
         result = self.result
-        if isinstance(result, torch.Tensor):
+        if isinstance(result, Tensor):
             # The older method returns its branches in one tensor, in an order of the pipeline's.
             read = self.readers[0].states[:2] if self.readers else []
             if not read:
@@ -225,7 +226,7 @@ class ConceptStates:
     """
 
     places: tuple[tuple[int, ...], ...]
-    states: torch.Tensor
+    states: Tensor
 
 
 def read_concepts(
@@ -267,9 +268,9 @@ class Branch:
     """One branch of a call: the words of each image, and the text states (B, K, C)."""
 
     tables: tuple[TokenTable, ...]
-    states: torch.Tensor
+    states: Tensor
 
-    def blocks_in(self, states: torch.Tensor) -> list[int]:
+    def blocks_in(self, states: Tensor) -> list[int]:
         """Return which blocks of B rows of a model's text states (n·B, K, C) are this branch's."""
         own = self.states.to(states)
         if own.shape[1:] != states.shape[1:]:
@@ -294,7 +295,7 @@ class Encoding:
     prompt_first: bool = False
     concepts: tuple[ConceptStates, ...] = ()
 
-    def blocks_in(self, states: torch.Tensor) -> dict[str, list[int]]:
+    def blocks_in(self, states: Tensor) -> dict[str, list[int]]:
         """Return the blocks of each branch in a model's text states.
 
         A branch may be missing, or have several blocks (perturbed-attention guidance).
@@ -312,7 +313,7 @@ class Encoding:
         return {name: found for name, found in blocks.items() if found}
 
 
-def encoding_of(encodings: Sequence[Encoding], states: torch.Tensor) -> Encoding:
+def encoding_of(encodings: Sequence[Encoding], states: Tensor) -> Encoding:
     """Return the encoding that a model's text states (B, K, C) are made of.
 
     There may be others, encoded by hand before or by a call that failed.
@@ -330,7 +331,7 @@ def encoding_of(encodings: Sequence[Encoding], states: torch.Tensor) -> Encoding
     return encodings[max(fitting)[2]]
 
 
-def foreign_states(states: torch.Tensor) -> TraceError:
+def foreign_states(states: Tensor) -> TraceError:
     """Return the error of text states that the pipeline did not encode."""
     return TraceError(
         f"the model was given text states of shape {tuple(states.shape)} that are not those of the "
@@ -411,7 +412,7 @@ def _encoding(reading: Reading, prompts: Sequence[str] | None, label_negative: b
     return Encoding(conditional, _branch(negative, negative_states), prompt_first)
 
 
-def _branch(tables: Sequence[TokenTable], states: torch.Tensor) -> Branch:
+def _branch(tables: Sequence[TokenTable], states: Tensor) -> Branch:
     images, tokens = states.shape[:2]
     wrong = next((t for t in tables if len(t.tokens) != tokens), None)
     if not tables or images % len(tables) or wrong is not None:

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from diffusers.models.attention_processor import Attention
 from PIL import Image
+from torch import Tensor
 
 from heedmap import checks
 from heedmap.backends.base import Family, GridShape, parameters
@@ -136,7 +137,7 @@ def picture_size(pipe: Any, arguments: Mapping[str, Any]) -> tuple[int, int]:
     start, side = arguments.get("image"), family_of(pipe).cell_side
     start = start[0] if isinstance(start, list | tuple) and start else start
     # Inpainting resizes its image to the model's size; other pipelines keep the image's.
-    if "mask_image" not in arguments and isinstance(start, Image.Image | torch.Tensor):
+    if "mask_image" not in arguments and isinstance(start, Image.Image | Tensor):
         sides = start.size if isinstance(start, Image.Image) else start.shape[:-3:-1]
         if len(sides) == 2:
             w, h = sides
@@ -173,7 +174,7 @@ def check_size(pipe: Any, size: object) -> tuple[int, int]:
 def size_of_latents(pipe: Any, arguments: Mapping[str, Any]) -> tuple[int, int] | None:
     """Return the (width, height) in pixels of the latents among arguments; None without."""
     latents = arguments.get("latents")
-    if not isinstance(latents, torch.Tensor) or latents.ndim < 2:
+    if not isinstance(latents, Tensor) or latents.ndim < 2:
         return None
     side = family_of(pipe).cell_side
     return latents.shape[-1] * side, latents.shape[-2] * side
@@ -255,7 +256,7 @@ def _repeated(name: str, value: Any, count: int) -> Any:
         )
     if rows == count:
         return value
-    if isinstance(value, torch.Tensor) and several:
+    if isinstance(value, Tensor) and several:
         return value.repeat(count, *[1] * (value.ndim - 1))
     return [*value] * count if several else [value] * count
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 from torch.nn.functional import interpolate
 
 from heedmap.backends.base import GridShape
@@ -33,11 +34,11 @@ class SiteProbabilities:
         device: where they are computed.
     """
 
-    of: Callable[[slice, Sequence[int]], torch.Tensor]
+    of: Callable[[slice, Sequence[int]], Tensor]
     heads: int
     device: torch.device
 
-    def mean(self, tokens: Sequence[int]) -> torch.Tensor:
+    def mean(self, tokens: Sequence[int]) -> Tensor:
         """Return the mean over heads (1, Q, K')."""
         if self.device.type != "cpu":
             return self.of(slice(None), tokens).mean(dim=0, keepdim=True)
@@ -67,14 +68,11 @@ class ConceptKeys:
     """
 
     def __init__(
-        self,
-        layers: Mapping[str, Any],
-        encoding: Encoding,
-        project: Callable[[torch.Tensor], torch.Tensor],
+        self, layers: Mapping[str, Any], encoding: Encoding, project: Callable[[Tensor], Tensor]
     ) -> None:
         self._layers, self._project = layers, project
         self._concepts, self._prompts = encoding.concepts, encoding.conditional.states
-        self._texts: dict[ConceptStates, torch.Tensor] = {}
+        self._texts: dict[ConceptStates, Tensor] = {}
         self._checked: set[str] = set()
 
     def probabilities(self, name: str, scores: Scores, first: int) -> list[SiteProbabilities]:
@@ -112,7 +110,7 @@ class ConceptKeys:
 def _concept_probabilities(scores: Scores, concepts: ConceptStates) -> SiteProbabilities:
     p, counts = row_probabilities(scores, 0), [len(places) for places in concepts.places]
 
-    def of(heads: slice, numbers: Sequence[int]) -> torch.Tensor:
+    def of(heads: slice, numbers: Sequence[int]) -> Tensor:
         each = p.of(heads, list(chain(*concepts.places))).split(counts, dim=-1)
         return torch.stack([each[number].sum(dim=-1) for number in numbers], dim=-1)
 
@@ -126,16 +124,16 @@ class RunningMean:
     """A mean over steps; the passes of one step share its weight."""
 
     def __init__(self) -> None:
-        self._sum: torch.Tensor | None = None
+        self._sum: Tensor | None = None
         self._weight = 0.0
 
-    def add(self, part: torch.Tensor, passes: int) -> None:
+    def add(self, part: Tensor, passes: int) -> None:
         """Add one of a step's passes. The tensor belongs to the mean from now on."""
         part = part / passes if passes > 1 else part
         self._sum = part if self._sum is None else self._sum.add_(part)
         self._weight += 1 / passes
 
-    def value(self) -> torch.Tensor:
+    def value(self) -> Tensor:
         """Return the mean, a new tensor; something must have been added."""
         assert self._sum is not None
         return self._sum / self._weight
@@ -165,9 +163,9 @@ class AttentionAccumulator:
         # By image, layer and step ("" and 0 where these axes are averaged).
         self._means: defaultdict[tuple[int, str, int], RunningMean] = defaultdict(RunningMean)
         # (Q, K), by image, half and the grid of the layers.
-        self._halves: dict[tuple[int, int, GridShape], torch.Tensor] = {}
+        self._halves: dict[tuple[int, int, GridShape], Tensor] = {}
 
-    def add(self, image: int, site: Site, p: SiteProbabilities, passes: int = 1) -> torch.Tensor:
+    def add(self, image: int, site: Site, p: SiteProbabilities, passes: int = 1) -> Tensor:
         """Add one image's probabilities at one site, in one of so many passes of the step.
 
         Returns:
@@ -196,7 +194,7 @@ class AttentionAccumulator:
                 sums[half][grid] = total.cpu().numpy()
         return tuple(filter(None, sums))
 
-    def mean(self, image: int, layer: str, steps: Iterable[int]) -> torch.Tensor:
+    def mean(self, image: int, layer: str, steps: Iterable[int]) -> Tensor:
         """Return the means (S, H, Q, K) of a layer ("" where layers are averaged) at these steps.
 
         A step at which the layer was skipped has the layer's mean over the other steps, so that
@@ -210,7 +208,7 @@ class AttentionAccumulator:
         return torch.stack([means[slot] for slot in slots])
 
 
-def regrid(p: torch.Tensor, grid: GridShape, wanted: GridShape) -> torch.Tensor:
+def regrid(p: Tensor, grid: GridShape, wanted: GridShape) -> Tensor:
     """Return (H, Q, K) on another grid; the tensor itself where the grids are equal."""
     if grid == wanted:
         return p
@@ -273,7 +271,7 @@ class RefinedMaps:
         self._plain: defaultdict[int, RunningMean] = defaultdict(RunningMean)  # (Q, K), by image
         self._refined: defaultdict[int, RunningMean] = defaultdict(RunningMean)
 
-    def add(self, image: int, p: torch.Tensor, grid: GridShape, passes: int) -> None:
+    def add(self, image: int, p: Tensor, grid: GridShape, passes: int) -> None:
         """Add an image's probabilities (H, Q, K) in a cross-attention layer of this grid."""
         part = regrid(p.mean(dim=0, keepdim=True), grid, self.grid)[0]
         self._plain[image].add(part, passes)

@@ -15,6 +15,7 @@ from typing import Any, cast
 import numpy as np
 import torch
 from PIL import Image
+from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
 from heedmap import checks
@@ -82,7 +83,7 @@ class Reweight:
         return Reweighted(word=self.word, weight=weight, renormalize=renormalize)
 
 
-Where = Sequence[float] | Sequence[Sequence[bool]] | np.ndarray | torch.Tensor | Image.Image
+Where = Sequence[float] | Sequence[Sequence[bool]] | np.ndarray | Tensor | Image.Image
 """A box or a mask, as `Confine` takes it."""
 
 
@@ -190,7 +191,7 @@ class CountedRule:
     rule: Rule
     changed: int = 0
 
-    def __call__(self, p: torch.Tensor, site: Site) -> torch.Tensor:
+    def __call__(self, p: Tensor, site: Site) -> Tensor:
         """P' (H, Q, K)."""
         copy = p.clone()  # it may work in place
         edited = checked_result(self.rule, self.rule(copy, site), p, site)
@@ -325,7 +326,7 @@ class Steering:
 
     def probabilities(
         self, scores: Scores, first: int, image: int, site: Site
-    ) -> tuple[torch.Tensor, torch.Tensor]:
+    ) -> tuple[Tensor, Tensor]:
         """Return one image's probabilities (H, Q, K), unedited and as its rules define them.
 
         The branch's images are in the rows of the batch from `first` on.
@@ -337,8 +338,8 @@ class Steering:
         return p, apply([*biased, *others], p, replace(site, source=source_p))
 
     def output(
-        self, scores: Scores, value: torch.Tensor, first: int, image: int, site: Site
-    ) -> torch.Tensor | None:
+        self, scores: Scores, value: Tensor, first: int, image: int, site: Site
+    ) -> Tensor | None:
         """Return one image's output (H, Q, d) edited by linear rules; None if none acts here."""
         biased, others = self.split(image)
         bias = _bias_sum([rule.bias(site) for rule in biased], scores)
@@ -356,9 +357,7 @@ class Steering:
         return edited
 
 
-def _attend(
-    scores: Scores, row: int, value: torch.Tensor, bias: torch.Tensor | None
-) -> torch.Tensor:
+def _attend(scores: Scores, row: int, value: Tensor, bias: Tensor | None) -> Tensor:
     """Return one row's attention (H, Q, d) to other values, with a bias on its scores."""
     mask = scores.mask
     if mask is not None:
@@ -373,7 +372,7 @@ def _attend(
     )
 
 
-def _bias_sum(biases: Sequence[torch.Tensor | None], scores: Scores) -> torch.Tensor | None:
+def _bias_sum(biases: Sequence[Tensor | None], scores: Scores) -> Tensor | None:
     """Return the sum (Q, K) of biases (Q, K') of different widths; None if there is none."""
     acting = [bias for bias in biases if bias is not None]
     if not acting:
@@ -422,7 +421,7 @@ class AttentionController:
         self._shared: set[tuple[int, str, int]] = set()
         # P and P' in the present layer, by image and first row. A user's own rule is called once,
         # since it may draw lots.
-        self._pairs: dict[tuple[int, int], tuple[torch.Tensor, torch.Tensor]] = {}
+        self._pairs: dict[tuple[int, int], tuple[Tensor, Tensor]] = {}
 
     def enter(self, position: RunPosition | None) -> None:
         """Begin a pass of the model; None where no row reads the prompt, and after the run."""
@@ -439,9 +438,7 @@ class AttentionController:
         """The number of sites at which an image took the source's self-attention, by image."""
         return Counter(image for image, _, _ in self._shared)
 
-    def output(
-        self, layer: str, scores: Scores, value: torch.Tensor, output: torch.Tensor
-    ) -> torch.Tensor:
+    def output(self, layer: str, scores: Scores, value: Tensor, output: Tensor) -> Tensor:
         """Return the output (B, H, Q, d) of a cross-attention layer with the edits."""
         for image, first, site in self._edits(layer):
             if self.steering.is_linear(image):
@@ -454,7 +451,7 @@ class AttentionController:
                 self._acted.add((image, layer, site.step))
         return output
 
-    def weights(self, layer: str, scores: Scores, p: torch.Tensor) -> torch.Tensor:
+    def weights(self, layer: str, scores: Scores, p: Tensor) -> Tensor:
         """Return the probabilities (B, H, Q, K) of a cross-attention layer with the edits."""
         p = p.clone()
         for image, first, site in self._edits(layer):
@@ -464,9 +461,7 @@ class AttentionController:
                 self._acted.add((image, layer, site.step))
         return p
 
-    def inputs(
-        self, layer: str, query: torch.Tensor, key: torch.Tensor
-    ) -> tuple[torch.Tensor, torch.Tensor]:
+    def inputs(self, layer: str, query: Tensor, key: Tensor) -> tuple[Tensor, Tensor]:
         """Return the queries and keys (B, H, …) of a self-attention layer, some of the sources'."""
         position, steering, count = self.position, self.steering, query.shape[0]
         if position is None or query.shape[2] > steering.self_cells:
@@ -487,9 +482,7 @@ class AttentionController:
                     rows[first + image] = first + steering.sources[image]
         return query[rows], key[rows]
 
-    def recorded(
-        self, scores: Scores, image: int, layer: str
-    ) -> tuple[torch.Tensor, torch.Tensor] | None:
+    def recorded(self, scores: Scores, image: int, layer: str) -> tuple[Tensor, Tensor] | None:
         """Return P and P' (H, Q, K) of an image in the recorded rows; None if it has no rules."""
         position = self.position
         if position is None or not self.steering.rules.get(image):
@@ -516,9 +509,7 @@ class AttentionController:
                 for first in self.position.rows:
                     yield image, first, site
 
-    def _pair(
-        self, scores: Scores, first: int, image: int, site: Site
-    ) -> tuple[torch.Tensor, torch.Tensor]:
+    def _pair(self, scores: Scores, first: int, image: int, site: Site) -> tuple[Tensor, Tensor]:
         """Return P and P' (H, Q, K) of an image, computed once in a layer."""
         if (image, first) not in self._pairs:
             pair = self.steering.probabilities(scores, first, image, site)

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from heedmap import checks
 from heedmap.backends.base import Undo
@@ -107,7 +108,7 @@ class Probe:
         self._best_score = -float("inf")
         # The best attention so far, until its layer has run to the end: its scores, row, place,
         # head and edited probabilities.
-        self._best: tuple[Scores, int, int, int, torch.Tensor | None] | None = None
+        self._best: tuple[Scores, int, int, int, Tensor | None] | None = None
 
     def attach(self, layers: Mapping[str, Any], undo: Undo) -> None:
         """Install hooks on the layers that may be probed, until undone."""
@@ -192,7 +193,7 @@ class Probe:
         )
 
 
-def selection_score(p: torch.Tensor) -> torch.Tensor:
+def selection_score(p: Tensor) -> Tensor:
     """Return the scores of layers and heads; the highest wins.
 
     The word's probability is largest there without exceeding `HALF`: a softmax in which one token
@@ -226,7 +227,7 @@ def branches_of(branches: Iterable[BranchName], probe: Probe | None) -> set[Bran
     return found if probe is None else {*found, probe.target.branch}
 
 
-def _numbers(tensor: torch.Tensor) -> np.ndarray:
+def _numbers(tensor: Tensor) -> np.ndarray:
     return tensor.detach().float().cpu().double().numpy()
 
 

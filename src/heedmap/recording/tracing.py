@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from heedmap.backends import base, latents, loading, processors, prompts, registry, schedules
 from heedmap.backends.base import Family, GridShape, Pipeline
@@ -103,8 +104,8 @@ class StepState:
     """
 
     moment: Moment
-    latents: torch.Tensor
-    predicted: torch.Tensor | None
+    latents: Tensor
+    predicted: Tensor | None
     current_maps: Mapping[int, Mapping[int, np.ndarray]]
 
     def strength(self, image: int, tokens: Sequence[int]) -> np.ndarray:
@@ -116,7 +117,7 @@ class StepState:
         return np.abs(np.stack(maps, axis=-1)).sum(axis=-1)
 
 
-AfterStep = Callable[[StepState], torch.Tensor]
+AfterStep = Callable[[StepState], Tensor]
 """Called after every call of the scheduler; returns the latents to go on with."""
 
 
@@ -199,9 +200,7 @@ class TraceHooks:
             editor, undo = self._controller if self._shared else None, self._undo_call.callback
             processors.install(bare, self._propagate, undo, editor, needed=self._shared)
 
-    def begin_call(
-        self, after_step: Callable[[torch.Tensor], torch.Tensor], before_step: Any = None
-    ) -> None:
+    def begin_call(self, after_step: Callable[[Tensor], Tensor], before_step: Any = None) -> None:
         """Listen to the scheduler that the pipeline has now (`schedules.listen`)."""
         self.end_call()
         scheduler = self._family.pipe.scheduler
@@ -445,7 +444,7 @@ class Trace:
         if self._probe is not None:
             self._probe.enter(call)
 
-    def _start(self, sample: torch.Tensor, timestep: float, states: torch.Tensor) -> None:
+    def _start(self, sample: Tensor, timestep: float, states: Tensor) -> None:
         """Start the call whose prompts were encoded: the model runs for the first time."""
         encodings, self._encodings = self._encodings, []
         if not bool(sample.isfinite().all()):
@@ -484,7 +483,7 @@ class Trace:
     def _before_scheduler(self, *args: Any, **kwargs: Any) -> None:
         self._predicted = latents.predicted(*args, **kwargs)
 
-    def _after_scheduler(self, latents: torch.Tensor) -> torch.Tensor:
+    def _after_scheduler(self, latents: Tensor) -> Tensor:
         """Return the latents to go on with after a call of the scheduler."""
         call = self._calls[-1] if self._calls else None
         if call is None or call.over or self._encodings:
