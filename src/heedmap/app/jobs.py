@@ -105,7 +105,7 @@ class Job:
 
     def callbacks(self, pipe: Any) -> dict[str, Any]:
         """Make the callbacks `progress` and `preview` of a call that draws with a pipeline."""
-        vae = family_of(pipe).decoder(pipe)
+        vae = family_of(pipe).decoder
 
         def preview(latents: torch.Tensor) -> None:
             if time.monotonic() >= self._next:

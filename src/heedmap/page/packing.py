@@ -21,7 +21,7 @@ import numpy as np
 from heedmap.errors import as_sentence
 from heedmap.io.values import TokenKind
 from heedmap.maps.recordings import Recording, cells, short_names, stage_of
-from heedmap.mathematics.agreement import is_even
+from heedmap.mathematics.maps import is_even
 from heedmap.page.documents import as_script
 from heedmap.text.words import TokenTable
 

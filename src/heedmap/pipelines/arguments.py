@@ -18,10 +18,9 @@ import torch
 from PIL import Image
 
 from heedmap import checks
-from heedmap.backends.arguments import check_names, seed_of, size_of_latents
 from heedmap.backends.base import Pipeline, parameters
-from heedmap.backends.loading import check_size, is_embedded
-from heedmap.backends.registry import usual_size
+from heedmap.backends.loading import is_embedded
+from heedmap.backends.registry import check_names, check_size, seed_of, size_of_latents, usual_size
 from heedmap.errors import ArgumentError, quoted
 from heedmap.io.values import MAX_WHOLE
 from heedmap.options import OWN_NAMES, GenerateOptions

@@ -7,8 +7,8 @@ from typing import Any
 
 import torch
 
-from heedmap.backends import arguments as called
 from heedmap.backends import loading
+from heedmap.backends import registry as called
 from heedmap.backends.base import Pipeline
 from heedmap.backends.latents import showing
 from heedmap.backends.prompts import prompt_table
@@ -22,9 +22,8 @@ from heedmap.pipelines.arguments import apply_model_defaults, argument_note
 from heedmap.pipelines.input_images import InputImage, has_usual_area
 from heedmap.pipelines.step_images import StepRecorder
 from heedmap.recording.calls import RecordingSpec
-from heedmap.recording.edits import Edit, note_of
+from heedmap.recording.edits import Edit, Steering, note_of
 from heedmap.recording.probing import Probe, branches_of
-from heedmap.recording.steering import Steering
 from heedmap.recording.tracing import AfterStep, StepState, Trace
 from heedmap.results.runs import Run
 from heedmap.text.prompts import said_of, untaught

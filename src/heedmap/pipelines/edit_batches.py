@@ -25,9 +25,8 @@ from heedmap.pipelines.batch import Batch, Preview, Progress, draw, sub_progress
 from heedmap.pipelines.blending import Blending
 from heedmap.pipelines.edit_plans import EditBase, Plan
 from heedmap.pipelines.input_images import ImageSource, distortion_warning
-from heedmap.recording.edits import weights_rule
+from heedmap.recording.edits import Steering, weights_rule
 from heedmap.recording.probing import Probe
-from heedmap.recording.steering import Steering
 from heedmap.recording.tracing import AfterStep, StepState, Trace
 from heedmap.results.pairs import Pair, apart, change_between
 from heedmap.results.runs import Run

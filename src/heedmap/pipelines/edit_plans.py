@@ -57,7 +57,7 @@ class EditBase:
         """Raise an ArgumentError if the model cannot blend, or a protected word is missing."""
         if self.options.only is None:
             return
-        why = family_of(self.pipe).why_unblended(self.pipe)
+        why = family_of(self.pipe).why_unblended()
         if why is not None:
             raise ArgumentError(f"{type(self.pipe).__name__} {why}")
         for word in self.options.protect:

@@ -14,13 +14,13 @@ from heedmap.pipelines.batch import Batch, Preview, Progress, draw
 from heedmap.recording.edits import (
     Confine,
     Edit,
+    Steering,
     checked_edits,
     rules_of,
     warn_of_idle,
     weights_rule,
 )
 from heedmap.recording.probing import Probe
-from heedmap.recording.steering import Steering
 from heedmap.results.runs import Run
 from heedmap.text.weights import WeightedPrompt, parse_weights, token_weights
 from heedmap.text.words import TokenTable

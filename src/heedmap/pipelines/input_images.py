@@ -23,7 +23,6 @@ import torch
 from msgspec import structs
 from PIL import Image, ImageOps
 
-from heedmap.backends.arguments import STEP_LISTS, THEIR_NAMES, noise
 from heedmap.backends.base import Pipeline, default_of, device_of, parameters
 from heedmap.backends.latents import (
     NoiseLevels,
@@ -33,8 +32,15 @@ from heedmap.backends.latents import (
     rescaled,
     unscaled,
 )
-from heedmap.backends.loading import check_size
-from heedmap.backends.registry import family_of, unit, usual_size
+from heedmap.backends.registry import (
+    STEP_LISTS,
+    THEIR_NAMES,
+    check_size,
+    family_of,
+    noise,
+    unit,
+    usual_size,
+)
 from heedmap.backends.schedules import Moment
 from heedmap.errors import ArgumentError, ModelError, quoted, warn
 from heedmap.figures.overlays import to_rgb
@@ -74,7 +80,7 @@ class InputImage:
     @torch.no_grad()
     def warn_if_distorted(self, pipe: Pipeline) -> None:
         """Warn if the model's autoencoder returns another image."""
-        vae = family_of(pipe).decoder(pipe)
+        vae = family_of(pipe).decoder
         back = pictures_of(vae, unscaled(vae, self.latents).to(device_of(pipe)))[0].clamp(0, 1)
         mse = float(((back.movedim(0, -1).numpy() - np.array(self.image) / 255) ** 2).mean())
         if mse and (text := distortion_warning(-10 * log10(mse))):
@@ -161,7 +167,7 @@ def extract_image(
         arguments = {**sampling.arguments, "image": image}
         return replace(options, image=None), replace(sampling, arguments=arguments)
     check_takes_latents(pipe)
-    if family_of(pipe).why_unblended(pipe) is not None:
+    if family_of(pipe).why_unblended() is not None:
         raise ModelError(
             f"{type(pipe).__name__} does not draw from the latents of its steps alone, so that "
             "your picture would not come back: expected another pipeline of such a model, "
@@ -209,7 +215,7 @@ def check_takes_latents(pipe: Pipeline) -> None:
             f"{name} begins with a picture of its own: expected a pipeline of the same model that "
             "draws from a text alone, as diffusers' AutoPipelineForText2Image.from_pipe(pipe)"
         )
-    if not hasattr(family_of(pipe).decoder(pipe), "encode"):
+    if not hasattr(family_of(pipe).decoder, "encode"):
         raise ModelError(
             f"{name} has no autoencoder that encodes a picture: load the model with all its parts"
         )
@@ -283,6 +289,6 @@ def resized(image: Image.Image, size: tuple[int, int]) -> Image.Image:
 def encode_image(pipe: Pipeline, image: Image.Image, size: tuple[int, int]) -> InputImage:
     """Encode an RGB image at a size (width, height) that the model draws."""
     small = resized(image, size)
-    vae = family_of(pipe).decoder(pipe)
+    vae = family_of(pipe).decoder
     pixels = torch.from_numpy(np.array(small)).movedim(-1, 0)[None] / 255
     return InputImage(small, rescaled(vae, latents_of(vae, pixels, device_of(pipe))), image.size)

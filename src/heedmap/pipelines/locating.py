@@ -14,10 +14,8 @@ import numpy as np
 from msgspec import structs
 from PIL import Image
 
-from heedmap.backends.arguments import STEP_LISTS, THEIR_NAMES
 from heedmap.backends.base import Pipeline, parameters
-from heedmap.backends.loading import check_size
-from heedmap.backends.registry import check_served
+from heedmap.backends.registry import STEP_LISTS, THEIR_NAMES, check_served, check_size
 from heedmap.errors import ArgumentError, quoted
 from heedmap.maps.heatmaps import HeatMaps
 from heedmap.maps.selections import stability_of
@@ -120,8 +118,10 @@ def locate(
     (run,), trace = draw(pipe, batch, options, progress=progress, probe=probe)
     return replace(
         run,
-        maps=_stable(run.maps, trace.halves("conditional")),
-        concepts=None if run.concepts is None else _stable(run.concepts, trace.halves("concepts")),
+        maps=_stable(run.maps, trace.half_sums("conditional")),
+        concepts=None
+        if run.concepts is None
+        else _stable(run.concepts, trace.half_sums("concepts")),
         settings=structs.replace(run.settings, located=shown.settings),
     )
 

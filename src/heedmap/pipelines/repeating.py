@@ -15,8 +15,8 @@ import torch
 from msgspec import structs
 
 from heedmap.backends import loading
-from heedmap.backends.arguments import STEP_LISTS, THEIR_NAMES, check_names
 from heedmap.backends.base import Pipeline, left_early, parameters
+from heedmap.backends.registry import STEP_LISTS, THEIR_NAMES, check_names
 from heedmap.errors import ArgumentError, HeedmapError, ModelError, RunError, plural, quoted, reason
 from heedmap.io.settings import EditNoted, EditTerms, Ruled, Settings
 from heedmap.io.values import MAX_WHOLE

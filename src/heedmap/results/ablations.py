@@ -22,7 +22,7 @@ from heedmap.io.schemas import write_file
 from heedmap.io.values import Files, Note, Text, to_json
 from heedmap.io.writing import files_in, whole_folder
 from heedmap.maps.heatmaps import HeatMap
-from heedmap.mathematics import agreement
+from heedmap.mathematics import maps as agreement
 from heedmap.results.runs import Run, read_run
 from heedmap.text.weights import leave_out, parse_weights
 from heedmap.text.words import TokenTable
@@ -44,7 +44,7 @@ class Agreement(Note, frozen=True, kw_only=False):
     Attributes:
         rank: Spearman's rank correlation, -1 to 1; None if one of them is constant.
         auc: the area under the ROC curve of the map for the changed region, 0 to 1, 0.5 by chance;
-            None if nothing changed. The region is that of `mathematics.agreement.changed_region`.
+            None if nothing changed. The region is that of `mathematics.maps.changed_region`.
     """
 
     rank: float | None
