@@ -8,7 +8,7 @@ from diffusers import DDIMScheduler, EulerDiscreteScheduler
 from making import settings_of
 
 from heedmap.errors import RunError
-from heedmap.io.settings import Settings
+from heedmap.io.schemas import Settings
 from heedmap.pipelines.settings import saved_schedulers
 
 

@@ -10,7 +10,7 @@ from PIL import Image
 
 from heedmap.errors import ArgumentError, RunError, TruncatedWordError, UnknownWordError
 from heedmap.figures import overlays, plots
-from heedmap.io.values import to_json
+from heedmap.io.schemas import to_json
 from heedmap.mathematics import agreement
 from heedmap.results import ablations
 from heedmap.results.ablations import Ablation

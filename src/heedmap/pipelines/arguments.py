@@ -23,7 +23,7 @@ from heedmap.backends.base import Pipeline, parameters
 from heedmap.backends.loading import check_size, is_embedded
 from heedmap.backends.registry import usual_size
 from heedmap.errors import ArgumentError, quoted
-from heedmap.io.values import MAX_WHOLE
+from heedmap.io.schemas import MAX_WHOLE
 from heedmap.options import OWN_NAMES, GenerateOptions
 from heedmap.text.concepts import checked_concepts
 from heedmap.tiny import card

@@ -18,8 +18,7 @@ from heedmap.backends.base import default_of
 from heedmap.backends.registry import cross_attention_layers, family_of
 from heedmap.backends.schedules import SCHEDULERS, scheduler_class, skipping_tools
 from heedmap.errors import RunError, quoted, reason
-from heedmap.io.settings import Scheduler, Settings, Versions
-from heedmap.io.values import to_json
+from heedmap.io.schemas import Scheduler, Settings, Versions, to_json
 from heedmap.pipelines.arguments import argument, argument_note, is_restorable
 from heedmap.tiny import card
 
@@ -56,24 +55,34 @@ def describe(pipe: Any) -> dict[str, Any]:
     device = base.device_of(pipe)
     schedulers = {name: getattr(pipe, name, None) for name in SCHEDULERS}
     model, layers = family_of(pipe).denoiser(pipe), cross_attention_layers(pipe)
+    hardware = platform.machine()
+    if device.type == "cuda":
+        hardware = torch.cuda.get_device_name(device)
+    elif device.type == "cpu":
+        hardware = f"{hardware} {torch.backends.cpu.get_cpu_capability()}"
     return {
         "model": loading.name_of(pipe),
         "revision": base.commit_of(pipe),
         "pipeline": type(pipe).__name__,
         "scheduler": type(getattr(pipe, "scheduler", None)).__name__,
-        "schedulers": {n: scheduler_note(one) for n, one in schedulers.items() if one is not None},
+        "schedulers": {n: _scheduler_note(one) for n, one in schedulers.items() if one is not None},
         "loras": tuple(base.loras(pipe)),
         "skipping": skipping_tools(model, layers),
         "device": device.type,
-        "hardware": _hardware(device),
+        "hardware": hardware,
         "dtype": str(pipe.dtype).removeprefix("torch."),
         "threads": torch.get_num_threads(),
         "versions": _versions(),
     }
 
 
-def scheduler_note(scheduler: Any) -> Scheduler:
-    """Return the class and the configuration of a scheduler."""
+@cache
+def _versions() -> Versions:
+    names = ("heedmap", "torch", "diffusers", "transformers")
+    return Versions(python=platform.python_version(), **{name: version(name) for name in names})
+
+
+def _scheduler_note(scheduler: Any) -> Scheduler:
     config = {key: value for key, value in scheduler.config.items() if not key.startswith("_")}
     return Scheduler(kind=type(scheduler).__name__, config=argument_note(config))
 
@@ -88,9 +97,12 @@ def settings_diff(saved: Settings, pipe: Any) -> dict[str, tuple[Any, Any]]:
     now, before = to_json(describe(pipe)), to_json(saved)
     found = _differences({name: before[name] for name in now}, now)
     found.pop("scheduler", None)  # `schedulers` has its class
-    other = [name for name in SCHEDULERS if f"schedulers.{name}.class" in found]
-    configs = tuple(f"schedulers.{name}.config" for name in other)
-    return {name: values for name, values in found.items() if not name.startswith(configs)}
+    other = [name.removesuffix("class") for name in found if name.endswith(".class")]
+    return {
+        name: values
+        for name, values in found.items()
+        if name.endswith(".class") or not name.startswith(tuple(other))
+    }
 
 
 def _differences(saved: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
@@ -105,40 +117,21 @@ def _differences(saved: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, 
     return found
 
 
-@cache
-def _versions() -> Versions:
-    names = ("heedmap", "torch", "diffusers", "transformers")
-    return Versions(python=platform.python_version(), **{name: version(name) for name in names})
-
-
-def _hardware(device: torch.device) -> str:
-    """Return the name of a GPU, or the machine and instruction set of a CPU."""
-    if device.type == "cuda":
-        return torch.cuda.get_device_name(device)
-    if device.type == "cpu":
-        return f"{platform.machine()} {torch.backends.cpu.get_cpu_capability()}"
-    return platform.machine()
-
-
 @contextmanager
 def saved_schedulers(pipe: Any, settings: Settings) -> Iterator[None]:
     """Give a pipeline the schedulers of saved settings within the block.
 
     Raises:
-        RunError: if the pipeline or diffusers has no such scheduler, or it cannot be made.
+        RunError: if a scheduler cannot be made.
     """
     before: dict[str, Any] = {}
     try:
         for name, saved in settings.schedulers.items():
             own = getattr(pipe, name, None)
-            if own is None:
-                raise RunError(
-                    f"the run has a {name} and {type(pipe).__name__} has none: pass a pipeline of "
-                    f"the class {quoted(settings.pipeline)}"
-                )
-            if saved != scheduler_note(own):
+            if own is None or saved != _scheduler_note(own):
+                scheduler = _scheduler(type(own), saved)
                 before[name] = own
-                setattr(pipe, name, _scheduler(type(own), saved))
+                setattr(pipe, name, scheduler)
         yield
     finally:
         for name, scheduler in before.items():
@@ -146,22 +139,13 @@ def saved_schedulers(pipe: Any, settings: Settings) -> Iterator[None]:
 
 
 def _scheduler(own: type, saved: Scheduler) -> Any:
-    name, config = saved.kind, dict(saved.config)
-    kind = scheduler_class(own, name)
-    if kind is None:
-        raise RunError(
-            f"diffusers {version('diffusers')} has no scheduler {quoted(name)}: pass a pipeline "
-            "that has it, or install another version of diffusers"
-        )
-    if not is_restorable(config):
-        raise RunError(
-            f"the configuration of the scheduler {name} holds objects that are not saved: pass a "
-            "pipeline that has this scheduler"
-        )
+    kind, config = scheduler_class(own, saved.kind), dict(saved.config)
     try:
+        if kind is None or not is_restorable(config):
+            raise ValueError("the class is missing, or an object in its configuration is not saved")
         return kind.from_config(argument(config))
     except Exception as error:  # constructors raise errors of any type
         raise RunError(
-            f"the scheduler {name} cannot be made from the saved configuration ({reason(error)}): "
-            "pass a pipeline that has it"
+            f"the scheduler {quoted(saved.kind)} of this run cannot be made in diffusers "
+            f"{version('diffusers')} ({reason(error)}): pass a pipeline that has it"
         ) from error

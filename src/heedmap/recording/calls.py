@@ -16,7 +16,7 @@ from heedmap.backends.prompts import Encoding
 from heedmap.backends.registry import check_places
 from heedmap.backends.schedules import Moment, Schedule, matches
 from heedmap.errors import ArgumentError, NothingRecordedError, TraceError, plural, quoted
-from heedmap.io.values import MAX_WHOLE
+from heedmap.io.schemas import MAX_WHOLE
 from heedmap.maps.recordings import AVERAGED, Layer, Recording
 from heedmap.mathematics.probabilities import Scores
 from heedmap.mathematics.rules import Rule, Site

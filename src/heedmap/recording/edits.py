@@ -14,8 +14,7 @@ from PIL import Image
 
 from heedmap import checks
 from heedmap.errors import ArgumentError, quoted, warn
-from heedmap.io.settings import Confined, Mask, Reweighted, Ruled, WordEditNoted
-from heedmap.io.values import MAX_EDITS
+from heedmap.io.schemas import MAX_EDITS, Confined, Mask, Reweighted, Ruled, WordEditNoted
 from heedmap.maps import masks
 from heedmap.mathematics.rules import (
     Region,
