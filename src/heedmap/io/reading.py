@@ -69,7 +69,7 @@ def read_json(path: Path, schema: type[_File]) -> _File:
     return decode(read_bytes(path, most=MAX_JSON), schema, path)
 
 
-def decode(data: bytes | str, schema: type[_File], path: Path) -> _File:
+def decode(data: bytes | str, schema: type[_File], path: str | Path) -> _File:
     """Decode the JSON of a file by its schema; RunError if it does not fit."""
     try:
         version = msgspec.json.decode(data, type=_Version).format
@@ -83,17 +83,12 @@ def decode(data: bytes | str, schema: type[_File], path: Path) -> _File:
         raise RunError(f"{path} is not what heedmap writes: {error}") from error
 
 
-def read_image(
-    path: Path, mode: str = "RGB", *, size: tuple[int, int] | None = None
-) -> Image.Image:
+def read_image(path: Path, mode: str = "RGB", *, size: tuple[int, int]) -> Image.Image:
     """Read a PNG of heedmap's as an image of a mode; RunError if it has another size (W, H)."""
     image = _open(path, ("PNG",))
-    if size is not None and image.size != size:
-        raise RunError(
-            "{} has {}×{} pixels: expected {}×{}, as in the settings".format(
-                path, *image.size, *size
-            )
-        )
+    if image.size != size:
+        text = "{} has {}×{} pixels: expected {}×{}, as in the settings"
+        raise RunError(text.format(path, *image.size, *size))
     return image.convert(mode)
 
 

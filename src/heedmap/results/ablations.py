@@ -188,7 +188,15 @@ class Ablation(Result):
                 name: Agreement(agreement.rank_correlation(one, small), agreement.auc(one, region))
                 for name, one in maps.items()
             }
-            changes.append(Change(most=most, mean=mean, **{"refined": None, **agree}))
+            changes.append(
+                Change(
+                    most=float(values.max()),
+                    mean=float(values.mean(dtype=np.float64)),
+                    heat=agree["heat"],
+                    refined=agree.get("refined"),
+                    mask=agree["mask"],
+                )
+            )
             cells.append(small)
         between = agreement.rank_correlation(*cells)
         return Trust(columns=changes[0], unread=changes[1], between=between)
@@ -232,7 +240,7 @@ class Ablation(Result):
 
     def _changes(self, size: tuple[int, int]) -> dict[Way, Image.Image]:
         """Draw both differences on one scale, at a size (W, H)."""
-        values = {way: self.difference(way) for way in WAYS}
+        values: dict[Way, np.ndarray] = {way: self.difference(way) for way in WAYS}
         top = max(1 / 255, *(float(one.max()) for one in values.values()))
         return {way: overlays.heat(one, size, low=0, high=top) for way, one in values.items()}
 

@@ -229,8 +229,9 @@ class Explanation:
         return pages.frame(self.page())
 
     def _file(self) -> ExplanationFile:
-        parts = {"about": self.about, "tokens": self.tokens, "given": self.given}
-        return ExplanationFile(**parts, shown=self.shown)
+        return ExplanationFile(
+            about=self.about, tokens=self.tokens, given=self.given, shown=self.shown
+        )
 
     def save(self, folder: str | Path) -> Path:
         """Write a folder with `index.html`, `explain.json` and `image.png`, and return it.
