@@ -36,9 +36,10 @@ from transformers import (
 from heedmap.backends import loading
 from heedmap.figures import overlays, plots
 from heedmap.figures.animations import StepPictures
-from heedmap.io.schemas import EditReport, LayerInputs, Settings, to_json
+from heedmap.io.schemas import EditReport, Settings, to_json
 from heedmap.maps.heatmaps import HeatMaps
 from heedmap.maps.recordings import Layer, Recording
+from heedmap.mathematics.by_hand import LayerInputs
 from heedmap.options import GenerateOptions
 from heedmap.pipelines import generation
 from heedmap.pipelines.arguments import resolve_options

@@ -9,7 +9,6 @@ from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 import msgspec
-import numpy as np
 from msgspec import Meta, Struct, field
 
 from heedmap.errors import RunError, signed
@@ -86,6 +85,8 @@ class _Array(Struct):
 
 
 def _plain(value: object) -> object:
+    import numpy as np
+
     if isinstance(value, np.ndarray):
         return _Array(value.shape, np.ascontiguousarray(value, dtype="<f4").tobytes())
     if isinstance(value, np.generic):
@@ -93,8 +94,10 @@ def _plain(value: object) -> object:
     raise TypeError(f"a {type(value).__name__} has no JSON")
 
 
-def decode_array(kind: type, value: object) -> np.ndarray:
+def decode_array(kind: type, value: object) -> Any:
     """Convert the JSON of an array to float64, for msgspec's `dec_hook`."""
+    import numpy as np
+
     array = msgspec.convert(value, _Array)
     return np.frombuffer(array.float32, dtype="<f4").reshape(array.shape).astype(np.float64)
 
@@ -422,35 +425,3 @@ class GridReport(EditTerms, frozen=True, kw_only=True):
     words: Mapping[Text, Window] = {}
     batch: Whole = 0
     sources_drawn: Whole = 0
-
-
-class LayerInputs(Note, frozen=True, kw_only=True):
-    """The tensors of a layer at one position, float64. Axes: H head · K token · d · C channel.
-
-    Attributes:
-        query: (H, d).
-        key: (H, K, d).
-        value: (H, K, d_v).
-        mask: (H, K), added to the scaled scores, -inf for hidden tokens; None without a mask.
-        scale: the factor of QKᵀ, 1/√d.
-        edited: (H, K), P after the edits; None if no edit changed it.
-        added: (H·d_v), the attention to an image prompt, added to the heads; None without one.
-        weight: (C, H·d_v), W_O transposed, as torch stores it: each head has d_v of its columns.
-        bias: (C); None without a bias.
-        residual: (C), the input of the layer, if the layer adds it; None if it does not.
-        factor: the divisor of the sum.
-        output: (C), the output of the layer in the model.
-    """
-
-    query: np.ndarray
-    key: np.ndarray
-    value: np.ndarray
-    mask: np.ndarray | None
-    scale: float
-    edited: np.ndarray | None
-    added: np.ndarray | None
-    weight: np.ndarray
-    bias: np.ndarray | None
-    residual: np.ndarray | None
-    factor: float
-    output: np.ndarray

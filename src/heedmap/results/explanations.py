@@ -17,9 +17,9 @@ from PIL import Image
 from heedmap.errors import quoted
 from heedmap.figures.overlays import png
 from heedmap.io import reading
-from heedmap.io.schemas import FORMAT, LayerInputs, Note, TokenKind, encode, to_json
+from heedmap.io.schemas import FORMAT, Note, TokenKind, encode, to_json
 from heedmap.io.writing import whole_folder
-from heedmap.mathematics.by_hand import Attention, attention
+from heedmap.mathematics.by_hand import Attention, LayerInputs, attention
 from heedmap.options import Axis, BranchName
 from heedmap.page import pages
 
