@@ -4,8 +4,8 @@ An image of a batch is generated at the same place of a batch of the same size, 
 batch changes how a processor rounds. The other images of the batch are copies of it.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, cast
@@ -17,8 +17,8 @@ from msgspec import structs
 from heedmap.backends import loading
 from heedmap.backends.arguments import STEP_LISTS, THEIR_NAMES, check_names
 from heedmap.backends.base import Pipeline, left_early, parameters
-from heedmap.errors import ArgumentError, HeedmapError, ModelError, RunError, plural, quoted, reason
-from heedmap.io.schemas import MAX_WHOLE, EditNoted, EditTerms, Settings
+from heedmap.errors import ArgumentError, ModelError, plural, quoted
+from heedmap.io.schemas import MAX_WHOLE, EditTerms, Settings
 from heedmap.options import Device, Dtype, EditOptions, GenerateOptions, LoadOptions
 from heedmap.pipelines import editing, generation, locating
 from heedmap.pipelines.arguments import argument, argument_note, description, is_restorable
@@ -62,9 +62,6 @@ class Repetition:
     differing: int
     pixels: int
     changed: dict[str, tuple[Any, Any]] = field(default_factory=dict)
-
-    def __repr__(self) -> str:
-        return f"<Repetition of {quoted(self.run)}: {'same' if self.same else 'different'}>"
 
     def __str__(self) -> str:
         """Say in a sentence whether the result is the same."""
@@ -144,13 +141,8 @@ class SavedCall:
 def saved_call(settings: Settings, pipe: Any, given: Mapping[str, Any]) -> SavedCall:
     """Return the call that generates a saved run.
 
-    Args:
-        settings: the settings of the run.
-        pipe: the pipeline to call.
-        given: the arguments that a file cannot hold: those of the pipeline by name, and `edits`.
-
-    Raises:
-        ArgumentError: if something is missing in `given`, or differs from what the run had.
+    `given` has the arguments that a file cannot hold: those of the pipeline by name, and `edits`.
+    If one is missing, or differs from that of the run, there is an ArgumentError.
     """
     extra = dict(given)
     edits = tuple(extra.pop("edits", map(edit_from, settings.edits)))
@@ -189,13 +181,6 @@ def _arguments(pipe: Any, settings: Settings, given: Mapping[str, Any]) -> dict[
     return values
 
 
-def edit_options(edit: EditNoted) -> EditOptions:
-    """Return the options of a saved edit."""
-    terms = {name: getattr(edit, name) for name in _TERMS}
-    windows = {"cross": edit.cross, "self_attention": edit.self_attention}
-    return EditOptions(kind=edit.kind_asked, words=edit.windows, **windows, **terms)
-
-
 # --- repetitions --------------------------------------------------------------------------------
 
 
@@ -225,7 +210,7 @@ def repeat(
     Raises:
         ArgumentError: if such an argument is missing or differs from the original.
         ModelError: if the model named in the settings cannot be loaded.
-        RunError: if the folder is not a result, or the pipeline fails with the saved settings.
+        RunError: if the folder is not a result, or a saved scheduler cannot be made.
     """
     saved = load_result(run) if isinstance(run, str | Path) else run
     if not isinstance(saved, Drawing):
@@ -233,15 +218,17 @@ def repeat(
             f"the run is {quoted(run)}: expected a run, an edit, a grid, or the folder of one"
         )
     pipe = load_for(saved) if pipe is None else pipe
-    with _saved_state(pipe, _settings(saved)) as changed:
+    settings = _settings(saved)
+    changed = settings_diff(settings, pipe)
+    with saved_schedulers(pipe, settings):
         if isinstance(saved, Grid):
             made = _grid(pipe, saved, given, progress)
         elif isinstance(saved, Run):
             made = _run(pipe, saved, given, progress)
         else:
             made = _pair(pipe, saved.edited, given, progress)
-            places = [one.settings.batch_place for one in (saved.source, saved.edited)]
-            if len({place and place[1] for place in places}) > 1:  # the source of another batch
+            batches = (one.settings.batch_place or (0, 1) for one in (saved.source, saved.edited))
+            if len({size for _, size in batches}) > 1:  # the source is that of an earlier batch
                 made = replace(made, source=_run(pipe, saved.source, given, progress))
     return compared(saved, made, changed)
 
@@ -253,11 +240,9 @@ def generate_calls(
 
     Returns:
         The variants in order, and the settings that differ, as in `Repetition.changed`.
-
-    Raises:
-        HeedmapError: as in `repeat`.
     """
-    with _saved_state(pipe, run.settings) as changed:
+    changed = settings_diff(run.settings, pipe)
+    with saved_schedulers(pipe, run.settings):
         runs = [
             _generate(pipe, call, sub_progress(progress, done, len(calls)))
             for done, call in enumerate(calls)
@@ -272,11 +257,9 @@ def run_probe(
 
     Returns:
         The settings that differ, as in `Repetition.changed`, but for the schedulers.
-
-    Raises:
-        HeedmapError: as in `repeat`.
     """
-    with _saved_state(pipe, run.settings) as changed, suppress(Reached), left_early(pipe):
+    changed = settings_diff(run.settings, pipe)
+    with suppress(Reached), saved_schedulers(pipe, run.settings), left_early(pipe):
         _run(pipe, run, given, progress, probe)
     return unmatched(changed)
 
@@ -288,16 +271,9 @@ def load_for(
     device: Device = LoadOptions.device,
     dtype: Dtype = LoadOptions.dtype,
 ) -> Any:
-    """Load the pipeline of a saved result, or another model for it.
+    """Load the pipeline of a saved result, or another model for it, as `load` does.
 
-    Args:
-        saved: the result.
-        model: as in `load`; None for the model named in the settings.
-        device: as in `load`; "auto" is that of the run, if this machine has it.
-        dtype: as in `load`; "auto" is that of the run.
-
-    Raises:
-        ModelError: if there is no such model.
+    "auto" is the device of the run, if this machine has it, and the precision of the run.
     """
     settings = _settings(saved)
     available = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
@@ -310,30 +286,7 @@ def load_for(
     except ModelError as error:
         hint = "; pass a pipeline, or the model (--model)" if model is None else ""
         raise ModelError(f"{error}{hint}") from error
-    with _pipeline_errors():
-        return loading.of_kind(pipe, settings.pipeline)
-
-
-@contextmanager
-def _saved_state(pipe: Any, settings: Settings) -> Iterator[dict[str, tuple[Any, Any]]]:
-    """Give a pipeline the saved schedulers within the block, and yield the settings that differ."""
-    changed = settings_diff(settings, pipe)
-    with _pipeline_errors(), saved_schedulers(pipe, settings):
-        yield changed
-
-
-@contextmanager
-def _pipeline_errors() -> Iterator[None]:
-    """Raise a RunError for an error of the pipeline."""
-    try:
-        yield
-    except (HeedmapError, MemoryError, torch.OutOfMemoryError):
-        raise
-    except Exception as error:
-        raise RunError(
-            f"the pipeline failed with the settings of this run ({reason(error)}): use the model "
-            "and the versions that they name"
-        ) from error
+    return loading.of_kind(pipe, settings.pipeline)
 
 
 def _run(
@@ -352,22 +305,12 @@ def _run(
     if settings.located is None:
         return _generate(pipe, call, progress, probe)
     options = call.options
-    made = locating.locate(
-        pipe,
-        run.image,
-        call.prompt,
-        seed=call.seed,
-        steps=options.steps,
-        size=run.image.size,
-        keep=options.keep,
-        tokens=options.tokens,
-        concepts=options.concepts,
-        limit=_LIMIT,
-        progress=progress,
-        probe=probe,
-        **options.arguments,
+    values = {name: getattr(options, name) for name in ("steps", "keep", "tokens", "concepts")}
+    values |= {"seed": call.seed, "size": run.image.size, "limit": _LIMIT, **options.arguments}
+    located = locating.locate(
+        pipe, run.image, call.prompt, progress=progress, probe=probe, **values
     )
-    return replace(made, settings=structs.replace(made.settings, located=settings.located))
+    return replace(located, settings=structs.replace(located.settings, located=settings.located))
 
 
 def _generate(
@@ -394,9 +337,14 @@ def _pair(
     picture, given = saved_image(run, given)
     call, edit = saved_call(run.settings, pipe, given), run.settings.edit
     number, size = run.settings.batch_place or (1, 2)
-    options = EditOptions(cross=0.0, self_attention=0.0) if edit is None else edit_options(edit)
+    source, options = call.prompt, EditOptions(cross=0.0, self_attention=0.0)
+    if edit is not None:
+        terms = {name: getattr(edit, name) for name in (*_TERMS, "cross", "self_attention")}
+        source, options = (
+            edit.source,
+            EditOptions(kind=edit.kind_asked, words=edit.windows, **terms),
+        )
     options = replace(options, batch=size, image=picture)
-    source = call.prompt if edit is None else edit.source
     base = editing.edit_base(pipe, source, options, call.options.arguments)
     plans = [Planner(base).plan(call.prompt)] * (size - 1)
     sampling = replace(call.options, limit=_LIMIT)
@@ -407,29 +355,14 @@ def _grid(pipe: Any, saved: Grid, given: Mapping[str, Any], progress: Progress |
     report, first = saved.about, saved.cells[0].pair
     picture, given = saved_image(first.source, given)
     options = saved_call(first.edited.settings, pipe, given).options
-    made = editing.grid(
-        pipe,
-        report.source,
-        report.targets,
-        cross=list(report.cross),
-        self_attention=list(report.self_attention),
-        weights=report.weights,
-        seeds=report.seeds,
-        kind=report.kind,
-        words=report.words,
-        batch=report.batch,
-        image=picture,
-        steps=options.steps,
-        guidance=options.guidance,
-        size=options.size,
-        negative=options.negative,
-        keep=options.keep,
-        limit=_LIMIT,
-        progress=progress,
-        **{name: getattr(report, name) for name in _TERMS},
-        **options.arguments,
-    )
-    return Grid(made.cells, report)
+    names = (*_TERMS, "weights", "seeds", "kind", "words", "batch")
+    values = {name: getattr(report, name) for name in names}
+    for name in ("steps", "guidance", "size", "negative", "keep"):
+        values[name] = getattr(options, name)
+    for name in ("cross", "self_attention"):
+        values[name] = list(getattr(report, name))  # a tuple is one window
+    values |= {"image": picture, "limit": _LIMIT, "progress": progress, **options.arguments}
+    return Grid(editing.grid(pipe, report.source, report.targets, **values).cells, report)
 
 
 def _settings(saved: Drawing) -> Settings:

@@ -24,30 +24,24 @@ from heedmap.tiny import card
 
 
 def effective_value(
-    pipe: Any, name: str, given: Any, arguments: Mapping[str, Any] | None = None
+    pipe: Any, name: str, value: Any, arguments: Mapping[str, Any] | None = None
 ) -> tuple[Any, str | None]:
-    """Return the steps or the guidance that a pipeline will use, and where the value comes from.
+    """Return the "steps" or "guidance" that a pipeline will use, and the source of the value.
 
-    Args:
-        pipe: a pipeline.
-        name: "steps" or "guidance".
-        given: the user's value, or None.
-        arguments: the other arguments of the call; `timesteps` or `sigmas` set the steps.
-
-    Returns:
-        The value, None if it is not known, and its source: "card" (of the embedded model),
-        "pipeline", the name of an argument, or None for the user's value.
+    The value is None if it is not known. The source is "card" (of the embedded model), "pipeline",
+    the name of an argument (`timesteps` or `sigmas`) that sets the steps, or None for `value`, the
+    user's.
     """
     for list_name in STEP_LISTS if name == "steps" else ():
-        listed = (arguments or {}).get(list_name)
-        if listed is not None and hasattr(listed, "__len__"):
-            return len(listed), list_name
-    if given is not None:
-        return argument_note(given), None
+        steps = (arguments or {}).get(list_name)
+        if steps is not None and hasattr(steps, "__len__"):
+            return len(steps), list_name
+    if value is not None:
+        return argument_note(value), None
     if loading.is_embedded(pipe):
         return getattr(card.defaults(), name), "card"
-    found = default_of(pipe, THEIR_NAMES[name])
-    return (found, "pipeline") if isinstance(found, int | float) else (None, "pipeline")
+    default = default_of(pipe, THEIR_NAMES[name])
+    return default if isinstance(default, int | float) else None, "pipeline"
 
 
 def describe(pipe: Any) -> dict[str, Any]:
@@ -94,56 +88,49 @@ def settings_diff(saved: Settings, pipe: Any) -> dict[str, tuple[Any, Any]]:
         (saved, now) by the dotted name of each setting that differs; None if it is missing. Of a
         scheduler of another class only the class is listed.
     """
-    now, before = to_json(describe(pipe)), to_json(saved)
-    found = _differences({name: before[name] for name in now}, now)
-    found.pop("scheduler", None)  # `schedulers` has its class
-    other = [name.removesuffix("class") for name in found if name.endswith(".class")]
+    settings = to_json(describe(pipe))
+    now, before = _flat(settings), _flat({name: to_json(saved)[name] for name in settings})
+    names = [name for name in {**now, **before} if before.get(name) != now.get(name)]
+    other = [name.removesuffix("class") for name in names if name.endswith(".class")]
+    configs = tuple(f"{name}config" for name in other)
     return {
-        name: values
-        for name, values in found.items()
-        if name.endswith(".class") or not name.startswith(tuple(other))
+        name: (before.get(name), now.get(name))
+        for name in names
+        if name != "scheduler" and not name.startswith(configs)  # `schedulers` has the class
     }
 
 
-def _differences(saved: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
-    found: dict[str, tuple[Any, Any]] = {}
-    for key in dict.fromkeys([*now, *saved]):
-        before, after = saved.get(key), now.get(key)
-        if isinstance(before, Mapping) and isinstance(after, Mapping):
-            inner = _differences(before, after)
-            found |= {f"{key}.{name}": values for name, values in inner.items()}
-        elif before != after:
-            found[key] = before, after
-    return found
+def _flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Return the values of nested mappings by their dotted names."""
+    flat: dict[str, Any] = {}
+    for name, value in values.items():
+        if isinstance(value, Mapping):
+            flat |= _flat(value, f"{prefix}{name}.")
+        else:
+            flat[f"{prefix}{name}"] = value
+    return flat
 
 
 @contextmanager
 def saved_schedulers(pipe: Any, settings: Settings) -> Iterator[None]:
-    """Give a pipeline the schedulers of saved settings within the block.
-
-    Raises:
-        RunError: if a scheduler cannot be made.
-    """
-    before: dict[str, Any] = {}
+    """Give a pipeline the saved schedulers within the block; RunError if one cannot be made."""
+    before = {name: getattr(pipe, name, None) for name in settings.schedulers}
     try:
         for name, saved in settings.schedulers.items():
-            own = getattr(pipe, name, None)
-            if own is None or saved != _scheduler_note(own):
-                scheduler = _scheduler(type(own), saved)
-                before[name] = own
-                setattr(pipe, name, scheduler)
+            if before[name] is None or saved != _scheduler_note(before[name]):
+                setattr(pipe, name, _scheduler(type(before[name]), saved))
         yield
     finally:
         for name, scheduler in before.items():
             setattr(pipe, name, scheduler)
 
 
-def _scheduler(own: type, saved: Scheduler) -> Any:
-    kind, config = scheduler_class(own, saved.kind), dict(saved.config)
+def _scheduler(kind: type, saved: Scheduler) -> Any:
+    config, found = dict(saved.config), scheduler_class(kind, saved.kind)
     try:
-        if kind is None or not is_restorable(config):
+        if found is None or not is_restorable(config):
             raise ValueError("the class is missing, or an object in its configuration is not saved")
-        return kind.from_config(argument(config))
+        return found.from_config(argument(config))
     except Exception as error:  # constructors raise errors of any type
         raise RunError(
             f"the scheduler {quoted(saved.kind)} of this run cannot be made in diffusers "
