@@ -8,7 +8,7 @@ import pytest
 from making import generate_batch, random_pipeline, same_pixels
 
 from heedmap.errors import ArgumentError, HeedmapWarning
-from heedmap.io.settings import Confined, Mask, Reweighted, Ruled
+from heedmap.io.schemas import Confined, Mask, Reweighted, Ruled
 from heedmap.options import GenerateOptions
 from heedmap.pipelines import batch
 from heedmap.pipelines.arguments import check_prompts, check_seed, random_seed

@@ -8,7 +8,7 @@ from making import apart, generate_batch, pixels, random_pipeline
 from msgspec import structs
 
 from heedmap.errors import ArgumentError, HeedmapWarning, TruncatedWordError, UnknownWordError
-from heedmap.io.values import to_json
+from heedmap.io.schemas import to_json
 from heedmap.options import USUAL
 from heedmap.pipelines.editing import edit, grid
 from heedmap.pipelines.generation import generate

@@ -12,8 +12,7 @@ import heedmap
 from heedmap import Confine, Reweight, Run
 from heedmap.backends.prompts import prompt_table
 from heedmap.errors import ArgumentError, TruncatedWordError, UnknownWordError
-from heedmap.io.settings import Ruled
-from heedmap.io.values import to_json
+from heedmap.io.schemas import Ruled, to_json
 from heedmap.maps.masks import packed
 from heedmap.pipelines import generation
 from heedmap.recording.edits import edit_from

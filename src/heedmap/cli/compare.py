@@ -48,7 +48,7 @@ def compare(
     """
     from heedmap.figures.plots import encode
     from heedmap.io import writing
-    from heedmap.results import comparisons, runs
+    from heedmap.results import runs
 
     loaded = [runs.Run.load(folder) for folder in folders]
     path = out or default_file(folders, kind or "png")
@@ -57,13 +57,13 @@ def compare(
         raise ArgumentError(
             f"{path} is no name of a figure: expected a file that ends in .{kind or 'png'}"
         )
-    words = word or comparisons.common_words(loaded)
-    data = encode(comparisons.compare(loaded, words, scale=scale), found)
+    words = word or runs.common_words(loaded)
+    data = encode(runs.compare(loaded, words, scale=scale), found)
     if out is None:
         path = writing.put_counting(path, lambda free: writing.put_file(free, data))
     else:
         writing.put_file(path, data)
-    labels = comparisons.labels(loaded)
+    labels = runs.labels(loaded)
     summary = {
         "file": str(path),
         "scale": scale,

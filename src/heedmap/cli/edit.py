@@ -111,7 +111,7 @@ def edit(
 
 def pair_summary(folder: Path, pair: "Pair") -> dict[str, Any]:
     """Describe a saved edit for `--json`."""
-    from heedmap.io.values import to_json
+    from heedmap.io.schemas import to_json
 
     settings, names = pair.edited.settings, ("seed", "steps", "guidance", "size", "model")
     files = {name: folder / file for name, file in FILES.items() if (folder / file).exists()}
@@ -128,7 +128,7 @@ def pair_summary(folder: Path, pair: "Pair") -> dict[str, Any]:
 
 def print_pair(pair: Mapping[str, Any]) -> None:
     """Print how much an edit changed."""
-    from heedmap.io.reports import returned
+    from heedmap.io.schemas import returned
 
     report, region = pair["about"], "mask" if "blend" in pair["files"] else "changed words"
     formats = {"mse": ".2g", "psnr_db": ".1f", "ssim": "z.2f"}

@@ -107,18 +107,18 @@ def generate(
 
 def run_summary(folder: Path, run: "Run") -> dict[str, Any]:
     """Describe a saved run for `--json`."""
-    from heedmap.results.runs import concept_file, word_file
+    from heedmap.results.runs import word_file
 
     names = ("prompt", "seed", "steps", "guidance", "size", "model")
     files = {name: folder / file for name, file in FILES.items() if (folder / file).exists()}
 
-    def words(maps: "HeatMaps | None", key: str, file_of: Any) -> list[dict[str, Any]]:
+    def words(maps: "HeatMaps | None", key: str, prefix: str = "") -> list[dict[str, Any]]:
         return (
             [
                 {
                     "number": word.number,
                     key: word.text,
-                    "file": str(folder / file_of(word)),
+                    "file": str(folder / word_file(word, prefix)),
                     **inspect.stability_of(maps.at(word.number), maps),
                 }
                 for word in maps.words
@@ -132,8 +132,8 @@ def run_summary(folder: Path, run: "Run") -> dict[str, Any]:
         **{name: getattr(run.settings, name) for name in names},
         "size": list(run.image.size),
         **{name: str(file) for name, file in files.items()},
-        "words": words(run.maps, "word", word_file),
-        "concepts": words(run.concepts, "concept", concept_file),
+        "words": words(run.maps, "word"),
+        "concepts": words(run.concepts, "concept", "concept-"),
     }
 
 

@@ -107,7 +107,7 @@ def grid(
 
 def grid_summary(folder: Path, grid: "Grid") -> dict[str, Any]:
     """Describe a saved grid for `--json`."""
-    from heedmap.io.values import to_json
+    from heedmap.io.schemas import to_json
 
     report, back = grid.about, grid.cells[0].pair.about.reconstruction
     settings = grid.cells[0].pair.source.settings
@@ -126,7 +126,7 @@ def grid_summary(folder: Path, grid: "Grid") -> dict[str, Any]:
 
 def print_grid(grid: Mapping[str, Any]) -> None:
     """Print the figures of each cell."""
-    from heedmap.io.reports import returned
+    from heedmap.io.schemas import returned
 
     cells, varies = grid["cells"], list(grid["varies"])
     sides = ("inside", "outside")

@@ -22,7 +22,7 @@ from heedmap.backends.base import Pipeline, parameters
 from heedmap.backends.loading import is_embedded
 from heedmap.backends.registry import check_names, check_size, seed_of, size_of_latents, usual_size
 from heedmap.errors import ArgumentError, quoted
-from heedmap.io.values import MAX_WHOLE
+from heedmap.io.schemas import MAX_WHOLE
 from heedmap.options import OWN_NAMES, GenerateOptions
 from heedmap.text.concepts import checked_concepts
 from heedmap.tiny import card

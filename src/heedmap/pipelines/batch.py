@@ -14,7 +14,7 @@ from heedmap.backends.latents import showing
 from heedmap.backends.prompts import prompt_table
 from heedmap.backends.registry import family_of, usual_size
 from heedmap.errors import ModelError, quoted, warn
-from heedmap.io.settings import Settings
+from heedmap.io.schemas import Settings
 from heedmap.maps.heatmaps import HeatMaps
 from heedmap.options import GenerateOptions
 from heedmap.pipelines import settings

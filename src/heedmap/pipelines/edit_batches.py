@@ -18,8 +18,7 @@ from heedmap.backends.latents import fitting, in_batches
 from heedmap.backends.loading import is_embedded
 from heedmap.errors import quoted, warn
 from heedmap.figures import overlays
-from heedmap.io.reports import ChangedWords, EditReport
-from heedmap.io.settings import EditNoted
+from heedmap.io.schemas import ChangedWords, EditNoted, EditReport
 from heedmap.options import USUAL, GenerateOptions
 from heedmap.pipelines.batch import Batch, Preview, Progress, draw, sub_progress
 from heedmap.pipelines.blending import Blending

@@ -13,7 +13,6 @@ from heedmap.backends.base import Pipeline
 from heedmap.backends.prompts import prompt_table
 from heedmap.backends.registry import cross_attention_layers
 from heedmap.errors import ArgumentError, RunError, SelectionError, plural, quoted, warn
-from heedmap.io.explanations import About, ExplainedToken
 from heedmap.maps.recordings import (
     MOST_NEAR,
     Recording,
@@ -27,7 +26,7 @@ from heedmap.pipelines import repeating
 from heedmap.pipelines.batch import Progress
 from heedmap.pipelines.repeating import Drawing
 from heedmap.recording.probing import Probe, ProbeResult, ProbeTarget, check_index
-from heedmap.results.explanations import Explanation
+from heedmap.results.explanations import About, ExplainedToken, Explanation
 from heedmap.results.grids import load_result
 from heedmap.results.pairs import Pair
 from heedmap.results.runs import Run

@@ -45,8 +45,7 @@ from heedmap.backends.schedules import Moment
 from heedmap.errors import ArgumentError, ModelError, quoted, warn
 from heedmap.figures.overlays import to_rgb
 from heedmap.io import reading
-from heedmap.io.reports import returned
-from heedmap.io.settings import GivenPicture
+from heedmap.io.schemas import GivenPicture, returned
 from heedmap.io.writing import digest_of
 from heedmap.options import EditOptions, GenerateOptions
 from heedmap.pipelines.arguments import apply_model_defaults
