@@ -1,22 +1,18 @@
 """Edit a prompt and keep the image: swap, refine, reweight, blend; one edit, or a grid of them.
 
-Prompt-to-prompt (Hertz et al., 2022, arXiv 2208.01626). `edit_plans` makes the rules of an edit,
-and `edit_batches` generates it.
+Prompt-to-prompt (Hertz et al., 2022, arXiv 2208.01626), as `edit_runs` plans and runs it.
 """
 
-import itertools
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from itertools import product
 from typing import Any, TypeVar, overload
-
-import numpy as np
 
 from heedmap import checks
 from heedmap.backends.base import Pipeline
-from heedmap.backends.prompts import prompt_table
 from heedmap.backends.registry import check_served
-from heedmap.errors import ArgumentError, quoted
+from heedmap.errors import ArgumentError, quoted, warn
 from heedmap.io.reports import GridReport
 from heedmap.io.values import MAX_CELLS
 from heedmap.options import (
@@ -28,14 +24,12 @@ from heedmap.options import (
     Window,
     check_window,
 )
-from heedmap.pipelines.arguments import check_prompts, check_seed, random_seed, resolve_options
-from heedmap.pipelines.batch import Preview, Progress, sub_progress
-from heedmap.pipelines.edit_batches import draw_edits, tell_notes
-from heedmap.pipelines.edit_plans import EditBase, Plan, Planner
-from heedmap.pipelines.input_images import extract_image, with_image_size
+from heedmap.pipelines.arguments import check_seed, options_of, resolve_options
+from heedmap.pipelines.edit_runs import EditSource, FractionWindow, Plan, run_edits
+from heedmap.pipelines.generation import Preview, Progress, sub_progress
+from heedmap.pipelines.input_images import extract_image, fitting_size
 from heedmap.results.grids import Cell, Grid
 from heedmap.results.pairs import Pair
-from heedmap.text.weights import escape, parse_weights, token_weights
 
 Windows = Window | Sequence[Window]
 """A window, or several in a list."""
@@ -136,42 +130,15 @@ def edit(
         UnknownWordError: if a word is not in its prompt.
         TraceError: if the edit could not act.
     """
-    options = EditOptions(
-        kind=kind,
-        cross=cross,
-        words=words,
-        self_attention=self_attention,
-        self_cells=self_cells,
-        renormalize=renormalize,
-        only=only,
-        protect=protect,
-        blend_from=blend_from,
-        threshold=threshold,
-        image=image,
-        batch=batch,
-    )
-    sampling = GenerateOptions(
-        steps=steps,
-        guidance=guidance,
-        size=size,
-        negative=negative,
-        keep=keep,
-        limit=limit,
-        arguments=arguments,
-    )
-    targets = _targets(source, target)
-    options, sampling, seed = _resolve(pipe, options, sampling, edit, seed)
-    seed = random_seed() if seed is None else seed
-    check_prompts([source, *targets], [seed] * (len(targets) + 1))
-    base = edit_base(pipe, source, options, sampling.arguments, alone=target is None)
-    planner = Planner(base)
-    plans = [planner.plan(text) for text in targets]
+    edits, targets, sampling, seed = _resolve(edit, locals(), seed)
+    seed = check_seed(seed)
+    plans = [edits.plan(text) for text in targets]
     for plan in plans:
-        if not plan.acts:
-            raise planner.refusal(plan.written)
-    drawn = draw_edits(base, plans, seed, sampling, progress, preview)
-    tell_notes(drawn.pairs)
-    return drawn.pairs[0] if target is None or isinstance(target, str) else drawn.pairs
+        if not plan.has_effect:
+            raise _no_effect(plan)
+    pairs = run_edits(edits, plans, seed, sampling, progress, preview)
+    _warn_of_notes(pairs)
+    return pairs[0] if target is None or isinstance(target, str) else pairs
 
 
 def grid(
@@ -253,157 +220,119 @@ def grid(
         UnknownWordError: if a word is not in its prompt.
         TraceError: if an edit could not act.
     """
-    options = EditOptions(
-        kind=kind,
-        words=words,
-        self_cells=self_cells,
-        renormalize=renormalize,
-        only=only,
-        protect=protect,
-        blend_from=blend_from,
-        threshold=threshold,
-        image=image,
-        batch=batch,
-    )
-    sampling = GenerateOptions(
-        steps=steps,
-        guidance=guidance,
-        size=size,
-        negative=negative,
-        keep=keep,
-        limit=limit,
-        arguments=arguments,
-    )
-    targets = _targets(source, target)
-    options, sampling, seeds = _resolve(pipe, options, sampling, grid, seeds)
+    given = {**locals(), "cross": None, "self_attention": None}  # there may be several of these
+    edits, targets, sampling, seeds = _resolve(grid, given, seeds)
     if weights is not None and not isinstance(weights, Mapping):
         raise ArgumentError(
             f"weights is {quoted(weights)}: expected weights by word, as in {{'red': [0, 1, 2]}}"
         )
-    strips: dict[str, list[float]] = {}
-    for word, some in (weights or {}).items():
-        name = f"the weight of {quoted(word)}"
-        strips[word] = [checks.finite(name, one) for one in _several(name, some)]
+    names = {word: f"the weight of {quoted(word)}" for word in weights or {}}
+    strips = {
+        word: [checks.finite(name, one) for one in _several(name, (weights or {})[word])]
+        for word, name in names.items()
+    }
     crosses, owns = _windows("cross", cross), _windows("self_attention", self_attention)
-    numbers = (
-        [random_seed()] if seeds is None else [check_seed(one) for one in _several("seeds", seeds)]
-    )
+    numbers = [check_seed(seed) for seed in ([None] if seeds is None else _several("seeds", seeds))]
     _check_axes(
         {
             "target": targets,
-            **{f"the weight of {quoted(word)}": strip for word, strip in strips.items()},
+            **{name: strips[word] for word, name in names.items()},
             "cross": crosses,
             "self_attention": owns,
             "seeds": numbers,
         }
     )
-    check_prompts([source, *targets], [0] * (len(targets) + 1))
-    base = edit_base(pipe, source, options, sampling.arguments, alone=target is None)
-    planner = Planner(base)
-    purposes = [USUAL[planner.plan(text, {}).purpose] for text in targets]
-    crosses = crosses or [(0.0, min(usual for usual, _ in purposes))]
-    owns = owns or [(0.0, min(usual for _, usual in purposes))]
-    places = list(_places(planner, targets, strips, owns, crosses))
-    plans = [plan for *_, plan in places]
+    usual = [USUAL[edits.plan(text).purpose] for text in targets]
+    crosses = crosses or [(0.0, min(cross for cross, _ in usual))]
+    owns = owns or [(0.0, min(own for _, own in usual))]
+    places = list(_places(edits, targets, strips, owns, crosses))
     cells: list[Cell] = []
-    batches = largest = 0
-    for before, seed in enumerate(numbers):
-        part = sub_progress(progress, before, len(numbers))
-        drawn = draw_edits(base, plans, seed, sampling, part, preview)
-        batches, largest = batches + drawn.batches, max(largest, drawn.largest)
-        for (text, at, plan), pair in zip(places, drawn.pairs, strict=True):
+    for number, seed in enumerate(numbers):
+        part = sub_progress(progress, number, len(numbers))
+        pairs = run_edits(edits, [plan for *_, plan in places], seed, sampling, part, preview)
+        for (text, at, plan), pair in zip(places, pairs, strict=True):
             cells.append(Cell(len(cells) + 1, seed, text, at, plan.cross, plan.own, pair))
-    tell_notes(cell.pair for cell in cells)
+    _warn_of_notes([cell.pair for cell in cells])
+    batches = [cell.pair.edited.settings.batch_place or (1, 2) for cell in cells]
     report = GridReport(
         source=source,
         targets=None if target is None else tuple(targets),
-        kind=options.kind,
-        words=base.windows,
+        kind=edits.options.kind,
+        words=edits.windows,
         weights={word: tuple(strip) for word, strip in strips.items()},
         cross=tuple(crosses),
         self_attention=tuple(owns),
         seeds=tuple(numbers),
-        batch=largest,
-        sources_drawn=batches,
-        **base.about(),
+        batch=max(size for _, size in batches),
+        sources_drawn=sum(place == 1 for place, _ in batches),
+        **edits.terms,
     )
     return Grid(tuple(cells), report)
 
 
-def edit_base(
-    pipe: Any,
-    source: str,
-    options: EditOptions,
-    arguments: Mapping[str, Any],
-    *,
-    alone: bool = False,
-) -> EditBase:
-    """Return what all edits of a source share.
-
-    Args:
-        pipe: a pipeline.
-        source: the source prompt.
-        options: of the edits.
-        arguments: of the pipeline.
-        alone: True if the weights in the source are the edit's.
-
-    Raises:
-        ArgumentError: if a weight is none, or the model cannot blend.
-        UnknownWordError: if a protected word is not in the source.
-    """
-    parsed = parse_weights(source)
-    table = prompt_table(pipe, parsed.text, arguments)
-    weights = {} if alone else token_weights(parsed.spans, table)
-    base = EditBase(
-        pipe, escape(parsed.text) if alone else source, table, weights, options, arguments
-    )
-    base.check()
-    return base
-
-
 def _resolve(
-    pipe: Pipeline, options: EditOptions, sampling: GenerateOptions, function: Any, seed: S
-) -> tuple[EditOptions, GenerateOptions, S]:
-    """Check the options against the pipeline, open the input image, and choose its size."""
+    function: Callable[..., Any], given: Mapping[str, Any], seed: S
+) -> tuple[EditSource, list[str], GenerateOptions, S]:
+    """Check the arguments of `edit` or `grid` against the pipeline.
+
+    Returns:
+        The source, the targets, the options of sampling, and the seed or seeds.
+    """
+    pipe, source, target = given["pipe"], given["source"], given["target"]
     check_served(pipe)
+    options, sampling = options_of(EditOptions, given), options_of(GenerateOptions, given)
     options, sampling = extract_image(pipe, options, sampling)
-    has_image = options.image is not None
-    sampling, seed = resolve_options(pipe, sampling, function, seed, has_image=has_image)
-    return options, with_image_size(pipe, options, sampling), seed
+    image = options.image
+    sampling, seed = resolve_options(pipe, sampling, function, seed, has_image=image is not None)
+    if image is not None and sampling.size is None:
+        sampling = replace(sampling, size=fitting_size(pipe, image.size))
+    target = source if target is None else target
+    targets = [target] if isinstance(target, str) else checks.in_order(target)
+    if not targets:
+        raise ArgumentError(
+            f"the target is {quoted(target)}: expected a prompt, or a list of prompts"
+        )
+    for text in (source, *targets):
+        checks.prompt(text)
+    weighted = given["target"] is not None  # else the source's weights are those of the edit
+    edits = EditSource(pipe, source, options, sampling.arguments, weighted=weighted)
+    return edits, targets, sampling, seed
 
 
 def _places(
-    planner: Planner,
+    edits: EditSource,
     targets: Sequence[str],
     strips: Mapping[str, Sequence[float]],
-    owns: Sequence[tuple[float, float]],
-    crosses: Sequence[tuple[float, float]],
+    owns: Sequence[FractionWindow],
+    crosses: Sequence[FractionWindow],
 ) -> Iterable[tuple[str, dict[str, float], Plan]]:
     """Yield the target, weights and plan of each cell of a seed; the last axis is fastest."""
+    every = [dict(zip(strips, values, strict=True)) for values in product(*strips.values())]
     for text in targets:
-        each = [
-            dict(zip(strips, values, strict=True)) for values in itertools.product(*strips.values())
-        ]
-        plans = [(at, planner.plan(text, at)) for at in each]
-        if not any(plan.acts for _, plan in plans):
-            raise planner.refusal(plans[0][1].written)
-        for (at, plan), own, cross in itertools.product(plans, owns, crosses):
-            yield text, at, replace(plan, cross=cross, own=own)
+        plans = [edits.plan(text, weights) for weights in every]
+        if not any(plan.has_effect for plan in plans):
+            raise _no_effect(plans[0])
+        for weights, own, cross in product(every, owns, crosses):
+            yield text, weights, edits.plan(text, weights, cross, own)
 
 
-def _targets(source: str, target: str | Sequence[str] | None) -> list[str]:
-    given = source if target is None else target
-    texts = [given] if isinstance(given, str) else checks.in_order(given)
-    if not texts:
-        raise ArgumentError(
-            f"the target is {quoted(given)}: expected a prompt, or a list of prompts"
-        )
-    return texts
+def _no_effect(plan: Plan) -> ArgumentError:
+    return ArgumentError(
+        f"the prompt {quoted(plan.source.table.prompt)} and its edit {quoted(plan.prompt)} have "
+        "the same words and weights, so the edit would change nothing: change a word, or weight "
+        "one as in '(word:1.5)'"
+    )
+
+
+def _warn_of_notes(pairs: Iterable[Pair]) -> None:
+    for note in dict.fromkeys(note for pair in pairs for note in pair.about.notes or ()):
+        warn(note)
 
 
 def _check_axes(axes: Mapping[str, Sequence[Any]]) -> None:
-    given = {name: values for name, values in axes.items() if values}
-    cells = math.prod(map(len, given.values()))
+    """Raise an ArgumentError for a grid of one cell or too many, or of values given twice."""
+    axes = {name: values for name, values in axes.items() if values}
+    cells = math.prod(map(len, axes.values()))
     if cells > MAX_CELLS:
         raise ArgumentError(
             f"this grid would have {cells:,} cells: expected at most {MAX_CELLS:,}; give fewer "
@@ -414,13 +343,12 @@ def _check_axes(axes: Mapping[str, Sequence[Any]]) -> None:
             "nothing varies in this grid: give several targets, seeds, weights of a word or "
             "windows, as in weights={'red': [0, 1, 2]} (--weight red=0:2:3)"
         )
-    for name, values in given.items():
-        twice = next((value for n, value in enumerate(values) if value in values[:n]), None)
-        if twice is not None:
-            raise ArgumentError(f"{name} has {quoted(twice)} twice: expected each value once")
+    for name, values in axes.items():
+        if len(values) > len({*values}):
+            raise ArgumentError(f"{name} has a value twice: expected each once, got {values}")
 
 
-def _windows(name: str, windows: Any) -> list[tuple[float, float]]:
+def _windows(name: str, windows: Any) -> list[FractionWindow]:
     """Return one window or several as a list; a tuple is one window."""
     if windows is None:
         return []
@@ -430,8 +358,9 @@ def _windows(name: str, windows: Any) -> list[tuple[float, float]]:
 
 def _several(name: str, values: Any) -> list[Any]:
     """Return one value or several as a list."""
-    found = values.tolist() if isinstance(values, np.ndarray) else values
-    found = list(found) if isinstance(found, range | list | tuple) else [found]
+    found = checks.in_order(values)
+    if found is None:
+        return [values]
     if not found:
         raise ArgumentError(f"{name} is empty: expected a value, or a list of them")
     return found

@@ -33,10 +33,9 @@ from heedmap.backends.latents import (
     rescaled,
     unscaled,
 )
-from heedmap.backends.loading import check_size
 from heedmap.backends.registry import family_of, unit, usual_size
 from heedmap.backends.schedules import Moment
-from heedmap.errors import ArgumentError, ModelError, quoted, warn
+from heedmap.errors import ArgumentError, ModelError, quoted
 from heedmap.figures.overlays import to_rgb
 from heedmap.io import reading
 from heedmap.io.reports import returned
@@ -46,10 +45,84 @@ from heedmap.options import EditOptions, GenerateOptions
 from heedmap.pipelines.arguments import apply_model_defaults
 from heedmap.results.runs import Run
 
-_DECIDED = ("latents", "denoising_end", *STEP_LISTS)
-"""Arguments of pipelines that the image decides."""
 LEAST_PSNR = 20.0
 """Decibels below which a warning says that the autoencoder does not return the image."""
+
+
+# --- any image ---
+
+
+def open_image(image: object) -> Image.Image:
+    """Return a Pillow image, or that of a file, upright in RGB; transparent pixels become white.
+
+    Raises:
+        ArgumentError: if it is none, or cannot be read.
+    """
+    if isinstance(image, str | PathLike):
+        image = reading.read_photograph(reading.path_of(image))
+    if not isinstance(image, Image.Image):
+        raise ArgumentError(
+            f"the picture is {quoted(image)}: expected a Pillow image, or the path of a file"
+        )
+    upright = image
+    with warnings.catch_warnings(action="ignore"), suppress(Exception):  # broken EXIF data
+        upright = ImageOps.exif_transpose(image)
+    return to_rgb(upright)
+
+
+def fitting_size(pipe: Pipeline, size: tuple[int, int]) -> tuple[int, int]:
+    """Return the default (width, height) at which the model sees an image of a size.
+
+    It is the image's size if the model can draw it and it has half to twice as many pixels as the
+    model's; else one close to the image's proportions with about as many pixels as the model's.
+
+    Raises:
+        ArgumentError: if the image is too long.
+    """
+    factor, usual = unit(pipe), usual_size(pipe)
+    w, h = size
+    if any(side % factor for side in size) or not has_usual_area(pipe, size):
+        exact = [side * sqrt(prod(usual) / prod(size)) / factor for side in size]
+        widths, heights = ({max(1, floor(side)), ceil(side)} for side in exact)
+
+        def distortion(sides: tuple[int, int]) -> tuple[float, float]:
+            """Compare the proportions, then the area."""
+            wide, high = (log(side / other) for side, other in zip(sides, exact, strict=True))
+            return round(abs(wide - high), 9), abs(wide + high)
+
+        w, h = (side * factor for side in min(product(widths, heights), key=distortion))
+    if max(w, h) > reading.MAX_ASPECT * min(w, h):
+        raise ArgumentError(
+            f"the picture is {size[0]}×{size[1]} pixels, which is too long to be seen in its "
+            f"proportions: expected no side above {reading.MAX_ASPECT} times the other; cut a part "
+            "out of it, or pass the size, to which it is stretched"
+        )
+    return w, h
+
+
+def has_usual_area(pipe: Pipeline, size: tuple[int, int]) -> bool:
+    """Return True if a (width, height) has half to twice as many pixels as the model's own."""
+    return 0.5 <= prod(size) / prod(usual_size(pipe)) <= 2
+
+
+def check_takes_latents(pipe: Pipeline) -> None:
+    """Raise a ModelError if a pipeline cannot start from the latents of an image."""
+    names, kind = parameters(pipe), type(pipe).__name__
+    if "latents" not in names or "strength" in names or THEIR_NAMES["size"] not in names:
+        raise ModelError(
+            f"{kind} begins with a picture of its own: expected a pipeline of the same model that "
+            "draws from a text alone, as diffusers' AutoPipelineForText2Image.from_pipe(pipe)"
+        )
+    if not hasattr(family_of(pipe).decoder(pipe), "encode"):
+        raise ModelError(
+            f"{kind} has no autoencoder that encodes a picture: load the model with all its parts"
+        )
+
+
+def refuse_arguments(arguments: Iterable[str], names: Iterable[str]) -> None:
+    """Raise an ArgumentError if an argument is given that the image decides."""
+    for name in sorted({*arguments} & {*names}):
+        raise ArgumentError(f"a picture is given, so {name} cannot be set: leave it out")
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,14 +144,23 @@ class InputImage:
         """The entry of the image in a run's settings."""
         return GivenPicture(size=self.size, sha256=digest_of(self.image))
 
-    @torch.no_grad()
-    def warn_if_distorted(self, pipe: Pipeline) -> None:
-        """Warn if the model's autoencoder returns another image."""
-        vae = family_of(pipe).decoder(pipe)
-        back = pictures_of(vae, unscaled(vae, self.latents).to(device_of(pipe)))[0].clamp(0, 1)
-        mse = float(((back.movedim(0, -1).numpy() - np.array(self.image) / 255) ** 2).mean())
-        if mse and (text := distortion_warning(-10 * log10(mse))):
-            warn(text)
+
+@torch.no_grad()
+def encode_image(pipe: Pipeline, image: Image.Image, size: tuple[int, int]) -> InputImage:
+    """Encode an RGB image at a size (width, height) that the model draws."""
+    small = _resize(image, size)
+    vae = family_of(pipe).decoder(pipe)
+    pixels = torch.from_numpy(np.array(small)).movedim(-1, 0)[None] / 255
+    return InputImage(small, rescaled(vae, latents_of(vae, pixels, device_of(pipe))), image.size)
+
+
+@torch.no_grad()
+def autoencoder_psnr(pipe: Pipeline, image: InputImage) -> float | None:
+    """Return the PSNR in dB of an image that the autoencoder decodes again; None if exact."""
+    vae = family_of(pipe).decoder(pipe)
+    decoded = pictures_of(vae, unscaled(vae, image.latents).to(device_of(pipe)))[0].clamp(0, 1)
+    mse = float(((decoded.movedim(0, -1).numpy() - np.array(image.image) / 255) ** 2).mean())
+    return -10 * log10(mse) if mse else None
 
 
 def distortion_warning(psnr_db: float | None) -> str:
@@ -91,17 +173,24 @@ def distortion_warning(psnr_db: float | None) -> str:
     )
 
 
+def _resize(image: Image.Image, size: tuple[int, int]) -> Image.Image:
+    return image if image.size == size else image.resize(size, Image.Resampling.LANCZOS)
+
+
+# --- the image of an edit ---
+
+
 @dataclass(frozen=True, eq=False)
 class ImageSource:
     """An image as the source of edits, with the noise that it gets at each step.
 
     Attributes:
-        given: the image.
+        image: the image.
         levels: the strength of the noise at the start of each step.
         noises: noise of variance 1 for each step, (1, C, h, w) each.
     """
 
-    given: InputImage
+    image: InputImage
     levels: NoiseLevels
     noises: tuple[torch.Tensor, ...]
 
@@ -111,16 +200,16 @@ class ImageSource:
     ) -> "ImageSource":
         """Encode an image at the size of the options, and draw its noise."""
         assert options.size is not None
-        own = apply_model_defaults(pipe, options).steps
-        levels = noise_levels(pipe, own or default_of(pipe, THEIR_NAMES["steps"]))
-        given, generator = encode_image(pipe, image, options.size), noise(seed)
-        latents = given.latents
+        steps = apply_model_defaults(pipe, options).steps
+        levels = noise_levels(pipe, steps or default_of(pipe, THEIR_NAMES["steps"]))
+        encoded, generator = encode_image(pipe, image, options.size), noise(seed)
+        latents = encoded.latents
         # One for each step that is taken: some schedulers take more than are asked of them.
         noises = tuple(
             torch.randn(latents.shape, generator=generator).to(latents.device)
             for _ in levels.mixed[:-1]
         )
-        return cls(given, levels, noises)
+        return cls(encoded, levels, noises)
 
     def start(self, count: int) -> torch.Tensor:
         """Return the initial latents of a source and its edits, (count, C, h, w)."""
@@ -135,13 +224,13 @@ class ImageSource:
 
     def with_settings(self, run: Run) -> Run:
         """Return a run of the batch with the image in it and in its settings."""
-        about = structs.replace(run.settings, given=self.given.settings)
-        return replace(run, settings=about, given=self.given.image)
+        about = structs.replace(run.settings, given=self.image.settings)
+        return replace(run, settings=about, given=self.image.image)
 
     def _at(self, step: int) -> torch.Tensor:
         """Return the source's latents (1, C, h, w) at the start of a step, or after the last."""
         noise = self.noises[min(step, len(self.noises) - 1)]
-        return self.levels.at(step, self.given.latents, noise)
+        return self.levels.at(step, self.image.latents, noise)
 
 
 def extract_image(
@@ -153,10 +242,10 @@ def extract_image(
         ArgumentError: if it is no image, cannot be read, or an argument does not go with it.
         ModelError: if the pipeline cannot start from an image's latents.
     """
-    if options.image is None:
+    image = options.image
+    if image is None:
         return options, sampling
     if "image" in parameters(pipe):
-        image = options.image
         image = open_image(image) if isinstance(image, str | PathLike) else image
         arguments = {**sampling.arguments, "image": image}
         return replace(options, image=None), replace(sampling, arguments=arguments)
@@ -167,26 +256,19 @@ def extract_image(
             "your picture would not come back: expected another pipeline of such a model, "
             "as StableDiffusionPipeline with an LCMScheduler"
         )
-    refuse_arguments(sampling.arguments, _DECIDED)
-    return replace(options, image=open_image(options.image)), sampling
+    refuse_arguments(sampling.arguments, ("latents", "denoising_end", *STEP_LISTS))
+    return replace(options, image=open_image(image)), sampling
 
 
-def with_image_size(
-    pipe: Pipeline, options: EditOptions, sampling: GenerateOptions
-) -> GenerateOptions:
-    """Choose the size at which an image is edited."""
-    if options.image is None or sampling.size is not None:
-        return sampling
-    return replace(sampling, size=check_size(pipe, fitting_size(pipe, options.image.size)))
-
-
-def saved_image(run: Run, given: Mapping[str, Any]) -> tuple[Image.Image | None, dict[str, Any]]:
-    """Return the image that a saved run was edited from, and the rest of `given`.
+def saved_image(
+    run: Run, arguments: Mapping[str, Any]
+) -> tuple[Image.Image | None, dict[str, Any]]:
+    """Return the image that a saved run was edited from, and the arguments without it.
 
     Raises:
         ArgumentError: if it is missing, or another image was given in its place.
     """
-    settings, rest = run.settings.given, dict(given)
+    settings, rest = run.settings.given, dict(arguments)
     if settings is None:
         return None, rest
     image = rest.pop("image", run.given)
@@ -195,94 +277,7 @@ def saved_image(run: Run, given: Mapping[str, Any]) -> tuple[Image.Image | None,
             "the picture that was edited, given.png, is not with this run any more: put it there "
             "again, or pass it, as in hm.repeat(pipe, run, image=…)"
         )
-    image = resized(open_image(image), run.settings.size)
+    image = _resize(open_image(image), run.settings.size)
     if digest_of(image) != settings.sha256:
         raise ArgumentError("the image is not the one that this run is an edit of: pass the same")
     return image, rest
-
-
-def check_takes_latents(pipe: Pipeline) -> None:
-    """Raise a ModelError if a pipeline cannot start from the latents of an image."""
-    taken, name = parameters(pipe), type(pipe).__name__
-    if "latents" not in taken or "strength" in taken or THEIR_NAMES["size"] not in taken:
-        raise ModelError(
-            f"{name} begins with a picture of its own: expected a pipeline of the same model that "
-            "draws from a text alone, as diffusers' AutoPipelineForText2Image.from_pipe(pipe)"
-        )
-    if not hasattr(family_of(pipe).decoder(pipe), "encode"):
-        raise ModelError(
-            f"{name} has no autoencoder that encodes a picture: load the model with all its parts"
-        )
-
-
-def refuse_arguments(arguments: Iterable[str], decided: Iterable[str]) -> None:
-    """Raise an ArgumentError if an argument is given that the image decides."""
-    for name in sorted({*arguments} & {*decided}):
-        raise ArgumentError(f"a picture is given, so {name} cannot be set: leave it out")
-
-
-def open_image(image: object) -> Image.Image:
-    """Return a Pillow image, or that of a file, upright in RGB; transparent pixels become white.
-
-    Raises:
-        ArgumentError: if it is none, or cannot be read.
-    """
-    if isinstance(image, str | PathLike):
-        image = reading.read_photograph(reading.path_of(image))
-    if not isinstance(image, Image.Image):
-        raise ArgumentError(
-            f"the picture is {quoted(image)}: expected a Pillow image, or the path of a file"
-        )
-    upright = image
-    with warnings.catch_warnings(action="ignore"), suppress(Exception):  # broken EXIF data
-        upright = ImageOps.exif_transpose(image)
-    return to_rgb(upright)
-
-
-def fitting_size(pipe: Pipeline, own: tuple[int, int]) -> tuple[int, int]:
-    """Return the default (width, height) at which the model sees an image of a size.
-
-    It is the image's own if the model can draw it and it has half to twice as many pixels as the
-    model's; else one close to the image's proportions with about as many pixels as the model's.
-
-    Raises:
-        ArgumentError: if the image is too long.
-    """
-    factor, usual = unit(pipe), usual_size(pipe)
-    w, h = own
-    if any(side % factor for side in own) or not has_usual_area(pipe, own):
-        exact = [side * sqrt(prod(usual) / prod(own)) / factor for side in own]
-        across, down = ({max(1, floor(side)), ceil(side)} for side in exact)
-
-        def distortion(sides: tuple[int, int]) -> tuple[float, float]:
-            """Compare the proportions, then the area."""
-            wide, high = (log(side / other) for side, other in zip(sides, exact, strict=True))
-            return round(abs(wide - high), 9), abs(wide + high)
-
-        w, h = (side * factor for side in min(product(across, down), key=distortion))
-    if max(w, h) > reading.MAX_ASPECT * min(w, h):
-        raise ArgumentError(
-            f"the picture is {own[0]}×{own[1]} pixels, which is too long to be seen in its "
-            f"proportions: expected no side above {reading.MAX_ASPECT} times the other; cut a part "
-            "out of it, or pass the size, to which it is stretched"
-        )
-    return w, h
-
-
-def has_usual_area(pipe: Pipeline, size: tuple[int, int]) -> bool:
-    """Return True if a (width, height) has half to twice as many pixels as the model's own."""
-    return 0.5 <= prod(size) / prod(usual_size(pipe)) <= 2
-
-
-def resized(image: Image.Image, size: tuple[int, int]) -> Image.Image:
-    """Return an image at a size (width, height)."""
-    return image if image.size == size else image.resize(size, Image.Resampling.LANCZOS)
-
-
-@torch.no_grad()
-def encode_image(pipe: Pipeline, image: Image.Image, size: tuple[int, int]) -> InputImage:
-    """Encode an RGB image at a size (width, height) that the model draws."""
-    small = resized(image, size)
-    vae = family_of(pipe).decoder(pipe)
-    pixels = torch.from_numpy(np.array(small)).movedim(-1, 0)[None] / 255
-    return InputImage(small, rescaled(vae, latents_of(vae, pixels, device_of(pipe))), image.size)

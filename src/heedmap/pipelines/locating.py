@@ -1,6 +1,6 @@
-"""The words of a prompt in a picture of the user's.
+"""The words of a prompt in an image of the user's.
 
-The encoded picture is given to the model at several timesteps, each time with new noise of that
+The encoded image is given to the model at several timesteps, each time with new noise of that
 timestep's strength, as in DDPM's training (Ho et al., arXiv 2006.11239, eq. 4), without guidance.
 The attention is recorded as in any run, and averaged over the timesteps.
 """
@@ -14,18 +14,19 @@ import numpy as np
 from msgspec import structs
 from PIL import Image
 
+from heedmap import checks
 from heedmap.backends.arguments import STEP_LISTS, THEIR_NAMES
 from heedmap.backends.base import Pipeline, parameters
-from heedmap.backends.loading import check_size
-from heedmap.backends.registry import check_served
-from heedmap.errors import ArgumentError, quoted
+from heedmap.errors import ArgumentError, quoted, warn
 from heedmap.maps.heatmaps import HeatMaps
 from heedmap.maps.selections import stability_of
 from heedmap.options import LOCATE_STEPS, GenerateOptions, Keep, Tokens
-from heedmap.pipelines.arguments import check_prompts, random_seed, resolve_options
-from heedmap.pipelines.batch import Batch, Progress, draw
+from heedmap.pipelines.arguments import check_seed, options_of, resolve_options
+from heedmap.pipelines.generation import Batch, Progress, sample
 from heedmap.pipelines.input_images import (
+    autoencoder_psnr,
     check_takes_latents,
+    distortion_warning,
     encode_image,
     fitting_size,
     open_image,
@@ -34,9 +35,6 @@ from heedmap.pipelines.input_images import (
 from heedmap.recording.probing import Probe
 from heedmap.results.runs import Run
 from heedmap.text.weights import parse_weights
-
-_OURS = {"latents", "num_images_per_prompt", "guidance_scale", "negative_prompt", *STEP_LISTS}
-"""Arguments of pipelines that cannot be set here."""
 
 
 def locate(
@@ -87,42 +85,35 @@ def locate(
             not known.
         TraceError: if the maps could not be recorded.
     """
-    options = GenerateOptions(
-        steps=steps,
-        size=size,
-        keep=keep,
-        tokens=tokens,
-        concepts=concepts,
-        limit=limit,
-        arguments=arguments,
-    )
-    check_served(pipe)
-    check_takes_latents(pipe)
-    refuse_arguments(arguments, _OURS)
+    options = options_of(GenerateOptions, locals())
     options, seed = resolve_options(pipe, options, locate, seed, has_image=True)
-    (prompt,), (seed,) = check_prompts([prompt], [random_seed() if seed is None else seed])
-    if parse_weights(prompt).spans:
+    check_takes_latents(pipe)
+    refused = ("latents", "num_images_per_prompt", "guidance_scale", "negative_prompt", *STEP_LISTS)
+    refuse_arguments(arguments, refused)
+    text = parse_weights(checks.prompt(prompt))
+    if text.spans:
         raise ArgumentError(
             f"the prompt {quoted(prompt)} has weights, which locate cannot use: write "
-            f"{quoted(parse_weights(prompt).text)}"
+            f"{quoted(text.text)}"
         )
-    given = open_image(picture)
+    image = open_image(picture)
+    size = options.size or fitting_size(pipe, image.size)
     options = replace(
         options,
         steps=LOCATE_STEPS if options.steps is None else options.steps,
         guidance=1.0 if THEIR_NAMES["guidance"] in parameters(pipe) else None,
-        size=check_size(pipe, options.size or fitting_size(pipe, given.size)),
+        size=size,
     )
-    assert options.size is not None
-    shown = encode_image(pipe, given, options.size)
-    shown.warn_if_distorted(pipe)
-    batch = Batch([prompt], [prompt], [seed], looked=shown)
-    (run,), trace = draw(pipe, batch, options, progress=progress, probe=probe)
+    encoded = encode_image(pipe, image, size)
+    if warning := distortion_warning(autoencoder_psnr(pipe, encoded)):
+        warn(warning)
+    batch = Batch([prompt], [prompt], [check_seed(seed)], image=encoded)
+    (run,), trace = sample(pipe, batch, options, progress=progress, probe=probe)
     return replace(
         run,
         maps=_stable(run.maps, trace.halves("conditional")),
         concepts=None if run.concepts is None else _stable(run.concepts, trace.halves("concepts")),
-        settings=structs.replace(run.settings, located=shown.settings),
+        settings=structs.replace(run.settings, located=encoded.settings),
     )
 
 

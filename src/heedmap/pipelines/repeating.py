@@ -23,9 +23,8 @@ from heedmap.io.values import MAX_WHOLE
 from heedmap.options import Device, Dtype, EditOptions, GenerateOptions, LoadOptions
 from heedmap.pipelines import editing, generation, locating
 from heedmap.pipelines.arguments import argument, argument_note, description, is_restorable
-from heedmap.pipelines.batch import Progress, sub_progress
-from heedmap.pipelines.edit_batches import DrawnEdits, draw_edits
-from heedmap.pipelines.edit_plans import Planner
+from heedmap.pipelines.edit_runs import EditSource, run_edits
+from heedmap.pipelines.generation import Progress, sub_progress
 from heedmap.pipelines.input_images import saved_image
 from heedmap.pipelines.settings import effective_value, saved_schedulers, settings_diff
 from heedmap.recording.edits import Edit, edit_from, note_of
@@ -411,7 +410,7 @@ def _run(
 ) -> Run:
     settings = run.settings
     if settings.given is not None:  # the source of edits of a picture of the user's
-        return _edits(pipe, run, given, progress, probe).pairs[0].source
+        return _edits(pipe, run, given, progress, probe)[0].source
     call = saved_call(settings, pipe, given)
     if settings.located is None:
         return _generate(pipe, call, progress, probe)
@@ -445,9 +444,8 @@ def _generate(
 
 
 def _edit(pipe: Any, run: Run, given: Mapping[str, Any], progress: Progress | None) -> Pair:
-    drawn = _edits(pipe, run, given, progress)
     number, _ = run.settings.batch_place or (1, 2)
-    return drawn.pairs[number - 1]
+    return _edits(pipe, run, given, progress)[number - 1]
 
 
 def _edits(
@@ -456,7 +454,7 @@ def _edits(
     given: Mapping[str, Any],
     progress: Progress | None,
     probe: Probe | None = None,
-) -> DrawnEdits:
+) -> list[Pair]:
     """Generate a source and copies of an edit; of a source alone the edits change nothing."""
     picture, given = saved_image(run, given)
     call, edit = saved_call(run.settings, pipe, given), run.settings.edit
@@ -464,10 +462,10 @@ def _edits(
     options = EditOptions(cross=0.0, self_attention=0.0) if edit is None else edit_options(edit)
     options = replace(options, batch=size, image=picture)
     source = call.prompt if edit is None else edit.source
-    base = editing.edit_base(pipe, source, options, call.options.arguments)
-    plans = [Planner(base).plan(call.prompt)] * (size - 1)
+    edits = EditSource(pipe, source, options, call.options.arguments)
+    plans = [edits.plan(call.prompt)] * (size - 1)
     sampling = replace(call.options, limit=_LIMIT)
-    return draw_edits(base, plans, call.seed, sampling, progress, probe=probe)
+    return run_edits(edits, plans, call.seed, sampling, progress, probe=probe)
 
 
 def _grid(pipe: Any, saved: Grid, given: Mapping[str, Any], progress: Progress | None) -> Grid:
