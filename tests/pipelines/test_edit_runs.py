@@ -38,8 +38,8 @@ def plan(source, target, cross=(0.0, 0.8), own=(0.0, 0.4), limit=77, weights=Non
         ((0.0, 0.8), {"house": (0.1, 0.2)}, 4, 1),
         ((0.0, 0.8), {"house": (0.1, 0.3)}, 4, 0),
         ((0.0, 0.8), {"house": (0.2, 0.2)}, 4, 0),
-        # Not in its own window, but each word has another, or some of them have.
-        ((0.1, 0.2), {"house": (0.0, 0.5)}, 4, 0),
+
+        ((0.1, 0.2), {"house": (0.0, 0.5)}, 4, 1),
         ((0.1, 0.2), {"house": (0.1, 0.15)}, 4, 2),
     ],
 )
@@ -58,12 +58,12 @@ def test_self_attention_that_was_not_taken(own, sites, unused):
 
 
 def test_windows_of_tokens():
-    inject = plan("a red house", "a blue house", (0.1, 0.8), words={"blue": (0.2, 0.6)}).inject
+    inject = plan("a red house", "a blue house", (0.1, 0.8), words={"blue": (0.2, 0.6)}).rules[0]
     starts, ends = [0.1] * 77, [0.8] * 77
     starts[2:6], ends[2:6] = [0.2] * 4, [0.6] * 4
     assert torch.equal(inject.start, torch.tensor(starts))
     assert torch.equal(inject.end, torch.tensor(ends))
-    refined = plan("a house", "a red house", (0.1, 0.8)).inject
+    refined = plan("a house", "a red house", (0.1, 0.8)).rules[0]
     new = refined.end == 0
     assert new.nonzero().flatten().tolist() == [2, 3, 4]
     assert (refined.start == torch.tensor(0.1)).all() and not refined.columns[:, new].any()
@@ -71,11 +71,11 @@ def test_windows_of_tokens():
 
 
 def test_rules_in_their_order():
-    plain = plan("a red house", "a blue house").rules()
+    plain = plan("a red house", "a blue house").rules
     assert [type(rule) for rule in plain] == [Inject]
-    weighted = plan("a red house", "a blue (house:2)").rules()
+    weighted = plan("a red house", "a blue (house:2)").rules
     assert [type(rule) for rule in weighted] == [Inject, Weights]
-    whole = plan("a red house", "a blue (house:2)", renormalize=True).rules()
+    whole = plan("a red house", "a blue (house:2)", renormalize=True).rules
     assert [type(rule) for rule in whole] == [Inject, Weights, Renormalize]
     assert whole[1].weights.tolist() == [2.0 if n == 6 else 1.0 for n in range(77)]
 
@@ -88,8 +88,7 @@ def test_a_new_word_has_no_window():
 
 
 def changed(made):
-    words = made.changed_words()
-    return list(words.source), list(words.edited)
+    return list(made.words.source), list(made.words.edited)
 
 
 @pytest.mark.parametrize(

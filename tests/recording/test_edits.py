@@ -340,6 +340,7 @@ def test_refused_before_the_first_step(pipe, make, error, sentence):
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.filterwarnings("ignore:the model reads")
 def test_a_word_past_the_limit(pipe):
     long = "a house " * 40 + "red"
     for edit in (Reweight("red", 2), Confine("red", LEFT)):

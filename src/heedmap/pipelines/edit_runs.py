@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from itertools import chain
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import torch
@@ -26,15 +26,7 @@ from heedmap.figures import overlays
 from heedmap.io.reports import ChangedWords, EditReport
 from heedmap.io.settings import EditNoted, EditTerms
 from heedmap.maps.masks import phrase_tokens, suppress_rivals
-from heedmap.mathematics.rules import (
-    Inject,
-    Renormalize,
-    Rule,
-    Site,
-    blend,
-    blend_mask,
-    steps_within,
-)
+from heedmap.mathematics.rules import Inject, Renormalize, Rule, blend, blend_mask, steps_within
 from heedmap.options import USUAL, EditOptions, EditPurpose, GenerateOptions
 from heedmap.pipelines.generation import Batch, Preview, Progress, sample, sub_progress
 from heedmap.pipelines.input_images import ImageSource, distortion_warning
@@ -87,7 +79,8 @@ class EditSource:
         table: the words and tokens that the model reads.
         weights: the weights of the source's own image, by position on the K axis.
         options: the options of the edits.
-        arguments: the arguments of the pipeline.
+        windows: the windows of single words or phrases of the targets.
+        terms: the options that settings and reports have under the same names.
     """
 
     def __init__(
@@ -99,17 +92,21 @@ class EditSource:
         *,
         weighted: bool = True,
     ) -> None:
-        """Read the prompt; unless it is `weighted`, its weights are those of an edit alone.
+        """Read the prompt with the pipeline's arguments.
+
+        Unless it is `weighted`, the weights in it are those of an edit alone.
 
         Raises:
             ArgumentError: if a weight is no number, or the model cannot blend.
             UnknownWordError: if a protected word is not in the prompt.
         """
         parsed = parse_weights(prompt)
-        self.pipe, self.options, self.arguments = pipe, options, arguments
+        self.pipe, self.options, self._arguments = pipe, options, arguments
         self.prompt = prompt if weighted else escape(parsed.text)
         self.table = prompt_table(pipe, parsed.text, arguments)
         self.weights = token_weights(parsed.spans, self.table) if weighted else {}
+        self.windows: Any = options.words
+        self.terms = {name: getattr(options, name) for name in EditTerms.__struct_fields__}
         self._targets: dict[str, tuple[TokenTable, WordAlignment, torch.Tensor]] = {}
         if options.only is not None:
             if why := family_of(pipe).why_unblended(pipe):
@@ -117,22 +114,12 @@ class EditSource:
             for word in options.protect:
                 self.table.find(word)
 
-    @property
-    def windows(self) -> Mapping[str, FractionWindow]:
-        """The windows of single words or phrases of the target."""
-        return cast(Any, self.options.words)
-
-    @property
-    def terms(self) -> dict[str, Any]:
-        """The options that settings and reports have under the same names."""
-        return {name: getattr(self.options, name) for name in EditTerms.__struct_fields__}
-
     def plan(
         self,
         prompt: str,
         weights: Mapping[str, float] | None = None,
         cross: FractionWindow | None = None,
-        own: FractionWindow | None = None,
+        self_attention: FractionWindow | None = None,
     ) -> "Plan":
         """Plan the edit of a prompt.
 
@@ -141,7 +128,7 @@ class EditSource:
             weights: weights of more words or phrases of it, which count as changed even at the
                 source's weight.
             cross: the window of cross-attention. Default: that of the options or of the purpose.
-            own: the window of self-attention, likewise.
+            self_attention: the window of self-attention, likewise.
 
         Raises:
             ArgumentError: if a weight is no number, or the words do not correspond as `kind` asks.
@@ -154,39 +141,52 @@ class EditSource:
             self._targets[parsed.text] = self._align(parsed.text)
         table, alignment, columns = self._targets[parsed.text]
         spans = weighed(parsed, table, weights)
+        new_weights, purpose = token_weights(spans, table), purpose_of(alignment)
+        cross = cross or options.cross or (0.0, USUAL[purpose][0])
+        rules: list[Rule] = [self._inject(table, alignment, columns, cross)]
+        if new_weights:
+            rules.append(weights_rule(new_weights, table))
+            rules += [Renormalize()] * options.renormalize
+
+        def weight(word: Word | None, of: Mapping[int, float]) -> float:
+            return of.get(word.tokens[0], 1.0) if word is not None and word.tokens else 1.0
+
+        same, pairs = {*alignment.same}, alignment.pairs
+        varied = {word for name in weights for place in table.matches(name) for word in place}
+        reworded = [pair for pair in pairs if pair not in same]
+        weighted = [(a, b) for a, b in pairs if weight(a, self.weights) != weight(b, new_weights)]
+        about = [*reworded, *weighted, *(pair for pair in pairs if pair[1] in varied)]
+        sides = [a for a, _ in about], [b for _, b in about]
+        before, after = (
+            tuple(sorted({word.number for word in side if word and word.tokens})) for side in sides
+        )
+        ids = [[token.id for token in one.tokens] for one in (self.table, table)]
+        is_reweighted = not reworded and ids[0] == ids[1]
         swaps = () if options.only is None else swap_of(options.only)
-        usual = USUAL[purpose_of(alignment)]
-        bounds: FractionWindow = cross or options.cross or (0.0, usual[0])
-        start, end = (torch.full((len(table.tokens),), bound) for bound in bounds)
-        has_source = columns.any(dim=0)
-        if alignment.kind == "refine":
-            end[~has_source] = 0.0  # a new token keeps its own attention
-        for word, (low, high) in self.windows.items():
-            tokens = [n for n in table.find(word) if has_source[n]]
-            if not tokens:
-                raise ArgumentError(
-                    f"{quoted(word)} is new in {quoted(table.prompt)} and takes no attention from "
-                    "the source, so it has no window: leave it out of words"
-                )
-            start[tokens], end[tokens] = low, high
         return Plan(
             source=self,
             prompt=spelled(parsed.text, spans) if weights else prompt,
             table=table,
             alignment=alignment,
-            weights=token_weights(spans, table),
-            varied=tuple(weights),
+            kind="reweight" if is_reweighted else alignment.kind,
+            purpose=purpose,
+            has_effect=bool(weighted) or not is_reweighted,
+            words=ChangedWords(source=before, edited=after),
+            weights=new_weights,
+            rules=tuple(rules),
             swaps=tuple((self.table.phrase(a), table.phrase(b)) for a, b in swaps),
-            inject=Inject(columns, start, end),
-            cross=bounds,
-            own=own or options.self_attention or (0.0, usual[1]),
+            cross=cross,
+            self_attention=self_attention or options.self_attention or (0.0, USUAL[purpose][1]),
         )
 
     def _align(self, text: str) -> tuple[TokenTable, WordAlignment, torch.Tensor]:
-        """Return the target's table, its alignment, and what it takes of each token (K_src, K)."""
+        """Return a target's table and alignment, and the shares (K_src, K) of the source's tokens.
+
+        The target's tokens take these shares of the source's attention.
+        """
         source = target = self.table
         if text != source.prompt:
-            target = prompt_table(self.pipe, text, self.arguments)
+            target = prompt_table(self.pipe, text, self._arguments)
         alignment = pair_words(source, target, self.options.kind)
         if alignment.unread:
             raise TruncatedWordError(
@@ -203,6 +203,31 @@ class EditSource:
             columns[w, n] = share
         return target, alignment, columns
 
+    def _inject(
+        self,
+        table: TokenTable,
+        alignment: WordAlignment,
+        columns: torch.Tensor,
+        cross: FractionWindow,
+    ) -> Inject:
+        """Return the rule that takes the source's cross-attention in each token's window.
+
+        It takes the plain attention: the weights in a prompt hold for that prompt's image.
+        """
+        start, end = (torch.full((len(table.tokens),), bound) for bound in cross)
+        has_source = columns.any(dim=0)
+        if alignment.kind == "refine":
+            end[~has_source] = 0.0  # a new token keeps its own attention
+        for word, window in self.windows.items():
+            tokens = [n for n in table.find(word) if has_source[n]]
+            if not tokens:
+                raise ArgumentError(
+                    f"{quoted(word)} is new in {quoted(table.prompt)} and takes no attention from "
+                    "the source, so it has no window: leave it out of words"
+                )
+            start[tokens], end[tokens] = window
+        return Inject(columns, start, end)
+
 
 @dataclass(frozen=True, eq=False)
 class Plan:
@@ -213,114 +238,52 @@ class Plan:
         prompt: the edited prompt, with its weights.
         table: the words and tokens that the model reads.
         alignment: the correspondence of its words with those of the source.
-        weights: its weights, by position on the K axis.
-        varied: words whose weights a grid varies; they count as changed at any weight.
+        kind: "replace", "refine" or "reweight".
+        purpose: the purpose; None if only weights, signs or articles and the like change.
+        has_effect: True if a word, a sign or a weight differs from the source's.
+        words: the words of both prompts that the edit is about and that the model reads.
+        weights: the weights, by position on the K axis.
+        rules: the rules for the probabilities of the edited prompt.
         swaps: positions on the K axis of the source and of the target where the edit is blended.
-        inject: takes the source's cross-attention, without the source's weights: the weights in a
-            prompt hold for its own image.
         cross: the window of cross-attention.
-        own: the window of self-attention.
+        self_attention: the window of self-attention.
     """
 
     source: EditSource
     prompt: str
     table: TokenTable
     alignment: WordAlignment
+    kind: str
+    purpose: EditPurpose | None
+    has_effect: bool
+    words: ChangedWords
     weights: Mapping[int, float]
-    varied: tuple[str, ...]
+    rules: tuple[Rule, ...]
     swaps: tuple[tuple[tuple[int, ...], tuple[int, ...]], ...]
-    inject: Inject
     cross: FractionWindow
-    own: FractionWindow
-
-    @property
-    def kind(self) -> str:
-        """The kind of the edit in its report."""
-        return self.alignment.kind if self._has_other_text else "reweight"
-
-    @property
-    def purpose(self) -> EditPurpose | None:
-        """The purpose; None if only weights, signs or articles and the like change."""
-        return purpose_of(self.alignment)
-
-    @property
-    def has_effect(self) -> bool:
-        """True if a word, a sign or a weight differs from the source's."""
-        pairs = self.alignment.pairs
-        return self._has_other_text or any(self._has_other_weight(*pair) for pair in pairs)
-
-    def rules(self) -> tuple[Rule, ...]:
-        """Return the rules for the probabilities of the edited prompt."""
-        rules: list[Rule] = [self.inject]
-        if self.weights:
-            rules.append(weights_rule(self.weights, self.table))
-            rules += [Renormalize()] * self.source.options.renormalize
-        return tuple(rules)
-
-    def changed_words(self) -> ChangedWords:
-        """Return the words of both prompts that the edit is about and that the model reads."""
-        varied = {
-            word.number
-            for name in self.varied
-            for place in self.table.matches(name)
-            for word in place
-        }
-        pairs, same = self.alignment.pairs, {*self.alignment.same}
-        changed = [
-            (a, b)
-            for a, b in pairs
-            if (a, b) not in same or self._has_other_weight(a, b) or (b and b.number in varied)
-        ]
-        source, edited = (
-            tuple(sorted(word.number for word in words if word and word.tokens))
-            for words in ([a for a, _ in changed], [b for _, b in changed])
-        )
-        return ChangedWords(source=source, edited=edited)
+    self_attention: FractionWindow
 
     def unused_windows(self, steps: int, self_sites: int) -> Iterator[str]:
-        """Yield a sentence for each window in which the edit took nothing from its source.
+        """Yield a sentence for each window in which a run took nothing from the source.
 
         Args:
             steps: the number of steps of the run.
             self_sites: the number of sites at which it took self-attention.
         """
-        sites = [Site("", step, steps, (1, 1)) for step in range(steps)]
-        windows = {"cross-attention": self.cross}
-        if any(self.inject.mix(site) for site in sites):  # every word may have a window of its own
-            windows = {}
-        windows |= {
+        windows = {
             f"attention for {quoted(word)}": one for word, one in self.source.windows.items()
         }
-        unused = [
-            (name, window, "")
-            for name, window in windows.items()
-            if window[0] < window[1] and not steps_within(*window, steps)
-        ]
-        if self.own[0] < self.own[1] and not self_sites:
-            cells = f", or no layer has at most {self.source.options.self_cells} cells"
-            unused.append(("self-attention", self.own, cells))
-        for name, (low, high), cells in unused:
-            yield (
-                f"the edit {quoted(self.table.prompt)} took no {name} from its source: no step of "
-                f"{steps} lies in {low:g} to {high:g} of the run{cells}; widen this window, or use "
-                "more steps"
-            )
-
-    @property
-    def _has_other_text(self) -> bool:
-        """True if the model reads other words, or other signs around them."""
-        # Words may differ past the limit, too.
-        if len(self.alignment.same) < len(self.alignment.pairs):
-            return True
-        tokens = ([token.id for token in one.tokens] for one in (self.source.table, self.table))
-        return next(tokens) != next(tokens)
-
-    def _has_other_weight(self, a: Word | None, b: Word | None) -> bool:
-        before, after = (
-            weights.get(word.tokens[0], 1.0) if word is not None and word.tokens else 1.0
-            for word, weights in ((a, self.source.weights), (b, self.weights))
-        )
-        return before != after
+        windows |= {"cross-attention": self.cross, "self-attention": self.self_attention}
+        for name, (start, end) in windows.items():
+            is_self = name == "self-attention"
+            used = self_sites if is_self else len(steps_within(start, end, steps))
+            cells = f", or no layer has at most {self.source.options.self_cells} cells" * is_self
+            if start < end and not used:
+                yield (
+                    f"the edit {quoted(self.table.prompt)} took no {name} from its source: no step "
+                    f"of {steps} lies in {start:g} to {end:g} of the run{cells}; widen this "
+                    "window, or use more steps"
+                )
 
 
 # --- the run ---
@@ -356,11 +319,11 @@ def run_edits(
     pairs: list[Pair] = []
 
     def run_batch(some: Sequence[Plan], done: int, remaining: int) -> None:
-        rules = {number: plan.rules() for number, plan in enumerate(some, 1)}
+        rules = {number: plan.rules for number, plan in enumerate(some, 1)}
         sources = dict.fromkeys(rules, 0)
         if source.weights:
             rules = {0: (weights_rule(source.weights, source.table),), **rules}
-        windows = {number: plan.own for number, plan in enumerate(some, 1)}
+        windows = {number: plan.self_attention for number, plan in enumerate(some, 1)}
         local = None if source.options.only is None else LocalBlend(source, some)
 
         def change(state: StepState) -> torch.Tensor:
@@ -465,7 +428,7 @@ def _pair(
     latent_mask: torch.Tensor | None,
 ) -> Pair:
     """Return the pair of an edit, with its report, and the edit in the edited run's settings."""
-    controller, words = trace.controller, plan.changed_words()
+    controller, words = trace.controller, plan.words
     assert controller is not None
     mask = masked_by = None
     if latent_mask is not None:
@@ -486,7 +449,7 @@ def _pair(
     shared: dict[str, Any] = {
         "cross": plan.cross,
         "windows": plan.source.windows,
-        "self_attention": plan.own,
+        "self_attention": plan.self_attention,
         **plan.source.terms,
     }
     report = EditReport(
@@ -572,7 +535,7 @@ def _change_note(plan: Plan, source: Run, edited: Run, report: EditReport) -> st
         f"the edit {quoted(plan.prompt)} changed almost nothing (the MSE is {change:.3g} in that "
         f"64th of the picture that changed most, and {LEAST_CHANGE:g} or more where an edit "
         "shows): take less from the source, with smaller windows of cross-attention (now up to "
-        f"{plan.cross[1]:g}) and self-attention ({plan.own[1]:g}), or try another seed"
+        f"{plan.cross[1]:g}) and self-attention ({plan.self_attention[1]:g}), or try another seed"
     )
 
 

@@ -251,7 +251,9 @@ def grid(
         part = sub_progress(progress, number, len(numbers))
         pairs = run_edits(edits, [plan for *_, plan in places], seed, sampling, part, preview)
         for (text, at, plan), pair in zip(places, pairs, strict=True):
-            cells.append(Cell(len(cells) + 1, seed, text, at, plan.cross, plan.own, pair))
+            cells.append(
+                Cell(len(cells) + 1, seed, text, at, plan.cross, plan.self_attention, pair)
+            )
     _warn_of_notes([cell.pair for cell in cells])
     batches = [cell.pair.edited.settings.batch_place or (1, 2) for cell in cells]
     report = GridReport(

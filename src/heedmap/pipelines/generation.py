@@ -7,7 +7,6 @@ runs the pipeline with a trace, also for `edit` and `locate`.
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
-from itertools import chain
 from math import prod
 from typing import Any
 
@@ -22,11 +21,12 @@ from heedmap.backends.arguments import THEIR_NAMES, for_batch, without_bar
 from heedmap.backends.base import Pipeline
 from heedmap.backends.latents import fitted, showing
 from heedmap.backends.prompts import prompt_table
-from heedmap.backends.registry import family_of, picture_size, usual_size
+from heedmap.backends.registry import family_of, usual_size
 from heedmap.errors import ModelError, quoted, warn
 from heedmap.figures.animations import STEP_SIDE, StepPictures
 from heedmap.io.settings import Settings
 from heedmap.maps.heatmaps import HeatMaps
+from heedmap.maps.recordings import Recording
 from heedmap.mathematics.rules import Rule
 from heedmap.options import BranchName, GenerateOptions, Keep, Tokens
 from heedmap.pipelines import settings
@@ -39,15 +39,7 @@ from heedmap.pipelines.arguments import (
 )
 from heedmap.pipelines.input_images import InputImage, has_usual_area
 from heedmap.recording.calls import RecordingSpec
-from heedmap.recording.edits import (
-    Confine,
-    Edit,
-    checked_edits,
-    note_of,
-    rules_of,
-    warn_of_idle,
-    weights_rule,
-)
+from heedmap.recording.edits import Edit, checked_edits, note_of, weights_rule
 from heedmap.recording.probing import Probe, branches_of
 from heedmap.recording.steering import Steering
 from heedmap.recording.tracing import AfterStep, StepState, Trace
@@ -135,44 +127,20 @@ def generate_batch(
 ) -> list[Run]:
     """Generate an image for each prompt with its seed, in one batch.
 
-    Args:
-        pipe: a pipeline.
-        prompts: the prompts.
-        seeds: one a prompt.
-        options: options that fit the pipeline (`resolve_options`).
-        edits: changes of the attention in every image.
-        progress: as in `generate`.
-        preview: as in `generate`, with the latents of the batch.
-        probe: ends the run with `probing.Reached` when it has found its numbers.
-
-    Raises:
-        HeedmapError: as in `generate`.
+    Args and errors are those of `sample`; the edits act in every image.
     """
     parsed = [parse_weights(prompt) for prompt in prompts]
-    tables = [prompt_table(pipe, prompt.text, options.arguments) for prompt in parsed]
-    # Edits that name a region name it in pixels of the image that will be generated.
-    size = options.size or picture_size(pipe, options.arguments)
-    edit_rules = [[rules_of(edit, table, size) for edit in edits] for table in tables]
     rules: dict[int, list[Rule]] = {}
-    for number, (prompt, table) in enumerate(zip(parsed, tables, strict=True)):
+    for number, prompt in enumerate(parsed):
+        table = prompt_table(pipe, prompt.text, options.arguments)
         weights = token_weights(prompt.spans, table)
-        is_weighted = any(weight != 1 for weight in weights.values())
-        rules[number] = [weights_rule(weights, table)] if is_weighted else []
-        rules[number] += chain.from_iterable(edit_rules[number])
+        if any(weight != 1 for weight in weights.values()):
+            rules[number] = [weights_rule(weights, table)]
     batch = Batch([prompt.text for prompt in parsed], prompts, seeds, edits)
-    rules = {number: some for number, some in rules.items() if some}
     steering = Steering(rules) if rules else None
-    runs, trace = sample(
+    runs, _ = sample(
         *(pipe, batch, options, steering), progress=progress, preview=preview, probe=probe
     )
-    if edits:
-        warn_of_idle(edits, edit_rules, trace.sites)
-        actual = runs[0].image.size
-        if actual != size and any(isinstance(edit, Confine) for edit in edits):
-            warn(
-                "the words were confined in an image of {}×{} pixels, but it came out with {}×{}: "
-                "pass size={}".format(*size, *actual, actual)
-            )
     return runs
 
 
@@ -187,7 +155,7 @@ class Batch:
         texts: the prompts as the model reads them.
         prompts: the prompts as the user wrote them, with weights.
         seeds: the seeds of the noise.
-        edits: the edits, for the settings.
+        edits: changes of the attention in every image.
         image: the image to locate a single prompt in, instead of generating one.
         start: the initial latents (B, C, h, w). Default: noise of the seeds.
     """
@@ -235,13 +203,20 @@ def sample(
     branches = branches_of(options.branches, probe)
     recorder = StepRecorder() if "step" in options.keep else None
     spec = RecordingSpec(
-        *(frozenset[Any](options.keep), options.tokens, frozenset(branches), concepts, options.limit),
+        *(
+            frozenset[Any](options.keep),
+            options.tokens,
+            frozenset(branches),
+            concepts,
+            options.limit,
+        ),
         split_halves=batch.image is not None,
         weights_read=True,
     )
     trace = Trace(
         pipe,
         spec,
+        edits=tuple(batch.edits),
         steering=steering,
         map_tokens=map_tokens,
         after_step=_after_step(progress, change, preview, recorder),
@@ -268,16 +243,21 @@ def sample(
             f"the safety checker replaced these images with black: {', '.join(black)}; "
             "use another seed or prompt, or load the pipeline with safety_checker=None"
         )
-    recordings, missing = trace.recordings, [None] * len(images)
-    others = trace.negative_recordings if "negative" in branches else missing
-    of_concepts = trace.concept_recordings if concepts else missing
-    steps = len(recordings[0].timesteps)
-    step_images = missing if recorder is None else recorder.images(images, steps)
+
+    def with_images(recordings: Sequence[Recording]) -> list[HeatMaps]:
+        return [HeatMaps(one, image) for one, image in zip(recordings, images, strict=True)]
+
+    none = [None] * len(images)
+    maps = with_images(trace.recordings)
+    negative_maps = with_images(trace.negative_recordings) if "negative" in branches else none
+    concept_maps = with_images(trace.concept_recordings) if concepts else none
+    steps = len(maps[0].recording.timesteps)
+    step_images = none if recorder is None else recorder.images(images, steps)
     runs: list[Run] = []
-    for n, (image, recording) in enumerate(zip(images, recordings, strict=True)):
+    for n, image in enumerate(images):
         about = Settings(
             prompt=batch.prompts[n],
-            text=recording.table.prompt,
+            text=maps[n].recording.table.prompt,
             seed=batch.seeds[n],
             size=options.size or image.size,
             # Sums over a batch are rounded differently.
@@ -286,11 +266,7 @@ def sample(
             nsfw_content_detected=flags[n],
             **shared,
         )
-        negative_maps, concept_maps = (
-            None if one is None else HeatMaps(one, image) for one in (others[n], of_concepts[n])
-        )
-        maps = HeatMaps(recording, image)
-        runs.append(Run(image, maps, about, negative_maps, step_images[n], concept_maps))
+        runs.append(Run(image, maps[n], about, negative_maps[n], step_images[n], concept_maps[n]))
     return runs, trace
 
 

@@ -249,7 +249,7 @@ class Trace:
         spec: RecordingSpec | None = None,
         *,
         edits: tuple[Edit, ...] = (),  # of each prompt, once it is read
-        steering: Steering | None = None,  # in the place of edits
+        steering: Steering | None = None,  # acts before the edits
         after_step: AfterStep | None = None,
         map_tokens: Mapping[int, Sequence[int]] | None = None,  # those of each `StepState`
         predicts: bool = False,  # whether `StepState.predicted` is found
@@ -261,7 +261,8 @@ class Trace:
         self._edits, self._probe = edits, probe
         self._after_step, self._map_tokens = after_step, map_tokens or {}
         self._predicts, self._predicted = predicts, None
-        steering = Steering({}) if edits else steering
+        steering = Steering({}) if edits and steering is None else steering
+        self._rules = {} if steering is None else steering.rules
         self.controller = None if steering is None else AttentionController(steering)
         self._hooks = TraceHooks(pipe, self.controller)
         self._layers = self._hooks.layers
@@ -519,8 +520,9 @@ class Trace:
                 [rules_of(edit, table, size) for edit in self._edits]
                 for table in encoding.conditional.tables
             ]
-            rules = {n: [*chain.from_iterable(every)] for n, every in enumerate(call.edited)}
-            self.controller.steering = Steering(rules)
+            self.controller.steering = Steering(
+                {n: [*self._rules.get(n, ()), *chain(*some)] for n, some in enumerate(call.edited)}
+            )
         self._calls.append(call)
         self._hooks.install_own(call.propagating, call.propagate)
 
