@@ -141,7 +141,9 @@ def resolve_options(
         ModelError: if the attention of the pipeline cannot be recorded.
     """
     check_served(pipe)
-    arguments = {name: _plain_copy(value) for name, value in options.arguments.items()}
+    # A pipeline may write to a dictionary.
+    copies = {name: {**one} for name, one in options.arguments.items() if isinstance(one, dict)}
+    arguments = {**options.arguments, **copies}
     width, height = arguments.pop("width", None), arguments.pop("height", None)
     generator: Any = arguments.pop("generator", None)
     values = {ours: arguments.pop(name, None) for name, ours in _DIFFUSERS_NAMES.items()}
@@ -181,21 +183,17 @@ def resolve_options(
     return replace(options, size=size, concepts=checked_concepts(options.concepts)), seed
 
 
-def _plain_copy(value: Any) -> Any:
-    """Copy a dictionary, which pipelines may write to, and make numpy's numbers Python's."""
-    if isinstance(value, np.generic):
-        return value.item()
-    return {**value} if isinstance(value, dict) else value
-
-
 def apply_model_defaults(pipe: Pipeline, options: GenerateOptions) -> GenerateOptions:
     """Fill in the steps and guidance of the embedded model's card where none are given."""
     if not is_embedded(pipe):
         return options
-    defaults = card.defaults()
-    steps = defaults.steps if options.steps is None else options.steps
-    guidance = defaults.guidance if options.guidance is None else options.guidance
-    return replace(options, steps=steps, guidance=guidance)
+    missing = [name for name in ("steps", "guidance") if getattr(options, name) is None]
+    return replace(options, **{name: getattr(card.defaults(), name) for name in missing})
+
+
+def has_usual_area(pipe: Pipeline, size: tuple[int, int]) -> bool:
+    """Return True if a (width, height) has half to twice as many pixels as the model's own."""
+    return 0.5 <= math.prod(size) / math.prod(usual_size(pipe)) <= 2
 
 
 def check_seed(seed: object) -> int:

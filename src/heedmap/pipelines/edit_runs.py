@@ -78,6 +78,7 @@ class EditSource:
         prompt: the source prompt, with weights.
         table: the words and tokens that the model reads.
         weights: the weights of the source's own image, by position on the K axis.
+        rules: the rules of these weights.
         options: the options of the edits.
         windows: the windows of single words or phrases of the targets.
         terms: the options that settings and reports have under the same names.
@@ -105,6 +106,7 @@ class EditSource:
         self.prompt = prompt if weighted else escape(parsed.text)
         self.table = prompt_table(pipe, parsed.text, arguments)
         self.weights = token_weights(parsed.spans, self.table) if weighted else {}
+        self.rules = (weights_rule(self.weights, self.table),) if self.weights else ()
         self.windows: Any = options.words
         self.terms = {name: getattr(options, name) for name in EditTerms.__struct_fields__}
         self._targets: dict[str, tuple[TokenTable, WordAlignment, torch.Tensor]] = {}
@@ -142,8 +144,9 @@ class EditSource:
         table, alignment, columns = self._targets[parsed.text]
         spans = weighed(parsed, table, weights)
         new_weights, purpose = token_weights(spans, table), purpose_of(alignment)
-        cross = cross or options.cross or (0.0, USUAL[purpose][0])
-        rules: list[Rule] = [self._inject(table, alignment, columns, cross)]
+        window: FractionWindow = cross or options.cross or (0.0, USUAL[purpose][0])
+        rules: list[Rule] = []
+        rules.append(self._inject(table, alignment, columns, window))
         if new_weights:
             rules.append(weights_rule(new_weights, table))
             rules += [Renormalize()] * options.renormalize
@@ -175,7 +178,7 @@ class EditSource:
             weights=new_weights,
             rules=tuple(rules),
             swaps=tuple((self.table.phrase(a), table.phrase(b)) for a, b in swaps),
-            cross=cross,
+            cross=window,
             self_attention=self_attention or options.self_attention or (0.0, USUAL[purpose][1]),
         )
 
@@ -301,17 +304,7 @@ def run_edits(
     """Generate a source and its edits from the noise of one seed.
 
     If they do not fit into one batch, the source is computed again in each further batch, equal up
-    to rounding; all pairs have that of the first.
-
-    Args:
-        source: the source.
-        plans: the edits.
-        seed: the seed of the noise.
-        options: options that fit the pipeline (`resolve_options`).
-        progress: called after every step with the number of steps done and of all batches' steps.
-        preview: called after every step with a copy of the latents (B, C, h, w) of its batch: the
-            source's, then the edits'.
-        probe: ends the run with `probing.Reached` when it has found its numbers.
+    to rounding; all pairs have that of the first. The other arguments are those of `sample`.
     """
     pipe, start, image = source.pipe, options.arguments.get("image"), source.options.image
     size = options.size or (start.size if isinstance(start, Image.Image) else None)
@@ -319,10 +312,8 @@ def run_edits(
     pairs: list[Pair] = []
 
     def run_batch(some: Sequence[Plan], done: int, remaining: int) -> None:
-        rules = {number: plan.rules for number, plan in enumerate(some, 1)}
-        sources = dict.fromkeys(rules, 0)
-        if source.weights:
-            rules = {0: (weights_rule(source.weights, source.table),), **rules}
+        images = [source, *some]
+        rules = {number: one.rules for number, one in enumerate(images) if one.rules}
         windows = {number: plan.self_attention for number, plan in enumerate(some, 1)}
         local = None if source.options.only is None else LocalBlend(source, some)
 
@@ -335,13 +326,13 @@ def run_edits(
         runs, trace = sample(
             pipe,
             Batch(
-                [source.table.prompt, *(plan.table.prompt for plan in some)],
-                [source.prompt, *(plan.prompt for plan in some)],
-                [seed] * (len(some) + 1),
-                start=None if image_source is None else image_source.start(len(some) + 1),
+                [one.table.prompt for one in images],
+                [one.prompt for one in images],
+                [seed] * len(images),
+                latents=None if image_source is None else image_source.start(len(images)),
             ),
             options,
-            Steering(rules, sources, windows, source.options.self_cells),
+            Steering(rules, dict.fromkeys(windows, 0), windows, source.options.self_cells),
             progress=sub_progress(progress, done, done + remaining),
             preview=preview,
             map_tokens=None if local is None else local.map_tokens,
@@ -373,11 +364,11 @@ class LocalBlend:
         self._protected = [source.table.find(word) for word in source.options.protect]
         self._tables = [source.table, *(plan.table for plan in plans)]
         self.masks: dict[int, torch.Tensor] = {}
-        parts = {0: [*self._protected, *(before for plan in plans for before, _ in plan.swaps)]}
-        parts |= {n: [after for _, after in plan.swaps] for n, plan in enumerate(plans, 1)}
+        words = [[*self._protected, *(before for plan in plans for before, _ in plan.swaps)]]
+        words += [[after for _, after in plan.swaps] for plan in plans]
         self.map_tokens = {
-            n: tuple(sorted({*chain(*some, *phrase_tokens(self._tables[n]))}))
-            for n, some in parts.items()
+            number: tuple(sorted({*chain(*parts, *phrase_tokens(self._tables[number]))}))
+            for number, parts in enumerate(words)
         }
 
     def blend(self, state: StepState) -> torch.Tensor:
@@ -385,18 +376,18 @@ class LocalBlend:
         moment, latents, options = state.moment, state.latents, self._options
         if moment.step not in steps_within(options.blend_from, 1.0, moment.steps):
             return latents
-        blended = latents.clone()
+        blended, size = latents.clone(), (latents.shape[-2], latents.shape[-1])
 
         @cache  # all edits ask for the same places of the source
         def acts(image: int, tokens: tuple[int, ...]) -> torch.Tensor:
             """Return the mask (h, w) of the places where a phrase acts more than its rivals."""
-            parts = tokens, *rivals(self._tables[image], tokens)
+            parts = tokens, *_rivals(self._tables[image], tokens)
             strength = np.stack([state.strength(image, part) for part in parts], axis=1)
-            own = torch.from_numpy(suppress_rivals(*strength)[0])
-            return blend_mask(own, (latents.shape[-2], latents.shape[-1]), options.threshold)
+            share = torch.from_numpy(suppress_rivals(*strength)[0])
+            return blend_mask(share, size, options.threshold)
 
         for number, plan in enumerate(self._plans, 1):
-            mask = torch.zeros(latents.shape[-2:], dtype=torch.bool)
+            mask = torch.zeros(size, dtype=torch.bool)
             for before, after in plan.swaps:
                 mask |= acts(0, before) | acts(number, after)
             for tokens in self._protected:
@@ -406,7 +397,7 @@ class LocalBlend:
         return blended
 
 
-def rivals(table: TokenTable, tokens: Sequence[int]) -> list[tuple[int, ...]]:
+def _rivals(table: TokenTable, tokens: Sequence[int]) -> list[tuple[int, ...]]:
     """Return the positions of the phrases that share no token with these.
 
     Tokens of no phrase name neither a thing nor a property, and have no rivals.

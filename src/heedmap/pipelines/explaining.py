@@ -116,6 +116,7 @@ def explain(
             "the saved run; make the run again"
         )
     chosen: dict[Axis, object] = {"layer": layer, "head": head, "step": step}
+    settings = ("seed", "model", "pipeline", "scheduler", "dtype")
     about = About(
         word=word.strip() if isinstance(word, str) else table.at(word).text,
         tokens=tokens,
@@ -136,11 +137,7 @@ def explain(
         chosen=tuple(axis for axis, value in chosen.items() if value is None),
         kept=None,
         changed=tuple(changed),
-        seed=saved.settings.seed,
-        model=saved.settings.model,
-        pipeline=saved.settings.pipeline,
-        scheduler=saved.settings.scheduler,
-        dtype=saved.settings.dtype,
+        **{name: getattr(saved.settings, name) for name in settings},
     )
     columns = tuple(ExplainedToken(one.position, one.text, one.kind) for one in found.table.tokens)
     explanation = Explanation(about, columns, found.given, saved.image)
@@ -188,9 +185,7 @@ def find_layer(layer: object, names: Sequence[str]) -> str:
         SelectionError: if no layer fits, or several do; it lists the nearest.
     """
     text = checks.text("layer", layer, "up 1.0")
-    called = zip(names, short_names(names), strict=True)
-    fitting = [name for name, short in called if text in (name, short)]
-    fitting = fitting or [name for name in names if name_fits(name, text)]
+    fitting = [name for name in names if name_fits(name, text)]
     if len(fitting) == 1:
         return fitting[0]
     near = short_names(fitting)[:MOST_NEAR] or nearest_layers(text, names)

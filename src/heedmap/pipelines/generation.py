@@ -34,10 +34,10 @@ from heedmap.pipelines.arguments import (
     apply_model_defaults,
     argument_note,
     check_seed,
+    has_usual_area,
     options_of,
     resolve_options,
 )
-from heedmap.pipelines.input_images import InputImage, has_usual_area
 from heedmap.recording.calls import RecordingSpec
 from heedmap.recording.edits import Edit, checked_edits, note_of, weights_rule
 from heedmap.recording.probing import Probe, branches_of
@@ -127,7 +127,7 @@ def generate_batch(
 ) -> list[Run]:
     """Generate an image for each prompt with its seed, in one batch.
 
-    Args and errors are those of `sample`; the edits act in every image.
+    The edits act in every image; the other arguments are those of `sample`.
     """
     parsed = [parse_weights(prompt) for prompt in prompts]
     rules: dict[int, list[Rule]] = {}
@@ -156,16 +156,16 @@ class Batch:
         prompts: the prompts as the user wrote them, with weights.
         seeds: the seeds of the noise.
         edits: changes of the attention in every image.
-        image: the image to locate a single prompt in, instead of generating one.
-        start: the initial latents (B, C, h, w). Default: noise of the seeds.
+        latents: the initial latents (B, C, h, w). Default: noise of the seeds.
+        image: the image, with these latents, in which a single prompt is located.
     """
 
     texts: Sequence[str]
     prompts: Sequence[str]
     seeds: Sequence[int]
     edits: Sequence[Edit] = ()
-    image: InputImage | None = None
-    start: torch.Tensor | None = None
+    latents: torch.Tensor | None = None
+    image: Image.Image | None = None
 
 
 def sample(
@@ -182,16 +182,9 @@ def sample(
 ) -> tuple[list[Run], Trace]:
     """Run the pipeline for one batch, with a trace.
 
-    Args:
-        pipe: a pipeline.
-        batch: the images.
-        options: options that fit the pipeline (`resolve_options`).
-        steering: changes of the attention.
-        progress: called after every step with the number of steps done and of all steps.
-        preview: called after every step with a copy of the latents (B, C, h, w).
-        map_tokens: tokens of each image whose current maps `change` gets (`StepState`).
-        change: called after each call of the scheduler; returns the latents to go on with.
-        probe: ends the run with `probing.Reached` when it has found its numbers.
+    The options fit the pipeline (`resolve_options`), and `steering` changes the attention. After
+    each call of the scheduler, `change` returns the latents to go on with; it gets the current maps
+    of the `map_tokens` of each image. A `probe` ends the run with `probing.Reached`.
 
     Returns:
         A run for each image, and the trace.
@@ -290,12 +283,13 @@ def _warnings(
 
 def _call(pipe: Any, call: dict[str, Any], batch: Batch) -> tuple[Sequence[Any], Sequence[Any]]:
     """Return the images, and for each whether the safety checker made it black."""
-    if batch.image is not None:
+    latents = batch.latents
+    if latents is not None and batch.image is not None:
         (noise,), steps = call["generator"], call[THEIR_NAMES["steps"]]
-        with showing(pipe, batch.image.latents, noise, steps) as first:
+        with showing(pipe, latents, noise, steps) as first:
             pipe(**call, latents=first.to(pipe.dtype), output_type="latent")  # nothing is decoded
-        return [batch.image.image], [None]
-    start = {} if batch.start is None else {"latents": batch.start.to(pipe.dtype)}
+        return [batch.image], [None]
+    start = {} if latents is None else {"latents": latents.to(pipe.dtype)}
     result = pipe(**call, **start)
     images = family_of(pipe).pictures(result)
     flags = getattr(result, "nsfw_content_detected", None)

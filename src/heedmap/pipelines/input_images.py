@@ -1,21 +1,25 @@
-"""Images of the user's, to locate words in or to edit.
+"""Images of the user's: to locate words in, and to edit.
+
+To locate words, the encoded image is given to the model at several timesteps, each time with new
+noise of that timestep's strength, as in DDPM's training (Ho et al., arXiv 2006.11239, eq. 4),
+without guidance. The attention is recorded as in any run, and averaged over the timesteps.
 
 An edit of an image starts from the image's latents with noise. At each step the source is the image
 with new noise of that step's strength, and the edits keep their difference from the source: the
 scheduler's error for the source is taken off the edits, too. So no inversion is needed, and an edit
-that draws as its source does returns the image.
-
-After FlowEdit (Kulikov et al., 2024, arXiv 2412.08629) and InfEdit (Xu et al., 2023, arXiv
-2312.04965), for any scheduler whose noise levels are known.
+that draws as its source does returns the image. After FlowEdit (Kulikov et al., 2024, arXiv
+2412.08629) and InfEdit (Xu et al., 2023, arXiv 2312.04965), for any scheduler whose noise levels
+are known.
 """
 
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import product
 from math import ceil, floor, log, log10, prod, sqrt
 from os import PathLike
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -23,6 +27,7 @@ import torch
 from msgspec import structs
 from PIL import Image, ImageOps
 
+from heedmap import checks
 from heedmap.backends.arguments import STEP_LISTS, THEIR_NAMES, noise
 from heedmap.backends.base import Pipeline, default_of, device_of, parameters
 from heedmap.backends.latents import (
@@ -35,15 +40,26 @@ from heedmap.backends.latents import (
 )
 from heedmap.backends.registry import family_of, unit, usual_size
 from heedmap.backends.schedules import Moment
-from heedmap.errors import ArgumentError, ModelError, quoted
+from heedmap.errors import ArgumentError, ModelError, quoted, warn
 from heedmap.figures.overlays import to_rgb
 from heedmap.io import reading
 from heedmap.io.reports import returned
 from heedmap.io.settings import GivenPicture
 from heedmap.io.writing import digest_of
-from heedmap.options import EditOptions, GenerateOptions
-from heedmap.pipelines.arguments import apply_model_defaults
+from heedmap.maps.heatmaps import HeatMaps
+from heedmap.maps.selections import stability_of
+from heedmap.options import LOCATE_STEPS, EditOptions, GenerateOptions, Keep, Tokens
+from heedmap.pipelines.arguments import (
+    apply_model_defaults,
+    check_seed,
+    has_usual_area,
+    options_of,
+    resolve_options,
+)
+from heedmap.pipelines.generation import Batch, Progress, sample
+from heedmap.recording.probing import Probe
 from heedmap.results.runs import Run
+from heedmap.text.weights import parse_weights
 
 LEAST_PSNR = 20.0
 """Decibels below which a warning says that the autoencoder does not return the image."""
@@ -79,17 +95,16 @@ def fitting_size(pipe: Pipeline, size: tuple[int, int]) -> tuple[int, int]:
     Raises:
         ArgumentError: if the image is too long.
     """
-    factor, usual = unit(pipe), usual_size(pipe)
-    w, h = size
+    (w, h), factor, usual = size, unit(pipe), usual_size(pipe)
     if any(side % factor for side in size) or not has_usual_area(pipe, size):
-        exact = [side * sqrt(prod(usual) / prod(size)) / factor for side in size]
-        widths, heights = ({max(1, floor(side)), ceil(side)} for side in exact)
+        scale = sqrt(prod(usual) / prod(size)) / factor
 
         def distortion(sides: tuple[int, int]) -> tuple[float, float]:
             """Compare the proportions, then the area."""
-            wide, high = (log(side / other) for side, other in zip(sides, exact, strict=True))
+            wide, high = (log(side / (scale * own)) for side, own in zip(sides, size, strict=True))
             return round(abs(wide - high), 9), abs(wide + high)
 
+        widths, heights = ({max(1, floor(scale * side)), ceil(scale * side)} for side in size)
         w, h = (side * factor for side in min(product(widths, heights), key=distortion))
     if max(w, h) > reading.MAX_ASPECT * min(w, h):
         raise ArgumentError(
@@ -98,11 +113,6 @@ def fitting_size(pipe: Pipeline, size: tuple[int, int]) -> tuple[int, int]:
             "out of it, or pass the size, to which it is stretched"
         )
     return w, h
-
-
-def has_usual_area(pipe: Pipeline, size: tuple[int, int]) -> bool:
-    """Return True if a (width, height) has half to twice as many pixels as the model's own."""
-    return 0.5 <= prod(size) / prod(usual_size(pipe)) <= 2
 
 
 def check_takes_latents(pipe: Pipeline) -> None:
@@ -175,6 +185,95 @@ def distortion_warning(psnr_db: float | None) -> str:
 
 def _resize(image: Image.Image, size: tuple[int, int]) -> Image.Image:
     return image if image.size == size else image.resize(size, Image.Resampling.LANCZOS)
+
+
+# --- locate ---
+
+
+def locate(
+    pipe: Pipeline,
+    picture: Image.Image | str | Path,
+    prompt: str,
+    *,
+    seed: int | None = None,
+    steps: int | None = None,
+    size: tuple[int, int] | None = None,
+    keep: Keep = GenerateOptions.keep,
+    tokens: Tokens = GenerateOptions.tokens,
+    concepts: Sequence[str] = GenerateOptions.concepts,
+    limit: int = GenerateOptions.limit,
+    progress: Progress | None = None,
+    probe: Probe | None = None,
+    **arguments: Any,
+) -> Run:
+    """Find where the model sees each word of a prompt in an image of yours.
+
+        found = heedmap.locate(pipe, "photo.jpg", "a cat next to a car")
+        found.maps["cat"].mask(), found.maps.segment(), found.save("outputs/photo")
+
+    The result is a run whose image is yours at the size that the model saw. A word that the image
+    does not show has heat somewhere, too.
+
+    Args:
+        pipe: a pipeline that generates from text alone, as `load` returns it.
+        picture: a Pillow image, or a file (PNG, JPEG, WebP, BMP). Transparent pixels become white.
+        prompt: the words to find. Weights have no meaning here.
+        seed: the seed of the noise. Default: random, and saved in the settings.
+        steps: the number of noise levels at which the model is asked, the middles of equal parts
+            of the training's timesteps. Default: 10.
+        size: (width, height) in pixels that the model sees. Default: that of the image if the model
+            can draw it and it has half to twice the pixels of the model's own; else about as many
+            as the model's, close to the image's proportions.
+        keep: as in `generate`.
+        tokens: as in `generate`.
+        concepts: as in `generate`.
+        limit: as in `generate`.
+        progress: called after every step.
+        probe: ends the run when it has found its numbers.
+        arguments: other arguments of the pipeline, as in `generate`.
+
+    Raises:
+        ArgumentError: if an argument is wrong.
+        ModelError: if the pipeline starts from an image, or the noise of the model's training is
+            not known.
+        TraceError: if the maps could not be recorded.
+    """
+    options = options_of(GenerateOptions, locals())
+    options, seed = resolve_options(pipe, options, locate, seed, has_image=True)
+    check_takes_latents(pipe)
+    refused = ("latents", "num_images_per_prompt", "guidance_scale", "negative_prompt", *STEP_LISTS)
+    refuse_arguments(arguments, refused)
+    text = parse_weights(checks.prompt(prompt))
+    if text.spans:
+        raise ArgumentError(
+            f"the prompt {quoted(prompt)} has weights, which locate cannot use: write "
+            f"{quoted(text.text)}"
+        )
+    image = open_image(picture)
+    size = options.size or fitting_size(pipe, image.size)
+    options = replace(
+        options,
+        steps=LOCATE_STEPS if options.steps is None else options.steps,
+        guidance=1.0 if THEIR_NAMES["guidance"] in parameters(pipe) else None,
+        size=size,
+    )
+    encoded = encode_image(pipe, image, size)
+    if warning := distortion_warning(autoencoder_psnr(pipe, encoded)):
+        warn(warning)
+    seeds, latents = [check_seed(seed)], encoded.latents
+    batch = Batch([prompt], [prompt], seeds, latents=latents, image=encoded.image)
+    (run,), trace = sample(pipe, batch, options, progress=progress, probe=probe)
+    return replace(
+        run,
+        maps=_stable(run.maps, trace.halves("conditional")),
+        concepts=None if run.concepts is None else _stable(run.concepts, trace.halves("concepts")),
+        settings=structs.replace(run.settings, located=encoded.settings),
+    )
+
+
+def _stable(maps: HeatMaps, halves: Sequence[Mapping[tuple[int, int], np.ndarray]]) -> HeatMaps:
+    """Return the maps with the stability of each word over the two halves of the steps."""
+    return replace(maps, stability=stability_of(maps.recording, halves))
 
 
 # --- the image of an edit ---

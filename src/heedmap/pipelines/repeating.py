@@ -21,7 +21,7 @@ from heedmap.errors import ArgumentError, HeedmapError, ModelError, RunError, pl
 from heedmap.io.settings import EditNoted, EditTerms, Ruled, Settings
 from heedmap.io.values import MAX_WHOLE
 from heedmap.options import Device, Dtype, EditOptions, GenerateOptions, LoadOptions
-from heedmap.pipelines import editing, generation, locating
+from heedmap.pipelines import editing, generation, input_images
 from heedmap.pipelines.arguments import argument, argument_note, description, is_restorable
 from heedmap.pipelines.edit_runs import EditSource, run_edits
 from heedmap.pipelines.generation import Progress, sub_progress
@@ -414,7 +414,7 @@ def _run(
     call = saved_call(settings, pipe, given)
     if settings.located is None:
         return _generate(pipe, call, progress, probe)
-    made = locating.locate(
+    made = input_images.locate(
         *(pipe, run.image, call.prompt),
         seed=call.seed,
         steps=call.options.steps,
