@@ -9,7 +9,7 @@ from making import letter_tokenizer, random_pipeline
 
 from heedmap.errors import ArgumentError, TruncatedWordError, UnknownWordError
 from heedmap.mathematics.rules import Inject, Renormalize, Weights
-from heedmap.options import EditOptions
+from heedmap.options import EditOptions, GenerateOptions
 from heedmap.pipelines.edit_runs import EditSource
 
 
@@ -23,7 +23,7 @@ def plan(source, target, cross=(0.0, 0.8), own=(0.0, 0.4), limit=77, weights=Non
     tokenizer.model_max_length = limit
     pipe = SimpleNamespace(tokenizer=tokenizer, text_encoder=object(), unet=unet())
     given = EditOptions(cross=cross, self_attention=own, **options)
-    return EditSource(pipe, source, given, {}).plan(target, weights)
+    return EditSource(pipe, source, given, GenerateOptions()).plan(target, weights)
 
 
 @pytest.mark.parametrize(

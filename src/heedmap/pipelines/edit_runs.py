@@ -80,6 +80,7 @@ class EditSource:
         weights: the weights of the source's own image, by position on the K axis.
         rules: the rules of these weights.
         options: the options of the edits.
+        sampling: the options of sampling, which fit the pipeline (`resolve_options`).
         windows: the windows of single words or phrases of the targets.
         terms: the options that settings and reports have under the same names.
     """
@@ -89,22 +90,20 @@ class EditSource:
         pipe: Any,
         prompt: str,
         options: EditOptions,
-        arguments: Mapping[str, Any],
+        sampling: GenerateOptions,
         *,
         weighted: bool = True,
     ) -> None:
-        """Read the prompt with the pipeline's arguments.
-
-        Unless it is `weighted`, the weights in it are those of an edit alone.
+        """Read the prompt; unless it is `weighted`, the weights in it are those of an edit alone.
 
         Raises:
             ArgumentError: if a weight is no number, or the model cannot blend.
             UnknownWordError: if a protected word is not in the prompt.
         """
         parsed = parse_weights(prompt)
-        self.pipe, self.options, self._arguments = pipe, options, arguments
+        self.pipe, self.options, self.sampling = pipe, options, sampling
         self.prompt = prompt if weighted else escape(parsed.text)
-        self.table = prompt_table(pipe, parsed.text, arguments)
+        self.table = prompt_table(pipe, parsed.text, sampling.arguments)
         self.weights = token_weights(parsed.spans, self.table) if weighted else {}
         self.rules = (weights_rule(self.weights, self.table),) if self.weights else ()
         self.windows: Any = options.words
@@ -168,6 +167,8 @@ class EditSource:
         swaps = () if options.only is None else swap_of(options.only)
         return Plan(
             source=self,
+            target=prompt,
+            varied=weights,
             prompt=spelled(parsed.text, spans) if weights else prompt,
             table=table,
             alignment=alignment,
@@ -189,7 +190,7 @@ class EditSource:
         """
         source = target = self.table
         if text != source.prompt:
-            target = prompt_table(self.pipe, text, self._arguments)
+            target = prompt_table(self.pipe, text, self.sampling.arguments)
         alignment = pair_words(source, target, self.options.kind)
         if alignment.unread:
             raise TruncatedWordError(
@@ -238,7 +239,9 @@ class Plan:
 
     Attributes:
         source: the source.
-        prompt: the edited prompt, with its weights.
+        target: the edited prompt as given.
+        varied: the weights that a grid varies, by word.
+        prompt: the edited prompt with all its weights.
         table: the words and tokens that the model reads.
         alignment: the correspondence of its words with those of the source.
         kind: "replace", "refine" or "reweight".
@@ -253,6 +256,8 @@ class Plan:
     """
 
     source: EditSource
+    target: str
+    varied: Mapping[str, float]
     prompt: str
     table: TokenTable
     alignment: WordAlignment
@@ -296,7 +301,6 @@ def run_edits(
     source: EditSource,
     plans: Sequence[Plan],
     seed: int,
-    options: GenerateOptions,
     progress: Progress | None = None,
     preview: Preview | None = None,
     probe: Probe | None = None,
@@ -306,7 +310,8 @@ def run_edits(
     If they do not fit into one batch, the source is computed again in each further batch, equal up
     to rounding; all pairs have that of the first. The other arguments are those of `sample`.
     """
-    pipe, start, image = source.pipe, options.arguments.get("image"), source.options.image
+    pipe, options, image = source.pipe, source.sampling, source.options.image
+    start = options.arguments.get("image")
     size = options.size or (start.size if isinstance(start, Image.Image) else None)
     image_source = None if image is None else ImageSource.of(pipe, image, seed, options)
     pairs: list[Pair] = []

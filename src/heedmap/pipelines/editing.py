@@ -25,7 +25,7 @@ from heedmap.options import (
     check_window,
 )
 from heedmap.pipelines.arguments import check_seed, options_of, resolve_options
-from heedmap.pipelines.edit_runs import EditSource, FractionWindow, Plan, run_edits
+from heedmap.pipelines.edit_runs import EditSource, Plan, run_edits
 from heedmap.pipelines.generation import Preview, Progress, sub_progress
 from heedmap.pipelines.input_images import extract_image, fitting_size
 from heedmap.results.grids import Cell, Grid
@@ -130,13 +130,11 @@ def edit(
         UnknownWordError: if a word is not in its prompt.
         TraceError: if the edit could not act.
     """
-    edits, targets, sampling, seed = _resolve(edit, locals(), seed)
-    seed = check_seed(seed)
+    edits, targets, seed = _resolve(edit, locals(), seed)
     plans = [edits.plan(text) for text in targets]
     for plan in plans:
-        if not plan.has_effect:
-            raise _no_effect(plan)
-    pairs = run_edits(edits, plans, seed, sampling, progress, preview)
+        _check_effect([plan])
+    pairs = run_edits(edits, plans, check_seed(seed), progress, preview)
     _warn_of_notes(pairs)
     return pairs[0] if target is None or isinstance(target, str) else pairs
 
@@ -220,42 +218,46 @@ def grid(
         UnknownWordError: if a word is not in its prompt.
         TraceError: if an edit could not act.
     """
-    given = {**locals(), "cross": None, "self_attention": None}  # there may be several of these
-    edits, targets, sampling, seeds = _resolve(grid, given, seeds)
-    if weights is not None and not isinstance(weights, Mapping):
+    windows = {"cross": None, "self_attention": None}  # these are lists here
+    edits, targets, seeds = _resolve(grid, {**locals(), **windows}, seeds)
+    if not isinstance(weights, Mapping | None):
         raise ArgumentError(
             f"weights is {quoted(weights)}: expected weights by word, as in {{'red': [0, 1, 2]}}"
         )
-    names = {word: f"the weight of {quoted(word)}" for word in weights or {}}
     strips = {
-        word: [checks.finite(name, one) for one in _several(name, (weights or {})[word])]
-        for word, name in names.items()
+        word: _axis(f"the weight of {quoted(word)}", some, checks.finite)
+        for word, some in (weights or {}).items()
     }
-    crosses, owns = _windows("cross", cross), _windows("self_attention", self_attention)
-    numbers = [check_seed(seed) for seed in ([None] if seeds is None else _several("seeds", seeds))]
-    _check_axes(
-        {
-            "target": targets,
-            **{name: strips[word] for word, name in names.items()},
-            "cross": crosses,
-            "self_attention": owns,
-            "seeds": numbers,
-        }
+    crosses, self_windows = (
+        _axis(name, [one] if isinstance(one, tuple) else one, check_window)
+        for name, one in (("cross", cross), ("self_attention", self_attention))
     )
+    numbers = _axis("seeds", seeds, lambda _, seed: check_seed(seed)) or [check_seed(None)]
+    axes = [_axis("target", targets, lambda _, text: text), *strips.values(), crosses, self_windows]
+    cells = math.prod(len(axis) or 1 for axis in (*axes, numbers))
+    if not 1 < cells <= MAX_CELLS:
+        raise ArgumentError(
+            f"this grid would have {cells:,} of at most {MAX_CELLS:,} cells: give 2 or more "
+            "targets, seeds, windows or weights of a word in all, as in weights={'red': [0, 1, 2]} "
+            "(--weight red=0:2:3)"
+        )
     usual = [USUAL[edits.plan(text).purpose] for text in targets]
-    crosses = crosses or [(0.0, min(cross for cross, _ in usual))]
-    owns = owns or [(0.0, min(own for _, own in usual))]
-    places = list(_places(edits, targets, strips, owns, crosses))
-    cells: list[Cell] = []
-    for number, seed in enumerate(numbers):
-        part = sub_progress(progress, number, len(numbers))
-        pairs = run_edits(edits, [plan for *_, plan in places], seed, sampling, part, preview)
-        for (text, at, plan), pair in zip(places, pairs, strict=True):
-            cells.append(
-                Cell(len(cells) + 1, seed, text, at, plan.cross, plan.self_attention, pair)
-            )
-    _warn_of_notes([cell.pair for cell in cells])
-    batches = [cell.pair.edited.settings.batch_place or (1, 2) for cell in cells]
+    crosses = crosses or [(0.0, min(end for end, _ in usual))]
+    self_windows = self_windows or [(0.0, min(end for _, end in usual))]
+    varied = [dict(zip(strips, values, strict=True)) for values in product(*strips.values())]
+    plans: list[Plan] = []
+    for text in targets:  # the last axis varies fastest
+        every = product(varied, self_windows, crosses)
+        some = [edits.plan(text, weights, cross, window) for weights, window, cross in every]
+        _check_effect(some)
+        plans += some
+    pairs: list[tuple[int, Plan, Pair]] = []
+    for done, seed in enumerate(numbers):
+        part = sub_progress(progress, done, len(numbers))
+        found = run_edits(edits, plans, seed, part, preview)
+        pairs += [(seed, plan, pair) for plan, pair in zip(plans, found, strict=True)]
+    _warn_of_notes(pair for *_, pair in pairs)
+    batches = [pair.edited.settings.batch_place or (1, 2) for *_, pair in pairs]
     report = GridReport(
         source=source,
         targets=None if target is None else tuple(targets),
@@ -263,23 +265,25 @@ def grid(
         words=edits.windows,
         weights={word: tuple(strip) for word, strip in strips.items()},
         cross=tuple(crosses),
-        self_attention=tuple(owns),
+        self_attention=tuple(self_windows),
         seeds=tuple(numbers),
         batch=max(size for _, size in batches),
         sources_drawn=sum(place == 1 for place, _ in batches),
         **edits.terms,
     )
-    return Grid(tuple(cells), report)
+    return Grid(
+        tuple(
+            Cell(n, seed, plan.target, plan.varied, plan.cross, plan.self_attention, pair)
+            for n, (seed, plan, pair) in enumerate(pairs, 1)
+        ),
+        report,
+    )
 
 
 def _resolve(
     function: Callable[..., Any], given: Mapping[str, Any], seed: S
-) -> tuple[EditSource, list[str], GenerateOptions, S]:
-    """Check the arguments of `edit` or `grid` against the pipeline.
-
-    Returns:
-        The source, the targets, the options of sampling, and the seed or seeds.
-    """
+) -> tuple[EditSource, list[str], S]:
+    """Return the source, the targets and the seed or seeds of `edit` or `grid`, checked."""
     pipe, source, target = given["pipe"], given["source"], given["target"]
     check_served(pipe)
     options, sampling = options_of(EditOptions, given), options_of(GenerateOptions, given)
@@ -297,72 +301,30 @@ def _resolve(
     for text in (source, *targets):
         checks.prompt(text)
     weighted = given["target"] is not None  # else the source's weights are those of the edit
-    edits = EditSource(pipe, source, options, sampling.arguments, weighted=weighted)
-    return edits, targets, sampling, seed
+    return EditSource(pipe, source, options, sampling, weighted=weighted), targets, seed
 
 
-def _places(
-    edits: EditSource,
-    targets: Sequence[str],
-    strips: Mapping[str, Sequence[float]],
-    owns: Sequence[FractionWindow],
-    crosses: Sequence[FractionWindow],
-) -> Iterable[tuple[str, dict[str, float], Plan]]:
-    """Yield the target, weights and plan of each cell of a seed; the last axis is fastest."""
-    every = [dict(zip(strips, values, strict=True)) for values in product(*strips.values())]
-    for text in targets:
-        plans = [edits.plan(text, weights) for weights in every]
-        if not any(plan.has_effect for plan in plans):
-            raise _no_effect(plans[0])
-        for weights, own, cross in product(every, owns, crosses):
-            yield text, weights, edits.plan(text, weights, cross, own)
+def _axis(name: str, values: Any, check: Callable[[str, Any], Any]) -> list[Any]:
+    """Return the checked values of a grid's axis, of a list or a single one; none for None."""
+    if values is None:
+        return []
+    listed = checks.in_order(values)
+    checked = [check(name, one) for one in ([values] if listed is None else listed)]
+    if not checked or len({*checked}) < len(checked):
+        raise ArgumentError(f"{name} is {quoted(values)}: expected one value, or different ones")
+    return checked
 
 
-def _no_effect(plan: Plan) -> ArgumentError:
-    return ArgumentError(
-        f"the prompt {quoted(plan.source.table.prompt)} and its edit {quoted(plan.prompt)} have "
-        "the same words and weights, so the edit would change nothing: change a word, or weight "
-        "one as in '(word:1.5)'"
-    )
+def _check_effect(plans: Sequence[Plan]) -> None:
+    """Raise an ArgumentError if no plan changes anything."""
+    if not any(plan.has_effect for plan in plans):
+        raise ArgumentError(
+            f"the prompt {quoted(plans[0].source.table.prompt)} and its edit "
+            f"{quoted(plans[0].prompt)} have the same words and weights, so the edit would change "
+            "nothing: change a word, or weight one as in '(word:1.5)'"
+        )
 
 
 def _warn_of_notes(pairs: Iterable[Pair]) -> None:
     for note in dict.fromkeys(note for pair in pairs for note in pair.about.notes or ()):
         warn(note)
-
-
-def _check_axes(axes: Mapping[str, Sequence[Any]]) -> None:
-    """Raise an ArgumentError for a grid of one cell or too many, or of values given twice."""
-    axes = {name: values for name, values in axes.items() if values}
-    cells = math.prod(map(len, axes.values()))
-    if cells > MAX_CELLS:
-        raise ArgumentError(
-            f"this grid would have {cells:,} cells: expected at most {MAX_CELLS:,}; give fewer "
-            "targets, seeds or values"
-        )
-    if cells == 1:
-        raise ArgumentError(
-            "nothing varies in this grid: give several targets, seeds, weights of a word or "
-            "windows, as in weights={'red': [0, 1, 2]} (--weight red=0:2:3)"
-        )
-    for name, values in axes.items():
-        if len(values) > len({*values}):
-            raise ArgumentError(f"{name} has a value twice: expected each once, got {values}")
-
-
-def _windows(name: str, windows: Any) -> list[FractionWindow]:
-    """Return one window or several as a list; a tuple is one window."""
-    if windows is None:
-        return []
-    several = [windows] if isinstance(windows, tuple) else _several(name, windows)
-    return [check_window(name, window) for window in several]
-
-
-def _several(name: str, values: Any) -> list[Any]:
-    """Return one value or several as a list."""
-    found = checks.in_order(values)
-    if found is None:
-        return [values]
-    if not found:
-        raise ArgumentError(f"{name} is empty: expected a value, or a list of them")
-    return found

@@ -462,10 +462,9 @@ def _edits(
     options = EditOptions(cross=0.0, self_attention=0.0) if edit is None else edit_options(edit)
     options = replace(options, batch=size, image=picture)
     source = call.prompt if edit is None else edit.source
-    edits = EditSource(pipe, source, options, call.options.arguments)
+    edits = EditSource(pipe, source, options, replace(call.options, limit=_LIMIT))
     plans = [edits.plan(call.prompt)] * (size - 1)
-    sampling = replace(call.options, limit=_LIMIT)
-    return run_edits(edits, plans, call.seed, sampling, progress, probe=probe)
+    return run_edits(edits, plans, call.seed, progress, probe=probe)
 
 
 def _grid(pipe: Any, saved: Grid, given: Mapping[str, Any], progress: Progress | None) -> Grid:
