@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from heedmap.pipelines.editing import edit, grid
     from heedmap.pipelines.explaining import explain
     from heedmap.pipelines.generation import generate
-    from heedmap.pipelines.locating import locate
+    from heedmap.pipelines.input_images import locate
     from heedmap.pipelines.repeating import Repetition, repeat
     from heedmap.recording.edits import Confine, Reweight
     from heedmap.recording.tracing import Trace, trace
@@ -111,7 +111,7 @@ _HOME = {
     "grid": "pipelines.editing",
     "layer_shapes": "backends.processors",
     "load": "backends.loading",
-    "locate": "pipelines.locating",
+    "locate": "pipelines.input_images",
     "repeat": "pipelines.repeating",
     "trace": "recording.tracing",
 }

@@ -328,6 +328,7 @@ def test_a_word_that_is_not_in_the_prompt(pipe, edit):
         generate(pipe, edits=[edit])
 
 
+@pytest.mark.filterwarnings("ignore:the model reads")
 def test_a_word_past_the_limit(pipe):
     long = "a house " * 40 + "red"
     for edit in (Reweight("red", 2), Confine("red", LEFT)):

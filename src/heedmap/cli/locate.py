@@ -43,10 +43,10 @@ def locate(
 
     place = console.destination(out)
     pipe = console.load_model(model, device, dtype, quiet or json)
-    from heedmap.pipelines import locating
+    from heedmap.pipelines import input_images
 
     with console.sampling("Locating", quiet or json) as (warnings, advance):
-        run = locating.locate(
+        run = input_images.locate(
             pipe,
             image,
             prompt,
