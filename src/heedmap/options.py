@@ -6,7 +6,7 @@ app a field of each option that `option` declares.
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from math import isclose, isfinite
+from math import isfinite
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -73,8 +73,6 @@ OWN_NAMES = {
 
 
 # --- values as texts --------------------------------------------------------------------------
-
-_MOST = 1000  # values of one list
 
 
 def _numbers(text: str, kind: Callable[[str], Any], expected: str, count: int = 0) -> list[Any]:
@@ -161,8 +159,8 @@ def parse_window(text: str) -> tuple[float, float]:
 
 
 def parse_windows(text: str) -> list[tuple[float, float]]:
-    """Read windows as `parse_window` does, with commas between them: `0,0.2,…,1`."""
-    return [parse_window(part) for part in _filled(text)]
+    """Read windows as `parse_window` does, with commas between them."""
+    return [parse_window(part) for part in text.split(",")]
 
 
 def parse_word_window(text: str) -> tuple[str, tuple[float, float]]:
@@ -183,9 +181,9 @@ def parse_word_weights(text: str) -> tuple[str, list[float]]:
     word, weights = _assigned(text, "a word and its weights", "red=-2:3:6")
     expected = "A:B:N, such as -2:3:6 for six from -2 to 3, or a list such as 0,1,3"
     if ":" not in weights:
-        return word, _numbers(",".join(_filled(weights)), float, expected)
+        return word, _numbers(weights, float, expected)
     start, end, count = _numbers(weights.replace(":", ","), float, expected, 3)
-    if count not in range(2, _MOST + 1) or start == end:
+    if count not in range(2, 1001) or start == end:
         raise ArgumentError(f"{weights!r}: expected {expected}")
     step = (end - start) / (count - 1)
     return word, [round(start + step * k, 6) for k in range(int(count))]
@@ -205,27 +203,6 @@ def _assigned(text: str, expected: str, example: str) -> tuple[str, str]:
     if not (sign and word.strip() and value.strip()):
         raise ArgumentError(f"{text!r}: expected {expected}, as in {example}")
     return word.strip(), value.strip()
-
-
-def _filled(text: str) -> list[str]:
-    """Split a text at commas; `…` or `...` continues with the step of the two numbers before it."""
-    parts = [part.strip() for part in text.replace("…", "...").split(",")]
-    values: list[str] = []
-    for place, part in enumerate(parts):
-        if part != "...":
-            values.append(part)
-            continue
-        try:
-            first, second, last = float(values[-2]), float(values[-1]), float(parts[place + 1])
-            step = second - first
-            count = round((last - second) / step)
-            if not 1 <= count <= _MOST or not isclose(second + count * step, last, abs_tol=1e-6):
-                raise ValueError
-        except (IndexError, ValueError, ArithmeticError):
-            expected = "two numbers before the dots and one after that their step meets"
-            raise ArgumentError(f"{text!r}: expected {expected}, such as 0,0.2,…,1") from None
-        values += [f"{round(second + step * k, 9):.12g}" for k in range(1, count)]
-    return values
 
 
 # --- the options of each call -----------------------------------------------------------------

@@ -7,7 +7,7 @@ import typer
 
 import heedmap as hm
 from heedmap.cli.console import Task, print_table
-from heedmap.cli.options import EMBEDDED, OUTPUTS, Seed, Source, Targets, command, reader
+from heedmap.cli.options import EMBEDDED, OUTPUTS, Seed, Source, Targets, command, parsed
 from heedmap.errors import plural
 from heedmap.options import EditOptions, GenerateOptions, by_word, parse_windows, parse_word_weights
 
@@ -25,12 +25,7 @@ FILES = {
     "blend": "blend.png",
     "figures": "pair.json",
 }
-
-
-def windows(*names: str) -> Any:
-    """Declare a flag for several windows."""
-    text = "Windows as of `heedmap edit`. Several, as 0,0.2,…,1, are each drawn."
-    return typer.Option(*names, parser=reader(parse_windows), metavar="A:B,…", help=text)
+_WINDOWS = "Windows as of `heedmap edit`. Several, as 0,0.5,1, are each drawn."
 
 
 @command(
@@ -121,18 +116,20 @@ def grid(
     *,
     weight: Annotated[
         list[Any] | None,
-        typer.Option(
-            parser=reader(parse_word_weights),
-            metavar="WORD=A:B:N",
-            help="N weights of a word from A to B, or a list, as red=0,1,3. May be repeated.",
+        parsed(
+            parse_word_weights,
+            "WORD=A:B:N",
+            "N weights of a word from A to B, or a list, as red=0,1,3. May be repeated.",
         ),
     ] = None,
     count: Annotated[
         int, typer.Option(min=1, max=10_000, help="Number of seeds, from --seed up.")
     ] = 1,
     seed: Seed = None,
-    cross: Annotated[Any, windows("--cross")] = None,
-    self_attention: Annotated[Any, windows("--self-attention", "--self")] = None,
+    cross: Annotated[Any, parsed(parse_windows, "A:B,…", _WINDOWS)] = None,
+    self_attention: Annotated[
+        Any, parsed(parse_windows, "A:B,…", _WINDOWS, "--self-attention", "--self")
+    ] = None,
     **options: Any,
 ) -> None:
     """Generate the edits of SOURCE for all combinations of weights, windows, targets and seeds.

@@ -6,7 +6,7 @@ import typer
 
 import heedmap as hm
 from heedmap.cli.console import Task, print_table
-from heedmap.cli.options import SAVED, RunFolder, command, reader
+from heedmap.cli.options import SAVED, RunFolder, command, parsed
 from heedmap.options import ExplainOptions, parse_pixel, parse_word
 
 if TYPE_CHECKING:
@@ -19,21 +19,10 @@ def explain(
     run: RunFolder,
     *,
     word: Annotated[
-        Any,
-        typer.Option(
-            *("--word", "-w"),
-            parser=reader(parse_word),
-            metavar="WORD",
-            help="A word, a phrase, or #N for word N.",
-        ),
+        Any, parsed(parse_word, "WORD", "A word, a phrase, or #N for word N.", "--word", "-w")
     ],
     at: Annotated[
-        Any,
-        typer.Option(
-            parser=reader(parse_pixel),
-            metavar="X,Y",
-            help="A pixel of the image, from its upper left, from 0.",
-        ),
+        Any, parsed(parse_pixel, "X,Y", "A pixel of the image, from its upper left, from 0.")
     ],
     **options: Any,
 ) -> None:

@@ -8,7 +8,7 @@ import typer
 
 import heedmap as hm
 from heedmap.cli.console import Task, print_table, stability_text
-from heedmap.cli.options import EMBEDDED, OUTPUTS, Prompt, Seed, command, reader
+from heedmap.cli.options import EMBEDDED, OUTPUTS, Prompt, Seed, command, parsed
 from heedmap.errors import plural
 from heedmap.options import LOCATE_STEPS, GenerateOptions, parse_box
 
@@ -41,11 +41,7 @@ def generate(
     ] = 1,
     confine: Annotated[
         list[Any] | None,
-        typer.Option(
-            parser=reader(parse_box),
-            metavar="WORD=L,T,R,B",
-            help="Keep a word inside a box, in pixels. May be repeated.",
-        ),
+        parsed(parse_box, "WORD=L,T,R,B", "Keep a word inside a box, in pixels. May be repeated."),
     ] = None,
     **options: Any,
 ) -> None:

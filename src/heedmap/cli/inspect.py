@@ -1,5 +1,6 @@
 """`heedmap inspect`: other words, layers, steps or heads of a saved run; no model is loaded."""
 
+from collections.abc import Sequence
 from json import dumps
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -8,8 +9,8 @@ import typer
 
 import heedmap as hm
 from heedmap.cli.console import Task, print_table, stability_text
-from heedmap.cli.options import Format, OfConcepts, RunFolder, Words, command, reader
-from heedmap.errors import ArgumentError, RunError, plural
+from heedmap.cli.options import Format, OfConcepts, RunFolder, Words, command, parsed
+from heedmap.errors import ArgumentError, RunError
 from heedmap.options import parse_integers, parse_names, parse_range
 
 if TYPE_CHECKING:
@@ -25,18 +26,12 @@ def inspect(
     word: Words = None,
     layers: Annotated[
         Any,
-        typer.Option(
-            parser=parse_names,
-            metavar="NAMES",
-            help="As down, mid, up, 'up 1.0' or a pattern with *; commas between.",
+        parsed(
+            parse_names, "NAMES", "As down, mid, up, 'up 1.0' or a pattern with *; commas between."
         ),
     ] = None,
-    steps: Annotated[
-        Any, typer.Option(parser=reader(parse_range), metavar="A:B", help="As 0:10.")
-    ] = None,
-    heads: Annotated[
-        Any, typer.Option(parser=reader(parse_integers), metavar="N,N", help="As 0,2.")
-    ] = None,
+    steps: Annotated[Any, parsed(parse_range, "A:B", "As 0:10.")] = None,
+    heads: Annotated[Any, parsed(parse_integers, "N,N", "As 0,2.")] = None,
     refined: Annotated[
         bool, typer.Option("--refined", help="The refined maps, of all layers, steps and heads.")
     ] = False,
@@ -62,6 +57,8 @@ def inspect(
     from heedmap.figures.overlays import png
     from heedmap.figures.plots import encode
     from heedmap.io.writing import slug, whole_folder
+    from heedmap.maps.heatmaps import REFINED_BY
+    from heedmap.maps.word_figures import mean_of
 
     saved = hm.Run.load(run)
     place = task.place(run / "inspect")
@@ -122,7 +119,8 @@ def inspect(
             for file, heat in zip(images, heats, strict=True)
         ]
         print_table(("word", *COLUMNS, "stability", "file"), rows, folder)
-        typer.echo(f"Shares of attention, averaged over {part_text(maps, refined)}.")
+        how = f", {REFINED_BY}" if refined else ""
+        typer.echo(f"Shares of attention, {mean_of(maps)}{how}.")
         for file in (found["sheet"], *found.get("over", ())):
             typer.echo(file)
     task.finish(found, [folder], found["sheet"])
@@ -152,17 +150,6 @@ def maps_of(run: "Run", concepts: bool) -> "HeatMaps":
     return found
 
 
-def part_text(maps: "HeatMaps", refined: bool) -> str:
-    """Write the layers that maps are averaged over."""
-    from heedmap.maps.heatmaps import REFINED_BY
-    from heedmap.maps.recordings import AVERAGED
-
-    if refined:
-        return f"all layers, steps and heads, {REFINED_BY}"
-    names = [layer.name for layer in maps.layers]
-    return "all layers" if names == [AVERAGED] else plural(len(names), "layer")
-
-
 def flag_text(name: str, value: Any) -> str:
     """Write a flag for the name of a folder."""
     if value is True:
@@ -171,7 +158,7 @@ def flag_text(name: str, value: Any) -> str:
 
 
 def draw_over(
-    maps: "HeatMaps", words: list[str | int], over: str, scale: "Scale", kind: str
+    maps: "HeatMaps", words: Sequence[str | int], over: str, scale: "Scale", kind: str
 ) -> dict[str, bytes]:
     """Draw one word over its steps, layers or heads: the contents of files by name."""
     from heedmap.figures.plots import encode

@@ -17,8 +17,8 @@ EMBEDDED, SAVED = "the embedded model, offline", "the run's own model"
 OUTPUTS = "a new one in outputs/"
 
 
-def reader(read: Callable[[str], Any]) -> Callable[[str], Any]:
-    """Make a parser for Typer of a function: its errors become usage errors."""
+def parsed(read: Callable[[str], Any], metavar: str | None, help: str, *names: str) -> Any:
+    """Declare a flag whose text a function reads; its errors become usage errors."""
 
     def parse(text: str) -> Any:
         try:
@@ -26,7 +26,7 @@ def reader(read: Callable[[str], Any]) -> Callable[[str], Any]:
         except HeedmapError as error:
             raise typer.BadParameter(str(error)) from error
 
-    return parse
+    return typer.Option(*names, parser=parse, metavar=metavar, help=help)
 
 
 def command(
@@ -83,12 +83,13 @@ def _flag(one: Field[Any], usual: str = "") -> inspect.Parameter:
     read, text = how["read"], how["help"].format(usual)
     if default not in (None, False, ()):
         text += f" Default: {','.join(default) if isinstance(default, tuple) else default}."
-    parser = reader(read) if inspect.isfunction(read) else None
-    kind: Any = Any if parser else read
+    names, metavar = how.get("names", [f"--{one.name.replace('_', '-')}"]), how.get("metavar")
+    if inspect.isfunction(read):
+        kind, info = Any, parsed(read, metavar, text, *names)
+    else:
+        kind, info = read, typer.Option(*names, metavar=metavar, help=text)
     if "collect" in how:
         kind = list[kind]
-    names = how.get("names", [f"--{one.name.replace('_', '-')}"])
-    info = typer.Option(*names, parser=parser, metavar=how.get("metavar"), help=text)
     kind, unset = (bool, False) if read is bool else (kind | None, None)
     return inspect.Parameter(
         one.name, inspect.Parameter.KEYWORD_ONLY, default=unset, annotation=Annotated[kind, info]
@@ -106,9 +107,7 @@ Source = Annotated[str, typer.Argument(metavar="SOURCE", help="The prompt to edi
 Targets = Annotated[list[str] | None, typer.Argument(metavar="TARGET", help=_TARGET)]
 Seed = Annotated[int | None, typer.Option(min=0, help="Random seed. Default: random (printed).")]
 RunFolder = Annotated[Path, typer.Argument(metavar="RUN", help="The folder of a saved run.")]
-Words = Annotated[
-    list[Any] | None, typer.Option("--word", "-w", parser=reader(parse_word), help=_WORD)
-]
+Words = Annotated[list[Any] | None, parsed(parse_word, "WORD", _WORD, "--word", "-w")]
 OfConcepts = Annotated[bool, typer.Option("--concepts", help=_CONCEPTS)]
 Format = Annotated[
     Literal["png", "svg", "pdf"],
