@@ -31,8 +31,7 @@ from heedmap.recording.accumulation import (
     row_probabilities,
 )
 from heedmap.recording.edits import AttentionController, RunPosition
-from heedmap.text.concepts import checked_concepts, concept_table
-from heedmap.text.words import TokenTable
+from heedmap.text.words import TokenTable, checked_concepts, concept_table
 
 
 @dataclass(frozen=True)
