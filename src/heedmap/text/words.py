@@ -307,7 +307,7 @@ def by_position(count: int) -> TokenTable:
 
 @dataclass(frozen=True, slots=True)
 class Rewritten:
-    """The text that a pipeline makes of a prompt, with each letter's `(start, end)` in the prompt."""
+    """The text that a pipeline makes of a prompt, with each letter's `(start, end)` there."""
 
     text: str
     origin: Sequence[tuple[int, int]]
