@@ -277,40 +277,25 @@ def keys_of(layer: Any, states: Tensor) -> Tensor:
 
 @dataclass(frozen=True, eq=False)
 class LayerActivations:
-    """The activations of a layer in one pass, for all rows B of the batch.
+    """The activations of a layer in one pass: output = (joined Wᵀ + b + residual) / factor.
 
-    Axes: Q position · K token · H·d heads side by side · C channels.
+    Axes: B row of the batch · Q position · K token · H·d heads side by side · C channels.
 
     Attributes:
-        hidden: (B, Q, C), the input of the layer.
         value: (B, K, H·d).
         joined: (B, Q, H·d), the outputs of the heads, which the output projection is given.
-        output: (B, Q, C), the output of the layer.
+        residual: (B, Q, C), the input of the layer, if the layer adds it.
+        factor: the divisor.
+        output: (B, Q, C).
+        adapted: whether another attention is added to `joined`, such as an image prompt's.
     """
 
-    hidden: Tensor
     value: Tensor
     joined: Tensor
-    output: Tensor
-
-
-@dataclass(frozen=True, eq=False)
-class OutputProjection:
-    """The map from the outputs of the heads to the layer's: Y = (joined Wᵀ + b + hidden) / factor.
-
-    Attributes:
-        weight: W (C, H·d), float32, with active LoRAs.
-        bias: b (C), float32; None if there is none.
-        residual: whether the layer adds its input.
-        factor: the divisor.
-        adds: whether another attention is added to `joined`, such as an image prompt's.
-    """
-
-    weight: Tensor
-    bias: Tensor | None
-    residual: bool
+    residual: Tensor | None
     factor: float
-    adds: bool
+    output: Tensor
+    adapted: bool
 
 
 def record_activations(layer: Any, record: Callable[[LayerActivations], None], undo: Undo) -> None:
@@ -325,14 +310,20 @@ def record_activations(layer: Any, record: Callable[[LayerActivations], None], u
 
     @uncompiled
     def end(module: Any, args: tuple[Any, ...], kwargs: Any, output: Tensor) -> None:
+        processor = getattr(layer.processor, "original", layer.processor)
         if len(found) < 2:
-            processor = getattr(layer.processor, "original", layer.processor)
             raise TraceError(
                 f"{type(processor).__name__} has linear maps of its own: expected a processor that "
                 "uses its layer's to_v and to_out; load the model without it"
             )
         hidden = args[0] if args else kwargs["hidden_states"]
-        activations = LayerActivations(hidden=hidden, output=output, **found)
+        activations = LayerActivations(
+            **found,
+            residual=hidden if layer.residual_connection else None,
+            factor=float(layer.rescale_output_factor),
+            output=output,
+            adapted=hasattr(processor, "to_k_ip"),
+        )
         found.clear()
         record(activations)
 
@@ -342,25 +333,20 @@ def record_activations(layer: Any, record: Callable[[LayerActivations], None], u
 
 
 @torch.no_grad()
-def output_projection(layer: Any, joined: Tensor) -> OutputProjection:
-    """Return the output projection of a layer that has just run on `joined` (B, Q, H·d)."""
+def output_projection(layer: Any, joined: Tensor) -> tuple[Tensor, Tensor | None]:
+    """Return W (C, H·d) and b (C) of a layer that has just run on `joined` (B, Q, H·d), float32.
+
+    They include active LoRAs; b is None if there is none.
+    """
     module: Any = layer.to_out[0]
     if type(module) is torch.nn.Linear and not module.weight.is_meta:
         bias = None if module.bias is None else module.bias.detach().float()
-        weight = module.weight.detach().float()
-    else:
-        # An adapted, quantised or offloaded map is measured with unit vectors. `forward` is called,
-        # so that no hook of the module runs.
-        ones = torch.eye(joined.shape[-1], dtype=joined.dtype, device=joined.device)
-        bias = module.forward(torch.zeros_like(ones[:1])).float()[0]
-        weight = (module.forward(ones).float() - bias).T
-    return OutputProjection(
-        weight,
-        bias,
-        bool(getattr(layer, "residual_connection", False)),
-        float(getattr(layer, "rescale_output_factor", 1.0)),
-        hasattr(getattr(layer.processor, "original", layer.processor), "to_k_ip"),
-    )
+        return module.weight.detach().float(), bias
+    # An adapted, quantised or offloaded map is measured with unit vectors. `forward` is called, so
+    # that no hook of the module runs.
+    ones = torch.eye(joined.shape[-1], dtype=joined.dtype, device=joined.device)
+    bias = module.forward(torch.zeros_like(ones[:1])).float()[0]
+    return (module.forward(ones).float() - bias).T, bias
 
 
 # --- the shapes in all layers ---

@@ -507,7 +507,7 @@ class Trace:
     def _end(self) -> None:
         """End the present call: the pipeline has finished."""
         self._hooks.end_call()
-        self._encodings = []
+        self._encodings, self._frame = [], None
         if not self._calls or self._calls[-1].over:
             return
         call = self._calls[-1]
