@@ -300,31 +300,33 @@ class LayerActivations:
 
 def record_activations(layer: Any, record: Callable[[LayerActivations], None], undo: Undo) -> None:
     """Call `record` with the activations after each pass of a layer, until undone."""
-    found: dict[str, Tensor] = {}
+    tensors: dict[str, Tensor] = {}
     hooks: list[tuple[torch.nn.Module, Any]] = [
-        (layer.to_v, lambda _, args, output: found.update(value=output)),
-        (layer.to_out[0], lambda _, args, output: found.update(joined=args[0])),
+        (layer.to_v, lambda _, args, output: tensors.update(value=output)),
+        (layer.to_out[0], lambda _, args, output: tensors.update(joined=args[0])),
     ]
     if hasattr(layer, "to_kv"):  # fused projections, which run in place of to_k and to_v
-        hooks += [(layer.to_kv, lambda _, args, output: found.update(value=output.chunk(2, -1)[1]))]
+        hooks += [
+            (layer.to_kv, lambda _, args, output: tensors.update(value=output.chunk(2, -1)[1]))
+        ]
 
     @uncompiled
     def end(module: Any, args: tuple[Any, ...], kwargs: Any, output: Tensor) -> None:
         processor = getattr(layer.processor, "original", layer.processor)
-        if len(found) < 2:
+        if len(tensors) < 2:
             raise TraceError(
                 f"{type(processor).__name__} has linear maps of its own: expected a processor that "
                 "uses its layer's to_v and to_out; load the model without it"
             )
         hidden = args[0] if args else kwargs["hidden_states"]
         activations = LayerActivations(
-            **found,
+            **tensors,
             residual=hidden if layer.residual_connection else None,
             factor=float(layer.rescale_output_factor),
             output=output,
             adapted=hasattr(processor, "to_k_ip"),
         )
-        found.clear()
+        tensors.clear()
         record(activations)
 
     for module, hook in hooks:

@@ -3,7 +3,6 @@
 import inspect
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from difflib import get_close_matches
 from typing import Any
 
 import torch
@@ -15,7 +14,7 @@ from heedmap import checks
 from heedmap.backends.base import Family, GridShape, parameters
 from heedmap.backends.pixart import PixArt
 from heedmap.backends.unet import UNet
-from heedmap.errors import ArgumentError, ModelError, quoted
+from heedmap.errors import ArgumentError, ModelError, nearest, quoted
 from heedmap.io.reading import MAX_ASPECT, MAX_PIXELS, MAX_SIDE
 from heedmap.options import OWN_NAMES, GenerateOptions
 
@@ -29,11 +28,11 @@ def family_of(pipe: Any) -> Family:
         if family.serves():
             return family
     name = quoted(pipe) if isinstance(pipe, str) else type(pipe).__name__
-    found = next((family for family in families if family.model is not None), None)
-    if found is None:
+    other = next((family for family in families if family.model is not None), None)
+    if other is None:
         raise _unreadable(name, "it has no unet and no transformer")
-    part, kind = found.component, type(found.model).__name__
-    if isinstance(found.model, torch.nn.DataParallel):
+    part, kind = other.component, type(other.model).__name__
+    if isinstance(other.model, torch.nn.DataParallel):
         why = f"its {part} is wrapped in {kind} (set pipe.{part} = pipe.{part}.module)"
     elif part == "transformer":
         why = (
@@ -182,20 +181,18 @@ def size_of_latents(pipe: Any, arguments: Mapping[str, Any]) -> tuple[int, int] 
 
 # --- the arguments of a call ---
 
-THEIR_NAMES = {ours: theirs for theirs, ours in OWN_NAMES.items()}
+THEIR_NAMES = {name: argument for argument, name in OWN_NAMES.items()}
 """The names that pipelines have for "steps", "guidance", "negative", and for "size" the height."""
 STEP_LISTS = ("timesteps", "sigmas")
 """Arguments that list the steps one by one, in place of their number."""
 _DEPRECATED = ("callback", "callback_steps")  # still taken, but not in the signature
 
 
-def check_names(pipe: Any, names: Iterable[str], ours: Iterable[str]) -> None:
-    """Raise an ArgumentError if a keyword is neither ours nor the pipeline's, with the nearest."""
-    known = [*ours, *list(parameters(pipe))[1:]]  # many take any name, and ignore it
+def check_names(pipe: Any, names: Iterable[str], others: Iterable[str]) -> None:
+    """Raise an ArgumentError if a keyword is neither the pipeline's nor one of these others."""
+    known = [*others, *list(parameters(pipe))[1:]]  # many take any name, and ignore it
     for name in {*names} - {*known, *_DEPRECATED}:
-        near = [one for one in ours if one.startswith(name)]
-        near = near or get_close_matches(name, known, n=1)
-        hint = f"did you mean {near[0]}?" if near else "leave it out"
+        hint = f"did you mean {nearest(name, known)[0]}?"
         if name == "image":
             hint = "it draws from a text alone; use hm.edit or hm.locate for an image of your own"
         raise ArgumentError(f"{type(pipe).__name__} takes no argument {name}: {hint}")
