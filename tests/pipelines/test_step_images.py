@@ -14,7 +14,7 @@ from PIL import Image
 from heedmap.backends import latents
 from heedmap.backends.schedules import Moment
 from heedmap.pipelines import editing, generation
-from heedmap.pipelines.step_images import StepRecorder
+from heedmap.pipelines.generation import StepRecorder
 from heedmap.recording.tracing import StepState
 
 BETAS: dict[str, Any] = {**models.BETAS, "steps_offset": 1}

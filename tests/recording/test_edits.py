@@ -12,8 +12,7 @@ import heedmap
 from heedmap import Confine, Reweight, Run
 from heedmap.backends.prompts import prompt_table
 from heedmap.errors import ArgumentError, TruncatedWordError, UnknownWordError
-from heedmap.io.settings import Ruled
-from heedmap.io.values import to_json
+from heedmap.io.schemas import Ruled, to_json
 from heedmap.maps.masks import packed
 from heedmap.pipelines import generation
 from heedmap.recording.edits import edit_from
@@ -329,6 +328,7 @@ def test_a_word_that_is_not_in_the_prompt(pipe, edit):
         generate(pipe, edits=[edit])
 
 
+@pytest.mark.filterwarnings("ignore:the model reads")
 def test_a_word_past_the_limit(pipe):
     long = "a house " * 40 + "red"
     for edit in (Reweight("red", 2), Confine("red", LEFT)):

@@ -16,7 +16,7 @@ from PIL import Image
 
 from heedmap.errors import ArgumentError, quoted
 from heedmap.figures.overlays import resize_map, to_rgb
-from heedmap.io.settings import Mask
+from heedmap.io.schemas import Mask
 from heedmap.maps.recordings import Recording
 from heedmap.maps.selections import Averages, Selection
 from heedmap.mathematics.maps import is_even

@@ -15,7 +15,7 @@ from heedmap.backends.base import Family, GridShape
 from heedmap.backends.prompts import Encoding, foreign_states
 from heedmap.backends.schedules import Moment, Schedule, matches, skipping_tools
 from heedmap.errors import ArgumentError, NothingRecordedError, TraceError, plural, quoted
-from heedmap.io.values import MAX_WHOLE
+from heedmap.io.schemas import MAX_WHOLE
 from heedmap.maps.recordings import AVERAGED, Layer, Recording, cells
 from heedmap.mathematics.probabilities import Scores
 from heedmap.mathematics.rules import Rule, Site

@@ -21,8 +21,7 @@ from torch.nn.functional import scaled_dot_product_attention
 from heedmap import checks
 from heedmap.backends.base import GridShape
 from heedmap.errors import ArgumentError, quoted, warn
-from heedmap.io.settings import Confined, Mask, Reweighted, Ruled, WordEditNoted
-from heedmap.io.values import MAX_EDITS
+from heedmap.io.schemas import MAX_EDITS, Confined, Mask, Reweighted, Ruled, WordEditNoted
 from heedmap.maps import masks
 from heedmap.mathematics.probabilities import Scores
 from heedmap.mathematics.rules import (

@@ -18,7 +18,7 @@ from heedmap import checks
 from heedmap.backends.base import Undo
 from heedmap.backends.processors import LayerActivations, output_projection, record_activations
 from heedmap.errors import SelectionError, TraceError, plural, quoted
-from heedmap.io.explanations import LayerInputs
+from heedmap.mathematics.by_hand import LayerInputs
 from heedmap.mathematics.probabilities import Scores
 from heedmap.options import BranchName
 from heedmap.recording.calls import Call
