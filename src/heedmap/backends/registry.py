@@ -7,7 +7,6 @@ from typing import Any
 
 import torch
 from diffusers.models.attention_processor import Attention
-from PIL import Image
 from torch import Tensor
 
 from heedmap import checks
@@ -129,19 +128,6 @@ def usual_size(pipe: Any) -> tuple[int, int]:
     cells, side = family.model.config.sample_size, family.cell_side
     h, w = (cells, cells) if isinstance(cells, int) else cells
     return w * side, h * side
-
-
-def picture_size(pipe: Any, arguments: Mapping[str, Any]) -> tuple[int, int]:
-    """Return the (width, height) that a pipeline draws with these arguments, but no size."""
-    start, side = arguments.get("image"), family_of(pipe).cell_side
-    start = start[0] if isinstance(start, list | tuple) and start else start
-    # Inpainting resizes its image to the model's size; other pipelines keep the image's.
-    if "mask_image" not in arguments and isinstance(start, Image.Image | Tensor):
-        sides = start.size if isinstance(start, Image.Image) else start.shape[:-3:-1]
-        if len(sides) == 2:
-            w, h = sides
-            return w - w % side, h - h % side
-    return usual_size(pipe)
 
 
 def unit(pipe: Any) -> int:

@@ -18,6 +18,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from heedmap import checks
 from heedmap.backends import base, latents, loading, processors, prompts, registry, schedules
 from heedmap.backends.base import Family, GridShape, Pipeline
 from heedmap.backends.processors import Record, RecordingProcessor
@@ -39,6 +40,7 @@ from heedmap.recording.edits import (
     warn_of_idle,
 )
 from heedmap.recording.probing import Probe
+from heedmap.text.concepts import checked_concepts
 from heedmap.text.weights import unread_weights
 
 MEMORY_WARNING = 256 * 2**20
@@ -86,7 +88,18 @@ def trace(
             concept is none.
         ModelError: if the model has no text cross-attention.
     """
-    spec = RecordingSpec.checked(keep, tokens, branches, concepts, limit, prompts)
+    options = GenerateOptions(keep=keep, tokens=tokens, branches=branches, limit=limit)
+    texts = [prompts] if isinstance(prompts, str) else checks.in_order(prompts or [])
+    if texts is None or not all(isinstance(text, str) for text in texts):
+        raise ArgumentError(f"prompts is {quoted(prompts)}: expected a list of texts")
+    spec = RecordingSpec(
+        frozenset(options.keep),
+        tokens,
+        frozenset(options.branches),
+        checked_concepts(concepts),
+        limit,
+        None if prompts is None else tuple(texts),
+    )
     return Trace(pipe, spec, edits=checked_edits(edits))
 
 
