@@ -93,7 +93,7 @@ def trace(
     if texts is None or not all(isinstance(text, str) for text in texts):
         raise ArgumentError(f"prompts is {quoted(prompts)}: expected a list of texts")
     spec = RecordingSpec(
-        frozenset(options.keep),
+        frozenset[Any](options.keep),
         tokens,
         frozenset(options.branches),
         checked_concepts(concepts),
