@@ -1,7 +1,6 @@
 """Loading: the embedded model, a folder, a hub id that cannot be reached."""
 
 import json
-from traceback import format_exception
 
 import pytest
 import torch
@@ -93,10 +92,8 @@ def test_the_hub_when_offline(monkeypatch):
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     for load in (loading.load, loading.tokenizer):
-        with pytest.raises(ModelError) as raised:
+        with pytest.raises(ModelError):
             load("heedmap/no-such-model")
-        traceback = "".join(format_exception(raised.value))
-        assert "During handling" not in traceback and "direct cause" not in traceback
 
 
 def test_folders_that_are_no_pipeline(tmp_path, folder):
