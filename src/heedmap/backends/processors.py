@@ -396,39 +396,25 @@ class LayerShapes:
         return self.query[1] // self.heads
 
     def chain(self) -> list[tuple[str, str, Shape]]:
-        """Return the computation from the hidden states and the text to the output, line by line.
+        """Return the matrix products from the hidden states X and the text E to the output Y.
 
         Returns:
             Result, factors and shape: ("O_h = P_h·V_h", "(9 × 77) · (77 × 8)", (9, 8)).
         """
         (places, channels), (tokens, width) = self.hidden, self.text
-        (h, w), inner, d = self.grid, self.query[1], self.head_dim
+        inner, d = self.query[1], self.head_dim
         root = math.isclose(self.scale, d**-0.5, rel_tol=1e-6)
         score = "S_h = Q_h·K_hᵀ" + (f"/√{d}" if root else f"·{self.scale:.6g}")
-        score += "" if self.masked is None else " + M"
-        sums = f"rows that sum to 1 over {tokens} tokens"
-        if self.masked is not None:
-            sums += f", and are exactly 0 for {self.masked} hidden ones"
-
-        def product(rows: int, common: int, columns: int) -> tuple[str, Shape]:
-            return f"({rows} × {common}) · ({common} × {columns})", (rows, columns)
-
-        joined = f"{self.heads} times ({places} × {d}), side by side"
-        return [
-            ("X", f"hidden states of {h} × {w} places", self.hidden),
-            ("E", f"text of {tokens} tokens", self.text),
-            ("Q = X·W_Q", *product(places, channels, inner)),
-            ("K = E·W_K", *product(tokens, width, inner)),
-            ("V = E·W_V", *product(tokens, width, inner)),
-            ("Q_h", f"Q shared out among {self.heads} heads", (places, d)),
-            ("K_h", "K likewise", (tokens, d)),
-            ("V_h", "V likewise", (tokens, d)),
-            (score, *product(places, d, tokens)),
-            ("P_h = softmax(S_h)", sums, self.scores),
-            ("O_h = P_h·V_h", *product(places, tokens, d)),
-            (f"O = [O_0 … O_{self.heads - 1}]", joined, self.query),
-            ("Y = O·W_O + b", *product(places, inner, self.output[1])),
+        mask = "" if self.masked is None else " + M"
+        products = [
+            ("Q = X·W_Q", places, channels, inner),
+            ("K = E·W_K", tokens, width, inner),
+            ("V = E·W_V", tokens, width, inner),
+            (score, places, d, tokens),
+            (f"O_h = softmax(S_h{mask})·V_h", places, tokens, d),
+            (f"Y = [O_0 … O_{self.heads - 1}]·W_O + b", places, inner, self.output[1]),
         ]
+        return [(name, f"({m} × {k}) · ({k} × {n})", (m, n)) for name, m, k, n in products]
 
 
 def layer_shapes(

@@ -26,40 +26,34 @@ def family_of(pipe: Any) -> Family:
     for family in families:
         if family.serves():
             return family
-    name = quoted(pipe) if isinstance(pipe, str) else type(pipe).__name__
-    other = next((family for family in families if family.model is not None), None)
-    if other is None:
-        raise _unreadable(name, "it has no unet and no transformer")
-    part, kind = other.component, type(other.model).__name__
-    if isinstance(other.model, torch.nn.DataParallel):
-        why = f"its {part} is wrapped in {kind} (set pipe.{part} = pipe.{part}.module)"
-    elif part == "transformer":
-        why = (
-            f"it has a {kind} (SD 3 and Flux have text and image in one softmax; Sana and "
-            "HunyuanDiT attend to text as a UNet does, and are not served yet)"
-        )
-    else:
-        why = f"its {part} is of class {kind}"
-    raise _unreadable(name, why)
+    parts = {
+        family.component: type(family.model).__name__
+        for family in families
+        if family.model is not None
+    }
+    raise _unreadable(quoted(pipe) if isinstance(pipe, str) else type(pipe).__name__, parts)
 
 
 def family_named(index: Mapping[str, Any]) -> type[Family]:
     """Return the family of the pipeline of a model_index.json; raise a ModelError if unserved."""
-    name, why = str(index.get("_class_name")), "it has no unet and no transformer"
+    name, parts = str(index.get("_class_name")), {}
     _check_class([name])
     for family in FAMILIES:
         part = index.get(family.component)
         if isinstance(part, list) and part and part[-1] is not None:
             if part[-1] in (family.model_class.__name__, *family.older_names):
                 return family
-            why = f"its {family.component} is of class {part[-1]}"
-    raise _unreadable(name, why)
+            parts[family.component] = part[-1]
+    raise _unreadable(name, parts)
 
 
-def _unreadable(name: str, why: str) -> ModelError:
+def _unreadable(name: str, parts: Mapping[str, str]) -> ModelError:
+    """Return the error of a pipeline, by the classes of its denoisers."""
     expected = " or ".join(family.description for family in FAMILIES)
+    why = " and ".join(f"its {part} is of class {kind}" for part, kind in parts.items())
     return ModelError(
-        f"{name} has no text cross-attention that heedmap reads: {why}; expected {expected}"
+        f"{name} has no text cross-attention that heedmap reads: "
+        f"{why or 'it has no unet and no transformer'}; expected {expected}"
     )
 
 
@@ -102,8 +96,10 @@ def cross_attention_layers(pipe: Any) -> dict[str, Attention]:
     every = family_of(pipe).attention()
     layers = {name: layer for name, layer in every.items() if layer.is_cross_attention}
     if not layers:
-        why = "its layers attend to no text, or to text and image in one softmax (as DeepFloyd IF)"
-        raise _unreadable(type(pipe).__name__, why)
+        raise ModelError(
+            f"the layers of {type(pipe).__name__} attend to no text, or to text and image in one "
+            "softmax (as DeepFloyd IF): expected a model whose layers attend to the text alone"
+        )
     return layers
 
 
