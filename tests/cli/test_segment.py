@@ -12,7 +12,7 @@ from PIL import Image
 
 from cli.calling import PROMPT, as_json, bad, files, good, misused, raising
 from heedmap import generate
-from heedmap.maps.segments import Segments
+from heedmap.maps.masks import Segments
 from heedmap.results.runs import Run
 
 ALL = {"segment.json", "labels.png", "labels.npy", "coco.json", "sheet.png"}

@@ -46,9 +46,8 @@ def _scaling(vae: Any, like: Tensor) -> tuple[float, Any, Any]:
     factor = getattr(config, "scaling_factor", 1.0)
     if getattr(config, "latents_mean", None) is None:
         return factor, getattr(config, "shift_factor", None) or 0.0, 1.0
-    values = config.latents_mean, config.latents_std
-    mean, spread = (like.new_tensor(one).view(-1, 1, 1) for one in values)
-    return factor, mean, spread
+    mean, spread = config.latents_mean, config.latents_std
+    return factor, like.new_tensor(mean).view(-1, 1, 1), like.new_tensor(spread).view(-1, 1, 1)
 
 
 def pictures_of(vae: Any, latents: Tensor) -> Tensor:

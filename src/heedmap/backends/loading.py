@@ -15,8 +15,7 @@ from heedmap import checks
 from heedmap.errors import ArgumentError, ModelError, RunError, quoted
 from heedmap.io import reading
 from heedmap.options import Device, Dtype, LoadOptions
-from heedmap.text.tokens import tokenize
-from heedmap.text.words import TokenTable
+from heedmap.text.words import TokenTable, tokenize
 from heedmap.tiny.card import EMBEDDED, FOLDER
 
 if TYPE_CHECKING:

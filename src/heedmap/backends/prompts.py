@@ -18,9 +18,7 @@ from heedmap.backends.loading import silence_logs
 from heedmap.backends.registry import encoding_method, family_of
 from heedmap.errors import TraceError, plural, quoted
 from heedmap.options import GenerateOptions
-from heedmap.text.concepts import asked_text, concept_places
-from heedmap.text.tokens import by_position
-from heedmap.text.words import TokenTable
+from heedmap.text.words import TokenTable, asked_text, by_position, concept_places
 
 CLOSE = 0.05
 """Largest distance of a token's state from what its text encodes to, as a share of its length: half

@@ -30,6 +30,8 @@ def segment(
     No model is loaded. Each pixel belongs to one phrase or to the background: as an image of
     labels, in NumPy's format, as COCO, as a mask of each phrase, and on a sheet.
     """
+    from json import loads
+
     from heedmap.io.writing import slug
 
     maps = maps_of(hm.Run.load(run), concepts)
@@ -42,7 +44,7 @@ def segment(
         *([] if kind == "png" else [kind]),
     ]
     folder = place.put(partial(found.save, run=run, kind=kind), slug(" ".join(parts), 100))
-    data = found.about(folder, run=run, kind=kind)
+    data = loads((folder / "segment.json").read_text(encoding="utf-8"))
     if task.verbose:
         rows = [
             (

@@ -31,7 +31,7 @@ from heedmap.backends.registry import (
 from heedmap.errors import ArgumentError, quoted
 from heedmap.io.schemas import MAX_WHOLE
 from heedmap.options import OWN_NAMES, EditOptions, GenerateOptions
-from heedmap.text.concepts import checked_concepts
+from heedmap.text.words import checked_concepts
 from heedmap.tiny import card
 
 # --- arguments as JSON ---

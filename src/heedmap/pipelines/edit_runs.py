@@ -21,7 +21,7 @@ from heedmap.backends.latents import fitting, in_batches
 from heedmap.backends.loading import is_embedded
 from heedmap.backends.prompts import prompt_table
 from heedmap.backends.registry import family_of
-from heedmap.errors import ArgumentError, TruncatedWordError, quoted
+from heedmap.errors import ArgumentError, TruncatedWordError, join_words, quoted
 from heedmap.figures import overlays
 from heedmap.io.schemas import ChangedWords, EditNoted, EditReport, EditTerms
 from heedmap.maps.masks import phrase_tokens, suppress_rivals
@@ -36,7 +36,6 @@ from heedmap.results.pairs import Pair, apart, change_between
 from heedmap.results.runs import Run
 from heedmap.text.alignment import (
     WordAlignment,
-    first_of,
     pair_words,
     purpose_of,
     refinement,
@@ -493,7 +492,7 @@ def _notes(
                 "the edit in at these words alone, by a blend"
             )
     if guesses := plan.alignment.guesses:
-        pairs = first_of([f"{quoted(a.text)} → {quoted(b.text)}" for a, b in guesses])
+        pairs = join_words([f"{quoted(a.text)} → {quoted(b.text)}" for a, b in guesses])
         yield (
             "the prompts differ in their number of words, so which words correspond is a guess: "
             f"{pairs}; to choose the pairs, write both prompts with the same number of words, "

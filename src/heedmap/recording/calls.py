@@ -29,8 +29,7 @@ from heedmap.recording.accumulation import (
     row_probabilities,
 )
 from heedmap.recording.edits import AttentionController, RunPosition
-from heedmap.text.concepts import concept_table
-from heedmap.text.words import TokenTable
+from heedmap.text.words import TokenTable, concept_table
 
 
 @dataclass(frozen=True)

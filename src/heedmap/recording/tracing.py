@@ -40,8 +40,8 @@ from heedmap.recording.edits import (
     warn_of_idle,
 )
 from heedmap.recording.probing import Probe
-from heedmap.text.concepts import checked_concepts
 from heedmap.text.weights import unread_weights
+from heedmap.text.words import checked_concepts
 
 MEMORY_WARNING = 256 * 2**20
 """Bytes from which on a trace warns how much a call will keep."""
