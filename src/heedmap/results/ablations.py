@@ -47,8 +47,10 @@ class Agreement(Note, frozen=True, kw_only=False):
     auc: float | None
 
     def __str__(self) -> str:
-        rank = [] if self.rank is None else [f"rank {signed(self.rank, '.2f')}"]
-        return ", ".join(rank if self.auc is None else [*rank, f"AUC {signed(self.auc, '.2f')}"])
+        values = {"rank": self.rank, "AUC": self.auc}
+        return ", ".join(
+            f"{name} {'–' if one is None else signed(one, '.2f')}" for name, one in values.items()
+        )
 
 
 class Change(Note, frozen=True, kw_only=True):
@@ -67,14 +69,6 @@ class Change(Note, frozen=True, kw_only=True):
     heat: Agreement
     refined: Agreement | None
     mask: Agreement
-
-    def __str__(self) -> str:
-        if self.heat.auc is None:
-            return "nothing" if self.most == 0 else "the same everywhere"
-        agree = f"heat and change agree: {self.heat}"
-        if self.heat.rank is None:
-            agree = "the heat is the same everywhere"
-        return f"up to {self.most:.0%} of full range; {agree}"
 
 
 class Trust(Note, frozen=True, kw_only=True):
@@ -118,7 +112,8 @@ class Ablation(Result):
 
     Its folder has `run/`, `columns/` and `unread/` (each the folder of a run), `columns.npy` and
     `unread.npy` (the differences, float32 (H, W)), `columns.png` and `unread.png` (from 0 to the
-    largest of both), `sheet.png` and `ablate.json`.
+    largest of both), `sheet.png` and `ablate.json`; a loaded ablation computes all but its runs
+    again.
 
     Attributes:
         word: a word or phrase of the prompt, at all its places.
@@ -230,7 +225,14 @@ class Ablation(Result):
         ]
         extremum = f"up to {heat.extremum:.2g}"
         panels.append(Panel(f"heat of {heat.label}", heat.render(low, high), extremum))
-        panels += [Panel("what that changes", changes[way], str(trust[way])) for way in WAYS]
+        panels += [
+            Panel(
+                "what that changes",
+                changes[way],
+                f"up to {change.most:.0%} of full range; heat and change agree: {change.heat}",
+            )
+            for way, change in trust.items()
+        ]
         bars = [
             ScaleBar(f"the heat of {heat.label}", (low, high)),
             ScaleBar("what changes, of full range", ("0", f"{top:.0%}"), alone=True),
@@ -245,7 +247,7 @@ class Ablation(Result):
         return {way: overlays.heat(one, size, low=0, high=top) for way, one in values.items()}
 
     def write(self, folder: Path) -> None:
-        """Write the files of the ablation to a folder."""
+        """Write the files of the result to a folder."""
         for name in ("run", "columns", "unread"):
             getattr(self, name).write(folder / name)
         for way, image in self._changes(self.run.image.size).items():
@@ -258,13 +260,8 @@ class Ablation(Result):
         write_json(folder / "ablate.json", AblationFile, **values)
 
     @classmethod
-    def load(cls, folder: str | Path) -> "Ablation":
-        """Read a saved ablation; no model is loaded, and all but its runs is computed again.
-
-        Raises:
-            RunError: if the folder is not an ablation, or broken.
-        """
-        folder = reading.path_of(folder)
+    def read(cls, folder: Path) -> "Ablation":
+        """Read the files that `write` wrote to a folder."""
         file = reading.read_json(folder / "ablate.json", AblationFile)
         runs = [Run.load(folder / name) for name in ("run", "columns", "unread")]
         return cls(file.word, file.tokens, *runs)
@@ -277,15 +274,10 @@ def _panel_image(run: Run) -> Image.Image:
 def check_ablatable(saved: object, word: str, name: object = None) -> Run:
     """Check that a result is a run whose word can be left out; needs no model.
 
-    Args:
-        saved: the result.
-        word: a word or phrase of its prompt.
-        name: the folder of the result, for the error.
-
     Raises:
-        ArgumentError: if it is not a run that `generate` made, or nothing is left of the prompt.
-        UnknownWordError: if the prompt has no such word.
-        TruncatedWordError: if the model did not read it.
+        ArgumentError: if it is not a run that `generate` made, or nothing is left of the prompt; it
+            names the result by `name`, such as its folder.
+        WordError: if the prompt has no such word, or the model did not read it.
     """
     origins = ("edit", "given", "located")
     if not isinstance(saved, Run) or any(getattr(saved.settings, one) for one in origins):
@@ -303,8 +295,7 @@ def shorter_prompt(prompt: str, table: TokenTable, word: str) -> str:
 
     Raises:
         ArgumentError: if nothing is left.
-        UnknownWordError: if the prompt has no such word.
-        TruncatedWordError: if the model did not read it.
+        WordError: if the prompt has no such word, or the model did not read it.
     """
     table.find(word)
     left = leave_out(parse_weights(prompt), table, word)

@@ -110,7 +110,7 @@ class Pair(Result):
         return pages.pairs_page([("", self)])
 
     def write(self, folder: Path) -> None:
-        """Write the files of the pair to a folder."""
+        """Write the files of the result to a folder."""
         self.source.write(folder / "source")
         self.edited.write(folder / "edited")
         (folder / "index.html").write_text(self.explorer(), encoding="utf-8")
@@ -121,13 +121,8 @@ class Pair(Result):
         write_json(folder / "pair.json", PairFile, about=self.about)
 
     @classmethod
-    def load(cls, folder: str | Path) -> "Pair":
-        """Read a saved pair; no model and no torch is loaded.
-
-        Raises:
-            RunError: if the folder is not a pair, or broken.
-        """
-        folder = reading.path_of(folder)
+    def read(cls, folder: Path) -> "Pair":
+        """Read the files that `write` wrote to a folder."""
         file = reading.read_json(folder / "pair.json", PairFile)
         source, edited = Run.load(folder / "source"), Run.load(folder / "edited")
         blend = None

@@ -211,13 +211,8 @@ class Run(Result):
         )
 
     @classmethod
-    def load(cls, folder: str | Path) -> "Run":
-        """Read a saved run; no model and no torch is loaded.
-
-        Raises:
-            RunError: if the folder is not a run, or broken.
-        """
-        folder = reading.path_of(folder)
+    def read(cls, folder: Path) -> "Run":
+        """Read the files that `write` wrote to a folder."""
         for name, place in _RUNS_IN.items():
             if (folder / name).is_file():
                 raise RunError(f"{folder} has {name} and holds several runs: name one, as {place}")
@@ -347,24 +342,21 @@ def compare(
     small = [word_figures.resized(run.maps, word_figures.SIDE) for run in several]
     columns = [[_find(maps, name) for maps in small] for name in names]
     heats = [[one for one in column if isinstance(one, HeatMap)] for column in columns]
-    for column, found_heats in zip(columns, heats, strict=True):
-        if not found_heats and isinstance(column[0], WordError):
-            raise column[0]
+    for (first, *_), maps in zip(columns, heats, strict=True):
+        if not maps and isinstance(first, WordError):
+            raise first
     values: Scale = "raw" if scale == "raw" else "word"  # of the maps here, not of all words
-    low, high = common_range([one for column in heats for one in column], values)
-    spans = [common_range(one, values) if scale == "word" else (low, high) for one in heats]
+    every = common_range([one for maps in heats for one in maps], values)
+    spans = [common_range(maps, values) if scale == "word" else every for maps in heats]
     negative = min(spans)[0] < 0
     spans = [centred(*span) for span in spans] if negative else spans
-    ends = ("−most" if negative else "least", "most") if scale == "word" else (low, high)
+    ends = ("−most" if negative else "least", "most") if scale == "word" else every
+    cells = [
+        [_cell(one, *span) for one in column] for column, span in zip(columns, spans, strict=True)
+    ]
     rows = [
-        (
-            label,
-            [
-                maps.image or "",
-                *(_cell(column[n], *span) for column, span in zip(columns, spans, strict=True)),
-            ],
-        )
-        for n, (label, maps) in enumerate(zip(labels(several), small, strict=True))
+        (label, [maps.image or "", *row])
+        for label, maps, *row in zip(labels(several), small, *cells, strict=True)
     ]
     common = [
         {_LABELS[name](getattr(run.settings, name)) for run in several}
