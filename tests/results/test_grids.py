@@ -323,14 +323,6 @@ def test_blends_are_read_back(pipe, tmp_path):
         np.testing.assert_array_equal(mine.pair.blend, read.pair.blend)
 
 
-def told(saved, change) -> None:
-    """Change a grid.json."""
-    path = saved / "grid.json"
-    about = json.loads(path.read_text(encoding="utf-8"))
-    change(about)
-    path.write_text(json.dumps(about), encoding="utf-8")
-
-
 # --- what is refused --------------------------------------------------------------------------
 
 BAD = [
@@ -381,6 +373,3 @@ def test_bad_grids_end_before_the_first_step(pipe, arguments, error):
     usual = {**usual, "callback_on_step_end": never, **arguments}
     with pytest.raises(error):
         grid(pipe, usual.pop("source"), usual.pop("target"), **usual)
-
-
-# --- how much is opened at once ---------------------------------------------------------------

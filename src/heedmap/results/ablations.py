@@ -229,7 +229,7 @@ class Ablation(Result):
             Panel(
                 "what that changes",
                 changes[way],
-                f"up to {change.most:.0%} of full range; heat and change agree: {change.heat}",
+                f"up to {change.most:.0%} of full range; with the heat: {change.heat}",
             )
             for way, change in trust.items()
         ]
