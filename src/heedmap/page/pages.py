@@ -199,9 +199,9 @@ def _recordings(run: "Run") -> dict[str, Recording]:
     """Return the recordings of a run's prompts that have the layers and steps of the first."""
     first = run.maps.recording
     every = {"prompt": run.maps, "negative": run.negative_maps, "concepts": run.concepts}
-    found = {name: maps.recording for name, maps in every.items() if maps is not None}
+    recordings = {name: maps.recording for name, maps in every.items() if maps is not None}
     like = (first.layers, first.timesteps)  # a negative prompt has fewer if guidance was off
-    return {name: one for name, one in found.items() if (one.layers, one.timesteps) == like}
+    return {name: one for name, one in recordings.items() if (one.layers, one.timesteps) == like}
 
 
 def picture_data(image: Image.Image, budget: int) -> dict[str, Any]:

@@ -37,7 +37,7 @@ class Saved(ABC):
             RunError: if the folder is not empty, or cannot be written.
         """
         with whole_folder(folder) as partial:
-            self.write(partial)
+            self.write_files(partial)
         return Path(folder)
 
     @classmethod
@@ -47,16 +47,16 @@ class Saved(ABC):
         Raises:
             RunError: if the folder has no such result, or something in it is broken.
         """
-        return cls.read(path_of(folder))
+        return cls.read_files(path_of(folder))
 
     @abstractmethod
-    def write(self, folder: Path) -> None:
+    def write_files(self, folder: Path) -> None:
         """Write the files of the result to a folder."""
 
     @classmethod
     @abstractmethod
-    def read(cls, folder: Path) -> Self:
-        """Read the files that `write` wrote to a folder."""
+    def read_files(cls, folder: Path) -> Self:
+        """Read the files that `write_files` wrote to a folder."""
 
 
 class Result(Saved):

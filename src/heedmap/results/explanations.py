@@ -199,7 +199,7 @@ class Explanation(Saved):
         }
 
     def summary(self) -> dict[str, Any]:
-        """Return what is explained, and its main numbers, as plain JSON types."""
+        """Return `about` and the main numbers, as plain JSON types."""
         one = self.shown["heads"][self.about.head]
         return {
             **to_json(self.about),
@@ -236,15 +236,15 @@ class Explanation(Saved):
             about=self.about, tokens=self.tokens, given=self.given, shown=self.shown
         )
 
-    def write(self, folder: Path) -> None:
+    def write_files(self, folder: Path) -> None:
         """Write the files of the result to a folder."""
         (folder / "index.html").write_text(self.page(), encoding="utf-8")
         (folder / "image.png").write_bytes(png(self.image))
         (folder / "explain.json").write_bytes(encode(self._file(), "explain.json"))
 
     @classmethod
-    def read(cls, folder: Path) -> "Explanation":
-        """Read the files that `write` wrote to a folder."""
+    def read_files(cls, folder: Path) -> "Explanation":
+        """Read the files that `write_files` wrote to a folder."""
         file = reading.read_json(folder / "explain.json", ExplanationFile)
         image = reading.read_image(folder / "image.png", size=file.about.size)
         return cls(file.about, file.tokens, file.given, image)

@@ -64,14 +64,14 @@ class GridFile(Note, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, eq=False)
 class Cell:
-    """One edit of a grid, and its place in the grid.
+    """One edit, and its place in a grid.
 
     Attributes:
         number: the number of the cell, from 1; the last axis runs fastest.
         seed: the seed of the noise.
         target: the edited prompt, without the weights of the grid.
         weights: the weights of the grid, by word.
-        cross: the (start, end) of the run in which the source's cross-attention is used.
+        cross: the window of cross-attention, (start, end) as fractions of the run.
         self_attention: the window of self-attention.
         pair: the source and the edit.
     """
@@ -261,7 +261,7 @@ class Grid(Result):
         ]
         return pages.pairs_page(pairs, title=self._title(), grid=layout)
 
-    def write(self, folder: Path) -> None:
+    def write_files(self, folder: Path) -> None:
         """Write the files of the result to a folder."""
         (folder / "grid.png").write_bytes(png(self.sheet()))
         (folder / "index.html").write_text(self.explorer(), encoding="utf-8")
@@ -271,9 +271,9 @@ class Grid(Result):
             table.writeheader()
             table.writerows(rows)
         for seed, run in self.sources.items():
-            run.write(folder / "sources" / str(seed), overlays=False)
+            run.write_files(folder / "sources" / str(seed), overlays=False)
         for cell in self.cells:
-            cell.pair.edited.write(folder / cell.folder, overlays=False)
+            cell.pair.edited.write_files(folder / cell.folder, overlays=False)
             if cell.pair.blend is not None:
                 mask = png(Image.fromarray(cell.pair.blend))
                 (folder / cell.folder / "blend.png").write_bytes(mask)
@@ -289,8 +289,8 @@ class Grid(Result):
         write_json(folder / "grid.json", GridFile, about=self.about, cells=cells)
 
     @classmethod
-    def read(cls, folder: Path) -> "Grid":
-        """Read the files that `write` wrote to a folder."""
+    def read_files(cls, folder: Path) -> "Grid":
+        """Read the files that `write_files` wrote to a folder."""
         file = reading.read_json(folder / "grid.json", GridFile)
         seeds = dict.fromkeys(row.seed for row in file.cells)
         sources = {seed: Run.load(folder / "sources" / str(seed)) for seed in seeds}

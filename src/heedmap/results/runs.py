@@ -40,7 +40,7 @@ from heedmap.text.words import Word
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-_NEGATIVE, _CONCEPTS, _GIVEN = "negative.safetensors", "concepts.safetensors", "given.png"
+_NEGATIVE, _CONCEPTS, _INPUT = "negative.safetensors", "concepts.safetensors", "given.png"
 _RUNS_IN = {
     "pair.json": "its folder edited",
     "grid.json": "cells/001",
@@ -172,10 +172,10 @@ class Run(Result):
         """
         checks.flag("overlays", overlays)
         with whole_folder(folder) as partial:
-            self.write(partial, overlays=overlays)
+            self.write_files(partial, overlays=overlays)
         return Path(folder)
 
-    def write(self, folder: Path, *, overlays: bool = True) -> None:
+    def write_files(self, folder: Path, *, overlays: bool = True) -> None:
         """Write the files of `save` to a folder, which is made if it is missing."""
         folder.mkdir(parents=True, exist_ok=True)
         text, settings, steps = PngInfo(), self.settings, self.step_pictures
@@ -183,7 +183,7 @@ class Run(Result):
             text.add_itxt("parameters", parameters_text(settings))
         (folder / "image.png").write_bytes(png(self.image, text))
         if self.given is not None:
-            (folder / _GIVEN).write_bytes(png(self.given))
+            (folder / _INPUT).write_bytes(png(self.given))
         words: dict[int, str] = {}
         concepts: dict[int, str] = {}
         if overlays:
@@ -211,8 +211,8 @@ class Run(Result):
         )
 
     @classmethod
-    def read(cls, folder: Path) -> "Run":
-        """Read the files that `write` wrote to a folder."""
+    def read_files(cls, folder: Path) -> "Run":
+        """Read the files that `write_files` wrote to a folder."""
         for name, place in _RUNS_IN.items():
             if (folder / name).is_file():
                 raise RunError(f"{folder} has {name} and holds several runs: name one, as {place}")
@@ -240,7 +240,7 @@ class Run(Result):
             None if negative is None else HeatMaps(negative, image),
             steps,
             None if concepts is None else _maps(concepts, image, file.concepts),
-            reading.read_image(folder / _GIVEN, size=size) if _GIVEN in file.files else None,
+            reading.read_image(folder / _INPUT, size=size) if _INPUT in file.files else None,
         )
 
 
