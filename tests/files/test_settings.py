@@ -1,15 +1,13 @@
 """Settings: what a fresh run notes."""
 
 import json
-from dataclasses import fields
 
 import pytest
 from making import settings_of
 from msgspec import structs
 
 import heedmap
-from heedmap.io.schemas import EditNoted, Settings, to_json
-from heedmap.options import EditOptions, GenerateOptions
+from heedmap.io.schemas import Settings, to_json
 
 
 def test_a_fresh_run_notes_them_all(random_model, tmp_path):
@@ -37,13 +35,6 @@ def test_nothing_that_a_run_is_asked_changes_its_settings(random_model, tmp_path
     heedmap.compare([pair.source, pair.edited])
     heedmap.repeat(random_model, pair)
     assert before == [to_json(one) for one in notes]
-
-
-def test_all_that_a_run_is_asked_for_has_a_place():
-    noted = {one.name for one in structs.fields(Settings)}
-    assert {one.name for one in fields(GenerateOptions)} - {"limit"} <= noted
-    asked = {one.name for one in fields(EditOptions)} - {"words", "batch", "image"}
-    assert asked <= {one.name for one in structs.fields(EditNoted)}
 
 
 @pytest.mark.parametrize("given", [4, 4.0, 0, 2.5])

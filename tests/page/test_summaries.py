@@ -75,7 +75,7 @@ def test_the_tables():
     assert [row[0] for row in told["change"]] == ["inside of the mask", "outside of the mask"]
     assert ["how", "replace"] in told["attention"]
     found = settings_rows(settings_of(prompt="a", size=[8, 16], negative=None))
-    assert ["size", "8×16"] in found and not [row for row in found if row[0] == "negative"]
+    assert ("size", "8×16") in found and not [row for row in found if row[0] == "negative"]
 
 
 def test_a_word_that_is_new_stands_for_none():

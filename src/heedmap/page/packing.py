@@ -69,9 +69,12 @@ def _words(run: Mapping[str, Recording]) -> dict[str, Any]:
     """Return the prompts of a run, and the entries of all of them."""
     return {
         "prompts": [
-            {"name": name, "pieces": _pieces(one.table), "unread": unread and as_sentence(unread)}
+            {
+                "name": name,
+                "pieces": _pieces(one.table),
+                "unread": as_sentence(one.table.unread) if one.table.unread else "",
+            }
             for name, one in run.items()
-            for unread in (one.table.unread,)
         ],
         "entries": [
             {"text": text, "kind": kind, "number": number, "prompt": prompt}
@@ -147,23 +150,22 @@ def _size(tables: list[dict[str, Any]]) -> int:
 
 
 def _table(runs: _Runs, shape: _Shape) -> dict[str, Any]:
-    """Return a table, with the `data` of each run."""
+    """Return a table, with the `data` of each run: ranges, then numbers, compressed as base64."""
     steps, (window, heads, bits) = len(runs[0][0].timesteps), shape
     windows = [[a, min(a + window, steps)] for a in range(0, steps, window)]
-    data = [_data(run, windows, heads, bits) for run in runs]
-    return {"windows": windows, "heads": heads, "bits": bits, "data": data}
-
-
-def _data(run: Sequence[Recording], windows: list[list[int]], heads: bool, bits: int) -> str:
-    columns = [[*_entries(one).values()] for one in run]
-    ranges, numbers = [], []
-    for arrays in zip(*(one.arrays for one in run), strict=True):
-        every = zip(arrays, columns, strict=True)
-        planes = np.concatenate([_planes(*one, windows, heads) for one in every], axis=2)
-        lows, whole = _whole_numbers(planes.reshape(-1, planes.shape[-1]), bits)
-        ranges.append(lows.tobytes())
-        numbers.append(whole)
-    return base64.b64encode(zlib.compress(b"".join([*ranges, *numbers]), 6)).decode("ascii")
+    texts: list[str] = []
+    for run in runs:
+        columns = [[*_entries(one).values()] for one in run]
+        ranges, numbers = [], []
+        for arrays in zip(*(one.arrays for one in run), strict=True):
+            each = zip(arrays, columns, strict=True)
+            planes = np.concatenate([_planes(*one, windows, heads) for one in each], axis=2)
+            lows, whole = _whole_numbers(planes.reshape(-1, planes.shape[-1]), bits)
+            ranges.append(lows.tobytes())
+            numbers.append(whole)
+        data = zlib.compress(b"".join([*ranges, *numbers]), 6)
+        texts.append(base64.b64encode(data).decode("ascii"))
+    return {"windows": windows, "heads": heads, "bits": bits, "data": texts}
 
 
 def _planes(

@@ -9,7 +9,6 @@ import base64
 import hashlib
 import html
 import io
-import json
 import math
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -339,23 +338,16 @@ def edit_tables(report: EditReport, *, blended: bool) -> dict[str, Any]:
     return {"change": changes, "attention": attention}
 
 
-def settings_rows(settings: Settings) -> list[list[str]]:
-    """List settings as table rows; each entry of a nested setting has its own row."""
+def settings_rows(settings: Settings) -> list[tuple[str, str]]:
+    """List the settings that have a value as table rows."""
     values = to_json(settings) | {"size": "{}×{}".format(*settings.size)}
     del values["text"]  # the prompt, without weights
-    rows: list[list[str]] = []
-    for name, value in values.items():
-        if isinstance(value, Mapping):
-            rows += [[f"{name}: {key}", _text(one)] for key, one in value.items()]
-        else:
-            rows.append([name, _text(value)])
-    return [row for row in rows if row[1]]
+    rows = [(name, _text(value)) for name, value in values.items() if value is not None]
+    # A mask has many bits.
+    return [(name, text if len(text) < 1000 else f"{text[:1000]}…") for name, text in rows if text]
 
 
 def _text(value: Any) -> str:
-    if value is None or value in ([], {}):
-        return ""
-    if isinstance(value, list) and all(isinstance(one, str) for one in value):
-        return ", ".join(value)
-    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-    return text if len(text) < 1000 else f"{text[:1000]}…"  # a mask has many bits
+    if isinstance(value, Mapping):
+        return ", ".join(f"{name}: {_text(one)}" for name, one in value.items())
+    return ", ".join(map(_text, value)) if isinstance(value, list) else str(value)
