@@ -2,7 +2,6 @@
 
 import json
 
-from making import report_of
 from msgspec import structs
 
 import heedmap
@@ -37,9 +36,3 @@ def test_a_fresh_grid_reports_it_all(random_model, tmp_path):
     held = json.loads((made.save(tmp_path / "x") / "grid.json").read_text(encoding="utf-8"))
     assert held["about"].keys() == {one.encode_name for one in structs.fields(GridReport)}
     assert heedmap.Grid.load(tmp_path / "x").about == about
-
-
-def test_both_sides_of_a_change():
-    change = report_of().change
-    assert change.sides() == {"inside": change.inside, "outside": change.outside}
-    assert change.inside.psnr_db == 20.0 and change.outside.mse is None

@@ -184,17 +184,15 @@ class Run(Result):
         (folder / "image.png").write_bytes(png(self.image, text))
         if self.given is not None:
             (folder / _INPUT).write_bytes(png(self.given))
-        words: dict[int, str] = {}
-        concepts: dict[int, str] = {}
         if overlays:
             (folder / "words").mkdir()
-            words = _write_overlays(self.maps, folder / "sheet.png", settings.prompt)
-            if self.concepts is not None:
-                title = f"{settings.prompt} · looked for beside the prompt"
-                concepts = _write_overlays(
-                    self.concepts, folder / "concepts.png", title, "concept-"
-                )
             (folder / "index.html").write_text(self.explorer(), encoding="utf-8")
+        title, concepts = settings.prompt, ()
+        words = _write_words(self.maps, folder / "sheet.png", title, overlays=overlays)
+        if self.concepts is not None:
+            title, prefix = f"{title} · looked for beside the prompt", "concept-"
+            path = folder / "concepts.png"
+            concepts = _write_words(self.concepts, path, title, prefix, overlays=overlays)
         self.maps.recording.save(folder / "maps.safetensors")
         for maps, name in ((self.negative_maps, _NEGATIVE), (self.concepts, _CONCEPTS)):
             if maps is not None:
@@ -206,8 +204,8 @@ class Run(Result):
             RunFile,
             settings=settings,
             steps=steps and StepsFile(len(steps.frames), steps.size, steps.shows),
-            words=_word_files(self.maps, words),
-            concepts=() if self.concepts is None else _word_files(self.concepts, concepts),
+            words=words,
+            concepts=concepts,
         )
 
     @classmethod
@@ -249,23 +247,22 @@ def _maps(recording: Recording, image: Image.Image, words: Sequence[WordFile]) -
     return HeatMaps(recording, image, stability=stability or None)
 
 
-def _word_files(maps: HeatMaps, files: Mapping[int, str]) -> tuple[WordFile, ...]:
+def _write_words(
+    maps: HeatMaps, sheet: Path, title: str, prefix: str = "", *, overlays: bool
+) -> tuple[WordFile, ...]:
+    """Describe the words of maps; with `overlays`, write their sheet and the overlays on it."""
+    files: dict[int, str] = {}
+    if overlays:
+        figure, images = maps.figure_and_overlays(title=title)
+        sheet.write_bytes(plots.encode(figure))
+        for word, image in zip(maps.words, images, strict=False):
+            files[word.number] = word_file(word, prefix)
+            (sheet.parent / files[word.number]).write_bytes(png(image))
     stability = maps.stability or {}
     return tuple(
         WordFile(n, word.text, word.tokens, files.get(n), stability.get(n, UNSET))
         for n, word in enumerate(maps.tokens.words)
     )
-
-
-def _write_overlays(maps: HeatMaps, sheet: Path, title: str, prefix: str = "") -> dict[int, str]:
-    """Write a sheet and the overlays on it, and return their names by the number of the word."""
-    files: dict[int, str] = {}
-    figure, overlays = maps.figure_and_overlays(title=title)
-    sheet.write_bytes(plots.encode(figure))
-    for word, overlay in zip(maps.words, overlays, strict=False):
-        files[word.number] = word_file(word, prefix)
-        (sheet.parent / files[word.number]).write_bytes(png(overlay))
-    return files
 
 
 def word_file(word: Word, prefix: str = "") -> str:
