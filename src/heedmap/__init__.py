@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from heedmap.backends.loading import load
     from heedmap.backends.processors import LayerShapes, layer_shapes
     from heedmap.errors import HeedmapError, HeedmapWarning
-    from heedmap.figures.animations import Animation
+    from heedmap.figures.overlays import Animation
     from heedmap.io.schemas import Change, EditReport, GridReport, Settings
     from heedmap.maps.heatmaps import HeatMap, HeatMaps
     from heedmap.mathematics.by_hand import Attention, attention
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from heedmap.pipelines.editing import edit, grid
     from heedmap.pipelines.explaining import explain
     from heedmap.pipelines.generation import generate
-    from heedmap.pipelines.locating import locate
+    from heedmap.pipelines.input_images import locate
     from heedmap.pipelines.repeating import Repetition, repeat
     from heedmap.recording.edits import Confine, Reweight
     from heedmap.recording.tracing import Trace, trace
@@ -79,7 +79,7 @@ __all__ = [
 _HOME = {
     "Ablation": "results.ablations",
     "Agreement": "results.ablations",
-    "Animation": "figures.animations",
+    "Animation": "figures.overlays",
     "Attention": "mathematics.by_hand",
     "Cell": "results.grids",
     "Change": "io.schemas",
@@ -111,7 +111,7 @@ _HOME = {
     "grid": "pipelines.editing",
     "layer_shapes": "backends.processors",
     "load": "backends.loading",
-    "locate": "pipelines.locating",
+    "locate": "pipelines.input_images",
     "repeat": "pipelines.repeating",
     "trace": "recording.tracing",
 }

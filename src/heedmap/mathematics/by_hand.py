@@ -141,16 +141,17 @@ class Attention:
     def _place(self, at: int | Sequence[int] | None) -> tuple[int, ...]:
         """Return the index of a row of P."""
         axes = self.scores.shape[:-1]
-        given = [at] if isinstance(at, int) else checks.in_order(at) or [at]
-        place = [0] * len(axes) if at is None else [checks.whole("at", one) for one in given]
-        if len(place) != len(axes) or any(
-            not -n <= one < n for one, n in zip(place, axes, strict=True)
-        ):
+        at = (0,) * len(axes) if at is None else at
+        try:
+            row: Any = np.arange(math.prod(axes)).reshape(axes)[
+                at if isinstance(at, int) else tuple(at)
+            ]
+            return tuple(map(int, np.unravel_index(int(row), axes)))
+        except (IndexError, TypeError):
             raise ArgumentError(
                 f"at is {quoted(at)}: expected {plural(len(axes), 'number')} below {axes}, the "
                 "number of a query, and before it those of its head and the like"
-            )
-        return tuple(one % n for one, n in zip(place, axes, strict=True))
+            ) from None
 
 
 def attention(q: Any, k: Any, v: Any, mask: Any = None, *, scale: float | None = None) -> Attention:

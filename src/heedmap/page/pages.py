@@ -21,7 +21,7 @@ from PIL import Image
 
 from heedmap.errors import as_sentence, plural, signed
 from heedmap.figures import overlays
-from heedmap.figures.animations import StepPictures, tiles
+from heedmap.figures.overlays import StepPictures, tiles
 from heedmap.io.schemas import EditReport, Settings, returned, to_json
 from heedmap.maps.heatmaps import HeatMaps
 from heedmap.maps.recordings import Recording

@@ -15,16 +15,15 @@ import torch
 from msgspec import structs
 
 from heedmap.backends import loading
-from heedmap.backends.arguments import STEP_LISTS, THEIR_NAMES, check_names
 from heedmap.backends.base import Pipeline, left_early, parameters
+from heedmap.backends.registry import STEP_LISTS, THEIR_NAMES, check_names
 from heedmap.errors import ArgumentError, ModelError, plural, quoted
 from heedmap.io.schemas import MAX_WHOLE, EditTerms, Settings
 from heedmap.options import Device, Dtype, EditOptions, GenerateOptions, LoadOptions
-from heedmap.pipelines import editing, generation, locating
+from heedmap.pipelines import editing, generation, input_images
 from heedmap.pipelines.arguments import argument, argument_note, description, is_restorable
-from heedmap.pipelines.batch import Progress, sub_progress
-from heedmap.pipelines.edit_batches import draw_edits
-from heedmap.pipelines.edit_plans import Planner
+from heedmap.pipelines.edit_runs import EditSource, run_edits
+from heedmap.pipelines.generation import Progress, sub_progress
 from heedmap.pipelines.input_images import saved_image
 from heedmap.pipelines.settings import effective_value, saved_schedulers, settings_diff
 from heedmap.recording.edits import Edit, edit_from, note_of
@@ -307,7 +306,7 @@ def _run(
     options = call.options
     values = {name: getattr(options, name) for name in ("steps", "keep", "tokens", "concepts")}
     values |= {"seed": call.seed, "size": run.image.size, "limit": _LIMIT, **options.arguments}
-    located = locating.locate(
+    located = input_images.locate(
         pipe, run.image, call.prompt, progress=progress, probe=probe, **values
     )
     return replace(located, settings=structs.replace(located.settings, located=settings.located))
@@ -345,10 +344,9 @@ def _pair(
             EditOptions(kind=edit.kind_asked, words=edit.windows, **terms),
         )
     options = replace(options, batch=size, image=picture)
-    base = editing.edit_base(pipe, source, options, call.options.arguments)
-    plans = [Planner(base).plan(call.prompt)] * (size - 1)
-    sampling = replace(call.options, limit=_LIMIT)
-    return draw_edits(base, plans, call.seed, sampling, progress, probe=probe).pairs[number - 1]
+    edits = EditSource(pipe, source, options, replace(call.options, limit=_LIMIT))
+    plans = [edits.plan(call.prompt)] * (size - 1)
+    return run_edits(edits, plans, call.seed, progress, probe=probe)[number - 1]
 
 
 def _grid(pipe: Any, saved: Grid, given: Mapping[str, Any], progress: Progress | None) -> Grid:

@@ -13,9 +13,8 @@ from typing import Any
 import torch
 
 from heedmap.backends import base, loading
-from heedmap.backends.arguments import STEP_LISTS, THEIR_NAMES
 from heedmap.backends.base import default_of
-from heedmap.backends.registry import cross_attention_layers, family_of
+from heedmap.backends.registry import STEP_LISTS, THEIR_NAMES, cross_attention_layers, family_of
 from heedmap.backends.schedules import SCHEDULERS, scheduler_class, skipping_tools
 from heedmap.errors import RunError, quoted, reason
 from heedmap.io.schemas import Scheduler, Settings, Versions, to_json
@@ -48,7 +47,7 @@ def describe(pipe: Any) -> dict[str, Any]:
     """Return the settings that a pipeline has before it is called."""
     device = base.device_of(pipe)
     schedulers = {name: getattr(pipe, name, None) for name in SCHEDULERS}
-    model, layers = family_of(pipe).denoiser(pipe), cross_attention_layers(pipe)
+    model, layers = family_of(pipe).model, cross_attention_layers(pipe)
     hardware = platform.machine()
     if device.type == "cuda":
         hardware = torch.cuda.get_device_name(device)

@@ -17,7 +17,7 @@ from heedmap.figures.plots import Panel, ScaleBar
 from heedmap.io import reading
 from heedmap.io.schemas import FORMAT, Note, Text, to_json
 from heedmap.maps.heatmaps import HeatMap
-from heedmap.mathematics import agreement
+from heedmap.mathematics import maps as agreement
 from heedmap.results import Files, Result, write_json
 from heedmap.results.runs import Run
 from heedmap.text.weights import leave_out, parse_weights
@@ -37,7 +37,7 @@ class Agreement(Note, frozen=True, kw_only=False):
     Attributes:
         rank: Spearman's rank correlation, -1 to 1; None if one of them is constant.
         auc: the area under the ROC curve of the map for the changed region, 0 to 1, 0.5 by chance;
-            None if nothing changed. The region is that of `mathematics.agreement.changed_region`.
+            None if nothing changed. The region is that of `mathematics.maps.changed_region`.
     """
 
     rank: float | None

@@ -13,8 +13,7 @@ from PIL.PngImagePlugin import PngInfo
 from heedmap import checks
 from heedmap.errors import ArgumentError, RunError, TruncatedWordError, WordError, plural, quoted
 from heedmap.figures import plots
-from heedmap.figures.animations import Animation, StepPictures, mosaic_size, of_mosaic
-from heedmap.figures.overlays import centred, png
+from heedmap.figures.overlays import Animation, StepPictures, centred, mosaic_size, of_mosaic, png
 from heedmap.io import reading
 from heedmap.io.schemas import (
     FORMAT,
