@@ -125,11 +125,11 @@ def saved_schedulers(pipe: Any, settings: Settings) -> Iterator[None]:
 
 
 def _scheduler(kind: type, saved: Scheduler) -> Any:
-    config, found = dict(saved.config), scheduler_class(kind, saved.kind)
+    config, target = dict(saved.config), scheduler_class(kind, saved.kind)
     try:
-        if found is None or not is_restorable(config):
+        if target is None or not is_restorable(config):
             raise ValueError("the class is missing, or an object in its configuration is not saved")
-        return found.from_config(argument(config))
+        return target.from_config(argument(config))
     except Exception as error:  # constructors raise errors of any type
         raise RunError(
             f"the scheduler {quoted(saved.kind)} of this run cannot be made in diffusers "
