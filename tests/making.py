@@ -171,7 +171,8 @@ def generate_batch(pipe, prompts, seeds, edits=(), **given) -> list[Run]:
     own = {name: given.pop(name) for name in names}
     options = GenerateOptions(**own, arguments=given)
     options, seeds = resolve_options(pipe, options, generation.generate, seeds)
-    return generation.generate_batch(pipe, prompts, seeds, options, tuple(edits))
+    batch = generation.Batch(prompts, seeds, tuple(edits))
+    return generation.generate_batch(pipe, batch, options)[0]
 
 
 def made_explanation(masked=True, edited=False, word="house", prompt="a red house") -> Explanation:

@@ -80,10 +80,7 @@ def test_a_slice_and_its_copy_are_the_same():
     assert argument_note(whole[:, 1].clone()) == argument_note(whole[:, 1])
 
 
-@pytest.mark.parametrize(
-    "value",
-    [torch.empty(2, device="meta"), torch.eye(2).to_sparse(), object(), {1: 2}, {"object": 3}],
-)
+@pytest.mark.parametrize("value", [object(), {1: 2}, {"object": 3}])
 def test_what_has_no_bytes_is_known_by_its_type(value):
     note = json.loads(json.dumps(argument_note(value)))
     assert not is_restorable(note) and argument_note(value) == note

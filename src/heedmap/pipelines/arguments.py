@@ -54,13 +54,13 @@ def _object_note(value: Any) -> dict[str, Any]:
     if isinstance(value, Image.Image):
         note = {OBJECT: "picture", "mode": value.mode, "size": list(value.size)}
         data = value.tobytes() + bytes(value.getpalette() or ())
-    elif isinstance(value, torch.Tensor):
+    elif isinstance(value, torch.Tensor | np.ndarray):
+        kind = "tensor" if isinstance(value, torch.Tensor) else "array"
         dtype = str(value.dtype).removeprefix("torch.")
-        note = {OBJECT: "tensor", "dtype": dtype, "shape": list(value.shape)}
-        flat = value.detach().cpu().contiguous().reshape(-1)
-        data = flat.view(torch.uint8).numpy().tobytes()
-    elif isinstance(value, np.ndarray):
-        note = {OBJECT: "array", "dtype": str(value.dtype), "shape": list(value.shape)}
+        note = {OBJECT: kind, "dtype": dtype, "shape": list(value.shape)}
+        if isinstance(value, torch.Tensor):
+            flat = value.detach().cpu().contiguous().reshape(-1)
+            value = flat.view(torch.uint8).numpy()
         data = value.tobytes()
     else:
         name = getattr(value, "__name__", None)
@@ -125,15 +125,9 @@ def resolve_options(
 ) -> tuple[GenerateOptions, S]:
     """Translate diffusers' names of options, and check the options against the pipeline.
 
-    Args:
-        pipe: the pipeline to call.
-        options: the user's options; diffusers' names are among their `arguments`.
-        function: the public function; its parameters are suggested for misspelled names.
-        seed: the user's seed or seeds; None if `generator` may set them.
-        has_image: True if the size is that of an image unless both sides are given.
-
-    Returns:
-        The options, and the seed or seeds.
+    The parameters of the public `function` are suggested for misspelled names. `generator` may set
+    the seed or seeds if they are None. If it `has_image`, its size holds unless both sides are
+    given.
 
     Raises:
         ArgumentError: if the pipeline does not take an option or argument, an option is given

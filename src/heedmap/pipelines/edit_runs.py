@@ -28,7 +28,7 @@ from heedmap.io.settings import EditNoted, EditTerms
 from heedmap.maps.masks import phrase_tokens, suppress_rivals
 from heedmap.mathematics.rules import Inject, Renormalize, Rule, blend, blend_mask, steps_within
 from heedmap.options import USUAL, EditOptions, EditPurpose, GenerateOptions
-from heedmap.pipelines.generation import Batch, Preview, Progress, sample, sub_progress
+from heedmap.pipelines.generation import Batch, Preview, Progress, generate_batch, sub_progress
 from heedmap.pipelines.input_images import ImageSource, distortion_warning
 from heedmap.recording.edits import weights_rule
 from heedmap.recording.probing import Probe
@@ -308,7 +308,7 @@ def run_edits(
     """Generate a source and its edits from the noise of one seed.
 
     If they do not fit into one batch, the source is computed again in each further batch, equal up
-    to rounding; all pairs have that of the first. The other arguments are those of `sample`.
+    to rounding; all pairs have that of the first. The other arguments are those of `generate_batch`.
     """
     pipe, options, image = source.pipe, source.sampling, source.options.image
     start = options.arguments.get("image")
@@ -328,10 +328,9 @@ def run_edits(
                 state = replace(state, latents=latents)
             return state.latents if local is None else local.blend(state)
 
-        runs, trace = sample(
+        runs, trace = generate_batch(
             pipe,
             Batch(
-                [one.table.prompt for one in images],
                 [one.prompt for one in images],
                 [seed] * len(images),
                 latents=None if image_source is None else image_source.start(len(images)),
@@ -345,7 +344,11 @@ def run_edits(
             probe=probe,
         )
         if image_source is not None:
-            runs = [image_source.with_settings(run) for run in runs]
+            given, about = image_source.image.image, image_source.image.settings
+            runs = [
+                replace(run, given=given, settings=structs.replace(run.settings, given=about))
+                for run in runs
+            ]
         first = pairs[0].source if pairs else runs[0]
         for number, plan in enumerate(some, 1):
             mask = None if local is None else local.masks.get(number)

@@ -56,7 +56,7 @@ from heedmap.pipelines.arguments import (
     options_of,
     resolve_options,
 )
-from heedmap.pipelines.generation import Batch, Progress, sample
+from heedmap.pipelines.generation import Batch, Progress, generate_batch
 from heedmap.recording.probing import Probe
 from heedmap.results.runs import Run
 from heedmap.text.weights import parse_weights
@@ -261,8 +261,8 @@ def locate(
     if warning := distortion_warning(autoencoder_psnr(pipe, encoded)):
         warn(warning)
     seeds, latents = [check_seed(seed)], encoded.latents
-    batch = Batch([prompt], [prompt], seeds, latents=latents, image=encoded.image)
-    (run,), trace = sample(pipe, batch, options, progress=progress, probe=probe)
+    batch = Batch([prompt], seeds, latents=latents, image=encoded.image)
+    (run,), trace = generate_batch(pipe, batch, options, progress=progress, probe=probe)
     return replace(
         run,
         maps=_stable(run.maps, trace.halves("conditional")),
@@ -320,11 +320,6 @@ class ImageSource:
             return latents
         source, new = self._at(moment.step + 1), latents.float()
         return (source + (new - new[:1])).to(latents)
-
-    def with_settings(self, run: Run) -> Run:
-        """Return a run of the batch with the image in it and in its settings."""
-        about = structs.replace(run.settings, given=self.image.settings)
-        return replace(run, settings=about, given=self.image.image)
 
     def _at(self, step: int) -> torch.Tensor:
         """Return the source's latents (1, C, h, w) at the start of a step, or after the last."""

@@ -437,9 +437,8 @@ def _generate(
     number, size = call.place
     prompts, seeds = [call.prompt] * size, [call.seed] * size
     options = replace(call.options, limit=_LIMIT)
-    runs = generation.generate_batch(
-        *(pipe, prompts, seeds, options, call.edits), progress=progress, probe=probe
-    )
+    batch = generation.Batch(prompts, seeds, call.edits)
+    runs, _ = generation.generate_batch(pipe, batch, options, progress=progress, probe=probe)
     return runs[number]
 
 
