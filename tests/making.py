@@ -169,8 +169,8 @@ def generate_batch(pipe, prompts, seeds, edits=(), **given) -> list[Run]:
     """A batch, with the options of `generate` as keyword arguments."""
     names = {one.name for one in fields(GenerateOptions)} & given.keys()
     own = {name: given.pop(name) for name in names}
-    options = GenerateOptions(**own, arguments=given)
-    options, seeds = resolve_options(pipe, options, generation.generate, seeds)
+    call = {"pipe": pipe, "seeds": seeds, **own, "arguments": given}
+    options, seeds = resolve_options(generation.generate, call)
     batch = generation.Batch(prompts, seeds, tuple(edits))
     return generation.generate_batch(pipe, batch, options)[0]
 

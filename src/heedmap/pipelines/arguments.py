@@ -90,13 +90,11 @@ def argument(note: Any) -> Any:
 
 
 def description(note: Any) -> str:
-    """Describe the argument of a note, as in "picture of 64×48"."""
+    """Describe the argument of a note, as in "picture 64×48"."""
     if not isinstance(note, dict) or OBJECT not in note:
         return quoted(note)
-    size = note.get("size", note.get("shape"))
-    if size is not None:
-        return f"{note[OBJECT]} of {'×'.join(map(str, size))}"
-    return f"{note[OBJECT]} {quoted(note['name'])}" if "name" in note else str(note[OBJECT])
+    sides = note.get("size", note.get("shape", ()))
+    return f"{note[OBJECT]} {'×'.join(map(str, sides)) or note.get('name', '')}".strip()
 
 
 # --- options ---
@@ -107,7 +105,6 @@ _DIFFUSERS_NAMES = {
     "negative_prompt": "negative",
 }
 Options = TypeVar("Options", GenerateOptions, EditOptions)
-S = TypeVar("S")
 
 
 def options_of(kind: type[Options], arguments: Mapping[str, Any]) -> Options:
@@ -116,24 +113,21 @@ def options_of(kind: type[Options], arguments: Mapping[str, Any]) -> Options:
 
 
 def resolve_options(
-    pipe: Pipeline,
-    options: GenerateOptions,
-    function: Callable[..., Any],
-    seed: S,
-    *,
-    has_image: bool = False,
-) -> tuple[GenerateOptions, S]:
-    """Translate diffusers' names of options, and check the options against the pipeline.
+    function: Callable[..., Any], given: Mapping[str, Any], *, has_image: bool = False
+) -> tuple[GenerateOptions, Any]:
+    """Return the options of sampling and the seed or seeds of a public function, checked.
 
-    The parameters of the public `function` are suggested for misspelled names. `generator` may set
-    the seed or seeds if they are None. If it `has_image`, its size holds unless both sides are
-    given.
+    The function's parameters are suggested for misspelled names. Its arguments are `given` by name;
+    diffusers' names of options are translated. If the call `has_image`, the image's size holds
+    unless both sides are given.
 
     Raises:
         ArgumentError: if the pipeline does not take an option or argument, an option is given
             twice, or the size does not fit the model.
         ModelError: if the attention of the pipeline cannot be recorded.
     """
+    pipe, options = given["pipe"], options_of(GenerateOptions, given)
+    seed = given.get("seed", given.get("seeds"))
     check_served(pipe)
     # A pipeline may write to a dictionary.
     copies = {name: {**one} for name, one in options.arguments.items() if isinstance(one, dict)}

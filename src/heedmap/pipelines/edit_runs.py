@@ -122,14 +122,10 @@ class EditSource:
         cross: FractionWindow | None = None,
         self_attention: FractionWindow | None = None,
     ) -> "Plan":
-        """Plan the edit of a prompt.
+        """Plan the edit of a prompt, with more weights by word or phrase.
 
-        Args:
-            prompt: the edited prompt, with its weights.
-            weights: weights of more words or phrases of it, which count as changed even at the
-                source's weight.
-            cross: the window of cross-attention. Default: that of the options or of the purpose.
-            self_attention: the window of self-attention, likewise.
+        These words count as changed even at the source's weight. The windows are by default those
+        of the options, or else of the edit's purpose.
 
         Raises:
             ArgumentError: if a weight is no number, or the words do not correspond as `kind` asks.
@@ -274,9 +270,7 @@ class Plan:
     def unused_windows(self, steps: int, self_sites: int) -> Iterator[str]:
         """Yield a sentence for each window in which a run took nothing from the source.
 
-        Args:
-            steps: the number of steps of the run.
-            self_sites: the number of sites at which it took self-attention.
+        Self-attention was taken at `self_sites`.
         """
         windows = {
             f"attention for {quoted(word)}": one for word, one in self.source.windows.items()
@@ -308,7 +302,7 @@ def run_edits(
     """Generate a source and its edits from the noise of one seed.
 
     If they do not fit into one batch, the source is computed again in each further batch, equal up
-    to rounding; all pairs have that of the first. The other arguments are those of `generate_batch`.
+    to rounding; all pairs have that of the first. The other arguments are as in `generate_batch`.
     """
     pipe, options, image = source.pipe, source.sampling, source.options.image
     start = options.arguments.get("image")
@@ -439,11 +433,10 @@ def _pair(
         )
     inside = mask
     if inside is None:
-        heats = [source.maps.at(n) for n in words.source] + [
-            edited.maps.at(n) for n in words.edited
-        ]
-        nowhere = np.zeros(source.image.size[::-1], dtype=bool)
-        inside = np.logical_or.reduce([nowhere, *(heat.mask() for heat in heats)])
+        inside = np.zeros(source.image.size[::-1], dtype=bool)
+        for run, numbers in ((source, words.source), (edited, words.edited)):
+            for word in numbers:
+                inside |= run.maps.at(word).mask()
     moved = controller.moved.get(number)
     shared: dict[str, Any] = {
         "cross": plan.cross,

@@ -35,7 +35,6 @@ from heedmap.pipelines.arguments import (
     argument_note,
     check_seed,
     has_usual_area,
-    options_of,
     resolve_options,
 )
 from heedmap.recording.calls import RecordingSpec
@@ -113,8 +112,7 @@ def generate(
         TruncatedWordError: if the model does not read a word that is weighted or edited.
         UnknownWordError: if a word that is edited is not in the prompt.
     """
-    options = options_of(GenerateOptions, locals())
-    options, seed = resolve_options(pipe, options, generate, seed)
+    options, seed = resolve_options(generate, locals())
     batch = Batch([checks.prompt(prompt)], [check_seed(seed)], checked_edits(edits))
     (run,), _ = generate_batch(pipe, batch, options, progress=progress, preview=preview)
     return run
