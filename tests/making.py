@@ -171,8 +171,7 @@ def generate_batch(pipe, prompts, seeds, edits=(), **given) -> list[Run]:
     own = {name: given.pop(name) for name in names}
     call = {"pipe": pipe, "seeds": seeds, **own, "arguments": given}
     options, seeds = resolve_options(generation.generate, call)
-    batch = generation.Batch(prompts, seeds, tuple(edits))
-    return generation.generate_batch(pipe, batch, options)[0]
+    return generation.generate_batch(pipe, prompts, seeds, options, edits=tuple(edits))[0]
 
 
 def made_explanation(masked=True, edited=False, word="house", prompt="a red house") -> Explanation:

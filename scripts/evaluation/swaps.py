@@ -217,8 +217,8 @@ def _beside(pipe: Any, part: Sequence[Swap], **how: Any) -> list[dict[str, np.nd
         sources |= dict.fromkeys((at + 2, at + 3, at + 4), at)
         windows |= dict.fromkeys((at + 2, at + 4), (0.0, SELF))
     runs, _ = generation.generate_batch(
-        pipe, generation.Batch(prompts, seeds), GenerateOptions(limit=2**30, **how),
-        Steering(rules, sources, windows),
+        pipe, prompts, seeds, GenerateOptions(limit=2**30, **how),
+        steering=Steering(rules, sources, windows),
     )  # fmt: skip
     pictures = [as_array(run) for run in runs]
     each = 1 + len(BESIDE)

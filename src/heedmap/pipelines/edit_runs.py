@@ -28,7 +28,7 @@ from heedmap.io.settings import EditNoted, EditTerms
 from heedmap.maps.masks import phrase_tokens, suppress_rivals
 from heedmap.mathematics.rules import Inject, Renormalize, Rule, blend, blend_mask, steps_within
 from heedmap.options import USUAL, EditOptions, EditPurpose, GenerateOptions
-from heedmap.pipelines.generation import Batch, Preview, Progress, generate_batch, sub_progress
+from heedmap.pipelines.generation import Preview, Progress, generate_batch, sub_progress
 from heedmap.pipelines.input_images import ImageSource, distortion_warning
 from heedmap.recording.edits import weights_rule
 from heedmap.recording.probing import Probe
@@ -324,13 +324,11 @@ def run_edits(
 
         runs, trace = generate_batch(
             pipe,
-            Batch(
-                [one.prompt for one in images],
-                [seed] * len(images),
-                latents=None if image_source is None else image_source.start(len(images)),
-            ),
+            [one.prompt for one in images],
+            [seed] * len(images),
             options,
-            Steering(rules, dict.fromkeys(windows, 0), windows, source.options.self_cells),
+            steering=Steering(rules, dict.fromkeys(windows, 0), windows, source.options.self_cells),
+            latents=None if image_source is None else image_source.start(len(images)),
             progress=sub_progress(progress, done, done + remaining),
             preview=preview,
             map_tokens=None if local is None else local.map_tokens,

@@ -6,8 +6,7 @@
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
-from math import prod
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -113,51 +112,42 @@ def generate(
         UnknownWordError: if a word that is edited is not in the prompt.
     """
     options, seed = resolve_options(generate, locals())
-    batch = Batch([checks.prompt(prompt)], [check_seed(seed)], checked_edits(edits))
-    (run,), _ = generate_batch(pipe, batch, options, progress=progress, preview=preview)
+    (run,), _ = generate_batch(
+        *(pipe, [checks.prompt(prompt)], [check_seed(seed)], options),
+        edits=checked_edits(edits),
+        progress=progress,
+        preview=preview,
+    )
     return run
 
 
 # --- one call of the pipeline ---
 
 
-@dataclass(frozen=True)
-class Batch:
-    """Images to generate in one call of the pipeline.
-
-    Attributes:
-        prompts: the prompts, with weights.
-        seeds: the seeds of the noise.
-        edits: changes of the attention in every image.
-        latents: the initial latents (B, C, h, w). Default: noise of the seeds.
-        image: the image, with these latents, in which a single prompt is located.
-    """
-
-    prompts: Sequence[str]
-    seeds: Sequence[int]
-    edits: Sequence[Edit] = ()
-    latents: torch.Tensor | None = None
-    image: Image.Image | None = None
-
-
 def generate_batch(
     pipe: Pipeline,
-    batch: Batch,
+    prompts: Sequence[str],
+    seeds: Sequence[int],
     options: GenerateOptions,
-    steering: Steering | None = None,
     *,
-    progress: Progress | None = None,
-    preview: Preview | None = None,
+    edits: Sequence[Edit] = (),
+    steering: Steering | None = None,
+    latents: torch.Tensor | None = None,
+    image: Image.Image | None = None,
     map_tokens: Mapping[int, Sequence[int]] | None = None,
     change: AfterStep | None = None,
+    progress: Progress | None = None,
+    preview: Preview | None = None,
     probe: Probe | None = None,
 ) -> tuple[list[Run], Trace]:
-    """Generate the images of a batch in one call of the pipeline, with a trace.
+    """Generate an image for each prompt and seed in one call of the pipeline, with a trace.
 
     The options fit the pipeline (`resolve_options`). The attention is changed by `steering`
-    (default: by the weights in the prompts), then by the batch's edits. After each call of the
-    scheduler, `change` returns the latents to go on with; it gets the current maps of the
-    `map_tokens` of each image. A `probe` ends the run with `probing.Reached`.
+    (default: by the weights in the prompts), then by the edits. The run begins with the `latents`
+    (default: noise of the seeds); with an `image`, these are the image's, and a single prompt is
+    located in it. After each call of the scheduler, `change` returns the latents to go on with; it
+    gets the current maps of the `map_tokens` of each image. A `probe` ends the run with
+    `probing.Reached`.
 
     Returns:
         A run for each image, and the trace.
@@ -165,7 +155,7 @@ def generate_batch(
     Raises:
         HeedmapError: as in `generate`.
     """
-    parsed = [parse_weights(prompt) for prompt in batch.prompts]
+    parsed = [parse_weights(prompt) for prompt in prompts]
     texts = [prompt.text for prompt in parsed]
     if steering is None:
         steering = _weights_of(pipe, parsed, options)
@@ -173,20 +163,18 @@ def generate_batch(
     branches = branches_of(options.branches, probe)
     recorder = StepRecorder() if "step" in options.keep else None
     spec = RecordingSpec(
-        *(
-            frozenset[Any](options.keep),
-            options.tokens,
-            frozenset(branches),
-            concepts,
-            options.limit,
-        ),
-        split_halves=batch.image is not None,
+        keep=frozenset[Any](options.keep),
+        tokens=options.tokens,
+        branches=frozenset(branches),
+        concepts=concepts,
+        limit=options.limit,
+        split_halves=image is not None,
         weights_read=True,
     )
     trace = Trace(
         pipe,
         spec,
-        edits=tuple(batch.edits),
+        edits=tuple(edits),
         steering=steering,
         map_tokens=map_tokens,
         after_step=_after_step(progress, change, preview, recorder),
@@ -194,22 +182,22 @@ def generate_batch(
         predicts=recorder is not None,
     )
     # Before the run: a callback or an interrupt may change the number of steps.
-    shared = _shared_settings(pipe, options, batch.edits)
+    shared = _shared_settings(pipe, options, edits)
     vocabulary = loading.model_card(loading.name_of(pipe)).vocabulary
     unknown = untaught([*texts, negative or "", *concepts], vocabulary)
-    brackets = [] if batch.image else map(bracket_warning, parsed)
+    brackets = [] if image else map(bracket_warning, parsed)
     doubts = said_of(unknown or ()), *brackets, *_warnings(pipe, options, branches)
     for text in filter(None, doubts):
         warn(text)
-    call = for_batch(pipe, texts, batch.seeds, apply_model_defaults(pipe, options))
+    call = for_batch(pipe, texts, seeds, apply_model_defaults(pipe, options))
     with trace, nullcontext() if progress is None else without_bar(pipe):
-        images, flags = _call(pipe, call, batch)
+        images, flags = _call(pipe, call, latents, image)
     if negative and not trace.guided:
         warn(
             f"the negative prompt {quoted(negative)} changed nothing, since guidance was off: pass "
             "a guidance above 1"
         )
-    each = zip(batch.prompts, batch.seeds, flags, strict=True)
+    each = zip(prompts, seeds, flags, strict=True)
     if black := [f"{quoted(prompt)} (seed {seed})" for prompt, seed, is_black in each if is_black]:
         warn(
             f"the safety checker replaced these images with black: {', '.join(black)}; "
@@ -217,7 +205,7 @@ def generate_batch(
         )
 
     def with_images(recordings: Sequence[Recording]) -> list[HeatMaps]:
-        return [HeatMaps(one, image) for one, image in zip(recordings, images, strict=True)]
+        return [HeatMaps(*pair) for pair in zip(recordings, images, strict=True)]
 
     none = [None] * len(images)
     maps = with_images(trace.recordings)
@@ -226,19 +214,20 @@ def generate_batch(
     steps = len(maps[0].recording.timesteps)
     step_images = none if recorder is None else recorder.images(images, steps)
     runs: list[Run] = []
-    for n, image in enumerate(images):
+    for n, generated in enumerate(images):
         about = Settings(
-            prompt=batch.prompts[n],
+            prompt=prompts[n],
             text=maps[n].recording.table.prompt,
-            seed=batch.seeds[n],
-            size=options.size or image.size,
+            seed=seeds[n],
+            size=options.size or generated.size,
             # Sums over a batch are rounded differently.
             batch_place=(n, len(images)) if len(images) > 1 else None,
             untaught=untaught([texts[n], negative or "", *concepts], vocabulary),
             nsfw_content_detected=flags[n],
             **shared,
         )
-        runs.append(Run(image, maps[n], about, negative_maps[n], step_images[n], concept_maps[n]))
+        kept = negative_maps[n], step_images[n], concept_maps[n]
+        runs.append(Run(generated, maps[n], about, *kept))
     return runs, trace
 
 
@@ -262,21 +251,22 @@ def _warnings(pipe: Any, options: GenerateOptions, branches: Iterable[BranchName
         yield prompt_table(pipe, negative, options.arguments).unread
     yield unread_weights(negative)
     if options.size is not None and not has_usual_area(pipe, options.size):
-        (w, h), usual = options.size, usual_size(pipe)
+        (w, h), (width, height) = options.size, usual_size(pipe)
         yield (
-            f"the size {w}×{h} has {w * h / prod(usual):.2g} times the pixels of the model's own "
-            f"{usual[0]}×{usual[1]}, so the image may be bad: expected half to twice as many"
+            f"the size {w}×{h} does not have 0.5 to 2 times the pixels of the model's own "
+            f"{width}×{height}, so the image may be bad"
         )
 
 
-def _call(pipe: Any, call: dict[str, Any], batch: Batch) -> tuple[Sequence[Any], Sequence[Any]]:
+def _call(
+    pipe: Any, call: dict[str, Any], latents: torch.Tensor | None, image: Image.Image | None
+) -> tuple[Sequence[Any], Sequence[Any]]:
     """Return the images, and for each whether the safety checker made it black."""
-    latents = batch.latents
-    if latents is not None and batch.image is not None:
+    if latents is not None and image is not None:
         (noise,), steps = call["generator"], call[THEIR_NAMES["steps"]]
         with showing(pipe, latents, noise, steps) as first:
             pipe(**call, latents=first.to(pipe.dtype), output_type="latent")  # nothing is decoded
-        return [batch.image], [None]
+        return [image], [None]
     start = {} if latents is None else {"latents": latents.to(pipe.dtype)}
     result = pipe(**call, **start)
     images = family_of(pipe).pictures(result)

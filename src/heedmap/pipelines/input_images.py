@@ -56,7 +56,7 @@ from heedmap.pipelines.arguments import (
     has_usual_area,
     resolve_options,
 )
-from heedmap.pipelines.generation import Batch, Progress, generate_batch
+from heedmap.pipelines.generation import Progress, generate_batch
 from heedmap.recording.probing import Probe
 from heedmap.results.runs import Run
 from heedmap.text.weights import parse_weights
@@ -253,9 +253,13 @@ def locate(
     encoded = encode_image(pipe, image, size)
     if warning := distortion_warning(autoencoder_psnr(pipe, encoded)):
         warn(warning)
-    seeds, latents = [check_seed(seed)], encoded.latents
-    batch = Batch([prompt], seeds, latents=latents, image=encoded.image)
-    (run,), trace = generate_batch(pipe, batch, options, progress=progress, probe=probe)
+    (run,), trace = generate_batch(
+        *(pipe, [prompt], [check_seed(seed)], options),
+        latents=encoded.latents,
+        image=encoded.image,
+        progress=progress,
+        probe=probe,
+    )
     return replace(
         run,
         maps=_stable(run.maps, trace.halves("conditional")),

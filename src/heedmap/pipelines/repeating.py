@@ -437,8 +437,9 @@ def _generate(
     number, size = call.place
     prompts, seeds = [call.prompt] * size, [call.seed] * size
     options = replace(call.options, limit=_LIMIT)
-    batch = generation.Batch(prompts, seeds, call.edits)
-    runs, _ = generation.generate_batch(pipe, batch, options, progress=progress, probe=probe)
+    runs, _ = generation.generate_batch(
+        *(pipe, prompts, seeds, options), edits=call.edits, progress=progress, probe=probe
+    )
     return runs[number]
 
 
