@@ -35,24 +35,21 @@ from transformers import (
 
 from heedmap.backends import loading
 from heedmap.figures import overlays, plots
-from heedmap.figures.animations import StepPictures
-from heedmap.io.explanations import About, ExplainedToken, LayerInputs
-from heedmap.io.reports import EditReport
-from heedmap.io.settings import Settings
-from heedmap.io.values import to_json
+from heedmap.figures.overlays import StepPictures
+from heedmap.io.schemas import EditReport, Settings, to_json
 from heedmap.maps.heatmaps import HeatMaps
 from heedmap.maps.recordings import Layer, Recording
+from heedmap.mathematics.by_hand import LayerInputs
 from heedmap.options import GenerateOptions
 from heedmap.pipelines import generation
 from heedmap.pipelines.arguments import resolve_options
 from heedmap.results.ablations import Ablation
-from heedmap.results.explanations import Explanation
+from heedmap.results.explanations import About, ExplainedToken, Explanation
 from heedmap.results.pairs import Pair, change_between
 from heedmap.results.runs import Run
 from heedmap.text.prompts import split_words
-from heedmap.text.tokens import tokenize
 from heedmap.text.weights import leave_out, parse_weights, spelled, weighed
-from heedmap.text.words import LABELS, Token, TokenTable, Word
+from heedmap.text.words import LABELS, Token, TokenTable, Word, tokenize
 
 
 def recording(

@@ -41,7 +41,7 @@ from heedmap.figures.plots import Panel
 from heedmap.mathematics.rules import Inject
 from heedmap.options import GenerateOptions
 from heedmap.pipelines import generation
-from heedmap.recording.steering import Steering
+from heedmap.recording.edits import Steering
 from heedmap.text.alignment import pair_words, replacement
 from heedmap.text.words import TokenTable
 

@@ -14,9 +14,8 @@ if TYPE_CHECKING:
     from heedmap.backends.loading import load
     from heedmap.backends.processors import LayerShapes, layer_shapes
     from heedmap.errors import HeedmapError, HeedmapWarning
-    from heedmap.figures.animations import Animation
-    from heedmap.io.reports import Change, EditReport, GridReport
-    from heedmap.io.settings import Settings
+    from heedmap.figures.overlays import Animation
+    from heedmap.io.schemas import Change, EditReport, GridReport, Settings
     from heedmap.maps.heatmaps import HeatMap, HeatMaps
     from heedmap.mathematics.by_hand import Attention, attention
     from heedmap.mathematics.rules import Site
@@ -29,11 +28,10 @@ if TYPE_CHECKING:
     from heedmap.recording.edits import Confine, Reweight
     from heedmap.recording.tracing import Trace, trace
     from heedmap.results.ablations import Ablation, Agreement, Trust
-    from heedmap.results.comparisons import compare
     from heedmap.results.explanations import Explanation
     from heedmap.results.grids import Cell, Grid
     from heedmap.results.pairs import Pair
-    from heedmap.results.runs import Run
+    from heedmap.results.runs import Run, compare
     from heedmap.text.words import TokenTable
 
     __version__: str
@@ -81,15 +79,15 @@ __all__ = [
 _HOME = {
     "Ablation": "results.ablations",
     "Agreement": "results.ablations",
-    "Animation": "figures.animations",
+    "Animation": "figures.overlays",
     "Attention": "mathematics.by_hand",
     "Cell": "results.grids",
-    "Change": "io.reports",
+    "Change": "io.schemas",
     "Confine": "recording.edits",
-    "EditReport": "io.reports",
+    "EditReport": "io.schemas",
     "Explanation": "results.explanations",
     "Grid": "results.grids",
-    "GridReport": "io.reports",
+    "GridReport": "io.schemas",
     "HeatMap": "maps.heatmaps",
     "HeatMaps": "maps.heatmaps",
     "HeedmapError": "errors",
@@ -99,14 +97,14 @@ _HOME = {
     "Repetition": "pipelines.repeating",
     "Reweight": "recording.edits",
     "Run": "results.runs",
-    "Settings": "io.settings",
+    "Settings": "io.schemas",
     "Site": "mathematics.rules",
     "TokenTable": "text.words",
     "Trace": "recording.tracing",
     "Trust": "results.ablations",
     "ablate": "pipelines.ablating",
     "attention": "mathematics.by_hand",
-    "compare": "results.comparisons",
+    "compare": "results.runs",
     "edit": "pipelines.editing",
     "explain": "pipelines.explaining",
     "generate": "pipelines.generation",

@@ -5,7 +5,7 @@ from making import random_pipeline
 
 from heedmap.backends.prompts import Reader, Reading, prompt_table
 from heedmap.errors import TraceError
-from heedmap.text.tokens import tokenize
+from heedmap.text.words import tokenize
 
 
 @pytest.fixture(scope="module")

@@ -1,7 +1,7 @@
 """`heedmap words`: the tokens of each word."""
 
 from cli.calling import PROMPT, as_json, bad, call, good, misused
-from heedmap.text.tokens import tokenize
+from heedmap.text.words import tokenize
 
 
 def test_json_is_the_table_of_the_library(embedded):

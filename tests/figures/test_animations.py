@@ -6,7 +6,7 @@ from making import gif_frames, gradient
 from PIL import Image, ImageOps
 
 from heedmap.figures import overlays
-from heedmap.figures.animations import Animation
+from heedmap.figures.overlays import Animation
 
 
 def test_the_colormap_stays_even_in_a_gif():

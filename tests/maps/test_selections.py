@@ -89,16 +89,16 @@ def test_numbers_are_those_that_indexing_gives(total, wanted):
         several = np.atleast_1d(wanted)
         if not ((-total <= several) & (several < total)).all():
             with pytest.raises(SelectionError):
-                selections.numbers(wanted, total, "step")
+                selections.numbers_of(wanted, total, "step")
             return
         expected = every[several]
-    assert selections.numbers(wanted, total, "step") == sorted(set(expected.tolist()))
+    assert selections.numbers_of(wanted, total, "step") == sorted(set(expected.tolist()))
 
 
 @pytest.mark.parametrize("odd", [2.0, "1", [1.5], [], {1.5}, object(), slice(0.5), slice(0, 3, 0)])
 def test_what_is_no_number_of_a_step(odd):
     with pytest.raises(SelectionError):
-        selections.numbers(odd, 4, "step")
+        selections.numbers_of(odd, 4, "step")
 
 
 # --- a part of a recording --------------------------------------------------------------------

@@ -199,7 +199,7 @@ def test_edges_are_looked_for_as_far_as_the_maps_are_blurred(latent, monkeypatch
         asked.append((picture.shape, radius))
         return maps
 
-    monkeypatch.setattr("heedmap.mathematics.refining.guided", noted)
+    monkeypatch.setattr("heedmap.mathematics.maps.guided", noted)
     HeatMaps(made, Image.new("RGB", made.size))["house"].mask()
     assert asked == [((h * 8, w * 8, 3), 24)]
 
@@ -219,7 +219,7 @@ def test_a_map_that_is_not_of_the_whole_run_is_cut_by_itself():
         np.testing.assert_allclose(own.soft_mask(), expected, atol=1e-6)
     kept = recording(PROMPT)
     part = HeatMaps(replace(kept, refined=made.refined)).select("up")["red"]
-    assert part.phrase is None
+    assert part.recording is None
 
 
 def test_without_refined_maps_there_are_none_of_phrases():

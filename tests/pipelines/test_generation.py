@@ -12,7 +12,7 @@ from making import generate_batch, random_pipeline, same_pixels
 from PIL import Image
 
 from heedmap.errors import ArgumentError, HeedmapWarning, ModelError, TruncatedWordError
-from heedmap.io.settings import Confined, Mask, Reweighted, Ruled
+from heedmap.io.schemas import Confined, Mask, Reweighted, Ruled
 from heedmap.pipelines.editing import edit
 from heedmap.pipelines.generation import generate
 from heedmap.recording.edits import Confine, Reweight

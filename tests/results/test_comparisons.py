@@ -9,8 +9,8 @@ from PIL import Image
 from heedmap.errors import ArgumentError, TruncatedWordError, UnknownWordError
 from heedmap.figures import overlays, plots
 from heedmap.maps.heatmaps import HeatMaps
-from heedmap.results import comparisons
-from heedmap.text.tokens import tokenize
+from heedmap.results import runs as comparisons
+from heedmap.text.words import tokenize
 
 
 def test_a_row_a_run_on_one_scale(tables, framed):

@@ -14,7 +14,7 @@ from PIL import Image
 from heedmap.backends import latents
 from heedmap.backends.prompts import prompt_table
 from heedmap.errors import ArgumentError, UnknownWordError
-from heedmap.io.values import to_json
+from heedmap.io.schemas import to_json
 from heedmap.pipelines import edit_runs
 from heedmap.pipelines.editing import edit, grid
 from heedmap.results.grids import Grid

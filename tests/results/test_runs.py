@@ -22,8 +22,7 @@ from heedmap.io.writing import TakenError
 from heedmap.maps.heatmaps import HeatMaps
 from heedmap.pipelines.generation import generate
 from heedmap.results.runs import Run, parameters_text, word_file
-from heedmap.text.concepts import concept_table
-from heedmap.text.tokens import tokenize
+from heedmap.text.words import concept_table, tokenize
 
 
 def test_written_whole_and_read_back_equal(tmp_path):

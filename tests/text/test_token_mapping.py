@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from making import table
 
 from heedmap.text.alignment import pair_words, refinement, replacement
-from heedmap.text.tokens import by_position
+from heedmap.text.words import by_position
 
 # --- Replace ----------------------------------------------------------------------------------
 

@@ -12,8 +12,7 @@ from making import PROMPTS, build_tokenizer, letter_t5, pieces, shared_tokenizer
 
 from heedmap.errors import ArgumentError, ModelError, TruncatedWordError, UnknownWordError
 from heedmap.text.prompts import split_words
-from heedmap.text.tokens import tokenize
-from heedmap.text.words import TokenTable
+from heedmap.text.words import TokenTable, tokenize
 
 
 def test_table_of_a_plain_prompt(clip):

@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 from making import letter_tokenizer, table, weigh
 
 from heedmap.errors import ArgumentError, TruncatedWordError
-from heedmap.text.tokens import tokenize
 from heedmap.text.weights import bracket_warning, escape, parse_weights, token_weights
+from heedmap.text.words import tokenize
 
 LETTERS = letter_tokenizer()
 

@@ -65,14 +65,9 @@ def draw_panels(
 ) -> "Figure":
     """Draw panels row by row, each on its own axes, with its caption below.
 
-    All images have one size, in the shape of the first; images of another shape are fitted in.
-
-    Args:
-        panels: in reading order.
-        title: above all, wrapped.
-        note: below the title, smaller.
-        bars: the scales of the colours, below all.
-        columns: of panels; as many as bring the whole near 16:9 if None.
+    All images have one size, in the shape of the first; images of another shape are fitted in. The
+    title stands above all, the note below it, the scales of the colours below all. As many columns
+    as bring the whole near 16:9, if None.
     """
     if not panels:
         raise ArgumentError("the figure has no panels: expected at least one")

@@ -20,7 +20,7 @@ from heedmap.errors import (
     signed,
 )
 from heedmap.maps.recordings import Layer, Recording, cells, layers_there, name_fits
-from heedmap.mathematics.agreement import rank_correlation
+from heedmap.mathematics.maps import rank_correlation
 from heedmap.options import Axis
 from heedmap.text.words import Word
 
@@ -60,27 +60,26 @@ class Selection:
         """Keep the layers that fit a filter, and a grid (h, w) or its short side."""
         _check_kept(recording, "layer")
         grid = np.asarray(resolution).tolist()
-        mine = {i: recording.layers[i] for i in self.layers_of(recording)}
-        found = tuple(
+        before = {i: recording.layers[i] for i in self.layers_of(recording)}
+        numbers = tuple(
             i
-            for i, layer in mine.items()
+            for i, layer in before.items()
             if (layers is None or layer_fits(layer, layers))
             and (grid is None or grid in (min(layer.grid), [*layer.grid]))
         )
-        if not found:
-            asked = layers if resolution is None else resolution
-            there = layers_there([layer.name for layer in mine.values()], f"{layers or ''}")
-            sides = sorted({min(layer.grid) for layer in mine.values()})
+        if not numbers:
+            names = layers_there([layer.name for layer in before.values()], f"{layers or ''}")
+            sides = sorted({min(layer.grid) for layer in before.values()})
             raise SelectionError(
-                f"no layer fits {quoted(asked)}: expected {there}, with {sides} cells on the short "
-                "side"
+                f"no layer fits {quoted(layers if resolution is None else resolution)}: expected "
+                f"{names}, with {sides} cells on the short side"
             )
-        return replace(self, layers=found)
+        return replace(self, layers=numbers)
 
     def with_steps(self, recording: Recording, steps: Any, timesteps: Any) -> "Selection":
         """Keep the steps that have these numbers, and timesteps in a range, both ends in."""
-        total, mine = len(recording.timesteps), self.steps_of(recording)
-        found = [i for i in numbers(steps, total, "step") if i in mine]
+        total, before = len(recording.timesteps), self.steps_of(recording)
+        numbers = [i for i in numbers_of(steps, total, "step") if i in before]
         if timesteps is not None:
             try:
                 low, high = sorted(float(end) for end in timesteps)
@@ -89,30 +88,30 @@ class Selection:
                     f"timesteps={quoted(timesteps)} is not a range: expected two numbers, the "
                     "highest and the lowest"
                 ) from error
-            found = [i for i in found if low <= recording.timesteps[i] <= high]
-        if not found:
-            asked = quoted(steps if timesteps is None else timesteps)
-            raise SelectionError(f"no step fits {asked}: the run has {plural(total, 'step')}")
-        return replace(self, steps=tuple(found))
+            numbers = [i for i in numbers if low <= recording.timesteps[i] <= high]
+        if not numbers:
+            wanted = quoted(steps if timesteps is None else timesteps)
+            raise SelectionError(f"no step fits {wanted}: the run has {plural(total, 'step')}")
+        return replace(self, steps=tuple(numbers))
 
     def with_heads(self, recording: Recording, heads: Any) -> "Selection":
         """Keep the heads that have these numbers, and the layers that have them all."""
-        before, mine = self.heads_of(recording), self.layers_of(recording)
-        most = max(recording.layers[i].heads for i in mine)
-        found = [head for head in numbers(heads, most, "head") if head in before]
-        fitting = tuple(i for i in mine if found and max(found) < recording.layers[i].heads)
-        if not fitting:
+        before, layers = self.heads_of(recording), self.layers_of(recording)
+        most = max(recording.layers[i].heads for i in layers)
+        numbers = [head for head in numbers_of(heads, most, "head") if head in before]
+        layers = tuple(i for i in layers if numbers and max(numbers) < recording.layers[i].heads)
+        if not layers:
             raise SelectionError(
                 f"no layer has all of the heads {quoted(heads)}: expected 0 to {most - 1}"
             )
-        return replace(self, layers=fitting, heads=tuple(found))
+        return replace(self, layers=layers, heads=tuple(numbers))
 
 
 def _check_kept(recording: Recording, axis: Axis) -> None:
     if axis not in recording.keep:
-        kept = ", ".join(sorted(recording.keep)) or "none"
+        axes = ", ".join(sorted(recording.keep)) or "none"
         raise SelectionError(
-            f"{axis}s cannot be selected, since they were averaged while recording (kept: {kept}): "
+            f"{axis}s cannot be selected, since they were averaged while recording (kept: {axes}): "
             f"record again with '{axis}' in keep"
         )
 
@@ -131,21 +130,16 @@ def layer_fits(layer: Layer, wanted: object) -> bool:
     return any(layer_fits(layer, one) for one in cast(Sequence[object], wanted))
 
 
-def numbers(wanted: Any, total: int, what: str) -> list[int]:
-    """Return the numbers of steps or heads, of `total`: ascending, each once; all for None.
-
-    Args:
-        wanted: a whole number, a slice or several numbers; negative ones count from the end.
-        total: the number of steps or heads.
-        what: "step" or "head", for the SelectionError.
-    """
-    at: Any = slice(None) if wanted is None else wanted
+def numbers_of(wanted: Any, total: int, noun: str) -> list[int]:
+    """Return the numbers of `total` that an index, a slice or a list selects: ascending, once."""
     try:
-        at = at if hasattr(at, "indices") else np.asarray(at)
-        return np.unique(np.arange(total)[at]).tolist()
+        index: Any = slice(None) if wanted is None else wanted
+        every = np.arange(total)
+        part = every[index] if isinstance(index, slice) else every[np.asarray(index)]
+        return np.unique(part).tolist()
     except (IndexError, TypeError, ValueError) as error:
         raise SelectionError(
-            f"{what} {quoted(wanted)} is not there: expected whole numbers from 0 to {total - 1}, "
+            f"{noun} {quoted(wanted)} is not there: expected whole numbers from 0 to {total - 1}, "
             "a slice or a list"
         ) from error
 
@@ -162,15 +156,18 @@ class Averages:
         recording = self.recording
         if not recording.arrays:
             raise NothingRecordedError("nothing was recorded: run the pipeline inside of the trace")
-        at, positions = recording.columns, list(positions)
-        missing = [p for p in positions if p not in at]
+        positions = list(positions)
+        missing = [p for p in positions if p not in recording.columns]
         if missing:
             raise SelectionError(f"tokens {missing} were not recorded: record with tokens='all'")
-        columns = [at[p] for p in positions]
+        columns = [recording.columns[p] for p in positions]
         w, h = cells(recording.latent)
         total = np.zeros((h, w), dtype=np.float32)
-        for grid, sums in self._reduced.items():
-            total += _resize(sums[:, columns].sum(axis=-1).reshape(grid), (w, h))
+        for grid, sums in self._sums.items():
+            # Pillow's bilinear filter widens when it shrinks: no cell of a finer grid is skipped.
+            plane = np.ascontiguousarray(sums[:, columns].sum(axis=-1).reshape(grid))
+            resized = Image.fromarray(plane).resize((w, h), Image.Resampling.BILINEAR)
+            total += np.asarray(resized)
         return total / np.float32(len(self.selection.layers_of(recording)))
 
     def magnitude(self, words: Iterable[Word]) -> np.ndarray:
@@ -189,8 +186,8 @@ class Averages:
         return low, max((float(m.max()) for m in maps), default=1.0)
 
     @cached_property
-    def _reduced(self) -> dict[tuple[int, int], np.ndarray]:
-        """By grid, the sum of its layers' means over steps and heads: (Q, K).
+    def _sums(self) -> dict[tuple[int, int], np.ndarray]:
+        """For each grid the sum of its layers' means over steps and heads: (Q, K).
 
         Resizing is linear: layers of one grid are added up first, and resized once.
         """
@@ -206,35 +203,22 @@ class Averages:
         return sums
 
 
-def _resize(grid: np.ndarray, size: tuple[int, int]) -> np.ndarray:
-    # Pillow's bilinear filter widens when it shrinks, so that no cell of a finer grid is skipped.
-    image = Image.fromarray(np.ascontiguousarray(grid, dtype=np.float32))
-    return np.asarray(image.resize(size, Image.Resampling.BILINEAR))
-
-
 # --- how stable the maps of a located image are -------------------------------------------------
 
 
 def stability_of(
     recording: Recording, halves: Sequence[Mapping[tuple[int, int], np.ndarray]]
 ) -> Mapping[int, float] | None:
-    """Return the rank correlation of each word's maps of two halves of the steps.
+    """Return the rank correlation of each word's maps of two halves of the steps, by its number.
 
-    The halves have noises of their own. A map may be stable and false: it shows what the model sees
-    each time.
-
-    Args:
-        recording: of the run.
-        halves: of each, by the grid of its layers, the sum (Q, K) of the attention to its tokens.
-
-    Returns:
-        By the number of a word -1 to 1, to four digits, without words whose map is constant; None
-        where there are no two halves, or nothing is left.
+    Each half has, by the grid of its layers, the sum (Q, K) of the attention, with noises of its
+    own. Words whose map is constant are left out; None where there are no two halves, or nothing
+    is left. A map may be stable and false.
     """
     if len(halves) < 2:
         return None
     # The maps of a half are those of a run but for a factor, which changes no rank.
-    one, other = (
+    first, second = (
         Averages(
             replace(
                 recording,
@@ -245,23 +229,22 @@ def stability_of(
         )
         for half in halves
     )
-    found = {
-        word.number: rank_correlation(one.of(word.tokens), other.of(word.tokens))
+    ranks = {
+        word.number: rank_correlation(first.of(word.tokens), second.of(word.tokens))
         for word in recording.table.read_words
     }
-    return {n: round(r, 4) for n, r in found.items() if r is not None} or None
+    return {number: round(rank, 4) for number, rank in ranks.items() if rank is not None} or None
 
 
 def least_stability(
     stability: Mapping[int, float] | None, words: Iterable[Word], positions: Iterable[int]
 ) -> float | None:
     """Return the least stability of the words that have tokens among these; None if unknown."""
-    own, known = set(positions), stability or {}
-    held = (known.get(word.number) for word in words if not own.isdisjoint(word.tokens))
-    return min((one for one in held if one is not None), default=None)
+    tokens, known = set(positions), stability or {}
+    parts = (known.get(word.number) for word in words if not tokens.isdisjoint(word.tokens))
+    return min((part for part in parts if part is not None), default=None)
 
 
 def stability_said(stability: float) -> str:
     """Write a stability in words."""
-    little = ", unsteady" if stability < UNSTEADY else ""
-    return f"stability {signed(stability, '.2f')}{little}"
+    return f"stability {signed(stability, '.2f')}{', unsteady' if stability < UNSTEADY else ''}"

@@ -18,14 +18,20 @@ import torch
 from PIL import Image
 
 from heedmap import checks
-from heedmap.backends.arguments import check_names, seed_of, size_of_latents
 from heedmap.backends.base import Pipeline, parameters
-from heedmap.backends.loading import check_size, is_embedded
-from heedmap.backends.registry import check_served, usual_size
+from heedmap.backends.loading import is_embedded
+from heedmap.backends.registry import (
+    check_names,
+    check_served,
+    check_size,
+    seed_of,
+    size_of_latents,
+    usual_size,
+)
 from heedmap.errors import ArgumentError, quoted
-from heedmap.io.values import MAX_WHOLE
+from heedmap.io.schemas import MAX_WHOLE
 from heedmap.options import OWN_NAMES, EditOptions, GenerateOptions
-from heedmap.text.concepts import checked_concepts
+from heedmap.text.words import checked_concepts
 from heedmap.tiny import card
 
 # --- arguments as JSON ---
@@ -68,25 +74,20 @@ def _object_note(value: Any) -> dict[str, Any]:
     return note | {"sha256": hashlib.sha256(data).hexdigest()}
 
 
-def is_restorable(note: Any) -> bool:
-    """Return True if a note holds the argument itself."""
-    if isinstance(note, list):
-        return all(map(is_restorable, note))
-    if not isinstance(note, dict) or note.get(OBJECT) == "float":
-        return True
-    return note.get(OBJECT, "tuple") == "tuple" and all(map(is_restorable, note.values()))
-
-
 def argument(note: Any) -> Any:
-    """Restore the argument of a note that `is_restorable`."""
+    """Restore the argument of a note; ValueError if the note only describes an object."""
     if isinstance(note, list):
         return [argument(one) for one in note]
     if not isinstance(note, dict):
         return note
-    if note.get(OBJECT) == "float":
+    kind = note.get(OBJECT)
+    if kind is None:
+        return {key: argument(one) for key, one in note.items()}
+    if kind == "tuple":
+        return tuple(map(argument, note["items"]))
+    if kind == "float":
         return float(note["value"])
-    values = {key: argument(one) for key, one in note.items()}
-    return tuple(values["items"]) if OBJECT in values else values
+    raise ValueError(f"the {description(note)} is not saved")
 
 
 def description(note: Any) -> str:

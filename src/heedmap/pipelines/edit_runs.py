@@ -16,29 +16,27 @@ import numpy as np
 import torch
 from msgspec import structs
 from PIL import Image
+from torch.nn.functional import avg_pool2d
 
 from heedmap.backends.latents import fitting, in_batches
 from heedmap.backends.loading import is_embedded
 from heedmap.backends.prompts import prompt_table
 from heedmap.backends.registry import family_of
-from heedmap.errors import ArgumentError, TruncatedWordError, quoted
+from heedmap.errors import ArgumentError, TruncatedWordError, join_words, quoted
 from heedmap.figures import overlays
-from heedmap.io.reports import ChangedWords, EditReport
-from heedmap.io.settings import EditNoted, EditTerms
+from heedmap.io.schemas import ChangedWords, EditNoted, EditReport, EditTerms
 from heedmap.maps.masks import phrase_tokens, suppress_rivals
 from heedmap.mathematics.rules import Inject, Renormalize, Rule, blend, blend_mask, steps_within
 from heedmap.options import USUAL, EditOptions, EditPurpose, GenerateOptions
 from heedmap.pipelines.generation import Preview, Progress, generate_batch, sub_progress
 from heedmap.pipelines.input_images import ImageSource, distortion_warning
-from heedmap.recording.edits import weights_rule
+from heedmap.recording.edits import Steering, weights_rule
 from heedmap.recording.probing import Probe
-from heedmap.recording.steering import Steering
 from heedmap.recording.tracing import StepState, Trace
 from heedmap.results.pairs import Pair, apart, change_between
 from heedmap.results.runs import Run
 from heedmap.text.alignment import (
     WordAlignment,
-    first_of,
     pair_words,
     purpose_of,
     refinement,
@@ -110,7 +108,7 @@ class EditSource:
         self.terms = {name: getattr(options, name) for name in EditTerms.__struct_fields__}
         self._targets: dict[str, tuple[TokenTable, WordAlignment, torch.Tensor]] = {}
         if options.only is not None:
-            if why := family_of(pipe).why_unblended(pipe):
+            if why := family_of(pipe).why_unblended():
                 raise ArgumentError(f"{type(pipe).__name__} {why}")
             for word in options.protect:
                 self.table.find(word)
@@ -489,7 +487,7 @@ def _notes(
                 "the edit in at these words alone, by a blend"
             )
     if guesses := plan.alignment.guesses:
-        pairs = first_of([f"{quoted(a.text)} → {quoted(b.text)}" for a, b in guesses])
+        pairs = join_words([f"{quoted(a.text)} → {quoted(b.text)}" for a, b in guesses])
         yield (
             "the prompts differ in their number of words, so which words correspond is a guess: "
             f"{pairs}; to choose the pairs, write both prompts with the same number of words, "
@@ -541,8 +539,6 @@ def most_changed(before: np.ndarray, after: np.ndarray) -> float:
     Returns:
         The mean of (before - after)² there, of values from 0 to 1.
     """
-    squares = (((before - after) / 255) ** 2).mean(axis=-1)
+    squares = torch.from_numpy((((before - after) / 255) ** 2).mean(axis=-1))
     h, w = (max(1, side // 8) for side in squares.shape)
-    rows, columns = (side // part for side, part in zip(squares.shape, (h, w), strict=True))
-    parts = squares[: rows * h, : columns * w].reshape(rows, h, columns, w)
-    return float(parts.mean(axis=(1, 3)).max())
+    return float(avg_pool2d(squares[None], (h, w)).max())

@@ -13,8 +13,7 @@ from heedmap import checks
 from heedmap.backends.base import Pipeline
 from heedmap.backends.registry import check_served
 from heedmap.errors import ArgumentError, quoted, warn
-from heedmap.io.reports import GridReport
-from heedmap.io.values import MAX_CELLS
+from heedmap.io.schemas import MAX_CELLS, GridReport
 from heedmap.options import (
     USUAL,
     EditKind,

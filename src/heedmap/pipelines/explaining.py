@@ -12,15 +12,14 @@ from heedmap import checks
 from heedmap.backends.base import Pipeline
 from heedmap.backends.prompts import prompt_table
 from heedmap.backends.registry import cross_attention_layers
-from heedmap.errors import ArgumentError, RunError, SelectionError, listed, plural, quoted, warn
-from heedmap.io.explanations import About, ExplainedToken
+from heedmap.errors import ArgumentError, RunError, SelectionError, join_words, plural, quoted, warn
 from heedmap.maps.recordings import MOST_NEAR, name_fits, nearest_layers, short_name, short_names
 from heedmap.options import Axis, BranchName, ExplainOptions
 from heedmap.pipelines import repeating
 from heedmap.pipelines.generation import Progress
 from heedmap.pipelines.repeating import Drawing
 from heedmap.recording.probing import Probe, ProbeTarget, check_index
-from heedmap.results.explanations import Explanation
+from heedmap.results.explanations import About, ExplainedToken, Explanation
 from heedmap.results.grids import load_result
 from heedmap.results.pairs import Pair
 from heedmap.results.runs import Run
@@ -186,7 +185,7 @@ def find_layer(layer: object, names: Sequence[str]) -> str:
     near = short_names(fitting)[:MOST_NEAR] or nearest_layers(text, names)
     raise SelectionError(
         f"layer is {quoted(text)}, which fits {plural(len(fitting), 'layer')}: expected the name "
-        f"of one, such as {listed(near)}"
+        f"of one, such as {join_words(near)}"
     )
 
 

@@ -16,14 +16,13 @@ from torch.nn.functional import adaptive_avg_pool2d
 
 from heedmap import checks
 from heedmap.backends import loading
-from heedmap.backends.arguments import THEIR_NAMES, for_batch, without_bar
 from heedmap.backends.base import Pipeline
 from heedmap.backends.latents import fitted, showing
 from heedmap.backends.prompts import prompt_table
-from heedmap.backends.registry import family_of, usual_size
+from heedmap.backends.registry import THEIR_NAMES, family_of, for_batch, usual_size, without_bar
 from heedmap.errors import ModelError, quoted, warn
-from heedmap.figures.animations import STEP_SIDE, StepPictures
-from heedmap.io.settings import Settings
+from heedmap.figures.overlays import STEP_SIDE, StepPictures
+from heedmap.io.schemas import Settings
 from heedmap.maps.heatmaps import HeatMaps
 from heedmap.maps.recordings import Recording
 from heedmap.mathematics.rules import Rule
@@ -37,9 +36,8 @@ from heedmap.pipelines.arguments import (
     resolve_options,
 )
 from heedmap.recording.calls import RecordingSpec
-from heedmap.recording.edits import Edit, checked_edits, note_of, weights_rule
+from heedmap.recording.edits import Edit, Steering, checked_edits, note_of, weights_rule
 from heedmap.recording.probing import Probe, branches_of
-from heedmap.recording.steering import Steering
 from heedmap.recording.tracing import AfterStep, StepState, Trace
 from heedmap.results.runs import Run
 from heedmap.text.prompts import said_of, untaught

@@ -28,7 +28,6 @@ from msgspec import structs
 from PIL import Image, ImageOps
 
 from heedmap import checks
-from heedmap.backends.arguments import STEP_LISTS, THEIR_NAMES, noise
 from heedmap.backends.base import Pipeline, default_of, device_of, parameters
 from heedmap.backends.latents import (
     NoiseLevels,
@@ -38,14 +37,20 @@ from heedmap.backends.latents import (
     rescaled,
     unscaled,
 )
-from heedmap.backends.loading import check_size
-from heedmap.backends.registry import family_of, unit, usual_size
+from heedmap.backends.registry import (
+    STEP_LISTS,
+    THEIR_NAMES,
+    check_size,
+    family_of,
+    noise,
+    unit,
+    usual_size,
+)
 from heedmap.backends.schedules import Moment
 from heedmap.errors import ArgumentError, ModelError, quoted, warn
 from heedmap.figures.overlays import to_rgb
 from heedmap.io import reading
-from heedmap.io.reports import returned
-from heedmap.io.settings import GivenPicture
+from heedmap.io.schemas import GivenPicture, returned
 from heedmap.io.writing import digest_of
 from heedmap.maps.heatmaps import HeatMaps
 from heedmap.maps.selections import stability_of
@@ -117,7 +122,7 @@ def check_takes_latents(pipe: Pipeline) -> None:
             f"{kind} begins with a picture of its own: expected a pipeline of the same model that "
             "draws from a text alone, as diffusers' AutoPipelineForText2Image.from_pipe(pipe)"
         )
-    if not hasattr(family_of(pipe).decoder(pipe), "encode"):
+    if not hasattr(family_of(pipe).decoder, "encode"):
         raise ModelError(
             f"{kind} has no autoencoder that encodes a picture: load the model with all its parts"
         )
@@ -153,7 +158,7 @@ class InputImage:
 def encode_image(pipe: Pipeline, image: Image.Image, size: tuple[int, int]) -> InputImage:
     """Encode an RGB image at a size (width, height) that the model draws."""
     small = _resize(image, size)
-    vae = family_of(pipe).decoder(pipe)
+    vae = family_of(pipe).decoder
     pixels = torch.from_numpy(np.array(small)).movedim(-1, 0)[None] / 255
     return InputImage(small, rescaled(vae, latents_of(vae, pixels, device_of(pipe))), image.size)
 
@@ -161,7 +166,7 @@ def encode_image(pipe: Pipeline, image: Image.Image, size: tuple[int, int]) -> I
 @torch.no_grad()
 def autoencoder_psnr(pipe: Pipeline, image: InputImage) -> float | None:
     """Return the PSNR in dB of an image that the autoencoder decodes again; None if exact."""
-    vae = family_of(pipe).decoder(pipe)
+    vae = family_of(pipe).decoder
     decoded = pictures_of(vae, unscaled(vae, image.latents).to(device_of(pipe)))[0].clamp(0, 1)
     mse = float(((decoded.movedim(0, -1).numpy() - np.array(image.image) / 255) ** 2).mean())
     return -10 * log10(mse) if mse else None
@@ -262,8 +267,10 @@ def locate(
     )
     return replace(
         run,
-        maps=_stable(run.maps, trace.halves("conditional")),
-        concepts=None if run.concepts is None else _stable(run.concepts, trace.halves("concepts")),
+        maps=_stable(run.maps, trace.half_sums("conditional")),
+        concepts=None
+        if run.concepts is None
+        else _stable(run.concepts, trace.half_sums("concepts")),
         settings=structs.replace(run.settings, located=encoded.settings),
     )
 
@@ -339,7 +346,7 @@ def extract_image(
         image = open_image(image) if isinstance(image, str | PathLike) else image
         return None, {**arguments, "image": image}
     check_takes_latents(pipe)
-    if family_of(pipe).why_unblended(pipe) is not None:
+    if family_of(pipe).why_unblended() is not None:
         raise ModelError(
             f"{type(pipe).__name__} does not draw from the latents of its steps alone, so that "
             "your picture would not come back: expected another pipeline of such a model, "
