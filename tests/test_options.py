@@ -1,4 +1,4 @@
-"""Options: their defaults, and what their constructors accept and refuse."""
+"""Options: defaults, what the constructors accept and refuse, and the reading of texts."""
 
 import dataclasses
 from typing import get_args
@@ -6,6 +6,7 @@ from typing import get_args
 import numpy as np
 import pytest
 
+from heedmap import options
 from heedmap.errors import ArgumentError
 from heedmap.options import USUAL, EditOptions, EditPurpose, GenerateOptions
 
@@ -15,12 +16,7 @@ def test_defaults_are_those_of_prompt_to_prompt():
     edit = EditOptions()
     assert (edit.cross, edit.self_attention, edit.self_cells) == (None, None, 1024)
     assert USUAL["swap"] == USUAL[None] == (0.8, 0.4)
-
-
-def test_every_purpose_has_windows_and_none_is_wider_than_a_swaps():
     assert set(USUAL) == {None, *get_args(EditPurpose)}
-    for cross, own in USUAL.values():
-        assert 0 <= cross <= 0.8 and 0 <= own <= 0.4
 
 
 def test_values_become_pythons_own():
@@ -35,46 +31,117 @@ def test_values_become_pythons_own():
 
 
 @pytest.mark.parametrize(
-    "given",
+    ("kind", "given"),
     [
-        {"steps": 0},
-        {"steps": 2.5},
-        {"steps": True},
-        {"guidance": float("nan")},
-        {"guidance": -1},
-        {"negative": 3},
-        {"keep": ["word"]},
-        {"keep": "layer"},
-        {"tokens": "some"},
-        {"branches": ["both"]},
-        {"limit": 0},
+        (GenerateOptions, {"steps": 0}),
+        (GenerateOptions, {"steps": 2.5}),
+        (GenerateOptions, {"steps": True}),
+        (GenerateOptions, {"guidance": float("nan")}),
+        (GenerateOptions, {"guidance": -1}),
+        (GenerateOptions, {"negative": 3}),
+        (GenerateOptions, {"keep": ["word"]}),
+        (GenerateOptions, {"keep": "layer"}),
+        (GenerateOptions, {"tokens": "some"}),
+        (GenerateOptions, {"branches": ["both"]}),
+        (GenerateOptions, {"limit": 0}),
+        (EditOptions, {"kind": "both"}),
+        (EditOptions, {"cross": 2}),
+        (EditOptions, {"cross": (0.5, 0.2)}),
+        (EditOptions, {"cross": "0.5"}),
+        (EditOptions, {"self_attention": float("nan")}),
+        (EditOptions, {"words": [("cat", 0.5)]}),
+        (EditOptions, {"words": {"cat": -1}}),
+        (EditOptions, {"self_cells": -1}),
+        (EditOptions, {"renormalize": "yes"}),
+        (EditOptions, {"protect": 3, "only": "a->b"}),
+        (EditOptions, {"protect": "cat"}),
+        (EditOptions, {"threshold": 0.5}),
+        (EditOptions, {"threshold": 2, "only": "a->b"}),
+        (EditOptions, {"blend_from": 1, "only": "a->b"}),
+        (EditOptions, {"batch": 1}),
     ],
 )
-def test_sampling_that_cannot_be_is_refused(given):
+def test_values_out_of_range_are_refused(kind: type, given: dict):
     with pytest.raises(ArgumentError):
-        GenerateOptions(**given)
+        kind(**given)
+
+
+# --- texts ------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
-    "given",
+    ("read", "text", "value"),
     [
-        {"kind": "both"},
-        {"cross": 2},
-        {"cross": (0.5, 0.2)},
-        {"cross": "0.5"},
-        {"self_attention": float("nan")},
-        {"words": [("cat", 0.5)]},
-        {"words": {"cat": -1}},
-        {"self_cells": -1},
-        {"renormalize": "yes"},
-        {"protect": 3, "only": "a->b"},
-        {"protect": "cat"},
-        {"threshold": 0.5},
-        {"threshold": 2, "only": "a->b"},
-        {"blend_from": 1, "only": "a->b"},
-        {"batch": 1},
+        (options.parse_integer, " 3", 3),
+        (options.parse_integers, "0, 2", [0, 2]),
+        (options.parse_number, "0.5", 0.5),
+        (options.parse_names, "up, mid,", ["up", "mid"]),
+        (options.parse_keep, "head, layer,step", ("head", "layer", "step")),
+        (options.parse_keep, "all", ("layer", "step", "head")),
+        (options.parse_kind, "refine", "refine"),
+        (options.parse_kind, "auto", None),
+        (options.parse_pixel, "40, 72", (40, 72)),
+        (options.parse_size, "512x768", (512, 768)),
+        (options.parse_size, "8×16", (8, 16)),
+        (options.parse_size, "512", (512, 512)),
+        (options.parse_word, "red house", "red house"),
+        (options.parse_word, "# 02 ", 2),
+        (options.parse_word, "2", "2"),
+        (options.parse_window, "0.8", (0, 0.8)),
+        (options.parse_windows, "0,0.2, 0.1:0.9", [(0, 0), (0, 0.2), (0.1, 0.9)]),
+        (options.parse_word_window, "cat=0.3", ("cat", (0, 0.3))),
+        (options.parse_box, "a=b=0, 0,64,128.5", ("a=b", (0, 0, 64, 128.5))),
+        (options.parse_word_weights, "red=-2:3:6", ("red", [-2, -1, 0, 1, 2, 3])),
+        (options.parse_word_weights, "a=b=0,0.5", ("a=b", [0, 0.5])),
+        (options.parse_word_weights, " red house = 1.5 ", ("red house", [1.5])),
     ],
 )
-def test_edits_that_cannot_be_are_refused(given):
+def test_texts(read, text: str, value: object):
+    assert read(text) == value
+
+
+@pytest.mark.parametrize(
+    ("text", "taken"),
+    [
+        ("0:3", [0, 1, 2]),
+        ("7:", [7, 8, 9]),
+        (":2", [0, 1]),
+        ("4", [4]),
+        ("-1", [9]),
+        ("-3:-1", [7, 8]),
+    ],
+)
+def test_ranges(text: str, taken: list[int]):
+    assert list(range(10))[options.parse_range(text)] == taken
+
+
+@pytest.mark.parametrize(
+    ("read", "texts"),
+    [
+        (options.parse_integer, ["", "many", "1,2"]),
+        (options.parse_integers, ["", "0;2"]),
+        (options.parse_number, ["x", "nan"]),
+        (options.parse_keep, ["time", "layer,time"]),
+        (options.parse_kind, ["swap"]),
+        (options.parse_pixel, ["7,", "1,2,3", "1,2.5"]),
+        (options.parse_size, ["", "x512", "5.5x4", "8x8x8"]),
+        (options.parse_word, ["#x", "#"]),
+        (options.parse_range, ["", ":", "a:b", "1:2:3", "1.5"]),
+        (options.parse_window, ["0.9:0.1"]),
+        (options.parse_windows, ["0,2", ""]),
+        (options.parse_word_window, ["cat", "cat=2", "=0.5"]),
+        (options.parse_box, ["cat", "cat=1,2,3", "cat=a,b,c,d", "cat=0,0,nan,3"]),
+        (options.parse_word_weights, ["red", "=1", "red=1:2", "red=1:2:100000", "red=1:2:2.5"]),
+        (options.parse_word_weights, ["red=nan", "red=1e999"]),
+    ],
+)
+def test_unreadable_texts(read, texts: list[str]):
+    for text in texts:
+        with pytest.raises(ArgumentError):
+            read(text)
+
+
+def test_values_by_word():
+    assert options.by_word([("a", 1), ("b", 2)]) == {"a": 1, "b": 2}
     with pytest.raises(ArgumentError):
-        EditOptions(**given)
+        options.by_word([("a", 1), ("a", 2)])

@@ -1,10 +1,13 @@
-"""The options of each call, with their defaults, and the check of each value.
+"""The options of each call: defaults, help, the check of each value, and the reading of texts.
 
-The public functions, the command line and the app take their defaults from these classes.
+The public functions take their defaults from these classes; the command line makes a flag and the
+app a field of each option that `option` declares.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from math import isfinite
+from pathlib import Path
 from typing import Any, Literal, get_args
 
 from heedmap import checks
@@ -16,19 +19,19 @@ AXES: tuple[Axis, ...] = get_args(Axis)
 Keep = Iterable[Axis] | Literal["all"]
 """Axes that a recording keeps."""
 BranchName = Literal["conditional", "negative"]
-"""Whose attention is recorded: the prompt's, or the negative prompt's."""
+"""The prompt or the negative prompt, whose attention is recorded."""
 Tokens = Literal["prompt", "all"]
-"""Which tokens are recorded: the prompt's own, or the padding too."""
+"""The tokens that are recorded: the prompt's own, or the padding too."""
 EditKind = Literal["replace", "refine"]
 """How the words of an edit correspond: one to one, or with words that are new."""
 EditPurpose = Literal["swap", "colour", "addition", "removal", "size", "relation", "setting"]
-"""What an edit is for, read off its words (`heedmap.text.alignment`)."""
+"""The purpose of an edit, read off its words (`heedmap.text.alignment`)."""
 Device = Literal["auto", "cpu", "cuda", "mps"]
 """Where a model runs; "auto" is the best that there is."""
 Dtype = Literal["auto", "float32", "float16", "bfloat16"]
-"""How precisely; "auto" is float32 on the CPU, else float16."""
+"""The precision of a model; "auto" is float32 on the CPU, else float16."""
 Window = float | tuple[float, float]
-"""A fraction of the run up to which, or two from and up to which, something is done."""
+"""A part of the run, in fractions: its end, or its start and end."""
 USUAL: Mapping[EditPurpose | None, tuple[float, float]] = {
     None: (0.8, 0.4),
     "swap": (0.8, 0.4),
@@ -39,14 +42,20 @@ USUAL: Mapping[EditPurpose | None, tuple[float, float]] = {
     "removal": (0.3, 0.4),
     "relation": (0.1, 0.4),
 }
-"""Up to when an edit takes its source's cross-attention and self-attention where nobody says.
+"""The default ends of the windows of cross-attention and self-attention, by the edit's purpose.
 
-By what it is for; None: weights, signs or articles and the like alone. Measured on the embedded
-model (`scripts/evaluate.py windows`): a thing that comes or goes, or lies elsewhere, finds no room
-in a layout that is held for long.
+None: weights, signs or articles and the like alone. Measured on the embedded model
+(`scripts/evaluate.py windows`): a thing that comes or goes, or moves, finds no place in a layout
+that is kept for long.
 """
 MAX_STEPS = 999
 """The most denoising steps: a model is trained with 1000 timesteps."""
+LOCATE_STEPS = 10
+"""The noise levels at which `locate` asks the model: 5, 10, 20 and 40 are equal on scenes with
+known masks."""
+MASK_THRESHOLD = 0.5
+"""The least value of a soft mask inside of the mask: measured to be right on scenes with known
+masks."""
 OWN_NAMES = {
     "prompt": "the prompt",
     "generator": "seed",
@@ -63,12 +72,161 @@ OWN_NAMES = {
 """Arguments of pipelines that heedmap passes itself, and what takes their place."""
 
 
+# --- values as texts --------------------------------------------------------------------------
+
+
+def _numbers(text: str, kind: Callable[[str], Any], expected: str, count: int = 0) -> list[Any]:
+    """Read finite numbers with commas between them, `count` of them if it is not 0."""
+    try:
+        numbers = [kind(part) for part in text.split(",")]
+    except ValueError:
+        numbers = []
+    if not numbers or len(numbers) != (count or len(numbers)) or not all(map(isfinite, numbers)):
+        raise ArgumentError(f"{text!r}: expected {expected}")
+    return numbers
+
+
+def parse_integer(text: str) -> int:
+    """Read a whole number."""
+    return _numbers(text, int, "a whole number", 1)[0]
+
+
+def parse_integers(text: str) -> list[int]:
+    """Read whole numbers with commas between them."""
+    return _numbers(text, int, "whole numbers, such as 7, 8")
+
+
+def parse_number(text: str) -> float:
+    """Read a number."""
+    return _numbers(text, float, "a number", 1)[0]
+
+
+def parse_names(text: str) -> list[str]:
+    """Read names with commas between them."""
+    return [part.strip() for part in text.split(",") if part.strip()]
+
+
+def parse_keep(text: str) -> Keep:
+    """Read the axes that a recording keeps, or `all`."""
+    return checks.any_of("keep", text if text == "all" else parse_names(text), AXES)
+
+
+def parse_kind(text: str) -> EditKind | None:
+    """Read the kind of an edit; `auto` leaves the choice to the edit."""
+    checks.one_of("kind", text, kinds := ("auto", *get_args(EditKind)))
+    return next((kind for kind in kinds[1:] if kind == text), None)
+
+
+def parse_pixel(text: str) -> tuple[int, int]:
+    """Read `X,Y`, a pixel."""
+    x, y = _numbers(text, int, "X,Y in whole pixels, such as 40,72", 2)
+    return x, y
+
+
+def parse_size(text: str) -> tuple[int, int]:
+    """Read `WxH`, in pixels, or one number for a square."""
+    sides = text.lower().replace("×", "x").split("x")
+    expected = "WxH, such as 512x768, or 512 for a square"
+    width, height = _numbers(",".join(sides * (3 - len(sides))), int, expected, 2)
+    return width, height
+
+
+def parse_word(text: str) -> str | int:
+    """Read the number of a word from `#N`; any other text is a word or phrase."""
+    return _numbers(text[1:], int, "a number after '#'", 1)[0] if text.startswith("#") else text
+
+
+def parse_range(text: str) -> slice:
+    """Read `A:B` (from A up to, not including, B), `A:`, `:B`, or one number."""
+    first, colon, last = (part.strip() for part in text.partition(":"))
+    try:
+        start, stop = (int(part) if part else None for part in (first, last))
+    except ValueError:
+        start = stop = None
+    if start is None and stop is None:
+        raise ArgumentError(f"{text!r}: expected a range A:B, as 0:10, or one number")
+    return slice(start, stop) if colon or start is None else slice(start, start + 1 or None)
+
+
+def parse_window(text: str) -> tuple[float, float]:
+    """Read `A:B`, fractions of a run, or its end `B`."""
+    first, colon, last = text.partition(":")
+    expected = "a part of the run: its end, such as 0.8, or A:B, both from 0 to 1"
+    low, high = _numbers(f"{first},{last}" if colon else f"0,{text}", float, expected, 2)
+    if not 0 <= low <= high <= 1:
+        raise ArgumentError(f"{text!r}: expected {expected}")
+    return low, high
+
+
+def parse_windows(text: str) -> list[tuple[float, float]]:
+    """Read windows as `parse_window` does, with commas between them."""
+    return [parse_window(part) for part in text.split(",")]
+
+
+def parse_word_window(text: str) -> tuple[str, tuple[float, float]]:
+    """Read `WORD=WINDOW`."""
+    word, window = _assigned(text, "a word and its window", "cat=0.3")
+    return word, parse_window(window)
+
+
+def parse_box(text: str) -> tuple[str, tuple[float, ...]]:
+    """Read `WORD=LEFT,TOP,RIGHT,BOTTOM`, in pixels."""
+    word, box = _assigned(text, "a word and its box", "cat=0,0,64,128")
+    sides = _numbers(box, float, "LEFT,TOP,RIGHT,BOTTOM in pixels, such as 0,0,64,128", 4)
+    return word, tuple(sides)
+
+
+def parse_word_weights(text: str) -> tuple[str, list[float]]:
+    """Read `WORD=WEIGHTS`: `A:B:N` (N from A to B, evenly), or numbers with commas between."""
+    word, weights = _assigned(text, "a word and its weights", "red=-2:3:6")
+    expected = "A:B:N, such as -2:3:6 for six from -2 to 3, or a list such as 0,1,3"
+    if ":" not in weights:
+        return word, _numbers(weights, float, expected)
+    start, end, count = _numbers(weights.replace(":", ","), float, expected, 3)
+    if count not in range(2, 1001) or start == end:
+        raise ArgumentError(f"{weights!r}: expected {expected}")
+    step = (end - start) / (count - 1)
+    return word, [round(start + step * k, 6) for k in range(int(count))]
+
+
+def by_word(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
+    """Return the values of words by word; ArgumentError if a word has two."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise ArgumentError(f"{', '.join(word for word, _ in pairs)}: expected each word once")
+    return found
+
+
+def _assigned(text: str, expected: str, example: str) -> tuple[str, str]:
+    """Read `WORD=VALUE`."""
+    word, sign, value = text.rpartition("=")
+    if not (sign and word.strip() and value.strip()):
+        raise ArgumentError(f"{text!r}: expected {expected}, as in {example}")
+    return word.strip(), value.strip()
+
+
+# --- the options of each call -----------------------------------------------------------------
+
+
+def option(default: Any, help: str, read: Any = str, **flag: Any) -> Any:
+    """Declare an option for the command line and the app.
+
+    Args:
+        default: its default.
+        help: a sentence or two; the command line adds a default that is not None.
+        read: its type (bool, str, Path or a Literal), or a function that reads it from a text.
+        flag: the `metavar` of its flag; `names` if they differ from the option's; `collect`, which
+            makes the value of the list that a repeated flag gives.
+    """
+    return field(default=default, metadata={"help": help, "read": read, **flag})
+
+
 @dataclass(frozen=True, kw_only=True)
 class LoadOptions:
-    """Where a model runs, and how precisely."""
+    """The keyword arguments of `load`."""
 
-    device: Device = "auto"
-    dtype: Dtype = "auto"
+    device: Device = option("auto", "Where to run.", Device)
+    dtype: Dtype = option("auto", "Precision.", Dtype)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,14 +237,34 @@ class GenerateOptions:
     value that is out of range. Whether the model can draw a size is checked with the pipeline.
     """
 
-    steps: int | None = None
-    guidance: float | None = None
-    size: tuple[int, int] | None = None
-    negative: str | None = None
-    keep: Keep = ("layer",)
+    steps: int | None = option(
+        None, "Denoising steps. Default: the model's.", parse_integer, metavar="N"
+    )
+    guidance: float | None = option(
+        None, "Classifier-free guidance scale. Default: the model's.", parse_number, metavar="X"
+    )
+    size: tuple[int, int] | None = option(
+        None,
+        "In pixels, as 512x768, or 512 for a square. Default: the model's, or that of your image.",
+        parse_size,
+        metavar="WxH",
+    )
+    negative: str | None = option(None, "Negative prompt.")
+    keep: Keep = option(
+        ("layer",),
+        "Axes to keep for `inspect`: layer, step, head, with commas between; or all.",
+        parse_keep,
+        metavar="AXES",
+    )
     tokens: Tokens = "prompt"
     branches: Iterable[BranchName] = ("conditional",)
-    concepts: Sequence[str] = ()
+    concepts: Sequence[str] = option(
+        (),
+        "Also map a word or phrase that PROMPT need not contain. May be repeated.",
+        metavar="WORD",
+        names=["--concept"],
+        collect=list,
+    )
     limit: int = 2 * 2**30
     arguments: Mapping[str, Any] = field(default_factory=dict)
 
@@ -107,33 +285,67 @@ class GenerateOptions:
             object.__setattr__(self, name, value)
 
 
-LOCATE_STEPS = 10
-"""The noise levels at which `locate` asks the model: 5, 10, 20 and 40 are equal on scenes with
-known masks."""
-
-
 @dataclass(frozen=True, kw_only=True)
 class EditOptions:
     """The keyword arguments of an edit, described in `edit`.
 
     The constructor checks each value; ArgumentError for a value that is out of range, or that has
     no effect without `only`. Windows become (start, end). `self_cells` is 32 × 32 as published.
-    With its threshold of 0.25, the embedded model's blend holds nearly all of the thing and two
+    With its threshold of 0.25, the embedded model's blend has nearly all of the thing and two
     fifths of the image.
     """
 
-    kind: EditKind | None = None
-    cross: Window | None = None
-    words: Mapping[str, Window] | None = None
-    self_attention: Window | None = None
+    cross: Window | None = option(
+        None,
+        "Part of the run in which the source's cross-attention is used: A:B, from 0 to 1, or B. "
+        "Default: by the kind of edit.",
+        parse_window,
+        metavar="A:B",
+    )
+    self_attention: Window | None = option(
+        None,
+        "The same for self-attention.",
+        parse_window,
+        metavar="A:B",
+        names=["--self-attention", "--self"],
+    )
+    words: Mapping[str, Window] | None = option(
+        None,
+        "Another --cross for a word of the target, as cat=0.3. May be repeated.",
+        parse_word_window,
+        metavar="WORD=A:B",
+        collect=by_word,
+    )
     self_cells: int = 32 * 32
-    renormalize: bool = False
-    only: str | None = None
-    protect: Iterable[str] = ()
-    blend_from: float = 0.2
-    threshold: float = 0.25
-    image: Any = None
-    batch: int | None = None
+    renormalize: bool = option(False, "Normalize weighted attention to sum to 1.", bool)
+    kind: EditKind | None = option(
+        None,
+        "Word for word, or with added words. auto: by aligning the prompts.",
+        parse_kind,
+        metavar="auto|replace|refine",
+    )
+    only: str | None = option(
+        None,
+        "Change only the region of these words, as 'cat->dog', and of their phrases ('red cat'); "
+        '\'"cat"->"dog"\' means the words alone.',
+        metavar="A->B",
+    )
+    protect: Iterable[str] = option(
+        (),
+        "Also protect this word's region. Requires --only. May be repeated.",
+        metavar="WORD",
+        collect=list,
+    )
+    threshold: float = option(0.25, "Threshold of the region of --only.", parse_number, metavar="X")
+    blend_from: float = option(
+        0.2, "Fraction of the run from which --only acts.", parse_number, metavar="X"
+    )
+    image: Any = option(
+        None, "Edit this image (PNG, JPEG, WebP, BMP), which SOURCE describes.", Path
+    )
+    batch: int | None = option(
+        None, "Images at once. Default: as many as fit into memory.", parse_integer, metavar="N"
+    )
 
     def __post_init__(self) -> None:
         if self.kind is not None:
@@ -189,27 +401,33 @@ def check_window(name: str, window: Any) -> tuple[float, float]:
     )
 
 
-MASK_THRESHOLD = 0.5
-"""What a soft mask must have at least for a pixel to be in its mask: measured to be right on scenes
-whose masks are known."""
-
-
 @dataclass(frozen=True, kw_only=True)
 class ExplainOptions:
-    """Which of a step's numbers are taken apart.
+    """The keyword arguments of `explain`, described there."""
 
-    Attributes:
-        branch: whose attention.
-        pass_: which of the model's passes within the step, from 0.
-    """
-
-    branch: BranchName = "conditional"
-    pass_: int = 0
+    layer: str | None = option(
+        None,
+        "A layer, as 'up 1.0', or a pattern with * for one layer. Default, also of --head: where "
+        "the word's probability is largest, but at most a half.",
+        names=["--layer", "-l"],
+    )
+    head: int | None = option(None, "From 0.", parse_integer, metavar="N")
+    step: int | None = option(None, "From 0. Default: the middle step.", parse_integer, metavar="N")
+    pass_: int = option(
+        0,
+        "The pass of the model, from 0, if a step has several.",
+        parse_integer,
+        metavar="N",
+        names=["--pass"],
+    )
+    branch: BranchName = option(
+        "conditional", "negative: a word of the negative prompt.", BranchName
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
 class ConfineOptions:
-    """How a word is kept inside of a place, as `heedmap.Confine` tells it."""
+    """The defaults of `heedmap.Confine`, described there."""
 
     strength: float = 3.0
     start: float = 0.0

@@ -75,5 +75,5 @@ def files(folder: Path) -> set[str]:
 
 
 def in_a_process(*arguments: object, **options) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "heedmap.cli", *map(str, arguments)]
+    command = [sys.executable, "-m", "heedmap", *map(str, arguments)]
     return subprocess.run(command, capture_output=True, text=True, **options)

@@ -3,12 +3,10 @@
 import json
 
 import pytest
-from making import made_ablation
 
 from cli.calling import as_json, bad, call, files, good, misused, raising
 from heedmap import Ablation, edit
 from heedmap.backends import loading
-from heedmap.cli.ablate import print_ablation
 from heedmap.pipelines import repeating
 
 
@@ -35,16 +33,6 @@ def test_what_cannot_be_ablated(model, saved, desk):
     bad("ablate", desk, "house")
     edit(model, "a red house", "a red horse", seed=3, steps=2).save("pair")
     bad("ablate", "pair", "red")
-
-
-def test_maps_that_a_run_does_not_have(desk, capsys):
-    trust = made_ablation().summary()["trust"]
-    for way in trust.values():
-        if isinstance(way, dict):
-            way["refined"] = None
-    print_ablation(desk, {"word": "house", "trust": trust})
-    rows = [line.split() for line in capsys.readouterr().out.splitlines() if " % " in line]
-    assert len(rows) == 2 and all(row.count("-") == 2 for row in rows)
 
 
 def test_the_model_is_the_runs_or_the_one_that_is_named(model, saved, monkeypatch):

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
+import heedmap
 from cli.calling import FILES, PROMPT, as_json, bad, call, files, good, misused, raising
 from heedmap.backends import loading
-from heedmap.io.settings import Confined
-from heedmap.pipelines import generation
+from heedmap.io.schemas import Confined
 from heedmap.results import runs
 from heedmap.results.runs import Run
 
@@ -85,11 +85,12 @@ def test_a_random_seed_is_printed_and_a_taken_name_counts_up(model):
     assert good(*asked, "--seed", seed).strip() == f"{first}-2"
 
 
-def test_a_target_that_is_not_empty_is_refused_before_a_model_is_loaded(desk: Path, monkeypatch):
+def test_refused_before_a_model_is_loaded(desk: Path, monkeypatch):
     monkeypatch.setattr(loading, "load", raising(AssertionError("loaded")))
     (desk / "letters").mkdir()
     (desk / "letters" / "mother.txt").write_text("Dear …")
-    bad("generate", PROMPT, "--out", "letters")
+    for option in (["--out", "letters"], ["--steps", 0], ["--guidance", -1]):
+        bad("generate", PROMPT, *option)
     bad("generate", PROMPT, "--out", "letters/mother.txt")
     bad("generate", PROMPT, "--out", "letters/mother.txt", "--count", 2)
     assert files(desk) == {"letters/mother.txt"}
@@ -98,7 +99,7 @@ def test_a_target_that_is_not_empty_is_refused_before_a_model_is_loaded(desk: Pa
 @pytest.mark.parametrize(
     "option",
     [
-        *(["--steps", "x"], ["--steps", "0"], ["--size", "big"], ["--size", "8x8x8"]),
+        *(["--steps", "x"], ["--size", "big"], ["--size", "8x8x8"]),
         *(["--keep", "time"], ["--confine", "house=1,2"], ["--dtype", "int8"], ["--seed", "-1"]),
         *(["--stpes", "3"], ["another"]),
     ],
@@ -118,7 +119,7 @@ def test_a_full_disk_leaves_nothing(model, desk: Path, monkeypatch):
 
 @pytest.mark.parametrize("error", [MemoryError(), RuntimeError("CUDA out of memory. Tried 2 GiB")])
 def test_out_of_memory(model, monkeypatch, error):
-    monkeypatch.setattr(generation, "generate", raising(error))
+    monkeypatch.setattr(heedmap, "generate", raising(error))
     assert "memory" in bad("generate", PROMPT)
 
 

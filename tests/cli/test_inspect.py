@@ -79,7 +79,7 @@ def test_over_the_steps(saved: Path, run: Run):
 
 
 def test_over_layers_and_heads_for_a_paper(saved: Path, run: Run):
-    asked = ("-w", "#2", "--over", "heads, layers", "--format", "svg", "--scale", "raw")
+    asked = ("-w", "#2", "--over", "layers,heads", "--format", "svg", "--scale", "raw")
     found = as_json("inspect", saved, *asked, "-o", "x")
     assert found["over"] == ["x/layers-heads.svg"] and found["sheet"] == "x/sheet.svg"
     drawn = Path("x/layers-heads.svg").read_text(encoding="utf-8")
@@ -90,7 +90,7 @@ def test_refined_maps(saved: Path, run: Run):
     printed = good("inspect", saved, "--refined", "-w", "house", "--scale", "word", "-o", "x")
     assert "refined by self-attention" in printed
     heat = run.maps.refined["house"]
-    with Image.open("x/words/house.png") as picture:
+    with Image.open("x/words/0-house.png") as picture:
         assert np.array_equal(np.asarray(picture), np.asarray(heat.overlay(scale="word")))
     about = json.loads(Path("x/inspect.json").read_text(encoding="utf-8"))
     assert about["selection"] == {"words": ["house"], "refined": True, "scale": "word"}
@@ -111,7 +111,6 @@ def test_maps_of_concepts(model, saved: Path):
     [
         ["-w", "dog"],
         ["-w", "#9"],
-        ["-w", "#x"],
         ["--layers", "sideways"],
         ["--steps", "9"],
         ["--heads", "99"],
@@ -129,7 +128,7 @@ def test_refused_selections_write_nothing(saved: Path, arguments):
 @pytest.mark.parametrize(
     "option",
     [
-        *(["--steps", "a:b"], ["--steps", ":"], ["--heads", "0;2"]),
+        *(["--steps", "a:b"], ["--steps", ":"], ["--heads", "0;2"], ["-w", "#x"]),
         *(["--over", "time"], ["--scale", "big"], ["--format", "jpg"]),
     ],
 )

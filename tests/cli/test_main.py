@@ -68,9 +68,9 @@ def test_ctrl_c_leaves_nothing(moment: str, desk: Path):
 def test_ctrl_c_keeps_the_images_that_were_saved(desk: Path):
     random_pipeline().save_pretrained(desk / "model")
     code = f"""{STOP}
-import heedmap.pipelines.generation as generation
-draw = generation.generate
-generation.generate = lambda *a, seed, **b: stop() if seed == 2 else draw(*a, seed=seed, **b)
+import heedmap
+draw = heedmap.generate
+heedmap.generate = lambda *a, seed, **b: stop() if seed == 2 else draw(*a, seed=seed, **b)
 cli.main()"""
     asked = ["generate", PROMPT, "--seed", "1", "--steps", "2", "--count", "3", "--model", "model"]
     done = subprocess.run([sys.executable, "-c", code, *asked], capture_output=True)

@@ -13,7 +13,7 @@ from heedmap.maps import word_figures
 from heedmap.maps.heatmaps import HeatMaps
 from heedmap.maps.recordings import Layer
 from heedmap.maps.word_figures import mean_of
-from heedmap.results import comparisons
+from heedmap.results import runs
 from heedmap.results.runs import Run
 
 LONG = "a house of " + "many " * 30 + "rooms"
@@ -26,7 +26,7 @@ def kinds(maps: HeatMaps, word: str) -> list[Image.Image]:
         word_figures.timeline(maps, word, frames=2),
         word_figures.layers_by_heads(maps, word),
         word_figures.layers_by_heads(maps, word, axes=["layer"]),
-        comparisons.compare([run, other], [word]),
+        runs.compare([run, other], [word]),
     ]
     return [
         word_figures.animation(maps.select(steps=0), word).frames[0],

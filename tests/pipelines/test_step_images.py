@@ -11,10 +11,9 @@ from families import models
 from making import generate_batch, pixels
 from PIL import Image
 
-from heedmap.backends import latents
 from heedmap.backends.schedules import Moment
-from heedmap.pipelines import editing, generation
-from heedmap.pipelines.step_images import StepRecorder
+from heedmap.pipelines import editing
+from heedmap.pipelines.generation import StepRecorder
 from heedmap.recording.tracing import StepState
 
 BETAS: dict[str, Any] = {**models.BETAS, "steps_offset": 1}
@@ -53,13 +52,6 @@ def test_they_change_nothing_and_there_is_one_for_each_step(name: str):
         assert steps.size[0] * h == steps.size[1] * w
 
 
-def test_nothing_is_done_where_steps_are_not_kept(random_model, monkeypatch):
-    monkeypatch.setattr(latents, "predicted", None)
-    monkeypatch.setattr(StepRecorder, "record", None)
-    run = generation.generate(random_model, "a house", seed=1, steps=2, keep={"layer", "head"})
-    assert run.step_pictures is None
-
-
 def near(frame: Image.Image, image: Image.Image) -> float:
     """The correlation of a step's picture with another."""
     small = image.convert("RGB").resize(frame.size, Image.Resampling.BOX)
@@ -94,7 +86,7 @@ def test_of_an_edit_both_sides_have_them_and_neither_changes(embedded):
 def seen(foretold: list[torch.Tensor | None], latents: list[torch.Tensor]) -> StepRecorder:
     watch = StepRecorder()
     for step, (guess, noisy) in enumerate(zip(foretold, latents, strict=True)):
-        watch.record(StepState(Moment(step, len(latents), True), noisy, guess, {}, {}))
+        watch.record(StepState(Moment(step, len(latents), True), noisy, guess, {}))
     return watch
 
 

@@ -1,4 +1,4 @@
-"""Pipelines by name, and calls of heedmap that run in a thread."""
+"""Pipelines by name, calls of heedmap that run in a thread, and the results that they save."""
 
 import base64
 import html
@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import CancelledError, Future, wait
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -16,7 +17,8 @@ from torch.nn.functional import adaptive_avg_pool2d
 from heedmap.backends import loading
 from heedmap.backends.latents import pictures_of, unscaled
 from heedmap.backends.registry import family_of
-from heedmap.errors import ArgumentError, quoted, warnings_heard
+from heedmap.errors import ArgumentError, RunError, quoted, warnings_heard
+from heedmap.page import pages
 from heedmap.tiny.card import EMBEDDED
 
 _POLL = 0.2  # seconds between two updates of the page
@@ -103,11 +105,11 @@ class Job:
         self.text, self._bar = f"Step {step} of {steps}", f"value='{step}' max='{steps}'"
         self.check()
 
-    def callbacks(self, pipe: Any) -> dict[str, Any]:
-        """Make the callbacks `progress` and `preview` of a call that draws with a pipeline."""
-        vae = family_of(pipe).decoder(pipe)
+    def preview(self, pipe: Any) -> Callable[[torch.Tensor], None]:
+        """Return a function that shows the latents of a pipeline, from time to time."""
+        vae = family_of(pipe).decoder
 
-        def preview(latents: torch.Tensor) -> None:
+        def show(latents: torch.Tensor) -> None:
             if time.monotonic() >= self._next:
                 sides = latents.shape[-2:]
                 part = min(1.0, _DECODED / max(sides))
@@ -116,7 +118,7 @@ class Job:
                 self._preview = _data_url(pictures_of(vae, unscaled(vae, small)))
                 self._next = time.monotonic() + _PAUSE
 
-        return {"progress": self.progress, "preview": preview}
+        return show
 
     def html(self) -> str:
         """Write the state of the job: its step, a bar, a preview; at the end the warnings."""
@@ -134,3 +136,69 @@ def _data_url(colours: torch.Tensor) -> str:
     file = io.BytesIO()
     image.resize((width, _SIDE), Image.Resampling.BICUBIC).save(file, "WEBP", quality=80)
     return f"data:image/webp;base64,{base64.b64encode(file.getvalue()).decode('ascii')}"
+
+
+# --- saved results ----------------------------------------------------------------------------
+
+MOST = 100
+"""The number of results that are listed, the newest first."""
+_IMAGES = ("image.png", "edited/image.png", "grid.png")
+_THUMB = 320  # pixels
+_FRAME = 900  # pixels of a page's height until it reports its own
+
+
+def names(folder: str | Path | None) -> list[str]:
+    """List the results of a folder, the newest first; none if it is None."""
+    found = [] if folder is None else [one.parent for one in Path(folder).glob("*/index.html")]
+    found.sort(key=lambda one: one.stat().st_mtime, reverse=True)
+    return [one.name for one in found[:MOST]]
+
+
+def path_of(folder: str | Path | None, name: str) -> Path:
+    """Find a result by its name.
+
+    Raises:
+        RunError: if the folder has no such result.
+    """
+    if folder is None or name not in names(folder):
+        raise RunError(f"there is no result {quoted(name)}: choose one from the list")
+    return Path(folder, name)
+
+
+def thumbnails(folder: str | Path | None) -> list[tuple[Image.Image, str]]:
+    """Read a small image of each result, with its name."""
+    found: list[tuple[Image.Image, str]] = []
+    for name in names(folder):
+        for path in (Path(folder or "", name, image) for image in _IMAGES):
+            if path.exists():
+                image = Image.open(path)
+                image.thumbnail((_THUMB, _THUMB))
+                found.append((image.convert("RGB"), name))
+    return found
+
+
+def page(path: Path) -> str:
+    """Read a result's page, in a sandboxed frame."""
+    frame = pages.frame((path / "index.html").read_text("utf-8"), height=_FRAME)
+    return f'<div class="page" data-result="{html.escape(path.name)}">{frame}</div>'
+
+
+def run_paths(path: Path) -> list[Path]:
+    """List the runs in a result: two of an edit, each cell's edited run of a grid."""
+    if (path / "edited").is_dir():
+        return [path / "source", path / "edited"]
+    return sorted((path / "cells").glob("*")) or [path]
+
+
+def run_path(path: Path, cell: int | None) -> Path:
+    """Find the run to explain: the edited one of an edit, or a cell of a grid. Default: the first.
+
+    Raises:
+        ArgumentError: if the grid has no such cell.
+    """
+    runs = run_paths(path)
+    if (path / "edited").is_dir():
+        return runs[-1]
+    if not 1 <= (cell or 1) <= len(runs):
+        raise ArgumentError(f"the cell is {cell}: expected a number from 1 to {len(runs)}")
+    return runs[(cell or 1) - 1]

@@ -1,48 +1,179 @@
 """The app's page: a tab for each function of heedmap, and one for the results."""
 
+import inspect
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 import gradio as gr
 
 import heedmap as hm
-from heedmap.app import results
-from heedmap.app.fields import MODEL_DEFAULT, Form, boxes_in, lines_in, weights_in
+from heedmap import options
+from heedmap.app import jobs
 from heedmap.app.jobs import Job, Models
 from heedmap.backends.loading import model_card
-from heedmap.errors import HeedmapError, as_sentence
+from heedmap.errors import ArgumentError, HeedmapError, as_sentence
 from heedmap.io.writing import put_counting, slug
-from heedmap.options import AXES, LOCATE_STEPS, GenerateOptions
-from heedmap.text import option_texts
 from heedmap.tiny.card import EMBEDDED
 
+# Examples for the embedded model: a prompt and a seed;
 PROMPTS = [
     ["a red house next to a blue tree", "7"],
     ["a small orange cat in the snow", "7"],
     ["a pink balloon above a green car, at sunset", "6"],
     ["a (yellow:2) boat on the beach", "1"],
 ]
-"""Examples for the embedded model: a prompt and a seed."""
+# source, target, the words whose places may change, seed;
 EDITS = [
     ["a red house in a meadow", "a blue house in a meadow", "", "7"],
     ["an orange cat in the snow", "an orange dog in the snow", "cat->dog", "4"],
     ["a (red:3) house", "", "", "7"],
 ]
-"""Source, target, the words whose places may change, seed."""
+# source, targets, weights, seeds.
 GRIDS = [
     ["a red house", "", "red=-2:3:6", "7"],
     ["a red house in a meadow", "a blue house in a meadow\na green house in a meadow", "", "7, 8"],
 ]
-"""Source, targets, weights, seeds."""
 _QUIET: dict[str, Any] = {"show_progress": "hidden", "api_visibility": "private"}
 
 Call = Callable[[Job, Path, str, dict[str, Any]], Any]
 """Makes a result from a job, the folder of the results, the model's name and the arguments of the
 form."""
+
+
+def each_line(
+    read: Callable[[str], Any], collect: Callable[[list[Any]], Any] = list
+) -> Callable[[str], Any]:
+    """Make a function that reads each line of a text."""
+    return lambda text: collect([read(line) for line in text.splitlines() if line.strip()])
+
+
+READERS: dict[str, Callable[[str], Any]] = {
+    **{
+        one.name: one.metadata["read"]
+        for kind in (options.GenerateOptions, options.EditOptions, options.ExplainOptions)
+        for one in fields(kind)
+        if inspect.isfunction(one.metadata.get("read"))
+    },
+    "seed": options.parse_integer,
+    "seeds": options.parse_integers,
+    "cell": options.parse_integer,
+    "word": options.parse_word,
+    "words": options.parse_names,
+    "at": options.parse_pixel,
+    "protect": options.parse_names,
+    "edits": each_line(lambda line: hm.Confine(*options.parse_box(line))),
+    "weights": each_line(options.parse_word_weights, options.by_word),
+}
+"""Make an argument of the text in the field of this name."""
+GRID_READERS = {
+    "target": each_line(str),
+    **dict.fromkeys(("cross", "self_attention"), options.parse_windows),
+}
+_BY_MODEL, _WINDOW = {"placeholder": "model default"}, {"placeholder": "by the edit"}
+_WINDOW["info"] = "From the source up to: 0.8"
+LOOKS: dict[str, dict[str, Any]] = {
+    "prompt": {"lines": 2},
+    "source": {"label": "Prompt", "lines": 2},
+    "target": {"label": "What it becomes", "lines": 2},
+    "seed": {"placeholder": "random"},
+    "seeds": {"placeholder": "7, 8"},
+    **dict.fromkeys(("steps", "guidance", "size"), _BY_MODEL),
+    "negative": {"label": "Negative prompt"},
+    "cross": {"label": "Cross-attention", **_WINDOW},
+    "self_attention": {"label": "Self-attention", **_WINDOW},
+    "only": {"label": "Only where", "placeholder": "cat->dog"},
+    "protect": {"placeholder": "snow, tree"},
+    "threshold": {"placeholder": str(options.EditOptions.threshold)},
+    "edits": {
+        "label": "Keep words in boxes",
+        "placeholder": "cat=0,0,64,128",
+        "info": "Left, top, right, bottom, in pixels. One word on each line.",
+        "lines": 2,
+    },
+    "weights": {
+        "label": "Weights of words",
+        "info": "red=-2:3:6 (from, to, how many) or red=0,1,3. One word on each line.",
+        "lines": 2,
+    },
+    "words": {"info": "Such as: house, tree. Empty: all in common."},
+    "at": {"label": "Pixel", "placeholder": "40,72"},
+    "layer": {"placeholder": "up 1.0"},
+    "cell": {"label": "Cell of a grid", "placeholder": "1"},
+}
+"""Label and look of the fields by name."""
+
+
+class Form:
+    """The input fields of a tab, each named like the argument that it sets.
+
+    Args:
+        defaults: the arguments of empty fields; other empty fields are left to the function.
+        readers: functions in place of `READERS`.
+
+    Attributes:
+        fields: the Gradio components, by name, in the order in which they were added.
+    """
+
+    def __init__(
+        self, defaults: Mapping[str, Any], readers: Mapping[str, Callable[[str], Any]]
+    ) -> None:
+        self.fields: dict[str, Any] = {}
+        self._defaults, self._readers = defaults, {**READERS, **readers}
+
+    def add(self, name: str, field: Any) -> Any:
+        """Add a component."""
+        self.fields[name] = field
+        return field
+
+    def text(self, name: str, **look: Any) -> gr.Textbox:
+        """Add a text field."""
+        look = {"label": name.capitalize(), "min_width": 100, **LOOKS.get(name, {}), **look}
+        return self.add(name, gr.Textbox("", **look))
+
+    def row(self, *names: str) -> list[gr.Textbox]:
+        """Add text fields in a row."""
+        with gr.Row():
+            return [self.text(name) for name in names]
+
+    def buttons(self, name: str) -> None:
+        """Add the buttons that start and cancel the call."""
+        with gr.Row():
+            self.start = gr.Button(name, variant="primary")
+            self.cancel = gr.Button("Cancel", min_width=100)
+
+    def sampling(self, axes: Sequence[str]) -> None:
+        """Add guidance, size, negative prompt, and the axes to keep, of which some are chosen."""
+        self.row("guidance", "size")
+        self.text("negative")
+        choices = [(f"{axis}s", axis) for axis in options.AXES]
+        self.add("keep", gr.CheckboxGroup(choices, value=[*axes], label="Tell apart on the page"))
+
+    def edit(self) -> None:
+        """Add the windows of an edit, the protected words, and whether weights sum to 1 again."""
+        self.row("cross", "self_attention")
+        self.row("protect", "threshold")
+        label = "Let weighted attention sum to 1 again"
+        self.add("renormalize", gr.Checkbox(options.EditOptions.renormalize, label=label))
+
+    def arguments(self, values: Sequence[Any]) -> dict[str, Any]:
+        """Read the values of the fields; ArgumentError if a text cannot be read."""
+        given = {
+            name: value
+            for name, value in zip(self.fields, values, strict=True)
+            if value is not None and not (isinstance(value, str) and not value.strip())
+        }
+        for name, value in given.items():
+            if isinstance(value, str) and name in self._readers:
+                try:
+                    given[name] = self._readers[name](value)
+                except ArgumentError as error:
+                    raise ArgumentError(f"{self.fields[name].label}: {error}") from error
+        return {**self._defaults, **given}
 
 
 class App:
@@ -85,101 +216,82 @@ class App:
     # --- the tabs -----------------------------------------------------------------------------
 
     def _generate(self, _: Any) -> None:
-        with self._form("generate", self._draw(hm.generate), prompt="") as form:
-            prompt = form.text("prompt", "Prompt", lines=2, autofocus=True)
+        with self._form("generate", self._draw(hm.generate), {"prompt": ""}) as form:
+            prompt = form.text("prompt", autofocus=True)
             form.buttons("Generate")
-            seed = form.seed_and_steps()
+            seed, _ = form.row("seed", "steps")
             with gr.Accordion("More", open=False):
-                form.drawing(self._axes())
-                info = "Left, top, right, bottom, in pixels. One word on each line."
-                boxes = form.text("edits", "Keep words in boxes", boxes_in, lines=2, info=info)
-                boxes.placeholder = "cat=0,0,64,128"
+                form.sampling(self._axes())
+                form.text("edits")
             gr.Examples(PROMPTS, [prompt, seed], label="Examples for the embedded model")
             with gr.Accordion("Words that the embedded model was taught", open=False):
-                lists = [
-                    f"**{name}**: {', '.join(words)}"
-                    for name, words in model_card().phrases.items()
-                ]
-                gr.Markdown("\n\n".join([model_card().limits, *lists]))
+                card = model_card()
+                lists = [f"**{name}**: {', '.join(words)}" for name, words in card.phrases.items()]
+                gr.Markdown("\n\n".join([card.limits, *lists]))
 
     def _edit(self, _: Any) -> None:
-        with self._form("edit", self._draw(hm.edit), source="") as form:
-            source = form.text("source", "Prompt", lines=2)
-            info = "Empty: only weights, as in (red:3)."
-            target = form.text("target", "What it becomes", lines=2, info=info)
+        with self._form("edit", self._draw(hm.edit), {"source": ""}) as form:
+            source = form.text("source")
+            target = form.text("target", info="Empty: only weights, as in (red:3).")
             form.buttons("Edit")
-            seed = form.seed_and_steps()
-            only = form.only("Only these places change.")
+            seed, _ = form.row("seed", "steps")
+            only = form.text("only", info="Only these places change.")
             with gr.Accordion("An image of your own", open=False):
                 form.add("image", _upload())
             with gr.Accordion("More", open=False):
-                form.edit(option_texts.window_in)
-                form.drawing(self._axes())
+                form.edit()
+                form.sampling(self._axes())
             gr.Examples(EDITS, [source, target, only, seed], label="Examples")
 
     def _grid(self, _: Any) -> None:
-        with self._form("grid", self._draw(hm.grid), source="") as form:
-            source = form.text("source", "Prompt", lines=2)
-            info = "One on each line."
-            targets = form.text("target", "What it becomes", lines_in, lines=2, info=info)
-            info = "red=-2:3:6 (from, to, how many) or red=0,1,3. One word on each line."
-            weights = form.text("weights", "Weights of words", weights_in, lines=2, info=info)
+        with self._form("grid", self._draw(hm.grid), {"source": ""}, GRID_READERS) as form:
+            source = form.text("source")
+            target = form.text("target", info="One on each line.")
+            weights = form.text("weights")
             form.buttons("Draw the grid")
-            with gr.Row():
-                seeds = form.text("seeds", "Seeds", option_texts.numbers_in, placeholder="7, 8")
-                form.number("steps", "Steps", placeholder=MODEL_DEFAULT)
+            seeds, _ = form.row("seeds", "steps")
             with gr.Accordion("More", open=False):
-                form.only()
-                form.edit(option_texts.windows_in)
-                form.drawing(self._axes())
-            gr.Examples(GRIDS, [source, targets, weights, seeds], label="Examples")
+                form.text("only")
+                form.edit()
+                form.sampling(self._axes())
+            gr.Examples(GRIDS, [source, target, weights, seeds], label="Examples")
 
     def _locate(self, _: Any) -> None:
-        def locate(*given: Any, preview: Any, **options: Any) -> hm.Run:
-            return hm.locate(*given, **options)
-
-        with self._form("locate", self._draw(locate), picture=None, prompt="") as form:
+        call = self._draw(hm.locate, preview=False)
+        with self._form("locate", call, {"picture": None, "prompt": ""}) as form:
             form.add("picture", _upload())
-            form.text("prompt", "Prompt", info="What to find in it.", lines=2)
+            form.text("prompt", info="What to find in it.")
             form.buttons("Locate")
             with gr.Row():
-                form.number("seed", "Seed", placeholder="random")
-                form.number("steps", "Looks", placeholder=str(LOCATE_STEPS))
+                form.text("seed")
+                form.text("steps", label="Looks", placeholder=str(options.LOCATE_STEPS))
 
     def _explain(self, tab: Any) -> None:
         def call(job: Job, folder: Path, _: str, given: dict[str, Any]) -> hm.Explanation:
-            path = results.path_of(folder, given.pop("name"))
-            run = hm.Run.load(results.run_path(path, given.pop("cell", None)))
+            path = jobs.path_of(folder, given.pop("name"))
+            run = hm.Run.load(jobs.run_path(path, given.pop("cell", None)))
             pipe = self.models.load(run.settings.model)
             return hm.explain(pipe, run, progress=job.progress, **given)
 
-        with self._form("explain", call, name="", word="", at=()) as form:
+        with self._form("explain", call, {"name": "", "word": "", "at": ()}) as form:
             gr.Markdown("How does a number of a map come about? Choose a place on a result's page.")
-            name = form.add("name", gr.Dropdown([], label="Result", allow_custom_value=True))
-            with gr.Row():
-                form.text("word", "Word", option_texts.word_in, min_width=160)
-                form.text("at", "Pixel", option_texts.pixel_in, placeholder="40,72", min_width=120)
+            look = {"label": "Result", "allow_custom_value": True}
+            form.add("name", self._choose_result(tab, **look))
+            form.row("word", "at")
             form.buttons("Take it apart")
             with gr.Accordion("Layer, head and step", open=False):
                 gr.Markdown("Empty: where the word acts most at the middle step.")
-                form.text("layer", "Layer", placeholder="up 1.0")
-                with gr.Row():
-                    form.number("head", "Head")
-                    form.number("step", "Step")
-                    form.number("cell", "Cell of a grid", placeholder="1")
+                form.text("layer")
+                form.row("head", "step", "cell")
         self.place = form.fields
-        tab.select(
-            lambda folder: gr.Dropdown(choices=results.names(folder)), self.folder, name, **_QUIET
-        )
 
     def _compare(self, tab: Any) -> None:
-        form = Form()
+        form = Form({}, {})
         with _columns() as (left, right):
             with left:
-                names = gr.Dropdown([], label="Results", multiselect=True, info="Two or more.")
-                form.add("names", names)
-                info = "Such as: house, tree. Empty: all in common."
-                form.text("words", "Words", option_texts.names_in, info=info)
+                look = {"label": "Results", "multiselect": True, "info": "Two or more."}
+                form.add("names", self._choose_result(tab, **look))
+                form.text("words")
                 scales = [("shared", "shared"), ("by word", "word"), ("0 to 1", "raw")]
                 form.add("scale", gr.Radio(scales, value="shared", label="Colour scale"))
                 button = gr.Button("Compare", variant="primary")
@@ -189,15 +301,12 @@ class App:
         @_page_errors()
         def compare(folder: str | None, *values: Any) -> gr.Image:
             given = form.arguments(values)
-            found = [results.path_of(folder, name) for name in given.pop("names", [])]
-            runs = [hm.Run.load(run) for path in found for run in results.run_paths(path)]
+            found = [jobs.path_of(folder, name) for name in given.pop("names", [])]
+            runs = [hm.Run.load(run) for path in found for run in jobs.run_paths(path)]
             place = Path(tempfile.mkdtemp(dir=self.temporary), "comparison.png")
             hm.compare(runs, **given).savefig(place)
             return gr.Image(str(place), visible=True)
 
-        tab.select(
-            lambda folder: gr.Dropdown(choices=results.names(folder)), self.folder, names, **_QUIET
-        )
         inputs = [self.folder, *form.fields.values()]
         button.click(compare, inputs, sheet, show_progress_on=sheet, api_name="compare")
 
@@ -214,14 +323,14 @@ class App:
                 confirmed = gr.Button(visible="hidden", elem_id="delete-confirmed")
 
         def refresh(folder: str | None) -> gr.Gallery:
-            return gr.Gallery(results.thumbnails(folder), selected_index=None)
+            return gr.Gallery(jobs.thumbnails(folder), selected_index=None)
 
         def open_result(folder: str | None, event: gr.SelectData) -> tuple[Any, ...]:
             name = event.value["caption"]
-            return results.page(results.path_of(folder, name)), name, gr.Row(visible=True)
+            return jobs.page(jobs.path_of(folder, name)), name, gr.Row(visible=True)
 
         def remove(folder: str | None, name: str) -> tuple[Any, ...]:
-            shutil.rmtree(results.path_of(folder, name))
+            shutil.rmtree(jobs.path_of(folder, name))
             return "", "", gr.Row(visible=False), refresh(folder)
 
         ask = f"name => {{ if (confirm(`Delete ${{name}}?`)) {_press(confirmed)} }}"
@@ -233,9 +342,15 @@ class App:
     # --- what the tabs share ------------------------------------------------------------------
 
     @contextmanager
-    def _form(self, name: str, call: Call, /, **defaults: Any) -> Iterator[Form]:
+    def _form(
+        self,
+        name: str,
+        call: Call,
+        defaults: Mapping[str, Any],
+        readers: Mapping[str, Callable[[str], Any]] = {},
+    ) -> Iterator[Form]:
         """Add a form and a call, whose progress and result appear beside the form."""
-        form = Form(**defaults)
+        form = Form(defaults, readers)
         with _columns() as (left, right):
             with left:
                 yield form
@@ -260,7 +375,7 @@ class App:
                 for state in job:
                     yield gr.skip(), state, *[gr.skip()] * 3
                 path = job.future.result()
-            yield gr.skip(), job.html(), results.page(path), path.name, gr.Row(visible=True)
+            yield gr.skip(), job.html(), jobs.page(path), path.name, gr.Row(visible=True)
 
         texts = [one for one in form.fields.values() if isinstance(one, gr.Textbox)]
         event = gr.on(
@@ -277,12 +392,13 @@ class App:
         event.failure(lambda: "Nothing was saved.", None, status, **_QUIET)
         form.cancel.click(lambda: "Nothing was saved.", None, status, cancels=event, **_QUIET)
 
-    def _draw(self, function: Callable[..., Any]) -> Call:
+    def _draw(self, function: Callable[..., Any], *, preview: bool = True) -> Call:
         """Make a call of a function of heedmap that draws with the page's model."""
 
         def call(job: Job, _: Path, model: str, given: dict[str, Any]) -> Any:
             pipe = self.models.load(model)
-            return function(pipe, **given, **job.callbacks(pipe))
+            previews = {"preview": job.preview(pipe)} if preview else {}
+            return function(pipe, **given, progress=job.progress, **previews)
 
         return call
 
@@ -295,7 +411,7 @@ class App:
         file = gr.DownloadButton(visible="hidden", elem_id=f"zip-{page._id}")
 
         def pack(folder: str | None, name: str) -> str:
-            path = results.path_of(folder, name)
+            path = jobs.path_of(folder, name)
             base = self.temporary / "zips" / path.parent.name / name
             return shutil.make_archive(str(base), "zip", path.parent, name)
 
@@ -303,9 +419,17 @@ class App:
         event.success(None, js=f"() => {_press(file)}")
         return page, name, row
 
+    def _choose_result(self, tab: Any, **look: Any) -> gr.Dropdown:
+        """Add a list of the results, which is read again whenever the tab is opened."""
+        field = gr.Dropdown([], **look)
+        choices = lambda folder: gr.Dropdown(choices=jobs.names(folder))  # noqa: E731
+        tab.select(choices, self.folder, field, **_QUIET)
+        return field
+
     def _axes(self) -> Sequence[str]:
         """Choose the axes to keep: all of the embedded model, whose maps take little memory."""
-        return AXES if self.models.names == [EMBEDDED] else [*GenerateOptions.keep]
+        keep = [*options.GenerateOptions.keep]
+        return options.AXES if self.models.names == [EMBEDDED] else keep
 
     def _delete_session(self, folder: str | None) -> None:
         """Delete the results of a session that is over."""

@@ -13,7 +13,7 @@ from typing import Any
 import diffusers
 import torch
 
-from heedmap.backends.base import put
+from heedmap.backends.base import replace_method
 from heedmap.errors import ModelError, TraceError
 
 SCHEDULERS = ("scheduler", "low_res_scheduler")
@@ -21,9 +21,9 @@ SCHEDULERS = ("scheduler", "low_res_scheduler")
 _RUNGE_KUTTA = 4  # calls of the scheduler in such a step of PNDM (Liu et al., 2022)
 
 
-def scheduler_class(own: type, name: str) -> Any:
+def scheduler_class(kind: type, name: str) -> Any:
     """Return the scheduler class of a name: a pipeline's own, or one of diffusers; None if none."""
-    return own if own.__name__ == name else getattr(diffusers, name, None)
+    return kind if kind.__name__ == name else getattr(diffusers, name, None)
 
 
 @dataclass(frozen=True)
@@ -159,7 +159,7 @@ def listen(
         result.prev_sample = latents
         return result
 
-    return put(scheduler, "step", stepped)
+    return replace_method(scheduler, "step", stepped)
 
 
 # --- tools that skip layers ---

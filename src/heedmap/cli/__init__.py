@@ -13,21 +13,8 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from heedmap.cli import (
-    ablate,
-    compare,
-    edit,
-    explain,
-    generate,
-    grid,
-    inspect,
-    layers,
-    locate,
-    repeat,
-    segment,
-    serve,
-    words,
-)
+from heedmap.cli import ablate, compare, edit, explain, generate, inspect, repeat, segment, serve
+from heedmap.cli.words import layers, words
 from heedmap.errors import HeedmapError
 
 
@@ -94,8 +81,8 @@ def heedmap_command(
 
 
 for command in (
-    *(generate.generate, edit.edit, grid.grid, locate.locate, inspect.inspect, segment.segment),
-    *(explain.explain, ablate.ablate, compare.compare, repeat.repeat, words.words, layers.layers),
+    *(generate.generate, edit.edit, edit.grid, generate.locate, inspect.inspect, segment.segment),
+    *(explain.explain, ablate.ablate, compare.compare, repeat.repeat, words, layers),
 ):
     app.command()(command)
 app.command("app")(serve.serve)

@@ -1,23 +1,28 @@
 """`heedmap compare`: saved runs on one sheet; no model is loaded."""
 
-from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from heedmap.cli import console, inspect
-from heedmap.cli import options as opt
+import heedmap as hm
+from heedmap.cli.console import Task, print_table
+from heedmap.cli.inspect import COLUMNS, heat_cells, heat_summary
+from heedmap.cli.options import command
 from heedmap.errors import ArgumentError, WordError
 
 if TYPE_CHECKING:
+    from heedmap.maps.heatmaps import HeatMap
     from heedmap.results.runs import Run
 
 
+@command(out="one in outputs/")
 def compare(
+    task: Task,
     folders: Annotated[
         list[Path], typer.Argument(metavar="RUN", help="The folders of two or more saved runs.")
     ],
+    *,
     word: Annotated[
         list[str] | None,
         typer.Option(
@@ -30,7 +35,6 @@ def compare(
         Literal["shared", "word", "raw"],
         typer.Option(help="One colour scale for all, one for each word, or from 0 to 1."),
     ] = "shared",
-    *,
     kind: Annotated[
         Literal["png", "svg", "pdf"] | None,
         typer.Option("--format", help="Of the file. Default: by its name, or png."),
@@ -39,8 +43,6 @@ def compare(
         Path | None,
         typer.Option("--out", "-o", help="A .png, .svg or .pdf file. Default: one in outputs/."),
     ] = None,
-    quiet: opt.Quiet = False,
-    json: opt.Json = False,
 ) -> None:
     """Compare the maps of saved runs on one sheet.
 
@@ -48,57 +50,55 @@ def compare(
     """
     from heedmap.figures.plots import encode
     from heedmap.io import writing
-    from heedmap.results import comparisons, runs
+    from heedmap.results.runs import common_words, labels
 
-    loaded = [runs.Run.load(folder) for folder in folders]
+    runs = [hm.Run.load(folder) for folder in folders]
     path = out or default_file(folders, kind or "png")
-    found = path.suffix.lower().removeprefix(".")
-    if found not in ([kind] if kind else ["png", "svg", "pdf"]) or path.is_dir():
+    suffix = path.suffix.lower().removeprefix(".")
+    if suffix not in ([kind] if kind else ["png", "svg", "pdf"]) or path.is_dir():
         raise ArgumentError(
             f"{path} is no name of a figure: expected a file that ends in .{kind or 'png'}"
         )
-    words = word or comparisons.common_words(loaded)
-    data = encode(comparisons.compare(loaded, words, scale=scale), found)
+    words = list(dict.fromkeys(word or common_words(runs)))
+    data = encode(hm.compare(runs, words, scale=scale), suffix)
     if out is None:
         path = writing.put_counting(path, lambda free: writing.put_file(free, data))
     else:
         writing.put_file(path, data)
-    labels = comparisons.labels(loaded)
+    heats = [{word: map_of(run, word) for word in words} for run in runs]
+    names = labels(runs)
+    if task.verbose:
+        rows = [
+            (label, word, *(heat_cells(heat) if heat else "---"))
+            for label, of_words in zip(names, heats, strict=True)
+            for word, heat in of_words.items()
+        ]
+        print_table(("run", "word", *COLUMNS), rows, path)
+        typer.echo("Shares of attention, averaged over all layers, heads and steps of a run.")
+    found = [
+        {word: heat and heat_summary(heat) for word, heat in of_words.items()} for of_words in heats
+    ]
     summary = {
         "file": str(path),
         "scale": scale,
-        "words": list(dict.fromkeys(words)),
+        "words": words,
         "runs": [
-            {"run": str(folder), "label": label, "words": word_summaries(run, words)}
-            for folder, run, label in zip(folders, loaded, labels, strict=True)
+            {"run": str(folder), "label": label, "words": of_words}
+            for folder, label, of_words in zip(folders, names, found, strict=True)
         ],
     }
-    console.print_result(summary, [path], lambda: print_comparison(summary), json, quiet)
+    task.finish(summary, [path], path)
 
 
-def word_summaries(run: "Run", words: Sequence[str]) -> dict[str, Any]:
-    """Describe the maps of words; None for a word that the run did not read."""
-    found: dict[str, Any] = {}
-    for word in words:
-        try:
-            found[word] = inspect.heat_summary(run.maps[word])
-        except WordError:
-            found[word] = None
-    return found
+def map_of(run: "Run", word: str) -> "HeatMap | None":
+    """Return the map of a word; None if the run did not read it."""
+    try:
+        return run.maps[word]
+    except WordError:
+        return None
 
 
-def print_comparison(summary: Mapping[str, Any]) -> None:
-    """Print the figures of each word in each run."""
-    rows = [
-        (run["label"], word, *(inspect.heat_cells(heat) if heat else ("-", "-", "-")))
-        for run in summary["runs"]
-        for word, heat in run["words"].items()
-    ]
-    console.print_table(("run", "word", *inspect.COLUMNS), rows, summary["file"])
-    typer.echo("Shares of attention, averaged over all layers, heads and steps of a run.")
-
-
-def default_file(folders: Sequence[Path], kind: str) -> Path:
+def default_file(folders: list[Path], kind: str) -> Path:
     """Name a file in outputs/ after runs; a side of an edit also by the edit."""
     from heedmap.io.writing import slug
 

@@ -1,112 +1,140 @@
-"""What commands share: loading and saving, and what is printed.
+"""The work that commands share: loading a model, saving, printing.
 
 Results go to stdout, progress and warnings to stderr.
 """
 
 import gc
-import json
 import os
 import sys
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, field
+from json import dumps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
 
-from heedmap.errors import RunError, warnings_heard
+from heedmap.errors import warnings_heard
+from heedmap.options import LoadOptions, option
 
 if TYPE_CHECKING:
     from heedmap.io.writing import Destination
-    from heedmap.maps.heatmaps import HeatMaps
-    from heedmap.results.runs import Run
 
 Advance = Callable[[int, int], None]
 
 
-# --- loading and saving -----------------------------------------------------------------------
+@dataclass(frozen=True, kw_only=True)
+class Task(LoadOptions):
+    """The flags that commands share. A command adds the defaults of `model` and `out`."""
+
+    model: str | None = option(
+        None, "A folder, a .safetensors file or a hub id. Default: {}.", names=["--model", "-m"]
+    )
+    out: Path | None = option(
+        None, "A new or an empty folder. Default: {}.", Path, names=["--out", "-o"]
+    )
+    open_: bool = option(False, "Open the result in the browser.", bool, names=["--open"])
+    quiet: bool = option(False, "Print only what was saved.", bool, names=["--quiet", "-q"])
+    json: bool = option(False, "Print one JSON object.", bool)
+    warnings: list[str] = field(default_factory=list, init=False)
+
+    @property
+    def verbose(self) -> bool:
+        """Whether a description is printed for people, with progress."""
+        return not (self.json or self.quiet)
+
+    def place(self, root: str | Path = "outputs", *, several: bool = False) -> "Destination":
+        """Check that results can be saved.
+
+        Args:
+            root: the folder of new folders if --out is not given.
+            several: whether there may be several results; --out is around them then.
+        """
+        from heedmap.io.writing import Destination
+
+        return Destination(self.out, many=several, root=root)
+
+    @contextmanager
+    def loading(self) -> Iterator[None]:
+        """Show a bar while a model is loaded; a download has bars of its own."""
+        local = self.model is None or os.path.exists(self.model)
+        if local or not self.verbose or not sys.stderr.isatty():
+            os.environ.setdefault("TQDM_DISABLE", "1")
+        with progress_bar("Loading the model", self.verbose and local):
+            yield
+        gc.freeze()  # the interpreter need not search modules and model for garbage when it ends
+
+    def load(self, saved: Any = None) -> Any:
+        """Load a model, or that of a saved result if no other is named."""
+        with self.loading():
+            if saved is None:
+                from heedmap.backends import loading
+
+                return loading.load(self.model, device=self.device, dtype=self.dtype)
+            from heedmap.pipelines import repeating
+
+            return repeating.load_for(saved, self.model, device=self.device, dtype=self.dtype)
+
+    @contextmanager
+    def sampling(self, saved: Any = None) -> Iterator[tuple[Any, Advance]]:
+        """Load a model, then show progress and print warnings.
+
+        Yields:
+            The pipeline, and the function of `progress_bar`.
+        """
+        pipe = self.load(saved)
+        with self.warnings_printed(), progress_bar("Sampling", self.verbose) as advance:
+            yield pipe, advance
+
+    @contextmanager
+    def warnings_printed(self) -> Iterator[None]:
+        """Print heedmap's warnings on stderr at once, and collect them."""
+
+        def hear(text: str) -> None:
+            self.warnings.append(text)
+            typer.echo(f"Warning: {text}", err=True)
+
+        with warnings_heard(hear):
+            yield
+
+    def finish(self, data: Mapping[str, Any], saved: Iterable[object], page: object = None) -> None:
+        """Print a result as JSON or the names of what was saved, and open a page, if asked for."""
+        if self.json:
+            typer.echo(dumps(data))
+        elif self.quiet:
+            for name in saved:
+                typer.echo(str(name))
+        if self.open_:
+            import webbrowser
+
+            if not webbrowser.open(Path(str(page)).resolve().as_uri()):
+                typer.echo(f"No browser was found: open {page} yourself.", err=True)
 
 
 @contextmanager
-def loading_bar(model: str | None, hidden: bool) -> Generator[None]:
-    """Show a bar while a model is loaded; a download has bars of its own."""
-    local = model is None or os.path.exists(model)
-    if hidden or local or not sys.stderr.isatty():
-        os.environ.setdefault("TQDM_DISABLE", "1")
-    with progress_bar("Loading the model", hidden or not local):
-        yield
-    gc.freeze()  # the interpreter need not search modules and model for garbage when it ends
+def progress_bar(label: str, visible: bool) -> Iterator[Advance]:
+    """Show a bar on stderr, if it is a terminal.
 
-
-def load_model(model: str | None, device: Any, dtype: Any, hidden: bool, saved: Any = None) -> Any:
-    """Load a model, or that of a saved run if no other is named."""
-    with loading_bar(model, hidden):
-        if saved is None:
-            from heedmap.backends import loading
-
-            return loading.load(model, device=device, dtype=dtype)
-        from heedmap.pipelines import repeating
-
-        return repeating.load_for(saved, model, device=device, dtype=dtype)
-
-
-def maps_of(run: "Run", concepts: bool) -> "HeatMaps":
-    """Give the maps of a run's prompt, or of its concepts."""
-    found = run.concepts if concepts else run.maps
-    if found is None:
-        raise RunError("this run has no concepts: make one with --concept, or omit --concepts")
-    return found
-
-
-def destination(
-    out: Path | None, *, several: bool = False, root: str | Path = "outputs"
-) -> "Destination":
-    """Check that results can be saved.
-
-    Args:
-        out: the folder that was named; around the results if there may be several.
-        several: whether there may be several.
-        root: where new folders are made if none was named.
+    Yields:
+        A function that takes the count of what is done, and the total.
     """
-    from heedmap.io.writing import Destination
+    if not visible or not sys.stderr.isatty():
+        yield lambda done, total: None
+        return
+    from rich import progress
+    from rich.console import Console
 
-    return Destination(out, many=several, root=root)
-
-
-# --- what is printed --------------------------------------------------------------------------
-
-
-def print_result(
-    data: Mapping[str, Any],
-    names: Iterable[object],
-    show: Callable[[], None],
-    as_json: bool,
-    quiet: bool = False,
-) -> None:
-    """Print one JSON object, the names of what was saved, or a description."""
-    if as_json:
-        typer.echo(json.dumps(data))
-    elif quiet:
-        for name in names:
-            typer.echo(str(name))
-    else:
-        show()
+    columns = (*progress.Progress.get_default_columns(), progress.TimeElapsedColumn())
+    with progress.Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task(label, total=None)
+        yield lambda done, total: bar.update(task, completed=done, total=total)
 
 
-def print_table(
-    columns: Sequence[str],
-    rows: Iterable[Sequence[str]],
-    title: object = "",
-    *,
-    right: Iterable[str] = ("#",),
-) -> None:
-    """Print a table: as wide as the terminal there, one line a row in a pipe.
+def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]], title: object = "") -> None:
+    """Print a table, as wide as the terminal; in a pipe each row is one line.
 
-    Args:
-        columns: the headings.
-        rows: a cell for each column.
-        title: a line above.
-        right: the columns that are aligned to the right.
+    Numbers are aligned to the right, and columns of empty cells are left out.
     """
     from rich import box
     from rich.console import Console
@@ -119,53 +147,19 @@ def print_table(
     if title:
         console.print(Text(str(title), "bold"))
     table = Table(box=box.SIMPLE_HEAD if console.is_terminal else None, pad_edge=False)
-    for column in columns:
-        table.add_column(column, justify="right" if column in right else "left", overflow="fold")
-    for row in rows:
+    cells_by_column = {
+        name: cells for name, *cells in zip(columns, *rows, strict=True) if any(cells)
+    }
+    for name, cells in cells_by_column.items():
+        number = all(cell[:1].isdigit() or cell[:1] in "-−" for cell in cells)
+        table.add_column(name, justify="right" if number else "left", overflow="fold")
+    for row in zip(*cells_by_column.values(), strict=True):
         table.add_row(*map(Text, row))
     console.print(table)
 
 
-def open_in_browser(path: Path) -> None:
-    """Open a file in the browser, or print that there is none."""
-    import webbrowser
+def stability_text(stability: float | None) -> str:
+    """Write a stability for a table; empty if it is not known."""
+    from heedmap.maps.selections import stability_said
 
-    if not webbrowser.open(path.resolve().as_uri()):
-        typer.echo(f"No browser was found: open {path} yourself.", err=True)
-
-
-@contextmanager
-def warnings_printed() -> Generator[list[str]]:
-    """Print heedmap's warnings on stderr at once, and collect them."""
-    with warnings_heard(lambda text: typer.echo(f"Warning: {text}", err=True)) as found:
-        yield found
-
-
-@contextmanager
-def sampling(label: str, hidden: bool) -> Generator[tuple[list[str], Advance]]:
-    """Show a bar and print warnings.
-
-    Yields:
-        The list of warnings, and the function of `progress_bar`.
-    """
-    with warnings_printed() as warnings, progress_bar(label, hidden) as advance:
-        yield warnings, advance
-
-
-@contextmanager
-def progress_bar(label: str, hidden: bool) -> Generator[Advance]:
-    """Show a bar on stderr, if it is a terminal.
-
-    Yields:
-        A function that takes how much is done, and the total.
-    """
-    if hidden or not sys.stderr.isatty():
-        yield lambda done, total: None
-        return
-    from rich import progress
-    from rich.console import Console
-
-    columns = (*progress.Progress.get_default_columns(), progress.TimeElapsedColumn())
-    with progress.Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task(label, total=None)
-        yield lambda done, total: bar.update(task, completed=done, total=total)
+    return "" if stability is None else stability_said(stability).removeprefix("stability ")

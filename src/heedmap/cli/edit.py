@@ -1,18 +1,18 @@
-"""`heedmap edit`: an image and its edits, from one noise."""
+"""`heedmap edit` and `heedmap grid`: an image and its edits, from one noise."""
 
-from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from heedmap.cli import console
-from heedmap.cli import options as opt
-from heedmap.cli.generate import KEEP
+import heedmap as hm
+from heedmap.cli.console import Task, print_table
+from heedmap.cli.options import EMBEDDED, OUTPUTS, Seed, Source, Targets, command, parsed
 from heedmap.errors import plural
-from heedmap.options import EditOptions, LoadOptions
+from heedmap.options import EditOptions, GenerateOptions, by_word, parse_windows, parse_word_weights
 
 if TYPE_CHECKING:
+    from heedmap.results.grids import Grid
     from heedmap.results.pairs import Pair
 
 FILES = {
@@ -25,36 +25,17 @@ FILES = {
     "blend": "blend.png",
     "figures": "pair.json",
 }
+_WINDOWS = "Windows as of `heedmap edit`. Several, as 0,0.5,1, are each drawn."
 
 
+@command(
+    *(GenerateOptions, EditOptions),
+    model=EMBEDDED,
+    out=f"{OUTPUTS}. Of several results, the folder around them",
+    without="concepts",
+)
 def edit(
-    source: opt.Source,
-    targets: opt.Targets = None,
-    *,
-    model: opt.Model = None,
-    device: opt.Device = LoadOptions.device,
-    dtype: opt.Dtype = LoadOptions.dtype,
-    seed: opt.Seed = None,
-    steps: opt.Steps = None,
-    guidance: opt.Guidance = None,
-    size: opt.Size = None,
-    negative: opt.Negative = None,
-    keep: opt.Keep = KEEP,
-    cross: opt.Cross = None,
-    self_attention: opt.SelfAttention = None,
-    words: opt.WordWindows = None,
-    renormalize: opt.Renormalize = EditOptions.renormalize,
-    kind: opt.Kind = "auto",
-    only: opt.Only = None,
-    protect: opt.Protect = None,
-    threshold: opt.Threshold = EditOptions.threshold,
-    blend_from: opt.BlendFrom = EditOptions.blend_from,
-    image: opt.SourceImage = None,
-    batch: opt.Batch = None,
-    out: opt.OutOfSeveral = None,
-    open_: opt.Open = False,
-    quiet: opt.Quiet = False,
-    json: opt.Json = False,
+    task: Task, source: Source, target: Targets = None, *, seed: Seed = None, **options: Any
 ) -> None:
     """Generate SOURCE and its edit to each TARGET from one noise.
 
@@ -63,57 +44,27 @@ def edit(
     """
     from heedmap.io.writing import slug
 
-    place = console.destination(out, several=len(targets or ()) > 1)
-    word_windows = opt.by_word(words, "words")
-    pipe = console.load_model(model, device, dtype, quiet or json)
-    from heedmap.pipelines import editing
-
-    with console.sampling("Sampling", quiet or json) as (warnings, advance):
-        made: Any = editing.edit(
-            pipe,
-            source,
-            *([targets] if targets else []),
-            seed=seed,
-            steps=steps,
-            guidance=guidance,
-            size=size,
-            negative=negative,
-            keep=keep,
-            cross=cross,
-            self_attention=self_attention,
-            words=word_windows,
-            renormalize=renormalize,
-            kind=None if kind == "auto" else kind,
-            only=only,
-            protect=protect or (),
-            threshold=threshold,
-            blend_from=blend_from,
-            image=image,
-            batch=batch,
-            progress=advance,
-        )
-        pairs = [
-            pair_summary(
-                place.put(pair.save, f"{slug(text, 48)}-{pair.edited.settings.seed}"), pair
-            )
-            for text, pair in zip(targets or [source], made if targets else [made], strict=True)
+    place = task.place(several=len(target or ()) > 1)
+    with task.sampling() as (pipe, progress):
+        made: Any = hm.edit(pipe, source, target, seed=seed, progress=progress, **options)
+        pairs: list[Pair] = made if target else [made]
+        folders = [
+            place.put(pair.save, f"{slug(text, 48)}-{pair.edited.settings.seed}")
+            for text, pair in zip(target or [source], pairs, strict=True)
         ]
-
-    def show() -> None:
-        for pair in pairs:
-            print_pair(pair)
-
-    folders = [pair["folder"] for pair in pairs]
-    console.print_result({"edits": pairs, "warnings": warnings}, folders, show, json, quiet)
-    if open_:
-        console.open_in_browser(Path(folders[0]) / "index.html")
+    found = [pair_summary(folder, pair) for folder, pair in zip(folders, pairs, strict=True)]
+    if task.verbose:
+        for folder, pair in zip(folders, pairs, strict=True):
+            print_pair(folder, pair)
+    data = {"edits": found, "warnings": task.warnings}
+    task.finish(data, folders, folders[0] / "index.html")
 
 
 def pair_summary(folder: Path, pair: "Pair") -> dict[str, Any]:
     """Describe a saved edit for `--json`."""
-    from heedmap.io.values import to_json
+    from heedmap.io.schemas import to_json
 
-    settings, names = pair.edited.settings, ("seed", "steps", "guidance", "size", "model")
+    settings, names = pair.edited.settings, ("seed", "steps", "guidance", "model")
     files = {name: folder / file for name, file in FILES.items() if (folder / file).exists()}
     return {
         "folder": str(folder),
@@ -126,34 +77,121 @@ def pair_summary(folder: Path, pair: "Pair") -> dict[str, Any]:
     }
 
 
-def print_pair(pair: Mapping[str, Any]) -> None:
+def print_pair(folder: Path, pair: "Pair") -> None:
     """Print how much an edit changed."""
-    from heedmap.io.reports import returned
+    from heedmap.io.schemas import returned
 
-    report, region = pair["about"], "mask" if "blend" in pair["files"] else "changed words"
-    formats = {"mse": ".2g", "psnr_db": ".1f", "ssim": "z.2f"}
+    report, settings = pair.about, pair.edited.settings
+    region = "changed words" if pair.blend is None else "mask"
     rows = [
         (
             f"{side} the {region}",
-            f"{change['share']:.0%}",
-            *(
-                "-" if change[name] is None else f"{change[name]:{form}}"
-                for name, form in formats.items()
-            ),
+            f"{change.share:.0%}",
+            number(change.mse, ".2g"),
+            number(change.psnr_db, ".1f"),
+            number(change.ssim, "z.2f"),
         )
-        for side, change in report["change"].items()
+        for side, change in report.change.sides().items()
     ]
-    columns = ("change", "of the image", "MSE", "PSNR (dB)", "SSIM")
-    console.print_table(columns, rows, pair["folder"], right=columns[1:])
-    if report.get("reconstruction"):
-        typer.echo(f"Your image {returned(report['reconstruction']['psnr_db'])}.")
-    typer.echo(f"{report['kind'].capitalize()}: {report['why']}.")
-    if report.get("masked_by"):
-        typer.echo(f"Mask: the region of {report['masked_by']}.")
-    size, steps = "×".join(map(str, pair["size"])), plural(pair["steps"], "step")
-    typer.echo(f"{size}, seed {pair['seed']}, {steps}. Open {pair['files']['page']}.")
+    print_table(("change", "of the image", "MSE", "PSNR (dB)", "SSIM"), rows, folder)
+    if report.reconstruction is not None:
+        typer.echo(f"Your image {returned(report.reconstruction.psnr_db)}.")
+    typer.echo(f"{report.kind.capitalize()}: {report.why}.")
+    if report.masked_by:
+        typer.echo(f"Mask: the region of {report.masked_by}.")
+    size, steps = "{}×{}".format(*pair.edited.image.size), plural(report.steps, "step")
+    typer.echo(f"{size}, seed {settings.seed}, {steps}. Open {folder / 'index.html'}.")
     typer.echo(
-        f"The edit moved {report['moved']:.1%} of the attention. It acted "
-        f"{plural(report['sites'], 'time')} (layers × steps), and replaced self-attention "
-        f"{plural(report['self_sites'], 'time')}."
+        f"The edit moved {report.moved:.1%} of the attention. It acted "
+        f"{plural(report.sites, 'time')} (layers × steps), and replaced self-attention "
+        f"{plural(report.self_sites, 'time')}."
     )
+
+
+@command(GenerateOptions, EditOptions, model=EMBEDDED, out=OUTPUTS, without="concepts")
+def grid(
+    task: Task,
+    source: Source,
+    target: Targets = None,
+    *,
+    weight: Annotated[
+        list[Any] | None,
+        parsed(
+            parse_word_weights,
+            "WORD=A:B:N",
+            "N weights of a word from A to B, or a list, as red=0,1,3. May be repeated.",
+        ),
+    ] = None,
+    count: Annotated[
+        int, typer.Option(min=1, max=10_000, help="Number of seeds, from --seed up.")
+    ] = 1,
+    seed: Seed = None,
+    cross: Annotated[Any, parsed(parse_windows, "A:B,…", _WINDOWS)] = None,
+    self_attention: Annotated[
+        Any, parsed(parse_windows, "A:B,…", _WINDOWS, "--self-attention", "--self")
+    ] = None,
+    **options: Any,
+) -> None:
+    """Generate the edits of SOURCE for all combinations of weights, windows, targets and seeds.
+
+    Saves each as an edit, and a contact sheet, a page and a table of all.
+    """
+    import secrets
+
+    from heedmap.io.schemas import returned
+    from heedmap.io.writing import slug
+    from heedmap.results.grids import label
+
+    place, weights = task.place(), by_word(weight or ())
+    seed = secrets.randbelow(2**31) if seed is None else seed
+    with task.sampling() as (pipe, progress):
+        made = hm.grid(
+            pipe,
+            source,
+            target,
+            weights=weights,
+            seeds=list(range(seed, seed + count)),
+            cross=cross,
+            self_attention=self_attention,
+            progress=progress,
+            **options,
+        )
+        folder = place.put(made.save, f"{slug(f'grid {(target or [source])[0]}', 48)}-{seed}")
+    if task.verbose:
+        rows = []
+        for cell in made:
+            at, change = cell.place(), cell.pair.about.change
+            edited = " · ".join(label(name, at[name]) for name in made.axes)
+            errors = [number(side.mse, ".2g") for side in (change.inside, change.outside)]
+            rows.append((str(cell.number), edited, f"{cell.pair.about.moved:.1%}", *errors))
+        print_table(("cell", "edit", "moved", "MSE inside", "MSE outside"), rows, folder)
+        typer.echo(f"{plural(len(made), 'edit')}. Open {folder / 'index.html'}.")
+        back = made.cells[0].pair.about.reconstruction
+        if back is not None:
+            typer.echo(f"Your image {returned(back.psnr_db)}.")
+    data = {"grid": grid_summary(folder, made), "warnings": task.warnings}
+    task.finish(data, [folder], folder / "index.html")
+
+
+def grid_summary(folder: Path, grid: "Grid") -> dict[str, Any]:
+    """Describe a saved grid for `--json`."""
+    from heedmap.io.schemas import to_json
+
+    files = {"page": "index.html", "sheet": "grid.png", "table": "grid.csv", "figures": "grid.json"}
+    report, back = grid.about, grid.cells[0].pair.about.reconstruction
+    settings = grid.cells[0].pair.source.settings
+    return {
+        "folder": str(folder),
+        **{name: getattr(report, name) for name in ("source", "batch", "sources_drawn")},
+        **{name: getattr(settings, name) for name in ("steps", "guidance", "size", "model")},
+        "seeds": report.seeds,
+        "varies": grid.axes,
+        **({} if back is None else {"reconstruction": to_json(back)}),
+        "files": {name: str(folder / file) for name, file in files.items()},
+        "cells": [row | {"file": str(folder / row["file"])} for row in grid.rows()],
+    }
+
+
+def number(value: float | None, form: str) -> str:
+    """Format a number for a table."""
+    return "-" if value is None else f"{value:{form}}"

@@ -1,4 +1,4 @@
-"""`heedmap generate`: an image, and where each word of its prompt acted."""
+"""`heedmap generate` and `heedmap locate`: an image, and where each word acts in it."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -6,17 +6,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from heedmap.cli import console, inspect
-from heedmap.cli import options as opt
+import heedmap as hm
+from heedmap.cli.console import Task, print_table, stability_text
+from heedmap.cli.options import EMBEDDED, OUTPUTS, Prompt, Seed, command, parsed
 from heedmap.errors import plural
-from heedmap.options import GenerateOptions, LoadOptions
-from heedmap.text import option_texts
+from heedmap.options import LOCATE_STEPS, GenerateOptions, parse_box
 
 if TYPE_CHECKING:
     from heedmap.maps.heatmaps import HeatMaps
     from heedmap.results.runs import Run
 
-KEEP = ",".join(GenerateOptions.keep)
 FILES = {
     "image": "image.png",
     "page": "index.html",
@@ -29,34 +28,22 @@ FILES = {
 }
 
 
+@command(
+    GenerateOptions, model=EMBEDDED, out=f"{OUTPUTS}. Of several results, the folder around them"
+)
 def generate(
-    prompt: opt.Prompt,
+    task: Task,
+    prompt: Prompt,
     *,
-    model: opt.Model = None,
-    device: opt.Device = LoadOptions.device,
-    dtype: opt.Dtype = LoadOptions.dtype,
-    seed: opt.Seed = None,
-    steps: opt.Steps = None,
-    guidance: opt.Guidance = None,
-    size: opt.Size = None,
-    negative: opt.Negative = None,
-    keep: opt.Keep = KEEP,
+    seed: Seed = None,
     count: Annotated[
         int, typer.Option(min=1, max=10_000, help="Number of images; seeds count up from --seed.")
     ] = 1,
     confine: Annotated[
         list[Any] | None,
-        typer.Option(
-            parser=opt.reader(option_texts.box_in),
-            metavar="WORD=L,T,R,B",
-            help="Keep a word inside a box, in pixels. May be repeated.",
-        ),
+        parsed(parse_box, "WORD=L,T,R,B", "Keep a word inside a box, in pixels. May be repeated."),
     ] = None,
-    concept: opt.Concepts = None,
-    out: opt.OutOfSeveral = None,
-    open_: opt.Open = False,
-    quiet: opt.Quiet = False,
-    json: opt.Json = False,
+    **options: Any,
 ) -> None:
     """Generate an image of PROMPT and show where each word acted.
 
@@ -64,88 +51,95 @@ def generate(
     """
     from heedmap.io.writing import slug
 
-    place = console.destination(out, several=count > 1)
-    pipe = console.load_model(model, device, dtype, quiet or json)
-    from heedmap.pipelines import generation
-    from heedmap.recording.edits import Confine
-
-    edits = [Confine(word, box) for word, box in confine or ()]
+    place = task.place(several=count > 1)
     runs: list[dict[str, Any]] = []
-    with console.sampling("Sampling", quiet or json) as (warnings, advance):
+    with task.sampling() as (pipe, advance):
+        from heedmap.pipelines.generation import sub_progress
+
+        edits = [hm.Confine(word, box) for word, box in confine or ()]
         for number in range(count):
-
-            def progress(step: int, total: int, before: int = number) -> None:
-                advance(before * total + step, count * total)
-
-            run = generation.generate(
-                pipe,
-                prompt,
-                seed=seed,
-                steps=steps,
-                guidance=guidance,
-                size=size,
-                negative=negative,
-                keep=keep,
-                edits=edits,
-                concepts=concept or (),
-                progress=progress,
-            )
+            progress = sub_progress(advance, number, count)
+            run = hm.generate(pipe, prompt, seed=seed, edits=edits, progress=progress, **options)
             seed = run.settings.seed
             folder = place.put(run.save, f"{slug(prompt, 48)}-{seed}")
             runs.append(run_summary(folder, run))
             seed += 1
+    finish(task, runs)
 
-    def show() -> None:
+
+@command(GenerateOptions, model=EMBEDDED, out=OUTPUTS, without="guidance negative")
+def locate(
+    task: Task,
+    image: Annotated[
+        Path, typer.Argument(metavar="IMAGE", help="An image: PNG, JPEG, WebP or BMP.")
+    ],
+    prompt: Annotated[str, typer.Argument(metavar="PROMPT", help="What to find in it.")],
+    *,
+    seed: Seed = None,
+    steps: Annotated[
+        int, typer.Option(min=1, help="Number of noise levels at which the model is asked.")
+    ] = LOCATE_STEPS,
+    **options: Any,
+) -> None:
+    """Show where the model sees each word of PROMPT in IMAGE.
+
+    No image is generated: the model is given IMAGE with noise, several times. Saves what `generate`
+    saves; `heedmap segment` makes masks of it.
+    """
+    from heedmap.io.writing import slug
+
+    place = task.place()
+    with task.sampling() as (pipe, progress):
+        run = hm.locate(pipe, image, prompt, seed=seed, steps=steps, progress=progress, **options)
+        name = f"{slug(image.stem, 24)}-{slug(prompt, 48)}-{run.settings.seed}"
+        folder = place.put(run.save, name)
+    finish(task, [run_summary(folder, run)])
+
+
+def finish(task: Task, runs: list[dict[str, Any]]) -> None:
+    """Print saved runs."""
+    if task.verbose:
         for run in runs:
             print_run(run)
-
     folders = [run["folder"] for run in runs]
-    console.print_result({"runs": runs, "warnings": warnings}, folders, show, json, quiet)
-    if open_:
-        console.open_in_browser(Path(folders[0]) / "index.html")
+    task.finish({"runs": runs, "warnings": task.warnings}, folders, runs[0]["page"])
 
 
 def run_summary(folder: Path, run: "Run") -> dict[str, Any]:
     """Describe a saved run for `--json`."""
-    from heedmap.results.runs import concept_file, word_file
+    from heedmap.results.runs import word_file
 
-    names = ("prompt", "seed", "steps", "guidance", "size", "model")
+    def words(maps: "HeatMaps | None", key: str, prefix: str = "") -> list[dict[str, Any]]:
+        known = {} if maps is None else maps.stability or {}
+        return [
+            {
+                "number": word.number,
+                key: word.text,
+                "file": str(folder / word_file(word, prefix)),
+                **({"stability": known[word.number]} if word.number in known else {}),
+            }
+            for word in (() if maps is None else maps.words)
+        ]
+
+    names = ("prompt", "seed", "steps", "guidance", "model")
     files = {name: folder / file for name, file in FILES.items() if (folder / file).exists()}
-
-    def words(maps: "HeatMaps | None", key: str, file_of: Any) -> list[dict[str, Any]]:
-        return (
-            [
-                {
-                    "number": word.number,
-                    key: word.text,
-                    "file": str(folder / file_of(word)),
-                    **inspect.stability_of(maps.at(word.number), maps),
-                }
-                for word in maps.words
-            ]
-            if maps is not None
-            else []
-        )
-
     return {
         "folder": str(folder),
         **{name: getattr(run.settings, name) for name in names},
         "size": list(run.image.size),
         **{name: str(file) for name, file in files.items()},
-        "words": words(run.maps, "word", word_file),
-        "concepts": words(run.concepts, "concept", concept_file),
+        "words": words(run.maps, "word"),
+        "concepts": words(run.concepts, "concept", "concept-"),
     }
 
 
 def print_run(run: Mapping[str, Any]) -> None:
     """Print the words of a saved run and their files."""
-    words = [*run["words"], *run["concepts"]]
-    stability = inspect.stability_column(words)
     rows = [
-        (one.get("word") or one["concept"], *more, one["file"])
-        for one, more in zip(words, stability[1:], strict=True)
+        (one.get("word") or one["concept"], stability_text(one.get("stability")), one["file"])
+        for one in (*run["words"], *run["concepts"])
     ]
+    print_table(("word", "stability", "map"), rows, run["folder"])
     size = "×".join(map(str, run["size"]))
-    console.print_table(("word", *stability[0], "map"), rows, run["folder"])
     typer.echo(f"{run['image']}: {size}, seed {run['seed']}, {plural(run['steps'], 'step')}.")
     typer.echo(f"Open {run['page']}; all maps are in {run['sheet']}.")

@@ -1,167 +1,115 @@
-"""Options that several commands share, each declared once, and how their texts are read."""
+"""The flags of commands: those that several declare, and those made of options."""
 
-from collections.abc import Callable, Sequence
+import functools
+import inspect
+from collections.abc import Callable
+from dataclasses import Field, fields
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Literal
 
 import typer
 
-from heedmap import checks, options
-from heedmap.errors import ArgumentError, HeedmapError
-from heedmap.text import option_texts
+from heedmap.cli.console import Task
+from heedmap.errors import HeedmapError
+from heedmap.options import parse_word
 
-_T = TypeVar("_T")
-
-
-# --- how texts are read -----------------------------------------------------------------------
+EMBEDDED, SAVED = "the embedded model, offline", "the run's own model"
+OUTPUTS = "a new one in outputs/"
 
 
-def reader(read: Callable[[str], _T]) -> Callable[[str], _T]:
-    """Make a parser for Typer of a function: its errors become usage errors."""
+def parsed(read: Callable[[str], Any], metavar: str | None, help: str, *names: str) -> Any:
+    """Declare a flag whose text a function reads; its errors become usage errors."""
 
-    def parse(text: str) -> _T:
+    def parse(text: str) -> Any:
         try:
             return read(text)
-        except (ValueError, HeedmapError) as error:
+        except HeedmapError as error:
             raise typer.BadParameter(str(error)) from error
 
-    return parse
+    return typer.Option(*names, parser=parse, metavar=metavar, help=help)
 
 
-def parse_range(text: str) -> slice:
-    """Read `A:B` (from A up to, not including, B), `A:`, `:B`, or one number."""
-    first, colon, last = (part.strip() for part in text.partition(":"))
-    try:
-        start, stop = (int(part) if part else None for part in (first, last))
-    except ValueError:
-        start = stop = None
-    if start is None and stop is None:
-        raise ValueError(f"{text!r}: expected a range A:B, as 0:10, or one number")
-    return slice(start, stop) if colon or start is None else slice(start, start + 1 or None)
+def command(
+    *kinds: type, model: str = "", out: str = "", without: str = ""
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Add flags to a command: for the options of dataclasses, and for its `Task`.
+
+    The command is called with the task, its own parameters, and the options that were given. The
+    constructors of the dataclasses check these before a model is loaded. An own parameter takes the
+    place of the option of this name.
+
+    Args:
+        kinds: the dataclasses, whose options `heedmap.options.option` declares.
+        model: the default of --model. If empty, the command loads no model.
+        out: the default of --out. If empty, the command saves nothing.
+        without: the names of options that the command does not have.
+    """
+    shared = ["model", "device", "dtype"] if model else []
+    shared += ["out", "open_", "quiet", "json"] if out else ["json"]
+
+    def declare(function: Callable[..., None]) -> Callable[..., None]:
+        own = dict(inspect.signature(function).parameters)
+        absent = {*own, *without.split()}
+        own = [one for name, one in own.items() if name not in ("task", "options")]
+        options = {
+            kind: [one for one in fields(kind) if one.metadata and one.name not in absent]
+            for kind in kinds
+        }
+        of_task = [one for one in fields(Task) if one.name in shared and one.name not in absent]
+
+        @functools.wraps(function)
+        def run(**given: Any) -> None:
+            given = {name: value for name, value in given.items() if value not in (None, [])}
+            task = Task(**{one.name: given.pop(one.name) for one in of_task if one.name in given})
+            for kind, declared in options.items():
+                found = [one for one in declared if one.name in given]
+                for one in found:
+                    if "collect" in one.metadata:
+                        given[one.name] = one.metadata["collect"](given[one.name])
+                kind(**{one.name: given[one.name] for one in found})
+            function(task, **given)
+
+        made = [_flag(one) for declared in options.values() for one in declared]
+        made += [_flag(one, {"model": model, "out": out}.get(one.name, "")) for one in of_task]
+        run.__signature__ = inspect.Signature([*own, *made])  # pyright: ignore
+        return run
+
+    return declare
 
 
-def parse_axes(text: str) -> tuple[str, ...]:
-    """Read the axes that a recording keeps."""
-    return checks.any_of(
-        "keep", text if text == "all" else option_texts.names_in(text), options.AXES
+def _flag(one: Field[Any], usual: str = "") -> inspect.Parameter:
+    """Make the Typer parameter of an option; `usual` is the default that its help names."""
+    how, default = one.metadata, one.default
+    read, text = how["read"], how["help"].format(usual)
+    if default not in (None, False, ()):
+        text += f" Default: {','.join(default) if isinstance(default, tuple) else default}."
+    names, metavar = how.get("names", [f"--{one.name.replace('_', '-')}"]), how.get("metavar")
+    if inspect.isfunction(read):
+        kind, info = Any, parsed(read, metavar, text, *names)
+    else:
+        kind, info = read, typer.Option(*names, metavar=metavar, help=text)
+    if "collect" in how:
+        kind = list[kind]
+    kind, unset = (bool, False) if read is bool else (kind | None, None)
+    return inspect.Parameter(
+        one.name, inspect.Parameter.KEYWORD_ONLY, default=unset, annotation=Annotated[kind, info]
     )
 
 
-def parse_word_window(text: str) -> tuple[str, tuple[float, float]]:
-    """Read `WORD=WINDOW`."""
-    word, window = option_texts.assigned(text, "a word and its window", "cat=0.3")
-    return word, option_texts.window_in(window)
-
-
-def by_word(pairs: Sequence[tuple[str, _T]] | None, option: str) -> dict[str, _T]:
-    """Make a mapping of the pairs that a repeated option gave."""
-    found = dict(pairs or ())
-    if len(found) < len(pairs or ()):
-        raise ArgumentError(f"{option} names a word twice: expected each word once")
-    return found
-
-
-def word_or_number(text: str) -> str | int:
-    """Read `#N` as the number of a word; any other text is a word or phrase."""
-    try:
-        return option_texts.word_in(text)
-    except ValueError as error:
-        raise ArgumentError(str(error)) from error
-
-
-# --- models and sampling ----------------------------------------------------------------------
-
-_MODEL = "A folder, a .safetensors file or a hub id. Default: the"
-_SIZE = "In pixels, as 512x768, or 512 for a square. Default: the model's, or that of your image."
-_KEEP = "Axes to keep for `inspect`: layer, step, head, with commas between; or all."
-_CONCEPT = "Also map a word or phrase that PROMPT need not contain. May be repeated."
-
-Prompt = Annotated[str, typer.Argument(metavar="PROMPT", help="The text of the image.")]
-Model = Annotated[
-    str | None, typer.Option("--model", "-m", help=f"{_MODEL} embedded model, offline.")
-]
-RunModel = Annotated[str | None, typer.Option("--model", "-m", help=f"{_MODEL} run's own model.")]
-Device = Annotated[options.Device, typer.Option(help="Where to run.")]
-Dtype = Annotated[options.Dtype, typer.Option(help="Precision.")]
-Seed = Annotated[int | None, typer.Option(min=0, help="Random seed. Default: random (printed).")]
-Steps = Annotated[int | None, typer.Option(min=1, help="Denoising steps. Default: the model's.")]
-Guidance = Annotated[
-    float | None, typer.Option(min=0, help="Classifier-free guidance scale. Default: the model's.")
-]
-Size = Annotated[Any, typer.Option(parser=reader(option_texts.size_in), metavar="WxH", help=_SIZE)]
-Negative = Annotated[str | None, typer.Option(help="Negative prompt.")]
-Keep = Annotated[Any, typer.Option(parser=reader(parse_axes), metavar="AXES", help=_KEEP)]
-Concepts = Annotated[list[str] | None, typer.Option(metavar="WORD", help=_CONCEPT)]
-
-# --- edits ------------------------------------------------------------------------------------
-
-_CROSS = "Part of the run in which the source's cross-attention is used: A:B, from 0 to 1, or B."
-_SEVERAL = "Several, as 0,0.2,…,1, are each drawn."
-_BY_KIND = "Default: by the kind of edit."
-_WORDS = "Another --cross for a word of the target, as cat=0.3. May be repeated."
-_ONLY = "Change only the region of these words, as 'cat->dog', and of their phrases ('red cat'); "
-_ONLY += '\'"cat"->"dog"\' means the words alone.'
-_PROTECT = "Also protect this word's region. Requires --only. May be repeated."
-_IMAGE = "Edit this image (PNG, JPEG, WebP, BMP), which SOURCE describes."
-_SELF = "--self-attention", "--self"
-_window, _windows = reader(option_texts.window_in), reader(option_texts.windows_in)
-
-Source = Annotated[str, typer.Argument(metavar="SOURCE", help="The prompt to edit.")]
-Targets = Annotated[
-    list[str] | None,
-    typer.Argument(metavar="TARGET", help="What it becomes. Default: SOURCE with its weights."),
-]
-Cross = Annotated[Any, typer.Option(parser=_window, metavar="A:B", help=f"{_CROSS} {_BY_KIND}")]
-SelfAttention = Annotated[
-    Any, typer.Option(*_SELF, parser=_window, metavar="A:B", help="The same for self-attention.")
-]
-CrossWindows = Annotated[
-    Any, typer.Option(parser=_windows, metavar="A:B", help=f"{_CROSS} {_SEVERAL} {_BY_KIND}")
-]
-SelfWindows = Annotated[
-    Any, typer.Option(*_SELF, parser=_windows, metavar="A:B", help="The same for self-attention.")
-]
-WordWindows = Annotated[
-    list[Any] | None,
-    typer.Option(parser=reader(parse_word_window), metavar="WORD=A:B", help=_WORDS),
-]
-Renormalize = Annotated[
-    bool, typer.Option("--renormalize", help="Normalize weighted attention to sum to 1.")
-]
-Kind = Annotated[
-    Literal["auto", "replace", "refine"],
-    typer.Option(help="Word for word, or with added words. auto: by aligning the prompts."),
-]
-Only = Annotated[str | None, typer.Option(metavar="A->B", help=_ONLY)]
-Protect = Annotated[list[str] | None, typer.Option(metavar="WORD", help=_PROTECT)]
-Threshold = Annotated[float, typer.Option(min=0, max=1, help="Threshold of the region of --only.")]
-BlendFrom = Annotated[float, typer.Option(help="Fraction of the run from which --only acts.")]
-SourceImage = Annotated[Path | None, typer.Option(help=_IMAGE)]
-Batch = Annotated[
-    int | None, typer.Option(min=2, help="Images at once. Default: as many as fit into memory.")
-]
-
-# --- saved runs and output --------------------------------------------------------------------
+# --- flags that several commands declare ------------------------------------------------------
 
 _WORD = "A word, a phrase, or #N for word N. May be repeated. Default: all."
-_FORMAT = "Of figures; svg or pdf for papers."
-_OF_CONCEPTS = "Use the maps of the run's concepts instead of its prompt's."
+_TARGET = "What it becomes. Default: SOURCE with its weights."
+_CONCEPTS = "Use the maps of the run's concepts instead of its prompt's."
 
+Prompt = Annotated[str, typer.Argument(metavar="PROMPT", help="The text of the image.")]
+Source = Annotated[str, typer.Argument(metavar="SOURCE", help="The prompt to edit.")]
+Targets = Annotated[list[str] | None, typer.Argument(metavar="TARGET", help=_TARGET)]
+Seed = Annotated[int | None, typer.Option(min=0, help="Random seed. Default: random (printed).")]
 RunFolder = Annotated[Path, typer.Argument(metavar="RUN", help="The folder of a saved run.")]
-Words = Annotated[list[str] | None, typer.Option("--word", "-w", help=_WORD)]
-Format = Annotated[Literal["png", "svg", "pdf"], typer.Option("--format", help=_FORMAT)]
-OfConcepts = Annotated[bool, typer.Option("--concepts", help=_OF_CONCEPTS)]
-Open = Annotated[bool, typer.Option("--open", help="Open the result in the browser.")]
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print only what was saved.")]
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
-
-
-def out_option(default: str) -> Any:
-    """Declare `--out` with its default."""
-    return typer.Option("--out", "-o", help=f"A new or an empty folder. Default: {default}.")
-
-
-Out = Annotated[Path | None, out_option("a new one in outputs/")]
-OutOfSeveral = Annotated[
-    Path | None, out_option("a new one in outputs/. Of several results, the folder around them")
+Words = Annotated[list[Any] | None, parsed(parse_word, "WORD", _WORD, "--word", "-w")]
+OfConcepts = Annotated[bool, typer.Option("--concepts", help=_CONCEPTS)]
+Format = Annotated[
+    Literal["png", "svg", "pdf"],
+    typer.Option("--format", help="Of figures; svg or pdf for papers."),
 ]

@@ -1,24 +1,25 @@
 """`heedmap app`: the app in the browser."""
 
 import os
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from heedmap.cli import options as opt
+from heedmap.cli.console import Task
+from heedmap.cli.options import command
 from heedmap.errors import ArgumentError
-from heedmap.options import LoadOptions
 
 
+@command(model=" ", out="outputs/app", without="quiet json")
 def serve(
+    task: Task,
+    *,
     model: Annotated[
         list[str] | None,
         typer.Option(
             "--model", "-m", help="A model to offer besides the embedded one. Repeatable."
         ),
     ] = None,
-    out: Annotated[Path | None, opt.out_option("outputs/app")] = None,
     host: Annotated[
         str | None, typer.Option(help="0.0.0.0 serves other machines. Default: this machine alone.")
     ] = None,
@@ -36,9 +37,6 @@ def serve(
     share: Annotated[
         bool, typer.Option("--share", help="Open a public address at gradio.live.")
     ] = False,
-    device: opt.Device = LoadOptions.device,
-    dtype: opt.Dtype = LoadOptions.dtype,
-    open_: opt.Open = False,
 ) -> None:
     """Generate, edit and inspect in the browser.
 
@@ -49,15 +47,15 @@ def serve(
     from heedmap.app import launch
 
     launch(
-        model or None,
-        out,
+        model,
+        task.out,
         host=host,
         port=port,
         auth=users,
         share=share,
-        open_browser=open_,
-        device=device,
-        dtype=dtype,
+        open_browser=task.open_,
+        device=task.device,
+        dtype=task.dtype,
     )
 
 

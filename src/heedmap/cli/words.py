@@ -1,20 +1,19 @@
-"""`heedmap words`: the tokens of each word of a prompt."""
+"""`heedmap words` and `heedmap layers`: the tokens of a prompt, and the layers of a model."""
 
-from collections.abc import Sequence
 from dataclasses import asdict
-from typing import TYPE_CHECKING
+from typing import Annotated, Any
 
 import typer
 
-from heedmap.cli import console
-from heedmap.cli import options as opt
+import heedmap as hm
+from heedmap.cli.console import Task, print_table
+from heedmap.cli.options import EMBEDDED, Prompt, command
 from heedmap.errors import as_sentence, plural, warn
-
-if TYPE_CHECKING:
-    from heedmap.text.words import TokenTable
+from heedmap.options import GenerateOptions
 
 
-def words(prompt: opt.Prompt, model: opt.Model = None, json: opt.Json = False) -> None:
+@command(model=EMBEDDED, without="device dtype")
+def words(task: Task, prompt: Prompt) -> None:
     """Print the tokens of each word of PROMPT.
 
     Also the words past the model's limit, and the weights of words, as in "a (red:1.5) house".
@@ -22,44 +21,81 @@ def words(prompt: opt.Prompt, model: opt.Model = None, json: opt.Json = False) -
     from heedmap.text.weights import bracket_warning, parse_weights, token_weights
 
     parsed = parse_weights(prompt)
-    with console.loading_bar(model, json or model is None):
+    with task.loading():
         from heedmap.backends import loading
         from heedmap.text.prompts import said_of, untaught
 
-        table = loading.token_table(parsed.text, model)
-    by_position = token_weights(parsed.spans, table)
-    weights = [by_position.get(word.tokens[0], 1.0) if word.tokens else 1.0 for word in table.words]
-    with console.warnings_printed() as warnings:
-        if unknown := untaught([parsed.text], loading.model_card(model).vocabulary):
+        table = loading.token_table(parsed.text, task.model)
+    weights = token_weights(parsed.spans, table)
+    with task.warnings_printed():
+        if unknown := untaught([parsed.text], loading.model_card(task.model).vocabulary):
             warn(said_of(unknown))
         if brackets := bracket_warning(parsed):
             warn(brackets)
-    data = {**asdict(table), "warnings": warnings}
-    for word, weight in zip(data["words"], weights, strict=True):
-        word["weight"] = weight
-    show = weights if parsed.spans else []
-    console.print_result(data, [], lambda: print_tokens(table, show), json)
+    data: dict[str, Any] = asdict(table) | {"warnings": task.warnings}
+    for word in data["words"]:
+        word["weight"] = next((weights[one] for one in word["tokens"] if one in weights), 1.0)
+    if task.verbose:
+        texts = {token.position: token.text for token in table.tokens}
+        rows = [
+            (
+                str(word.number),
+                word.text,
+                " ".join(texts[position] for position in word.tokens) or "-",
+                ", ".join(map(str, word.tokens)) or "-",
+                "yes" if not word.missing else "in part" if word.tokens else "no",
+                f"{one['weight']:g}" if parsed.spans else "",
+            )
+            for word, one in zip(table.words, data["words"], strict=True)
+        ]
+        print_table(("#", "word", "tokens", "positions", "read", "weight"), rows)
+        count = len(table.positions("text"))
+        typer.echo(f"{plural(count, 'token')} of the {table.room} that the model can read.")
+        if table.unread:
+            typer.echo(as_sentence(table.unread))
+    task.finish(data, [])
 
 
-def print_tokens(table: "TokenTable", weights: Sequence[float]) -> None:
-    """Print the words of a prompt and their tokens, with weights if there are any."""
-    texts = {token.position: token.text for token in table.tokens}
-    rows = [
-        (
-            str(word.number),
-            word.text,
-            " ".join(texts[position] for position in word.tokens) or "-",
-            ", ".join(map(str, word.tokens)) or "-",
-            "yes" if not word.missing else "in part" if word.tokens else "no",
-        )
-        for word in table.words
-    ]
-    columns = ("#", "word", "tokens", "positions", "read")
-    if weights:
-        columns = (*columns, "weight")
-        rows = [(*row, f"{weight:g}") for row, weight in zip(rows, weights, strict=True)]
-    console.print_table(columns, rows, right=("#", "weight"))
-    count = len(table.positions("text"))
-    typer.echo(f"{plural(count, 'token')} of the {table.room} that the model can read.")
-    if table.unread:
-        typer.echo(as_sentence(table.unread))
+@command(GenerateOptions, model=EMBEDDED, without="steps guidance negative keep concepts")
+def layers(
+    task: Task,
+    *,
+    layer: Annotated[
+        str | None,
+        typer.Option(
+            *("--layer", "-l"),
+            help="Layers to follow from X to Y, as 'up', 'up 1.0' or a pattern with *. Default: "
+            "the first.",
+        ),
+    ] = None,
+    **options: Any,
+) -> None:
+    """Print the shapes of Q, K, V, the scores and the output in every cross-attention layer."""
+    pipe = task.load()
+    from heedmap.backends import loading, processors
+    from heedmap.backends.registry import usual_size
+    from heedmap.maps.recordings import short_names
+
+    found = hm.layer_shapes(pipe, **options)
+    followed = found[:1] if layer is None else processors.pick(found, layer)
+    width, height = options.get("size") or usual_size(pipe)
+    name = loading.name_of(pipe)
+    if task.verbose:
+        names = [one.name for one in found]
+        short = dict(zip(names, short_names(names), strict=True))
+        rows = []
+        for one in found:
+            heads = (one.heads, one.head_dim)
+            shapes = (one.grid, heads, one.query, one.key, one.scores, one.output)
+            rows.append((short[one.name], *("{}×{}".format(*shape) for shape in shapes)))
+        count = plural(len(found), "cross-attention layer")
+        title = f"{name}, {width}×{height} pixels: {count}"
+        print_table(("layer", "grid", "heads", "Q", "K, V", "scores", "output"), rows, title)
+        typer.echo("Heads: number × channels. Scores: of one head. Q, K, V, output: of all heads.")
+        for one in followed:
+            lines = [(what, how, "{} × {}".format(*shape)) for what, how, shape in one.chain()]
+            typer.echo()
+            print_table(("", "made of", "shape"), lines, f"{short[one.name]}: {one.name}")
+    shown = found if layer is None else followed
+    data = {"model": name, "size": [width, height], "layers": [asdict(one) for one in shown]}
+    task.finish(data, [])

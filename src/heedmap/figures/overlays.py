@@ -18,7 +18,7 @@ from PIL.PngImagePlugin import PngInfo
 from heedmap.checks import alike, whole
 from heedmap.errors import ArgumentError, plural, quoted
 from heedmap.io.reading import MAX_SIDE
-from heedmap.io.values import StepSource
+from heedmap.io.schemas import StepSource
 from heedmap.io.writing import put_file
 
 COLORMAPS = ("inferno", "magma", "plasma", "viridis", "cividis")  # perceptually even, dark is less

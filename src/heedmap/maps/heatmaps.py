@@ -19,7 +19,7 @@ from heedmap.figures.plots import Panel, ScaleBar
 from heedmap.maps.masks import Segments, check_image, scaled, segmented, soft_masks
 from heedmap.maps.recordings import REFINED, Layer, Recording
 from heedmap.maps.selections import LayerFilter, Selection, stability_said
-from heedmap.mathematics.agreement import is_even
+from heedmap.mathematics.maps import is_even
 from heedmap.options import MASK_THRESHOLD
 from heedmap.text.prompts import is_content
 from heedmap.text.words import TokenTable, Word
@@ -358,7 +358,7 @@ class HeatMaps:
     def refined(self) -> "HeatMaps":
         """The maps of all layers, steps and heads, propagated along the image's self-attention.
 
-        They are truer to the image (`heedmap.mathematics.refining`).
+        They are truer to the image (`heedmap.mathematics.probabilities.propagate`).
 
         Raises:
             SelectionError: if there are none, or these are the maps of a selection.

@@ -22,11 +22,11 @@ from heedmap.errors import ArgumentError, UnknownWordError, plural, quoted
 from heedmap.figures import overlays, plots
 from heedmap.figures.overlays import png, resize_map, to_rgb
 from heedmap.figures.plots import Panel
-from heedmap.io.settings import Mask
+from heedmap.io.schemas import Mask
 from heedmap.io.writing import slug, whole_folder
 from heedmap.maps.recordings import Recording
 from heedmap.maps.selections import Selection, least_stability, stability_said
-from heedmap.mathematics.agreement import is_even
+from heedmap.mathematics.maps import is_even
 from heedmap.options import MASK_THRESHOLD
 from heedmap.text.words import TokenTable
 
@@ -156,7 +156,7 @@ def soft_masks(
 
 def _with_edges(recording: Recording, image: Image.Image, large: np.ndarray) -> np.ndarray:
     """Fit a map of the image's size to the image's edges."""
-    from heedmap.mathematics.refining import guided  # it takes torch
+    from heedmap.mathematics.maps import guided
 
     assert recording.refined is not None
     cell = min(recording.size) / min(recording.refined.shape[:2])

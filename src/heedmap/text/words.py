@@ -24,7 +24,7 @@ from heedmap.errors import (
     plural,
     quoted,
 )
-from heedmap.io.values import (
+from heedmap.io.schemas import (
     MAX_CONCEPTS,
     MAX_PROMPT,
     MAX_TOKENS,
