@@ -7,7 +7,7 @@ import pytest
 from PIL import Image
 
 from cli.calling import FILES, PROMPT, as_json, bad, files, good, misused
-from heedmap.maps.selections import stability_said
+from heedmap.maps.recordings import stability_said
 from heedmap.pipelines import input_images
 from heedmap.pipelines.input_images import locate
 from heedmap.results.runs import Run

@@ -24,8 +24,7 @@ from heedmap.figures.overlays import png, resize_map, to_rgb
 from heedmap.figures.plots import Panel
 from heedmap.io.schemas import Mask
 from heedmap.io.writing import slug, whole_folder
-from heedmap.maps.recordings import Recording
-from heedmap.maps.selections import Selection, least_stability, stability_said
+from heedmap.maps.recordings import Recording, Selection, least_stability, stability_said
 from heedmap.mathematics.maps import is_even
 from heedmap.options import MASK_THRESHOLD
 from heedmap.text.words import TokenTable
@@ -277,21 +276,19 @@ class Segments:
             file_name: of the image.
         """
         height, width = self.labels.shape
-        annotations: list[dict[str, Any]] = []
-        for number in range(1, len(self.names) + 1):
-            mask = self.labels == number
-            if mask.any():
-                annotations.append(
-                    {
-                        "id": len(annotations) + 1,
-                        "image_id": 1,
-                        "category_id": number,
-                        "segmentation": {"size": [height, width], "counts": _runs(mask)},
-                        "area": int(mask.sum()),
-                        "bbox": _box(mask),
-                        "iscrowd": 0,
-                    }
-                )
+        masks = {n: self.labels == n for n in range(1, len(self.names) + 1)}
+        annotations = [
+            {
+                "id": place,
+                "image_id": 1,
+                "category_id": number,
+                "segmentation": {"size": [height, width], "counts": _runs(masks[number])},
+                "area": int(masks[number].sum()),
+                "bbox": _box(masks[number]),
+                "iscrowd": 0,
+            }
+            for place, number in enumerate((n for n, mask in masks.items() if mask.any()), 1)
+        ]
         return {
             "images": [{"id": 1, "file_name": file_name, "width": width, "height": height}],
             "categories": [{"id": n, "name": name} for n, name in enumerate(self.names, 1)],
