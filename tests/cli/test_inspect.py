@@ -58,6 +58,7 @@ def test_layers_steps_and_heads(saved: Path, run: Run):
         assert word["most"] == pytest.approx(heat.values.max(), abs=1e-6)
         with Image.open(word["file"]) as picture:
             assert np.array_equal(np.asarray(picture), np.asarray(heat.overlay(scale="word")))
+    assert found.pop("warnings") == []
     assert json.loads(Path("part/inspect.json").read_text()) == found
 
 
