@@ -3,7 +3,7 @@
 import inspect
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import fields
 from pathlib import Path
@@ -74,6 +74,7 @@ GRID_READERS = {
     "target": each_line(str),
     **dict.fromkeys(("cross", "self_attention"), options.parse_windows),
 }
+REQUIRED = {"prompt", "source", "picture", "name", "word", "at"}
 _BY_MODEL, _WINDOW = {"placeholder": "model default"}, {"placeholder": "by the edit"}
 _WINDOW["info"] = "From the source up to: 0.8"
 LOOKS: dict[str, dict[str, Any]] = {
@@ -112,18 +113,15 @@ class Form:
     """The input fields of a tab, each named like the argument that it sets.
 
     Args:
-        defaults: the arguments of empty fields; other empty fields are left to the function.
         readers: functions in place of `READERS`.
 
     Attributes:
-        fields: the Gradio components, by name, in the order in which they were added.
+        fields: the Gradio components by name, in their order on the page.
     """
 
-    def __init__(
-        self, defaults: Mapping[str, Any], readers: Mapping[str, Callable[[str], Any]]
-    ) -> None:
+    def __init__(self, **readers: Callable[[str], Any]) -> None:
         self.fields: dict[str, Any] = {}
-        self._defaults, self._readers = defaults, {**READERS, **readers}
+        self._readers = READERS | readers
 
     def add(self, name: str, field: Any) -> Any:
         """Add a component."""
@@ -161,19 +159,18 @@ class Form:
         self.add("renormalize", gr.Checkbox(options.EditOptions.renormalize, label=label))
 
     def arguments(self, values: Sequence[Any]) -> dict[str, Any]:
-        """Read the values of the fields; ArgumentError if a text cannot be read."""
-        given = {
-            name: value
-            for name, value in zip(self.fields, values, strict=True)
-            if value is not None and not (isinstance(value, str) and not value.strip())
-        }
-        for name, value in given.items():
-            if isinstance(value, str) and name in self._readers:
-                try:
-                    given[name] = self._readers[name](value)
-                except ArgumentError as error:
-                    raise ArgumentError(f"{self.fields[name].label}: {error}") from error
-        return {**self._defaults, **given}
+        """Read the fields that are not empty, or required; ArgumentError if a text is wrong."""
+        given: dict[str, Any] = {}
+        for (name, field), value in zip(self.fields.items(), values, strict=True):
+            text = value.strip() if isinstance(value, str) else ""
+            try:
+                if text and name in self._readers:
+                    given[name] = self._readers[name](text)
+                elif name in REQUIRED or text or value not in ("", None):
+                    given[name] = value
+            except ArgumentError as error:
+                raise ArgumentError(f"{field.label}: {error}") from error
+        return given
 
 
 class App:
@@ -216,7 +213,7 @@ class App:
     # --- the tabs -----------------------------------------------------------------------------
 
     def _generate(self, _: Any) -> None:
-        with self._form("generate", self._draw(hm.generate), {"prompt": ""}) as form:
+        with self._form("generate", self._draw(hm.generate)) as form:
             prompt = form.text("prompt", autofocus=True)
             form.buttons("Generate")
             seed, _ = form.row("seed", "steps")
@@ -230,7 +227,7 @@ class App:
                 gr.Markdown("\n\n".join([card.limits, *lists]))
 
     def _edit(self, _: Any) -> None:
-        with self._form("edit", self._draw(hm.edit), {"source": ""}) as form:
+        with self._form("edit", self._draw(hm.edit)) as form:
             source = form.text("source")
             target = form.text("target", info="Empty: only weights, as in (red:3).")
             form.buttons("Edit")
@@ -244,7 +241,7 @@ class App:
             gr.Examples(EDITS, [source, target, only, seed], label="Examples")
 
     def _grid(self, _: Any) -> None:
-        with self._form("grid", self._draw(hm.grid), {"source": ""}, GRID_READERS) as form:
+        with self._form("grid", self._draw(hm.grid), **GRID_READERS) as form:
             source = form.text("source")
             target = form.text("target", info="One on each line.")
             weights = form.text("weights")
@@ -257,8 +254,7 @@ class App:
             gr.Examples(GRIDS, [source, target, weights, seeds], label="Examples")
 
     def _locate(self, _: Any) -> None:
-        call = self._draw(hm.locate, preview=False)
-        with self._form("locate", call, {"picture": None, "prompt": ""}) as form:
+        with self._form("locate", self._draw(hm.locate, preview=False)) as form:
             form.add("picture", _upload())
             form.text("prompt", info="What to find in it.")
             form.buttons("Locate")
@@ -273,7 +269,7 @@ class App:
             pipe = self.models.load(run.settings.model)
             return hm.explain(pipe, run, progress=job.progress, **given)
 
-        with self._form("explain", call, {"name": "", "word": "", "at": ()}) as form:
+        with self._form("explain", call) as form:
             gr.Markdown("How does a number of a map come about? Choose a place on a result's page.")
             look = {"label": "Result", "allow_custom_value": True}
             form.add("name", self._choose_result(tab, **look))
@@ -286,7 +282,7 @@ class App:
         self.place = form.fields
 
     def _compare(self, tab: Any) -> None:
-        form = Form({}, {})
+        form = Form()
         with _columns() as (left, right):
             with left:
                 look = {"label": "Results", "multiselect": True, "info": "Two or more."}
@@ -342,15 +338,9 @@ class App:
     # --- what the tabs share ------------------------------------------------------------------
 
     @contextmanager
-    def _form(
-        self,
-        name: str,
-        call: Call,
-        defaults: Mapping[str, Any],
-        readers: Mapping[str, Callable[[str], Any]] = {},
-    ) -> Iterator[Form]:
+    def _form(self, name: str, call: Call, **readers: Any) -> Iterator[Form]:
         """Add a form and a call, whose progress and result appear beside the form."""
-        form = Form(defaults, readers)
+        form = Form(**readers)
         with _columns() as (left, right):
             with left:
                 yield form
