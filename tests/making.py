@@ -36,17 +36,15 @@ from transformers import (
 from heedmap.backends import loading
 from heedmap.figures import overlays, plots
 from heedmap.figures.animations import StepPictures
-from heedmap.io.explanations import About, ExplainedToken, LayerInputs
-from heedmap.io.reports import EditReport
-from heedmap.io.settings import Settings
-from heedmap.io.values import to_json
+from heedmap.io.schemas import EditReport, Settings, to_json
 from heedmap.maps.heatmaps import HeatMaps
 from heedmap.maps.recordings import Layer, Recording
+from heedmap.mathematics.by_hand import LayerInputs
 from heedmap.options import GenerateOptions
 from heedmap.pipelines import generation
 from heedmap.pipelines.arguments import resolve_options
 from heedmap.results.ablations import Ablation
-from heedmap.results.explanations import Explanation
+from heedmap.results.explanations import About, ExplainedToken, Explanation
 from heedmap.results.pairs import Pair, change_between
 from heedmap.results.runs import Run
 from heedmap.text.prompts import split_words
@@ -171,7 +169,7 @@ def generate_batch(pipe, prompts, seeds, edits=(), **given) -> list[Run]:
     own = {name: given.pop(name) for name in names}
     options = GenerateOptions(**own, arguments=given)
     options, seeds = resolve_options(pipe, options, generation.generate, seeds)
-    return generation.generate_batch(pipe, prompts, seeds, options, edits)
+    return generation.generate_batch(pipe, prompts, seeds, options, tuple(edits))
 
 
 def made_explanation(masked=True, edited=False, word="house", prompt="a red house") -> Explanation:

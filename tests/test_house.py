@@ -278,7 +278,7 @@ def test_a_page_loads_torch_where_it_has_masks_to_make(tmp_path: Path):
 
 
 def test_matplotlib_is_loaded_when_a_figure_is_drawn(tmp_path: Path):
-    code = "import heedmap.cli.inspect, heedmap.results.grids, heedmap.results.comparisons"
+    code = "import heedmap.cli.inspect, heedmap.results.grids"
     assert not loaded_by(code, tmp_path) & {"matplotlib", "torch"}
 
 

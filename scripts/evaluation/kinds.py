@@ -20,7 +20,7 @@ from evaluation.cases import FIRST, ROOM, Progress, as_array, is_unseen
 from evaluation.measures import Figures, cells, pixels, ratios, share, squared_error, widened
 from heedmap.figures.plots import Panel
 from heedmap.options import USUAL, EditPurpose
-from heedmap.pipelines.edit_batches import LEAST_CHANGE, most_changed
+from heedmap.pipelines.edit_runs import LEAST_CHANGE, most_changed
 from world import layouts
 from world.layouts import Layout
 
@@ -183,7 +183,7 @@ class Drawn:
         return squared_error(self.pictures[name], self.pictures["source"], ~region)
 
     def change(self, name: str) -> float:
-        """How much the part changed that changed most (`edit_batches.most_changed`)."""
+        """How much the part changed that changed most (`edit_runs.most_changed`)."""
         return most_changed(*(self.pictures[one].astype(float) for one in ("source", name)))
 
 
@@ -311,7 +311,7 @@ def windows_table(figures: dict[str, dict[str, Figures]]) -> str:
 
 
 def least_change(drawn: Sequence[Drawn]) -> Figures:
-    """How much edits change: what `edit_batches.LEAST_CHANGE` is read off.
+    """How much edits change: what `edit_runs.LEAST_CHANGE` is read off.
 
     Returns:
         by "right" and "wrong" n, the lowest hundredth and twentieth of `Drawn.change`, its median,

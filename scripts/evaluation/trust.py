@@ -28,7 +28,7 @@ from evaluation.cases import Plan, Progress, as_array, is_unseen
 from evaluation.measures import Figures
 from heedmap.figures.overlays import heat, resize_map
 from heedmap.figures.plots import Panel
-from heedmap.mathematics import agreement
+from heedmap.mathematics import maps as agreement
 from heedmap.results.ablations import WAYS, Ablation
 from world import captions, layouts
 

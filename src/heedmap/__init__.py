@@ -15,8 +15,7 @@ if TYPE_CHECKING:
     from heedmap.backends.processors import LayerShapes, layer_shapes
     from heedmap.errors import HeedmapError, HeedmapWarning
     from heedmap.figures.animations import Animation
-    from heedmap.io.reports import Change, EditReport, GridReport
-    from heedmap.io.settings import Settings
+    from heedmap.io.schemas import Change, EditReport, GridReport, Settings
     from heedmap.maps.heatmaps import HeatMap, HeatMaps
     from heedmap.mathematics.by_hand import Attention, attention
     from heedmap.mathematics.rules import Site
@@ -24,16 +23,15 @@ if TYPE_CHECKING:
     from heedmap.pipelines.editing import edit, grid
     from heedmap.pipelines.explaining import explain
     from heedmap.pipelines.generation import generate
-    from heedmap.pipelines.locating import locate
+    from heedmap.pipelines.input_images import locate
     from heedmap.pipelines.repeating import Repetition, repeat
     from heedmap.recording.edits import Confine, Reweight
     from heedmap.recording.tracing import Trace, trace
     from heedmap.results.ablations import Ablation, Agreement, Trust
-    from heedmap.results.comparisons import compare
     from heedmap.results.explanations import Explanation
     from heedmap.results.grids import Cell, Grid
     from heedmap.results.pairs import Pair
-    from heedmap.results.runs import Run
+    from heedmap.results.runs import Run, compare
     from heedmap.text.words import TokenTable
 
     __version__: str
@@ -84,12 +82,12 @@ _HOME = {
     "Animation": "figures.animations",
     "Attention": "mathematics.by_hand",
     "Cell": "results.grids",
-    "Change": "io.reports",
+    "Change": "io.schemas",
     "Confine": "recording.edits",
-    "EditReport": "io.reports",
+    "EditReport": "io.schemas",
     "Explanation": "results.explanations",
     "Grid": "results.grids",
-    "GridReport": "io.reports",
+    "GridReport": "io.schemas",
     "HeatMap": "maps.heatmaps",
     "HeatMaps": "maps.heatmaps",
     "HeedmapError": "errors",
@@ -99,21 +97,21 @@ _HOME = {
     "Repetition": "pipelines.repeating",
     "Reweight": "recording.edits",
     "Run": "results.runs",
-    "Settings": "io.settings",
+    "Settings": "io.schemas",
     "Site": "mathematics.rules",
     "TokenTable": "text.words",
     "Trace": "recording.tracing",
     "Trust": "results.ablations",
     "ablate": "pipelines.ablating",
     "attention": "mathematics.by_hand",
-    "compare": "results.comparisons",
+    "compare": "results.runs",
     "edit": "pipelines.editing",
     "explain": "pipelines.explaining",
     "generate": "pipelines.generation",
     "grid": "pipelines.editing",
     "layer_shapes": "backends.processors",
     "load": "backends.loading",
-    "locate": "pipelines.locating",
+    "locate": "pipelines.input_images",
     "repeat": "pipelines.repeating",
     "trace": "recording.tracing",
 }

@@ -9,8 +9,8 @@ from diffusers import StableDiffusionImg2ImgPipeline, StableDiffusionInpaintPipe
 from families import models
 from making import gradient
 
-from heedmap.backends.arguments import THEIR_NAMES, check_names, for_batch, without_bar
 from heedmap.backends.base import parameters
+from heedmap.backends.registry import THEIR_NAMES, check_names, for_batch, without_bar
 from heedmap.errors import ArgumentError
 from heedmap.options import GenerateOptions
 

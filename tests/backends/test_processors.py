@@ -9,8 +9,8 @@ from diffusers.models.attention_processor import Attention, AttnProcessor, AttnP
 from making import random_pipeline, run
 
 from heedmap.backends import processors
-from heedmap.backends.processors import Changes, RecordingProcessor, install, run_uncompiled
-from heedmap.backends.registry import cross_attention_layers
+from heedmap.backends.processors import RecordingProcessor, install, run_uncompiled
+from heedmap.backends.registry import cross_attention_layers, self_attention_layers
 from heedmap.errors import TraceError
 from heedmap.recording.tracing import trace
 
@@ -58,41 +58,36 @@ def test_what_is_heard_is_what_was_computed(layer, kind):
     torch.testing.assert_close(p, by_definition(layer, places, text)[0])
 
 
-def changes(**given):
-    """Changes that change nothing but what is given."""
-    nothing = {
-        "inputs": lambda query, key: None,
-        "output": lambda scores, value, output: output,
-        "weights": lambda scores, p: p,
-    }
-    return Changes(**nothing | given)
+class Edits:
+    """Self-attention takes from the first row; the weights of cross-attention are turned around."""
+
+    def __init__(self, factor=1.0):
+        self.factor = factor
+
+    def inputs(self, layer, query, key):
+        return query[:1].expand_as(query), key[:1].expand_as(key)
+
+    def output(self, layer, scores, value, output):
+        p = (scores.query @ scores.key.mT * scores.scale).softmax(dim=-1)
+        return self.factor * p.flip(-1) @ value
+
+    def weights(self, layer, scores, p):
+        return p.flip(-1)
 
 
 @KINDS
 @torch.no_grad()
-def test_what_is_changed_is_what_goes_on(layer, kind):
-    """The second row looks as the first does; and the weights are turned around."""
-    layer.set_processor(kind())
-    places, text = given(layer)
-    p, value = by_definition(layer, places, text)
-
-    def finished(heads):
-        out = heads.transpose(1, 2).flatten(2)
-        return layer.to_out[0](out) / layer.rescale_output_factor
-
-    def first(query, key):
-        return query[:1].expand_as(query), key[:1].expand_as(key)
-
-    processor = RecordingProcessor(kind(), NAME, lambda *_: None, changes(inputs=first))
-    taken = p[:1].expand_as(p)
-    torch.testing.assert_close(processor(layer, places, text), finished(taken @ value))
-
-    turned = changes(
-        weights=lambda scores, p: p.flip(-1),
-        output=lambda scores, value, output: p.flip(-1) @ value,
-    )
-    processor = RecordingProcessor(kind(), NAME, lambda *_: None, turned)
-    torch.testing.assert_close(processor(layer, places, text), finished(p.flip(-1) @ value))
+def test_edits_reach_the_output(pipe, kind):
+    for layers in (self_attention_layers(pipe), cross_attention_layers(pipe)):
+        layer = next(iter(layers.values()))
+        places, text = given(layer)
+        text = text if layer.is_cross_attention else None
+        p, value = by_definition(layer, places, places if text is None else text)
+        edited = p[:1].expand_as(p) if text is None else p.flip(-1)
+        out = (edited @ value).transpose(1, 2).flatten(2)
+        expected = layer.to_out[0](out) / layer.rescale_output_factor
+        processor = RecordingProcessor(kind(), NAME, lambda *_: None, Edits())
+        torch.testing.assert_close(processor(layer, places, text), expected)
 
 
 @torch.no_grad()
@@ -106,8 +101,7 @@ def test_an_attention_that_comes_after_the_texts_is_left_alone(layer):
             return once + super().__call__(attn, hidden_states, 2 * encoder_hidden_states[:, :3])
 
     heard = []
-    zero = changes(output=lambda scores, value, output: output * 0)
-    processor = RecordingProcessor(Twice(), NAME, lambda _, scores: heard.append(scores), zero)
+    processor = RecordingProcessor(Twice(), NAME, lambda _, scores: heard.append(scores), Edits(0))
     silent = layer.to_out[0](torch.zeros_like(places)) / layer.rescale_output_factor
     rest = AttnProcessor2_0()(layer, places, 2 * text[:, :3])
     torch.testing.assert_close(processor(layer, places, text), silent + rest)
@@ -159,13 +153,6 @@ def test_put_in_front_and_taken_off(pipe):
     assert {name: layer.processor for name, layer in layers.items()} == before | {name: mine}
 
 
-def test_each_layer_is_changed_as_its_name_says(pipe):
-    layers = cross_attention_layers(pipe)
-    asked = {name: changes() for name in layers}
-    made = install(layers, lambda *_: None, lambda _: None, asked.__getitem__)
-    assert {name: one.changes for name, one in made.items()} == asked
-
-
 def test_what_was_compiled_runs_as_it_was_written():
     """Until it is taken back: a part that was compiled in place, and one that was wrapped."""
     torch.manual_seed(0)
@@ -186,7 +173,6 @@ def test_what_was_compiled_runs_as_it_was_written():
     for undo in undone:
         undo()
     assert model[0]._compiled_call_impl is broken and vars(wrapped)["forward"] is broken
-    assert processors.uncompiled(lambda x: x + 1)(1) == 2
 
 
 # --- with whole pipelines ---------------------------------------------------------------------

@@ -10,7 +10,7 @@ from PIL import Image
 import heedmap
 from cli.calling import FILES, PROMPT, as_json, bad, call, files, good, misused, raising
 from heedmap.backends import loading
-from heedmap.io.settings import Confined
+from heedmap.io.schemas import Confined
 from heedmap.results import runs
 from heedmap.results.runs import Run
 

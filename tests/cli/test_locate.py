@@ -9,7 +9,7 @@ from PIL import Image
 from cli.calling import FILES, PROMPT, as_json, bad, files, good, misused
 from heedmap.maps.selections import stability_said
 from heedmap.pipelines import input_images
-from heedmap.pipelines.locating import locate
+from heedmap.pipelines.input_images import locate
 from heedmap.results.runs import Run
 
 

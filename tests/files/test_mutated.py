@@ -12,7 +12,7 @@ from making import made_ablation, made_explanation, made_pair, made_run, stepped
 
 from heedmap import Ablation, Explanation, Grid, Pair, Run
 from heedmap.errors import RunError
-from heedmap.io.reports import GridReport
+from heedmap.io.schemas import GridReport
 from heedmap.results.grids import Cell
 
 LOADERS: dict[str, Any] = {

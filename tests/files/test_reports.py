@@ -6,7 +6,7 @@ from making import report_of
 from msgspec import structs
 
 import heedmap
-from heedmap.io.reports import ChangedWords, EditReport, GridReport
+from heedmap.io.schemas import ChangedWords, EditReport, GridReport
 
 
 def test_a_fresh_edit_reports_it_all(random_model, tmp_path):

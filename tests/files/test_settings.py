@@ -8,8 +8,7 @@ from making import settings_of
 from msgspec import structs
 
 import heedmap
-from heedmap.io.settings import EditNoted, Settings
-from heedmap.io.values import to_json
+from heedmap.io.schemas import EditNoted, Settings, to_json
 from heedmap.options import EditOptions, GenerateOptions
 
 

@@ -11,8 +11,7 @@ import pytest
 
 from heedmap import Confine
 from heedmap.errors import ArgumentError
-from heedmap.io.settings import Mask
-from heedmap.io.values import to_json
+from heedmap.io.schemas import Mask, to_json
 from heedmap.maps import masks
 from heedmap.maps.masks import packed, unpacked
 from heedmap.recording.edits import edit_from

@@ -288,7 +288,7 @@ def test_one_soft_mask_is_held_at_a_time_however_many_phrases(monkeypatch: pytes
         given.append(len(maps))
         return maps
 
-    monkeypatch.setattr("heedmap.mathematics.refining.guided", counting)
+    monkeypatch.setattr("heedmap.mathematics.maps.guided", counting)
     small = made(", ".join("bcdefghjklmn"))
     whole = replace(small.recording, size=(1024, 1024))
     maps = HeatMaps(whole, Image.new("RGB", whole.size))

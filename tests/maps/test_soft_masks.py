@@ -199,7 +199,7 @@ def test_edges_are_looked_for_as_far_as_the_maps_are_blurred(latent, monkeypatch
         asked.append((picture.shape, radius))
         return maps
 
-    monkeypatch.setattr("heedmap.mathematics.refining.guided", noted)
+    monkeypatch.setattr("heedmap.mathematics.maps.guided", noted)
     HeatMaps(made, Image.new("RGB", made.size))["house"].mask()
     assert asked == [((h * 8, w * 8, 3), 24)]
 

@@ -14,7 +14,7 @@ from heedmap.maps import word_figures
 from heedmap.maps.heatmaps import HeatMaps
 from heedmap.maps.recordings import Layer
 from heedmap.maps.word_figures import check_many, mean_of
-from heedmap.results import comparisons
+from heedmap.results import runs as comparisons
 from heedmap.results.runs import Run
 
 LONG = "a house of " + "many " * 30 + "rooms"

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from skimage.filters import threshold_otsu
 
-from heedmap.mathematics import agreement
+from heedmap.mathematics import maps as agreement
 
 
 def counted_ranks(values: np.ndarray) -> np.ndarray:

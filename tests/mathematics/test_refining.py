@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from heedmap.mathematics.refining import POWER, refined
+from heedmap.mathematics.probabilities import POWER, propagate
 
 
 def by_definition(query, key, maps, power, scale):
@@ -25,7 +25,7 @@ def test_it_is_what_the_definition_says(tokens, power, scale):
     generator = torch.Generator().manual_seed(tokens)
     query, key = (torch.randn(3, 20, 8, generator=generator) for _ in range(2))
     maps = torch.rand(20, tokens, generator=generator)
-    made = refined(query, key, maps, scale=scale, power=power)
+    made = propagate(query, key, maps, scale=scale, power=power)
     exact = by_definition(query, key, maps, power, 8**-0.5 if scale is None else scale)
     assert made.shape == (20, tokens)
     np.testing.assert_allclose(made.numpy(), exact, rtol=1e-5, atol=1e-6)
@@ -36,7 +36,7 @@ def test_by_hand():
     query = torch.tensor([[[np.log(3)], [0.0]]], dtype=torch.float32)
     key = torch.tensor([[[1.0], [0.0]]])
     maps = torch.tensor([[1.0], [0.0]])
-    made = refined(query, key, maps, scale=1.0)
+    made = propagate(query, key, maps, scale=1.0)
     torch.testing.assert_close(made, torch.tensor([[0.9], [0.5]]))
 
 
@@ -45,7 +45,7 @@ def test_half_types_are_computed_in_float32(dtype):
     generator = torch.Generator().manual_seed(0)
     query, key = (torch.randn(2, 9, 4, generator=generator).to(dtype) for _ in range(2))
     maps = torch.rand(9, 3, generator=generator)
-    made = refined(query, key, maps)
+    made = propagate(query, key, maps)
     assert made.dtype == torch.float32
     np.testing.assert_allclose(
         made.numpy(), by_definition(query, key, maps, POWER, 0.5), rtol=1e-5, atol=1e-6
@@ -57,15 +57,15 @@ def test_autocast_does_not_reach_it():
     query, key = (torch.randn(2, 9, 4, generator=generator) for _ in range(2))
     maps = torch.rand(9, 3, generator=generator)
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        made = refined(query, key, maps)
-    assert torch.equal(made, refined(query, key, maps))
+        made = propagate(query, key, maps)
+    assert torch.equal(made, propagate(query, key, maps))
 
 
 def test_no_map_leaves_its_range_and_a_constant_one_stays():
     generator = torch.Generator().manual_seed(0)
     query, key = (9 * torch.randn(2, 30, 4, generator=generator) for _ in range(2))
     maps = torch.cat([torch.rand(30, 2, generator=generator), torch.full((30, 1), 0.3)], dim=1)
-    made = refined(query, key, maps)
+    made = propagate(query, key, maps)
     assert (made >= maps.amin(0) - 1e-6).all()
     assert (made <= maps.amax(0) + 1e-6).all()
     torch.testing.assert_close(made[:, 2], maps[:, 2])

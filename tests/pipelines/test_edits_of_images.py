@@ -58,7 +58,7 @@ def pipe():
 
 
 @pytest.mark.filterwarnings("ignore:__array_wrap__ must accept:DeprecationWarning")
-@pytest.mark.filterwarnings("ignore:PNDMScheduler goes by what the model said")
+@pytest.mark.filterwarnings("ignore:PNDMScheduler uses")
 @pytest.mark.parametrize(
     ("name", "steps"),
     [

@@ -1,44 +1,80 @@
-"""From a prompt to a run: determinism, batches, arguments, hostile prompts."""
+"""From a prompt to a run: determinism, batches, arguments, settings, warnings, hostile prompts."""
 
 import sys
 import warnings
+from functools import wraps
 
 import diffusers
 import numpy as np
 import pytest
 import torch
-from making import generate_batch, random_pipeline
+from making import generate_batch, random_pipeline, same_pixels
 from PIL import Image
 
 from heedmap.errors import ArgumentError, HeedmapWarning, ModelError, TruncatedWordError
+from heedmap.io.schemas import Confined, Mask, Reweighted, Ruled
+from heedmap.pipelines.editing import edit
 from heedmap.pipelines.generation import generate
+from heedmap.recording.edits import Confine, Reweight
 from heedmap.recording.tracing import trace
 from heedmap.results.runs import Run
 
 
 def same(a: Run, b: Run) -> bool:
-    return np.array_equal(np.asarray(a.image), np.asarray(b.image)) and all(
+    return same_pixels(a.image, b.image) and all(
         np.array_equal(x.values, y.values) for x, y in zip(a.maps, b.maps, strict=True)
     )
+
+
+def never(*_):
+    raise AssertionError("a step was run")
 
 
 def test_same_seed_same_picture(pipe):
     first = generate(pipe, "a red house", seed=7, steps=2)
     assert same(first, generate(random_pipeline(), "a red house", seed=7, steps=2))
     assert not same(first, generate(pipe, "a red house", seed=8, steps=2))
+    assert generate(pipe, "a house", steps=1).settings.seed in range(2**31)
 
 
 def test_the_picture_is_the_bare_pipelines(pipe):
-    import torch
-
     run = generate(pipe, "a house", seed=3, steps=2, guidance=4.0, size=(144, 96), negative="sea")
     bare = pipe(
         "a house", negative_prompt="sea", num_inference_steps=2, guidance_scale=4.0, width=144,
         height=96, generator=torch.Generator().manual_seed(3),
     ).images[0]  # fmt: skip
-    assert np.array_equal(np.asarray(run.image), np.asarray(bare))
+    assert same_pixels(run.image, bare)
     assert run.image.size == (144, 96)
     assert run.maps["house"].values.shape == (64, 96)
+
+
+def test_progress_previews_and_the_users_own_callback_change_nothing(pipe):
+    reported, callbacks, shapes = [], [], []
+
+    def callback(pipe, step, timestep, tensors):
+        callbacks.append(step)
+        return tensors
+
+    def spoil(latents):
+        shapes.append(latents.shape)
+        latents.zero_()
+
+    plain = generate(pipe, "a house", seed=1, steps=3)
+    bar = dict(pipe._progress_bar_config)
+    watched = generate(
+        pipe, "a house", seed=1, steps=3, progress=lambda *now: reported.append(now),
+        callback_on_step_end=callback, preview=spoil,
+    )  # fmt: skip
+    assert same(plain, watched)
+    assert reported == [(1, 3), (2, 3), (3, 3)]
+    assert callbacks == [0, 1, 2] and shapes == [(1, 4, 16, 16)] * 3
+    assert pipe._progress_bar_config == bar
+    del pipe._progress_bar_config
+    generate(pipe, "a house", seed=0, steps=1, progress=lambda *_: None)
+    assert "_progress_bar_config" not in vars(pipe)
+
+
+# --- settings ---
 
 
 def test_settings_repeat_the_run(pipe):
@@ -46,19 +82,57 @@ def test_settings_repeat_the_run(pipe):
     s = run.settings
     assert (s.steps, s.guidance, s.arguments) == (2, 3.0, {"eta": 0.5})
     again = generate(
-        pipe,
-        s.prompt,
-        seed=s.seed,
-        steps=s.steps,
-        guidance=s.guidance,
-        size=s.size,
-        negative=s.negative,
-        keep=s.keep,
-        **s.arguments,
-    )
+        *(pipe, s.prompt), seed=s.seed, steps=s.steps, guidance=s.guidance, size=s.size,
+        negative=s.negative, keep=s.keep, **s.arguments,
+    )  # fmt: skip
     assert same(run, again)
     assert s.versions.torch == torch.__version__ and s.versions.python in sys.version
     assert (s.device, s.dtype, s.pipeline) == ("cpu", "float32", "StableDiffusionPipeline")
+
+
+def fade(p, site):
+    return p * 0.5
+
+
+def test_edits_are_saved(pipe):
+    mask = np.zeros((128, 128), dtype=bool)
+    mask[:, :64] = True
+    edits = [
+        Confine("house", (0, 0, 64, 128), along=["red", "a"], strength=2, end=0.5, tail=False),
+        Confine("house", mask),
+        Reweight("red", -1, renormalize=True),
+        fade,
+    ]
+    run = generate(pipe, "a red house", edits=edits, steps=1)
+    box, masked, weighted, ruled = run.settings.edits
+    assert box == Confined(
+        word="house", where=(0, 0, 64, 128), along=("red", "a"), strength=2, start=0, end=0.5,
+        tail=False,
+    )  # fmt: skip
+    assert isinstance(masked, Confined) and masked.along is None
+    assert isinstance(masked.where, Mask) and masked.where.mask == (128, 128)
+    assert weighted == Reweighted(word="red", weight=-1, renormalize=True)
+    assert ruled == Ruled(name="fade")
+
+
+def test_the_size_of_the_call_is_saved_if_the_image_has_another():
+    pipe = random_pipeline()
+
+    class Halving(type(pipe)):
+        @wraps(type(pipe).__call__)
+        def __call__(self, *args, **given):
+            made = super().__call__(*args, **given)
+            made.images = [one.resize((one.width // 2, one.height // 2)) for one in made.images]
+            return made
+
+    pipe.__class__ = Halving
+    run = generate(pipe, "a house", size=(96, 64), steps=1)
+    assert run.settings.size == (96, 64) and run.image.size == (48, 32)
+    run = generate(pipe, "a house", steps=1)
+    assert run.settings.size == run.image.size == (64, 64)
+
+
+# --- weights and batches ---
 
 
 def test_weights_in_a_prompt(pipe, tmp_path):
@@ -67,7 +141,7 @@ def test_weights_in_a_prompt(pipe, tmp_path):
     run = generate(pipe, "a (red:3) house", seed=7, steps=2)
     assert run.settings.prompt == "a (red:3) house"
     assert run.settings.text == run.maps.tokens.prompt == "a red house"
-    assert not np.array_equal(np.asarray(run.image), np.asarray(plain.image))
+    assert not same_pixels(run.image, plain.image)
     assert run.maps["red"].values.mean() > 2 * plain.maps["red"].values.mean()
     back = Run.load(run.save(tmp_path / "run"))
     assert back.settings == run.settings
@@ -75,10 +149,12 @@ def test_weights_in_a_prompt(pipe, tmp_path):
     with Image.open(tmp_path / "run" / "image.png") as image:
         assert image.text["parameters"].startswith("a (red:3) house\n")
     # One, and escapes, are no weights: the very same picture.
-    for written in ("a (red:1) house", "a red house"):
-        assert same(plain, generate(pipe, written, seed=7, steps=2))
+    assert same(plain, generate(pipe, "a (red:1) house", seed=7, steps=2))
     escaped = generate(pipe, r"a \(red\) house", seed=7, steps=2)
     assert escaped.settings.text == "a (red) house"
+    # Weights act before edits.
+    edited = generate(pipe, "a (red:3) house", edits=[Reweight("red", 0)], seed=7, steps=2)
+    assert same(edited, generate(pipe, "a (red:0) house", seed=7, steps=2))
 
 
 def test_weights_may_be_negative_and_of_some_of_a_batch(pipe, tmp_path):
@@ -86,45 +162,12 @@ def test_weights_may_be_negative_and_of_some_of_a_batch(pipe, tmp_path):
     runs = generate_batch(pipe, prompts, seeds=[7, 7, 7], steps=2)
     plain = generate_batch(pipe, ["a red house"] * 3, seeds=[7, 7, 7], steps=2)
     for number in (0, 2):
-        mine, other = runs[number], plain[number]
-        assert np.array_equal(np.asarray(mine.image), np.asarray(other.image))
-        for a, b in zip(mine.maps, other.maps, strict=True):
+        assert same_pixels(runs[number].image, plain[number].image)
+        for a, b in zip(runs[number].maps, plain[number].maps, strict=True):
             np.testing.assert_allclose(a.values, b.values, atol=1e-6)
     assert not same(runs[1], plain[1])
     assert runs[1].maps["red"].values.max() < 0
     assert Run.load(runs[1].save(tmp_path / "run")).sheet().width > 256
-
-
-@pytest.mark.parametrize(
-    ("prompt", "error", "sentence"),
-    [
-        ("a (red:2 house", ArgumentError, "is not closed"),
-        ("a (red:1,5) house", ArgumentError, "is not a number"),
-        ("a (,:2) house", ArgumentError, "covers no word"),
-        ("a house " * 40 + "(red:2)", TruncatedWordError, "has no effect"),
-    ],
-)
-def test_bad_weights_end_before_the_first_step(pipe, prompt, error, sentence):
-    def never(*_):
-        raise AssertionError("a step was run")
-
-    with pytest.raises(error, match=sentence):
-        generate(pipe, prompt, steps=1, seed=0, progress=never)
-
-
-def test_more_tokens_and_the_negative_branch(pipe):
-    plain = generate(pipe, "a house", negative="at sea", seed=1, steps=2)
-    assert plain.negative_maps is None
-    run = generate(
-        pipe, "a house", negative="at sea", seed=1, steps=2, tokens="all", branches=["negative"],
-        progress=lambda *_: None,
-    )  # fmt: skip
-    assert run.maps.recording.positions == tuple(range(77))
-    assert [word.text for word in run.negative_maps.words] == ["at", "sea"]
-    assert run.negative_maps.image is run.image
-    np.testing.assert_allclose(run.maps["house"].values, plain.maps["house"].values, atol=1e-6)
-    with pytest.raises(ArgumentError):
-        generate(pipe, "a house", steps=2, limit=10)
 
 
 def test_a_batch_is_many_runs(pipe):
@@ -135,6 +178,38 @@ def test_a_batch_is_many_runs(pipe):
     alone = generate(pipe, "at the sea", seed=2, steps=2)
     difference = np.asarray(runs[1].image).astype(int) - np.asarray(alone.image)
     assert np.abs(difference).max() <= 1
+
+
+def test_more_tokens_and_the_negative_branch(pipe):
+    plain = generate(pipe, "a house", negative="at sea", seed=1, steps=2)
+    assert plain.negative_maps is None
+    run = generate(
+        pipe, "a house", negative="at sea", seed=1, steps=2, tokens="all", branches=["negative"]
+    )
+    assert run.maps.recording.positions == tuple(range(77))
+    assert [word.text for word in run.negative_maps.words] == ["at", "sea"]
+    assert run.negative_maps.image is run.image
+    np.testing.assert_allclose(run.maps["house"].values, plain.maps["house"].values, atol=1e-6)
+
+
+def test_concepts_change_no_picture(pipe):
+    prompts, concepts = ["a red house", "at sea"], ["red house", "cat"]
+    plain = generate_batch(pipe, prompts, seeds=[1, 2], steps=2)
+    found = generate_batch(pipe, prompts, seeds=[1, 2], steps=2, concepts=concepts)
+    with trace(pipe, concepts=concepts) as recorder:
+        generators = [torch.Generator().manual_seed(seed) for seed in (1, 2)]
+        pipe(prompts, num_inference_steps=2, generator=generators)
+    for bare, run, maps in zip(plain, found, recorder.concept_maps, strict=True):
+        assert bare.concepts is None and bare.settings.concepts == ()
+        assert same_pixels(bare.image, run.image)
+        assert run.settings.concepts == ("red house", "cat") and run.concepts.image is run.image
+        np.testing.assert_array_equal(run.concepts["cat"].values, maps["cat"].values)
+        assert run.concepts["red house"].mask().shape == (128, 128)
+        assert run.concepts.segment().names == ("red house", "cat")
+        assert run.concepts.refined["cat"].refined
+
+
+# --- hostile prompts, bad arguments, warnings ---
 
 
 @pytest.mark.parametrize(
@@ -151,6 +226,7 @@ def test_hostile_prompts(pipe, prompt, tmp_path, recwarn):
     assert back.settings.prompt == prompt
     assert len(back.maps) == len(run.maps)
     assert len(list((tmp_path / "run" / "words").iterdir())) == len(run.maps)
+    assert run.maps.token(0).overlay().size and back.sheet() == run.sheet()
 
 
 @pytest.mark.parametrize(
@@ -158,8 +234,13 @@ def test_hostile_prompts(pipe, prompt, tmp_path, recwarn):
     [
         {"prompt": " \n "},
         {"prompt": ["a"]},
+        {"prompt": "a (red:2 house"},
+        {"prompt": "a (red:1,5) house"},
+        {"prompt": "a (,:2) house"},
         {"seed": -1},
         {"seed": 1.5},
+        {"seed": True},
+        {"seed": 2**63},
         {"steps": 0},
         {"steps": "7"},
         {"guidance": float("nan")},
@@ -170,23 +251,20 @@ def test_hostile_prompts(pipe, prompt, tmp_path, recwarn):
         {"keep": {"colour"}},
         {"negative": 7},
         {"concepts": [""]},
+        {"concepts": ["cat", "cat"]},
+        {"limit": 10},
+        {"edits": [3]},
     ],
 )
 def test_bad_arguments_end_before_the_first_step(pipe, given):
-    def never(*_):
-        raise AssertionError("a step was run")
-
     usual = {"prompt": "a house", "steps": 1, "seed": 0, "progress": never}
     with pytest.raises(ArgumentError):
         generate(pipe, **{**usual, **given})
 
 
-def test_a_prompt_without_words_can_be_drawn_shown_and_kept(pipe, tmp_path):
-    run = generate(pipe, "!!!", seed=1, steps=2)
-    assert not run.maps.words
-    assert run.maps.token(0).overlay().size
-    back = Run.load(run.save(tmp_path / "run"))
-    assert back.sheet() == run.sheet()
+def test_a_weight_of_words_that_the_model_does_not_read_ends_before_the_first_step(pipe):
+    with pytest.raises(TruncatedWordError):
+        generate(pipe, "a house " * 40 + "(red:2)", steps=1, seed=0, progress=never)
 
 
 @pytest.mark.parametrize(
@@ -206,26 +284,31 @@ def test_brackets_that_are_no_weights_are_warned_of(pipe, prompt, negative, warn
     assert len(caught) == warned
 
 
-def test_what_is_looked_for_changes_nothing_that_is_drawn(pipe):
-    plain = generate_batch(pipe, ["a red house", "at sea"], seeds=[1, 2], steps=2)
-    found = generate_batch(
-        pipe, ["a red house", "at sea"], seeds=[1, 2], steps=2, concepts=["red house", "cat"]
-    )
-    with trace(pipe, concepts=["red house", "cat"]) as recorder:
-        pipe(
-            ["a red house", "at sea"], num_inference_steps=2,
-            generator=[torch.Generator().manual_seed(seed) for seed in (1, 2)],
-        )  # fmt: skip
-    for bare, run, maps in zip(plain, found, recorder.concept_maps, strict=True):
-        assert bare.concepts is None and bare.settings.concepts == ()
-        assert np.array_equal(np.asarray(bare.image), np.asarray(run.image))
-        assert run.settings.concepts == ("red house", "cat") and run.concepts.image is run.image
-        np.testing.assert_array_equal(run.concepts["cat"].values, maps["cat"].values)
-        assert run.concepts["red house"].mask().shape == (128, 128)
-        assert run.concepts.segment().names == ("red house", "cat")
-        assert run.concepts.refined["cat"].refined
-    with pytest.raises(ArgumentError):
-        generate(pipe, "a house", concepts=["cat", "cat"], steps=1)
+def test_words_that_the_model_was_not_taught_are_warned_of_and_saved(embedded):
+    prompts = ["a (Horse:1.5), a red cat", "a red house"]
+    with pytest.warns(HeedmapWarning) as warned:
+        runs = generate_batch(embedded, prompts, seeds=[1, 2], steps=1, negative="blurry, a cat")
+    assert len(warned) == 1
+    assert [run.settings.untaught for run in runs] == [("Horse", "blurry"), ("blurry",)]
+    with warnings.catch_warnings(action="error"):
+        assert generate(embedded, "a red house", steps=1).settings.untaught == ()
+    with pytest.warns(HeedmapWarning, match="horse"):
+        found = generate(embedded, "a red house", steps=1, concepts=["cat", "horse"])
+    assert found.settings.untaught == ("horse",)
+
+
+@pytest.mark.parametrize(
+    ("size", "far"), [((96, 96), False), ((128, 256), False), ((88, 88), True), ((136, 256), True)]
+)
+def test_a_size_far_from_the_models_own_is_warned_of(pipe, size, far):
+    for call in (
+        lambda: generate(pipe, "a house", steps=1, size=size),
+        lambda: edit(pipe, "a red house", "a red tree", steps=1, cross=0.0, size=size),
+    ):
+        with warnings.catch_warnings(record=True, action="always") as warned:
+            call()
+        about = [one for one in warned if f"{size[0]}×{size[1]}" in str(one.message)]
+        assert [one.category for one in about] == [HeedmapWarning] * far
 
 
 def test_latents_that_are_not_finite_are_no_picture():

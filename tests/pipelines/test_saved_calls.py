@@ -6,11 +6,8 @@ import pytest
 from making import settings_of
 
 from heedmap.errors import ArgumentError
-from heedmap.options import EditOptions
-from heedmap.pipelines.repeating import edit_options, saved_call
+from heedmap.pipelines.repeating import saved_call
 from heedmap.recording.edits import Confine, Reweight
-
-EDIT = {"source": "a cat", "cross": [0, 0.7], "self": [0.1, 0.2]}
 
 
 class Pipe:
@@ -64,19 +61,6 @@ def test_a_size_that_the_pipeline_chose_is_not_passed():
         def __call__(self, prompt, num_inference_steps=30, guidance_scale=6.0): ...
 
     assert read(pipe=Fixed(), size=[64, 96], defaults={}).options.size is None
-
-
-def test_the_options_of_an_edit():
-    noted = {
-        **EDIT, "kind": "refine", "kind_asked": None, "only": "cat->dog",
-        "windows": {"red": [0.1, 0.5]}, "threshold": 0.3, "self_cells": 64,
-    }  # fmt: skip
-    edit = settings_of(edit=noted).edit
-    assert edit is not None
-    assert edit_options(edit) == EditOptions(
-        cross=(0, 0.7), self_attention=(0.1, 0.2), only="cat->dog", words={"red": (0.1, 0.5)},
-        threshold=0.3, self_cells=64,
-    )  # fmt: skip
 
 
 def test_arguments_that_are_not_saved_must_be_given():

@@ -8,7 +8,7 @@ from diffusers import DDIMScheduler, EulerDiscreteScheduler
 from making import settings_of
 
 from heedmap.errors import RunError
-from heedmap.io.settings import Settings
+from heedmap.io.schemas import Settings
 from heedmap.pipelines.settings import saved_schedulers
 
 
@@ -60,9 +60,3 @@ def test_one_that_cannot_be_made_is_an_error(pipe, bad):
     with pytest.raises(RunError), saved_schedulers(pipe, saved):
         pass
     assert (pipe.scheduler, pipe.low_res_scheduler) == own
-
-
-def test_a_pipeline_without_such_a_scheduler_is_an_error(pipe):
-    pipe.low_res_scheduler = None
-    with pytest.raises(RunError), saved_schedulers(pipe, asking(low_res_scheduler=note())):
-        pass

@@ -14,7 +14,7 @@ from PIL import Image
 from heedmap.backends import latents
 from heedmap.backends.schedules import Moment
 from heedmap.pipelines import editing, generation
-from heedmap.pipelines.step_images import StepRecorder
+from heedmap.pipelines.generation import StepRecorder
 from heedmap.recording.tracing import StepState
 
 BETAS: dict[str, Any] = {**models.BETAS, "steps_offset": 1}
@@ -94,7 +94,7 @@ def test_of_an_edit_both_sides_have_them_and_neither_changes(embedded):
 def seen(foretold: list[torch.Tensor | None], latents: list[torch.Tensor]) -> StepRecorder:
     watch = StepRecorder()
     for step, (guess, noisy) in enumerate(zip(foretold, latents, strict=True)):
-        watch.record(StepState(Moment(step, len(latents), True), noisy, guess, {}, {}))
+        watch.record(StepState(Moment(step, len(latents), True), noisy, guess, {}))
     return watch
 
 

@@ -12,7 +12,6 @@ from heedmap.mathematics.rules import Site
 from heedmap.recording.accumulation import (
     AttentionAccumulator,
     SiteProbabilities,
-    SplitHalfSums,
     regrid,
     row_probabilities,
 )
@@ -49,8 +48,8 @@ def probabilities(p, device=CPU):
     return SiteProbabilities(lambda heads, tokens: p[heads][..., list(tokens)], len(p), device)
 
 
-def told(keep, positions=((1, 4, 7), (0, 2)), passes=1, device=CPU, split_halves=False):
-    tally = AttentionAccumulator(frozenset(keep), positions, LATENT, split_halves)
+def told(keep, positions=((1, 4, 7), (0, 2)), passes=1, device=CPU):
+    tally = AttentionAccumulator(frozenset(keep), positions, LATENT)
     all_there_is = everything()
     for _ in range(passes):
         for (image, name, step), p in all_there_is.items():
@@ -131,45 +130,33 @@ def test_plain_probabilities_are_those_of_the_row():
 
 
 @pytest.mark.parametrize("steps", [1, 2, 5])
-def test_both_halves_are_the_sums_of_their_steps_by_grid(steps):
+@pytest.mark.parametrize("keep", [(), ("layer",), ("layer", "head"), ("layer", "step")])
+def test_both_halves_are_the_sums_of_their_steps_by_grid(keep, steps):
     grids = {"one": (4, 6), "two": (2, 3), "three": (4, 6)}
-    generator, halves = torch.Generator().manual_seed(0), SplitHalfSums()
+    generator, positions = torch.Generator().manual_seed(0), [(0, 3), (1, 2, 4)]
+    plain, halved = (
+        AttentionAccumulator(frozenset(keep), positions, LATENT, split) for split in (False, True)
+    )
     there = {
         (image, name, step): torch.rand(HEADS, h * w, 5, generator=generator)
         for image, step, (name, (h, w)) in product(range(2), range(steps), grids.items())
     }
     for (image, name, step), p in there.items():
-        whole = p.clone()
-        halves.add(image, Site(name, step, steps, grids[name]), p)
-        assert torch.equal(p, whole)
+        for sums in (plain, halved):
+            sums.add(image, Site(name, step, steps, grids[name]), probabilities(p))
     for image in range(2):
-        found = halves.by_grid(image)
+        found = halved.half_sums(image)
         assert len(found) == min(steps, 2)
         for half, sums in enumerate(found):
             assert sums.keys() == {(4, 6), (2, 3)}
             for grid, total in sums.items():
                 expected = [
-                    p.double().mean(dim=0).numpy()
+                    p.double().mean(dim=0)[:, list(positions[image])].numpy()
                     for (i, name, step), p in there.items()
                     if (i, grids[name], step % 2) == (image, grid, half)
                 ]
                 np.testing.assert_allclose(total, np.sum(expected, axis=0), rtol=1e-5)
-    assert halves.by_grid(2) == ()
-
-
-@pytest.mark.parametrize("keep", [(), ("layer",), ("layer", "head"), ("layer", "step")])
-def test_halves_and_means_do_not_change_each_other(keep):
-    plain, every = told(keep)
-    halved, _ = told(keep, split_halves=True)
-    assert plain.half_sums is None and halved.half_sums is not None
-    for image, name in product(range(IMAGES), GRIDS if "layer" in keep else [""]):
-        steps = range(STEPS) if "step" in keep else [0]
-        assert torch.equal(halved.mean(image, name, steps), plain.mean(image, name, steps))
-    own = SplitHalfSums()
-    for (image, name, step), p in every.items():
-        columns = list(plain.positions[image])
-        own.add(image, Site(name, step, STEPS, GRIDS[name]), p[..., columns])
-    for image in range(IMAGES):
-        for mine, theirs in zip(halved.half_sums.by_grid(image), own.by_grid(image), strict=True):
-            for grid in mine:
-                np.testing.assert_allclose(mine[grid], theirs[grid], rtol=1e-6)
+    assert halved.half_sums(2) == plain.half_sums(0) == ()
+    for image, name in product(range(2), grids if "layer" in keep else [""]):
+        kept = range(steps) if "step" in keep else [0]
+        assert torch.equal(halved.mean(image, name, kept), plain.mean(image, name, kept))

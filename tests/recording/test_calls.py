@@ -2,14 +2,13 @@
 
 import pytest
 import torch
-from making import table
+from making import random_pipeline, table
 
-from heedmap.backends.prompts import Branch, Encoding
+from heedmap.backends.prompts import Branch, Encoding, encoding_of
 from heedmap.backends.schedules import Schedule
 from heedmap.backends.unet import UNet
 from heedmap.errors import TraceError
-from heedmap.recording.accumulation import AttentionAccumulator
-from heedmap.recording.calls import BranchRecord, Call, encoding_read
+from heedmap.recording.calls import Call, RecordingSpec
 
 
 def states(*seeds):
@@ -23,15 +22,11 @@ def branch(*seeds):
 
 
 def started(encoding, timesteps=(9.0, 6.0), steps=(0, 1), kind="Pipe"):
-    pipe = type(kind, (), {})()
-    call = Call(
-        pipe, UNet(), encoding, Schedule(timesteps, steps), (8, 8), (64, 64), frozenset(), {}, {}
-    )
-    for name in ("conditional", "negative"):
-        if (found := getattr(encoding, name)) is not None:
-            sums = AttentionAccumulator(frozenset({"layer"}), [(0,)], (8, 8))
-            call.records[name] = BranchRecord(found.tables, sums)
-    return call
+    pipe = random_pipeline()
+    pipe.__class__ = type(kind, (type(pipe),), {})
+    branches = ("conditional", *(["negative"] if encoding.negative else []))
+    spec, schedule = RecordingSpec(branches=frozenset(branches)), Schedule(timesteps, steps)
+    return Call(UNet(pipe), spec, encoding, schedule, (8, 8), {}, ())
 
 
 # --- which rows are read by which branch --------------------------------------------------------
@@ -68,15 +63,15 @@ def test_one_text_for_both_branches(prompt_first, count, expected):
 def test_what_the_unet_reads_of_what_was_encoded():
     """The one with the most pictures, then the one read last in the batch, then the newest."""
     one, two = Encoding(branch(1), None), Encoding(branch(1, 2), None)
-    assert encoding_read([two, one], states(1, 2)) is two
+    assert encoding_of([two, one], states(1, 2)) is two
     swapped = Encoding(branch(5), branch(1))
-    assert encoding_read([one, swapped, Encoding(branch(9), None)], states(1, 5)) is swapped
+    assert encoding_of([one, swapped, Encoding(branch(9), None)], states(1, 5)) is swapped
     again = Encoding(branch(1), None)
-    assert encoding_read([one, again], states(1)) is again
+    assert encoding_of([one, again], states(1)) is again
     # One of which only the negative branch is there is worth less than one that is read.
-    assert encoding_read([one, Encoding(branch(7), branch(1))], states(1)) is one
+    assert encoding_of([one, Encoding(branch(7), branch(1))], states(1)) is one
     with pytest.raises(TraceError):
-        encoding_read([one], states(3))
+        encoding_of([one], states(3))
 
 
 # --- pass by pass -------------------------------------------------------------------------------

@@ -5,9 +5,9 @@ from diffusers import DDIMScheduler
 from making import random_pipeline
 
 from heedmap.backends.processors import RecordingProcessor
-from heedmap.backends.registry import cross_attention_layers, self_attention_layers
+from heedmap.backends.registry import cross_attention_layers, family_of, self_attention_layers
 from heedmap.errors import TraceError
-from heedmap.recording.steering import AttentionController, Steering
+from heedmap.recording.edits import AttentionController, Steering
 from heedmap.recording.tracing import TraceHooks
 
 
@@ -24,7 +24,7 @@ def state(pipe):
 
 
 def put(pipe, controller=None):
-    made = TraceHooks(pipe, controller)
+    made = TraceHooks(family_of(pipe), controller)
     made.install(lambda name, scores: None, lambda *args: None)
     return made
 
@@ -63,12 +63,12 @@ def test_all_the_rest_is_taken_off_where_something_fails(pipe):
 def test_self_attention_too_where_an_edit_shares_it(pipe):
     before = state(pipe)
     alone = put(pipe, AttentionController(Steering({1: ()})))
-    alone.install_own((), lambda name, scores: None)
+    alone.install_self_attention((), lambda name, scores: None)
     assert not any(ours(self_attention_layers(pipe)))
     alone.remove()
     made = put(pipe, AttentionController(Steering({1: ()}, {1: 0})))
     own = self_attention_layers(pipe)
-    made.install_own((), lambda name, scores: None)
+    made.install_self_attention((), lambda name, scores: None)
     assert all(ours(own))
     made.check()
     first = next(iter(own.values()))

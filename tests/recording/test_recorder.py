@@ -1,5 +1,7 @@
 """An open recording: what it keeps of which calls, and the pipeline as it was afterwards."""
 
+import gc
+
 import numpy as np
 import pytest
 import torch
@@ -14,7 +16,7 @@ from heedmap.mathematics.rules import Weights
 from heedmap.recording import accumulation
 from heedmap.recording.accumulation import regrid
 from heedmap.recording.calls import RecordingSpec
-from heedmap.recording.steering import Steering
+from heedmap.recording.edits import Steering
 from heedmap.recording.tracing import Trace, trace
 
 
@@ -94,19 +96,6 @@ def test_replaced_processors_are_told_before_a_step_is_spent(pipe):
         type(layer.processor).__name__ == "SlicedAttnProcessor"
         for layer in cross_attention_layers(pipe).values()
     )
-
-
-def test_what_is_kept_is_known_before_a_step_is_spent(pipe):
-    everything = {"layer", "step", "head"}
-    with trace(pipe, everything, tokens="all") as recorder:
-        run(pipe, "a house", height=104, width=176)
-    size = recorder.recordings[0].nbytes
-    calls = []
-    with pytest.raises(ArgumentError), trace(pipe, everything, tokens="all", limit=size - 1):
-        run(pipe, "a house", height=104, width=176, callback_on_step_end=lambda *a: calls.append(1))
-    assert not calls
-    with trace(pipe, everything, tokens="all", limit=size) as recorder:
-        run(pipe, "a house", height=104, width=176)
 
 
 @pytest.mark.parametrize("bad", [float("nan"), float("inf")])
@@ -205,6 +194,19 @@ def test_guidance_that_ends_on_the_way(pipe):
     (mine,), (theirs,) = recorder.recordings, recorder.negative_recordings
     assert (len(mine.arrays[0]), len(theirs.arrays[0])) == (4, 2)
     assert theirs.timesteps == mine.timesteps[:2]
+
+
+def test_a_call_that_is_over_keeps_no_text_states(pipe):
+    def alive():
+        gc.collect()
+        tensors = [one for one in gc.get_objects() if isinstance(one, torch.Tensor)]
+        return sum(one.shape[-2:] == (77, 32) for one in tensors)
+
+    before = alive()
+    with trace(pipe, branches=("conditional", "negative"), concepts=["cat"]) as recorder:
+        run(pipe, "a house", steps=1)
+        assert alive() == before
+    assert len(recorder.concept_maps) == 1
 
 
 def test_a_pass_without_a_step_drew_nothing(pipe):

@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 import torch
-from diffusers.models.attention_processor import AttnProcessor
 from making import run, state_without_timing
 
 from heedmap.errors import TraceError
@@ -11,7 +10,7 @@ from heedmap.mathematics.probabilities import Scores
 from heedmap.mathematics.rules import Inject, Weights
 from heedmap.recording.accumulation import row_probabilities
 from heedmap.recording.calls import RecordingSpec
-from heedmap.recording.steering import AttentionController, RunPosition, Steering
+from heedmap.recording.edits import AttentionController, RunPosition, Steering
 from heedmap.recording.tracing import Trace
 
 K = 77
@@ -53,42 +52,6 @@ def test_only_the_image_that_is_named_is_changed(pipe):
     assert set(recorder.controller.acted) == {1}
 
 
-def test_the_maps_are_of_what_was_changed(pipe):
-    prompts = ["a red house", "a red sea"]
-    _, recorder = edited(
-        pipe, prompts, Steering({1: [inject()]}, {1: 0}), keep=("layer", "step", "head")
-    )
-    source, target = recorder.recordings
-    for a, b in zip(source.arrays, target.arrays, strict=True):
-        shared = min(a.shape[-1], b.shape[-1])
-        np.testing.assert_allclose(a[..., :shared], b[..., :shared], atol=1e-5)
-    assert 0 < np.mean(recorder.controller.moved[1]) < 1
-
-
-@pytest.mark.parametrize("processor", [None, AttnProcessor])
-def test_a_rule_of_a_users_own_does_what_the_fast_way_does(pipe, processor):
-    prompts = ["a red house", "a red sea"]
-    if processor is not None:
-        pipe.unet.set_attn_processor(processor())
-    rule = inject(0.5)
-    weights = Weights(torch.linspace(-1, 2, K))
-    fast, _ = edited(pipe, prompts, Steering({1: [rule, weights]}, {1: 0}, {1: (0, 0.7)}))
-    own = [lambda p, site: rule(p, site), lambda p, site: weights(p, site)]
-    slow, recorder = edited(pipe, prompts, Steering({1: own}, {1: 0}, {1: (0, 0.7)}))
-    np.testing.assert_allclose(fast, slow, atol=1e-4)
-    assert np.abs(fast - run(pipe, prompts, (5, 5))).max() > 1e-3
-    assert recorder.controller.acted[1] == 3 * 7
-
-
-def test_both_kinds_of_processors_give_the_same_edit(pipe):
-    prompts = ["a red house", "a red sea"]
-    steering = Steering({1: [inject(0.7), Weights(torch.linspace(0, 2, K))]}, {1: 0}, {1: (0, 0.7)})
-    fused, _ = edited(pipe, prompts, steering)
-    pipe.unet.set_attn_processor(AttnProcessor())
-    classic, _ = edited(pipe, prompts, steering)
-    np.testing.assert_allclose(fused, classic, atol=1e-4)
-
-
 def test_restored_also_where_self_attention_was_shared(pipe):
     before = state_without_timing(pipe)
     edited(pipe, ["a house", "a sea"], Steering({1: [inject()]}, {1: 0}, {1: (0, 1)}))
@@ -128,13 +91,12 @@ def test_what_is_recorded_is_what_a_rule_made_of_the_first_rows(classic):
 
     controller = AttentionController(Steering({0: [chance]}))
     controller.position = position
-    changes = controller.cross_attention("layer")
     p = (scores.query @ scores.key.mT * scores.scale).softmax(-1)
     output = p @ value
     if classic:
-        found = changes.weights(scores, p.clone()) @ value
+        found = controller.weights("layer", scores, p.clone()) @ value
     else:
-        found = changes.output(scores, value, output.clone())
+        found = controller.output("layer", scores, value, output.clone())
     assert len(gave) == 2
     for row, made in ((1, gave[0]), (3, gave[1])):
         torch.testing.assert_close(found[row], made @ value[row])
@@ -150,7 +112,7 @@ def test_what_is_recorded_is_what_a_rule_made_of_the_first_rows(classic):
     of(slice(None), [0, 2])
     assert controller.moved[0] == [pytest.approx(moved)] and len(gave) == 2
     # In the next layer it is made anew.
-    changes.output(scores, value, output.clone())
+    controller.output("layer", scores, value, output.clone())
     assert len(gave) == 4
 
 
@@ -162,16 +124,13 @@ def test_self_attention_is_taken_in_each_block_that_is_there():
     for blocks, expected in rows.items():
         controller = AttentionController(steering)
         controller.position = RunPosition(blocks, 0, 1, {"layer": (2, 3)})
-        own = controller.self_attention("layer")
-        queries, keys = own.inputs(query, key)
+        queries, keys = controller.inputs("own", query, key)
         assert torch.equal(queries, query[expected]) and torch.equal(keys, key[expected])
         assert controller.shared == {1: 1}
-        output, p = torch.rand(2), torch.rand(2)
-        assert own.output(scores, query, output) is output and own.weights(scores, p) is p
     # Outside of its window nothing is.
     late = AttentionController(Steering({}, {1: 0}, {1: (0.5, 1.0)}))
     late.position = RunPosition((0,), 0, 2, {})
-    assert late.self_attention("layer").inputs(query, key) is None and late.shared == {}
+    assert late.inputs("own", query, key) == (query, key) and late.shared == {}
 
 
 def test_self_attention_is_taken_within_its_window_and_grid():
@@ -181,12 +140,10 @@ def test_self_attention_is_taken_within_its_window_and_grid():
     def taking(step, cells=16):
         controller = AttentionController(Steering({}, {1: 0, 2: 0, 3: 0}, windows, cells))
         controller.position = RunPosition((0,), step, 10, {})
-        made = controller.self_attention("layer").inputs(query, key)
+        made = controller.inputs("own", query, key)
         rows = [0 if n in controller.shared else n for n in range(4)]
-        if made is None:
-            return []
         assert torch.equal(made[0], query[rows]) and torch.equal(made[1], key[rows])
-        return [*controller.shared]
+        return sorted(controller.shared)
 
     expected = {0: [2], 1: [2], 2: [1, 2], 3: [1], 4: []}
     assert {step: taking(step) for step in expected} == expected

@@ -153,12 +153,6 @@ def test_tokens_are_the_prompts_own_or_all(pipe):
     assert every.recordings[0].positions == tuple(range(77))
 
 
-# --- the pipeline comes back as it was ---
-
-
-# --- no silent nothing ---
-
-
 def test_errors_say_what_to_do(pipe):
     with pytest.raises(ArgumentError):
         trace(pipe, {"colour"})
@@ -223,17 +217,15 @@ def test_states_given_directly_are_labelled_by_position_or_by_their_prompts(pipe
 def test_labels_that_are_not_what_was_read(pipe):
     states = pipe.encode_prompt(["a red house", "at the cat"], "cpu", 1, False)[0]
 
-    def refused(said, prompts, **arguments):
-        with pytest.raises(TraceError, match=said), trace(pipe, prompts=prompts):
-            run(pipe, None, guidance_scale=1.0, **arguments)
-
-    nothing_of = "not what this pipeline makes of "
-    refused(nothing_of + "'abc'", "abc", prompt_embeds=states[:1])
-    refused(nothing_of + "'a red house'", "a red house", prompt_embeds=torch.zeros(1, 9, 32))
-    three = ["a", "b", "c"]
-    refused("expected one each", three, prompt_embeds=states[:1])
-    refused("expected one each", "a red house", prompt_embeds=states)
-    refused(nothing_of + "'at the cat'", ["at the cat", "a red house"], prompt_embeds=states)
+    for prompts, embeds in (
+        ("abc", states[:1]),
+        ("a red house", torch.zeros(1, 9, 32)),
+        (["a", "b", "c"], states[:1]),
+        ("a red house", states),
+        (["at the cat", "a red house"], states),
+    ):
+        with pytest.raises(TraceError), trace(pipe, prompts=prompts):
+            run(pipe, None, guidance_scale=1.0, prompt_embeds=embeds)
     with pytest.raises(TraceError), trace(pipe, prompts="a red house"):
         run(pipe, "at the cat")
     with trace(pipe, prompts=["a red house", "at the cat"]) as recorder:
@@ -269,29 +261,6 @@ def test_the_negative_branch_on_request(pipe):
     assert swapped.maps[0].tokens.prompt == "at cat"
 
 
-def test_a_unet_that_is_called_by_names(pipe):
-    """The timestep, the text states or all may come as keywords."""
-    with trace(pipe) as recorder:
-        run(pipe, "a house")
-    expected = recorder.recordings[0].arrays
-    names = ("sample", "timestep", "encoder_hidden_states")
-    for count in (0, 1, 3):
-
-        def named(unet, args, kwargs, count=count):
-            given = dict(zip(names, args, strict=False)) | kwargs
-            return (
-                tuple(given[name] for name in names[:count]),
-                {name: value for name, value in given.items() if name not in names[:count]},
-            )
-
-        handle = pipe.unet.register_forward_pre_hook(named, with_kwargs=True)
-        with trace(pipe) as recorder:
-            run(pipe, "a house")
-        handle.remove()
-        for mine, whole in zip(recorder.recordings[0].arrays, expected, strict=True):
-            np.testing.assert_array_equal(mine, whole)
-
-
 def test_pipelines_that_cannot_be_recorded_are_refused(pipe):
     """Also what is made of one of them."""
     base = type("StableDiffusionPanoramaPipeline", (type(pipe),), {})
@@ -301,18 +270,14 @@ def test_pipelines_that_cannot_be_recorded_are_refused(pipe):
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
+    "given",
     [
-        ({"keep": 3}, "keep is 3: expected a list of 'layer'"),
-        ({"keep": "step"}, "keep is 'step': expected a list of 'layer'"),
-        ({"keep": ("step", 3)}, r"keep is \['step', 3\]: expected a list of 'layer'"),
-        ({"branches": None}, "branches is None: expected a list of 'cond"),
-        ({"limit": "2GB"}, "limit is '2GB': expected a whole number"),
-        ({"limit": 0}, "limit is 0: expected a whole number from 1"),
+        {"keep": 3}, {"keep": "step"}, {"keep": ("step", 3)}, {"branches": None},
+        {"limit": "2GB"}, {"limit": 0},
     ],
-)
-def test_what_a_trace_is_not_asked_for(pipe, given, said):
-    with pytest.raises(ArgumentError, match=said):
+)  # fmt: skip
+def test_arguments_of_a_trace_are_checked(pipe, given):
+    with pytest.raises(ArgumentError):
         trace(pipe, **given)
 
 

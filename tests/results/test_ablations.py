@@ -10,8 +10,8 @@ from PIL import Image
 
 from heedmap.errors import ArgumentError, RunError, TruncatedWordError, UnknownWordError
 from heedmap.figures import overlays, plots
-from heedmap.io.values import to_json
-from heedmap.mathematics import agreement
+from heedmap.io.schemas import to_json
+from heedmap.mathematics import maps as agreement
 from heedmap.results import ablations
 from heedmap.results.ablations import Ablation
 from heedmap.results.grids import load_result
@@ -203,7 +203,7 @@ def test_the_sheet_says_what_is_shown(found, panels, framed):
     ):  # fmt: skip
         assert said in drawn
     assert plots.render(figure) == found.sheet()
-    assert found._repr_png_().startswith(b"\x89PNG")
+    assert found._repr_html_().startswith("<img")
     assert repr(found) == "<Ablation of 'house' in 'at house, at sea', seed 7>"
 
 
@@ -309,12 +309,10 @@ def test_words_that_cannot_be_left_out(found):
         ablations.check_ablatable(found.run, "at house at sea")
 
 
-def test_a_weight_stays_and_a_prompt_of_others_is_refused():
+def test_a_weight_stays():
     run = noisy_run("at (house:2), at (sea:3)", 0, "at house, at sea")
     table = run.maps.tokens
     assert ablations.shorter_prompt(run.settings.prompt, table, "house") == "at , at (sea:3)"
-    with pytest.raises(RunError):
-        ablations.shorter_prompt("at house", table, "house")
 
 
 def test_a_run_that_drew_nothing_has_no_word_to_leave_out():

@@ -3,7 +3,7 @@
 import pytest
 from making import made_pair
 
-from heedmap.results.grids import Cell, label, weights_said
+from heedmap.results.grids import Cell, label, weights_text
 
 
 def cell(**changed) -> Cell:
@@ -56,4 +56,4 @@ def test_what_a_row_is_called(name, value, said):
 
 def test_a_minus_is_a_numbers_and_a_words_hyphen_stays():
     axes = {"weight of snow-covered": (-1, 0, 2.5), "seed": (7,)}
-    assert weights_said(axes) == ["snow-covered ×−1, 0, 2.5"]
+    assert weights_text(axes) == ["snow-covered ×−1, 0, 2.5"]

@@ -9,7 +9,7 @@ from PIL import Image
 from heedmap.errors import ArgumentError, TruncatedWordError, UnknownWordError
 from heedmap.figures import overlays, plots
 from heedmap.maps.heatmaps import HeatMaps
-from heedmap.results import comparisons
+from heedmap.results import runs as comparisons
 from heedmap.text.tokens import tokenize
 
 

@@ -60,9 +60,7 @@ def test_a_residual_a_factor_and_what_was_added():
 SPOILT = {
     "no shape": {"query": {"shape": [3, 5], "float32": "AAAA"}},
     "too few": {"query": {"shape": [3, 4], "float32": "AAAA"}},
-    "added to each head": {"added": {"shape": [3], "float32": "AAAAAAAAAAAAAAAA"}},
     "no base64": {"bias": {"shape": [10], "float32": "%%%"}},
-    "not a number": {"output": {"shape": [10], "float32": "AADAfw=="}},
 }
 
 

@@ -14,8 +14,8 @@ from PIL import Image
 from heedmap.backends import latents
 from heedmap.backends.prompts import prompt_table
 from heedmap.errors import ArgumentError, UnknownWordError
-from heedmap.io.values import to_json
-from heedmap.pipelines import edit_batches
+from heedmap.io.schemas import to_json
+from heedmap.pipelines import edit_runs
 from heedmap.pipelines.editing import edit, grid
 from heedmap.results.grids import Grid
 from heedmap.results.pairs import Pair
@@ -213,7 +213,7 @@ def test_edit_cuts_its_batches_too(pipe):
 
 def test_memory_that_runs_out_halves_the_batch(pipe, strip, monkeypatch):
     drawn = []
-    draw = edit_batches.draw
+    draw = edit_runs.sample
 
     def small(pipe, batch, *rest, **options):
         drawn.append(len(batch.prompts))
@@ -221,7 +221,7 @@ def test_memory_that_runs_out_halves_the_batch(pipe, strip, monkeypatch):
             raise torch.OutOfMemoryError("CUDA out of memory")
         return draw(pipe, batch, *rest, **options)
 
-    monkeypatch.setattr(edit_batches, "draw", small)
+    monkeypatch.setattr(edit_runs, "sample", small)
     made = grid(
         pipe, SOURCE, weights={"red": [-1, 1, 3]}, cross=[0, (0, 0.8)], seeds=7, steps=STEPS
     )

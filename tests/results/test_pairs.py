@@ -13,8 +13,7 @@ from skimage import metrics
 
 from heedmap.errors import ArgumentError
 from heedmap.figures import plots
-from heedmap.io.reports import ChangedWords
-from heedmap.io.values import to_json
+from heedmap.io.schemas import ChangedWords, to_json
 from heedmap.results.pairs import Pair, change_between, similarity
 
 # --- figures ----------------------------------------------------------------------------------

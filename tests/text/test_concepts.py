@@ -4,7 +4,7 @@ import pytest
 from making import letter_tokenizer
 
 from heedmap.errors import ArgumentError, UnknownWordError
-from heedmap.io.values import MAX_PROMPT
+from heedmap.io.schemas import MAX_PROMPT
 from heedmap.text.concepts import asked_text, checked_concepts, concept_places, concept_table
 from heedmap.text.tokens import tokenize
 

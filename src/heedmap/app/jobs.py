@@ -1,6 +1,5 @@
 """Pipelines by name, calls of heedmap that run in a thread, and the results that they save."""
 
-import base64
 import html
 import threading
 import time
@@ -17,7 +16,6 @@ from heedmap.backends import loading
 from heedmap.backends.latents import pictures_of, unscaled
 from heedmap.backends.registry import family_of
 from heedmap.errors import ArgumentError, RunError, quoted, warnings_heard
-from heedmap.figures.overlays import png
 from heedmap.page import pages
 from heedmap.tiny.card import EMBEDDED
 
@@ -106,7 +104,7 @@ class Job:
 
     def preview(self, pipe: Any) -> Callable[[torch.Tensor], None]:
         """Return a function that shows the latents of a pipeline, from time to time."""
-        vae = family_of(pipe).decoder(pipe)
+        vae = family_of(pipe).decoder
 
         def show(latents: torch.Tensor) -> None:
             if time.monotonic() >= self._next:
@@ -128,10 +126,10 @@ class Job:
 
 
 def _data_url(colours: torch.Tensor) -> str:
-    """Write images (B, 3, H, W), 0 to 1, side by side as a PNG."""
+    """Write images (B, 3, H, W), 0 to 1, side by side."""
     row = torch.cat([*torch.nan_to_num(colours).clamp(0, 1)], dim=-1)
     image = Image.fromarray((row * 255).round().byte().movedim(0, -1).cpu().numpy())
-    return f"data:image/png;base64,{base64.b64encode(png(image)).decode('ascii')}"
+    return pages.link(image, "webp", quality=80)
 
 
 # --- saved results ----------------------------------------------------------------------------

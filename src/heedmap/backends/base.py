@@ -4,7 +4,7 @@ import dis
 import inspect
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import update_wrapper
 from types import FrameType
@@ -13,6 +13,7 @@ from typing import Any, ClassVar
 import torch
 from diffusers import DiffusionPipeline
 from diffusers.models.attention_processor import Attention
+from torch import Tensor
 
 from heedmap.text.tokens import tokenize
 from heedmap.text.words import TokenTable
@@ -22,23 +23,27 @@ GridShape = tuple[int, int]
 """(h, w) of a latent or of a layer."""
 Undo = Callable[[Callable[[], None]], object]
 """A function that takes a function which reverts one change, such as `ExitStack.callback`."""
+TextStates = tuple[Tensor, Tensor | None, Tensor | None]
+"""The text states of the prompt (B, K, C), those of the negative prompt, and the mask (B, K) of the
+prompt's visible tokens, None if all are visible."""
 
 
 class Family(ABC):
-    """A kind of denoiser with text cross-attention, and the pipelines that run it.
+    """A pipeline whose denoiser is of a kind with text cross-attention.
 
     Attributes:
+        pipe: the pipeline.
         description: the models of the family, for error messages.
         component: the name of the denoiser in a pipeline.
         model_class: the class of the denoiser; its first argument is the latent (B, C, h, w), and
             it takes "timestep" and "encoder_hidden_states", the text states (B, K, C).
         older_names: names of that class in models that were published earlier.
         unserved: reasons why pipelines cannot be recorded, by the name of their class.
+        quirks: by the name of a pipeline's class "prompt_first" if the prompt precedes the negative
+            prompt in its batches, "source_first" if the prompt of a source image precedes the
+            prompt, "repeats_passes" if it runs the model again in a step, on other latents.
         defaults: arguments of the pipelines that apply unless the user passes them.
         masks_padding: whether a mask hides the padding of a prompt from the image.
-        prompt_first: classes of pipelines in whose batches the prompt precedes the negative prompt.
-        source_first: classes in whose batches the prompt of a source image precedes the prompt.
-        repeats_passes: classes that run the model again in a step, on other latents.
     """
 
     description: ClassVar[str]
@@ -46,118 +51,104 @@ class Family(ABC):
     model_class: ClassVar[type[torch.nn.Module]]
     older_names: ClassVar[tuple[str, ...]] = ()
     unserved: ClassVar[Mapping[str, str]] = {}
+    quirks: ClassVar[Mapping[str, str]] = {}
     defaults: ClassVar[Mapping[str, Any]] = {}
     masks_padding: ClassVar[bool] = False
-    prompt_first: ClassVar[tuple[str, ...]] = ()
-    source_first: ClassVar[tuple[str, ...]] = ()
-    repeats_passes: ClassVar[tuple[str, ...]] = ()
+
+    def __init__(self, pipe: Any) -> None:
+        self.pipe = pipe
 
     # --- the denoiser ---
 
     @abstractmethod
-    def attention(self, model: Any) -> dict[str, Attention]:
+    def attention(self) -> dict[str, Attention]:
         """Return the layers that attend to the text alone or to the image alone, in their order."""
 
     @abstractmethod
-    def grid(self, model: Any, name: str, latent: GridShape) -> GridShape:
+    def grid(self, name: str, latent: GridShape) -> GridShape:
         """Return the grid (h, w) of a layer for a latent (h, w), by the model's structure."""
 
-    def latent_multiple(self, model: Any) -> int:
-        """Return the divisor of both sides of a latent."""
+    @property
+    def latent_multiple(self) -> int:
+        """The divisor of both sides of a latent."""
         return 1
 
-    def project_text(self, model: Any, states: torch.Tensor) -> torch.Tensor:
+    def project_text(self, states: Tensor) -> Tensor:
         """Return text states (B, K, C) as the model passes them to its layers."""
         return states
 
-    # --- its pipelines ---
+    @property
+    def called_model(self) -> Any:
+        """The denoiser as the pipeline calls it, in the wrapper of torch.compile or peft."""
+        return getattr(self.pipe, self.component, None)
 
-    def table(
-        self, pipe: Any, tokenizer: Any, prompt: str, arguments: Mapping[str, Any]
-    ) -> TokenTable:
-        """Return the words and tokens of a prompt as a call with these arguments reads it."""
-        return tokenize(prompt, tokenizer)
-
-    def text_states(
-        self, encoded: Any
-    ) -> tuple[torch.Tensor, torch.Tensor | None, torch.Tensor | None]:
-        """Return the text states among the result of `encode_prompt`.
-
-        They are those of the prompt (B, K, C), those of the negative prompt, and the mask (B, K) of
-        the prompt's visible tokens, None if all are visible.
-        """
-        return encoded[0], encoded[1], None
-
-    def guards(self, pipe: Any) -> Iterable[tuple[object, str, Callable[..., Any]]]:
-        """Yield replacements (owner, name, method) that refuse calls with misplaced maps."""
-        return ()
-
-    def why_unblended(self, pipe: Any) -> str | None:
-        """Return why blended latents would not reach the image; None if they do."""
-        return None
-
-    # --- common to all families ---
-
-    def cross_attention(self, model: Any) -> dict[str, Attention]:
-        """Return the layers that attend to the text, by dotted path, in running order."""
-        return {n: layer for n, layer in self.attention(model).items() if layer.is_cross_attention}
-
-    def self_attention(self, model: Any) -> dict[str, Attention]:
-        """Return the layers of the image's attention to itself, by dotted path."""
-        every = self.attention(model)
-        return {n: layer for n, layer in every.items() if not layer.is_cross_attention}
+    @property
+    def model(self) -> Any:
+        """The denoiser without such wrappers; None if the pipeline has none."""
+        model = unwrapped(self.called_model)
+        return model.get_base_model() if hasattr(model, "get_base_model") else model
 
     @property
     def inputs(self) -> list[str]:
-        """Return the names of the denoiser's arguments; the first is the latent."""
+        """The names of the denoiser's arguments; the first is the latent."""
         return list(inspect.signature(self.model_class.forward).parameters)[1:]
 
-    def serves(self, model: Any) -> bool:
-        """Return whether a model is built and called as the family's class is."""
-        if not isinstance(model, self.model_class):
+    def serves(self) -> bool:
+        """Return whether the denoiser is built and called as the family's class is."""
+        kind = type(self.model)
+        if not issubclass(kind, self.model_class):
             return False
-        first = list(inspect.signature(type(model).forward).parameters.values())[1:4]
+        first = list(inspect.signature(kind.forward).parameters.values())[1:4]
         names = [one.name for one in first if one.kind is one.POSITIONAL_OR_KEYWORD]
-        same_layers = type(model).__init__ is self.model_class.__init__
-        return same_layers and names == self.inputs[: len(names)]
+        return kind.__init__ is self.model_class.__init__ and names == self.inputs[: len(names)]
 
-    def part(self, pipe: Any) -> Any:
-        """Return the denoiser as the pipeline calls it, in the wrapper of torch.compile or peft."""
-        return getattr(pipe, self.component, None)
+    def passed(
+        self, args: tuple[Any, ...], kwargs: Mapping[str, Any]
+    ) -> tuple[Tensor, Any, Tensor]:
+        """Return the latent, the timestep and the text states of a forward pass."""
+        values = {**dict(zip(self.inputs, args, strict=False)), **kwargs}
+        return values[self.inputs[0]], values["timestep"], values["encoder_hidden_states"]
 
-    def denoiser(self, pipe: Any) -> Any:
-        """Return the denoiser without such wrappers; None if the pipeline has none."""
-        part = unwrapped(self.part(pipe))
-        return part.get_base_model() if hasattr(part, "get_base_model") else part
+    # --- the pipeline ---
 
-    def decoder(self, pipe: Any) -> Any:
-        """Return the autoencoder; None if the pipeline has none."""
-        return getattr(pipe, "vae", None)
+    def table(self, tokenizer: Any, prompt: str, arguments: Mapping[str, Any]) -> TokenTable:
+        """Return the words and tokens of a prompt as a call with these arguments reads it."""
+        return tokenize(prompt, tokenizer)
 
-    def cell_side(self, pipe: Any) -> int:
-        """Return the pixels on the side of a cell of the latent."""
-        return int(getattr(pipe, "vae_scale_factor", 8))
+    def text_states(self, encoded: Any) -> TextStates:
+        """Return the text states among the result of `encode_prompt`."""
+        return encoded[0], encoded[1], None
+
+    def guards(self) -> Iterable[tuple[object, str, Callable[..., Any]]]:
+        """Yield replacements (owner, name, method) that refuse calls with misplaced maps."""
+        return ()
+
+    def why_unblended(self) -> str | None:
+        """Return why blended latents would not reach the image; None if they do."""
+        return None
 
     def pictures(self, result: Any) -> Sequence[Any]:
         """Return the images of a pipeline's result; LDM3D returns them beside depth maps."""
         return result.images if hasattr(result, "images") else result.rgb
 
-    def passed(
-        self, args: tuple[Any, ...], kwargs: Mapping[str, Any]
-    ) -> tuple[torch.Tensor, Any, torch.Tensor]:
-        """Return the latent, the timestep and the text states of a forward pass."""
-        values = {**dict(zip(self.inputs, args, strict=False)), **kwargs}
-        return values[self.inputs[0]], values["timestep"], values["encoder_hidden_states"]
+    def has_quirk(self, quirk: str) -> bool:
+        """Return whether the class of the pipeline, or a base of it, has a quirk."""
+        return any(self.quirks.get(kind.__name__) == quirk for kind in type(self.pipe).__mro__)
+
+    @property
+    def decoder(self) -> Any:
+        """The autoencoder; None if the pipeline has none."""
+        return getattr(self.pipe, "vae", None)
+
+    @property
+    def cell_side(self) -> int:
+        """The pixels on the side of a cell of the latent."""
+        return int(getattr(self.pipe, "vae_scale_factor", 8))
 
 
 # --- the parts of a pipeline ---
 
 _COMMIT = re.compile(r"snapshots[\\/]([0-9a-f]{40})(?:[\\/]|$)")
-
-
-def made_from(pipe: Any, names: Container[str]) -> bool:
-    """Return whether the class of a pipeline, or a base of it, has one of these names."""
-    return any(base.__name__ in names for base in type(pipe).__mro__)
 
 
 def unwrapped(module: Any) -> Any:
@@ -202,27 +193,23 @@ def loras(pipe: Any) -> list[dict[str, Any]]:
 
     A LoRA that was fused and then unloaded still acts; only its name is known.
     """
-    result = []
+    result: list[dict[str, Any]] = []
     for part, model in modules_of(pipe).items():
         for adapter in getattr(model, "peft_config", ()):
-            layers: list[Any] = [
-                module
-                for module in model.modules()
-                if isinstance(scaling := getattr(module, "scaling", None), dict)
-                and adapter in scaling
-            ]
+            every: list[Any] = [*model.modules()]
+            scaled = [one for one in every if isinstance(getattr(one, "scaling", None), dict)]
+            layers = [layer for layer in scaled if adapter in layer.scaling]
             scales = [float(layer.scaling[adapter]) for layer in layers]
-            lora = {
-                "name": str(adapter),
-                "part": part,
-                "scale": scales[0] if len({*scales}) == 1 else scales,
-                "active": any(
-                    adapter in layer.active_adapters and not layer.disable_adapters
-                    for layer in layers
-                ),
-                "fused": any(adapter in layer.merged_adapters for layer in layers),
-            }
-            result.append(lora)
+            active = (layer.active_adapters for layer in layers if not layer.disable_adapters)
+            result.append(
+                {
+                    "name": str(adapter),
+                    "part": part,
+                    "scale": scales[0] if len({*scales}) == 1 else scales,
+                    "active": any(adapter in names for names in active),
+                    "fused": any(adapter in layer.merged_adapters for layer in layers),
+                }
+            )
     unloaded = {str(name) for name in getattr(pipe, "fused_loras", ())}
     unloaded -= {lora["name"] for lora in result}
     return result + [{"name": name, "fused": True} for name in sorted(unloaded)]
@@ -242,12 +229,12 @@ def active_calls(pipe: Any) -> list[FrameType]:
     return calls
 
 
-def returned(frame: FrameType) -> bool:
+def has_returned(frame: FrameType) -> bool:
     """Return whether a finished call returned a result instead of raising an exception."""
     return dis.opname[frame.f_code.co_code[frame.f_lasti]].startswith("RETURN")
 
 
-def says_end(pipe: Any) -> bool:
+def announces_end(pipe: Any) -> bool:
     """Return whether the running call will release the models at its end, as most pipelines do."""
     calls = active_calls(pipe)
     latents = bool(calls) and calls[0].f_locals.get("output_type") == "latent"  # some do not then
@@ -289,7 +276,7 @@ class _Replacement:
         return getattr, (self.owner, self.name)
 
 
-def put(owner: Any, name: str, method: Callable[..., Any]) -> Callable[[], None]:
+def replace_method(owner: Any, name: str, method: Callable[..., Any]) -> Callable[[], None]:
     """Replace a method of an instance; return a function that restores it.
 
     Replacements may be removed in any order. A method that somebody else has put there stays.

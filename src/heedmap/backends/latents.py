@@ -15,6 +15,7 @@ import psutil
 import torch
 from diffusers import DDPMScheduler
 from diffusers.schedulers.scheduling_ddpm import DDPMSchedulerOutput
+from torch import Tensor
 from torch.nn.functional import pad, pixel_shuffle, pixel_unshuffle, unfold
 
 from heedmap import checks
@@ -26,37 +27,36 @@ from heedmap.errors import ModelError, TraceError
 # --- the autoencoder ---
 
 
-def unscaled(vae: Any, latents: torch.Tensor) -> torch.Tensor:
+def unscaled(vae: Any, latents: Tensor) -> Tensor:
     """Convert latents (B, C, h, w) of a pipeline to those of its autoencoder."""
     latents = latents.to(vae.device, vae.dtype)
     factor, shift, spread = _scaling(vae, latents)
     return latents / factor * spread + shift
 
 
-def rescaled(vae: Any, latents: torch.Tensor) -> torch.Tensor:
+def rescaled(vae: Any, latents: Tensor) -> Tensor:
     """Convert latents (B, C, h, w) of an autoencoder to those of its pipeline, in float32."""
     latents = latents.float()
     factor, shift, spread = _scaling(vae, latents)
     return (latents - shift) / spread * factor
 
 
-def _scaling(vae: Any, like: torch.Tensor) -> tuple[float, Any, Any]:
+def _scaling(vae: Any, like: Tensor) -> tuple[float, Any, Any]:
     config = vae.config
     factor = getattr(config, "scaling_factor", 1.0)
-    mean, spread = (getattr(config, name, None) for name in ("latents_mean", "latents_std"))
-    if mean is not None and spread is not None:
-        mean, spread = (like.new_tensor(one).view(-1, 1, 1) for one in (mean, spread))
-        return factor, mean, spread
-    return factor, getattr(config, "shift_factor", None) or 0.0, 1.0
+    if getattr(config, "latents_mean", None) is None:
+        return factor, getattr(config, "shift_factor", None) or 0.0, 1.0
+    mean, spread = config.latents_mean, config.latents_std
+    return factor, *(like.new_tensor(one).view(-1, 1, 1) for one in (mean, spread))
 
 
-def pictures_of(vae: Any, latents: torch.Tensor) -> torch.Tensor:
+def pictures_of(vae: Any, latents: Tensor) -> Tensor:
     """Decode latents of an autoencoder to images (B, 3, H, W), 0 to 1."""
     with _upcast(vae):
         return vae.decode(latents.to(vae.dtype)).sample.float().cpu() / 2 + 0.5
 
 
-def latents_of(vae: Any, pixels: torch.Tensor, device: torch.device | None = None) -> torch.Tensor:
+def latents_of(vae: Any, pixels: Tensor, device: torch.device | None = None) -> Tensor:
     """Encode images (B, 3, H, W), 0 to 1, to latents of an autoencoder, on a device if given."""
     with _upcast(vae):
         encoded = vae.encode((pixels * 2 - 1).to(device or vae.device, vae.dtype))
@@ -78,8 +78,8 @@ def _upcast(vae: Any) -> Iterator[None]:
 
 
 def fitted(
-    latents: torch.Tensor, colours: torch.Tensor, *, around: int = 0, ridge: float = 0.0
-) -> Callable[[torch.Tensor], torch.Tensor]:
+    latents: Tensor, colours: Tensor, *, around: int = 0, ridge: float = 0.0
+) -> Callable[[Tensor], Tensor]:
     """Fit a linear map from cells of latents, with their neighbours, to colours by least squares.
 
     Args:
@@ -102,7 +102,7 @@ def fitted(
     offset = (middle - mean @ weights).float()
     weights = weights.float()  # (C·(2·around + 1)², 3·finer²)
 
-    def draw(latents: torch.Tensor) -> torch.Tensor:
+    def draw(latents: Tensor) -> Tensor:
         colours = _neighbours(latents, around).float() @ weights + offset
         cells = colours.transpose(1, 2).unflatten(2, latents.shape[-2:])
         return pixel_shuffle(cells, finer).clamp(0, 1)
@@ -110,7 +110,7 @@ def fitted(
     return draw
 
 
-def _neighbours(latents: torch.Tensor, around: int) -> torch.Tensor:
+def _neighbours(latents: Tensor, around: int) -> Tensor:
     """Return each cell with its neighbours, float64 (B, h·w, C·(2·around + 1)²)."""
     padded = pad(latents.cpu().double(), (around,) * 4, mode="replicate")
     return unfold(padded, 2 * around + 1).transpose(1, 2)
@@ -135,7 +135,7 @@ class NoiseLevels:
     mixed: tuple[tuple[float, float], ...]
     scale: float
 
-    def at(self, step: int, clean: torch.Tensor, noise: torch.Tensor) -> torch.Tensor:
+    def at(self, step: int, clean: Tensor, noise: Tensor) -> Tensor:
         """Return latents with noise, as the scheduler has them at the beginning of a step."""
         a, s = self.mixed[step]
         return a * clean + s * noise
@@ -145,23 +145,23 @@ def noise_levels(pipe: Any, steps: int) -> NoiseLevels:
     """Return the levels of a run; raise a ModelError if the scheduler does not define them."""
     scheduler = deepcopy(pipe.scheduler)
     scheduler.set_timesteps(steps)
-    levels: list[tuple[float, float] | None] = []
+    levels: list[tuple[float, float]] = []
     for call in first_calls(scheduler):
         try:
-            levels.append(level_of(scheduler, scheduler.timesteps[call], call))
+            level = level_of(scheduler, scheduler.timesteps[call], call)
         except (NotImplementedError, IndexError):  # some have the method without a use for it
-            levels.append(None)
-    known = [level for level in levels if level is not None]
-    if len(known) < len(levels):
-        raise ModelError(
-            f"{type(scheduler).__name__} does not define how much noise there is at a step: "
-            "expected one of the schedulers of Stable Diffusion"
-        )
+            level = None
+        if level is None:
+            raise ModelError(
+                f"{type(scheduler).__name__} does not define how much noise there is at a step: "
+                "expected one of the schedulers of Stable Diffusion"
+            )
+        levels.append(level)
     scale = float(getattr(scheduler, "init_noise_sigma", 1.0))
-    return NoiseLevels((*known, (1.0, 0.0)), scale)
+    return NoiseLevels((*levels, (1.0, 0.0)), scale)
 
 
-def predicted(scheduler: Any, *args: Any, **kwargs: Any) -> torch.Tensor | None:
+def predicted(scheduler: Any, *args: Any, **kwargs: Any) -> Tensor | None:
     """Return the clean latents (B, C, h, w), float32, that a model's output predicts.
 
     The arguments are those of the scheduler's next step; the scheduler stays as it is. The result
@@ -211,7 +211,7 @@ def level_of(scheduler: Any, timestep: Any, call: int = 0) -> tuple[float, float
 class ImageScheduler(DDPMScheduler):
     """A scheduler that gives the model one image with fresh noise at each timestep."""
 
-    image: torch.Tensor
+    image: Tensor
     """(1, C, h, w), as the pipeline has latents, in float32: half types would round the noise."""
     noise: torch.Generator
 
@@ -225,7 +225,7 @@ class ImageScheduler(DDPMScheduler):
         self.timesteps = torch.tensor(parts, device=device)
         self._call, self.noised = 0, self._add_noise(0, self._first)
 
-    def start(self, image: torch.Tensor, noise: torch.Generator, steps: int) -> torch.Tensor:
+    def start(self, image: Tensor, noise: torch.Generator, steps: int) -> Tensor:
         """Set the image (1, C, h, w) and its noise; return the first latents."""
         self.image, self.noise = image.float(), noise
         self._first = self._draw()  # pipelines call set_timesteps again
@@ -234,12 +234,12 @@ class ImageScheduler(DDPMScheduler):
 
     def step(
         self,
-        model_output: torch.Tensor,
+        model_output: Tensor,
         timestep: int,
-        sample: torch.Tensor,
+        sample: Tensor,
         generator: Any = None,
         return_dict: bool = True,
-    ) -> DDPMSchedulerOutput | tuple[torch.Tensor, ...]:
+    ) -> DDPMSchedulerOutput | tuple[Tensor, ...]:
         """Return the image with the noise of the next timestep; after the last, without noise."""
         if not torch.equal(sample, self.noised.to(sample).expand_as(sample)):
             raise TraceError("the pipeline changed its latents between two steps: expected another")
@@ -249,48 +249,41 @@ class ImageScheduler(DDPMScheduler):
         latents = self.noised.to(sample).expand_as(sample)
         return DDPMSchedulerOutput(prev_sample=latents) if return_dict else (latents, latents)
 
-    def _draw(self) -> torch.Tensor:
+    def _draw(self) -> Tensor:
         return torch.randn(self.image.shape, generator=self.noise).to(self.image.device)
 
-    def _add_noise(self, call: int, noise: torch.Tensor) -> torch.Tensor:
+    def _add_noise(self, call: int, noise: Tensor) -> Tensor:
         share = float(self.alphas_cumprod[int(self.timesteps[call])])
         return share**0.5 * self.image + (1 - share) ** 0.5 * noise
 
 
 @contextmanager
-def showing(
-    pipe: Any, latents: torch.Tensor, noise: torch.Generator, steps: int
-) -> Iterator[torch.Tensor]:
+def showing(pipe: Any, latents: Tensor, noise: torch.Generator, steps: int) -> Iterator[Tensor]:
     """Give a pipeline's model these latents (1, C, h, w) at each step, with fresh noise.
 
     The noise is that of the training, by the betas of the pipeline's scheduler, which comes back
     after the block. The first latents for the pipeline's call are yielded.
     """
     before = pipe.scheduler
-    scheduler = _image_scheduler(before)
-    first = scheduler.start(latents, noise, steps)
-    pipe.scheduler = scheduler
-    try:
-        yield first
-    finally:
-        pipe.scheduler = before
-
-
-def _image_scheduler(own: Any) -> ImageScheduler:
-    config = own.config
+    config = before.config
     betas = ("num_train_timesteps", "beta_start", "beta_end", "beta_schedule", "prediction_type")
     known = all(name in config for name in betas) and config.prediction_type in _PREDICTIONS
-    if known and not config.get("use_flow_sigmas"):
-        # `from_config` would ignore the defaults of the pipeline's own scheduler.
-        parameters = signature(DDPMScheduler.__init__).parameters
-        try:
-            return ImageScheduler(**{name: config[name] for name in parameters if name in config})
-        except NotImplementedError:  # an unknown schedule of betas
-            pass
-    raise ModelError(
-        f"{type(own).__name__} defines no schedule of betas, as of the noise of the training: "
-        "expected one of the schedulers of Stable Diffusion"
-    )
+    # `from_config` would ignore the defaults of the pipeline's own scheduler.
+    names = [name for name in signature(DDPMScheduler.__init__).parameters if name in config]
+    try:
+        if not known or config.get("use_flow_sigmas"):
+            raise NotImplementedError
+        scheduler = ImageScheduler(**{name: config[name] for name in names})
+    except NotImplementedError:  # also of an unknown schedule of betas
+        raise ModelError(
+            f"{type(before).__name__} defines no schedule of betas, as of the noise of the "
+            "training: expected one of the schedulers of Stable Diffusion"
+        ) from None
+    pipe.scheduler = scheduler
+    try:
+        yield scheduler.start(latents, noise, steps)
+    finally:
+        pipe.scheduler = before
 
 
 # --- memory ---
@@ -303,8 +296,8 @@ _SHARE = 0.8  # of the free memory, to leave some for other programs
 
 def image_bytes(pipe: Any, size: tuple[int, int]) -> int:
     """Estimate the memory of an image of (width, height) pixels by the decoder's widest stage."""
-    decoder = family_of(pipe).decoder(pipe)
-    widths = getattr(getattr(decoder, "config", None), "block_out_channels", None) or (128, 256)
+    config = getattr(family_of(pipe).decoder, "config", None)
+    widths = getattr(config, "block_out_channels", None) or (128, 256)
     # The second stage is enlarged to the image's size before it is narrowed.
     return _PICTURE * math.prod(size) * max(widths[:2]) * pipe.dtype.itemsize
 
@@ -339,25 +332,20 @@ def in_batches(
     some things, the number of batches done, and the number of those to do.
     """
     done: list[R] = []
-    at = 0
-    while at < len(things):
-        batches = math.ceil((len(things) - at) / most)
-        some = things[at : at + math.ceil((len(things) - at) / batches)]
+    while things:
+        batches = math.ceil(len(things) / most)
+        some = things[: math.ceil(len(things) / batches)]
         try:
             done.append(draw(some, len(done), batches))
+            things = things[len(some) :]
+            continue
         except (MemoryError, RuntimeError) as error:
-            if len(some) == 1 or not _is_memory(error):
+            texts = ("out of memory", "not enough memory", "can't allocate memory")
+            is_memory = any(text in str(error).lower() for text in texts)
+            if len(some) == 1 or not (is_memory or isinstance(error, MemoryError)):
                 raise
             most = math.ceil(len(some) / 2)
-        else:
-            at += len(some)
-            continue
         # After the except block nothing refers to the tensors of the failed batch any more.
         if torch.cuda.is_available():
             torch.cuda.empty_cache()
     return done
-
-
-def _is_memory(error: Exception) -> bool:
-    texts = ("out of memory", "not enough memory", "can't allocate memory")
-    return isinstance(error, MemoryError) or any(text in str(error).lower() for text in texts)

@@ -14,7 +14,6 @@ from msgspec import Meta, Struct
 from heedmap import checks
 from heedmap.errors import ArgumentError, ModelError, RunError, quoted
 from heedmap.io import reading
-from heedmap.io.reading import MAX_ASPECT, MAX_PIXELS, MAX_SIDE
 from heedmap.options import Device, Dtype, LoadOptions
 from heedmap.text.tokens import tokenize
 from heedmap.text.words import TokenTable
@@ -107,28 +106,6 @@ def of_kind(pipe: "DiffusionPipeline", name: str) -> "DiffusionPipeline":
     return kind.from_pipe(pipe, dtype=pipe.dtype) if other and kind is not type(pipe) else pipe
 
 
-def check_size(pipe: Any, size: object) -> tuple[int, int]:
-    """Return a size (width, height) in pixels; raise an ArgumentError if it cannot be drawn."""
-    from heedmap.backends.registry import unit
-
-    multiple, sides = unit(pipe), checks.in_order(size) or []
-    if len(sides) != 2 or any(
-        checks.whole("a side of the size", side) % multiple or not 0 < side <= MAX_SIDE
-        for side in sides
-    ):
-        raise ArgumentError(
-            f"the size {quoted(size)} does not fit the model: expected a width and a height in "
-            f"pixels that are multiples of {multiple} pixels, up to {MAX_SIDE}"
-        )
-    width, height = map(int, sides)
-    if width * height > MAX_PIXELS or max(sides) > MAX_ASPECT * min(sides):
-        raise ArgumentError(
-            f"the size {width}×{height} is not drawn: expected at most {MAX_PIXELS} pixels in all, "
-            f"and no side above {MAX_ASPECT} times the other"
-        )
-    return width, height
-
-
 # --- without weights ---
 
 
@@ -193,7 +170,7 @@ def token_table(prompt: str, model: str | Path | None = None) -> TokenTable:
         large.pop("tokenizer", None)
         with _explained(where):
             pipe: Any = DiffusionPipeline.from_pretrained(str(where), **large)
-    return family.table(pipe, pipe.tokenizer, prompt, {})
+    return family(pipe).table(pipe.tokenizer, prompt, {})
 
 
 # --- where a model is ---

@@ -10,16 +10,16 @@ import inspect
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar, cast
+from typing import Any, NoReturn
 
 import torch
 from diffusers.models.attention_processor import Attention
+from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 from torch.overrides import TorchFunctionMode, _get_current_function_mode_stack
 from torch.utils._device import DeviceContext
 
-from heedmap.backends import loading, registry
-from heedmap.backends.arguments import check_names
+from heedmap.backends import registry
 from heedmap.backends.base import Undo
 from heedmap.backends.prompts import prompt_table
 from heedmap.errors import SelectionError, TraceError, quoted
@@ -28,30 +28,9 @@ from heedmap.mathematics import probabilities
 from heedmap.mathematics.probabilities import Scores
 
 Record = Callable[[str, Scores], None]
+uncompiled: Any = torch.compiler.disable
+"""A decorator of functions that `torch.compile` leaves out of what it compiles around them."""
 _DEFAULT = "call set_default_attn_processor() of the model before the trace"
-F = TypeVar("F", bound=Callable[..., Any])
-
-
-def uncompiled(function: F) -> F:
-    """Exclude a function from what `torch.compile` compiles around it."""
-    return cast(F, torch.compiler.disable(function))
-
-
-@dataclass(frozen=True, eq=False)
-class Changes:
-    """Changes of a layer's attention.
-
-    Attributes:
-        inputs: a function of queries and keys (B, H, …) that returns others, or None.
-        output: a function of the scores, the values (B, H, K, d) and the output (B, H, Q, d) that
-            returns the output to use; it may change the given one in place.
-        weights: a function of the scores and the probabilities (B, H, Q, K) that returns those to
-            use, for processors that compute them.
-    """
-
-    inputs: Callable[[torch.Tensor, torch.Tensor], tuple[torch.Tensor, torch.Tensor] | None]
-    output: Callable[[Scores, torch.Tensor, torch.Tensor], torch.Tensor]
-    weights: Callable[[Scores, torch.Tensor], torch.Tensor]
 
 
 @dataclass(eq=False)
@@ -62,40 +41,33 @@ class RecordingProcessor:
         original: the layer's processor.
         name: the layer's dotted path.
         record: a function of the name and the scores of all rows of the batch.
-        changes: changes of the attention; without, the output is the original's to the bit.
+        editor: the changes of the attention (`recording.edits.AttentionController`); without, the
+            output is the original's to the bit.
         needed: whether attention that cannot be seen is an error.
     """
 
     original: Any
     name: str
     record: Record
-    changes: Changes | None = None
+    editor: Any = None
     needed: bool = True
 
     def __post_init__(self) -> None:
         # `Attention.forward` inspects the signature of `processor.__call__` to decide which keyword
         # arguments to pass on, so the instance needs that of the original.
-        def call(*args: Any, **kwargs: Any) -> torch.Tensor:
+        def call(*args: Any, **kwargs: Any) -> Tensor:
             return type(self).__call__(self, *args, **kwargs)
 
         call.__signature__ = inspect.signature(self.original.__call__)
         self.__dict__["__call__"] = call
 
     @uncompiled
-    def __call__(
-        self, attn: Attention, hidden_states: torch.Tensor, *args: Any, **kwargs: Any
-    ) -> torch.Tensor:
+    def __call__(self, attn: Attention, hidden_states: Tensor, *args: Any, **kwargs: Any) -> Tensor:
         """Run the original processor."""
         states = kwargs.get("encoder_hidden_states", args[0] if args else None)
-        tap = _Tap(attn, hidden_states.shape[0], states, self.changes)
+        tap = _Tap(self, attn, len(hidden_states), states)
         with tap:
             output = self.original(attn, hidden_states, *args, **kwargs)
-        kind = type(self.original).__name__
-        if tap.mismatch:
-            raise TraceError(
-                f"{kind} at {self.name} computes attention {tap.mismatch}: expected one attention "
-                f"over all of the text; {_DEFAULT}"
-            )
         scores = tap.scores()
         if scores is not None:
             with torch.no_grad():
@@ -106,8 +78,9 @@ class RecordingProcessor:
             )
         elif self.needed:
             raise TraceError(
-                f"{kind} at {self.name} computed no attention that heedmap can see (it returned a "
-                f"cached output, or uses a kernel of its own, as xformers does): {_DEFAULT}"
+                f"{type(self.original).__name__} at {self.name} computed no attention that heedmap "
+                "can see (it returned a cached output, or uses a kernel of its own, as xformers "
+                f"does): {_DEFAULT}"
             )
         return output
 
@@ -116,27 +89,28 @@ class _Tap(TorchFunctionMode):
     """An interceptor of the attention that a layer computes in this thread.
 
     Args:
+        processor: the layer's recording processor.
         attn: the layer.
         rows: the number of rows in the batch.
         states: the text states (B, K, C) of a cross-attention layer, in a tuple with those of an
-            IP-Adapter. `mismatch` describes an attention that is not one over all of them, in all
-            heads.
-        changes: changes of the attention.
+            IP-Adapter.
+
+    Raises:
+        TraceError: if the attention is not one over all text states, in all heads.
     """
 
-    def __init__(self, attn: Attention, rows: int, states: Any, changes: Changes | None) -> None:
+    def __init__(
+        self, processor: RecordingProcessor, attn: Attention, rows: int, states: Any
+    ) -> None:
         super().__init__()
-        self.attn = attn
-        self.rows = rows
+        self.processor, self.attn, self.rows = processor, attn, rows
         self.adapted = isinstance(states, tuple)
-        text: torch.Tensor | None = states[0] if self.adapted else states
+        text: Tensor | None = states[0] if self.adapted else states
         self.tokens = None if text is None else text.shape[1]
-        self.changes = changes
-        self.mismatch = ""
         self.overridden = False
         self.fused: Scores | None = None
         # The inputs of the classic computation, by slices of the B·H rows where it is sliced.
-        self.classic: list[tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]] = []
+        self.classic: list[tuple[Tensor, Tensor, Tensor | None]] = []
 
     def __enter__(self) -> "_Tap":
         # Another mode around this one may replace the attention (LayerSkip of diffusers does).
@@ -158,83 +132,84 @@ class _Tap(TorchFunctionMode):
         kwargs: dict[str, Any] | None = None,
     ) -> Any:
         kwargs = kwargs or {}
-        if func is not scaled_dot_product_attention or self.overridden or self.mismatch:
+        if func is not scaled_dot_product_attention or self.overridden:
             return func(*args, **kwargs)
-        given = _SIGNATURE.bind(*args, **kwargs).arguments
-        query, key = given["query"], given["key"]
-        heads = (self.attn.heads,) * 2
+        arguments = _SIGNATURE.bind(*args, **kwargs).arguments
+        query, key, heads = arguments["query"], arguments["key"], self.attn.heads
         if self.fused or self.classic:
             self._check_later(key)
             return func(*args, **kwargs)
         if self.tokens is not None:
-            if key.ndim != 4 or (query.shape[1], key.shape[1]) != heads:
-                self.mismatch = f"of shape {tuple(query.shape)}, not of all {heads[0]} heads"
-            elif key.shape[2] != self.tokens:
-                self.mismatch = f"over {key.shape[2]} keys, of {self.tokens} text states"
-            elif given.get("is_causal"):
-                self.mismatch = "with is_causal"
-            if self.mismatch:
-                return func(*args, **kwargs)
-        if self.changes is not None:
-            query, key = self.changes.inputs(query, key) or (query, key)
-            given["query"], given["key"] = query, key
-        output, log_sum = probabilities.fused(**given)
-        scale = given.get("scale")
+            if key.ndim != 4 or (query.shape[1], key.shape[1]) != (heads, heads):
+                self._fail(f"of shape {tuple(query.shape)}, not of all {heads} heads")
+            if arguments.get("is_causal"):
+                self._fail("with is_causal")
+        self._check_tokens(key)
+        editor = self.processor.editor
+        if editor is not None and not self.attn.is_cross_attention:
+            query, key = editor.inputs(self.processor.name, query, key)
+            arguments["query"], arguments["key"] = query, key
+        output, log_sum = probabilities.fused(**arguments)
+        scale, mask = arguments.get("scale"), arguments.get("attn_mask")
         scale = query.shape[-1] ** -0.5 if scale is None else scale
-        self.fused = Scores(query.detach(), key.detach(), scale, given.get("attn_mask"), log_sum)
-        if self.changes is not None:
-            output = self.changes.output(self.fused, given["value"], output)
+        self.fused = Scores(query.detach(), key.detach(), scale, mask, log_sum)
+        if editor is not None and self.attn.is_cross_attention:
+            output = editor.output(self.processor.name, self.fused, arguments["value"], output)
         return output
 
-    def _classic(
-        self, query: torch.Tensor, key: torch.Tensor, attention_mask: torch.Tensor | None = None
-    ) -> torch.Tensor:
+    def _classic(self, query: Tensor, key: Tensor, attention_mask: Tensor | None = None) -> Tensor:
         """Replace `Attention.get_attention_scores`, of (B·H, Q, K) or a slice of it."""
-        every = self.rows * self.attn.heads
-        if self.mismatch or self.fused or sum(len(part) for part, _, _ in self.classic) >= every:
+        every, editor = self.rows * self.attn.heads, self.processor.editor
+        if self.fused or sum(len(part) for part, _, _ in self.classic) >= every:
             self._check_later(key)
             return self._original(query, key, attention_mask)
-        if self.tokens not in (None, key.shape[-2]):
-            self.mismatch = f"over {key.shape[-2]} keys, of {self.tokens} text states"
-            return self._original(query, key, attention_mask)
-        if self.changes is not None:
-            if len(query) != every:
-                raise TraceError(
-                    "attention slicing computes the images one by one, so that none can take from "
-                    "another: call pipe.disable_attention_slicing() before an edit"
-                )
-            inputs = self.changes.inputs(self._by_head(query), self._by_head(key))
-            if inputs is not None:
-                query, key = (part.flatten(0, 1) for part in inputs)
+        self._check_tokens(key)
+        if editor is not None and len(query) != every:
+            raise TraceError(
+                "attention slicing computes the images one by one, so that none can take from "
+                "another: call pipe.disable_attention_slicing() before an edit"
+            )
+        if editor is not None and not self.attn.is_cross_attention:
+            edited = editor.inputs(self.processor.name, self._by_head(query), self._by_head(key))
+            query, key = (part.flatten(0, 1) for part in edited)
         self.classic.append((query.detach(), key.detach(), attention_mask))
         p = self._original(query, key, attention_mask)
-        if self.changes is not None:
+        if editor is not None and self.attn.is_cross_attention:
             scores = self.scores()
             assert scores is not None
-            p = self.changes.weights(scores, self._by_head(p)).flatten(0, 1)
+            p = editor.weights(self.processor.name, scores, self._by_head(p)).flatten(0, 1)
         return p
 
-    def _check_later(self, key: torch.Tensor) -> None:
-        """Note a later attention over as many keys as there are text states, if they differ."""
-        if self.tokens != key.shape[-2] or self.mismatch or self.adapted:
+    def _check_tokens(self, key: Tensor) -> None:
+        if self.tokens not in (None, key.shape[-2]):
+            self._fail(f"over {key.shape[-2]} keys, of {self.tokens} text states")
+
+    def _check_later(self, key: Tensor) -> None:
+        """Refuse a later attention over as many keys as there are text states, if they differ."""
+        if self.tokens != key.shape[-2] or self.adapted:
             return
         first = self.classic[0][1] if self.fused is None else self.fused.key
         if first.numel() == key.numel() and not torch.equal(
             first.flatten(), key.to(first).flatten()
         ):
-            self.mismatch = "over several texts"
+            self._fail("over several texts")
+
+    def _fail(self, what: str) -> NoReturn:
+        raise TraceError(
+            f"{type(self.processor.original).__name__} at {self.processor.name} computes attention "
+            f"{what}: expected one attention over all of the text; {_DEFAULT}"
+        )
 
     def scores(self) -> Scores | None:
         """Return the scores of the recorded attention (B, H, …); None if there was none."""
         if self.fused or not self.classic:
             return self.fused
-        query = self._by_head(torch.cat([part for part, _, _ in self.classic]))
-        key = self._by_head(torch.cat([part for _, part, _ in self.classic]))
-        masks = [part for _, _, part in self.classic if part is not None]
-        mask = self._by_head(torch.cat(masks)) if masks else None
+        queries, keys, masks = zip(*self.classic, strict=True)
+        query, key = (self._by_head(torch.cat(parts)) for parts in (queries, keys))
+        mask = None if masks[0] is None else self._by_head(torch.cat(masks))
         return Scores(query, key, self.attn.scale, mask)
 
-    def _by_head(self, x: torch.Tensor) -> torch.Tensor:
+    def _by_head(self, x: Tensor) -> Tensor:
         """Reshape (B·H, …) to (B, H, …)."""
         return x.unflatten(0, (-1, self.attn.heads))
 
@@ -246,12 +221,10 @@ def install(
     layers: Mapping[str, Attention],
     record: Record,
     undo: Undo,
-    changes: Callable[[str], Changes] | None = None,
+    editor: Any = None,
     needed: bool = True,
 ) -> dict[str, RecordingProcessor]:
     """Install a recording processor in every layer, until undone; return them by dotted path.
-
-    `changes` returns the changes of a layer, by its path.
 
     Raises:
         TraceError: if a trace is open on the model.
@@ -261,8 +234,7 @@ def install(
             raise TraceError(f"another trace is open on this model (at {name}): close it first")
     installed: dict[str, RecordingProcessor] = {}
     for name, layer in layers.items():
-        change = None if changes is None else changes(name)
-        recorder: Any = RecordingProcessor(layer.processor, name, record, change, needed)
+        recorder: Any = RecordingProcessor(layer.processor, name, record, editor, needed)
 
         def restore(layer: Attention = layer, recorder: Any = recorder) -> None:
             if layer.processor is recorder:  # a processor that the user set meanwhile stays
@@ -295,7 +267,7 @@ def run_uncompiled(model: Any, undo: Undo) -> None:
 # --- the activations of a layer ---
 
 
-def keys_of(layer: Any, states: torch.Tensor) -> torch.Tensor:
+def keys_of(layer: Any, states: Tensor) -> Tensor:
     """Return the keys (B, H, K, d) that a layer's processor makes of text states (B, K, C)."""
     if layer.norm_cross is not None:
         states = layer.norm_encoder_hidden_states(states)
@@ -316,10 +288,10 @@ class LayerActivations:
         output: (B, Q, C), the output of the layer.
     """
 
-    hidden: torch.Tensor
-    value: torch.Tensor
-    joined: torch.Tensor
-    output: torch.Tensor
+    hidden: Tensor
+    value: Tensor
+    joined: Tensor
+    output: Tensor
 
 
 @dataclass(frozen=True, eq=False)
@@ -334,8 +306,8 @@ class OutputProjection:
         adds: whether another attention is added to `joined`, such as an image prompt's.
     """
 
-    weight: torch.Tensor
-    bias: torch.Tensor | None
+    weight: Tensor
+    bias: Tensor | None
     residual: bool
     factor: float
     adds: bool
@@ -343,41 +315,34 @@ class OutputProjection:
 
 def record_activations(layer: Any, record: Callable[[LayerActivations], None], undo: Undo) -> None:
     """Call `record` with the activations after each pass of a layer, until undone."""
-    tensors: dict[str, torch.Tensor] = {}
-
-    def keep(name: str, select: Callable[[torch.Tensor, torch.Tensor], torch.Tensor]) -> Any:
-        @uncompiled
-        def hook(module: Any, args: tuple[torch.Tensor, ...], output: torch.Tensor) -> None:
-            tensors[name] = select(args[0], output)
-
-        return hook
+    found: dict[str, Tensor] = {}
+    hooks: list[tuple[torch.nn.Module, Any]] = [
+        (layer.to_v, lambda _, args, output: found.update(value=output)),
+        (layer.to_out[0], lambda _, args, output: found.update(joined=args[0])),
+    ]
+    if hasattr(layer, "to_kv"):  # fused projections, which run in place of to_k and to_v
+        hooks += [(layer.to_kv, lambda _, args, output: found.update(value=output.chunk(2, -1)[1]))]
 
     @uncompiled
-    def end(module: Any, args: tuple[Any, ...], kwargs: Any, output: torch.Tensor) -> None:
-        if not {"value", "joined"} <= tensors.keys():
+    def end(module: Any, args: tuple[Any, ...], kwargs: Any, output: Tensor) -> None:
+        if len(found) < 2:
             processor = getattr(layer.processor, "original", layer.processor)
             raise TraceError(
                 f"{type(processor).__name__} has linear maps of its own: expected a processor that "
                 "uses its layer's to_v and to_out; load the model without it"
             )
         hidden = args[0] if args else kwargs["hidden_states"]
-        activations = LayerActivations(hidden, tensors["value"], tensors["joined"], output)
-        tensors.clear()
+        activations = LayerActivations(hidden=hidden, output=output, **found)
+        found.clear()
         record(activations)
 
-    hooks = [
-        (layer.to_v, keep("value", lambda _, output: output)),
-        (layer.to_out[0], keep("joined", lambda given, _: given)),
-    ]
-    if hasattr(layer, "to_kv"):  # fused projections, which run in place of to_k and to_v
-        hooks.append((layer.to_kv, keep("value", lambda _, output: output.chunk(2, dim=-1)[1])))
     for module, hook in hooks:
-        undo(module.register_forward_hook(hook).remove)
+        undo(module.register_forward_hook(uncompiled(hook)).remove)
     undo(layer.register_forward_hook(end, with_kwargs=True).remove)
 
 
 @torch.no_grad()
-def output_projection(layer: Any, joined: torch.Tensor) -> OutputProjection:
+def output_projection(layer: Any, joined: Tensor) -> OutputProjection:
     """Return the output projection of a layer that has just run on `joined` (B, Q, H·d)."""
     module: Any = layer.to_out[0]
     if type(module) is torch.nn.Linear and not module.weight.is_meta:
@@ -497,9 +462,9 @@ def layer_shapes(
         ModelError: if the model has no text cross-attention.
     """
     layers, family = registry.cross_attention_layers(pipe), registry.family_of(pipe)
-    check_names(pipe, arguments, ("prompt", "size"))
-    width, height = registry.usual_size(pipe) if size is None else loading.check_size(pipe, size)
-    table, side = prompt_table(pipe, prompt, arguments), family.cell_side(pipe)
+    registry.check_names(pipe, arguments, ("prompt", "size"))
+    width, height = registry.usual_size(pipe) if size is None else registry.check_size(pipe, size)
+    table, side = prompt_table(pipe, prompt, arguments), family.cell_side
     grids = registry.grids(pipe, layers, (height // side, width // side))
     tokens = len(table.tokens)
     return tuple(

@@ -5,14 +5,15 @@ The tables of a call are checked against the ids that its text encoders were giv
 
 import inspect
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
+from torch import Tensor
 
-from heedmap.backends.base import made_from, put
+from heedmap.backends.base import TextStates, replace_method
 from heedmap.backends.loading import silence_logs
 from heedmap.backends.registry import encoding_method, family_of
 from heedmap.errors import TraceError, plural, quoted
@@ -30,7 +31,7 @@ _ENCODERS = {"tokenizer": "text_encoder", "tokenizer_2": "text_encoder_2"}
 def prompt_table(pipe: Any, prompt: str, arguments: Mapping[str, Any] | None = None) -> TokenTable:
     """Return the words and tokens of a prompt as a pipeline reads it in a call with arguments."""
     with silence_logs(pipe):
-        return family_of(pipe).table(pipe, _tokenizer(pipe), prompt, arguments or {})
+        return family_of(pipe).table(_tokenizer(pipe), prompt, arguments or {})
 
 
 def _tokenizer(pipe: Any) -> Any:
@@ -46,11 +47,19 @@ def _tokenizer(pipe: Any) -> Any:
 
 @dataclass(eq=False)
 class Reader:
-    """A tokenizer, with the ids that its text encoder was given at each call, and its states."""
+    """A tokenizer, with the ids that its text encoder reads at each call, and its states."""
 
     tokenizer: Any
     ids: list[list[list[int]]] = field(default_factory=list)
-    states: list[torch.Tensor] = field(default_factory=list)
+    states: list[Tensor] = field(default_factory=list)
+    # Another pipeline may use the encoder in another thread.
+    _thread: int = field(default_factory=threading.get_ident)
+
+    def record(self, encoder: Any, args: Any, kwargs: Any, output: Any) -> None:
+        """Record the ids and states of a forward pass of the encoder."""
+        if threading.get_ident() == self._thread:
+            self.ids.append((args[0] if args else kwargs["input_ids"]).tolist())
+            self.states.append(output[0])
 
 
 @dataclass(eq=False)
@@ -71,23 +80,14 @@ class Reading:
 
     def run(self, encode: Callable[[], Any]) -> "Reading":
         """Call `encode`; keep its result, and the ids and states of the text encoders."""
-        thread = threading.get_ident()  # another pipeline may use the same encoder in another one
         with ExitStack() as stack:
-            for words, encoder in _ENCODERS.items():
-                pair: list[Any] = [getattr(self.pipe, name, None) for name in (words, encoder)]
-                if None in pair:
-                    continue
-                reader = Reader(pair[0])
-                self.readers.append(reader)
-
-                def read(
-                    _: Any, args: Any, kwargs: Any, output: Any, reader: Reader = reader
-                ) -> None:
-                    if threading.get_ident() == thread:
-                        reader.ids.append((args[0] if args else kwargs["input_ids"]).tolist())
-                        reader.states.append(output[0])
-
-                stack.callback(pair[1].register_forward_hook(read, with_kwargs=True).remove)
+            for pair in _ENCODERS.items():
+                tokenizer, encoder = (getattr(self.pipe, name, None) for name in pair)
+                if tokenizer is not None and encoder is not None:
+                    reader = Reader(tokenizer)
+                    self.readers.append(reader)
+                    hook = encoder.register_forward_hook(reader.record, with_kwargs=True)
+                    stack.callback(hook.remove)
             self.result = encode()
         return self
 
@@ -96,10 +96,10 @@ class Reading:
         """Return the number of images of each prompt."""
         return int(self.arguments.get("num_images_per_prompt") or 1)
 
-    def text_states(self) -> tuple[torch.Tensor, torch.Tensor | None, torch.Tensor | None]:
-        """Return the states (B, K, C) of both prompts, and the prompt's mask, as a family does."""
+    def text_states(self) -> TextStates:
+        """Return the states of both prompts, and the prompt's mask."""
         result = self.result
-        if isinstance(result, torch.Tensor):
+        if isinstance(result, Tensor):
             # The older method returns its branches in one tensor, in an order of the pipeline's.
             read = self.readers[0].states[:2] if self.readers else []
             if not read:
@@ -136,7 +136,7 @@ class Reading:
                 "prompt_embeds (the maps are then by position)"
             )
         tokenizer, table = _tokenizer(self.pipe), family_of(self.pipe).table
-        labels = [table(self.pipe, tokenizer, text, self.arguments) for text in texts]
+        labels = [table(tokenizer, text, self.arguments) for text in texts]
         for reader in self.readers:
             if call >= len(reader.ids):  # a negative prompt of zeros is read by no encoder
                 continue
@@ -144,11 +144,18 @@ class Reading:
                 read = plural(len(reader.ids[call]), "text")
                 raise TraceError(f"{which} is {read} for {len(texts)} images: expected one each")
             for label, ids in zip(labels, reader.ids[call], strict=True):
-                found = label
+                own = label
                 if reader.tokenizer is not tokenizer:
-                    found = table(self.pipe, reader.tokenizer, label.prompt, self.arguments)
-                _check_positions(label, found)
-                if [token.id for token in found.tokens] != ids:
+                    own = table(reader.tokenizer, label.prompt, self.arguments)
+                first, second = ([(w.start, w.tokens) for w in one.words] for one in (label, own))
+                if first != second:
+                    raise TraceError(
+                        f"the two text encoders read the words of {quoted(label.prompt)} at "
+                        "different positions, whose attention cannot be divided: load embeddings "
+                        "with the same number of vectors, or pass prompt_embeds (the maps are then "
+                        "by position)"
+                    )
+                if [token.id for token in own.tokens] != ids:
                     raise TraceError(
                         "the text encoder read other tokens than those of the prompt "
                         f"{quoted(label.prompt)}: pass it as plain text"
@@ -160,24 +167,23 @@ def _listed(text: str | Sequence[str], count: int | None) -> list[str]:
     return [text] * (count or 1) if isinstance(text, str) else list(text)
 
 
-def _check_positions(first: TokenTable, second: TokenTable) -> None:
-    """Raise a TraceError unless two encoders read each word at the same positions."""
-    others = {word.start: word.tokens for word in second.words}
-    for word in first.words:
-        if (other := others.get(word.start, ())) != word.tokens:
-            one, two = (", ".join(map(str, found)) or "none" for found in (word.tokens, other))
-            raise TraceError(
-                f"the two text encoders read {quoted(word.text)} at different positions ({one} and "
-                f"{two}), whose attention cannot be divided: load embeddings with the same number "
-                "of vectors, or pass prompt_embeds (the maps are then by position)"
-            )
+def _encode_others(reading: Reading, encode: Callable[..., Any], texts: Iterable[str]) -> Reading:
+    """Encode other texts as a call encoded its prompts, one image each, without guidance."""
+    arguments = {
+        name: None if "prompt_" in name or name.startswith("negative_") else value
+        for name, value in reading.arguments.items()
+    }
+    single = {"num_images_per_prompt": 1, "do_classifier_free_guidance": False}
+    arguments |= {name: value for name, value in single.items() if name in arguments}
+    arguments["prompt"] = list(texts)
+    return Reading(reading.pipe, arguments).run(lambda: encode(**arguments))
 
 
 def _check_labels(reading: Reading, encode: Callable[..., Any], prompts: Sequence[str]) -> None:
     """Raise a TraceError unless the pipeline read the prompts of the trace."""
-    arguments, labels = reading.arguments, quoted(list(prompts))
+    labels, each = quoted(list(prompts)), reading.images_per_prompt
     without = "leave `prompts` out of the trace (the maps are then by position)"
-    texts, embeds = arguments.get("prompt"), arguments.get("prompt_embeds")
+    texts, embeds = (reading.arguments.get(name) for name in ("prompt", "prompt_embeds"))
     if texts is not None:
         if _listed(texts, len(prompts)) != list(prompts):
             raise TraceError(
@@ -195,18 +201,15 @@ def _check_labels(reading: Reading, encode: Callable[..., Any], prompts: Sequenc
         raise TraceError(
             f"the prompts of the trace are {labels}, for {count} prompt_embeds: expected one each"
         )
-    fresh: dict[str, Any] = {name: None for name in arguments if name.endswith("_embeds")}
-    fresh |= {"prompt": list(prompts), "do_classifier_free_guidance": False}
-    again = encode(**{**arguments, **{name: fresh[name] for name in fresh if name in arguments}})
     read = reading.text_states()[0].float()
-    expected = family_of(reading.pipe).text_states(again)[0].to(read)
-    distances = [torch.inf]
+    expected = _encode_others(reading, encode, prompts).text_states()[0].to(read)
+    expected = expected.repeat_interleave(each, 0)
+    distances = torch.full((len(read),), torch.inf)
     if read.shape == expected.shape:
-        off = (read - expected).norm(dim=-1) / expected.norm(dim=-1)
-        distances = off.amax(dim=-1).tolist()
-    for number, distance in enumerate(distances):
+        distances = ((read - expected).norm(dim=-1) / expected.norm(dim=-1)).amax(dim=-1)
+    for number, distance in enumerate(distances.tolist()):
         if not distance <= CLOSE:
-            label = prompts[min(number // reading.images_per_prompt, len(prompts) - 1)]
+            label = prompts[min(number // each, len(prompts) - 1)]
             raise TraceError(
                 f"the prompt_embeds are not what this pipeline makes of {quoted(label)}: pass the "
                 f"text that they were made of, or {without}"
@@ -223,7 +226,7 @@ class ConceptStates:
     """
 
     places: tuple[tuple[int, ...], ...]
-    states: torch.Tensor
+    states: Tensor
 
 
 def read_concepts(
@@ -233,17 +236,16 @@ def read_concepts(
 
     A prompt is empty if it is unknown. Images of one prompt share their states.
     """
-    pipe, arguments = reading.pipe, reading.arguments
-    _check_encoders(pipe)
+    pipe = reading.pipe
+    # Most models have no second encoder, and a refiner has no first; each needs its tokenizer.
+    loaded = [{getattr(pipe, one, None) is not None for one in pair} for pair in _ENCODERS.items()]
+    if {True} not in loaded or {True, False} in loaded:
+        raise TraceError(
+            f"{type(pipe).__name__} has no tokenizer or text encoder loaded, and concepts are "
+            "read by the pipeline's own encoders: load it with them, or leave concepts out"
+        )
     texts = {prompt: asked_text(concepts, prompt) for prompt in dict.fromkeys(prompts)}
-    changed = {
-        name: None if "prompt_" in name or name.startswith("negative_") else value
-        for name, value in arguments.items()
-    }
-    single = {"num_images_per_prompt": 1, "do_classifier_free_guidance": False}
-    changed |= {name: value for name, value in single.items() if name in arguments}
-    changed["prompt"] = [*texts.values()]
-    encoded = Reading(pipe, changed).run(lambda: encode(**changed))
+    encoded = _encode_others(reading, encode, texts.values())
     tables = encoded.tables("prompt", 0)
     states, _, mask = encoded.text_states()
     if states.shape[:2] != (len(tables), len(tables[0].tokens)):
@@ -252,30 +254,13 @@ def read_concepts(
             f"texts of {len(tables[0].tokens)} tokens: leave concepts out"
         )
     result: dict[str, ConceptStates] = {}
-    for number, (prompt, table) in enumerate(zip(texts, tables, strict=True)):
-        visible = (
-            range(states.shape[1]) if mask is None else mask[number].nonzero().flatten().tolist()
-        )
-        index = {position: place for place, position in enumerate(visible)}
-        places = (
-            tuple(index[position] for position in positions)
-            for positions in concept_places(concepts, table)
-        )
-        result[prompt] = ConceptStates(tuple(places), states[number, list(visible)])
+    visible = torch.ones(states.shape[:2]) if mask is None else mask
+    for prompt, table, own, seen in zip(texts, tables, states, visible, strict=True):
+        kept = seen.nonzero().flatten().tolist()
+        places = concept_places(concepts, table)
+        indices = (tuple(kept.index(position) for position in place) for place in places)
+        result[prompt] = ConceptStates(tuple(indices), own[kept])
     return tuple(result[prompt] for prompt in prompts)
-
-
-def _check_encoders(pipe: Any) -> None:
-    """Raise a TraceError unless each text encoder of a pipeline is loaded with its tokenizer."""
-    pairs = _ENCODERS.items()
-    absent = [[name for name in pair if getattr(pipe, name, None) is None] for pair in pairs]
-    # Both of a pair may be absent: most models have no second one, and a refiner has no first.
-    missing = next((names for names in absent if len(names) == 1), absent[0] if all(absent) else [])
-    if missing:
-        raise TraceError(
-            f"{type(pipe).__name__} has no {' and no '.join(missing)} loaded, and concepts are "
-            "read by the pipeline's own encoders: load it with them, or leave concepts out"
-        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -283,9 +268,9 @@ class Branch:
     """One branch of a call: the words of each image, and the text states (B, K, C)."""
 
     tables: tuple[TokenTable, ...]
-    states: torch.Tensor
+    states: Tensor
 
-    def blocks_in(self, states: torch.Tensor) -> list[int]:
+    def blocks_in(self, states: Tensor) -> list[int]:
         """Return which blocks of B rows of a model's text states (n·B, K, C) are this branch's."""
         own = self.states.to(states)
         if own.shape[1:] != states.shape[1:]:
@@ -310,7 +295,7 @@ class Encoding:
     prompt_first: bool = False
     concepts: tuple[ConceptStates, ...] = ()
 
-    def blocks_in(self, states: torch.Tensor) -> dict[str, list[int]]:
+    def blocks_in(self, states: Tensor) -> dict[str, list[int]]:
         """Return the blocks of each branch in a model's text states.
 
         A branch may be missing, or have several blocks (perturbed-attention guidance).
@@ -326,6 +311,33 @@ class Encoding:
                 else:
                     blocks = {"conditional": others, "negative": [first]}
         return {name: found for name, found in blocks.items() if found}
+
+
+def encoding_of(encodings: Sequence[Encoding], states: Tensor) -> Encoding:
+    """Return the encoding that a model's text states (B, K, C) are made of.
+
+    There may be others, encoded by hand before or by a call that failed.
+
+    Raises:
+        TraceError: if there is none.
+    """
+    fitting = []
+    for number, encoding in enumerate(encodings):
+        if blocks := encoding.blocks_in(states):
+            last = max(blocks.get("conditional", [-1]))
+            fitting.append((len(encoding.conditional.tables), last, number))
+    if not fitting:
+        raise foreign_states(states)
+    return encodings[max(fitting)[2]]
+
+
+def foreign_states(states: Tensor) -> TraceError:
+    """Return the error of text states that the pipeline did not encode."""
+    return TraceError(
+        f"the model was given text states of shape {tuple(states.shape)} that are not those of the "
+        "prompt: expected the pipeline of this trace to run with what it encoded (another pipeline "
+        "on the same model? states changed by a callback?)"
+    )
 
 
 def watch(
@@ -374,8 +386,8 @@ def watch(
         release()
 
     stack = ExitStack()
-    stack.callback(put(pipe, name, watched))
-    stack.callback(put(pipe, "maybe_free_model_hooks", released))
+    stack.callback(replace_method(pipe, name, watched))
+    stack.callback(replace_method(pipe, "maybe_free_model_hooks", released))
     return stack.close
 
 
@@ -396,11 +408,11 @@ def _encoding(reading: Reading, prompts: Sequence[str] | None, label_negative: b
     if label_negative and arguments.get("negative_prompt_embeds") is None and reading.readers:
         call = 1 if arguments.get("prompt_embeds") is None else 0
         negative = reading.tables("negative_prompt", call, count=len(tables))
-    first = made_from(pipe, family_of(pipe).prompt_first)
-    return Encoding(conditional, _branch(negative, negative_states), first)
+    prompt_first = family_of(pipe).has_quirk("prompt_first")
+    return Encoding(conditional, _branch(negative, negative_states), prompt_first)
 
 
-def _branch(tables: Sequence[TokenTable], states: torch.Tensor) -> Branch:
+def _branch(tables: Sequence[TokenTable], states: Tensor) -> Branch:
     images, tokens = states.shape[:2]
     wrong = next((t for t in tables if len(t.tokens) != tokens), None)
     if not tables or images % len(tables) or wrong is not None:

@@ -1,33 +1,51 @@
-"""The table of model families, and questions about a pipeline that its family answers."""
+"""The table of model families, the layers and image sizes of a pipeline, and its arguments."""
 
 import inspect
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from difflib import get_close_matches
 from typing import Any
 
 import torch
 from diffusers.models.attention_processor import Attention
 from PIL import Image
+from torch import Tensor
 
-from heedmap.backends.base import Family, GridShape, Undo, put
+from heedmap import checks
+from heedmap.backends.base import Family, GridShape, parameters
 from heedmap.backends.pixart import PixArt
 from heedmap.backends.unet import UNet
-from heedmap.errors import ModelError, TraceError, quoted
+from heedmap.errors import ArgumentError, ModelError, quoted
+from heedmap.io.reading import MAX_ASPECT, MAX_PIXELS, MAX_SIDE
+from heedmap.options import OWN_NAMES, GenerateOptions
 
-FAMILIES: tuple[Family, ...] = (UNet(), PixArt())
+FAMILIES: tuple[type[Family], ...] = (UNet, PixArt)
 
 
 def family_of(pipe: Any) -> Family:
-    """Return the family of a pipeline's denoiser; raise a ModelError if none serves it."""
-    for family in FAMILIES:
-        if family.serves(family.denoiser(pipe)):
+    """Return a pipeline as one of its family; raise a ModelError if none serves it."""
+    families = [family(pipe) for family in FAMILIES]
+    for family in families:
+        if family.serves():
             return family
-    if isinstance(pipe, torch.nn.Module | str):
-        given = quoted(pipe) if isinstance(pipe, str) else f"a {type(pipe).__name__}"
-        raise ModelError(f"the pipeline is {given}: expected one that hm.load() returns")
-    raise _unreadable(type(pipe).__name__, _reason(pipe))
+    name = quoted(pipe) if isinstance(pipe, str) else type(pipe).__name__
+    found = next((family for family in families if family.model is not None), None)
+    if found is None:
+        raise _unreadable(name, "it has no unet and no transformer")
+    part, kind = found.component, type(found.model).__name__
+    if isinstance(found.model, torch.nn.DataParallel):
+        why = f"its {part} is wrapped in {kind} (set pipe.{part} = pipe.{part}.module)"
+    elif part == "transformer":
+        why = (
+            f"it has a {kind} (SD 3 and Flux have text and image in one softmax; Sana and "
+            "HunyuanDiT attend to text as a UNet does, and are not served yet)"
+        )
+    else:
+        why = f"its {part} is of class {kind}"
+    raise _unreadable(name, why)
 
 
-def family_named(index: Mapping[str, Any]) -> Family:
+def family_named(index: Mapping[str, Any]) -> type[Family]:
     """Return the family of the pipeline of a model_index.json; raise a ModelError if unserved."""
     name, why = str(index.get("_class_name")), "it has no unet and no transformer"
     _check_class([name])
@@ -38,6 +56,13 @@ def family_named(index: Mapping[str, Any]) -> Family:
                 return family
             why = f"its {family.component} is of class {part[-1]}"
     raise _unreadable(name, why)
+
+
+def _unreadable(name: str, why: str) -> ModelError:
+    expected = " or ".join(family.description for family in FAMILIES)
+    return ModelError(
+        f"{name} has no text cross-attention that heedmap reads: {why}; expected {expected}"
+    )
 
 
 def check_served(pipe: Any) -> None:
@@ -71,10 +96,13 @@ def encoding_method(pipe: Any) -> str:
     )
 
 
+# --- its layers ---
+
+
 def cross_attention_layers(pipe: Any) -> dict[str, Attention]:
     """Return the text cross-attention layers of a pipeline, by dotted path, in running order."""
-    family = family_of(pipe)
-    layers = family.cross_attention(family.denoiser(pipe))
+    every = family_of(pipe).attention()
+    layers = {name: layer for name, layer in every.items() if layer.is_cross_attention}
     if not layers:
         why = "its layers attend to no text, or to text and image in one softmax (as DeepFloyd IF)"
         raise _unreadable(type(pipe).__name__, why)
@@ -83,48 +111,33 @@ def cross_attention_layers(pipe: Any) -> dict[str, Attention]:
 
 def self_attention_layers(pipe: Any) -> dict[str, Attention]:
     """Return the layers of the image's attention to itself, by dotted path."""
-    family = family_of(pipe)
-    return family.self_attention(family.denoiser(pipe))
+    every = family_of(pipe).attention()
+    return {name: layer for name, layer in every.items() if not layer.is_cross_attention}
 
 
 def grids(pipe: Any, names: Iterable[str], latent: GridShape) -> dict[str, GridShape]:
     """Return the grid (h, w) of each layer for a latent (h, w), by path."""
     family = family_of(pipe)
-    model = family.denoiser(pipe)
-    return {name: family.grid(model, name, latent) for name in names}
+    return {name: family.grid(name, latent) for name in names}
 
 
-def check_places(name: str, positions: int, grid: GridShape) -> None:
-    """Raise a TraceError unless a layer has as many positions as its grid (h, w) has cells."""
-    h, w = grid
-    if positions != h * w:
-        raise TraceError(
-            f"{name} ran on {positions} positions, but its grid is {h}×{w} = {h * w}: remove what "
-            "merges tokens or rescales the layer's input"
-        )
-
-
-def guard(pipe: Any, undo: Undo) -> None:
-    """Refuse calls of a pipeline whose maps would be misplaced in the image, until undone."""
-    for owner, name, method in family_of(pipe).guards(pipe):
-        undo(put(owner, name, method))
+# --- the size of its images ---
 
 
 def usual_size(pipe: Any) -> tuple[int, int]:
     """Return the (width, height) in pixels that a pipeline draws by default."""
     family = family_of(pipe)
-    cells = family.denoiser(pipe).config.sample_size
+    cells, side = family.model.config.sample_size, family.cell_side
     h, w = (cells, cells) if isinstance(cells, int) else cells
-    side = family.cell_side(pipe)
     return w * side, h * side
 
 
 def picture_size(pipe: Any, arguments: Mapping[str, Any]) -> tuple[int, int]:
     """Return the (width, height) that a pipeline draws with these arguments, but no size."""
-    start, side = arguments.get("image"), family_of(pipe).cell_side(pipe)
+    start, side = arguments.get("image"), family_of(pipe).cell_side
     start = start[0] if isinstance(start, list | tuple) and start else start
     # Inpainting resizes its image to the model's size; other pipelines keep the image's.
-    if "mask_image" not in arguments and isinstance(start, Image.Image | torch.Tensor):
+    if "mask_image" not in arguments and isinstance(start, Image.Image | Tensor):
         sides = start.size if isinstance(start, Image.Image) else start.shape[:-3:-1]
         if len(sides) == 2:
             w, h = sides
@@ -135,28 +148,146 @@ def picture_size(pipe: Any, arguments: Mapping[str, Any]) -> tuple[int, int]:
 def unit(pipe: Any) -> int:
     """Return the divisor of both sides of a pipeline's images, in pixels."""
     family = family_of(pipe)
-    return family.cell_side(pipe) * family.latent_multiple(family.denoiser(pipe))
+    return family.cell_side * family.latent_multiple
 
 
-def _unreadable(name: str, why: str) -> ModelError:
-    expected = " or ".join(family.description for family in FAMILIES)
-    return ModelError(
-        f"{name} has no text cross-attention that heedmap reads: {why}; expected {expected}"
-    )
+def check_size(pipe: Any, size: object) -> tuple[int, int]:
+    """Return a size (width, height) in pixels; raise an ArgumentError if it cannot be drawn."""
+    multiple, sides = unit(pipe), checks.in_order(size) or []
+    if len(sides) != 2 or any(
+        checks.whole("a side of the size", side) % multiple or not 0 < side <= MAX_SIDE
+        for side in sides
+    ):
+        raise ArgumentError(
+            f"the size {quoted(size)} does not fit the model: expected a width and a height in "
+            f"pixels that are multiples of {multiple} pixels, up to {MAX_SIDE}"
+        )
+    width, height = map(int, sides)
+    if width * height > MAX_PIXELS or max(sides) > MAX_ASPECT * min(sides):
+        raise ArgumentError(
+            f"the size {width}×{height} is not drawn: expected at most {MAX_PIXELS} pixels in all, "
+            f"and no side above {MAX_ASPECT} times the other"
+        )
+    return width, height
 
 
-def _reason(pipe: Any) -> str:
-    """Name the part that a pipeline has in place of a served denoiser."""
-    for family in FAMILIES:
-        model, name = family.denoiser(pipe), family.component
-        kind = type(model).__name__
-        if isinstance(model, torch.nn.DataParallel):
-            return f"its {name} is wrapped in {kind} (set pipe.{name} = pipe.{name}.module)"
-        if model is not None and name == "transformer":
-            return (
-                f"it has a {kind} (SD 3 and Flux have text and image in one softmax; Sana and "
-                "HunyuanDiT attend to text as a UNet does, and are not served yet)"
-            )
-        if model is not None:
-            return f"its {name} is of class {kind}"
-    return "it has no unet and no transformer"
+def size_of_latents(pipe: Any, arguments: Mapping[str, Any]) -> tuple[int, int] | None:
+    """Return the (width, height) in pixels of the latents among arguments; None without."""
+    latents = arguments.get("latents")
+    if not isinstance(latents, Tensor) or latents.ndim < 2:
+        return None
+    side = family_of(pipe).cell_side
+    return latents.shape[-1] * side, latents.shape[-2] * side
+
+
+# --- the arguments of a call ---
+
+THEIR_NAMES = {ours: theirs for theirs, ours in OWN_NAMES.items()}
+"""The names that pipelines have for "steps", "guidance", "negative", and for "size" the height."""
+STEP_LISTS = ("timesteps", "sigmas")
+"""Arguments that list the steps one by one, in place of their number."""
+_DEPRECATED = ("callback", "callback_steps")  # still taken, but not in the signature
+
+
+def check_names(pipe: Any, names: Iterable[str], ours: Iterable[str]) -> None:
+    """Raise an ArgumentError if a keyword is neither ours nor the pipeline's, with the nearest."""
+    known = [*ours, *list(parameters(pipe))[1:]]  # many take any name, and ignore it
+    for name in {*names} - {*known, *_DEPRECATED}:
+        near = [one for one in ours if one.startswith(name)]
+        near = near or get_close_matches(name, known, n=1)
+        hint = f"did you mean {near[0]}?" if near else "leave it out"
+        if name == "image":
+            hint = "it draws from a text alone; use hm.edit or hm.locate for an image of your own"
+        raise ArgumentError(f"{type(pipe).__name__} takes no argument {name}: {hint}")
+
+
+def for_batch(
+    pipe: Any, prompts: Sequence[str], seeds: Sequence[int], options: GenerateOptions
+) -> dict[str, Any]:
+    """Return the arguments of a call that draws one image for each prompt and seed."""
+    count, arguments = len(prompts), options.arguments
+    width, height = options.size or (None, None)
+    named = {
+        THEIR_NAMES["steps"]: options.steps,
+        THEIR_NAMES["guidance"]: options.guidance,
+        "width": width,
+        "height": height,
+        THEIR_NAMES["negative"]: options.negative,
+    }
+    call = {
+        "prompt": prompts[0] if count == 1 else list(prompts),
+        "generator": list(map(noise, seeds)),
+        **family_of(pipe).defaults,
+        **{name: value for name, value in named.items() if value is not None},
+        **arguments,
+    }
+    for name in (THEIR_NAMES["negative"], "prompt_2"):  # which diffusers takes for one prompt
+        if count > 1 and isinstance(call.get(name), str):
+            call[name] = [call[name]] * count
+    if arguments.get("padding_mask_crop") is not None:
+        return call  # it is refused later
+    # Inpainting would encode a single row with the first image's generator alone, others fail.
+    for name in ("image", "mask_image", "latents"):
+        value: Any = arguments.get(name)
+        # A list with an image for each of several nets holds for all rows; adapters need it
+        # repeated.
+        each = (
+            name == "image" and isinstance(value, list) and "control_image" not in parameters(pipe)
+        )
+        if each and hasattr(getattr(pipe, "adapter", None), "adapters"):
+            call[name] = [[one] * count for one in value] if count > 1 else value
+        elif value is not None and not (
+            each and hasattr(getattr(pipe, "controlnet", None), "nets")
+        ):
+            call[name] = _repeated(name, value, count)
+    return call
+
+
+def _repeated(name: str, value: Any, count: int) -> Any:
+    """Return an argument with one row for each image."""
+    axes = getattr(value, "ndim", 0)
+    if axes == 3 and name == "mask_image":  # (B, H, W), or an array (H, W, 1)
+        axes += value.shape[-1] != 1
+    several = isinstance(value, list | tuple) or axes > 3
+    rows = len(value) if several else 1
+    if rows not in (1, count):
+        raise ArgumentError(
+            f"{name} has {rows} rows for {count} images: expected one, or one for each"
+        )
+    if rows == count:
+        return value
+    if isinstance(value, Tensor) and several:
+        return value.repeat(count, *[1] * (value.ndim - 1))
+    return [*value] * count if several else [value] * count
+
+
+def noise(seed: int) -> torch.Generator:
+    """Return a generator on the CPU, so that a seed gives the same noise on every device."""
+    return torch.Generator("cpu").manual_seed(seed)
+
+
+def seed_of(generator: Any) -> Any:
+    """Return the seed of a new generator, or the seeds of a list; else raise an ArgumentError."""
+    if isinstance(generator, list | tuple):
+        return [seed_of(one) for one in generator]
+    if not isinstance(generator, torch.Generator) or generator.device.type != "cpu":
+        raise ArgumentError(
+            f"the generator is {quoted(generator)}: expected a torch.Generator on the CPU, or seed"
+        )
+    if not torch.equal(generator.get_state(), noise(generator.initial_seed()).get_state()):
+        raise ArgumentError("the generator was used before: pass a newly seeded one, or seed")
+    return generator.initial_seed()
+
+
+@contextmanager
+def without_bar(pipe: Any) -> Iterator[None]:
+    """Hide the progress bar of a pipeline within the block."""
+    before = getattr(pipe, "_progress_bar_config", None)
+    pipe.set_progress_bar_config(**{**(before or {}), "disable": True})
+    try:
+        yield
+    finally:
+        if before is None:
+            del pipe._progress_bar_config
+        else:
+            pipe._progress_bar_config = before

@@ -13,7 +13,7 @@ from typing import Any
 import diffusers
 import torch
 
-from heedmap.backends.base import put
+from heedmap.backends.base import replace_method
 from heedmap.errors import ModelError, TraceError
 
 SCHEDULERS = ("scheduler", "low_res_scheduler")
@@ -159,7 +159,7 @@ def listen(
         result.prev_sample = latents
         return result
 
-    return put(scheduler, "step", stepped)
+    return replace_method(scheduler, "step", stepped)
 
 
 # --- tools that skip layers ---

@@ -7,18 +7,17 @@ import torch
 from diffusers import UNet2DConditionModel
 from diffusers.models.attention_processor import Attention
 
-from heedmap.backends.base import Family, GridShape, made_from
+from heedmap.backends.base import Family, GridShape
 from heedmap.errors import ArgumentError
 from heedmap.text.tokens import Rewritten, expanded, tokenize
 from heedmap.text.words import TokenTable
 
 _STAGES = ("down_blocks", "mid_block", "up_blocks")  # in the order they run
-_CONSISTENT = ("LatentConsistencyModelPipeline", "LatentConsistencyModelImg2ImgPipeline")
 _OWN_PROCESSORS = "runs attention processors of its own in place of heedmap's"
 
 
 class UNet(Family):
-    """A `UNet2DConditionModel`, which halves its latent from stage to stage and doubles it again.
+    """A pipeline with a `UNet2DConditionModel`, which halves its latent from stage to stage.
 
     A prompt is read by CLIP; textual inversion turns a placeholder into several tokens.
     """
@@ -40,14 +39,16 @@ class UNet(Family):
             "passes the strength of the noise to its UNet in place of a timestep"
         ),
     }
-    prompt_first = (
-        "StableDiffusionInstructPix2PixPipeline",
-        "StableDiffusionXLInstructPix2PixPipeline",
-    )
-    source_first = ("CycleDiffusionPipeline",)  # Wu & De la Torre, 2022
-    repeats_passes = ("StableDiffusionSAGPipeline",)  # on blurred latents (Hong et al., 2023)
+    quirks: ClassVar[Mapping[str, str]] = {
+        "StableDiffusionInstructPix2PixPipeline": "prompt_first",
+        "StableDiffusionXLInstructPix2PixPipeline": "prompt_first",
+        "CycleDiffusionPipeline": "source_first",  # Wu & De la Torre, 2022
+        "StableDiffusionSAGPipeline": "repeats_passes",  # on blurred latents (Hong et al., 2023)
+        "LatentConsistencyModelPipeline": "unblended",
+        "LatentConsistencyModelImg2ImgPipeline": "unblended",
+    }
 
-    def attention(self, model: Any) -> dict[str, Attention]:
+    def attention(self) -> dict[str, Attention]:
         """Return the attention layers of the stages.
 
         Layers with added keys (DeepFloyd IF, Kandinsky 2) mix text and image in one softmax. The
@@ -55,7 +56,7 @@ class UNet(Family):
         """
         layers = [
             (name, module)
-            for name, module in model.named_modules()
+            for name, module in self.model.named_modules()
             if isinstance(module, Attention)
             and name.startswith(_STAGES)
             and ".fuser." not in name
@@ -64,9 +65,9 @@ class UNet(Family):
         # The UNet registers its middle last; within a stage the order is that of the forward pass.
         return dict(sorted(layers, key=lambda item: _STAGES.index(item[0].partition(".")[0])))
 
-    def grid(self, model: Any, name: str, latent: GridShape) -> GridShape:
+    def grid(self, name: str, latent: GridShape) -> GridShape:
         """Return the grid of a layer's stage: the latent's, halved and rounded up at each level."""
-        last = len(model.config.block_out_channels) - 1
+        last = len(self.model.config.block_out_channels) - 1
         stage, _, rest = name.partition(".")
         number = int(rest.partition(".")[0]) if stage != "mid_block" else last
         h, w = latent
@@ -74,32 +75,30 @@ class UNet(Family):
             h, w = (h + 1) // 2, (w + 1) // 2
         return h, w
 
-    def project_text(self, model: Any, states: torch.Tensor) -> torch.Tensor:
+    def project_text(self, states: torch.Tensor) -> torch.Tensor:
         """Return text states projected, if the model projects them once for all layers."""
-        projected = model.config.encoder_hid_dim_type == "text_proj"
-        return model.encoder_hid_proj(states) if projected else states
+        projected = self.model.config.encoder_hid_dim_type == "text_proj"
+        return self.model.encoder_hid_proj(states) if projected else states
 
-    def table(
-        self, pipe: Any, tokenizer: Any, prompt: str, arguments: Mapping[str, Any]
-    ) -> TokenTable:
+    def table(self, tokenizer: Any, prompt: str, arguments: Mapping[str, Any]) -> TokenTable:
         """Return the words and tokens of a prompt, with placeholders expanded."""
-        if not hasattr(pipe, "maybe_convert_prompt"):
+        convert = getattr(self.pipe, "maybe_convert_prompt", None)
+        if convert is None:
             return tokenize(prompt, tokenizer)
 
         def rewrite(text: str) -> Rewritten | None:
-            convert = pipe.maybe_convert_prompt
             return expanded(text, tokenizer, lambda piece: convert(piece, tokenizer))
 
         return tokenize(prompt, tokenizer, rewrite=rewrite)
 
-    def guards(self, pipe: Any) -> Iterable[tuple[object, str, Callable[..., Any]]]:
+    def guards(self) -> Iterable[tuple[object, str, Callable[..., Any]]]:
         """Yield the method with which inpainting selects a crop, which it draws enlarged."""
-        if hasattr(pipe, "mask_processor"):
-            yield pipe.mask_processor, "get_crop_region", _refuse_crop
+        if hasattr(self.pipe, "mask_processor"):
+            yield self.pipe.mask_processor, "get_crop_region", _refuse_crop
 
-    def why_unblended(self, pipe: Any) -> str | None:
+    def why_unblended(self) -> str | None:
         """Return why latent consistency models cannot blend."""
-        if not made_from(pipe, _CONSISTENT):
+        if not self.has_quirk("unblended"):
             return None
         return (
             "decodes what its scheduler makes besides the latents and a blend does not reach: "

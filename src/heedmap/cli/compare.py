@@ -47,7 +47,7 @@ def compare(
     """
     from heedmap.figures.plots import encode
     from heedmap.io import writing
-    from heedmap.results import comparisons
+    from heedmap.results.runs import common_words, labels
 
     runs = [hm.Run.load(folder) for folder in folders]
     path = out or _default_file(folders, kind or "png")
@@ -56,13 +56,13 @@ def compare(
         raise ArgumentError(
             f"{path} is no name of a figure: expected a file that ends in .{kind or 'png'}"
         )
-    words = list(dict.fromkeys(word or comparisons.common_words(runs)))
+    words = list(dict.fromkeys(word or common_words(runs)))
     sheet = encode(hm.compare(runs, words, scale=scale), suffix)
     save = functools.partial(writing.put_file, data=sheet)
     path = writing.put_counting(path, save) if out is None else save(path)
     found: list[dict[str, Any]] = []
     rows: list[tuple[str, ...]] = []
-    for folder, run, label in zip(folders, runs, comparisons.labels(runs), strict=True):
+    for folder, run, label in zip(folders, runs, labels(runs), strict=True):
         heats = {word: run.maps[word] for word in words if word in run.maps}
         cells = {word: heat_cells(heat) for word, heat in heats.items()}
         rows += [(label, word, *cells.get(word, "---")) for word in words]

@@ -61,7 +61,7 @@ def edit(
 
 
 def _pair_json(folder: Path, pair: "Pair") -> dict[str, Any]:
-    from heedmap.io.values import to_json
+    from heedmap.io.schemas import to_json
 
     settings, names = pair.edited.settings, ("seed", "steps", "guidance", "model")
     files = {name: folder / file for name, file in FILES.items() if (folder / file).exists()}
@@ -77,7 +77,7 @@ def _pair_json(folder: Path, pair: "Pair") -> dict[str, Any]:
 
 
 def _print_pair(folder: Path, pair: "Pair") -> None:
-    from heedmap.io.reports import returned
+    from heedmap.io.schemas import returned
 
     report, settings = pair.about, pair.edited.settings
     region = "changed words" if pair.blend is None else "mask"
@@ -136,7 +136,7 @@ def grid(
     """
     import secrets
 
-    from heedmap.io.reports import returned
+    from heedmap.io.schemas import returned
     from heedmap.io.writing import slug
     from heedmap.results.grids import label
 
@@ -171,7 +171,7 @@ def grid(
 
 
 def _grid_json(folder: Path, grid: "Grid") -> dict[str, Any]:
-    from heedmap.io.values import to_json
+    from heedmap.io.schemas import to_json
 
     files = {"page": "index.html", "sheet": "grid.png", "table": "grid.csv", "figures": "grid.json"}
     report, back = grid.about, grid.cells[0].pair.about.reconstruction

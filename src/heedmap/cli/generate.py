@@ -52,7 +52,7 @@ def generate(
     place = task.place(several=count > 1)
     runs: list[dict[str, Any]] = []
     with task.sampling() as (pipe, advance):
-        from heedmap.pipelines.batch import sub_progress
+        from heedmap.pipelines.generation import sub_progress
 
         edits = [hm.Confine(word, box) for word, box in confine or ()]
         for number in range(count):
@@ -109,19 +109,18 @@ def _finish(task: Task, runs: list[dict[str, Any]]) -> None:
 
 
 def _run_json(folder: Path, run: "Run") -> dict[str, Any]:
-    from heedmap.results.runs import concept_file, word_file
+    from heedmap.results.runs import word_file
 
     found = {name: getattr(run.settings, name) for name in ("prompt", "seed", "steps", "guidance")}
     found |= {"folder": str(folder), "model": run.settings.model, "size": list(run.image.size)}
     found |= {name: str(folder / file) for name, file in FILES.items() if (folder / file).exists()}
-    parts = (("word", run.maps, word_file), ("concept", run.concepts, concept_file))
-    for kind, maps, file_of in parts:
+    for kind, maps, prefix in (("word", run.maps, ""), ("concept", run.concepts, "concept-")):
         known = {} if maps is None else maps.stability or {}
         found[f"{kind}s"] = [
             {
                 "number": word.number,
                 kind: word.text,
-                "file": str(folder / file_of(word)),
+                "file": str(folder / word_file(word, prefix)),
                 "stability": known.get(word.number),
             }
             for word in (maps.words if maps else ())

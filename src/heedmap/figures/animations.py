@@ -11,7 +11,7 @@ from typing import Any
 from PIL import Image
 
 from heedmap.errors import plural, quoted
-from heedmap.io.values import StepSource
+from heedmap.io.schemas import StepSource
 from heedmap.io.writing import put_file
 
 STEP_SIDE = 64

@@ -1,102 +1,427 @@
-"""The schemas of `run.json`, `pair.json` and `grid.json`."""
+"""The schemas of saved JSON files: the types of their values, and the limits of each.
+
+msgspec checks both when it decodes a file. A note cannot be changed:
+`msgspec.structs.replace(note, seed=8)` makes another one, and `msgspec.structs.asdict(note)` lists
+all fields.
+"""
 
 from collections.abc import Mapping
-from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, Literal
 
-from msgspec import UNSET, Meta, Struct, UnsetType
+import msgspec
+from msgspec import Meta, Struct, field
 
-from heedmap.io.reading import FORMAT
-from heedmap.io.reports import EditReport, GridReport
-from heedmap.io.settings import Settings
-from heedmap.io.values import (
-    MAX_CELLS,
-    MAX_STEPS,
-    Correlation,
-    Files,
-    Name,
-    Note,
-    Number,
-    Small,
-    SmallSide,
-    StepSource,
-    Text,
-    Whole,
-    Window,
-    encoded,
-)
+from heedmap.errors import RunError, signed
+from heedmap.options import Axis, BranchName, EditKind, EditPurpose, Tokens
 
+FORMAT = 2
+"""The format of the files that this version writes and reads."""
+MAX_LAYERS = 1024
+MAX_LAYER_NAME = 512
+"""Characters of a layer's name, or of a pattern for one."""
+MAX_TOKENS = 2048
+"""Tokens of an encoded text; encoders in use have at most 512."""
+MAX_PROMPT = 100_000
+"""Characters of a prompt."""
+MAX_CONCEPTS = 100
+"""Words that are searched besides a prompt."""
+MAX_EDITS = 256
+"""Edits of the attention of words in one run."""
+MAX_CELLS = 10_000
+"""Cells of a grid."""
+MAX_STEPS = 10_000
+"""Denoising steps of a run."""
+MAX_WHOLE = 2**63 - 1
+"""The largest whole number, and so the largest seed."""
+_MAX_NUMBER = 1e30
 
-class WordFile(Struct, frozen=True):
-    """A word of a run: the file of its overlay within the folder, the stability of its map."""
-
-    number: Small
-    text: Text
-    tokens: tuple[Small, ...]
-    file: Name | None = None
-    stability: Correlation | UnsetType = UNSET
-
-
-class StepsFile(Struct, frozen=True):
-    """The content of `steps.png`: how many pictures, the size of each, and what they show."""
-
-    count: Annotated[int, Meta(ge=1, le=MAX_STEPS)]
-    size: tuple[SmallSide, SmallSide]
-    shows: StepSource
-
-
-class RunFile(Note, frozen=True, kw_only=True):
-    """`run.json`.
-
-    Attributes:
-        files: those beside it, without the overlays of words.
-        words: of the prompt.
-        concepts: of what was searched beside the prompt.
-    """
-
-    format: int = FORMAT
-    files: Files
-    settings: Settings
-    steps: StepsFile | None = None
-    words: tuple[WordFile, ...] = ()
-    concepts: tuple[WordFile, ...] = ()
+Text = Annotated[str, Meta(max_length=MAX_PROMPT)]
+Name = Annotated[str, Meta(max_length=4096)]
+Whole = Annotated[int, Meta(ge=0, le=MAX_WHOLE)]
+Small = Annotated[int, Meta(ge=0, le=2**31 - 1)]
+SideLength = Annotated[int, Meta(ge=1, le=2**20)]
+Number = Annotated[float, Meta(ge=-_MAX_NUMBER, le=_MAX_NUMBER)]
+Given = Annotated[int, Meta(ge=-MAX_WHOLE, le=MAX_WHOLE)] | Number
+"""A number of the user's: 4 stays 4, and 4.0 stays 4.0."""
+Fraction = Annotated[float, Meta(ge=0, le=1)]
+Window = tuple[Fraction, Fraction]
+"""The (start, end) of a part of a run."""
+TOKENS_AT_MOST, WORDS_AT_MOST = Meta(max_length=MAX_TOKENS), Meta(max_length=MAX_PROMPT)
+Words = Annotated[tuple[Text, ...], TOKENS_AT_MOST]
+Numbers = Annotated[tuple[Small, ...], TOKENS_AT_MOST]
+TokenKind = Literal["text", "start", "end", "pad"]
+StepSource = Literal["prediction", "latents"]
+"""The content of a step's image: the prediction of the finished image, or the noisy latents."""
 
 
-class PairFile(Note, frozen=True, kw_only=True):
-    """`pair.json`."""
-
-    format: int = FORMAT
-    files: Files
-    about: EditReport
+class Note(Struct, frozen=True, kw_only=True):
+    """A part of a JSON file."""
 
 
-class CellRow(Note, frozen=True, kw_only=True):
-    """A cell of a grid."""
-
-    number: Whole
-    seed: Whole
-    target: Text
-    weights: Mapping[Text, Number]
-    cross: Window
-    self_attention: Window
-    file: Name
-    blended: bool
-    about: EditReport
+def to_json(value: object) -> Any:
+    """Convert a note, or a container of notes, to plain JSON types."""
+    return msgspec.json.decode(msgspec.json.encode(value, enc_hook=_plain))
 
 
-class GridFile(Note, frozen=True, kw_only=True):
-    """`grid.json`."""
-
-    format: int = FORMAT
-    files: Files
-    about: GridReport
-    cells: Annotated[tuple[CellRow, ...], Meta(min_length=1, max_length=MAX_CELLS)]
-
-
-def write_file(path: Path, content: Struct) -> None:
-    """Write a JSON file.
+def encode(note: Struct, name: str) -> bytes:
+    """Encode a note as the text of a JSON file.
 
     Raises:
-        RunError: if something in it cannot be written, or could not be read back.
+        RunError: if a value does not fit the schema; it names the file.
     """
-    path.write_bytes(encoded(content, path.name))
+    try:
+        data = msgspec.json.encode(note, enc_hook=_plain)
+        msgspec.json.decode(data, type=type(note), dec_hook=decode_array)
+    except (msgspec.MsgspecError, TypeError, UnicodeError, RecursionError) as error:
+        raise RunError(f"{name} cannot be written: {error}") from error
+    return msgspec.json.format(data, indent=2) + b"\n"
+
+
+class _Array(Struct):
+    """An array: little-endian numbers, the last axis first; msgspec writes bytes as base64."""
+
+    shape: tuple[int, ...]
+    float32: bytes
+
+
+def _plain(value: object) -> object:
+    import numpy as np
+
+    if isinstance(value, np.ndarray):
+        return _Array(value.shape, np.ascontiguousarray(value, dtype="<f4").tobytes())
+    if isinstance(value, np.generic):
+        return value.item()
+    raise TypeError(f"a {type(value).__name__} has no JSON")
+
+
+def decode_array(kind: type, value: object) -> Any:
+    """Convert the JSON of an array to float64, for msgspec's `dec_hook`."""
+    import numpy as np
+
+    array = msgspec.convert(value, _Array)
+    return np.frombuffer(array.float32, dtype="<f4").reshape(array.shape).astype(np.float64)
+
+
+# --- settings ---------------------------------------------------------------------------------
+
+
+class Scheduler(Note, frozen=True, kw_only=True):
+    """The class and the whole configuration of a scheduler (`pipelines.arguments`)."""
+
+    kind: Name = field(name="class")
+    config: Mapping[Name, Any]
+
+
+class EditTerms(Note, frozen=True, kw_only=True):
+    """The options of an edit besides its windows.
+
+    Attributes:
+        renormalize: whether rows with weights were normalized to sum to 1.
+        only: the words of the local blend, as "cat->dog"; None without a blend.
+        self_cells: the largest grid, in cells, at which self-attention was replaced.
+        protect: words whose regions the blend kept.
+        blend_from: the fraction of the run from which latents were blended.
+        threshold: the threshold of the blend's mask.
+    """
+
+    renormalize: bool = False
+    only: Text | None = None
+    self_cells: Whole = 32 * 32
+    protect: Words = ()
+    blend_from: Fraction = 0.2
+    threshold: Fraction = 0.25
+
+
+class EditNoted(EditTerms, frozen=True, kw_only=True):
+    """The options of a run that is an edit.
+
+    Attributes:
+        source: the source prompt, with weights.
+        kind: "replace" or "refine".
+        kind_asked: the kind that the user gave; None if the alignment of the words decided.
+        cross: the window of cross-attention, as fractions of the run.
+        windows: the windows of single words.
+        self_attention: the window of self-attention.
+    """
+
+    source: Text
+    kind: EditKind | None = None
+    kind_asked: EditKind | None = None
+    cross: Window
+    windows: Mapping[Text, Window] = {}
+    self_attention: Window = field(name="self")
+
+
+class Mask(Note, frozen=True, kw_only=True):
+    """A mask of a region, written by `maps.masks.packed`.
+
+    Attributes:
+        mask: the (width, height) in pixels.
+        share: the share of pixels inside.
+        sha256: the SHA-256 of its bits.
+        packed: its compressed bits; None if they are too many for a file.
+    """
+
+    mask: tuple[SideLength, SideLength]
+    share: Fraction = 0.0
+    sha256: Name = ""
+    packed: str | None = None
+
+
+class Reweighted(Note, frozen=True, kw_only=True, tag_field="kind", tag="reweight"):
+    """A `Reweight` edit."""
+
+    word: Text
+    weight: Number
+    renormalize: bool = False
+
+    def __str__(self) -> str:
+        return f"“{self.word}” ×{signed(self.weight)}{', renormalized' * self.renormalize}"
+
+
+class Confined(Note, frozen=True, kw_only=True, tag_field="kind", tag="confine"):
+    """A `Confine` edit."""
+
+    word: Text
+    where: tuple[Given, Given, Given, Given] | Mask
+    strength: Number = 3.0
+    start: Fraction = 0.0
+    end: Fraction = 0.6
+    along: Words | None = None
+    tail: bool = True
+
+    def __str__(self) -> str:
+        place = "a mask" if isinstance(self.where, Mask) else ", ".join(map(signed, self.where))
+        return f"“{self.word}” confined to {place}, strength {signed(self.strength)}"
+
+
+class Ruled(Note, frozen=True, kw_only=True, tag_field="kind", tag="rule"):
+    """A rule of the user's, known by its name."""
+
+    name: Name = ""
+
+    def __str__(self) -> str:
+        return f"the rule {self.name}" if self.name else "a rule"
+
+
+WordEditNoted = Reweighted | Confined | Ruled
+"""An edit of the attention of a word."""
+
+
+class GivenPicture(Note, frozen=True, kw_only=True):
+    """A picture of the user's that was located or edited.
+
+    Attributes:
+        size: its own (width, height) in pixels.
+        sha256: the SHA-256 of its 8-bit RGB pixels at the size of the run, row by row.
+    """
+
+    size: tuple[SideLength, SideLength]
+    sha256: Name
+
+
+class Versions(Note, frozen=True, kw_only=True):
+    """The versions of the software."""
+
+    heedmap: Name
+    torch: Name = ""
+    diffusers: Name = ""
+    transformers: Name = ""
+    python: Name = ""
+
+
+class Settings(Note, frozen=True, kw_only=True):
+    """The settings of a run: the arguments of the call, the pipeline and the versions.
+
+        run.settings.seed, run.settings.size, run.settings.versions.torch
+        run.settings.edit.source if run.settings.edit else None
+
+    Attributes:
+        prompt: the prompt as written, with weights.
+        text: the prompt as the model read it.
+        seed: the seed of the noise.
+        negative: the negative prompt.
+        steps: denoising steps; None if the pipeline does not say.
+        guidance: classifier-free guidance scale; None if the pipeline does not say.
+        size: (width, height) in pixels.
+        defaults: the source of the values of "steps", "guidance" and "size" that the user did not
+            give.
+        keep: the axes kept in the maps.
+        tokens: "prompt" or "all".
+        branches: the branches whose maps were recorded.
+        concepts: the words that were searched in the image besides the prompt.
+        model: the name or folder of the model.
+        revision: the commit of a model from the hub; None if unknown.
+        pipeline: the class of the pipeline.
+        scheduler: the class of its scheduler.
+        schedulers: the class and configuration of each scheduler.
+        loras: the name, part, scale and state of each LoRA.
+        skipping: tools that skip layers at some steps, such as DeepCache.
+        device: "cpu", "cuda", "mps".
+        hardware: the GPU, or the machine and instruction set of the CPU.
+        dtype: the precision, such as "float32".
+        threads: the number of CPU threads.
+        versions: the versions of heedmap and its libraries.
+        edits: the edits of the attention of words (`generate(edits=[…])`).
+        arguments: all other arguments of the pipeline, as `pipelines.arguments` stores them.
+        batch_place: the number of the image in its batch, from 0, and the size of the batch; None
+            if it was alone.
+        edit: the options of an edit; None of any other run.
+        located: the picture of a located run (`heedmap.locate`).
+        given: the picture of the user's that was edited (`image=`).
+        untaught: words that the model's card does not list; None without such a list.
+        nsfw_content_detected: whether the safety checker made the image black; None without one.
+    """
+
+    prompt: Text
+    text: Text = ""
+    seed: Whole
+    negative: Text | None = None
+    steps: Annotated[int, Meta(ge=1, le=MAX_STEPS)] | None
+    guidance: Given | None
+    size: tuple[SideLength, SideLength]
+    defaults: Mapping[Name, Name] = {}
+    keep: tuple[Axis, ...] = ("layer",)
+    tokens: Tokens = "prompt"
+    branches: tuple[BranchName, ...] = ("conditional",)
+    concepts: Annotated[tuple[Text, ...], Meta(max_length=MAX_CONCEPTS)] = ()
+    model: Name
+    revision: Name | None = None
+    pipeline: Name = ""
+    scheduler: Name
+    schedulers: Mapping[Literal["scheduler", "low_res_scheduler"], Scheduler] = {}
+    loras: tuple[Mapping[Name, Any], ...] = ()
+    skipping: tuple[Name, ...] = ()
+    device: Name = ""
+    hardware: Name = ""
+    dtype: Name = ""
+    threads: Small | None = None
+    versions: Versions
+    edits: Annotated[tuple[WordEditNoted, ...], Meta(max_length=MAX_EDITS)] = ()
+    arguments: Mapping[Name, Any] = {}
+    batch_place: tuple[Small, Small] | None = None
+    edit: EditNoted | None = None
+    located: GivenPicture | None = None
+    given: GivenPicture | None = None
+    untaught: Annotated[tuple[Text, ...], WORDS_AT_MOST] | None = None
+    nsfw_content_detected: bool | None = None
+
+
+# --- reports ----------------------------------------------------------------------------------
+
+
+class Measures(Note, frozen=True, kw_only=True):
+    """The change of a part of an image.
+
+    Attributes:
+        share: the part's share of the image, 0 to 1.
+        mse: mean squared error of values in 0 to 1; None of an empty part.
+        psnr_db: peak signal-to-noise ratio in dB; None without an error, or of an empty part.
+        ssim: structural similarity (Wang et al., 2004); None of an empty part.
+    """
+
+    share: Fraction
+    mse: Fraction | None
+    psnr_db: Number | None
+    ssim: Number | None
+
+
+def returned(psnr_db: float | None) -> str:
+    """Write how near an image that was encoded and decoded is to itself, as a predicate."""
+    return "comes back as it was" if psnr_db is None else f"comes back at {psnr_db:.1f} dB (PSNR)"
+
+
+class Change(Note, frozen=True, kw_only=True):
+    """The change of an image.
+
+    Attributes:
+        inside: inside the mask of a blend, or else where the changed words act.
+        outside: elsewhere.
+    """
+
+    inside: Measures
+    outside: Measures
+
+    def sides(self) -> dict[str, Measures]:
+        """Return both by name."""
+        return {"inside": self.inside, "outside": self.outside}
+
+
+class ChangedWords(Note, frozen=True, kw_only=True):
+    """The numbers of the words that were changed, in the source and in the edited prompt."""
+
+    source: Numbers
+    edited: Numbers
+
+
+class EditReport(EditTerms, frozen=True, kw_only=True):
+    """The options of an edit, and its effect.
+
+        pair.about.why, pair.about.change.inside.mse, pair.about.words.edited
+
+    Attributes:
+        kind: "replace", "refine" or "reweight".
+        why: the reason for the kind.
+        cross: the (start, end) of the run in which the source's cross-attention was used.
+        windows: other windows of single words.
+        self_attention: the window of self-attention.
+        weights: the weights of the edited prompt, by position on the K axis.
+        words: the words that were changed.
+        steps: the steps of the run.
+        sites: the number of sites at which rules acted.
+        self_sites: the number of sites at which self-attention was replaced.
+        moved: the share of attention that the rules moved, 0 to 1; more if large weights made
+            probabilities above 1.
+        change: the change of the image.
+        masked_by: the phrases that made the mask of the blend; None without a blend.
+        reconstruction: the difference of the source's image from the given one; None if the source
+            was generated from noise.
+        purpose: "swap", "colour", "addition", "removal", "size", "relation" or "setting"; None if
+            only weights, signs or articles and the like change.
+        notes: warnings of the edit, one sentence each; None if there were none.
+    """
+
+    kind: Name
+    why: Text = ""
+    cross: Window
+    windows: Mapping[Text, Window] = {}
+    self_attention: Window = field(name="self")
+    weights: Mapping[Small, Number] = {}
+    words: ChangedWords
+    steps: Whole = 0
+    sites: Whole
+    self_sites: Whole
+    moved: Number
+    change: Change
+    masked_by: Text | None = None
+    reconstruction: Measures | None = None
+    purpose: EditPurpose | None = None
+    notes: Words | None = None
+
+
+class GridReport(EditTerms, frozen=True, kw_only=True):
+    """The arguments of a grid, which hold for all cells.
+
+    Attributes:
+        source: the prompt that was edited.
+        targets: the edited prompts; None if only weights change.
+        weights: the weights of each word.
+        cross: the windows of cross-attention.
+        self_attention: the windows of self-attention.
+        seeds: the seeds of the noise.
+        kind: the kind that the user gave; None if the alignment of the words decided.
+        words: the windows of single words.
+        batch: the number of images in the largest batch.
+        sources_drawn: the number of times that the source was computed.
+    """
+
+    source: Text = ""
+    targets: tuple[Text, ...] | None = None
+    weights: Mapping[Text, tuple[Number, ...]] = {}
+    cross: tuple[Window, ...] = ()
+    self_attention: tuple[Window, ...] = ()
+    seeds: tuple[Whole, ...] = ()
+    kind: EditKind | None = None
+    words: Mapping[Text, Window] = {}
+    batch: Whole = 0
+    sources_drawn: Whole = 0

@@ -41,22 +41,16 @@ def digest_of(image: Image.Image) -> str:
     return hashlib.sha256(image.convert("RGB").tobytes()).hexdigest()
 
 
-def check_place(folder: str | Path) -> None:
-    """Check that files can be written in a folder, which need not exist yet; WriteError if not."""
-    path = _real(folder)
-    with _write_errors(folder):
-        there = next(one for one in (path, *path.parents) if one.exists())
-        tempfile.TemporaryFile(dir=there).close()  # only an attempt shows it
-
-
-def check_new(folder: str | Path) -> None:
-    """Check that a folder is new or empty, and can be written."""
-    target = _real(folder)
+def check_new(folder: str | Path) -> Path:
+    """Check that a folder is new or empty and can be written, and return its real path."""
+    target = Path(os.path.realpath(path_of(folder)))
     with _write_errors(folder):
         empty = target.is_dir() and not any(target.iterdir()) and target != Path.cwd()
         if os.path.lexists(target) and not empty:
             raise _taken(folder)
-    check_place(target.parent)
+        parent = next(one for one in target.parents if one.exists())
+        tempfile.TemporaryFile(dir=parent).close()  # only an attempt shows it
+    return target
 
 
 @contextmanager
@@ -68,8 +62,7 @@ def whole_folder(folder: str | Path) -> Iterator[Path]:
         TakenError: if something is at the target.
         WriteError: if the system refuses to write.
     """
-    check_new(folder)
-    target = _real(folder)
+    target = check_new(folder)
     partial = target.with_name(f".{target.name[:_NAME]}.tmp-{secrets.token_hex(4)}")
     try:
         with _write_errors(folder):
@@ -128,10 +121,7 @@ class Destination:
     ) -> None:
         self.fixed = None if many or out is None else path_of(out)
         self.root = path_of(out if many and out is not None else root)
-        if self.fixed is None:
-            check_place(self.root)
-        else:
-            check_new(self.fixed)
+        check_new(self.fixed or self.root / secrets.token_hex(4))
 
     def put(self, save: Callable[[Path], Any], name: str) -> Path:
         """Save a result, and return its folder: `name` within the root if none was named."""
@@ -141,25 +131,11 @@ class Destination:
         return self.fixed
 
 
-def files_in(folder: Path) -> list[str]:
-    """Return the names of the files in a folder, without those in inner folders."""
-    return sorted(path.name for path in folder.iterdir() if path.is_file())
-
-
 def slug(text: str, length: int) -> str:
-    """Return a part of a file name: letters, digits, hyphens; never empty, never too long.
-
-    Signs and emoji alone become their numbers in Unicode: "u1f600".
-    """
-    made = re.sub(r"[^\w]+", "-", text).strip("-_").lower()
-    if not made:
-        made = "-".join(f"u{ord(sign):04x}" for sign in text[:length] if not sign.isspace())
-    fitting = made[:length].encode("utf-8", "ignore")[:_SLUG].decode("utf-8", "ignore")
-    return fitting.strip("-_") or "word"
-
-
-def _real(given: str | Path) -> Path:
-    return Path(os.path.realpath(path_of(given)))
+    """Return a part of a file name: letters, digits, hyphens; "word" if the text has none."""
+    name = re.sub(r"[^\w]+", "-", text).strip("-_").lower()
+    short = name[:length].encode("utf-8", "ignore")[:_SLUG].decode("utf-8", "ignore")
+    return short.strip("-_") or "word"
 
 
 def _taken(folder: str | Path) -> TakenError:

@@ -20,7 +20,7 @@ from heedmap.maps.masks import PhraseTokens, check_picture, scaled
 from heedmap.maps.recordings import REFINED, Layer, Recording
 from heedmap.maps.segments import Segments, segmented
 from heedmap.maps.selections import Averages, LayerFilter, Selection, stability_said
-from heedmap.mathematics.agreement import is_even
+from heedmap.mathematics.maps import is_even
 from heedmap.options import MASK_THRESHOLD
 from heedmap.text.prompts import is_content
 from heedmap.text.words import TokenTable, Word
@@ -357,7 +357,7 @@ class HeatMaps:
     def refined(self) -> "HeatMaps":
         """The maps of all layers, steps and heads, propagated along the image's self-attention.
 
-        They are truer to the image (`heedmap.mathematics.refining`).
+        They are truer to the image (`heedmap.mathematics.probabilities.propagate`).
 
         Raises:
             SelectionError: if there are none, or these are the maps of a selection.

@@ -16,10 +16,10 @@ from PIL import Image
 
 from heedmap.errors import ArgumentError, quoted
 from heedmap.figures.overlays import resize_map, to_rgb
-from heedmap.io.settings import Mask
+from heedmap.io.schemas import Mask
 from heedmap.maps.recordings import Recording
 from heedmap.maps.selections import Averages, Selection
-from heedmap.mathematics.agreement import is_even
+from heedmap.mathematics.maps import is_even
 from heedmap.text.words import TokenTable
 
 SHARPNESS = 4
@@ -173,7 +173,7 @@ def soft_masks(
 
 def _with_edges(recording: Recording, picture: Image.Image, large: np.ndarray) -> np.ndarray:
     """Fit a map of the image's size to the image's edges."""
-    from heedmap.mathematics.refining import guided  # it takes torch
+    from heedmap.mathematics.maps import guided  # it takes torch
 
     assert recording.refined is not None
     cell = min(recording.size) / min(recording.refined.shape[:2])

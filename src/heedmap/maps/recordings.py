@@ -20,7 +20,7 @@ from safetensors.numpy import save_file  # pyright: ignore[reportUnknownVariable
 
 from heedmap.errors import RunError, SelectionError, nearest, plural, quoted, size_text
 from heedmap.io import reading
-from heedmap.io.values import (
+from heedmap.io.schemas import (
     MAX_LAYER_NAME,
     MAX_LAYERS,
     MAX_STEPS,

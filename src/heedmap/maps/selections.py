@@ -20,7 +20,7 @@ from heedmap.errors import (
     signed,
 )
 from heedmap.maps.recordings import Layer, Recording, cells, layers_there, name_fits
-from heedmap.mathematics.agreement import rank_correlation
+from heedmap.mathematics.maps import rank_correlation
 from heedmap.options import Axis
 from heedmap.text.words import Word
 

@@ -16,6 +16,7 @@ import numpy as np
 
 from heedmap import checks
 from heedmap.errors import ArgumentError, plural, quoted
+from heedmap.io.schemas import Note
 
 _SHOWN = 4  # numbers of a value in a table; of a longer one its length
 
@@ -140,16 +141,17 @@ class Attention:
     def _place(self, at: int | Sequence[int] | None) -> tuple[int, ...]:
         """Return the index of a row of P."""
         axes = self.scores.shape[:-1]
-        given = [at] if isinstance(at, int) else checks.in_order(at) or [at]
-        place = [0] * len(axes) if at is None else [checks.whole("at", one) for one in given]
-        if len(place) != len(axes) or any(
-            not -n <= one < n for one, n in zip(place, axes, strict=True)
-        ):
+        at = (0,) * len(axes) if at is None else at
+        try:
+            row: Any = np.arange(math.prod(axes)).reshape(axes)[
+                at if isinstance(at, int) else tuple(at)
+            ]
+            return tuple(map(int, np.unravel_index(int(row), axes)))
+        except (IndexError, TypeError):
             raise ArgumentError(
                 f"at is {quoted(at)}: expected {plural(len(axes), 'number')} below {axes}, the "
                 "number of a query, and before it those of its head and the like"
-            )
-        return tuple(one % n for one, n in zip(place, axes, strict=True))
+            ) from None
 
 
 def attention(q: Any, k: Any, v: Any, mask: Any = None, *, scale: float | None = None) -> Attention:
@@ -256,3 +258,35 @@ def _number(value: Any) -> str:
     if isinstance(value, str):
         return value
     return f"{value:.8f}" if math.isfinite(value) else "hidden"
+
+
+class LayerInputs(Note, frozen=True, kw_only=True):
+    """The tensors of a layer at one position, float64. Axes: H head · K token · d · C channel.
+
+    Attributes:
+        query: (H, d).
+        key: (H, K, d).
+        value: (H, K, d_v).
+        mask: (H, K), added to the scaled scores, -inf for hidden tokens; None without a mask.
+        scale: the factor of QKᵀ, 1/√d.
+        edited: (H, K), P after the edits; None if no edit changed it.
+        added: (H·d_v), the attention to an image prompt, added to the heads; None without one.
+        weight: (C, H·d_v), W_O transposed, as torch stores it: each head has d_v of its columns.
+        bias: (C); None without a bias.
+        residual: (C), the input of the layer, if the layer adds it; None if it does not.
+        factor: the divisor of the sum.
+        output: (C), the output of the layer in the model.
+    """
+
+    query: np.ndarray
+    key: np.ndarray
+    value: np.ndarray
+    mask: np.ndarray | None
+    scale: float
+    edited: np.ndarray | None
+    added: np.ndarray | None
+    weight: np.ndarray
+    bias: np.ndarray | None
+    residual: np.ndarray | None
+    factor: float
+    output: np.ndarray

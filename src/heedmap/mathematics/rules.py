@@ -22,6 +22,7 @@ from math import ceil
 from typing import Any, TypeGuard, cast
 
 import torch
+from torch import Tensor
 from torch.nn.functional import interpolate, max_pool2d, pad
 
 from heedmap.checks import alike
@@ -70,10 +71,10 @@ class Site:
     step: int
     steps: int
     grid: tuple[int, int]
-    source: torch.Tensor | None = None
+    source: Tensor | None = None
 
 
-Rule = Callable[[torch.Tensor, Site], torch.Tensor]
+Rule = Callable[[Tensor, Site], Tensor]
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,10 +86,10 @@ class Mix:
         own: B (K, K).
     """
 
-    source: torch.Tensor | None
-    own: torch.Tensor
+    source: Tensor | None
+    own: Tensor
 
-    def __call__(self, p: torch.Tensor, source: torch.Tensor | None) -> torch.Tensor:
+    def __call__(self, p: Tensor, source: Tensor | None) -> Tensor:
         """Return P' (…, Q, K), made of P and P_src.
 
         Raises:
@@ -141,9 +142,9 @@ class Inject:
         end: (K,), fraction at which it stops.
     """
 
-    columns: torch.Tensor
-    start: torch.Tensor
-    end: torch.Tensor
+    columns: Tensor
+    start: Tensor
+    end: Tensor
 
     def mix(self, site: Site) -> Mix | None:
         """Return A = M diag(α) and B = diag(1 − α)."""
@@ -152,7 +153,7 @@ class Inject:
         alpha = torch.tensor(acts, dtype=torch.float32)
         return Mix(self.columns * alpha, torch.diag(1 - alpha)) if alpha.any() else None
 
-    def __call__(self, p: torch.Tensor, site: Site) -> torch.Tensor:
+    def __call__(self, p: Tensor, site: Site) -> Tensor:
         """Return P' (H, Q, K)."""
         mix = self.mix(site)
         return p if mix is None else mix(p, site.source)
@@ -166,13 +167,13 @@ class Weights:
         weights: E (K,); 1 leaves a token as it is, negative ones are allowed (−2 to 3 is useful).
     """
 
-    weights: torch.Tensor
+    weights: Tensor
 
     def mix(self, site: Site) -> Mix | None:
         """Return B = diag(E)."""
         return None if bool((self.weights == 1).all()) else Mix(None, torch.diag(self.weights))
 
-    def __call__(self, p: torch.Tensor, site: Site) -> torch.Tensor:
+    def __call__(self, p: Tensor, site: Site) -> Tensor:
         """Return P' (H, Q, K), whose rows do not sum to 1."""
         return p * self.weights.to(p)
 
@@ -186,7 +187,7 @@ class Renormalize:
     stays as it is.
     """
 
-    def __call__(self, p: torch.Tensor, site: Site) -> torch.Tensor:
+    def __call__(self, p: Tensor, site: Site) -> Tensor:
         """Return P' (H, Q, K)."""
         total = p.abs().sum(dim=-1, keepdim=True)
         return p / torch.where(total > 0, total, torch.ones_like(total))
@@ -211,12 +212,12 @@ class Region:
     """
 
     tokens: tuple[int, ...]
-    region: torch.Tensor
+    region: Tensor
     strength: float
     start: float = 0.0
     end: float = 1.0
 
-    def bias(self, site: Site) -> torch.Tensor | None:
+    def bias(self, site: Site) -> Tensor | None:
         """Return the bias (Q, K) up to the last of the tokens; -inf for hidden ones."""
         if site.step not in steps_within(self.start, self.end, site.steps):
             return None
@@ -227,7 +228,7 @@ class Region:
         bias[:, list(self.tokens)] = columns[:, None]
         return bias
 
-    def __call__(self, p: torch.Tensor, site: Site) -> torch.Tensor:
+    def __call__(self, p: Tensor, site: Site) -> Tensor:
         """Return P' (H, Q, K), the softmax of the biased scores: P e^b / Σ P e^b.
 
         Computed as softmax(log P + b), with b less its largest in each row, so that no strength
@@ -242,20 +243,20 @@ class Region:
         return (p.log() + (bias - seen.amax(dim=-1, keepdim=True))).softmax(dim=-1)
 
 
-def apply(rules: Iterable[Rule], p: torch.Tensor, site: Site) -> torch.Tensor:
+def apply(rules: Iterable[Rule], p: Tensor, site: Site) -> Tensor:
     """Return P' (H, Q, K) after all rules in order; ArgumentError as in `checked_result`."""
     for rule in rules:
         p = checked_result(rule, rule(p, site), p, site)
     return p
 
 
-def checked_result(rule: Rule, edited: Any, p: torch.Tensor, site: Site) -> torch.Tensor:
+def checked_result(rule: Rule, edited: Any, p: Tensor, site: Site) -> Tensor:
     """Return the result of a rule for P (H, Q, K), in the type of P and on its device.
 
     Raises:
         ArgumentError: if it is not a tensor of real numbers of that shape, or holds NaN or Inf.
     """
-    fits = isinstance(edited, torch.Tensor) and edited.shape == p.shape and not edited.is_complex()
+    fits = isinstance(edited, Tensor) and edited.shape == p.shape and not edited.is_complex()
     if fits and bool(edited.isfinite().all()):
         return edited.to(p)
     name = getattr(rule, "__name__", None) or repr(rule)
@@ -265,7 +266,7 @@ def checked_result(rule: Rule, edited: Any, p: torch.Tensor, site: Site) -> torc
             "numbers; does it divide by 0?"
         )
     kind = type(edited).__name__
-    if isinstance(edited, torch.Tensor):
+    if isinstance(edited, Tensor):
         kind = f"{str(edited.dtype).removeprefix('torch.')} of shape {tuple(edited.shape)}"
     raise ArgumentError(
         f"the rule {name} gave {kind}: expected a tensor of floats of the same shape "
@@ -291,7 +292,7 @@ def linear(rules: Iterable[Rule]) -> bool:
 # --- the blend of latents -----------------------------------------------------------------------
 
 
-def blend_mask(maps: torch.Tensor, size: tuple[int, int], threshold: float) -> torch.Tensor:
+def blend_mask(maps: Tensor, size: tuple[int, int], threshold: float) -> Tensor:
     """Return the places where a word acts, for `blend`: pooled, enlarged, and cut.
 
     The LocalBlend of prompt-to-prompt (arXiv 2208.01626) divides by the maximum alone. Here the
@@ -315,6 +316,6 @@ def blend_mask(maps: torch.Tensor, size: tuple[int, int], threshold: float) -> t
     return large > low + threshold * (high - low)
 
 
-def blend(source: torch.Tensor, target: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+def blend(source: Tensor, target: Tensor, mask: Tensor) -> Tensor:
     """Return the latent (C, h, w) of the target inside a mask (h, w), of the source outside."""
     return torch.where(mask, target, source)

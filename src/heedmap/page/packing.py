@@ -10,6 +10,7 @@ range. The page offers only the windows and heads that a table has.
 """
 
 import base64
+import json
 import math
 import zlib
 from collections.abc import Mapping, Sequence
@@ -19,10 +20,9 @@ from typing import Any
 import numpy as np
 
 from heedmap.errors import as_sentence
-from heedmap.io.values import TokenKind
+from heedmap.io.schemas import TokenKind
 from heedmap.maps.recordings import Recording, cells, short_names, stage_of
-from heedmap.mathematics.agreement import is_even
-from heedmap.page.documents import as_script
+from heedmap.mathematics.maps import is_even
 from heedmap.text.words import TokenTable
 
 _SPECIALS: dict[TokenKind, str] = {"start": "start token", "end": "end token", "pad": "padding"}
@@ -61,6 +61,12 @@ def pack(runs: Sequence[Mapping[str, Recording]], budget: int) -> dict[str, Any]
         content["refined"] = {"layers": _layers(alone[0][0]), "tables": tables}
         budget -= _size(tables)
     return {**content, "tables": _tables(recordings, budget)}
+
+
+def as_script(data: Mapping[str, Any]) -> str:
+    """Encode data as JSON that cannot end an HTML element."""
+    text = json.dumps(data, separators=(",", ":"), allow_nan=False)  # ASCII: U+2028 is escaped too
+    return text.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e")
 
 
 def _words(run: Mapping[str, Recording]) -> dict[str, Any]:

@@ -6,22 +6,33 @@ colours as `heedmap.maps` and `heedmap.figures` do, from the tables of `page.pac
 """
 
 import base64
+import hashlib
 import html
+import io
+import json
 import math
-from collections.abc import Iterable, Mapping, Sequence
+import re
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from importlib import resources
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from msgspec import structs
 from PIL import Image
 
+from heedmap.errors import HeedmapError, as_sentence, plural, signed
 from heedmap.figures import overlays
 from heedmap.figures.animations import StepPictures, tiles
+from heedmap.io.schemas import EditReport, Measures, Settings, returned, to_json
 from heedmap.maps.heatmaps import HeatMaps
 from heedmap.maps.recordings import Recording
+from heedmap.maps.selections import stability_said
 from heedmap.options import MASK_THRESHOLD
-from heedmap.page import summaries
-from heedmap.page.documents import as_script, document, link, page_part
-from heedmap.page.packing import pack
+from heedmap.page.packing import as_script, pack
+from heedmap.text.alignment import pair_words
+from heedmap.text.prompts import is_content, said_of
+from heedmap.text.weights import parse_weights, token_weights
+from heedmap.text.words import TokenTable
 
 if TYPE_CHECKING:
     from heedmap.results.pairs import Pair
@@ -70,11 +81,29 @@ def pairs_page(
                 "label": label,
                 **{name: [*runs].index(id(run)) for name, run in sides.items()},
                 "blend": None if pair.blend is None else link(Image.fromarray(pair.blend), "png"),
-                **summaries.edit_summary(pair),
+                **edit_summary(pair),
             }
         )
     every = [*runs.values()]
     return _page(every, edits, limit, title or every[-1].settings.prompt, grid)
+
+
+def explanation_page(content: Mapping[str, Any], image: Image.Image) -> str:
+    """Return the page of an explanation.
+
+    Args:
+        content: the content of `explain.json`.
+        image: the image of the run.
+    """
+    about = content["about"]
+    return document(
+        page_part("board/board.html"),
+        f"{about['word']} at {about['at'][0]},{about['at'][1]}",
+        page_part("assets/base.css") + page_part("board/board.css"),
+        page_part("assets/dom.js") + page_part("board/board.js") + "dom.bindFrame();\n",
+        picture=link(overlays.enlarge(image, short_side=1), "png", optimize=True),
+        data=as_script(content),
+    )
 
 
 def frame(text: str, *, height: int = 900) -> str:
@@ -89,12 +118,46 @@ def frame(text: str, *, height: int = 900) -> str:
 def preview(result: object, sheet: Image.Image, limit: int = 190_000) -> str:
     """Return HTML of a result's sheet for a notebook, in at most about `limit` characters."""
     side = 1600
-    while len(shown := link(overlays.shrunk(sheet, side), "webp", quality=80)) > limit:
+    while len(url := link(overlays.shrunk(sheet, side), "webp", quality=80)) > limit:
         side = side * 3 // 4
     return (
-        f'<img alt="{html.escape(repr(result))}" src="{shown}" style="max-width:100%"><br>'
-        'Interactive page: <code>.save("folder")</code> writes <code>folder/index.html</code>.'
+        f'<img alt="{html.escape(repr(result))}" src="{url}" style="max-width:100%"><br>'
+        'All files, such as an interactive page: <code>.save("folder")</code>.'
     )
+
+
+# --- documents --------------------------------------------------------------------------------
+
+
+def document(template: str, title: str, style: str, script: str, **parts: str) -> str:
+    """Fill a template: HTML with `{{title}}`, `{{policy}}`, `{{style}}`, `{{script}}` and parts.
+
+    The title is plain text; other parts are HTML, or JSON from `as_script`.
+    """
+    style_hash, script_hash = (
+        base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+        for text in (style, script)
+    )
+    policy = (
+        f"default-src 'none'; img-src data: blob:; style-src 'sha256-{style_hash}'; "
+        f"script-src 'sha256-{script_hash}'; base-uri 'none'; form-action 'none'"
+    )
+    title = html.escape(title.encode("utf-8", "replace").decode("utf-8"))
+    every = {"title": title, "policy": policy, "style": style, "script": script, **parts}
+    # In one pass: a part may contain braces.
+    return re.sub(r"\{\{(\w+)\}\}", lambda place: every[place[1]], template)
+
+
+def page_part(name: str) -> str:
+    """Read a file of a page by its path within this folder."""
+    return resources.files("heedmap.page").joinpath(name).read_text(encoding="utf-8")
+
+
+def link(image: Image.Image, kind: str, **options: Any) -> str:
+    """Return an image as a data URL."""
+    file = io.BytesIO()
+    image.save(file, kind.upper(), **options)
+    return f"data:image/{kind};base64,{base64.b64encode(file.getvalue()).decode()}"
 
 
 def _page(
@@ -114,7 +177,7 @@ def _page(
                 "masks": masks_data(run.maps, share // 10),
                 "steps": steps_data(run.step_pictures, share // 10),
                 **picture_data(run.image, share // 2),
-                **summaries.run_summary(run),
+                **run_summary(run),
             }
             for run in runs
         ],
@@ -189,3 +252,124 @@ def _colours(name: str) -> str:
     """Return the 256 colours of a colour map as base64."""
     ramp = overlays.colour(np.linspace(0, 1, 256)[None], name)
     return base64.b64encode(ramp.tobytes()).decode("ascii")
+
+
+# --- texts and numbers ------------------------------------------------------------------------
+
+
+def run_summary(run: "Run") -> dict[str, Any]:
+    """Return the texts about a run.
+
+    `own` is "located" or "edited" if the run uses a picture of the user's; `model` is the option
+    that `repeat` and `explain` need if the model had no name; `rest` is the word shown at first.
+    """
+    settings = run.settings
+    black = "the safety checker replaced this image with black"
+    notes = [said_of(settings.untaught or ()), black if settings.nsfw_content_detected else ""]
+    return {
+        "settings": settings_rows(settings),
+        "model": "--model MODEL" if settings.model == settings.pipeline else "",
+        "untaught": " ".join(as_sentence(note) for note in notes if note),
+        "own": "located" if settings.located else "edited" if settings.given else "",
+        "weights": [] if settings.edit is not None else prompt_weights(run),
+        "stability": {
+            name: {number: stability_said(one) for number, one in maps.stability.items()}
+            for name, maps in (("prompt", run.maps), ("concepts", run.concepts))
+            if maps is not None and maps.stability
+        },
+        "rest": strongest_word(run.maps),
+    }
+
+
+def edit_summary(pair: "Pair") -> dict[str, Any]:
+    """Return the texts about an edit: its words and weights, its reason and its tables."""
+    about, table = pair.about, pair.edited.maps.tokens
+    weights = _by_word(table, about.weights)
+    matches = pair_words(pair.source.maps.tokens, table).pairs
+    parts = [f"“{table.words[number].text}” ×{signed(weight)}" for number, weight in weights]
+    return {
+        "words": [[a.number, b.number] for a, b in matches if a and b],
+        "changed": to_json(about.words),
+        "weights": weights,
+        "why": as_sentence("; ".join([about.why, *parts])),
+        "notes": [as_sentence(note) for note in about.notes or ()],
+        "figures": edit_tables(about, blended=pair.blend is not None),
+        "rest": strongest_word(pair.edited.maps, about.words.edited),
+    }
+
+
+def strongest_word(maps: HeatMaps, among: Collection[int] = ()) -> int | None:
+    """Return the number of the content word whose map has the largest standard deviation.
+
+    It is one of `among` if any of these is a content word; None if there are no words.
+    """
+    words = [word for word in maps.words if is_content(word.text)] or maps.words
+    numbers = [word.number for word in words if not among or word.number in among]
+    numbers = numbers or [word.number for word in words]
+    plain = maps.without_shared_scale()
+    heats = {number: plain.at(number) for number in numbers}
+    return max(numbers, key=lambda number: np.std(heats[number].values, dtype=float), default=None)
+
+
+def prompt_weights(run: "Run") -> list[tuple[int, float]]:
+    """List the weights that the pipeline read in a prompt as [word number, weight]."""
+    table = run.maps.tokens
+    try:
+        parsed = parse_weights(run.settings.prompt)
+    except HeedmapError:
+        return []
+    by_token = token_weights(parsed.spans, table) if parsed.text == table.prompt else {}
+    return _by_word(table, by_token)
+
+
+def _by_word(table: TokenTable, by_token: Mapping[int, float]) -> list[tuple[int, float]]:
+    weights = [(word.number, by_token.get(word.tokens[0], 1.0)) for word in table.read_words]
+    return [(number, weight) for number, weight in weights if weight != 1]
+
+
+def edit_tables(report: EditReport, *, blended: bool) -> dict[str, Any]:
+    """Return the tables of an edit: the change of the image, and that of the attention."""
+    region, back = "the mask" if blended else "the changed words", report.reconstruction
+    rows = {
+        "how": report.kind,
+        "kind of edit": report.purpose,
+        "mask of": report.masked_by,
+        "your picture": None if back is None else returned(back.psnr_db),
+        "attention moved": f"{report.moved:.1%}",
+        "acted (layers × steps)": plural(report.sites, "time"),
+        "self-attention from the source": plural(report.self_sites, "time"),
+    }
+    return {
+        "change": [
+            [f"{side} of {region}", *_measures(part)]
+            for side, part in structs.asdict(report.change).items()
+        ],
+        "attention": [[name, text] for name, text in rows.items() if text is not None],
+    }
+
+
+def _measures(change: Measures) -> list[str]:
+    values = (change.mse, ".2g"), (change.psnr_db, ".1f"), (change.ssim, "z.2f")
+    texts = ("–" if value is None else f"{value:{form}}" for value, form in values)
+    return [f"{change.share * 100:.0f}\u00a0%", *texts]
+
+
+def settings_rows(settings: Settings) -> list[list[str]]:
+    """List settings as table rows; each entry of a nested setting has its own row."""
+    values = to_json(settings)
+    del values["text"]  # the prompt, without weights
+    values["size"] = "×".join(map(str, values["size"]))
+    rows: list[list[str]] = []
+    for name, value in values.items():
+        nested = value if isinstance(value, Mapping) else {"": value}
+        rows += [[f"{name}: {key}" if key else name, _text(one)] for key, one in nested.items()]
+    return [row for row in rows if row[1]]
+
+
+def _text(value: Any) -> str:
+    if value is None or value in ([], {}):
+        return ""
+    if isinstance(value, list) and all(isinstance(one, str) for one in value):
+        return ", ".join(value)
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    return text if len(text) < 1000 else f"{text[:1000]}…"  # a mask has many bits

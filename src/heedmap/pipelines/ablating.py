@@ -8,7 +8,7 @@ from heedmap.backends.base import Pipeline
 from heedmap.backends.prompts import prompt_table
 from heedmap.errors import UnknownWordError, warn
 from heedmap.pipelines import repeating
-from heedmap.pipelines.batch import Progress
+from heedmap.pipelines.generation import Progress
 from heedmap.pipelines.repeating import compared, unmatched
 from heedmap.recording.edits import Edit, Reweight, WordEdit
 from heedmap.results.ablations import Ablation, check_ablatable, shorter_prompt

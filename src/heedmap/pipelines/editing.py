@@ -1,24 +1,19 @@
 """Edit a prompt and keep the image: swap, refine, reweight, blend; one edit, or a grid of them.
 
-Prompt-to-prompt (Hertz et al., 2022, arXiv 2208.01626). `edit_plans` makes the rules of an edit,
-and `edit_batches` generates it.
+Prompt-to-prompt (Hertz et al., 2022, arXiv 2208.01626), as `edit_runs` plans and runs it.
 """
 
-import itertools
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from itertools import product
 from typing import Any, TypeVar, overload
-
-import numpy as np
 
 from heedmap import checks
 from heedmap.backends.base import Pipeline
-from heedmap.backends.prompts import prompt_table
 from heedmap.backends.registry import check_served
-from heedmap.errors import ArgumentError, quoted
-from heedmap.io.reports import GridReport
-from heedmap.io.values import MAX_CELLS
+from heedmap.errors import ArgumentError, quoted, warn
+from heedmap.io.schemas import MAX_CELLS, GridReport
 from heedmap.options import (
     USUAL,
     EditKind,
@@ -28,14 +23,12 @@ from heedmap.options import (
     Window,
     check_window,
 )
-from heedmap.pipelines.arguments import check_prompts, check_seed, random_seed, resolve_options
-from heedmap.pipelines.batch import Preview, Progress, sub_progress
-from heedmap.pipelines.edit_batches import draw_edits, tell_notes
-from heedmap.pipelines.edit_plans import EditBase, Plan, Planner
-from heedmap.pipelines.input_images import extract_image, with_image_size
+from heedmap.pipelines.arguments import check_seed, options_of, resolve_options
+from heedmap.pipelines.edit_runs import EditSource, Plan, run_edits
+from heedmap.pipelines.generation import Preview, Progress, sub_progress
+from heedmap.pipelines.input_images import extract_image, fitting_size
 from heedmap.results.grids import Cell, Grid
 from heedmap.results.pairs import Pair
-from heedmap.text.weights import escape, parse_weights, token_weights
 
 Windows = Window | Sequence[Window]
 """A window, or several in a list."""
@@ -136,42 +129,13 @@ def edit(
         UnknownWordError: if a word is not in its prompt.
         TraceError: if the edit could not act.
     """
-    options = EditOptions(
-        kind=kind,
-        cross=cross,
-        words=words,
-        self_attention=self_attention,
-        self_cells=self_cells,
-        renormalize=renormalize,
-        only=only,
-        protect=protect,
-        blend_from=blend_from,
-        threshold=threshold,
-        image=image,
-        batch=batch,
-    )
-    sampling = GenerateOptions(
-        steps=steps,
-        guidance=guidance,
-        size=size,
-        negative=negative,
-        keep=keep,
-        limit=limit,
-        arguments=arguments,
-    )
-    targets = _targets(source, target)
-    options, sampling, seed = _resolve(pipe, options, sampling, edit, seed)
-    seed = random_seed() if seed is None else seed
-    check_prompts([source, *targets], [seed] * (len(targets) + 1))
-    base = edit_base(pipe, source, options, sampling.arguments, alone=target is None)
-    planner = Planner(base)
-    plans = [planner.plan(text) for text in targets]
+    edits, targets, seed = _resolve(edit, locals(), seed)
+    plans = [edits.plan(text) for text in targets]
     for plan in plans:
-        if not plan.acts:
-            raise planner.refusal(plan.written)
-    drawn = draw_edits(base, plans, seed, sampling, progress, preview)
-    tell_notes(drawn.pairs)
-    return drawn.pairs[0] if target is None or isinstance(target, str) else drawn.pairs
+        _check_effect([plan])
+    pairs = run_edits(edits, plans, check_seed(seed), progress, preview)
+    _warn_of_notes(pairs)
+    return pairs[0] if target is None or isinstance(target, str) else pairs
 
 
 def grid(
@@ -253,185 +217,113 @@ def grid(
         UnknownWordError: if a word is not in its prompt.
         TraceError: if an edit could not act.
     """
-    options = EditOptions(
-        kind=kind,
-        words=words,
-        self_cells=self_cells,
-        renormalize=renormalize,
-        only=only,
-        protect=protect,
-        blend_from=blend_from,
-        threshold=threshold,
-        image=image,
-        batch=batch,
-    )
-    sampling = GenerateOptions(
-        steps=steps,
-        guidance=guidance,
-        size=size,
-        negative=negative,
-        keep=keep,
-        limit=limit,
-        arguments=arguments,
-    )
-    targets = _targets(source, target)
-    options, sampling, seeds = _resolve(pipe, options, sampling, grid, seeds)
-    if weights is not None and not isinstance(weights, Mapping):
+    windows = {"cross": None, "self_attention": None}  # these are lists here
+    edits, targets, seeds = _resolve(grid, {**locals(), **windows}, seeds)
+    if not isinstance(weights, Mapping | None):
         raise ArgumentError(
             f"weights is {quoted(weights)}: expected weights by word, as in {{'red': [0, 1, 2]}}"
         )
-    strips: dict[str, list[float]] = {}
-    for word, some in (weights or {}).items():
-        name = f"the weight of {quoted(word)}"
-        strips[word] = [checks.finite(name, one) for one in _several(name, some)]
-    crosses, owns = _windows("cross", cross), _windows("self_attention", self_attention)
-    numbers = (
-        [random_seed()] if seeds is None else [check_seed(one) for one in _several("seeds", seeds)]
+    strips = {
+        word: _axis(f"the weight of {quoted(word)}", some, checks.finite)
+        for word, some in (weights or {}).items()
+    }
+    crosses, self_windows = (
+        _axis(name, [one] if isinstance(one, tuple) else one, check_window)
+        for name, one in (("cross", cross), ("self_attention", self_attention))
     )
-    _check_axes(
-        {
-            "target": targets,
-            **{f"the weight of {quoted(word)}": strip for word, strip in strips.items()},
-            "cross": crosses,
-            "self_attention": owns,
-            "seeds": numbers,
-        }
-    )
-    check_prompts([source, *targets], [0] * (len(targets) + 1))
-    base = edit_base(pipe, source, options, sampling.arguments, alone=target is None)
-    planner = Planner(base)
-    purposes = [USUAL[planner.plan(text, {}).purpose] for text in targets]
-    crosses = crosses or [(0.0, min(usual for usual, _ in purposes))]
-    owns = owns or [(0.0, min(usual for _, usual in purposes))]
-    places = list(_places(planner, targets, strips, owns, crosses))
-    plans = [plan for *_, plan in places]
-    cells: list[Cell] = []
-    batches = largest = 0
-    for before, seed in enumerate(numbers):
-        part = sub_progress(progress, before, len(numbers))
-        drawn = draw_edits(base, plans, seed, sampling, part, preview)
-        batches, largest = batches + drawn.batches, max(largest, drawn.largest)
-        for (text, at, plan), pair in zip(places, drawn.pairs, strict=True):
-            cells.append(Cell(len(cells) + 1, seed, text, at, plan.cross, plan.own, pair))
-    tell_notes(cell.pair for cell in cells)
+    numbers = _axis("seeds", seeds, lambda _, seed: check_seed(seed)) or [check_seed(None)]
+    axes = [_axis("target", targets, lambda _, text: text), *strips.values(), crosses, self_windows]
+    cells = math.prod(len(axis) or 1 for axis in (*axes, numbers))
+    if not 1 < cells <= MAX_CELLS:
+        raise ArgumentError(
+            f"this grid would have {cells:,} of at most {MAX_CELLS:,} cells: give 2 or more "
+            "targets, seeds, windows or weights of a word in all, as in weights={'red': [0, 1, 2]} "
+            "(--weight red=0:2:3)"
+        )
+    usual = [USUAL[edits.plan(text).purpose] for text in targets]
+    crosses = crosses or [(0.0, min(end for end, _ in usual))]
+    self_windows = self_windows or [(0.0, min(end for _, end in usual))]
+    varied = [dict(zip(strips, values, strict=True)) for values in product(*strips.values())]
+    plans: list[Plan] = []
+    for text in targets:  # the last axis varies fastest
+        every = product(varied, self_windows, crosses)
+        some = [edits.plan(text, weights, cross, window) for weights, window, cross in every]
+        _check_effect(some)
+        plans += some
+    pairs: list[tuple[int, Plan, Pair]] = []
+    for done, seed in enumerate(numbers):
+        part = sub_progress(progress, done, len(numbers))
+        found = run_edits(edits, plans, seed, part, preview)
+        pairs += [(seed, plan, pair) for plan, pair in zip(plans, found, strict=True)]
+    _warn_of_notes(pair for *_, pair in pairs)
+    batches = [pair.edited.settings.batch_place or (1, 2) for *_, pair in pairs]
     report = GridReport(
         source=source,
         targets=None if target is None else tuple(targets),
-        kind=options.kind,
-        words=base.windows,
+        kind=edits.options.kind,
+        words=edits.windows,
         weights={word: tuple(strip) for word, strip in strips.items()},
         cross=tuple(crosses),
-        self_attention=tuple(owns),
+        self_attention=tuple(self_windows),
         seeds=tuple(numbers),
-        batch=largest,
-        sources_drawn=batches,
-        **base.about(),
+        batch=max(size for _, size in batches),
+        sources_drawn=sum(place == 1 for place, _ in batches),
+        **edits.terms,
     )
-    return Grid(tuple(cells), report)
-
-
-def edit_base(
-    pipe: Any,
-    source: str,
-    options: EditOptions,
-    arguments: Mapping[str, Any],
-    *,
-    alone: bool = False,
-) -> EditBase:
-    """Return what all edits of a source share.
-
-    Args:
-        pipe: a pipeline.
-        source: the source prompt.
-        options: of the edits.
-        arguments: of the pipeline.
-        alone: True if the weights in the source are the edit's.
-
-    Raises:
-        ArgumentError: if a weight is none, or the model cannot blend.
-        UnknownWordError: if a protected word is not in the source.
-    """
-    parsed = parse_weights(source)
-    table = prompt_table(pipe, parsed.text, arguments)
-    weights = {} if alone else token_weights(parsed.spans, table)
-    base = EditBase(
-        pipe, escape(parsed.text) if alone else source, table, weights, options, arguments
+    return Grid(
+        tuple(
+            Cell(n, seed, plan.target, plan.varied, plan.cross, plan.self_attention, pair)
+            for n, (seed, plan, pair) in enumerate(pairs, 1)
+        ),
+        report,
     )
-    base.check()
-    return base
 
 
 def _resolve(
-    pipe: Pipeline, options: EditOptions, sampling: GenerateOptions, function: Any, seed: S
-) -> tuple[EditOptions, GenerateOptions, S]:
-    """Check the options against the pipeline, open the input image, and choose its size."""
+    function: Callable[..., Any], given: Mapping[str, Any], seed: S
+) -> tuple[EditSource, list[str], S]:
+    """Return the source, the targets and the seed or seeds of `edit` or `grid`, checked."""
+    pipe, source, target = given["pipe"], given["source"], given["target"]
     check_served(pipe)
+    options, sampling = options_of(EditOptions, given), options_of(GenerateOptions, given)
     options, sampling = extract_image(pipe, options, sampling)
-    has_image = options.image is not None
-    sampling, seed = resolve_options(pipe, sampling, function, seed, has_image=has_image)
-    return options, with_image_size(pipe, options, sampling), seed
-
-
-def _places(
-    planner: Planner,
-    targets: Sequence[str],
-    strips: Mapping[str, Sequence[float]],
-    owns: Sequence[tuple[float, float]],
-    crosses: Sequence[tuple[float, float]],
-) -> Iterable[tuple[str, dict[str, float], Plan]]:
-    """Yield the target, weights and plan of each cell of a seed; the last axis is fastest."""
-    for text in targets:
-        each = [
-            dict(zip(strips, values, strict=True)) for values in itertools.product(*strips.values())
-        ]
-        plans = [(at, planner.plan(text, at)) for at in each]
-        if not any(plan.acts for _, plan in plans):
-            raise planner.refusal(plans[0][1].written)
-        for (at, plan), own, cross in itertools.product(plans, owns, crosses):
-            yield text, at, replace(plan, cross=cross, own=own)
-
-
-def _targets(source: str, target: str | Sequence[str] | None) -> list[str]:
-    given = source if target is None else target
-    texts = [given] if isinstance(given, str) else checks.in_order(given)
-    if not texts:
+    image = options.image
+    sampling, seed = resolve_options(pipe, sampling, function, seed, has_image=image is not None)
+    if image is not None and sampling.size is None:
+        sampling = replace(sampling, size=fitting_size(pipe, image.size))
+    target = source if target is None else target
+    targets = [target] if isinstance(target, str) else checks.in_order(target)
+    if not targets:
         raise ArgumentError(
-            f"the target is {quoted(given)}: expected a prompt, or a list of prompts"
+            f"the target is {quoted(target)}: expected a prompt, or a list of prompts"
         )
-    return texts
+    for text in (source, *targets):
+        checks.prompt(text)
+    weighted = given["target"] is not None  # else the source's weights are those of the edit
+    return EditSource(pipe, source, options, sampling, weighted=weighted), targets, seed
 
 
-def _check_axes(axes: Mapping[str, Sequence[Any]]) -> None:
-    given = {name: values for name, values in axes.items() if values}
-    cells = math.prod(map(len, given.values()))
-    if cells > MAX_CELLS:
-        raise ArgumentError(
-            f"this grid would have {cells:,} cells: expected at most {MAX_CELLS:,}; give fewer "
-            "targets, seeds or values"
-        )
-    if cells == 1:
-        raise ArgumentError(
-            "nothing varies in this grid: give several targets, seeds, weights of a word or "
-            "windows, as in weights={'red': [0, 1, 2]} (--weight red=0:2:3)"
-        )
-    for name, values in given.items():
-        twice = next((value for n, value in enumerate(values) if value in values[:n]), None)
-        if twice is not None:
-            raise ArgumentError(f"{name} has {quoted(twice)} twice: expected each value once")
-
-
-def _windows(name: str, windows: Any) -> list[tuple[float, float]]:
-    """Return one window or several as a list; a tuple is one window."""
-    if windows is None:
+def _axis(name: str, values: Any, check: Callable[[str, Any], Any]) -> list[Any]:
+    """Return the checked values of a grid's axis, of a list or a single one; none for None."""
+    if values is None:
         return []
-    several = [windows] if isinstance(windows, tuple) else _several(name, windows)
-    return [check_window(name, window) for window in several]
+    listed = checks.in_order(values)
+    checked = [check(name, one) for one in ([values] if listed is None else listed)]
+    if not checked or len({*checked}) < len(checked):
+        raise ArgumentError(f"{name} is {quoted(values)}: expected one value, or different ones")
+    return checked
 
 
-def _several(name: str, values: Any) -> list[Any]:
-    """Return one value or several as a list."""
-    found = values.tolist() if isinstance(values, np.ndarray) else values
-    found = list(found) if isinstance(found, range | list | tuple) else [found]
-    if not found:
-        raise ArgumentError(f"{name} is empty: expected a value, or a list of them")
-    return found
+def _check_effect(plans: Sequence[Plan]) -> None:
+    """Raise an ArgumentError if no plan changes anything."""
+    if not any(plan.has_effect for plan in plans):
+        raise ArgumentError(
+            f"the prompt {quoted(plans[0].source.table.prompt)} and its edit "
+            f"{quoted(plans[0].prompt)} have the same words and weights, so the edit would change "
+            "nothing: change a word, or weight one as in '(word:1.5)'"
+        )
+
+
+def _warn_of_notes(pairs: Iterable[Pair]) -> None:
+    for note in dict.fromkeys(note for pair in pairs for note in pair.about.notes or ()):
+        warn(note)

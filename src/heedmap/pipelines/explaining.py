@@ -1,6 +1,6 @@
 """Explain one attention probability of a saved run."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, get_args
@@ -12,22 +12,14 @@ from heedmap import checks
 from heedmap.backends.base import Pipeline
 from heedmap.backends.prompts import prompt_table
 from heedmap.backends.registry import cross_attention_layers
-from heedmap.errors import ArgumentError, RunError, SelectionError, plural, quoted, warn
-from heedmap.io.explanations import About, ExplainedToken
-from heedmap.maps.recordings import (
-    MOST_NEAR,
-    Recording,
-    name_fits,
-    nearest_layers,
-    short_name,
-    short_names,
-)
+from heedmap.errors import ArgumentError, RunError, SelectionError, listed, plural, quoted, warn
+from heedmap.maps.recordings import MOST_NEAR, name_fits, nearest_layers, short_name, short_names
 from heedmap.options import Axis, BranchName, ExplainOptions
 from heedmap.pipelines import repeating
-from heedmap.pipelines.batch import Progress
+from heedmap.pipelines.generation import Progress
 from heedmap.pipelines.repeating import Drawing
-from heedmap.recording.probing import Probe, ProbeResult, ProbeTarget, check_index
-from heedmap.results.explanations import Explanation
+from heedmap.recording.probing import Probe, ProbeTarget, check_index
+from heedmap.results.explanations import About, ExplainedToken, Explanation
 from heedmap.results.grids import load_result
 from heedmap.results.pairs import Pair
 from heedmap.results.runs import Run
@@ -66,7 +58,7 @@ def explain(
         layer: its name, its short name ("up 1.0"), or a pattern that fits one layer. Default, also
             of `head`: the one with the word's largest probability at the pixel that is at most a
             half (`heedmap.recording.probing.selection_score`).
-        head: from 0; negative numbers count from the end.
+        head: from 0; negative numbers count from the end. Requires `layer`.
         step: from 0; negative numbers count from the end. Default: the middle step.
         branch: "negative" for a word of the negative prompt.
         pass_: the model's pass within the step, if the scheduler calls the model several times;
@@ -104,13 +96,9 @@ def explain(
     layers = cross_attention_layers(pipe)
     name = None if layer is None else find_layer(layer, list(layers))
     if head is not None:
-        heads = {one: layers[one].heads for one in ([name] if name else layers)}
-        if name is None and checks.whole("head", head) < 0:
-            raise SelectionError(
-                f"head is {head}, and layers have different numbers of heads: name a layer, too"
-            )
-        most = max(heads, key=heads.__getitem__)
-        head = check_index("head", head, heads[most], short_name(most), "head")
+        if name is None:
+            raise SelectionError(f"head is {quoted(head)}, and layers differ: name a layer, too")
+        head = check_index("head", head, layers[name].heads, short_name(name), "head")
     size, image = saved.image.size, call.place[0]
     target = ProbeTarget(tokens, pixel, size, image, branch, number, pass_, name, head)
     probe = Probe(target)
@@ -127,6 +115,7 @@ def explain(
             "the saved run; make the run again"
         )
     chosen: dict[Axis, object] = {"layer": layer, "head": head, "step": step}
+    settings = ("seed", "model", "pipeline", "scheduler", "dtype")
     about = About(
         word=word.strip() if isinstance(word, str) else table.at(word).text,
         tokens=tokens,
@@ -147,92 +136,69 @@ def explain(
         chosen=tuple(axis for axis, value in chosen.items() if value is None),
         kept=None,
         changed=tuple(changed),
-        seed=saved.settings.seed,
-        model=saved.settings.model,
-        pipeline=saved.settings.pipeline,
-        scheduler=saved.settings.scheduler,
-        dtype=saved.settings.dtype,
+        **{name: getattr(saved.settings, name) for name in settings},
     )
-    return _compared(saved, _explanation(about, found, saved), changed)
-
-
-def _explanation(about: About, found: ProbeResult, saved: Run) -> Explanation:
-    tokens = tuple(ExplainedToken(one.position, one.text, one.kind) for one in found.table.tokens)
-    made = Explanation(about, tokens, found.given, saved.image)
-    if not found.image_prompt:
-        return made
-    given = structs.replace(found.given, added=found.joined - made.joined)
-    return replace(made, given=given)
-
-
-def _compared(saved: Run, found: Explanation, changed: Mapping[str, Any]) -> Explanation:
-    """Add the difference from the saved maps, and warn if it is large."""
-    about = found.about
-    maps = saved.maps if about.branch == "conditional" else saved.negative_maps
-    # The maps of a step with several passes are their mean.
-    if maps is None or not {"layer", "step"} <= maps.recording.keep or about.passes[1] > 1:
-        return found
-    difference = _difference(maps.recording, found)
-    if difference > MAX_DIFFERENCE:
+    columns = tuple(ExplainedToken(one.position, one.text, one.kind) for one in found.table.tokens)
+    explanation = Explanation(about, columns, found.given, saved.image)
+    if found.image_prompt:
+        inputs = structs.replace(found.given, added=found.joined - explanation.joined)
+        explanation = replace(explanation, given=inputs)
+    difference = _difference(saved, explanation)
+    if difference is not None and difference > MAX_DIFFERENCE:
         why = f" ({', '.join([*changed][:3])})" if changed else ""
         warn(
             f"the run that was generated again differs from the saved one{why}: its probabilities "
             f"differ here by up to {difference:.2g}; the explanation is that of the new run"
         )
-    return replace(found, about=structs.replace(about, kept=difference))
+    return replace(explanation, about=structs.replace(about, kept=difference))
 
 
-def _difference(kept: Recording, found: Explanation) -> float:
-    about, p = found.about, found.acted  # (H, K)
-    layers = [(one.name, one.heads, one.grid) for one in kept.layers]
+def _difference(saved: Run, explanation: Explanation) -> float | None:
+    """Return the largest difference from the saved maps; None if these lack the layer or step."""
+    about, p = explanation.about, explanation.acted  # (H, K)
+    maps = saved.maps if about.branch == "conditional" else saved.negative_maps
+    # The maps of a step with several passes are their mean.
+    if maps is None or not {"layer", "step"} <= maps.recording.keep or about.passes[1] > 1:
+        return None
+    recording = maps.recording
+    layers = [(one.name, one.heads, one.grid) for one in recording.layers]
     layer = (about.layer, len(p), about.grid)
-    if layer not in layers or max(kept.positions) >= p.shape[1]:
+    if layer not in layers or max(recording.positions) >= p.shape[1]:
         raise RunError(
             f"the saved maps are of another model: here {about.short} has "
             f"{plural(len(p), 'head')} and a grid of {about.grid[0]}×{about.grid[1]}; use the "
             "model that the settings name"
         )
     place = about.place[0] * about.grid[1] + about.place[1]
-    saved = kept.arrays[layers.index(layer)][about.step, :, place]  # (H, K')
-    now = p[:, list(kept.positions)]
-    if "head" not in kept.keep:
+    before = recording.arrays[layers.index(layer)][about.step, :, place]  # (H, K')
+    now = p[:, list(recording.positions)]
+    if "head" not in recording.keep:
         now = now.mean(axis=0, keepdims=True)
-    return float(np.abs(saved - now).max())
+    return float(np.abs(before - now).max())
 
 
-def find_layer(given: object, names: Sequence[str]) -> str:
+def find_layer(layer: object, names: Sequence[str]) -> str:
     """Find a layer by its name, its short name, or a pattern that fits no other.
 
     Raises:
         SelectionError: if no layer fits, or several do; it lists the nearest.
     """
-    text = checks.text("layer", given, "up 1.0")
-    if text in names:
-        return text
-    shorts = dict(zip(short_names(names), names, strict=True))
-    if text in shorts:
-        return shorts[text]
+    text = checks.text("layer", layer, "up 1.0")
     fitting = [name for name in names if name_fits(name, text)]
     if len(fitting) == 1:
         return fitting[0]
-    if fitting:
-        some = ", ".join(short_names(fitting)[:MOST_NEAR])
-        more = ", …" if len(fitting) > MOST_NEAR else ""
-        raise SelectionError(
-            f"layer is {quoted(text)}, which fits {len(fitting)} layers ({some}{more}): name one "
-            "of them"
-        )
+    near = short_names(fitting)[:MOST_NEAR] or nearest_layers(text, names)
     raise SelectionError(
-        f"layer is {quoted(text)}: expected the name of one layer; the nearest are "
-        f"{', '.join(nearest_layers(text, names))}"
+        f"layer is {quoted(text)}, which fits {plural(len(fitting), 'layer')}: expected the name "
+        f"of one, such as {listed(near)}"
     )
 
 
 def _pixel(at: object, size: tuple[int, int]) -> tuple[int, int]:
-    given = checks.in_order(at)
-    if given is None or len(given) != 2:
+    sides = checks.in_order(at)
+    if sides is None or len(sides) != 2:
         raise ArgumentError(f"at is {quoted(at)}: expected a pixel (x, y), such as (12, 40)")
-    x, y = (checks.whole("at", one) for one in given)
+    x, y = (checks.whole("at", one) for one in sides)
     if not (0 <= x < size[0] and 0 <= y < size[1]):
         raise ArgumentError(
             f"the pixel {x},{y} is outside the image: expected x from 0 to {size[0] - 1} and y "

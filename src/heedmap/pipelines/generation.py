@@ -1,29 +1,54 @@
-"""Generate images from prompts, and record which word acted where."""
+"""Generate images from prompts, and record which word acted where.
 
-from collections.abc import Iterable, Sequence
+`generate` checks its arguments, `generate_batch` makes rules of the weights and edits, and `sample`
+runs the pipeline with a trace, also for `edit` and `locate`.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
+from math import prod
 from typing import Any
 
+import numpy as np
+import torch
+from PIL import Image
+from torch.nn.functional import adaptive_avg_pool2d
+
+from heedmap import checks
+from heedmap.backends import loading
 from heedmap.backends.base import Pipeline
+from heedmap.backends.latents import fitted, showing
 from heedmap.backends.prompts import prompt_table
-from heedmap.backends.registry import check_served, picture_size
-from heedmap.errors import warn
+from heedmap.backends.registry import THEIR_NAMES, family_of, for_batch, usual_size, without_bar
+from heedmap.errors import ModelError, quoted, warn
+from heedmap.figures.animations import STEP_SIDE, StepPictures
+from heedmap.io.schemas import Settings
+from heedmap.maps.heatmaps import HeatMaps
+from heedmap.maps.recordings import Recording
 from heedmap.mathematics.rules import Rule
 from heedmap.options import BranchName, GenerateOptions, Keep, Tokens
-from heedmap.pipelines.arguments import check_prompts, random_seed, resolve_options
-from heedmap.pipelines.batch import Batch, Preview, Progress, draw
-from heedmap.recording.edits import (
-    Confine,
-    Edit,
-    checked_edits,
-    rules_of,
-    warn_of_idle,
-    weights_rule,
+from heedmap.pipelines import settings
+from heedmap.pipelines.arguments import (
+    apply_model_defaults,
+    argument_note,
+    check_seed,
+    has_usual_area,
+    options_of,
+    resolve_options,
 )
-from heedmap.recording.probing import Probe
-from heedmap.recording.steering import Steering
+from heedmap.recording.calls import RecordingSpec
+from heedmap.recording.edits import Edit, Steering, checked_edits, note_of, weights_rule
+from heedmap.recording.probing import Probe, branches_of
+from heedmap.recording.tracing import AfterStep, StepState, Trace
 from heedmap.results.runs import Run
-from heedmap.text.weights import WeightedPrompt, parse_weights, token_weights
-from heedmap.text.words import TokenTable
+from heedmap.text.prompts import said_of, untaught
+from heedmap.text.weights import bracket_warning, parse_weights, token_weights, unread_weights
+
+Progress = Callable[[int, int], None]
+"""Called after every step with the number of steps done and of all steps."""
+Preview = Callable[[torch.Tensor], None]
+"""Called after every step with a copy of the latents (B, C, h, w)."""
 
 
 def generate(
@@ -80,25 +105,11 @@ def generate(
         TruncatedWordError: if the model does not read a word that is weighted or edited.
         UnknownWordError: if a word that is edited is not in the prompt.
     """
-    options = GenerateOptions(
-        steps=steps,
-        guidance=guidance,
-        size=size,
-        negative=negative,
-        keep=keep,
-        tokens=tokens,
-        branches=branches,
-        concepts=concepts,
-        limit=limit,
-        arguments=arguments,
-    )
-    check_served(pipe)
+    options = options_of(GenerateOptions, locals())
     options, seed = resolve_options(pipe, options, generate, seed)
-    seeds = [random_seed() if seed is None else seed]
-    runs = generate_batch(
-        *(pipe, [prompt], seeds, options, edits), progress=progress, preview=preview
-    )
-    return runs[0]
+    prompts, seeds = [checks.prompt(prompt)], [check_seed(seed)]
+    batch = pipe, prompts, seeds, options, checked_edits(edits)
+    return generate_batch(*batch, progress=progress, preview=preview)[0]
 
 
 def generate_batch(
@@ -106,7 +117,7 @@ def generate_batch(
     prompts: Sequence[str],
     seeds: Sequence[int],
     options: GenerateOptions,
-    edits: Iterable[Edit] = (),
+    edits: Sequence[Edit] = (),
     *,
     progress: Progress | None = None,
     preview: Preview | None = None,
@@ -114,59 +125,289 @@ def generate_batch(
 ) -> list[Run]:
     """Generate an image for each prompt with its seed, in one batch.
 
-    Args:
-        pipe: a pipeline.
-        prompts: the prompts.
-        seeds: one a prompt.
-        options: options that fit the pipeline (`resolve_options`).
+    The edits act in every image; the other arguments are those of `sample`.
+    """
+    parsed = [parse_weights(prompt) for prompt in prompts]
+    rules: dict[int, list[Rule]] = {}
+    for number, prompt in enumerate(parsed):
+        table = prompt_table(pipe, prompt.text, options.arguments)
+        weights = token_weights(prompt.spans, table)
+        if any(weight != 1 for weight in weights.values()):
+            rules[number] = [weights_rule(weights, table)]
+    batch = Batch([prompt.text for prompt in parsed], prompts, seeds, edits)
+    steering = Steering(rules) if rules else None
+    runs, _ = sample(
+        *(pipe, batch, options, steering), progress=progress, preview=preview, probe=probe
+    )
+    return runs
+
+
+# --- one call of the pipeline ---
+
+
+@dataclass(frozen=True)
+class Batch:
+    """The images of one call of the pipeline.
+
+    Attributes:
+        texts: the prompts as the model reads them.
+        prompts: the prompts as the user wrote them, with weights.
+        seeds: the seeds of the noise.
         edits: changes of the attention in every image.
-        progress: as in `generate`.
-        preview: as in `generate`, with the latents of the batch.
-        probe: ends the run with `probing.Reached` when it has found its numbers.
+        latents: the initial latents (B, C, h, w). Default: noise of the seeds.
+        image: the image, with these latents, in which a single prompt is located.
+    """
+
+    texts: Sequence[str]
+    prompts: Sequence[str]
+    seeds: Sequence[int]
+    edits: Sequence[Edit] = ()
+    latents: torch.Tensor | None = None
+    image: Image.Image | None = None
+
+
+def sample(
+    pipe: Pipeline,
+    batch: Batch,
+    options: GenerateOptions,
+    steering: Steering | None = None,
+    *,
+    progress: Progress | None = None,
+    preview: Preview | None = None,
+    map_tokens: Mapping[int, Sequence[int]] | None = None,
+    change: AfterStep | None = None,
+    probe: Probe | None = None,
+) -> tuple[list[Run], Trace]:
+    """Run the pipeline for one batch, with a trace.
+
+    The options fit the pipeline (`resolve_options`), and `steering` changes the attention. After
+    each call of the scheduler, `change` returns the latents to go on with; it gets the current maps
+    of the `map_tokens` of each image. A `probe` ends the run with `probing.Reached`.
+
+    Returns:
+        A run for each image, and the trace.
 
     Raises:
         HeedmapError: as in `generate`.
     """
-    prompts, seeds = check_prompts(prompts, seeds)
-    edits = checked_edits(edits)
-    parsed = [parse_weights(prompt) for prompt in prompts]
-    # Edits that name a region name it in pixels of the image that will be generated.
-    size = options.size or (picture_size(pipe, options.arguments) if edits else (0, 0))
-    texts = [prompt.text for prompt in parsed]
-    read = {}
-    if edits or any(prompt.spans for prompt in parsed):
-        read = {text: prompt_table(pipe, text, options.arguments) for text in dict.fromkeys(texts)}
-    tables = [read[text] for text in texts] if read else []
-    made = [[rules_of(edit, table, size) for edit in edits] for table in tables]
-    rules = _rules(parsed, tables, made)
-    batch = Batch(texts, prompts, seeds, edits)
-    steering = Steering(rules) if rules else None
-    runs, recorder = draw(
-        *(pipe, batch, options, steering), progress=progress, preview=preview, probe=probe
+    negative, concepts = options.negative, tuple(options.concepts)
+    branches = branches_of(options.branches, probe)
+    recorder = StepRecorder() if "step" in options.keep else None
+    spec = RecordingSpec(
+        *(
+            frozenset[Any](options.keep),
+            options.tokens,
+            frozenset(branches),
+            concepts,
+            options.limit,
+        ),
+        split_halves=batch.image is not None,
+        weights_read=True,
     )
-    if edits:
-        warn_of_idle(edits, made, recorder.sites)
-        drawn = runs[0].image.size
-        if drawn != size and any(isinstance(edit, Confine) for edit in edits):
-            warn(
-                "the words were confined in an image of {}×{} pixels, but it came out with {}×{}: "
-                "pass size={}".format(*size, *drawn, drawn)
+    trace = Trace(
+        pipe,
+        spec,
+        edits=tuple(batch.edits),
+        steering=steering,
+        map_tokens=map_tokens,
+        after_step=_after_step(progress, change, preview, recorder),
+        probe=probe,
+        predicts=recorder is not None,
+    )
+    # Before the run: a callback or an interrupt may change the number of steps.
+    shared = _shared_settings(pipe, options, batch.edits)
+    vocabulary = loading.model_card(loading.name_of(pipe)).vocabulary
+    unknown = untaught([*batch.texts, negative or "", *concepts], vocabulary)
+    for text in filter(None, (said_of(unknown or ()), *_warnings(pipe, batch, options, branches))):
+        warn(text)
+    call = for_batch(pipe, batch.texts, batch.seeds, apply_model_defaults(pipe, options))
+    with trace, nullcontext() if progress is None else without_bar(pipe):
+        images, flags = _call(pipe, call, batch)
+    if negative and not trace.guided:
+        warn(
+            f"the negative prompt {quoted(negative)} changed nothing, since guidance was off: pass "
+            "a guidance above 1"
+        )
+    each = zip(batch.prompts, batch.seeds, flags, strict=True)
+    if black := dict.fromkeys(f"{quoted(one)} (seed {seed})" for one, seed, flag in each if flag):
+        warn(
+            f"the safety checker replaced these images with black: {', '.join(black)}; "
+            "use another seed or prompt, or load the pipeline with safety_checker=None"
+        )
+
+    def with_images(recordings: Sequence[Recording]) -> list[HeatMaps]:
+        return [HeatMaps(one, image) for one, image in zip(recordings, images, strict=True)]
+
+    none = [None] * len(images)
+    maps = with_images(trace.recordings)
+    negative_maps = with_images(trace.negative_recordings) if "negative" in branches else none
+    concept_maps = with_images(trace.concept_recordings) if concepts else none
+    steps = len(maps[0].recording.timesteps)
+    step_images = none if recorder is None else recorder.images(images, steps)
+    runs: list[Run] = []
+    for n, image in enumerate(images):
+        about = Settings(
+            prompt=batch.prompts[n],
+            text=maps[n].recording.table.prompt,
+            seed=batch.seeds[n],
+            size=options.size or image.size,
+            # Sums over a batch are rounded differently.
+            batch_place=(n, len(images)) if len(images) > 1 else None,
+            untaught=untaught([batch.texts[n], negative or "", *concepts], vocabulary),
+            nsfw_content_detected=flags[n],
+            **shared,
+        )
+        runs.append(Run(image, maps[n], about, negative_maps[n], step_images[n], concept_maps[n]))
+    return runs, trace
+
+
+def _warnings(
+    pipe: Any, batch: Batch, options: GenerateOptions, branches: Iterable[BranchName]
+) -> Iterator[str]:
+    """Yield a warning, or an empty text, for each doubtful thing in a call."""
+    negative = options.negative or ""
+    if negative and "negative" not in branches:  # else the trace warns
+        yield prompt_table(pipe, negative, options.arguments).unread
+    if batch.image is None:
+        yield from (bracket_warning(parse_weights(prompt)) for prompt in batch.prompts)
+    yield unread_weights(negative)
+    if options.size is not None and not has_usual_area(pipe, options.size):
+        (w, h), usual = options.size, usual_size(pipe)
+        yield (
+            f"the size {w}×{h} has {w * h / prod(usual):.2g} times the pixels of the model's own "
+            f"{usual[0]}×{usual[1]}, so the image may be bad: expected half to twice as many"
+        )
+
+
+def _call(pipe: Any, call: dict[str, Any], batch: Batch) -> tuple[Sequence[Any], Sequence[Any]]:
+    """Return the images, and for each whether the safety checker made it black."""
+    latents = batch.latents
+    if latents is not None and batch.image is not None:
+        (noise,), steps = call["generator"], call[THEIR_NAMES["steps"]]
+        with showing(pipe, latents, noise, steps) as first:
+            pipe(**call, latents=first.to(pipe.dtype), output_type="latent")  # nothing is decoded
+        return [batch.image], [None]
+    start = {} if latents is None else {"latents": latents.to(pipe.dtype)}
+    result = pipe(**call, **start)
+    images = family_of(pipe).pictures(result)
+    flags = getattr(result, "nsfw_content_detected", None)
+    return images, [None] * len(images) if flags is None else list(map(bool, flags))
+
+
+def _shared_settings(pipe: Any, options: GenerateOptions, edits: Sequence[Edit]) -> dict[str, Any]:
+    """Return the settings that all runs of a batch share."""
+    steps, steps_by = settings.effective_value(pipe, "steps", options.steps, options.arguments)
+    guidance, guidance_by = settings.effective_value(pipe, "guidance", options.guidance)
+    size_by = "pipeline" if options.size is None else None
+    defaults = {"steps": steps_by, "guidance": guidance_by, "size": size_by}
+    return {
+        "negative": options.negative,
+        "steps": steps,
+        "guidance": guidance,
+        "defaults": {name: by for name, by in defaults.items() if by is not None},
+        "keep": tuple(sorted(options.keep)),
+        "tokens": options.tokens,
+        "branches": tuple(sorted(options.branches)),
+        "concepts": tuple(options.concepts),
+        **settings.describe(pipe),
+        "edits": tuple(map(note_of, edits)),
+        "arguments": {name: argument_note(value) for name, value in options.arguments.items()},
+    }
+
+
+# --- after each step ---
+
+
+def sub_progress(progress: Progress | None, done: int, count: int) -> Progress | None:
+    """Return the progress of one of `count` equal parts, of which `done` are done."""
+    if progress is None:
+        return None
+    return lambda step, steps: progress(done * steps + step, count * steps)
+
+
+def _after_step(
+    progress: Progress | None,
+    change: AfterStep | None,
+    preview: Preview | None,
+    recorder: "StepRecorder | None",
+) -> AfterStep:
+    """Return one function for all that happens after a step."""
+
+    def after_step(state: StepState) -> torch.Tensor:
+        moment = state.moment
+        if progress is not None and moment.last:
+            progress(moment.step + 1, moment.steps)
+        if change is not None:
+            state = replace(state, latents=change(state))
+        if recorder is not None:
+            recorder.record(state)
+        latents = state.latents
+        if preview is not None and moment.last:
+            preview(latents.detach().clone())  # a copy: the preview must not change the image
+        if moment.last and moment.step + 1 == moment.steps and not bool(latents.isfinite().all()):
+            raise ModelError(
+                f"after {moment.steps} steps the latents hold values that are not finite, of which "
+                "no picture can be made: draw with another scheduler, or in float32"
             )
-    return runs
+        return latents
+
+    return after_step
 
 
-def _rules(
-    prompts: Sequence[WeightedPrompt],
-    tables: Sequence[TokenTable],
-    made: Sequence[Sequence[list[Rule]]],
-) -> dict[int, list[Rule]]:
-    """Return the rules of each prompt by its number: its own weights, then those of the edits."""
-    found: dict[int, list[Rule]] = {}
-    for number, (table, of_edits) in enumerate(zip(tables, made, strict=True)):
-        rules = [rule for some in of_edits for rule in some]
-        weights = token_weights(prompts[number].spans, table)
-        if any(weight != 1 for weight in weights.values()):
-            rules = [weights_rule(weights, table), *rules]
-        if rules:
-            found[number] = rules
-    return found
+class StepRecorder:
+    """A recorder of small latents of each step, of which it makes images at the end.
+
+    No decoder runs, since it takes as long as a step. Colours are fitted to the finished image and
+    the last latents (`backends.latents.fitted`), and applied to the latents of each step.
+    """
+
+    def __init__(self) -> None:
+        self._predicted: dict[int, torch.Tensor] = {}
+        self._noisy: dict[int, torch.Tensor] = {}
+
+    def record(self, state: StepState) -> None:
+        """Record the latents after a call of the scheduler, and the step's first prediction."""
+        if state.predicted is not None:
+            self._predicted.setdefault(state.moment.step, _small(state.predicted))
+        if state.moment.last:
+            self._noisy[state.moment.step] = _small(state.latents)
+
+    def images(self, images: Sequence[Any], steps: int) -> list[StepPictures | None]:
+        """Return the steps of each image; None if a step is missing or not finite.
+
+        Args:
+            images: the finished images, in the order of the batch.
+            steps: the number of recorded steps.
+        """
+        is_predicted = len(self._predicted) == steps
+        latents = self._predicted if is_predicted else self._noisy
+        every = [latents[step] for step in range(steps) if step in latents]
+        last = self._noisy.get(steps - 1)
+        if last is None or len(every) < steps or any(len(one) != len(images) for one in every):
+            return [None] * len(images)
+        by_image, last = torch.stack(every, dim=1).float().cpu(), last.float().cpu()
+        if not bool(by_image.isfinite().all() and last.isfinite().all()):
+            return [None] * len(images)
+        kind = "prediction" if is_predicted else "latents"
+        return [
+            StepPictures(tuple(_colour(frames, final[None], image)), kind)
+            for frames, final, image in zip(by_image, last, images, strict=True)
+        ]
+
+
+def _small(latents: torch.Tensor) -> torch.Tensor:
+    """Return a copy of latents (B, C, h, w), averaged to the size of a small image."""
+    h, w = latents.shape[-2:]
+    part = min(1.0, STEP_SIDE / min(h, w))
+    size = (round(h * part), round(w * part))
+    return adaptive_avg_pool2d(latents.detach().float(), size) if part < 1 else latents.clone()
+
+
+def _colour(frames: torch.Tensor, final: torch.Tensor, image: Image.Image) -> list[Image.Image]:
+    """Return images of latents (S, C, h, w), by the latents (1, C, h, w) of a known image."""
+    h, w = final.shape[-2:]
+    finer = max(1, STEP_SIDE // min(h, w))
+    small = image.convert("RGB").resize((w * finer, h * finer), Image.Resampling.BOX)
+    pixels = torch.from_numpy(np.array(small)).movedim(-1, 0)[None] / 255
+    colours = fitted(final, pixels, around=2, ridge=0.2)(frames)
+    return [Image.fromarray(one) for one in (colours.movedim(1, -1) * 255).round().byte().numpy()]

@@ -1,21 +1,25 @@
-"""Images of the user's, to locate words in or to edit.
+"""Images of the user's: to locate words in, and to edit.
+
+To locate words, the encoded image is given to the model at several timesteps, each time with new
+noise of that timestep's strength, as in DDPM's training (Ho et al., arXiv 2006.11239, eq. 4),
+without guidance. The attention is recorded as in any run, and averaged over the timesteps.
 
 An edit of an image starts from the image's latents with noise. At each step the source is the image
 with new noise of that step's strength, and the edits keep their difference from the source: the
 scheduler's error for the source is taken off the edits, too. So no inversion is needed, and an edit
-that draws as its source does returns the image.
-
-After FlowEdit (Kulikov et al., 2024, arXiv 2412.08629) and InfEdit (Xu et al., 2023, arXiv
-2312.04965), for any scheduler whose noise levels are known.
+that draws as its source does returns the image. After FlowEdit (Kulikov et al., 2024, arXiv
+2412.08629) and InfEdit (Xu et al., 2023, arXiv 2312.04965), for any scheduler whose noise levels
+are known.
 """
 
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import product
 from math import ceil, floor, log, log10, prod, sqrt
 from os import PathLike
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -23,7 +27,7 @@ import torch
 from msgspec import structs
 from PIL import Image, ImageOps
 
-from heedmap.backends.arguments import STEP_LISTS, THEIR_NAMES, noise
+from heedmap import checks
 from heedmap.backends.base import Pipeline, default_of, device_of, parameters
 from heedmap.backends.latents import (
     NoiseLevels,
@@ -33,23 +37,100 @@ from heedmap.backends.latents import (
     rescaled,
     unscaled,
 )
-from heedmap.backends.loading import check_size
-from heedmap.backends.registry import family_of, unit, usual_size
+from heedmap.backends.registry import STEP_LISTS, THEIR_NAMES, family_of, noise, unit, usual_size
 from heedmap.backends.schedules import Moment
 from heedmap.errors import ArgumentError, ModelError, quoted, warn
 from heedmap.figures.overlays import to_rgb
 from heedmap.io import reading
-from heedmap.io.reports import returned
-from heedmap.io.settings import GivenPicture
+from heedmap.io.schemas import GivenPicture, returned
 from heedmap.io.writing import digest_of
-from heedmap.options import EditOptions, GenerateOptions
-from heedmap.pipelines.arguments import apply_model_defaults
+from heedmap.maps.heatmaps import HeatMaps
+from heedmap.maps.selections import stability_of
+from heedmap.options import LOCATE_STEPS, EditOptions, GenerateOptions, Keep, Tokens
+from heedmap.pipelines.arguments import (
+    apply_model_defaults,
+    check_seed,
+    has_usual_area,
+    options_of,
+    resolve_options,
+)
+from heedmap.pipelines.generation import Batch, Progress, sample
+from heedmap.recording.probing import Probe
 from heedmap.results.runs import Run
+from heedmap.text.weights import parse_weights
 
-_DECIDED = ("latents", "denoising_end", *STEP_LISTS)
-"""Arguments of pipelines that the image decides."""
 LEAST_PSNR = 20.0
 """Decibels below which a warning says that the autoencoder does not return the image."""
+
+
+# --- any image ---
+
+
+def open_image(image: object) -> Image.Image:
+    """Return a Pillow image, or that of a file, upright in RGB; transparent pixels become white.
+
+    Raises:
+        ArgumentError: if it is none, or cannot be read.
+    """
+    if isinstance(image, str | PathLike):
+        image = reading.read_photograph(reading.path_of(image))
+    if not isinstance(image, Image.Image):
+        raise ArgumentError(
+            f"the picture is {quoted(image)}: expected a Pillow image, or the path of a file"
+        )
+    upright = image
+    with warnings.catch_warnings(action="ignore"), suppress(Exception):  # broken EXIF data
+        upright = ImageOps.exif_transpose(image)
+    return to_rgb(upright)
+
+
+def fitting_size(pipe: Pipeline, size: tuple[int, int]) -> tuple[int, int]:
+    """Return the default (width, height) at which the model sees an image of a size.
+
+    It is the image's size if the model can draw it and it has half to twice as many pixels as the
+    model's; else one close to the image's proportions with about as many pixels as the model's.
+
+    Raises:
+        ArgumentError: if the image is too long.
+    """
+    (w, h), factor, usual = size, unit(pipe), usual_size(pipe)
+    if any(side % factor for side in size) or not has_usual_area(pipe, size):
+        scale = sqrt(prod(usual) / prod(size)) / factor
+
+        def distortion(sides: tuple[int, int]) -> tuple[float, float]:
+            """Compare the proportions, then the area."""
+            wide, high = (log(side / (scale * own)) for side, own in zip(sides, size, strict=True))
+            return round(abs(wide - high), 9), abs(wide + high)
+
+        widths, heights = ({max(1, floor(scale * side)), ceil(scale * side)} for side in size)
+        w, h = (side * factor for side in min(product(widths, heights), key=distortion))
+    if max(w, h) > reading.MAX_ASPECT * min(w, h):
+        raise ArgumentError(
+            f"the picture is {size[0]}×{size[1]} pixels, which is too long to be seen in its "
+            f"proportions: expected no side above {reading.MAX_ASPECT} times the other; cut a part "
+            "out of it, or pass the size, to which it is stretched"
+        )
+    return w, h
+
+
+def check_takes_latents(pipe: Pipeline) -> None:
+    """Raise a ModelError if a pipeline cannot start from the latents of an image."""
+    names, kind = parameters(pipe), type(pipe).__name__
+    if "latents" not in names or "strength" in names or THEIR_NAMES["size"] not in names:
+        raise ModelError(
+            f"{kind} begins with a picture of its own: expected a pipeline of the same model that "
+            "draws from a text alone, as diffusers' AutoPipelineForText2Image.from_pipe(pipe)"
+        )
+    if not hasattr(family_of(pipe).decoder, "encode"):
+        raise ModelError(
+            f"{kind} has no autoencoder that encodes a picture: load the model with all its parts"
+        )
+
+
+def refuse_arguments(arguments: Iterable[str], names: Iterable[str]) -> None:
+    """Raise an ArgumentError if an argument is given that the image decides."""
+    for name in sorted({*arguments} & {*names}):
+        raise ArgumentError(f"a picture is given, so {name} cannot be set: leave it out")
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,14 +152,23 @@ class InputImage:
         """The entry of the image in a run's settings."""
         return GivenPicture(size=self.size, sha256=digest_of(self.image))
 
-    @torch.no_grad()
-    def warn_if_distorted(self, pipe: Pipeline) -> None:
-        """Warn if the model's autoencoder returns another image."""
-        vae = family_of(pipe).decoder(pipe)
-        back = pictures_of(vae, unscaled(vae, self.latents).to(device_of(pipe)))[0].clamp(0, 1)
-        mse = float(((back.movedim(0, -1).numpy() - np.array(self.image) / 255) ** 2).mean())
-        if mse and (text := distortion_warning(-10 * log10(mse))):
-            warn(text)
+
+@torch.no_grad()
+def encode_image(pipe: Pipeline, image: Image.Image, size: tuple[int, int]) -> InputImage:
+    """Encode an RGB image at a size (width, height) that the model draws."""
+    small = _resize(image, size)
+    vae = family_of(pipe).decoder
+    pixels = torch.from_numpy(np.array(small)).movedim(-1, 0)[None] / 255
+    return InputImage(small, rescaled(vae, latents_of(vae, pixels, device_of(pipe))), image.size)
+
+
+@torch.no_grad()
+def autoencoder_psnr(pipe: Pipeline, image: InputImage) -> float | None:
+    """Return the PSNR in dB of an image that the autoencoder decodes again; None if exact."""
+    vae = family_of(pipe).decoder
+    decoded = pictures_of(vae, unscaled(vae, image.latents).to(device_of(pipe)))[0].clamp(0, 1)
+    mse = float(((decoded.movedim(0, -1).numpy() - np.array(image.image) / 255) ** 2).mean())
+    return -10 * log10(mse) if mse else None
 
 
 def distortion_warning(psnr_db: float | None) -> str:
@@ -91,17 +181,115 @@ def distortion_warning(psnr_db: float | None) -> str:
     )
 
 
+def _resize(image: Image.Image, size: tuple[int, int]) -> Image.Image:
+    return image if image.size == size else image.resize(size, Image.Resampling.LANCZOS)
+
+
+# --- locate ---
+
+
+def locate(
+    pipe: Pipeline,
+    picture: Image.Image | str | Path,
+    prompt: str,
+    *,
+    seed: int | None = None,
+    steps: int | None = None,
+    size: tuple[int, int] | None = None,
+    keep: Keep = GenerateOptions.keep,
+    tokens: Tokens = GenerateOptions.tokens,
+    concepts: Sequence[str] = GenerateOptions.concepts,
+    limit: int = GenerateOptions.limit,
+    progress: Progress | None = None,
+    probe: Probe | None = None,
+    **arguments: Any,
+) -> Run:
+    """Find where the model sees each word of a prompt in an image of yours.
+
+        found = heedmap.locate(pipe, "photo.jpg", "a cat next to a car")
+        found.maps["cat"].mask(), found.maps.segment(), found.save("outputs/photo")
+
+    The result is a run whose image is yours at the size that the model saw. A word that the image
+    does not show has heat somewhere, too.
+
+    Args:
+        pipe: a pipeline that generates from text alone, as `load` returns it.
+        picture: a Pillow image, or a file (PNG, JPEG, WebP, BMP). Transparent pixels become white.
+        prompt: the words to find. Weights have no meaning here.
+        seed: the seed of the noise. Default: random, and saved in the settings.
+        steps: the number of noise levels at which the model is asked, the middles of equal parts
+            of the training's timesteps. Default: 10.
+        size: (width, height) in pixels that the model sees. Default: that of the image if the model
+            can draw it and it has half to twice the pixels of the model's own; else about as many
+            as the model's, close to the image's proportions.
+        keep: as in `generate`.
+        tokens: as in `generate`.
+        concepts: as in `generate`.
+        limit: as in `generate`.
+        progress: called after every step.
+        probe: ends the run when it has found its numbers.
+        arguments: other arguments of the pipeline, as in `generate`.
+
+    Raises:
+        ArgumentError: if an argument is wrong.
+        ModelError: if the pipeline starts from an image, or the noise of the model's training is
+            not known.
+        TraceError: if the maps could not be recorded.
+    """
+    options = options_of(GenerateOptions, locals())
+    options, seed = resolve_options(pipe, options, locate, seed, has_image=True)
+    check_takes_latents(pipe)
+    refused = ("latents", "num_images_per_prompt", "guidance_scale", "negative_prompt", *STEP_LISTS)
+    refuse_arguments(arguments, refused)
+    text = parse_weights(checks.prompt(prompt))
+    if text.spans:
+        raise ArgumentError(
+            f"the prompt {quoted(prompt)} has weights, which locate cannot use: write "
+            f"{quoted(text.text)}"
+        )
+    image = open_image(picture)
+    size = options.size or fitting_size(pipe, image.size)
+    options = replace(
+        options,
+        steps=LOCATE_STEPS if options.steps is None else options.steps,
+        guidance=1.0 if THEIR_NAMES["guidance"] in parameters(pipe) else None,
+        size=size,
+    )
+    encoded = encode_image(pipe, image, size)
+    if warning := distortion_warning(autoencoder_psnr(pipe, encoded)):
+        warn(warning)
+    seeds, latents = [check_seed(seed)], encoded.latents
+    batch = Batch([prompt], [prompt], seeds, latents=latents, image=encoded.image)
+    (run,), trace = sample(pipe, batch, options, progress=progress, probe=probe)
+    return replace(
+        run,
+        maps=_stable(run.maps, trace.half_sums("conditional")),
+        concepts=None
+        if run.concepts is None
+        else _stable(run.concepts, trace.half_sums("concepts")),
+        settings=structs.replace(run.settings, located=encoded.settings),
+    )
+
+
+def _stable(maps: HeatMaps, halves: Sequence[Mapping[tuple[int, int], np.ndarray]]) -> HeatMaps:
+    """Return the maps with the stability of each word over the two halves of the steps."""
+    return replace(maps, stability=stability_of(maps.recording, halves))
+
+
+# --- the image of an edit ---
+
+
 @dataclass(frozen=True, eq=False)
 class ImageSource:
     """An image as the source of edits, with the noise that it gets at each step.
 
     Attributes:
-        given: the image.
+        image: the image.
         levels: the strength of the noise at the start of each step.
         noises: noise of variance 1 for each step, (1, C, h, w) each.
     """
 
-    given: InputImage
+    image: InputImage
     levels: NoiseLevels
     noises: tuple[torch.Tensor, ...]
 
@@ -111,16 +299,16 @@ class ImageSource:
     ) -> "ImageSource":
         """Encode an image at the size of the options, and draw its noise."""
         assert options.size is not None
-        own = apply_model_defaults(pipe, options).steps
-        levels = noise_levels(pipe, own or default_of(pipe, THEIR_NAMES["steps"]))
-        given, generator = encode_image(pipe, image, options.size), noise(seed)
-        latents = given.latents
+        steps = apply_model_defaults(pipe, options).steps
+        levels = noise_levels(pipe, steps or default_of(pipe, THEIR_NAMES["steps"]))
+        encoded, generator = encode_image(pipe, image, options.size), noise(seed)
+        latents = encoded.latents
         # One for each step that is taken: some schedulers take more than are asked of them.
         noises = tuple(
             torch.randn(latents.shape, generator=generator).to(latents.device)
             for _ in levels.mixed[:-1]
         )
-        return cls(given, levels, noises)
+        return cls(encoded, levels, noises)
 
     def start(self, count: int) -> torch.Tensor:
         """Return the initial latents of a source and its edits, (count, C, h, w)."""
@@ -135,13 +323,13 @@ class ImageSource:
 
     def with_settings(self, run: Run) -> Run:
         """Return a run of the batch with the image in it and in its settings."""
-        about = structs.replace(run.settings, given=self.given.settings)
-        return replace(run, settings=about, given=self.given.image)
+        about = structs.replace(run.settings, given=self.image.settings)
+        return replace(run, settings=about, given=self.image.image)
 
     def _at(self, step: int) -> torch.Tensor:
         """Return the source's latents (1, C, h, w) at the start of a step, or after the last."""
         noise = self.noises[min(step, len(self.noises) - 1)]
-        return self.levels.at(step, self.given.latents, noise)
+        return self.levels.at(step, self.image.latents, noise)
 
 
 def extract_image(
@@ -153,40 +341,33 @@ def extract_image(
         ArgumentError: if it is no image, cannot be read, or an argument does not go with it.
         ModelError: if the pipeline cannot start from an image's latents.
     """
-    if options.image is None:
+    image = options.image
+    if image is None:
         return options, sampling
     if "image" in parameters(pipe):
-        image = options.image
         image = open_image(image) if isinstance(image, str | PathLike) else image
         arguments = {**sampling.arguments, "image": image}
         return replace(options, image=None), replace(sampling, arguments=arguments)
     check_takes_latents(pipe)
-    if family_of(pipe).why_unblended(pipe) is not None:
+    if family_of(pipe).why_unblended() is not None:
         raise ModelError(
             f"{type(pipe).__name__} does not draw from the latents of its steps alone, so that "
             "your picture would not come back: expected another pipeline of such a model, "
             "as StableDiffusionPipeline with an LCMScheduler"
         )
-    refuse_arguments(sampling.arguments, _DECIDED)
-    return replace(options, image=open_image(options.image)), sampling
+    refuse_arguments(sampling.arguments, ("latents", "denoising_end", *STEP_LISTS))
+    return replace(options, image=open_image(image)), sampling
 
 
-def with_image_size(
-    pipe: Pipeline, options: EditOptions, sampling: GenerateOptions
-) -> GenerateOptions:
-    """Choose the size at which an image is edited."""
-    if options.image is None or sampling.size is not None:
-        return sampling
-    return replace(sampling, size=check_size(pipe, fitting_size(pipe, options.image.size)))
-
-
-def saved_image(run: Run, given: Mapping[str, Any]) -> tuple[Image.Image | None, dict[str, Any]]:
-    """Return the image that a saved run was edited from, and the rest of `given`.
+def saved_image(
+    run: Run, arguments: Mapping[str, Any]
+) -> tuple[Image.Image | None, dict[str, Any]]:
+    """Return the image that a saved run was edited from, and the arguments without it.
 
     Raises:
         ArgumentError: if it is missing, or another image was given in its place.
     """
-    settings, rest = run.settings.given, dict(given)
+    settings, rest = run.settings.given, dict(arguments)
     if settings is None:
         return None, rest
     image = rest.pop("image", run.given)
@@ -195,94 +376,7 @@ def saved_image(run: Run, given: Mapping[str, Any]) -> tuple[Image.Image | None,
             "the picture that was edited, given.png, is not with this run any more: put it there "
             "again, or pass it, as in hm.repeat(pipe, run, image=…)"
         )
-    image = resized(open_image(image), run.settings.size)
+    image = _resize(open_image(image), run.settings.size)
     if digest_of(image) != settings.sha256:
         raise ArgumentError("the image is not the one that this run is an edit of: pass the same")
     return image, rest
-
-
-def check_takes_latents(pipe: Pipeline) -> None:
-    """Raise a ModelError if a pipeline cannot start from the latents of an image."""
-    taken, name = parameters(pipe), type(pipe).__name__
-    if "latents" not in taken or "strength" in taken or THEIR_NAMES["size"] not in taken:
-        raise ModelError(
-            f"{name} begins with a picture of its own: expected a pipeline of the same model that "
-            "draws from a text alone, as diffusers' AutoPipelineForText2Image.from_pipe(pipe)"
-        )
-    if not hasattr(family_of(pipe).decoder(pipe), "encode"):
-        raise ModelError(
-            f"{name} has no autoencoder that encodes a picture: load the model with all its parts"
-        )
-
-
-def refuse_arguments(arguments: Iterable[str], decided: Iterable[str]) -> None:
-    """Raise an ArgumentError if an argument is given that the image decides."""
-    for name in sorted({*arguments} & {*decided}):
-        raise ArgumentError(f"a picture is given, so {name} cannot be set: leave it out")
-
-
-def open_image(image: object) -> Image.Image:
-    """Return a Pillow image, or that of a file, upright in RGB; transparent pixels become white.
-
-    Raises:
-        ArgumentError: if it is none, or cannot be read.
-    """
-    if isinstance(image, str | PathLike):
-        image = reading.read_photograph(reading.path_of(image))
-    if not isinstance(image, Image.Image):
-        raise ArgumentError(
-            f"the picture is {quoted(image)}: expected a Pillow image, or the path of a file"
-        )
-    upright = image
-    with warnings.catch_warnings(action="ignore"), suppress(Exception):  # broken EXIF data
-        upright = ImageOps.exif_transpose(image)
-    return to_rgb(upright)
-
-
-def fitting_size(pipe: Pipeline, own: tuple[int, int]) -> tuple[int, int]:
-    """Return the default (width, height) at which the model sees an image of a size.
-
-    It is the image's own if the model can draw it and it has half to twice as many pixels as the
-    model's; else one close to the image's proportions with about as many pixels as the model's.
-
-    Raises:
-        ArgumentError: if the image is too long.
-    """
-    factor, usual = unit(pipe), usual_size(pipe)
-    w, h = own
-    if any(side % factor for side in own) or not has_usual_area(pipe, own):
-        exact = [side * sqrt(prod(usual) / prod(own)) / factor for side in own]
-        across, down = ({max(1, floor(side)), ceil(side)} for side in exact)
-
-        def distortion(sides: tuple[int, int]) -> tuple[float, float]:
-            """Compare the proportions, then the area."""
-            wide, high = (log(side / other) for side, other in zip(sides, exact, strict=True))
-            return round(abs(wide - high), 9), abs(wide + high)
-
-        w, h = (side * factor for side in min(product(across, down), key=distortion))
-    if max(w, h) > reading.MAX_ASPECT * min(w, h):
-        raise ArgumentError(
-            f"the picture is {own[0]}×{own[1]} pixels, which is too long to be seen in its "
-            f"proportions: expected no side above {reading.MAX_ASPECT} times the other; cut a part "
-            "out of it, or pass the size, to which it is stretched"
-        )
-    return w, h
-
-
-def has_usual_area(pipe: Pipeline, size: tuple[int, int]) -> bool:
-    """Return True if a (width, height) has half to twice as many pixels as the model's own."""
-    return 0.5 <= prod(size) / prod(usual_size(pipe)) <= 2
-
-
-def resized(image: Image.Image, size: tuple[int, int]) -> Image.Image:
-    """Return an image at a size (width, height)."""
-    return image if image.size == size else image.resize(size, Image.Resampling.LANCZOS)
-
-
-@torch.no_grad()
-def encode_image(pipe: Pipeline, image: Image.Image, size: tuple[int, int]) -> InputImage:
-    """Encode an RGB image at a size (width, height) that the model draws."""
-    small = resized(image, size)
-    vae = family_of(pipe).decoder(pipe)
-    pixels = torch.from_numpy(np.array(small)).movedim(-1, 0)[None] / 255
-    return InputImage(small, rescaled(vae, latents_of(vae, pixels, device_of(pipe))), image.size)

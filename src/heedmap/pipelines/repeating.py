@@ -4,28 +4,26 @@ An image of a batch is generated at the same place of a batch of the same size, 
 batch changes how a processor rounds. The other images of the batch are copies of it.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal, cast
+from typing import Any, cast
 
 import numpy as np
 import torch
 from msgspec import structs
 
 from heedmap.backends import loading
-from heedmap.backends.arguments import STEP_LISTS, THEIR_NAMES, check_names
 from heedmap.backends.base import Pipeline, left_early, parameters
-from heedmap.errors import ArgumentError, HeedmapError, ModelError, RunError, plural, quoted, reason
-from heedmap.io.settings import EditNoted, EditTerms, Ruled, Settings
-from heedmap.io.values import MAX_WHOLE
+from heedmap.backends.registry import STEP_LISTS, THEIR_NAMES, check_names
+from heedmap.errors import ArgumentError, ModelError, plural, quoted
+from heedmap.io.schemas import MAX_WHOLE, EditTerms, Settings
 from heedmap.options import Device, Dtype, EditOptions, GenerateOptions, LoadOptions
-from heedmap.pipelines import editing, generation, locating
+from heedmap.pipelines import editing, generation, input_images
 from heedmap.pipelines.arguments import argument, argument_note, description, is_restorable
-from heedmap.pipelines.batch import Progress, sub_progress
-from heedmap.pipelines.edit_batches import DrawnEdits, draw_edits
-from heedmap.pipelines.edit_plans import Planner
+from heedmap.pipelines.edit_runs import EditSource, run_edits
+from heedmap.pipelines.generation import Progress, sub_progress
 from heedmap.pipelines.input_images import saved_image
 from heedmap.pipelines.settings import effective_value, saved_schedulers, settings_diff
 from heedmap.recording.edits import Edit, edit_from, note_of
@@ -36,6 +34,9 @@ from heedmap.results.runs import Run
 
 Drawing = Run | Pair | Grid
 """A result that can be generated again."""
+_TERMS = EditTerms.__struct_fields__
+"""The options of an edit that settings and reports have under the same names."""
+_LIMIT = MAX_WHOLE  # bytes of maps: the saved run was within its own limit
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,30 +62,21 @@ class Repetition:
     pixels: int
     changed: dict[str, tuple[Any, Any]] = field(default_factory=dict)
 
-    def __repr__(self) -> str:
-        what = "numbers" if _is_located(self.run) else "pixels"
-        same = "identical" if self.same else f"{self.differing} {what} differ"
-        return f"<Repetition of {quoted(self.run)}: {same}>"
-
     def __str__(self) -> str:
         """Say in a sentence whether the result is the same."""
         if self.same:
             return "The repetition is identical."
-        located = _is_located(self.run)
+        located = isinstance(self.run, Run) and self.run.settings.located
         count = plural(self.pixels, "number" if located else "pixel")
-        by = f"{self.largest:.2g}" if located else f"{self.largest} of 255"
+        most = f"{self.largest:.2g}" if located else f"{self.largest} of 255"
         why = "" if unmatched(self.changed) else "; no saved setting explains it"
-        return f"The repetition differs: {self.differing} of {count}, by up to {by}{why}."
+        return f"The repetition differs: {self.differing} of {count}, by up to {most}{why}."
 
     def to_dict(self) -> dict[str, Any]:
         """Return the comparison as plain JSON types, without the images."""
-        return {
-            "same": self.same,
-            "largest": self.largest,
-            "differing": self.differing,
-            "pixels": self.pixels,
-            "changed": {name: {"noted": a, "now": b} for name, (a, b) in self.changed.items()},
-        }
+        names = ("same", "largest", "differing", "pixels")
+        changed = {name: {"noted": a, "now": b} for name, (a, b) in self.changed.items()}
+        return {**{name: getattr(self, name) for name in names}, "changed": changed}
 
 
 def unmatched(changed: Mapping[str, tuple[Any, Any]]) -> dict[str, tuple[Any, Any]]:
@@ -93,54 +85,41 @@ def unmatched(changed: Mapping[str, tuple[Any, Any]]) -> dict[str, tuple[Any, An
 
 
 def compared(saved: Drawing, made: Drawing, changed: Mapping[str, tuple[Any, Any]]) -> Repetition:
-    """Compare a result with the saved one.
-
-    Args:
-        saved: the saved result.
-        made: the result that was generated from its settings.
-        changed: the settings that differ, as in `Repetition`.
-    """
+    """Compare a result with the saved one; `changed` has the settings that differ."""
     largest: float = 0
     differing = count = 0
-    for before, after in zip(_arrays(saved), _arrays(made), strict=True):
-        size = before.size if _is_located(saved) else before.size // 3
-        count += size
-        if before.shape != after.shape:
-            largest, differing = (1.0 if _is_located(saved) else 255), differing + size
+    (before, top), (after, _) = _arrays(saved), _arrays(made)
+    for one, other in zip(before, after, strict=True):
+        values = one[..., 0].size
+        count += values
+        if one.shape != other.shape:
+            largest, differing = top, differing + values
             continue
-        apart = np.abs(before - after)
-        if not _is_located(saved):
-            apart = apart.max(axis=-1)
-        largest = max(largest, apart.max().item())
-        differing += int((apart > 0).sum())
+        difference = np.abs(one - other).max(axis=-1)
+        largest = max(largest, difference.max().item())
+        differing += int(np.count_nonzero(difference))
     return Repetition(made, not differing, largest, differing, count, dict(changed))
 
 
-def _is_located(result: Drawing) -> bool:
-    return isinstance(result, Run) and result.settings.located is not None
+def _arrays(result: Drawing) -> tuple[list[np.ndarray], float]:
+    """Return the values to compare, (…, channels) each, and their upper bound.
 
-
-def _arrays(result: Drawing) -> Iterator[np.ndarray]:
-    """Yield what is compared: of a located run the maps, else the pixels of each image once."""
+    These are the numbers of the maps of a located run, or else the pixels of each image once.
+    """
     if isinstance(result, Run) and result.settings.located is not None:
-        for maps in (result.maps, result.concepts):
-            if maps is not None:
-                yield from maps.recording.arrays
-                if maps.recording.refined is not None:
-                    yield maps.recording.refined
-        return
+        recordings = [one.recording for one in (result.maps, result.concepts) if one is not None]
+        arrays = [array for one in recordings for array in (*one.arrays, one.refined)]
+        return [array[..., None] for array in arrays if array is not None], 1
     if isinstance(result, Run):
         runs = [result]
     elif isinstance(result, Pair):
         runs = [result.source, result.edited]
     else:
         runs = [*result.sources.values(), *(cell.pair.edited for cell in result.cells)]
-    for run in runs:
-        yield np.asarray(run.image.convert("RGB"), dtype=np.int16)
+    return [np.asarray(run.image.convert("RGB"), dtype=np.int16) for run in runs], 255
 
 
-TERMS = EditTerms.__struct_fields__
-"""The options of an edit that its settings and reports have under the same names."""
+# --- the call of a saved run --------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -161,91 +140,47 @@ class SavedCall:
 def saved_call(settings: Settings, pipe: Any, given: Mapping[str, Any]) -> SavedCall:
     """Return the call that generates a saved run.
 
-    Args:
-        settings: the settings of the run.
-        pipe: the pipeline to call.
-        given: the arguments that a file cannot hold: those of the pipeline by name, and `edits`.
-
-    Raises:
-        ArgumentError: if something is missing in `given`, or differs from what the run had.
+    `given` has the arguments that a file cannot hold: those of the pipeline by name, and `edits`.
+    If one is missing, or differs from that of the run, there is an ArgumentError.
     """
-    given = dict(given)
-    edits = _saved_edits(settings, given)
-    sized = "size" not in settings.defaults and THEIR_NAMES["size"] in parameters(pipe)
-    options = GenerateOptions(
-        steps=_given_value(settings, "steps", pipe),
-        guidance=_given_value(settings, "guidance", pipe),
-        size=settings.size if sized else None,
-        negative=settings.negative,
-        keep=settings.keep,
-        tokens=settings.tokens,
-        branches=settings.branches,
-        concepts=settings.concepts,
-        arguments=_arguments(pipe, settings, given),
-    )
-    place = settings.batch_place or (0, 1)
-    return SavedCall(settings.prompt, settings.seed, edits, options, place)
-
-
-def edit_options(edit: EditNoted) -> EditOptions:
-    """Return the options of a saved edit."""
-    terms = {name: getattr(edit, name) for name in TERMS}
-    windows = {"cross": edit.cross, "self_attention": edit.self_attention}
-    return EditOptions(kind=edit.kind_asked, words=edit.windows, **windows, **terms)
-
-
-def _given_value(settings: Settings, name: Literal["steps", "guidance"], pipe: Any) -> Any:
-    """Return the steps or the guidance, or None if the pipeline chooses the same value itself."""
-    value, source = getattr(settings, name), settings.defaults.get(name)
-    if source in STEP_LISTS:
-        return None
-    return None if source and value == effective_value(pipe, name, None)[0] else value
-
-
-def _saved_edits(settings: Settings, given: dict[str, Any]) -> tuple[Edit, ...]:
-    if "edits" in given:
-        edits = tuple(given.pop("edits"))
-        if tuple(map(note_of, edits)) != settings.edits:
-            raise ArgumentError(
-                f"edits is {quoted(edits)}, which are not the edits of this run: expected "
-                f"{', '.join(map(str, settings.edits)) or 'none'}"
-            )
-        return edits
-    found: list[Edit] = []
-    for note in settings.edits:
-        edit = edit_from(note)
-        if edit is None:
-            what = f"rule {note.name}" if isinstance(note, Ruled) else f"mask of {note.word}"
-            raise ArgumentError(
-                f"the {quoted(what)} of this run is not saved: pass all its edits, as in "
-                "hm.repeat(pipe, run, edits=[…])"
-            )
-        found.append(edit)
-    return tuple(found)
+    extra = dict(given)
+    edits = tuple(extra.pop("edits", map(edit_from, settings.edits)))
+    if None in edits or tuple(map(note_of, edits)) != settings.edits:
+        raise ArgumentError(
+            f"the edits of this run are {', '.join(map(str, settings.edits)) or 'none'}: pass the "
+            "same if one is a rule or a large mask, as in hm.repeat(pipe, run, edits=[…])"
+        )
+    own: dict[str, Any] = {}  # a value that the pipeline chooses itself is left to it
+    for name in ("steps", "guidance"):
+        value, source = getattr(settings, name), settings.defaults.get(name)
+        chosen = source and value == effective_value(pipe, name, None)[0]
+        own[name] = None if chosen or source in STEP_LISTS else value
+    if "size" not in settings.defaults and THEIR_NAMES["size"] in parameters(pipe):
+        own["size"] = settings.size
+    for name in ("negative", "keep", "tokens", "branches", "concepts"):
+        own[name] = getattr(settings, name)
+    options = GenerateOptions(**own, arguments=_arguments(pipe, settings, extra))
+    return SavedCall(settings.prompt, settings.seed, edits, options, settings.batch_place or (0, 1))
 
 
 def _arguments(pipe: Any, settings: Settings, given: Mapping[str, Any]) -> dict[str, Any]:
     """Restore the arguments of the pipeline; those that are not saved must be given."""
-    notes = settings.arguments
-    for name, value in given.items():
-        if name not in notes:
-            raise ArgumentError(f"{name} is given, but this run had no such argument: omit it")
-        if argument_note(value) != notes[name]:
-            raise ArgumentError(
-                f"{name} is not the argument that this run had ({description(notes[name])}): "
-                "expected the same"
-            )
-    for name, note in notes.items():
-        if name not in given and not is_restorable(note):
-            raise ArgumentError(
-                f"the argument {name} of this run ({description(note)}) is not saved: pass it, as "
-                f"in hm.repeat(pipe, run, {name}=…)"
-            )
+    notes, values = settings.arguments, dict(given)
     check_names(pipe, notes, ())
-    return {name: given[name] if name in given else argument(note) for name, note in notes.items()}
+    for name in values.keys() - notes.keys():
+        raise ArgumentError(f"{name} is given, but this run had no such argument: omit it")
+    for name, note in notes.items():
+        if name not in values and is_restorable(note):
+            values[name] = argument(note)
+        elif name not in values or argument_note(values[name]) != note:
+            raise ArgumentError(
+                f"the argument {name} of this run ({description(note)}) is not saved: pass the "
+                f"same, as in hm.repeat(pipe, run, {name}=…)"
+            )
+    return values
 
 
-_LIMIT = MAX_WHOLE  # bytes of maps: the saved run was within its own limit
+# --- repetitions --------------------------------------------------------------------------------
 
 
 def repeat(
@@ -274,7 +209,7 @@ def repeat(
     Raises:
         ArgumentError: if such an argument is missing or differs from the original.
         ModelError: if the model named in the settings cannot be loaded.
-        RunError: if the folder is not a result, or the pipeline fails with the saved settings.
+        RunError: if the folder is not a result, or a saved scheduler cannot be made.
     """
     saved = load_result(run) if isinstance(run, str | Path) else run
     if not isinstance(saved, Drawing):
@@ -284,8 +219,16 @@ def repeat(
     pipe = load_for(saved) if pipe is None else pipe
     settings = _settings(saved)
     changed = settings_diff(settings, pipe)
-    with pipeline_errors(), saved_schedulers(pipe, settings):
-        made = _generated_again(pipe, saved, given, progress)
+    with saved_schedulers(pipe, settings):
+        if isinstance(saved, Grid):
+            made = _grid(pipe, saved, given, progress)
+        elif isinstance(saved, Run):
+            made = _run(pipe, saved, given, progress)
+        else:
+            made = _pair(pipe, saved.edited, given, progress)
+            batches = (one.settings.batch_place or (0, 1) for one in (saved.source, saved.edited))
+            if len({size for _, size in batches}) > 1:  # the source is that of an earlier batch
+                made = replace(made, source=_run(pipe, saved.source, given, progress))
     return compared(saved, made, changed)
 
 
@@ -296,12 +239,9 @@ def generate_calls(
 
     Returns:
         The variants in order, and the settings that differ, as in `Repetition.changed`.
-
-    Raises:
-        HeedmapError: as in `repeat`.
     """
     changed = settings_diff(run.settings, pipe)
-    with pipeline_errors(), saved_schedulers(pipe, run.settings):
+    with saved_schedulers(pipe, run.settings):
         runs = [
             _generate(pipe, call, sub_progress(progress, done, len(calls)))
             for done, call in enumerate(calls)
@@ -312,27 +252,14 @@ def generate_calls(
 def run_probe(
     pipe: Any, run: Run, given: Mapping[str, Any], probe: Probe, progress: Progress | None
 ) -> dict[str, tuple[Any, Any]]:
-    """Generate a saved run again until its probe has found what it looks for.
-
-    If the run ends before that, the probe has found nothing.
+    """Generate a saved run again until its probe has found its numbers, or to the end.
 
     Returns:
-        The settings that differ, as in `Repetition.changed`.
-
-    Raises:
-        HeedmapError: as in `repeat`.
+        The settings that differ, as in `Repetition.changed`, but for the schedulers.
     """
     changed = settings_diff(run.settings, pipe)
-    with (
-        suppress(Reached),
-        pipeline_errors(),
-        saved_schedulers(pipe, run.settings),
-        left_early(pipe),
-    ):
-        if run.settings.edit is None:
-            _run(pipe, run, given, progress, probe)
-        else:
-            _edits(pipe, run, given, progress, probe)
+    with suppress(Reached), saved_schedulers(pipe, run.settings), left_early(pipe):
+        _run(pipe, run, given, progress, probe)
     return unmatched(changed)
 
 
@@ -343,16 +270,9 @@ def load_for(
     device: Device = LoadOptions.device,
     dtype: Dtype = LoadOptions.dtype,
 ) -> Any:
-    """Load the pipeline of a saved result, or another model for it.
+    """Load the pipeline of a saved result, or another model for it, as `load` does.
 
-    Args:
-        saved: the result.
-        model: as in `load`; None for the model named in the settings.
-        device: as in `load`; "auto" is that of the run, if this machine has it.
-        dtype: as in `load`; "auto" is that of the run.
-
-    Raises:
-        ModelError: if there is no such model.
+    "auto" is the device of the run, if this machine has it, and the precision of the run.
     """
     settings = _settings(saved)
     available = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
@@ -365,41 +285,7 @@ def load_for(
     except ModelError as error:
         hint = "; pass a pipeline, or the model (--model)" if model is None else ""
         raise ModelError(f"{error}{hint}") from error
-    with pipeline_errors():
-        return loading.of_kind(pipe, settings.pipeline)
-
-
-@contextmanager
-def pipeline_errors() -> Iterator[None]:
-    """Raise a RunError for an error of the pipeline."""
-    try:
-        yield
-    except (HeedmapError, MemoryError, torch.OutOfMemoryError):
-        raise
-    except Exception as error:
-        raise RunError(
-            f"the pipeline failed with the settings of this run ({reason(error)}): use the model "
-            "and the versions that they name"
-        ) from error
-
-
-# --- one result -------------------------------------------------------------------------------
-
-
-def _generated_again(
-    pipe: Any, saved: Drawing, given: Mapping[str, Any], progress: Progress | None
-) -> Drawing:
-    if isinstance(saved, Grid):
-        return _grid(pipe, saved, given, progress)
-    if isinstance(saved, Run):
-        if saved.settings.edit is None:
-            return _run(pipe, saved, given, progress)
-        return _edit(pipe, saved, given, progress).edited
-    pair = _edit(pipe, saved.edited, given, progress)
-    places = [run.settings.batch_place or (0, 1) for run in (saved.source, saved.edited)]
-    if places[0][1] != places[1][1]:  # the source is that of the first batch of several
-        pair = replace(pair, source=_run(pipe, saved.source, given, progress))
-    return pair
+    return loading.of_kind(pipe, settings.pipeline)
 
 
 def _run(
@@ -410,25 +296,20 @@ def _run(
     probe: Probe | None = None,
 ) -> Run:
     settings = run.settings
+    if settings.edit is not None:
+        return _pair(pipe, run, given, progress, probe).edited
     if settings.given is not None:  # the source of edits of a picture of the user's
-        return _edits(pipe, run, given, progress, probe).pairs[0].source
+        return _pair(pipe, run, given, progress, probe).source
     call = saved_call(settings, pipe, given)
     if settings.located is None:
         return _generate(pipe, call, progress, probe)
-    made = locating.locate(
-        *(pipe, run.image, call.prompt),
-        seed=call.seed,
-        steps=call.options.steps,
-        size=run.image.size,
-        keep=call.options.keep,
-        tokens=call.options.tokens,
-        concepts=call.options.concepts,
-        limit=_LIMIT,
-        progress=progress,
-        probe=probe,
-        **call.options.arguments,
+    options = call.options
+    values = {name: getattr(options, name) for name in ("steps", "keep", "tokens", "concepts")}
+    values |= {"seed": call.seed, "size": run.image.size, "limit": _LIMIT, **options.arguments}
+    located = input_images.locate(
+        pipe, run.image, call.prompt, progress=progress, probe=probe, **values
     )
-    return replace(made, settings=structs.replace(made.settings, located=settings.located))
+    return replace(located, settings=structs.replace(located.settings, located=settings.located))
 
 
 def _generate(
@@ -444,59 +325,42 @@ def _generate(
     return runs[number]
 
 
-def _edit(pipe: Any, run: Run, given: Mapping[str, Any], progress: Progress | None) -> Pair:
-    drawn = _edits(pipe, run, given, progress)
-    number, _ = run.settings.batch_place or (1, 2)
-    return drawn.pairs[number - 1]
-
-
-def _edits(
+def _pair(
     pipe: Any,
     run: Run,
     given: Mapping[str, Any],
     progress: Progress | None,
     probe: Probe | None = None,
-) -> DrawnEdits:
+) -> Pair:
     """Generate a source and copies of an edit; of a source alone the edits change nothing."""
     picture, given = saved_image(run, given)
     call, edit = saved_call(run.settings, pipe, given), run.settings.edit
-    size = (run.settings.batch_place or (1, 2))[1]
-    options = EditOptions(cross=0.0, self_attention=0.0) if edit is None else edit_options(edit)
+    number, size = run.settings.batch_place or (1, 2)
+    source, options = call.prompt, EditOptions(cross=0.0, self_attention=0.0)
+    if edit is not None:
+        terms = {name: getattr(edit, name) for name in (*_TERMS, "cross", "self_attention")}
+        source, options = (
+            edit.source,
+            EditOptions(kind=edit.kind_asked, words=edit.windows, **terms),
+        )
     options = replace(options, batch=size, image=picture)
-    source = call.prompt if edit is None else edit.source
-    base = editing.edit_base(pipe, source, options, call.options.arguments)
-    plans = [Planner(base).plan(call.prompt)] * (size - 1)
-    sampling = replace(call.options, limit=_LIMIT)
-    return draw_edits(base, plans, call.seed, sampling, progress, probe=probe)
+    edits = EditSource(pipe, source, options, replace(call.options, limit=_LIMIT))
+    plans = [edits.plan(call.prompt)] * (size - 1)
+    return run_edits(edits, plans, call.seed, progress, probe=probe)[number - 1]
 
 
 def _grid(pipe: Any, saved: Grid, given: Mapping[str, Any], progress: Progress | None) -> Grid:
     report, first = saved.about, saved.cells[0].pair
     picture, given = saved_image(first.source, given)
-    call = saved_call(first.edited.settings, pipe, given).options
-    made = editing.grid(
-        pipe,
-        report.source,
-        report.targets,
-        cross=list(report.cross),
-        self_attention=list(report.self_attention),
-        weights=report.weights,
-        seeds=report.seeds,
-        kind=report.kind,
-        words=report.words,
-        batch=report.batch,
-        image=picture,
-        steps=call.steps,
-        guidance=call.guidance,
-        size=call.size,
-        negative=call.negative,
-        keep=call.keep,
-        limit=_LIMIT,
-        progress=progress,
-        **{name: getattr(report, name) for name in TERMS},
-        **call.arguments,
-    )
-    return Grid(made.cells, report)
+    options = saved_call(first.edited.settings, pipe, given).options
+    names = (*_TERMS, "weights", "seeds", "kind", "words", "batch")
+    values = {name: getattr(report, name) for name in names}
+    for name in ("steps", "guidance", "size", "negative", "keep"):
+        values[name] = getattr(options, name)
+    for name in ("cross", "self_attention"):
+        values[name] = list(getattr(report, name))  # a tuple is one window
+    values |= {"image": picture, "limit": _LIMIT, "progress": progress, **options.arguments}
+    return Grid(editing.grid(pipe, report.source, report.targets, **values).cells, report)
 
 
 def _settings(saved: Drawing) -> Settings:

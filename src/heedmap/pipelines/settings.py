@@ -13,67 +13,69 @@ from typing import Any
 import torch
 
 from heedmap.backends import base, loading
-from heedmap.backends.arguments import STEP_LISTS, THEIR_NAMES
 from heedmap.backends.base import default_of
-from heedmap.backends.registry import cross_attention_layers, family_of
+from heedmap.backends.registry import STEP_LISTS, THEIR_NAMES, cross_attention_layers, family_of
 from heedmap.backends.schedules import SCHEDULERS, scheduler_class, skipping_tools
 from heedmap.errors import RunError, quoted, reason
-from heedmap.io.settings import Scheduler, Settings, Versions
-from heedmap.io.values import to_json
+from heedmap.io.schemas import Scheduler, Settings, Versions, to_json
 from heedmap.pipelines.arguments import argument, argument_note, is_restorable
 from heedmap.tiny import card
 
 
 def effective_value(
-    pipe: Any, name: str, given: Any, arguments: Mapping[str, Any] | None = None
+    pipe: Any, name: str, value: Any, arguments: Mapping[str, Any] | None = None
 ) -> tuple[Any, str | None]:
-    """Return the steps or the guidance that a pipeline will use, and where the value comes from.
+    """Return the "steps" or "guidance" that a pipeline will use, and the source of the value.
 
-    Args:
-        pipe: a pipeline.
-        name: "steps" or "guidance".
-        given: the user's value, or None.
-        arguments: the other arguments of the call; `timesteps` or `sigmas` set the steps.
-
-    Returns:
-        The value, None if it is not known, and its source: "card" (of the embedded model),
-        "pipeline", the name of an argument, or None for the user's value.
+    The value is None if it is not known. The source is "card" (of the embedded model), "pipeline",
+    the name of an argument (`timesteps` or `sigmas`) that sets the steps, or None for `value`, the
+    user's.
     """
     for list_name in STEP_LISTS if name == "steps" else ():
-        listed = (arguments or {}).get(list_name)
-        if listed is not None and hasattr(listed, "__len__"):
-            return len(listed), list_name
-    if given is not None:
-        return argument_note(given), None
+        steps = (arguments or {}).get(list_name)
+        if steps is not None and hasattr(steps, "__len__"):
+            return len(steps), list_name
+    if value is not None:
+        return argument_note(value), None
     if loading.is_embedded(pipe):
         return getattr(card.defaults(), name), "card"
-    found = default_of(pipe, THEIR_NAMES[name])
-    return (found, "pipeline") if isinstance(found, int | float) else (None, "pipeline")
+    default = default_of(pipe, THEIR_NAMES[name])
+    return default if isinstance(default, int | float) else None, "pipeline"
 
 
 def describe(pipe: Any) -> dict[str, Any]:
     """Return the settings that a pipeline has before it is called."""
     device = base.device_of(pipe)
     schedulers = {name: getattr(pipe, name, None) for name in SCHEDULERS}
-    model, layers = family_of(pipe).denoiser(pipe), cross_attention_layers(pipe)
+    model, layers = family_of(pipe).model, cross_attention_layers(pipe)
+    hardware = platform.machine()
+    if device.type == "cuda":
+        hardware = torch.cuda.get_device_name(device)
+    elif device.type == "cpu":
+        hardware = f"{hardware} {torch.backends.cpu.get_cpu_capability()}"
     return {
         "model": loading.name_of(pipe),
         "revision": base.commit_of(pipe),
         "pipeline": type(pipe).__name__,
         "scheduler": type(getattr(pipe, "scheduler", None)).__name__,
-        "schedulers": {n: scheduler_note(one) for n, one in schedulers.items() if one is not None},
+        "schedulers": {n: _scheduler_note(one) for n, one in schedulers.items() if one is not None},
         "loras": tuple(base.loras(pipe)),
         "skipping": skipping_tools(model, layers),
         "device": device.type,
-        "hardware": _hardware(device),
+        "hardware": hardware,
         "dtype": str(pipe.dtype).removeprefix("torch."),
         "threads": torch.get_num_threads(),
         "versions": _versions(),
     }
 
 
-def scheduler_note(scheduler: Any) -> Scheduler:
-    """Return the class and the configuration of a scheduler."""
+@cache
+def _versions() -> Versions:
+    names = ("heedmap", "torch", "diffusers", "transformers")
+    return Versions(python=platform.python_version(), **{name: version(name) for name in names})
+
+
+def _scheduler_note(scheduler: Any) -> Scheduler:
     config = {key: value for key, value in scheduler.config.items() if not key.startswith("_")}
     return Scheduler(kind=type(scheduler).__name__, config=argument_note(config))
 
@@ -85,83 +87,51 @@ def settings_diff(saved: Settings, pipe: Any) -> dict[str, tuple[Any, Any]]:
         (saved, now) by the dotted name of each setting that differs; None if it is missing. Of a
         scheduler of another class only the class is listed.
     """
-    now, before = to_json(describe(pipe)), to_json(saved)
-    found = _differences({name: before[name] for name in now}, now)
-    found.pop("scheduler", None)  # `schedulers` has its class
-    other = [name for name in SCHEDULERS if f"schedulers.{name}.class" in found]
-    configs = tuple(f"schedulers.{name}.config" for name in other)
-    return {name: values for name, values in found.items() if not name.startswith(configs)}
+    settings = to_json(describe(pipe))
+    now, before = _flat(settings), _flat({name: to_json(saved)[name] for name in settings})
+    names = [name for name in {**now, **before} if before.get(name) != now.get(name)]
+    other = [name.removesuffix("class") for name in names if name.endswith(".class")]
+    configs = tuple(f"{name}config" for name in other)
+    return {
+        name: (before.get(name), now.get(name))
+        for name in names
+        if name != "scheduler" and not name.startswith(configs)  # `schedulers` has the class
+    }
 
 
-def _differences(saved: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
-    found: dict[str, tuple[Any, Any]] = {}
-    for key in dict.fromkeys([*now, *saved]):
-        before, after = saved.get(key), now.get(key)
-        if isinstance(before, Mapping) and isinstance(after, Mapping):
-            inner = _differences(before, after)
-            found |= {f"{key}.{name}": values for name, values in inner.items()}
-        elif before != after:
-            found[key] = before, after
-    return found
-
-
-@cache
-def _versions() -> Versions:
-    names = ("heedmap", "torch", "diffusers", "transformers")
-    return Versions(python=platform.python_version(), **{name: version(name) for name in names})
-
-
-def _hardware(device: torch.device) -> str:
-    """Return the name of a GPU, or the machine and instruction set of a CPU."""
-    if device.type == "cuda":
-        return torch.cuda.get_device_name(device)
-    if device.type == "cpu":
-        return f"{platform.machine()} {torch.backends.cpu.get_cpu_capability()}"
-    return platform.machine()
+def _flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Return the values of nested mappings by their dotted names."""
+    flat: dict[str, Any] = {}
+    for name, value in values.items():
+        if isinstance(value, Mapping):
+            flat |= _flat(value, f"{prefix}{name}.")
+        else:
+            flat[f"{prefix}{name}"] = value
+    return flat
 
 
 @contextmanager
 def saved_schedulers(pipe: Any, settings: Settings) -> Iterator[None]:
-    """Give a pipeline the schedulers of saved settings within the block.
-
-    Raises:
-        RunError: if the pipeline or diffusers has no such scheduler, or it cannot be made.
-    """
-    before: dict[str, Any] = {}
+    """Give a pipeline the saved schedulers within the block; RunError if one cannot be made."""
+    before = {name: getattr(pipe, name, None) for name in settings.schedulers}
     try:
         for name, saved in settings.schedulers.items():
-            own = getattr(pipe, name, None)
-            if own is None:
-                raise RunError(
-                    f"the run has a {name} and {type(pipe).__name__} has none: pass a pipeline of "
-                    f"the class {quoted(settings.pipeline)}"
-                )
-            if saved != scheduler_note(own):
-                before[name] = own
-                setattr(pipe, name, _scheduler(type(own), saved))
+            if before[name] is None or saved != _scheduler_note(before[name]):
+                setattr(pipe, name, _scheduler(type(before[name]), saved))
         yield
     finally:
         for name, scheduler in before.items():
             setattr(pipe, name, scheduler)
 
 
-def _scheduler(own: type, saved: Scheduler) -> Any:
-    name, config = saved.kind, dict(saved.config)
-    kind = scheduler_class(own, name)
-    if kind is None:
-        raise RunError(
-            f"diffusers {version('diffusers')} has no scheduler {quoted(name)}: pass a pipeline "
-            "that has it, or install another version of diffusers"
-        )
-    if not is_restorable(config):
-        raise RunError(
-            f"the configuration of the scheduler {name} holds objects that are not saved: pass a "
-            "pipeline that has this scheduler"
-        )
+def _scheduler(kind: type, saved: Scheduler) -> Any:
+    config, found = dict(saved.config), scheduler_class(kind, saved.kind)
     try:
-        return kind.from_config(argument(config))
+        if found is None or not is_restorable(config):
+            raise ValueError("the class is missing, or an object in its configuration is not saved")
+        return found.from_config(argument(config))
     except Exception as error:  # constructors raise errors of any type
         raise RunError(
-            f"the scheduler {name} cannot be made from the saved configuration ({reason(error)}): "
-            "pass a pipeline that has it"
+            f"the scheduler {quoted(saved.kind)} of this run cannot be made in diffusers "
+            f"{version('diffusers')} ({reason(error)}): pass a pipeline that has it"
         ) from error

@@ -5,20 +5,21 @@ Axes: H head · Q position (Q = h·w, row-major) · K token.
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
+from itertools import chain
 from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 from torch.nn.functional import interpolate
 
 from heedmap.backends.base import GridShape
 from heedmap.backends.processors import keys_of
 from heedmap.backends.prompts import ConceptStates, Encoding
 from heedmap.errors import TraceError
-from heedmap.mathematics.probabilities import Scores, scored
-from heedmap.mathematics.refining import refined
+from heedmap.mathematics.probabilities import Scores, propagate, scored
 from heedmap.mathematics.rules import Site, steps_within
 from heedmap.options import Axis
 
@@ -33,11 +34,11 @@ class SiteProbabilities:
         device: where they are computed.
     """
 
-    of: Callable[[slice, Sequence[int]], torch.Tensor]
+    of: Callable[[slice, Sequence[int]], Tensor]
     heads: int
     device: torch.device
 
-    def mean(self, tokens: Sequence[int]) -> torch.Tensor:
+    def mean(self, tokens: Sequence[int]) -> Tensor:
         """Return the mean over heads (1, Q, K')."""
         if self.device.type != "cpu":
             return self.of(slice(None), tokens).mean(dim=0, keepdim=True)
@@ -62,25 +63,23 @@ class ConceptKeys:
     """The keys that each layer makes of the concepts of a call's images.
 
     Concepts have a text of their own. The image's queries attend to it as in OVAM (Marcos-Manchón
-    et al., arXiv 2403.14291), and the image does not change. `within` returns text states as the
-    denoiser hands them to its layers.
+    et al., arXiv 2403.14291), and the image does not change. `project` returns text states as the
+    denoiser passes them to its layers.
     """
 
     def __init__(
-        self,
-        layers: Mapping[str, Any],
-        encoding: Encoding,
-        within: Callable[[torch.Tensor], torch.Tensor],
+        self, layers: Mapping[str, Any], encoding: Encoding, project: Callable[[Tensor], Tensor]
     ) -> None:
-        self._layers, self._within = layers, within
+        self._layers, self._project = layers, project
         self._concepts, self._prompts = encoding.concepts, encoding.conditional.states
-        self._texts: dict[ConceptStates, torch.Tensor] = {}
+        self._texts: dict[ConceptStates, Tensor] = {}
         self._checked: set[str] = set()
 
     def probabilities(self, name: str, scores: Scores, first: int) -> list[SiteProbabilities]:
         """Return each image's probabilities of its concepts in a layer that has just run.
 
-        Images are in the rows of the batch from `first` on.
+        That of a concept is the sum over its tokens. Images are in the rows of the batch from
+        `first` on.
 
         Raises:
             TraceError: if the layer does not make its keys with its own linear map.
@@ -88,13 +87,13 @@ class ConceptKeys:
         layer, key = self._layers[name], scores.key
         if not self._texts:  # not earlier: the model may be offloaded until it runs
             every = dict.fromkeys(self._concepts)
-            self._texts = {one: self._within(one.states[None].to(self._prompts)) for one in every}
+            self._texts = {one: self._project(one.states[None].to(self._prompts)) for one in every}
         if name not in self._checked:
-            expected, actual = keys_of(layer, self._within(self._prompts[:1]).to(key)), key[[first]]
-            same = expected.shape == actual.shape and bool(
+            prompt, actual = self._project(self._prompts[:1]).to(key), key[[first]]
+            expected = keys_of(layer, prompt)
+            if expected.shape != actual.shape or not bool(
                 (expected - actual).float().norm() <= MAX_KEY_ERROR * actual.float().norm()
-            )
-            if not same:
+            ):
                 raise TraceError(
                     f"{name} makes other keys of the prompt than its own linear map does (a "
                     "processor with weights of its own?), so its keys of a concept are not known: "
@@ -102,23 +101,20 @@ class ConceptKeys:
                 )
             self._checked.add(name)
         keys = {one: keys_of(layer, text.to(key)) for one, text in self._texts.items()}
-        every = []
-        for row, concepts in enumerate(self._concepts, first):
-            image_scores = scored(scores.query[row : row + 1], keys[concepts], scores.scale)
-            every.append(_sum_over_tokens(row_probabilities(image_scores, 0), concepts))
-        return every
+        return [
+            _concept_probabilities(scored(scores.query[[row]], keys[one], scores.scale), one)
+            for row, one in enumerate(self._concepts, first)
+        ]
 
 
-def _sum_over_tokens(p: SiteProbabilities, concepts: ConceptStates) -> SiteProbabilities:
-    """Return the probabilities of concepts: for each the sum over its tokens."""
-    tokens = [token for places in concepts.places for token in places]
-    counts = [len(places) for places in concepts.places]
+def _concept_probabilities(scores: Scores, concepts: ConceptStates) -> SiteProbabilities:
+    p, counts = row_probabilities(scores, 0), [len(places) for places in concepts.places]
 
-    def of(heads: slice, numbers: Sequence[int]) -> torch.Tensor:
-        each = p.of(heads, tokens).split(counts, dim=-1)
+    def of(heads: slice, numbers: Sequence[int]) -> Tensor:
+        each = p.of(heads, list(chain(*concepts.places))).split(counts, dim=-1)
         return torch.stack([each[number].sum(dim=-1) for number in numbers], dim=-1)
 
-    return SiteProbabilities(of, p.heads, p.device)
+    return replace(p, of=of)
 
 
 # --- sums -------------------------------------------------------------------------------------
@@ -128,43 +124,19 @@ class RunningMean:
     """A mean over steps; the passes of one step share its weight."""
 
     def __init__(self) -> None:
-        self._sum: torch.Tensor | None = None
+        self._sum: Tensor | None = None
         self._weight = 0.0
 
-    def add(self, part: torch.Tensor, passes: int) -> None:
+    def add(self, part: Tensor, passes: int) -> None:
         """Add one of a step's passes. The tensor belongs to the mean from now on."""
         part = part / passes if passes > 1 else part
         self._sum = part if self._sum is None else self._sum.add_(part)
         self._weight += 1 / passes
 
-    def value(self) -> torch.Tensor:
+    def value(self) -> Tensor:
         """Return the mean, a new tensor; something must have been added."""
         assert self._sum is not None
         return self._sum / self._weight
-
-
-class SplitHalfSums:
-    """Sums over the even and over the odd steps, by image and by the grid of the layers."""
-
-    def __init__(self) -> None:
-        self._sums: dict[tuple[int, int, GridShape], torch.Tensor] = {}  # (Q, K)
-
-    def add(self, image: int, site: Site, p: torch.Tensor) -> None:
-        """Add the probabilities (H, Q, K) of one image at one site, once a step."""
-        slot, mean = (image, site.step % 2, site.grid), p.mean(dim=0)
-        self._sums[slot] = self._sums[slot].add_(mean) if slot in self._sums else mean
-
-    def by_grid(self, image: int) -> tuple[dict[GridShape, np.ndarray], ...]:
-        """Return an image's sums (Q, K) of all layers of a grid: of the even steps, of the odd.
-
-        Resizing is linear, so layers of one grid can be added up first. A run of one step has the
-        even half only.
-        """
-        sums = ({}, {})
-        for (number, half, grid), total in self._sums.items():
-            if number == image:
-                sums[half][grid] = total.cpu().numpy()
-        return tuple(filter(None, sums))
 
 
 class AttentionAccumulator:
@@ -174,7 +146,7 @@ class AttentionAccumulator:
         keep: the axes to keep; the others are averaged.
         positions: for each image the tokens to record.
         mean_grid: (h, w) to which layers are resized where they are averaged.
-        split_halves: whether to sum up the halves of the steps, too.
+        split_halves: whether to sum up the even and the odd steps, too.
     """
 
     def __init__(
@@ -187,11 +159,13 @@ class AttentionAccumulator:
         self.keep = keep
         self.positions = tuple(positions)
         self.mean_grid = mean_grid
-        self.half_sums = SplitHalfSums() if split_halves else None
+        self.split_halves = split_halves
         # By image, layer and step ("" and 0 where these axes are averaged).
         self._means: defaultdict[tuple[int, str, int], RunningMean] = defaultdict(RunningMean)
+        # (Q, K), by image, half and the grid of the layers.
+        self._halves: dict[tuple[int, int, GridShape], Tensor] = {}
 
-    def add(self, image: int, site: Site, p: SiteProbabilities, passes: int = 1) -> torch.Tensor:
+    def add(self, image: int, site: Site, p: SiteProbabilities, passes: int = 1) -> Tensor:
         """Add one image's probabilities at one site, in one of so many passes of the step.
 
         Returns:
@@ -199,15 +173,28 @@ class AttentionAccumulator:
         """
         tokens = self.positions[image]
         recorded = p.of(slice(None), tokens) if "head" in self.keep else p.mean(tokens)
-        if self.half_sums is not None:
-            self.half_sums.add(image, site, recorded)
+        if self.split_halves:
+            half, mean = (image, site.step % 2, site.grid), recorded.mean(dim=0)
+            self._halves[half] = self._halves[half].add_(mean) if half in self._halves else mean
         by_layer = "layer" in self.keep
         part = recorded if by_layer else regrid(recorded, site.grid, self.mean_grid)
         slot = (image, site.layer if by_layer else "", site.step if "step" in self.keep else 0)
         self._means[slot].add(part, passes)
         return recorded
 
-    def mean(self, image: int, layer: str, steps: Iterable[int]) -> torch.Tensor:
+    def half_sums(self, image: int) -> tuple[dict[GridShape, np.ndarray], ...]:
+        """Return an image's sums (Q, K) of all layers of a grid: of the even steps, of the odd.
+
+        Resizing is linear, so layers of one grid can be added up first. A run of one step has the
+        even half only.
+        """
+        sums = ({}, {})
+        for (number, half, grid), total in self._halves.items():
+            if number == image:
+                sums[half][grid] = total.cpu().numpy()
+        return tuple(filter(None, sums))
+
+    def mean(self, image: int, layer: str, steps: Iterable[int]) -> Tensor:
         """Return the means (S, H, Q, K) of a layer ("" where layers are averaged) at these steps.
 
         A step at which the layer was skipped has the layer's mean over the other steps, so that
@@ -221,7 +208,7 @@ class AttentionAccumulator:
         return torch.stack([means[slot] for slot in slots])
 
 
-def regrid(p: torch.Tensor, grid: GridShape, wanted: GridShape) -> torch.Tensor:
+def regrid(p: Tensor, grid: GridShape, wanted: GridShape) -> Tensor:
     """Return (H, Q, K) on another grid; the tensor itself where the grids are equal."""
     if grid == wanted:
         return p
@@ -245,14 +232,9 @@ PROPAGATION_WINDOW = (0.5, 1.0)
 
 def middle_grid(grids: Iterable[GridShape]) -> GridShape | None:
     """Return the grid (h, w), of these, on which maps are propagated; None if all are too fine."""
-
-    def size(grid: GridShape) -> GridShape:
-        return min(grid), max(grid)
-
     least, most = PROPAGATION_CELLS
-    coarse = {grid for grid in grids if min(grid) <= most}
-    fine = {grid for grid in coarse if min(grid) >= least}
-    return min(fine, key=size) if fine else max(coarse, key=size, default=None)
+    coarse = sorted({grid for grid in grids if min(grid) <= most}, key=sorted)
+    return next((grid for grid in coarse if min(grid) >= least), coarse[-1] if coarse else None)
 
 
 def propagation_layers(
@@ -263,7 +245,8 @@ def propagation_layers(
     There are none where the cross-attention layers are finer, as in a model with self-attention in
     its middle alone: coarser maps would be no truer.
     """
-    best, finest = middle_grid(self_attention.values()), max(map(min, cross_attention.values()))
+    best = middle_grid(self_attention.values())
+    finest = max(map(min, cross_attention.values()), default=0)
     if best is None or min(best) < min(PROPAGATION_CELLS[0], finest):
         return ()
     names = [name for name, grid in self_attention.items() if grid == best]
@@ -288,7 +271,7 @@ class RefinedMaps:
         self._plain: defaultdict[int, RunningMean] = defaultdict(RunningMean)  # (Q, K), by image
         self._refined: defaultdict[int, RunningMean] = defaultdict(RunningMean)
 
-    def add(self, image: int, p: torch.Tensor, grid: GridShape, passes: int) -> None:
+    def add(self, image: int, p: Tensor, grid: GridShape, passes: int) -> None:
         """Add an image's probabilities (H, Q, K) in a cross-attention layer of this grid."""
         part = regrid(p.mean(dim=0, keepdim=True), grid, self.grid)[0]
         self._plain[image].add(part, passes)
@@ -297,20 +280,20 @@ class RefinedMaps:
         """Propagate an image's mean map so far along a self-attention layer."""
         if image in self._plain:
             plain = self._plain[image].value()
-            propagated = refined(scores.query[row], scores.key[row], plain, scale=scores.scale)
+            propagated = propagate(scores.query[row], scores.key[row], plain, scale=scores.scale)
             self._refined[image].add(propagated, passes)
 
     def value(self, image: int) -> np.ndarray | None:
         """Return an image's refined maps (h, w, K), float32; None if none was propagated."""
         return self._map(self._refined[image]) if image in self._refined else None
 
-    def current(self, image: int) -> tuple[np.ndarray, np.ndarray]:
-        """Return an image's maps (h, w, K) so far: refined, and plain.
+    def current(self, image: int) -> np.ndarray:
+        """Return an image's maps (2, h, w, K) so far: refined, and plain.
 
         Before maps are propagated both are plain.
         """
-        plain, refined_map = self._map(self._plain[image]), self.value(image)
-        return plain if refined_map is None else refined_map, plain
+        plain, propagated = self._map(self._plain[image]), self.value(image)
+        return np.stack([plain if propagated is None else propagated, plain])
 
     def _map(self, mean: RunningMean) -> np.ndarray:
         return mean.value().reshape(*self.grid, -1).cpu().numpy()

@@ -11,13 +11,12 @@ import numpy as np
 import torch
 
 from heedmap import checks
-from heedmap.backends.base import Family, GridShape, made_from
-from heedmap.backends.prompts import Encoding
-from heedmap.backends.registry import check_places
-from heedmap.backends.schedules import Moment, Schedule, matches
+from heedmap.backends.base import Family, GridShape
+from heedmap.backends.prompts import Encoding, foreign_states
+from heedmap.backends.schedules import Moment, Schedule, matches, skipping_tools
 from heedmap.errors import ArgumentError, NothingRecordedError, TraceError, plural, quoted
-from heedmap.io.values import MAX_WHOLE
-from heedmap.maps.recordings import AVERAGED, Layer, Recording
+from heedmap.io.schemas import MAX_WHOLE
+from heedmap.maps.recordings import AVERAGED, Layer, Recording, cells
 from heedmap.mathematics.probabilities import Scores
 from heedmap.mathematics.rules import Rule, Site
 from heedmap.options import AXES, Axis, BranchName, GenerateOptions, Keep, Tokens
@@ -26,11 +25,13 @@ from heedmap.recording.accumulation import (
     ConceptKeys,
     RefinedMaps,
     is_propagated,
+    middle_grid,
+    propagation_layers,
     regrid,
     row_probabilities,
 )
-from heedmap.recording.steering import AttentionController, RunPosition
-from heedmap.text.concepts import checked_concepts
+from heedmap.recording.edits import AttentionController, RunPosition
+from heedmap.text.concepts import checked_concepts, concept_table
 from heedmap.text.words import TokenTable
 
 
@@ -102,51 +103,93 @@ class BranchRecord:
         }
         return {name: steps for name, steps in odd.items() if steps}
 
-    def check(self, layers: Collection[str], skippable: bool) -> None:
-        """Raise a TraceError unless every layer was recorded at every step that ran."""
-        odd = self.incomplete(layers, skippable)
-        if odd:
-            name, steps = next(iter(odd.items()))
-            raise TraceError(
-                f"{plural(len(odd), 'layer')} of {len(layers)} did not run exactly once in each "
-                f"pass of the model: {name} at step {', '.join(map(str, steps))}; the maps would "
-                "be wrong. A cache or a tool that skips or replaces attention is in use: switch it "
-                "off"
-            )
 
-
-@dataclass(eq=False)
 class Call:
     """One call of the pipeline, from its first pass on: its position, and its records so far.
 
     Mappings by name are by the dotted path of a layer, grids are (h, w).
+
+    Args:
+        family: the pipeline.
+        spec: the choice of what to record.
+        encoding: the text that it reads.
+        schedule: the calls of its scheduler.
+        latent: the grid of its latents.
+        layers: the cross-attention layers, in the order of the model.
+        self_layers: the self-attention layers.
+        map_tokens: for some images the tokens of `current_maps`.
+        frame: that of the pipeline's method; None where the user wrote the denoising loop.
+
+    Attributes:
+        images: the number of images.
+        guided: whether it reads a negative prompt beside the prompt.
+        grids: those of the cross-attention layers.
+        skipping: the tools that may skip layers at some steps.
+        propagating: the self-attention layers along which maps are propagated, with their grids.
+        edited: for each image the rules of each edit.
+        done: the number of calls of the scheduler.
+        over: whether the pipeline has finished.
     """
 
-    pipe: Any
-    family: Family
-    encoding: Encoding
-    schedule: Schedule
-    latent: GridShape
-    mean_grid: GridShape  # to which layers are resized where they are averaged
-    keep: frozenset[Axis]
-    heads: Mapping[str, int]  # of each cross-attention layer, in the order of the model
-    grids: Mapping[str, GridShape]
-    skipping: tuple[str, ...] = ()  # tools that may skip layers at some steps
-    records: dict[RecordName, BranchRecord] = field(default_factory=dict)
-    propagating: Mapping[str, GridShape] = field(default_factory=dict)  # self-attention layers
-    map_tokens: Mapping[int, Sequence[int]] = field(default_factory=dict)  # for each image
-    token_maps: RefinedMaps | None = None  # of these; what is kept does not change them
-    edited: Sequence[Sequence[Sequence[Rule]]] = ()  # for each image, the rules of each edit
-    frame: FrameType | None = None  # None where the user wrote the denoising loop
-    done: int = 0  # calls of the scheduler
-    over: bool = False  # the pipeline has finished
-    blocks: Sequence[int] = ()  # of the model's batch that read the prompt in this pass
-    rows: int = 0  # of the batch of this pass
+    def __init__(
+        self,
+        family: Family,
+        spec: RecordingSpec,
+        encoding: Encoding,
+        schedule: Schedule,
+        latent: GridShape,
+        layers: Mapping[str, Any],
+        self_layers: Iterable[str],
+        *,
+        map_tokens: Mapping[int, Sequence[int]] | None = None,
+        frame: FrameType | None = None,
+    ) -> None:
+        self.family, self.spec, self.schedule = family, spec, schedule
+        self.latent, self.frame = latent, frame
+        self.encoding: Encoding | None = encoding  # until it is over
+        self.images, self.guided = len(encoding.conditional.tables), encoding.negative is not None
+        self.heads = {name: layer.heads for name, layer in layers.items()}
+        self.grids = {name: family.grid(name, latent) for name in layers}
+        self.skipping = skipping_tools(family.model, layers)
+        self_grids = {name: family.grid(name, latent) for name in self_layers}
+        names = propagation_layers(self_grids, self.grids)
+        self.propagating = {name: self_grids[name] for name in names}
+        self.edited: Sequence[Sequence[Sequence[Rule]]] = ()
+        self.done, self.over = 0, False
+        self.blocks: Sequence[int] = ()  # of the model's batch that read the prompt in this pass
+        self._rows = 0  # of the batch of this pass
+        w, h = cells(latent)  # on the latent's grid layers would be resized twice
+        # Layers that may be skipped are averaged when it is known at which steps each ran.
+        layer: frozenset[Axis] = frozenset({"layer"} if self.skipping else ())
+        grid = next(iter(self.propagating.values()), None)
 
-    @property
-    def images(self) -> int:
-        """The number of images that it draws."""
-        return len(self.encoding.conditional.tables)
+        def record(tables: Sequence[TokenTable], keys: ConceptKeys | None = None) -> BranchRecord:
+            padding = ("pad",) if spec.tokens == "all" else ()
+            positions = [table.positions("start", "text", "end", *padding) for table in tables]
+            sums = AttentionAccumulator(spec.keep | layer, positions, (h, w), spec.split_halves)
+            refined = None if grid is None else RefinedMaps(grid)
+            return BranchRecord(tuple(tables), sums, refined, keys)
+
+        self.records: dict[RecordName, BranchRecord] = {}
+        if "conditional" in spec.branches:
+            self.records["conditional"] = record(encoding.conditional.tables)
+        if "negative" in spec.branches:
+            if encoding.negative is None:
+                raise TraceError(
+                    "the negative branch was asked for, but this call has none (guidance is off, "
+                    "or embedded in the model): pass a guidance above 1, or leave it out"
+                )
+            self.records["negative"] = record(encoding.negative.tables)
+        if encoding.concepts:
+            tables = [concept_table(spec.concepts)] * self.images
+            keys = ConceptKeys(layers, encoding, family.project_text)
+            self.records["concepts"] = record(tables, keys)
+        self._map_tokens = {n: tokens for n, tokens in (map_tokens or {}).items() if tokens}
+        self._token_maps: RefinedMaps | None = None  # of these; what is kept does not change them
+        if self._map_tokens:
+            # Where no layer propagates maps, plain ones are asked for, on such a grid.
+            grid = grid or middle_grid(self.grids.values()) or max(self.grids.values())
+            self._token_maps = RefinedMaps(grid)
 
     @property
     def sites(self) -> list[Site]:
@@ -172,14 +215,15 @@ class Call:
         """The number of bytes that it keeps when it is over."""
         size = 0
         for sums in (record.accumulator for record in self.records.values()):
+            by_layer, by_head = "layer" in sums.keep, "head" in sums.keep
             each = [
-                math.prod(self.grids[name] if "layer" in sums.keep else sums.mean_grid)
-                * (count if "head" in sums.keep else 1)
+                math.prod(self.grids[name] if by_layer else sums.mean_grid)
+                * (count if by_head else 1)
                 for name, count in self.heads.items()
             ]
-            cells = sum(each) if "layer" in sums.keep else max(each)
             steps = self.schedule.count if "step" in sums.keep else 1
-            size += 4 * cells * steps * sum(map(len, sums.positions))
+            tokens = sum(map(len, sums.positions))
+            size += 4 * (sum(each) if by_layer else max(each)) * steps * tokens
         return size
 
     # --- pass by pass ---
@@ -190,13 +234,14 @@ class Call:
         Raises:
             TraceError: if it is not a pass of this call on the image's own latents.
         """
-        pipe, family = type(self.pipe).__name__, self.family
+        assert self.encoding is not None
+        pipe = type(self.family.pipe).__name__
         # Compared by value in every pass: a callback may change the text states in place.
         blocks = self.encoding.blocks_in(states)
-        self.rows = len(states)
-        count = self.rows // self.images
+        self._rows = len(states)
+        count = self._rows // self.images
         if "conditional" not in blocks and len(blocks.get("negative", ())) < count:
-            raise _foreign(states)  # none of the prompt, and some that nobody encoded
+            raise foreign_states(states)  # none of the prompt, and some that nobody encoded
         if not matches(self.schedule, self.done, timestep):
             raise TraceError(
                 f"the model ran at timestep {timestep:g}, which is not that of call "
@@ -205,7 +250,7 @@ class Call:
                 f"does {pipe} draw several views, or change its schedule on the way?)"
             )
         self.blocks = blocks.get("conditional", [])
-        source_first = made_from(self.pipe, family.source_first)
+        source_first = self.family.has_quirk("source_first")
         if source_first:
             self.blocks = self.blocks[-1:]
         step = self.moment.step
@@ -214,13 +259,14 @@ class Call:
             record.block = candidates[-1 if source_first else 0] if candidates else None
             if record.block is None:
                 continue
-            if record.recorded and not made_from(self.pipe, family.repeats_passes):
-                raise TraceError(
-                    f"{pipe} ran its model twice on this prompt before the scheduler went on, and "
-                    "heedmap cannot tell which of the two draws the image: expected one pass a "
-                    "step (another pipeline on the same model? an optimisation of the latents?)"
-                )
             if record.recorded:
+                if not self.family.has_quirk("repeats_passes"):
+                    raise TraceError(
+                        f"{pipe} ran its model twice on this prompt before the scheduler went on, "
+                        "and heedmap cannot tell which of the two draws the image: expected one "
+                        "pass a step (another pipeline on the same model? an optimisation of the "
+                        "latents?)"
+                    )
                 record.block = None
                 continue
             record.recorded = True
@@ -234,16 +280,21 @@ class Call:
             TraceError: if it ran for other rows or positions than were expected.
         """
         rows, _, positions, _ = scores.query.shape
-        if rows != self.rows:
+        if rows != self._rows:
             raise TraceError(
-                f"{name} computed attention for {rows} rows where the model was given {self.rows}: "
-                "heedmap cannot tell which image each row belongs to; switch off the tool that "
-                "leaves out a part of the batch"
+                f"{name} computed attention for {rows} rows where the model was given "
+                f"{self._rows}: heedmap cannot tell which image each row belongs to; switch off "
+                "the tool that leaves out a part of the batch"
+            )
+        h, w = self.grids[name]
+        if positions != h * w:
+            raise TraceError(
+                f"{name} ran on {positions} positions, but its grid is {h}×{w} = {h * w}: remove "
+                "what merges tokens or rescales the layer's input"
             )
         step = self.moment.step
         passes = self.schedule.steps.count(step)
-        site = Site(name, step, self.schedule.count, self.grids[name])
-        check_places(name, positions, site.grid)
+        site = Site(name, step, self.schedule.count, (h, w))
         for branch, record in self.records.items():
             if record.block is None:
                 continue
@@ -259,9 +310,9 @@ class Call:
                 recorded = record.accumulator.add(image, site, p, passes)
                 if record.refined is not None:
                     record.refined.add(image, recorded, site.grid, passes)
-                if branch == "conditional" and self.token_maps and image in self.map_tokens:
-                    mean = p.mean(self.map_tokens[image])
-                    self.token_maps.add(image, mean, site.grid, passes)
+                if branch == "conditional" and self._token_maps and image in self._map_tokens:
+                    mean = p.mean(self._map_tokens[image])
+                    self._token_maps.add(image, mean, site.grid, passes)
 
     def propagate(self, name: str, scores: Scores) -> None:
         """Propagate the maps so far along a self-attention layer that has just run."""
@@ -280,17 +331,26 @@ class Call:
         for branch, record in self.records.items():
             if record.block is None:
                 continue
-            token_maps = self.token_maps if branch == "conditional" else None
+            token_maps = self._token_maps if branch == "conditional" else None
             for image in range(self.images):
                 row = record.block * self.images + image
                 for maps in (record.refined, token_maps):
                     if maps is not None and row < rows:
                         maps.propagate(image, scores, row, passes)
 
-    def current_maps(self) -> dict[int, tuple[np.ndarray, np.ndarray]]:
-        """Return the maps so far of the `map_tokens` of each image (`RefinedMaps.current`)."""
-        maps = self.token_maps
-        return {} if maps is None else {image: maps.current(image) for image in self.map_tokens}
+    def current_maps(self) -> dict[int, dict[int, np.ndarray]]:
+        """Return by image and token, of `map_tokens`, the maps so far (2, h, w).
+
+        They are refined and plain; both are plain before maps are propagated.
+        """
+        if self._token_maps is None:
+            return {}
+        return {
+            image: dict(
+                zip(tokens, np.moveaxis(self._token_maps.current(image), -1, 0), strict=True)
+            )
+            for image, tokens in self._map_tokens.items()
+        }
 
     def leave(self) -> None:
         """End a pass: the scheduler was called."""
@@ -300,6 +360,24 @@ class Call:
 
     # --- the result ---
 
+    def end(self) -> None:
+        """End the call, and release the text states."""
+        self.over, self.frame, self.encoding = True, None, None
+        for record in self.records.values():
+            record.concept_keys = None
+
+    def check(self, name: RecordName) -> None:
+        """Raise a TraceError unless every layer was recorded at every step that ran."""
+        odd = self.records[name].incomplete(self.heads, bool(self.skipping))
+        if odd:
+            layer, steps = next(iter(odd.items()))
+            raise TraceError(
+                f"{plural(len(odd), 'layer')} of {len(self.heads)} did not run exactly once in "
+                f"each pass of the model: {layer} at step {', '.join(map(str, steps))}; the maps "
+                "would be wrong. A cache or a tool that skips or replaces attention is in use: "
+                "switch it off"
+            )
+
     def recording(self, name: RecordName, image: int) -> Recording:
         """Return the recording of one image.
 
@@ -307,67 +385,40 @@ class Call:
             NothingRecordedError: if the branch did not run.
             TraceError: if its attention holds NaN or Inf, or layers are missing.
         """
-        record, keep = self.records[name], self.keep
+        record, keep, sums = self.records[name], self.spec.keep, self.records[name].accumulator
         if not record.timesteps:
             raise NothingRecordedError(
                 "the negative branch did not run: guidance was off throughout"
             )
-        record.check(self.heads, bool(self.skipping))
+        self.check(name)
         ran = {layer for layer, _ in record.ran}
-        summed = "layer" in record.accumulator.keep
-        names = [layer for layer in self.heads if layer in ran] if summed else [""]
+        names = [layer for layer in self.heads if layer in ran] if "layer" in sums.keep else [""]
         steps = tuple(record.timesteps) if "step" in keep else (0,)
         arrays = []
         for layer in names:
-            means = record.accumulator.mean(image, layer, steps)
+            means = sums.mean(image, layer, steps)
             if not bool(means.isfinite().all()):
                 raise TraceError(
                     f"the attention of {layer or 'the model'} holds NaN or Inf, so the latents "
                     "did: no map can be made; load the model with dtype 'float32' if it overflows"
                 )
             if layer and "layer" not in keep:
-                flat = regrid(means.flatten(0, 1), self.grids[layer], self.mean_grid)
+                flat = regrid(means.flatten(0, 1), self.grids[layer], sums.mean_grid)
                 means = flat.unflatten(0, means.shape[:2])
             arrays.append(means.cpu().numpy())
-        if "layer" not in keep:
-            arrays, names = [np.mean(arrays, axis=0) if len(arrays) > 1 else arrays[0]], [""]
         layers = tuple(Layer(n, self.heads[n], self.grids[n]) for n in names if n)
-        (h, w), side = self.latent, self.family.cell_side(self.pipe)
+        if "layer" not in keep:
+            arrays = [np.mean(arrays, axis=0) if len(arrays) > 1 else arrays[0]]
+            layers = (Layer(AVERAGED, max(self.heads.values()), sums.mean_grid),)
+        (h, w), side = self.latent, self.family.cell_side
         return Recording(
-            layers or (Layer(AVERAGED, max(self.heads.values()), self.mean_grid),),
+            layers,
             tuple(arrays),
             keep,
             tuple(record.timesteps.values()),
-            record.accumulator.positions[image],
+            sums.positions[image],
             record.tables[image],
             self.latent,
             (w * side, h * side),
             None if record.refined is None else record.refined.value(image),
         )
-
-
-def encoding_read(encodings: Sequence[Encoding], states: torch.Tensor) -> Encoding:
-    """Return the encoding that a model's text states (B, K, C) are made of.
-
-    There may be others, encoded by hand before or by a call that failed.
-
-    Raises:
-        TraceError: if there is none.
-    """
-    fitting = []
-    for number, encoding in enumerate(encodings):
-        blocks = encoding.blocks_in(states)
-        if blocks:
-            last = max(blocks.get("conditional", [-1]))
-            fitting.append((len(encoding.conditional.tables), last, number))
-    if not fitting:
-        raise _foreign(states)
-    return encodings[max(fitting)[2]]
-
-
-def _foreign(states: torch.Tensor) -> TraceError:
-    return TraceError(
-        f"the model was given text states of shape {tuple(states.shape)} that are not those of the "
-        "prompt: expected the pipeline of this trace to run with what it encoded (another pipeline "
-        "on the same model? states changed by a callback?)"
-    )

@@ -1,33 +1,45 @@
-"""Edits of the attention of words, and the rules on probabilities that they make.
+"""Edits of attention: of words, by rules, and the controller that applies them.
 
-`generate` takes them as `edits=[…]`. `Reweight` and `Confine` name a word of the prompt, and make
+`generate` takes edits as `edits=[…]`. `Reweight` and `Confine` name a word of the prompt, and make
 rules of `mathematics` once the prompt is read. Any callable `rule(P, site) -> P'` is an edit, too.
+`Steering` computes the rules for one layer; `AttentionController` does so while a pipeline runs.
+All functions make new tensors, so that nothing that is recorded changes; only the output of the
+attention, fresh from the kernel, is changed in place.
 """
 
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
 import numpy as np
 import torch
 from PIL import Image
+from torch import Tensor
+from torch.nn.functional import scaled_dot_product_attention
 
 from heedmap import checks
+from heedmap.backends.base import GridShape
 from heedmap.errors import ArgumentError, quoted, warn
-from heedmap.io.settings import Confined, Mask, Reweighted, Ruled, WordEditNoted
-from heedmap.io.values import MAX_EDITS
+from heedmap.io.schemas import MAX_EDITS, Confined, Mask, Reweighted, Ruled, WordEditNoted
 from heedmap.maps import masks
+from heedmap.mathematics.probabilities import Scores
 from heedmap.mathematics.rules import (
     Region,
     Renormalize,
     Rule,
     Site,
     Weights,
+    apply,
     checked_result,
     is_biased,
     is_linear,
+    mixture,
+    no_source,
+    steps_within,
 )
-from heedmap.options import ConfineOptions
+from heedmap.options import ConfineOptions, EditOptions
+from heedmap.recording.accumulation import SiteProbabilities
 from heedmap.text.prompts import describes
 from heedmap.text.weights import MOST_WEIGHT
 from heedmap.text.words import TokenTable
@@ -70,7 +82,7 @@ class Reweight:
         return Reweighted(word=self.word, weight=weight, renormalize=renormalize)
 
 
-Where = Sequence[float] | Sequence[Sequence[bool]] | np.ndarray | torch.Tensor | Image.Image
+Where = Sequence[float] | Sequence[Sequence[bool]] | np.ndarray | Tensor | Image.Image
 """A box or a mask, as `Confine` takes it."""
 
 
@@ -178,7 +190,7 @@ class CountedRule:
     rule: Rule
     changed: int = 0
 
-    def __call__(self, p: torch.Tensor, site: Site) -> torch.Tensor:
+    def __call__(self, p: Tensor, site: Site) -> Tensor:
         """P' (H, Q, K)."""
         copy = p.clone()  # it may work in place
         edited = checked_result(self.rule, self.rule(copy, site), p, site)
@@ -279,3 +291,226 @@ def _describing(table: TokenTable, query: str) -> Iterator[int]:
 
 def _name(rule: Rule) -> str:
     return getattr(rule, "__name__", type(rule).__name__)
+
+
+# --- while a pipeline runs ---
+
+
+@dataclass(frozen=True, eq=False)
+class Steering:
+    """The edits of one call of a pipeline.
+
+    Attributes:
+        rules: for each edited image (by its number in the batch) its rules, in order; biases act
+            first, since they come before the softmax.
+        sources: for each image that takes attention from another the number of that one.
+        self_windows: for each image with a source the fractions of the run, from and up to which it
+            also takes the source's self-attention (queries and keys, with its own values).
+        self_cells: the largest grid, in cells, at which it does.
+    """
+
+    rules: Mapping[int, Sequence[Rule]]
+    sources: Mapping[int, int] = field(default_factory=dict)
+    self_windows: Mapping[int, tuple[float, float]] = field(default_factory=dict)
+    self_cells: int = EditOptions.self_cells
+
+    def split(self, image: int) -> tuple[list[Any], list[Any]]:
+        """Return the rules of an image: those with a bias, and the others."""
+        rules = self.rules.get(image, ())
+        return list(filter(is_biased, rules)), [rule for rule in rules if not is_biased(rule)]
+
+    def is_linear(self, image: int) -> bool:
+        """Return whether `output` can compute the rules of an image."""
+        return all(map(is_linear, self.split(image)[1]))
+
+    def probabilities(
+        self, scores: Scores, first: int, image: int, site: Site
+    ) -> tuple[Tensor, Tensor]:
+        """Return one image's probabilities (H, Q, K), unedited and as its rules define them.
+
+        The branch's images are in the rows of the batch from `first` on.
+        """
+        every, source = range(scores.key.shape[2]), self.sources.get(image)
+        p = scores.of(first + image, slice(None), every)
+        source_p = None if source is None else scores.of(first + source, slice(None), every)
+        biased, others = self.split(image)
+        return p, apply([*biased, *others], p, replace(site, source=source_p))
+
+    def output(
+        self, scores: Scores, value: Tensor, first: int, image: int, site: Site
+    ) -> Tensor | None:
+        """Return one image's output (H, Q, d) edited by linear rules; None if none acts here."""
+        biased, others = self.split(image)
+        bias = _bias_sum([rule.bias(site) for rule in biased], scores)
+        mix = mixture(others, site)
+        if mix is None and bias is None:
+            return None
+        row = first + image
+        values = value[row] if mix is None else mix.own.to(value) @ value[row]
+        edited = _attend(scores, row, values, bias)
+        if mix is not None and mix.source is not None:
+            if image not in self.sources:
+                raise no_source()
+            source_values = mix.source.to(value) @ value[row]
+            edited = edited + _attend(scores, first + self.sources[image], source_values, None)
+        return edited
+
+
+def _attend(scores: Scores, row: int, value: Tensor, bias: Tensor | None) -> Tensor:
+    """Return one row's attention (H, Q, d) to other values, with a bias on its scores."""
+    mask = scores.mask
+    if mask is not None:
+        mask = mask.expand(scores.query.shape[0], -1, -1, -1)[row]
+    if bias is not None:
+        if mask is not None and mask.dtype == torch.bool:
+            mask = torch.zeros_like(mask, dtype=bias.dtype).masked_fill(~mask, float("-inf"))
+        mask = bias if mask is None else mask + bias
+        mask = mask.to(scores.query.dtype)
+    return scaled_dot_product_attention(
+        scores.query[row], scores.key[row], value, attn_mask=mask, scale=scores.scale
+    )
+
+
+def _bias_sum(biases: Sequence[Tensor | None], scores: Scores) -> Tensor | None:
+    """Return the sum (Q, K) of biases (Q, K') of different widths; None if there is none."""
+    acting = [bias for bias in biases if bias is not None]
+    if not acting:
+        return None
+    whole = torch.zeros(scores.query.shape[2], scores.key.shape[2], device=scores.query.device)
+    for bias in acting:
+        if bias.ndim != 2 or len(bias) != len(whole) or bias.shape[1] > whole.shape[1]:
+            raise ArgumentError(
+                f"a rule has a bias of shape {tuple(bias.shape)}: expected (Q, K) = "
+                f"{tuple(whole.shape)}, or fewer tokens"
+            )
+        whole[:, : bias.shape[1]] += bias.to(whole)
+    return whole
+
+
+@dataclass(frozen=True)
+class RunPosition:
+    """The position of a run in its schedule, and the rows that read the prompt."""
+
+    rows: tuple[int, ...]  # the first of each block that reads it; the first block is recorded
+    step: int
+    steps: int
+    grids: Mapping[str, GridShape]
+
+    def site(self, layer: str) -> Site:
+        """Return the site of a layer."""
+        return Site(layer, self.step, self.steps, self.grids[layer])
+
+
+class AttentionController:
+    """The edits of a running pipeline.
+
+    Attributes:
+        steering: the edits.
+        position: that of the present pass of the model; None where no row reads the prompt.
+        moved: for each image, at each pass of a layer where a rule could act, the share of
+            attention that moved: half of Σ |P' − P| over the tokens, averaged over positions and
+            heads (0 to 1; more where large weights make rows of far more than 1).
+    """
+
+    def __init__(self, steering: Steering) -> None:
+        self.steering = steering
+        self.position: RunPosition | None = None
+        self.moved: defaultdict[int, list[float]] = defaultdict(list)
+        self._acted: set[tuple[int, str, int]] = set()  # image, layer, step
+        self._shared: set[tuple[int, str, int]] = set()
+        # P and P' in the present layer, by image and first row. A user's own rule is called once,
+        # since it may draw lots.
+        self._pairs: dict[tuple[int, int], tuple[Tensor, Tensor]] = {}
+
+    def enter(self, position: RunPosition | None) -> None:
+        """Begin a pass of the model; None where no row reads the prompt, and after the run."""
+        self.position = position
+        self._pairs.clear()
+
+    @property
+    def acted(self) -> Counter[int]:
+        """The number of sites (a layer at a step) at which a rule acted, by image."""
+        return Counter(image for image, _, _ in self._acted)
+
+    @property
+    def shared(self) -> Counter[int]:
+        """The number of sites at which an image took the source's self-attention, by image."""
+        return Counter(image for image, _, _ in self._shared)
+
+    def output(self, layer: str, scores: Scores, value: Tensor, output: Tensor) -> Tensor:
+        """Return the output (B, H, Q, d) of a cross-attention layer with the edits."""
+        for image, first, site in self._edits(layer):
+            if self.steering.is_linear(image):
+                edited = self.steering.output(scores, value, first, image, site)
+            else:
+                _, p = self._pair(scores, first, image, site)
+                edited = p @ value[first + image].float()
+            if edited is not None:
+                output[first + image] = edited.to(output)
+                self._acted.add((image, layer, site.step))
+        return output
+
+    def weights(self, layer: str, scores: Scores, p: Tensor) -> Tensor:
+        """Return the probabilities (B, H, Q, K) of a cross-attention layer with the edits."""
+        p = p.clone()
+        for image, first, site in self._edits(layer):
+            before, after = self._pair(scores, first, image, site)
+            if not torch.equal(before, after):
+                p[first + image] = after.to(p)
+                self._acted.add((image, layer, site.step))
+        return p
+
+    def inputs(self, layer: str, query: Tensor, key: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the queries and keys (B, H, …) of a self-attention layer, some of the sources'."""
+        position, steering, count = self.position, self.steering, query.shape[0]
+        if position is None or query.shape[2] > steering.self_cells:
+            return query, key
+        images = [
+            image
+            for image, window in steering.self_windows.items()
+            if image in steering.sources and position.step in steps_within(*window, position.steps)
+        ]
+        if not images:
+            return query, key
+        rows = torch.arange(count, device=query.device)
+        for image in images:
+            self._shared.add((image, layer, position.step))
+            for first in position.rows:
+                # Perturbed-attention guidance attends in the first rows of the batch alone.
+                if first + max(images) < count:
+                    rows[first + image] = first + steering.sources[image]
+        return query[rows], key[rows]
+
+    def recorded(self, scores: Scores, image: int, layer: str) -> tuple[Tensor, Tensor] | None:
+        """Return P and P' (H, Q, K) of an image in the recorded rows; None if it has no rules."""
+        position = self.position
+        if position is None or not self.steering.rules.get(image):
+            return None
+        return self._pair(scores, position.rows[0], image, position.site(layer))
+
+    def probabilities(
+        self, scores: Scores, image: int, layer: str, plain: SiteProbabilities
+    ) -> SiteProbabilities:
+        """Return an image's probabilities in the recorded rows as they acted; note what moved."""
+        pair = self.recorded(scores, image, layer)
+        if pair is None:
+            return plain
+        before, after = pair
+        self.moved[image].append(float((after - before).abs().sum(dim=-1).mean()) / 2)
+        return replace(plain, of=lambda heads, tokens: after[heads][..., list(tokens)])
+
+    def _edits(self, layer: str) -> Iterator[tuple[int, int, Site]]:
+        """Yield each edited image, with the first row of each of its blocks, and the site."""
+        self._pairs.clear()
+        if self.position is not None:
+            site = self.position.site(layer)
+            for image in self.steering.rules:
+                for first in self.position.rows:
+                    yield image, first, site
+
+    def _pair(self, scores: Scores, first: int, image: int, site: Site) -> tuple[Tensor, Tensor]:
+        """Return P and P' (H, Q, K) of an image, computed once in a layer."""
+        if (image, first) not in self._pairs:
+            pair = self.steering.probabilities(scores, first, image, site)
+            self._pairs[image, first] = pair
+        return self._pairs[image, first]

@@ -1,26 +1,28 @@
-"""A probe, which copies what a layer computes at one position of the image, and ends the run.
+"""A probe, which copies the numbers of a layer at one position of the image, and ends the run.
 
 A trace passes each layer's attention to the probe. At the pass of the model that is probed, it
 keeps Q, K, V, the mask, P after the edits, and the input and output of W_O. If the layer or head is
 open, it keeps those with the highest `selection_score`.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from heedmap import checks
+from heedmap.backends.base import Undo
 from heedmap.backends.processors import LayerActivations, output_projection, record_activations
 from heedmap.errors import SelectionError, TraceError, plural, quoted
-from heedmap.io.explanations import LayerInputs
+from heedmap.mathematics.by_hand import LayerInputs
 from heedmap.mathematics.probabilities import Scores
 from heedmap.options import BranchName
 from heedmap.recording.calls import Call
-from heedmap.recording.steering import AttentionController
+from heedmap.recording.edits import AttentionController
 from heedmap.text.words import TokenTable
 
 HALF = 0.5
@@ -90,17 +92,6 @@ class ProbeResult:
     table: TokenTable
 
 
-@dataclass(frozen=True, eq=False)
-class _Best:
-    """The best attention so far, until its layer has run to the end."""
-
-    scores: Scores
-    row: int
-    place: int
-    head: int
-    edited: torch.Tensor | None
-
-
 class Probe:
     """A probe of one run.
 
@@ -114,13 +105,13 @@ class Probe:
         self._layers: Mapping[str, Any] = {}
         self._call: Call | None = None  # while the probed pass runs
         self._passes = (0, 1)
-        self._best: _Best | None = None
         self._best_score = -float("inf")
+        # The best attention so far, until its layer has run to the end: its scores, row, place,
+        # head and edited probabilities.
+        self._best: tuple[Scores, int, int, int, Tensor | None] | None = None
 
-    def attach(
-        self, layers: Mapping[str, Any], undo: Callable[[Callable[[], None]], object]
-    ) -> None:
-        """Install hooks on the layers that may be probed; `undo` gets what removes each."""
+    def attach(self, layers: Mapping[str, Any], undo: Undo) -> None:
+        """Install hooks on the layers that may be probed, until undone."""
         self._layers = {n: one for n, one in layers.items() if self.target.layer in (None, n)}
         for name, layer in self._layers.items():
             record_activations(layer, partial(self._finish, name), undo)
@@ -128,7 +119,6 @@ class Probe:
     def enter(self, call: Call) -> None:
         """Begin a pass of the model."""
         schedule, target = call.schedule, self.target
-        assert schedule is not None
         self._call = None
         if call.moment.step != target.step or self.result is not None:
             return  # a pass repeated on other latents: the first is that of the image
@@ -142,7 +132,7 @@ class Probe:
             )
         self._call, self._passes = call, (number, count)
 
-    def hear(self, name: str, scores: Scores, controller: AttentionController | None) -> None:
+    def record(self, name: str, scores: Scores, controller: AttentionController | None) -> None:
         """Look at a layer's attention, for all rows of the batch."""
         call, target = self._call, self.target
         if call is None or name not in self._layers:
@@ -151,19 +141,19 @@ class Probe:
         assert block is not None
         row, column = target.place(grid)
         place, number = row * grid[1] + column, block * call.images + target.image
-        p, edited = None, None
+        pair = None
         if target.branch == "conditional" and controller is not None:
-            both = controller.both(scores, target.image, name)
-            if both is not None:
-                before, p = (one[:, place] for one in both)
-                edited = None if torch.equal(before, p) else p
-        if p is None:
-            p = scores.of(number, slice(None), range(scores.key.shape[2]))[:, place]  # (H, K)
+            pair = controller.recorded(scores, target.image, name)
+        if pair is None:
+            p, edited = scores.of(number, slice(None), range(scores.key.shape[2]))[:, place], None
+        else:
+            before, p = (one[:, place] for one in pair)  # (H, K)
+            edited = None if torch.equal(before, p) else p
         score = selection_score(p[:, list(target.tokens)].sum(dim=-1))  # (H)
         head = int(score.argmax()) if target.head is None else target.head
         if head < len(score) and float(score[head]) > self._best_score:
             self._best_score = float(score[head])
-            self._best = _Best(scores, number, place, head, edited)
+            self._best = (scores, number, place, head, edited)
 
     def leave(self) -> None:
         """End a pass of the model; `Reached` if the numbers are found."""
@@ -171,26 +161,23 @@ class Probe:
             raise Reached
 
     def _finish(self, name: str, computed: LayerActivations) -> None:
-        best, call = self._best, self._call
-        if best is None or call is None:
+        call = self._call
+        if self._best is None or call is None:
             return
-        self._best = None
-        row, place, scores = best.row, best.place, best.scores
+        (scores, row, place, head, edited), self._best = self._best, None
         end = output_projection(self._layers[name], computed.joined)
         value = computed.value[row].unflatten(-1, (scores.query.shape[1], -1)).transpose(0, 1)
-        schedule = call.schedule
-        assert schedule is not None
         self.result = ProbeResult(
             layer=name,
             grid=call.grids[name],
-            head=best.head,
+            head=head,
             given=LayerInputs(
                 query=_numbers(scores.query[row, :, place]),
                 key=_numbers(scores.key[row]),
                 value=_numbers(value),
                 mask=_mask(scores, row, place),
                 scale=float(scores.scale),
-                edited=None if best.edited is None else _numbers(best.edited),
+                edited=None if edited is None else _numbers(edited),
                 added=None,
                 weight=_numbers(end.weight),
                 bias=None if end.bias is None else _numbers(end.bias),
@@ -200,14 +187,14 @@ class Probe:
             ),
             joined=_numbers(computed.joined[row, place]),
             image_prompt=end.adds,
-            timestep=schedule.timesteps[call.done],
+            timestep=call.schedule.timesteps[call.done],
             passes=self._passes,
             table=call.records[self.target.branch].tables[self.target.image],
         )
 
 
-def selection_score(p: torch.Tensor) -> torch.Tensor:
-    """Return the scores by which a layer and head are chosen; the highest wins.
+def selection_score(p: Tensor) -> Tensor:
+    """Return the scores of layers and heads; the highest wins.
 
     The word's probability is largest there without exceeding `HALF`: a softmax in which one token
     has nearly all shows nothing of the others. If all are larger, the smallest wins. Probabilities
@@ -240,17 +227,15 @@ def branches_of(branches: Iterable[BranchName], probe: Probe | None) -> set[Bran
     return found if probe is None else {*found, probe.target.branch}
 
 
-def _numbers(tensor: torch.Tensor) -> np.ndarray:
+def _numbers(tensor: Tensor) -> np.ndarray:
     return tensor.detach().float().cpu().double().numpy()
 
 
 def _mask(scores: Scores, row: int, place: int) -> np.ndarray | None:
     """Return the mask of one row at one position as it is added, (H, K)."""
-    mask = scores.mask
-    if mask is None:
+    if scores.mask is None:
         return None
-    batch, heads, places, _ = scores.query.shape
-    mask = mask.expand(batch, heads, -1, -1)[row].expand(-1, places, -1)[:, place]
+    mask = scores.mask.expand(*scores.query.shape[:3], -1)[row, :, place]
     if mask.dtype == torch.bool:
         mask = torch.zeros(mask.shape, device=mask.device).masked_fill(~mask, -torch.inf)
     return _numbers(mask)

@@ -16,32 +16,30 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from heedmap.backends import base, latents, loading, processors, prompts, registry, schedules
-from heedmap.backends.base import GridShape, Pipeline
+from heedmap.backends.base import Family, GridShape, Pipeline
 from heedmap.backends.processors import Record, RecordingProcessor
 from heedmap.backends.prompts import Encoding
 from heedmap.backends.schedules import Moment
 from heedmap.errors import ArgumentError, NothingRecordedError, TraceError, quoted, size_text, warn
 from heedmap.maps.heatmaps import HeatMaps
-from heedmap.maps.recordings import Recording, cells
+from heedmap.maps.recordings import Recording
 from heedmap.mathematics.probabilities import Scores
 from heedmap.mathematics.rules import Site
-from heedmap.options import AXES, Axis, BranchName, GenerateOptions, Keep, Tokens
-from heedmap.recording.accumulation import (
-    AttentionAccumulator,
-    ConceptKeys,
-    RefinedMaps,
-    middle_grid,
-    propagation_layers,
+from heedmap.options import AXES, BranchName, GenerateOptions, Keep, Tokens
+from heedmap.recording.calls import Call, RecordingSpec, RecordName
+from heedmap.recording.edits import (
+    AttentionController,
+    Edit,
+    Steering,
+    checked_edits,
+    rules_of,
+    warn_of_idle,
 )
-from heedmap.recording.calls import BranchRecord, Call, RecordingSpec, RecordName, encoding_read
-from heedmap.recording.edits import Edit, checked_edits, rules_of, warn_of_idle
 from heedmap.recording.probing import Probe
-from heedmap.recording.steering import AttentionController, Steering
-from heedmap.text.concepts import concept_table
 from heedmap.text.weights import unread_weights
-from heedmap.text.words import TokenTable
 
 MEMORY_WARNING = 256 * 2**20
 """Bytes from which on a trace warns how much a call will keep."""
@@ -101,27 +99,25 @@ class StepState:
         latents: (B, C, h, w), those to go on with.
         predicted: the latents without noise that the model predicted, as these, float32; None
             where the scheduler does not tell them, or they were not asked for.
-        map_tokens: for images, by number, the tokens K' whose maps were asked for.
-        current_maps: for these images the maps (h, w, K') so far, refined and plain.
+        current_maps: by image and token the maps (2, h, w) so far, refined and plain, of the tokens
+            whose maps were asked for.
     """
 
     moment: Moment
-    latents: torch.Tensor
-    predicted: torch.Tensor | None
-    map_tokens: Mapping[int, Sequence[int]]
-    current_maps: Mapping[int, tuple[np.ndarray, np.ndarray]]
+    latents: Tensor
+    predicted: Tensor | None
+    current_maps: Mapping[int, Mapping[int, np.ndarray]]
 
     def strength(self, image: int, tokens: Sequence[int]) -> np.ndarray:
         """Return where tokens act so far (2, h, w): the sum of their magnitudes, refined and plain.
 
         Both are plain in the first part of the run, where no maps are refined.
         """
-        columns = [self.map_tokens[image].index(token) for token in tokens]
-        both = self.current_maps[image]
-        return np.stack([np.abs(maps[..., columns]).sum(axis=-1) for maps in both])
+        maps = [self.current_maps[image][token] for token in tokens]
+        return np.abs(np.stack(maps, axis=-1)).sum(axis=-1)
 
 
-AfterStep = Callable[[StepState], torch.Tensor]
+AfterStep = Callable[[StepState], Tensor]
 """Called after every call of the scheduler; returns the latents to go on with."""
 
 
@@ -147,10 +143,10 @@ class TraceHooks:
         undo: takes everything back.
     """
 
-    def __init__(self, pipe: Any, controller: AttentionController | None) -> None:
-        self._pipe, self._controller = pipe, controller
-        self.layers = registry.cross_attention_layers(pipe)
-        self.self_layers = registry.self_attention_layers(pipe)
+    def __init__(self, family: Family, controller: AttentionController | None) -> None:
+        self._family, self._controller = family, controller
+        self.layers = registry.cross_attention_layers(family.pipe)
+        self.self_layers = registry.self_attention_layers(family.pipe)
         self.undo = ExitStack()
         self._installed: Mapping[str, RecordingProcessor] = {}
         # Of the present call: its self-attention layers with a processor of the trace.
@@ -161,26 +157,22 @@ class TraceHooks:
 
     def install(self, record: Record, before_pass: Callable[..., None]) -> None:
         """Call `record` after each cross-attention layer, and `before_pass` before the model."""
-        pipe, undo = self._pipe, self.undo.callback
+        family, undo = self._family, self.undo.callback
+        pipe, model = family.pipe, family.called_model
         schedules.check_forwards(self.layers)
         self.undo.enter_context(loading.silence_logs(pipe))
-        changes = None if self._controller is None else self._controller.cross_attention
-        self._installed = processors.install(self.layers, record, undo, changes)
-        family = registry.family_of(pipe)
-        model = family.part(pipe)
+        self._installed = processors.install(self.layers, record, undo, self._controller)
         processors.run_uncompiled(model, undo)
         # These replace attention processors, and do not know those of a trace.
-        for part, name in (
-            (pipe, "load_ip_adapter"),
-            (pipe, "unload_ip_adapter"),
-            (family.denoiser(pipe), "set_default_attn_processor"),
-        ):
-            if hasattr(part, name):
-                undo(base.put(part, name, partial(_refuse, name)))
+        replacing = [(pipe, "load_ip_adapter"), (pipe, "unload_ip_adapter")]
+        for owner, name in [*replacing, (family.model, "set_default_attn_processor")]:
+            if hasattr(owner, name):
+                undo(base.replace_method(owner, name, partial(_refuse, name)))
         undo(model.register_forward_pre_hook(before_pass, with_kwargs=True).remove)
-        registry.guard(pipe, undo)
+        for owner, name, method in family.guards():
+            undo(base.replace_method(owner, name, method))
 
-    def install_own(self, propagating: Iterable[str], propagate: Record) -> None:
+    def install_self_attention(self, propagating: Iterable[str], propagate: Record) -> None:
         """Call `propagate` after these self-attention layers, and after those that edits change."""
         self._shared = self._controller is not None and bool(self._controller.steering.sources)
         self._needed = [*self.self_layers] if self._shared else [*propagating]
@@ -199,24 +191,20 @@ class TraceHooks:
                     "(attention slicing, fused projections, xformers and load_ip_adapter do that): "
                     "do it before the trace is opened"
                 )
-        needed = {name: self.self_layers[name] for name in self._needed}
         bare = {
             name: layer
-            for name, layer in needed.items()
-            if not isinstance(layer.processor, RecordingProcessor)
+            for name in self._needed
+            if not isinstance((layer := self.self_layers[name]).processor, RecordingProcessor)
         }
         if bare and self._propagate is not None:
-            changes = self._controller.self_attention if self._controller and self._shared else None
-            undo = self._undo_call.callback
-            processors.install(bare, self._propagate, undo, changes, needed=self._shared)
+            editor, undo = self._controller if self._shared else None, self._undo_call.callback
+            processors.install(bare, self._propagate, undo, editor, needed=self._shared)
 
-    def begin_call(
-        self, after_step: Callable[[torch.Tensor], torch.Tensor], before_step: Any = None
-    ) -> None:
+    def begin_call(self, after_step: Callable[[Tensor], Tensor], before_step: Any = None) -> None:
         """Listen to the scheduler that the pipeline has now (`schedules.listen`)."""
         self.end_call()
-        undo = schedules.listen(self._pipe.scheduler, after_step, before_step)
-        self._undo_call.callback(undo)
+        scheduler = self._family.pipe.scheduler
+        self._undo_call.callback(schedules.listen(scheduler, after_step, before_step))
 
     def end_call(self) -> None:
         """Leave scheduler and self-attention as they were: others may change them between calls."""
@@ -249,9 +237,9 @@ class Trace:
         spec: RecordingSpec | None = None,
         *,
         edits: tuple[Edit, ...] = (),  # of each prompt, once it is read
-        steering: Steering | None = None,  # in the place of edits
+        steering: Steering | None = None,  # acts before the edits
         after_step: AfterStep | None = None,
-        map_tokens: Mapping[int, Sequence[int]] | None = None,  # those of each `StepState`
+        map_tokens: Mapping[int, Sequence[int]] | None = None,  # by image, of `current_maps`
         predicts: bool = False,  # whether `StepState.predicted` is found
         probe: Probe | None = None,  # ends the run when it has found what it looks for
     ) -> None:
@@ -259,13 +247,13 @@ class Trace:
         self._pipe, self._family = pipe, registry.family_of(pipe)
         self._spec = spec = spec or RecordingSpec()
         self._edits, self._probe = edits, probe
-        self._after_step, self._map_tokens = after_step, map_tokens or {}
+        self._after_step, self._map_tokens = after_step, map_tokens
         self._predicts, self._predicted = predicts, None
-        steering = Steering({}) if edits else steering
+        steering = Steering({}) if edits and steering is None else steering
+        self._rules = {} if steering is None else steering.rules
         self.controller = None if steering is None else AttentionController(steering)
-        self._hooks = TraceHooks(pipe, self.controller)
-        self._layers = self._hooks.layers
-        several = len({layer.heads for layer in self._layers.values()}) > 1
+        self._hooks = TraceHooks(self._family, self.controller)
+        several = len({layer.heads for layer in self._hooks.layers.values()}) > 1
         if several and "head" in spec.keep and "layer" not in spec.keep:
             keep = [axis for axis in AXES if axis in {"layer", *spec.keep}]
             raise ArgumentError(
@@ -313,10 +301,9 @@ class Trace:
         """The heat maps of the concepts, each one word, where some were asked for."""
         return tuple(map(HeatMaps, self.concept_recordings))
 
-    def halves(self, name: RecordName) -> Sequence[Mapping[GridShape, np.ndarray]]:
+    def half_sums(self, name: RecordName) -> Sequence[Mapping[GridShape, np.ndarray]]:
         """Return the split-half sums of the first image of the last call, where asked for."""
-        sums = self._done()[-1].records[name].accumulator.half_sums
-        return () if sums is None else sums.by_grid(0)
+        return self._done()[-1].records[name].accumulator.half_sums(0)
 
     @property
     def steps(self) -> int:
@@ -331,7 +318,7 @@ class Trace:
     @property
     def guided(self) -> bool:
         """True if the last call read a negative prompt beside the prompt (an empty one, too)."""
-        return bool(self._calls) and self._calls[-1].encoding.negative is not None
+        return bool(self._calls) and self._calls[-1].guided
 
     def _done(self) -> list[Call]:
         """Return the calls that drew something; the last one also while it runs."""
@@ -363,7 +350,7 @@ class Trace:
         try:
             hooks.install(self._record, self._before_pass)
             if self._probe is not None:
-                self._probe.attach(self._layers, hooks.undo.callback)
+                self._probe.attach(hooks.layers, hooks.undo.callback)
             unwatch = prompts.watch(
                 *(self._pipe, spec.prompts, "negative" in spec.branches, self._begin, self._end),
                 concepts=spec.concepts,
@@ -383,7 +370,7 @@ class Trace:
         if kind is None and self._edits:
             for call in self._calls:
                 if call.over:
-                    call.records["conditional"].check(self._layers, bool(call.skipping))
+                    call.check("conditional")
                     warn_of_idle(self._edits, call.edited, call.sites)
 
     # --- while it runs ---
@@ -396,12 +383,11 @@ class Trace:
                 f"{kind} was called from within its own call, whose maps would be lost: call it "
                 "after the other has ended"
             )
-        if len(encoding.conditional.tables) > 1 and base.made_from(
-            self._pipe, self._family.source_first
-        ):
+        count = len(encoding.conditional.tables)
+        if count > 1 and self._family.has_quirk("source_first"):
             raise TraceError(
-                f"{kind} draws one picture a call, and was given "
-                f"{len(encoding.conditional.tables)} prompts: call it once for each"
+                f"{kind} draws one picture a call, and was given {count} prompts: call it once for "
+                "each"
             )
         branches = filter(None, (encoding.conditional, encoding.negative))
         tables = [table for branch in branches for table in branch.tables]
@@ -414,9 +400,8 @@ class Trace:
             self._calls.pop()  # it failed
         self._encodings.append(encoding)
         self._frame = running[0] if running else None
-        self._hooks.begin_call(
-            self._after_scheduler, self._before_scheduler if self._predicts else None
-        )
+        before_step = self._before_scheduler if self._predicts else None
+        self._hooks.begin_call(self._after_scheduler, before_step)
 
     def _settle(self) -> bool:
         """End the last call if it has ended without saying so; return whether it ended well.
@@ -427,7 +412,7 @@ class Trace:
         if not self._calls:
             return True
         call = self._calls[-1]
-        if not call.over and (call.frame is None or base.returned(call.frame)):
+        if not call.over and (call.frame is None or base.has_returned(call.frame)):
             self._end()
         return call.over
 
@@ -438,27 +423,28 @@ class Trace:
         """Begin a pass of the model."""
         self._hooks.check()
         sample, now, states = self._family.passed(args, kwargs)
-        timestep = torch.as_tensor(now).flatten()
-        if bool((timestep != timestep[0]).any()):
+        timesteps = torch.as_tensor(now).flatten()
+        if bool((timesteps != timesteps[0]).any()):
             raise TraceError(
                 f"{type(self._pipe).__name__} runs several timesteps in one batch, so the rows of "
                 "its model are not the images: expected a pipeline that draws step by step"
             )
+        timestep = float(timesteps[0])
         if self._encodings:
-            self._start(sample, float(timestep[0]), states)
+            self._start(sample, timestep, states)
         elif not self._calls or self._calls[-1].over:
             raise TraceError(
                 "the model ran before the pipeline of this trace encoded a prompt: call that very "
                 "pipeline, with the prompt as text, inside of the trace"
             )
         call = self._calls[-1]
-        call.enter(states, float(timestep[0]))
+        call.enter(states, timestep)
         if self.controller is not None:
-            self.controller.position = call.position
+            self.controller.enter(call.position)
         if self._probe is not None:
             self._probe.enter(call)
 
-    def _start(self, sample: torch.Tensor, timestep: float, states: torch.Tensor) -> None:
+    def _start(self, sample: Tensor, timestep: float, states: Tensor) -> None:
         """Start the call whose prompts were encoded: the model runs for the first time."""
         encodings, self._encodings = self._encodings, []
         if not bool(sample.isfinite().all()):
@@ -466,75 +452,38 @@ class Trace:
                 "the latents hold NaN or Inf before the first step: expected finite numbers; look "
                 "at the latents or the image that the pipeline was given"
             )
-        pipe, family, spec, layers = self._pipe, self._family, self._spec, self._layers
-        model, encoding = family.denoiser(pipe), encoding_read(encodings, states)
-        latent = (sample.shape[-2], sample.shape[-1])
-        w, h = cells(latent)  # of the maps: on the latent's grid layers would be resized twice
+        family, hooks, encoding = self._family, self._hooks, prompts.encoding_of(encodings, states)
         call = Call(
-            *(pipe, family, encoding, schedules.announced(pipe, timestep), latent, (h, w)),
-            keep=spec.keep,
-            heads={name: layer.heads for name, layer in layers.items()},
-            grids=registry.grids(pipe, layers, latent),
-            skipping=schedules.skipping_tools(model, layers),
+            *(family, self._spec, encoding, schedules.announced(self._pipe, timestep)),
+            (sample.shape[-2], sample.shape[-1]),
+            hooks.layers,
+            hooks.self_layers,
+            map_tokens=self._map_tokens,
             frame=self._frame,
         )
-        tables: dict[RecordName, tuple[TokenTable, ...]] = {}
-        if "conditional" in spec.branches:
-            tables["conditional"] = encoding.conditional.tables
-        if "negative" in spec.branches:
-            if encoding.negative is None:
-                raise TraceError(
-                    "the negative branch was asked for, but this call has none (guidance is off, "
-                    "or embedded in the model): pass a guidance above 1, or leave it out"
-                )
-            tables["negative"] = encoding.negative.tables
-        if encoding.concepts:
-            tables["concepts"] = (concept_table(spec.concepts),) * call.images
-        # Layers that may be skipped are averaged when it is known at which steps each ran.
-        layer: frozenset[Axis] = frozenset({"layer"} if call.skipping else ())
-        padding = ("pad",) if spec.tokens == "all" else ()
-        self_grids = registry.grids(pipe, self._hooks.self_layers, latent)
-        call.propagating = {
-            name: self_grids[name] for name in propagation_layers(self_grids, call.grids)
-        }
-        grid = next(iter(call.propagating.values()), None)
-        for name, each in tables.items():
-            positions = [table.positions("start", "text", "end", *padding) for table in each]
-            sums = AttentionAccumulator(spec.keep | layer, positions, (h, w), spec.split_halves)
-            refined = None if grid is None else RefinedMaps(grid)
-            call.records[name] = BranchRecord(each, sums, refined)
-        if encoding.concepts:
-            keys = ConceptKeys(layers, encoding, partial(family.project_text, model))
-            call.records["concepts"].concept_keys = keys
-        call.map_tokens = {n: tokens for n, tokens in self._map_tokens.items() if tokens}
-        if call.map_tokens:
-            # Where no layer propagates maps, plain ones are asked for, on such a grid.
-            grid = grid or middle_grid(call.grids.values()) or max(call.grids.values())
-            call.token_maps = RefinedMaps(grid)
-        check_memory_limit([*self._calls, call], spec)
+        check_memory_limit([*self._calls, call], self._spec)
         if self._edits and self.controller is not None:
-            side = family.cell_side(pipe)
-            size = (latent[1] * side, latent[0] * side)
+            size = (sample.shape[-1] * family.cell_side, sample.shape[-2] * family.cell_side)
             call.edited = [
                 [rules_of(edit, table, size) for edit in self._edits]
                 for table in encoding.conditional.tables
             ]
-            rules = {n: [*chain.from_iterable(every)] for n, every in enumerate(call.edited)}
-            self.controller.steering = Steering(rules)
+            self.controller.steering = Steering(
+                {n: [*self._rules.get(n, ()), *chain(*some)] for n, some in enumerate(call.edited)}
+            )
         self._calls.append(call)
-        self._hooks.install_own(call.propagating, call.propagate)
+        hooks.install_self_attention(call.propagating, call.propagate)
 
     def _record(self, name: str, scores: Scores) -> None:
         """Record a cross-attention layer that has just run, for all rows of the batch."""
         self._calls[-1].record(name, scores, self.controller)
         if self._probe is not None:
-            self._probe.hear(name, scores, self.controller)
+            self._probe.record(name, scores, self.controller)
 
     def _before_scheduler(self, *args: Any, **kwargs: Any) -> None:
-        """Note the model's prediction, before the scheduler is called with it."""
         self._predicted = latents.predicted(*args, **kwargs)
 
-    def _after_scheduler(self, latents: torch.Tensor) -> torch.Tensor:
+    def _after_scheduler(self, latents: Tensor) -> Tensor:
         """Return the latents to go on with after a call of the scheduler."""
         call = self._calls[-1] if self._calls else None
         if call is None or call.over or self._encodings:
@@ -549,10 +498,9 @@ class Trace:
             self._probe.leave()
         if self._after_step is not None:
             maps = call.current_maps()
-            state = StepState(call.moment, latents, self._predicted, call.map_tokens, maps)
-            latents = self._after_step(state)
+            latents = self._after_step(StepState(call.moment, latents, self._predicted, maps))
         call.leave()
-        if call.done == count and not base.says_end(self._pipe):
+        if call.done == count and not base.announces_end(self._pipe):
             self._end()
         return latents
 
@@ -563,12 +511,16 @@ class Trace:
         if not self._calls or self._calls[-1].over:
             return
         call = self._calls[-1]
-        call.over, call.frame = True, None
+        call.end()
+        self._predicted = None
+        if self.controller is not None:
+            self.controller.enter(None)
         record = call.records.get("conditional")
-        if call.skipping and record is not None and (skipped := record.incomplete(self._layers)):
+        skipped = record.incomplete(call.heads) if call.skipping and record is not None else {}
+        if record is not None and skipped:
             steps = {step for missed in skipped.values() for step in missed}
             warn(
-                f"{' and '.join(call.skipping)} skipped {len(skipped)} of {len(self._layers)} "
+                f"{' and '.join(call.skipping)} skipped {len(skipped)} of {len(call.heads)} "
                 f"layers at {len(steps)} of {len(record.passes)} steps: the map of each layer is "
                 "its mean over the steps at which it ran"
             )

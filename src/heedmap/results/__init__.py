@@ -1,7 +1,61 @@
-"""What was drawn, with the evidence: runs, edits and grids, in memory and on disk.
+"""Results of calls: runs, edits, grids, ablations and explanations, in memory and in folders.
 
-Saved whole, read back equal, shown as sheets and pages. No torch: what was saved opens without a
-model.
+Nothing here imports torch: saved results open without a model.
 """
 
-# pyright: reportUnsupportedDunderAll=false
+from abc import ABC, abstractmethod
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from msgspec import Meta, Struct
+from PIL import Image
+
+from heedmap.figures import plots
+from heedmap.io.schemas import Name, encode
+from heedmap.io.writing import whole_folder
+from heedmap.page import pages
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+Files = Annotated[tuple[Name, ...], Meta(max_length=10_000)]
+"""The names of the files in a folder, without those in inner folders."""
+
+
+class Result(ABC):
+    """A result that is drawn as a figure, and saved as a folder."""
+
+    def save(self, folder: str | Path) -> Path:
+        """Write the result to a folder, whole or not at all, and return the folder.
+
+        Args:
+            folder: new or empty. The files in it are listed in the docstring of the class.
+
+        Raises:
+            ArgumentError: if `folder` is not a path.
+            RunError: if the folder is not empty, or cannot be written.
+        """
+        with whole_folder(folder) as partial:
+            self.write(partial)
+        return Path(folder)
+
+    @abstractmethod
+    def write(self, folder: Path) -> None:
+        """Write the files of the result to a folder."""
+
+    @abstractmethod
+    def figure(self) -> "Figure":
+        """Draw the result."""
+
+    def sheet(self) -> Image.Image:
+        """Return `figure` as an image."""
+        return plots.render(self.figure())
+
+    def _repr_html_(self) -> str:
+        return pages.preview(self, self.sheet())
+
+
+def write_json(path: Path, schema: type[Struct], **fields: Any) -> None:
+    """Write a JSON file that also lists the other files of its folder."""
+    names = sorted(one.name for one in path.parent.iterdir() if one.is_file())
+    path.write_bytes(encode(schema(files=(*names, path.name), **fields), path.name))

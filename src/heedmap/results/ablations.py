@@ -12,18 +12,16 @@ from msgspec import Meta
 from PIL import Image
 
 from heedmap import checks
-from heedmap.errors import ArgumentError, HeedmapError, RunError, quoted, signed
+from heedmap.errors import ArgumentError, quoted, signed
 from heedmap.figures import overlays, plots
 from heedmap.figures.overlays import png
 from heedmap.figures.plots import Panel, ScaleBar
 from heedmap.io import reading
-from heedmap.io.reading import FORMAT
-from heedmap.io.schemas import write_file
-from heedmap.io.values import Files, Note, Text, to_json
-from heedmap.io.writing import files_in, whole_folder
+from heedmap.io.schemas import FORMAT, Note, Text, to_json
 from heedmap.maps.heatmaps import HeatMap
-from heedmap.mathematics import agreement
-from heedmap.results.runs import Run, read_run
+from heedmap.mathematics import maps as agreement
+from heedmap.results import Files, Result, write_json
+from heedmap.results.runs import Run
 from heedmap.text.weights import leave_out, parse_weights
 from heedmap.text.words import TokenTable
 
@@ -34,8 +32,6 @@ Way = Literal["columns", "unread"]
 """Without the word's columns of P, or with the prompt read without the word."""
 WAYS: tuple[Way, ...] = get_args(Way)
 _TITLES: Mapping[Way, str] = {"columns": "nothing attends to {}", "unread": "{} is not read"}
-MAX_ABLATION = 2**20
-"""Bytes of `ablate.json`."""
 
 
 class Agreement(Note, frozen=True, kw_only=False):
@@ -44,16 +40,15 @@ class Agreement(Note, frozen=True, kw_only=False):
     Attributes:
         rank: Spearman's rank correlation, -1 to 1; None if one of them is constant.
         auc: the area under the ROC curve of the map for the changed region, 0 to 1, 0.5 by chance;
-            None if nothing changed. The region is that of `mathematics.agreement.changed_region`.
+            None if nothing changed. The region is that of `mathematics.maps.changed_region`.
     """
 
     rank: float | None
     auc: float | None
 
     def __str__(self) -> str:
-        figures = (("rank", self.rank), ("AUC", self.auc))
-        found = [f"{name} {signed(one, '.2f')}" for name, one in figures if one is not None]
-        return ", ".join(found) or "nothing to compare"
+        rank = [] if self.rank is None else [f"rank {signed(self.rank, '.2f')}"]
+        return ", ".join(rank if self.auc is None else [*rank, f"AUC {signed(self.auc, '.2f')}"])
 
 
 class Change(Note, frozen=True, kw_only=True):
@@ -76,8 +71,10 @@ class Change(Note, frozen=True, kw_only=True):
     def __str__(self) -> str:
         if self.heat.auc is None:
             return "nothing" if self.most == 0 else "the same everywhere"
-        even, agree = "the heat is the same everywhere", f"heat and change agree: {self.heat}"
-        return f"up to {self.most:.0%} of full range; {even if self.heat.rank is None else agree}"
+        agree = f"heat and change agree: {self.heat}"
+        if self.heat.rank is None:
+            agree = "the heat is the same everywhere"
+        return f"up to {self.most:.0%} of full range; {agree}"
 
 
 class Trust(Note, frozen=True, kw_only=True):
@@ -109,7 +106,7 @@ class AblationFile(Note, frozen=True, kw_only=True):
 
 
 @dataclass(frozen=True, eq=False)
-class Ablation:
+class Ablation(Result):
     """A run, and the run without one of its words in two ways, from the same noise and settings.
 
         found = hm.ablate(pipe, run, "house")
@@ -118,6 +115,10 @@ class Ablation:
     Neither way isolates the cause: without its columns, nothing attends to the word any more, but
     later tokens have read it; with the prompt read without it, the other tokens change, too, and
     the whole image may move.
+
+    Its folder has `run/`, `columns/` and `unread/` (each the folder of a run), `columns.npy` and
+    `unread.npy` (the differences, float32 (H, W)), `columns.png` and `unread.png` (from 0 to the
+    largest of both), `sheet.png` and `ablate.json`.
 
     Attributes:
         word: a word or phrase of the prompt, at all its places.
@@ -135,8 +136,10 @@ class Ablation:
     unread: Run
 
     def __repr__(self) -> str:
-        about = self.run.settings
-        return f"<Ablation of {quoted(self.word)} in {quoted(about.prompt)}, seed {about.seed}>"
+        settings = self.run.settings
+        return (
+            f"<Ablation of {quoted(self.word)} in {quoted(settings.prompt)}, seed {settings.seed}>"
+        )
 
     @property
     def heat(self) -> HeatMap:
@@ -169,31 +172,33 @@ class Ablation:
     @cached_property
     def trust(self) -> Trust:
         """How far the word's maps agree with the changes, on the grid of the maps."""
-        heat, refined = self.heat, self.run.maps.recording.refined
+        heat = self.heat
         grid = heat.values.shape[::-1]
         # A word of negative weight acts where its map is lowest.
         maps = {"heat": np.abs(heat.values), "mask": overlays.resize_map(heat.soft_mask(), grid)}
-        if refined is not None:
+        if self.run.maps.recording.refined is not None:
             maps["refined"] = np.abs(self.run.maps.refined[self.word].values)
         changes: list[Change] = []
-        small = [overlays.resize_map(self.difference(way), grid) for way in WAYS]
-        for way, cells in zip(WAYS, small, strict=True):
-            values, region = self.difference(way), agreement.changed_region(cells)
+        cells: list[np.ndarray] = []
+        for way in WAYS:
+            values = self.difference(way)
+            small = overlays.resize_map(values, grid)
+            region = agreement.changed_region(small)
             agree = {
-                name: Agreement(agreement.rank_correlation(one, cells), agreement.auc(one, region))
+                name: Agreement(agreement.rank_correlation(one, small), agreement.auc(one, region))
                 for name, one in maps.items()
             }
-            most, mean = float(values.max()), float(values.mean(dtype=np.float64))
             changes.append(
                 Change(
-                    most=most,
-                    mean=mean,
+                    most=float(values.max()),
+                    mean=float(values.mean(dtype=np.float64)),
                     heat=agree["heat"],
                     refined=agree.get("refined"),
                     mask=agree["mask"],
                 )
             )
-        between = agreement.rank_correlation(*small)
+            cells.append(small)
+        between = agreement.rank_correlation(*cells)
         return Trust(columns=changes[0], unread=changes[1], between=between)
 
     def summary(self) -> dict[str, Any]:
@@ -207,71 +212,50 @@ class Ablation:
             "trust": to_json(self.trust),
         }
 
-    def sheet(self) -> Image.Image:
-        """Return `figure` as an image."""
-        return plots.render(self.figure())
-
     def figure(self) -> "Figure":
         """Draw the image with and without the word; beneath, the heat and the changes.
 
-        The heat has the word's own scale, the differences one for both, from 0.
+        The heat has the word's own scale; the differences have one for both, from 0.
         """
-        heat, prompt = self.heat, self.run.settings.prompt
+        heat, prompt, trust = self.heat, self.run.settings.prompt, self.trust.ways()
         low, high = heat.value_range()
-        top = max(float(self.difference(way).max()) for way in WAYS)
-        above = [Panel("the picture", _panel_image(self.run), prompt)]
-        below = [
-            Panel(f"heat of {heat.label}", heat.render(low, high), f"up to {heat.extremum:.2g}")
+        top = max(change.most for change in trust.values())
+        image = _panel_image(self.run)
+        changes = self._changes(image.size)
+        notes = {"columns": "its probabilities at 0", "unread": self.unread.settings.prompt}
+        panels = [Panel("the picture", image, prompt)]
+        panels += [
+            Panel(_TITLES[way].format(heat.label), _panel_image(self.without(way)), notes[way])
+            for way in WAYS
         ]
-        for way, told in self.trust.ways().items():
-            run, changed = self.without(way), self.difference(way)
-            notes = {"columns": "its probabilities at 0", "unread": run.settings.prompt}
-            above.append(Panel(_TITLES[way].format(heat.label), _panel_image(run), notes[way]))
-            drawn = overlays.heat(changed, above[0].picture.size, low=0, high=max(top, 1 / 255))
-            below.append(Panel("what that changes", drawn, str(told)))
+        extremum = f"up to {heat.extremum:.2g}"
+        panels.append(Panel(f"heat of {heat.label}", heat.render(low, high), extremum))
+        panels += [Panel("what that changes", changes[way], str(trust[way])) for way in WAYS]
         bars = [
             ScaleBar(f"the heat of {heat.label}", (low, high)),
             ScaleBar("what changes, of full range", ("0", f"{top:.0%}"), alone=True),
         ]
         title = f"{prompt}, without {heat.label}"
-        return plots.draw_panels([*above, *below], title=title, bars=bars, columns=3)
+        return plots.draw_panels(panels, title=title, bars=bars, columns=3)
 
-    def _repr_png_(self) -> bytes:
-        return png(self.sheet())
+    def _changes(self, size: tuple[int, int]) -> dict[Way, Image.Image]:
+        """Draw both differences on one scale, at a size (W, H)."""
+        values: dict[Way, np.ndarray] = {way: self.difference(way) for way in WAYS}
+        top = max(1 / 255, *(float(one.max()) for one in values.values()))
+        return {way: overlays.heat(one, size, low=0, high=top) for way, one in values.items()}
 
-    def save(self, folder: str | Path) -> Path:
-        """Write a folder, and return it.
-
-        `run/`, `columns/` and `unread/` (each the folder of a run), `columns.npy` and `unread.npy`
-        (the differences, float32 (H, W)), `columns.png` and `unread.png` (from 0 to the largest of
-        both), `sheet.png` and `ablate.json`.
-
-        Args:
-            folder: new or empty.
-
-        Raises:
-            ArgumentError: if `folder` is not a path.
-            RunError: if the folder is not empty, or cannot be written.
-        """
-        with whole_folder(folder) as partial:
-            self.run.write(partial / "run")
-            self.columns.write(partial / "columns")
-            self.unread.write(partial / "unread")
-            changes = {way: self.difference(way) for way in WAYS}
-            top = max(1 / 255, *(float(one.max()) for one in changes.values()))
-            for way, values in changes.items():
-                array = io.BytesIO()
-                np.save(array, values, allow_pickle=False)
-                (partial / f"{way}.npy").write_bytes(array.getvalue())
-                drawn = overlays.heat(values, self.run.image.size, low=0, high=top)
-                (partial / f"{way}.png").write_bytes(png(drawn))
-            (partial / "sheet.png").write_bytes(png(self.sheet()))
-            files = (*files_in(partial), "ablate.json")
-            content = AblationFile(
-                files=files, word=self.word, tokens=self.tokens, trust=self.trust
-            )
-            write_file(partial / "ablate.json", content)
-        return Path(folder)
+    def write(self, folder: Path) -> None:
+        """Write the files of the ablation to a folder."""
+        for name in ("run", "columns", "unread"):
+            getattr(self, name).write(folder / name)
+        for way, image in self._changes(self.run.image.size).items():
+            array = io.BytesIO()
+            np.save(array, self.difference(way), allow_pickle=False)
+            (folder / f"{way}.npy").write_bytes(array.getvalue())
+            (folder / f"{way}.png").write_bytes(png(image))
+        (folder / "sheet.png").write_bytes(png(self.sheet()))
+        values = {"word": self.word, "tokens": self.tokens, "trust": self.trust}
+        write_json(folder / "ablate.json", AblationFile, **values)
 
     @classmethod
     def load(cls, folder: str | Path) -> "Ablation":
@@ -281,15 +265,9 @@ class Ablation:
             RunError: if the folder is not an ablation, or broken.
         """
         folder = reading.path_of(folder)
-        held = reading.read_json(folder / "ablate.json", AblationFile, most=MAX_ABLATION)
-        run = Run.load(folder / "run")
-        others = [read_run(folder / way, run.image.size) for way in WAYS]
-        found = cls(held.word, held.tokens, run, *others)
-        try:
-            assert found.trust
-        except (HeedmapError, IndexError) as error:
-            raise reading.torn(folder, "its three runs and ablate.json", "ablation") from error
-        return found
+        file = reading.read_json(folder / "ablate.json", AblationFile)
+        runs = [Run.load(folder / name) for name in ("run", "columns", "unread")]
+        return cls(file.word, file.tokens, *runs)
 
 
 def _panel_image(run: Run) -> Image.Image:
@@ -310,7 +288,7 @@ def check_ablatable(saved: object, word: str, name: object = None) -> Run:
         TruncatedWordError: if the model did not read it.
     """
     origins = ("edit", "given", "located")
-    if not isinstance(saved, Run) or any(getattr(saved.settings, name) for name in origins):
+    if not isinstance(saved, Run) or any(getattr(saved.settings, one) for one in origins):
         raise ArgumentError(
             f"the run to leave a word out of is {quoted(name or saved)}: expected a run that was "
             "generated from its prompt alone, or its folder; of an edit or a grid name a source, "
@@ -325,18 +303,11 @@ def shorter_prompt(prompt: str, table: TokenTable, word: str) -> str:
 
     Raises:
         ArgumentError: if nothing is left.
-        RunError: if the table is of another prompt.
         UnknownWordError: if the prompt has no such word.
         TruncatedWordError: if the model did not read it.
     """
-    parsed = parse_weights(prompt)
-    if parsed.text != table.prompt:
-        raise RunError(
-            f"the maps of this run are of {quoted(table.prompt)}, and its prompt is "
-            f"{quoted(prompt)}: expected one and the same; make it again"
-        )
     table.find(word)
-    left = leave_out(parsed, table, word)
+    left = leave_out(parse_weights(prompt), table, word)
     if not left:
         raise ArgumentError(
             f"nothing is left of {quoted(prompt)} without {quoted(word)}: expected a prompt of "

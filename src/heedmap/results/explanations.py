@@ -1,8 +1,11 @@
-"""An explanation: how one attention probability of a run is computed, from QKᵀ to the output."""
+"""An explanation: how one attention probability of a run is computed, from QKᵀ to the output.
 
-import json
+`explain.json` has each array as an object with its `shape` and its numbers in `float32`,
+little-endian, the last axis first, as base64.
+"""
+
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -14,18 +17,73 @@ from PIL import Image
 from heedmap.errors import quoted
 from heedmap.figures.overlays import png
 from heedmap.io import reading
-from heedmap.io.explanations import (
-    About,
-    ExplainedToken,
-    ExplanationFile,
-    LayerInputs,
-    as_json,
-    read_explanation,
-)
-from heedmap.io.values import to_json
+from heedmap.io.schemas import FORMAT, Note, TokenKind, encode, to_json
 from heedmap.io.writing import whole_folder
-from heedmap.mathematics.by_hand import Attention, attention
-from heedmap.page import boards, pages
+from heedmap.mathematics.by_hand import Attention, LayerInputs, attention
+from heedmap.options import Axis, BranchName
+from heedmap.page import pages
+
+
+class ExplainedToken(Note, frozen=True):
+    """One token of the text, which is one column of P. Special tokens have a label."""
+
+    position: int
+    text: str
+    kind: TokenKind
+
+
+class About(Note, frozen=True, kw_only=True):
+    """The probability that is explained, and its run.
+
+    Attributes:
+        tokens: the positions of the word's tokens on the K axis.
+        spans: (start, end) of each place of the word in the characters of `prompt`.
+        at: (x, y), the pixel, from the upper left, from 0.
+        size: (width, height) of the image.
+        layer: the dotted path of the layer; `short` is its name in figures.
+        grid: (h, w) of the layer.
+        place: (row, column) of the position of the grid that holds the pixel.
+        passes: the model's pass within the step, from 0, and the number of passes.
+        chosen: the axes that the user did not choose: the middle step, and the layer and head with
+            the highest `selection_score` there.
+        kept: the largest difference from the saved maps; None if these lack the layer or step.
+        changed: the settings of the pipeline that differ from those of the run.
+    """
+
+    word: str
+    tokens: tuple[int, ...]
+    spans: tuple[tuple[int, int], ...]
+    prompt: str
+    branch: BranchName
+    at: tuple[int, int]
+    size: tuple[int, int]
+    layer: str
+    short: str
+    grid: tuple[int, int]
+    place: tuple[int, int]
+    head: int
+    step: int
+    steps: int
+    passes: tuple[int, int]
+    timestep: float
+    chosen: tuple[Axis, ...]
+    kept: float | None
+    changed: tuple[str, ...]
+    seed: int
+    model: str
+    pipeline: str
+    scheduler: str
+    dtype: str
+
+
+class ExplanationFile(Note, frozen=True, kw_only=True):
+    """The content of `explain.json`; a loaded explanation computes `shown` again."""
+
+    format: int = FORMAT
+    about: About
+    tokens: tuple[ExplainedToken, ...]
+    given: LayerInputs
+    shown: Mapping[str, Any] = {}
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,16 +109,17 @@ class Explanation:
     @cached_property
     def attention(self) -> Attention:
         """The head's attention before edits; its arrays have no axis Q."""
-        given, h = self.given, self.about.head
-        mask = None if given.mask is None else given.mask[h]
-        return attention(given.query[h], given.key[h], given.value[h], mask, scale=given.scale)
+        inputs, h = self.given, self.about.head
+        mask = None if inputs.mask is None else inputs.mask[h]
+        return attention(inputs.query[h], inputs.key[h], inputs.value[h], mask, scale=inputs.scale)
 
     @cached_property
     def heads(self) -> Attention:
         """The attention of all heads before edits, (H, 1, …): the position is the one query."""
-        given = self.given
-        mask = None if given.mask is None else given.mask[:, None]
-        return attention(given.query[:, None], given.key, given.value, mask, scale=given.scale)
+        inputs = self.given
+        mask = None if inputs.mask is None else inputs.mask[:, None]
+        query = inputs.query[:, None]
+        return attention(query, inputs.key, inputs.value, mask, scale=inputs.scale)
 
     @cached_property
     def acted(self) -> np.ndarray:
@@ -164,15 +223,15 @@ class Explanation:
 
     def page(self) -> str:
         """Return the page: one HTML file that needs nothing else."""
-        return boards.board(self.content(), self.image)
+        return pages.explanation_page(to_json(self._file()), self.image)
 
     def _repr_html_(self) -> str:
         return pages.frame(self.page())
 
-    def content(self) -> dict[str, Any]:
-        """Return the content of `explain.json` as plain JSON types."""
-        held = ExplanationFile(about=self.about, tokens=self.tokens, given=self.given)
-        return {**as_json(held), "shown": self.shown}
+    def _file(self) -> ExplanationFile:
+        return ExplanationFile(
+            about=self.about, tokens=self.tokens, given=self.given, shown=self.shown
+        )
 
     def save(self, folder: str | Path) -> Path:
         """Write a folder with `index.html`, `explain.json` and `image.png`, and return it.
@@ -187,8 +246,7 @@ class Explanation:
         with whole_folder(folder) as partial:
             (partial / "index.html").write_text(self.page(), encoding="utf-8")
             (partial / "image.png").write_bytes(png(self.image))
-            text = json.dumps(self.content(), indent=2, ensure_ascii=False) + "\n"
-            (partial / "explain.json").write_text(text, encoding="utf-8")
+            (partial / "explain.json").write_bytes(encode(self._file(), "explain.json"))
         return Path(folder)
 
     @classmethod
@@ -199,12 +257,6 @@ class Explanation:
             RunError: if the folder is not an explanation, or broken.
         """
         folder = reading.path_of(folder)
-        held = read_explanation(folder / "explain.json")
-        image = reading.read_picture(folder / "image.png", "RGB", size=held.about.size)
-        found = cls(held.about, held.tokens, held.given, image)
-        try:
-            with np.errstate(over="raise", invalid="raise"):
-                assert found.shown
-        except (ValueError, IndexError, ArithmeticError) as error:
-            raise reading.torn(folder, "the numbers of explain.json", "explanation") from error
-        return found
+        file = reading.read_json(folder / "explain.json", ExplanationFile)
+        image = reading.read_image(folder / "image.png", size=file.about.size)
+        return cls(file.about, file.tokens, file.given, image)

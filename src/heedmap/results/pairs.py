@@ -1,41 +1,51 @@
-"""A picture and its edit, with the evidence of what the edit did; on disk too."""
+"""A source image and its edit, with the measures of the change."""
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
+from msgspec import structs
 from PIL import Image
 
 from heedmap.errors import ArgumentError, quoted
 from heedmap.figures import plots
 from heedmap.figures.overlays import centred, colour, enlarge, png
 from heedmap.figures.plots import Panel, ScaleBar
-from heedmap.io import reading, schemas
-from heedmap.io.reports import Change, EditReport, Measures, returned
-from heedmap.io.writing import files_in, whole_folder
-from heedmap.maps.heatmaps import HeatMap
+from heedmap.io import reading
+from heedmap.io.schemas import FORMAT, Change, EditReport, Measures, Note, returned
 from heedmap.page import pages
-from heedmap.results.runs import Run, read_run
+from heedmap.results import Files, Result, write_json
+from heedmap.results.runs import Run
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-MAX_PAIR_FILE = 4 * 2**20  # bytes of pair.json
+
+class PairFile(Note, frozen=True, kw_only=True):
+    """The content of `pair.json`."""
+
+    format: int = FORMAT
+    files: Files
+    about: EditReport
 
 
 @dataclass(frozen=True, eq=False)
-class Pair:
-    """A source picture, its edit, and what changed between them.
+class Pair(Result):
+    """A source image, its edit, and the change between them.
+
+    Its folder has `source/` and `edited/` (each the folder of a run), `index.html` (the page),
+    `sheet.png`, `difference.png`, `blend.png` if it was blended, and `pair.json`.
 
     Attributes:
         source: the run of the source prompt.
         edited: the run of the edited prompt, from the same noise.
-        about: how it was edited and what it did: `pair.about.kind` and `.why`, the windows, the
-            `.words` that were changed, the `.sites` at which rules acted, `.change` of the picture.
-        blend: bool (H, W) at the picture's size where the edit was let in, if it was blended.
+        about: the options of the edit and its effect: `pair.about.kind` and `.why`, the windows,
+            the `.words` that were changed, the `.sites` at which rules acted, the `.change` of the
+            image.
+        blend: bool (H, W) at the size of the image, True where the edit was let in; None without a
+            blend.
     """
 
     source: Run
@@ -49,116 +59,93 @@ class Pair:
         return f"<Pair {change}, seed {source.seed}: {self.about.kind}>"
 
     def difference(self) -> Image.Image:
-        """How much each pixel changed: 0 to the largest change, as heat."""
-        size = self._changes()
-        return Image.fromarray(colour(size / max(float(size.max()), 1 / 255)))
+        """Draw the change of each pixel as heat, from 0 to the largest change."""
+        change = self._change()
+        return Image.fromarray(colour(change / max(float(change.max()), 1 / 255)))
 
-    def _changes(self) -> np.ndarray:
-        """How much each pixel changed, of the full range, (H, W)."""
+    def _change(self) -> np.ndarray:
+        """Return the change of each pixel, (H, W), 0 to 1."""
         change = _floats(self.source.image) - _floats(self.edited.image)
         return np.abs(change).mean(axis=-1)
 
-    def sheet(self) -> Image.Image:
-        """What `figure` shows, as a picture."""
-        return plots.render(self.figure())
-
     def figure(self) -> "Figure":
-        """Before, after, the difference, both sides' changed words, and the blend's mask.
+        """Draw both images, their difference, the changed words of both, and the blend's mask.
 
-        Of a picture of your own that one comes first.
+        If a picture of yours was edited, it comes first.
         """
-        words = self.about.words
-        before, after = _heats(self.source, words.source), _heats(self.edited, words.edited)
-        heats = (*before, *after)
-        top = max([float(heat.values.max()) for heat in heats], default=1.0)
-        low = min([0.0, *(float(heat.values.min()) for heat in heats)])  # negative weights
-        low, top = centred(low, top) if low < 0 else (low, top)
-        given, back = self.source.given, self.about.reconstruction
-        panels: list[Panel] = []
-        if given is not None and back is not None:
-            panels.append(Panel("your picture", enlarge(given), returned(back.psnr_db)))
-        panels += [
-            Panel("the source", enlarge(self.source.image), self.source.settings.prompt),
-            Panel("the edit", enlarge(self.edited.image), self.edited.settings.prompt),
-            Panel("the difference", enlarge(self.difference()), self._said()),
+        sides = {"before": (self.source, self.about.words.source)}
+        sides["after"] = (self.edited, self.about.words.edited)
+        heats = [
+            (run.maps.at(number), side)
+            for side, (run, numbers) in sides.items()
+            for number in numbers
         ]
-        for side, heats in (("before", before), ("after", after)):
-            panels += [Panel(f"{heat.label} ({side})", heat.render(low, top)) for heat in heats]
+        top = max([float(heat.values.max()) for heat, _ in heats], default=1.0)
+        low = min([0.0, *(float(heat.values.min()) for heat, _ in heats)])  # negative weights
+        low, top = centred(low, top) if low < 0 else (low, top)
+        source, edited = self.source.settings.prompt, self.edited.settings.prompt
+        errors = [
+            f"{part.mse:.2g} {side}"
+            for side, part in structs.asdict(self.about.change).items()
+            if part.mse is not None
+        ]
+        change = f"up to {self._change().max():.0%} of full range; MSE {', '.join(errors)}"
+        picture, back = self.source.given, self.about.reconstruction
+        panels: list[Panel] = []
+        if picture is not None and back is not None:
+            panels.append(Panel("your picture", enlarge(picture), returned(back.psnr_db)))
+        panels += [
+            Panel("the source", enlarge(self.source.image), source),
+            Panel("the edit", enlarge(self.edited.image), edited),
+            Panel("the difference", enlarge(self.difference()), change),
+        ]
+        panels += [Panel(f"{heat.label} ({side})", heat.render(low, top)) for heat, side in heats]
         if self.blend is not None:
-            mask = Image.fromarray((self.blend * 255).astype(np.uint8))
-            panels.append(Panel("let in", enlarge(mask.convert("RGB"))))
-        title = f"{self.source.settings.prompt} → {self.edited.settings.prompt}"
+            panels.append(Panel("let in", enlarge(Image.fromarray(self.blend))))
         bars = [ScaleBar("shared by both prompts' words", (low, top))]
-        return plots.draw_panels(panels, title=title, bars=bars)
+        return plots.draw_panels(panels, title=f"{source} → {edited}", bars=bars)
 
     def explorer(self) -> str:
-        """The page of this edit: one HTML file that needs nothing else (`heedmap.page`)."""
+        """Return the page: one HTML file that needs nothing else (`heedmap.page`)."""
         return pages.pairs_page([("", self)])
 
-    def _repr_html_(self) -> str:
-        return pages.preview(self, self.sheet())
-
-    def save(self, folder: str | Path) -> Path:
-        """Write the pair's folder, whole or not at all.
-
-        `source/` and `edited/` (each a run's folder), `index.html` (the page), `sheet.png`,
-        `difference.png`, `blend.png` where it was blended, and `pair.json`.
-
-        Args:
-            folder: new or empty.
-
-        Returns:
-            The folder.
-
-        Raises:
-            ArgumentError: if `folder` is not a path.
-            RunError: if something is there already, or nothing can be written there.
-        """
-        with whole_folder(folder) as partial:
-            self.source.write(partial / "source")
-            self.edited.write(partial / "edited")
-            (partial / "index.html").write_text(self.explorer(), encoding="utf-8")
-            (partial / "sheet.png").write_bytes(png(self.sheet()))
-            (partial / "difference.png").write_bytes(png(self.difference()))
-            if self.blend is not None:
-                (partial / "blend.png").write_bytes(png(Image.fromarray(self.blend)))
-            files = (*files_in(partial), "pair.json")
-            content = schemas.PairFile(files=files, about=self.about)
-            schemas.write_file(partial / "pair.json", content)
-        return Path(folder)
+    def write(self, folder: Path) -> None:
+        """Write the files of the pair to a folder."""
+        self.source.write(folder / "source")
+        self.edited.write(folder / "edited")
+        (folder / "index.html").write_text(self.explorer(), encoding="utf-8")
+        (folder / "sheet.png").write_bytes(png(self.sheet()))
+        (folder / "difference.png").write_bytes(png(self.difference()))
+        if self.blend is not None:
+            (folder / "blend.png").write_bytes(png(Image.fromarray(self.blend)))
+        write_json(folder / "pair.json", PairFile, about=self.about)
 
     @classmethod
     def load(cls, folder: str | Path) -> "Pair":
         """Read a saved pair; no model and no torch is loaded.
 
         Raises:
-            RunError: if the folder is not a pair, or something in it is broken.
+            RunError: if the folder is not a pair, or broken.
         """
         folder = reading.path_of(folder)
-        held = reading.read_json(folder / "pair.json", schemas.PairFile, most=MAX_PAIR_FILE)
-        source = Run.load(folder / "source")
-        edited = read_run(folder / "edited", source.image.size)
-        mask = folder / "blend.png"
-        blend = read_mask(mask, source.image.size) if mask.name in held.files else None
-        return cls(source, edited, held.about, blend)
-
-    def _said(self) -> str:
-        sides = self.about.change.sides().items()
-        said = [f"{what.mse:.2g} {side}" for side, what in sides if what.mse is not None]
-        return f"up to {self._changes().max():.0%} of full range; MSE {', '.join(said)}"
+        file = reading.read_json(folder / "pair.json", PairFile)
+        source, edited = Run.load(folder / "source"), Run.load(folder / "edited")
+        blend = None
+        if "blend.png" in file.files:
+            blend = read_mask(folder / "blend.png", source.image.size)
+        return cls(source, edited, file.about, blend)
 
 
-def _heats(run: Run, words: Sequence[int]) -> list[HeatMap]:
-    return [run.maps.at(number) for number in words]
+def read_mask(path: Path, size: tuple[int, int]) -> np.ndarray:
+    """Read the mask of a blend, bool (H, W); RunError if it has another size (W, H)."""
+    return np.asarray(reading.read_image(path, "1", size=size), dtype=bool)
+
+
+# --- measures ---------------------------------------------------------------------------------
 
 
 def change_between(before: Image.Image, after: Image.Image, inside: np.ndarray) -> Change:
-    """How much a picture changed inside and outside of a mask.
-
-    Args:
-        before: a picture.
-        after: another of the same size.
-        inside: bool (H, W).
+    """Measure the change of an image inside and outside of a mask, bool (H, W).
 
     Raises:
         ArgumentError: if the sizes differ.
@@ -173,46 +160,52 @@ def change_between(before: Image.Image, after: Image.Image, inside: np.ndarray) 
     window = min(7, min(before.size) - (min(before.size) + 1) % 2)
     similar = similarity(a, b, window).mean(axis=-1)
 
-    def figures(where: np.ndarray) -> Measures:
-        mse = float(squares[where].mean()) if where.any() else None
+    def measures(part: np.ndarray) -> Measures:
+        mse = float(squares[part].mean()) if part.any() else None
         return Measures(
-            share=round(float(where.mean()), 6),
+            share=round(float(part.mean()), 6),
             mse=mse,
             psnr_db=None if not mse else -10 * math.log10(mse),
-            ssim=float(similar[where].mean()) if where.any() else None,
+            ssim=float(similar[part].mean()) if part.any() else None,
         )
 
-    return Change(inside=figures(inside), outside=figures(~inside))
+    return Change(inside=measures(inside), outside=measures(~inside))
+
+
+def apart(before: Image.Image, after: Image.Image) -> Measures:
+    """Measure the difference of two images of one size."""
+    everywhere = np.ones(before.size[::-1], dtype=bool)
+    return change_between(before, after, everywhere).inside
 
 
 def similarity(a: np.ndarray, b: np.ndarray, window: int) -> np.ndarray:
-    """Structural similarity (SSIM) at each pixel of two pictures, for each of their channels.
+    """Return the structural similarity (SSIM) at each pixel and channel of two images.
 
-    Over square windows of one weight, with sample variances, K1 = 0.01 and K2 = 0.03: Wang, Bovik,
-    Sheikh and Simoncelli, "Image quality assessment: from error visibility to structural
-    similarity" (2004). Beyond its border a picture is its mirror image.
+    Over square windows of equal weights, with sample variances, K1 = 0.01 and K2 = 0.03: Wang,
+    Bovik, Sheikh and Simoncelli, "Image quality assessment: from error visibility to structural
+    similarity" (2004). Images are mirrored at their borders.
 
     Args:
         a: float64 (H, W, C), from 0 to 1.
-        b: the same of the other picture.
+        b: the other image, of the same shape.
         window: pixels on the side of a window, an odd number.
     """
     mean_a, mean_b = _means(a, window), _means(b, window)
     sample = window**2 / max(1, window**2 - 1)
-    of_a = sample * (_means(a * a, window) - mean_a * mean_a)
-    of_b = sample * (_means(b * b, window) - mean_b * mean_b)
-    both = sample * (_means(a * b, window) - mean_a * mean_b)
+    var_a = sample * (_means(a * a, window) - mean_a * mean_a)
+    var_b = sample * (_means(b * b, window) - mean_b * mean_b)
+    covariance = sample * (_means(a * b, window) - mean_a * mean_b)
     c1, c2 = 0.01**2, 0.03**2
-    alike = (2 * mean_a * mean_b + c1) * (2 * both + c2)
-    return alike / ((mean_a**2 + mean_b**2 + c1) * (of_a + of_b + c2))
+    equal = (2 * mean_a * mean_b + c1) * (2 * covariance + c2)
+    return equal / ((mean_a**2 + mean_b**2 + c1) * (var_a + var_b + c2))
 
 
 def _means(values: np.ndarray, window: int) -> np.ndarray:
-    """The mean of the window around each pixel: (H, W, C) -> (H, W, C)."""
+    """Return the mean of the window around each pixel: (H, W, C) -> (H, W, C)."""
     half = window // 2
     for axis in (0, 1):
-        beside = [(half, half) if one == axis else (0, 0) for one in range(values.ndim)]
-        lines = np.moveaxis(np.pad(values, beside, mode="symmetric"), axis, 0)
+        border = [(half, half) if one == axis else (0, 0) for one in range(values.ndim)]
+        lines = np.moveaxis(np.pad(values, border, mode="symmetric"), axis, 0)
         # From one window to the next: the pixel that comes in, less the one that goes out.
         first = np.add.accumulate(lines[:window])[-1:]
         sums = np.add.accumulate(np.concatenate([first, lines[window:] - lines[:-window]]))
@@ -220,16 +213,5 @@ def _means(values: np.ndarray, window: int) -> np.ndarray:
     return values
 
 
-def apart(before: Image.Image, after: Image.Image) -> Measures:
-    """How far two pictures of one size are apart."""
-    everywhere = np.ones(before.size[::-1], dtype=bool)
-    return change_between(before, after, everywhere).inside
-
-
 def _floats(image: Image.Image) -> np.ndarray:
     return np.asarray(image.convert("RGB"), dtype=np.float64) / 255
-
-
-def read_mask(path: Path, size: tuple[int, int]) -> np.ndarray:
-    """The mask of a blend, bool (H, W), from a file; RunError unless it is of this (W, H)."""
-    return np.asarray(reading.read_picture(path, "1", size=size), dtype=bool)

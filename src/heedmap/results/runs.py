@@ -1,106 +1,97 @@
-"""A run: its image, maps and settings; saved to a folder and loaded again."""
+"""A run: its image, maps and settings; and several runs on one sheet."""
 
 import json
-import os
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated, Any
 
-from msgspec import UNSET
+from msgspec import UNSET, Meta, Struct, UnsetType
 from PIL import Image
 from PIL.PngImagePlugin import PngInfo
 
-from heedmap.checks import flag
-from heedmap.errors import RunError, plural, quoted
+from heedmap import checks
+from heedmap.errors import ArgumentError, RunError, TruncatedWordError, WordError, plural, quoted
 from heedmap.figures import plots
 from heedmap.figures.animations import Animation, StepPictures, mosaic_size, of_mosaic
-from heedmap.figures.overlays import png
-from heedmap.io import reading, schemas
-from heedmap.io.settings import Settings
-from heedmap.io.values import encoded
-from heedmap.io.writing import digest_of, files_in, slug, whole_folder
+from heedmap.figures.overlays import centred, png
+from heedmap.io import reading
+from heedmap.io.schemas import (
+    FORMAT,
+    MAX_STEPS,
+    Name,
+    Note,
+    Settings,
+    SideLength,
+    Small,
+    StepSource,
+    Text,
+)
+from heedmap.io.writing import slug, whole_folder
 from heedmap.maps import word_figures
-from heedmap.maps.heatmaps import HeatMaps, Scale
+from heedmap.maps.heatmaps import HeatMap, HeatMaps, Scale, check_scale, common_range
 from heedmap.maps.recordings import Recording
 from heedmap.options import Axis
 from heedmap.page import pages
-from heedmap.text.concepts import concept_table
+from heedmap.results import Files, Result, write_json
+from heedmap.text.prompts import is_content
 from heedmap.text.words import Word
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-NEGATIVE, CONCEPTS, GIVEN = "negative.safetensors", "concepts.safetensors", "given.png"
-_DISTORTED = 2  # times: so much wider or higher no picture of a step is
-
-
-def given_in(folder: Path, about: Settings) -> Image.Image:
-    """Read the user's picture that was edited."""
-    given = reading.read_picture(folder / GIVEN, "RGB", size=about.size)
-    if about.given is None or digest_of(given) != about.given.sha256:
-        raise reading.torn(folder, "its settings and the picture that was edited", "run")
-    return given
-
-
-def maps_in(
-    folder: Path,
-    words: Iterable[schemas.WordFile],
-    about: Settings,
-    recording: Recording,
-    image: Image.Image,
-) -> HeatMaps:
-    """Make maps with the stability of each, where the run was located."""
-    if about.located is None:
-        return HeatMaps(recording, image)
-    held = {one.number: one.stability for one in words if one.stability is not UNSET}
-    if not held.keys() <= {word.number for word in recording.table.read_words}:
-        raise reading.torn(folder, "its words and its maps", "run")
-    return HeatMaps(recording, image, stability=held or None)
-
-
-def steps_in(
-    folder: Path, held: schemas.StepsFile | None, count: int, shape: tuple[int, int]
-) -> StepPictures | None:
-    """Read the pictures of so many steps, where the run has them.
-
-    They lie beneath the heat of a picture, and so have its shape, up to a cell of its latent.
-    """
-    if held is None:
-        return None
-    across, down = (small / side for small, side in zip(held.size, shape, strict=True))
-    if held.count != count or max(across, down) > _DISTORTED * min(across, down):
-        raise reading.torn(folder, "its picture, maps and the pictures of its steps", "run")
-    sheet = reading.read_picture(folder / "steps.png", "RGB", size=mosaic_size(count, held.size))
-    return of_mosaic(sheet, count, held.size, held.shows)
-
-
-SOUGHT = "looked for beside the prompt"
-"""What titles say of concepts."""
-_INNER = {
+_NEGATIVE, _CONCEPTS, _GIVEN = "negative.safetensors", "concepts.safetensors", "given.png"
+_RUNS_IN = {
     "pair.json": "its folder edited",
     "grid.json": "cells/001",
     "ablate.json": "its folder run",
 }
-MAX_SETTINGS = 4 * 2**20  # bytes of run.json
+
+
+class WordFile(Struct, frozen=True):
+    """A word of a run: the file of its overlay within the folder, the stability of its map."""
+
+    number: Small
+    text: Text
+    tokens: tuple[Small, ...]
+    file: Name | None = None
+    stability: Annotated[float, Meta(ge=-1, le=1)] | UnsetType = UNSET
+
+
+class StepsFile(Struct, frozen=True):
+    """The content of `steps.png`: the number of images, and the size and source of each."""
+
+    count: Annotated[int, Meta(ge=1, le=MAX_STEPS)]
+    size: tuple[SideLength, SideLength]
+    shows: StepSource
+
+
+class RunFile(Note, frozen=True, kw_only=True):
+    """The content of `run.json`, with the words of the prompt and the concepts."""
+
+    format: int = FORMAT
+    files: Files
+    settings: Settings
+    steps: StepsFile | None = None
+    words: tuple[WordFile, ...] = ()
+    concepts: tuple[WordFile, ...] = ()
 
 
 @dataclass(frozen=True, eq=False)
-class Run:
-    """One generated picture with its maps and everything that is needed to make it again.
+class Run(Result):
+    """One generated image with its maps, and all settings that generate it again.
 
     Attributes:
-        image: the picture, as the pipeline gave it.
+        image: the image, as the pipeline returned it.
         maps: its heat maps by word.
-        settings: what it was made with: `run.settings.seed`, `.prompt` (as it was written, with
-            weights), `.steps`, `.size`, `.model`, `.arguments` and all else that decides it.
-        negative_maps: the heat maps of the negative prompt, where its branch was recorded.
-        concepts: the heat maps of what was looked for beside the prompt, each concept one word;
-            None where nothing was: `run.concepts["sky"]`, as of `maps`.
-        step_pictures: the picture at each step, small, where the steps were kept and could be
-            followed (`figures.animations`).
-        given: of the source and the edits of a picture of your own that picture, as the model saw
-            it.
+        settings: the arguments of the call, the pipeline and the versions: `run.settings.seed`,
+            `.prompt` (with weights), `.steps`, `.size`, `.model`, `.arguments` and others.
+        negative_maps: the heat maps of the negative prompt, if its branch was recorded.
+        step_pictures: a small image of each step, if the steps were kept and could be followed
+            (`figures.animations`).
+        concepts: the heat maps of the concepts, each one word: `run.concepts["sky"]`; None without
+            concepts.
+        given: the picture of yours that was edited, as the model saw it; None of other runs.
     """
 
     image: Image.Image
@@ -112,216 +103,321 @@ class Run:
     given: Image.Image | None = None
 
     def __repr__(self) -> str:
-        (width, height), about = self.image.size, self.settings
+        (width, height), settings = self.image.size, self.settings
         steps = plural(len(self.maps.recording.timesteps), "step")
-        words = plural(len(self.maps), "word")
         return (
-            f"<Run {quoted(about.prompt)}, seed {about.seed}: {width}×{height}, {steps}, {words}>"
+            f"<Run {quoted(settings.prompt)}, seed {settings.seed}: {width}×{height}, {steps}, "
+            f"{plural(len(self.maps), 'word')}>"
         )
 
     @property
     def stability(self) -> Mapping[int, float] | None:
-        """How stable the map of each word is over the noises, by its number: -1 to 1.
+        """The stability of each word's map over the noises, by the word's number: -1 to 1.
 
-        Of a run of `locate`, where every step has noise of its own: the rank correlation of the map
-        of the even steps with that of the odd ones. Concepts have `run.concepts.stability`. None
-        where nothing was looked at, or once. What is stable is not therefore true.
+        In a run of `locate`, each step has its own noise; this is the rank correlation of the map
+        of the even steps with that of the odd steps. Concepts have `run.concepts.stability`. None
+        of other runs, or of one step. A stable map need not be true.
         """
         return self.maps.stability
 
-    def sheet(self, *, scale: Scale = "shared") -> Image.Image:
-        """What `figure` shows, as a picture."""
-        return plots.render(self.figure(scale=scale))
-
     def figure(self, *, scale: Scale = "shared") -> "Figure":
-        """The picture, then one overlay a word, captioned, with the scale that was used.
+        """Draw the image, then one overlay a word, with captions and the scale (`HeatMaps.figure`).
 
-        `run.figure().savefig("house.pdf")` saves it (`HeatMaps.figure`).
+        `run.figure().savefig("house.pdf")` saves it.
         """
         title = self.settings.prompt
         return self.maps.figure_and_overlays(title=title, scale=scale)[0]
 
+    def sheet(self, *, scale: Scale = "shared") -> Image.Image:
+        """Return `figure` as an image."""
+        return plots.render(self.figure(scale=scale))
+
     def timeline(
         self, word: str | int, *, frames: int = word_figures.FRAMES, scale: Scale = "word"
     ) -> "Figure":
-        """A word's overlay at several steps, on one scale (`word_figures.timeline`)."""
+        """Draw a word's overlay at several steps, on one scale (`word_figures.timeline`)."""
         return word_figures.timeline(self.maps, word, frames=frames, scale=scale)
 
     def animation(self, word: str | int, *, scale: Scale = "word") -> Animation:
-        """A word's overlay step by step: `.save("house.gif")` (`word_figures.animation`)."""
+        """Animate a word's overlay: `.save("house.gif")` (`word_figures.animation`)."""
         return word_figures.animation(self.maps, word, scale=scale)
 
     def layers_by_heads(
         self, word: str | int, *, axes: Collection[Axis] | None = None, scale: Scale = "word"
     ) -> "Figure":
-        """A word's heat in every layer and head, one scale (`word_figures.layers_by_heads`)."""
+        """Draw a word's heat in every layer and head (`word_figures.layers_by_heads`)."""
         return word_figures.layers_by_heads(self.maps, word, axes=axes, scale=scale)
 
     def explorer(self) -> str:
-        """The page of this run: one HTML file that needs nothing else (`heedmap.page`)."""
+        """Return the page: one HTML file that needs nothing else (`heedmap.page`)."""
         return pages.run_page(self)
 
-    def _repr_html_(self) -> str:
-        return pages.preview(self, self.sheet())
-
     def save(self, folder: str | Path, *, overlays: bool = True) -> Path:
-        """Write the run's folder, whole or not at all.
+        """Write the run to a folder, whole or not at all, and return the folder.
 
-        `image.png` (with the settings as a `parameters` text chunk, unless it was not drawn from
-        noise), `given.png` (a picture of your own that was edited), `index.html` (the page),
+        `image.png` (with the settings as a `parameters` text chunk, unless it was made from a
+        picture), `given.png` (a picture of yours that was edited), `index.html` (the page),
         `sheet.png`, `words/<number>-<word>.png`, `maps.safetensors` (and `negative.safetensors`),
-        `steps.png` (the pictures of the steps, row by row, where they were kept), `run.json`. Of
-        concepts `concepts.safetensors`, their sheet `concepts.png`, and
-        `words/concept-<number>-<concept>.png`.
+        `steps.png` (the images of the steps, row by row, if they were kept), `run.json`; and of
+        concepts `concepts.safetensors`, `concepts.png` and `words/concept-<number>-<concept>.png`.
 
         Args:
             folder: new or empty.
-            overlays: whether the page, the sheet and the overlays of the first 75 words are
-                written; `heedmap inspect` draws them, and all others, of what is left too.
-
-        Returns:
-            The folder.
+            overlays: whether to write the page, the sheets and the overlays of the first 75 words;
+                `heedmap inspect` draws them from the other files, too.
 
         Raises:
             ArgumentError: if `folder` is not a path, or `overlays` not True or False.
-            RunError: if something is there already, or nothing can be written there.
+            RunError: if the folder is not empty, or cannot be written.
         """
-        flag("overlays", overlays)
+        checks.flag("overlays", overlays)
         with whole_folder(folder) as partial:
             self.write(partial, overlays=overlays)
         return Path(folder)
 
     def write(self, folder: Path, *, overlays: bool = True) -> None:
-        """Write the files of `save` to an empty folder, one by one."""
-        encoded(self.settings, "run.json")  # fails before anything is drawn
+        """Write the files of `save` to a folder, which is made if it is missing."""
         folder.mkdir(parents=True, exist_ok=True)
-        text = PngInfo()
-        if not (self.settings.located or self.settings.given):  # no settings make those
-            text.add_itxt("parameters", parameters_text(self.settings))
+        text, settings, steps = PngInfo(), self.settings, self.step_pictures
+        if not (settings.located or settings.given):  # settings alone do not generate those
+            text.add_itxt("parameters", parameters_text(settings))
         (folder / "image.png").write_bytes(png(self.image, text))
         if self.given is not None:
-            (folder / GIVEN).write_bytes(png(self.given))
-        files: dict[int, str] = {}
-        sought: dict[int, str] = {}
+            (folder / _GIVEN).write_bytes(png(self.given))
+        words: dict[int, str] = {}
+        concepts: dict[int, str] = {}
         if overlays:
             (folder / "words").mkdir()
-            title = self.settings.prompt
-            files = _write_sheet(folder, self.maps, "sheet.png", word_file, title)
+            words = _write_overlays(self.maps, folder / "sheet.png", settings.prompt)
             if self.concepts is not None:
-                title = f"{title} · {SOUGHT}"
-                sought = _write_sheet(folder, self.concepts, "concepts.png", concept_file, title)
+                title = f"{settings.prompt} · looked for beside the prompt"
+                concepts = _write_overlays(
+                    self.concepts, folder / "concepts.png", title, "concept-"
+                )
             (folder / "index.html").write_text(self.explorer(), encoding="utf-8")
         self.maps.recording.save(folder / "maps.safetensors")
-        for maps, name in ((self.negative_maps, NEGATIVE), (self.concepts, CONCEPTS)):
+        for maps, name in ((self.negative_maps, _NEGATIVE), (self.concepts, _CONCEPTS)):
             if maps is not None:
                 maps.recording.save(folder / name)
-        steps = self.step_pictures
         if steps is not None:
             (folder / "steps.png").write_bytes(png(steps.mosaic()))
-        content = schemas.RunFile(
-            files=(*files_in(folder), "run.json"),
-            settings=self.settings,
-            steps=None
-            if steps is None
-            else schemas.StepsFile(len(steps.frames), steps.size, steps.shows),
-            words=_word_files(self.maps, files),
-            concepts=() if self.concepts is None else _word_files(self.concepts, sought),
+        write_json(
+            folder / "run.json",
+            RunFile,
+            settings=settings,
+            steps=steps and StepsFile(len(steps.frames), steps.size, steps.shows),
+            words=_word_files(self.maps, words),
+            concepts=() if self.concepts is None else _word_files(self.concepts, concepts),
         )
-        schemas.write_file(folder / "run.json", content)
 
     @classmethod
     def load(cls, folder: str | Path) -> "Run":
         """Read a saved run; no model and no torch is loaded.
 
         Raises:
-            RunError: if the folder is not a run, or something in it is broken.
+            RunError: if the folder is not a run, or broken.
         """
-        return read_run(reading.path_of(folder))
+        folder = reading.path_of(folder)
+        for name, place in _RUNS_IN.items():
+            if (folder / name).is_file():
+                raise RunError(f"{folder} has {name} and holds several runs: name one, as {place}")
+        file = reading.read_json(folder / "run.json", RunFile)
+        settings, size = file.settings, file.settings.size
+        image = reading.read_image(folder / "image.png", size=size)
+        recording = Recording.load(folder / "maps.safetensors")
+        if (recording.table.prompt, recording.size) != (settings.text, size):
+            raise RunError(
+                f"{folder}: its image, maps and settings belong to different runs; make it again"
+            )
+        negative, concepts = (
+            Recording.load(folder / name) if name in file.files else None
+            for name in (_NEGATIVE, _CONCEPTS)
+        )
+        steps = None
+        if file.steps is not None:
+            count, small = len(recording.timesteps), file.steps.size
+            mosaic = reading.read_image(folder / "steps.png", size=mosaic_size(count, small))
+            steps = of_mosaic(mosaic, count, small, file.steps.shows)
+        return cls(
+            image,
+            _maps(recording, image, file.words),
+            settings,
+            None if negative is None else HeatMaps(negative, image),
+            steps,
+            None if concepts is None else _maps(concepts, image, file.concepts),
+            reading.read_image(folder / _GIVEN, size=size) if _GIVEN in file.files else None,
+        )
 
 
-def read_run(folder: Path, size: tuple[int, int] | None = None) -> Run:
-    """Read a run as `Run.load` does, and check its size (W, H) where one is given."""
-    for mark, inner in _INNER.items():
-        if os.path.isfile(folder / mark):
-            raise RunError(f"{folder} has {mark} and holds several runs: name one, as {inner}")
-    held = reading.read_json(folder / "run.json", schemas.RunFile, most=MAX_SETTINGS)
-    about = held.settings
-    if size is not None and about.size != size:
-        raise reading.torn(folder, "the sizes of its pictures", "run")
-    image = reading.read_picture(folder / "image.png", "RGB", size=about.size)
-    recording = Recording.load(folder / "maps.safetensors")
-    against, sought = (
-        Recording.load(folder / name) if name in held.files else None
-        for name in (NEGATIVE, CONCEPTS)
+def _maps(recording: Recording, image: Image.Image, words: Sequence[WordFile]) -> HeatMaps:
+    stability = {one.number: one.stability for one in words if one.stability is not UNSET}
+    return HeatMaps(recording, image, stability=stability or None)
+
+
+def _word_files(maps: HeatMaps, files: Mapping[int, str]) -> tuple[WordFile, ...]:
+    stability = maps.stability or {}
+    return tuple(
+        WordFile(n, word.text, word.tokens, files.get(n), stability.get(n, UNSET))
+        for n, word in enumerate(maps.tokens.words)
     )
-    if (
-        recording.table.prompt != about.text
-        or any(one.size != image.size for one in (recording, against, sought) if one is not None)
-        or (sought is not None and concept_table(about.concepts) != sought.table)
-    ):
-        raise reading.torn(folder, "its picture, maps and settings", "run")
-    return Run(
-        image,
-        maps_in(folder, held.words, about, recording, image),
-        about,
-        None if against is None else HeatMaps(against, image),
-        steps_in(folder, held.steps, len(recording.timesteps), image.size),
-        None if sought is None else maps_in(folder, held.concepts, about, sought, image),
-        given_in(folder, about) if GIVEN in held.files else None,
-    )
 
 
-def _write_sheet(
-    folder: Path, maps: HeatMaps, name: str, file_of: Callable[[Word], str], title: str
-) -> dict[int, str]:
-    """Write a sheet of maps and the overlay of each word; by its number the overlay's file."""
+def _write_overlays(maps: HeatMaps, sheet: Path, title: str, prefix: str = "") -> dict[int, str]:
+    """Write a sheet and the overlays on it, and return their names by the number of the word."""
     files: dict[int, str] = {}
     figure, overlays = maps.figure_and_overlays(title=title)
-    (folder / name).write_bytes(plots.encode(figure))
+    sheet.write_bytes(plots.encode(figure))
     for word, overlay in zip(maps.words, overlays, strict=False):
-        files[word.number] = file_of(word)
-        (folder / files[word.number]).write_bytes(png(overlay))
+        files[word.number] = word_file(word, prefix)
+        (sheet.parent / files[word.number]).write_bytes(png(overlay))
     return files
 
 
-def _word_files(maps: HeatMaps, files: Mapping[int, str]) -> tuple[schemas.WordFile, ...]:
-    """Describe the words of maps for `run.json`."""
-    held = maps.stability or {}
-    return tuple(
-        schemas.WordFile(w.number, w.text, w.tokens, files.get(w.number), held.get(w.number, UNSET))
-        for w in maps.tokens.words
-    )
-
-
-def concept_file(word: Word) -> str:
-    """The name of a concept's overlay within the run's folder."""
-    return f"words/concept-{word.number}-{slug(word.text, 40)}.png"
-
-
-def word_file(word: Word) -> str:
-    """The name of a word's overlay within the run's folder."""
-    return f"words/{word.number}-{slug(word.text, 40)}.png"
+def word_file(word: Word, prefix: str = "") -> str:
+    """Return the name of a word's overlay in a run's folder; concepts have a prefix, "concept-"."""
+    return f"words/{prefix}{word.number}-{slug(word.text, 40)}.png"
 
 
 def parameters_text(settings: Settings) -> str:
-    """The settings as the text that web UIs read from a picture's `parameters` chunk.
-
-    Of an edit it says so: the same settings without its source draw another picture.
-    """
+    """Return settings as the `parameters` text that web UIs read from an image."""
     lines = [settings.prompt]
     if settings.negative:
         lines.append(f"Negative prompt: {settings.negative}")
-    width, height = settings.size
-    edit, edited = settings.edit, ""
-    if edit is not None:
-        # Quoted as web UIs quote values with commas in them; names that they do not know they skip.
-        windows = (("cross", edit.cross), ("self", edit.self_attention))
-        text = ", ".join(f"{name} {'–'.join(f'{b:g}' for b in bounds)}" for name, bounds in windows)
-        source, said = (json.dumps(one, ensure_ascii=False) for one in (edit.source, text))
-        edited = f", Edited from: {source}, Edit: {said}"
+    (width, height), edit, edited = settings.size, settings.edit, ""
+    if edit is not None:  # these settings without the source generate another image
+        windows = "cross {:g}–{:g}, self {:g}–{:g}".format(*edit.cross, *edit.self_attention)
+        source = json.dumps(edit.source, ensure_ascii=False)
+        edited = f', Edited from: {source}, Edit: "{windows}"'
     lines.append(
         f"Steps: {settings.steps}, Sampler: {settings.scheduler}, "
         f"CFG scale: {settings.guidance}, Seed: {settings.seed}, Size: {width}x{height}, "
         f"Model: {settings.model}, Version: heedmap {settings.versions.heedmap}{edited}"
     )
     return "\n".join(lines)
+
+
+# --- several runs -----------------------------------------------------------------------------
+
+_SCALES: dict[Scale, str] = {
+    "shared": "shared by all words and runs shown",
+    "word": "each word its own, the same in all runs",
+    "raw": "raw probability",
+}
+_LABELS: dict[str, Callable[[Any], str]] = {
+    "prompt": str,
+    "negative": lambda text: f"negative: {text}" if text else "no negative prompt",
+    "edit": lambda edit: f"edited from “{edit.source}”" if edit else "",
+    "edits": lambda edits: ", ".join(map(str, edits)) or "no edits",
+    "seed": "seed {}".format,
+    "steps": lambda steps: plural(steps, "step") if steps else "",
+    "guidance": lambda scale: "" if scale is None else f"guidance {scale:g}",
+    "size": lambda size: "{}×{}".format(*size),
+    "model": str,
+    "scheduler": str,
+    "dtype": str,
+    "arguments": lambda values: ", ".join(f"{name} {value}" for name, value in values.items()),
+}
+"""The settings that tell runs apart, in the order of a label, and their texts."""
+
+
+def compare(
+    runs: Sequence[Run], words: Sequence[str] | None = None, *, scale: Scale = "shared"
+) -> "Figure":
+    """Draw runs below one another: each with its image and the overlays of words.
+
+    Args:
+        runs: two or more, of any size and model; the label of a row says what differs.
+        words: words or phrases. Default: those that all prompts have (without "the", "of" and the
+            like, if there are others), in the order of the first.
+        scale: "shared" (one for all), "word" (one for each word, the same in all runs) or "raw"
+            (0 to 1).
+
+    Raises:
+        ArgumentError: if there are fewer than two runs, or no word is common to all.
+        WordError: if no run has read one of the words.
+    """
+    several = checks.several(runs)
+    if several is None or len(several) < 2 or not all(hasattr(run, "maps") for run in several):
+        raise ArgumentError(f"the runs are {quoted(runs)}: expected a list of two runs or more")
+    names = common_words(several) if words is None else checks.several(words)
+    if not names or not all(isinstance(word, str) for word in names):
+        raise ArgumentError(f"words is {quoted(words)}: expected a list of words; omit it for all")
+    check_scale(scale)
+    names = list(dict.fromkeys(names))
+    small = [word_figures.resized(run.maps, word_figures.SIDE) for run in several]
+    columns = [[_find(maps, name) for maps in small] for name in names]
+    heats = [[one for one in column if isinstance(one, HeatMap)] for column in columns]
+    for column, found_heats in zip(columns, heats, strict=True):
+        if not found_heats and isinstance(column[0], WordError):
+            raise column[0]
+    values: Scale = "raw" if scale == "raw" else "word"  # of the maps here, not of all words
+    low, high = common_range([one for column in heats for one in column], values)
+    spans = [common_range(one, values) if scale == "word" else (low, high) for one in heats]
+    negative = min(spans)[0] < 0
+    spans = [centred(*span) for span in spans] if negative else spans
+    ends = ("−most" if negative else "least", "most") if scale == "word" else (low, high)
+    rows = [
+        (
+            label,
+            [
+                maps.image or "",
+                *(_cell(column[n], *span) for column, span in zip(columns, spans, strict=True)),
+            ],
+        )
+        for n, (label, maps) in enumerate(zip(labels(several), small, strict=True))
+    ]
+    common = [
+        {_LABELS[name](getattr(run.settings, name)) for run in several}
+        for name in ("prompt", "seed", "steps", "guidance", "size", "model")
+    ]
+    return plots.draw_table(
+        rows,
+        ["the picture", *names],
+        title=next(iter(common[0])) if len(common[0]) == 1 else f"{len(several)} runs compared",
+        note=" · ".join(text for texts in common[1:] if len(texts) == 1 for text in texts if text),
+        bars=[plots.ScaleBar(_SCALES[scale], ends)],
+    )
+
+
+def labels(runs: Sequence[Run]) -> list[str]:
+    """Return a label of each run: its prompt, seed, steps, model and so on, where they differ."""
+    columns = [
+        [text(getattr(run.settings, name)) for run in runs] for name, text in _LABELS.items()
+    ]
+    rows = zip(*(column for column in columns if len(set(column)) > 1), strict=True)
+    joined = [", ".join(filter(None, row)) for row in rows] or [""] * len(runs)
+    if len(set(joined)) == len(joined):
+        return joined
+    return [", ".join(filter(None, (f"run {n}", text))) for n, text in enumerate(joined, 1)]
+
+
+def common_words(runs: Sequence[Run]) -> list[str]:
+    """Return the words that all runs have read, in the order of the first; ArgumentError if none.
+
+    Words such as "the" and "of" are in it only if there are no others.
+    """
+    texts: dict[str, str] = {}
+    for word in runs[0].maps.words:
+        texts.setdefault(word.text.casefold(), word.text)
+    common = [
+        text
+        for text in texts.values()
+        if all(isinstance(_find(run.maps, text), HeatMap) for run in runs)
+    ]
+    if not common:
+        raise ArgumentError("these prompts have no word in common: name the words to compare")
+    return [text for text in common if is_content(text)] or common
+
+
+def _find(maps: HeatMaps, text: str) -> HeatMap | WordError:
+    try:
+        return maps[text]
+    except WordError as error:
+        return error
+
+
+def _cell(heat: HeatMap | WordError, low: float, high: float) -> Image.Image | str:
+    """Return a word's overlay, or the reason that there is none."""
+    if isinstance(heat, HeatMap):
+        return heat.render(low, high, short_side=1)
+    return "past what is read" if isinstance(heat, TruncatedWordError) else "not in this prompt"

@@ -9,7 +9,7 @@ from itertools import accumulate
 
 from heedmap import checks
 from heedmap.errors import ArgumentError, quoted
-from heedmap.io.values import MAX_CONCEPTS, MAX_PROMPT
+from heedmap.io.schemas import MAX_CONCEPTS, MAX_PROMPT
 from heedmap.text.prompts import word_keys
 from heedmap.text.weights import parse_weights
 from heedmap.text.words import TokenTable

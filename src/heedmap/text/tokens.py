@@ -8,7 +8,7 @@ from typing import Any
 
 from heedmap import checks
 from heedmap.errors import ModelError, quoted
-from heedmap.io.values import MAX_PROMPT, MAX_TOKENS
+from heedmap.io.schemas import MAX_PROMPT, MAX_TOKENS
 from heedmap.text.prompts import split_words
 from heedmap.text.words import LABELS, Token, TokenTable, Word
 

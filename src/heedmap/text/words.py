@@ -13,7 +13,7 @@ from typing import Annotated
 
 from heedmap import checks
 from heedmap.errors import TruncatedWordError, UnknownWordError, listed, nearest, plural, quoted
-from heedmap.io.values import TOKENS_AT_MOST, WORDS_AT_MOST, Small, Text, TokenKind
+from heedmap.io.schemas import TOKENS_AT_MOST, WORDS_AT_MOST, Small, Text, TokenKind
 from heedmap.text.prompts import describes, first_of, is_content, places, word_keys
 
 LABELS: dict[str, str] = {"start": "<start>", "end": "<end>", "pad": "<pad>"}

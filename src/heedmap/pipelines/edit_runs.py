@@ -1,0 +1,552 @@
+"""The edits of one source: their plans, their run, and the reports of what they did.
+
+Prompt-to-prompt (Hertz et al., 2022, arXiv 2208.01626): source and edits are generated in one batch
+from one noise. For a part of the run the edits take the source's cross-attention, word by word, and
+its self-attention. A plan is made before the first step, so that an edit that does not fit the
+prompts is refused there.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from itertools import chain
+from typing import Any
+
+import numpy as np
+import torch
+from msgspec import structs
+from PIL import Image
+
+from heedmap.backends.latents import fitting, in_batches
+from heedmap.backends.loading import is_embedded
+from heedmap.backends.prompts import prompt_table
+from heedmap.backends.registry import family_of
+from heedmap.errors import ArgumentError, TruncatedWordError, quoted
+from heedmap.figures import overlays
+from heedmap.io.schemas import ChangedWords, EditNoted, EditReport, EditTerms
+from heedmap.maps.masks import phrase_tokens, suppress_rivals
+from heedmap.mathematics.rules import Inject, Renormalize, Rule, blend, blend_mask, steps_within
+from heedmap.options import USUAL, EditOptions, EditPurpose, GenerateOptions
+from heedmap.pipelines.generation import Batch, Preview, Progress, sample, sub_progress
+from heedmap.pipelines.input_images import ImageSource, distortion_warning
+from heedmap.recording.edits import Steering, weights_rule
+from heedmap.recording.probing import Probe
+from heedmap.recording.tracing import StepState, Trace
+from heedmap.results.pairs import Pair, apart, change_between
+from heedmap.results.runs import Run
+from heedmap.text.alignment import (
+    WordAlignment,
+    first_of,
+    pair_words,
+    purpose_of,
+    refinement,
+    replacement,
+    swap_of,
+)
+from heedmap.text.weights import escape, parse_weights, spelled, token_weights, weighed
+from heedmap.text.words import MOVE_IT, TokenTable, Word
+
+FractionWindow = tuple[float, float]
+"""The (start, end) of a part of the run, as fractions of it."""
+LEAST_CHANGE = 0.02
+"""The value of `most_changed` below which an edit changed almost nothing.
+
+Measured on the embedded model (`scripts/evaluate.py windows`); unknown for others.
+"""
+MULTISTEP_SCHEDULERS = ("PNDMScheduler", "LMSDiscreteScheduler")
+"""Schedulers that use up to four earlier outputs of the model, which an image's fresh noise spoils.
+
+Others that use two or three, of the denoised image, do as well as those that use one.
+"""
+ENOUGH_STEPS = 30
+"""The steps that these need. Outside of a blend, 8 to 20 steps left the image at 14 to 37 dB and 30
+steps at 33 to 38, where DDIM left it at 38 or more (embedded model)."""
+LEAST_KEPT = 20.0
+"""Decibels of an image outside of the words that an edit changed, below which a note says so."""
+
+
+# --- plans ---
+
+
+class EditSource:
+    """The source of edits, with the options that its edits share.
+
+    Attributes:
+        pipe: the pipeline that reads the prompts.
+        prompt: the source prompt, with weights.
+        table: the words and tokens that the model reads.
+        weights: the weights of the source's own image, by position on the K axis.
+        rules: the rules of these weights.
+        options: the options of the edits.
+        sampling: the options of sampling, which fit the pipeline (`resolve_options`).
+        windows: the windows of single words or phrases of the targets.
+        terms: the options that settings and reports have under the same names.
+    """
+
+    def __init__(
+        self,
+        pipe: Any,
+        prompt: str,
+        options: EditOptions,
+        sampling: GenerateOptions,
+        *,
+        weighted: bool = True,
+    ) -> None:
+        """Read the prompt; unless it is `weighted`, the weights in it are those of an edit alone.
+
+        Raises:
+            ArgumentError: if a weight is no number, or the model cannot blend.
+            UnknownWordError: if a protected word is not in the prompt.
+        """
+        parsed = parse_weights(prompt)
+        self.pipe, self.options, self.sampling = pipe, options, sampling
+        self.prompt = prompt if weighted else escape(parsed.text)
+        self.table = prompt_table(pipe, parsed.text, sampling.arguments)
+        self.weights = token_weights(parsed.spans, self.table) if weighted else {}
+        self.rules = (weights_rule(self.weights, self.table),) if self.weights else ()
+        self.windows: Any = options.words
+        self.terms = {name: getattr(options, name) for name in EditTerms.__struct_fields__}
+        self._targets: dict[str, tuple[TokenTable, WordAlignment, torch.Tensor]] = {}
+        if options.only is not None:
+            if why := family_of(pipe).why_unblended():
+                raise ArgumentError(f"{type(pipe).__name__} {why}")
+            for word in options.protect:
+                self.table.find(word)
+
+    def plan(
+        self,
+        prompt: str,
+        weights: Mapping[str, float] | None = None,
+        cross: FractionWindow | None = None,
+        self_attention: FractionWindow | None = None,
+    ) -> "Plan":
+        """Plan the edit of a prompt.
+
+        Args:
+            prompt: the edited prompt, with its weights.
+            weights: weights of more words or phrases of it, which count as changed even at the
+                source's weight.
+            cross: the window of cross-attention. Default: that of the options or of the purpose.
+            self_attention: the window of self-attention, likewise.
+
+        Raises:
+            ArgumentError: if a weight is no number, or the words do not correspond as `kind` asks.
+            UnknownWordError: if a word of a window or of a swap is not in its prompt.
+            TruncatedWordError: if the model does not read a word that is changed.
+        """
+        options: Any = self.options
+        parsed, weights = parse_weights(prompt), weights or {}
+        if parsed.text not in self._targets:  # prompts that differ in weights alone align once
+            self._targets[parsed.text] = self._align(parsed.text)
+        table, alignment, columns = self._targets[parsed.text]
+        spans = weighed(parsed, table, weights)
+        new_weights, purpose = token_weights(spans, table), purpose_of(alignment)
+        window: FractionWindow = cross or options.cross or (0.0, USUAL[purpose][0])
+        rules: list[Rule] = []
+        rules.append(self._inject(table, alignment, columns, window))
+        if new_weights:
+            rules.append(weights_rule(new_weights, table))
+            rules += [Renormalize()] * options.renormalize
+
+        def weight(word: Word | None, of: Mapping[int, float]) -> float:
+            return of.get(word.tokens[0], 1.0) if word is not None and word.tokens else 1.0
+
+        same, pairs = {*alignment.same}, alignment.pairs
+        varied = {word for name in weights for place in table.matches(name) for word in place}
+        reworded = [pair for pair in pairs if pair not in same]
+        weighted = [(a, b) for a, b in pairs if weight(a, self.weights) != weight(b, new_weights)]
+        about = [*reworded, *weighted, *(pair for pair in pairs if pair[1] in varied)]
+        sides = [a for a, _ in about], [b for _, b in about]
+        before, after = (
+            tuple(sorted({word.number for word in side if word and word.tokens})) for side in sides
+        )
+        ids = [[token.id for token in one.tokens] for one in (self.table, table)]
+        is_reweighted = not reworded and ids[0] == ids[1]
+        swaps = () if options.only is None else swap_of(options.only)
+        return Plan(
+            source=self,
+            target=prompt,
+            varied=weights,
+            prompt=spelled(parsed.text, spans) if weights else prompt,
+            table=table,
+            alignment=alignment,
+            kind="reweight" if is_reweighted else alignment.kind,
+            purpose=purpose,
+            has_effect=bool(weighted) or not is_reweighted,
+            words=ChangedWords(source=before, edited=after),
+            weights=new_weights,
+            rules=tuple(rules),
+            swaps=tuple((self.table.phrase(a), table.phrase(b)) for a, b in swaps),
+            cross=window,
+            self_attention=self_attention or options.self_attention or (0.0, USUAL[purpose][1]),
+        )
+
+    def _align(self, text: str) -> tuple[TokenTable, WordAlignment, torch.Tensor]:
+        """Return a target's table and alignment, and the shares (K_src, K) of the source's tokens.
+
+        The target's tokens take these shares of the source's attention.
+        """
+        source = target = self.table
+        if text != source.prompt:
+            target = prompt_table(self.pipe, text, self.sampling.arguments)
+        alignment = pair_words(source, target, self.options.kind)
+        if alignment.unread:
+            raise TruncatedWordError(
+                f"{quoted(alignment.unread[0].text)} is changed, but stands past the {target.room} "
+                f"tokens that the model reads: {MOVE_IT}"
+            )
+        columns = torch.zeros(len(source.tokens), len(target.tokens))
+        if alignment.kind == "replace":
+            entries = replacement(source, target, alignment)
+        else:
+            partners = enumerate(refinement(source, target))
+            entries = [(w, n, 1.0) for n, w in partners if w is not None]
+        for w, n, share in entries:
+            columns[w, n] = share
+        return target, alignment, columns
+
+    def _inject(
+        self,
+        table: TokenTable,
+        alignment: WordAlignment,
+        columns: torch.Tensor,
+        cross: FractionWindow,
+    ) -> Inject:
+        """Return the rule that takes the source's cross-attention in each token's window.
+
+        It takes the plain attention: the weights in a prompt hold for that prompt's image.
+        """
+        start, end = (torch.full((len(table.tokens),), bound) for bound in cross)
+        has_source = columns.any(dim=0)
+        if alignment.kind == "refine":
+            end[~has_source] = 0.0  # a new token keeps its own attention
+        for word, window in self.windows.items():
+            tokens = [n for n in table.find(word) if has_source[n]]
+            if not tokens:
+                raise ArgumentError(
+                    f"{quoted(word)} is new in {quoted(table.prompt)} and takes no attention from "
+                    "the source, so it has no window: leave it out of words"
+                )
+            start[tokens], end[tokens] = window
+        return Inject(columns, start, end)
+
+
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """One edit of a source, ready to run.
+
+    Attributes:
+        source: the source.
+        target: the edited prompt as given.
+        varied: the weights that a grid varies, by word.
+        prompt: the edited prompt with all its weights.
+        table: the words and tokens that the model reads.
+        alignment: the correspondence of its words with those of the source.
+        kind: "replace", "refine" or "reweight".
+        purpose: the purpose; None if only weights, signs or articles and the like change.
+        has_effect: True if a word, a sign or a weight differs from the source's.
+        words: the words of both prompts that the edit is about and that the model reads.
+        weights: the weights, by position on the K axis.
+        rules: the rules for the probabilities of the edited prompt.
+        swaps: positions on the K axis of the source and of the target where the edit is blended.
+        cross: the window of cross-attention.
+        self_attention: the window of self-attention.
+    """
+
+    source: EditSource
+    target: str
+    varied: Mapping[str, float]
+    prompt: str
+    table: TokenTable
+    alignment: WordAlignment
+    kind: str
+    purpose: EditPurpose | None
+    has_effect: bool
+    words: ChangedWords
+    weights: Mapping[int, float]
+    rules: tuple[Rule, ...]
+    swaps: tuple[tuple[tuple[int, ...], tuple[int, ...]], ...]
+    cross: FractionWindow
+    self_attention: FractionWindow
+
+    def unused_windows(self, steps: int, self_sites: int) -> Iterator[str]:
+        """Yield a sentence for each window in which a run took nothing from the source.
+
+        Args:
+            steps: the number of steps of the run.
+            self_sites: the number of sites at which it took self-attention.
+        """
+        windows = {
+            f"attention for {quoted(word)}": one for word, one in self.source.windows.items()
+        }
+        windows |= {"cross-attention": self.cross, "self-attention": self.self_attention}
+        for name, (start, end) in windows.items():
+            is_self = name == "self-attention"
+            used = self_sites if is_self else len(steps_within(start, end, steps))
+            cells = f", or no layer has at most {self.source.options.self_cells} cells" * is_self
+            if start < end and not used:
+                yield (
+                    f"the edit {quoted(self.table.prompt)} took no {name} from its source: no step "
+                    f"of {steps} lies in {start:g} to {end:g} of the run{cells}; widen this "
+                    "window, or use more steps"
+                )
+
+
+# --- the run ---
+
+
+def run_edits(
+    source: EditSource,
+    plans: Sequence[Plan],
+    seed: int,
+    progress: Progress | None = None,
+    preview: Preview | None = None,
+    probe: Probe | None = None,
+) -> list[Pair]:
+    """Generate a source and its edits from the noise of one seed.
+
+    If they do not fit into one batch, the source is computed again in each further batch, equal up
+    to rounding; all pairs have that of the first. The other arguments are those of `sample`.
+    """
+    pipe, options, image = source.pipe, source.sampling, source.options.image
+    start = options.arguments.get("image")
+    size = options.size or (start.size if isinstance(start, Image.Image) else None)
+    image_source = None if image is None else ImageSource.of(pipe, image, seed, options)
+    pairs: list[Pair] = []
+
+    def run_batch(some: Sequence[Plan], done: int, remaining: int) -> None:
+        images = [source, *some]
+        rules = {number: one.rules for number, one in enumerate(images) if one.rules}
+        windows = {number: plan.self_attention for number, plan in enumerate(some, 1)}
+        local = None if source.options.only is None else LocalBlend(source, some)
+
+        def change(state: StepState) -> torch.Tensor:
+            if image_source is not None:
+                latents = image_source.next_latents(state.moment, state.latents)
+                state = replace(state, latents=latents)
+            return state.latents if local is None else local.blend(state)
+
+        runs, trace = sample(
+            pipe,
+            Batch(
+                [one.table.prompt for one in images],
+                [one.prompt for one in images],
+                [seed] * len(images),
+                latents=None if image_source is None else image_source.start(len(images)),
+            ),
+            options,
+            Steering(rules, dict.fromkeys(windows, 0), windows, source.options.self_cells),
+            progress=sub_progress(progress, done, done + remaining),
+            preview=preview,
+            map_tokens=None if local is None else local.map_tokens,
+            change=change,
+            probe=probe,
+        )
+        if image_source is not None:
+            runs = [image_source.with_settings(run) for run in runs]
+        first = pairs[0].source if pairs else runs[0]
+        for number, plan in enumerate(some, 1):
+            mask = None if local is None else local.masks.get(number)
+            pairs.append(_pair(plan, first, runs[number], trace, number, mask))
+
+    in_batches(plans, fitting(pipe, size, source.options.batch) - 1, run_batch)
+    return pairs
+
+
+class LocalBlend:
+    """The blend of latents after each step: the source's where the words of the edits do not act.
+
+    Attributes:
+        map_tokens: for each image the tokens whose maps decide: those of the words, and of the
+            phrases that rival them.
+        masks: the last mask of each edit, bool (h, w) of the latent, by its number in the batch.
+    """
+
+    def __init__(self, source: EditSource, plans: Sequence[Plan]) -> None:
+        self._options, self._plans = source.options, plans
+        self._protected = [source.table.find(word) for word in source.options.protect]
+        self._tables = [source.table, *(plan.table for plan in plans)]
+        self.masks: dict[int, torch.Tensor] = {}
+        words = [[*self._protected, *(before for plan in plans for before, _ in plan.swaps)]]
+        words += [[after for _, after in plan.swaps] for plan in plans]
+        self.map_tokens = {
+            number: tuple(sorted({*chain(*parts, *phrase_tokens(self._tables[number]))}))
+            for number, parts in enumerate(words)
+        }
+
+    def blend(self, state: StepState) -> torch.Tensor:
+        """Return the latents (B, C, h, w) to go on with."""
+        moment, latents, options = state.moment, state.latents, self._options
+        if moment.step not in steps_within(options.blend_from, 1.0, moment.steps):
+            return latents
+        blended, size = latents.clone(), (latents.shape[-2], latents.shape[-1])
+
+        @cache  # all edits ask for the same places of the source
+        def acts(image: int, tokens: tuple[int, ...]) -> torch.Tensor:
+            """Return the mask (h, w) of the places where a phrase acts more than its rivals."""
+            parts = tokens, *_rivals(self._tables[image], tokens)
+            strength = np.stack([state.strength(image, part) for part in parts], axis=1)
+            share = torch.from_numpy(suppress_rivals(*strength)[0])
+            return blend_mask(share, size, options.threshold)
+
+        for number, plan in enumerate(self._plans, 1):
+            mask = torch.zeros(size, dtype=torch.bool)
+            for before, after in plan.swaps:
+                mask |= acts(0, before) | acts(number, after)
+            for tokens in self._protected:
+                mask &= ~acts(0, tokens)
+            self.masks[number] = mask
+            blended[number] = blend(latents[0], latents[number], mask.to(latents.device))
+        return blended
+
+
+def _rivals(table: TokenTable, tokens: Sequence[int]) -> list[tuple[int, ...]]:
+    """Return the positions of the phrases that share no token with these.
+
+    Tokens of no phrase name neither a thing nor a property, and have no rivals.
+    """
+    phrases = phrase_tokens(table)
+    others = [part for part in phrases if {*part}.isdisjoint(tokens)]
+    return others if len(others) < len(phrases) else []
+
+
+# --- the report ---
+
+
+def _pair(
+    plan: Plan,
+    source: Run,
+    edited: Run,
+    trace: Trace,
+    number: int,
+    latent_mask: torch.Tensor | None,
+) -> Pair:
+    """Return the pair of an edit, with its report, and the edit in the edited run's settings."""
+    controller, words = trace.controller, plan.words
+    assert controller is not None
+    mask = masked_by = None
+    if latent_mask is not None:
+        mask = overlays.resize_map(latent_mask.float().numpy(), source.image.size) > 0.5
+        tables = plan.source.table, plan.table
+        masked_by = ", ".join(
+            "→".join(table.text_of(tokens) for table, tokens in zip(tables, swap, strict=True))
+            for swap in plan.swaps
+        )
+    inside = mask
+    if inside is None:
+        heats = [source.maps.at(n) for n in words.source] + [
+            edited.maps.at(n) for n in words.edited
+        ]
+        nowhere = np.zeros(source.image.size[::-1], dtype=bool)
+        inside = np.logical_or.reduce([nowhere, *(heat.mask() for heat in heats)])
+    moved = controller.moved.get(number)
+    shared: dict[str, Any] = {
+        "cross": plan.cross,
+        "windows": plan.source.windows,
+        "self_attention": plan.self_attention,
+        **plan.source.terms,
+    }
+    report = EditReport(
+        kind=plan.kind,
+        purpose=plan.purpose,
+        why=plan.alignment.why,
+        weights=dict(plan.weights),
+        words=words,
+        steps=trace.steps,
+        sites=controller.acted.get(number, 0),
+        self_sites=controller.shared.get(number, 0),
+        moved=sum(moved) / len(moved) if moved else 0.0,
+        change=change_between(source.image, edited.image, inside),
+        reconstruction=None if source.given is None else apart(source.given, source.image),
+        masked_by=masked_by,
+        **shared,
+    )
+    notes = tuple(filter(None, _notes(plan, source, edited, report, mask)))
+    kinds = {"kind": plan.alignment.kind, "kind_asked": plan.source.options.kind}
+    settings = EditNoted(source=plan.source.prompt, **kinds, **shared)
+    edited = replace(edited, settings=structs.replace(edited.settings, edit=settings))
+    return Pair(source, edited, structs.replace(report, notes=notes or None), mask)
+
+
+def _notes(
+    plan: Plan, source: Run, edited: Run, report: EditReport, mask: np.ndarray | None
+) -> Iterator[str]:
+    """Yield a sentence for each request with little or no effect, and for guesses.
+
+    They are saved, and read on pages as well, so they name no arguments.
+    """
+    only, steps, scheduler = plan.source.options.only, report.steps, source.settings.scheduler
+    yield from plan.unused_windows(steps, report.self_sites)
+    is_black = any(run.settings.nsfw_content_detected for run in (source, edited))
+    if report.reconstruction is not None and not is_black:
+        yield distortion_warning(report.reconstruction.psnr_db)
+        if scheduler in MULTISTEP_SCHEDULERS and steps < ENOUGH_STEPS:
+            yield (
+                f"{scheduler} uses the model's output at earlier steps, and a picture has other "
+                f"noise at each: edits in {steps} steps are rough; take {ENOUGH_STEPS} or more, or "
+                "a DDIMScheduler"
+            )
+        outside = report.change.outside.psnr_db
+        if only is None and outside is not None and outside < LEAST_KEPT:
+            yield (
+                f"the picture changed outside of the edit's words, too, to {outside:.1f} dB: let "
+                "the edit in at these words alone, by a blend"
+            )
+    if guesses := plan.alignment.guesses:
+        pairs = first_of([f"{quoted(a.text)} → {quoted(b.text)}" for a, b in guesses])
+        yield (
+            "the prompts differ in their number of words, so which words correspond is a guess: "
+            f"{pairs}; to choose the pairs, write both prompts with the same number of words, "
+            "which are then paired in order"
+        )
+    if only is not None and mask is None:
+        yield (
+            f"the blend of {quoted(only)} kept nothing in place: no step of {steps} is at or after "
+            f"{report.blend_from:g} of the run, where it begins; blend from earlier on, or use "
+            "more steps"
+        )
+    if mask is not None and not mask.any():
+        yield (
+            f"the blend of {quoted(only)} let the edit in nowhere: no place is above its threshold "
+            f"of {report.threshold:g}; lower it, or blend by other words"
+        )
+    elif not is_black:
+        yield _change_note(plan, source, edited, report)
+
+
+def _change_note(plan: Plan, source: Run, edited: Run, report: EditReport) -> str:
+    """Return a sentence if the image changed too little; else an empty text."""
+    images = [np.asarray(run.image.convert("RGB"), float) for run in (source, edited)]
+    if plan.has_effect and np.abs(np.subtract(*images)).max() <= 1:
+        return (
+            f"the edit {quoted(plan.prompt)} changed nothing in the picture above rounding "
+            f"({report.sites} sites acted): try a smaller cross window, or another seed"
+        )
+    change = most_changed(*images)
+    if plan.purpose is None or not is_embedded(plan.source.pipe) or change >= LEAST_CHANGE:
+        return ""
+    return (
+        f"the edit {quoted(plan.prompt)} changed almost nothing (the MSE is {change:.3g} in that "
+        f"64th of the picture that changed most, and {LEAST_CHANGE:g} or more where an edit "
+        "shows): take less from the source, with smaller windows of cross-attention (now up to "
+        f"{plan.cross[1]:g}) and self-attention ({plan.self_attention[1]:g}), or try another seed"
+    )
+
+
+def most_changed(before: np.ndarray, after: np.ndarray) -> float:
+    """Return the mean squared difference in that part of an image that changed most.
+
+    The image has 8 × 8 parts of whole pixels; rows and columns that remain are left out.
+
+    Args:
+        before: (H, W, 3), 0 to 255.
+        after: another of that shape.
+
+    Returns:
+        The mean of (before - after)² there, of values from 0 to 1.
+    """
+    squares = (((before - after) / 255) ** 2).mean(axis=-1)
+    h, w = (max(1, side // 8) for side in squares.shape)
+    rows, columns = (side // part for side, part in zip(squares.shape, (h, w), strict=True))
+    parts = squares[: rows * h, : columns * w].reshape(rows, h, columns, w)
+    return float(parts.mean(axis=(1, 3)).max())
