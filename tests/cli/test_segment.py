@@ -1,18 +1,14 @@
 """`heedmap segment`: what it saves and prints, and what it refuses."""
 
-import errno
 import json
-import os
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 from PIL import Image
 
-from cli.calling import PROMPT, as_json, bad, files, good, misused, raising
+from cli.calling import PROMPT, as_json, bad, files, good, misused
 from heedmap import generate
-from heedmap.maps.segments import Segments
 from heedmap.results.runs import Run
 
 ALL = {"segment.json", "labels.png", "labels.npy", "coco.json", "sheet.png"}
@@ -48,14 +44,6 @@ def test_json_and_options(saved: Path, run: Run, desk: Path, opened: list[str]):
     assert opened == [(desk / "mine" / "sheet.svg").as_uri()]
 
 
-def test_a_phrase_without_pixels(saved: Path, run: Run, monkeypatch: pytest.MonkeyPatch):
-    empty = replace(run.maps.segment(), names=("red house", "snow"))
-    monkeypatch.setattr("heedmap.maps.heatmaps.segmented", lambda *_: empty)
-    assert "no pixel" in good("segment", saved)
-    with Image.open(saved / "segment" / "all" / "masks" / "2-snow.png") as mask:
-        assert not np.asarray(mask).any()
-
-
 def test_masks_of_concepts(model, saved: Path):
     generate(model, PROMPT, seed=3, steps=1, concepts=["sky", "cat"]).save("sought")
     found = as_json("segment", "sought", "-w", "sky", "--concepts")
@@ -71,9 +59,3 @@ def test_refused_phrases_write_nothing(saved: Path, words):
     misused("segment", saved, "--threshold", "2")
     misused("segment", saved, "-w", "#one")
     assert files(saved) == before
-
-
-def test_whole_or_not_at_all(saved: Path, desk: Path, monkeypatch):
-    monkeypatch.setattr(Segments, "coco", raising(OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))))
-    assert "no space left on device" in bad("segment", saved, "--out", "new").lower()
-    assert {path.name for path in desk.iterdir()} == {"saved"}

@@ -40,10 +40,6 @@ GRIDS = [
 ]
 _QUIET: dict[str, Any] = {"show_progress": "hidden", "api_visibility": "private"}
 
-Call = Callable[[Job, Path, str, dict[str, Any]], Any]
-"""Makes a result from a job, the folder of the results, the model's name and the arguments of the
-form."""
-
 
 def each_line(
     read: Callable[[str], Any], collect: Callable[[list[Any]], Any] = list
@@ -313,9 +309,8 @@ class App:
                     columns=3, height=680, allow_preview=False, interactive=False, buttons=[]
                 )
             with right:
-                page, name, row = output = self._output()
-                with row:
-                    delete = gr.Button("Delete", size="sm", scale=0, min_width=150)
+                delete = gr.Button("Delete", size="sm", render=False)
+                _, name = output = self._output(delete)
                 confirmed = gr.Button(visible="hidden", elem_id="delete-confirmed")
 
         def refresh(folder: str | None) -> gr.Gallery:
@@ -323,22 +318,22 @@ class App:
 
         def open_result(folder: str | None, event: gr.SelectData) -> tuple[Any, ...]:
             name = event.value["caption"]
-            return jobs.page(jobs.path_of(folder, name)), name, gr.Row(visible=True)
+            return jobs.page(jobs.path_of(folder, name)), name
 
         def remove(folder: str | None, name: str) -> tuple[Any, ...]:
             shutil.rmtree(jobs.path_of(folder, name))
-            return "", "", gr.Row(visible=False), refresh(folder)
+            return "", "", refresh(folder)
 
         ask = f"name => {{ if (confirm(`Delete ${{name}}?`)) {_press(confirmed)} }}"
         tab.select(refresh, self.folder, gallery, **_QUIET)
-        gallery.select(open_result, self.folder, [page, name, row], **_QUIET)
+        gallery.select(open_result, self.folder, output, **_QUIET)
         delete.click(None, name, js=ask)
         confirmed.click(remove, [self.folder, name], [*output, gallery], **_QUIET)
 
     # --- what the tabs share ------------------------------------------------------------------
 
     @contextmanager
-    def _form(self, name: str, call: Call, **readers: Any) -> Iterator[Form]:
+    def _form(self, name: str, call: Callable[..., Any], **readers: Any) -> Iterator[Form]:
         """Add a form and a call, whose progress and result appear beside the form."""
         form = Form(**readers)
         with _columns() as (left, right):
@@ -360,12 +355,12 @@ class App:
                 return path
 
             job = Job(work)
-            yield str(place), *[gr.skip()] * 4
+            yield str(place), *[gr.skip()] * 3
             with _page_errors():
                 for state in job:
-                    yield gr.skip(), state, *[gr.skip()] * 3
+                    yield gr.skip(), state, *[gr.skip()] * 2
                 path = job.future.result()
-            yield gr.skip(), job.html(), jobs.page(path), path.name, gr.Row(visible=True)
+            yield gr.skip(), job.html(), jobs.page(path), path.name
 
         texts = [one for one in form.fields.values() if isinstance(one, gr.Textbox)]
         event = gr.on(
@@ -382,7 +377,7 @@ class App:
         event.failure(lambda: "Nothing was saved.", None, status, **_QUIET)
         form.cancel.click(lambda: "Nothing was saved.", None, status, cancels=event, **_QUIET)
 
-    def _draw(self, function: Callable[..., Any], *, preview: bool = True) -> Call:
+    def _draw(self, function: Callable[..., Any], *, preview: bool = True) -> Any:
         """Make a call of a function of heedmap that draws with the page's model."""
 
         def call(job: Job, _: Path, model: str, given: dict[str, Any]) -> Any:
@@ -392,11 +387,13 @@ class App:
 
         return call
 
-    def _output(self) -> tuple[gr.HTML, gr.Textbox, gr.Row]:
-        """Add the page of a result, its name, and a row with the button that downloads it."""
+    def _output(self, *buttons: gr.Button) -> list[Any]:
+        """Add the page of a result, its name, and a row with buttons, one of which downloads it."""
         name = gr.Textbox(visible="hidden")
-        with gr.Row(visible=False) as row:
-            download = gr.Button("Download as zip", size="sm", scale=0, min_width=150)
+        with gr.Row(elem_classes="actions"):
+            download = gr.Button("Download as zip", size="sm")
+            for button in buttons:
+                button.render()
         page = gr.HTML("")
         file = gr.DownloadButton(visible="hidden", elem_id=f"zip-{page._id}")
 
@@ -407,13 +404,14 @@ class App:
 
         event = download.click(pack, [self.folder, name], file, **_QUIET)
         event.success(None, js=f"() => {_press(file)}")
-        return page, name, row
+        return [page, name]
 
     def _choose_result(self, tab: Any, **look: Any) -> gr.Dropdown:
         """Add a list of the results, which is read again whenever the tab is opened."""
         field = gr.Dropdown([], **look)
-        choices = lambda folder: gr.Dropdown(choices=jobs.names(folder))  # noqa: E731
-        tab.select(choices, self.folder, field, **_QUIET)
+        tab.select(
+            lambda folder: gr.Dropdown(choices=jobs.names(folder)), self.folder, field, **_QUIET
+        )
         return field
 
     def _axes(self) -> Sequence[str]:
@@ -450,7 +448,8 @@ def _page_errors() -> Iterator[None]:
 def _columns() -> Iterator[tuple[gr.Column, gr.Column]]:
     """Add a column for the inputs, and one for the result beside it."""
     with gr.Row(equal_height=False):
-        yield gr.Column(scale=2, min_width=340), gr.Column(scale=5, min_width=340)
+        left = gr.Column(scale=2, min_width=340)
+        yield left, gr.Column(scale=5, min_width=340, elem_classes="result")
 
 
 def _upload() -> gr.Image:
