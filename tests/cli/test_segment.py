@@ -31,7 +31,7 @@ def test_saves_the_masks_of_the_library(saved: Path, run: Run):
 
 def test_json_and_options(saved: Path, run: Run, desk: Path, opened: list[str]):
     found = as_json("segment", saved, "-w", "#2", "-w", "a", "--threshold", 0.3)
-    folder = saved / "segment" / "2-a-from-0-3"
+    folder = saved / "segment" / "2-a-threshold-0-3"
     assert found.pop("warnings") == []
     assert json.loads((folder / "segment.json").read_text()) == found
     assert (found["run"], found["folder"], found["threshold"]) == (str(saved), str(folder), 0.3)

@@ -50,7 +50,8 @@ def compare(
     from heedmap.results.runs import common_words, labels
 
     runs = [hm.Run.load(folder) for folder in folders]
-    path = out or _default_file(folders, kind or "png")
+    names = " ".join(["compare", *(folder.resolve().name for folder in folders)])
+    path = out or Path("outputs") / f"{writing.slug(names, 100)}.{kind or 'png'}"
     suffix = path.suffix.lower().removeprefix(".")
     if suffix not in ([kind] if kind else ["png", "svg", "pdf"]) or path.is_dir():
         raise ArgumentError(
@@ -74,12 +75,3 @@ def compare(
         typer.echo("Shares of attention, averaged over all layers, heads and steps of a run.")
     data = {"file": str(path), "scale": scale, "words": words, "runs": found}
     task.finish(data, [path], path)
-
-
-def _default_file(folders: list[Path], kind: str) -> Path:
-    from heedmap.io.writing import slug
-
-    paths = [folder.resolve() for folder in folders]
-    sides = ("source", "edited")
-    names = [f"{one.parent.name} {one.name}" if one.name in sides else one.name for one in paths]
-    return Path("outputs") / f"{slug(' '.join(['compare', *names]), 100)}.{kind}"

@@ -1,6 +1,6 @@
 """`heedmap inspect`: other words, layers, steps or heads of a saved run; no model is loaded."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from json import dumps
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -71,10 +71,10 @@ def inspect(
         first, last, _ = steps.indices(len(saved.maps.recording.timesteps))
         parts["steps"] = f"{first}:{last}"
     flags = {"refined": refined, "concepts": concepts, **parts, "over": over, "scale": scale}
-    flags["format"] = None if kind == "png" else kind
-    flags = {name: value for name, value in flags.items() if value}
-    name = " ".join([*map(str, word or ["all"]), *(_flag_text(*flag) for flag in flags.items())])
+    flags |= {"format": kind != "png" and kind}
+    name = folder_name(word, flags)
     scale = scale or ("word" if over else "shared")
+    selection = {"words": word, **flags, "scale": scale}
 
     words = list(dict.fromkeys(word or [one.number for one in maps.words]))
     heats = [maps[one] if isinstance(one, str) else maps.at(one) for one in words]
@@ -87,7 +87,7 @@ def inspect(
     found: dict[str, Any] = {
         "run": str(run),
         "prompt": maps.tokens.prompt,
-        "selection": {**({"words": word} if word else {}), **flags, "scale": scale},
+        "selection": {name: value for name, value in selection.items() if value},
         "layers": [layer.name for layer in maps.layers],
     }
 
@@ -105,7 +105,7 @@ def inspect(
                 (partial / file).write_bytes(data)
             (partial / "inspect.json").write_text(dumps(found) + "\n", encoding="utf-8")
 
-    folder = place.put(save, slug(name, 100))
+    folder = place.put(save, name)
     if task.verbose:
         rows = [
             (heat.label, *heat_cells(heat), stability_text(heat.stability), file)
@@ -143,10 +143,16 @@ def maps_of(run: "Run", concepts: bool) -> "HeatMaps":
     return found
 
 
-def _flag_text(name: str, value: Any) -> str:
-    if value is True:
-        return name
-    return f"{name} {' '.join(map(str, value)) if isinstance(value, list) else value}"
+def folder_name(words: list[Any] | None, flags: Mapping[str, Any]) -> str:
+    """Name a folder by words and by the flags that are set."""
+    from heedmap.io.writing import slug
+
+    parts = [*(words or ["all"])]
+    for name, value in flags.items():
+        if value is not None and value is not False:
+            values = value if isinstance(value, list) else [value]
+            parts += [name, *(one for one in values if one is not True)]
+    return slug(" ".join(map(str, parts)), 100)
 
 
 def _draw_over(
