@@ -89,7 +89,8 @@ def _print_pair(folder: Path, pair: "Pair") -> None:
             _number(change.psnr_db, ".1f"),
             _number(change.ssim, "z.2f"),
         )
-        for side, change in report.change.sides().items()
+        for side in ("inside", "outside")
+        for change in [getattr(report.change, side)]
     ]
     print_table(("change", "of the image", "MSE", "PSNR (dB)", "SSIM"), rows, folder)
     if report.reconstruction is not None:
