@@ -139,7 +139,9 @@ class Call:
         layer: frozenset[Axis] = frozenset({"layer"} if self.skipping else ())
         grid = next(iter(self.propagating.values()), None)
 
-        def record(tables: Sequence[TokenTable], keys: ConceptKeys | None = None) -> BranchRecord:
+        def new_record(
+            tables: Sequence[TokenTable], keys: ConceptKeys | None = None
+        ) -> BranchRecord:
             padding = ("pad",) if spec.tokens == "all" else ()
             positions = [table.positions("start", "text", "end", *padding) for table in tables]
             sums = AttentionAccumulator(spec.keep | layer, positions, (h, w), spec.split_halves)
@@ -148,18 +150,18 @@ class Call:
 
         self.records: dict[RecordName, BranchRecord] = {}
         if "conditional" in spec.branches:
-            self.records["conditional"] = record(encoding.conditional.tables)
+            self.records["conditional"] = new_record(encoding.conditional.tables)
         if "negative" in spec.branches:
             if encoding.negative is None:
                 raise TraceError(
                     "the negative branch was asked for, but this call has none (guidance is off, "
                     "or embedded in the model): pass a guidance above 1, or leave it out"
                 )
-            self.records["negative"] = record(encoding.negative.tables)
+            self.records["negative"] = new_record(encoding.negative.tables)
         if encoding.concepts:
             tables = [concept_table(spec.concepts)] * self.images
             keys = ConceptKeys(layers, encoding, family.project_text)
-            self.records["concepts"] = record(tables, keys)
+            self.records["concepts"] = new_record(tables, keys)
         self._map_tokens = {n: tokens for n, tokens in (map_tokens or {}).items() if tokens}
         self._token_maps: RefinedMaps | None = None  # of these; what is kept does not change them
         if self._map_tokens:
