@@ -16,8 +16,7 @@ from PIL import Image
 
 import heedmap
 from heedmap import Grid, Pair, edit, grid, repeat
-from heedmap.backends.latents import NoiseLevels
-from heedmap.backends.schedules import Moment
+from heedmap.backends.latents import Moment, NoiseLevels
 from heedmap.errors import ArgumentError, ModelError
 from heedmap.pipelines.input_images import ImageSource, InputImage
 

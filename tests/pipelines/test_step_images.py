@@ -12,7 +12,7 @@ from making import generate_batch, pixels
 from PIL import Image
 
 from heedmap.backends import latents
-from heedmap.backends.schedules import Moment
+from heedmap.backends.latents import Moment
 from heedmap.pipelines import editing, generation
 from heedmap.pipelines.generation import StepRecorder
 from heedmap.recording.tracing import StepState
