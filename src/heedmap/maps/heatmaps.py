@@ -18,8 +18,7 @@ from heedmap.figures import overlays, plots
 from heedmap.figures.plots import Panel, ScaleBar
 from heedmap.maps.masks import Segments, check_image, scaled, segmented, soft_masks
 from heedmap.maps.recordings import REFINED, Layer, Recording
-from heedmap.maps.selections import LayerFilter, Selection, stability_said
-from heedmap.mathematics.maps import is_even
+from heedmap.maps.selections import LayerFilter, Selection, is_even, stability_said
 from heedmap.options import MASK_THRESHOLD
 from heedmap.text.prompts import is_content
 from heedmap.text.words import TokenTable, Word

@@ -11,6 +11,7 @@ from typing import Any, cast
 import numpy as np
 from PIL import Image
 
+from heedmap.checks import alike
 from heedmap.errors import (
     ArgumentError,
     NothingRecordedError,
@@ -20,7 +21,6 @@ from heedmap.errors import (
     signed,
 )
 from heedmap.maps.recordings import Layer, Recording, cells, layers_there, name_fits
-from heedmap.mathematics.maps import rank_correlation
 from heedmap.options import Axis
 from heedmap.text.words import Word
 
@@ -187,6 +187,35 @@ def numbers_of(wanted: Any, total: int, noun: str) -> list[int]:
             f"{noun} {quoted(wanted)} is not there: expected whole numbers from 0 to {total - 1}, "
             "a slice or a list"
         ) from error
+
+
+# --- the agreement of two maps by the order of their values ---
+
+
+def is_even(values: np.ndarray) -> bool:
+    """Return whether a map is constant but for rounding, or holds NaN."""
+    return alike(float(values.min()), float(values.max()))
+
+
+def ranks(values: np.ndarray) -> np.ndarray:
+    """Return the rank of each value among all, from 1, float64; equal ones have their mean rank."""
+    _, inverse, counts = np.unique(values, return_inverse=True, return_counts=True)
+    last = np.cumsum(counts)
+    return (last - (counts - 1) / 2)[inverse].reshape(np.shape(values))
+
+
+def rank_correlation(a: np.ndarray, b: np.ndarray) -> float | None:
+    """Return Spearman's rank correlation of two maps (h, w): Pearson's of their ranks.
+
+    Returns:
+        1 for the same order to -1 for the opposite one; None if a map is constant but for rounding.
+    """
+    if is_even(a) or is_even(b):
+        return None
+    one, other = (ranks(each).ravel() for each in (a, b))
+    one, other = one - one.mean(), other - other.mean()
+    size = float(np.sqrt((one @ one) * (other @ other)))
+    return float(np.clip(one @ other / size, -1, 1))
 
 
 # --- how stable the maps of a located image are -------------------------------------------------
