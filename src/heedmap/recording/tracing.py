@@ -276,10 +276,6 @@ class Trace:
         self._calls: list[Call] = []
         self._open = False
 
-    def __repr__(self) -> str:
-        state = "open" if self._open else "closed"
-        return f"<Trace of a {type(self._pipe).__name__}: {state}, calls: {len(self._calls)}>"
-
     # --- what was recorded ---
 
     @property
