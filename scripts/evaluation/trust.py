@@ -28,7 +28,7 @@ from evaluation.cases import Plan, Progress, as_array, is_unseen
 from evaluation.measures import Figures
 from heedmap.figures.overlays import heat, resize_map
 from heedmap.figures.plots import Panel
-from heedmap.maps.selections import rank_correlation
+from heedmap.maps.recordings import rank_correlation
 from heedmap.results.ablations import WAYS, Ablation, auc, changed_region
 from world import captions, layouts
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from skimage.filters import threshold_otsu
 
-from heedmap.maps.selections import is_even, rank_correlation, ranks
+from heedmap.maps.recordings import is_even, rank_correlation, ranks
 from heedmap.results.ablations import auc, changed_region
 
 

@@ -17,7 +17,7 @@ from heedmap.figures.plots import Panel, ScaleBar
 from heedmap.io import reading
 from heedmap.io.schemas import FORMAT, Note, Text, to_json
 from heedmap.maps.heatmaps import HeatMap
-from heedmap.maps.selections import is_even, rank_correlation, ranks
+from heedmap.maps.recordings import is_even, rank_correlation, ranks
 from heedmap.results import Files, Result, write_json
 from heedmap.results.runs import Run
 from heedmap.text.weights import leave_out, parse_weights
