@@ -28,8 +28,8 @@ from evaluation.cases import Plan, Progress, as_array, is_unseen
 from evaluation.measures import Figures
 from heedmap.figures.overlays import heat, resize_map
 from heedmap.figures.plots import Panel
-from heedmap.mathematics.maps import auc, changed_region, rank_correlation
-from heedmap.results.ablations import WAYS, Ablation
+from heedmap.maps.recordings import rank_correlation
+from heedmap.results.ablations import WAYS, Ablation, auc, changed_region
 from world import captions, layouts
 
 FIRST = layouts.HELD_OUT_SEED + 700_000_000

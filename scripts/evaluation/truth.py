@@ -33,7 +33,7 @@ from evaluation.rivals import RIVALS, Gathered, as_map, goca_gated, plain
 from heedmap.figures.overlays import resize_map
 from heedmap.maps.heatmaps import HeatMaps
 from heedmap.maps.masks import REACH, suppress_rivals
-from heedmap.mathematics.maps import guided
+from heedmap.mathematics.probabilities import guided
 from heedmap.options import MASK_THRESHOLD
 from heedmap.text.prompts import is_content
 from world import captions, layouts, scenes

@@ -9,7 +9,7 @@ from diffusers.models.attention_processor import Attention, AttnProcessor, AttnP
 from making import random_pipeline, run
 
 from heedmap.backends import processors
-from heedmap.backends.processors import RecordingProcessor, install, run_uncompiled
+from heedmap.backends.processors import RecordingProcessor, install
 from heedmap.backends.registry import cross_attention_layers, self_attention_layers
 from heedmap.errors import TraceError
 from heedmap.recording.tracing import trace
@@ -151,28 +151,6 @@ def test_put_in_front_and_taken_off(pipe):
     for undo in undone:
         undo()
     assert {name: layer.processor for name, layer in layers.items()} == before | {name: mine}
-
-
-def test_what_was_compiled_runs_as_it_was_written():
-    """Until it is taken back: a part that was compiled in place, and one that was wrapped."""
-    torch.manual_seed(0)
-    model = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.Linear(2, 2), torch.nn.ReLU())
-    plain, expected = torch.ones(1, 2), model(torch.ones(1, 2))
-
-    def broken(*_):
-        raise AssertionError("the compiled code ran")
-
-    model[0]._compiled_call_impl = broken
-    wrapped = torch.nn.Identity()
-    wrapped._orig_mod, wrapped.forward = model[1], broken
-    model[1] = wrapped
-    undone = []
-    run_uncompiled(model, undone.append)
-    assert torch.equal(model(plain), expected)
-    assert len(undone) == 2
-    for undo in undone:
-        undo()
-    assert model[0]._compiled_call_impl is broken and vars(wrapped)["forward"] is broken
 
 
 # --- with whole pipelines ---------------------------------------------------------------------

@@ -6,7 +6,7 @@ import pytest
 import torch
 from diffusers import DDIMScheduler
 
-from heedmap.backends.schedules import Moment, Schedule, announced, listen, matches, scheduler_class
+from heedmap.backends.latents import Moment, Schedule, announced, listen, matches, scheduler_class
 from heedmap.errors import TraceError
 
 

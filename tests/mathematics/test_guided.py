@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from heedmap.mathematics.maps import SMOOTH, guided
+from heedmap.mathematics.probabilities import SMOOTH, guided
 
 
 def by_definition(picture, values, radius):

@@ -11,7 +11,7 @@ from families import models
 from making import generate_batch, pixels
 from PIL import Image
 
-from heedmap.backends.schedules import Moment
+from heedmap.backends.latents import Moment
 from heedmap.pipelines import editing
 from heedmap.pipelines.generation import StepRecorder
 from heedmap.recording.tracing import StepState

@@ -7,14 +7,8 @@ import pytest
 import torch
 from PIL import Image
 
-from heedmap.mathematics.probabilities import Scores
 from heedmap.mathematics.rules import Site
-from heedmap.recording.accumulation import (
-    AttentionAccumulator,
-    SiteProbabilities,
-    regrid,
-    row_probabilities,
-)
+from heedmap.recording.accumulation import AttentionAccumulator, SiteProbabilities, regrid
 
 LATENT = (4, 6)
 GRIDS = {"fine": (4, 6), "coarse": (2, 3)}
@@ -94,16 +88,6 @@ def test_means_over_layers(head):
     torch.testing.assert_close(tally.mean(1, "", [0])[0], torch.stack(planes).mean(0))
 
 
-def test_layers_finer_than_the_latent_are_made_small_without_gaps():
-    """Each place is a mean of all that lies in it: a checkerboard becomes grey."""
-    board = (torch.arange(16)[:, None] + torch.arange(16)) % 2
-    small = regrid(board.float().reshape(1, -1, 1), (16, 16), (4, 4))
-    assert small.shape == (1, 16, 1)
-    torch.testing.assert_close(small, torch.full_like(small, 0.5), atol=0.02, rtol=0)
-    same = torch.rand(2, 6, 3)
-    assert regrid(same, (2, 3), (2, 3)) is same
-
-
 @pytest.mark.parametrize("keep", [{"layer", "step"}, {"layer"}, {"step"}, set()])
 def test_a_step_of_two_passes_weighs_as_much_as_one_of_one(keep):
     """As of Heun, whose last step asks the model once; whatever is kept, the mean is the same."""
@@ -120,13 +104,6 @@ def test_a_step_of_two_passes_weighs_as_much_as_one_of_one(keep):
     torch.testing.assert_close(tally.mean(0, name, kept).mean(0), steps.mean(0))
     if "step" in keep:
         torch.testing.assert_close(tally.mean(0, name, kept), steps)
-
-
-def test_plain_probabilities_are_those_of_the_row():
-    query, key = torch.randn(3, 2, 4, 8), torch.randn(3, 2, 5, 8)
-    scores = Scores(query, key, 0.5)
-    expected = (query[2, 1:] @ key[2, 1:].mT * 0.5).softmax(-1)[..., [3, 0]]
-    torch.testing.assert_close(row_probabilities(scores, 2).of(slice(1, 2), [3, 0]), expected)
 
 
 @pytest.mark.parametrize("steps", [1, 2, 5])

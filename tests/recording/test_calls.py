@@ -4,8 +4,8 @@ import pytest
 import torch
 from making import random_pipeline, table
 
+from heedmap.backends.latents import Schedule
 from heedmap.backends.prompts import Branch, Encoding, encoding_of
-from heedmap.backends.schedules import Schedule
 from heedmap.backends.unet import UNet
 from heedmap.errors import TraceError
 from heedmap.recording.calls import Call, RecordingSpec

@@ -328,7 +328,7 @@ def test_edits_that_do_nothing_or_cannot_are_told():
     call(hm.Reweight("red", 2))  # what was refused is no longer in the way
 
 
-@pytest.mark.parametrize("prompts", [[1], ["a", None], 3, {"a": 1}, {"a"}, b"ab"])
+@pytest.mark.parametrize("prompts", [[1], ["a", None], 3, {"a": 1}, {"a"}])
 def test_prompts_are_texts(pipe, prompts):
     with pytest.raises(ArgumentError):
         trace(pipe, prompts=prompts)

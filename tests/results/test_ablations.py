@@ -11,9 +11,9 @@ from PIL import Image
 from heedmap.errors import ArgumentError, RunError, TruncatedWordError, UnknownWordError
 from heedmap.figures import overlays, plots
 from heedmap.io.schemas import to_json
-from heedmap.mathematics.maps import auc, changed_region, rank_correlation
+from heedmap.maps.recordings import rank_correlation
 from heedmap.results import ablations
-from heedmap.results.ablations import Ablation
+from heedmap.results.ablations import Ablation, auc, changed_region
 from heedmap.results.grids import load_result
 from heedmap.results.runs import Run
 

@@ -260,12 +260,11 @@ def left_early(pipe: Any) -> Iterator[None]:
 
 
 class _Replacement:
-    """A method of an instance, with the one that it replaced."""
+    """A method of an instance in place of its own."""
 
     def __init__(self, owner: Any, name: str, method: Callable[..., Any]) -> None:
         update_wrapper(self, getattr(owner, name))  # diffusers inspects signatures
         self.owner, self.name, self.method = owner, name, method
-        self.below, self.removed = vars(owner).get(name), False
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return self.method(*args, **kwargs)
@@ -278,17 +277,15 @@ class _Replacement:
 def replace_method(owner: Any, name: str, method: Callable[..., Any]) -> Callable[[], None]:
     """Replace a method of an instance; return a function that restores it.
 
-    Replacements may be removed in any order. A method that somebody else has put there stays.
+    A method that somebody else has put there stays.
     """
+    before = vars(owner).get(name)
     vars(owner)[name] = replacement = _Replacement(owner, name, method)
 
     def undo() -> None:
-        replacement.removed = True
-        top = vars(owner).get(name)
-        while isinstance(top, _Replacement) and top.removed:
-            top = top.below
-        vars(owner)[name] = top
-        if top is None:
-            del vars(owner)[name]
+        if vars(owner).get(name) is replacement:
+            vars(owner)[name] = before
+            if before is None:
+                del vars(owner)[name]
 
     return undo

@@ -8,7 +8,7 @@ projections, slices and image prompts.
 
 import inspect
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
@@ -22,7 +22,7 @@ from torch.utils._device import DeviceContext
 from heedmap.backends import registry
 from heedmap.backends.base import Undo
 from heedmap.backends.prompts import prompt_table
-from heedmap.errors import SelectionError, TraceError, quoted
+from heedmap.errors import ModelError, SelectionError, TraceError, quoted
 from heedmap.maps.recordings import layers_there, name_fits
 from heedmap.mathematics import probabilities
 from heedmap.mathematics.probabilities import Scores
@@ -262,6 +262,56 @@ def run_uncompiled(model: Any, undo: Undo) -> None:
             before = {name: vars(module)[name] for name in changed}
             undo(lambda module=module, before=before: vars(module).update(before))
             vars(module).update(changed)
+
+
+# --- tools that skip layers ---
+
+# How the names of diffusers' hooks begin that skip nothing.
+_NOT_SKIPPING = ("group_offloading", "layer_execution", "lazy_prefetch", "layerwise_", "peft_")
+
+
+def skipping_tools(model: torch.nn.Module, layers: Collection[str]) -> tuple[str, ...]:
+    """Return the names of the tools that may skip some layers of a model at some steps.
+
+    Raises:
+        ModelError: if FasterCache is among them, which computes attention for a part of a batch.
+    """
+    tools: dict[str, None] = {}
+    for path, module in model.named_modules():
+        for hook in getattr(getattr(module, "_diffusers_hook", None), "hooks", ()):
+            if hook.startswith("faster_cache"):
+                raise ModelError(
+                    "FasterCache computes attention for only a part of the batch at some steps: "
+                    "call disable_cache() on the model first"
+                )
+            if not hook.startswith(_NOT_SKIPPING):
+                tools[hook] = None
+        replaced = _replaced_forward(module)
+        if replaced is not None and any(name.startswith(f"{path}.".lstrip(".")) for name in layers):
+            tools[getattr(replaced, "__module__", type(replaced).__name__).split(".")[0]] = None
+    return tuple(tools)
+
+
+def check_forwards(layers: Mapping[str, Any]) -> None:
+    """Raise a TraceError if the `forward` method of a layer was replaced, as T-GATE does."""
+    replaced = [name for name, layer in layers.items() if _replaced_forward(layer) is not None]
+    if replaced:
+        raise TraceError(
+            f"the forward method of {replaced[0]} was replaced, so heedmap cannot see its "
+            "attention: undo that (T-GATE and register_attention_control of prompt-to-prompt do it)"
+        )
+
+
+def _replaced_forward(module: torch.nn.Module) -> Any:
+    """Return what replaced a module's `forward`; None if nothing did.
+
+    Hooks of accelerate and of diffusers, and compiled modules, call the method itself.
+    """
+    forward = vars(module).get("forward")
+    if forward is None or getattr(forward, "__func__", None) is type(module).forward:
+        return None
+    known = ("_hf_hook", "_diffusers_hook", "_orig_mod")
+    return None if any(hasattr(module, name) for name in known) else forward
 
 
 # --- the activations of a layer ---

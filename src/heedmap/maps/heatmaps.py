@@ -23,9 +23,9 @@ from heedmap.maps.recordings import (
     LayerFilter,
     Recording,
     Selection,
+    is_even,
     stability_said,
 )
-from heedmap.mathematics.maps import is_even
 from heedmap.options import MASK_THRESHOLD
 from heedmap.text.prompts import is_content
 from heedmap.text.words import TokenTable, Word

@@ -24,8 +24,7 @@ from heedmap.figures.overlays import png, resize_map, to_rgb
 from heedmap.figures.plots import Panel
 from heedmap.io.schemas import Mask
 from heedmap.io.writing import slug, whole_folder
-from heedmap.maps.recordings import Recording, Selection, least_stability, stability_said
-from heedmap.mathematics.maps import is_even
+from heedmap.maps.recordings import Recording, Selection, is_even, least_stability, stability_said
 from heedmap.options import MASK_THRESHOLD
 from heedmap.text.words import TokenTable
 
@@ -155,7 +154,7 @@ def soft_masks(
 
 def _with_edges(recording: Recording, image: Image.Image, large: np.ndarray) -> np.ndarray:
     """Fit a map of the image's size to the image's edges."""
-    from heedmap.mathematics.maps import guided
+    from heedmap.mathematics.probabilities import guided
 
     assert recording.refined is not None
     cell = min(recording.size) / min(recording.refined.shape[:2])

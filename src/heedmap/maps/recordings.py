@@ -19,6 +19,7 @@ from PIL import Image
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file  # pyright: ignore[reportUnknownVariableType]
 
+from heedmap.checks import alike
 from heedmap.errors import (
     ArgumentError,
     NothingRecordedError,
@@ -41,7 +42,6 @@ from heedmap.io.schemas import (
     Small,
 )
 from heedmap.io.writing import WriteError
-from heedmap.mathematics.maps import rank_correlation
 from heedmap.options import Axis
 from heedmap.text.words import TokenTable, Word
 
@@ -445,6 +445,35 @@ def numbers_of(wanted: Any, total: int, noun: str) -> list[int]:
             f"{noun} {quoted(wanted)} is not there: expected whole numbers from 0 to {total - 1}, "
             "a slice or a list"
         ) from error
+
+
+# --- the agreement of two maps by the order of their values ---------------------------------------
+
+
+def is_even(values: np.ndarray) -> bool:
+    """Return whether a map is constant but for rounding, or holds NaN."""
+    return alike(float(values.min()), float(values.max()))
+
+
+def ranks(values: np.ndarray) -> np.ndarray:
+    """Return the rank of each value among all, from 1, float64; equal ones have their mean rank."""
+    _, inverse, counts = np.unique(values, return_inverse=True, return_counts=True)
+    last = np.cumsum(counts)
+    return (last - (counts - 1) / 2)[inverse].reshape(np.shape(values))
+
+
+def rank_correlation(a: np.ndarray, b: np.ndarray) -> float | None:
+    """Return Spearman's rank correlation of two maps (h, w): Pearson's of their ranks.
+
+    Returns:
+        1 for the same order to -1 for the opposite one; None if a map is constant but for rounding.
+    """
+    if is_even(a) or is_even(b):
+        return None
+    one, other = (ranks(each).ravel() for each in (a, b))
+    one, other = one - one.mean(), other - other.mean()
+    size = float(np.sqrt((one @ one) * (other @ other)))
+    return float(np.clip(one @ other / size, -1, 1))
 
 
 # --- how stable the maps of a located image are -------------------------------------------------

@@ -18,7 +18,7 @@ from heedmap import checks
 from heedmap.errors import ArgumentError, plural, quoted
 from heedmap.io.schemas import Note
 
-_SHOWN = 4  # numbers of a value in a table; of a longer one its length
+_COLUMNS = 4  # numbers of a value in a table; of a longer one its length
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,7 +42,7 @@ class Attention:
     value: np.ndarray
     scale: float
     mask: np.ndarray | None = None
-    _alone: bool = field(default=False, repr=False)  # one query, without an axis Q
+    _single: bool = field(default=False, repr=False)  # one query, without an axis Q
 
     @cached_property
     def scores(self) -> np.ndarray:
@@ -112,7 +112,7 @@ class Attention:
         columns.append(("P without √d" if root else "P unscaled", unscaled, unscaled.sum()))
         value = np.broadcast_to(self._for_rows(self.value), (*self.scores.shape, d_v))
         parts = p[:, None] * value[place]
-        if d_v <= _SHOWN:
+        if d_v <= _COLUMNS:
             columns += [("" if n else "P·V", one, one.sum()) for n, one in enumerate(parts.T)]
         else:
             length = np.linalg.norm(parts.sum(axis=0))
@@ -132,11 +132,11 @@ class Attention:
         return f"<pre>{escape(self.table())}</pre>"
 
     def _product(self, rows: np.ndarray, matrix: np.ndarray) -> np.ndarray:
-        return (rows[..., None, :] @ matrix)[..., 0, :] if self._alone else rows @ matrix
+        return (rows[..., None, :] @ matrix)[..., 0, :] if self._single else rows @ matrix
 
     def _for_rows(self, array: np.ndarray) -> np.ndarray:
         """Insert the axis Q before the last two."""
-        return array if self._alone else array[..., None, :, :]
+        return array if self._single else array[..., None, :, :]
 
     def _place(self, at: int | Sequence[int] | None) -> tuple[int, ...]:
         """Return the index of a row of P."""
@@ -175,7 +175,7 @@ def attention(q: Any, k: Any, v: Any, mask: Any = None, *, scale: float | None =
             token that may be seen.
     """
     query, key, value = (_finite(name, one) for name, one in (("q", q), ("k", k), ("v", v)))
-    alone = query.ndim == 1
+    single = query.ndim == 1
     try:
         count, d = key.shape[-2:]
         fits = query.size and key.size and value.size and query.shape[-1] == d
@@ -189,39 +189,39 @@ def attention(q: Any, k: Any, v: Any, mask: Any = None, *, scale: float | None =
             "(…, Q, d) or (d,), (…, K, d) and (…, K, d_v) with the same d, K and leading axes; "
             "transpose one?"
         )
-    rows: tuple[int, ...] = () if alone else query.shape[-2:-1]
+    rows: tuple[int, ...] = () if single else query.shape[-2:-1]
     hidden = None if mask is None else _mask(mask, (*leading, *rows, count))
     factor = d**-0.5 if scale is None else checks.finite("scale", scale)
     # Each head of the values has its own scores.
     key = np.broadcast_to(key, (*leading, count, d))
-    return Attention(query, key, value, factor, hidden, alone)
+    return Attention(query, key, value, factor, hidden, single)
 
 
-def _array(name: str, given: Any) -> np.ndarray:
-    if hasattr(given, "detach"):  # of torch, which is not imported for it
-        given = given.detach().cpu()
-        given = given.double() if given.is_floating_point() else given  # numpy has no bfloat16
+def _array(name: str, values: Any) -> np.ndarray:
+    if hasattr(values, "detach"):  # of torch, which is not imported for it
+        values = values.detach().cpu()
+        values = values.double() if values.is_floating_point() else values  # numpy has no bfloat16
     try:
-        array = np.asarray(given)
-    except ValueError as error:  # rows of different lengths
-        raise ArgumentError(f"{name} is {quoted(given)}: expected an array of numbers") from error
+        array = np.asarray(values)
+    except ValueError:  # rows of different lengths
+        array = np.array(None)
     if array.dtype.kind not in "fiub":
-        raise ArgumentError(f"{name} is {quoted(given)}: expected an array of real numbers")
+        raise ArgumentError(f"{name} is {quoted(values)}: expected an array of real numbers")
     return array
 
 
-def _finite(name: str, given: Any) -> np.ndarray:
-    array = _array(name, given).astype(np.float64)
+def _finite(name: str, values: Any) -> np.ndarray:
+    array = _array(name, values).astype(np.float64)
     if not np.isfinite(array).all():
         raise ArgumentError(f"{name} holds NaN or Inf: expected finite numbers alone")
     return array
 
 
-def _mask(given: Any, shape: tuple[int, ...]) -> np.ndarray:
-    mask = _array("mask", given)
+def _mask(values: Any, shape: tuple[int, ...]) -> np.ndarray:
+    mask = _array("mask", values)
     if mask.dtype.kind in "iu" and (mask > 0).any():
         raise ArgumentError(
-            f"mask is {quoted(given)}: expected booleans, True where a token may be seen, or "
+            f"mask is {quoted(values)}: expected booleans, True where a token may be seen, or "
             "numbers with a point that are added to the scores; pass mask.astype(bool)"
         )
     if np.isnan(mask).any() or (mask.dtype != bool and (mask == np.inf).any()):

@@ -1,4 +1,4 @@
-"""Attention probabilities, and maps propagated along them: pure functions of tensors.
+"""Attention probabilities, and maps refined by them or by an image: pure functions of tensors.
 
 Axes: B image, H head, Q latent position (row-major over the layer's grid, Q = h·w), K text token,
 d channels of one head.
@@ -7,7 +7,9 @@ d channels of one head.
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import torch
+from kornia.filters import guided_blur
 from torch import Tensor
 from torch.nn.attention import SDPBackend
 from torch.nn.functional import pad, scaled_dot_product_attention
@@ -180,3 +182,43 @@ def propagate(
         output = scaled_dot_product_attention(query, key, value, scale=scale)
         parts.append(output[0].mean(dim=0)[:, : part.shape[1]])
     return torch.cat(parts, dim=-1)
+
+
+SMOOTH = 1e-3
+"""The variance of colours (0 to 1) below which an image guides nothing.
+
+Chosen on the drawn world; a tenth of it is a point better there, and worse on images with grain.
+"""
+_FINE = 6  # least radius in pixels at which the filter subsamples
+
+
+def guided(picture: np.ndarray, maps: np.ndarray, radius: int) -> np.ndarray:
+    """Move the edges of maps to the edges of an image near them, by a guided filter.
+
+    Around each pixel a map is taken for a linear function of the colours (He, Sun and Tang, *Guided
+    Image Filtering*, TPAMI 2013; large images are subsampled after He and Sun, arXiv 1505.00996).
+    Where the colours say nothing it is smoothed. The result of a half turn of the inputs is a half
+    turn of the result.
+
+    Args:
+        picture: uint8 (H, W, 3).
+        maps: (N, H, W), 0 to 1.
+        radius: pixels on each side that are looked at; as far as the maps are blurred.
+
+    Returns:
+        float32 (N, H, W), 0 to 1.
+    """
+    guide = torch.tensor(picture).movedim(-1, 0)[None].float() / 255
+    values = torch.tensor(maps, dtype=torch.float32)[None]
+    radius = min(radius, (min(picture.shape[:2]) - 1) // 2)  # a window fits into the image
+    if radius < 1:
+        return values[0].numpy()
+    coarse = max(1, radius // _FINE)
+    result = guided_blur(guide, values, 2 * radius + 1, SMOOTH, subsample=coarse)
+    if coarse > 1:
+        # Subsampling takes the first pixel of each square, which moves a map by half a square. The
+        # turned inputs move it back; linear functions of the colours keep their mean.
+        around, back = guide.flip(-2, -1), values.flip(-2, -1)
+        other = guided_blur(around, back, 2 * radius + 1, SMOOTH, subsample=coarse)
+        result = (result + other.flip(-2, -1)) / 2
+    return result[0].clamp(0, 1).numpy()

@@ -83,11 +83,11 @@ class Mix:
 
     Attributes:
         source: A (K, K), or None if the source has no part.
-        own: B (K, K).
+        target: B (K, K).
     """
 
     source: Tensor | None
-    own: Tensor
+    target: Tensor
 
     def __call__(self, p: Tensor, source: Tensor | None) -> Tensor:
         """Return P' (…, Q, K), made of P and P_src.
@@ -95,7 +95,7 @@ class Mix:
         Raises:
             ArgumentError: if the source takes part and is missing.
         """
-        mixed = p @ self.own.to(p)
+        mixed = p @ self.target.to(p)
         if self.source is None:
             return mixed
         if source is None:
@@ -104,10 +104,10 @@ class Mix:
 
     def then(self, other: "Mix") -> "Mix":
         """Return this mixture followed by another one."""
-        source = None if self.source is None else self.source @ other.own
+        source = None if self.source is None else self.source @ other.target
         if other.source is not None:
             source = other.source if source is None else source + other.source
-        return Mix(source, self.own @ other.own)
+        return Mix(source, self.target @ other.target)
 
 
 def no_source() -> ArgumentError:
@@ -239,8 +239,8 @@ class Region:
         if bias is None:
             return p
         bias = pad(bias.to(p), (0, p.shape[-1] - bias.shape[1]))
-        seen = bias.expand_as(p).masked_fill(p <= 0, float("-inf"))
-        return (p.log() + (bias - seen.amax(dim=-1, keepdim=True))).softmax(dim=-1)
+        visible = bias.expand_as(p).masked_fill(p <= 0, float("-inf"))
+        return (p.log() + (bias - visible.amax(dim=-1, keepdim=True))).softmax(dim=-1)
 
 
 def apply(rules: Iterable[Rule], p: Tensor, site: Site) -> Tensor:

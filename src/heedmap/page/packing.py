@@ -21,8 +21,7 @@ import numpy as np
 
 from heedmap.errors import as_sentence
 from heedmap.io.schemas import TokenKind
-from heedmap.maps.recordings import Recording, cells, short_names, stage_of
-from heedmap.mathematics.maps import is_even
+from heedmap.maps.recordings import Recording, cells, is_even, short_names, stage_of
 from heedmap.text.words import TokenTable
 
 _SPECIALS: dict[TokenKind, str] = {"start": "start token", "end": "end token", "pad": "padding"}

@@ -30,6 +30,7 @@ from PIL import Image, ImageOps
 from heedmap import checks
 from heedmap.backends.base import Pipeline, default_of, device_of, parameters
 from heedmap.backends.latents import (
+    Moment,
     NoiseLevels,
     latents_of,
     noise_levels,
@@ -46,7 +47,6 @@ from heedmap.backends.registry import (
     unit,
     usual_size,
 )
-from heedmap.backends.schedules import Moment
 from heedmap.errors import ArgumentError, ModelError, quoted, warn
 from heedmap.figures.overlays import to_rgb
 from heedmap.io import reading

@@ -11,8 +11,9 @@ import numpy as np
 import torch
 
 from heedmap.backends.base import Family, GridShape
+from heedmap.backends.latents import Moment, Schedule, matches
+from heedmap.backends.processors import skipping_tools
 from heedmap.backends.prompts import Encoding, foreign_states
-from heedmap.backends.schedules import Moment, Schedule, matches, skipping_tools
 from heedmap.errors import NothingRecordedError, TraceError, plural
 from heedmap.maps.recordings import AVERAGED, Layer, Recording, cells
 from heedmap.mathematics.probabilities import Scores
@@ -139,27 +140,28 @@ class Call:
         layer: frozenset[Axis] = frozenset({"layer"} if self.skipping else ())
         grid = next(iter(self.propagating.values()), None)
 
-        def record(tables: Sequence[TokenTable], keys: ConceptKeys | None = None) -> BranchRecord:
-            padding = ("pad",) if spec.tokens == "all" else ()
-            positions = [table.positions("start", "text", "end", *padding) for table in tables]
-            sums = AttentionAccumulator(spec.keep | layer, positions, (h, w), spec.split_halves)
-            refined = None if grid is None else RefinedMaps(grid)
-            return BranchRecord(tuple(tables), sums, refined, keys)
-
-        self.records: dict[RecordName, BranchRecord] = {}
+        tables: dict[RecordName, Sequence[TokenTable]] = {}
         if "conditional" in spec.branches:
-            self.records["conditional"] = record(encoding.conditional.tables)
+            tables["conditional"] = encoding.conditional.tables
         if "negative" in spec.branches:
             if encoding.negative is None:
                 raise TraceError(
                     "the negative branch was asked for, but this call has none (guidance is off, "
                     "or embedded in the model): pass a guidance above 1, or leave it out"
                 )
-            self.records["negative"] = record(encoding.negative.tables)
+            tables["negative"] = encoding.negative.tables
         if encoding.concepts:
-            tables = [concept_table(spec.concepts)] * self.images
+            tables["concepts"] = [concept_table(spec.concepts)] * self.images
+        padding = ("pad",) if spec.tokens == "all" else ()
+        self.records: dict[RecordName, BranchRecord] = {}
+        for name, each in tables.items():
+            positions = [table.positions("start", "text", "end", *padding) for table in each]
+            sums = AttentionAccumulator(spec.keep | layer, positions, (h, w), spec.split_halves)
+            refined = None if grid is None else RefinedMaps(grid)
+            self.records[name] = BranchRecord(tuple(each), sums, refined)
+        if encoding.concepts:
             keys = ConceptKeys(layers, encoding, family.project_text)
-            self.records["concepts"] = record(tables, keys)
+            self.records["concepts"].concept_keys = keys
         self._map_tokens = {n: tokens for n, tokens in (map_tokens or {}).items() if tokens}
         self._token_maps: RefinedMaps | None = None  # of these; what is kept does not change them
         if self._map_tokens:

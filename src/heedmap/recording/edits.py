@@ -350,7 +350,7 @@ class Steering:
         if mix is None and bias is None:
             return None
         row = first + image
-        values = value[row] if mix is None else mix.own.to(value) @ value[row]
+        values = value[row] if mix is None else mix.target.to(value) @ value[row]
         edited = _attend(scores, row, values, bias)
         if mix is not None and mix.source is not None:
             if image not in self.sources:

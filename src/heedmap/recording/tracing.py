@@ -2,7 +2,7 @@
 
 A trace puts a processor in front of each text cross-attention layer's own
 (`backends.processors`), watches the prompts that the pipeline encodes (`backends.prompts`) and the
-calls of its scheduler (`backends.schedules`). Each pass of the model goes `Trace._before_pass` →
+calls of its scheduler (`backends.latents`). Each pass of the model goes `Trace._before_pass` →
 `Trace._record` → `Call.record` → `AttentionAccumulator.add`; `Call.recording` makes the result.
 """
 
@@ -19,11 +19,11 @@ import torch
 from torch import Tensor
 
 from heedmap import checks
-from heedmap.backends import base, latents, loading, processors, prompts, registry, schedules
+from heedmap.backends import base, loading, processors, prompts, registry
 from heedmap.backends.base import Family, GridShape, Pipeline
+from heedmap.backends.latents import Moment, announced, listen, predicted
 from heedmap.backends.processors import Record, RecordingProcessor
 from heedmap.backends.prompts import Encoding
-from heedmap.backends.schedules import Moment
 from heedmap.errors import ArgumentError, NothingRecordedError, TraceError, quoted, size_text, warn
 from heedmap.maps.heatmaps import HeatMaps
 from heedmap.maps.recordings import Recording
@@ -171,7 +171,7 @@ class TraceHooks:
         """Call `record` after each cross-attention layer, and `before_pass` before the model."""
         family, undo = self._family, self.undo.callback
         pipe, model = family.pipe, family.called_model
-        schedules.check_forwards(self.layers)
+        processors.check_forwards(self.layers)
         self.undo.enter_context(loading.silence_logs(pipe))
         self._installed = processors.install(self.layers, record, undo, self._controller)
         processors.run_uncompiled(model, undo)
@@ -212,10 +212,10 @@ class TraceHooks:
             self._install_self(bare)
 
     def begin_call(self, after_step: Callable[[Tensor], Tensor], before_step: Any = None) -> None:
-        """Listen to the scheduler that the pipeline has now (`schedules.listen`)."""
+        """Listen to the scheduler that the pipeline has now (`latents.listen`)."""
         self.end_call()
         scheduler = self._family.pipe.scheduler
-        self._undo_call.callback(schedules.listen(scheduler, after_step, before_step))
+        self._undo_call.callback(listen(scheduler, after_step, before_step))
 
     def end_call(self) -> None:
         """Leave scheduler and self-attention as they were: others may change them between calls."""
@@ -275,10 +275,6 @@ class Trace:
         self._frame: FrameType | None = None
         self._calls: list[Call] = []
         self._open = False
-
-    def __repr__(self) -> str:
-        state = "open" if self._open else "closed"
-        return f"<Trace of a {type(self._pipe).__name__}: {state}, calls: {len(self._calls)}>"
 
     # --- what was recorded ---
 
@@ -465,7 +461,7 @@ class Trace:
             )
         family, hooks, encoding = self._family, self._hooks, prompts.encoding_of(encodings, states)
         call = Call(
-            *(family, self._spec, encoding, schedules.announced(self._pipe, timestep)),
+            *(family, self._spec, encoding, announced(self._pipe, timestep)),
             (sample.shape[-2], sample.shape[-1]),
             hooks.layers,
             hooks.self_layers,
@@ -492,7 +488,7 @@ class Trace:
             self._probe.record(name, scores, self.controller)
 
     def _before_scheduler(self, *args: Any, **kwargs: Any) -> None:
-        self._predicted = latents.predicted(*args, **kwargs)
+        self._predicted = predicted(*args, **kwargs)
 
     def _after_scheduler(self, latents: Tensor) -> Tensor:
         """Return the latents to go on with after a call of the scheduler."""

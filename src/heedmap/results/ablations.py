@@ -17,7 +17,7 @@ from heedmap.figures.plots import Panel, ScaleBar
 from heedmap.io import reading
 from heedmap.io.schemas import FORMAT, Note, Text, to_json
 from heedmap.maps.heatmaps import HeatMap
-from heedmap.mathematics.maps import auc, changed_region, rank_correlation
+from heedmap.maps.recordings import is_even, rank_correlation, ranks
 from heedmap.results import Files, Result, write_json
 from heedmap.results.runs import Run
 from heedmap.text.weights import leave_out, parse_weights
@@ -37,7 +37,7 @@ class Agreement(Note, frozen=True, kw_only=False):
     Attributes:
         rank: Spearman's rank correlation, -1 to 1; None if one of them is constant.
         auc: the area under the ROC curve of the map for the changed region, 0 to 1, 0.5 by chance;
-            None if nothing changed. The region is that of `mathematics.maps.changed_region`.
+            None if nothing changed. The region is that of `changed_region`.
     """
 
     rank: float | None
@@ -285,3 +285,50 @@ def shorter_prompt(prompt: str, table: TokenTable, word: str) -> str:
             "more words"
         )
     return shorter
+
+
+def auc(values: np.ndarray, inside: np.ndarray) -> float | None:
+    """Return the area under the ROC curve of a map as a classifier of a region.
+
+    This is the share of pairs of a place inside and one outside in which the one inside has more;
+    an equal pair counts a half (Mann and Whitney, 1947; Hanley and McNeil, 1982). Chance, and a map
+    that is constant but for rounding, have 0.5.
+
+    Args:
+        values: (h, w).
+        inside: bool (h, w), the region.
+
+    Returns:
+        0 to 1; None if nothing is inside, or all.
+    """
+    within = int(inside.sum())
+    without = inside.size - within
+    if not within or not without:
+        return None
+    if is_even(values):
+        return 0.5
+    above = float(ranks(values)[inside].sum()) - within * (within + 1) / 2
+    return above / (within * without)
+
+
+def changed_region(values: np.ndarray) -> np.ndarray:
+    """Return the places where a map is above Otsu's threshold.
+
+    The threshold has the greatest variance between the classes (Otsu, 1979), over the values
+    themselves, without a histogram.
+
+    Args:
+        values: (h, w).
+
+    Returns:
+        bool (h, w); empty if the map is constant but for rounding.
+    """
+    flat = np.sort(values, axis=None).astype(np.float64)
+    if is_even(flat):
+        return np.zeros(values.shape, dtype=bool)
+    count, below = flat.size, np.arange(1, flat.size)
+    sums = np.cumsum(flat)
+    distance = sums[:-1] / below - (sums[-1] - sums[:-1]) / (count - below)
+    # Among equal values it is greatest at an end: a square of a concave function.
+    variance = below * (count - below) * distance**2
+    return values > flat[int(variance.argmax())]

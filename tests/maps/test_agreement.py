@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 from skimage.filters import threshold_otsu
 
-from heedmap.mathematics.maps import auc, changed_region, is_even, rank_correlation, ranks
+from heedmap.maps.recordings import is_even, rank_correlation, ranks
+from heedmap.results.ablations import auc, changed_region
 
 
 def counted_ranks(values: np.ndarray) -> np.ndarray:
