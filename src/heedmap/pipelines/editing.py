@@ -11,7 +11,6 @@ from typing import Any, overload
 
 from heedmap import checks
 from heedmap.backends.base import Pipeline
-from heedmap.backends.registry import check_served
 from heedmap.errors import ArgumentError, quoted, warn
 from heedmap.io.schemas import MAX_CELLS, GridReport
 from heedmap.options import (
@@ -283,7 +282,6 @@ def _resolve(
 ) -> tuple[EditSource, list[str], Any]:
     """Return the source, the targets and the seed or seeds of `edit` or `grid`, checked."""
     pipe, source, target = given["pipe"], given["source"], given["target"]
-    check_served(pipe)
     options = options_of(EditOptions, given)
     image, arguments = extract_image(pipe, options.image, given["arguments"])
     given, has_image = {**given, "arguments": arguments}, image is not None

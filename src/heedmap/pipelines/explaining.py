@@ -99,8 +99,8 @@ def explain(
         if name is None:
             raise SelectionError(f"head is {quoted(head)}, and layers differ: name a layer, too")
         head = check_index("head", head, layers[name].heads, short_name(name), "head")
-    size, image = saved.image.size, call.place[0]
-    target = ProbeTarget(tokens, pixel, size, image, branch, number, pass_, name, head)
+    place = saved.image.size, call.place[0]
+    target = ProbeTarget(tokens, pixel, *place, branch, number, pass_, name, head)
     probe = Probe(target)
     changed = repeating.run_probe(pipe, saved, given, probe, progress)
     found = probe.result
@@ -115,28 +115,19 @@ def explain(
             "the saved run; make the run again"
         )
     chosen: dict[Axis, object] = {"layer": layer, "head": head, "step": step}
-    settings = ("seed", "model", "pipeline", "scheduler", "dtype")
     about = About(
         word=word.strip() if isinstance(word, str) else table.at(word).text,
-        tokens=tokens,
         spans=tuple((one.start, one.end) for one in table.words if {*one.tokens} & {*tokens}),
         prompt=table.prompt,
-        branch=branch,
-        at=pixel,
-        size=size,
-        layer=found.layer,
         short=short_name(found.layer),
-        grid=found.grid,
         place=target.place(found.grid),
-        head=found.head,
-        step=number,
         steps=steps,
-        passes=found.passes,
-        timestep=found.timestep,
         chosen=tuple(axis for axis, value in chosen.items() if value is None),
         kept=None,
         changed=tuple(changed),
-        **{name: getattr(saved.settings, name) for name in settings},
+        **_values(target, "tokens", "branch", "at", "size", "step"),
+        **_values(found, "layer", "grid", "head", "passes", "timestep"),
+        **_values(saved.settings, "seed", "model", "pipeline", "scheduler", "dtype"),
     )
     columns = tuple(ExplainedToken(one.position, one.text, one.kind) for one in found.table.tokens)
     explanation = Explanation(about, columns, found.given, saved.image)
@@ -151,6 +142,10 @@ def explain(
             f"differ here by up to {difference:.2g}; the explanation is that of the new run"
         )
     return replace(explanation, about=structs.replace(about, kept=difference))
+
+
+def _values(owner: object, *names: str) -> dict[str, Any]:
+    return {name: getattr(owner, name) for name in names}
 
 
 def _difference(saved: Run, explanation: Explanation) -> float | None:
