@@ -49,10 +49,8 @@ from heedmap.text.words import MOVE_IT, TokenTable, Word
 FractionWindow = tuple[float, float]
 """The (start, end) of a part of the run, as fractions of it."""
 LEAST_CHANGE = 0.02
-"""The value of `most_changed` below which an edit changed almost nothing.
-
-Measured on the embedded model (`scripts/evaluate.py windows`); unknown for others.
-"""
+"""The value of `most_changed` below which an edit changed almost nothing (embedded model,
+`scripts/evaluate.py windows`)."""
 MULTISTEP_SCHEDULERS = ("PNDMScheduler", "LMSDiscreteScheduler")
 """Schedulers that use up to four earlier outputs of the model, which an image's fresh noise spoils.
 
@@ -91,12 +89,7 @@ class EditSource:
         *,
         weighted: bool = True,
     ) -> None:
-        """Read the prompt; unless it is `weighted`, the weights in it are those of an edit alone.
-
-        Raises:
-            ArgumentError: if a weight is no number, or the model cannot blend.
-            UnknownWordError: if a protected word is not in the prompt.
-        """
+        """Read the prompt; unless it is `weighted`, its weights are those of an edit alone."""
         parsed = parse_weights(prompt)
         self.pipe, self.options, self.sampling = pipe, options, sampling
         self.prompt = prompt if weighted else escape(parsed.text)
@@ -123,11 +116,6 @@ class EditSource:
 
         These words count as changed even at the source's weight. The windows are by default those
         of the options, or else of the edit's purpose.
-
-        Raises:
-            ArgumentError: if a weight is no number, or the words do not correspond as `kind` asks.
-            UnknownWordError: if a word of a window or of a swap is not in its prompt.
-            TruncatedWordError: if the model does not read a word that is changed.
         """
         options: Any = self.options
         parsed, weights = parse_weights(prompt), weights or {}
@@ -428,8 +416,12 @@ def _pair(
         **shared,
     )
     notes = tuple(filter(None, _notes(plan, source, edited, report, mask)))
-    kinds = {"kind": plan.alignment.kind, "kind_asked": plan.source.options.kind}
-    settings = EditNoted(source=plan.source.prompt, **kinds, **shared)
+    settings = EditNoted(
+        source=plan.source.prompt,
+        kind=plan.alignment.kind,
+        kind_asked=plan.source.options.kind,
+        **shared,
+    )
     edited = replace(edited, settings=structs.replace(edited.settings, edit=settings))
     return Pair(source, edited, structs.replace(report, notes=notes or None), mask)
 

@@ -77,7 +77,6 @@ def explain(
         TruncatedWordError: if the model did not read it.
     """
     checks.one_of("branch", branch, get_args(BranchName))
-    checks.whole("pass_", pass_)
     saved = load_result(run) if isinstance(run, str | Path) else run
     saved = saved.edited if isinstance(saved, Pair) else saved
     if not isinstance(saved, Run):
@@ -168,11 +167,7 @@ def _difference(saved: Run, explanation: Explanation) -> float | None:
 
 
 def find_layer(layer: object, names: Sequence[str]) -> str:
-    """Find a layer by its name, its short name, or a pattern that fits no other.
-
-    Raises:
-        SelectionError: if no layer fits, or several do; it lists the nearest.
-    """
+    """Find a layer by its name, its short name, or a pattern that fits no other."""
     text = checks.text("layer", layer, "up 1.0")
     fitting = [name for name in names if name_fits(name, text)]
     if len(fitting) == 1:

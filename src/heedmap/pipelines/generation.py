@@ -145,13 +145,7 @@ def generate_batch(
     (default: noise of the seeds); with an `image`, these are the image's, and a single prompt is
     located in it. After each call of the scheduler, `change` returns the latents to go on with; it
     gets the current maps of the `map_tokens` of each image. A `probe` ends the run with
-    `probing.Reached`.
-
-    Returns:
-        A run for each image, and the trace.
-
-    Raises:
-        HeedmapError: as in `generate`.
+    `probing.Reached`. Errors are those of `generate`.
     """
     parsed = [parse_weights(prompt) for prompt in prompts]
     texts = [prompt.text for prompt in parsed]
@@ -351,15 +345,14 @@ class StepRecorder:
             self._noisy[state.moment.step] = _small(state.latents)
 
     def images(self, images: Sequence[Any], steps: int) -> list[StepPictures | None]:
-        """Return the steps of each finished image; None if a step is missing or not finite."""
-        kind = "prediction" if len(self._predicted) == steps else "latents"
-        every = [*(self._predicted if kind == "prediction" else self._noisy).values()]
+        """Return the steps of each finished image; None if a step is missing."""
+        is_predicted = len(self._predicted) == steps
+        every = [*(self._predicted if is_predicted else self._noisy).values()]
         last = self._noisy.get(steps - 1)
         if last is None or len(every) < steps or any(len(one) != len(images) for one in every):
             return [None] * len(images)
         by_image, last = torch.stack(every, dim=1).float().cpu(), last.float().cpu()
-        if not bool(by_image.isfinite().all() and last.isfinite().all()):
-            return [None] * len(images)
+        kind = "prediction" if is_predicted else "latents"
         return [
             StepPictures(tuple(_colour(frames, final[None], image)), kind)
             for frames, final, image in zip(by_image, last, images, strict=True)
