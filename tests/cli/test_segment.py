@@ -48,7 +48,7 @@ def test_json_and_options(saved: Path, run: Run, desk: Path, opened: list[str]):
 
 
 def test_a_phrase_without_pixels(saved: Path, run: Run, monkeypatch: pytest.MonkeyPatch):
-    empty = replace(run.maps.segment(), names=("red house", "snow"))
+    empty = replace(run.maps.segment(), names=("red house", "snow"), stability=())
     monkeypatch.setattr("heedmap.maps.heatmaps.segmented", lambda *_: empty)
     assert "no pixel" in good("segment", saved)
     with Image.open(saved / "segment" / "all" / "masks" / "2-snow.png") as mask:

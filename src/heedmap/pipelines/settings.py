@@ -125,11 +125,11 @@ def saved_schedulers(pipe: Any, settings: Settings) -> Iterator[None]:
 
 
 def _scheduler(kind: type, saved: Scheduler) -> Any:
-    config, found = dict(saved.config), scheduler_class(kind, saved.kind)
+    config, target = dict(saved.config), scheduler_class(kind, saved.kind)
     try:
-        if found is None:
+        if target is None:
             raise ValueError("there is no such class")
-        return found.from_config(argument(config))
+        return target.from_config(argument(config))
     except Exception as error:  # constructors raise errors of any type
         raise RunError(
             f"the scheduler {quoted(saved.kind)} of this run cannot be made in diffusers "
