@@ -169,9 +169,7 @@ class EditSource:
 
         The target's tokens take these shares of the source's attention.
         """
-        source = target = self.table
-        if text != source.prompt:
-            target = prompt_table(self.pipe, text, self.sampling.arguments)
+        source, target = self.table, prompt_table(self.pipe, text, self.sampling.arguments)
         alignment = pair_words(source, target, self.options.kind)
         if alignment.unread:
             raise TruncatedWordError(

@@ -127,7 +127,7 @@ def edit(
         UnknownWordError: if a word is not in its prompt.
         TraceError: if the edit could not act.
     """
-    edits, targets, seed = _resolve(edit, locals())
+    edits, targets, seed = _resolve(locals())
     plans = [edits.plan(text) for text in targets]
     for plan in plans:
         _check_effect([plan])
@@ -216,7 +216,7 @@ def grid(
         TraceError: if an edit could not act.
     """
     windows = {"cross": None, "self_attention": None}  # these are lists here
-    edits, targets, seeds = _resolve(grid, {**locals(), **windows})
+    edits, targets, seeds = _resolve({**locals(), **windows})
     if not isinstance(weights, Mapping | None):
         raise ArgumentError(
             f"weights is {quoted(weights)}: expected weights by word, as in {{'red': [0, 1, 2]}}"
@@ -277,15 +277,12 @@ def grid(
     )
 
 
-def _resolve(
-    function: Callable[..., Any], given: Mapping[str, Any]
-) -> tuple[EditSource, list[str], Any]:
+def _resolve(given: Mapping[str, Any]) -> tuple[EditSource, list[str], Any]:
     """Return the source, the targets and the seed or seeds of `edit` or `grid`, checked."""
     pipe, source, target = given["pipe"], given["source"], given["target"]
     options = options_of(EditOptions, given)
     image, arguments = extract_image(pipe, options.image, given["arguments"])
-    given, has_image = {**given, "arguments": arguments}, image is not None
-    sampling, seed = resolve_options(function, given, has_image=has_image)
+    sampling, seed = resolve_options({**given, "arguments": arguments}, has_image=image is not None)
     if image is not None and sampling.size is None:
         sampling = replace(sampling, size=fitting_size(pipe, image.size))
     options = replace(options, image=image)

@@ -109,7 +109,7 @@ def generate(
         TruncatedWordError: if the model does not read a word that is weighted or edited.
         UnknownWordError: if a word that is edited is not in the prompt.
     """
-    options, seed = resolve_options(generate, locals())
+    options, seed = resolve_options(locals())
     (run,), _ = generate_batch(
         *(pipe, [checks.prompt(prompt)], [check_seed(seed)], options),
         edits=checked_edits(edits),
@@ -151,18 +151,10 @@ def generate_batch(
     texts = [prompt.text for prompt in parsed]
     if steering is None:
         steering = _weights_of(pipe, parsed, options)
-    negative, concepts = options.negative, tuple(options.concepts)
-    branches = branches_of(options.branches, probe)
-    recorder = StepRecorder() if "step" in options.keep else None
-    spec = RecordingSpec(
-        keep=frozenset[Any](options.keep),
-        tokens=options.tokens,
-        branches=frozenset(branches),
-        concepts=concepts,
-        limit=options.limit,
-        split_halves=image is not None,
-        weights_read=True,
-    )
+    branches, locates = frozenset(branches_of(options.branches, probe)), image is not None
+    spec = RecordingSpec.of(options, branches=branches, split_halves=locates, weights_read=True)
+    negative, concepts = options.negative, spec.concepts
+    recorder = StepRecorder() if "step" in spec.keep else None
     trace = Trace(
         pipe,
         spec,
@@ -177,7 +169,7 @@ def generate_batch(
     shared = _shared_settings(pipe, options, edits)
     vocabulary = loading.model_card(loading.name_of(pipe)).vocabulary
     unknown = untaught([*texts, negative or "", *concepts], vocabulary)
-    brackets = [] if image else map(bracket_warning, parsed)
+    brackets = [] if locates else map(bracket_warning, parsed)
     doubts = said_of(unknown or ()), *brackets, *_warnings(pipe, options, branches)
     for text in filter(None, doubts):
         warn(text)
@@ -216,6 +208,7 @@ def generate_batch(
             batch_place=(n, len(images)) if len(images) > 1 else None,
             untaught=untaught([texts[n], negative or "", *concepts], vocabulary),
             nsfw_content_detected=flags[n],
+            concepts=concepts,
             **shared,
         )
         kept = negative_maps[n], step_images[n], concept_maps[n]
@@ -270,8 +263,8 @@ def _shared_settings(pipe: Any, options: GenerateOptions, edits: Sequence[Edit])
     """Return the settings that all runs of a batch share."""
     steps, steps_by = settings.effective_value(pipe, "steps", options.steps, options.arguments)
     guidance, guidance_by = settings.effective_value(pipe, "guidance", options.guidance)
-    size_by = "pipeline" if options.size is None else None
-    defaults = {"steps": steps_by, "guidance": guidance_by, "size": size_by}
+    defaults = {"steps": steps_by, "guidance": guidance_by}
+    defaults["size"] = "pipeline" if options.size is None else None
     return {
         "negative": options.negative,
         "steps": steps,
@@ -280,7 +273,6 @@ def _shared_settings(pipe: Any, options: GenerateOptions, edits: Sequence[Edit])
         "keep": tuple(sorted(options.keep)),
         "tokens": options.tokens,
         "branches": tuple(sorted(options.branches)),
-        "concepts": tuple(options.concepts),
         **settings.describe(pipe),
         "edits": tuple(map(note_of, edits)),
         "arguments": {name: argument_note(value) for name, value in options.arguments.items()},

@@ -238,7 +238,7 @@ def locate(
             not known.
         TraceError: if the maps could not be recorded.
     """
-    options, seed = resolve_options(locate, locals(), has_image=True)
+    options, seed = resolve_options(locals(), has_image=True)
     check_takes_latents(pipe)
     refused = ("latents", "num_images_per_prompt", "guidance_scale", "negative_prompt", *STEP_LISTS)
     refuse_arguments(arguments, refused)
