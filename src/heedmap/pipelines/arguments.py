@@ -112,27 +112,27 @@ def options_of(kind: type[Options], arguments: Mapping[str, Any]) -> Options:
 
 
 def resolve_options(
-    given: Mapping[str, Any], *, has_image: bool = False
+    call: Mapping[str, Any], *, has_image: bool = False
 ) -> tuple[GenerateOptions, Any]:
-    """Return the options of sampling and the seed or seeds of a public function, checked.
+    """Return the checked options of sampling and the seed or seeds of a public function's call.
 
-    All arguments of the function are given by name; diffusers' names of options are translated. If
-    the call `has_image`, the image's size holds unless both sides are given.
+    The call has all arguments of the function by name. Diffusers' names of options are translated.
+    If it `has_image`, the image's size holds unless both sides are given.
 
     Raises:
         ArgumentError: if the pipeline does not take an option or argument, an option is given
             twice, or the size does not fit the model.
         ModelError: if the attention of the pipeline cannot be recorded.
     """
-    pipe, options = given["pipe"], options_of(GenerateOptions, given)
-    seed = given.get("seed", given.get("seeds"))
+    pipe, options = call["pipe"], options_of(GenerateOptions, call)
+    seed = call.get("seed", call.get("seeds"))
     check_served(pipe)
     # A pipeline may write to a dictionary.
     copies = {name: {**one} for name, one in options.arguments.items() if isinstance(one, dict)}
     arguments = {**options.arguments, **copies}
     width, height = arguments.pop("width", None), arguments.pop("height", None)
     generator: Any = arguments.pop("generator", None)
-    values = {ours: arguments.pop(name, None) for name, ours in _DIFFUSERS_NAMES.items()}
+    values = {option: arguments.pop(name, None) for name, option in _DIFFUSERS_NAMES.items()}
     if width is not None or height is not None:
         if has_image and None in (width, height):
             raise ArgumentError("width or height is given alone: pass both, or neither")
@@ -148,15 +148,15 @@ def resolve_options(
         seed = seed_of(generator)
     for name in arguments.keys() & OWN_NAMES.keys():
         raise ArgumentError(f"heedmap sets the argument {name} itself: use {OWN_NAMES[name]}")
-    check_names(pipe, arguments, [name for name in given if name != "arguments"])
+    check_names(pipe, arguments, [name for name in call if name != "arguments"])
     options = replace(options, **values, arguments=arguments)
     accepted = parameters(pipe)
-    for name, ours in OWN_NAMES.items():
-        value = getattr(options, ours, None)
+    for name, option in OWN_NAMES.items():
+        value = getattr(options, option, None)
         if name not in accepted and value is not None:
             raise ArgumentError(
-                f"{ours} is {quoted(value)}, and {type(pipe).__name__} takes no {name}: leave "
-                f"{ours} out"
+                f"{option} is {quoted(value)}, and {type(pipe).__name__} takes no {name}: leave "
+                f"{option} out"
             )
     size = None if options.size is None else check_size(pipe, options.size)
     latents = size_of_latents(pipe, arguments)

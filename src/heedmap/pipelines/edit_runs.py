@@ -299,9 +299,13 @@ def run_edits(
             probe=probe,
         )
         if image_source is not None:
-            given, about = image_source.image.image, image_source.image.settings
+            input_image = image_source.image
             runs = [
-                replace(run, given=given, settings=structs.replace(run.settings, given=about))
+                replace(
+                    run,
+                    given=input_image.image,
+                    settings=structs.replace(run.settings, given=input_image.settings),
+                )
                 for run in runs
             ]
         first = pairs[0].source if pairs else runs[0]

@@ -74,7 +74,7 @@ def edit(
     preview: Preview | None = None,
     **arguments: Any,
 ) -> Pair | list[Pair]:
-    """Generate an image and its edits from one noise, so that what was not edited stays.
+    """Generate an image and its edits from one noise, so that the rest of the image stays.
 
         pair = heedmap.edit(pipe, "a red house", "a blue house", seed=7)
         pair = heedmap.edit(pipe, "a (fluffy:2.5) cat", seed=7)
@@ -251,8 +251,8 @@ def grid(
     pairs: list[tuple[int, Plan, Pair]] = []
     for done, seed in enumerate(numbers):
         part = sub_progress(progress, done, len(numbers))
-        found = run_edits(edits, plans, seed, part, preview)
-        pairs += [(seed, plan, pair) for plan, pair in zip(plans, found, strict=True)]
+        edited = run_edits(edits, plans, seed, part, preview)
+        pairs += [(seed, plan, pair) for plan, pair in zip(plans, edited, strict=True)]
     _warn_of_notes(pair for *_, pair in pairs)
     batches = [pair.edited.settings.batch_place or (1, 2) for *_, pair in pairs]
     report = GridReport(
@@ -277,12 +277,12 @@ def grid(
     )
 
 
-def _resolve(given: Mapping[str, Any]) -> tuple[EditSource, list[str], Any]:
+def _resolve(call: Mapping[str, Any]) -> tuple[EditSource, list[str], Any]:
     """Return the source, the targets and the seed or seeds of `edit` or `grid`, checked."""
-    pipe, source, target = given["pipe"], given["source"], given["target"]
-    options = options_of(EditOptions, given)
-    image, arguments = extract_image(pipe, options.image, given["arguments"])
-    sampling, seed = resolve_options({**given, "arguments": arguments}, has_image=image is not None)
+    pipe, source, target = call["pipe"], call["source"], call["target"]
+    options = options_of(EditOptions, call)
+    image, arguments = extract_image(pipe, options.image, call["arguments"])
+    sampling, seed = resolve_options({**call, "arguments": arguments}, has_image=image is not None)
     if image is not None and sampling.size is None:
         sampling = replace(sampling, size=fitting_size(pipe, image.size))
     options = replace(options, image=image)
@@ -294,7 +294,7 @@ def _resolve(given: Mapping[str, Any]) -> tuple[EditSource, list[str], Any]:
         )
     for text in (source, *targets):
         checks.prompt(text)
-    weighted = given["target"] is not None  # else the source's weights are those of the edit
+    weighted = call["target"] is not None  # else the source's weights are those of the edit
     return EditSource(pipe, source, options, sampling, weighted=weighted), targets, seed
 
 

@@ -102,15 +102,15 @@ def explain(
     target = ProbeTarget(tokens, pixel, *place, branch, number, pass_, name, head)
     probe = Probe(target)
     changed = repeating.run_probe(pipe, saved, given, probe, progress)
-    found = probe.result
-    if found is None:
+    result = probe.result
+    if result is None:
         raise RunError(
             f"the run ended before step {number} when it was generated again: expected {steps} "
             "steps; use the versions that its settings name"
         )
-    if found.table.prompt != table.prompt:
+    if result.table.prompt != table.prompt:
         raise RunError(
-            f"the model read {quoted(found.table.prompt)}: expected {quoted(table.prompt)}, as in "
+            f"the model read {quoted(result.table.prompt)}: expected {quoted(table.prompt)}, as in "
             "the saved run; make the run again"
         )
     chosen: dict[Axis, object] = {"layer": layer, "head": head, "step": step}
@@ -118,20 +118,20 @@ def explain(
         word=word.strip() if isinstance(word, str) else table.at(word).text,
         spans=tuple((one.start, one.end) for one in table.words if {*one.tokens} & {*tokens}),
         prompt=table.prompt,
-        short=short_name(found.layer),
-        place=target.place(found.grid),
+        short=short_name(result.layer),
+        place=target.place(result.grid),
         steps=steps,
         chosen=tuple(axis for axis, value in chosen.items() if value is None),
         kept=None,
         changed=tuple(changed),
         **_values(target, "tokens", "branch", "at", "size", "step"),
-        **_values(found, "layer", "grid", "head", "passes", "timestep"),
+        **_values(result, "layer", "grid", "head", "passes", "timestep"),
         **_values(saved.settings, "seed", "model", "pipeline", "scheduler", "dtype"),
     )
-    columns = tuple(ExplainedToken(one.position, one.text, one.kind) for one in found.table.tokens)
-    explanation = Explanation(about, columns, found.given, saved.image)
-    if found.image_prompt:
-        inputs = structs.replace(found.given, added=found.joined - explanation.joined)
+    columns = tuple(ExplainedToken(one.position, one.text, one.kind) for one in result.table.tokens)
+    explanation = Explanation(about, columns, result.given, saved.image)
+    if result.image_prompt:
+        inputs = structs.replace(result.given, added=result.joined - explanation.joined)
         explanation = replace(explanation, given=inputs)
     difference = _difference(saved, explanation)
     if difference is not None and difference > MAX_DIFFERENCE:
@@ -154,11 +154,11 @@ def _difference(saved: Run, explanation: Explanation) -> float | None:
     # The maps of a step with several passes are their mean.
     if maps is None or not {"layer", "step"} <= maps.recording.keep or about.passes[1] > 1:
         return None
-    kept, place = maps.recording, about.place[0] * about.grid[1] + about.place[1]
-    for layer, array in zip(kept.layers, kept.arrays, strict=True):
+    recording, place = maps.recording, about.place[0] * about.grid[1] + about.place[1]
+    for layer, array in zip(recording.layers, recording.arrays, strict=True):
         if (layer.name, layer.heads, layer.grid) == (about.layer, len(p), about.grid):
-            now = p[:, list(kept.positions)]  # (H, K')
-            now = now if "head" in kept.keep else now.mean(axis=0, keepdims=True)
+            now = p[:, list(recording.positions)]  # (H, K')
+            now = now if "head" in recording.keep else now.mean(axis=0, keepdims=True)
             return float(np.abs(array[about.step, :, place] - now).max())
     raise RunError(
         f"the saved maps are of another model: here {about.short} has {plural(len(p), 'head')} and "

@@ -211,8 +211,8 @@ def generate_batch(
             concepts=concepts,
             **shared,
         )
-        kept = negative_maps[n], step_images[n], concept_maps[n]
-        runs.append(Run(generated, maps[n], about, *kept))
+        more = negative_maps[n], step_images[n], concept_maps[n]
+        runs.append(Run(generated, maps[n], about, *more))
     return runs, trace
 
 
@@ -252,8 +252,9 @@ def _call(
         with showing(pipe, latents, noise, steps) as first:
             pipe(**call, latents=first.to(pipe.dtype), output_type="latent")  # nothing is decoded
         return [image], [None]
-    start = {} if latents is None else {"latents": latents.to(pipe.dtype)}
-    result = pipe(**call, **start)
+    if latents is not None:
+        call = {**call, "latents": latents.to(pipe.dtype)}
+    result = pipe(**call)
     images = family_of(pipe).pictures(result)
     flags = getattr(result, "nsfw_content_detected", None)
     return images, [None] * len(images) if flags is None else list(map(bool, flags))

@@ -107,7 +107,7 @@ def fitting_size(pipe: Pipeline, size: tuple[int, int]) -> tuple[int, int]:
 
         def distortion(sides: tuple[int, int]) -> tuple[float, float]:
             """Compare the proportions, then the area."""
-            wide, high = (log(side / (scale * own)) for side, own in zip(sides, size, strict=True))
+            wide, high = (log(a / (scale * b)) for a, b in zip(sides, size, strict=True))
             return round(abs(wide - high), 9), abs(wide + high)
 
         widths, heights = ({max(1, floor(scale * side)), ceil(scale * side)} for side in size)
@@ -276,9 +276,9 @@ def locate(
     )
 
 
-def _stable(maps: HeatMaps, halves: Sequence[Mapping[tuple[int, int], np.ndarray]]) -> HeatMaps:
+def _stable(maps: HeatMaps, sums: Sequence[Mapping[tuple[int, int], np.ndarray]]) -> HeatMaps:
     """Return the maps with the stability of each word over the two halves of the steps."""
-    return replace(maps, stability=stability_of(maps.recording, halves))
+    return replace(maps, stability=stability_of(maps.recording, sums))
 
 
 # --- the image of an edit ---
