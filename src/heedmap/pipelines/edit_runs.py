@@ -436,8 +436,11 @@ def _notes(
     They are saved, and read on pages as well, so they name no arguments.
     """
     only, steps, scheduler = plan.source.options.only, report.steps, source.settings.scheduler
-    windows = {f"attention for {quoted(word)}": one for word, one in report.windows.items()}
-    windows |= {"cross-attention": report.cross, "self-attention": report.self_attention}
+    windows = {
+        "cross-attention": report.cross,
+        "self-attention": report.self_attention,
+        **{f"attention for {quoted(word)}": window for word, window in report.windows.items()},
+    }
     for name, (start, end) in windows.items():
         is_self = name == "self-attention"
         used = report.self_sites if is_self else len(steps_within(start, end, steps))

@@ -135,10 +135,10 @@ def explain(
         explanation = replace(explanation, given=inputs)
     difference = _difference(saved, explanation)
     if difference is not None and difference > MAX_DIFFERENCE:
-        why = f" ({', '.join([*changed][:3])})" if changed else ""
         warn(
-            f"the run that was generated again differs from the saved one{why}: its probabilities "
-            f"differ here by up to {difference:.2g}; the explanation is that of the new run"
+            "the run that was generated again is not the saved one (settings that differ: "
+            f"{', '.join(changed) or 'none'}): its probabilities differ here by up to "
+            f"{difference:.2g}; the explanation is that of the new run"
         )
     return replace(explanation, about=structs.replace(about, kept=difference))
 
@@ -184,5 +184,4 @@ def _pixel(at: object, size: tuple[int, int]) -> tuple[int, int]:
     if sides is None or len(sides) != 2:
         raise ArgumentError(f"at is {quoted(at)}: expected a pixel (x, y), such as (12, 40)")
     (x, y), (w, h) = sides, size
-    x, y = checks.whole("x", x, least=0, most=w - 1), checks.whole("y", y, least=0, most=h - 1)
-    return x, y
+    return checks.whole("x", x, least=0, most=w - 1), checks.whole("y", y, least=0, most=h - 1)
