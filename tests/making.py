@@ -167,7 +167,7 @@ def generate_batch(pipe, prompts, seeds, edits=(), **given) -> list[Run]:
     names = {one.name for one in fields(GenerateOptions)} & given.keys()
     own = {name: given.pop(name) for name in names}
     call = {"pipe": pipe, "seeds": seeds, **own, "arguments": given}
-    options, seeds = resolve_options(generation.generate, call)
+    options, seeds = resolve_options(call)
     return generation.generate_batch(pipe, prompts, seeds, options, edits=tuple(edits))[0]
 
 

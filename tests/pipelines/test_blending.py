@@ -44,14 +44,6 @@ def test_outside_of_the_mask_the_latents_are_those_of_the_source(pipe, size):
     assert torch.equal(before[2][0], after[2][0])
 
 
-def test_protected_words_take_from_the_mask(pipe):
-    wide = edit(pipe, *PROMPTS, **OPTIONS)
-    less = edit(pipe, *PROMPTS, protect="red", threshold=0.6, **OPTIONS)
-    more = edit(pipe, *PROMPTS, threshold=0.6, **OPTIONS)
-    assert less.about.protect == ("red",)
-    assert less.blend.sum() < more.blend.sum() < wide.blend.sum()
-
-
 def test_second_order_schedulers_blend_at_the_same_fraction():
     heun, after = random_pipeline(), []
     heun.scheduler = HeunDiscreteScheduler.from_config(heun.scheduler.config)

@@ -26,36 +26,6 @@ def plan(source, target, cross=(0.0, 0.8), own=(0.0, 0.4), limit=77, weights=Non
     return EditSource(pipe, source, given, GenerateOptions()).plan(target, weights)
 
 
-@pytest.mark.parametrize(
-    ("cross", "words", "steps", "unused"),
-    [
-        ((0.0, 0.8), {}, 4, 0),
-        ((0.0, 0.0), {}, 4, 0),  # not asked for
-        ((0.5, 0.5), {}, 4, 0),
-        ((0.1, 0.2), {}, 4, 1),
-        ((0.1, 0.25), {}, 5, 0),
-        ((0.3, 0.45), {}, 2, 1),
-        ((0.0, 0.8), {"house": (0.1, 0.2)}, 4, 1),
-        ((0.0, 0.8), {"house": (0.1, 0.3)}, 4, 0),
-        ((0.0, 0.8), {"house": (0.2, 0.2)}, 4, 0),
-        ((0.1, 0.2), {"house": (0.0, 0.5)}, 4, 1),
-        ((0.1, 0.2), {"house": (0.1, 0.15)}, 4, 2),
-    ],
-)
-def test_windows_that_hold_no_step(cross, words, steps, unused):
-    made = plan("a red house", "a blue house", cross, (0.0, 0.0), words=words)
-    assert len(list(made.unused_windows(steps, self_sites=0))) == unused
-
-
-@pytest.mark.parametrize(
-    ("own", "sites", "unused"),
-    [((0.0, 0.4), 0, 1), ((0.0, 0.4), 1, 0), ((0.0, 0.0), 0, 0), ((0.1, 0.2), 0, 1)],
-)
-def test_self_attention_that_was_not_taken(own, sites, unused):
-    made = plan("a red house", "a blue house", (0.0, 1.0), own)
-    assert len(list(made.unused_windows(4, sites))) == unused
-
-
 def test_windows_of_tokens():
     inject = plan("a red house", "a blue house", (0.1, 0.8), words={"blue": (0.2, 0.6)}).rules[0]
     starts, ends = [0.1] * 77, [0.8] * 77

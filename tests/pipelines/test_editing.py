@@ -131,11 +131,23 @@ def test_an_edit_that_changed_nothing_says_so(pipe):
         edit(pipe, "a red house", "a red sea", seed=7, steps=1)
 
 
-def test_windows_that_hold_no_step_say_so(pipe):
-    for windows in ({"cross": (0.6, 0.9)}, {"self_attention": (0.6, 0.9)}, {"self_cells": 4}):
-        with pytest.warns(HeedmapWarning) as warned:
-            edit(pipe, "a house", "a sea", seed=7, steps=2, **windows)
-        assert len(warned) == 1 and warned[0].filename == __file__
+@pytest.mark.parametrize(
+    ("windows", "unused"),
+    [
+        ({"cross": (0.6, 0.9)}, 1),
+        ({"cross": (0.6, 0.6)}, 0),  # not asked for
+        ({"self_attention": (0.6, 0.9)}, 1),
+        ({"self_attention": 0.0}, 0),
+        ({"self_cells": 4}, 1),
+        ({"words": {"sea": (0.6, 0.9)}}, 1),
+        ({"words": {"sea": (0.5, 0.9)}}, 0),
+        ({"cross": (0.1, 0.2), "words": {"a": (0.1, 0.2), "sea": 0.5}}, 2),
+    ],
+)
+def test_windows_that_hold_no_step_say_so(pipe, windows, unused):
+    with warnings.catch_warnings(record=True, action="always") as caught:
+        edit(pipe, "a house", "a sea", seed=7, steps=2, **windows)
+    assert [one.filename for one in caught if "took no" in str(one.message)] == [__file__] * unused
 
 
 LONG = "a house " * 40  # far more than 77 tokens

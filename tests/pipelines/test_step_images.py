@@ -113,7 +113,6 @@ def test_where_nothing_is_foretold_the_latents_are_shown_and_it_says_so():
     [
         seen([], []),
         seen([chance(1)], [chance(2)]),  # of two that were recorded
-        seen([chance(1), chance(1)], [chance(2), chance(2) * float("nan")]),
         seen([torch.cat([chance(1)] * 2)] * 2, [torch.cat([chance(1)] * 2)] * 2),
     ],
 )

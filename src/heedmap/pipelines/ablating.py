@@ -59,9 +59,9 @@ def ablate(
     saved = load_result(run) if isinstance(run, str | Path) else run
     saved = check_ablatable(saved, word, run)
     pipe = repeating.load_for(saved) if pipe is None else pipe
-    table = saved.maps.tokens
+    word, table = word.strip(), saved.maps.tokens
     call = repeating.saved_call(saved.settings, pipe, given)
-    without_attention = replace(call, edits=(*call.edits, Reweight(word.strip(), 0.0)))
+    without_attention = replace(call, edits=(*call.edits, Reweight(word, 0.0)))
     prompt = shorter_prompt(call.prompt, table, word)
     without_word = prompt_table(pipe, parse_weights(prompt).text, call.options.arguments)
     edits = tuple(edit for edit in call.edits if _has_words(edit, without_word))
@@ -70,7 +70,7 @@ def ablate(
     result = compared(saved, again, changed)
     if not result.same:
         warn(f"the ablation is that of a new run, which is not the saved one: {result}")
-    return Ablation(word.strip(), table.find(word), again, columns, unread)
+    return Ablation(word, table.find(word), again, columns, unread)
 
 
 def _has_words(edit: Edit, table: TokenTable) -> bool:

@@ -8,9 +8,8 @@ its bytes, and any other object with its type and name.
 import hashlib
 import math
 import secrets
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import fields, replace
-from inspect import signature
 from typing import Any, TypeVar
 
 import numpy as np
@@ -31,7 +30,6 @@ from heedmap.backends.registry import (
 from heedmap.errors import ArgumentError, quoted
 from heedmap.io.schemas import MAX_WHOLE
 from heedmap.options import OWN_NAMES, EditOptions, GenerateOptions
-from heedmap.text.words import checked_concepts
 from heedmap.tiny import card
 
 # --- arguments as JSON ---
@@ -114,28 +112,27 @@ def options_of(kind: type[Options], arguments: Mapping[str, Any]) -> Options:
 
 
 def resolve_options(
-    function: Callable[..., Any], given: Mapping[str, Any], *, has_image: bool = False
+    call: Mapping[str, Any], *, has_image: bool = False
 ) -> tuple[GenerateOptions, Any]:
-    """Return the options of sampling and the seed or seeds of a public function, checked.
+    """Return the checked options of sampling and the seed or seeds of a public function's call.
 
-    The function's parameters are suggested for misspelled names. Its arguments are `given` by name;
-    diffusers' names of options are translated. If the call `has_image`, the image's size holds
-    unless both sides are given.
+    The call has all arguments of the function by name. Diffusers' names of options are translated.
+    If it `has_image`, the image's size holds unless both sides are given.
 
     Raises:
         ArgumentError: if the pipeline does not take an option or argument, an option is given
             twice, or the size does not fit the model.
         ModelError: if the attention of the pipeline cannot be recorded.
     """
-    pipe, options = given["pipe"], options_of(GenerateOptions, given)
-    seed = given.get("seed", given.get("seeds"))
+    pipe, options = call["pipe"], options_of(GenerateOptions, call)
+    seed = call.get("seed", call.get("seeds"))
     check_served(pipe)
     # A pipeline may write to a dictionary.
     copies = {name: {**one} for name, one in options.arguments.items() if isinstance(one, dict)}
     arguments = {**options.arguments, **copies}
     width, height = arguments.pop("width", None), arguments.pop("height", None)
     generator: Any = arguments.pop("generator", None)
-    values = {ours: arguments.pop(name, None) for name, ours in _DIFFUSERS_NAMES.items()}
+    values = {option: arguments.pop(name, None) for name, option in _DIFFUSERS_NAMES.items()}
     if width is not None or height is not None:
         if has_image and None in (width, height):
             raise ArgumentError("width or height is given alone: pass both, or neither")
@@ -151,16 +148,15 @@ def resolve_options(
         seed = seed_of(generator)
     for name in arguments.keys() & OWN_NAMES.keys():
         raise ArgumentError(f"heedmap sets the argument {name} itself: use {OWN_NAMES[name]}")
-    named = signature(function).parameters.values()
-    check_names(pipe, arguments, [one.name for one in named if one.kind is not one.VAR_KEYWORD])
+    check_names(pipe, arguments, [name for name in call if name != "arguments"])
     options = replace(options, **values, arguments=arguments)
     accepted = parameters(pipe)
-    for name, ours in OWN_NAMES.items():
-        value = getattr(options, ours, None)
+    for name, option in OWN_NAMES.items():
+        value = getattr(options, option, None)
         if name not in accepted and value is not None:
             raise ArgumentError(
-                f"{ours} is {quoted(value)}, and {type(pipe).__name__} takes no {name}: leave "
-                f"{ours} out"
+                f"{option} is {quoted(value)}, and {type(pipe).__name__} takes no {name}: leave "
+                f"{option} out"
             )
     size = None if options.size is None else check_size(pipe, options.size)
     latents = size_of_latents(pipe, arguments)
@@ -169,7 +165,7 @@ def resolve_options(
             f"the latents are for {latents[0]}×{latents[1]} pixels, and the size is "
             f"{size[0]}×{size[1]}: pass one of the two, or make them agree"
         )
-    return replace(options, size=size, concepts=checked_concepts(options.concepts)), seed
+    return replace(options, size=size), seed
 
 
 def apply_model_defaults(pipe: Pipeline, options: GenerateOptions) -> GenerateOptions:

@@ -49,18 +49,15 @@ from heedmap.text.words import MOVE_IT, TokenTable, Word
 FractionWindow = tuple[float, float]
 """The (start, end) of a part of the run, as fractions of it."""
 LEAST_CHANGE = 0.02
-"""The value of `most_changed` below which an edit changed almost nothing.
-
-Measured on the embedded model (`scripts/evaluate.py windows`); unknown for others.
-"""
+"""The value of `most_changed` below which an edit changed almost nothing (embedded model,
+`scripts/evaluate.py windows`)."""
 MULTISTEP_SCHEDULERS = ("PNDMScheduler", "LMSDiscreteScheduler")
 """Schedulers that use up to four earlier outputs of the model, which an image's fresh noise spoils.
 
 Others that use two or three, of the denoised image, do as well as those that use one.
 """
 ENOUGH_STEPS = 30
-"""The steps that these need. Outside of a blend, 8 to 20 steps left the image at 14 to 37 dB and 30
-steps at 33 to 38, where DDIM left it at 38 or more (embedded model)."""
+"""The steps that these need: fewer left the image at 14 to 37 dB outside of a blend."""
 LEAST_KEPT = 20.0
 """Decibels of an image outside of the words that an edit changed, below which a note says so."""
 
@@ -92,12 +89,7 @@ class EditSource:
         *,
         weighted: bool = True,
     ) -> None:
-        """Read the prompt; unless it is `weighted`, the weights in it are those of an edit alone.
-
-        Raises:
-            ArgumentError: if a weight is no number, or the model cannot blend.
-            UnknownWordError: if a protected word is not in the prompt.
-        """
+        """Read the prompt; unless it is `weighted`, its weights are those of an edit alone."""
         parsed = parse_weights(prompt)
         self.pipe, self.options, self.sampling = pipe, options, sampling
         self.prompt = prompt if weighted else escape(parsed.text)
@@ -124,11 +116,6 @@ class EditSource:
 
         These words count as changed even at the source's weight. The windows are by default those
         of the options, or else of the edit's purpose.
-
-        Raises:
-            ArgumentError: if a weight is no number, or the words do not correspond as `kind` asks.
-            UnknownWordError: if a word of a window or of a swap is not in its prompt.
-            TruncatedWordError: if the model does not read a word that is changed.
         """
         options: Any = self.options
         parsed, weights = parse_weights(prompt), weights or {}
@@ -182,9 +169,7 @@ class EditSource:
 
         The target's tokens take these shares of the source's attention.
         """
-        source = target = self.table
-        if text != source.prompt:
-            target = prompt_table(self.pipe, text, self.sampling.arguments)
+        source, target = self.table, prompt_table(self.pipe, text, self.sampling.arguments)
         alignment = pair_words(source, target, self.options.kind)
         if alignment.unread:
             raise TruncatedWordError(
@@ -265,26 +250,6 @@ class Plan:
     cross: FractionWindow
     self_attention: FractionWindow
 
-    def unused_windows(self, steps: int, self_sites: int) -> Iterator[str]:
-        """Yield a sentence for each window in which a run took nothing from the source.
-
-        Self-attention was taken at `self_sites`.
-        """
-        windows = {
-            f"attention for {quoted(word)}": one for word, one in self.source.windows.items()
-        }
-        windows |= {"cross-attention": self.cross, "self-attention": self.self_attention}
-        for name, (start, end) in windows.items():
-            is_self = name == "self-attention"
-            used = self_sites if is_self else len(steps_within(start, end, steps))
-            cells = f", or no layer has at most {self.source.options.self_cells} cells" * is_self
-            if start < end and not used:
-                yield (
-                    f"the edit {quoted(self.table.prompt)} took no {name} from its source: no step "
-                    f"of {steps} lies in {start:g} to {end:g} of the run{cells}; widen this "
-                    "window, or use more steps"
-                )
-
 
 # --- the run ---
 
@@ -334,9 +299,13 @@ def run_edits(
             probe=probe,
         )
         if image_source is not None:
-            given, about = image_source.image.image, image_source.image.settings
+            input_image = image_source.image
             runs = [
-                replace(run, given=given, settings=structs.replace(run.settings, given=about))
+                replace(
+                    run,
+                    given=input_image.image,
+                    settings=structs.replace(run.settings, given=input_image.settings),
+                )
                 for run in runs
             ]
         first = pairs[0].source if pairs else runs[0]
@@ -359,8 +328,8 @@ class LocalBlend:
 
     def __init__(self, source: EditSource, plans: Sequence[Plan]) -> None:
         self._options, self._plans = source.options, plans
-        self._protected = [source.table.find(word) for word in source.options.protect]
         self._tables = [source.table, *(plan.table for plan in plans)]
+        self._protected = [source.table.find(word) for word in source.options.protect]
         self.masks: dict[int, torch.Tensor] = {}
         words = [[*self._protected, *(before for plan in plans for before, _ in plan.swaps)]]
         words += [[after for _, after in plan.swaps] for plan in plans]
@@ -379,9 +348,12 @@ class LocalBlend:
         @cache  # all edits ask for the same places of the source
         def acts(image: int, tokens: tuple[int, ...]) -> torch.Tensor:
             """Return the mask (h, w) of the places where a phrase acts more than its rivals."""
-            parts = tokens, *_rivals(self._tables[image], tokens)
-            strength = np.stack([state.strength(image, part) for part in parts], axis=1)
-            share = torch.from_numpy(suppress_rivals(*strength)[0])
+            phrases = phrase_tokens(self._tables[image])
+            rivals = [phrase for phrase in phrases if {*phrase}.isdisjoint(tokens)]
+            if len(rivals) == len(phrases):  # tokens of no phrase name no thing
+                rivals = []
+            strength = [state.strength(image, phrase) for phrase in (tokens, *rivals)]
+            share = torch.from_numpy(suppress_rivals(*np.stack(strength, axis=1))[0])
             return blend_mask(share, size, options.threshold)
 
         for number, plan in enumerate(self._plans, 1):
@@ -393,16 +365,6 @@ class LocalBlend:
             self.masks[number] = mask
             blended[number] = blend(latents[0], latents[number], mask.to(latents.device))
         return blended
-
-
-def _rivals(table: TokenTable, tokens: Sequence[int]) -> list[tuple[int, ...]]:
-    """Return the positions of the phrases that share no token with these.
-
-    Tokens of no phrase name neither a thing nor a property, and have no rivals.
-    """
-    phrases = phrase_tokens(table)
-    others = [part for part in phrases if {*part}.isdisjoint(tokens)]
-    return others if len(others) < len(phrases) else []
 
 
 # --- the report ---
@@ -456,8 +418,12 @@ def _pair(
         **shared,
     )
     notes = tuple(filter(None, _notes(plan, source, edited, report, mask)))
-    kinds = {"kind": plan.alignment.kind, "kind_asked": plan.source.options.kind}
-    settings = EditNoted(source=plan.source.prompt, **kinds, **shared)
+    settings = EditNoted(
+        source=plan.source.prompt,
+        kind=plan.alignment.kind,
+        kind_asked=plan.source.options.kind,
+        **shared,
+    )
     edited = replace(edited, settings=structs.replace(edited.settings, edit=settings))
     return Pair(source, edited, structs.replace(report, notes=notes or None), mask)
 
@@ -470,7 +436,21 @@ def _notes(
     They are saved, and read on pages as well, so they name no arguments.
     """
     only, steps, scheduler = plan.source.options.only, report.steps, source.settings.scheduler
-    yield from plan.unused_windows(steps, report.self_sites)
+    windows = {
+        "cross-attention": report.cross,
+        "self-attention": report.self_attention,
+        **{f"attention for {quoted(word)}": window for word, window in report.windows.items()},
+    }
+    for name, (start, end) in windows.items():
+        is_self = name == "self-attention"
+        used = report.self_sites if is_self else len(steps_within(start, end, steps))
+        if start < end and not used:
+            cells = f", or no layer has at most {report.self_cells} cells" * is_self
+            yield (
+                f"the edit {quoted(plan.table.prompt)} took no {name} from its source: no step of "
+                f"{steps} lies in {start:g} to {end:g} of the run{cells}; widen this window, or "
+                "use more steps"
+            )
     is_black = any(run.settings.nsfw_content_detected for run in (source, edited))
     if report.reconstruction is not None and not is_black:
         yield distortion_warning(report.reconstruction.psnr_db)

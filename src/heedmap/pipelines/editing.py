@@ -11,7 +11,6 @@ from typing import Any, overload
 
 from heedmap import checks
 from heedmap.backends.base import Pipeline
-from heedmap.backends.registry import check_served
 from heedmap.errors import ArgumentError, quoted, warn
 from heedmap.io.schemas import MAX_CELLS, GridReport
 from heedmap.options import (
@@ -75,7 +74,7 @@ def edit(
     preview: Preview | None = None,
     **arguments: Any,
 ) -> Pair | list[Pair]:
-    """Generate an image and its edits from one noise, so that what was not edited stays.
+    """Generate an image and its edits from one noise, so that the rest of the image stays.
 
         pair = heedmap.edit(pipe, "a red house", "a blue house", seed=7)
         pair = heedmap.edit(pipe, "a (fluffy:2.5) cat", seed=7)
@@ -128,7 +127,7 @@ def edit(
         UnknownWordError: if a word is not in its prompt.
         TraceError: if the edit could not act.
     """
-    edits, targets, seed = _resolve(edit, locals())
+    edits, targets, seed = _resolve(locals())
     plans = [edits.plan(text) for text in targets]
     for plan in plans:
         _check_effect([plan])
@@ -217,7 +216,7 @@ def grid(
         TraceError: if an edit could not act.
     """
     windows = {"cross": None, "self_attention": None}  # these are lists here
-    edits, targets, seeds = _resolve(grid, {**locals(), **windows})
+    edits, targets, seeds = _resolve({**locals(), **windows})
     if not isinstance(weights, Mapping | None):
         raise ArgumentError(
             f"weights is {quoted(weights)}: expected weights by word, as in {{'red': [0, 1, 2]}}"
@@ -252,8 +251,8 @@ def grid(
     pairs: list[tuple[int, Plan, Pair]] = []
     for done, seed in enumerate(numbers):
         part = sub_progress(progress, done, len(numbers))
-        found = run_edits(edits, plans, seed, part, preview)
-        pairs += [(seed, plan, pair) for plan, pair in zip(plans, found, strict=True)]
+        edited = run_edits(edits, plans, seed, part, preview)
+        pairs += [(seed, plan, pair) for plan, pair in zip(plans, edited, strict=True)]
     _warn_of_notes(pair for *_, pair in pairs)
     batches = [pair.edited.settings.batch_place or (1, 2) for *_, pair in pairs]
     report = GridReport(
@@ -278,16 +277,12 @@ def grid(
     )
 
 
-def _resolve(
-    function: Callable[..., Any], given: Mapping[str, Any]
-) -> tuple[EditSource, list[str], Any]:
+def _resolve(call: Mapping[str, Any]) -> tuple[EditSource, list[str], Any]:
     """Return the source, the targets and the seed or seeds of `edit` or `grid`, checked."""
-    pipe, source, target = given["pipe"], given["source"], given["target"]
-    check_served(pipe)
-    options = options_of(EditOptions, given)
-    image, arguments = extract_image(pipe, options.image, given["arguments"])
-    given, has_image = {**given, "arguments": arguments}, image is not None
-    sampling, seed = resolve_options(function, given, has_image=has_image)
+    pipe, source, target = call["pipe"], call["source"], call["target"]
+    options = options_of(EditOptions, call)
+    image, arguments = extract_image(pipe, options.image, call["arguments"])
+    sampling, seed = resolve_options({**call, "arguments": arguments}, has_image=image is not None)
     if image is not None and sampling.size is None:
         sampling = replace(sampling, size=fitting_size(pipe, image.size))
     options = replace(options, image=image)
@@ -299,7 +294,7 @@ def _resolve(
         )
     for text in (source, *targets):
         checks.prompt(text)
-    weighted = given["target"] is not None  # else the source's weights are those of the edit
+    weighted = call["target"] is not None  # else the source's weights are those of the edit
     return EditSource(pipe, source, options, sampling, weighted=weighted), targets, seed
 
 

@@ -77,7 +77,6 @@ def explain(
         TruncatedWordError: if the model did not read it.
     """
     checks.one_of("branch", branch, get_args(BranchName))
-    checks.whole("pass_", pass_)
     saved = load_result(run) if isinstance(run, str | Path) else run
     saved = saved.edited if isinstance(saved, Pair) else saved
     if not isinstance(saved, Run):
@@ -99,58 +98,53 @@ def explain(
         if name is None:
             raise SelectionError(f"head is {quoted(head)}, and layers differ: name a layer, too")
         head = check_index("head", head, layers[name].heads, short_name(name), "head")
-    size, image = saved.image.size, call.place[0]
-    target = ProbeTarget(tokens, pixel, size, image, branch, number, pass_, name, head)
+    place = saved.image.size, call.place[0]
+    target = ProbeTarget(tokens, pixel, *place, branch, number, pass_, name, head)
     probe = Probe(target)
     changed = repeating.run_probe(pipe, saved, given, probe, progress)
-    found = probe.result
-    if found is None:
+    result = probe.result
+    if result is None:
         raise RunError(
             f"the run ended before step {number} when it was generated again: expected {steps} "
             "steps; use the versions that its settings name"
         )
-    if found.table.prompt != table.prompt:
+    if result.table.prompt != table.prompt:
         raise RunError(
-            f"the model read {quoted(found.table.prompt)}: expected {quoted(table.prompt)}, as in "
+            f"the model read {quoted(result.table.prompt)}: expected {quoted(table.prompt)}, as in "
             "the saved run; make the run again"
         )
     chosen: dict[Axis, object] = {"layer": layer, "head": head, "step": step}
-    settings = ("seed", "model", "pipeline", "scheduler", "dtype")
     about = About(
         word=word.strip() if isinstance(word, str) else table.at(word).text,
-        tokens=tokens,
         spans=tuple((one.start, one.end) for one in table.words if {*one.tokens} & {*tokens}),
         prompt=table.prompt,
-        branch=branch,
-        at=pixel,
-        size=size,
-        layer=found.layer,
-        short=short_name(found.layer),
-        grid=found.grid,
-        place=target.place(found.grid),
-        head=found.head,
-        step=number,
+        short=short_name(result.layer),
+        place=target.place(result.grid),
         steps=steps,
-        passes=found.passes,
-        timestep=found.timestep,
         chosen=tuple(axis for axis, value in chosen.items() if value is None),
         kept=None,
         changed=tuple(changed),
-        **{name: getattr(saved.settings, name) for name in settings},
+        **_values(target, "tokens", "branch", "at", "size", "step"),
+        **_values(result, "layer", "grid", "head", "passes", "timestep"),
+        **_values(saved.settings, "seed", "model", "pipeline", "scheduler", "dtype"),
     )
-    columns = tuple(ExplainedToken(one.position, one.text, one.kind) for one in found.table.tokens)
-    explanation = Explanation(about, columns, found.given, saved.image)
-    if found.image_prompt:
-        inputs = structs.replace(found.given, added=found.joined - explanation.joined)
+    columns = tuple(ExplainedToken(one.position, one.text, one.kind) for one in result.table.tokens)
+    explanation = Explanation(about, columns, result.given, saved.image)
+    if result.image_prompt:
+        inputs = structs.replace(result.given, added=result.joined - explanation.joined)
         explanation = replace(explanation, given=inputs)
     difference = _difference(saved, explanation)
     if difference is not None and difference > MAX_DIFFERENCE:
-        why = f" ({', '.join([*changed][:3])})" if changed else ""
         warn(
-            f"the run that was generated again differs from the saved one{why}: its probabilities "
-            f"differ here by up to {difference:.2g}; the explanation is that of the new run"
+            "the run that was generated again is not the saved one (settings that differ: "
+            f"{', '.join(changed) or 'none'}): its probabilities differ here by up to "
+            f"{difference:.2g}; the explanation is that of the new run"
         )
     return replace(explanation, about=structs.replace(about, kept=difference))
+
+
+def _values(owner: object, *names: str) -> dict[str, Any]:
+    return {name: getattr(owner, name) for name in names}
 
 
 def _difference(saved: Run, explanation: Explanation) -> float | None:
@@ -160,11 +154,11 @@ def _difference(saved: Run, explanation: Explanation) -> float | None:
     # The maps of a step with several passes are their mean.
     if maps is None or not {"layer", "step"} <= maps.recording.keep or about.passes[1] > 1:
         return None
-    kept, place = maps.recording, about.place[0] * about.grid[1] + about.place[1]
-    for layer, array in zip(kept.layers, kept.arrays, strict=True):
+    recording, place = maps.recording, about.place[0] * about.grid[1] + about.place[1]
+    for layer, array in zip(recording.layers, recording.arrays, strict=True):
         if (layer.name, layer.heads, layer.grid) == (about.layer, len(p), about.grid):
-            now = p[:, list(kept.positions)]  # (H, K')
-            now = now if "head" in kept.keep else now.mean(axis=0, keepdims=True)
+            now = p[:, list(recording.positions)]  # (H, K')
+            now = now if "head" in recording.keep else now.mean(axis=0, keepdims=True)
             return float(np.abs(array[about.step, :, place] - now).max())
     raise RunError(
         f"the saved maps are of another model: here {about.short} has {plural(len(p), 'head')} and "
@@ -173,11 +167,7 @@ def _difference(saved: Run, explanation: Explanation) -> float | None:
 
 
 def find_layer(layer: object, names: Sequence[str]) -> str:
-    """Find a layer by its name, its short name, or a pattern that fits no other.
-
-    Raises:
-        SelectionError: if no layer fits, or several do; it lists the nearest.
-    """
+    """Find a layer by its name, its short name, or a pattern that fits no other."""
     text = checks.text("layer", layer, "up 1.0")
     fitting = [name for name in names if name_fits(name, text)]
     if len(fitting) == 1:
@@ -194,5 +184,4 @@ def _pixel(at: object, size: tuple[int, int]) -> tuple[int, int]:
     if sides is None or len(sides) != 2:
         raise ArgumentError(f"at is {quoted(at)}: expected a pixel (x, y), such as (12, 40)")
     (x, y), (w, h) = sides, size
-    x, y = checks.whole("x", x, least=0, most=w - 1), checks.whole("y", y, least=0, most=h - 1)
-    return x, y
+    return checks.whole("x", x, least=0, most=w - 1), checks.whole("y", y, least=0, most=h - 1)

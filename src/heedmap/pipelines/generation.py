@@ -109,7 +109,7 @@ def generate(
         TruncatedWordError: if the model does not read a word that is weighted or edited.
         UnknownWordError: if a word that is edited is not in the prompt.
     """
-    options, seed = resolve_options(generate, locals())
+    options, seed = resolve_options(locals())
     (run,), _ = generate_batch(
         *(pipe, [checks.prompt(prompt)], [check_seed(seed)], options),
         edits=checked_edits(edits),
@@ -145,30 +145,16 @@ def generate_batch(
     (default: noise of the seeds); with an `image`, these are the image's, and a single prompt is
     located in it. After each call of the scheduler, `change` returns the latents to go on with; it
     gets the current maps of the `map_tokens` of each image. A `probe` ends the run with
-    `probing.Reached`.
-
-    Returns:
-        A run for each image, and the trace.
-
-    Raises:
-        HeedmapError: as in `generate`.
+    `probing.Reached`. Errors are those of `generate`.
     """
     parsed = [parse_weights(prompt) for prompt in prompts]
     texts = [prompt.text for prompt in parsed]
     if steering is None:
         steering = _weights_of(pipe, parsed, options)
-    negative, concepts = options.negative, tuple(options.concepts)
-    branches = branches_of(options.branches, probe)
-    recorder = StepRecorder() if "step" in options.keep else None
-    spec = RecordingSpec(
-        keep=frozenset[Any](options.keep),
-        tokens=options.tokens,
-        branches=frozenset(branches),
-        concepts=concepts,
-        limit=options.limit,
-        split_halves=image is not None,
-        weights_read=True,
-    )
+    branches, locates = frozenset(branches_of(options.branches, probe)), image is not None
+    spec = RecordingSpec.of(options, branches=branches, split_halves=locates, weights_read=True)
+    negative, concepts = options.negative, spec.concepts
+    recorder = StepRecorder() if "step" in spec.keep else None
     trace = Trace(
         pipe,
         spec,
@@ -183,7 +169,7 @@ def generate_batch(
     shared = _shared_settings(pipe, options, edits)
     vocabulary = loading.model_card(loading.name_of(pipe)).vocabulary
     unknown = untaught([*texts, negative or "", *concepts], vocabulary)
-    brackets = [] if image else map(bracket_warning, parsed)
+    brackets = [] if locates else map(bracket_warning, parsed)
     doubts = said_of(unknown or ()), *brackets, *_warnings(pipe, options, branches)
     for text in filter(None, doubts):
         warn(text)
@@ -222,10 +208,11 @@ def generate_batch(
             batch_place=(n, len(images)) if len(images) > 1 else None,
             untaught=untaught([texts[n], negative or "", *concepts], vocabulary),
             nsfw_content_detected=flags[n],
+            concepts=concepts,
             **shared,
         )
-        kept = negative_maps[n], step_images[n], concept_maps[n]
-        runs.append(Run(generated, maps[n], about, *kept))
+        more = negative_maps[n], step_images[n], concept_maps[n]
+        runs.append(Run(generated, maps[n], about, *more))
     return runs, trace
 
 
@@ -265,8 +252,9 @@ def _call(
         with showing(pipe, latents, noise, steps) as first:
             pipe(**call, latents=first.to(pipe.dtype), output_type="latent")  # nothing is decoded
         return [image], [None]
-    start = {} if latents is None else {"latents": latents.to(pipe.dtype)}
-    result = pipe(**call, **start)
+    if latents is not None:
+        call = {**call, "latents": latents.to(pipe.dtype)}
+    result = pipe(**call)
     images = family_of(pipe).pictures(result)
     flags = getattr(result, "nsfw_content_detected", None)
     return images, [None] * len(images) if flags is None else list(map(bool, flags))
@@ -276,8 +264,8 @@ def _shared_settings(pipe: Any, options: GenerateOptions, edits: Sequence[Edit])
     """Return the settings that all runs of a batch share."""
     steps, steps_by = settings.effective_value(pipe, "steps", options.steps, options.arguments)
     guidance, guidance_by = settings.effective_value(pipe, "guidance", options.guidance)
-    size_by = "pipeline" if options.size is None else None
-    defaults = {"steps": steps_by, "guidance": guidance_by, "size": size_by}
+    defaults = {"steps": steps_by, "guidance": guidance_by}
+    defaults["size"] = "pipeline" if options.size is None else None
     return {
         "negative": options.negative,
         "steps": steps,
@@ -286,7 +274,6 @@ def _shared_settings(pipe: Any, options: GenerateOptions, edits: Sequence[Edit])
         "keep": tuple(sorted(options.keep)),
         "tokens": options.tokens,
         "branches": tuple(sorted(options.branches)),
-        "concepts": tuple(options.concepts),
         **settings.describe(pipe),
         "edits": tuple(map(note_of, edits)),
         "arguments": {name: argument_note(value) for name, value in options.arguments.items()},
@@ -351,15 +338,14 @@ class StepRecorder:
             self._noisy[state.moment.step] = _small(state.latents)
 
     def images(self, images: Sequence[Any], steps: int) -> list[StepPictures | None]:
-        """Return the steps of each finished image; None if a step is missing or not finite."""
-        kind = "prediction" if len(self._predicted) == steps else "latents"
-        every = [*(self._predicted if kind == "prediction" else self._noisy).values()]
+        """Return the steps of each finished image; None if a step is missing."""
+        is_predicted = len(self._predicted) == steps
+        every = [*(self._predicted if is_predicted else self._noisy).values()]
         last = self._noisy.get(steps - 1)
         if last is None or len(every) < steps or any(len(one) != len(images) for one in every):
             return [None] * len(images)
         by_image, last = torch.stack(every, dim=1).float().cpu(), last.float().cpu()
-        if not bool(by_image.isfinite().all() and last.isfinite().all()):
-            return [None] * len(images)
+        kind = "prediction" if is_predicted else "latents"
         return [
             StepPictures(tuple(_colour(frames, final[None], image)), kind)
             for frames, final, image in zip(by_image, last, images, strict=True)

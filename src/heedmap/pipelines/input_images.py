@@ -17,7 +17,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import product
-from math import ceil, floor, log, log10, prod, sqrt
+from math import ceil, floor, log, prod, sqrt
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -63,6 +63,7 @@ from heedmap.pipelines.arguments import (
 )
 from heedmap.pipelines.generation import Progress, generate_batch
 from heedmap.recording.probing import Probe
+from heedmap.results.pairs import apart
 from heedmap.results.runs import Run
 from heedmap.text.weights import parse_weights
 
@@ -106,7 +107,7 @@ def fitting_size(pipe: Pipeline, size: tuple[int, int]) -> tuple[int, int]:
 
         def distortion(sides: tuple[int, int]) -> tuple[float, float]:
             """Compare the proportions, then the area."""
-            wide, high = (log(side / (scale * own)) for side, own in zip(sides, size, strict=True))
+            wide, high = (log(a / (scale * b)) for a, b in zip(sides, size, strict=True))
             return round(abs(wide - high), 9), abs(wide + high)
 
         widths, heights = ({max(1, floor(scale * side)), ceil(scale * side)} for side in size)
@@ -167,9 +168,9 @@ def encode_image(pipe: Pipeline, image: Image.Image, size: tuple[int, int]) -> I
 def autoencoder_psnr(pipe: Pipeline, image: InputImage) -> float | None:
     """Return the PSNR in dB of an image that the autoencoder decodes again; None if exact."""
     vae = family_of(pipe).decoder
-    decoded = pictures_of(vae, unscaled(vae, image.latents).to(device_of(pipe)))[0].clamp(0, 1)
-    mse = float(((decoded.movedim(0, -1).numpy() - np.array(image.image) / 255) ** 2).mean())
-    return -10 * log10(mse) if mse else None
+    pixels = pictures_of(vae, unscaled(vae, image.latents).to(device_of(pipe)))[0].clamp(0, 1)
+    decoded = Image.fromarray((pixels * 255).round().byte().movedim(0, -1).numpy())
+    return apart(image.image, decoded).psnr_db
 
 
 def distortion_warning(psnr_db: float | None) -> str:
@@ -237,7 +238,7 @@ def locate(
             not known.
         TraceError: if the maps could not be recorded.
     """
-    options, seed = resolve_options(locate, locals(), has_image=True)
+    options, seed = resolve_options(locals(), has_image=True)
     check_takes_latents(pipe)
     refused = ("latents", "num_images_per_prompt", "guidance_scale", "negative_prompt", *STEP_LISTS)
     refuse_arguments(arguments, refused)
@@ -275,9 +276,9 @@ def locate(
     )
 
 
-def _stable(maps: HeatMaps, halves: Sequence[Mapping[tuple[int, int], np.ndarray]]) -> HeatMaps:
+def _stable(maps: HeatMaps, sums: Sequence[Mapping[tuple[int, int], np.ndarray]]) -> HeatMaps:
     """Return the maps with the stability of each word over the two halves of the steps."""
-    return replace(maps, stability=stability_of(maps.recording, halves))
+    return replace(maps, stability=stability_of(maps.recording, sums))
 
 
 # --- the image of an edit ---
@@ -334,12 +335,7 @@ class ImageSource:
 def extract_image(
     pipe: Pipeline, image: Any, arguments: Mapping[str, Any]
 ) -> tuple[Image.Image | None, Mapping[str, Any]]:
-    """Open the image to edit, or make it an argument of a pipeline that takes an image.
-
-    Raises:
-        ArgumentError: if it is no image, cannot be read, or an argument does not go with it.
-        ModelError: if the pipeline cannot start from an image's latents.
-    """
+    """Open the image to edit, or make it an argument of a pipeline that takes an image."""
     if image is None:
         return None, arguments
     if "image" in parameters(pipe):
@@ -359,11 +355,7 @@ def extract_image(
 def saved_image(
     run: Run, arguments: Mapping[str, Any]
 ) -> tuple[Image.Image | None, dict[str, Any]]:
-    """Return the image that a saved run was edited from, and the arguments without it.
-
-    Raises:
-        ArgumentError: if it is missing, or another image was given in its place.
-    """
+    """Return the image that a saved run was edited from, and the arguments without it."""
     settings, rest = run.settings.given, dict(arguments)
     if settings is None:
         return None, rest

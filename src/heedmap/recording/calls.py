@@ -30,7 +30,7 @@ from heedmap.recording.accumulation import (
     row_probabilities,
 )
 from heedmap.recording.edits import AttentionController, RunPosition
-from heedmap.text.words import TokenTable, concept_table
+from heedmap.text.words import TokenTable, checked_concepts, concept_table
 
 
 @dataclass(frozen=True)
@@ -45,6 +45,18 @@ class RecordingSpec:
     prompts: tuple[str, ...] | None = None
     split_halves: bool = False  # sum up the even and the odd steps, too
     weights_read: bool = False  # whether weights written in the prompts were read before
+
+    @classmethod
+    def of(cls, options: GenerateOptions, **more: Any) -> "RecordingSpec":
+        """Return the spec of the options of a call, with more of its attributes."""
+        values = {
+            "keep": frozenset(options.keep),
+            "tokens": options.tokens,
+            "branches": frozenset(options.branches),
+            "concepts": checked_concepts(options.concepts),
+            "limit": options.limit,
+        }
+        return cls(**{**values, **more})
 
 
 RecordName = BranchName | Literal["concepts"]

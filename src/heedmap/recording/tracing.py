@@ -41,7 +41,6 @@ from heedmap.recording.edits import (
 )
 from heedmap.recording.probing import Probe
 from heedmap.text.weights import unread_weights
-from heedmap.text.words import checked_concepts
 
 MEMORY_WARNING = 256 * 2**20
 """Bytes from which on a trace warns how much a call will keep."""
@@ -88,18 +87,13 @@ def trace(
             concept is none.
         ModelError: if the model has no text cross-attention.
     """
-    options = GenerateOptions(keep=keep, tokens=tokens, branches=branches, limit=limit)
+    options = GenerateOptions(
+        keep=keep, tokens=tokens, branches=branches, concepts=concepts, limit=limit
+    )
     texts = [prompts] if isinstance(prompts, str) else checks.in_order(prompts or [])
     if texts is None or not all(isinstance(text, str) for text in texts):
         raise ArgumentError(f"prompts is {quoted(prompts)}: expected a list of texts")
-    spec = RecordingSpec(
-        frozenset[Any](options.keep),
-        tokens,
-        frozenset(options.branches),
-        checked_concepts(concepts),
-        limit,
-        None if prompts is None else tuple(texts),
-    )
+    spec = RecordingSpec.of(options, prompts=None if prompts is None else tuple(texts))
     return Trace(pipe, spec, edits=checked_edits(edits))
 
 
