@@ -149,12 +149,9 @@ def names(folder: str | Path | None) -> list[str]:
 
 
 def path_of(folder: str | Path | None, name: str) -> Path:
-    """Find a result by its name.
-
-    Raises:
-        RunError: if the folder has no such result.
-    """
-    if folder is None or name not in names(folder):
+    """Find a result by its name, or a run in it by its path; RunError if there is none."""
+    parts = Path(name).parts
+    if folder is None or not parts or parts[0] not in names(folder) or ".." in parts:
         raise RunError(f"there is no result {quoted(name)}: choose one from the list")
     return Path(folder, name)
 
@@ -182,16 +179,3 @@ def run_paths(path: Path) -> list[Path]:
     if (path / "edited").is_dir():
         return [path / "source", path / "edited"]
     return sorted((path / "cells").glob("*")) or [path]
-
-
-def run_path(path: Path, cell: int | None) -> Path:
-    """Find the run to explain: the edited one of an edit, or a cell of a grid. Default: the first.
-
-    Raises:
-        ArgumentError: if the grid has no such cell.
-    """
-    runs = run_paths(path)
-    number = len(runs) if (path / "edited").is_dir() else cell or 1
-    if not 1 <= number <= len(runs):
-        raise ArgumentError(f"the cell is {cell}: expected a number from 1 to {len(runs)}")
-    return runs[number - 1]

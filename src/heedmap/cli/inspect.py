@@ -84,7 +84,7 @@ def inspect(
     files = {f"sheet.{kind}": encode(figure, kind), **of_axes}
     files |= zip(images, map(png, overlays), strict=True)
 
-    found: dict[str, Any] = {
+    data: dict[str, Any] = {
         "run": str(run),
         "prompt": maps.tokens.prompt,
         "selection": {name: value for name, value in selection.items() if value},
@@ -93,17 +93,17 @@ def inspect(
 
     def save(folder: Path) -> None:
         words = zip(heats, images, strict=True)
-        found["words"] = [
+        data["words"] = [
             {"word": heat.label, **heat_summary(heat), "file": str(folder / file)}
             for heat, file in words
         ]
-        found["over"] = [str(folder / file) for file in of_axes]
-        found.update(folder=str(folder), sheet=str(folder / f"sheet.{kind}"))
+        data["over"] = [str(folder / file) for file in of_axes]
+        data.update(folder=str(folder), sheet=str(folder / f"sheet.{kind}"))
         with whole_folder(folder) as partial:
             (partial / "words").mkdir()
-            for file, data in files.items():
-                (partial / file).write_bytes(data)
-            (partial / "inspect.json").write_text(dumps(found) + "\n", encoding="utf-8")
+            for file, content in files.items():
+                (partial / file).write_bytes(content)
+            (partial / "inspect.json").write_text(dumps(data) + "\n", encoding="utf-8")
 
     folder = place.put(save, name)
     if task.verbose:
@@ -114,9 +114,9 @@ def inspect(
         print_table(("word", *COLUMNS, "stability", "file"), rows, folder)
         how = f", {REFINED_BY}" if refined else ""
         typer.echo(f"Shares of attention, {mean_of(maps)}{how}.")
-        for file in (found["sheet"], *found["over"]):
+        for file in (data["sheet"], *data["over"]):
             typer.echo(file)
-    task.finish(found, [folder], found["sheet"])
+    task.finish(data, [folder], data["sheet"])
 
 
 COLUMNS = ("most", "mean", "hottest at")
@@ -137,10 +137,10 @@ def heat_cells(heat: "HeatMap") -> tuple[str, str, str]:
 
 def maps_of(run: "Run", concepts: bool) -> "HeatMaps":
     """Return the maps of a run's prompt, or of its concepts."""
-    found = run.concepts if concepts else run.maps
-    if found is None:
+    maps = run.concepts if concepts else run.maps
+    if maps is None:
         raise RunError("this run has no concepts: make one with --concept, or omit --concepts")
-    return found
+    return maps
 
 
 def folder_name(words: list[Any] | None, flags: Mapping[str, Any]) -> str:

@@ -32,11 +32,11 @@ def segment(
     """
     maps = maps_of(hm.Run.load(run), concepts)
     place = task.place(run / "segment")
-    found = maps.segment(word, threshold=threshold)
+    segments = maps.segment(word, threshold=threshold)
     flags: dict[str, Any] = {"concepts": concepts, "format": kind != "png" and kind}
     flags["threshold"] = threshold != MASK_THRESHOLD and threshold
-    folder = place.put(partial(found.save, run=run, kind=kind), folder_name(word, flags))
-    data = found.about(folder, run=run, kind=kind)
+    folder = place.put(partial(segments.save, run=run, kind=kind), folder_name(word, flags))
+    data = segments.about(folder, run=run, kind=kind)
     if task.verbose:
         rows = [
             (
@@ -51,6 +51,6 @@ def segment(
         ]
         columns = ("#", "phrase", "share", "left, top, size", "stability", "mask")
         print_table(columns, rows, folder)
-        rest = 100 * (1 - sum(found.shares))
+        rest = 100 * (1 - sum(segments.shares))
         typer.echo(f"Background: {abs(rest):.1f} %. All phrases: {data['sheet']}")
     task.finish(data, [folder], data["sheet"])
