@@ -5,16 +5,13 @@
     python scripts/benchmark.py record --width 64 --latent 32 --rounds 5       a quick look
     python scripts/benchmark.py record --device cuda    whole runs by the clock, SD 1.5 and SDXL
     python scripts/benchmark.py edit                    an edit beside plain pictures, same shape
-    python scripts/benchmark.py passes                  locate, edit, ablate beside their passes
-    python scripts/benchmark.py passes --calls locate   one of them
 
 `record` runs one step of a real pipeline with random weights and keeps what every attention layer
 is given. Then these layers alone are replayed, bare and recorded in turn, many times: what the
 recorded ones take longer, in CPU time, as a share of the whole UNet's forward pass, is the cost of
 recording. A replay is a call of the UNet with another forward pass in it, so whatever a recorder
 put on the UNet and its layers acts as in a run. `edit` does the same with batches of prompts of
-which all but one take the attention of that one. `passes` makes every pass of whole calls twice,
-listened to and bare.
+which all but one take the attention of that one.
 
 Methods of other tools, in their shortest form, are measured in the same way: `benchmarking` says
 which, a file for each question.
@@ -27,7 +24,7 @@ from collections.abc import Sequence
 import torch
 from rich.console import Console
 
-from benchmarking import editing, passes, recording
+from benchmarking import editing, recording
 from heedmap.backends import loading
 
 # --- the command line -------------------------------------------------------------------------
@@ -54,15 +51,6 @@ def run_edit(options: argparse.Namespace) -> None:
         editing.report(figures)
 
 
-def run_passes(options: argparse.Namespace) -> None:
-    """The sub-command `passes`."""
-    figures = passes.passes(options)
-    if options.json:
-        print(json.dumps(figures))
-    else:
-        passes.report(figures)
-
-
 def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     """The options of the command line."""
     parser = argparse.ArgumentParser(
@@ -71,29 +59,22 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     verbs = parser.add_subparsers(required=True, metavar="WHAT")
     for_recording = verbs.add_parser("record", help="what recording costs")
     for_edits = verbs.add_parser("edit", help="what an edit costs")
-    for_passes = verbs.add_parser("passes", help="what calls take beside the model's passes")
     for_peak = verbs.add_parser("peak", help="the peak memory of one run; `record` asks for it")
     for verb, function in (
-        (for_recording, run_record), (for_edits, run_edit), (for_passes, run_passes),
-        (for_peak, recording.run_peak),
+        (for_recording, run_record), (for_edits, run_edit), (for_peak, recording.run_peak),
     ):  # fmt: skip
         verb.add_argument("--width", type=int, default=320, help="channels of the UNet (320)")
         verb.add_argument("--latent", type=int, default=64, help="side of the latent (64)")
         verb.add_argument("--dtype", choices=loading.DTYPES[1:], default="bfloat16")
         verb.add_argument("--threads", type=int, default=1, help="(1)")
         verb.set_defaults(function=function, device="cpu")
-    for verb, rounds in ((for_recording, 24), (for_edits, 8), (for_passes, 4)):
+    for verb, rounds in ((for_recording, 24), (for_edits, 8)):
         verb.add_argument("--rounds", type=int, default=rounds, help=f"pairs compared ({rounds})")
         verb.add_argument("--json", action="store_true", help="print one JSON object")
     for_edits.add_argument("--peers", action="store_true", help="the original's way too: slow")
     for_recording.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     for_recording.add_argument("--repeats", type=int, default=3, help="pairs of peaks measured (3)")
     for_recording.add_argument("--steps", type=int, default=50, help="of a run on a GPU (50)")
-    for_passes.add_argument("--steps", type=int, default=10, help="passes of a picture (10)")
-    for_passes.add_argument(
-        "--calls", nargs="+", choices=passes.CALLS, default=passes.CALLS, metavar="CALL",
-        help=f"of {', '.join(passes.CALLS)} (all of them)",
-    )  # fmt: skip
     for_peak.add_argument("--recorded", action="store_true", help="with heedmap")
     return parser.parse_args(arguments)
 

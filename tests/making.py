@@ -35,7 +35,7 @@ from transformers import (
 
 from heedmap.backends import loading
 from heedmap.figures import overlays, plots
-from heedmap.figures.animations import StepPictures
+from heedmap.figures.overlays import StepPictures
 from heedmap.io.schemas import EditReport, Settings, to_json
 from heedmap.maps.heatmaps import HeatMaps
 from heedmap.maps.recordings import Layer, Recording
@@ -48,9 +48,8 @@ from heedmap.results.explanations import About, ExplainedToken, Explanation
 from heedmap.results.pairs import Pair, change_between
 from heedmap.results.runs import Run
 from heedmap.text.prompts import split_words
-from heedmap.text.tokens import tokenize
 from heedmap.text.weights import leave_out, parse_weights, spelled, weighed
-from heedmap.text.words import LABELS, Token, TokenTable, Word
+from heedmap.text.words import LABELS, Token, TokenTable, Word, tokenize
 
 
 def recording(
@@ -167,9 +166,9 @@ def generate_batch(pipe, prompts, seeds, edits=(), **given) -> list[Run]:
     """A batch, with the options of `generate` as keyword arguments."""
     names = {one.name for one in fields(GenerateOptions)} & given.keys()
     own = {name: given.pop(name) for name in names}
-    options = GenerateOptions(**own, arguments=given)
-    options, seeds = resolve_options(pipe, options, generation.generate, seeds)
-    return generation.generate_batch(pipe, prompts, seeds, options, tuple(edits))
+    call = {"pipe": pipe, "seeds": seeds, **own, "arguments": given}
+    options, seeds = resolve_options(generation.generate, call)
+    return generation.generate_batch(pipe, prompts, seeds, options, edits=tuple(edits))[0]
 
 
 def made_explanation(masked=True, edited=False, word="house", prompt="a red house") -> Explanation:

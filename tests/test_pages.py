@@ -24,24 +24,6 @@ from heedmap.tiny import card
 ROOT = Path(__file__).parents[1]
 README = ROOT / "README.md"
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("scripts/**/*.md"), *ROOT.glob("src/**/*.md")])
-# Read and run by `.ci/run`, from an empty environment; whoever has typed them can type the others.
-IN_CI = {
-    README: (
-        "git clone <this repository> heedmap && cd heedmap",
-        "python3 -m venv .venv && . .venv/bin/activate",
-        "pip install torch==2.13.0 --index-url https://download.pytorch.org/whl/cpu",
-        'pip install -c constraints.txt . && heedmap generate "a red house next to a blue tree" '
-        "--seed 7",
-        'pip install -c constraints.txt -e ".[dev]" && pytest -n auto',
-        'pip install -c constraints.txt ".[app]" && heedmap app',
-    ),
-    ROOT / "CONTRIBUTING.md": (
-        'pip install -c constraints.txt -e ".[dev]" && pytest -n auto',
-        'pytest -m "not slow"',  # a part of it
-        ".ci/run",
-    ),
-    ROOT / "scripts/training/README.md": ('pip install -c constraints.txt -e ".[dev]"',),
-}
 
 
 @cache
@@ -143,27 +125,3 @@ def test_a_script_understands_what_a_page_says(page: Path, command: str, monkeyp
     monkeypatch.setattr(sys, "argv", [script, *arguments])
     with pytest.raises(KeyboardInterrupt):
         runpy.run_path(str(ROOT / script), run_name="__main__")
-
-
-@pytest.mark.parametrize("page", PAGES, ids=of)
-def test_no_command_is_told_that_nobody_runs(page: Path):
-    told = [line for line in commands(page) if not line.startswith(("heedmap ", "python scripts/"))]
-    assert told == list(IN_CI.get(page, ()))
-
-
-def test_the_first_screen():
-    """A picture, the command that makes it, and ten lines of Python; nothing to be scrolled."""
-    lines = README.read_text(encoding="utf-8").splitlines()
-    assert len(lines) <= 150
-    assert lines.index("```python") < 20 and len(blocks(README, "python")[0].splitlines()) == 10
-    assert lines[4].startswith("![") and lines[6] == "```"
-    code = [
-        line
-        for name in ("", "python")
-        for block in blocks(README, name)
-        for line in block.split("\n")
-    ]
-    assert max(map(len, code)) <= 108  # what a page of the usual width shows
-    pins = (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()
-    (torch,) = re.findall(r"torch==\S+", README.read_text(encoding="utf-8"))
-    assert torch in pins

@@ -14,7 +14,7 @@ from evaluation import judge
 from heedmap.backends import loading
 from heedmap.options import GenerateOptions
 from heedmap.pipelines import generation
-from heedmap.text.tokens import tokenize
+from heedmap.text.words import tokenize
 from world import captions, layouts, scenes
 
 SwapKind = Literal["noun", "colour"]

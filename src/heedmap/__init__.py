@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from heedmap.backends.loading import load
     from heedmap.backends.processors import LayerShapes, layer_shapes
     from heedmap.errors import HeedmapError, HeedmapWarning
-    from heedmap.figures.animations import Animation
+    from heedmap.figures.overlays import Animation
     from heedmap.io.schemas import Change, EditReport, GridReport, Settings
     from heedmap.maps.heatmaps import HeatMap, HeatMaps
     from heedmap.mathematics.by_hand import Attention, attention
@@ -79,7 +79,7 @@ __all__ = [
 _HOME = {
     "Ablation": "results.ablations",
     "Agreement": "results.ablations",
-    "Animation": "figures.animations",
+    "Animation": "figures.overlays",
     "Attention": "mathematics.by_hand",
     "Cell": "results.grids",
     "Change": "io.schemas",

@@ -1,6 +1,6 @@
 """The errors of heedmap, and helpers for their messages.
 
-A message is one sentence: what was given, what was expected, what to do.
+A message is one sentence with the value, the expectation and the remedy.
 """
 
 import sys
@@ -14,7 +14,7 @@ _INSIDE = frozenset({"heedmap", "torch", "diffusers", "contextlib"})
 
 
 class HeedmapError(Exception):
-    """The base class of heedmap's errors: what a user can cause, in one sentence."""
+    """The base class of heedmap's errors: mistakes that a user can make, in one sentence."""
 
 
 class ArgumentError(HeedmapError):
@@ -57,9 +57,9 @@ class RunError(HeedmapError):
     """A run folder or file that is missing, broken, or not to be trusted."""
 
 
-def as_sentence(said: str) -> str:
-    """A message as it stands by itself: on one line, with a capital letter and a full stop."""
-    line = " ".join(said.split())
+def as_sentence(text: str) -> str:
+    """Return a message as one line with a capital letter and a full stop."""
+    line = " ".join(text.split())
     return f"{line[:1].upper()}{line[1:]}{'' if line.endswith(('.', '!', '?', '…')) else '.'}"
 
 
@@ -78,62 +78,61 @@ def warnings_heard(tell: Callable[[str], None] | None = None) -> Generator[list[
     Args:
         tell: called with each warning when it comes.
     """
-    found: list[str] = []
+    messages: list[str] = []
 
-    def hear(message: Warning | str, *_: Any, **__: Any) -> None:
-        if str(message) not in found:
-            found.append(str(message))
+    def collect(message: Warning | str, *_: Any, **__: Any) -> None:
+        if str(message) not in messages:
+            messages.append(str(message))
             if tell is not None:
                 tell(str(message))
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         warnings.filterwarnings("always", category=HeedmapWarning)
-        warnings.showwarning = hear
-        yield found
+        warnings.showwarning = collect
+        yield messages
 
 
 def quoted(value: object) -> str:
-    """A value for a message: escaped (a prompt may hold control characters), short, on one line."""
+    """Write a value in a message: escaped, short, on one line."""
     if isinstance(value, str):
         return repr(value if len(value) <= 60 else f"{value[:59]}…")
-    try:
-        said = " ".join(repr(value).split())
-    except ValueError:  # Python writes no whole number of more than 4300 digits
-        said = f"a {type(value).__name__}"
-    return said if len(said) <= 80 else said[:79] + "…"
+    line = " ".join(repr(value).split())
+    return line if len(line) <= 80 else f"{line[:79]}…"
 
 
 def nearest(wanted: str, known: Iterable[str], most: int = 5) -> list[str]:
-    """Of some names those that are most like one, the nearest first; all, where they are few."""
+    """Return the names most like one, the nearest first; all of them where they are few."""
     names = list(dict.fromkeys(known))
     if len(names) <= most:
         return names
     short = wanted[:100]  # comparing takes the square of the length
-    holding = [name for name in names if short and short in name]
+    containing = [name for name in names if short and short in name]
     like = get_close_matches(short, names, n=most, cutoff=0.0)
-    return list(dict.fromkeys([*holding, *like]))[:most]
+    return list(dict.fromkeys([*containing, *like]))[:most]
 
 
 def signed(value: float, form: str = "g") -> str:
-    """A number in this form with a true minus, and with none where it is rounded to 0."""
+    """Write a number in this form with a true minus, and with none where it is rounded to 0."""
     return f"{value:z{form}}".replace("-", "−")
 
 
-def listed(names: Sequence[str], last: str = "or") -> str:
-    """Names as in "a, b or c"."""
-    *some, end = names
+def join_words(words: Sequence[str], last: str = "and", most: int = 5) -> str:
+    """Write words as in "a, b and c"; of more than `most` the first ones and a count."""
+    if len(words) > most:
+        words = [*words[: most - 1], f"{len(words) - most + 1} more"]
+    *some, end = words
     return f"{', '.join(some)} {last} {end}" if some else end
 
 
 def reason(error: Exception) -> str:
-    """What another library's error says, short: its kind and its first line."""
+    """Return the kind and the first line of another library's error."""
     lines = str(error).strip().splitlines()
     return f"{type(error).__name__}: {lines[0][:200]}" if lines else type(error).__name__
 
 
 def plural(count: int, thing: str) -> str:
-    """A count and its noun."""
+    """Write a count and its noun."""
     return f"{count} {thing}" if count == 1 else f"{count} {thing}s"
 
 

@@ -391,8 +391,10 @@ class EditOptions:
 def check_window(name: str, window: Any) -> tuple[float, float]:
     """Return a window as (start, end), fractions of the run; ArgumentError if it is none."""
     bounds = tuple(window) if isinstance(window, tuple | list) else (0.0, window)
-    if len(bounds) == 2 and all(map(checks.is_number, bounds)) and 0 <= bounds[0] <= bounds[1] <= 1:
-        return checks.one_zero(float(bounds[0])), checks.one_zero(float(bounds[1]))
+    if len(bounds) == 2:
+        start, end = (checks.fraction(name, bound) for bound in bounds)
+        if start <= end:
+            return start, end
     raise ArgumentError(
         f"{name} is {quoted(window)}: expected a fraction of the run from 0 to 1, or two, the "
         "first not above the second"

@@ -11,7 +11,7 @@ from PIL import Image
 
 from browser.conftest import MISSING, canvas, same
 from heedmap.figures import overlays
-from heedmap.figures.animations import StepPictures, of_mosaic
+from heedmap.figures.overlays import StepPictures, of_mosaic
 from heedmap.page import pages
 from heedmap.page.pages import steps_data
 

@@ -7,7 +7,7 @@ import pytest
 
 from cli.calling import PROMPT, as_json, bad, call, good, misused
 from heedmap.backends import processors
-from heedmap.text.tokens import tokenize
+from heedmap.text.words import tokenize
 
 
 def test_json_is_the_table_of_the_library(embedded):

@@ -8,14 +8,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
-from matplotlib.backends.backend_agg import RendererAgg
-from matplotlib.figure import Figure
 from PIL import Image, ImageDraw
 from PIL.PngImagePlugin import PngInfo
 
 from heedmap.errors import ArgumentError
 from heedmap.figures import overlays
-from heedmap.figures.overlays import COLORMAPS, colour, enlarge, overlay, png, resize_map
+from heedmap.figures.overlays import colour, enlarge, overlay, png, resize_map
 
 INFERNO_TOP, INFERNO_FOOT = (252, 255, 164), (0, 0, 3)  # as published
 
@@ -100,16 +98,6 @@ def test_colours_of_both_ends():
     np.testing.assert_allclose(got[0], [INFERNO_FOOT, INFERNO_TOP], atol=1)
 
 
-@pytest.mark.parametrize("name", COLORMAPS)
-def test_lightness_rises_evenly(name):
-    rgb = colour(np.linspace(0, 1, 33)[None], name)[0] / 255
-    linear = np.where(rgb <= 0.04045, rgb / 12.92, ((rgb + 0.055) / 1.055) ** 2.4)
-    y = linear @ [0.2126, 0.7152, 0.0722]
-    lightness = np.where(y > 0.008856, 116 * np.cbrt(y) - 16, 903.3 * y)
-    steps = np.diff(lightness)
-    assert steps.min() > 0 and steps.max() < 2.5 * steps.mean()
-
-
 # --- overlay ----------------------------------------------------------------------------------
 
 
@@ -166,20 +154,6 @@ def test_a_range_of_rounding_has_no_contrast(value):
     assert wide.tobytes() != got.tobytes()
 
 
-@pytest.mark.parametrize("paper", [0, 60, 128, 200, 255])
-def test_heat_is_legible_on_dark_and_on_bright(paper):
-    def luminance(rgb):
-        c = np.asarray(rgb) / 255
-        return np.where(c <= 0.04045, c / 12.92, ((c + 0.055) / 1.055) ** 2.4) @ [
-            0.2126, 0.7152, 0.0722,
-        ]  # fmt: skip
-
-    got = np.asarray(overlay(Image.new("L", (9, 1), paper), [[0, 0.5, 1]], low=0, high=1))[0]
-    cold, hot = luminance(got[0]) + 0.05, luminance(got[-1]) + 0.05
-    assert hot / cold > 2  # the contrast ratio of WCAG
-    assert np.abs(got[4].astype(int) - got[0]).max() > 25  # half heat is seen too
-
-
 def test_what_is_transparent_is_white():
     clear = Image.new("RGBA", (4, 4), (255, 0, 0, 0))
     palette = Image.new("P", (4, 4), 0)
@@ -200,16 +174,10 @@ def test_every_mode_of_8_bits_is_drawn():
     "call",
     [
         lambda: resize_map([[math.nan, 1]], (2, 2)),
-        lambda: resize_map([[math.inf, 1e300]], (2, 2)),
+        lambda: resize_map([[math.inf, 1]], (2, 2)),
         lambda: resize_map([1, 2], (2, 2)),
         lambda: resize_map(np.zeros((0, 3)), (2, 2)),
-        lambda: resize_map([["a"]], (2, 2)),
-        lambda: resize_map([[1j]], (2, 2)),
-        lambda: resize_map([[1]], (2, 0)),
         lambda: overlays.to_rgb(Image.new("I;16", (4, 4))),
-        lambda: overlay(scene(), [[0]], low=1, high=0),
-        lambda: overlay(scene(), [[0]], low=math.nan, high=0),
-        lambda: overlay(scene(), [[0]], low=0, high=math.inf),
         lambda: overlay(np.zeros((4, 4, 3)), [[0]], low=0, high=1),
         lambda: overlay(Image.new("F", (4, 4)), [[0]], low=0, high=1),
         lambda: enlarge(Image.new("RGB", (0, 4))),
@@ -244,47 +212,6 @@ def test_heat_alone_is_the_colour_map():
     spread = resize_map([[0, 1]], (40, 20))
     assert np.array_equal(got, colour(spread))
     assert len(np.unique(np.asarray(overlays.heat([[3, 3]], (4, 4), low=3, high=3)))) <= 3
-
-
-# --- on axes ----------------------------------------------------------------------------------
-
-
-def on_axes(image: Image.Image | None, values: np.ndarray, low: float, high: float):
-    """What axes that fill a figure of the picture's size show, and the heat on them."""
-    figure = Figure((64 / 72, 48 / 72), 72)
-    ax = figure.add_axes((0, 0, 1, 1))
-    heat = overlays.plot(ax, image, values, (64, 48), low=low, high=high)
-    renderer = RendererAgg(64, 48, 72)
-    figure.draw(renderer)
-    return np.asarray(renderer.buffer_rgba())[..., :3].astype(int), ax, heat
-
-
-def test_axes_show_what_an_overlay_shows():
-    values = ramp() * 0.02 + 5
-    for image in (scene(), scene(mode="RGBA")):
-        drawn, ax, heat = on_axes(image, values, 5, 5.02)
-        expected = np.asarray(overlay(image, values, low=5, high=5.02), dtype=int)
-        assert np.abs(drawn - expected).max() <= 4  # a colour apart, of 256
-        assert heat.get_clim() == (5, 5.02) and heat.get_cmap().name == "inferno"
-        assert (ax.get_xlim(), ax.get_ylim()) == ((-0.5, 63.5), (47.5, -0.5))  # pixels
-
-
-def test_axes_show_heat_alone_where_no_picture_is_known():
-    drawn, _, heat = on_axes(None, ramp(), 0, 1)
-    expected = np.asarray(overlays.heat(ramp(), (64, 48), low=0, high=1), dtype=int)
-    assert np.abs(drawn - expected).max() <= 6
-    assert heat.get_alpha() is None
-
-
-def test_a_bar_of_the_heat_on_axes():
-    figure = Figure()
-    heat = overlays.plot(figure.add_subplot(), scene(), ramp(), (64, 48), low=0.5, high=0.9)
-    assert figure.colorbar(heat).ax.get_ylim() == (0.5, 0.9)
-
-
-def test_what_is_no_axes():
-    with pytest.raises(ArgumentError):
-        overlays.plot(3, None, [[1]], (4, 4), low=0, high=1)
 
 
 def test_values_of_both_signs_are_centred_on_zero():

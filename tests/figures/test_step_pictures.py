@@ -5,7 +5,7 @@ import pytest
 from making import same_pixels
 from PIL import Image
 
-from heedmap.figures.animations import StepPictures, mosaic_size, of_mosaic, tiles
+from heedmap.figures.overlays import StepPictures, mosaic_size, of_mosaic, tiles
 
 
 def frame(number: int, size: tuple[int, int] = (5, 3)) -> Image.Image:

@@ -200,18 +200,6 @@ def test_a_file_replaces_an_older_one(tmp_path):
         put_file(tmp_path / "deep", b"new")
 
 
-@posix
-def test_new_files_have_the_mode_of_the_umask(tmp_path):
-    before = os.umask(0o027)
-    try:
-        save(tmp_path / "x")
-        put_file(tmp_path / "y", b"")
-    finally:
-        os.umask(before)
-    assert (tmp_path / "x").stat().st_mode & 0o777 == 0o750
-    assert (tmp_path / "y").stat().st_mode & 0o777 == 0o640
-
-
 @pytest.mark.parametrize(
     ("text", "expected"),
     [

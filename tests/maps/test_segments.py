@@ -2,7 +2,6 @@
 
 import io
 import json
-import tracemalloc
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,8 +13,8 @@ from PIL import Image
 from heedmap.errors import ArgumentError, RunError, SelectionError, UnknownWordError
 from heedmap.figures import overlays
 from heedmap.maps.heatmaps import HeatMaps
-from heedmap.maps.segments import Segments
-from heedmap.text.concepts import concept_table
+from heedmap.maps.masks import Segments
+from heedmap.text.words import concept_table
 
 PROMPT = "red house next to blue tree at sea"
 
@@ -103,9 +102,6 @@ def test_two_phrases_of_one_name_are_two_segments():
     found = maps.segment()
     assert found.names == ("house", "sea", "house")
     np.testing.assert_array_equal(found.mask("house"), np.isin(found.labels, (1, 3)))
-    assert [one["name"] for one in found.about("x")["phrases"]] == ["house", "sea", "house"]
-    files = [one["file"] for one in found.about("x")["phrases"]]
-    assert len(set(files)) == 3
 
 
 def test_what_coco_holds_is_the_labels():
@@ -156,10 +152,6 @@ def test_shares_are_of_the_whole_picture():
     labels = np.array([[1, 1, 0], [1, 2, 0]], np.uint8)
     found = Segments(("a", "b", "c"), labels)
     assert found.shares == (3 / 6, 1 / 6, 0)
-    told = found.about("x", run="y", kind="pdf")
-    assert (told["run"], told["sheet"]) == ("y", str(Path("x", "sheet.pdf")))
-    assert [one["box"] for one in told["phrases"]] == [[0, 0, 2, 2], [1, 1, 1, 1], None]
-    assert [one["pixels"] for one in told["phrases"]] == [3, 1, 0]
 
 
 def test_saved_files_are_read_back(tmp_path: Path):
@@ -178,21 +170,33 @@ def test_saved_files_are_read_back(tmp_path: Path):
     assert [path.name for path in tmp_path.iterdir()] == ["x"]
 
 
-def test_a_phrase_says_on_its_sheet_and_as_json_how_stable_its_least_stable_word_is():
+def test_the_description_of_saved_files(tmp_path: Path):
+    found = Segments(("a", "b", "a"), np.array([[1, 1, 0], [1, 2, 0]], np.uint8))
+    folder = replace(found, stability=(0.5, None, 0.9)).save(tmp_path / "x", run="y", kind="pdf")
+    about = json.loads((folder / "segment.json").read_text())
+    assert (about["run"], about["sheet"]) == ("y", str(folder / "sheet.pdf"))
+    phrases = about["phrases"]
+    assert [one["name"] for one in phrases] == ["a", "b", "a"]
+    assert [one["box"] for one in phrases] == [[0, 0, 2, 2], [1, 1, 1, 1], None]
+    assert [one["pixels"] for one in phrases] == [3, 1, 0]
+    assert [one.get("stability") for one in phrases] == [0.5, None, 0.9]
+    assert "stability" not in phrases[1]
+    assert len({one["file"] for one in phrases}) == 3
+    assert all(Path(one["file"]).is_file() for one in phrases)
+
+
+def test_a_phrase_says_on_its_sheet_how_stable_its_least_stable_word_is():
     maps = made("a red house next to a blue tree at sea")
     words = {word.text: word.number for word in maps.words}
     held = {words["red"]: 0.95, words["house"]: 0.6, words["tree"]: 0.9}
     found = replace(maps, stability=held).segment(["house", "blue tree", "sea"])
     assert found.stability == (0.6, 0.9, None)
-    told = [one.get("stability") for one in found.about("x")["phrases"]]
-    assert told == [0.6, 0.9, None] and "stability" not in found.about("x")["phrases"][2]
     said = {
         text.get_text() for text in found.figure().findobj(lambda one: hasattr(one, "get_text"))
     }
     ends = [text.partition(" · ")[2] for text in said if "stability" in text]
     assert sorted(ends) == ["stability 0.60, unsteady", "stability 0.90"]
-    unknown = maps.segment(["house", "sea"])
-    assert unknown.stability == () and "stability" not in unknown.about("x")["phrases"][0]
+    assert maps.segment(["house", "sea"]).stability == (None, None)
 
 
 @pytest.mark.parametrize("odd", [[], [""], [3.0], {"a": 1}, [True], [None], 0.5])
@@ -221,16 +225,6 @@ def test_what_cannot_be_told_apart_is_refused():
         drawn(("a",)).mask("cat")
 
 
-@pytest.mark.parametrize("count", [1, 2, 3, 8, 20])
-@pytest.mark.parametrize("shape", [(64, 64), (40, 120), (120, 40)])
-def test_the_sheet_has_a_panel_a_phrase(count, shape):
-    found = drawn(tuple(f"phrase {n}" for n in range(count)), shape)
-    sheet = found.figure(title="What is where")
-    said = {text.get_text() for text in sheet.findobj(lambda one: hasattr(one, "get_text"))}
-    assert {*found.names, "What is where", "the picture"} <= said
-    assert ("background" in " ".join(said)) == (count > 1)
-
-
 def test_the_sheet_says_how_much_of_the_picture_a_phrase_has(panels):
     """Of 200 pixels: none, one, two (a hundredth of them), one more, and the rest but 94."""
     labels = np.repeat(np.arange(6, dtype=np.uint8), [94, 0, 1, 2, 1, 102]).reshape(10, 20)
@@ -248,55 +242,9 @@ def test_labels_of_a_picture_that_is_no_square_lie_as_its_pixels_do():
     np.testing.assert_array_equal(found.labels == 1, wide["house"].mask())
 
 
-def test_as_many_phrases_as_labels_tell_apart_and_not_one_more(monkeypatch: pytest.MonkeyPatch):
-    """Of a model with a longer text than any of today's; here of labels that tell two apart."""
-    monkeypatch.setattr("heedmap.maps.segments.MOST_PHRASES", 2)
-    assert made().segment(["house", "sea"]).names == ("house", "sea")
-    with pytest.raises(ArgumentError):
-        made().segment()
-    with pytest.raises(ArgumentError):
-        made().segment(["house", "sea", "tree"])
-
-
-def test_each_phrase_alone_has_the_colour_it_has_among_all(panels):
-    found = drawn(("a", "b", "c"))
-    found.sheet()
-    _, together, *alone = (np.asarray(panel.picture, dtype=int) for panel in panels)
-    scale = together.shape[0] // found.labels.shape[0]
-    labels = np.kron(found.labels, np.ones((scale, scale), np.uint8))
-    inner = [np.roll(labels, n, axis) == labels for n in (-4, 4) for axis in (0, 1)]
-    inside = np.logical_and.reduce(inner)  # no outline
-    for number, picture in enumerate(alone, 1):
-        mine, others = (labels == number) & inside, (labels != number) & inside
-        assert mine.any() and (picture[mine] == together[mine]).all()
-        assert not (picture[others & (labels > 0)] == together[others & (labels > 0)]).all(-1).any()
-
-
 @pytest.mark.parametrize("query", ["chasing", "dog", "cats", "dog chasing", '"dog"', 0, 1, 2, 3])
 def test_a_segment_alone_is_the_mask_of_the_map(query):
     """Also of a verb, which is in no phrase."""
     maps = made("a dog chasing cats")
     heat = maps[query] if isinstance(query, str) else maps.at(query)
     np.testing.assert_array_equal(maps.segment([query]).labels > 0, heat.mask())
-
-
-def test_one_soft_mask_is_held_at_a_time_however_many_phrases(monkeypatch: pytest.MonkeyPatch):
-    """A mask of 1024×1024 takes 4 MB: of 12 phrases, all at once would take 48 and far more."""
-    given: list[int] = []
-
-    def counting(_: np.ndarray, maps: np.ndarray, __: int) -> np.ndarray:
-        given.append(len(maps))
-        return maps
-
-    monkeypatch.setattr("heedmap.mathematics.maps.guided", counting)
-    small = made(", ".join("bcdefghjklmn"))
-    whole = replace(small.recording, size=(1024, 1024))
-    maps = HeatMaps(whole, Image.new("RGB", whole.size))
-    tracemalloc.start()
-    try:
-        found = maps.segment()
-        most = tracemalloc.get_traced_memory()[1]
-    finally:
-        tracemalloc.stop()
-    assert len(found.names) == 12 and given == [1] * 12
-    assert most < 40 * 2**20

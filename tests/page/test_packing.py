@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from making import small, stable_diffusion, table_of, with_refined
+from making import small, table_of, with_refined
 
-from heedmap.maps.recordings import Layer, Recording, cells
+from heedmap.maps.recordings import Layer, Recording
 from heedmap.page import packing
 from heedmap.text.words import Token, TokenTable, Word
 
@@ -163,12 +163,6 @@ def test_the_prompts_of_a_run_share_its_tables():
     planes = unpacked({**packed, **run}, packed["tables"][0])[0]
     exact = np.concatenate([told(one)[0].mean(axis=(0, 1)) for one in (prompt, negative)], axis=1)
     np.testing.assert_allclose(planes[0, 0].T, exact, atol=2e-5)
-
-
-def test_cells_are_those_of_the_maps():
-    run = stable_diffusion("a house", side=16, steps=2)
-    packed = pack(run.maps.recording, 10**7)
-    assert tuple(packed["cells"]) == cells(run.maps.recording.latent)
 
 
 # --- refined maps -----------------------------------------------------------------------------

@@ -7,7 +7,7 @@ import numpy as np
 from making import noise, same_pixels, small, stable_diffusion, with_refined
 from PIL import Image
 
-from heedmap.figures.animations import StepPictures, of_mosaic
+from heedmap.figures.overlays import StepPictures, of_mosaic
 from heedmap.page.pages import MASK_SIDE, masks_data, picture_data, steps_data
 
 

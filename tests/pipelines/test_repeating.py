@@ -1,5 +1,6 @@
 """Saved results that are generated again: bit-identical, or the differences are listed."""
 
+import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -8,13 +9,14 @@ import numpy as np
 import pytest
 import torch
 from diffusers import DDIMScheduler
-from making import generate_batch, random_pipeline
+from making import generate_batch, made_pair, made_run, random_pipeline
 from msgspec import structs
 from PIL import Image
 
 import heedmap
 from heedmap import Confine, Grid, Pair, Reweight, Run, edit, generate, grid, repeat
 from heedmap.errors import ArgumentError, ModelError, RunError
+from heedmap.pipelines.repeating import compared
 
 PROMPT = "a red house"
 
@@ -87,12 +89,6 @@ def test_a_run(pipe, tmp_path, asked):
     assert found.run.settings == run.settings
 
 
-def test_what_nobody_said_is_the_pipelines_own(pipe, tmp_path):
-    run = generate(pipe, PROMPT, seed=1, steps=2)
-    assert_same(found := again(pipe, run, tmp_path / "run"))
-    assert found.run.settings.defaults == {"guidance": "pipeline", "size": "pipeline"}
-
-
 def test_one_of_a_batch(pipe, tmp_path):
     runs = generate_batch(pipe, [PROMPT, "at sea", "a house"], seeds=[1, 2, 3], steps=2)
     for number, run in enumerate(runs):
@@ -142,15 +138,6 @@ def test_a_grid(pipe, tmp_path):
 
 
 # --- what is not the same -----------------------------------------------------------------------
-
-
-def test_another_seed_is_told_by_how_much(pipe, tmp_path):
-    run = generate(pipe, PROMPT, seed=1, steps=2)
-    other = generate(pipe, PROMPT, seed=2, steps=2)
-    found = repeat(pipe, replace(run, settings=other.settings))
-    apart = np.abs(np.asarray(run.image, int) - np.asarray(other.image, int)).max(axis=-1)
-    assert not found.same
-    assert (found.largest, found.differing) == (apart.max(), (apart > 0).sum())
 
 
 def test_what_is_another_now_is_listed(pipe):
@@ -219,3 +206,59 @@ def test_what_is_no_folder_of_heedmaps(pipe, tmp_path):
         repeat(pipe, tmp_path)
     with pytest.raises(ArgumentError):
         repeat(pipe, 3)
+
+
+# --- the comparison ---------------------------------------------------------------------------
+
+
+def changed(run, pixels: int, by: int):
+    """The run with so many pixels of its first row changed by so much in one channel."""
+    values = np.asarray(run.image, dtype=int).copy()
+    channel = values[0, :pixels, 1]
+    channel += np.where(channel >= by, -by, by)
+    return replace(run, image=Image.fromarray(values.astype(np.uint8)))
+
+
+def figures(found):
+    return found.same, found.largest, found.differing, found.pixels
+
+
+def test_the_same():
+    assert figures(compared(made_run(), made_run(), {})) == (True, 0, 0, 128 * 128)
+
+
+@pytest.mark.parametrize(("pixels", "by"), [(1, 1), (5, 40), (128, 3)])
+def test_changed_pixels_are_counted(pixels, by):
+    run = made_run()
+    found = compared(run, changed(run, pixels, by), {"threads": (2, 1)})
+    assert figures(found) == (False, by, pixels, 128 * 128)
+    assert json.loads(json.dumps(found.to_dict())) == {
+        "same": False,
+        "largest": by,
+        "differing": pixels,
+        "pixels": 128 * 128,
+        "changed": {"threads": {"noted": 2, "now": 1}},
+    }
+
+
+def test_all_images_count():
+    pair = made_pair()
+    found = compared(pair, replace(pair, edited=changed(pair.edited, 3, 9)), {})
+    assert figures(found) == (False, 9, 3, 2 * 128 * 128)
+
+
+def test_a_scheduler_does_not_explain_a_difference():
+    """The repetition used the saved one."""
+    run = made_run()
+    other = changed(run, 3, 9)
+    plain, scheduler, threads = (
+        str(compared(run, other, {name: (1, 2)} if name else {}))
+        for name in ("", "schedulers.scheduler.class", "threads")
+    )
+    assert plain == scheduler != threads
+
+
+def test_another_size_differs_everywhere():
+    run = made_run()
+    small = replace(run, image=run.image.resize((64, 64)))
+    assert figures(compared(small, run, {})) == (False, 255, 64 * 64, 64 * 64)

@@ -16,7 +16,7 @@ from heedmap.io.schemas import Ruled, to_json
 from heedmap.maps.masks import packed
 from heedmap.pipelines import generation
 from heedmap.recording.edits import edit_from
-from heedmap.text.tokens import tokenize
+from heedmap.text.words import tokenize
 
 SIZE = (128, 128)
 LEFT, RIGHT = (0, 0, 64, 128), (64, 0, 128, 128)

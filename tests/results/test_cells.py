@@ -3,7 +3,7 @@
 import pytest
 from making import made_pair
 
-from heedmap.results.grids import Cell, label, weights_text
+from heedmap.results.grids import Cell, label
 
 
 def cell(**changed) -> Cell:
@@ -52,8 +52,3 @@ def test_where_a_cell_stands():
 )
 def test_what_a_row_is_called(name, value, said):
     assert label(name, value) == said
-
-
-def test_a_minus_is_a_numbers_and_a_words_hyphen_stays():
-    axes = {"weight of snow-covered": (-1, 0, 2.5), "seed": (7,)}
-    assert weights_text(axes) == ["snow-covered ×−1, 0, 2.5"]

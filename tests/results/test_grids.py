@@ -8,11 +8,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from making import apart, random_pipeline, weigh
+from making import apart, random_pipeline
 from PIL import Image
 
 from heedmap.backends import latents
-from heedmap.backends.prompts import prompt_table
 from heedmap.errors import ArgumentError, UnknownWordError
 from heedmap.io.schemas import to_json
 from heedmap.pipelines import edit_runs
@@ -20,7 +19,6 @@ from heedmap.pipelines.editing import edit, grid
 from heedmap.results.grids import Grid
 from heedmap.results.pairs import Pair
 from heedmap.results.runs import Run
-from heedmap.text.weights import parse_weights
 
 STEPS = 2
 SOURCE = "a red house"
@@ -147,43 +145,6 @@ def test_the_settings_say_that_it_is_an_edit(strip, saved):
         assert "Edit" not in image.text["parameters"]
 
 
-def test_what_a_grid_says_of_itself_repeats_it(pipe, tmp_path):
-    free = {"kind": "refine", "words": {"red": 0.5}, "self_cells": 64, "only": "house->sea"}
-    made = grid(pipe, SOURCE, ["a red sea"], seeds=[5, 6], steps=2, protect="red", **free)
-    about = to_json(Grid.load(made.save(tmp_path / "x")).about)
-    names = (
-        *("cross", "self_attention", "weights", "seeds", "kind", "words", "self_cells"),
-        *("renormalize", "only", "protect", "blend_from", "threshold", "batch"),
-    )
-    asked = {name: about[name] for name in names}
-    again = grid(pipe, about["source"], about["targets"], steps=2, **asked)
-    assert to_json(again.about) == about
-    for one, other in zip(made, again, strict=True):
-        assert apart(one.pair.edited.image, other.pair.edited.image) == 0
-        assert one.row() == other.row()
-
-
-# --- weights written into a prompt ------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("written", "weights", "spelled"),
-    [
-        (SOURCE, {"red": 2}, "a (red:2) house"),
-        (SOURCE, {"red house": -0.5}, "a (red house:-0.5)"),
-        ("a (big:2) red house", {"red": 1 / 3}, "a (big:2) (red:0.3333333333333333) house"),
-        ("a red house, a red sea", {"red": 0}, "a (red:0) house, a (red:0) sea"),
-        (r"a red \(old\) house", {"house": 1, "old": 1e-7}, r"a red \((old:1e-07)\) (house:1)"),
-        (SOURCE, {}, SOURCE),
-    ],
-)
-def test_weights_are_written_where_they_are_read(pipe, written, weights, spelled):
-    table = prompt_table(pipe, parse_weights(written).text)
-    said = weigh(written, table, weights)
-    assert said == spelled
-    assert parse_weights(said).text == table.prompt
-
-
 # --- batches ----------------------------------------------------------------------------------
 
 
@@ -213,15 +174,15 @@ def test_edit_cuts_its_batches_too(pipe):
 
 def test_memory_that_runs_out_halves_the_batch(pipe, strip, monkeypatch):
     drawn = []
-    draw = edit_runs.sample
+    draw = edit_runs.generate_batch
 
-    def small(pipe, batch, *rest, **options):
-        drawn.append(len(batch.prompts))
-        if len(batch.prompts) > 4:
+    def small(pipe, prompts, *rest, **options):
+        drawn.append(len(prompts))
+        if len(prompts) > 4:
             raise torch.OutOfMemoryError("CUDA out of memory")
-        return draw(pipe, batch, *rest, **options)
+        return draw(pipe, prompts, *rest, **options)
 
-    monkeypatch.setattr(edit_runs, "sample", small)
+    monkeypatch.setattr(edit_runs, "generate_batch", small)
     made = grid(
         pipe, SOURCE, weights={"red": [-1, 1, 3]}, cross=[0, (0, 0.8)], seeds=7, steps=STEPS
     )
@@ -323,14 +284,6 @@ def test_blends_are_read_back(pipe, tmp_path):
         np.testing.assert_array_equal(mine.pair.blend, read.pair.blend)
 
 
-def told(saved, change) -> None:
-    """Change a grid.json."""
-    path = saved / "grid.json"
-    about = json.loads(path.read_text(encoding="utf-8"))
-    change(about)
-    path.write_text(json.dumps(about), encoding="utf-8")
-
-
 # --- what is refused --------------------------------------------------------------------------
 
 BAD = [
@@ -339,36 +292,26 @@ BAD = [
     ({"target": SOURCE, "cross": [0, 1]}, ArgumentError),
     ({"target": None, "cross": [0, 1]}, ArgumentError),
     ({"target": []}, ArgumentError),
-    ({"target": {"a dog"}}, ArgumentError),
     ({"weights": {"dog": [1, 2]}}, UnknownWordError),
     ({"weights": {"house": [1, 2]}}, UnknownWordError),  # of the source
     ({"weights": {"red": [1, float("nan")]}}, ArgumentError),
-    ({"weights": {"red": [1, True]}}, ArgumentError),
     ({"weights": {"red": []}}, ArgumentError),
     ({"weights": {"red": [1, 2, 1]}}, ArgumentError),
-    ({"weights": {"red": [[1, 2], 1]}}, ArgumentError),
     ({"weights": ["red"]}, ArgumentError),
     ({"target": "a (red:2) sea", "weights": {"red": [1, 2]}}, ArgumentError),
     ({"weights": {"red": [1, 2], "a red sea": [1, 2]}}, ArgumentError),
     ({"cross": [0, 2]}, ArgumentError),
     ({"cross": []}, ArgumentError),
     ({"cross": [0.2, (0, 0.2)]}, ArgumentError),
-    ({"cross": [np.array([0, 2])]}, ArgumentError),
     ({"self_attention": [0, (0.9, 0.1)]}, ArgumentError),
     ({"seeds": [1, -1]}, ArgumentError),
-    ({"seeds": [1, 2.5]}, ArgumentError),
     ({"seeds": [1, 1]}, ArgumentError),
     ({"seeds": "12", "cross": [0, 1]}, ArgumentError),
     ({"seed": 3, "seeds": [1, 2]}, ArgumentError),
-    ({"seeds": [1, 2], "source": 3}, ArgumentError),
-    ({"seeds": [1, 2], "keep": "step"}, ArgumentError),
-    ({"seeds": [1, 2], "kind": ["replace"]}, ArgumentError),
     ({"seeds": [1, 2], "size": 64}, ArgumentError),
-    ({"seeds": [1, 2], "batch": 1}, ArgumentError),
     ({"seeds": [1, 2], "protect": "red"}, ArgumentError),
     ({"seeds": [1, 2], "words": {"dog": 0.3}}, UnknownWordError),
     ({"seeds": [1, 2], "only": "house->dog"}, UnknownWordError),
-    ({"seeds": [1, 2], "steps": 0}, ArgumentError),
 ]
 
 
@@ -381,6 +324,3 @@ def test_bad_grids_end_before_the_first_step(pipe, arguments, error):
     usual = {**usual, "callback_on_step_end": never, **arguments}
     with pytest.raises(error):
         grid(pipe, usual.pop("source"), usual.pop("target"), **usual)
-
-
-# --- how much is opened at once ---------------------------------------------------------------

@@ -65,21 +65,6 @@ def test_the_same_picture_has_not_changed(size):
             }
 
 
-def test_figures_do_not_depend_on_the_order():
-    a, b = noise(1), noise(2)
-    inside = np.random.default_rng(0).random((128, 128)) > 0.3
-    one, other = to_json(change_between(a, b, inside)), to_json(change_between(b, a, inside))
-    swapped = to_json(change_between(a, b, ~inside))
-    for name, opposite in (("inside", "outside"), ("outside", "inside")):
-        assert one[name] == pytest.approx(other[name])
-        assert one[name] == swapped[opposite]
-        assert one[name]["mse"] == pytest.approx(1 / 6, rel=0.05)  # of two uniform numbers
-    black, white = Image.new("RGB", (9, 9)), Image.new("RGB", (9, 9), "white")
-    worst = change_between(black, white, inside[:9, :9])
-    assert worst.inside.mse == 1
-    assert worst.inside.psnr_db == 0
-
-
 def test_other_sizes_are_not_compared():
     inside = np.ones((128, 128), dtype=bool)
     for other, mask in ((noise(0, (64, 128)), inside), (noise(0), inside[:64])):
@@ -136,9 +121,8 @@ def test_each_side_shows_the_words_that_changed_there():
 
 
 @pytest.mark.parametrize("blended", [False, True])
-@pytest.mark.parametrize("edited", ["at sea", "(at sea:2)"])
-def test_written_whole_and_read_back_equal(tmp_path, blended, edited):
-    pair = made_pair(blended, edited)
+def test_written_whole_and_read_back_equal(tmp_path, blended):
+    pair = made_pair(blended, "(at sea:2)")
     folder = pair.save(tmp_path / "outputs" / "x")
     here = {p.name for p in folder.iterdir()}
     files = {"source", "edited", "index.html", "sheet.png", "difference.png", "pair.json"}

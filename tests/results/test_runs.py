@@ -18,12 +18,11 @@ from making import (
 from PIL import Image
 
 from heedmap.errors import ArgumentError, RunError
-from heedmap.io.writing import TakenError
+from heedmap.io.writing import TakenError, digest_of
 from heedmap.maps.heatmaps import HeatMaps
 from heedmap.pipelines.generation import generate
 from heedmap.results.runs import Run, parameters_text, word_file
-from heedmap.text.concepts import concept_table
-from heedmap.text.tokens import tokenize
+from heedmap.text.words import concept_table, tokenize
 
 
 def test_written_whole_and_read_back_equal(tmp_path):
@@ -90,7 +89,7 @@ def test_what_was_looked_for_comes_along(tmp_path):
 
 
 def held_run() -> Run:
-    """A run that was located, two of whose four words and one of whose concepts are held."""
+    """A located run of which two words of four and one concept have a stability."""
     run = noting(sought(made_run(), "sky", "red house"), located={"size": [9, 9], "sha256": ""})
     maps = replace(run.maps, stability={0: 0.25, 3: -0.5})
     return replace(run, maps=maps, concepts=replace(run.concepts, stability={1: 1.0}))
@@ -121,7 +120,7 @@ def test_the_pictures_of_the_steps_come_along(tmp_path):
     assert Run.load(made_run().save(tmp_path / "y")).step_pictures is None
 
 
-@pytest.mark.parametrize("steps", [{"count": 9}, {"size": [7, 4]}, {"size": [60, 4]}])
+@pytest.mark.parametrize("steps", [{"size": [7, 4]}, {"size": [60, 4]}])
 def test_pictures_of_steps_that_do_not_fit_are_refused(tmp_path, steps):
     folder = stepped().save(tmp_path / "x")
     about = json.loads((folder / "run.json").read_text())
@@ -131,14 +130,17 @@ def test_pictures_of_steps_that_do_not_fit_are_refused(tmp_path, steps):
         Run.load(folder)
 
 
-def test_what_was_looked_for_is_that_of_the_settings(tmp_path):
-    run = sought(made_run(), "sky", "red house")
+def test_the_picture_that_was_edited_comes_along(tmp_path):
+    picture = noise(5)
+    noted = {"size": [300, 200], "sha256": digest_of(picture)}
+    run = replace(noting(made_run(), given=noted, batch_place=[0, 2]), given=picture)
     folder = run.save(tmp_path / "x", overlays=False)
-    assert not (folder / "concepts.png").exists()
-    for odd in (sought(made_run(), "sky", "sea").concepts.recording, run.maps.recording):
-        odd.save(folder / "concepts.safetensors")
-        with pytest.raises(RunError):
-            Run.load(folder)
+    assert same_pixels(Run.load(folder).given, picture)
+    with Image.open(folder / "image.png") as image:
+        assert "parameters" not in image.text  # settings alone do not make it
+    picture.resize((64, 64)).save(folder / "given.png")
+    with pytest.raises(RunError):
+        Run.load(folder)
 
 
 def test_parts_of_different_runs_are_refused(tmp_path):
@@ -180,13 +182,6 @@ def test_word_files_stay_within_the_folder(tmp_path):
     table = tokenize("../up <i>x</i> c:\\d", letter_tokenizer())
     for word in table.words:
         assert (tmp_path / word_file(word)).resolve().parent == (tmp_path / "words").resolve()
-
-
-def test_sheet_of_many_words():
-    run = made_run(" ".join(["at house"] * 20))
-    width, height = run.sheet().size
-    assert width <= 2400
-    assert height <= 3000
 
 
 def test_in_a_notebook_a_run_is_its_sheet_and_small(embedded):

@@ -4,7 +4,6 @@ from itertools import islice
 
 import numpy as np
 
-import evaluate
 from evaluation import drawn, judge, measures, truth
 from world import layouts, scenes
 
@@ -47,30 +46,6 @@ def test_captions_are_no_other_questions():
     mine = {layout.seed for _, layout in islice(truth.held_out(drawn.FIRST), 25)}
     others = {layout.seed for _, layout in islice(truth.held_out(), 25)}
     assert not mine & others and min(mine) >= drawn.FIRST > max(others)
-
-
-def test_both_parts_are_printed(embedded, capsys, monkeypatch):
-    row = {"n": 1, "point": 1.0, "ap": 0.5, "iou_shipped": 0.5, "iou_best": 0.5}
-    part = {
-        "n": 1,
-        "best": "mean",
-        "methods": {"mean": row},
-        "groups": {"one, noun": {"mean": row}},
-    }
-    monkeypatch.setattr(truth, "measure", lambda *_: dict(part))
-    monkeypatch.setattr(drawn, "measure", lambda *_, **how: {**part, "left_out": how["guidance"]})
-    for flags, expected in (([], True), (["--drawn", "0"], False)):
-        monkeypatch.setattr("sys.argv", ["evaluate.py", "maps", "--n", "1", *flags])
-        evaluate.main()
-        out = capsys.readouterr().out
-        assert "\nall\n" in out and "one, noun" in out
-        assert ("generated: one, noun" in out) is expected
-        monkeypatch.setattr("sys.argv", ["evaluate.py", "maps", "--n", "1", "--json", *flags])
-        evaluate.main()
-        said = evaluate.json.loads(capsys.readouterr().out)
-        assert {"n", "best", "methods", "groups"} <= set(said)
-        assert ("generated" in said) is expected
-        assert not expected or said["generated"]["left_out"] == 4.0
 
 
 def test_masks_do_not_depend_on_where_things_were_laid_out():

@@ -3,7 +3,6 @@
 import json
 from dataclasses import dataclass, replace
 from itertools import islice
-from pathlib import Path
 from random import Random
 from types import SimpleNamespace
 from typing import Any
@@ -12,17 +11,13 @@ import numpy as np
 import pytest
 from PIL import Image, ImageFilter
 
-import evaluate
 import heedmap
-import readme
 from evaluation import cases, judge, natural, obedience
-from heedmap.maps.recordings import Layer
 from heedmap.text.prompts import split_words
 from heedmap.text.words import Word
 from heedmap.tiny.card import FOLDER
 from world import captions, layouts, scenes
 
-KINDS = ("noun_one", "colour_one", "noun_two", "colour_two")  # of words, and of things
 ROWS = {
     "one_object": "noun_and_colour",
     "two_objects": "nouns_and_colours",
@@ -137,46 +132,6 @@ def test_patchwork_is_what_a_thing_has_of_other_colours(noun: str):
     part = natural.patchwork(mixed, found)
     assert natural.patchwork(pictures[own], found) < 0.03
     assert 0.05 < part < natural.patchwork(pictures[other], found)
-
-
-def test_the_card_says_how_often_each_layer_points_right(monkeypatch: Any, tmp_path: Path):
-    """From the points of each layer to the card, whether or not they are printed as JSON."""
-    name = "up_blocks.{}.attentions.0.transformer_blocks.0.attn2"
-    layers = [Layer(name.format(1), 2, (8, 8)), Layer(name.format(2), 2, (16, 16))]
-    inside = {"": True, layers[0].name: False, layers[1].name: True}
-    points = tuple(
-        obedience.Point(kind, name, hit)
-        for kind in ("noun", "colour")
-        for name, hit in inside.items()
-    )
-    maps = SimpleNamespace(layers=layers)
-    rows = {row: drawn_as_told(row, 2) for row in obedience.ROWS}
-
-    def pointed(result: obedience.Result) -> obedience.Result:
-        run: Any = SimpleNamespace(maps=maps, image=result.run.image)
-        return obedience.Result(result.plan, run, result.said, points)
-
-    rows = {row: [pointed(r) for r in results] for row, results in rows.items()}
-    monkeypatch.setattr(obedience, "obey", lambda *_, **__: (obedience.figures_of(rows), rows, []))
-    monkeypatch.setattr(obedience, "vae_psnr", lambda *_: 30.0)
-    monkeypatch.setattr(judge, "rendered_right", lambda: {"all": 1.0})
-    expected = {
-        layers[0].name: {"grid": 8, **dict.fromkeys(KINDS, 0.0)},
-        layers[1].name: {"grid": 16, **dict.fromkeys(KINDS, 1.0)},
-    }
-    for as_json in (False, True):
-        folder = tmp_path / str(as_json)
-        folder.mkdir()
-        options: Any = SimpleNamespace(
-            n=2, seed=0, steps=1, guidance=4.0, sheet=None, card=True, json=as_json
-        )
-        evaluate.run_obey(options, None, folder)
-        pointing = json.loads((folder / "card.json").read_text())["measured"]["pointing"]
-        assert pointing["layers"] == expected
-        table = readme._layers_table(pointing).splitlines()
-        assert table[2] == "| up 1.0 | 8×8 | 0.0 % | 0.0 % | 0.0 % | 0.0 % |"
-        assert table[4] == "| mean of all |  | 100.0 % | 100.0 % | 100.0 % | 100.0 % |"
-        assert table[5] == "| words | | 2 | 2 | 2 | 2 |"
 
 
 @dataclass

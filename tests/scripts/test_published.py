@@ -51,13 +51,6 @@ def test_a_word_is_rescaled_by_what_shares_a_place():
     assert published.rescaled(maps, [1], [0, 1, 2, 3]).tolist() == near(0.1, 0.4)
 
 
-def test_a_map_is_carried_so_many_times():
-    m = torch.tensor([1.0, 0.0])
-    assert published.carried(S, m, 0).tolist() == [1.0, 0.0]
-    assert published.carried(S, m, 1).tolist() == near(0.8, 0.4)
-    assert published.carried(S, m, 2).tolist() == near(0.72, 0.56)
-
-
 # --- iSeg -------------------------------------------------------------------------------------
 
 

@@ -8,7 +8,6 @@ import pytest
 from PIL import Image
 
 import readme
-from evaluation import cases, judge, swaps
 
 ROOT = Path(__file__).parents[2]
 
@@ -47,23 +46,6 @@ def test_the_page_is_shown_as_it_is_today(embedded):
     assert np.abs(there - today).mean() < 4
 
 
-def test_what_went_wrong_is_set_in_threes(monkeypatch: pytest.MonkeyPatch):
-    pictures = dict.fromkeys(("source", "plain", "edit"), np.zeros((128, 128, 3), dtype=np.uint8))
-    nothing = judge.Judgement(things=(), setting="")
-
-    def black(pipe: None, kind: str, todo: list[cases.Swap], *_, **how) -> list[swaps.Drawn]:
-        return [swaps.Drawn(swap, pictures, dict.fromkeys(pictures, nothing)) for swap in todo]
-
-    monkeypatch.setattr(swaps, "draw", black)
-    monkeypatch.setattr(readme, "GONE_WRONG", {"noun": (0,), "colour": (0, 1)})
-    drawn = np.asarray(readme.PICTURES["edits-gone-wrong.png"](None).convert("L")) == 0
-    wide, high = (np.flatnonzero(np.diff(drawn.sum(axis=axis) >= 128)) for axis in (0, 1))
-    assert (len(wide), len(high)) == (6, 6)  # three pictures beside one another, in three rows
-    monkeypatch.setattr(swaps.Drawn, "right", lambda *_: True)
-    with pytest.raises(SystemExit):
-        readme.PICTURES["edits-gone-wrong.png"](None)
-
-
 @pytest.mark.parametrize(
     ("now", "written"),
     [((9, 9, 9), False), ((13, 5, 9), False), ((9, 9, 14), True), ((4, 9, 9), True)],
@@ -74,13 +56,3 @@ def test_a_picture_is_written_where_it_has_changed(now, written, tmp_path: Path,
     before = (tmp_path / "x.png").read_bytes()
     assert readme.made("x.png", now, tmp_path) == written
     assert ((tmp_path / "x.png").read_bytes() != before) == written
-
-
-def test_a_picture_of_another_size_is_written(tmp_path: Path, monkeypatch):
-    sizes = iter([(4, 3), (3, 4)])
-    monkeypatch.setitem(readme.PICTURES, "x.png", lambda _: Image.new("RGB", next(sizes)))
-    assert readme.made("x.png", None, tmp_path / "new") and readme.made(
-        "x.png", None, tmp_path / "new"
-    )
-    with Image.open(tmp_path / "new" / "x.png") as found:
-        assert found.size == (3, 4)

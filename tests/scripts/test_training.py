@@ -20,9 +20,9 @@ from torch import nn
 import train_tiny
 from heedmap.backends.loading import model_card
 from heedmap.errors import RunError
-from training import joint, latents, run
+from training import joint, latents
 from training.autoencoder import picture_loss
-from training.descent import Average, Descent, falling_rate, make_optimiser, resume
+from training.descent import Average, falling_rate, make_optimiser, resume
 from training.diffusion import (
     ALL_KINDS,
     OF_SEVERAL_COLOURS,
@@ -41,9 +41,8 @@ from training.models import (
     trained_vae,
     unet_model,
 )
-from training.muon import Muon, orthogonalise
+from training.muon import orthogonalise
 from training.pictures import any_layout, crops, to_pictures, training_layout
-from training.run import Run
 from training.tokenizer import PIECES, SPLIT_WORDS, corpus
 from training.unet import Model, bound_queries
 from training.whitening import EPSILON, whiten
@@ -130,47 +129,6 @@ def test_the_rate_warms_up_holds_and_falls(fraction, step, factor):
     assert falling_rate(fraction, step, hold=0.4) == pytest.approx(factor)
 
 
-def test_the_minutes_begin_after_the_step_that_compiles(tmp_path, monkeypatch):
-    # Started at 0; the first step took 50 s; the second ended at 60, and from then on it counts.
-    times = iter([0.0, 50.0, 60.0, 60.0, 90.0, 120.0, 121.0])
-    monkeypatch.setattr(run.time, "monotonic", lambda: next(times))
-    weight = nn.Parameter(torch.tensor([4.0]))
-    one_minute = Run(0, options(tmp_path, "vae", "--minutes", "1"))
-    descent = Descent(one_minute, Muon([], [weight], lr=0.0, rest_lr=0.1), [weight])
-    done = []
-    while descent.done < 1:
-        descent.step(weight.square().sum())
-        done.append(descent.done)
-    assert done == pytest.approx([50 / 60, 0, 0.5, 1])
-    assert descent.steps == 4 and weight.item() < 4
-
-
-def test_a_compiled_loss_that_loses_gradients_ends_the_training(tmp_path: Path):
-    one_minute = Run(0, options(tmp_path, "unet", "--minutes", "1"))
-    inner, outer = (nn.Parameter(torch.randn(3, 3)) for _ in range(2))
-    descent = Descent(one_minute, Muon([], [inner, outer], lr=0.0, rest_lr=0.1), [inner, outer])
-
-    def plain(x: torch.Tensor) -> torch.Tensor:
-        return (outer @ (inner @ x)).square().mean()
-
-    def honest(x: torch.Tensor) -> torch.Tensor:
-        return plain(x)
-
-    def cut(x: torch.Tensor) -> torch.Tensor:
-        return (outer @ (inner.detach() @ x)).square().mean()
-
-    for function in (honest, cut):
-        function.__wrapped__ = plain  # as torch.compile leaves it
-    x = torch.randn(3, 5)
-    loss = descent.checked(honest, x)
-    assert loss.item() == plain(x).item()
-    loss.backward()  # the check has not spent the graph
-    with pytest.raises(SystemExit):
-        descent.checked(cut, x)
-    descent.steps = 1
-    descent.checked(cut, x)  # at the first step only: it costs a pass
-
-
 def test_averages_are_applied_and_taken_back():
     weight = nn.Parameter(torch.tensor([1.0]))
     average = Average([weight], decay=0.9)
@@ -181,25 +139,6 @@ def test_averages_are_applied_and_taken_back():
         raise KeyError
     assert weight.item() == 2
     assert average.values[0].item() == pytest.approx(20 / 11)
-
-
-# --- files ------------------------------------------------------------------------------------
-
-
-def test_a_checkpoint_is_written_whole_or_not_at_all(tmp_path, monkeypatch):
-    first, second = (Run(rank, options(tmp_path, "vae")) for rank in range(2))
-    assert first.load("x") is None
-    first.save("x", {"step": 1})
-    second.save("x", {"step": 2})  # the first process alone writes
-
-    def full_disk(state: dict, path: Path) -> None:
-        path.write_bytes(b"half")
-        raise OSError
-
-    with monkeypatch.context() as patch, pytest.raises(OSError):
-        patch.setattr(torch, "save", full_disk)
-        first.save("x", {"step": 3})
-    assert first.load("x") == second.load("x") == {"step": 1}
 
 
 # --- pictures and latents ---------------------------------------------------------------------
@@ -279,11 +218,6 @@ def test_latents_are_those_of_the_scenes_they_name(tmp_path, monkeypatch):
     assert {len(data.layouts[i].things) for i in index} == {2, 3}
 
 
-def test_without_latents_it_says_what_to_do(tmp_path):
-    with pytest.raises(SystemExit):
-        latents.Latents(tmp_path)
-
-
 # --- tokenizer --------------------------------------------------------------------------------
 
 
@@ -292,12 +226,6 @@ def test_the_merges_see_words_of_the_world_but_for_the_split_ones():
     assert words - set(PIECES.split()) <= captions.vocabulary() | {","}
     assert not words & set(SPLIT_WORDS)
     assert {"house", "red", "next"} <= words
-
-
-def test_every_group_of_scenes_is_in_six_shards_and_is_trained():
-    groups = {latents.group_of(shard, seed) for shard in range(6) for seed in range(2)}
-    assert groups == set(range(len(latents.GROUPS))) and len(ALL_KINDS) == len(latents.GROUPS)
-    assert min(ALL_KINDS) > 0 and sum(ALL_KINDS) == pytest.approx(1)
 
 
 # --- text encoder and UNet --------------------------------------------------------------------

@@ -9,7 +9,7 @@ from making import made_ablation, with_refined
 from PIL import Image
 
 from evaluation import judge, trust
-from heedmap.text.tokens import tokenize
+from heedmap.text.words import tokenize
 from world import layouts
 
 # --- what is left out -------------------------------------------------------------------------
@@ -166,13 +166,3 @@ def test_what_is_told_of_all(found):
     assert rows[0] == "| word | map | columns: rank | AUC | unread: rank | AUC |"
     assert rows[2].startswith("| noun | mean | 0.40 (") and len(rows) == 2 + 3 * 6
     assert rows[7] == "|  | other way | – | – | – | – |"
-
-
-def test_the_least_that_agree_are_shown_first(found):
-    panels = trust.panels(cases(found), most=1)
-    assert len(panels) == 3 * 6
-    assert panels[1].caption == "heat of house" and panels[1].note == "noun"
-    heat = found.trust.columns.heat
-    assert panels[3].note == f"rank {heat.rank:.2f}, AUC {heat.auc:.2f}".replace("-", "−")
-    assert panels[3].caption == "changes up to 78%"
-    assert (panels[5].caption, panels[5].note) == ("changes up to 0%", "nothing to compare")

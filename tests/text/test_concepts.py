@@ -5,8 +5,7 @@ from making import letter_tokenizer
 
 from heedmap.errors import ArgumentError, UnknownWordError
 from heedmap.io.schemas import MAX_PROMPT
-from heedmap.text.concepts import asked_text, checked_concepts, concept_places, concept_table
-from heedmap.text.tokens import tokenize
+from heedmap.text.words import asked_text, checked_concepts, concept_places, concept_table, tokenize
 
 
 def test_concepts_are_different_words_or_phrases():

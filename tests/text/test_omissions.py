@@ -6,8 +6,8 @@ import pytest
 from making import letter_tokenizer, table_of
 
 from heedmap.errors import UnknownWordError
-from heedmap.text.tokens import tokenize
 from heedmap.text.weights import leave_out, parse_weights
+from heedmap.text.words import tokenize
 
 
 def without(written: str, word: str) -> str:

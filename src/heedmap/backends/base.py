@@ -15,8 +15,7 @@ from diffusers import DiffusionPipeline
 from diffusers.models.attention_processor import Attention
 from torch import Tensor
 
-from heedmap.text.tokens import tokenize
-from heedmap.text.words import TokenTable
+from heedmap.text.words import TokenTable, tokenize
 
 Pipeline = DiffusionPipeline
 GridShape = tuple[int, int]

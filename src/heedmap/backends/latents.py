@@ -47,7 +47,7 @@ def _scaling(vae: Any, like: Tensor) -> tuple[float, Any, Any]:
     if getattr(config, "latents_mean", None) is None:
         return factor, getattr(config, "shift_factor", None) or 0.0, 1.0
     mean, spread = config.latents_mean, config.latents_std
-    return factor, *(like.new_tensor(one).view(-1, 1, 1) for one in (mean, spread))
+    return factor, like.new_tensor(mean).view(-1, 1, 1), like.new_tensor(spread).view(-1, 1, 1)
 
 
 def pictures_of(vae: Any, latents: Tensor) -> Tensor:

@@ -15,8 +15,7 @@ from torch import Tensor
 from heedmap import checks
 from heedmap.backends.base import Family, GridShape, TextStates, default_of
 from heedmap.errors import ArgumentError, TraceError, quoted
-from heedmap.text.tokens import Rewritten, tokenize
-from heedmap.text.words import TokenTable
+from heedmap.text.words import Rewritten, TokenTable, tokenize
 
 
 class PixArt(Family):

@@ -9,8 +9,7 @@ from diffusers.models.attention_processor import Attention
 
 from heedmap.backends.base import Family, GridShape
 from heedmap.errors import ArgumentError
-from heedmap.text.tokens import Rewritten, expanded, tokenize
-from heedmap.text.words import TokenTable
+from heedmap.text.words import Rewritten, TokenTable, expanded, tokenize
 
 _STAGES = ("down_blocks", "mid_block", "up_blocks")  # in the order they run
 _OWN_PROCESSORS = "runs attention processors of its own in place of heedmap's"

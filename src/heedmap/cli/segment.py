@@ -1,5 +1,6 @@
 """`heedmap segment`: masks of a saved run's phrases; no model is loaded."""
 
+import json
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
@@ -36,7 +37,7 @@ def segment(
     flags: dict[str, Any] = {"concepts": concepts, "format": kind != "png" and kind}
     flags["threshold"] = threshold != MASK_THRESHOLD and threshold
     folder = place.put(partial(segments.save, run=run, kind=kind), folder_name(word, flags))
-    data = segments.about(folder, run=run, kind=kind)
+    data = json.loads((folder / "segment.json").read_text(encoding="utf-8"))
     if task.verbose:
         rows = [
             (

@@ -1,25 +1,26 @@
-"""Arrays to pixels: maps resized and coloured, heat laid over an image.
+"""Images: maps resized, coloured and laid over an image, mosaics of steps, animations.
 
 Axes: h, w the rows and columns of a map · H, W those of an image.
 """
 
+import base64
+import html
 import io
 import math
+from dataclasses import dataclass
 from functools import cache
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from PIL import Image
 from PIL.PngImagePlugin import PngInfo
 
-from heedmap.checks import alike, finite, whole
-from heedmap.errors import ArgumentError, quoted
+from heedmap.checks import alike, whole
+from heedmap.errors import ArgumentError, plural, quoted
 from heedmap.io.reading import MAX_SIDE
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.image import AxesImage
+from heedmap.io.schemas import StepSource
+from heedmap.io.writing import put_file
 
 COLORMAPS = ("inferno", "magma", "plasma", "viridis", "cividis")  # perceptually even, dark is less
 COLORMAP, OPACITY = "inferno", 0.85
@@ -28,6 +29,7 @@ SIGNED = "managua_r"  # of scales with values below 0: blue below, dark at 0, or
 # How bright and how grey the image is under the heat. Chosen by eye on bright, dark and white
 # images: cold places stay clear, hot ones glow on all of them.
 LIGHT, GREY = 0.6, 0.4
+STEP_SIDE = 64  # pixels on the short side of a step's image at most
 OPACITY_PAINTED = 0.6  # of an even colour, so that the image stays visible
 GREY_SEVERAL = 0.9  # hues are easier to distinguish over an image that has hardly any
 # Okabe and Ito's colours, which differ for any kind of colour vision.
@@ -64,44 +66,34 @@ def resize_map(values: ArrayLike, size: tuple[int, int]) -> NDArray[np.float32]:
     over the area of each pixel.
     """
     cells = _map(values)
-    if min(size) < 1:
-        raise ArgumentError(f"size is {quoted(size)}: expected (width, height) of at least 1")
     resized = Image.fromarray(cells).resize(size, Image.Resampling.BILINEAR)
     return np.clip(np.asarray(resized, dtype=np.float32), cells.min(), cells.max())
 
 
 def colour(values: ArrayLike, colormap: str = COLORMAP) -> NDArray[np.uint8]:
     """Return the colour of each value: (h, w) in [0, 1] -> (h, w, 3) uint8, by `COLORMAPS`."""
-    return _table(colormap)[np.rint(_map(values) * 255).astype(np.uint8)]
+    return _colours(colormap)[np.rint(_map(values) * 255).astype(np.uint8)]
 
 
 def overlay(image: Image.Image, values: ArrayLike, *, low: float, high: float) -> Image.Image:
-    """Lay the heat of a map over an image.
+    """Lay the heat of a map (h, w) over an image: an RGB image of its size.
 
     Values from `low` to `high` become heat from 0 to 1; values outside are clipped. The image is
     dimmed and greyed a little, everywhere alike, so that heat is visible on bright and on dark;
     then colour covers it in proportion to the heat, from nothing at 0 to `OPACITY` at 1. A scale
     that begins below 0 is centred on 0, where nothing is covered, and has the colours of `SIGNED`.
     Where `low` and `high` are the same, but for rounding (of constant maps), all is cold.
-
-    Args:
-        image: an image of any mode, of size (W, H).
-        values: (h, w), finite; resized to the image by `resize_map`.
-        low: the cold value.
-        high: the hot value, not below `low`.
-
-    Returns:
-        An RGB image of size (W, H).
     """
     base = _dimmed(image, GREY)
-    place, hot = _scaled(values, image.size, low, high)
-    mixed = base + (colour(place, _colormap(low)) - base) * (OPACITY * hot)[..., None]
+    position = _scaled(values, image.size, low, high)
+    hot = abs(2 * position - 1) if low < 0 else position
+    mixed = base + (colour(position, colormap(low)) - base) * (OPACITY * hot)[..., None]
     return Image.fromarray(np.rint(mixed).astype(np.uint8))
 
 
 def heat(values: ArrayLike, size: tuple[int, int], *, low: float, high: float) -> Image.Image:
     """Draw the heat of a map without an image, at a `size` (W, H); arguments as of `overlay`."""
-    return Image.fromarray(colour(_scaled(values, size, low, high)[0], _colormap(low)))
+    return Image.fromarray(colour(_scaled(values, size, low, high), colormap(low)))
 
 
 def labelled(image: Image.Image, labels: NDArray[np.uint8]) -> Image.Image:
@@ -115,30 +107,6 @@ def labelled(image: Image.Image, labels: NDArray[np.uint8]) -> Image.Image:
 def hue_colours() -> NDArray[np.uint8]:
     """Return `HUES` as numbers: uint8 (N, 3)."""
     return np.array([[int(hue[at : at + 2], 16) for at in (1, 3, 5)] for hue in HUES], np.uint8)
-
-
-def plot(
-    ax: "Axes",
-    image: Image.Image | None,
-    values: ArrayLike,
-    size: tuple[int, int],
-    *,
-    low: float,
-    high: float,
-) -> "AxesImage":
-    """Draw the pixels of `overlay` on axes, or of `heat` without an image (`HeatMap.plot`)."""
-    if not hasattr(ax, "imshow"):
-        raise ArgumentError(
-            f"ax is {quoted(ax)}: expected axes of matplotlib, as in Figure().add_subplot()"
-        )
-    place, hot = _scaled(values, size, low, high)
-    low, high = centred(low, high) if low < 0 else (low, high)
-    if image is not None:
-        ax.imshow(np.rint(_dimmed(image, GREY)).astype(np.uint8), origin="upper")
-    ax.set_axis_off()
-    cover = None if image is None else OPACITY * hot
-    spread = low + place * (high - low)
-    return ax.imshow(spread, _colormap(low), vmin=low, vmax=high, alpha=cover, origin="upper")
 
 
 def centred(low: float, high: float) -> tuple[float, float]:
@@ -170,47 +138,142 @@ def _dimmed(image: Image.Image, grey: float) -> NDArray[np.floating]:
     return (rgb + (light[..., None] - rgb) * grey) * LIGHT
 
 
-def _colormap(low: float) -> str:
+def colormap(low: float) -> str:
+    """Return the name of the colour map of a scale that begins at `low`."""
     return SIGNED if low < 0 else COLORMAP
 
 
 def _scaled(
     values: ArrayLike, size: tuple[int, int], low: float, high: float
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Resize a map to an image and scale it from `low` to `high`.
+) -> NDArray[np.float64]:
+    """Resize a map to an image and return the position of each pixel on the scale: (H, W), 0 to 1.
 
-    Returns:
-        The place of each pixel on the scale, (H, W) from 0 to 1, and its heat, (H, W) from 0 to 1.
-        The two are the same, but on a scale that begins below 0 the heat is the distance from 0.
+    A scale that begins below 0 is centred on 0.
     """
-    low, high = finite("low", low), finite("high", high)
-    if low > high:
-        raise ArgumentError(f"low is {low:g} and high {high:g}: expected low not above high")
-    low, high = centred(low, high) if low < 0 else (low, high)
+    low, high = centred(low, high) if low < 0 else (float(low), float(high))
     spread = resize_map(values, size).astype(np.float64)
     if alike(low, high):
-        place = np.full_like(spread, 0.5 if low < 0 else 0)
-    else:
-        place = np.clip((spread - low) / (high - low), 0, 1)
-    return place, abs(2 * place - 1) if low < 0 else place
+        return np.full_like(spread, 0.5 if low < 0 else 0)
+    return np.clip((spread - low) / (high - low), 0, 1)
 
 
 def _map(values: ArrayLike) -> NDArray[np.float32]:
     """Return checked values as (h, w) float32."""
-    given = np.asarray(values)
-    if given.ndim != 2 or given.size == 0 or given.dtype.kind not in "buif":
-        what = f"shape {given.shape} of {given.dtype}"
-        raise ArgumentError(f"the map has {what}: expected an array (h, w) of real numbers")
-    with np.errstate(over="ignore"):
-        cells = np.ascontiguousarray(given, dtype=np.float32)
-    if not np.isfinite(cells).all():
-        raise ArgumentError("the map has values that are NaN or infinite: expected none")
+    cells = np.ascontiguousarray(values, dtype=np.float32)
+    if cells.ndim != 2 or cells.size == 0 or not np.isfinite(cells).all():
+        raise ArgumentError(f"the map is {quoted(values)}: expected an array (h, w) of numbers")
     return cells
 
 
 @cache
-def _table(colormap: str) -> NDArray[np.uint8]:
+def _colours(colormap: str) -> NDArray[np.uint8]:
     """Return the 256 colours of a colour map, (256, 3)."""
     from matplotlib import colormaps
 
     return colormaps[colormap](np.arange(256), bytes=True)[:, :3]
+
+
+# --- images of steps, and animations --------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class StepPictures:
+    """One small image for each step, all of one size.
+
+    Attributes:
+        frames: RGB, by step. Colours are fitted, not decoded: edges are soft, tones near, above all
+            in a part that inpainting puts back at the end.
+        shows: "prediction" where each is the model's prediction of the finished image; "latents",
+            the noisy ones after the step, where its scheduler gives no prediction.
+    """
+
+    frames: tuple[Image.Image, ...]
+    shows: StepSource
+
+    def __repr__(self) -> str:
+        (width, height), count = self.size, len(self.frames)
+        return f"<StepPictures: {count} of {width}×{height}, {self.shows}>"
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """(W, H) of each."""
+        return self.frames[0].size
+
+    def mosaic(self) -> Image.Image:
+        """Return all of them as one image, row by row (`mosaic_size`)."""
+        count = len(self.frames)
+        sheet = Image.new("RGB", mosaic_size(count, self.size))
+        for frame, corner in zip(self.frames, _corners(count, self.size), strict=True):
+            sheet.paste(frame, corner)
+        return sheet
+
+
+def tiles(count: int) -> tuple[int, int]:
+    """Return the columns and rows of a mosaic of so many images."""
+    columns = math.ceil(math.sqrt(count))
+    return columns, math.ceil(count / columns)
+
+
+def mosaic_size(count: int, size: tuple[int, int]) -> tuple[int, int]:
+    """Return (W, H) of a mosaic of so many images of a size."""
+    columns, rows = tiles(count)
+    return columns * size[0], rows * size[1]
+
+
+def of_mosaic(
+    sheet: Image.Image, count: int, size: tuple[int, int], shows: StepSource
+) -> StepPictures:
+    """Cut a mosaic into its images (`StepPictures.mosaic`)."""
+    frames = (sheet.crop((x, y, x + size[0], y + size[1])) for x, y in _corners(count, size))
+    return StepPictures(tuple(frames), shows)
+
+
+def _corners(count: int, size: tuple[int, int]) -> list[tuple[int, int]]:
+    columns, _ = tiles(count)
+    return [(n % columns * size[0], n // columns * size[1]) for n in range(count)]
+
+
+@dataclass(frozen=True, eq=False)
+class Animation:
+    """Frames that a GIF shows one after the other, for ever.
+
+    Attributes:
+        label: the title.
+        frames: RGB images of one size.
+        durations: of each, in milliseconds; GIFs count in tens of them.
+    """
+
+    label: str
+    frames: tuple[Image.Image, ...]
+    durations: tuple[int, ...]
+
+    def __repr__(self) -> str:
+        width, height = self.frames[0].size
+        count = plural(len(self.frames), "frame")
+        return f"<Animation {quoted(self.label)}: {count}, {width}×{height}>"
+
+    def gif(self) -> bytes:
+        """Return the bytes of a GIF file; all frames share one palette, lest colours flicker."""
+        width, height = self.frames[0].size
+        strip = Image.new("RGB", (width, height * len(self.frames)))
+        for number, frame in enumerate(self.frames):
+            strip.paste(frame, (0, number * height))
+        sample = strip.resize((width // 2, strip.height // 2), Image.Resampling.NEAREST)
+        palette = sample.quantize(256, Image.Quantize.MEDIANCUT, kmeans=1)
+        first, *others = (
+            frame.quantize(palette=palette, dither=Image.Dither.NONE) for frame in self.frames
+        )
+        file, durations = io.BytesIO(), list(self.durations)
+        first.save(
+            file, "GIF", save_all=True, append_images=others, duration=durations, loop=0,
+            disposal=1, optimize=False,
+        )  # fmt: skip
+        return file.getvalue()
+
+    def save(self, path: str | Path) -> Path:
+        """Write the GIF file, in the place of an older one; RunError if it cannot be written."""
+        return put_file(path, self.gif())
+
+    def _repr_html_(self) -> str:
+        data = base64.b64encode(self.gif()).decode()
+        return f'<img alt="{html.escape(self.label)}" src="data:image/gif;base64,{data}">'

@@ -41,7 +41,7 @@ Whole = Annotated[int, Meta(ge=0, le=MAX_WHOLE)]
 Small = Annotated[int, Meta(ge=0, le=2**31 - 1)]
 SideLength = Annotated[int, Meta(ge=1, le=2**20)]
 Number = Annotated[float, Meta(ge=-_MAX_NUMBER, le=_MAX_NUMBER)]
-Given = Annotated[int, Meta(ge=-MAX_WHOLE, le=MAX_WHOLE)] | Number
+ExactNumber = Annotated[int, Meta(ge=-MAX_WHOLE, le=MAX_WHOLE)] | Number
 """A number of the user's: 4 stays 4, and 4.0 stays 4.0."""
 Fraction = Annotated[float, Meta(ge=0, le=1)]
 Window = tuple[Fraction, Fraction]
@@ -183,7 +183,7 @@ class Confined(Note, frozen=True, kw_only=True, tag_field="kind", tag="confine")
     """A `Confine` edit."""
 
     word: Text
-    where: tuple[Given, Given, Given, Given] | Mask
+    where: tuple[ExactNumber, ExactNumber, ExactNumber, ExactNumber] | Mask
     strength: Number = 3.0
     start: Fraction = 0.0
     end: Fraction = 0.6
@@ -278,7 +278,7 @@ class Settings(Note, frozen=True, kw_only=True):
     seed: Whole
     negative: Text | None = None
     steps: Annotated[int, Meta(ge=1, le=MAX_STEPS)] | None
-    guidance: Given | None
+    guidance: ExactNumber | None
     size: tuple[SideLength, SideLength]
     defaults: Mapping[Name, Name] = {}
     keep: tuple[Axis, ...] = ("layer",)
@@ -342,10 +342,6 @@ class Change(Note, frozen=True, kw_only=True):
     inside: Measures
     outside: Measures
 
-    def sides(self) -> dict[str, Measures]:
-        """Return both by name."""
-        return {"inside": self.inside, "outside": self.outside}
-
 
 class ChangedWords(Note, frozen=True, kw_only=True):
     """The numbers of the words that were changed, in the source and in the edited prompt."""
@@ -355,14 +351,14 @@ class ChangedWords(Note, frozen=True, kw_only=True):
 
 
 class EditReport(EditTerms, frozen=True, kw_only=True):
-    """The options of an edit, and its effect.
+    """The options and the effect of an edit.
 
         pair.about.why, pair.about.change.inside.mse, pair.about.words.edited
 
     Attributes:
         kind: "replace", "refine" or "reweight".
         why: the reason for the kind.
-        cross: the (start, end) of the run in which the source's cross-attention was used.
+        cross: the window of cross-attention, (start, end) as fractions of the run.
         windows: other windows of single words.
         self_attention: the window of self-attention.
         weights: the weights of the edited prompt, by position on the K axis.

@@ -47,7 +47,7 @@ def check_new(folder: str | Path) -> Path:
     with _write_errors(folder):
         empty = target.is_dir() and not any(target.iterdir()) and target != Path.cwd()
         if os.path.lexists(target) and not empty:
-            raise _taken(folder)
+            raise _not_empty(folder)
         parent = next(one for one in target.parents if one.exists())
         tempfile.TemporaryFile(dir=parent).close()  # only an attempt shows it
     return target
@@ -74,7 +74,7 @@ def whole_folder(folder: str | Path) -> Iterator[Path]:
                     target.rmdir()
                 partial.rename(target)
             except OSError as error:
-                raise (_taken(folder) if os.path.lexists(target) else error) from error
+                raise (_not_empty(folder) if os.path.lexists(target) else error) from error
     except BaseException:
         shutil.rmtree(partial, ignore_errors=True)
         raise
@@ -138,7 +138,7 @@ def slug(text: str, length: int) -> str:
     return short.strip("-_") or "word"
 
 
-def _taken(folder: str | Path) -> TakenError:
+def _not_empty(folder: str | Path) -> TakenError:
     return TakenError(f"{folder} is not an empty folder: name a new or an empty one")
 
 

@@ -7,7 +7,7 @@ import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 import numpy as np
 from PIL import Image
@@ -16,10 +16,9 @@ from heedmap import checks
 from heedmap.errors import ArgumentError, HeedmapError, SelectionError, plural, quoted, signed
 from heedmap.figures import overlays, plots
 from heedmap.figures.plots import Panel, ScaleBar
-from heedmap.maps.masks import PhraseTokens, check_picture, scaled
+from heedmap.maps.masks import Segments, check_image, scaled, segmented, soft_masks
 from heedmap.maps.recordings import REFINED, Layer, Recording
-from heedmap.maps.segments import Segments, segmented
-from heedmap.maps.selections import Averages, LayerFilter, Selection, stability_said
+from heedmap.maps.selections import LayerFilter, Selection, stability_said
 from heedmap.mathematics.maps import is_even
 from heedmap.options import MASK_THRESHOLD
 from heedmap.text.prompts import is_content
@@ -60,8 +59,10 @@ class HeatMap:
         image: the image, if known.
         shared: the lowest and the highest value among the maps of all the prompt's words in the
             selection.
-        phrase: the word's tokens, if masks are made of its phrase.
-        refined: whether self-attention refined the map.
+        tokens: the positions of the word's tokens; empty for a share or a single token.
+        recording: the recording whose phrases its masks are made of; None if they are made of the
+            map itself.
+        refined: True if self-attention refined the map.
         stability: of a word of `locate`, the rank correlation of its maps of two halves of the
             steps, each with other noise, -1 to 1; None if unknown.
     """
@@ -71,15 +72,16 @@ class HeatMap:
     size: tuple[int, int]
     image: Image.Image | None = None
     shared: tuple[float, float] = (0.0, 1.0)
-    phrase: PhraseTokens | None = None
+    tokens: tuple[int, ...] = ()
+    recording: Recording | None = field(default=None, repr=False)
     refined: bool = False
     stability: float | None = None
 
     def __repr__(self) -> str:
         (height, width), low, high = self.values.shape, self.values.min(), self.values.max()
         refined = ", refined" if self.refined else ""
-        said = f"{width}×{height} cells, {low:.3g} to {high:.3g}{refined}"
-        return f"<HeatMap of {quoted(self.label)}: {said}>"
+        cells = f"{width}×{height} cells, {low:.3g} to {high:.3g}{refined}"
+        return f"<HeatMap of {quoted(self.label)}: {cells}>"
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
         """Return the values, for `numpy.asarray`."""
@@ -102,8 +104,8 @@ class HeatMap:
         if scale == "word" and is_even(self.values):
             return low, low
         shared = min(low, self.shared[0]), max(high, self.shared[1])
-        own = {"word": (low, high), "shared": shared, "raw": (0.0, 1.0)}[scale]
-        return overlays.centred(*own) if shared[0] < 0 else own
+        ends = {"word": (low, high), "shared": shared, "raw": (0.0, 1.0)}[scale]
+        return overlays.centred(*ends) if shared[0] < 0 else ends
 
     def overlay(
         self, image: Image.Image | None = None, *, scale: Scale = "word", short_side: int = 256
@@ -112,25 +114,25 @@ class HeatMap:
 
         Args:
             image: the image, if the map does not know it (maps of a bare `trace`).
-            scale: as of `value_range`.
+            scale: see `value_range`.
             short_side: in pixels, at least; smaller images are enlarged by a whole number.
 
         Raises:
-            ArgumentError: if no image is known or given.
+            ArgumentError: if no image is known or passed.
         """
-        image = self.image if image is None else image
-        if image is None:
+        if image is None and self.image is None:
             raise ArgumentError(
                 f"the map of '{self.label}' knows no picture: pass it, as in overlay(image)"
             )
-        low, high = self.value_range(scale)
-        return replace(self, image=image).render(low, high, short_side=short_side)
+        return self.render(*self.value_range(scale), image=image, short_side=short_side)
 
-    def render(self, low: float, high: float, *, short_side: int = 256) -> Image.Image:
+    def render(
+        self, low: float, high: float, *, image: Image.Image | None = None, short_side: int = 256
+    ) -> Image.Image:
         """Draw the heat from `low` to `high` over the image, or alone if none is known."""
-        base = Image.new("RGB", self.size) if self.image is None else self.image
-        base = overlays.enlarge(base, short_side=short_side)
-        if self.image is None:
+        image = self.image if image is None else image
+        base = overlays.enlarge(image or Image.new("RGB", self.size), short_side=short_side)
+        if image is None:
             return overlays.heat(self.values, base.size, low=low, high=high)
         return overlays.overlay(base, self.values, low=low, high=high)
 
@@ -151,15 +153,16 @@ class HeatMap:
         Args:
             ax: of any matplotlib figure; its units become the image's pixels.
             image: the image, if the map does not know it.
-            scale: as of `value_range`.
+            scale: see `value_range`.
 
         Returns:
-            The heat; `figure.colorbar` makes a bar of its colours.
+            The pixels; `figure.colorbar` makes a bar of the heat's colours.
         """
         low, high = self.value_range(scale)
-        image = self.image if image is None else image
-        size = self.size if image is None else image.size
-        return overlays.plot(ax, image, self.values, size, low=low, high=high)
+        pixels = np.asarray(self.render(low, high, image=image, short_side=1))
+        ax.set_axis_off()
+        colours = overlays.colormap(low)
+        return cast(Any, ax).imshow(pixels, colours, vmin=low, vmax=high, origin="upper")
 
     def _repr_png_(self) -> bytes:
         return plots.encode(self.figure())
@@ -172,14 +175,14 @@ class HeatMap:
         Args:
             threshold: 0 to 1, the value that the soft mask must have at least. A soft mask that is
                 0 everywhere has an empty mask.
-            image: as of `soft_mask`.
+            image: see `soft_mask`.
         """
         threshold = checks.fraction("threshold", threshold)
         soft = self.soft_mask(image=image)
         return soft >= threshold if soft.any() else np.zeros(soft.shape, dtype=bool)
 
     def soft_mask(self, *, image: Image.Image | None = None) -> np.ndarray:
-        """Return how surely each pixel shows the word: float32 (H, W), 0 to 1.
+        """Return the soft mask of the word: float32 (H, W), 0 to 1.
 
         For a run's map, plain or refined, it is that of the word's phrase ("red house", of "red"
         and of "house"): refined, reduced where another phrase stands out more, and fitted to the
@@ -193,9 +196,9 @@ class HeatMap:
             ArgumentError: if the image is of another size than the map's.
         """
         image = self.image if image is None else image
-        check_picture(image, self.size)
-        if self.phrase is not None:
-            return self.phrase.soft_mask(image)
+        check_image(image, self.size)
+        if self.recording is not None:
+            return next(soft_masks(self.recording, [self.tokens], image))
         return overlays.resize_map(scaled(np.abs(self.values)), self.size)
 
     @property
@@ -223,14 +226,14 @@ class HeatMaps:
 
     recording: Recording
     image: Image.Image | None = None
-    _selection: Selection = field(default_factory=Selection)
+    _selection: Selection | None = None  # None: all
     _whole: Recording | None = None  # the recording that refined maps were taken from
     stability: Mapping[int, float] | None = None  # by word, of the whole run, if known
     _shared: tuple[float, float] | None = None  # in place of the range of all words
 
     def __repr__(self) -> str:
-        kept = [axis for axis in ("layer", "step", "head") if axis in self.recording.keep]
-        parts = [plural(len(getattr(self, f"{axis}s")), axis) for axis in kept]
+        axes = [axis for axis in ("layer", "step", "head") if axis in self.recording.keep]
+        parts = [plural(len(getattr(self, f"{axis}s")), axis) for axis in axes]
         parts = [plural(len(self), "word"), *parts, *([REFINED] if self._whole else [])]
         return f"<HeatMaps of {quoted(self.tokens.prompt)}: {', '.join(parts)}>"
 
@@ -260,8 +263,8 @@ class HeatMaps:
         Raises:
             WordError: if the prompt has no such word, or the model did not read it.
         """
-        found = self.tokens.find(query)
-        return self._map(query.strip(), found)
+        positions = self.tokens.find(query)
+        return self._map(query.strip(), positions)
 
     def __contains__(self, query: object) -> bool:
         """Return whether there is a map of a word or phrase."""
@@ -298,25 +301,26 @@ class HeatMaps:
                 f"token {quoted(position)} was not recorded: expected one of "
                 f"{', '.join(map(str, self.recording.positions))}; record with tokens='all' for all"
             )
-        return replace(self._map(self.tokens.tokens[position].text, (position,)), phrase=None)
+        heat = self._map(self.tokens.tokens[position].text, (position,))
+        return replace(heat, tokens=(), recording=None)
 
     def share(self, query: str) -> HeatMap:
         """Return the share of a word or phrase among the content words at each place: 0 to 1.
 
         Most attention goes to the start token, by another amount at each place; a share among the
-        words alone shows which of them a place is about. Words such as "the" and "of" do not count,
-        unless they are asked for. The magnitude of each word's own map counts, since a word of
-        negative weight acts by what it takes away. Where no word is attended to, the share is 0.
+        words alone removes that. Words such as "the" and "of" do not count, unless they are in the
+        query. The magnitude of each word's own map counts, since a word of negative weight acts by
+        taking away. Where no word is attended to, the share is 0.
 
         Raises:
             WordError: if the prompt has no such word, or the model did not read it.
         """
-        asked = set(self.tokens.find(query))
-        own = [word for word in self.words if asked.issuperset(word.tokens)]
-        others = [word for word in self.words if is_content(word.text) and word not in own]
-        mine, rest = self._averages.magnitude(own), self._averages.magnitude(others)
-        among = mine + rest  # even rounded it is not below `mine`: no share is above 1
-        values = np.divide(mine, among, out=np.zeros_like(mine), where=among > 0)
+        tokens = set(self.tokens.find(query))
+        words = [word for word in self.words if tokens.issuperset(word.tokens)]
+        others = [word for word in self.words if is_content(word.text) and word not in words]
+        part = self._part.magnitude_of(words)
+        total = part + self._part.magnitude_of(others)  # even rounded it is not below `part`
+        values = np.divide(part, total, out=np.zeros_like(part), where=total > 0)
         refined = self._whole is not None
         return HeatMap(query.strip(), values, self.recording.size, self.image, refined=refined)
 
@@ -327,30 +331,27 @@ class HeatMaps:
         heads: int | Sequence[int] | None = None,
         *,
         resolution: int | tuple[int, int] | None = None,
-        timesteps: tuple[float, float] | None = None,
     ) -> "HeatMaps":
         """Return the maps over a part of the axes that were kept.
 
         Args:
             layers: "down", "mid" or "up"; a layer's name; a pattern ("*attentions.0*"); a list of
-                these; or a function of a `Layer` that returns whether to take it.
+                these; or a predicate of a `Layer`.
             steps: a step number, a slice or a list (negative numbers count from the end).
             heads: a head's number or a list; layers with fewer heads are then left out.
             resolution: only layers whose grid is (h, w), or has this many cells on its short side.
-            timesteps: (high, low): only steps whose timestep lies in this range, both ends in.
 
         Raises:
             SelectionError: if an axis was not kept, or nothing is left.
             ArgumentError: if an argument is of the wrong kind.
         """
-        part, recording = self._selection, self.recording
-        self._check_plain()
+        part = self._part
         if layers is not None or resolution is not None:
-            part = part.with_layers(recording, layers, resolution)
-        if steps is not None or timesteps is not None:
-            part = part.with_steps(recording, steps, timesteps)
+            part = part.with_layers(layers, resolution)
+        if steps is not None:
+            part = part.with_steps(steps)
         if heads is not None:
-            part = part.with_heads(recording, heads)
+            part = part.with_heads(heads)
         return replace(self, _selection=part, stability=None)
 
     @property
@@ -362,12 +363,12 @@ class HeatMaps:
         Raises:
             SelectionError: if there are none, or these are the maps of a selection.
         """
-        if self._selection != Selection():
+        if self._selection is not None:
             raise SelectionError("a selection has no refined maps: take them of the run's maps")
         if self._whole is not None:
             return self
-        alone = self.recording.refined_alone()
-        return replace(self, recording=alone, _whole=self.recording, stability=None)
+        refined = self.recording.refined_alone()
+        return replace(self, recording=refined, _whole=self.recording, stability=None)
 
     def segment(
         self,
@@ -391,25 +392,23 @@ class HeatMaps:
         whole = self._whole or self.refined._whole
         image = self.image if image is None else image
         assert whole is not None
-        check_picture(image, whole.size)
+        check_image(image, whole.size)
         return segmented(whole, phrases, image, threshold, self.stability)
 
     @property
     def layers(self) -> tuple[Layer, ...]:
         """The layers of the selection."""
-        return tuple(self.recording.layers[i] for i in self._selection.layers_of(self.recording))
+        return tuple(self.recording.layers[i] for i in self._part.layer_numbers)
 
     @property
     def steps(self) -> tuple[int, ...]:
         """The numbers of the selection's steps, from 0; SelectionError where they were averaged."""
-        self._check_plain()
-        return self._selection.steps_of(self.recording)
+        return self._part.step_numbers
 
     @property
     def heads(self) -> tuple[int, ...]:
         """The numbers of the selection's heads, from 0; SelectionError where they were averaged."""
-        self._check_plain()
-        return self._selection.heads_of(self.recording)
+        return self._part.head_numbers
 
     def sheet(
         self,
@@ -433,7 +432,7 @@ class HeatMaps:
         Args:
             chosen: maps of this selection; those of every word if None, or of the first 75.
             title: above all; the prompt if None.
-            scale: as of `HeatMap.value_range`.
+            scale: see `HeatMap.value_range`.
 
         Raises:
             ArgumentError: if there is neither a map nor an image to show, or no such scale.
@@ -450,16 +449,10 @@ class HeatMaps:
     ) -> tuple["Figure", list[Image.Image]]:
         """Draw `figure`, with a note below its title, and return it with each map's overlay."""
         check_scale(scale)
-        title = self.tokens.prompt if title is None else checks.text("title", title)
-        if chosen is None:
-            heats = list(itertools.islice(self, MOST_SHOWN))
-            title += f" · the first {MOST_SHOWN} words" if len(self) > MOST_SHOWN else ""
-        else:
-            heats = checks.several(chosen)
-            if heats is None or not all(isinstance(one, HeatMap) for one in heats):
-                raise ArgumentError(
-                    f"chosen is {quoted(chosen)}: expected a list of maps, as in [maps['house']]"
-                )
+        title = self.tokens.prompt if title is None else title
+        heats = list(itertools.islice(self, MOST_SHOWN)) if chosen is None else list(chosen)
+        if chosen is None and len(self) > MOST_SHOWN:
+            title += f" · the first {MOST_SHOWN} words"
         if not heats and self.image is None:
             raise ArgumentError("there is nothing to draw: pass maps, as in [maps.token(0)]")
         note = note if heats or self.words else "the prompt has no words that the model read"
@@ -468,22 +461,22 @@ class HeatMaps:
             panels.append(Panel("", overlays.enlarge(self.image), "the picture"))
         if not heats:
             return plots.draw_panels(panels, title=title, note=note), []
+        ranges = [heat.value_range(scale) for heat in heats]
         if scale == "word":
-            ranges = [heat.value_range(scale) for heat in heats]
             ends = "−most" if min(ranges)[0] < 0 else "least", "most"
         else:
             ends = common_range(heats, scale)
             ranges = [ends] * len(heats)
-        drawn = [heat.render(*span) for heat, span in zip(heats, ranges, strict=True)]
-        whole = all(heat.refined for heat in heats)
-        for heat, image in zip(heats, drawn, strict=True):
-            said = f"{'down' if heat.extremum < 0 else 'up'} to {signed(heat.extremum, '.2g')}"
-            said += ", refined" if heat.refined and not whole else ""
-            said += "" if heat.stability is None else f" · {stability_said(heat.stability)}"
-            panels.append(Panel(heat.label, image, said))
-        name = SCALES[scale] + (f" · {REFINED_BY}" if whole else "")
+        images = [heat.render(*span) for heat, span in zip(heats, ranges, strict=True)]
+        all_refined = all(heat.refined for heat in heats)
+        for heat, image in zip(heats, images, strict=True):
+            text = f"{'down' if heat.extremum < 0 else 'up'} to {signed(heat.extremum, '.2g')}"
+            text += ", refined" if heat.refined and not all_refined else ""
+            text += "" if heat.stability is None else f" · {stability_said(heat.stability)}"
+            panels.append(Panel(heat.label, image, text))
+        name = SCALES[scale] + (f" · {REFINED_BY}" if all_refined else "")
         bar = ScaleBar(name, ends, alone=self.image is None)
-        return plots.draw_panels(panels, title=title, note=note, bars=[bar]), drawn
+        return plots.draw_panels(panels, title=title, note=note, bars=[bar]), images
 
     def _repr_png_(self) -> bytes | None:
         if not self.recording.arrays or not (self.words or self.image):
@@ -491,23 +484,20 @@ class HeatMaps:
         return plots.encode(self.figure())
 
     def _map(self, label: str, positions: tuple[int, ...]) -> HeatMap:
-        whole, known = self._whole or self.recording, self.stability or {}
-        has_phrase = self._selection == Selection() and whole.refined is not None
+        whole, stability = self._whole or self.recording, self.stability or {}
+        has_phrases = self._selection is None and whole.refined is not None
         return HeatMap(
             label,
-            self._averages.of(positions),
+            self._part.mean_of(positions),
             self.recording.size,
             self.image,
-            self._shared or self._averages.shared,
-            PhraseTokens(whole, positions) if has_phrase else None,
+            self._shared or self._part.extremes,
+            positions,
+            whole if has_phrases else None,
             self._whole is not None,
-            next((known.get(w.number) for w in self.words if w.tokens == positions), None),
+            next((stability.get(w.number) for w in self.words if w.tokens == positions), None),
         )
 
-    def _check_plain(self) -> None:
-        if self._whole is not None:
-            raise SelectionError("refined maps have no parts: expected the run's plain maps")
-
     @cached_property
-    def _averages(self) -> Averages:
-        return Averages(self.recording, self._selection)
+    def _part(self) -> Selection:
+        return self._selection or Selection(self.recording)

@@ -1,26 +1,37 @@
-"""Masks: boxes and masks that a user gives, and soft masks made of heat maps.
+"""Masks: boxes and masks of a user, soft masks of words, and segments of an image.
 
 Axes: h, w rows and columns of a grid · H, W rows and columns of the image.
 """
 
 import base64
 import hashlib
+import json
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
-from typing import Any, cast
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 import numpy as np
 from PIL import Image
 
-from heedmap.errors import ArgumentError, quoted
-from heedmap.figures.overlays import resize_map, to_rgb
+from heedmap import checks
+from heedmap.errors import ArgumentError, UnknownWordError, plural, quoted
+from heedmap.figures import overlays, plots
+from heedmap.figures.overlays import png, resize_map, to_rgb
+from heedmap.figures.plots import Panel
 from heedmap.io.schemas import Mask
+from heedmap.io.writing import slug, whole_folder
 from heedmap.maps.recordings import Recording
-from heedmap.maps.selections import Averages, Selection
+from heedmap.maps.selections import Selection, least_stability, stability_said
 from heedmap.mathematics.maps import is_even
+from heedmap.options import MASK_THRESHOLD
 from heedmap.text.words import TokenTable
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 SHARPNESS = 4
 """The power by which the phrase that stands out more at a place takes it. On the drawn world 2 to 8
@@ -29,6 +40,7 @@ REACH = 1.5
 """The radius within which masks are fitted to the image's edges: cells of the refined maps, by
 which these are blurred."""
 _MOST_PACKED = 512 * 1024  # characters of a mask in a file of settings
+_MOST_PHRASES = 255  # that an image of 8-bit labels tells apart
 
 
 # --- boxes and masks of a user ------------------------------------------------------------------
@@ -38,21 +50,17 @@ def packed(mask: np.ndarray) -> Mask:
     """Return a mask, bool (H, W), as a file stores it: size, SHA-256 and compressed bits."""
     height, width = mask.shape
     bits = np.packbits(mask).tobytes()
-    held = base64.b64encode(zlib.compress(bits, 9)).decode("ascii")
+    text = base64.b64encode(zlib.compress(bits, 9)).decode("ascii")
     return Mask(
         mask=(width, height),
         share=float(mask.mean()),
         sha256=hashlib.sha256(bits).hexdigest(),
-        packed=held if len(held) <= _MOST_PACKED else None,
+        packed=text if len(text) <= _MOST_PACKED else None,
     )
 
 
 def unpacked(saved: Mask, name: str) -> np.ndarray | None:
-    """Return the mask, bool (H, W), that `packed` packed; None if its bits were too many to store.
-
-    Raises:
-        ArgumentError: if the bits are broken; it names the word that the mask confines.
-    """
+    """Return the mask, bool (H, W), of its packed bits; None if they were too many to store."""
     if saved.packed is None:
         return None
     width, height = saved.mask
@@ -66,30 +74,25 @@ def unpacked(saved: Mask, name: str) -> np.ndarray | None:
 def place(where: object, name: str) -> tuple[float, ...] | np.ndarray:
     """Return a box as four numbers, or a mask as bool (H, W), of numpy, torch or Pillow.
 
-    Raises:
-        ArgumentError: if it is neither, or empty; it names the word that is confined.
+    ArgumentError if it is neither, or empty; it names the word that is confined.
     """
     if isinstance(where, Image.Image) and where.mode in ("1", "L"):
         where = np.asarray(where) >= (128 if where.mode == "L" else 1)
     try:
         if hasattr(where, "detach"):  # a tensor of torch, which is not imported here
             where = cast(Any, where).detach().cpu().numpy()
-        found = np.asarray(where)
+        array = np.asarray(where)
     except (TypeError, ValueError):  # rows of different length
-        found = np.empty(0, object)
-    if found.ndim == 2 and found.dtype == bool:
-        if not found.any():
+        array = np.empty(0, object)
+    if array.ndim == 2 and array.dtype == bool:
+        if not array.any():
             raise ArgumentError(f"the mask of {name} has nothing inside")
-        return found.copy()
-    if found.shape == (4,) and found.dtype.kind in "iuf" and np.isfinite(found).all():
-        return tuple(found.tolist())
-    given = quoted(where)
-    if isinstance(where, Image.Image):
-        given = f"a picture of mode {where.mode}"
-    elif hasattr(where, "dtype"):
-        given = f"an array of {found.dtype} with shape {found.shape}"
+        return array.copy()
+    if array.shape == (4,) and array.dtype.kind in "iuf" and np.isfinite(array).all():
+        return tuple(array.tolist())
+    value = quoted(where) if array.size < 9 else f"of shape {array.shape} and {array.dtype}"
     raise ArgumentError(
-        f"the region of {name} is {given}: expected a box (left, top, right, bottom) of four "
+        f"the region of {name} is {value}: expected a box (left, top, right, bottom) of four "
         "numbers, or a mask of bool (H, W), as in mask > 0.5 or picture.convert('L')"
     )
 
@@ -97,21 +100,19 @@ def place(where: object, name: str) -> tuple[float, ...] | np.ndarray:
 def region(place: tuple[float, ...] | np.ndarray, width: int, height: int, name: str) -> np.ndarray:
     """Return the part of each pixel of an image that is inside: float32 (H, W), 0 to 1.
 
-    Raises:
-        ArgumentError: if the box does not lie in the image, or the mask is not of its size.
+    ArgumentError if the box does not lie in the image, or the mask is not of its size.
     """
     if isinstance(place, tuple):
         left, top, right, bottom = place
         if not (0 <= left < right <= width and 0 <= top < bottom <= height):
             sides = ", ".join(f"{side:g}" for side in place)
             raise ArgumentError(
-                f"the box ({sides}) of {name} does not lie in the picture of {width}×{height} "
-                f"pixels, or is empty: expected 0 ≤ left < right ≤ {width} and 0 ≤ top < bottom ≤ "
-                f"{height}"
+                f"the box ({sides}) of {name} is empty or does not lie in the picture: expected "
+                f"0 ≤ left < right ≤ {width} and 0 ≤ top < bottom ≤ {height}"
             )
-        rows, columns = np.arange(height + 1), np.arange(width + 1)
-        inside = np.diff(np.clip(rows, top, bottom)), np.diff(np.clip(columns, left, right))
-        return np.outer(*(one.astype(np.float32) for one in inside))
+        rows = np.diff(np.clip(np.arange(height + 1), top, bottom)).astype(np.float32)
+        columns = np.diff(np.clip(np.arange(width + 1), left, right)).astype(np.float32)
+        return np.outer(rows, columns)
     if place.shape != (height, width):
         raise ArgumentError(
             f"the mask of {name} is {place.shape[1]}×{place.shape[0]} pixels, the picture "
@@ -123,72 +124,48 @@ def region(place: tuple[float, ...] | np.ndarray, width: int, height: int, name:
 # --- soft masks of words ------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, eq=False)
-class PhraseTokens:
-    """Words of a run, as their tokens' positions; their masks are those of their phrases."""
-
-    recording: Recording
-    positions: tuple[int, ...]
-
-    def soft_mask(self, picture: Image.Image | None) -> np.ndarray:
-        """Return the soft mask, float32 (H, W), 0 to 1; with edges if the image is given."""
-        return next(soft_masks(self.recording, [self.positions], picture))
-
-
 def soft_masks(
-    recording: Recording, words: Sequence[Sequence[int]], picture: Image.Image | None
+    recording: Recording, words: Sequence[Sequence[int]], image: Image.Image | None
 ) -> Iterator[np.ndarray]:
-    """Yield for each of some words where the image shows them, one mask at a time.
+    """Yield the soft mask of each of some words, float32 (H, W), one at a time to save memory.
 
-    Of a large image and a long prompt all masks together would fill the memory. Each goes from 0,
-    where its phrase does least, to 1, where it does most. Of several phrases it is the greatest of
-    theirs, so that the mask of all is the union.
-
-    Args:
-        recording: one with refined maps.
-        words: N lists of positions of tokens on the K axis.
-        picture: the image, of the recording's size; without one there are no edges but the maps'.
-
-    Yields:
-        float32 (H, W), 0 to 1, N times; a constant one is 0.
-
-    Raises:
-        SelectionError: if there are no refined maps.
+    `words` has the positions of each one's tokens; without an image there are no edges but the
+    maps'. A mask goes from 0, where its phrase does least, to 1, where it does most, and is 0 for a
+    constant map. The mask of words in several phrases is the greatest of theirs: their union.
+    SelectionError if there are no refined maps.
     """
-    refined = Averages(recording.refined_alone(), Selection())
-    plain = Averages(recording, Selection())
+    refined, plain = Selection(recording.refined_alone()), Selection(recording)
     phrases = phrase_tokens(recording.table)
-    drawn = [[of.magnitude(p) for p in recording.table.phrases] for of in (refined, plain)]
-    own = dict(zip(phrases, suppress_rivals(*map(np.array, drawn)), strict=True))
+    maps = [[of.magnitude_of(p) for p in recording.table.phrases] for of in (refined, plain)]
+    reduced = dict(zip(phrases, suppress_rivals(*map(np.array, maps)), strict=True))
 
-    def made(part: tuple[int, ...]) -> np.ndarray:
+    def mask_of(phrase: tuple[int, ...]) -> np.ndarray:
         # A word that names neither a thing nor a property is nobody's rival.
-        small = own[part] if part in own else scaled(np.abs(refined.of(part)))
+        small = reduced[phrase] if phrase in reduced else scaled(np.abs(refined.mean_of(phrase)))
         large = resize_map(small, recording.size)
-        return scaled(large if picture is None else _with_edges(recording, picture, large))
+        return scaled(large if image is None else _with_edges(recording, image, large))
 
     for positions in words:
-        yield reduce(np.maximum, map(made, phrases_of(recording.table, positions)))
+        yield reduce(np.maximum, map(mask_of, phrases_of(recording.table, positions)))
 
 
-def _with_edges(recording: Recording, picture: Image.Image, large: np.ndarray) -> np.ndarray:
+def _with_edges(recording: Recording, image: Image.Image, large: np.ndarray) -> np.ndarray:
     """Fit a map of the image's size to the image's edges."""
-    from heedmap.mathematics.maps import guided  # it takes torch
+    from heedmap.mathematics.maps import guided
 
     assert recording.refined is not None
     cell = min(recording.size) / min(recording.refined.shape[:2])
-    return guided(np.asarray(to_rgb(picture)), large[None], round(REACH * cell))[0]
+    return guided(np.asarray(to_rgb(image)), large[None], round(REACH * cell))[0]
 
 
 def phrases_of(table: TokenTable, positions: Sequence[int]) -> tuple[tuple[int, ...], ...]:
-    """Return the phrases that some words stand in, each as its tokens' positions.
+    """Return the phrases that hold some words, each as its tokens' positions.
 
-    Where they stand in none ("at" names no thing), return the words themselves.
+    Where there are none ("at" names no thing), return the words themselves.
     """
-    asked = set(positions)
-    found = [one for one in phrase_tokens(table) if not asked.isdisjoint(one)]
-    words = [w.tokens for w in table.read_words if not asked.isdisjoint(w.tokens)]
-    return tuple(found or words or [tuple(positions)])
+    phrases = [one for one in phrase_tokens(table) if not set(one).isdisjoint(positions)]
+    words = [w.tokens for w in table.read_words if not set(w.tokens).isdisjoint(positions)]
+    return tuple(phrases or words or [tuple(positions)])
 
 
 def phrase_tokens(table: TokenTable) -> list[tuple[int, ...]]:
@@ -196,11 +173,11 @@ def phrase_tokens(table: TokenTable) -> list[tuple[int, ...]]:
     return [tuple(t for word in words for t in word.tokens) for words in table.phrases]
 
 
-def check_picture(picture: object, size: tuple[int, int]) -> None:
-    """Raise an ArgumentError if an image is given whose size is not that of the maps (W, H)."""
-    if picture is not None and (not isinstance(picture, Image.Image) or picture.size != size):
+def check_image(image: object, size: tuple[int, int]) -> None:
+    """Raise an ArgumentError if an image is passed whose size is not that of the maps (W, H)."""
+    if image is not None and (not isinstance(image, Image.Image) or image.size != size):
         raise ArgumentError(
-            f"the picture is {quoted(picture)}: expected the Pillow image of {size[0]}×{size[1]} "
+            f"the picture is {quoted(image)}: expected the Pillow image of {size[0]}×{size[1]} "
             "pixels that the maps were recorded with"
         )
 
@@ -212,24 +189,17 @@ def suppress_rivals(refined: np.ndarray, plain: np.ndarray) -> np.ndarray:
     are of a kind. The height of a place above a phrase's mean, by its greatest height, decides
     whose the place is: a phrase that acts evenly, as a style does, takes nothing.
 
-    Args:
-        refined: float (N, h, w), not below 0: the magnitude of each phrase's attention.
-        plain: the same before refinement by self-attention, which mixes things of a kind.
-
-    Returns:
-        float32 (N, h, w): the refined maps from 0 to 1, reduced.
+    `refined` and `plain` (N, h, w) are magnitudes after and before self-attention, which mixes
+    things of a kind. Returns the refined maps, reduced: float32 (N, h, w), 0 to 1.
     """
-    own = np.array([scaled(one) for one in refined], np.float32)
-    if len(own) < 2:
-        return own
+    maps = np.array([scaled(one) for one in refined], np.float32)
+    if len(maps) < 2:
+        return maps
     strength = np.array([_height(one) for one in plain]) ** SHARPNESS
     *_, second, first = np.sort(strength, axis=0)
-    left: list[np.ndarray] = []
-    for mine, values in zip(strength, own, strict=True):
-        rival = np.array(np.where(mine < first, first, second), np.float64)
-        taken = np.divide(rival, mine + rival, out=np.zeros_like(rival), where=rival > 0)
-        left.append(values * (1 - taken))
-    return np.array(left, np.float32)
+    rivals = np.array(np.where(strength < first, first, second), np.float64)
+    loss = np.divide(rivals, strength + rivals, out=np.zeros_like(rivals), where=rivals > 0)
+    return (maps * (1 - loss)).astype(np.float32)
 
 
 def scaled(values: np.ndarray) -> np.ndarray:
@@ -242,3 +212,217 @@ def _height(values: np.ndarray) -> np.ndarray:
     """Return the height of each place above the mean, by the greatest height: 0 to 1."""
     above = np.maximum(values.astype(np.float64) - values.mean(dtype=np.float64), 0)
     return np.zeros_like(above) if is_even(values) else above / above.max()
+
+
+# --- segments -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class Segments:
+    """The phrase that each pixel of an image shows.
+
+    Attributes:
+        names: the phrases, in the order of the prompt or of the request.
+        labels: uint8 (H, W), read-only: 0 where the image shows none of them, n for the n-th.
+        image: the image, if known.
+        prompt: the prompt of the phrases.
+        threshold: the value that a soft mask must have at least.
+        stability: of each phrase's least stable word (`Run.stability`), or None where unknown.
+    """
+
+    names: tuple[str, ...]
+    labels: np.ndarray
+    image: Image.Image | None = None
+    prompt: str = ""
+    threshold: float = MASK_THRESHOLD
+    stability: tuple[float | None, ...] = ()
+
+    def __repr__(self) -> str:
+        height, width = self.labels.shape
+        return f"<Segments of {width}×{height} pixels: {', '.join(map(quoted, self.names))}>"
+
+    def mask(self, name: str) -> np.ndarray:
+        """Return the pixels of all phrases of a name: bool (H, W); UnknownWordError if none is."""
+        numbers = [n for n, one in enumerate(self.names, 1) if one == name]
+        if not numbers:
+            names = ", ".join(map(quoted, self.names))
+            raise UnknownWordError(f"there is no segment {quoted(name)}: expected one of {names}")
+        return np.isin(self.labels, numbers)
+
+    @property
+    def shares(self) -> tuple[float, ...]:
+        """The share of the image that each phrase has, 0 to 1; the rest is background."""
+        counts = np.bincount(self.labels.ravel(), minlength=len(self.names) + 1)
+        return tuple(float(count) / self.labels.size for count in counts[1:])
+
+    def indexed(self) -> Image.Image:
+        """Return an image of mode "P": its pixels are the labels, its palette their colours."""
+        hues = np.resize(overlays.hue_colours(), (255, 3))
+        image = Image.fromarray(self.labels).convert("P")
+        image.putpalette(np.concatenate([np.zeros((1, 3), np.uint8), hues]).tobytes())
+        return image
+
+    def coco(self, file_name: str = "image.png") -> dict[str, Any]:
+        """Return the masks in the format of COCO, of plain JSON types.
+
+        Each phrase with a pixel has an annotation. Its runs are not compressed, and count down the
+        columns (`pycocotools.mask.frPyObjects` reads them).
+
+        Args:
+            file_name: of the image.
+        """
+        height, width = self.labels.shape
+        annotations: list[dict[str, Any]] = []
+        for number in range(1, len(self.names) + 1):
+            mask = self.labels == number
+            if mask.any():
+                annotations.append(
+                    {
+                        "id": len(annotations) + 1,
+                        "image_id": 1,
+                        "category_id": number,
+                        "segmentation": {"size": [height, width], "counts": _runs(mask)},
+                        "area": int(mask.sum()),
+                        "bbox": _box(mask),
+                        "iscrowd": 0,
+                    }
+                )
+        return {
+            "images": [{"id": 1, "file_name": file_name, "width": width, "height": height}],
+            "categories": [{"id": n, "name": name} for n, name in enumerate(self.names, 1)],
+            "annotations": annotations,
+        }
+
+    def save(
+        self,
+        folder: str | Path,
+        *,
+        run: str | Path | None = None,
+        kind: Literal["png", "svg", "pdf"] = "png",
+    ) -> Path:
+        """Write the folder, whole or not at all: labels, COCO, a mask of each phrase, the sheet.
+
+        The files are `labels.png`, `labels.npy`, `coco.json`, `masks/<label>-<phrase>.png` (black
+        and white), `sheet.png` and `segment.json`, which describes the phrases. A phrase without a
+        pixel has a black mask.
+
+        Args:
+            folder: new or empty.
+            run: the folder of the run, for `segment.json`.
+            kind: the format of the sheet.
+
+        Raises:
+            RunError: if something is there already, or nothing can be written there.
+        """
+        checks.one_of("kind", kind, ("png", "svg", "pdf"))
+        folder = Path(folder)
+        about: dict[str, Any] = {} if run is None else {"run": str(run)}
+        about |= {"folder": str(folder), "prompt": self.prompt, "threshold": self.threshold}
+        about |= {"sheet": str(folder / f"sheet.{kind}"), "phrases": []}
+        with whole_folder(folder) as partial:
+            (partial / "masks").mkdir()
+            for number, name, share, stability in self._phrases():
+                mask, file = self.labels == number, f"masks/{number}-{slug(name, 40)}.png"
+                (partial / file).write_bytes(png(Image.fromarray(mask.astype(np.uint8) * 255)))
+                phrase = {"name": name, "label": number, "share": round(share, 6)}
+                phrase |= {"pixels": int(mask.sum()), "box": _box(mask), "file": str(folder / file)}
+                phrase |= {} if stability is None else {"stability": stability}
+                about["phrases"].append(phrase)
+            (partial / "labels.png").write_bytes(png(self.indexed()))
+            np.save(partial / "labels.npy", self.labels, allow_pickle=False)
+            (partial / f"sheet.{kind}").write_bytes(plots.encode(self.figure(), kind))
+            for file, content in (("coco.json", self.coco()), ("segment.json", about)):
+                (partial / file).write_text(json.dumps(content) + "\n", encoding="utf-8")
+        return folder
+
+    def sheet(self, *, title: str | None = None) -> Image.Image:
+        """Return `figure` as an image."""
+        return plots.render(self.figure(title=title))
+
+    def figure(self, *, title: str | None = None) -> "Figure":
+        """Draw the image, all phrases in their colours, then each by itself with its share."""
+        base = self.image or Image.new("RGB", self.labels.shape[::-1], "white")
+        base = overlays.enlarge(overlays.shrunk(base, plots.MAX_WIDTH))
+        labels = Image.fromarray(self.labels).resize(base.size, Image.Resampling.NEAREST)
+        labels = np.asarray(labels)
+        panels = [] if self.image is None else [Panel("", base, "the picture")]
+        if len(self.names) != 1:
+            rest = f"{100 * (1 - sum(self.shares)):.0f} % background"
+            panels.append(Panel("", overlays.labelled(base, labels), rest))
+        for number, name, share, stability in self._phrases():
+            single = np.where(labels == number, labels, 0)
+            percent = f"{100 * share:.0f} %" if share >= 0.01 else "under 1 %"
+            note = percent if share else "no pixel"
+            note += "" if stability is None else f" · {stability_said(stability)}"
+            panels.append(Panel(name, overlays.labelled(base, single), note))
+        note = f"a pixel shows a phrase from {self.threshold:g} of its soft mask on"
+        return plots.draw_panels(panels, title=self.prompt if title is None else title, note=note)
+
+    def _repr_png_(self) -> bytes:
+        return plots.encode(self.figure())
+
+    def _phrases(self) -> Iterator[tuple[int, str, float, float | None]]:
+        """Yield the label, name, share and stability of each phrase."""
+        rows = zip(self.names, self.shares, self.stability or [None] * len(self.names), strict=True)
+        return ((label, *row) for label, row in enumerate(rows, 1))
+
+
+def segmented(
+    recording: Recording,
+    phrases: str | int | Sequence[str | int] | None,
+    image: Image.Image | None,
+    threshold: float,
+    stability: Mapping[int, float] | None = None,
+) -> Segments:
+    """Label each pixel with the phrase whose soft mask is greatest there (`HeatMaps.segment`)."""
+    threshold, table = checks.fraction("threshold", threshold), recording.table
+    names: list[str] = []
+    places: list[tuple[int, ...]] = []
+    if phrases is None:
+        # Each concept was asked for, also one that names neither a thing nor a property.
+        words = [word.tokens for word in table.read_words]
+        places += words if table.of_concepts else phrase_tokens(table)
+        names += [table.text_of(tokens) for tokens in places]
+    else:
+        queries = [phrases] if isinstance(phrases, str | int) else checks.in_order(phrases)
+        if not queries or not all(isinstance(one, str) or type(one) is int for one in queries):
+            raise ArgumentError(f"phrases is {quoted(phrases)}: expected a list of texts")
+        for query in queries:
+            tokens = table.find(query) if isinstance(query, str) else table.tokens_at(query)
+            # Two words of one phrase have one mask (`HeatMap.soft_mask`).
+            place = tuple(t for part in phrases_of(table, tokens) for t in part)
+            name = query.strip() if isinstance(query, str) else table.text_of(place)
+            for other, tokens in zip(names, places, strict=True):
+                if not set(place).isdisjoint(tokens):
+                    raise ArgumentError(
+                        f"{quoted(other)} and {quoted(name)} are of one phrase: name it once"
+                    )
+            names.append(name)
+            places.append(place)
+    if not 1 <= len(names) <= _MOST_PHRASES:
+        raise ArgumentError(
+            f"there are {plural(len(names), 'phrase')}: expected 1 to {_MOST_PHRASES}; name words"
+        )
+    labels = np.zeros(recording.size[::-1], np.uint8)
+    greatest = np.zeros(labels.shape, np.float32)
+    for number, soft in enumerate(soft_masks(recording, places, image), 1):
+        labels[soft > greatest] = number  # of equal ones the first; of none, at a threshold of 0
+        np.maximum(greatest, soft, out=greatest)
+    labels[greatest < threshold] = 0
+    labels.flags.writeable = False
+    known = tuple(least_stability(stability, table.words, place) for place in places)
+    return Segments(tuple(names), labels, image, table.prompt, threshold, known)
+
+
+def _box(mask: np.ndarray) -> list[int] | None:
+    """Return left, top, width and height of the inside, in pixels; None where nothing is inside."""
+    box = Image.fromarray(mask).getbbox()
+    return box and [box[0], box[1], box[2] - box[0], box[3] - box[1]]
+
+
+def _runs(mask: np.ndarray) -> list[int]:
+    """Return the lengths of runs of pixels outside and inside in turn, down the columns."""
+    flat = mask.ravel(order="F")
+    changes = np.flatnonzero(flat[1:] != flat[:-1]) + 1
+    counts = [after - before for before, after in pairwise([0, *changes.tolist(), flat.size])]
+    return [0, *counts] if flat[0] else counts

@@ -70,10 +70,7 @@ def layers_there(names: Sequence[str], like: str) -> str:
 
 def nearest_layers(like: str, names: Sequence[str]) -> list[str]:
     """Return the short names of the layers most like a path or a short name, the nearest first."""
-    called = dict(zip(names, short_names(names), strict=True))
-    called = {short: short for short in called.values()} | called
-    found = nearest(like, called, 2 * MOST_NEAR)  # each layer is there by two names at most
-    return list(dict.fromkeys(called[one] for one in found))[:MOST_NEAR]
+    return nearest(like if " " in like else short_name(like), short_names(names), MOST_NEAR)
 
 
 def short_name(name: str) -> str:
@@ -86,12 +83,8 @@ def short_name(name: str) -> str:
 
 def short_names(names: Sequence[str]) -> list[str]:
     """Return the short name of each layer, or its path where another layer has that name."""
-    shorts = [short_name(name) for name in names]
-    taken = Counter(shorts) + Counter(set(names))
-    return [
-        short if taken[short] == 1 or short == name else name
-        for name, short in zip(names, shorts, strict=True)
-    ]
+    counts = Counter([short_name(name) for name in names])
+    return [short_name(name) if counts[short_name(name)] == 1 else name for name in names]
 
 
 def cells(latent: tuple[int, int]) -> tuple[int, int]:
@@ -129,6 +122,9 @@ class RecordingFile(Struct, frozen=True):
     refined: tuple[SideLength, SideLength] | None = None
 
 
+_FIELDS = ("layers", "timesteps", "positions", "table", "latent", "size")  # as in `Recording`
+
+
 @dataclass(frozen=True, eq=False)
 class Recording:
     """The attention probabilities of one image's run, at the axes that were kept.
@@ -163,10 +159,10 @@ class Recording:
             object.__setattr__(self, "refined", _read_only(self.refined))
 
     def __repr__(self) -> str:
-        kept = " and ".join(sorted(self.keep)) or "none"
+        axes = " and ".join(sorted(self.keep)) or "none"
         return (
             f"<Recording of {quoted(self.table.prompt)}: {plural(len(self.positions), 'token')}, "
-            f"axes kept: {kept}, {size_text(self.nbytes)}>"
+            f"axes kept: {axes}, {size_text(self.nbytes)}>"
         )
 
     @property
@@ -176,14 +172,13 @@ class Recording:
 
     @cached_property
     def columns(self) -> dict[int, int]:
-        """By position, its place on the K axis."""
+        """The column on the K axis of each position."""
         return {position: column for column, position in enumerate(self.positions)}
 
     def refined_alone(self) -> "Recording":
         """Return the refined maps as those of a recording of one layer, named `REFINED`.
 
-        Raises:
-            SelectionError: if there are none.
+        SelectionError if there are none.
         """
         if self.refined is None:
             raise SelectionError(
@@ -202,20 +197,12 @@ class Recording:
             RunError: if the file cannot be written.
         """
         path = Path(path)
-        about = RecordingFile(
-            reading.FORMAT,
-            self.layers,
-            (*sorted(self.keep),),
-            self.timesteps,
-            self.positions,
-            self.table,
-            self.latent,
-            self.size,
-            None if self.refined is None else self.refined.shape[:2],
-        )
         arrays = {f"layer.{i}": np.ascontiguousarray(a) for i, a in enumerate(self.arrays)}
         if self.refined is not None:
             arrays["refined"] = np.ascontiguousarray(self.refined)
+        values = {name: getattr(self, name) for name in _FIELDS}
+        values["refined"] = None if self.refined is None else self.refined.shape[:2]
+        about = RecordingFile(format=reading.FORMAT, keep=(*sorted(self.keep),), **values)
         try:
             path.touch()
             mode = path.stat().st_mode
@@ -242,8 +229,8 @@ class Recording:
             opened: Any = safe_open(path, framework="numpy")
             with opened as file:
                 about: dict[str, str] = file.metadata() or {}
-                about_text = about.get("heedmap", "")
-                return _read(reading.decode(about_text, RecordingFile, str(path)), file)
+                description = reading.decode(about.get("heedmap", ""), RecordingFile, str(path))
+                return _arrays_of(description, file)
         except (SafetensorError, OSError, ValueError) as error:
             raise RunError(f"{path} is not a recording that heedmap wrote: {error}") from error
 
@@ -254,16 +241,16 @@ def _read_only(array: np.ndarray) -> np.ndarray:
     return view
 
 
-def _read(about: RecordingFile, file: Any) -> Recording:
+def _arrays_of(about: RecordingFile, file: Any) -> Recording:
     """Read the arrays of a file; their shapes and types are checked before they are allocated."""
-    layers, keep, positions = about.layers, frozenset(about.keep), about.positions
+    positions, keep = about.positions, frozenset(about.keep)
     if len({*positions}) < len(positions) or max(positions) >= len(about.table.tokens):
         raise ValueError("it has a token twice, or one that its prompt has not")
-    s = len(about.timesteps) if "step" in keep else 1
+    steps = len(about.timesteps) if "step" in keep else 1
     shapes: dict[str, tuple[int, ...]] = {}
-    for i, layer in enumerate(layers):
-        h = layer.heads if "head" in keep else 1
-        shapes[f"layer.{i}"] = (s, h, layer.grid[0] * layer.grid[1], len(positions))
+    for i, layer in enumerate(about.layers):
+        heads = layer.heads if "head" in keep else 1
+        shapes[f"layer.{i}"] = (steps, heads, layer.grid[0] * layer.grid[1], len(positions))
     if about.refined is not None:
         shapes["refined"] = (*about.refined, len(positions))
     if set(file.keys()) != set(shapes):
@@ -277,14 +264,5 @@ def _read(about: RecordingFile, file: Any) -> Recording:
         if not (array.min() >= -LARGEST and array.max() <= LARGEST):  # both refuse NaN
             raise ValueError(f"{name} has numbers that are NaN, infinite or far too large")
     refined = arrays.pop("refined", None)
-    return Recording(
-        layers,
-        tuple(arrays.values()),
-        keep,
-        about.timesteps,
-        positions,
-        about.table,
-        about.latent,
-        about.size,
-        refined,
-    )
+    values = {name: getattr(about, name) for name in _FIELDS}
+    return Recording(arrays=tuple(arrays.values()), keep=keep, refined=refined, **values)

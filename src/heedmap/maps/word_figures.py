@@ -12,9 +12,9 @@ import numpy as np
 from PIL import Image
 
 from heedmap import checks
-from heedmap.errors import SelectionError, plural
+from heedmap.errors import plural
 from heedmap.figures import overlays, plots
-from heedmap.figures.animations import Animation
+from heedmap.figures.overlays import Animation
 from heedmap.figures.plots import Panel, ScaleBar
 from heedmap.maps.heatmaps import SCALES, HeatMap, HeatMaps, Scale, common_range
 from heedmap.maps.recordings import Layer
@@ -31,13 +31,6 @@ MOST_FRAMES = 60
 """Steps in an animation."""
 ANIMATION_SIDE = 384
 """Pixels of the image in an animation, the geometric mean of its sides."""
-MOST_STEPS = 1000
-"""Steps of which a timeline or an animation can be made."""
-MOST_CELLS = 1500
-"""Maps in a table of layers and heads; SDXL's has 1400."""
-MOST_PANELS = 128
-"""Maps in a figure of layers, or of heads."""
-_MOST_WORK = 60_000  # maps, of all words, that are made for one scale of all words
 
 
 def timeline(
@@ -53,7 +46,7 @@ def timeline(
         scale: "word", "shared" or "raw", over all steps, those between the frames too.
 
     Raises:
-        SelectionError: if the steps were averaged while recording, or are more than 1000.
+        SelectionError: if the steps were averaged while recording.
         WordError: if the model did not read such a word.
     """
     maps = resized(maps, SIDE)
@@ -63,17 +56,17 @@ def timeline(
         Panel(
             f"step {step}", heat.render(low, high, short_side=1), f"timestep {timesteps[step]:.4g}"
         )
-        for step, heat in heats
+        for step, heat in heats.items()
     ]
+    note = f"{len(heats)} of {plural(len(timesteps), 'step')}, each by itself"
     if maps.image is not None:
         panels.append(Panel("the picture", maps.image))
-    heat, over = heats[0][1], "" if maps.image is None else ", over the finished picture"
-    said = f"{len(heats)} of {plural(len(timesteps), 'step')}, each by itself{over}"
+        note += ", over the finished picture"
     return plots.draw_panels(
         panels,
-        title=f"Over the steps: {heat.label}",
-        note=f"{said} · {mean_of(maps, 'step')} · {maps.tokens.prompt}",
-        bars=[_scale_bar(scale, heat, "at all steps", low, high)],
+        title=f"Over the steps: {_label(maps, word)}",
+        note=f"{note} · {mean_of(maps, 'step')} · {maps.tokens.prompt}",
+        bars=[_scale_bar(maps, scale, "at all steps", low, high)],
     )
 
 
@@ -85,19 +78,21 @@ def animation(maps: HeatMaps, word: str | int, *, scale: Scale = "word") -> Anim
     maps = resized(maps, ANIMATION_SIDE)
     heats, low, high = _each_step(maps, word, scale, MOST_FRAMES)
     last = len(maps.recording.timesteps) - 1
-    label = f"Over the steps: {heats[0][1].label}"
-    drawn = [(step, heat.render(low, high, short_side=1)) for step, heat in heats]
-    bar = _scale_bar(scale, heats[0][1], "at all steps", low, high)
-    panels = [Panel(f"step {last} of 0–{last}", drawn[0][1])]
-    figure = plots.draw_panels(panels, title=label, bars=[bar])
+    title = f"Over the steps: {_label(maps, word)}"
+    images = {step: heat.render(low, high, short_side=1) for step, heat in heats.items()}
+    figure = plots.draw_panels(
+        [Panel(f"step {last} of 0–{last}", next(iter(images.values())))],
+        title=title,
+        bars=[_scale_bar(maps, scale, "at all steps", low, high)],
+    )
     ax = figure.axes[0]
     frames: list[Image.Image] = []
-    for step, image in drawn:
+    for step, image in images.items():
         ax.images[0].set_data(np.asarray(image))
         ax.xaxis.label.set_text(f"step {step} of 0–{last}")
         frames.append(plots.render(figure))
     each = round(min(max(5000 / len(frames), 80), 400) / 10) * 10  # GIFs count in hundredths
-    return Animation(label, tuple(frames), (*[each] * (len(frames) - 1), max(1500, each)))
+    return Animation(title, tuple(frames), (*[each] * (len(frames) - 1), max(1500, each)))
 
 
 def layers_by_heads(
@@ -112,56 +107,57 @@ def layers_by_heads(
         maps: of one image; a selection of it, where not all layers, heads or steps are wanted.
         word: a word or phrase of the prompt, or a word's number.
         axes: "layer", "head" or both; if None, those of the two that were kept.
-        scale: "word", "shared" or "raw", over all that is shown.
+        scale: "word", "shared" or "raw", over all maps of the figure.
 
     Raises:
-        SelectionError: if an axis was averaged while recording, or both were, or there are more
-            maps than a figure holds.
+        SelectionError: if an axis was averaged while recording, or both were.
         WordError: if the model did not read such a word.
     """
-    kept = [axis for axis in ("layer", "head") if axis in maps.recording.keep]
-    given = (kept or ["layer"]) if axes is None else axes
-    wanted: list[Axis] = [*dict.fromkeys(checks.any_of("axes", given, ("layer", "head"), least=1))]
-    layers = maps.select("*").layers if "layer" in wanted else (None,)
-    heads = maps.heads if "head" in wanted else (None,)
-    both, names = len(wanted) > 1, " and ".join(f"{axis}s" for axis in wanted)
-    count, most = len(layers) * len(heads), MOST_CELLS if len(wanted) > 1 else MOST_PANELS
-    check_many(maps, count, most, names, scale)
+    if axes is None:
+        axes = [axis for axis in ("layer", "head") if axis in maps.recording.keep] or ["layer"]
+    axes = [*dict.fromkeys(checks.any_of("axes", axes, ("layer", "head"), least=1))]
+    layers = maps.select("*").layers if "layer" in axes else (None,)
+    heads = maps.heads if "head" in axes else (None,)
+    is_table = len(axes) > 1
     side = min(80, max(12, 1400 // len(layers) - 6))  # points, in a table
-    maps = resized(maps, 2 * side if both else SIDE)
+    maps = resized(maps, 2 * side if is_table else SIDE)
     image = maps.image
-    if both:  # heat alone: at this size an image below it would be no more than noise
+    if is_table:  # heat alone: at this size an image below it would be no more than noise
         maps = replace(maps, image=None)
-    found = [[_in_part(maps, word, scale, layer, head) for head in heads] for layer in layers]
-    heats = [heat for row in found for heat in row if heat is not None]
+    rows = [[_in_part(maps, word, scale, layer, head) for head in heads] for layer in layers]
+    heats = [heat for row in rows for heat in row if heat is not None]
     low, high = common_range(heats, scale)
-    title = f"By {' and '.join(wanted)}: {heats[0].label}"
-    about = f"{mean_of(maps, *wanted)} · {maps.tokens.prompt}"
-    bars = [_scale_bar(scale, heats[0], f"in all {names} shown", low, high)]
-    if not both:
-        panels = [] if image is None else [Panel("the picture", image)]
-        captions = [(layer.short, "{1}×{0} cells".format(*layer.grid)) for layer in layers if layer]
-        captions = captions or [(f"head {head}", "") for head in heads]
-        for heat, (caption, said) in zip(heats, captions, strict=True):
-            panels.append(Panel(caption, heat.render(low, high, short_side=1), said))
-        note = f"{plural(count, wanted[0])} · {about}"
-        return plots.draw_panels(panels, title=title, note=note, bars=bars)
-    rows: list[tuple[str, list[Image.Image | str]]] = []
-    if image is not None:
-        rows.append(("the picture", [image, *[""] * (len(heads) - 1)]))
-    for layer, row in zip(maps.layers, found, strict=True):
-        cells = ["" if one is None else one.render(low, high, short_side=1) for one in row]
-        rows.append((layer.short, cells))
-    columns = [f"head {head}" if side >= 32 else f"{head}" for head in heads]
-    said = f"{plural(len(layers), 'layer')} in rows, {plural(len(heads), 'head')} in columns"
-    note = f"{said} · {about}"
-    return plots.draw_table(rows, columns, title=title, note=note, bars=bars, side=side)
+    title = f"By {' and '.join(axes)}: {_label(maps, word)}"
+    note = f"{mean_of(maps, *axes)} · {maps.tokens.prompt}"
+    where = f"in all {' and '.join(f'{axis}s' for axis in axes)} shown"
+    bars = [_scale_bar(maps, scale, where, low, high)]
+    if is_table:
+        table: list[tuple[str, list[Image.Image | str]]] = [
+            (
+                layer.short,
+                ["" if heat is None else heat.render(low, high, short_side=1) for heat in row],
+            )
+            for layer, row in zip(maps.layers, rows, strict=True)
+        ]
+        if image is not None:
+            table.insert(0, ("the picture", [image, *[""] * (len(heads) - 1)]))
+        columns = [f"head {head}" if side >= 32 else f"{head}" for head in heads]
+        size = f"{plural(len(layers), 'layer')} in rows, {plural(len(heads), 'head')} in columns"
+        note = f"{size} · {note}"
+        return plots.draw_table(table, columns, title=title, note=note, bars=bars, side=side)
+    panels = [] if image is None else [Panel("the picture", image)]
+    captions = [(layer.short, "{1}×{0} cells".format(*layer.grid)) for layer in layers if layer]
+    captions = captions or [(f"head {head}", "") for head in heads]
+    for heat, (caption, grid) in zip(heats, captions, strict=True):
+        panels.append(Panel(caption, heat.render(low, high, short_side=1), grid))
+    note = f"{plural(len(heats), axes[0])} · {note}"
+    return plots.draw_panels(panels, title=title, note=note, bars=bars)
 
 
 def _in_part(
     maps: HeatMaps, word: str | int, scale: Scale, layer: Layer | None, head: int | None
 ) -> HeatMap | None:
-    """Return a word's map in one layer, if given, and head, if given; None if it has no such."""
+    """Return a word's map in one layer or head or both; None if the layer has no such head."""
     if layer is not None:
         if head is not None and head >= layer.heads:
             return None
@@ -170,19 +166,13 @@ def _in_part(
 
 
 def _map_of(maps: HeatMaps, word: str | int, scale: Scale) -> HeatMap:
-    """Return a word's map; only for a scale of all words are all of them made."""
+    """Return a word's map; the range of all words is computed only for their scale."""
     maps = maps if scale == "shared" else maps.without_shared_scale()
     return maps[word] if isinstance(word, str) else maps.at(word)
 
 
-def check_many(maps: HeatMaps, count: int, most: int, of: str, scale: Scale) -> None:
-    """Raise a SelectionError if a figure would have more maps than one can look at."""
-    most = min(most, _MOST_WORK // max(1, len(maps.words))) if scale == "shared" else most
-    if count > most:
-        raise SelectionError(
-            f"these are {count} maps of {of}: expected at most {most}, on this scale; select some, "
-            "as in run.maps.select(layers='mid', steps=slice(0, 500), heads=[0, 1])"
-        )
+def _label(maps: HeatMaps, word: str | int) -> str:
+    return word.strip() if isinstance(word, str) else maps.tokens.at(word).text
 
 
 def resized(maps: HeatMaps, side: int) -> HeatMaps:
@@ -196,42 +186,42 @@ def resized(maps: HeatMaps, side: int) -> HeatMaps:
     return replace(maps, image=image, recording=replace(maps.recording, size=size))
 
 
-def mean_of(maps: HeatMaps, *shown: Axis) -> str:
-    """Write the axes that each map of a figure is averaged over."""
-    kept, total = maps.recording.keep, len(maps.recording.timesteps)
-    said: list[str] = []
-    if "layer" not in shown:
-        said.append(plural(len(maps.layers), "layer") if "layer" in kept else "all layers")
-    if "step" not in shown:
-        some = len(maps.steps) if "step" in kept else total
-        said.append(plural(total, "step") if some == total else f"{some} of {total} steps")
-    if "head" not in shown:
-        some = maps.heads if "head" in kept else ()
-        few = some and len(some) < max(layer.heads for layer in maps.recording.layers)
-        numbered = f"head{'s' * (len(some) > 1)} {', '.join(map(str, some))}"
-        said.append(numbered if few else "all heads")
-    return f"mean of {', '.join(said)}"
+def mean_of(maps: HeatMaps, *axes: Axis) -> str:
+    """Write the axes that each map of a figure is averaged over: all but `axes`."""
+    keep, total = maps.recording.keep, len(maps.recording.timesteps)
+    parts: list[str] = []
+    if "layer" not in axes:
+        parts.append(plural(len(maps.layers), "layer") if "layer" in keep else "all layers")
+    if "step" not in axes:
+        count = len(maps.steps) if "step" in keep else total
+        parts.append(plural(total, "step") if count == total else f"{count} of {total} steps")
+    if "head" not in axes:
+        heads = maps.heads if "head" in keep else ()
+        if not heads or len(heads) == max(layer.heads for layer in maps.recording.layers):
+            parts.append("all heads")
+        else:
+            parts.append(f"head{'s' * (len(heads) > 1)} {', '.join(map(str, heads))}")
+    return f"mean of {', '.join(parts)}"
 
 
-def _scale_bar(scale: Scale, heat: HeatMap, where: str, low: float, high: float) -> ScaleBar:
-    name = {"word": f"one for the word {where}", "shared": f"one for all words {where}"}
-    return ScaleBar(name.get(scale, SCALES["raw"]), (low, high), alone=heat.image is None)
+def _scale_bar(maps: HeatMaps, scale: Scale, where: str, low: float, high: float) -> ScaleBar:
+    names = {"word": f"one for the word {where}", "shared": f"one for all words {where}"}
+    return ScaleBar(names.get(scale, SCALES["raw"]), (low, high), alone=maps.image is None)
 
 
 def _each_step(
     maps: HeatMaps, word: str | int, scale: Scale, frames: int
-) -> tuple[list[tuple[int, HeatMap]], float, float]:
-    """Return some steps of a selection with a word's map there, and the scale of all its steps."""
+) -> tuple[dict[int, HeatMap], float, float]:
+    """Return a word's map at some steps of a selection, and the scale of all its steps."""
     steps = maps.steps
     count = min(len(steps), checks.whole("frames", frames, least=1))
     # Evenly: the last and, of two or more, the first too.
-    chosen = set(np.linspace(len(steps) - 1, 0, count).round())
-    check_many(maps, len(steps), MOST_STEPS, "steps", scale)
-    heats: list[tuple[int, HeatMap]] = []
+    chosen = {steps[int(at)] for at in np.linspace(len(steps) - 1, 0, count).round()}
+    heats: dict[int, HeatMap] = {}
     ranges: list[tuple[float, float]] = []
-    for at, step in enumerate(steps):
+    for step in steps:
         heat = _map_of(maps.select(steps=step), word, scale)
         ranges.append(heat.value_range(scale))
-        if at in chosen:  # of the others only the range is kept
-            heats.append((step, heat))
+        if step in chosen:  # of the others only the range is kept
+            heats[step] = heat
     return heats, min(low for low, _ in ranges), max(high for _, high in ranges)

@@ -39,10 +39,6 @@ def pack(runs: Sequence[Mapping[str, Recording]], budget: int) -> dict[str, Any]
         runs: the recordings of each run by the name of their prompt, such as "negative"; all of one
             model, of one number of steps and of the same kept axes.
         budget: the most characters. The mean and the refined maps are always there.
-
-    Returns:
-        `layers`, `keep`, `steps`, `cells` (w, h); `runs`, with the `prompts` and the `entries` (the
-        C axis) of each; `tables`; and `refined`, `layers` and `tables` or None.
     """
     recordings = [[*run.values()] for run in runs]
     every = [one for run in recordings for one in run]
@@ -56,9 +52,9 @@ def pack(runs: Sequence[Mapping[str, Recording]], budget: int) -> dict[str, Any]
     }
     budget -= len(as_script(content))
     if all(one.refined is not None for one in every):
-        alone = [[one.refined_alone() for one in run] for run in recordings]
-        tables = [_table(alone, (content["steps"], False, 16))]
-        content["refined"] = {"layers": _layers(alone[0][0]), "tables": tables}
+        refined = [[one.refined_alone() for one in run] for run in recordings]
+        tables = [_table(refined, (content["steps"], False, 16))]
+        content["refined"] = {"layers": _layers(refined[0][0]), "tables": tables}
         budget -= _size(tables)
     return {**content, "tables": _tables(recordings, budget)}
 
@@ -73,9 +69,12 @@ def _words(run: Mapping[str, Recording]) -> dict[str, Any]:
     """Return the prompts of a run, and the entries of all of them."""
     return {
         "prompts": [
-            {"name": name, "pieces": _pieces(one.table), "unread": unread and as_sentence(unread)}
+            {
+                "name": name,
+                "pieces": _pieces(one.table),
+                "unread": as_sentence(one.table.unread) if one.table.unread else "",
+            }
             for name, one in run.items()
-            for unread in (one.table.unread,)
         ],
         "entries": [
             {"text": text, "kind": kind, "number": number, "prompt": prompt}
@@ -88,11 +87,11 @@ def _words(run: Mapping[str, Recording]) -> dict[str, Any]:
 def _entries(recording: Recording) -> dict[tuple[str, str, int], list[int]]:
     """Return the columns of the K axis that each entry (text, kind, word number) sums."""
     at, table = recording.columns, recording.table
-    found = {(word.text, "word", word.number): word.tokens for word in table.read_words}
+    entries = {(word.text, "word", word.number): word.tokens for word in table.read_words}
     for kind, text in _SPECIALS.items():
         if tokens := tuple(position for position in table.positions(kind) if position in at):
-            found[text, kind, -1] = tokens
-    return {entry: [at[position] for position in tokens] for entry, tokens in found.items()}
+            entries[text, kind, -1] = tokens
+    return {entry: [at[position] for position in tokens] for entry, tokens in entries.items()}
 
 
 def _pieces(table: TokenTable) -> list[list[Any]]:
@@ -108,9 +107,10 @@ def _pieces(table: TokenTable) -> list[list[Any]]:
 
 
 def _layers(recording: Recording) -> list[dict[str, Any]]:
-    named = zip(recording.layers, short_names([one.name for one in recording.layers]), strict=True)
+    shorts = short_names([layer.name for layer in recording.layers])
     return [
-        {**asdict(layer), "short": short, "group": stage_of(layer.name)} for layer, short in named
+        {**asdict(layer), "short": short, "group": stage_of(layer.name)}
+        for layer, short in zip(recording.layers, shorts, strict=True)
     ]
 
 
@@ -150,23 +150,22 @@ def _size(tables: list[dict[str, Any]]) -> int:
 
 
 def _table(runs: _Runs, shape: _Shape) -> dict[str, Any]:
-    """Return a table, with the `data` of each run."""
+    """Return a table, with the `data` of each run: ranges, then numbers, compressed as base64."""
     steps, (window, heads, bits) = len(runs[0][0].timesteps), shape
     windows = [[a, min(a + window, steps)] for a in range(0, steps, window)]
-    data = [_data(run, windows, heads, bits) for run in runs]
-    return {"windows": windows, "heads": heads, "bits": bits, "data": data}
-
-
-def _data(run: Sequence[Recording], windows: list[list[int]], heads: bool, bits: int) -> str:
-    columns = [[*_entries(one).values()] for one in run]
-    ranges, numbers = [], []
-    for arrays in zip(*(one.arrays for one in run), strict=True):
-        every = zip(arrays, columns, strict=True)
-        planes = np.concatenate([_planes(*one, windows, heads) for one in every], axis=2)
-        lows, whole = _whole_numbers(planes.reshape(-1, planes.shape[-1]), bits)
-        ranges.append(lows.tobytes())
-        numbers.append(whole)
-    return base64.b64encode(zlib.compress(b"".join([*ranges, *numbers]), 6)).decode("ascii")
+    texts: list[str] = []
+    for run in runs:
+        columns = [[*_entries(one).values()] for one in run]
+        ranges, numbers = [], []
+        for arrays in zip(*(one.arrays for one in run), strict=True):
+            each = zip(arrays, columns, strict=True)
+            planes = np.concatenate([_planes(*one, windows, heads) for one in each], axis=2)
+            lows, whole = _whole_numbers(planes.reshape(-1, planes.shape[-1]), bits)
+            ranges.append(lows.tobytes())
+            numbers.append(whole)
+        data = zlib.compress(b"".join([*ranges, *numbers]), 6)
+        texts.append(base64.b64encode(data).decode("ascii"))
+    return {"windows": windows, "heads": heads, "bits": bits, "data": texts}
 
 
 def _planes(
@@ -176,10 +175,10 @@ def _planes(
     if len(array) == 1:  # steps were averaged while recording
         windows = [[0, 1]]
     # All windows at once: there may be thousands of small ones.
-    taken = array if heads else array.mean(axis=1, keepdims=True, dtype=np.float32)
-    sums = np.add.reduceat(taken, [a for a, _ in windows], axis=0)
+    values = array if heads else array.mean(axis=1, keepdims=True, dtype=np.float32)
+    sums = np.add.reduceat(values, [a for a, _ in windows], axis=0)
     means = sums / np.array([b - a for a, b in windows], np.float32).reshape(-1, 1, 1, 1)
-    return np.stack([means[..., own].sum(axis=-1) for own in columns], axis=2)
+    return np.stack([means[..., tokens].sum(axis=-1) for tokens in columns], axis=2)
 
 
 def _whole_numbers(planes: np.ndarray, bits: int) -> tuple[np.ndarray, bytes]:
@@ -195,6 +194,6 @@ def _whole_numbers(planes: np.ndarray, bits: int) -> tuple[np.ndarray, bytes]:
     scaled = (planes - low[:, None].astype(np.float64)) / np.where(unit > 0, unit, 1)[:, None]
     whole = np.clip(np.rint(scaled), 0, top).astype(np.int64)
     steps = np.diff(whole, axis=1, prepend=0) % (top + 1)
-    halves = [steps] if bits == 8 else [steps >> 8, steps & 255]
-    data = b"".join(half.astype(np.uint8).tobytes() for half in halves)
+    parts = [steps] if bits == 8 else [steps >> 8, steps & 255]
+    data = b"".join(part.astype(np.uint8).tobytes() for part in parts)
     return np.stack([low, unit], axis=1).astype("<f4"), data

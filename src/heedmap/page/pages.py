@@ -9,7 +9,6 @@ import base64
 import hashlib
 import html
 import io
-import json
 import math
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -20,10 +19,10 @@ import numpy as np
 from msgspec import structs
 from PIL import Image
 
-from heedmap.errors import HeedmapError, as_sentence, plural, signed
+from heedmap.errors import as_sentence, plural, signed
 from heedmap.figures import overlays
-from heedmap.figures.animations import StepPictures, tiles
-from heedmap.io.schemas import EditReport, Measures, Settings, returned, to_json
+from heedmap.figures.overlays import StepPictures, tiles
+from heedmap.io.schemas import EditReport, Settings, returned, to_json
 from heedmap.maps.heatmaps import HeatMaps
 from heedmap.maps.recordings import Recording
 from heedmap.maps.selections import stability_said
@@ -45,12 +44,9 @@ _SCRIPTS = ("dom", "maps", "drawing", "model", "words", "pictures", "overview", 
 
 
 def run_page(run: "Run", *, limit: int | None = None) -> str:
-    """Return the page of a run.
+    """Return the page of a run, of at most `limit` bytes. Default: by the size of the images.
 
-    Args:
-        run: the run.
-        limit: the most bytes of the page. Default: by the size of the images. If the maps do not
-            fit, the page shows windows of steps, or the mean over heads or steps, and says so.
+    If the maps do not fit, it shows windows of steps, or the mean over heads or steps.
     """
     return _page([run], [], limit, run.settings.prompt)
 
@@ -89,12 +85,7 @@ def pairs_page(
 
 
 def explanation_page(content: Mapping[str, Any], image: Image.Image) -> str:
-    """Return the page of an explanation.
-
-    Args:
-        content: the content of `explain.json`.
-        image: the image of the run.
-    """
+    """Return the page of an explanation: the content of `explain.json`, and the image."""
     about = content["about"]
     return document(
         page_part("board/board.html"),
@@ -207,9 +198,9 @@ def _recordings(run: "Run") -> dict[str, Recording]:
     """Return the recordings of a run's prompts that have the layers and steps of the first."""
     first = run.maps.recording
     every = {"prompt": run.maps, "negative": run.negative_maps, "concepts": run.concepts}
-    found = {name: maps.recording for name, maps in every.items() if maps is not None}
+    recordings = {name: maps.recording for name, maps in every.items() if maps is not None}
     like = (first.layers, first.timesteps)  # a negative prompt has fewer if guidance was off
-    return {name: one for name, one in found.items() if (one.layers, one.timesteps) == like}
+    return {name: one for name, one in recordings.items() if (one.layers, one.timesteps) == like}
 
 
 def picture_data(image: Image.Image, budget: int) -> dict[str, Any]:
@@ -266,12 +257,15 @@ def run_summary(run: "Run") -> dict[str, Any]:
     settings = run.settings
     black = "the safety checker replaced this image with black"
     notes = [said_of(settings.untaught or ()), black if settings.nsfw_content_detected else ""]
+    table, weights = run.maps.tokens, []
+    if settings.edit is None:
+        weights = _by_word(table, token_weights(parse_weights(settings.prompt).spans, table))
     return {
         "settings": settings_rows(settings),
         "model": "--model MODEL" if settings.model == settings.pipeline else "",
         "untaught": " ".join(as_sentence(note) for note in notes if note),
         "own": "located" if settings.located else "edited" if settings.given else "",
-        "weights": [] if settings.edit is not None else prompt_weights(run),
+        "weights": weights,
         "stability": {
             name: {number: stability_said(one) for number, one in maps.stability.items()}
             for name, maps in (("prompt", run.maps), ("concepts", run.concepts))
@@ -311,17 +305,6 @@ def strongest_word(maps: HeatMaps, among: Collection[int] = ()) -> int | None:
     return max(numbers, key=lambda number: np.std(heats[number].values, dtype=float), default=None)
 
 
-def prompt_weights(run: "Run") -> list[tuple[int, float]]:
-    """List the weights that the pipeline read in a prompt as [word number, weight]."""
-    table = run.maps.tokens
-    try:
-        parsed = parse_weights(run.settings.prompt)
-    except HeedmapError:
-        return []
-    by_token = token_weights(parsed.spans, table) if parsed.text == table.prompt else {}
-    return _by_word(table, by_token)
-
-
 def _by_word(table: TokenTable, by_token: Mapping[int, float]) -> list[tuple[int, float]]:
     weights = [(word.number, by_token.get(word.tokens[0], 1.0)) for word in table.read_words]
     return [(number, weight) for number, weight in weights if weight != 1]
@@ -339,37 +322,32 @@ def edit_tables(report: EditReport, *, blended: bool) -> dict[str, Any]:
         "acted (layers × steps)": plural(report.sites, "time"),
         "self-attention from the source": plural(report.self_sites, "time"),
     }
-    return {
-        "change": [
-            [f"{side} of {region}", *_measures(part)]
-            for side, part in structs.asdict(report.change).items()
-        ],
-        "attention": [[name, text] for name, text in rows.items() if text is not None],
-    }
+    formats = {"mse": ".2g", "psnr_db": ".1f", "ssim": "z.2f"}
+    changes = [
+        [
+            f"{side} of {region}",
+            f"{part.share * 100:.0f}\u00a0%",
+            *(
+                "–" if (value := getattr(part, name)) is None else f"{value:{form}}"
+                for name, form in formats.items()
+            ),
+        ]
+        for side, part in structs.asdict(report.change).items()
+    ]
+    attention = [[name, text] for name, text in rows.items() if text is not None]
+    return {"change": changes, "attention": attention}
 
 
-def _measures(change: Measures) -> list[str]:
-    values = (change.mse, ".2g"), (change.psnr_db, ".1f"), (change.ssim, "z.2f")
-    texts = ("–" if value is None else f"{value:{form}}" for value, form in values)
-    return [f"{change.share * 100:.0f}\u00a0%", *texts]
-
-
-def settings_rows(settings: Settings) -> list[list[str]]:
-    """List settings as table rows; each entry of a nested setting has its own row."""
-    values = to_json(settings)
+def settings_rows(settings: Settings) -> list[tuple[str, str]]:
+    """List the settings that have a value as table rows."""
+    values = to_json(settings) | {"size": "{}×{}".format(*settings.size)}
     del values["text"]  # the prompt, without weights
-    values["size"] = "×".join(map(str, values["size"]))
-    rows: list[list[str]] = []
-    for name, value in values.items():
-        nested = value if isinstance(value, Mapping) else {"": value}
-        rows += [[f"{name}: {key}" if key else name, _text(one)] for key, one in nested.items()]
-    return [row for row in rows if row[1]]
+    rows = [(name, _text(value)) for name, value in values.items() if value is not None]
+    # A mask has many bits.
+    return [(name, text if len(text) < 1000 else f"{text[:1000]}…") for name, text in rows if text]
 
 
 def _text(value: Any) -> str:
-    if value is None or value in ([], {}):
-        return ""
-    if isinstance(value, list) and all(isinstance(one, str) for one in value):
-        return ", ".join(value)
-    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-    return text if len(text) < 1000 else f"{text[:1000]}…"  # a mask has many bits
+    if isinstance(value, Mapping):
+        return ", ".join(f"{name}: {_text(one)}" for name, one in value.items())
+    return ", ".join(map(_text, value)) if isinstance(value, list) else str(value)

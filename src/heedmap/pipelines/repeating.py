@@ -21,7 +21,7 @@ from heedmap.errors import ArgumentError, ModelError, plural, quoted
 from heedmap.io.schemas import MAX_WHOLE, EditTerms, Settings
 from heedmap.options import Device, Dtype, EditOptions, GenerateOptions, LoadOptions
 from heedmap.pipelines import editing, generation, input_images
-from heedmap.pipelines.arguments import argument, argument_note, description, is_restorable
+from heedmap.pipelines.arguments import argument, argument_note, description
 from heedmap.pipelines.edit_runs import EditSource, run_edits
 from heedmap.pipelines.generation import Progress, sub_progress
 from heedmap.pipelines.input_images import saved_image
@@ -84,11 +84,11 @@ def unmatched(changed: Mapping[str, tuple[Any, Any]]) -> dict[str, tuple[Any, An
     return {name: both for name, both in changed.items() if not name.startswith("schedulers.")}
 
 
-def compared(saved: Drawing, made: Drawing, changed: Mapping[str, tuple[Any, Any]]) -> Repetition:
+def compared(saved: Drawing, new: Drawing, changed: Mapping[str, tuple[Any, Any]]) -> Repetition:
     """Compare a result with the saved one; `changed` has the settings that differ."""
     largest: float = 0
     differing = count = 0
-    (before, top), (after, _) = _arrays(saved), _arrays(made)
+    (before, top), (after, _) = _arrays(saved), _arrays(new)
     for one, other in zip(before, after, strict=True):
         values = one[..., 0].size
         count += values
@@ -98,7 +98,7 @@ def compared(saved: Drawing, made: Drawing, changed: Mapping[str, tuple[Any, Any
         difference = np.abs(one - other).max(axis=-1)
         largest = max(largest, difference.max().item())
         differing += int(np.count_nonzero(difference))
-    return Repetition(made, not differing, largest, differing, count, dict(changed))
+    return Repetition(new, not differing, largest, differing, count, dict(changed))
 
 
 def _arrays(result: Drawing) -> tuple[list[np.ndarray], float]:
@@ -137,42 +137,43 @@ class SavedCall:
     place: tuple[int, int]
 
 
-def saved_call(settings: Settings, pipe: Any, given: Mapping[str, Any]) -> SavedCall:
+def saved_call(settings: Settings, pipe: Any, extra: Mapping[str, Any]) -> SavedCall:
     """Return the call that generates a saved run.
 
-    `given` has the arguments that a file cannot hold: those of the pipeline by name, and `edits`.
-    If one is missing, or differs from that of the run, there is an ArgumentError.
+    `extra` has the arguments that a file cannot hold: those of the pipeline by name, and `edits`.
+    An argument that is missing, or differs from that of the run, is an ArgumentError.
     """
-    extra = dict(given)
+    extra = dict(extra)
     edits = tuple(extra.pop("edits", map(edit_from, settings.edits)))
     if None in edits or tuple(map(note_of, edits)) != settings.edits:
         raise ArgumentError(
             f"the edits of this run are {', '.join(map(str, settings.edits)) or 'none'}: pass the "
             "same if one is a rule or a large mask, as in hm.repeat(pipe, run, edits=[…])"
         )
-    own: dict[str, Any] = {}  # a value that the pipeline chooses itself is left to it
+    values: dict[str, Any] = {}  # a value that the pipeline chooses itself is left to it
     for name in ("steps", "guidance"):
         value, source = getattr(settings, name), settings.defaults.get(name)
         chosen = source and value == effective_value(pipe, name, None)[0]
-        own[name] = None if chosen or source in STEP_LISTS else value
+        values[name] = None if chosen or source in STEP_LISTS else value
     if "size" not in settings.defaults and THEIR_NAMES["size"] in parameters(pipe):
-        own["size"] = settings.size
+        values["size"] = settings.size
     for name in ("negative", "keep", "tokens", "branches", "concepts"):
-        own[name] = getattr(settings, name)
-    options = GenerateOptions(**own, arguments=_arguments(pipe, settings, extra))
+        values[name] = getattr(settings, name)
+    options = GenerateOptions(**values, arguments=_arguments(pipe, settings, extra))
     return SavedCall(settings.prompt, settings.seed, edits, options, settings.batch_place or (0, 1))
 
 
-def _arguments(pipe: Any, settings: Settings, given: Mapping[str, Any]) -> dict[str, Any]:
+def _arguments(pipe: Any, settings: Settings, extra: Mapping[str, Any]) -> dict[str, Any]:
     """Restore the arguments of the pipeline; those that are not saved must be given."""
-    notes, values = settings.arguments, dict(given)
+    notes, values = settings.arguments, dict(extra)
     check_names(pipe, notes, ())
     for name in values.keys() - notes.keys():
         raise ArgumentError(f"{name} is given, but this run had no such argument: omit it")
     for name, note in notes.items():
-        if name not in values and is_restorable(note):
-            values[name] = argument(note)
-        elif name not in values or argument_note(values[name]) != note:
+        if name not in values:
+            with suppress(ValueError):
+                values[name] = argument(note)
+        if name not in values or argument_note(values[name]) != note:
             raise ArgumentError(
                 f"the argument {name} of this run ({description(note)}) is not saved: pass the "
                 f"same, as in hm.repeat(pipe, run, {name}=…)"
@@ -221,15 +222,15 @@ def repeat(
     changed = settings_diff(settings, pipe)
     with saved_schedulers(pipe, settings):
         if isinstance(saved, Grid):
-            made = _grid(pipe, saved, given, progress)
+            new = _grid(pipe, saved, given, progress)
         elif isinstance(saved, Run):
-            made = _run(pipe, saved, given, progress)
+            new = _run(pipe, saved, given, progress)
         else:
-            made = _pair(pipe, saved.edited, given, progress)
+            new = _pair(pipe, saved.edited, given, progress)
             batches = (one.settings.batch_place or (0, 1) for one in (saved.source, saved.edited))
             if len({size for _, size in batches}) > 1:  # the source is that of an earlier batch
-                made = replace(made, source=_run(pipe, saved.source, given, progress))
-    return compared(saved, made, changed)
+                new = replace(new, source=_run(pipe, saved.source, given, progress))
+    return compared(saved, new, changed)
 
 
 def generate_calls(
@@ -319,8 +320,8 @@ def _generate(
     number, size = call.place
     prompts, seeds = [call.prompt] * size, [call.seed] * size
     options = replace(call.options, limit=_LIMIT)
-    runs = generation.generate_batch(
-        *(pipe, prompts, seeds, options, call.edits), progress=progress, probe=probe
+    runs, _ = generation.generate_batch(
+        *(pipe, prompts, seeds, options), edits=call.edits, progress=progress, probe=probe
     )
     return runs[number]
 

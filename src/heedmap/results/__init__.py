@@ -5,12 +5,13 @@ Nothing here imports torch: saved results open without a model.
 
 from abc import ABC, abstractmethod
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Self
 
 from msgspec import Meta, Struct
 from PIL import Image
 
 from heedmap.figures import plots
+from heedmap.io.reading import path_of
 from heedmap.io.schemas import Name, encode
 from heedmap.io.writing import whole_folder
 from heedmap.page import pages
@@ -22,26 +23,44 @@ Files = Annotated[tuple[Name, ...], Meta(max_length=10_000)]
 """The names of the files in a folder, without those in inner folders."""
 
 
-class Result(ABC):
-    """A result that is drawn as a figure, and saved as a folder."""
+class Saved(ABC):
+    """A result that is saved as a folder."""
 
     def save(self, folder: str | Path) -> Path:
         """Write the result to a folder, whole or not at all, and return the folder.
 
         Args:
-            folder: new or empty. The files in it are listed in the docstring of the class.
+            folder: new or empty. The docstring of the class lists the files in it.
 
         Raises:
             ArgumentError: if `folder` is not a path.
             RunError: if the folder is not empty, or cannot be written.
         """
         with whole_folder(folder) as partial:
-            self.write(partial)
+            self.write_files(partial)
         return Path(folder)
 
+    @classmethod
+    def load(cls, folder: str | Path) -> Self:
+        """Read a saved result; no model and no torch is loaded.
+
+        Raises:
+            RunError: if the folder has no such result, or something in it is broken.
+        """
+        return cls.read_files(path_of(folder))
+
     @abstractmethod
-    def write(self, folder: Path) -> None:
+    def write_files(self, folder: Path) -> None:
         """Write the files of the result to a folder."""
+
+    @classmethod
+    @abstractmethod
+    def read_files(cls, folder: Path) -> Self:
+        """Read the files that `write_files` wrote to a folder."""
+
+
+class Result(Saved):
+    """A saved result that is also drawn as a figure."""
 
     @abstractmethod
     def figure(self) -> "Figure":

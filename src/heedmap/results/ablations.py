@@ -1,7 +1,5 @@
 """An ablation: a run generated again without one of its words, compared with the word's maps."""
 
-import io
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -19,7 +17,7 @@ from heedmap.figures.plots import Panel, ScaleBar
 from heedmap.io import reading
 from heedmap.io.schemas import FORMAT, Note, Text, to_json
 from heedmap.maps.heatmaps import HeatMap
-from heedmap.mathematics import maps as agreement
+from heedmap.mathematics.maps import auc, changed_region, rank_correlation
 from heedmap.results import Files, Result, write_json
 from heedmap.results.runs import Run
 from heedmap.text.weights import leave_out, parse_weights
@@ -31,11 +29,10 @@ if TYPE_CHECKING:
 Way = Literal["columns", "unread"]
 """Without the word's columns of P, or with the prompt read without the word."""
 WAYS: tuple[Way, ...] = get_args(Way)
-_TITLES: Mapping[Way, str] = {"columns": "nothing attends to {}", "unread": "{} is not read"}
 
 
 class Agreement(Note, frozen=True, kw_only=False):
-    """How far a map and the changed region agree, both on the grid of the map.
+    """The agreement of a map with the changed region, both on the grid of the map.
 
     Attributes:
         rank: Spearman's rank correlation, -1 to 1; None if one of them is constant.
@@ -47,12 +44,14 @@ class Agreement(Note, frozen=True, kw_only=False):
     auc: float | None
 
     def __str__(self) -> str:
-        rank = [] if self.rank is None else [f"rank {signed(self.rank, '.2f')}"]
-        return ", ".join(rank if self.auc is None else [*rank, f"AUC {signed(self.auc, '.2f')}"])
+        values = {"rank": self.rank, "AUC": self.auc}
+        return ", ".join(
+            f"{name} {'–' if one is None else signed(one, '.2f')}" for name, one in values.items()
+        )
 
 
 class Change(Note, frozen=True, kw_only=True):
-    """The change of the image in one way, and how far the word's maps agree with it.
+    """The change of the image in one way, and its agreement with the word's maps.
 
     Attributes:
         most: the largest difference of a pixel, 0 to 1.
@@ -68,17 +67,9 @@ class Change(Note, frozen=True, kw_only=True):
     refined: Agreement | None
     mask: Agreement
 
-    def __str__(self) -> str:
-        if self.heat.auc is None:
-            return "nothing" if self.most == 0 else "the same everywhere"
-        agree = f"heat and change agree: {self.heat}"
-        if self.heat.rank is None:
-            agree = "the heat is the same everywhere"
-        return f"up to {self.most:.0%} of full range; {agree}"
-
 
 class Trust(Note, frozen=True, kw_only=True):
-    """How far attention and cause agree, for one word of one image.
+    """The agreement of attention and cause, for one word of one image.
 
     Attributes:
         columns: the change without the word's columns of P.
@@ -118,7 +109,8 @@ class Ablation(Result):
 
     Its folder has `run/`, `columns/` and `unread/` (each the folder of a run), `columns.npy` and
     `unread.npy` (the differences, float32 (H, W)), `columns.png` and `unread.png` (from 0 to the
-    largest of both), `sheet.png` and `ablate.json`.
+    largest of both), `sheet.png` and `ablate.json`; a loaded ablation computes all but its runs
+    again.
 
     Attributes:
         word: a word or phrase of the prompt, at all its places.
@@ -152,16 +144,13 @@ class Ablation(Result):
         return self.columns if way == "columns" else self.unread
 
     def difference(self, way: Way) -> np.ndarray:
-        """Return how far each pixel is from the run without the word.
+        """Return the difference of each pixel from the run without the word.
 
         Args:
             way: "columns" or "unread".
 
         Returns:
             float32 (H, W), 0 to 1: |x − x₋word|, the mean over the colour channels.
-
-        Raises:
-            ArgumentError: if there is no such way.
         """
         before, after = (
             np.asarray(overlays.to_rgb(run.image), dtype=np.int16)
@@ -171,38 +160,35 @@ class Ablation(Result):
 
     @cached_property
     def trust(self) -> Trust:
-        """How far the word's maps agree with the changes, on the grid of the maps."""
+        """The agreement of the word's maps with the changes, on the grid of the maps."""
         heat = self.heat
         grid = heat.values.shape[::-1]
         # A word of negative weight acts where its map is lowest.
         maps = {"heat": np.abs(heat.values), "mask": overlays.resize_map(heat.soft_mask(), grid)}
         if self.run.maps.recording.refined is not None:
             maps["refined"] = np.abs(self.run.maps.refined[self.word].values)
-        changes: list[Change] = []
+        changes: dict[str, Change] = {}
         cells: list[np.ndarray] = []
         for way in WAYS:
             values = self.difference(way)
             small = overlays.resize_map(values, grid)
-            region = agreement.changed_region(small)
+            region = changed_region(small)
             agree = {
-                name: Agreement(agreement.rank_correlation(one, small), agreement.auc(one, region))
+                name: Agreement(rank_correlation(one, small), auc(one, region))
                 for name, one in maps.items()
             }
-            changes.append(
-                Change(
-                    most=float(values.max()),
-                    mean=float(values.mean(dtype=np.float64)),
-                    heat=agree["heat"],
-                    refined=agree.get("refined"),
-                    mask=agree["mask"],
-                )
+            changes[way] = Change(
+                most=float(values.max()),
+                mean=float(values.mean(dtype=np.float64)),
+                heat=agree["heat"],
+                refined=agree.get("refined"),
+                mask=agree["mask"],
             )
             cells.append(small)
-        between = agreement.rank_correlation(*cells)
-        return Trust(columns=changes[0], unread=changes[1], between=between)
+        return Trust(**changes, between=rank_correlation(*cells))
 
     def summary(self) -> dict[str, Any]:
-        """Return the word, the prompts, and how far heat and cause agree, as plain JSON types."""
+        """Return the word, the prompts, and the agreement of heat and cause, as JSON types."""
         return {
             "word": self.word,
             "tokens": list(self.tokens),
@@ -218,25 +204,23 @@ class Ablation(Result):
         The heat has the word's own scale; the differences have one for both, from 0.
         """
         heat, prompt, trust = self.heat, self.run.settings.prompt, self.trust.ways()
-        low, high = heat.value_range()
-        top = max(change.most for change in trust.values())
-        image = _panel_image(self.run)
-        changes = self._changes(image.size)
-        notes = {"columns": "its probabilities at 0", "unread": self.unread.settings.prompt}
-        panels = [Panel("the picture", image, prompt)]
-        panels += [
-            Panel(_TITLES[way].format(heat.label), _panel_image(self.without(way)), notes[way])
-            for way in WAYS
+        image, name, (low, high) = _panel_image(self.run), heat.label, heat.value_range()
+        top, changes = max(change.most for change in trust.values()), self._changes(image.size)
+        without = self.unread.settings.prompt
+        panels = [
+            Panel("the picture", image, prompt),
+            Panel(f"nothing attends to {name}", _panel_image(self.columns), "probabilities at 0"),
+            Panel(f"{name} is not read", _panel_image(self.unread), without),
+            Panel(f"heat of {name}", heat.render(low, high), f"up to {heat.extremum:.2g}"),
         ]
-        extremum = f"up to {heat.extremum:.2g}"
-        panels.append(Panel(f"heat of {heat.label}", heat.render(low, high), extremum))
-        panels += [Panel("what that changes", changes[way], str(trust[way])) for way in WAYS]
+        for way, change in trust.items():
+            note = f"up to {change.most:.0%} of full range; with the heat: {change.heat}"
+            panels.append(Panel("what that changes", changes[way], note))
         bars = [
-            ScaleBar(f"the heat of {heat.label}", (low, high)),
+            ScaleBar(f"the heat of {name}", (low, high)),
             ScaleBar("what changes, of full range", ("0", f"{top:.0%}"), alone=True),
         ]
-        title = f"{prompt}, without {heat.label}"
-        return plots.draw_panels(panels, title=title, bars=bars, columns=3)
+        return plots.draw_panels(panels, title=f"{prompt}, without {name}", bars=bars, columns=3)
 
     def _changes(self, size: tuple[int, int]) -> dict[Way, Image.Image]:
         """Draw both differences on one scale, at a size (W, H)."""
@@ -244,27 +228,20 @@ class Ablation(Result):
         top = max(1 / 255, *(float(one.max()) for one in values.values()))
         return {way: overlays.heat(one, size, low=0, high=top) for way, one in values.items()}
 
-    def write(self, folder: Path) -> None:
-        """Write the files of the ablation to a folder."""
+    def write_files(self, folder: Path) -> None:
+        """Write the files of the result to a folder."""
         for name in ("run", "columns", "unread"):
-            getattr(self, name).write(folder / name)
+            getattr(self, name).write_files(folder / name)
         for way, image in self._changes(self.run.image.size).items():
-            array = io.BytesIO()
-            np.save(array, self.difference(way), allow_pickle=False)
-            (folder / f"{way}.npy").write_bytes(array.getvalue())
+            np.save(folder / f"{way}.npy", self.difference(way), allow_pickle=False)
             (folder / f"{way}.png").write_bytes(png(image))
         (folder / "sheet.png").write_bytes(png(self.sheet()))
         values = {"word": self.word, "tokens": self.tokens, "trust": self.trust}
         write_json(folder / "ablate.json", AblationFile, **values)
 
     @classmethod
-    def load(cls, folder: str | Path) -> "Ablation":
-        """Read a saved ablation; no model is loaded, and all but its runs is computed again.
-
-        Raises:
-            RunError: if the folder is not an ablation, or broken.
-        """
-        folder = reading.path_of(folder)
+    def read_files(cls, folder: Path) -> "Ablation":
+        """Read the files that `write_files` wrote to a folder."""
         file = reading.read_json(folder / "ablate.json", AblationFile)
         runs = [Run.load(folder / name) for name in ("run", "columns", "unread")]
         return cls(file.word, file.tokens, *runs)
@@ -277,15 +254,10 @@ def _panel_image(run: Run) -> Image.Image:
 def check_ablatable(saved: object, word: str, name: object = None) -> Run:
     """Check that a result is a run whose word can be left out; needs no model.
 
-    Args:
-        saved: the result.
-        word: a word or phrase of its prompt.
-        name: the folder of the result, for the error.
-
     Raises:
-        ArgumentError: if it is not a run that `generate` made, or nothing is left of the prompt.
-        UnknownWordError: if the prompt has no such word.
-        TruncatedWordError: if the model did not read it.
+        ArgumentError: if it is not a run that `generate` made, or nothing is left of the prompt; it
+            names the result by `name`, such as its folder.
+        WordError: if the prompt has no such word, or the model did not read it.
     """
     origins = ("edit", "given", "located")
     if not isinstance(saved, Run) or any(getattr(saved.settings, one) for one in origins):
@@ -303,14 +275,13 @@ def shorter_prompt(prompt: str, table: TokenTable, word: str) -> str:
 
     Raises:
         ArgumentError: if nothing is left.
-        UnknownWordError: if the prompt has no such word.
-        TruncatedWordError: if the model did not read it.
+        WordError: if the prompt has no such word, or the model did not read it.
     """
     table.find(word)
-    left = leave_out(parse_weights(prompt), table, word)
-    if not left:
+    shorter = leave_out(parse_weights(prompt), table, word)
+    if not shorter:
         raise ArgumentError(
             f"nothing is left of {quoted(prompt)} without {quoted(word)}: expected a prompt of "
             "more words"
         )
-    return left
+    return shorter

@@ -18,10 +18,10 @@ from heedmap.errors import quoted
 from heedmap.figures.overlays import png
 from heedmap.io import reading
 from heedmap.io.schemas import FORMAT, Note, TokenKind, encode, to_json
-from heedmap.io.writing import whole_folder
 from heedmap.mathematics.by_hand import Attention, LayerInputs, attention
 from heedmap.options import Axis, BranchName
 from heedmap.page import pages
+from heedmap.results import Saved
 
 
 class ExplainedToken(Note, frozen=True):
@@ -87,12 +87,15 @@ class ExplanationFile(Note, frozen=True, kw_only=True):
 
 
 @dataclass(frozen=True, eq=False)
-class Explanation:
+class Explanation(Saved):
     """One attention probability of a run, and all that the layer computes at its position.
 
         found = hm.explain(None, "outputs/house", "house", at=(40, 72))
         print(found.table())
         found.attention.scores, found.brought, found.save("outputs/why")
+
+    Its folder has `index.html` (the page), `explain.json` and `image.png`; a loaded explanation
+    computes its numbers again.
 
     Attributes:
         about: the word, pixel, layer, head, step and branch, and the run.
@@ -196,7 +199,7 @@ class Explanation:
         }
 
     def summary(self) -> dict[str, Any]:
-        """Return what is explained, and its main numbers, as plain JSON types."""
+        """Return `about` and the main numbers, as plain JSON types."""
         one = self.shown["heads"][self.about.head]
         return {
             **to_json(self.about),
@@ -233,30 +236,15 @@ class Explanation:
             about=self.about, tokens=self.tokens, given=self.given, shown=self.shown
         )
 
-    def save(self, folder: str | Path) -> Path:
-        """Write a folder with `index.html`, `explain.json` and `image.png`, and return it.
-
-        Args:
-            folder: new or empty.
-
-        Raises:
-            ArgumentError: if `folder` is not a path.
-            RunError: if the folder is not empty, or cannot be written.
-        """
-        with whole_folder(folder) as partial:
-            (partial / "index.html").write_text(self.page(), encoding="utf-8")
-            (partial / "image.png").write_bytes(png(self.image))
-            (partial / "explain.json").write_bytes(encode(self._file(), "explain.json"))
-        return Path(folder)
+    def write_files(self, folder: Path) -> None:
+        """Write the files of the result to a folder."""
+        (folder / "index.html").write_text(self.page(), encoding="utf-8")
+        (folder / "image.png").write_bytes(png(self.image))
+        (folder / "explain.json").write_bytes(encode(self._file(), "explain.json"))
 
     @classmethod
-    def load(cls, folder: str | Path) -> "Explanation":
-        """Read a saved explanation; no model is loaded, and `shown` is computed again.
-
-        Raises:
-            RunError: if the folder is not an explanation, or broken.
-        """
-        folder = reading.path_of(folder)
+    def read_files(cls, folder: Path) -> "Explanation":
+        """Read the files that `write_files` wrote to a folder."""
         file = reading.read_json(folder / "explain.json", ExplanationFile)
         image = reading.read_image(folder / "image.png", size=file.about.size)
         return cls(file.about, file.tokens, file.given, image)

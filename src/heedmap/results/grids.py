@@ -2,7 +2,7 @@
 
 import csv
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -35,6 +35,9 @@ from heedmap.results.runs import Run
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+_PLACE = ("number", "seed", "target", "weights", "cross", "self_attention")
+"""The attributes that a cell and its row in `grid.json` share."""
+
 
 class CellRow(Note, frozen=True, kw_only=True):
     """A cell of a grid in `grid.json`."""
@@ -61,14 +64,14 @@ class GridFile(Note, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, eq=False)
 class Cell:
-    """One edit of a grid, and its place in the grid.
+    """One edit, and its place in a grid.
 
     Attributes:
         number: the number of the cell, from 1; the last axis runs fastest.
         seed: the seed of the noise.
         target: the edited prompt, without the weights of the grid.
         weights: the weights of the grid, by word.
-        cross: the (start, end) of the run in which the source's cross-attention is used.
+        cross: the window of cross-attention, (start, end) as fractions of the run.
         self_attention: the window of self-attention.
         pair: the source and the edit.
     """
@@ -80,10 +83,6 @@ class Cell:
     cross: tuple[float, float]
     self_attention: tuple[float, float]
     pair: Pair
-
-    def __repr__(self) -> str:
-        place = [quoted(label(*one))[1:-1] for one in self.place().items() if one[0] != "target"]
-        return f"<Cell {self.number} {quoted(self.target)}: {', '.join(place)}>"
 
     @property
     def folder(self) -> str:
@@ -260,11 +259,10 @@ class Grid(Result):
             (" · ".join(label(name, cell.place()[name]) for name in axes), cell.pair)
             for cell in self.cells
         ]
-        title = " · ".join([self._title(), *weights_text(axes)])
-        return pages.pairs_page(pairs, title=title, grid=layout)
+        return pages.pairs_page(pairs, title=self._title(), grid=layout)
 
-    def write(self, folder: Path) -> None:
-        """Write the files of the grid to a folder."""
+    def write_files(self, folder: Path) -> None:
+        """Write the files of the result to a folder."""
         (folder / "grid.png").write_bytes(png(self.sheet()))
         (folder / "index.html").write_text(self.explorer(), encoding="utf-8")
         rows = self.rows()
@@ -273,20 +271,15 @@ class Grid(Result):
             table.writeheader()
             table.writerows(rows)
         for seed, run in self.sources.items():
-            run.write(folder / "sources" / str(seed), overlays=False)
+            run.write_files(folder / "sources" / str(seed), overlays=False)
         for cell in self.cells:
-            cell.pair.edited.write(folder / cell.folder, overlays=False)
+            cell.pair.edited.write_files(folder / cell.folder, overlays=False)
             if cell.pair.blend is not None:
                 mask = png(Image.fromarray(cell.pair.blend))
                 (folder / cell.folder / "blend.png").write_bytes(mask)
         cells = tuple(
             CellRow(
-                number=cell.number,
-                seed=cell.seed,
-                target=cell.target,
-                weights=cell.weights,
-                cross=cell.cross,
-                self_attention=cell.self_attention,
+                **{name: getattr(cell, name) for name in _PLACE},
                 file=f"{cell.folder}/image.png",
                 blended=cell.pair.blend is not None,
                 about=cell.pair.about,
@@ -296,35 +289,19 @@ class Grid(Result):
         write_json(folder / "grid.json", GridFile, about=self.about, cells=cells)
 
     @classmethod
-    def load(cls, folder: str | Path) -> "Grid":
-        """Read a saved grid, with its maps; no model and no torch is loaded.
-
-        Raises:
-            RunError: if the folder is not a grid, or broken.
-        """
-        folder = reading.path_of(folder)
+    def read_files(cls, folder: Path) -> "Grid":
+        """Read the files that `write_files` wrote to a folder."""
         file = reading.read_json(folder / "grid.json", GridFile)
         seeds = dict.fromkeys(row.seed for row in file.cells)
         sources = {seed: Run.load(folder / "sources" / str(seed)) for seed in seeds}
         cells: list[Cell] = []
         for row in file.cells:
             source, place = sources[row.seed], folder / "cells" / f"{row.number:03d}"
-            edited, blend = Run.load(place), None
-            if row.blended:
-                blend = read_mask(place / "blend.png", source.image.size)
+            edited, mask = Run.load(place), place / "blend.png"
+            blend = read_mask(mask, source.image.size) if row.blended else None
             pair = Pair(source, edited, row.about, blend)
-            windows = row.cross, row.self_attention
-            cells.append(Cell(row.number, row.seed, row.target, row.weights, *windows, pair))
+            cells.append(Cell(**{name: getattr(row, name) for name in _PLACE}, pair=pair))
         return cls(tuple(cells), file.about)
-
-
-def weights_text(axes: Mapping[str, Sequence[Any]]) -> list[str]:
-    """Return the weights of each word that vary, as "red ×−1, 0, 2"."""
-    return [
-        f"{name.removeprefix('weight of ')} ×{', '.join(map(signed, values))}"
-        for name, values in axes.items()
-        if name.startswith("weight of ")
-    ]
 
 
 def load_result(folder: str | Path) -> Run | Pair | Grid:

@@ -109,10 +109,10 @@ class Pair(Result):
         """Return the page: one HTML file that needs nothing else (`heedmap.page`)."""
         return pages.pairs_page([("", self)])
 
-    def write(self, folder: Path) -> None:
-        """Write the files of the pair to a folder."""
-        self.source.write(folder / "source")
-        self.edited.write(folder / "edited")
+    def write_files(self, folder: Path) -> None:
+        """Write the files of the result to a folder."""
+        self.source.write_files(folder / "source")
+        self.edited.write_files(folder / "edited")
         (folder / "index.html").write_text(self.explorer(), encoding="utf-8")
         (folder / "sheet.png").write_bytes(png(self.sheet()))
         (folder / "difference.png").write_bytes(png(self.difference()))
@@ -121,13 +121,8 @@ class Pair(Result):
         write_json(folder / "pair.json", PairFile, about=self.about)
 
     @classmethod
-    def load(cls, folder: str | Path) -> "Pair":
-        """Read a saved pair; no model and no torch is loaded.
-
-        Raises:
-            RunError: if the folder is not a pair, or broken.
-        """
-        folder = reading.path_of(folder)
+    def read_files(cls, folder: Path) -> "Pair":
+        """Read the files that `write_files` wrote to a folder."""
         file = reading.read_json(folder / "pair.json", PairFile)
         source, edited = Run.load(folder / "source"), Run.load(folder / "edited")
         blend = None

@@ -13,8 +13,7 @@ from PIL.PngImagePlugin import PngInfo
 from heedmap import checks
 from heedmap.errors import ArgumentError, RunError, TruncatedWordError, WordError, plural, quoted
 from heedmap.figures import plots
-from heedmap.figures.animations import Animation, StepPictures, mosaic_size, of_mosaic
-from heedmap.figures.overlays import centred, png
+from heedmap.figures.overlays import Animation, StepPictures, centred, mosaic_size, of_mosaic, png
 from heedmap.io import reading
 from heedmap.io.schemas import (
     FORMAT,
@@ -40,7 +39,7 @@ from heedmap.text.words import Word
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-_NEGATIVE, _CONCEPTS, _GIVEN = "negative.safetensors", "concepts.safetensors", "given.png"
+_NEGATIVE, _CONCEPTS, _INPUT = "negative.safetensors", "concepts.safetensors", "given.png"
 _RUNS_IN = {
     "pair.json": "its folder edited",
     "grid.json": "cells/001",
@@ -172,10 +171,10 @@ class Run(Result):
         """
         checks.flag("overlays", overlays)
         with whole_folder(folder) as partial:
-            self.write(partial, overlays=overlays)
+            self.write_files(partial, overlays=overlays)
         return Path(folder)
 
-    def write(self, folder: Path, *, overlays: bool = True) -> None:
+    def write_files(self, folder: Path, *, overlays: bool = True) -> None:
         """Write the files of `save` to a folder, which is made if it is missing."""
         folder.mkdir(parents=True, exist_ok=True)
         text, settings, steps = PngInfo(), self.settings, self.step_pictures
@@ -183,18 +182,16 @@ class Run(Result):
             text.add_itxt("parameters", parameters_text(settings))
         (folder / "image.png").write_bytes(png(self.image, text))
         if self.given is not None:
-            (folder / _GIVEN).write_bytes(png(self.given))
-        words: dict[int, str] = {}
-        concepts: dict[int, str] = {}
+            (folder / _INPUT).write_bytes(png(self.given))
         if overlays:
             (folder / "words").mkdir()
-            words = _write_overlays(self.maps, folder / "sheet.png", settings.prompt)
-            if self.concepts is not None:
-                title = f"{settings.prompt} · looked for beside the prompt"
-                concepts = _write_overlays(
-                    self.concepts, folder / "concepts.png", title, "concept-"
-                )
             (folder / "index.html").write_text(self.explorer(), encoding="utf-8")
+        title, concepts = settings.prompt, ()
+        words = _write_words(self.maps, folder / "sheet.png", title, overlays=overlays)
+        if self.concepts is not None:
+            title, prefix = f"{title} · looked for beside the prompt", "concept-"
+            path = folder / "concepts.png"
+            concepts = _write_words(self.concepts, path, title, prefix, overlays=overlays)
         self.maps.recording.save(folder / "maps.safetensors")
         for maps, name in ((self.negative_maps, _NEGATIVE), (self.concepts, _CONCEPTS)):
             if maps is not None:
@@ -206,18 +203,13 @@ class Run(Result):
             RunFile,
             settings=settings,
             steps=steps and StepsFile(len(steps.frames), steps.size, steps.shows),
-            words=_word_files(self.maps, words),
-            concepts=() if self.concepts is None else _word_files(self.concepts, concepts),
+            words=words,
+            concepts=concepts,
         )
 
     @classmethod
-    def load(cls, folder: str | Path) -> "Run":
-        """Read a saved run; no model and no torch is loaded.
-
-        Raises:
-            RunError: if the folder is not a run, or broken.
-        """
-        folder = reading.path_of(folder)
+    def read_files(cls, folder: Path) -> "Run":
+        """Read the files that `write_files` wrote to a folder."""
         for name, place in _RUNS_IN.items():
             if (folder / name).is_file():
                 raise RunError(f"{folder} has {name} and holds several runs: name one, as {place}")
@@ -245,7 +237,7 @@ class Run(Result):
             None if negative is None else HeatMaps(negative, image),
             steps,
             None if concepts is None else _maps(concepts, image, file.concepts),
-            reading.read_image(folder / _GIVEN, size=size) if _GIVEN in file.files else None,
+            reading.read_image(folder / _INPUT, size=size) if _INPUT in file.files else None,
         )
 
 
@@ -254,23 +246,22 @@ def _maps(recording: Recording, image: Image.Image, words: Sequence[WordFile]) -
     return HeatMaps(recording, image, stability=stability or None)
 
 
-def _word_files(maps: HeatMaps, files: Mapping[int, str]) -> tuple[WordFile, ...]:
+def _write_words(
+    maps: HeatMaps, sheet: Path, title: str, prefix: str = "", *, overlays: bool
+) -> tuple[WordFile, ...]:
+    """Describe the words of maps; with `overlays`, write their sheet and the overlays on it."""
+    files: dict[int, str] = {}
+    if overlays:
+        figure, images = maps.figure_and_overlays(title=title)
+        sheet.write_bytes(plots.encode(figure))
+        for word, image in zip(maps.words, images, strict=False):
+            files[word.number] = word_file(word, prefix)
+            (sheet.parent / files[word.number]).write_bytes(png(image))
     stability = maps.stability or {}
     return tuple(
         WordFile(n, word.text, word.tokens, files.get(n), stability.get(n, UNSET))
         for n, word in enumerate(maps.tokens.words)
     )
-
-
-def _write_overlays(maps: HeatMaps, sheet: Path, title: str, prefix: str = "") -> dict[int, str]:
-    """Write a sheet and the overlays on it, and return their names by the number of the word."""
-    files: dict[int, str] = {}
-    figure, overlays = maps.figure_and_overlays(title=title)
-    sheet.write_bytes(plots.encode(figure))
-    for word, overlay in zip(maps.words, overlays, strict=False):
-        files[word.number] = word_file(word, prefix)
-        (sheet.parent / files[word.number]).write_bytes(png(overlay))
-    return files
 
 
 def word_file(word: Word, prefix: str = "") -> str:
@@ -347,24 +338,21 @@ def compare(
     small = [word_figures.resized(run.maps, word_figures.SIDE) for run in several]
     columns = [[_find(maps, name) for maps in small] for name in names]
     heats = [[one for one in column if isinstance(one, HeatMap)] for column in columns]
-    for column, found_heats in zip(columns, heats, strict=True):
-        if not found_heats and isinstance(column[0], WordError):
-            raise column[0]
+    for (first, *_), maps in zip(columns, heats, strict=True):
+        if not maps and isinstance(first, WordError):
+            raise first
     values: Scale = "raw" if scale == "raw" else "word"  # of the maps here, not of all words
-    low, high = common_range([one for column in heats for one in column], values)
-    spans = [common_range(one, values) if scale == "word" else (low, high) for one in heats]
+    every = common_range([one for maps in heats for one in maps], values)
+    spans = [common_range(maps, values) if scale == "word" else every for maps in heats]
     negative = min(spans)[0] < 0
     spans = [centred(*span) for span in spans] if negative else spans
-    ends = ("−most" if negative else "least", "most") if scale == "word" else (low, high)
+    ends = ("−most" if negative else "least", "most") if scale == "word" else every
+    cells = [
+        [_cell(one, *span) for one in column] for column, span in zip(columns, spans, strict=True)
+    ]
     rows = [
-        (
-            label,
-            [
-                maps.image or "",
-                *(_cell(column[n], *span) for column, span in zip(columns, spans, strict=True)),
-            ],
-        )
-        for n, (label, maps) in enumerate(zip(labels(several), small, strict=True))
+        (label, [maps.image or "", *row])
+        for label, maps, *row in zip(labels(several), small, *cells, strict=True)
     ]
     common = [
         {_LABELS[name](getattr(run.settings, name)) for run in several}

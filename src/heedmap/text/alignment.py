@@ -1,21 +1,24 @@
-"""The correspondence of two prompts: their words, their tokens, and the purpose of the edit.
+"""The alignment of two prompts: their words, their tokens, and the purpose of the edit.
 
 Colours, sizes, places and phrases are those of English.
 """
 
 import re
-from collections.abc import Hashable, Sequence
-from dataclasses import dataclass, replace
-from itertools import accumulate, chain, groupby, pairwise
-from typing import Any, Literal, get_args
+from collections.abc import Hashable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import accumulate, chain, groupby, pairwise, product, zip_longest
+from operator import itemgetter
+from typing import Any, Literal, TypeVar, get_args
 
 from heedmap import checks
-from heedmap.errors import ArgumentError, quoted
+from heedmap.errors import ArgumentError, join_words, quoted
 from heedmap.options import EditKind, EditPurpose
-from heedmap.text.prompts import first_of, fold, is_content, plurals, word_keys
+from heedmap.text.prompts import fold, is_content, plurals, word_keys
 from heedmap.text.words import TokenTable, Word
 
 _Pairs = list[tuple[Word | None, Word | None]]
+_A = TypeVar("_A")
+_B = TypeVar("_B")
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +31,7 @@ class WordAlignment:
             None on the right: it was dropped.
         kind: "replace" if every word has its partner, "refine" if words were added or dropped; or
             the kind that was asked for.
-        why: a clause that says what changed and what follows for the attention.
+        why: a clause about the change and its consequence for the attention.
         guesses: the pairs of different words for which other words could have been chosen.
     """
 
@@ -59,7 +62,7 @@ class WordAlignment:
 
     @property
     def unread(self) -> tuple[Word, ...]:
-        """The changed words of which the model reads no token: their edit would be lost."""
+        """The changed words without a token that the model reads: their edit would be lost."""
         words = (*chain.from_iterable(self.swapped), *self.added, *self.dropped)
         return tuple(word for word in words if not word.tokens)
 
@@ -101,72 +104,65 @@ _MEDIUM = re.compile(
 def pair_words(
     source: TokenTable, target: TokenTable, kind: EditKind | None = None
 ) -> WordAlignment:
-    """Align the words of two prompts, and choose between Replace and Refine.
+    """Align the words of two prompts, and choose between Replace and Refine if `kind` is None.
 
     Words are compared without regard to case, Unicode form and punctuation. The alignment has the
     fewest changes (Levenshtein: a swap, an addition and a drop cost one each), and then keeps the
     most words; here an article or number equals any other, and a noun its plural. Between two words
-    that stayed, equally many words are paired in order. Otherwise they are paired phrase by phrase.
-    A comma, a preposition, "and" or a participle after a noun begins a phrase, and only phrases
-    that begin alike are paired, from their last words backwards: "a cat" -> "a big dog on the
-    grass" makes a dog of the cat and adds the other words.
+    that stayed, equally many words are paired in order. Otherwise they are paired phrase by phrase,
+    from the last words backwards: "a cat" -> "a big dog on the grass" makes a dog of the cat and
+    adds the other words. A comma, a preposition, "and" or a participle begins a phrase.
 
-    Args:
-        source: the table of the prompt that is edited.
-        target: the table of the edited prompt.
-        kind: "replace" pairs the words in order; with "refine" tokens without a partner keep their
-            own attention. Default: "replace" if every word has its partner, else "refine"; and
-            "refine" if only punctuation differs.
-
-    Raises:
-        ArgumentError: if `kind` is unknown or is "replace" and the numbers of words differ, or if
-            the prompts are too long to be aligned.
+    "replace" pairs the words in order, and is chosen if every word has its partner; with "refine"
+    tokens without a partner keep their own attention. ArgumentError if "replace" is asked of
+    different numbers of words, or the prompts are too long to be aligned.
     """
     if kind is not None:
         checks.one_of("kind", kind, get_args(EditKind))
-    if kind == "replace":
-        if len(source.words) != len(target.words):
-            raise ArgumentError(
-                f"the source has {len(source.words)} words and the target {len(target.words)}: "
-                "expected one for each where words are replaced; use kind='refine'"
-            )
-        pairs: _Pairs = list(zip(source.words, target.words, strict=True))
-        guesses: list[tuple[Word, Word]] = []
-    else:
+    guesses: list[tuple[Word, Word]] = []
+    if kind != "replace":
         pairs, guesses = _paired(source, target)
-    alignment = WordAlignment(tuple(pairs), "replace", "", tuple(guesses))
-    ids = [[token.id for token in table.tokens] for table in (source, target)]
+    elif len(source.words) == len(target.words):
+        pairs = list(zip(source.words, target.words, strict=True))
+    else:
+        raise ArgumentError(
+            f"the source has {len(source.words)} words and the target {len(target.words)}: "
+            "expected one for each where words are replaced; use kind='refine'"
+        )
+    changes = [(a, b) for a, b in pairs if not (a and b and _key(a) == _key(b))]
     # New punctuation keeps its own attention.
-    signs = len(alignment.same) == len(alignment.pairs) and ids[0] != ids[1]
-    one_to_one = not alignment.added and not alignment.dropped
-    kind = kind or ("replace" if one_to_one and not signs else "refine")
-    return replace(alignment, kind=kind, why=_why(alignment, kind, signs))
+    ids = [[token.id for token in table.tokens] for table in (source, target)]
+    punctuation = not changes and ids[0] != ids[1]
+    if kind is None:
+        kind = "replace" if all(a and b for a, b in pairs) and not punctuation else "refine"
+    why = _why(changes, kind, punctuation)
+    return WordAlignment(tuple(pairs), kind, why, tuple(guesses))
 
 
 def _paired(source: TokenTable, target: TokenTable) -> tuple[_Pairs, list[tuple[Word, Word]]]:
     """Pair the words of two prompts; return the pairs, and those among them that are a guess."""
-    words = (*source.words, *target.words)
-    nouns = {many: fold(word.text) for word in words for many in plurals(fold(word.text))}
+    nouns = {
+        many: fold(word.text)
+        for word in (*source.words, *target.words)
+        for many in plurals(fold(word.text))
+    }
 
     def key(word: Word) -> str:
         text = " ".join(_key(word))
         return "a" if _DETERMINER.fullmatch(text) else nouns.get(text, text)
 
-    keys = [key(word) for word in source.words], [key(word) for word in target.words]
-    anchors = best_matches(*keys, match=0, swap=-1, gap=-1)
+    keys = [*map(key, source.words)], [*map(key, target.words)]
     pairs: _Pairs = []
     guesses: list[tuple[Word, Word]] = []
-    ends = (len(source.words), len(target.words))
-    for (i, j), (next_i, next_j) in pairwise([(-1, -1), *anchors, ends]):
-        a, b = source.words[i + 1 : next_i], target.words[j + 1 : next_j]
+    anchors = best_matches(*keys, match=0, swap=-1, gap=-1)
+    for a, b, match in _between(anchors, source.words, target.words):
         if len(a) == len(b):
             pairs += zip(a, b, strict=True)
         else:
             changed = _changed(_phrases(a, source.prompt), _phrases(b, target.prompt))
             guesses += [(x, y) for x, y in changed if x and y and min(len(a), len(b)) > 1]
             pairs += changed
-        if next_i < len(source.words):
-            pairs.append((source.words[next_i], target.words[next_j]))
+        pairs += match
     return pairs, guesses
 
 
@@ -178,22 +174,25 @@ def _changed(source: Sequence[_Phrase], target: Sequence[_Phrase]) -> _Pairs:
     kinds = [kind for kind, _ in source], [kind for kind, _ in target]
     matches = best_matches(*kinds, match=1, swap=-1, gap=0)
     pairs: _Pairs = []
-    edges = [(-1, -1), *matches, (len(source), len(target))]
-    for (i, j), (next_i, next_j) in pairwise(edges):
-        pairs += [(word, None) for _, words in source[i + 1 : next_i] for word in words]
-        pairs += [(None, word) for _, words in target[j + 1 : next_j] for word in words]
-        if next_i == len(source):
-            break
-        (kind, a), (_, b) = source[next_i], target[next_j]
-        if kind not in ("", ","):
-            pairs.append((a.pop(0), b.pop(0)))
-        if a and b and all(_DETERMINER.fullmatch(fold(words[0].text)) for words in (a, b)):
-            pairs.append((a.pop(0), b.pop(0)))
-        more = len(a) - len(b)
-        pairs += [(word, None) for word in a[: max(0, more)]]
-        pairs += [(None, word) for word in b[: max(0, -more)]]
-        pairs += zip(a[max(0, more) :], b[max(0, -more) :], strict=True)
+    for dropped, added, match in _between(matches, source, target):
+        pairs += [(word, None) for _, words in dropped for word in words]
+        pairs += [(None, word) for _, words in added for word in words]
+        for (kind, a), (_, b) in match:
+            if kind not in ("", ","):
+                pairs.append((a.pop(0), b.pop(0)))
+            if a and b and all(_DETERMINER.fullmatch(fold(words[0].text)) for words in (a, b)):
+                pairs.append((a.pop(0), b.pop(0)))
+            pairs += reversed([*zip_longest(reversed(a), reversed(b))])
     return pairs
+
+
+def _between(
+    matches: Sequence[tuple[int, int]], a: Sequence[_A], b: Sequence[_B]
+) -> Iterator[tuple[Sequence[_A], Sequence[_B], list[tuple[_A, _B]]]]:
+    """Yield the items of two sequences before each match, with the match, and those after all."""
+    for (i, j), (next_i, next_j) in pairwise([(-1, -1), *matches, (len(a), len(b))]):
+        match = [(a[next_i], b[next_j])] if next_i < len(a) else []
+        yield a[i + 1 : next_i], b[j + 1 : next_j], match
 
 
 def _phrases(words: Sequence[Word], prompt: str) -> list[_Phrase]:
@@ -220,17 +219,20 @@ def _key(word: Word) -> tuple[str, ...]:
     return word_keys(word.text) or (fold(word.text),)
 
 
-def _why(alignment: WordAlignment, kind: EditKind, signs: bool) -> str:
-    changes = [f"{quoted(a.text)} became {quoted(b.text)}" for a, b in alignment.swapped]
-    changes = [first_of(changes)] if changes else []
-    for words, change in ((alignment.added, "added"), (alignment.dropped, "dropped")):
+def _why(changes: _Pairs, kind: EditKind, punctuation: bool) -> str:
+    swaps = [f"{quoted(a.text)} became {quoted(b.text)}" for a, b in changes if a and b]
+    clauses = [join_words(swaps)] if swaps else []
+    for words, change in (
+        ([b for a, b in changes if b and not a], "added"),
+        ([a for a, b in changes if a and not b], "dropped"),
+    ):
         if words:
-            names = first_of([quoted(word.text) for word in words])
-            changes.append(f"{names} {'was' if len(words) == 1 else 'were'} {change}")
-    if not changes:
-        changes = ["only punctuation differs" if signs else "all words are the same"]
+            names = join_words([quoted(word.text) for word in words])
+            clauses.append(f"{names} {'was' if len(words) == 1 else 'were'} {change}")
+    if not clauses:
+        clauses = ["only punctuation differs" if punctuation else "all words are the same"]
     effect = "replaced word by word" if kind == "replace" else "refined: new words keep their own"
-    return f"{'; '.join(changes)}, so attention is {effect}"
+    return f"{'; '.join(clauses)}, so attention is {effect}"
 
 
 # --- the swaps that a user writes ---------------------------------------------------------------
@@ -240,14 +242,7 @@ _COMMA = re.compile(r",(?!\d)|(?<!\d),")  # not that of a number
 
 
 def swap_of(text: str) -> tuple[tuple[str, str], ...]:
-    """Read "cat->dog, red->blue" as (source word, target word) pairs.
-
-    An arrow is "->" or "→"; a word may be a phrase. `TokenTable.find` checks whether the words are
-    in the prompts.
-
-    Raises:
-        ArgumentError: if it is not a text of this form.
-    """
+    """Read "cat->dog, red→blue" as (source word, target word) pairs; a word may be a phrase."""
     swaps: list[tuple[str, str]] = []
     for part in _COMMA.split(checks.text("the swap", text, "cat->dog")):
         sides = [side.strip() for side in _ARROW.split(part)]
@@ -269,56 +264,45 @@ def replacement(
     """Return the matrix M `[K source, K target]` of Replace, as its entries that are not 0.
 
     `R[p, n] = Σ_w P_source[p, w] · M[w, n]` gives the target's tokens the source's attention
-    (Hertz et al. 2022):
+    (Hertz et al. 2022). Every row of M sums to 1, so R holds as much attention as P. An entry is
+    `(w, n, share)`, in ascending order.
 
-    - A word whose partner has as many tokens maps token to token, as in the published code; with a
-      partner of b tokens, `M[w, n] = 1/b` for each w of the one and each n of the other. A word
-      that stayed maps token to token (if the limit cut it, its surplus maps to the last one read).
+    - A word maps token to token to a partner of as many tokens, as in the published code; to
+      another one of b tokens, each of its tokens has `M[w, n] = 1/b`. A word that stayed maps token
+      to token (if the limit cut it, its surplus maps to the last one read).
     - Punctuation between the same two words maps to equal punctuation in order, then the unequal
-      ones among them in order, the surplus to the last. Without punctuation in the target it maps
-      where the next token maps that has a place.
+      ones among them in order, the surplus to the last.
     - The start maps to the start, the end to the end, the j-th padding token to the j-th, and
       surplus padding to the target's last padding token, or else to its end.
-    - Tokens of a word that the target's limit cut off map like lone punctuation.
-
-    So every row of M sums to 1, and R holds as much attention as P. Target positions without an
-    entry (new punctuation, additional padding, a word that the source's limit cut off) get none.
+    - Any other token maps where the next token maps that has a place. New punctuation gets nothing.
 
     The words after a swap keep their own source word, also if the swap changes the number of
-    tokens. The published code gives them the attention of their neighbours.
-
-    Args:
-        source: the table of the prompt that is edited.
-        target: the table of the edited prompt.
-        alignment: their `pair_words`, with a partner for every word.
-
-    Returns:
-        `(w, n, share)` in ascending order; w and n count on the `K` axes, 0 < share ≤ 1.
+    tokens; the published code gives them the attention of their neighbours.
     """
-    goes: dict[int, tuple[int, ...]] = {}
     last = target.positions("end")[-1:]
+    targets: dict[int, tuple[int, ...]] = {}  # by position of the source
     for kind in ("start", "end", "pad"):
         after = target.positions(kind) or (last if kind == "pad" else ())
-        goes |= _in_order(source.positions(kind), after)
+        targets |= _in_order(source.positions(kind), after)
     same = set(alignment.same)
     for pair in alignment.pairs:
         before, after = (word.tokens if word else () for word in pair)
         short = min(len(before), len(after))
         stayed = pair in same and _ids(source, before[:short]) == _ids(target, after[:short])
         if stayed or len(before) == len(after):
-            goes |= _in_order(before, after)
+            targets |= _in_order(before, after)
         elif after:
-            goes |= dict.fromkeys(before, after)
+            targets |= dict.fromkeys(before, after)
     for before, after in zip(_punctuation(source), _punctuation(target), strict=True):
         anchors = best_matches(_ids(source, before), _ids(target, after), match=1, swap=-1, gap=0)
-        goes |= {before[i]: (after[j],) for i, j in anchors}
-        for (i, j), (next_i, next_j) in pairwise([(-1, -1), *anchors, (len(before), len(after))]):
-            goes |= _in_order(before[i + 1 : next_i], after[j + 1 : next_j])
+        for a, b, match in _between(anchors, before, after):
+            targets |= _in_order(a, b)
+            targets |= {w: (n,) for w, n in match}
 
     last = last or (len(target.tokens) - 1,)
     entries: list[tuple[int, int, float]] = []
     for w in reversed(range(len(source.tokens))):
-        last = goes.get(w, last)
+        last = targets.get(w, last)
         entries += [(w, n, 1 / len(last)) for n in reversed(last)]
     return entries[::-1]
 
@@ -327,20 +311,9 @@ def refinement(source: TokenTable, target: TokenTable) -> list[int | None]:
     """Return for each target position the source position whose column it takes, None for its own.
 
     The text tokens are aligned by their ids (Needleman and Wunsch, with gap 0, match 1 and mismatch
-    -1), as in prompt-to-prompt (Hertz et al. 2022). Among alignments of the same score the one with
-    the most tokens in whole words wins, then the one with the fewest breaks. The start takes the
-    start's column, the end the end's, the j-th padding token the j-th's; additional padding keeps
-    its own. All taken positions ascend.
-
-    Args:
-        source: the table of the prompt that is edited.
-        target: the table of the edited prompt.
-
-    Returns:
-        `[K target]`, with positions on the `K` axis of the source.
-
-    Raises:
-        ArgumentError: if the prompts are too long to be aligned.
+    -1), as in prompt-to-prompt (Hertz et al. 2022), and `best_matches` prefers whole words. The
+    start takes the start's column, the end the end's, the j-th padding token the j-th's; additional
+    padding keeps its own. The positions ascend.
     """
     columns: list[int | None] = [None] * len(target.tokens)
     for kind in ("start", "end", "pad"):
@@ -363,7 +336,7 @@ def _ids(table: TokenTable, positions: Sequence[int]) -> list[int]:
 
 
 def _owners(table: TokenTable) -> dict[int, int]:
-    """Map positions to the number of the word that they belong to."""
+    """Return the number of the word of each position that has one."""
     return {p: number for number, word in enumerate(table.words) for p in word.tokens}
 
 
@@ -376,9 +349,8 @@ def _sizes(table: TokenTable) -> list[int]:
 
 def _punctuation(table: TokenTable) -> list[list[int]]:
     """Return the text tokens of no word: those before the first word, those after it, and so on."""
-    owners = _owners(table)
+    owners, place = _owners(table), 0
     groups: list[list[int]] = [[] for _ in range(len(table.words) + 1)]
-    place = 0
     for position in table.positions():
         if position in owners:
             place = max(place, owners[position] + 1)
@@ -404,22 +376,11 @@ def best_matches(
 ) -> list[tuple[int, int]]:
     """Return the pairs (i, j) of equal items of the best alignment of two sequences, ascending.
 
-    Global alignment after Needleman and Wunsch (1970). Among alignments of the same score the best
-    has the most items in units that were matched whole, then the fewest seams (a match after an
-    item without one; so surplus goes to the end), then its surplus as early as possible: the words
-    before a noun stay with the noun.
-
-    Args:
-        a: the one sequence.
-        b: the other one.
-        a_sizes: the lengths of the units (such as words) that make up `a`. Default: all are 1.
-        b_sizes: the lengths of the units of `b`.
-        match: score of a pair of equal items.
-        swap: score of a pair of unequal ones.
-        gap: score of an item without a partner.
-
-    Raises:
-        ArgumentError: if the sequences are too long.
+    Global alignment after Needleman and Wunsch (1970), with scores of equal pairs, unequal pairs
+    and items without a partner. Among alignments of the same score the best has the most items in
+    units (such as words, of `a_sizes` and `b_sizes` items) that were matched whole, then the fewest
+    seams (a match after an item without one; so surplus goes to the end), then its surplus as early
+    as possible: the words before a noun stay with the noun.
     """
     if len(a) * len(b) > MAX_TABLE:
         raise ArgumentError(
@@ -433,35 +394,28 @@ def best_matches(
         dict(zip(accumulate(sizes), sizes, strict=True))
         for sizes in (a_sizes or [1] * len(a), b_sizes or [1] * len(b))
     ]
-    # The best alignments of the first i items with the first j, as (value, matches): those that end
-    # with a match, and all others. Matches are linked lists (earlier matches, i, j, length).
+    # The best alignments of the first i items with the first j, as (value, matches): the one that
+    # ends with a match, and the best other. Matches are linked lists (earlier, i, j, length).
     never = (-(unit**4), None)
-    matched: dict[tuple[int, int], tuple[int, Any]] = {(0, 0): (0, None)}
-    unmatched: dict[tuple[int, int], tuple[int, Any]] = {(0, 0): never}
+    best: dict[tuple[int, int], tuple[tuple[int, Any], tuple[int, Any]]] = {}
 
-    def best(i: int, j: int, score: int, seam: int = 0) -> tuple[int, Any]:
-        (value, matches), (other, others) = matched[i, j], unmatched[i, j]
+    def extend(i: int, j: int, score: int, seam: int = 0) -> tuple[int, Any]:
+        (value, matches), (other, others) = best.get((i, j), (never, never))
         return (value + score, matches) if value >= other - seam else (other - seam + score, others)
 
-    for i in range(len(a) + 1):
-        for j in range(len(b) + 1):
-            if not i and not j:
-                continue
-            moves = [best(i - 1, j - 1, swap)] if i and j else []
-            moves += [best(i, j - 1, gap)] if j else []
-            moves += [best(i - 1, j, gap)] if i else []
-            unmatched[i, j] = max(moves, key=lambda move: move[0])
-            matched[i, j] = never
-            if i and j and a[i - 1] == b[j - 1]:
-                size = units[0].get(i, 0)
-                value, matches = best(i - 1, j - 1, match, seam=1)
-                matched[i, j] = value, (matches, i, j, 1)
-                if size and size == units[1].get(j) and a[i - size : i] == b[j - size : j]:
-                    whole, matches = best(i - size, j - size, size * (match + unit), seam=1)
-                    if whole >= value:
-                        matched[i, j] = whole, (matches, i, j, size)
+    for i, j in product(range(len(a) + 1), range(len(b) + 1)):
+        moves = [extend(i - 1, j - 1, swap), extend(i, j - 1, gap), extend(i - 1, j, gap)]
+        unmatched, matched = max(moves, key=itemgetter(0)), never
+        if i and j and a[i - 1] == b[j - 1]:
+            size = units[0].get(i, 0)
+            is_unit = size == units[1].get(j) and a[i - size : i] == b[j - size : j]
+            lengths = [(size, size * (match + unit))] * is_unit + [(1, match)]
+            ends = [(extend(i - n, j - n, score, seam=1), n) for n, score in lengths]
+            (value, matches), size = max(ends, key=lambda end: end[0][0])
+            matched = value, (matches, i, j, size)
+        best[i, j] = ((0, None), never) if i == j == 0 else (matched, unmatched)
     pairs: list[tuple[int, int]] = []
-    matches = best(len(a), len(b), 0)[1]
+    matches = extend(len(a), len(b), 0)[1]
     while matches is not None:
         matches, i, j, size = matches
         pairs += [(i - k, j - k) for k in range(1, size + 1)]
@@ -486,14 +440,14 @@ _SIZES = frozenset(
         "shorter shortest longer longest wider widest narrower narrowest tinier tiniest"
     )
 )
-_COUNTED = (
+_COUNTED = word_keys(
     "one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen "
     "sixteen seventeen eighteen nineteen twenty"
 )
 # In digits up to 99: a larger number is a year, or the size of an image.
 _NUMBERS = {
     **{str(number): number for number in range(100)},
-    **{word: number for number, word in enumerate(_COUNTED.split(), 1)},
+    **{word: number for number, word in enumerate(_COUNTED, 1)},
     "a": 1,
     "an": 1,
 }
@@ -524,54 +478,51 @@ def purpose_of(alignment: WordAlignment) -> EditPurpose | None:
     target = _readings([word for _, word in alignment.pairs if word])
     purposes: set[EditPurpose] = set()
     sides = False  # "left" was added or dropped, as in "left of" -> "to the right of"
-    placed = False  # a side took the place of "in" or the like, or the other way round
+    replaced = False  # a side took the place of "in" or the like, or the other way round
     for before, after in alignment.pairs:
         if before and after and _key(before) == _key(after):
             continue
-        changed = [source[before.number]] if before else []
-        changed += [target[after.number]] if after else []
-        words = [word for word, _ in changed]
-        one = _change(words, [led for _, led in changed], "removal" if before else "addition")
+        readings = [source[before.number]] if before else []
+        readings += [target[after.number]] if after else []
+        words, leads = zip(*readings, strict=True)
+        purpose = _change(words, leads, "removal" if before else "addition")
         has_side = not _SIDES.isdisjoint(words)
-        if one == "setting" and has_side:
-            placed = True
-        elif one:
-            purposes.add(one)
+        if purpose == "setting" and has_side:
+            replaced = True
+        elif purpose:
+            purposes.add(purpose)
         sides |= has_side
-    if placed and purposes:  # "in the snow" -> "under the stars"; else only its place changed
+    if replaced and purposes:  # "in the snow" -> "under the stars"; else only its place changed
         purposes.add("setting")
     if sides and not purposes & {"addition", "removal", "setting"}:
         return "relation"
     return next((purpose for purpose in _BY_FREEDOM if purpose in purposes), None)
 
 
-def _readings(words: Sequence[Word]) -> dict[int, tuple[str, str]]:
-    """Map the number of each word of a prompt to its folded text and the last connective up to it.
+def _readings(words: Sequence[Word]) -> list[tuple[str, str]]:
+    """Return the folded text of each word of a prompt and the last connective up to it.
 
     The first of "in front of" is read as "front", and a shade before a thing as "coloured".
     """
     texts = [fold(word.text) for word in words]
-    readings: dict[int, tuple[str, str]] = {}
-    led = ""
-    for word, text, following in zip(words, texts, [*texts[1:], ""], strict=False):
+    readings: list[tuple[str, str]] = []
+    lead = ""
+    for text, following in zip(texts, [*texts[1:], ""], strict=False):
         if text in ("in", "on", "at") and following in ("front", "top", "bottom"):
             text = following
         elif text in _SHADES and following and is_content(following):
             text = "coloured"
-        led = text if text in _CONNECTIVES else led
-        readings[word.number] = text, led
+        lead = text if text in _CONNECTIVES else lead
+        readings.append((text, lead))
     return readings
 
 
 def _change(
-    words: Sequence[str], led: Sequence[str], unpaired: Literal["addition", "removal"]
+    words: Sequence[str], leads: Sequence[str], unpaired: Literal["addition", "removal"]
 ) -> EditPurpose | None:
-    """Return the purpose of one changed word; None for articles and the like.
+    """Return the purpose of a changed word of one or both prompts; None for articles and the like.
 
-    Args:
-        words: the word of the source and that of the target, or the one of them that there is.
-        led: for each the connective before it; itself, if it is one.
-        unpaired: the purpose of a word that only one of the prompts has.
+    `leads` has the connective before each, and `unpaired` the purpose of a word without a partner.
     """
     counts = [_NUMBERS[word] for word in words if word in _NUMBERS]
     if len(counts) == 2:
@@ -590,7 +541,7 @@ def _change(
             return "removal"
     if not any(is_content(word) or word in _CONNECTIVES for word in words):
         return None
-    if _PLACES.issuperset(led):
+    if _PLACES.issuperset(leads):
         return "setting"
     if not any(is_content(word) and word not in _NO_THINGS for word in words):
         return None

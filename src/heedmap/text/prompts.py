@@ -1,60 +1,41 @@
-"""The words of a text: where they are, and which of them name things. Knows no tokenizer."""
+"""Words of a text: their places, their meaning in a phrase, and the words a model was not taught.
 
-import re
+Nothing here needs a tokenizer.
+"""
+
 import unicodedata
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable
 from functools import lru_cache
 
-from heedmap.errors import quoted
+import regex
 
-# `re` knows neither marks nor emoji, so every character is first mapped to a letter for its class,
-# and `_WORD` runs over that string of classes, whose indices are those of the prompt.
-_CLASSES = re.compile(
-    "|".join(
-        (
-            r"(?P<s>[\s\u200b])",  # space
-            r"(?P<j>['\u2019\uff07\-\u2010\u2011\u00b7])",  # joins two parts of one word
-            r"(?P<n>[.,])",  # may stand inside a number
-            r"(?P<u>_)|(?P<o><)|(?P<c>>)",
-            r"(?P<z>[\u00ad\u200c\u200d\u2060])",  # invisible joiners
-            r"(?P<v>\ufe0f)",  # makes an emoji of the symbol before it
-            r"(?P<k>\u20e3)",  # makes a keycap of it
-            r"(?P<t>[\U0001f3fb-\U0001f3ff])",  # skin tones
-            r"(?P<f>[\U0001f1e6-\U0001f1ff])",  # two make a flag
-            r"(?P<g>[\U000e0020-\U000e007f])",  # tags: the flags of Scotland, Wales, …
-            r"(?P<e>[\u231a\u231b\u2328\u23cf\u23e9-\u23fa\u25fb-\u25fe\u2600-\u275a"
-            r"\u2761-\u2767\u2794-\u27bf\u2b1b\u2b1c\u2b50\u2b55\U0001f000-\U0001faff])",  # emoji
-            r"(?P<h>[\u3005-\u3007\u3041-\u3096\u309d-\u309f\u30a1-\u30fa\u30fc-\u30ff"
-            r"\u31f0-\u31ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\uff66-\uff9f"
-            r"\U0001aff0-\U0001b16f\U00020000-\U0003ffff])",  # Han, Hiragana, Katakana
-        )
-    )
+from heedmap.errors import join_words, quoted
+
+_SPACE = r"\s\u200b"
+_JOINER = r"\u00ad\u200c\u200d\u2060"  # invisible, within a word or an emoji
+_EAST_ASIAN = r"\p{Han}\p{Hiragana}\p{Katakana}\u3006\u30fc\uff70"  # written without spaces
+_LETTER = rf"[\p{{L}}\p{{N}}--[{_EAST_ASIAN}]]"
+_SYMBOL = (
+    r"\u231a\u231b\u2328\u23cf\u23e9-\u23fa\u25fb-\u25fe\u2600-\u275a\u2761-\u2767\u2794-\u27bf"
+    r"\u2b1b\u2b1c\u2b50\u2b55\U0001f000-\U0001faff"
 )
-_CATEGORIES = {"L": "w", "N": "w", "M": "m"}
-_EMOJI = r"(?:[et]v?t?|xv)k?g*+"
-_WORD = re.compile(
-    "|".join(
-        (
-            r"o[^socdwhe]*+[dwhe][^soc]*+c(?:ud++)?",  # <my-cat>, <my-cat>_1
-            r"[dx]v?k",  # a keycap
-            r"ff?",
-            rf"{_EMOJI}(?:z{_EMOJI})*",
-            r"h[hmvz]*+",
-            # A prompt of 100,000 odd characters must stay linear: single classes are possessive.
-            # Groups are not, since Python 3.11.2 then loses their last character; the ways
-            # through them begin with different characters, so there is nothing to try twice.
-            r"[dw](?:[dwmvzk]|u++(?=[dw])|j(?=[dw])|(?<=d)n(?=d))*",
-        )
-    )
+# A flag; or a symbol with its variation, skin tone, keycap and tags (the flag of Wales).
+_EMOJI = (
+    rf"(?:(?:[{_SYMBOL}]\ufe0f?[\U0001f3fb-\U0001f3ff]?|[\p{{S}}\p{{P}}]\ufe0f)"
+    r"\u20e3?[\U000e0020-\U000e007f]*+)"
 )
-
-
-@lru_cache(maxsize=8192)
-def _class(char: str) -> str:
-    if match := _CLASSES.match(char):
-        return match.lastgroup or "x"
-    category = unicodedata.category(char)
-    return "d" if category == "Nd" else _CATEGORIES.get(category[0], "x")
+_NAMED = rf"\p{{L}}\p{{N}}{_SYMBOL}"
+# Repetitions are possessive, so that a prompt of 100,000 odd characters takes linear time.
+_WORD = regex.compile(
+    rf"<[^{_SPACE}<>{_NAMED}]*+[{_NAMED}][^{_SPACE}<>]*+>(?:_\d++)?"  # <my-cat>, <my-cat>_1
+    r"|[\p{Nd}\p{S}\p{P}]\ufe0f?\u20e3"  # a keycap
+    r"|[\U0001f1e6-\U0001f1ff]{1,2}+"  # a flag
+    rf"|{_EMOJI}(?:[{_JOINER}]{_EMOJI})*+"
+    rf"|[{_EAST_ASIAN}][{_EAST_ASIAN}\p{{M}}{_JOINER}]*+"
+    rf"|{_LETTER}(?:[{_LETTER}\p{{M}}{_JOINER}]|_++(?={_LETTER})"
+    rf"|['\u2019\uff07\-\u2010\u2011\u00b7](?={_LETTER})|(?<=\d)[.,](?=\d))*+",
+    regex.VERSION1,
+)
 
 
 def split_words(prompt: str) -> list[tuple[int, int]]:
@@ -66,7 +47,7 @@ def split_words(prompt: str) -> list[tuple[int, int]]:
     word. A run of Chinese or Japanese is one word, since these have no spaces. Punctuation alone is
     no word.
     """
-    return [match.span() for match in _WORD.finditer("".join(map(_class, prompt)))]
+    return [match.span() for match in _WORD.finditer(prompt)]
 
 
 _SAME = str.maketrans(
@@ -86,17 +67,6 @@ def fold(text: str) -> str:
 def word_keys(text: str) -> tuple[str, ...]:
     """Return the folded words of a text, which a search compares."""
     return tuple(fold(text[start:end]) for start, end in split_words(text))
-
-
-def places(keys: Sequence[str], wanted: Sequence[str]) -> list[int]:
-    """Return the indices at which some keys stand side by side among others, without overlaps."""
-    keys, wanted = tuple(keys), tuple(wanted)
-    indices: list[int] = []
-    for at in range(len(keys) - len(wanted) + 1):
-        is_free = not indices or at >= indices[-1] + len(wanted)
-        if is_free and keys[at : at + len(wanted)] == wanted:
-            indices.append(at)
-    return indices
 
 
 _FUNCTION_WORDS = frozenset(
@@ -124,12 +94,8 @@ def is_content(text: str) -> bool:
 # one that names another thing.
 _BOUNDS = frozenset(
     word_keys(
-        "a an the this that these those some any no my your his her its our their each every "
-        "both all one two three four five six seven eight nine ten many several few in on at of "
-        "by to for with without from into onto under over above below behind beside between "
-        "near inside outside through across along around against toward towards next left right "
-        "top bottom front middle and or but not as like than while is are was were has have "
-        "wears holds"
+        "one two three four five six seven eight nine ten several few left right top bottom front "
+        "middle wears holds"
     )
 )
 
@@ -156,45 +122,26 @@ def plurals(noun: str) -> tuple[str, ...]:
     return (f"{noun}s", f"{noun}es", *odd)
 
 
-_LISTED = 4
-
-
-def first_of(texts: Sequence[str]) -> str:
-    """Write a list as "a, b and c"; of more than four texts the first three and a count."""
-    if len(texts) > _LISTED:
-        return f"{', '.join(texts[: _LISTED - 1])} and {len(texts) - _LISTED + 1} more"
-    return " and ".join(filter(None, (", ".join(texts[:-1]), *texts[-1:])))
-
-
 # --- words that a model was not taught ---------------------------------------------------------
 
-_PARTS = re.compile(r"[-_'\u2010\u2011\u2019]")  # where a tokenizer splits a word
+_PARTS = regex.compile(r"[-_'\u2010\u2011\u2019]")  # where a tokenizer splits a word
 
 
 def untaught(texts: Iterable[str], vocabulary: Collection[str] | None) -> tuple[str, ...] | None:
-    """Return the words of some texts that a vocabulary lacks: each once, in order.
+    """Return the words of some texts that a vocabulary lacks, each once; None if it is unknown.
 
     Words are compared as CLIP reads them: without regard to case and the composition of accents. A
     word of several parts ("snow-covered") is known if each part is. Placeholders of textual
     inversion (`<my-cat>`) count as known.
-
-    Args:
-        texts: as the model reads them, without weights.
-        vocabulary: the words that the model was taught; None if they are unknown.
-
-    Returns:
-        None if the vocabulary is unknown.
     """
     if vocabulary is None:
         return None
-    known = {_as_clip_reads(word) for word in vocabulary}
+    known = {_as_clip_reads(word) for word in vocabulary} | {""}
     unknown: dict[str, str] = {}
     for text in texts:
         for start, end in split_words(text):
-            word = text[start:end]
-            key = _as_clip_reads(word)
-            is_known = key in known or known.issuperset(filter(None, _PARTS.split(key)))
-            if not is_known and not word.startswith("<"):
+            word, key = text[start:end], _as_clip_reads(text[start:end])
+            if key not in known and not known.issuperset(_PARTS.split(key)) and key[0] != "<":
                 unknown.setdefault(key, word)
     return tuple(unknown.values())
 
@@ -208,5 +155,5 @@ def said_of(words: Collection[str]) -> str:
     if not words:
         return ""
     are = "is not a word" if len(words) == 1 else "are not words"
-    names = first_of([quoted(word) for word in words])
+    names = join_words([quoted(word) for word in words])
     return f"{names} {are} that this model was taught: it does what it can"

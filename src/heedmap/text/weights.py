@@ -54,18 +54,16 @@ class WeightedPrompt:
 def parse_weights(prompt: str) -> WeightedPrompt:
     """Read the weights in a prompt; the module's docstring has the syntax.
 
-    Raises:
-        ArgumentError: if a weight is not a number or beyond `MOST_WEIGHT`, or a bracket around a
-            weight has no partner. Messages count the characters of the prompt from 1.
+    ArgumentError if a weight is not a number or beyond `MOST_WEIGHT`, or a bracket around a weight
+    has no partner. Messages count the characters of the prompt from 1.
     """
     checks.text("the prompt", prompt)
     cut: set[int] = set()  # characters that the model does not read
     spans: list[Span] = []
-    opened: list[int] = []
-    squares: list[int] = []
-    colons: list[int] = [-1]  # the last one in each open bracket, and outside of all
+    plain: list[tuple[int, int]] = []  # brackets that are text
     unpaired: list[int] = []
-    plain: list[tuple[int, int]] = []
+    squares: list[int] = []
+    opened = [[-1, -1]]  # the start and the last colon of each open bracket, and of the whole
     for sign in _SIGNS.finditer(prompt):
         mark, place = sign[0], sign.start()
         if len(mark) == 2:
@@ -75,31 +73,31 @@ def parse_weights(prompt: str) -> WeightedPrompt:
         elif mark == "]" and squares:
             plain.append((squares.pop(), place + 1))
         elif mark == ":":
-            colons[-1] = place
+            opened[-1][1] = place
         elif mark == "(":
-            opened.append(place)
-            colons[-1] = -1
-            colons.append(-1)
-        elif mark == ")" and not opened:
-            if colons[0] >= 0 and _NUMBER.fullmatch(prompt, colons[0] + 1, place):
+            opened[-1][1] = -1
+            opened.append([place, -1])
+        elif mark == ")" and len(opened) == 1:
+            if opened[0][1] >= 0 and _NUMBER.fullmatch(prompt, opened[0][1] + 1, place):
                 raise _unbalanced(prompt, place)
-            colons[0] = -1
+            opened[0][1] = -1
             unpaired.append(place)
         elif mark == ")":
-            start, colon = opened.pop(), colons.pop()
+            start, colon = opened.pop()
             weight = None if colon < 0 else _weight(prompt, colon, place)
             if weight is None:
                 plain.append((start, place + 1))
             else:
                 cut.update((start, *range(colon, place + 1)))
                 spans.append((start + 1, colon, weight))
-    if opened and (spans or _WEIGHT_BEGINS.search(prompt, opened[0])):
-        raise _unbalanced(prompt, opened[0])
+    for start, _ in opened[1:2]:
+        if spans or _WEIGHT_BEGINS.search(prompt, start):
+            raise _unbalanced(prompt, start)
     if spans and unpaired:
         raise _unbalanced(prompt, unpaired[0])
-    read = [at for at in range(len(prompt)) if at not in cut]
-    text = "".join(prompt[at] for at in read)
-    spans = [(bisect_left(read, a), bisect_left(read, b), w) for a, b, w in sorted(spans)]
+    rest = [at for at in range(len(prompt)) if at not in cut]
+    text = "".join(prompt[at] for at in rest)
+    spans = [(bisect_left(rest, a), bisect_left(rest, b), w) for a, b, w in sorted(spans)]
     return WeightedPrompt(text, tuple(spans), prompt[slice(*min(plain))] if plain else "")
 
 
@@ -117,7 +115,7 @@ def _weight(prompt: str, colon: int, close: int) -> float | None:
         raise ArgumentError(
             f"the weight {quoted(text)} at character {colon + 2} of the prompt is {wrong}"
         )
-    return checks.one_zero(weight)
+    return weight + 0.0  # no -0
 
 
 def _unbalanced(prompt: str, place: int) -> ArgumentError:
@@ -181,14 +179,7 @@ def token_weights(spans: Iterable[Span], table: TokenTable) -> dict[int, float]:
 
     A weight covers whole words with all their tokens, even if its bracket covers only some of the
     letters; punctuation has none. The weight of a word is the product over all brackets around it.
-
-    Args:
-        spans: those of a `WeightedPrompt`.
-        table: the table of its text.
-
-    Raises:
-        ArgumentError: if a span covers no word, or a product is above `MOST_WEIGHT`.
-        TruncatedWordError: if the model reads no word of a span.
+    A weight of no word, of an unread word, or beyond `MOST_WEIGHT` is an error.
     """
     weights: dict[int, float] = {}
     for start, end, weight in spans:
@@ -218,17 +209,9 @@ def token_weights(spans: Iterable[Span], table: TokenTable) -> dict[int, float]:
 def weighed(
     prompt: WeightedPrompt, table: TokenTable, weights: Mapping[str, float]
 ) -> tuple[Span, ...]:
-    """Return the spans of a prompt and of the words and phrases that are weighted besides.
+    """Return the spans of a prompt, and those of the words and phrases in `weights`.
 
-    Args:
-        prompt: may have weights of other words.
-        table: the table of its text.
-        weights: by word or phrase; each holds for all its places that the model reads.
-
-    Raises:
-        ArgumentError: if a weight is not a number from -1e6 to 1e6, or a word is weighted twice.
-        UnknownWordError: if a word is not in the prompt.
-        TruncatedWordError: if the model does not read it.
+    Each of these holds for all its places that the model reads. A word weighted twice is an error.
     """
     spans, weighted = [*prompt.spans], set(token_weights(prompt.spans, table))
     for word, weight in weights.items():
@@ -252,17 +235,6 @@ def leave_out(prompt: WeightedPrompt, table: TokenTable, query: str) -> str:
     The characters of the word go, and the spaces before it if a space or nothing follows. All else
     stays: articles, punctuation and the weights of other words. "a red house, at night" without
     "house" is "a red , at night".
-
-    Args:
-        prompt: the prompt with its weights.
-        table: the table of its text.
-        query: a word or phrase of it.
-
-    Returns:
-        a text for `parse_weights`; empty if nothing is left.
-
-    Raises:
-        UnknownWordError: if the word is not in the prompt.
     """
     text, places = prompt.text, table.matches(query)
     gone: set[int] = set()

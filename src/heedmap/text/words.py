@@ -1,24 +1,47 @@
-"""The words of a prompt and their tokens, tied by the characters of the prompt.
+"""Words of a prompt and their tokens, tied by the characters of the prompt.
 
-A tokenizer says which characters each token covers, `split_words` which characters are a word, and
-a token belongs to the word whose characters it overlaps.
+A tokenizer gives the characters of each token, `split_words` those of each word. A token belongs to
+the word whose characters it overlaps.
 
 Positions count on the `K` axis: the tokens of the encoded text, specials included. The types of a
 table are also its schema in files.
 """
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Annotated
+from itertools import accumulate, pairwise
+from operator import itemgetter
+from typing import Annotated, Any
 
 from heedmap import checks
-from heedmap.errors import TruncatedWordError, UnknownWordError, listed, nearest, plural, quoted
-from heedmap.io.schemas import TOKENS_AT_MOST, WORDS_AT_MOST, Small, Text, TokenKind
-from heedmap.text.prompts import describes, first_of, is_content, places, word_keys
+from heedmap.errors import (
+    ArgumentError,
+    ModelError,
+    TruncatedWordError,
+    UnknownWordError,
+    join_words,
+    nearest,
+    plural,
+    quoted,
+)
+from heedmap.io.schemas import (
+    MAX_CONCEPTS,
+    MAX_PROMPT,
+    MAX_TOKENS,
+    TOKENS_AT_MOST,
+    WORDS_AT_MOST,
+    Small,
+    Text,
+    TokenKind,
+)
+from heedmap.text.prompts import describes, is_content, split_words, word_keys
 
 LABELS: dict[str, str] = {"start": "<start>", "end": "<end>", "pad": "<pad>"}
 LONGEST_PHRASE = 3  # words; a longer run without a joint is a list, or another language
 MOVE_IT = "shorten the prompt, or move the word towards its start"  # advice of errors
+_NOT_SET = 2**16  # transformers writes 1e30 where a tokenizer has no limit
+_CLIP_LIMIT = 77
+_JOINT = " and "  # between two concepts, and before the prompt; gives truer maps than a comma
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,8 +106,8 @@ class TokenTable:
     words: Annotated[tuple[Word, ...], WORDS_AT_MOST]
 
     @classmethod
-    def of_texts(cls, texts: Iterable[str], between: str) -> "TokenTable":
-        """Make a table in which each text is one word of one token."""
+    def of_texts(cls, texts: Iterable[str], separator: str) -> "TokenTable":
+        """Return a table in which each text is one word of one token."""
         tokens: list[Token] = []
         words: list[Word] = []
         start = 0
@@ -92,8 +115,8 @@ class TokenTable:
             end = start + len(text)
             tokens.append(Token(number, 0, text, start, end, "text"))
             words.append(Word(number, text, start, end, (number,), 0))
-            start = end + len(between)
-        prompt = between.join(word.text for word in words)
+            start = end + len(separator)
+        prompt = separator.join(word.text for word in words)
         return cls(prompt, len(tokens), 0, tuple(tokens), tuple(words))
 
     def __repr__(self) -> str:
@@ -102,7 +125,7 @@ class TokenTable:
 
     @property
     def read_words(self) -> tuple[Word, ...]:
-        """The words of which the model read at least one token."""
+        """The words with at least one token that the model read."""
         return tuple(word for word in self.words if word.tokens)
 
     @property
@@ -118,15 +141,15 @@ class TokenTable:
             return ""
         names = [quoted(word.text) + " (in part)" * bool(word.tokens) for word in lost]
         return (
-            f"the model reads {self.room} tokens of a prompt and does not read {first_of(names)} "
+            f"the model reads {self.room} tokens of a prompt and does not read {join_words(names)} "
             f"of {quoted(self.prompt)}, from word {lost[0].number} on; {MOVE_IT}"
         )
 
     @property
     def of_concepts(self) -> bool:
         """True for a table of concepts: the encoder adds tokens to any other text."""
-        whole = all(word.tokens == (word.number,) for word in self.words)
-        return whole and 0 < len(self.words) == len(self.tokens)
+        single = all(word.tokens == (word.number,) for word in self.words)
+        return single and 0 < len(self.words) == len(self.tokens)
 
     @property
     def phrases(self) -> tuple[tuple[Word, ...], ...]:
@@ -182,18 +205,22 @@ class TokenTable:
         wanted = word_keys(checks.text("the word", query, "house"))
         keys = [(key, word) for word in self.words for key in word_keys(word.text)]
         matches: dict[tuple[Word, ...], None] = {}
-        for at in places([key for key, _ in keys], wanted) if wanted else ():
-            place = tuple(dict.fromkeys(word for _, word in keys[at : at + len(wanted)]))
+        at = 0
+        while wanted and at <= len(keys) - len(wanted):
+            part = keys[at : at + len(wanted)]
+            if tuple(key for key, _ in part) != wanted:
+                at += 1
+                continue
+            at += len(wanted)
+            place = tuple(dict.fromkeys(word for _, word in part))
             concept = any(" " in word.text for word in place)
             if not concept or sum(len(word_keys(word.text)) for word in place) == len(wanted):
                 matches[place] = None
         if not matches:
             where = "among the concepts" if self.of_concepts else "in the prompt"
             near = [quoted(text) for text in nearest(query, [word.text for word in self.words])]
-            raise UnknownWordError(
-                f"{quoted(query)} is not {where}: "
-                f"{f'expected a word such as {listed(near)}' if near else 'it has no words'}"
-            )
+            expected = f"expected a word such as {join_words(near, 'or')}" if near else "no words"
+            raise UnknownWordError(f"{quoted(query)} is not {where}: {expected}")
         return tuple(matches)
 
     def find(self, query: str) -> tuple[int, ...]:
@@ -227,13 +254,11 @@ class TokenTable:
 
     def text_of(self, tokens: Collection[int]) -> str:
         """Return the words that have some of these tokens, as in the prompt: "blue tree"."""
-        text, last = "", None
-        for word in self.words:
-            if not set(word.tokens).isdisjoint(tokens):
-                if last is not None:
-                    adjoin = word.number == last.number + 1
-                    text += self.prompt[last.end : word.start] if adjoin else " and "
-                text, last = text + word.text, word
+        words = [word for word in self.words if not set(word.tokens).isdisjoint(tokens)]
+        text = words[0].text if words else ""
+        for last, word in pairwise(words):
+            adjoin = word.number == last.number + 1
+            text += (self.prompt[last.end : word.start] if adjoin else " and ") + word.text
         return text
 
     def _read_places(self, query: str) -> list[tuple[Word, ...]]:
@@ -242,9 +267,9 @@ class TokenTable:
             raise self._not_read(quoted(query))
         return places
 
-    def _not_read(self, what: str) -> TruncatedWordError:
+    def _not_read(self, word: str) -> TruncatedWordError:
         return TruncatedWordError(
-            f"{what} was not read by the model: it reads {self.room} tokens of a prompt; {MOVE_IT}"
+            f"{word} was not read by the model: it reads {self.room} tokens of a prompt; {MOVE_IT}"
         )
 
     def _phrase_around(self, place: tuple[Word, ...]) -> tuple[Word, ...]:
@@ -258,12 +283,247 @@ class TokenTable:
         return words[first : last + 1] if last - first < LONGEST_PHRASE else place
 
     def _joined(self, number: int) -> bool:
-        """Tell whether only spaces or a hyphen stand between a word and the next one."""
+        """Return whether only spaces or a hyphen stand between a word and the next one."""
         if not 0 <= number < len(self.words) - 1:
             return False
-        between = self.prompt[self.words[number].end : self.words[number + 1].start]
-        return between.strip(" \t") in ("", "-")
+        gap = self.prompt[self.words[number].end : self.words[number + 1].start]
+        return gap.strip(" \t") in ("", "-")
 
 
 def _tokens_of(places: Sequence[tuple[Word, ...]]) -> tuple[int, ...]:
     return tuple(sorted({t for place in places for word in place for t in word.tokens}))
+
+
+def by_position(count: int) -> TokenTable:
+    """Return the table of `count` text states of an unknown text: the word "5" is token 5."""
+    return TokenTable.of_texts(map(str, range(count)), " ")
+
+
+# --- tokenizing -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Rewritten:
+    """A text that a pipeline makes of a prompt, and the `(start, end)` of each character."""
+
+    text: str
+    origin: Sequence[tuple[int, int]]
+
+
+def tokenize(
+    prompt: str,
+    tokenizer: Any,
+    *,
+    rewrite: Callable[[str], Rewritten | None] | None = None,
+    limit: int | None = None,
+) -> TokenTable:
+    """Tokenize a prompt as the pipelines of diffusers do, and build its table.
+
+    The place of a token decides its kind, not its id: Stable Diffusion 1 pads with the end token,
+    Stable Diffusion 2 and SDXL's second encoder pad with "!", which a prompt may also contain.
+
+    Args:
+        prompt: one text; the empty text gives a table without words.
+        tokenizer: a fast tokenizer of transformers; another one is a ModelError.
+        rewrite: makes the text that is tokenized of the prompt; None for no change.
+        limit: number of tokens that are read, specials included. Default: the tokenizer's own.
+    """
+    checks.text("the prompt", prompt, most=MAX_PROMPT)
+    if not getattr(tokenizer, "is_fast", False):
+        raise ModelError(
+            f"the tokenizer {type(tokenizer).__name__} gives no character offsets, so words cannot "
+            "be tied to tokens: load the model with its fast tokenizer"
+        )
+    limit = int(tokenizer.model_max_length) if limit is None else limit
+    if limit > _NOT_SET:
+        limit = _CLIP_LIMIT
+    if limit > MAX_TOKENS:
+        raise ModelError(
+            f"the tokenizer reads {limit} tokens of a prompt: expected at most {MAX_TOKENS}; load "
+            "it with a smaller model_max_length"
+        )
+    rewritten = None if rewrite is None else rewrite(prompt)
+    text = prompt if rewritten is None else rewritten.text
+    (encoding,) = tokenizer(text, padding="max_length", max_length=limit, truncation=True).encodings
+    # The tokens past the limit stand in further parts.
+    rows: list[tuple[tuple[int, int], int]] = [
+        (offset, token)
+        for part in (encoding, *encoding.overflowing)
+        for offset, token, special in zip(
+            part.offsets, part.ids, part.special_tokens_mask, strict=True
+        )
+        if not special
+    ]
+    rows.sort(key=itemgetter(0))
+    offsets = [offset for offset, _ in rows]
+    if rewritten is not None:
+        offsets = [(rewritten.origin[a][0], rewritten.origin[max(a, b - 1)][1]) for a, b in offsets]
+    spans = _whole_spans(prompt, offsets)
+
+    lead, tail = (int(one is not None) for one in (tokenizer.bos_token_id, tokenizer.eos_token_id))
+    count = min(len(rows), max(0, limit - lead - tail))
+    expected = [tokenizer.bos_token_id] * lead + [token for _, token in rows[:count]]
+    expected += [tokenizer.eos_token_id] * tail
+    if encoding.ids[: len(expected)] != expected:
+        raise ModelError(
+            f"the tokenizer {type(tokenizer).__name__} does not put {quoted(prompt)} first and the "
+            "padding last: load it with padding_side='right' and truncation_side='right'"
+        )
+    tokens: list[Token] = []
+    for position, token in enumerate(encoding.ids):
+        if lead <= position < lead + count:
+            start, end = spans[position - lead]
+            tokens.append(Token(position, token, prompt[start:end], start, end, "text"))
+        else:
+            kind = "start" if position < lead else "end" if position < len(expected) else "pad"
+            tokens.append(Token(position, token, LABELS[kind], 0, 0, kind))
+    words = [
+        Word(
+            number,
+            prompt[start:end],
+            start,
+            end,
+            tuple(index + lead for index in members if index < count),
+            sum(index >= count for index in members),
+        )
+        for number, (start, end, members) in enumerate(_assign(split_words(prompt), spans))
+    ]
+    return TokenTable(prompt, len(tokens), len(rows) - count, tuple(tokens), tuple(words))
+
+
+def _whole_spans(prompt: str, offsets: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Trim spaces off the spans, and extend them over accents that normalization merged.
+
+    A tokenizer composes "e" + U+0301 first, and its offsets then cover the "e" alone. The
+    characters after a span up to the next token or space belong to it.
+    """
+    spans: list[tuple[int, int]] = []
+    following = group = len(prompt)
+    for start, end in reversed(list(offsets)):
+        if start != group:
+            following, group = group, start
+        while end < following and not prompt[end].isspace():
+            end += 1
+        while start < end and prompt[start].isspace():
+            start += 1
+        while start < end and prompt[end - 1].isspace():
+            end -= 1
+        spans.append((start, end))
+    return spans[::-1]
+
+
+def _assign(
+    words: Sequence[tuple[int, int]], spans: Sequence[tuple[int, int]]
+) -> list[tuple[int, int, list[int]]]:
+    """Give each token to the first word it overlaps: `(start, end, tokens)` of each word.
+
+    CLIP has tokens for several emoji: a word without a token of its own joins the word that has
+    its token. A word that no token overlaps is left out, since the tokenizer dropped it.
+    """
+    owners = {at: n for n, (start, end) in enumerate(words) for at in range(start, end)}
+    members: list[list[int]] = [[] for _ in words]
+    shared: dict[int, int] = {}  # by word, the first of the words that share its token
+    for index, (start, end) in enumerate(spans):
+        overlapped = [*dict.fromkeys(owners[at] for at in range(start, end) if at in owners)]
+        if overlapped:
+            members[overlapped[0]].append(index)
+        for number in overlapped[1:]:
+            shared.setdefault(number, overlapped[0])
+    joined: dict[int, tuple[int, int, list[int]]] = {}
+    for number, (start, end) in enumerate(words):
+        if members[number]:
+            joined[number] = (start, end, members[number])
+        elif number in shared:
+            start, _, tokens = joined[shared[number]]
+            joined[shared[number]] = (start, end, tokens)
+    return list(joined.values())
+
+
+def expanded(prompt: str, tokenizer: Any, expand: Callable[[str], str]) -> Rewritten | None:
+    """Expand the placeholders of textual inversion; return None if the prompt has none.
+
+    `expand` makes several placeholders of one that has several vectors; all belong to one word.
+    """
+    whole = expand(prompt)
+    if whole == prompt:
+        return None
+    placeholders = sorted(tokenizer.added_tokens_encoder, key=len, reverse=True)
+    origin: list[tuple[int, int]] = []
+    text, at = "", 0
+    while at < len(prompt):
+        piece = next((p for p in placeholders if prompt.startswith(p, at)), prompt[at])
+        vectors = expand(piece)
+        text += vectors
+        origin += [(at, at + len(piece))] * len(vectors)
+        at += len(piece)
+    if text != whole:
+        raise ModelError(
+            f"the placeholders in {quoted(prompt)} cannot be tied to their vectors: expected names "
+            "that do not contain each other; rename the embedding"
+        )
+    return Rewritten(text, origin)
+
+
+# --- concepts: words to find in an image although the prompt need not hold them -------------------
+
+
+def checked_concepts(concepts: object) -> tuple[str, ...]:
+    """Return the concepts of a list, without spaces around them.
+
+    ArgumentError if it is no list of different words or phrases, or holds too many.
+    """
+    texts = checks.in_order(concepts)
+    if texts is None or len(texts) > MAX_CONCEPTS:
+        raise ArgumentError(
+            f"concepts is {quoted(concepts)}: expected a list of at most {MAX_CONCEPTS} words or "
+            "phrases, such as ['sky', 'green grass']"
+        )
+    different: dict[tuple[str, ...], str] = {}
+    for text in texts:
+        concept = checks.text("a concept", text, "sky", most=MAX_PROMPT // MAX_CONCEPTS).strip()
+        keys = word_keys(concept)
+        if not keys or keys in different or set("(:)") <= set(concept):
+            raise ArgumentError(
+                f"the concept {quoted(concept)} occurs twice, or has no word, or a weight: "
+                "expected different words or phrases, such as 'sky'"
+            )
+        different[keys] = concept
+    return tuple(different.values())
+
+
+def asked_text(concepts: Sequence[str], prompt: str = "") -> str:
+    """Join the concepts and the prompt to the text that the model reads.
+
+    In one text they compete for each position as the words of a prompt do.
+    """
+    text = _JOINT.join(concepts)
+    return _JOINT.join(filter(None, (text, prompt[: MAX_PROMPT - len(text) - len(_JOINT)])))
+
+
+def concept_table(concepts: Sequence[str]) -> TokenTable:
+    """Return the table of a recording of concepts: each is one word and one token."""
+    return TokenTable.of_texts(concepts, ", ")
+
+
+def concept_places(concepts: Sequence[str], table: TokenTable) -> tuple[tuple[int, ...], ...]:
+    """Return the positions of the tokens of each concept, in the concepts and in the prompt.
+
+    `table` is that of their `asked_text`. ArgumentError if a concept is past the encoder's length.
+    """
+    starts = list(accumulate((len(concept) + len(_JOINT) for concept in concepts), initial=0))
+    places: list[tuple[int, ...]] = []
+    for concept, start in zip(concepts, starts, strict=False):
+        end = start + len(concept)
+        positions = {
+            t.position for t in table.tokens if t.kind == "text" and start <= t.start < end
+        }
+        if not positions or any(word.missing for word in table.words if start <= word.start < end):
+            raise ArgumentError(
+                f"the concept {quoted(concept)} is past the {table.room} tokens that the model "
+                "reads of all concepts together: expected fewer or shorter ones"
+            )
+        for words in table.matches(concept):
+            if words[0].start >= starts[-1]:  # in the prompt
+                positions.update(position for word in words for position in word.tokens)
+        places.append(tuple(sorted(positions)))
+    return tuple(places)

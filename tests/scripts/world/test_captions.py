@@ -24,12 +24,6 @@ def told(layout: Layout, seed: int = 0) -> list[Caption]:
     ]
 
 
-@pytest.mark.parametrize("seed", [0, 7, 10**9, 2**40])
-def test_a_seed_tells_the_same_every_time(seed: int):
-    layout = layouts.lay_out(seed)
-    assert told(layout, seed) == told(layout, seed)
-
-
 @pytest.mark.parametrize("count", [1, 2, 3])
 def test_mentions_are_the_words_that_they_say(count: int):
     for seed, layout in enumerate(laid_out(400, count=count)):
@@ -113,12 +107,6 @@ def test_two_of_one_noun_are_always_told_with_colours():
     for layout in twins:
         for caption in told(layout, layout.seed):
             assert mentioned(caption, "colour") == [0, 1], caption.text
-
-
-def test_captions_are_words_with_single_spaces():
-    for layout in [*laid_out(), *laid_out(400, kind="several")]:
-        for caption in told(layout, layout.seed):
-            assert re.fullmatch(r"[a-z]+(,? [a-z]+)*", caption.text), caption.text
 
 
 def test_articles_fit_their_words():

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from world import captions, layouts, sprites
+from world import captions, layouts
 from world.layouts import HELD_OUT_SEED, Layout
 
 
@@ -78,10 +78,6 @@ def test_big_things_are_bigger_than_small_ones():
         assert np.mean(sizes["big"]) > np.mean(sizes[""])
 
 
-def test_every_noun_has_a_drawing():
-    assert tuple(sprites.DRAWINGS) == layouts.NOUNS
-
-
 # --- what is kept from training ---------------------------------------------------------------
 
 
@@ -103,8 +99,3 @@ def test_what_is_held_out_never_appears_in_training(count: int | None):
 def test_about_one_combination_in_eight_is_held_out():
     share = np.mean([layouts.is_held_out(layout) for layout in laid_out(3000, count=2)])
     assert 0.125 < share < 0.25  # an eighth, and the pairs of colour and noun that are never shown
-
-
-def test_unseen_pairs_are_of_the_world():
-    for colour, noun in layouts.UNSEEN_PAIRS:
-        assert colour in layouts.COLOURS and noun in layouts.NOUNS

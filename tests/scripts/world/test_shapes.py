@@ -46,9 +46,3 @@ def test_a_curve_goes_through_its_points_and_is_smooth():
     way = np.diff(np.vstack([found, found[:1]]), axis=0)
     turns = np.angle(np.exp(1j * np.diff(np.arctan2(way[:, 1], way[:, 0]))))
     assert turns.min() > 0 and turns.max() < 0.2
-
-
-def test_a_mirrored_outline_is_the_same_from_both_sides():
-    made = shapes.mirrored((0.0, -1.0), (0.5, 0.25), (0.75, 1.0))
-    assert made == [(0.0, -1.0), (0.5, 0.25), (0.75, 1.0), (-0.75, 1.0), (-0.5, 0.25)]
-    assert {(-x, y) for x, y in made} == set(made)

@@ -46,9 +46,3 @@ def test_a_thing_has_the_colour_that_a_caption_speaks_of(noun):
     parts = sprites.DRAWINGS[noun](Random(0))
     base = sum(area(within(part)) for part in parts if part.shade == "base")
     assert base > 0.1
-
-
-@pytest.mark.parametrize("noun", sprites.DRAWINGS)
-def test_a_drawing_is_a_function_of_its_generator(noun):
-    draw = sprites.DRAWINGS[noun]
-    assert draw(Random(3)) == draw(Random(3))

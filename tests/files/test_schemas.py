@@ -1,0 +1,67 @@
+"""Settings and reports: the content of the JSON files of fresh results."""
+
+import json
+
+import pytest
+from making import settings_of
+from msgspec import structs
+
+import heedmap
+from heedmap.errors import RunError
+from heedmap.io.schemas import ChangedWords, EditReport, GridReport, Settings, encode, to_json
+
+
+def keys(schema: type) -> set[str]:
+    return {one.encode_name for one in structs.fields(schema)}
+
+
+def test_the_settings_of_a_fresh_run(random_model, tmp_path):
+    run = heedmap.generate(random_model, "a (red:2) house", seed=7, steps=1, size=(128, 64))
+    settings = run.settings
+    assert isinstance(settings, heedmap.Settings)
+    assert (settings.prompt, settings.text, settings.seed) == ("a (red:2) house", "a red house", 7)
+    assert (settings.size, settings.steps, settings.keep) == ((128, 64), 1, ("layer",))
+    assert (settings.edit, settings.batch_place, settings.edits) == (None, None, ())
+    assert settings.schedulers["scheduler"].kind == settings.scheduler == "DDIMScheduler"
+    folder = run.save(tmp_path / "x", overlays=False)
+    file = json.loads((folder / "run.json").read_text(encoding="utf-8"))["settings"]
+    assert file.keys() == keys(Settings) and file == to_json(settings)
+    assert heedmap.Run.load(folder).settings == settings
+
+
+def test_the_report_of_a_fresh_edit(random_model, tmp_path):
+    options = {"only": "house->sea", "protect": "red", "words": {"red": 0.5}}
+    pair = heedmap.edit(random_model, "a red house", "a red sea", seed=7, steps=2, **options)
+    about = pair.about
+    assert isinstance(about, heedmap.EditReport) and isinstance(about.change, heedmap.Change)
+    assert (about.only, about.protect) == ("house->sea", ("red",))
+    assert about.windows == {"red": (0.0, 0.5)} and about.masked_by == "red house→red sea"
+    assert about.words == ChangedWords(source=(2,), edited=(2,))
+    assert about.notes is None and about.reconstruction is None
+    folder = pair.save(tmp_path / "x")
+    file = json.loads((folder / "pair.json").read_text(encoding="utf-8"))
+    assert file["about"].keys() == keys(EditReport)
+    assert heedmap.Pair.load(folder).about == about
+
+
+def test_the_report_of_a_fresh_grid(random_model, tmp_path):
+    grid = heedmap.grid(random_model, "a red house", weights={"red": [1, 2]}, seeds=7, steps=1)
+    about = grid.about
+    assert (about.weights, about.seeds, about.batch) == ({"red": (1.0, 2.0)}, (7,), 3)
+    file = json.loads((grid.save(tmp_path / "x") / "grid.json").read_text(encoding="utf-8"))
+    assert file["about"].keys() == keys(GridReport)
+    assert heedmap.Grid.load(tmp_path / "x").about == about
+
+
+@pytest.mark.parametrize("number", [4, 4.0, 0, 2.5])
+def test_a_number_keeps_its_type(number):
+    guidance = to_json(settings_of(guidance=number))["guidance"]
+    assert guidance == number and type(guidance) is type(number)
+
+
+@pytest.mark.parametrize(
+    "value", [{"seed": -1}, {"prompt": "x" * 100_001}, {"arguments": {"a": object()}}]
+)
+def test_settings_that_could_not_be_read_are_not_written(value):
+    with pytest.raises(RunError):
+        encode(structs.replace(settings_of(), **value), "run.json")
