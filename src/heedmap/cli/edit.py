@@ -92,7 +92,7 @@ def _print_pair(folder: Path, pair: "Pair") -> None:
             _number(change.psnr_db, ".1f"),
             _number(change.ssim, "z.2f"),
         )
-        for side, change in report.change.sides().items()
+        for side, change in (("inside", report.change.inside), ("outside", report.change.outside))
     ]
     print_table(("change", "of the image", "MSE", "PSNR (dB)", "SSIM"), rows, folder)
     if report.reconstruction is not None:
