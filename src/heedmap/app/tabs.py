@@ -86,7 +86,7 @@ LOOKS: dict[str, dict[str, Any]] = {
     "only": {"label": "Only where", "placeholder": "cat->dog"},
     "protect": {"placeholder": "snow, tree"},
     "threshold": {"placeholder": str(options.EditOptions.threshold)},
-    "edits": {"label": "Keep words in boxes", "placeholder": "cat=0,0,64,128", **_LINES},
+    "edits": {"label": "Keep words in boxes", "placeholder": "cat=LEFT,TOP,RIGHT,BOTTOM", **_LINES},
     "weights": {"label": "Weights of words", "placeholder": "red=-2:3:6 or red=0,1,3", **_LINES},
     "words": {"info": "Such as: house, tree. Empty: all in common."},
     "at": {"label": "Pixel", "placeholder": "40,72"},
