@@ -55,61 +55,57 @@ def _card_table(card: dict[str, Any]) -> str:
     pointing, n = measured["pointing"], measured["n"]
     plain, counts, twins = (measured[name] for name in ("no_colour", "counts", "same_noun"))
     rows = [
-        ("one thing: noun and colour right", one["noun_and_colour"], one["n"]),
-        ("two things: both nouns and colours right", two["nouns_and_colours"], two["n"]),
+        ("one object: noun and colour right", one["noun_and_colour"], one["n"]),
+        ("two objects: both nouns and colours right", two["nouns_and_colours"], two["n"]),
         (
-            "relation right, given both are there",
+            "relation right, if both objects are there",
             measured["relation"]["right"],
             measured["relation"]["n"],
         ),
         ("setting right", measured["setting"]["right"], measured["setting"]["n"]),
         (
-            "colour and noun that training never showed together",
+            "colour and noun never combined in training",
             measured["unseen_pairs"]["noun_and_colour"],
             measured["unseen_pairs"]["n"],
         ),
         *(
-            (f"hottest place of the {kind}'s map inside of the thing, {scene}", value, n)
+            (f"maximum of the {kind}'s map inside the object, {scene}", value, n)
             for kind, scene, value, n in (
-                ("noun", "one thing", pointing["noun_one"], pointing["n"]["noun_one"]),
-                ("noun", "two things", pointing["noun_two"], pointing["n"]["noun_two"]),
-                ("colour", "one thing", pointing["colour_one"], pointing["n"]["colour_one"]),
+                ("noun", "one object", pointing["noun_one"], pointing["n"]["noun_one"]),
+                ("noun", "two objects", pointing["noun_two"], pointing["n"]["noun_two"]),
+                ("colour", "one object", pointing["colour_one"], pointing["n"]["colour_one"]),
             )
         ),
         (
-            "more of the colour, the more its word weighs (0, 1, 3)",
+            "a higher weight gives more of the colour (0, 1, 3)",
             measured["reweighting"]["right"],
             measured["reweighting"]["n"],
         ),
-        ("told without a colour: noun right", plain["noun_right"], n),
-        ("told without a colour: noun right, in its natural colour", plain["natural"], n),
-        ("told without a colour: how much of a thing has another colour", plain["patchwork"], n),
+        ("no colour word: noun right", plain["noun_right"], n),
+        ("no colour word: noun right, in its natural colour", plain["natural"], n),
+        ("no colour word: share of the object in another colour", plain["patchwork"], n),
         ("“two cats”: two, and nothing else", counts["two"], n),
         ("“three red balloons”: three, and nothing else", counts["three"], n),
-        ("two things of one noun in two colours: both right", twins["both_right"], n),
-        ("of those, hottest place of the noun's map inside of its own", twins["pointing"], n),
+        ("two objects of one noun in two colours: both right", twins["both_right"], n),
+        ("of those, maximum of the noun's map inside its own object", twins["pointing"], n),
+        ("small object: there, in its colour", measured["small"]["there"], measured["small"]["n"]),
         (
-            "what is told to be small: there, in its colour",
-            measured["small"]["there"],
-            measured["small"]["n"],
-        ),
-        (
-            "a word it was never told (giraffe, robot): something is drawn",
+            "unknown word (giraffe, robot): something is drawn",
             measured["unknown_words"]["something"],
             measured["unknown_words"]["n"],
         ),
     ]
     lines = [
-        "| measured | share | pictures |",
+        "| measured | share | images |",
         "| --- | --- | --- |",
         *(f"| {what} | {_percent(value)} | {n} |" for what, value, n in rows),
         "",
         f"The judge itself is right on {_percent(measured['judge']['rendered_right'])} of "
-        "rendered held-out scenes. The model has seen "
-        f"{training['samples_seen']:,} samples; it drew {measured['steps']} steps at guidance "
-        f"{measured['guidance']:g}; its autoencoder gives held-out scenes "
-        f"back at {measured['vae_psnr_db']} dB; all files are {measured['size_mib']} MiB. Measured "
-        f"on {measured['date']} with `{measured['command']}`.",
+        "rendered held-out scenes. The model was trained on "
+        f"{training['samples_seen']:,} samples; images have {measured['steps']} steps at guidance "
+        f"{measured['guidance']:g}; the autoencoder reconstructs held-out scenes at "
+        f"{measured['vae_psnr_db']} dB; all files are {measured['size_mib']} MiB. Measured on "
+        f"{measured['date']} with `{measured['command']}`.",
     ]
     return "\n".join(lines)
 
@@ -123,7 +119,7 @@ def _layers_table(pointing: dict[str, Any]) -> str:
     ]
     rows.append(("mean of all", "", pointing))
     lines = [
-        "| layer | cells | noun, one thing | noun, two | colour, one thing | colour, two |",
+        "| layer | cells | noun, one object | noun, two | colour, one object | colour, two |",
         "| --- | --- | --- | --- | --- | --- |",
     ]
     for name, grid, of in rows:
@@ -137,15 +133,15 @@ def _layers_table(pointing: dict[str, Any]) -> str:
 def _edits_table(edits: dict[str, Any]) -> str:
     ways = {
         "`edit(…, only=…)`": edits,
-        "`only=`, the words alone": edits["baselines"]["word_alone"],
+        "`only=`, quoted words": edits["baselines"]["word_alone"],
         "`edit(…)`": edits["baselines"]["without_blend"],
         "without self-attention": edits["baselines"]["cross_only"],
-        "rules as published": edits["baselines"]["published_rules"],
-        "same seed, nothing taken": edits["baselines"]["same_seed"],
+        "published rules": edits["baselines"]["published_rules"],
+        "same seed, no replacement": edits["baselines"]["same_seed"],
     }
     lines = [
-        "| | noun swapped: done | cut | changed elsewhere "
-        "| colour swapped: done | cut | changed elsewhere |",
+        "| | noun replaced: done | cut | changed elsewhere "
+        "| colour replaced: done | cut | changed elsewhere |",
         "| --- | --- | --- | --- | --- | --- | --- |",
     ]
     for way, rows in ways.items():
@@ -166,30 +162,27 @@ def _edits_table(edits: dict[str, Any]) -> str:
     medians = [ruled[kind]["outside_mse_ratio_median"] for kind in ("noun_swap", "colour_swap")]
     lines += [
         "",
-        f"Of {noun['n']} swaps of nouns and {colour['n']} of colours:",
+        f"{noun['n']} replacements of nouns and {colour['n']} of colours:",
         "",
-        "- *Done*: the target is there. Only those are counted in which plain generation shows it "
-        f"from the same noise, {_percent(noun['attainable'])} and "
-        f"{_percent(colour['attainable'])}.",
-        "- *Changed elsewhere*: how much the rest of the picture differs from the source (squared "
-        "error outside of the thing); 1 is as much as when the new prompt is drawn by itself. "
-        "It is a ratio of means, in which pictures that differ much count most: with the rules as "
-        f"published the median swap has {medians[0]:.2f} of a noun and {medians[1]:.2f} of a "
-        "colour.",
-        "- *Cut*: more than a fifth of the new thing (in squared error) is not let in by the mask.",
+        "- *Done*: the judge finds the target, if plain generation shows it from the same noise "
+        f"({_percent(noun['attainable'])} and "
+        f"{_percent(colour['attainable'])}).",
+        "- *Changed elsewhere*: the squared error against the source outside the object, relative "
+        "to plain generation of the new prompt (1). It is a ratio of means; with the published "
+        f"rules, the median is {medians[0]:.2f} for nouns and {medians[1]:.2f} for colours.",
+        "- *Cut*: the mask excludes more than a fifth of the new object (in squared error).",
         "",
-        "**Weights.** A colour word was given the weights −1, 0, 1, 2 and 4. In "
-        f"{_percent(weighted['monotone'])} of {weighted['n']} such series, the more it weighs, the "
-        "more of its thing has the colour. From 1 on most of the thing has it already; losing "
-        f"up to {100 * weighted['tolerance']:g} % of the thing again is "
-        "not held against a series. Weights above 1 are drawn with `renormalize=True`; without "
-        f"it, the order holds in {_percent(published['monotone'])} of {published['n']}.",
+        "**Weights.** A colour word gets the weights −1, 0, 1, 2 and 4. In "
+        f"{_percent(weighted['monotone'])} of {weighted['n']} series, a higher weight gives more "
+        f"of the colour (with a tolerance of {100 * weighted['tolerance']:g} % of the object). "
+        "Weights above 1 use `renormalize=True`; without it, the order holds in "
+        f"{_percent(published['monotone'])} of {published['n']}.",
         "",
-        "**Places.** A thing confined to one half of the picture has its centre there in "
-        f"{_percent(confined['inside'])} of {confined['n']} pictures. Unconfined, "
-        f"{_percent(confined['plain']['inside'])} have.",
+        "**Regions.** An object confined to one half of the image has its centre there in "
+        f"{_percent(confined['inside'])} of {confined['n']} images; without `Confine` in "
+        f"{_percent(confined['plain']['inside'])}.",
         "",
-        f"Measured on {edits['date']} with the model as it was after {edits['samples_seen']:,} "
+        f"Measured on {edits['date']} with the model after {edits['samples_seen']:,} "
         f"samples, by `{edits['command']}`.",
     ]
     return "\n".join(lines)

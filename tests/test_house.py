@@ -144,8 +144,16 @@ def test_every_requirement_is_pinned():
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
 def test_links_lead_somewhere(page: Path):
+    """To a file, and to a heading of it."""
     for link in re.findall(r"\]\(([^)]+)\)", page.read_text(encoding="utf-8")):
-        assert link.startswith("https://") or (page.parent / link).exists(), link
+        if link.startswith("https://"):
+            continue
+        name, _, anchor = link.partition("#")
+        target = page.parent / name if name else page
+        assert target.exists(), link
+        if anchor:
+            headings = re.findall(r"^#+ (.+)$", target.read_text(encoding="utf-8"), re.MULTILINE)
+            assert anchor in [one.lower().replace(" ", "-") for one in headings], link
 
 
 def test_the_citation_says_what_the_project_says():
