@@ -36,18 +36,14 @@ class Models:
     def __init__(self, model: Any, **options: Any) -> None:
         self._options, self._loaded = options, ("", None)
         if model is None or isinstance(model, str | list | tuple):
-            given = [model] if isinstance(model, str) else model or []
-            self.names = [*dict.fromkeys([*given, EMBEDDED])]
+            names = [model] if isinstance(model, str) else model or []
+            self.names = [*dict.fromkeys([*names, EMBEDDED])]
         else:
             self.names = [loading.name_of(model)]
             self._loaded = (self.names[0], model)
 
     def load(self, name: str) -> Any:
-        """Load a pipeline, in the place of the one before it.
-
-        Raises:
-            ArgumentError: if the name is not on offer.
-        """
+        """Load a pipeline in place of the other; ArgumentError if the name is not on offer."""
         if name not in self.names:
             offered = ", ".join(self.names)
             raise ArgumentError(f"the app has no model {quoted(name)}: choose of {offered}")
@@ -134,10 +130,8 @@ def _data_url(colours: torch.Tensor) -> str:
 
 # --- saved results ----------------------------------------------------------------------------
 
-MOST = 100
-"""The number of results that are listed, the newest first."""
+MOST = 100  # results that are listed, the newest first
 _IMAGES = ("image.png", "edited/image.png", "grid.png")
-_THUMB = 320  # pixels
 _FRAME = 900  # pixels of a page's height until it reports its own
 
 
@@ -158,14 +152,14 @@ def path_of(folder: str | Path | None, name: str) -> Path:
 
 def thumbnails(folder: str | Path | None) -> list[tuple[Image.Image, str]]:
     """Read a small image of each result, with its name."""
-    found: list[tuple[Image.Image, str]] = []
+    images: list[tuple[Image.Image, str]] = []
     for name in names(folder):
         for path in (Path(folder or "", name, image) for image in _IMAGES):
             if path.exists():
                 image = Image.open(path)
-                image.thumbnail((_THUMB, _THUMB))
-                found.append((image.convert("RGB"), name))
-    return found
+                image.thumbnail((320, 320))
+                images.append((image.convert("RGB"), name))
+    return images
 
 
 def page(path: Path) -> str:

@@ -1,7 +1,7 @@
 """`heedmap edit` and `heedmap grid`: an image and its edits, from one noise."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
@@ -20,10 +20,6 @@ from heedmap.cli.options import (
 )
 from heedmap.errors import plural
 from heedmap.options import EditOptions, GenerateOptions, by_word, parse_windows, parse_word_weights
-
-if TYPE_CHECKING:
-    from heedmap.results.grids import Grid
-    from heedmap.results.pairs import Pair
 
 FILES = {
     "source_image": "source/image.png",
@@ -52,7 +48,7 @@ def edit(
     place = task.place(several=len(target or ()) > 1)
     with task.sampling() as (pipe, progress):
         result: Any = hm.edit(pipe, source, target, seed=seed, progress=progress, **options)
-        pairs: dict[Path, Pair] = {}
+        pairs: dict[Path, hm.Pair] = {}
         for text, pair in zip(target or [source], result if target else [result], strict=True):
             name = f"{slug(text, 48)}-{pair.edited.settings.seed}"
             pairs[place.put(pair.save, name)] = pair
@@ -63,7 +59,7 @@ def edit(
     task.finish({"edits": edits}, pairs, next(iter(pairs)) / "index.html")
 
 
-def _pair_json(folder: Path, pair: "Pair") -> dict[str, Any]:
+def _pair_json(folder: Path, pair: "hm.Pair") -> dict[str, Any]:
     from heedmap.io.schemas import to_json
 
     settings, names = pair.edited.settings, ("seed", "steps", "guidance", "model")
@@ -79,7 +75,7 @@ def _pair_json(folder: Path, pair: "Pair") -> dict[str, Any]:
     }
 
 
-def _print_pair(folder: Path, pair: "Pair") -> None:
+def _print_pair(folder: Path, pair: "hm.Pair") -> None:
     from heedmap.io.schemas import returned
 
     report, settings = pair.about, pair.edited.settings
@@ -170,7 +166,7 @@ def grid(
     task.finish({"grid": _grid_json(folder, result)}, [folder], folder / "index.html")
 
 
-def _grid_json(folder: Path, grid: "Grid") -> dict[str, Any]:
+def _grid_json(folder: Path, grid: "hm.Grid") -> dict[str, Any]:
     from heedmap.io.schemas import to_json
 
     files = {"page": "index.html", "sheet": "grid.png", "table": "grid.csv", "figures": "grid.json"}

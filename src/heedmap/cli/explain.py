@@ -1,6 +1,6 @@
 """`heedmap explain`: how one attention probability of a saved run is computed."""
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
@@ -8,9 +8,6 @@ import heedmap as hm
 from heedmap.cli.console import Task, print_table
 from heedmap.cli.options import SAVED, RunFolder, command, parsed
 from heedmap.options import ExplainOptions, parse_pixel, parse_word
-
-if TYPE_CHECKING:
-    from heedmap.results.explanations import Explanation
 
 
 @command(ExplainOptions, model=SAVED, out="a new one in RUN/explain")
@@ -52,7 +49,7 @@ def explain(
     task.finish(data, [folder], page)
 
 
-def _print_explanation(explanation: "Explanation") -> None:
+def _print_explanation(explanation: "hm.Explanation") -> None:
     about, numbers = explanation.about, explanation.shown
     columns = {"Q·K": numbers["scores"], "÷√d": numbers["masked"], "P": numbers["probabilities"]}
     if explanation.given.edited is not None:

@@ -1,7 +1,7 @@
 """`heedmap generate` and `heedmap locate`: an image, and where each word acts in it."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
@@ -10,9 +10,6 @@ from heedmap.cli.console import Task, print_table, stability_text
 from heedmap.cli.options import EMBEDDED, OUTPUT, OUTPUTS, Count, Prompt, Seed, command, parsed
 from heedmap.errors import plural
 from heedmap.options import LOCATE_STEPS, GenerateOptions, parse_box
-
-if TYPE_CHECKING:
-    from heedmap.results.runs import Run
 
 FILES = {
     "image": "image.png",
@@ -104,7 +101,7 @@ def _finish(task: Task, runs: list[dict[str, Any]]) -> None:
     task.finish({"runs": runs}, [run["folder"] for run in runs], runs[0]["page"])
 
 
-def _run_json(folder: Path, run: "Run") -> dict[str, Any]:
+def _run_json(folder: Path, run: "hm.Run") -> dict[str, Any]:
     from heedmap.results.runs import word_file
 
     data = {name: getattr(run.settings, name) for name in ("prompt", "seed", "steps", "guidance")}

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from json import dumps
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -12,10 +12,6 @@ from heedmap.cli.console import Task, print_table, stability_text
 from heedmap.cli.options import Format, OfConcepts, RunFolder, Words, command, parsed
 from heedmap.errors import ArgumentError, RunError
 from heedmap.options import parse_integers, parse_names, parse_range
-
-if TYPE_CHECKING:
-    from heedmap.maps.heatmaps import HeatMap, HeatMaps, Scale
-    from heedmap.results.runs import Run
 
 
 @command(out="a new one in RUN/inspect")
@@ -122,20 +118,20 @@ def inspect(
 COLUMNS = ("most", "mean", "hottest at")
 
 
-def heat_summary(heat: "HeatMap") -> dict[str, Any]:
+def heat_summary(heat: "hm.HeatMap") -> dict[str, Any]:
     """Return the extremum, the mean and the peak of a map (None if it is 0), and its stability."""
     most, mean = (round(float(value), 6) for value in (heat.extremum, heat.values.mean()))
     peak = list(heat.peak) if heat.values.any() else None
     return {"most": most, "mean": mean, "peak": peak, "stability": heat.stability}
 
 
-def heat_cells(heat: "HeatMap") -> tuple[str, str, str]:
+def heat_cells(heat: "hm.HeatMap") -> tuple[str, str, str]:
     """Format the numbers of a map for the `COLUMNS` of a table."""
     peak = "{}, {}".format(*heat.peak) if heat.values.any() else "nowhere"
     return f"{heat.extremum:.3f}", f"{heat.values.mean():.3f}", peak
 
 
-def maps_of(run: "Run", concepts: bool) -> "HeatMaps":
+def maps_of(run: "hm.Run", concepts: bool) -> "hm.HeatMaps":
     """Return the maps of a run's prompt, or of its concepts."""
     maps = run.concepts if concepts else run.maps
     if maps is None:
@@ -156,7 +152,7 @@ def folder_name(words: list[Any] | None, flags: Mapping[str, Any]) -> str:
 
 
 def _draw_over(
-    maps: "HeatMaps", words: Sequence[str | int], over: str, scale: "Scale", kind: str
+    maps: "hm.HeatMaps", words: Sequence[str | int], over: str, scale: Any, kind: str
 ) -> dict[str, bytes]:
     from heedmap.figures.plots import encode
     from heedmap.maps import word_figures
