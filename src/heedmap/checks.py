@@ -27,7 +27,10 @@ def finite(what: str, value: object, *, least: float = -math.inf, most: float = 
         ArgumentError: if it is no such number.
     """
     if isinstance(value, Real) and not isinstance(value, bool):
-        number = float(value) + 0.0
+        try:
+            number = float(value) + 0.0
+        except OverflowError:  # a whole number of more than 308 digits
+            number = math.inf
         if math.isfinite(number) and least <= number <= most:
             return number
     raise ArgumentError(f"{what} is {quoted(value)}: expected a finite number{_range(least, most)}")

@@ -12,7 +12,7 @@ import heedmap
 from cli.calling import FILES, PROMPT, as_json, bad, call, files, good, misused, raising
 from heedmap.backends import loading
 from heedmap.io.schemas import Confined
-from heedmap.maps.selections import stability_said
+from heedmap.maps.recordings import stability_said
 from heedmap.pipelines import input_images
 from heedmap.pipelines.input_images import locate
 from heedmap.results import runs

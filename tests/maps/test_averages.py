@@ -7,7 +7,7 @@ import pytest
 from making import recording
 
 from heedmap.errors import NothingRecordedError, SelectionError
-from heedmap.maps.selections import Selection
+from heedmap.maps.recordings import Selection
 
 
 def test_the_mean_is_over_layers_each_as_one_whatever_its_heads():

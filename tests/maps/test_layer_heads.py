@@ -52,13 +52,13 @@ def test_a_row_a_layer_and_a_column_a_head(tables, framed):
 def test_one_axis_is_a_sheet_of_overlays(panels, framed, keep, axes, captions, title):
     maps = maps_of(keep=keep)
     word_figures.layers_by_heads(maps, "house", axes=axes)
-    assert [panel.caption for panel in panels] == ["the picture", *captions]
+    assert [panel.caption for panel in panels] == [*captions, "the picture"]
     if "layer" in title:
         parts = [maps.select(layer.name)["house"].values for layer in maps.layers]
-        assert [panel.note for panel in panels[1:]] == ["16×16 cells", "8×8 cells", "16×16 cells"]
+        assert [panel.note for panel in panels[:-1]] == ["16×16 cells", "8×8 cells", "16×16 cells"]
     else:
         parts = [maps.select(heads=head)["house"].values for head in range(4)]
-    for panel, expected in zip(panels[1:], by_hand(maps, parts), strict=True):
+    for panel, expected in zip(panels[:-1], by_hand(maps, parts), strict=True):
         assert same_pixels(panel.picture, expected)
     assert framed[0]["title"] == title
 

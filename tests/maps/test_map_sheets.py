@@ -26,10 +26,9 @@ def test_a_figure_comes_with_the_overlays_that_it_is_made_of(size, scale, panels
 
 def test_without_maps_the_figure_is_the_picture(panels):
     picture = Image.radial_gradient("L").convert("RGB")
-    figure, drawn = HeatMaps(recording("at house"), picture).figure_and_overlays([], note="a note")
+    figure, drawn = HeatMaps(recording("at house"), picture).figure_and_overlays([])
     assert drawn == [] and [panel.picture.size for panel in panels] == [picture.size]
-    bare = HeatMaps(recording("at house"), picture).figure([])
-    assert plots.render(figure).height > plots.render(bare).height  # the note has a line
+    assert plots.render(figure).height > picture.height
 
 
 def test_a_panel_says_how_stable_its_map_is_where_that_is_known(panels):

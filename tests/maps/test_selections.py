@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from heedmap.errors import ArgumentError, SelectionError
-from heedmap.maps import selections
+from heedmap.maps import recordings
 from heedmap.maps.recordings import Layer, Recording
 from heedmap.options import AXES, Axis
 from heedmap.text.words import TokenTable
@@ -28,7 +28,7 @@ LAYERS = [
 
 
 def chosen(wanted) -> list[str]:
-    return [one.name for one in LAYERS if selections.layer_fits(one, wanted)]
+    return [one.name for one in LAYERS if recordings.layer_fits(one, wanted)]
 
 
 @pytest.mark.parametrize(("stage", "count"), [("down", 6), ("mid", 1), ("up", 9)])
@@ -89,16 +89,16 @@ def test_numbers_are_those_that_indexing_gives(total, wanted):
         several = np.atleast_1d(wanted)
         if not ((-total <= several) & (several < total)).all():
             with pytest.raises(SelectionError):
-                selections.numbers_of(wanted, total, "step")
+                recordings.numbers_of(wanted, total, "step")
             return
         expected = every[several]
-    assert selections.numbers_of(wanted, total, "step") == sorted(set(expected.tolist()))
+    assert recordings.numbers_of(wanted, total, "step") == sorted(set(expected.tolist()))
 
 
 @pytest.mark.parametrize("odd", [2.0, "1", [1.5], [], {1.5}, object(), slice(0.5), slice(0, 3, 0)])
 def test_what_is_no_number_of_a_step(odd):
     with pytest.raises(SelectionError):
-        selections.numbers_of(odd, 4, "step")
+        recordings.numbers_of(odd, 4, "step")
 
 
 # --- a part of a recording --------------------------------------------------------------------
@@ -109,7 +109,7 @@ def test_a_selection_is_narrowed_and_never_widened():
     table = TokenTable("", 0, 0, (), ())
     axes = frozenset(AXES)
     run = Recording(layers, (), axes, (900.0, 600.0, 300.0, 0.0), (), table, (64, 64), (512, 512))
-    every = selections.Selection(run)
+    every = recordings.Selection(run)
     assert every.layer_numbers == tuple(range(len(LAYERS)))
     assert every.step_numbers == (0, 1, 2, 3) and every.head_numbers == tuple(range(8))
     ups = every.with_layers("up", None)
@@ -128,7 +128,7 @@ def test_a_selection_is_narrowed_and_never_widened():
     assert sixth.layers == tuple(n for n, layer in enumerate(layers) if layer.heads == 8)
     with pytest.raises(SelectionError):
         sixth.with_heads(5)
-    bare = selections.Selection(replace(run, keep=frozenset[Axis]()))
+    bare = recordings.Selection(replace(run, keep=frozenset[Axis]()))
     with pytest.raises(SelectionError):
         bare.with_layers(None, None)
     with pytest.raises(SelectionError):

@@ -10,7 +10,7 @@ from making import recording
 from torch.nn.functional import interpolate
 
 from heedmap.maps.heatmaps import HeatMaps
-from heedmap.maps.selections import least_stability, stability_of, stability_said
+from heedmap.maps.recordings import least_stability, stability_of, stability_said
 
 GRIDS = ((16, 16), (8, 8))
 

@@ -142,6 +142,6 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]], title: ob
 
 def stability_text(stability: float | None) -> str:
     """Write a stability for a table; empty if it is not known."""
-    from heedmap.maps.selections import stability_said
+    from heedmap.maps.recordings import stability_said
 
     return "" if stability is None else stability_said(stability).removeprefix("stability ")

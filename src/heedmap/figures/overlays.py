@@ -8,12 +8,11 @@ import html
 import io
 import math
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from PIL import Image
+from PIL import Image, ImageColor
 from PIL.PngImagePlugin import PngInfo
 
 from heedmap.checks import alike, whole
@@ -72,7 +71,9 @@ def resize_map(values: ArrayLike, size: tuple[int, int]) -> NDArray[np.float32]:
 
 def colour(values: ArrayLike, colormap: str = COLORMAP) -> NDArray[np.uint8]:
     """Return the colour of each value: (h, w) in [0, 1] -> (h, w, 3) uint8, by `COLORMAPS`."""
-    return _colours(colormap)[np.rint(_map(values) * 255).astype(np.uint8)]
+    from matplotlib import colormaps
+
+    return colormaps[colormap](np.rint(_map(values) * 255).astype(np.uint8), bytes=True)[..., :3]
 
 
 def overlay(image: Image.Image, values: ArrayLike, *, low: float, high: float) -> Image.Image:
@@ -106,7 +107,7 @@ def labelled(image: Image.Image, labels: NDArray[np.uint8]) -> Image.Image:
 
 def hue_colours() -> NDArray[np.uint8]:
     """Return `HUES` as numbers: uint8 (N, 3)."""
-    return np.array([[int(hue[at : at + 2], 16) for at in (1, 3, 5)] for hue in HUES], np.uint8)
+    return np.array([ImageColor.getrgb(hue) for hue in HUES], np.uint8)
 
 
 def centred(low: float, high: float) -> tuple[float, float]:
@@ -163,14 +164,6 @@ def _map(values: ArrayLike) -> NDArray[np.float32]:
     if cells.ndim != 2 or cells.size == 0 or not np.isfinite(cells).all():
         raise ArgumentError(f"the map is {quoted(values)}: expected an array (h, w) of numbers")
     return cells
-
-
-@cache
-def _colours(colormap: str) -> NDArray[np.uint8]:
-    """Return the 256 colours of a colour map, (256, 3)."""
-    from matplotlib import colormaps
-
-    return colormaps[colormap](np.arange(256), bytes=True)[:, :3]
 
 
 # --- images of steps, and animations --------------------------------------------------------------

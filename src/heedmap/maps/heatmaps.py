@@ -17,8 +17,14 @@ from heedmap.errors import ArgumentError, HeedmapError, SelectionError, plural, 
 from heedmap.figures import overlays, plots
 from heedmap.figures.plots import Panel, ScaleBar
 from heedmap.maps.masks import Segments, check_image, scaled, segmented, soft_masks
-from heedmap.maps.recordings import REFINED, Layer, Recording
-from heedmap.maps.selections import LayerFilter, Selection, stability_said
+from heedmap.maps.recordings import (
+    REFINED,
+    Layer,
+    LayerFilter,
+    Recording,
+    Selection,
+    stability_said,
+)
 from heedmap.mathematics.maps import is_even
 from heedmap.options import MASK_THRESHOLD
 from heedmap.text.prompts import is_content
@@ -445,9 +451,8 @@ class HeatMaps:
         *,
         title: str | None = None,
         scale: Scale = "shared",
-        note: str = "",
     ) -> tuple["Figure", list[Image.Image]]:
-        """Draw `figure`, with a note below its title, and return it with each map's overlay."""
+        """Draw `figure`, and return it with each map's overlay."""
         check_scale(scale)
         title = self.tokens.prompt if title is None else title
         heats = list(itertools.islice(self, MOST_SHOWN)) if chosen is None else list(chosen)
@@ -455,7 +460,7 @@ class HeatMaps:
             title += f" · the first {MOST_SHOWN} words"
         if not heats and self.image is None:
             raise ArgumentError("there is nothing to draw: pass maps, as in [maps.token(0)]")
-        note = note if heats or self.words else "the prompt has no words that the model read"
+        note = "" if heats or self.words else "the prompt has no words that the model read"
         panels: list[Panel] = []
         if self.image is not None:
             panels.append(Panel("", overlays.enlarge(self.image), "the picture"))

@@ -24,8 +24,7 @@ from heedmap.figures.overlays import png, resize_map, to_rgb
 from heedmap.figures.plots import Panel
 from heedmap.io.schemas import Mask
 from heedmap.io.writing import slug, whole_folder
-from heedmap.maps.recordings import Recording
-from heedmap.maps.selections import Selection, least_stability, stability_said
+from heedmap.maps.recordings import Recording, Selection, least_stability, stability_said
 from heedmap.mathematics.maps import is_even
 from heedmap.options import MASK_THRESHOLD
 from heedmap.text.words import TokenTable
@@ -90,7 +89,11 @@ def place(where: object, name: str) -> tuple[float, ...] | np.ndarray:
         return array.copy()
     if array.shape == (4,) and array.dtype.kind in "iuf" and np.isfinite(array).all():
         return tuple(array.tolist())
-    value = quoted(where) if array.size < 9 else f"of shape {array.shape} and {array.dtype}"
+    value = f"an array of {array.dtype} with shape {array.shape}"
+    if isinstance(where, Image.Image):
+        value = f"a picture of mode {where.mode}"
+    elif not hasattr(where, "dtype"):
+        value = quoted(where)
     raise ArgumentError(
         f"the region of {name} is {value}: expected a box (left, top, right, bottom) of four "
         "numbers, or a mask of bool (H, W), as in mask > 0.5 or picture.convert('L')"
@@ -107,8 +110,9 @@ def region(place: tuple[float, ...] | np.ndarray, width: int, height: int, name:
         if not (0 <= left < right <= width and 0 <= top < bottom <= height):
             sides = ", ".join(f"{side:g}" for side in place)
             raise ArgumentError(
-                f"the box ({sides}) of {name} is empty or does not lie in the picture: expected "
-                f"0 ≤ left < right ≤ {width} and 0 ≤ top < bottom ≤ {height}"
+                f"the box ({sides}) of {name} does not lie in the picture of {width}×{height} "
+                f"pixels, or is empty: expected 0 ≤ left < right ≤ {width} and 0 ≤ top < bottom ≤ "
+                f"{height}"
             )
         rows = np.diff(np.clip(np.arange(height + 1), top, bottom)).astype(np.float32)
         columns = np.diff(np.clip(np.arange(width + 1), left, right)).astype(np.float32)
@@ -272,21 +276,19 @@ class Segments:
             file_name: of the image.
         """
         height, width = self.labels.shape
-        annotations: list[dict[str, Any]] = []
-        for number in range(1, len(self.names) + 1):
-            mask = self.labels == number
-            if mask.any():
-                annotations.append(
-                    {
-                        "id": len(annotations) + 1,
-                        "image_id": 1,
-                        "category_id": number,
-                        "segmentation": {"size": [height, width], "counts": _runs(mask)},
-                        "area": int(mask.sum()),
-                        "bbox": _box(mask),
-                        "iscrowd": 0,
-                    }
-                )
+        masks = {n: self.labels == n for n in range(1, len(self.names) + 1)}
+        annotations = [
+            {
+                "id": place,
+                "image_id": 1,
+                "category_id": number,
+                "segmentation": {"size": [height, width], "counts": _runs(masks[number])},
+                "area": int(masks[number].sum()),
+                "bbox": _box(masks[number]),
+                "iscrowd": 0,
+            }
+            for place, number in enumerate((n for n, mask in masks.items() if mask.any()), 1)
+        ]
         return {
             "images": [{"id": 1, "file_name": file_name, "width": width, "height": height}],
             "categories": [{"id": n, "name": name} for n, name in enumerate(self.names, 1)],

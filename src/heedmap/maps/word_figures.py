@@ -4,7 +4,7 @@ All images of a figure share one scale, and the figure names it: the word's own,
 words of the prompt) or "raw" (0 to 1). Steps and heads count from 0.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -50,23 +50,16 @@ def timeline(
         WordError: if the model did not read such a word.
     """
     maps = resized(maps, SIDE)
-    heats, low, high = _each_step(maps, word, scale, frames)
+    heats, ends = _each_step(maps, word, scale, frames)
     timesteps = maps.recording.timesteps
-    panels = [
-        Panel(
-            f"step {step}", heat.render(low, high, short_side=1), f"timestep {timesteps[step]:.4g}"
-        )
-        for step, heat in heats.items()
-    ]
+    captions = [(f"step {step}", f"timestep {timesteps[step]:.4g}") for step in heats]
     note = f"{len(heats)} of {plural(len(timesteps), 'step')}, each by itself"
-    if maps.image is not None:
-        panels.append(Panel("the picture", maps.image))
-        note += ", over the finished picture"
+    note += "" if maps.image is None else ", over the finished picture"
     return plots.draw_panels(
-        panels,
+        _panels(maps, list(heats.values()), captions, ends),
         title=f"Over the steps: {_label(maps, word)}",
         note=f"{note} · {mean_of(maps, 'step')} · {maps.tokens.prompt}",
-        bars=[_scale_bar(maps, scale, "at all steps", low, high)],
+        bars=[_scale_bar(maps, scale, "at all steps", ends)],
     )
 
 
@@ -76,15 +69,13 @@ def animation(maps: HeatMaps, word: str | int, *, scale: Scale = "word") -> Anim
     The arguments and errors are those of `timeline`.
     """
     maps = resized(maps, ANIMATION_SIDE)
-    heats, low, high = _each_step(maps, word, scale, MOST_FRAMES)
+    heats, ends = _each_step(maps, word, scale, MOST_FRAMES)
     last = len(maps.recording.timesteps) - 1
     title = f"Over the steps: {_label(maps, word)}"
-    images = {step: heat.render(low, high, short_side=1) for step, heat in heats.items()}
-    figure = plots.draw_panels(
-        [Panel(f"step {last} of 0–{last}", next(iter(images.values())))],
-        title=title,
-        bars=[_scale_bar(maps, scale, "at all steps", low, high)],
-    )
+    images = {step: heat.render(*ends, short_side=1) for step, heat in heats.items()}
+    panels = [Panel(f"step {last} of 0–{last}", next(iter(images.values())))]
+    bars = [_scale_bar(maps, scale, "at all steps", ends)]
+    figure = plots.draw_panels(panels, title=title, bars=bars)
     ax = figure.axes[0]
     frames: list[Image.Image] = []
     for step, image in images.items():
@@ -126,32 +117,41 @@ def layers_by_heads(
         maps = replace(maps, image=None)
     rows = [[_in_part(maps, word, scale, layer, head) for head in heads] for layer in layers]
     heats = [heat for row in rows for heat in row if heat is not None]
-    low, high = common_range(heats, scale)
+    ends = common_range(heats, scale)
     title = f"By {' and '.join(axes)}: {_label(maps, word)}"
     note = f"{mean_of(maps, *axes)} · {maps.tokens.prompt}"
     where = f"in all {' and '.join(f'{axis}s' for axis in axes)} shown"
-    bars = [_scale_bar(maps, scale, where, low, high)]
-    if is_table:
-        table: list[tuple[str, list[Image.Image | str]]] = [
-            (
-                layer.short,
-                ["" if heat is None else heat.render(low, high, short_side=1) for heat in row],
-            )
-            for layer, row in zip(maps.layers, rows, strict=True)
-        ]
-        if image is not None:
-            table.insert(0, ("the picture", [image, *[""] * (len(heads) - 1)]))
-        columns = [f"head {head}" if side >= 32 else f"{head}" for head in heads]
-        size = f"{plural(len(layers), 'layer')} in rows, {plural(len(heads), 'head')} in columns"
-        note = f"{size} · {note}"
-        return plots.draw_table(table, columns, title=title, note=note, bars=bars, side=side)
-    panels = [] if image is None else [Panel("the picture", image)]
-    captions = [(layer.short, "{1}×{0} cells".format(*layer.grid)) for layer in layers if layer]
-    captions = captions or [(f"head {head}", "") for head in heads]
-    for heat, (caption, grid) in zip(heats, captions, strict=True):
-        panels.append(Panel(caption, heat.render(low, high, short_side=1), grid))
-    note = f"{plural(len(heats), axes[0])} · {note}"
-    return plots.draw_panels(panels, title=title, note=note, bars=bars)
+    bars = [_scale_bar(maps, scale, where, ends)]
+    if not is_table:
+        captions = [(layer.short, "{1}×{0} cells".format(*layer.grid)) for layer in layers if layer]
+        captions = captions or [(f"head {head}", "") for head in heads]
+        note = f"{plural(len(heats), axes[0])} · {note}"
+        panels = _panels(maps, heats, captions, ends)
+        return plots.draw_panels(panels, title=title, note=note, bars=bars)
+    table: list[tuple[str, list[Image.Image | str]]] = []
+    if image is not None:
+        table.append(("the picture", [image, *[""] * (len(heads) - 1)]))
+    for layer, row in zip(maps.layers, rows, strict=True):
+        cells = ["" if heat is None else heat.render(*ends, short_side=1) for heat in row]
+        table.append((layer.short, cells))
+    columns = [f"head {head}" if side >= 32 else f"{head}" for head in heads]
+    size = f"{plural(len(layers), 'layer')} in rows, {plural(len(heads), 'head')} in columns"
+    note = f"{size} · {note}"
+    return plots.draw_table(table, columns, title=title, note=note, bars=bars, side=side)
+
+
+def _panels(
+    maps: HeatMaps,
+    heats: Sequence[HeatMap],
+    captions: Sequence[tuple[str, str]],
+    ends: tuple[float, float],
+) -> list[Panel]:
+    """Return a panel for each map, with its caption and note, and one of the image."""
+    panels = [
+        Panel(caption, heat.render(*ends, short_side=1), note)
+        for heat, (caption, note) in zip(heats, captions, strict=True)
+    ]
+    return panels if maps.image is None else [*panels, Panel("the picture", maps.image)]
 
 
 def _in_part(
@@ -204,14 +204,14 @@ def mean_of(maps: HeatMaps, *axes: Axis) -> str:
     return f"mean of {', '.join(parts)}"
 
 
-def _scale_bar(maps: HeatMaps, scale: Scale, where: str, low: float, high: float) -> ScaleBar:
+def _scale_bar(maps: HeatMaps, scale: Scale, where: str, ends: tuple[float, float]) -> ScaleBar:
     names = {"word": f"one for the word {where}", "shared": f"one for all words {where}"}
-    return ScaleBar(names.get(scale, SCALES["raw"]), (low, high), alone=maps.image is None)
+    return ScaleBar(names.get(scale, SCALES["raw"]), ends, alone=maps.image is None)
 
 
 def _each_step(
     maps: HeatMaps, word: str | int, scale: Scale, frames: int
-) -> tuple[dict[int, HeatMap], float, float]:
+) -> tuple[dict[int, HeatMap], tuple[float, float]]:
     """Return a word's map at some steps of a selection, and the scale of all its steps."""
     steps = maps.steps
     count = min(len(steps), checks.whole("frames", frames, least=1))
@@ -224,4 +224,4 @@ def _each_step(
         ranges.append(heat.value_range(scale))
         if step in chosen:  # of the others only the range is kept
             heats[step] = heat
-    return heats, min(low for low, _ in ranges), max(high for _, high in ranges)
+    return heats, (min(low for low, _ in ranges), max(high for _, high in ranges))

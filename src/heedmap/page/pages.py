@@ -24,8 +24,7 @@ from heedmap.figures import overlays
 from heedmap.figures.overlays import StepPictures, tiles
 from heedmap.io.schemas import EditReport, Settings, returned, to_json
 from heedmap.maps.heatmaps import HeatMaps
-from heedmap.maps.recordings import Recording
-from heedmap.maps.selections import stability_said
+from heedmap.maps.recordings import Recording, stability_said
 from heedmap.options import MASK_THRESHOLD
 from heedmap.page.packing import as_script, pack
 from heedmap.text.alignment import pair_words

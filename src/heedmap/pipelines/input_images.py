@@ -53,7 +53,7 @@ from heedmap.io import reading
 from heedmap.io.schemas import GivenPicture, returned
 from heedmap.io.writing import digest_of
 from heedmap.maps.heatmaps import HeatMaps
-from heedmap.maps.selections import stability_of
+from heedmap.maps.recordings import stability_of
 from heedmap.options import LOCATE_STEPS, GenerateOptions, Keep, Tokens
 from heedmap.pipelines.arguments import (
     apply_model_defaults,

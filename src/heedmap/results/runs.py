@@ -87,7 +87,7 @@ class Run(Result):
             `.prompt` (with weights), `.steps`, `.size`, `.model`, `.arguments` and others.
         negative_maps: the heat maps of the negative prompt, if its branch was recorded.
         step_pictures: a small image of each step, if the steps were kept and could be followed
-            (`figures.animations`).
+            (`figures.overlays`).
         concepts: the heat maps of the concepts, each one word: `run.concepts["sky"]`; None without
             concepts.
         given: the picture of yours that was edited, as the model saw it; None of other runs.
