@@ -191,10 +191,10 @@ def parse_word_weights(text: str) -> tuple[str, list[float]]:
 
 def by_word(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
     """Return the values of words by word; ArgumentError if a word has two."""
-    found = dict(pairs)
-    if len(found) < len(pairs):
+    values = dict(pairs)
+    if len(values) < len(pairs):
         raise ArgumentError(f"{', '.join(word for word, _ in pairs)}: expected each word once")
-    return found
+    return values
 
 
 def _assigned(text: str, expected: str, example: str) -> tuple[str, str]:
@@ -208,17 +208,17 @@ def _assigned(text: str, expected: str, example: str) -> tuple[str, str]:
 # --- the options of each call -----------------------------------------------------------------
 
 
-def option(default: Any, help: str, read: Any = str, **flag: Any) -> Any:
+def option(default: Any, help: str, parse: Any = str, **flag: Any) -> Any:
     """Declare an option for the command line and the app.
 
     Args:
         default: its default.
         help: a sentence or two; the command line adds a default that is not None.
-        read: its type (bool, str, Path or a Literal), or a function that reads it from a text.
+        parse: its type (bool, str, Path or a Literal), or a function that reads it from a text.
         flag: the `metavar` of its flag; `names` if they differ from the option's; `collect`, which
             makes the value of the list that a repeated flag gives.
     """
-    return field(default=default, metadata={"help": help, "read": read, **flag})
+    return field(default=default, metadata={"help": help, "parse": parse, **flag})
 
 
 @dataclass(frozen=True, kw_only=True)

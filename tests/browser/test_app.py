@@ -231,11 +231,10 @@ def test_cancel_ends_a_job_and_the_next_one_works(visit: Any, out: Path):
     draw(form, "Generate", out, Steps=1)
 
 
-@pytest.mark.parametrize("fields", [{"Steps": "many"}])
-def test_a_mistake_is_a_sentence(visit: Any, out: Path, fields: dict[str, str]):
+def test_a_mistake_is_a_sentence(visit: Any, out: Path):
     page = visit()
     form = panel(page)
-    fill(form, **{"Prompt": "a cat", "Steps": 1, **fields})
+    fill(form, Prompt="a cat", Steps="many")
     form.get_by_role("button", name="Generate", exact=True).click()
     message = page.locator(".toast-body")
     expect(message).to_be_visible()
@@ -254,14 +253,13 @@ def test_text_stays_text(visit: Any, out: Path):
     assert not dialogs
 
 
-@pytest.mark.parametrize(("scheme", "width"), [("dark", 390)])
-def test_the_page_is_accessible_and_fits(axe: str, visit: Any, out: Path, scheme: str, width: int):
-    page = visit(viewport={"width": width, "height": 900}, color_scheme=scheme)
+def test_the_page_is_accessible_and_fits(axe: str, visit: Any, out: Path):
+    page = visit(viewport={"width": 390, "height": 900}, color_scheme="dark")
     form = panel(page)
     draw(form, "Generate", out, Prompt="a cat", Steps=1)
-    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    assert page.evaluate("document.documentElement.scrollWidth") <= 390
     dark = frame(form).locator("body").evaluate("one => getComputedStyle(one).backgroundColor")
-    assert (sum(map(int, dark.strip("rgba()").split(",")[:3])) < 300) == (scheme == "dark")
+    assert sum(map(int, dark.strip("rgba()").split(",")[:3])) < 300
     page.evaluate(axe)
     found = page.evaluate("axe.run(document, { iframes: false })")["violations"]
     serious = [

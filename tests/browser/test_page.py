@@ -10,8 +10,6 @@ from browser.conftest import canvas, outline, point, readings, runs_at, same
 from heedmap.figures import overlays
 from heedmap.page import pages
 
-# --- words to heat --------------------------------------------------------------------------------
-
 
 def test_a_word_shows_the_overlay_that_python_draws(show: Any, run: Any, run_page: str):
     opened = show(run_page)
@@ -159,9 +157,6 @@ def test_pointing_at_a_place_lists_the_words_that_acted_there(show: Any, run: An
     assert opened.page.locator("#reading li").count() == 0
 
 
-# --- speed ----------------------------------------------------------------------------------------
-
-
 NAMED = "refined by self-attention · all layers · all 6 steps · all heads"
 
 
@@ -186,13 +181,3 @@ def test_refined_maps_are_offered_if_every_prompt_has_them(show: Any, run: Any):
     older = replace(run.negative_maps.recording, refined=None)
     page = pages.run_page(replace(run, negative_maps=replace(run.negative_maps, recording=older)))
     assert not show(page).page.get_by_label("Maps", exact=True).is_visible()
-
-
-def test_the_outline_is_the_mask_at_the_threshold(show: Any, run: Any, run_page: str):
-    opened = show(run_page)
-    opened.choose("Maps", "refined")
-    opened.word("house").click()
-    opened.page.get_by_label("Outline", exact=True).check()
-    opened.slide("Threshold of the outline", 30)
-    points, _ = outline(opened)
-    assert runs_at(points, run.maps["house"].soft_mask(), 0.3, 1 / 500)

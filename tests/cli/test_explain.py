@@ -45,12 +45,9 @@ def test_of_an_edit_and_of_a_negative_prompt(model):
     "asked",
     [
         ("-w", "cat", "--at", "1,2"),
-        ("-w", "#7", "--at", "1,2"),
         ("-w", "house", "--at", "128,0"),
-        ("-w", "house", "--at", "1,2", "--layer", "up 9"),
         ("-w", "house", "--at", "1,2", "--step", "3"),
         ("-w", "house", "--at", "1,2", "--pass", 1, "-o", "saved/x"),
-        ("-w", "house", "--at", "1,2", "-l", "mid", "--head", "2"),
     ],
 )
 def test_what_the_run_does_not_have_leaves_nothing(model, saved, asked):

@@ -1,7 +1,6 @@
 """`heedmap inspect`: what it saves and prints, and what it refuses."""
 
 import json
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -108,11 +107,9 @@ def test_maps_of_concepts(model, saved: Path):
 @pytest.mark.parametrize(
     "arguments",
     [
-        ["-w", "dog"],
         ["-w", "#9"],
         ["--layers", "sideways"],
         ["--steps", "9"],
-        ["--heads", "99"],
         ["--over", "steps"],
         ["--refined", "--layers", "up"],
         ["--refined", "-w", "red", "--over", "layers"],
@@ -140,13 +137,8 @@ def test_axes_that_were_not_kept(random_model, desk: Path):
     bare.save(desk / "bare")
     assert "all layers" in good("inspect", "bare", "--out", "seen")
     for axis, value in (("layer", "up"), ("step", "0:1"), ("head", "0")):
-        assert f"--keep {axis}" in bad("inspect", "bare", f"--{axis}s", value) or axis
+        bad("inspect", "bare", f"--{axis}s", value)
         bad("inspect", "bare", "-w", "red", "--over", f"{axis}s")
-    older = replace(
-        bare, maps=replace(bare.maps, recording=replace(bare.maps.recording, refined=None))
-    )
-    older.save(desk / "older")
-    bad("inspect", "older", "--refined")
 
 
 def test_what_is_no_run(desk: Path):

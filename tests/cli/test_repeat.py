@@ -3,8 +3,6 @@
 import json
 from pathlib import Path
 
-import pytest
-
 from cli.calling import PROMPT, as_json, bad, call, files, good
 from heedmap import Grid, Pair, Run
 from heedmap.pipelines import editing
@@ -56,22 +54,9 @@ def test_edits_and_grids_and_saving(model, saved, run, desk, opened):
     assert opened == [(desk / "run2" / "index.html").as_uri()]
 
 
-@pytest.mark.parametrize(
-    "odd",
-    [
-        {"seed": "x"},
-        {"arguments": {"latents": {"object": "tensor"}}},
-        {"edits": [{"kind": "rule", "name": "mine"}]},
-        {"schedulers": {"scheduler": {"class": "X", "config": {}}}},
-    ],
-)
-def test_settings_that_cannot_be_repeated(model, saved, odd):
-    spoil(saved, **odd)
-    bad("repeat", saved)
-
-
-def test_no_folder_and_no_model(saved):
+def test_refused(model, saved):
     bad("repeat", "nothing")
+    spoil(saved, arguments={"latents": {"object": "tensor"}})
+    bad("repeat", saved)
     bad("repeat", saved, "--open")
     bad("repeat", saved, "--out", saved)
-    bad("repeat", saved, "--model", "nonsense")

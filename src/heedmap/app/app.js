@@ -18,7 +18,8 @@ window.addEventListener("message", ({ source, data }) => {
   if (frame && data?.heedmap === "explain") {
     const { word, at, layer } = data;
     const [cell, head, step] = [data.cell, data.head, data.step].map(number);
-    trigger("explain", { name: frame.parentElement.dataset.result, word, at, layer, cell, head, step });
+    const run = cell ? `/cells/${cell.padStart(3, "0")}` : "";
+    trigger("explain", { name: frame.parentElement.dataset.result + run, word, at, layer, head, step });
   }
 });
 window.addEventListener("resize", () => frames().forEach(tell));

@@ -36,18 +36,14 @@ class Models:
     def __init__(self, model: Any, **options: Any) -> None:
         self._options, self._loaded = options, ("", None)
         if model is None or isinstance(model, str | list | tuple):
-            given = [model] if isinstance(model, str) else model or []
-            self.names = [*dict.fromkeys([*given, EMBEDDED])]
+            names = [model] if isinstance(model, str) else model or []
+            self.names = [*dict.fromkeys([*names, EMBEDDED])]
         else:
             self.names = [loading.name_of(model)]
             self._loaded = (self.names[0], model)
 
     def load(self, name: str) -> Any:
-        """Load a pipeline, in the place of the one before it.
-
-        Raises:
-            ArgumentError: if the name is not on offer.
-        """
+        """Load a pipeline in place of the other; ArgumentError if the name is not on offer."""
         if name not in self.names:
             offered = ", ".join(self.names)
             raise ArgumentError(f"the app has no model {quoted(name)}: choose of {offered}")
@@ -134,10 +130,8 @@ def _data_url(colours: torch.Tensor) -> str:
 
 # --- saved results ----------------------------------------------------------------------------
 
-MOST = 100
-"""The number of results that are listed, the newest first."""
+MOST = 100  # results that are listed, the newest first
 _IMAGES = ("image.png", "edited/image.png", "grid.png")
-_THUMB = 320  # pixels
 _FRAME = 900  # pixels of a page's height until it reports its own
 
 
@@ -149,26 +143,23 @@ def names(folder: str | Path | None) -> list[str]:
 
 
 def path_of(folder: str | Path | None, name: str) -> Path:
-    """Find a result by its name.
-
-    Raises:
-        RunError: if the folder has no such result.
-    """
-    if folder is None or name not in names(folder):
+    """Find a result by its name, or a run in it by its path; RunError if there is none."""
+    parts = Path(name).parts
+    if folder is None or not parts or parts[0] not in names(folder) or ".." in parts:
         raise RunError(f"there is no result {quoted(name)}: choose one from the list")
     return Path(folder, name)
 
 
 def thumbnails(folder: str | Path | None) -> list[tuple[Image.Image, str]]:
     """Read a small image of each result, with its name."""
-    found: list[tuple[Image.Image, str]] = []
+    images: list[tuple[Image.Image, str]] = []
     for name in names(folder):
         for path in (Path(folder or "", name, image) for image in _IMAGES):
             if path.exists():
                 image = Image.open(path)
-                image.thumbnail((_THUMB, _THUMB))
-                found.append((image.convert("RGB"), name))
-    return found
+                image.thumbnail((320, 320))
+                images.append((image.convert("RGB"), name))
+    return images
 
 
 def page(path: Path) -> str:
@@ -182,16 +173,3 @@ def run_paths(path: Path) -> list[Path]:
     if (path / "edited").is_dir():
         return [path / "source", path / "edited"]
     return sorted((path / "cells").glob("*")) or [path]
-
-
-def run_path(path: Path, cell: int | None) -> Path:
-    """Find the run to explain: the edited one of an edit, or a cell of a grid. Default: the first.
-
-    Raises:
-        ArgumentError: if the grid has no such cell.
-    """
-    runs = run_paths(path)
-    number = len(runs) if (path / "edited").is_dir() else cell or 1
-    if not 1 <= number <= len(runs):
-        raise ArgumentError(f"the cell is {cell}: expected a number from 1 to {len(runs)}")
-    return runs[number - 1]

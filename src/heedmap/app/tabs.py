@@ -50,14 +50,13 @@ def each_line(
 
 READERS: dict[str, Callable[[str], Any]] = {
     **{
-        one.name: one.metadata["read"]
+        one.name: one.metadata["parse"]
         for kind in (options.GenerateOptions, options.EditOptions, options.ExplainOptions)
         for one in fields(kind)
-        if inspect.isfunction(one.metadata.get("read"))
+        if inspect.isfunction(one.metadata.get("parse"))
     },
     "seed": options.parse_integer,
     "seeds": options.parse_integers,
-    "cell": options.parse_integer,
     "word": options.parse_word,
     "words": options.parse_names,
     "at": options.parse_pixel,
@@ -73,6 +72,7 @@ GRID_READERS = {
 REQUIRED = {"prompt", "source", "picture", "name", "word", "at"}
 _BY_MODEL, _WINDOW = {"placeholder": "model default"}, {"placeholder": "by the edit"}
 _WINDOW["info"] = "From the source up to: 0.8"
+_LINES = {"info": "One word on each line.", "lines": 2}
 LOOKS: dict[str, dict[str, Any]] = {
     "prompt": {"lines": 2},
     "source": {"label": "Prompt", "lines": 2},
@@ -86,21 +86,11 @@ LOOKS: dict[str, dict[str, Any]] = {
     "only": {"label": "Only where", "placeholder": "cat->dog"},
     "protect": {"placeholder": "snow, tree"},
     "threshold": {"placeholder": str(options.EditOptions.threshold)},
-    "edits": {
-        "label": "Keep words in boxes",
-        "placeholder": "cat=0,0,64,128",
-        "info": "Left, top, right, bottom, in pixels. One word on each line.",
-        "lines": 2,
-    },
-    "weights": {
-        "label": "Weights of words",
-        "info": "red=-2:3:6 (from, to, how many) or red=0,1,3. One word on each line.",
-        "lines": 2,
-    },
+    "edits": {"label": "Keep words in boxes", "placeholder": "cat=LEFT,TOP,RIGHT,BOTTOM", **_LINES},
+    "weights": {"label": "Weights of words", "placeholder": "red=-2:3:6 or red=0,1,3", **_LINES},
     "words": {"info": "Such as: house, tree. Empty: all in common."},
     "at": {"label": "Pixel", "placeholder": "40,72"},
     "layer": {"placeholder": "up 1.0"},
-    "cell": {"label": "Cell of a grid", "placeholder": "1"},
 }
 """Label and look of the fields by name."""
 
@@ -261,20 +251,21 @@ class App:
     def _explain(self, tab: Any) -> None:
         def call(job: Job, folder: Path, _: str, given: dict[str, Any]) -> hm.Explanation:
             path = jobs.path_of(folder, given.pop("name"))
-            run = hm.Run.load(jobs.run_path(path, given.pop("cell", None)))
+            run = hm.Run.load(path / "edited" if (path / "edited").is_dir() else path)
             pipe = self.models.load(run.settings.model)
             return hm.explain(pipe, run, progress=job.progress, **given)
 
         with self._form("explain", call) as form:
             gr.Markdown("How does a number of a map come about? Choose a place on a result's page.")
-            look = {"label": "Result", "allow_custom_value": True}
+            info = "Of a grid: with the cell, as in grid-a-red-house-7/cells/001."
+            look = {"label": "Result", "allow_custom_value": True, "info": info}
             form.add("name", self._choose_result(tab, **look))
             form.row("word", "at")
             form.buttons("Take it apart")
             with gr.Accordion("Layer, head and step", open=False):
                 gr.Markdown("Empty: where the word acts most at the middle step.")
                 form.text("layer")
-                form.row("head", "step", "cell")
+                form.row("head", "step")
         self.place = form.fields
 
     def _compare(self, tab: Any) -> None:

@@ -31,18 +31,18 @@ def ablate(
     saved = check_ablatable(load_result(run), word, str(run))
     place = task.place(run / "ablate")
     with task.sampling(saved) as (pipe, progress):
-        found = hm.ablate(pipe, saved, word, progress=progress)
-    folder = place.put(found.save, slug(found.word, 100))
+        ablation = hm.ablate(pipe, saved, word, progress=progress)
+    folder = place.put(ablation.save, slug(ablation.word, 100))
     sheet = folder / "sheet.png"
     if task.verbose:
         rows = []
-        for way, change in found.trust.ways().items():
+        for way, change in ablation.trust.ways().items():
             text = "nothing attends to it" if way == "columns" else "it is not read"
             agreements = [str(one or "-") for one in (change.heat, change.refined, change.mask)]
             rows.append((text, f"{change.mean:.1%}", f"{change.most:.0%}", *agreements))
-        columns = (f"without {found.word}", "change", "up to", "heat", "refined", "mask")
+        columns = (f"without {ablation.word}", "change", "up to", "heat", "refined", "mask")
         print_table(columns, rows, folder)
         typer.echo("rank: rank correlation of map and change; AUC: of the region that changed.")
     files = {"folder": str(folder), "sheet": str(sheet)}
-    data = {"run": str(run), **files, **found.summary()}
+    data = {"run": str(run), **files, **ablation.summary()}
     task.finish(data, [folder], sheet)

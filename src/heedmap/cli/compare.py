@@ -61,7 +61,7 @@ def compare(
     sheet = encode(hm.compare(runs, words, scale=scale), suffix)
     save = functools.partial(writing.put_file, data=sheet)
     path = writing.put_counting(path, save) if out is None else save(path)
-    found: list[dict[str, Any]] = []
+    entries: list[dict[str, Any]] = []
     rows: list[tuple[str, ...]] = []
     for folder, run, label in zip(folders, runs, labels(runs), strict=True):
         heats = {word: run.maps[word] for word in words if word in run.maps}
@@ -69,9 +69,9 @@ def compare(
         rows += [(label, word, *cells.get(word, "---")) for word in words]
         numbers = {word: heat_summary(heat) for word, heat in heats.items()}
         numbers = dict.fromkeys(words) | numbers
-        found.append({"run": str(folder), "label": label, "words": numbers})
+        entries.append({"run": str(folder), "label": label, "words": numbers})
     if task.verbose:
         print_table(("run", "word", *COLUMNS), rows, path)
         typer.echo("Shares of attention, averaged over all layers, heads and steps of a run.")
-    data = {"file": str(path), "scale": scale, "words": words, "runs": found}
+    data = {"file": str(path), "scale": scale, "words": words, "runs": entries}
     task.finish(data, [path], path)

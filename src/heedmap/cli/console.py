@@ -11,17 +11,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from json import dumps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import typer
 
 from heedmap.errors import warnings_heard
 from heedmap.options import LoadOptions, option
-
-if TYPE_CHECKING:
-    from heedmap.io.writing import Destination
-
-Advance = Callable[[int, int], None]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,16 +36,11 @@ class Task(LoadOptions):
 
     @property
     def verbose(self) -> bool:
-        """Whether a description is printed for people, with progress."""
+        """True if progress and a description are printed, for people."""
         return not (self.json or self.quiet)
 
-    def place(self, root: str | Path = "outputs", *, several: bool = False) -> "Destination":
-        """Check that results can be saved.
-
-        Args:
-            root: the folder of new folders if --out is not given.
-            several: whether there may be several results; --out is around them then.
-        """
+    def place(self, root: str | Path = "outputs", *, several: bool = False) -> Any:
+        """Check that results can be saved: in --out, around it if several, or within a root."""
         from heedmap.io.writing import Destination
 
         return Destination(self.out, many=several, root=root)
@@ -77,12 +67,8 @@ class Task(LoadOptions):
             return repeating.load_for(saved, self.model, device=self.device, dtype=self.dtype)
 
     @contextmanager
-    def sampling(self, saved: Any = None) -> Iterator[tuple[Any, Advance]]:
-        """Load a model, then show progress and print warnings.
-
-        Yields:
-            The pipeline, and the function of `progress_bar`.
-        """
+    def sampling(self, saved: Any = None) -> Iterator[tuple[Any, Callable[[int, int], None]]]:
+        """Load a model, print warnings, and yield the pipeline and the function of a bar."""
         pipe = self.load(saved)
         with self.warnings_printed(), progress_bar("Sampling", self.verbose) as advance:
             yield pipe, advance
@@ -113,12 +99,8 @@ class Task(LoadOptions):
 
 
 @contextmanager
-def progress_bar(label: str, visible: bool) -> Iterator[Advance]:
-    """Show a bar on stderr, if it is a terminal.
-
-    Yields:
-        A function that takes the count of what is done, and the total.
-    """
+def progress_bar(label: str, visible: bool) -> Iterator[Callable[[int, int], None]]:
+    """Show a bar on stderr if it is a terminal, and yield the function that moves it."""
     if not visible or not sys.stderr.isatty():
         yield lambda done, total: None
         return

@@ -1,19 +1,25 @@
 """`heedmap edit` and `heedmap grid`: an image and its edits, from one noise."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 import heedmap as hm
 from heedmap.cli.console import Task, print_table
-from heedmap.cli.options import EMBEDDED, OUTPUTS, Seed, Source, Targets, command, parsed
+from heedmap.cli.options import (
+    EMBEDDED,
+    OUTPUT,
+    OUTPUTS,
+    Count,
+    Seed,
+    Source,
+    Targets,
+    command,
+    parsed,
+)
 from heedmap.errors import plural
 from heedmap.options import EditOptions, GenerateOptions, by_word, parse_windows, parse_word_weights
-
-if TYPE_CHECKING:
-    from heedmap.results.grids import Grid
-    from heedmap.results.pairs import Pair
 
 FILES = {
     "source_image": "source/image.png",
@@ -28,12 +34,7 @@ FILES = {
 _WINDOWS = "Windows as of `heedmap edit`. Several, as 0,0.5,1, are each drawn."
 
 
-@command(
-    *(GenerateOptions, EditOptions),
-    model=EMBEDDED,
-    out=f"{OUTPUTS}. Of several results, the folder around them",
-    without="concepts",
-)
+@command(GenerateOptions, EditOptions, model=EMBEDDED, out=OUTPUTS, without="concepts")
 def edit(
     task: Task, source: Source, target: Targets = None, *, seed: Seed = None, **options: Any
 ) -> None:
@@ -46,21 +47,19 @@ def edit(
 
     place = task.place(several=len(target or ()) > 1)
     with task.sampling() as (pipe, progress):
-        made: Any = hm.edit(pipe, source, target, seed=seed, progress=progress, **options)
-        pairs: list[Pair] = made if target else [made]
-        folders = [
-            place.put(pair.save, f"{slug(text, 48)}-{pair.edited.settings.seed}")
-            for text, pair in zip(target or [source], pairs, strict=True)
-        ]
-    found: list[dict[str, Any]] = []
-    for folder, pair in zip(folders, pairs, strict=True):
-        found.append(_pair_json(folder, pair))
-        if task.verbose:
+        result: Any = hm.edit(pipe, source, target, seed=seed, progress=progress, **options)
+        pairs: dict[Path, hm.Pair] = {}
+        for text, pair in zip(target or [source], result if target else [result], strict=True):
+            name = f"{slug(text, 48)}-{pair.edited.settings.seed}"
+            pairs[place.put(pair.save, name)] = pair
+    if task.verbose:
+        for folder, pair in pairs.items():
             _print_pair(folder, pair)
-    task.finish({"edits": found}, folders, folders[0] / "index.html")
+    edits = [_pair_json(folder, pair) for folder, pair in pairs.items()]
+    task.finish({"edits": edits}, pairs, next(iter(pairs)) / "index.html")
 
 
-def _pair_json(folder: Path, pair: "Pair") -> dict[str, Any]:
+def _pair_json(folder: Path, pair: "hm.Pair") -> dict[str, Any]:
     from heedmap.io.schemas import to_json
 
     settings, names = pair.edited.settings, ("seed", "steps", "guidance", "model")
@@ -76,7 +75,7 @@ def _pair_json(folder: Path, pair: "Pair") -> dict[str, Any]:
     }
 
 
-def _print_pair(folder: Path, pair: "Pair") -> None:
+def _print_pair(folder: Path, pair: "hm.Pair") -> None:
     from heedmap.io.schemas import returned
 
     report, settings = pair.about, pair.edited.settings
@@ -106,7 +105,7 @@ def _print_pair(folder: Path, pair: "Pair") -> None:
     )
 
 
-@command(GenerateOptions, EditOptions, model=EMBEDDED, out=OUTPUTS, without="concepts")
+@command(GenerateOptions, EditOptions, model=EMBEDDED, out=OUTPUT, without="concepts")
 def grid(
     task: Task,
     source: Source,
@@ -120,9 +119,7 @@ def grid(
             "N weights of a word from A to B, or a list, as red=0,1,3. May be repeated.",
         ),
     ] = None,
-    count: Annotated[
-        int, typer.Option(min=1, max=10_000, help="Number of seeds, from --seed up.")
-    ] = 1,
+    count: Count = 1,
     seed: Seed = None,
     cross: Annotated[Any, parsed(parse_windows, "A:B,…", _WINDOWS)] = None,
     self_attention: Annotated[
@@ -143,7 +140,7 @@ def grid(
     place, weights = task.place(), by_word(weight or ())
     seed = secrets.randbelow(2**31) if seed is None else seed
     with task.sampling() as (pipe, progress):
-        made = hm.grid(
+        result = hm.grid(
             pipe,
             source,
             target,
@@ -154,23 +151,22 @@ def grid(
             progress=progress,
             **options,
         )
-        folder = place.put(made.save, f"{slug(f'grid {(target or [source])[0]}', 48)}-{seed}")
+        folder = place.put(result.save, f"{slug(f'grid {(target or [source])[0]}', 48)}-{seed}")
     if task.verbose:
         rows = []
-        for cell in made:
-            at, change = cell.place(), cell.pair.about.change
-            edited = " · ".join(label(name, at[name]) for name in made.axes)
-            errors = [_number(side.mse, ".2g") for side in (change.inside, change.outside)]
-            rows.append((str(cell.number), edited, f"{cell.pair.about.moved:.1%}", *errors))
+        for cell, row in zip(result, result.rows(), strict=True):
+            edited = " · ".join(label(name, cell.place()[name]) for name in result.axes)
+            errors = [_number(row[f"mse_{side}"], ".2g") for side in ("inside", "outside")]
+            rows.append((str(cell.number), edited, f"{row['moved']:.1%}", *errors))
         print_table(("cell", "edit", "moved", "MSE inside", "MSE outside"), rows, folder)
-        typer.echo(f"{plural(len(made), 'edit')}. Open {folder / 'index.html'}.")
-        back = made.cells[0].pair.about.reconstruction
+        typer.echo(f"{plural(len(result), 'edit')}. Open {folder / 'index.html'}.")
+        back = result.cells[0].pair.about.reconstruction
         if back is not None:
             typer.echo(f"Your image {returned(back.psnr_db)}.")
-    task.finish({"grid": _grid_json(folder, made)}, [folder], folder / "index.html")
+    task.finish({"grid": _grid_json(folder, result)}, [folder], folder / "index.html")
 
 
-def _grid_json(folder: Path, grid: "Grid") -> dict[str, Any]:
+def _grid_json(folder: Path, grid: "hm.Grid") -> dict[str, Any]:
     from heedmap.io.schemas import to_json
 
     files = {"page": "index.html", "sheet": "grid.png", "table": "grid.csv", "figures": "grid.json"}

@@ -1,6 +1,6 @@
 """`heedmap explain`: how one attention probability of a saved run is computed."""
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
@@ -8,9 +8,6 @@ import heedmap as hm
 from heedmap.cli.console import Task, print_table
 from heedmap.cli.options import SAVED, RunFolder, command, parsed
 from heedmap.options import ExplainOptions, parse_pixel, parse_word
-
-if TYPE_CHECKING:
-    from heedmap.results.explanations import Explanation
 
 
 @command(ExplainOptions, model=SAVED, out="a new one in RUN/explain")
@@ -39,30 +36,30 @@ def explain(
     saved = load_result(run)
     place = task.place(run / "explain")
     with task.sampling(saved) as (pipe, progress):
-        found = hm.explain(pipe, saved, word, at, progress=progress, **options)
-    about = found.about
+        explanation = hm.explain(pipe, saved, word, at, progress=progress, **options)
+    about = explanation.about
     name = f"{about.word} at {about.at[0]} {about.at[1]} {about.short} head {about.head} "
-    folder = place.put(found.save, slug(f"{name}step {about.step}", 100))
+    folder = place.put(explanation.save, slug(f"{name}step {about.step}", 100))
     page = folder / "index.html"
     if task.verbose:
-        _print_explanation(found)
+        _print_explanation(explanation)
         typer.echo(f"The computation: {page}")
     files = {"folder": str(folder), "page": str(page), "file": str(folder / "explain.json")}
-    data = {"run": str(run), **files, **found.summary()}
+    data = {"run": str(run), **files, **explanation.summary()}
     task.finish(data, [folder], page)
 
 
-def _print_explanation(found: "Explanation") -> None:
-    about, shown = found.about, found.shown
-    columns = {"Q·K": shown["scores"], "÷√d": shown["masked"], "P": shown["probabilities"]}
-    if found.given.edited is not None:
-        columns["edited P"] = shown["acted"]
-    columns["‖P·V W_O‖"] = shown["brought"]
+def _print_explanation(explanation: "hm.Explanation") -> None:
+    about, numbers = explanation.about, explanation.shown
+    columns = {"Q·K": numbers["scores"], "÷√d": numbers["masked"], "P": numbers["probabilities"]}
+    if explanation.given.edited is not None:
+        columns["edited P"] = numbers["acted"]
+    columns["‖P·V W_O‖"] = numbers["brought"]
     rows = []
-    for token in found.tokens:
+    for token in explanation.tokens:
         if token.kind != "pad" or token.position in about.tokens:
-            numbers = [column[token.position] for column in columns.values()]
-            rows.append((token.text, *("−∞" if x is None else f"{x:.6g}" for x in numbers)))
+            values = [column[token.position] for column in columns.values()]
+            rows.append((token.text, *("−∞" if x is None else f"{x:.6g}" for x in values)))
     title = f"{about.word} at pixel {about.at[0]},{about.at[1]}; "
     title += f"{about.short}, head {about.head}, step {about.step}"
     print_table(("token", *columns), rows, title)

@@ -1,18 +1,15 @@
 """`heedmap generate` and `heedmap locate`: an image, and where each word acts in it."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 import heedmap as hm
 from heedmap.cli.console import Task, print_table, stability_text
-from heedmap.cli.options import EMBEDDED, OUTPUTS, Prompt, Seed, command, parsed
+from heedmap.cli.options import EMBEDDED, OUTPUT, OUTPUTS, Count, Prompt, Seed, command, parsed
 from heedmap.errors import plural
 from heedmap.options import LOCATE_STEPS, GenerateOptions, parse_box
-
-if TYPE_CHECKING:
-    from heedmap.results.runs import Run
 
 FILES = {
     "image": "image.png",
@@ -26,17 +23,13 @@ FILES = {
 }
 
 
-@command(
-    GenerateOptions, model=EMBEDDED, out=f"{OUTPUTS}. Of several results, the folder around them"
-)
+@command(GenerateOptions, model=EMBEDDED, out=OUTPUTS)
 def generate(
     task: Task,
     prompt: Prompt,
     *,
     seed: Seed = None,
-    count: Annotated[
-        int, typer.Option(min=1, max=10_000, help="Number of images; seeds count up from --seed.")
-    ] = 1,
+    count: Count = 1,
     confine: Annotated[
         list[Any] | None,
         parsed(parse_box, "WORD=L,T,R,B", "Keep a word inside a box, in pixels. May be repeated."),
@@ -65,7 +58,7 @@ def generate(
     _finish(task, runs)
 
 
-@command(GenerateOptions, model=EMBEDDED, out=OUTPUTS, without="guidance negative")
+@command(GenerateOptions, model=EMBEDDED, out=OUTPUT, without="guidance negative")
 def locate(
     task: Task,
     image: Annotated[
@@ -108,15 +101,15 @@ def _finish(task: Task, runs: list[dict[str, Any]]) -> None:
     task.finish({"runs": runs}, [run["folder"] for run in runs], runs[0]["page"])
 
 
-def _run_json(folder: Path, run: "Run") -> dict[str, Any]:
+def _run_json(folder: Path, run: "hm.Run") -> dict[str, Any]:
     from heedmap.results.runs import word_file
 
-    found = {name: getattr(run.settings, name) for name in ("prompt", "seed", "steps", "guidance")}
-    found |= {"folder": str(folder), "model": run.settings.model, "size": list(run.image.size)}
-    found |= {name: str(folder / file) for name, file in FILES.items() if (folder / file).exists()}
+    data = {name: getattr(run.settings, name) for name in ("prompt", "seed", "steps", "guidance")}
+    data |= {"folder": str(folder), "model": run.settings.model, "size": list(run.image.size)}
+    data |= {name: str(folder / file) for name, file in FILES.items() if (folder / file).exists()}
     for kind, maps, prefix in (("word", run.maps, ""), ("concept", run.concepts, "concept-")):
         known = {} if maps is None else maps.stability or {}
-        found[f"{kind}s"] = [
+        data[f"{kind}s"] = [
             {
                 "number": word.number,
                 kind: word.text,
@@ -125,4 +118,4 @@ def _run_json(folder: Path, run: "Run") -> dict[str, Any]:
             }
             for word in (maps.words if maps else ())
         ]
-    return found
+    return data

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from json import dumps
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -12,10 +12,6 @@ from heedmap.cli.console import Task, print_table, stability_text
 from heedmap.cli.options import Format, OfConcepts, RunFolder, Words, command, parsed
 from heedmap.errors import ArgumentError, RunError
 from heedmap.options import parse_integers, parse_names, parse_range
-
-if TYPE_CHECKING:
-    from heedmap.maps.heatmaps import HeatMap, HeatMaps, Scale
-    from heedmap.results.runs import Run
 
 
 @command(out="a new one in RUN/inspect")
@@ -84,7 +80,7 @@ def inspect(
     files = {f"sheet.{kind}": encode(figure, kind), **of_axes}
     files |= zip(images, map(png, overlays), strict=True)
 
-    found: dict[str, Any] = {
+    data: dict[str, Any] = {
         "run": str(run),
         "prompt": maps.tokens.prompt,
         "selection": {name: value for name, value in selection.items() if value},
@@ -93,17 +89,17 @@ def inspect(
 
     def save(folder: Path) -> None:
         words = zip(heats, images, strict=True)
-        found["words"] = [
+        data["words"] = [
             {"word": heat.label, **heat_summary(heat), "file": str(folder / file)}
             for heat, file in words
         ]
-        found["over"] = [str(folder / file) for file in of_axes]
-        found.update(folder=str(folder), sheet=str(folder / f"sheet.{kind}"))
+        data["over"] = [str(folder / file) for file in of_axes]
+        data.update(folder=str(folder), sheet=str(folder / f"sheet.{kind}"))
         with whole_folder(folder) as partial:
             (partial / "words").mkdir()
-            for file, data in files.items():
-                (partial / file).write_bytes(data)
-            (partial / "inspect.json").write_text(dumps(found) + "\n", encoding="utf-8")
+            for file, content in files.items():
+                (partial / file).write_bytes(content)
+            (partial / "inspect.json").write_text(dumps(data) + "\n", encoding="utf-8")
 
     folder = place.put(save, name)
     if task.verbose:
@@ -114,33 +110,33 @@ def inspect(
         print_table(("word", *COLUMNS, "stability", "file"), rows, folder)
         how = f", {REFINED_BY}" if refined else ""
         typer.echo(f"Shares of attention, {mean_of(maps)}{how}.")
-        for file in (found["sheet"], *found["over"]):
+        for file in (data["sheet"], *data["over"]):
             typer.echo(file)
-    task.finish(found, [folder], found["sheet"])
+    task.finish(data, [folder], data["sheet"])
 
 
 COLUMNS = ("most", "mean", "hottest at")
 
 
-def heat_summary(heat: "HeatMap") -> dict[str, Any]:
+def heat_summary(heat: "hm.HeatMap") -> dict[str, Any]:
     """Return the extremum, the mean and the peak of a map (None if it is 0), and its stability."""
     most, mean = (round(float(value), 6) for value in (heat.extremum, heat.values.mean()))
     peak = list(heat.peak) if heat.values.any() else None
     return {"most": most, "mean": mean, "peak": peak, "stability": heat.stability}
 
 
-def heat_cells(heat: "HeatMap") -> tuple[str, str, str]:
+def heat_cells(heat: "hm.HeatMap") -> tuple[str, str, str]:
     """Format the numbers of a map for the `COLUMNS` of a table."""
     peak = "{}, {}".format(*heat.peak) if heat.values.any() else "nowhere"
     return f"{heat.extremum:.3f}", f"{heat.values.mean():.3f}", peak
 
 
-def maps_of(run: "Run", concepts: bool) -> "HeatMaps":
+def maps_of(run: "hm.Run", concepts: bool) -> "hm.HeatMaps":
     """Return the maps of a run's prompt, or of its concepts."""
-    found = run.concepts if concepts else run.maps
-    if found is None:
+    maps = run.concepts if concepts else run.maps
+    if maps is None:
         raise RunError("this run has no concepts: make one with --concept, or omit --concepts")
-    return found
+    return maps
 
 
 def folder_name(words: list[Any] | None, flags: Mapping[str, Any]) -> str:
@@ -156,7 +152,7 @@ def folder_name(words: list[Any] | None, flags: Mapping[str, Any]) -> str:
 
 
 def _draw_over(
-    maps: "HeatMaps", words: Sequence[str | int], over: str, scale: "Scale", kind: str
+    maps: "hm.HeatMaps", words: Sequence[str | int], over: str, scale: Any, kind: str
 ) -> dict[str, bytes]:
     from heedmap.figures.plots import encode
     from heedmap.maps import word_figures

@@ -14,19 +14,20 @@ from heedmap.errors import HeedmapError
 from heedmap.options import parse_word
 
 EMBEDDED, SAVED = "the embedded model, offline", "the run's own model"
-OUTPUTS = "a new one in outputs/"
+OUTPUT = "a new one in outputs/"
+OUTPUTS = f"{OUTPUT}. Of several results, the folder around them"
 
 
-def parsed(read: Callable[[str], Any], metavar: str | None, help: str, *names: str) -> Any:
+def parsed(parse: Callable[[str], Any], metavar: str | None, help: str, *names: str) -> Any:
     """Declare a flag whose text a function reads; its errors become usage errors."""
 
-    def parse(text: str) -> Any:
+    def checked(text: str) -> Any:
         try:
-            return read(text)
+            return parse(text)
         except HeedmapError as error:
             raise typer.BadParameter(str(error)) from error
 
-    return typer.Option(*names, parser=parse, metavar=metavar, help=help)
+    return typer.Option(*names, parser=checked, metavar=metavar, help=help)
 
 
 def command(
@@ -48,9 +49,8 @@ def command(
     shared += ["out", "open_", "quiet", "json"] if out else ["json"]
 
     def declare(function: Callable[..., None]) -> Callable[..., None]:
-        own = dict(inspect.signature(function).parameters)
-        absent = {*own, *without.split()}
-        own = [one for name, one in own.items() if name not in ("task", "options")]
+        parameters = dict(inspect.signature(function).parameters)
+        absent = {*parameters, *without.split()}
         options = {
             kind: [one for one in fields(kind) if one.metadata and one.name not in absent]
             for kind in kinds
@@ -58,20 +58,23 @@ def command(
         of_task = [one for one in fields(Task) if one.name in shared and one.name not in absent]
 
         @functools.wraps(function)
-        def run(**given: Any) -> None:
-            given = {name: value for name, value in given.items() if value not in (None, [])}
-            task = Task(**{one.name: given.pop(one.name) for one in of_task if one.name in given})
+        def run(**values: Any) -> None:
+            values = {name: value for name, value in values.items() if value not in (None, [])}
+            names = [one.name for one in of_task if one.name in values]
+            task = Task(**{name: values.pop(name) for name in names})
             for kind, declared in options.items():
-                found = [one for one in declared if one.name in given]
-                for one in found:
+                declared = [one for one in declared if one.name in values]
+                for one in declared:
                     if "collect" in one.metadata:
-                        given[one.name] = one.metadata["collect"](given[one.name])
-                kind(**{one.name: given[one.name] for one in found})
-            function(task, **given)
+                        values[one.name] = one.metadata["collect"](values[one.name])
+                kind(**{one.name: values[one.name] for one in declared})
+            function(task, **values)
 
-        made = [_flag(one) for declared in options.values() for one in declared]
-        made += [_flag(one, {"model": model, "out": out}.get(one.name, "")) for one in of_task]
-        run.__signature__ = inspect.Signature([*own, *made])  # pyright: ignore
+        for name in ("task", "options"):
+            parameters.pop(name, None)
+        flags = [_flag(one) for declared in options.values() for one in declared]
+        flags += [_flag(one, {"model": model, "out": out}.get(one.name, "")) for one in of_task]
+        run.__signature__ = inspect.Signature([*parameters.values(), *flags])  # pyright: ignore
         return run
 
     return declare
@@ -80,17 +83,16 @@ def command(
 def _flag(one: Field[Any], usual: str = "") -> inspect.Parameter:
     """Make the Typer parameter of an option; `usual` is the default that its help names."""
     how, default = one.metadata, one.default
-    read, text = how["read"], how["help"].format(usual)
+    kind, text = how["parse"], how["help"].format(usual)
     if default not in (None, False, ()):
         text += f" Default: {','.join(default) if isinstance(default, tuple) else default}."
     names, metavar = how.get("names", [f"--{one.name.replace('_', '-')}"]), how.get("metavar")
-    if inspect.isfunction(read):
-        kind, info = Any, parsed(read, metavar, text, *names)
-    else:
-        kind, info = read, typer.Option(*names, metavar=metavar, help=text)
+    info = typer.Option(*names, metavar=metavar, help=text)
+    if inspect.isfunction(kind):
+        kind, info = Any, parsed(kind, metavar, text, *names)
     if "collect" in how:
         kind = list[kind]
-    kind, unset = (bool, False) if read is bool else (kind | None, None)
+    kind, unset = (bool, False) if kind is bool else (kind | None, None)
     return inspect.Parameter(
         one.name, inspect.Parameter.KEYWORD_ONLY, default=unset, annotation=Annotated[kind, info]
     )
@@ -106,6 +108,7 @@ Prompt = Annotated[str, typer.Argument(metavar="PROMPT", help="The text of the i
 Source = Annotated[str, typer.Argument(metavar="SOURCE", help="The prompt to edit.")]
 Targets = Annotated[list[str] | None, typer.Argument(metavar="TARGET", help=_TARGET)]
 Seed = Annotated[int | None, typer.Option(min=0, help="Random seed. Default: random (printed).")]
+Count = Annotated[int, typer.Option(min=1, max=10_000, help="Number of seeds, from --seed up.")]
 RunFolder = Annotated[Path, typer.Argument(metavar="RUN", help="The folder of a saved run.")]
 Words = Annotated[list[Any] | None, parsed(parse_word, "WORD", _WORD, "--word", "-w")]
 OfConcepts = Annotated[bool, typer.Option("--concepts", help=_CONCEPTS)]

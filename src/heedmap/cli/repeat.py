@@ -30,16 +30,16 @@ def repeat(
     place = None if task.out is None else task.place()
     saved = load_result(run)
     with task.sampling(saved) as (pipe, progress):
-        found = hm.repeat(pipe, saved, progress=progress)
-    folder = None if place is None else place.put(found.run.save, run.name)
+        repetition = hm.repeat(pipe, saved, progress=progress)
+    folder = None if place is None else place.put(repetition.run.save, run.name)
     if task.verbose:
-        text = str(found)
+        text = str(repetition)
         typer.echo(f"{run}: {text[0].lower()}{text[1:]}")
-        for name, (then, now) in found.changed.items():
+        for name, (then, now) in repetition.changed.items():
             typer.echo(f"  {name}: {quoted(then)}, here {quoted(now)}")
         if folder:
             typer.echo(f"  saved in {folder}")
-    data = {"run": str(run), **found.to_dict(), "folder": folder and str(folder)}
+    data = {"run": str(run), **repetition.to_dict(), "folder": folder and str(folder)}
     task.finish(data, [folder] if folder else [], f"{folder}/index.html")
-    if not found.same:
+    if not repetition.same:
         raise typer.Exit(1)

@@ -33,10 +33,10 @@ def segment(
     """
     maps = maps_of(hm.Run.load(run), concepts)
     place = task.place(run / "segment")
-    found = maps.segment(word, threshold=threshold)
+    segments = maps.segment(word, threshold=threshold)
     flags: dict[str, Any] = {"concepts": concepts, "format": kind != "png" and kind}
     flags["threshold"] = threshold != MASK_THRESHOLD and threshold
-    folder = place.put(partial(found.save, run=run, kind=kind), folder_name(word, flags))
+    folder = place.put(partial(segments.save, run=run, kind=kind), folder_name(word, flags))
     data = json.loads((folder / "segment.json").read_text(encoding="utf-8"))
     if task.verbose:
         rows = [
@@ -52,6 +52,6 @@ def segment(
         ]
         columns = ("#", "phrase", "share", "left, top, size", "stability", "mask")
         print_table(columns, rows, folder)
-        rest = 100 * (1 - sum(found.shares))
+        rest = 100 * (1 - sum(segments.shares))
         typer.echo(f"Background: {abs(rest):.1f} %. All phrases: {data['sheet']}")
     task.finish(data, [folder], data["sheet"])

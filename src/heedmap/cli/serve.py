@@ -6,11 +6,11 @@ from typing import Annotated
 import typer
 
 from heedmap.cli.console import Task
-from heedmap.cli.options import command
+from heedmap.cli.options import EMBEDDED, command
 from heedmap.errors import ArgumentError
 
 
-@command(model=" ", out="outputs/app", without="quiet json")
+@command(model=EMBEDDED, out="outputs/app", without="quiet json")
 def serve(
     task: Task,
     *,

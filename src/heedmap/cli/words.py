@@ -76,19 +76,19 @@ def layers(
     from heedmap.backends.registry import usual_size
     from heedmap.maps.recordings import short_names
 
-    found = hm.layer_shapes(pipe, **options)
-    followed = found[:1] if layer is None else processors.pick(found, layer)
+    shapes = hm.layer_shapes(pipe, **options)
+    followed = shapes[:1] if layer is None else processors.pick(shapes, layer)
     width, height = options.get("size") or usual_size(pipe)
     name = loading.name_of(pipe)
     if task.verbose:
-        names = [one.name for one in found]
+        names = [one.name for one in shapes]
         short = dict(zip(names, short_names(names), strict=True))
         rows = []
-        for one in found:
+        for one in shapes:
             heads = (one.heads, one.head_dim)
-            shapes = (one.grid, heads, one.query, one.key, one.scores, one.output)
-            rows.append((short[one.name], *("{}×{}".format(*shape) for shape in shapes)))
-        count = plural(len(found), "cross-attention layer")
+            cells = (one.grid, heads, one.query, one.key, one.scores, one.output)
+            rows.append((short[one.name], *("{}×{}".format(*cell) for cell in cells)))
+        count = plural(len(shapes), "cross-attention layer")
         title = f"{name}, {width}×{height} pixels: {count}"
         print_table(("layer", "grid", "heads", "Q", "K, V", "scores", "output"), rows, title)
         typer.echo("Heads: number × channels. Scores: of one head. Q, K, V, output: of all heads.")
@@ -96,6 +96,6 @@ def layers(
             lines = [(what, how, "{} × {}".format(*shape)) for what, how, shape in one.chain()]
             typer.echo()
             print_table(("", "made of", "shape"), lines, f"{short[one.name]}: {one.name}")
-    shown = found if layer is None else followed
-    data = {"model": name, "size": [width, height], "layers": [asdict(one) for one in shown]}
+    listed = shapes if layer is None else followed
+    data = {"model": name, "size": [width, height], "layers": [asdict(one) for one in listed]}
     task.finish(data, [])
