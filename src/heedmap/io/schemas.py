@@ -332,15 +332,17 @@ def returned(psnr_db: float | None) -> str:
 
 
 class Change(Note, frozen=True, kw_only=True):
-    """The change of an image.
+    """The change of an image inside of a blend's mask, or of the changed words' maps, and outside.
 
-    Attributes:
-        inside: inside the mask of a blend, or else where the changed words act.
-        outside: elsewhere.
+        pair.about.change.inside.mse
     """
 
     inside: Measures
     outside: Measures
+
+    def sides(self) -> dict[str, Measures]:
+        """Return both by name."""
+        return {"inside": self.inside, "outside": self.outside}
 
 
 class ChangedWords(Note, frozen=True, kw_only=True):

@@ -16,7 +16,6 @@ from importlib import resources
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from msgspec import structs
 from PIL import Image
 
 from heedmap.errors import as_sentence, plural, signed
@@ -332,7 +331,7 @@ def edit_tables(report: EditReport, *, blended: bool) -> dict[str, Any]:
                 for name, form in formats.items()
             ),
         ]
-        for side, part in structs.asdict(report.change).items()
+        for side, part in report.change.sides().items()
     ]
     attention = [[name, text] for name, text in rows.items() if text is not None]
     return {"change": changes, "attention": attention}

@@ -104,7 +104,7 @@ class Cell:
             **{name: getattr(about, name) for name in ("kind", "sites", "self_sites", "moved")},
             **{
                 f"{name}_{side}": value
-                for side, change in structs.asdict(about.change).items()
+                for side, change in about.change.sides().items()
                 for name, value in structs.asdict(change).items()
             },
             "file": f"{self.folder}/image.png",

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
-from msgspec import structs
 from PIL import Image
 
 from heedmap.errors import ArgumentError, quoted
@@ -86,7 +85,7 @@ class Pair(Result):
         source, edited = self.source.settings.prompt, self.edited.settings.prompt
         errors = [
             f"{part.mse:.2g} {side}"
-            for side, part in structs.asdict(self.about.change).items()
+            for side, part in self.about.change.sides().items()
             if part.mse is not None
         ]
         change = f"up to {self._change().max():.0%} of full range; MSE {', '.join(errors)}"
