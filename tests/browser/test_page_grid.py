@@ -1,4 +1,4 @@
-"""The page of a grid: rows and columns as they are, a cell to open, the weights in its title."""
+"""The page of a grid: rows and columns as they are, and a cell to open."""
 
 from typing import Any
 
@@ -36,7 +36,7 @@ def test_it_is_a_grid_with_its_rows_and_columns(show: Any, grid: Any):
         wanted = np.asarray(grid.sources[seed].image).astype(int)
         width = source.evaluate("e => e.naturalWidth")
         assert width == wanted.shape[1]
-    assert opened.page.title() == "a red house · red ×−1, 1, 3 · heedmap"
+    assert opened.page.title() == "a red house · heedmap"
 
 
 def test_a_cell_opens_as_an_edit(show: Any, grid: Any):

@@ -334,7 +334,7 @@ def returned(psnr_db: float | None) -> str:
 class Change(Note, frozen=True, kw_only=True):
     """The change of an image inside of a blend's mask, or of the changed words' maps, and outside.
 
-        pair.about.change.inside.mse
+    pair.about.change.inside.mse
     """
 
     inside: Measures
