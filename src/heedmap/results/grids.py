@@ -184,7 +184,7 @@ class Grid(Result):
         return [cell.row() for cell in self.cells]
 
     def figure(self) -> "Figure":
-        """Draw the contact sheet: the source and the longest axis in columns, the others in rows."""
+        """Draw the contact sheet: the source and the longest axis in columns, others in rows."""
         columns, rows = self._layout()
         images = [
             (name, [line[0].pair.source.image, *(cell.pair.edited.image for cell in line)])
