@@ -166,9 +166,9 @@ def generate_batch(pipe, prompts, seeds, edits=(), **given) -> list[Run]:
     """A batch, with the options of `generate` as keyword arguments."""
     names = {one.name for one in fields(GenerateOptions)} & given.keys()
     own = {name: given.pop(name) for name in names}
-    options = GenerateOptions(**own, arguments=given)
-    options, seeds = resolve_options(pipe, options, generation.generate, seeds)
-    return generation.generate_batch(pipe, prompts, seeds, options, tuple(edits))
+    call = {"pipe": pipe, "seeds": seeds, **own, "arguments": given}
+    options, seeds = resolve_options(generation.generate, call)
+    return generation.generate_batch(pipe, prompts, seeds, options, edits=tuple(edits))[0]
 
 
 def made_explanation(masked=True, edited=False, word="house", prompt="a red house") -> Explanation:

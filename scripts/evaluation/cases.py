@@ -66,7 +66,7 @@ def draw(
     for start in range(0, len(texts), BATCH):
         part = slice(start, start + BATCH)
         options = GenerateOptions(**how)
-        runs = generation.generate_batch(pipe, texts[part], seeds[part], options)
+        runs, _ = generation.generate_batch(pipe, texts[part], seeds[part], options)
         pictures = np.stack([as_array(run) for run in runs])
         yield from zip(runs, judge.detect(pictures, eye), strict=True)
         progress(name, start + len(runs), len(texts))

@@ -216,9 +216,9 @@ def _beside(pipe: Any, part: Sequence[Swap], **how: Any) -> list[dict[str, np.nd
         rules |= {at + 2: own, at + 3: own, at + 4: [taking(published_columns(*tables))]}
         sources |= dict.fromkeys((at + 2, at + 3, at + 4), at)
         windows |= dict.fromkeys((at + 2, at + 4), (0.0, SELF))
-    runs, _ = generation.sample(
-        pipe, generation.Batch(prompts, prompts, seeds), GenerateOptions(limit=2**30, **how),
-        Steering(rules, sources, windows),
+    runs, _ = generation.generate_batch(
+        pipe, prompts, seeds, GenerateOptions(limit=2**30, **how),
+        steering=Steering(rules, sources, windows),
     )  # fmt: skip
     pictures = [as_array(run) for run in runs]
     each = 1 + len(BESIDE)

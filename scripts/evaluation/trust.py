@@ -28,7 +28,7 @@ from evaluation.cases import Plan, Progress, as_array, is_unseen
 from evaluation.measures import Figures
 from heedmap.figures.overlays import heat, resize_map
 from heedmap.figures.plots import Panel
-from heedmap.mathematics import maps as agreement
+from heedmap.mathematics.maps import auc, changed_region, rank_correlation
 from heedmap.results.ablations import WAYS, Ablation
 from world import captions, layouts
 
@@ -165,7 +165,7 @@ def drawn(pipe: Any, plan: Plan, picture: int, eye: judge.Judge, **how: Any) -> 
 
 def stability(maps: Sequence[np.ndarray]) -> float | None:
     """Return the mean rank correlation of all pairs of maps that are not constant."""
-    found = [agreement.rank_correlation(a, b) for a, b in combinations(maps, 2)]
+    found = [rank_correlation(a, b) for a, b in combinations(maps, 2)]
     known = [one for one in found if one is not None]
     return sum(known) / len(known) if known else None
 
@@ -184,13 +184,13 @@ def compared(found: Ablation, word: Word, thing: np.ndarray) -> dict[str, Told]:
     told: dict[str, Told] = {}
     for way, other in zip(WAYS, reversed(WAYS), strict=True):
         cause = changes[way]
-        region = agreement.changed_region(cause)
+        region = changed_region(cause)
         every = {**maps, "other way": changes[other]}
         both = {
-            name: (agreement.rank_correlation(values, cause), agreement.auc(values, region))
+            name: (rank_correlation(values, cause), auc(values, region))
             for name, values in every.items()
         }
-        told[way] = Told(both, float(cause.mean()), agreement.auc(cause, thing))
+        told[way] = Told(both, float(cause.mean()), auc(cause, thing))
     return told
 
 
@@ -204,7 +204,7 @@ def renormalized(
     grid = found.heat.values.shape[::-1]
     mine, other = (resize_map(one.difference("columns"), grid) for one in (found, whole))
     pairs = ((mine, other), (found.heat.values, mine), (found.heat.values, other))
-    one, two, three = (agreement.rank_correlation(a, b) for a, b in pairs)
+    one, two, three = (rank_correlation(a, b) for a, b in pairs)
     return one, two, three
 
 

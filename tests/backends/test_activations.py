@@ -31,13 +31,13 @@ def test_what_is_heard(fused):
         output = layer(states, encoder_hidden_states=text)
         (now,) = heard
         end = output_projection(layer, now.joined)
-    assert torch.equal(now.output, output) and torch.equal(now.hidden, states)
+    assert torch.equal(now.output, output)
     torch.testing.assert_close(now.value, value)
     assert now.joined.shape == (2, 5, 12)
-    torch.testing.assert_close(linear(now.joined, end.weight, end.bias), output)
+    torch.testing.assert_close(linear(now.joined, *end), output)
     layer(states, encoder_hidden_states=text)
     assert len(heard) == 1 and not layer._forward_hooks  # nothing is left on it
-    assert (end.residual, end.factor, end.adds) == (False, 1.0, False)
+    assert (now.residual, now.factor, now.adapted) == (None, 1.0, False)
 
 
 @torch.no_grad()
@@ -48,9 +48,8 @@ def test_a_residual_and_a_factor():
     with ExitStack() as stack:
         record_activations(layer, heard.append, stack.callback)
         output = layer(states, encoder_hidden_states=text)
-    end = output_projection(layer, heard[0].joined)
-    assert end.residual and end.factor == 2
-    expected = (linear(heard[0].joined, end.weight, end.bias) + states) / 2
+    assert torch.equal(heard[0].residual, states) and heard[0].factor == 2
+    expected = (linear(heard[0].joined, *output_projection(layer, heard[0].joined)) + states) / 2
     torch.testing.assert_close(output, expected)
 
 
@@ -73,21 +72,25 @@ def test_a_map_that_is_adapted_is_measured():
     layer.to_out[0] = Adapted(inner)
     heard = []
     handle = layer.to_out[0].register_forward_hook(lambda *_: heard.append(1))
-    end = output_projection(layer, torch.ones(1, 5, 12))
+    weight, bias = output_projection(layer, torch.ones(1, 5, 12))
     handle.remove()
     assert not heard  # whoever listens to the module hears nothing of it
     expected = inner.weight + layer.to_out[0].up @ layer.to_out[0].down
-    torch.testing.assert_close(end.weight, expected)
-    torch.testing.assert_close(end.bias, inner.bias)
+    torch.testing.assert_close(weight, expected)
+    torch.testing.assert_close(bias, inner.bias)
 
 
 def test_a_plain_map_is_read_to_the_digit():
     layer = made(out_bias=False).to(torch.bfloat16)
-    end = output_projection(layer, torch.ones(1, 5, 12))
-    assert torch.equal(end.weight, layer.to_out[0].weight.float()) and end.bias is None
+    weight, bias = output_projection(layer, torch.ones(1, 5, 12))
+    assert torch.equal(weight, layer.to_out[0].weight.float()) and bias is None
 
 
 def test_an_image_prompt_is_known_by_its_processor():
     layer = made()
     layer.processor.to_k_ip = torch.nn.ModuleList()
-    assert output_projection(layer, torch.ones(1, 5, 12)).adds
+    heard = []
+    with ExitStack() as stack:
+        record_activations(layer, heard.append, stack.callback)
+        layer(torch.randn(1, 5, 12), encoder_hidden_states=torch.randn(1, 7, 10))
+    assert heard[0].adapted

@@ -6,7 +6,7 @@ import pytest
 import torch
 from making import random_pipeline
 
-from heedmap.backends.prompts import prompt_table, watch
+from heedmap.backends.prompts import Reader, Reading, prompt_table, watch
 from heedmap.errors import ModelError, TraceError
 
 
@@ -222,3 +222,40 @@ def test_the_older_method(pipe):
 def test_no_method_that_encodes():
     with pytest.raises(ModelError):
         watch(object(), None, False, print, print)
+
+
+# --- the labels of prompts ---
+
+
+def reader(tokenizer, texts):
+    """What an encoder has read of some texts."""
+    ids = tokenizer(texts, padding="max_length", truncation=True).input_ids
+    return Reader(tokenizer, [ids])
+
+
+def read_tables(pipe, texts, readers=None, **given):
+    readers = [reader(pipe.tokenizer, texts)] if readers is None else readers
+    return Reading(pipe, {"prompt": texts, **given}, readers).tables("prompt", 0)
+
+
+def test_each_encoder_must_agree(pipe):
+    other = random_pipeline().tokenizer
+    both = [reader(pipe.tokenizer, ["a cat", "a cat"]), reader(other, ["a cat", "a cat"])]
+    assert read_tables(pipe, ["a cat", "a cat"], both)[1] == prompt_table(pipe, "a cat")
+    both[1] = reader(other, ["a dog", "a cat"])
+    with pytest.raises(TraceError):
+        read_tables(pipe, ["a cat", "a cat"], both)
+    with pytest.raises(TraceError):
+        read_tables(pipe, ["a red house"], [reader(pipe.tokenizer, ["a blue house"])])
+
+
+def test_what_no_encoder_read_is_labelled_all_the_same(pipe):
+    """A negative prompt of zeros."""
+    assert read_tables(pipe, ["no"], [Reader(pipe.tokenizer)]) == [prompt_table(pipe, "no")]
+
+
+def test_as_many_texts_as_images(pipe):
+    with pytest.raises(TraceError):
+        read_tables(pipe, ["a", "b"], [reader(pipe.tokenizer, ["a"])])
+    with pytest.raises(TraceError):
+        read_tables(pipe, ["a"], prompt_2=["b"])

@@ -125,17 +125,10 @@ def test_the_chain_fits_link_by_link():
     pipe = models.sdxl()
     for layer in layer_shapes(pipe, size=(96, 128)):
         chain = layer.chain()
-        assert [what.split(" ")[0] for what, _, _ in chain] == (
-            ["X", "E", "Q", "K", "V", "Q_h", "K_h", "V_h", "S_h", "P_h", "O_h", "O", "Y"]
-        )
-        products = 0
+        assert [what.split(" ")[0] for what, _, _ in chain] == ["Q", "K", "V", "S_h", "O_h", "Y"]
         for what, how, shape in chain:
-            found = re.fullmatch(r"\((\d+) × (\d+)\) · \((\d+) × (\d+)\)", how)
-            if found:
-                a, b, c, d = map(int, found.groups())
-                assert b == c and (a, d) == shape, what
-                products += 1
-        assert products == 6
+            a, b, c, d = map(int, re.findall(r"\d+", how))
+            assert b == c and (a, d) == shape, what
 
 
 def test_a_scale_of_its_own_is_told_as_it_is(pipe):

@@ -1,13 +1,12 @@
 """Loading: the embedded model, a folder, a hub id that cannot be reached."""
 
 import json
-from traceback import format_exception
 
 import pytest
 import torch
 from making import random_pipeline, random_pixart
 
-from heedmap.backends import loading
+from heedmap.backends import loading, registry
 from heedmap.backends.prompts import prompt_table
 from heedmap.backends.registry import cross_attention_layers
 from heedmap.errors import ArgumentError, ModelError
@@ -93,10 +92,8 @@ def test_the_hub_when_offline(monkeypatch):
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     for load in (loading.load, loading.tokenizer):
-        with pytest.raises(ModelError) as raised:
+        with pytest.raises(ModelError):
             load("heedmap/no-such-model")
-        traceback = "".join(format_exception(raised.value))
-        assert "During handling" not in traceback and "direct cause" not in traceback
 
 
 def test_folders_that_are_no_pipeline(tmp_path, folder):
@@ -118,28 +115,17 @@ def test_folders_that_are_no_pipeline(tmp_path, folder):
 
 
 @pytest.mark.parametrize(
-    ("index", "named"),
+    ("name", "part", "kind"),
     [
-        (
-            {
-                "_class_name": "StableDiffusion3Pipeline",
-                "transformer": ["diffusers", "SD3Transformer2DModel"],
-            },
-            "SD3Transformer2DModel",
-        ),
-        (
-            {
-                "_class_name": "StableDiffusionParadigmsPipeline",
-                "unet": ["diffusers", "UNet2DConditionModel"],
-            },
-            "StableDiffusionParadigmsPipeline",
-        ),
+        ("StableDiffusion3Pipeline", "transformer", "SD3Transformer2DModel"),
+        ("StableDiffusionParadigmsPipeline", "unet", "UNet2DConditionModel"),
     ],
 )
-def test_what_is_not_served_is_refused_before_any_weights_are_read(tmp_path, index, named):
-    """The folder has no weights: whoever looked for them would fail otherwise."""
+def test_an_unserved_model_is_refused_before_its_weights_are_read(tmp_path, name, part, kind):
+    """The folder has no weights, so that reading them would be the cause of the error."""
+    index = {"_class_name": name, part: ["diffusers", kind]}
     (tmp_path / "model_index.json").write_text(json.dumps(index))
-    with pytest.raises(ModelError, match=named) as raised:
+    with pytest.raises(ModelError) as raised:
         loading.load(tmp_path)
     assert raised.value.__cause__ is None
 
@@ -183,11 +169,11 @@ def test_a_table_reads_no_weights(patches, tmp_path):
 
 def test_sizes_of_patches():
     pipe = random_pixart()
-    assert loading.check_size(pipe, (64, 48)) == (64, 48)
+    assert registry.check_size(pipe, (64, 48)) == (64, 48)
     with pytest.raises(ArgumentError):
-        loading.check_size(pipe, (64, 40))
+        registry.check_size(pipe, (64, 40))
     with pytest.raises(ArgumentError):
-        loading.check_size(pipe, {64, 48})  # which is which?
+        registry.check_size(pipe, {64, 48})  # which is which?
 
 
 def test_the_same_parts_in_a_pipeline_of_another_class():

@@ -6,7 +6,6 @@ import pytest
 import torch
 from diffusers.models.attention_processor import Attention
 from making import random_pipeline, random_pixart
-from PIL import Image
 
 from heedmap.backends import registry
 from heedmap.backends.base import Family
@@ -16,7 +15,6 @@ from heedmap.backends.registry import (
     family_named,
     family_of,
     grids,
-    picture_size,
     self_attention_layers,
     unit,
     usual_size,
@@ -83,22 +81,3 @@ def test_a_new_family_is_a_row(monkeypatch):
     assert (usual_size(pipe), unit(pipe)) == ((36, 24), 12)
     assert (usual_size(random_pixart()), unit(random_pixart())) == ((256, 256), 16)
     assert family_of(random_pixart()).component == "transformer"
-
-
-@pytest.mark.parametrize(
-    ("arguments", "size"),
-    [
-        ({}, (256, 256)),
-        ({"image": Image.new("RGB", (101, 71))}, (96, 64)),
-        ({"image": [Image.new("RGB", (101, 71))]}, (96, 64)),
-        ({"image": torch.zeros(1, 3, 72, 99)}, (96, 72)),
-        ({"image": Image.new("RGB", (96, 64)), "mask_image": None}, (256, 256)),
-        ({"image": []}, (256, 256)),
-        ({"image": torch.zeros(3)}, (256, 256)),
-    ],
-)
-def test_the_size_of_the_picture_that_will_be(arguments, size):
-    pipe = random_pipeline()
-    pipe.unet.register_to_config(sample_size=32)
-    assert pipe.vae_scale_factor == 8
-    assert picture_size(pipe, arguments) == size

@@ -1,14 +1,19 @@
 """Steps of the page: any range of them, by pointer, keyboard and playing."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from making import data_of, stable_diffusion
+from making import data_of, small, stable_diffusion
+from PIL import Image
 
 from browser.conftest import MISSING, canvas, same
+from heedmap.figures import overlays
+from heedmap.figures.overlays import StepPictures, of_mosaic
 from heedmap.page import pages
+from heedmap.page.pages import steps_data
 
 expect = pytest.importorskip("playwright.sync_api", reason=MISSING).expect
 
@@ -74,9 +79,6 @@ def test_playing_walks_a_window_of_the_chosen_width(
     assert opened.page.evaluate("window.walk") == walk
 
 
-# --- steps that a page holds in windows -------------------------------------------------------
-
-
 def windows_of(page: str) -> list[list[int]]:
     return data_of(page)["maps"]["tables"][-1]["windows"]
 
@@ -96,3 +98,106 @@ def test_ranges_begin_and_end_with_windows_where_steps_are_held_in_these(show: A
         assert name == f"house-steps-{a}-{b - 1}"
         exact = run.maps.select(steps=slice(a, b))["house"].values
         np.testing.assert_allclose(values, exact, atol=np.ptp(exact) / 100)  # of 8 bits
+
+
+def noise(seed: int) -> Image.Image:
+    small = np.random.default_rng(seed).integers(0, 256, (4, 4, 3), dtype=np.uint8)
+    return Image.fromarray(small).resize((32, 32), Image.Resampling.BICUBIC)
+
+
+def stepped(prompt: str = "a red house", shows: Any = "prediction", **more: Any) -> Any:
+    run = small(prompt, STEPS, **more)
+    return replace(run, step_pictures=StepPictures(tuple(noise(n) for n in range(4)), shows))
+
+
+def beneath(run: Any, step: int) -> Image.Image:
+    """The picture of a step as the page holds it, as large as the run's own."""
+    import base64
+    import io
+
+    told: Any = steps_data(run.step_pictures, 10**9)
+    raw = base64.b64decode(told["picture"].partition(",")[2])
+    sheet = Image.open(io.BytesIO(raw)).convert("RGB")
+    frame = of_mosaic(sheet, 4, tuple(told["size"]), "prediction").frames[step]
+    size = overlays.enlarge(run.image).size
+    return frame.resize(size, Image.Resampling.BILINEAR)
+
+
+def test_the_picture_of_a_step_lies_beneath_its_heat(show: Any):
+    run = stepped()
+    opened = show(pages.run_page(run))
+    opened.bare()
+    for step in (0, 2, 3):
+        opened.steps(step, step + 1)
+        same(canvas(opened), beneath(run, step))
+        said = f"Beneath: the picture that the model predicted at step {step}"
+        assert said in opened.legend()
+    opened.steps(1, 3)
+    same(canvas(opened), beneath(run, 2))  # of several the last
+    opened.page.get_by_label("One scale for all steps").uncheck()
+    opened.choose("Scale", "word")
+    opened.word("house").hover()
+    heat = run.maps.select(steps=slice(1, 3))["house"]
+    low, high = heat.value_range("word")
+    same(canvas(opened), overlays.overlay(beneath(run, 2), heat.values, low=low, high=high))
+    opened.page.get_by_label("Picture of the step").uncheck()
+    opened.word("house").hover()
+    same(canvas(opened), heat.overlay())
+    assert "Beneath" not in opened.legend()
+    opened.page.get_by_role("button", name="All steps").click()
+    opened.page.get_by_label("Picture of the step").check()
+    opened.bare()
+    opened.page.mouse.move(0, 0)
+    same(canvas(opened), overlays.enlarge(run.image))
+
+
+def test_one_scale_holds_over_the_steps_and_is_named(show: Any, run: Any, run_page: str):
+    scale = "word"
+    opened = show(run_page)
+    opened.page.get_by_label("Picture of the step").uncheck()
+    opened.choose("Scale", scale)
+    spans = [run.maps.select(steps=step)["house"].value_range(scale) for step in range(6)]
+    low, high = min(low for low, _ in spans), max(high for _, high in spans)
+    for a, b in ((0, 1), (4, 6), (5, 6)):
+        opened.steps(a, b)
+        opened.word("house").hover()
+        heat = run.maps.select(steps=slice(a, b))["house"]
+        picture = overlays.enlarge(run.image)
+        same(canvas(opened), overlays.overlay(picture, heat.values, low=low, high=high))
+        assert f"one scale for all steps: {low:.2g} to {high:.2g}" in opened.legend()
+    opened.page.get_by_label("One scale for all steps").uncheck()
+    opened.word("house").hover()
+    assert "these steps’ own scale" in opened.legend()
+    same(canvas(opened), heat.overlay(scale=scale))
+    opened.page.get_by_role("button", name="All steps").click()
+    opened.word("house").hover()
+    same(canvas(opened), run.maps["house"].overlay(scale=scale))
+    assert "own scale" not in opened.legend()
+
+
+def curve(opened: Any, word: str) -> list[tuple[float, float]]:
+    path = opened.page.locator(f'#curve path[data-word="{word}"]').get_attribute("d")
+    return [tuple(map(float, part.split())) for part in path[1:].split("L")]
+
+
+def test_the_curve_is_a_words_mean_at_each_step(show: Any, run: Any, run_page: str):
+    opened = show(run_page)
+    opened.word("house").click()
+    opened.word("tree").click()
+    opened.page.mouse.move(0, 0)
+    means = {
+        word: [float(run.maps.select(steps=step)[word].values.mean()) for step in range(6)]
+        for word in ("house", "tree")
+    }
+    most = max(map(max, means.values()))
+    for word, values in means.items():
+        points = curve(opened, word)
+        assert [round(x, 1) for x, _ in points] == [round(4 + (n + 0.5) * 52, 1) for n in range(6)]
+        for (_, y), value in zip(points, values, strict=True):
+            assert abs(y - (78 - value / most * 72)) < 0.15
+    assert f"on a scale from 0 to {most:.2g}" in opened.page.locator("#curve").inner_text()
+    box = opened.page.locator("#curve svg").bounding_box()
+    opened.page.mouse.click(box["x"] + 2.5 / 6 * box["width"], box["y"] + 10)
+    assert opened.steps_said() == "step 2 of 0–5"
+    band = opened.page.locator("#curve .band")
+    assert float(band.get_attribute("x")) == pytest.approx(4 + 2 * 52, abs=0.1)

@@ -35,13 +35,6 @@ def test_one_sheet(saved: Path, other: Path, desk: Path):
     assert good("compare", saved, other, "-q") == "outputs/compare-saved-other-2.png\n"
 
 
-def test_a_side_of_an_edit_is_named_after_its_edit(saved: Path, desk: Path):
-    for side in ("source", "edited"):
-        shutil.copytree(saved, desk / "blue-cat" / side)
-    printed = good("compare", "blue-cat/source", "blue-cat/edited", "-q")
-    assert printed == "outputs/compare-blue-cat-source-blue-cat-edited.png\n"
-
-
 def test_json_and_options(saved: Path, other: Path, run: Run):
     asked = ("-w", "red", "-w", "house", "--scale", "word", "--out", "deep/sheet.png")
     found = as_json("compare", saved, other, *asked)

@@ -49,6 +49,7 @@ def test_of_an_edit_and_of_a_negative_prompt(model):
         ("-w", "house", "--at", "128,0"),
         ("-w", "house", "--at", "1,2", "--layer", "up 9"),
         ("-w", "house", "--at", "1,2", "--step", "3"),
+        ("-w", "house", "--at", "1,2", "--pass", 1, "-o", "saved/x"),
         ("-w", "house", "--at", "1,2", "-l", "mid", "--head", "2"),
     ],
 )
@@ -63,9 +64,3 @@ def test_usage_errors(saved):
     misused("explain", saved, "-w", "#x", "--at", "1,2")
     misused("explain", saved, "-w", "house")
     misused("explain", saved, "--at", "1,2")
-
-
-def test_what_cannot_be_explained_leaves_nothing(model, saved, desk):
-    bad("explain", desk, "-w", "house", "--at", "1,2")
-    bad("explain", saved, "-w", "house", "--at", "1,2", "--pass", 1, "-o", "x")
-    assert not (desk / "x").exists()

@@ -1,6 +1,12 @@
-"""`heedmap words`: the tokens of each word."""
+"""`heedmap words` and `heedmap layers`: the tokens of a prompt, and the layers of a model."""
+
+import json
+from dataclasses import asdict
+
+import pytest
 
 from cli.calling import PROMPT, as_json, bad, call, good, misused
+from heedmap.backends import processors
 from heedmap.text.words import tokenize
 
 
@@ -40,3 +46,42 @@ def test_words_that_the_embedded_model_does_not_know():
 def test_no_prompt_and_no_model():
     misused("words")
     bad("words", "a house", "--model", "nonsense")
+
+
+SHORT = ["down 0.0", "down 1.0", "mid 0", "up 1.0", "up 1.1", "up 2.0", "up 2.1"]
+
+
+def test_every_layer_and_the_first_line_by_line(model):
+    lines = good("layers").splitlines()
+    assert "128×128 pixels" in lines[0]
+    rows = [line.split() for line in lines[2:9]]
+    assert [" ".join(row[:2]) for row in rows] == SHORT
+    assert rows[0][2:] == ["16×16", "2×8", "256×16", "77×16", "256×77", "256×16"]
+    assert rows[2][2:] == ["4×4", "2×16", "16×32", "77×32", "16×77", "16×32"]
+    chain = [" ".join(line.split()) for line in lines[11:]]
+    assert chain[0].startswith(f"{SHORT[0]}: down_blocks.0.")
+    assert "Q = X·W_Q (256 × 16) · (16 × 16) 256 × 16" in chain
+    assert "S_h = Q_h·K_hᵀ/√8 (256 × 8) · (8 × 77) 256 × 77" in chain
+
+
+@pytest.mark.parametrize(
+    ("wanted", "found"), [("up", SHORT[3:]), ("up 2.1", SHORT[6:]), ("*attentions.1*", SHORT[4::2])]
+)
+def test_layers_that_are_asked_for(model, wanted, found):
+    lines = good("layers", "--layer", wanted).splitlines()
+    assert [line.split(": ")[0] for line in lines[10:] if line.endswith("attn2")] == found
+    assert len(as_json("layers", "--layer", wanted)["layers"]) == len(found)
+
+
+def test_json_and_another_size(model):
+    found = as_json("layers", "--size", "104x176")
+    shapes = processors.layer_shapes(model, size=(104, 176))
+    assert found["size"] == [104, 176]
+    assert found["layers"] == json.loads(json.dumps([asdict(layer) for layer in shapes]))
+    assert found["layers"][0]["grid"] == [22, 13]
+
+
+def test_refused(model):
+    bad("layers", "--layer", "sideways")
+    bad("layers", "--size", "100x100")
+    misused("layers", "--size", "large")

@@ -1,30 +1,10 @@
 """Pictures that move: what a reader of GIFs finds in the file."""
 
 import numpy as np
-import pytest
-from making import gif_frames, gradient
-from PIL import Image, ImageOps
+from making import gif_frames
+from PIL import Image
 
-from heedmap.figures import overlays
 from heedmap.figures.overlays import Animation
-
-
-def test_the_colormap_stays_even_in_a_gif():
-    """Along a ramp laid over a picture, no step of lightness is wide, and none goes back far."""
-    ramp = np.linspace(0, 1, 256)[None].repeat(40, axis=0)
-    frames = tuple(
-        ImageOps.expand(overlay, (112, 80), "white")
-        for part in (0.3, 0.7, 1)
-        for overlay in [overlays.overlay(gradient(256, 200), ramp * part, low=0, high=1)]
-    )
-    drawn, *_ = gif_frames(Animation("x", frames, (100,) * 3).gif())
-    for before, after in zip(frames, drawn, strict=True):
-        box = (150, 120, 400, 260)
-        one, other = (np.asarray(f.crop(box).convert("L"), float) for f in (before, after))
-        # Seen from afar, where the grain is no more than a shade: means of 8×8 pixels.
-        one, other = (a[:136, :248].reshape(17, 8, 31, 8).mean(axis=(1, 3)) for a in (one, other))
-        assert np.abs(one - other).max() < 8
-        assert np.abs(one - other).mean() < 2
 
 
 def colours(*rgb: tuple[int, int, int]) -> tuple[Image.Image, ...]:
@@ -62,14 +42,10 @@ def test_all_frames_share_one_palette_of_which_the_grain_stays_in_its_place():
     assert len(np.unique(np.stack(found).reshape(-1, 3), axis=0)) <= 256
 
 
-def test_saved_whole_or_not_at_all_and_shown_in_a_notebook(tmp_path, monkeypatch):
+def test_saved_and_shown_in_a_notebook(tmp_path):
     moving = Animation("at <house>", colours((1, 2, 3), (4, 5, 6)), (100, 200))
     path = moving.save(tmp_path / "house.gif")
     assert path.read_bytes() == moving.gif()
     assert moving.save(path) == path
     shown = moving._repr_html_()
     assert shown.startswith('<img alt="at &lt;house&gt;" src="data:image/gif;base64,R0lGOD')
-    monkeypatch.setattr(Image.Image, "quantize", lambda *_, **__: 1 / 0)
-    with pytest.raises(ZeroDivisionError):
-        moving.save(tmp_path / "other.gif")
-    assert [p.name for p in tmp_path.iterdir()] == ["house.gif"]

@@ -108,6 +108,10 @@ def refused(path: Path) -> None:
         lambda a: a["layers"][0].update(heads=3),
         lambda a: a["timesteps"].pop(),
         lambda a: a["keep"].remove("head"),
+        lambda a: a["keep"].append("colour"),
+        lambda a: a["layers"][0].update(grid=[9, 9]),
+        lambda a: a.update(latent=[2**40, 1]),
+        lambda a: a.update(format=99),
     ],
 )
 def test_what_does_not_hold_together_is_refused(tmp_path: Path, change):
@@ -149,6 +153,17 @@ def test_files_without_a_word_of_heedmaps(tmp_path: Path):
 def test_a_header_that_is_too_long_is_not_read(tmp_path: Path, size: int):
     (tmp_path / "maps").write_bytes(struct.pack("<Q", size) + b"{}")
     refused(tmp_path / "maps")
+
+
+def test_broken_and_missing_files(tmp_path: Path):
+    path = tmp_path / "maps"
+    refused(path)
+    for content in (b"", b"\x80\x04pickle", b"\xff" * 64):
+        path.write_bytes(content)
+        refused(path)
+    recording().save(path)
+    path.write_bytes(path.read_bytes()[:-100])
+    refused(path)
 
 
 def test_what_was_recorded_cannot_be_changed(tmp_path: Path):

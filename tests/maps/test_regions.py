@@ -12,7 +12,6 @@ import pytest
 from heedmap import Confine
 from heedmap.errors import ArgumentError
 from heedmap.io.schemas import Mask, to_json
-from heedmap.maps import masks
 from heedmap.maps.masks import packed, unpacked
 from heedmap.recording.edits import edit_from
 
@@ -71,14 +70,6 @@ def test_one_too_large_for_the_file_is_told_apart_alone():
     assert about["packed"] is None
     assert read(about) is None
     assert edit_from(Confine("cat", mask).note()) is None
-
-
-def test_as_many_letters_as_there_may_be(monkeypatch: pytest.MonkeyPatch):
-    letters = len(held(BITS))
-    monkeypatch.setattr(masks, "_MOST_PACKED", letters)
-    assert packed(MASK).packed
-    monkeypatch.setattr(masks, "_MOST_PACKED", letters - 1)
-    assert packed(MASK).packed is None
 
 
 # --- what is read -----------------------------------------------------------------------------

@@ -75,19 +75,6 @@ def test_where_both_stand_out_the_share_is_that_of_fourth_powers():
     np.testing.assert_allclose(made[1, 0], [rival / (1 + rival), 1, 0, 0], atol=1e-6)
 
 
-def test_of_many_the_strongest_rival_counts_alone():
-    rng = np.random.default_rng(0)
-    plain, refined = rng.random((2, 4, 5, 6))
-    made = suppress_rivals(refined, plain)
-    heights = [np.maximum(p - p.mean(), 0) / (p - p.mean()).max() for p in plain]
-    for n in range(4):
-        own = (refined[n] - refined[n].min()) / np.ptp(refined[n])
-        rival = np.max([h for m, h in enumerate(heights) if m != n], axis=0)
-        both = heights[n] ** 4 + rival**4
-        share = np.where(rival > 0, heights[n] ** 4 / np.where(both > 0, both, 1), 1)
-        np.testing.assert_allclose(made[n], own * share, atol=1e-6)
-
-
 def test_what_is_alone_or_even_takes_and_loses_nothing():
     hill = np.array([[[0.1, 0.2, 0.6]]])
     np.testing.assert_allclose(suppress_rivals(hill, hill), [[[0, 0.2, 1]]], atol=1e-6)
@@ -185,23 +172,6 @@ def test_masks_have_the_edges_of_the_picture():
     np.testing.assert_array_equal(given, mask)
     grey = Image.fromarray(picture).convert("L")  # of any mode
     assert HeatMaps(made)["red"].mask(image=grey).any()
-
-
-@pytest.mark.parametrize("latent", [(16, 32), (32, 16)])
-def test_edges_are_looked_for_as_far_as_the_maps_are_blurred(latent, monkeypatch):
-    """One and a half cells of the refined maps, whatever the picture's shape."""
-    made = recording(latent=latent)
-    h, w = latent
-    made = replace(made, refined=np.ones((h // 2, w // 2, len(made.positions)), np.float32))
-    asked = []
-
-    def noted(picture, maps, radius):
-        asked.append((picture.shape, radius))
-        return maps
-
-    monkeypatch.setattr("heedmap.mathematics.maps.guided", noted)
-    HeatMaps(made, Image.new("RGB", made.size))["house"].mask()
-    assert asked == [((h * 8, w * 8, 3), 24)]
 
 
 def test_a_map_that_is_not_of_the_whole_run_is_cut_by_itself():

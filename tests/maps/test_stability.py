@@ -69,28 +69,6 @@ def test_there_is_none_of_one_half_or_of_words_without_an_order():
     assert stability_of(made, [one, other]) is None
 
 
-def test_opposite_orders_and_none_in_common_are_told_as_such():
-    """−1 and 0 by their definition, each with its sign, and neither left out."""
-    made = recording("at house, at sea", keep=("layer",), latent=(16, 16))
-    rows, columns = (part.reshape(256, 1) for part in np.indices((16, 16), dtype=np.float32))
-    count, chance = len(made.positions), np.random.default_rng(0).random((256, 1), dtype=np.float32)
-    one, other = (np.repeat(plane, count, axis=1) for plane in (rows, columns))
-    opposite, same, *_ = (made.columns[word.tokens[0]] for word in made.table.words)
-    one[:, [opposite]], other[:, [opposite]] = chance, 1 - chance
-    one[:, [same]] = other[:, [same]] = chance
-    found = stability_of(made, [{(16, 16): one}, {(16, 16): other}])
-    assert found == {0: -1.0, 1: 1.0, 2: 0.0, 3: 0.0}
-
-
-def test_a_part_of_a_word_has_none_and_0_is_a_stability():
-    made = recording("at a sea")
-    maps = HeatMaps(made, stability={0: -0.25, 1: 0.0, 2: 0.75})
-    first, second, *_ = made.table.words[2].tokens
-    assert first < second
-    assert [heat.stability for heat in maps] == [-0.25, 0.0, 0.75]
-    assert maps.token(first).stability is None
-
-
 def test_a_map_has_that_of_the_word_that_it_is_of():
     made = recording("at house, at sea")
     refined = np.random.default_rng(0).random((4, 4, len(made.positions)), dtype=np.float32)

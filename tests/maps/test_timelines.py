@@ -121,20 +121,3 @@ def test_every_step_is_a_frame_of_the_gif(latent):
         apart = np.abs(np.asarray(frame, int) - whole)
         assert apart.mean() < 5 and np.percentile(apart, 99) < 20
         assert (np.asarray(frame)[:20] == 255).all() and (np.asarray(frame)[-20:] == 255).all()
-
-
-def test_each_frame_says_its_step(framed, monkeypatch):
-    said = []
-    draw = plots.render
-    monkeypatch.setattr(
-        plots, "render", lambda figure: said.append(figure.axes[0].get_xlabel()) or draw(figure)
-    )
-    monkeypatch.setattr(word_figures, "MOST_FRAMES", 3)
-    word_figures.animation(maps_of(steps=5), "house")
-    assert said == ["step 0 of 0–4", "step 2 of 0–4", "step 4 of 0–4"]
-    assert {one["title"] for one in framed} == {"Over the steps: house"}
-
-
-def test_an_animation_says_whose_word_it_is():
-    moving = word_figures.animation(maps_of(prompt="at <house> sea"), "<house>")
-    assert moving._repr_html_().startswith('<img alt="Over the steps: &lt;house&gt;" src="data:')

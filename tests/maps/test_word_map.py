@@ -25,14 +25,6 @@ def test_overlays_and_scales():
         heat.mask(2)
 
 
-def test_mask_thresholds_between_least_and_greatest():
-    values = np.linspace(0.2, 0.6, 64 * 64, dtype=np.float32).reshape(64, 64)
-    heat = HeatMap("x", values, (64, 64))
-    assert heat.mask(0).all()
-    assert heat.mask(0.5).mean() == pytest.approx(0.5, abs=0.02)
-    assert heat.mask(1).sum() >= 1
-
-
 def heat(values: np.ndarray, size: tuple[int, int], **more) -> HeatMap:
     return HeatMap("cat", values.astype(np.float32), size, **more)
 
@@ -93,24 +85,6 @@ def test_a_mask_is_of_the_pictures_size_and_grows_as_the_threshold_falls():
         assert (mask == mask[:1]).all() and (np.diff(mask[0].astype(int)) >= 0).all()
     assert shares == sorted(shares, reverse=True)
     assert shares[2] == pytest.approx(0.5, abs=0.02) and shares[1] == pytest.approx(0.75, abs=0.02)
-
-
-def test_an_overlay_is_hot_where_the_map_is():
-    values = np.zeros((64, 64))
-    values[8:24, 40:56] = 1
-    picture = Image.new("RGB", (512, 512), (128, 128, 128))
-    over = np.asarray(heat(values, (512, 512), image=picture).overlay(short_side=512)).astype(int)
-    cold = over[400:, :200].reshape(-1, 3)
-    assert (cold == cold[0]).all()  # of one colour where nothing is
-    hot = over[100:150, 350:400].reshape(-1, 3).mean(0)
-    assert np.abs(hot - cold[0]).sum() > 100
-
-
-def test_large_pictures_keep_their_size_under_an_overlay():
-    made = heat(np.eye(64), (600, 300))
-    picture = Image.new("RGB", (600, 300))
-    assert made.overlay(picture).size == (600, 300)
-    assert made.overlay(picture, short_side=450).size == (1200, 600)  # enlarged by whole numbers
 
 
 def test_the_scales_of_a_word_beside_one_below_zero():

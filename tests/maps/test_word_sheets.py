@@ -110,19 +110,3 @@ def test_a_word_of_many_is_drawn_by_its_own_scale_in_no_more_time():
     began = time.process_time()
     word_figures.timeline(many(steps=999, words=200), 0)
     assert time.process_time() - began < 2
-
-
-@pytest.mark.parametrize("scale", ["word", "shared", "raw"])
-def test_frames_have_the_scale_of_all_steps(scale, framed):
-    maps = maps_of(steps=7)
-    word_figures.timeline(maps, "house", frames=2, scale=scale)
-    each = [maps.select(steps=step)["house"].value_range(scale) for step in range(7)]
-    bar = framed[-1]["bar"]
-    assert bar.ends == (min(a for a, _ in each), max(b for _, b in each))
-
-
-def test_a_map_without_the_shared_scale_is_the_map():
-    maps = maps_of()
-    one, other = maps["house"], maps.without_shared_scale()["house"]
-    np.testing.assert_array_equal(one.values, other.values)
-    assert (other.label, other.size, other.shared) == (one.label, one.size, (0.0, 1.0))

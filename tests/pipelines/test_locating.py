@@ -128,7 +128,7 @@ def test_what_is_drawn_has_no_stability(pipe):
     assert drawn.stability is drawn.concepts.stability is None
     with trace(pipe) as traced:
         pipe(PROMPT, num_inference_steps=2, output_type="latent")
-    assert traced.halves("conditional") == ()
+    assert traced.half_sums("conditional") == ()
 
 
 def test_the_pipeline_is_as_it_was(pipe):

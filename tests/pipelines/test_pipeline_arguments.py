@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from heedmap.pipelines.arguments import argument, argument_note, description, is_restorable
+from heedmap.pipelines.arguments import argument, argument_note, description
 
 plain = st.recursive(
     st.none()
@@ -29,7 +29,6 @@ plain = st.recursive(
 @given(plain)
 def test_plain_values_come_back(value):
     note = json.loads(json.dumps(argument_note(value), allow_nan=False))
-    assert is_restorable(note)
     assert repr(argument(note)) == repr(value)  # tells 1 from True, lists from tuples
     assert argument_note(value) == note
 
@@ -70,7 +69,8 @@ tinted.putpalette([9, *(tinted.getpalette() or [])[1:]])
 )
 def test_objects_are_recognised(value, another):
     note = json.loads(json.dumps(argument_note(value)))
-    assert not is_restorable(note)
+    with pytest.raises(ValueError):
+        argument(note)
     assert argument_note(value) == note != argument_note(another)
     assert description(note)
 
@@ -80,10 +80,9 @@ def test_a_slice_and_its_copy_are_the_same():
     assert argument_note(whole[:, 1].clone()) == argument_note(whole[:, 1])
 
 
-@pytest.mark.parametrize(
-    "value",
-    [torch.empty(2, device="meta"), torch.eye(2).to_sparse(), object(), {1: 2}, {"object": 3}],
-)
+@pytest.mark.parametrize("value", [object(), {1: 2}, {"object": 3}])
 def test_what_has_no_bytes_is_known_by_its_type(value):
     note = json.loads(json.dumps(argument_note(value)))
-    assert not is_restorable(note) and argument_note(value) == note
+    assert argument_note(value) == note
+    with pytest.raises(ValueError):
+        argument(note)

@@ -11,9 +11,8 @@ from families import models
 from making import generate_batch, pixels
 from PIL import Image
 
-from heedmap.backends import latents
 from heedmap.backends.schedules import Moment
-from heedmap.pipelines import editing, generation
+from heedmap.pipelines import editing
 from heedmap.pipelines.generation import StepRecorder
 from heedmap.recording.tracing import StepState
 
@@ -51,13 +50,6 @@ def test_they_change_nothing_and_there_is_one_for_each_step(name: str):
         assert max(steps.size) <= 64 and {frame.mode for frame in steps.frames} == {"RGB"}
         w, h = run.image.size
         assert steps.size[0] * h == steps.size[1] * w
-
-
-def test_nothing_is_done_where_steps_are_not_kept(random_model, monkeypatch):
-    monkeypatch.setattr(latents, "predicted", None)
-    monkeypatch.setattr(StepRecorder, "record", None)
-    run = generation.generate(random_model, "a house", seed=1, steps=2, keep={"layer", "head"})
-    assert run.step_pictures is None
 
 
 def near(frame: Image.Image, image: Image.Image) -> float:

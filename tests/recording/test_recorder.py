@@ -196,6 +196,16 @@ def test_guidance_that_ends_on_the_way(pipe):
     assert theirs.timesteps == mine.timesteps[:2]
 
 
+def test_the_scheduler_of_each_call_is_followed_and_left_as_it_was(pipe):
+    first = pipe.scheduler
+    with trace(pipe) as recorder:
+        run(pipe, "a house", steps=2)
+        pipe.scheduler = EulerDiscreteScheduler.from_config(first.config)
+        run(pipe, "a house", steps=3)
+        assert "step" not in vars(first) and "step" not in vars(pipe.scheduler)
+    assert recorder.steps == 3 and len(recorder.maps) == 2
+
+
 def test_a_call_that_is_over_keeps_no_text_states(pipe):
     def alive():
         gc.collect()

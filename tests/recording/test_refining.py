@@ -1,22 +1,12 @@
 """Refined maps of whole runs, beside an oracle of the model's projections; which layers carry."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
-import torch
 from diffusers import EulerDiscreteScheduler, HeunDiscreteScheduler
 from making import run
 from torch.nn.functional import interpolate
 
-from heedmap.mathematics.probabilities import Scores
-from heedmap.recording.accumulation import (
-    RefinedMaps,
-    is_propagated,
-    middle_grid,
-    propagation_layers,
-)
-from heedmap.recording.calls import Call
+from heedmap.recording.accumulation import is_propagated, middle_grid, propagation_layers
 from heedmap.recording.tracing import trace
 
 SELF, CROSS = "attn1", "attn2"
@@ -134,35 +124,6 @@ def test_a_layer_that_cannot_be_seen_carries_nothing_and_stops_nothing(pipe):
     assert recorder.maps[0]["house"].values.max() > 0
 
 
-def half(scores):
-    return replace(scores, query=scores.query[:, :, ::2], key=scores.key[:, :, ::2])
-
-
-def masked(scores):
-    return replace(scores, mask=torch.zeros(1, 1, 1, 1))
-
-
-def first_row(scores):
-    return replace(scores, query=scores.query[:1], key=scores.key[:1])
-
-
-@pytest.mark.parametrize(
-    ("made", "refined"),
-    [
-        (lambda scores: scores, (True, True)),
-        (half, (False, False)),  # merged tokens: nobody knows which place is which
-        (masked, (False, False)),  # places that are hidden from one another
-        (first_row, (True, False)),  # as perturbed-attention guidance attends
-    ],
-)
-def test_maps_are_refined_only_where_positions_are_known(pipe, monkeypatch, made, refined):
-    usual = Call.propagate
-    monkeypatch.setattr(Call, "propagate", lambda call, n, scores: usual(call, n, made(scores)))
-    with trace(pipe) as recorder:
-        run(pipe, ["a red house", "at the cat"], (1, 2), guidance_scale=1.0)
-    assert tuple(one.refined is not None for one in recorder.recordings) == refined
-
-
 # --- which layers -----------------------------------------------------------------------------
 
 
@@ -232,16 +193,6 @@ def test_they_carry_in_the_later_half_and_always_in_the_last_step(steps, first):
     assert [step for step in range(steps) if is_propagated(step, steps)] == list(
         range(first, steps)
     )
-
-
-def test_scores_have_their_own_scale():
-    """Of the layer, not 1/√d; by hand: scores of ln 3 and 0 carry 9/10 and 1/10."""
-    query = torch.tensor([[[[np.log(3)] * 4, [0.0] * 4]]], dtype=torch.float32)
-    key = torch.tensor([[[[1.0] * 4, [0.0] * 4]]])
-    maps = RefinedMaps((1, 2))
-    maps.add(0, torch.tensor([[[1.0], [0.0]]]), (1, 2), 1)
-    maps.propagate(0, Scores(query, key, 0.25), 0, 1)
-    np.testing.assert_allclose(maps.value(0)[0, :, 0], [0.9, 0.5], rtol=1e-6)
 
 
 def test_between_calls_self_attention_is_as_it_was(pipe):

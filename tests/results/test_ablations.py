@@ -11,7 +11,7 @@ from PIL import Image
 from heedmap.errors import ArgumentError, RunError, TruncatedWordError, UnknownWordError
 from heedmap.figures import overlays, plots
 from heedmap.io.schemas import to_json
-from heedmap.mathematics import maps as agreement
+from heedmap.mathematics.maps import auc, changed_region, rank_correlation
 from heedmap.results import ablations
 from heedmap.results.ablations import Ablation
 from heedmap.results.grids import load_result
@@ -74,14 +74,14 @@ def test_trust_by_its_parts():
     for way, told in found.trust.ways().items():
         whole, cells = found.difference(way), small[way]
         assert told.most == whole.max() and told.mean == pytest.approx(whole.mean(), rel=1e-5)
-        region = agreement.changed_region(cells)
+        region = changed_region(cells)
         assert 0 < region.mean() < 1 and told.refined is not None
         for held, values in (
             (told.heat, heat.values), (told.refined, refined.values), (told.mask, mask)
         ):  # fmt: skip
-            rank = agreement.rank_correlation(values, cells)
-            assert (held.rank, held.auc) == (rank, agreement.auc(values, region))
-    between = agreement.rank_correlation(*small.values())
+            rank = rank_correlation(values, cells)
+            assert (held.rank, held.auc) == (rank, auc(values, region))
+    between = rank_correlation(*small.values())
     assert found.trust.between == between
     assert plain.trust.columns.refined is None
     assert plain.trust.columns.heat == found.trust.columns.heat

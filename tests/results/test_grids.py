@@ -174,15 +174,15 @@ def test_edit_cuts_its_batches_too(pipe):
 
 def test_memory_that_runs_out_halves_the_batch(pipe, strip, monkeypatch):
     drawn = []
-    draw = edit_runs.sample
+    draw = edit_runs.generate_batch
 
-    def small(pipe, batch, *rest, **options):
-        drawn.append(len(batch.prompts))
-        if len(batch.prompts) > 4:
+    def small(pipe, prompts, *rest, **options):
+        drawn.append(len(prompts))
+        if len(prompts) > 4:
             raise torch.OutOfMemoryError("CUDA out of memory")
-        return draw(pipe, batch, *rest, **options)
+        return draw(pipe, prompts, *rest, **options)
 
-    monkeypatch.setattr(edit_runs, "sample", small)
+    monkeypatch.setattr(edit_runs, "generate_batch", small)
     made = grid(
         pipe, SOURCE, weights={"red": [-1, 1, 3]}, cross=[0, (0, 0.8)], seeds=7, steps=STEPS
     )

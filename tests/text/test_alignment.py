@@ -222,12 +222,6 @@ def test_the_fewest_changes_come_before_the_most_words_kept():
     assert [(a.text, b.text) for a, b in found.same] == [("x", "x")]
 
 
-def test_long_prompts():
-    words = " ".join(f"w{number}" for number in range(800))
-    with pytest.raises(ArgumentError):
-        pair_words(table(words), table(words))
-
-
 # --- what a user writes -----------------------------------------------------------------------
 
 

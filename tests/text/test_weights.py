@@ -2,15 +2,13 @@ import math
 import time
 
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from making import letter_tokenizer, table, weigh
 
 from heedmap.errors import ArgumentError, TruncatedWordError
 from heedmap.text.weights import bracket_warning, escape, parse_weights, token_weights
 from heedmap.text.words import tokenize
-
-LETTERS = letter_tokenizer()
 
 
 def shown(prompt: str) -> tuple[str, list[tuple[str, float]]]:
@@ -307,26 +305,6 @@ def test_weights_that_multiply_to_too_much():
         weights("((a:1e4):-1e4)")
 
 
-@settings(max_examples=150)
-@given(st.lists(TREES, max_size=4))
-def test_each_word_has_the_product_of_its_brackets(trees):
-    trees = [t.replace("\\", "") if isinstance(t, str) else strip(t) for t in trees]
-    found = parse_weights("".join(written(tree, 0)[0] for tree in trees))
-    table = tokenize(found.text, LETTERS)
-    assume(not table.missing)
-    expected: dict[int, float] = {}
-    for start, end, weight in found.spans:
-        covered = [word for word in table.words if max(word.start, start) < min(word.end, end)]
-        if not covered:
-            with pytest.raises(ArgumentError):
-                token_weights(found.spans, table)
-            return
-        for word in covered:
-            for position in word.tokens:
-                expected[position] = expected.get(position, 1.0) * weight
-    assert token_weights(found.spans, table) == expected
-
-
 # --- writing ----------------------------------------------------------------------------------
 
 
@@ -355,17 +333,6 @@ def test_weights_written_into_a_prompt(written, weights, expected):
     assert parse_weights(said).text == parse_weights(written).text
     if not weights:
         assert parse_weights(said) == parse_weights(written)
-
-
-def test_backslashes_before_a_bracket_of_a_weight():
-    prompt = "a \\cat\\ dog"
-    read = table(prompt)
-    for word in ("a", "dog"):
-        said = weigh(prompt, read, {word: 2})
-        found = parse_weights(said)
-        assert found.text == prompt
-        ((start, end, weight),) = found.spans
-        assert (prompt[start:end], weight) == (word, 2)
 
 
 @pytest.mark.parametrize("weight", [float("nan"), "2", True])

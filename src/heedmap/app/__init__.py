@@ -44,10 +44,9 @@ def build(model: "Pipeline | str | Sequence[str] | None" = None, out: Path | Non
     """Build the page, as a `gradio.Blocks`.
 
     Args:
-        model: a pipeline to draw with; or the name of a model, or several, to choose from besides
-            the embedded one.
+        model: a pipeline, or the names of models to choose from besides the embedded one.
         out: a folder of results, which everybody who opens the page sees and may delete from. If
-            None, each session keeps its results in a temporary folder of its own.
+            None, each session has a temporary folder.
     """
     return App(Models(model), out).build()
 

@@ -1,8 +1,6 @@
 """Pipelines by name, calls of heedmap that run in a thread, and the results that they save."""
 
-import base64
 import html
-import io
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -23,7 +21,6 @@ from heedmap.tiny.card import EMBEDDED
 
 _POLL = 0.2  # seconds between two updates of the page
 _PAUSE = 0.5  # seconds between two previews, at least
-_SIDE = 256  # pixels of a preview's height
 _DECODED = 32  # cells on the longer side of the latent that a preview is decoded from
 _ONE_AT_A_TIME = threading.Lock()
 
@@ -129,13 +126,10 @@ class Job:
 
 
 def _data_url(colours: torch.Tensor) -> str:
-    """Write images (B, 3, H, W), from 0 to 1, side by side as a small WebP."""
+    """Write images (B, 3, H, W), 0 to 1, side by side."""
     row = torch.cat([*torch.nan_to_num(colours).clamp(0, 1)], dim=-1)
     image = Image.fromarray((row * 255).round().byte().movedim(0, -1).cpu().numpy())
-    width = max(1, round(image.width * _SIDE / image.height))
-    file = io.BytesIO()
-    image.resize((width, _SIDE), Image.Resampling.BICUBIC).save(file, "WEBP", quality=80)
-    return f"data:image/webp;base64,{base64.b64encode(file.getvalue()).decode('ascii')}"
+    return pages.link(image, "webp", quality=80)
 
 
 # --- saved results ----------------------------------------------------------------------------
@@ -197,8 +191,7 @@ def run_path(path: Path, cell: int | None) -> Path:
         ArgumentError: if the grid has no such cell.
     """
     runs = run_paths(path)
-    if (path / "edited").is_dir():
-        return runs[-1]
-    if not 1 <= (cell or 1) <= len(runs):
+    number = len(runs) if (path / "edited").is_dir() else cell or 1
+    if not 1 <= number <= len(runs):
         raise ArgumentError(f"the cell is {cell}: expected a number from 1 to {len(runs)}")
-    return runs[(cell or 1) - 1]
+    return runs[number - 1]

@@ -3,7 +3,7 @@
 import inspect
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import fields
 from pathlib import Path
@@ -40,10 +40,6 @@ GRIDS = [
 ]
 _QUIET: dict[str, Any] = {"show_progress": "hidden", "api_visibility": "private"}
 
-Call = Callable[[Job, Path, str, dict[str, Any]], Any]
-"""Makes a result from a job, the folder of the results, the model's name and the arguments of the
-form."""
-
 
 def each_line(
     read: Callable[[str], Any], collect: Callable[[list[Any]], Any] = list
@@ -74,6 +70,7 @@ GRID_READERS = {
     "target": each_line(str),
     **dict.fromkeys(("cross", "self_attention"), options.parse_windows),
 }
+REQUIRED = {"prompt", "source", "picture", "name", "word", "at"}
 _BY_MODEL, _WINDOW = {"placeholder": "model default"}, {"placeholder": "by the edit"}
 _WINDOW["info"] = "From the source up to: 0.8"
 LOOKS: dict[str, dict[str, Any]] = {
@@ -112,18 +109,15 @@ class Form:
     """The input fields of a tab, each named like the argument that it sets.
 
     Args:
-        defaults: the arguments of empty fields; other empty fields are left to the function.
         readers: functions in place of `READERS`.
 
     Attributes:
-        fields: the Gradio components, by name, in the order in which they were added.
+        fields: the Gradio components by name, in their order on the page.
     """
 
-    def __init__(
-        self, defaults: Mapping[str, Any], readers: Mapping[str, Callable[[str], Any]]
-    ) -> None:
+    def __init__(self, **readers: Callable[[str], Any]) -> None:
         self.fields: dict[str, Any] = {}
-        self._defaults, self._readers = defaults, {**READERS, **readers}
+        self._readers = READERS | readers
 
     def add(self, name: str, field: Any) -> Any:
         """Add a component."""
@@ -161,19 +155,18 @@ class Form:
         self.add("renormalize", gr.Checkbox(options.EditOptions.renormalize, label=label))
 
     def arguments(self, values: Sequence[Any]) -> dict[str, Any]:
-        """Read the values of the fields; ArgumentError if a text cannot be read."""
-        given = {
-            name: value
-            for name, value in zip(self.fields, values, strict=True)
-            if value is not None and not (isinstance(value, str) and not value.strip())
-        }
-        for name, value in given.items():
-            if isinstance(value, str) and name in self._readers:
-                try:
-                    given[name] = self._readers[name](value)
-                except ArgumentError as error:
-                    raise ArgumentError(f"{self.fields[name].label}: {error}") from error
-        return {**self._defaults, **given}
+        """Read the fields that are not empty, or required; ArgumentError if a text is wrong."""
+        given: dict[str, Any] = {}
+        for (name, field), value in zip(self.fields.items(), values, strict=True):
+            text = value.strip() if isinstance(value, str) else ""
+            try:
+                if text and name in self._readers:
+                    given[name] = self._readers[name](text)
+                elif name in REQUIRED or text or value not in ("", None):
+                    given[name] = value
+            except ArgumentError as error:
+                raise ArgumentError(f"{field.label}: {error}") from error
+        return given
 
 
 class App:
@@ -216,7 +209,7 @@ class App:
     # --- the tabs -----------------------------------------------------------------------------
 
     def _generate(self, _: Any) -> None:
-        with self._form("generate", self._draw(hm.generate), {"prompt": ""}) as form:
+        with self._form("generate", self._draw(hm.generate)) as form:
             prompt = form.text("prompt", autofocus=True)
             form.buttons("Generate")
             seed, _ = form.row("seed", "steps")
@@ -230,7 +223,7 @@ class App:
                 gr.Markdown("\n\n".join([card.limits, *lists]))
 
     def _edit(self, _: Any) -> None:
-        with self._form("edit", self._draw(hm.edit), {"source": ""}) as form:
+        with self._form("edit", self._draw(hm.edit)) as form:
             source = form.text("source")
             target = form.text("target", info="Empty: only weights, as in (red:3).")
             form.buttons("Edit")
@@ -244,7 +237,7 @@ class App:
             gr.Examples(EDITS, [source, target, only, seed], label="Examples")
 
     def _grid(self, _: Any) -> None:
-        with self._form("grid", self._draw(hm.grid), {"source": ""}, GRID_READERS) as form:
+        with self._form("grid", self._draw(hm.grid), **GRID_READERS) as form:
             source = form.text("source")
             target = form.text("target", info="One on each line.")
             weights = form.text("weights")
@@ -257,8 +250,7 @@ class App:
             gr.Examples(GRIDS, [source, target, weights, seeds], label="Examples")
 
     def _locate(self, _: Any) -> None:
-        call = self._draw(hm.locate, preview=False)
-        with self._form("locate", call, {"picture": None, "prompt": ""}) as form:
+        with self._form("locate", self._draw(hm.locate, preview=False)) as form:
             form.add("picture", _upload())
             form.text("prompt", info="What to find in it.")
             form.buttons("Locate")
@@ -273,7 +265,7 @@ class App:
             pipe = self.models.load(run.settings.model)
             return hm.explain(pipe, run, progress=job.progress, **given)
 
-        with self._form("explain", call, {"name": "", "word": "", "at": ()}) as form:
+        with self._form("explain", call) as form:
             gr.Markdown("How does a number of a map come about? Choose a place on a result's page.")
             look = {"label": "Result", "allow_custom_value": True}
             form.add("name", self._choose_result(tab, **look))
@@ -286,7 +278,7 @@ class App:
         self.place = form.fields
 
     def _compare(self, tab: Any) -> None:
-        form = Form({}, {})
+        form = Form()
         with _columns() as (left, right):
             with left:
                 look = {"label": "Results", "multiselect": True, "info": "Two or more."}
@@ -317,9 +309,8 @@ class App:
                     columns=3, height=680, allow_preview=False, interactive=False, buttons=[]
                 )
             with right:
-                page, name, row = output = self._output()
-                with row:
-                    delete = gr.Button("Delete", size="sm", scale=0, min_width=150)
+                delete = gr.Button("Delete", size="sm", render=False)
+                _, name = output = self._output(delete)
                 confirmed = gr.Button(visible="hidden", elem_id="delete-confirmed")
 
         def refresh(folder: str | None) -> gr.Gallery:
@@ -327,30 +318,24 @@ class App:
 
         def open_result(folder: str | None, event: gr.SelectData) -> tuple[Any, ...]:
             name = event.value["caption"]
-            return jobs.page(jobs.path_of(folder, name)), name, gr.Row(visible=True)
+            return jobs.page(jobs.path_of(folder, name)), name
 
         def remove(folder: str | None, name: str) -> tuple[Any, ...]:
             shutil.rmtree(jobs.path_of(folder, name))
-            return "", "", gr.Row(visible=False), refresh(folder)
+            return "", "", refresh(folder)
 
         ask = f"name => {{ if (confirm(`Delete ${{name}}?`)) {_press(confirmed)} }}"
         tab.select(refresh, self.folder, gallery, **_QUIET)
-        gallery.select(open_result, self.folder, [page, name, row], **_QUIET)
+        gallery.select(open_result, self.folder, output, **_QUIET)
         delete.click(None, name, js=ask)
         confirmed.click(remove, [self.folder, name], [*output, gallery], **_QUIET)
 
     # --- what the tabs share ------------------------------------------------------------------
 
     @contextmanager
-    def _form(
-        self,
-        name: str,
-        call: Call,
-        defaults: Mapping[str, Any],
-        readers: Mapping[str, Callable[[str], Any]] = {},
-    ) -> Iterator[Form]:
+    def _form(self, name: str, call: Callable[..., Any], **readers: Any) -> Iterator[Form]:
         """Add a form and a call, whose progress and result appear beside the form."""
-        form = Form(defaults, readers)
+        form = Form(**readers)
         with _columns() as (left, right):
             with left:
                 yield form
@@ -370,12 +355,12 @@ class App:
                 return path
 
             job = Job(work)
-            yield str(place), *[gr.skip()] * 4
+            yield str(place), *[gr.skip()] * 3
             with _page_errors():
                 for state in job:
-                    yield gr.skip(), state, *[gr.skip()] * 3
+                    yield gr.skip(), state, *[gr.skip()] * 2
                 path = job.future.result()
-            yield gr.skip(), job.html(), jobs.page(path), path.name, gr.Row(visible=True)
+            yield gr.skip(), job.html(), jobs.page(path), path.name
 
         texts = [one for one in form.fields.values() if isinstance(one, gr.Textbox)]
         event = gr.on(
@@ -392,7 +377,7 @@ class App:
         event.failure(lambda: "Nothing was saved.", None, status, **_QUIET)
         form.cancel.click(lambda: "Nothing was saved.", None, status, cancels=event, **_QUIET)
 
-    def _draw(self, function: Callable[..., Any], *, preview: bool = True) -> Call:
+    def _draw(self, function: Callable[..., Any], *, preview: bool = True) -> Any:
         """Make a call of a function of heedmap that draws with the page's model."""
 
         def call(job: Job, _: Path, model: str, given: dict[str, Any]) -> Any:
@@ -402,11 +387,13 @@ class App:
 
         return call
 
-    def _output(self) -> tuple[gr.HTML, gr.Textbox, gr.Row]:
-        """Add the page of a result, its name, and a row with the button that downloads it."""
+    def _output(self, *buttons: gr.Button) -> list[Any]:
+        """Add the page of a result, its name, and a row with buttons, one of which downloads it."""
         name = gr.Textbox(visible="hidden")
-        with gr.Row(visible=False) as row:
-            download = gr.Button("Download as zip", size="sm", scale=0, min_width=150)
+        with gr.Row(elem_classes="actions"):
+            download = gr.Button("Download as zip", size="sm")
+            for button in buttons:
+                button.render()
         page = gr.HTML("")
         file = gr.DownloadButton(visible="hidden", elem_id=f"zip-{page._id}")
 
@@ -417,13 +404,14 @@ class App:
 
         event = download.click(pack, [self.folder, name], file, **_QUIET)
         event.success(None, js=f"() => {_press(file)}")
-        return page, name, row
+        return [page, name]
 
     def _choose_result(self, tab: Any, **look: Any) -> gr.Dropdown:
         """Add a list of the results, which is read again whenever the tab is opened."""
         field = gr.Dropdown([], **look)
-        choices = lambda folder: gr.Dropdown(choices=jobs.names(folder))  # noqa: E731
-        tab.select(choices, self.folder, field, **_QUIET)
+        tab.select(
+            lambda folder: gr.Dropdown(choices=jobs.names(folder)), self.folder, field, **_QUIET
+        )
         return field
 
     def _axes(self) -> Sequence[str]:
@@ -460,7 +448,8 @@ def _page_errors() -> Iterator[None]:
 def _columns() -> Iterator[tuple[gr.Column, gr.Column]]:
     """Add a column for the inputs, and one for the result beside it."""
     with gr.Row(equal_height=False):
-        yield gr.Column(scale=2, min_width=340), gr.Column(scale=5, min_width=340)
+        left = gr.Column(scale=2, min_width=340)
+        yield left, gr.Column(scale=5, min_width=340, elem_classes="result")
 
 
 def _upload() -> gr.Image:

@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 
 DEVICES, DTYPES = get_args(Device), get_args(Dtype)
 _PICKLES = (".ckpt", ".bin", ".pt", ".pth", ".pkl")
-_UNREACHABLE = {"LocalEntryNotFoundError", "OfflineModeIsEnabled", "ConnectError", "ConnectTimeout"}
 
 
 def is_embedded(pipe: Any) -> bool:
@@ -109,7 +108,7 @@ def of_kind(pipe: "DiffusionPipeline", name: str) -> "DiffusionPipeline":
 
 
 class ModelCard(Struct):
-    """The card.json of the embedded model, or of one that `train_tiny.py export` writes.
+    """The card.json of a model: the embedded one, or one that `train_tiny.py export` writes.
 
     Attributes:
         vocabulary: the words that the model was trained on; None if unknown.
@@ -134,16 +133,14 @@ def model_card(model: str | Path | None = None) -> ModelCard:
 
 def tokenizer(model: str | Path | None = None) -> Any:
     """Load only the CLIP tokenizer of a model; raise a ModelError if there is none."""
-    where = _source(model)
-    _index(where)  # transformers does not say that the hub cannot be reached
-    where = _repository(where)
+    where = _repository(_source(model))
     from transformers import CLIPTokenizer
 
     with _explained(where):
-        if isinstance(where, Path):
-            result = CLIPTokenizer.from_pretrained(where / "tokenizer", local_files_only=True)
-        else:
-            result = CLIPTokenizer.from_pretrained(where, subfolder="tokenizer")
+        local = isinstance(where, Path)
+        result = CLIPTokenizer.from_pretrained(
+            str(where), subfolder="tokenizer", local_files_only=local
+        )
         # transformers makes an empty tokenizer if it finds no files; a CLIP vocabulary has at least
         # a piece for each byte, within a word and at its end.
         if len(result) < 512:
@@ -165,8 +162,8 @@ def token_table(prompt: str, model: str | Path | None = None) -> TokenTable:
         from heedmap.backends.registry import family_named
 
         family = family_named(index)
-        large = {n: None for n, part in index.items() if isinstance(part, list)}
-        large.pop("tokenizer", None)
+        parts = [name for name, part in index.items() if isinstance(part, list)]
+        large = {name: None for name in parts if name != "tokenizer"}
         with _explained(where):
             pipe: Any = DiffusionPipeline.from_pretrained(str(where), **large)
     return family(pipe).table(pipe.tokenizer, prompt, {})
@@ -227,14 +224,10 @@ def _device_and_dtype(device: str, dtype: str) -> tuple[Any, Any]:
     checks.one_of("dtype", dtype, DTYPES)
     import torch
 
-    available = {
-        "cuda": torch.cuda.is_available(),
-        "mps": torch.backends.mps.is_available(),
-        "cpu": True,
-    }
-    if device == "auto":
-        device = next(name for name in available if available[name])
-    if not available[device]:
+    backends = {"cuda": torch.cuda, "mps": torch.backends.mps, "cpu": torch.cpu}
+    available = [name for name, backend in backends.items() if backend.is_available()]
+    device = available[0] if device == "auto" else device
+    if device not in available:
         raise ArgumentError(
             f"this machine has no {device} device that torch can use: take device='cpu' or 'auto'"
         )
@@ -250,22 +243,11 @@ def _explained(where: Path | str) -> Iterator[None]:
         yield
     except Exception as error:
         lines, name = str(error).strip().splitlines(), EMBEDDED if where == FOLDER else str(where)
-        is_file = isinstance(where, Path) and where.is_file()
-        kinds, cause = set[str](), error
-        while cause is not None and type(cause).__name__ not in kinds:
-            kinds.add(type(cause).__name__)
-            cause = cause.__cause__ or cause.__context__
-        if (is_file or isinstance(where, str)) and kinds & _UNREACHABLE:
-            needs = f"the configuration of {name}" if is_file else f"the model {name}"
-            raise ModelError(
-                f"{needs} is not on this machine and the hub cannot be reached: load it once where "
-                "there is a network, pass a folder that save_pretrained wrote, or use the embedded "
-                "model"
-            ) from None
-        form = "checkpoint of Stable Diffusion 1, 2 or XL" if is_file else "diffusers pipeline"
         raise ModelError(
             f"the model {name} cannot be loaded ({type(error).__name__}: "
-            f"{lines[0][:200] if lines else ''}): expected a {form} with safetensors weights"
+            f"{lines[0][:200] if lines else ''}): expected a diffusers pipeline or a checkpoint of "
+            "Stable Diffusion 1, 2 or XL, with safetensors weights (and a network, once, for one "
+            "on the hub)"
         ) from error
 
 

@@ -277,63 +277,56 @@ def keys_of(layer: Any, states: Tensor) -> Tensor:
 
 @dataclass(frozen=True, eq=False)
 class LayerActivations:
-    """The activations of a layer in one pass, for all rows B of the batch.
+    """The activations of a layer in one pass: output = (joined Wᵀ + b + residual) / factor.
 
-    Axes: Q position · K token · H·d heads side by side · C channels.
+    Axes: B row of the batch · Q position · K token · H·d heads side by side · C channels.
 
     Attributes:
-        hidden: (B, Q, C), the input of the layer.
         value: (B, K, H·d).
         joined: (B, Q, H·d), the outputs of the heads, which the output projection is given.
-        output: (B, Q, C), the output of the layer.
+        residual: (B, Q, C), the input of the layer, if the layer adds it.
+        factor: the divisor.
+        output: (B, Q, C).
+        adapted: whether another attention is added to `joined`, such as an image prompt's.
     """
 
-    hidden: Tensor
     value: Tensor
     joined: Tensor
-    output: Tensor
-
-
-@dataclass(frozen=True, eq=False)
-class OutputProjection:
-    """The map from the outputs of the heads to the layer's: Y = (joined Wᵀ + b + hidden) / factor.
-
-    Attributes:
-        weight: W (C, H·d), float32, with active LoRAs.
-        bias: b (C), float32; None if there is none.
-        residual: whether the layer adds its input.
-        factor: the divisor.
-        adds: whether another attention is added to `joined`, such as an image prompt's.
-    """
-
-    weight: Tensor
-    bias: Tensor | None
-    residual: bool
+    residual: Tensor | None
     factor: float
-    adds: bool
+    output: Tensor
+    adapted: bool
 
 
 def record_activations(layer: Any, record: Callable[[LayerActivations], None], undo: Undo) -> None:
     """Call `record` with the activations after each pass of a layer, until undone."""
-    found: dict[str, Tensor] = {}
+    tensors: dict[str, Tensor] = {}
     hooks: list[tuple[torch.nn.Module, Any]] = [
-        (layer.to_v, lambda _, args, output: found.update(value=output)),
-        (layer.to_out[0], lambda _, args, output: found.update(joined=args[0])),
+        (layer.to_v, lambda _, args, output: tensors.update(value=output)),
+        (layer.to_out[0], lambda _, args, output: tensors.update(joined=args[0])),
     ]
     if hasattr(layer, "to_kv"):  # fused projections, which run in place of to_k and to_v
-        hooks += [(layer.to_kv, lambda _, args, output: found.update(value=output.chunk(2, -1)[1]))]
+        hooks += [
+            (layer.to_kv, lambda _, args, output: tensors.update(value=output.chunk(2, -1)[1]))
+        ]
 
     @uncompiled
     def end(module: Any, args: tuple[Any, ...], kwargs: Any, output: Tensor) -> None:
-        if len(found) < 2:
-            processor = getattr(layer.processor, "original", layer.processor)
+        processor = getattr(layer.processor, "original", layer.processor)
+        if len(tensors) < 2:
             raise TraceError(
                 f"{type(processor).__name__} has linear maps of its own: expected a processor that "
                 "uses its layer's to_v and to_out; load the model without it"
             )
         hidden = args[0] if args else kwargs["hidden_states"]
-        activations = LayerActivations(hidden=hidden, output=output, **found)
-        found.clear()
+        activations = LayerActivations(
+            **tensors,
+            residual=hidden if layer.residual_connection else None,
+            factor=float(layer.rescale_output_factor),
+            output=output,
+            adapted=hasattr(processor, "to_k_ip"),
+        )
+        tensors.clear()
         record(activations)
 
     for module, hook in hooks:
@@ -342,25 +335,20 @@ def record_activations(layer: Any, record: Callable[[LayerActivations], None], u
 
 
 @torch.no_grad()
-def output_projection(layer: Any, joined: Tensor) -> OutputProjection:
-    """Return the output projection of a layer that has just run on `joined` (B, Q, H·d)."""
+def output_projection(layer: Any, joined: Tensor) -> tuple[Tensor, Tensor | None]:
+    """Return W (C, H·d) and b (C) of a layer that has just run on `joined` (B, Q, H·d), float32.
+
+    They include active LoRAs; b is None if there is none.
+    """
     module: Any = layer.to_out[0]
     if type(module) is torch.nn.Linear and not module.weight.is_meta:
         bias = None if module.bias is None else module.bias.detach().float()
-        weight = module.weight.detach().float()
-    else:
-        # An adapted, quantised or offloaded map is measured with unit vectors. `forward` is called,
-        # so that no hook of the module runs.
-        ones = torch.eye(joined.shape[-1], dtype=joined.dtype, device=joined.device)
-        bias = module.forward(torch.zeros_like(ones[:1])).float()[0]
-        weight = (module.forward(ones).float() - bias).T
-    return OutputProjection(
-        weight,
-        bias,
-        bool(getattr(layer, "residual_connection", False)),
-        float(getattr(layer, "rescale_output_factor", 1.0)),
-        hasattr(getattr(layer.processor, "original", layer.processor), "to_k_ip"),
-    )
+        return module.weight.detach().float(), bias
+    # An adapted, quantised or offloaded map is measured with unit vectors. `forward` is called, so
+    # that no hook of the module runs.
+    ones = torch.eye(joined.shape[-1], dtype=joined.dtype, device=joined.device)
+    bias = module.forward(torch.zeros_like(ones[:1])).float()[0]
+    return (module.forward(ones).float() - bias).T, bias
 
 
 # --- the shapes in all layers ---
@@ -408,39 +396,25 @@ class LayerShapes:
         return self.query[1] // self.heads
 
     def chain(self) -> list[tuple[str, str, Shape]]:
-        """Return the computation from the hidden states and the text to the output, line by line.
+        """Return the matrix products from the hidden states X and the text E to the output Y.
 
         Returns:
             Result, factors and shape: ("O_h = P_h·V_h", "(9 × 77) · (77 × 8)", (9, 8)).
         """
         (places, channels), (tokens, width) = self.hidden, self.text
-        (h, w), inner, d = self.grid, self.query[1], self.head_dim
+        inner, d = self.query[1], self.head_dim
         root = math.isclose(self.scale, d**-0.5, rel_tol=1e-6)
         score = "S_h = Q_h·K_hᵀ" + (f"/√{d}" if root else f"·{self.scale:.6g}")
-        score += "" if self.masked is None else " + M"
-        sums = f"rows that sum to 1 over {tokens} tokens"
-        if self.masked is not None:
-            sums += f", and are exactly 0 for {self.masked} hidden ones"
-
-        def product(rows: int, common: int, columns: int) -> tuple[str, Shape]:
-            return f"({rows} × {common}) · ({common} × {columns})", (rows, columns)
-
-        joined = f"{self.heads} times ({places} × {d}), side by side"
-        return [
-            ("X", f"hidden states of {h} × {w} places", self.hidden),
-            ("E", f"text of {tokens} tokens", self.text),
-            ("Q = X·W_Q", *product(places, channels, inner)),
-            ("K = E·W_K", *product(tokens, width, inner)),
-            ("V = E·W_V", *product(tokens, width, inner)),
-            ("Q_h", f"Q shared out among {self.heads} heads", (places, d)),
-            ("K_h", "K likewise", (tokens, d)),
-            ("V_h", "V likewise", (tokens, d)),
-            (score, *product(places, d, tokens)),
-            ("P_h = softmax(S_h)", sums, self.scores),
-            ("O_h = P_h·V_h", *product(places, tokens, d)),
-            (f"O = [O_0 … O_{self.heads - 1}]", joined, self.query),
-            ("Y = O·W_O + b", *product(places, inner, self.output[1])),
+        mask = "" if self.masked is None else " + M"
+        products = [
+            ("Q = X·W_Q", places, channels, inner),
+            ("K = E·W_K", tokens, width, inner),
+            ("V = E·W_V", tokens, width, inner),
+            (score, places, d, tokens),
+            (f"O_h = softmax(S_h{mask})·V_h", places, tokens, d),
+            (f"Y = [O_0 … O_{self.heads - 1}]·W_O + b", places, inner, self.output[1]),
         ]
+        return [(name, f"({m} × {k}) · ({k} × {n})", (m, n)) for name, m, k, n in products]
 
 
 def layer_shapes(

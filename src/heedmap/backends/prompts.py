@@ -107,9 +107,9 @@ class Reading:
             states = [one.repeat_interleave(self.images_per_prompt, 0).to(result) for one in read]
             return states[0], states[1] if len(states) > 1 else None, None
         try:
-            found = family_of(self.pipe).text_states(result)
-            if found[0].ndim == 3 and (found[1] is None or found[1].ndim == 3):
-                return found
+            prompt, negative, mask = family_of(self.pipe).text_states(result)
+            if prompt.ndim == 3 and (negative is None or negative.ndim == 3):
+                return prompt, negative, mask
         except (AttributeError, IndexError, KeyError, TypeError):
             pass
         raise TraceError(
@@ -199,12 +199,12 @@ def _check_labels(reading: Reading, encode: Callable[..., Any], prompts: Sequenc
         raise TraceError(
             f"the prompts of the trace are {labels}, for {count} prompt_embeds: expected one each"
         )
-    read = reading.text_states()[0].float()
-    expected = _encode_others(reading, encode, prompts).text_states()[0].to(read)
+    states = reading.text_states()[0].float()
+    expected = _encode_others(reading, encode, prompts).text_states()[0].to(states)
     expected = expected.repeat_interleave(each, 0)
-    distances = torch.full((len(read),), torch.inf)
-    if read.shape == expected.shape:
-        distances = ((read - expected).norm(dim=-1) / expected.norm(dim=-1)).amax(dim=-1)
+    distances = torch.full((len(states),), torch.inf)
+    if states.shape == expected.shape:
+        distances = ((states - expected).norm(dim=-1) / expected.norm(dim=-1)).amax(dim=-1)
     for number, distance in enumerate(distances.tolist()):
         if not distance <= CLOSE:
             label = prompts[min(number // each, len(prompts) - 1)]
@@ -253,11 +253,11 @@ def read_concepts(
         )
     result: dict[str, ConceptStates] = {}
     visible = torch.ones(states.shape[:2]) if mask is None else mask
-    for prompt, table, own, seen in zip(texts, tables, states, visible, strict=True):
-        kept = seen.nonzero().flatten().tolist()
+    for prompt, table, rows, row in zip(texts, tables, states, visible, strict=True):
+        positions = row.nonzero().flatten().tolist()
         places = concept_places(concepts, table)
-        indices = (tuple(kept.index(position) for position in place) for place in places)
-        result[prompt] = ConceptStates(tuple(indices), own[kept])
+        indices = (tuple(map(positions.index, place)) for place in places)
+        result[prompt] = ConceptStates(tuple(indices), rows[positions])
     return tuple(result[prompt] for prompt in prompts)
 
 
@@ -373,9 +373,9 @@ def watch(
         encoding = _encoding(reading, prompts, negative)
         if concepts:
             labelled = prompts is not None or (reading.arguments.get("prompt") and reading.readers)
-            drawn = [t.prompt if labelled else "" for t in encoding.conditional.tables]
-            found = read_concepts(reading, encode, concepts, drawn)
-            encoding = replace(encoding, concepts=found)
+            texts = [t.prompt if labelled else "" for t in encoding.conditional.tables]
+            states = read_concepts(reading, encode, concepts, texts)
+            encoding = replace(encoding, concepts=states)
         begin(encoding)
         return reading.result
 

@@ -3,19 +3,17 @@
 import inspect
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from difflib import get_close_matches
 from typing import Any
 
 import torch
 from diffusers.models.attention_processor import Attention
-from PIL import Image
 from torch import Tensor
 
 from heedmap import checks
 from heedmap.backends.base import Family, GridShape, parameters
 from heedmap.backends.pixart import PixArt
 from heedmap.backends.unet import UNet
-from heedmap.errors import ArgumentError, ModelError, quoted
+from heedmap.errors import ArgumentError, ModelError, nearest, quoted
 from heedmap.io.reading import MAX_ASPECT, MAX_PIXELS, MAX_SIDE
 from heedmap.options import OWN_NAMES, GenerateOptions
 
@@ -28,40 +26,34 @@ def family_of(pipe: Any) -> Family:
     for family in families:
         if family.serves():
             return family
-    name = quoted(pipe) if isinstance(pipe, str) else type(pipe).__name__
-    found = next((family for family in families if family.model is not None), None)
-    if found is None:
-        raise _unreadable(name, "it has no unet and no transformer")
-    part, kind = found.component, type(found.model).__name__
-    if isinstance(found.model, torch.nn.DataParallel):
-        why = f"its {part} is wrapped in {kind} (set pipe.{part} = pipe.{part}.module)"
-    elif part == "transformer":
-        why = (
-            f"it has a {kind} (SD 3 and Flux have text and image in one softmax; Sana and "
-            "HunyuanDiT attend to text as a UNet does, and are not served yet)"
-        )
-    else:
-        why = f"its {part} is of class {kind}"
-    raise _unreadable(name, why)
+    parts = {
+        family.component: type(family.model).__name__
+        for family in families
+        if family.model is not None
+    }
+    raise _unreadable(quoted(pipe) if isinstance(pipe, str) else type(pipe).__name__, parts)
 
 
 def family_named(index: Mapping[str, Any]) -> type[Family]:
     """Return the family of the pipeline of a model_index.json; raise a ModelError if unserved."""
-    name, why = str(index.get("_class_name")), "it has no unet and no transformer"
+    name, parts = str(index.get("_class_name")), {}
     _check_class([name])
     for family in FAMILIES:
         part = index.get(family.component)
         if isinstance(part, list) and part and part[-1] is not None:
             if part[-1] in (family.model_class.__name__, *family.older_names):
                 return family
-            why = f"its {family.component} is of class {part[-1]}"
-    raise _unreadable(name, why)
+            parts[family.component] = part[-1]
+    raise _unreadable(name, parts)
 
 
-def _unreadable(name: str, why: str) -> ModelError:
+def _unreadable(name: str, parts: Mapping[str, str]) -> ModelError:
+    """Return the error of a pipeline, by the classes of its denoisers."""
     expected = " or ".join(family.description for family in FAMILIES)
+    why = " and ".join(f"its {part} is of class {kind}" for part, kind in parts.items())
     return ModelError(
-        f"{name} has no text cross-attention that heedmap reads: {why}; expected {expected}"
+        f"{name} has no text cross-attention that heedmap reads: "
+        f"{why or 'it has no unet and no transformer'}; expected {expected}"
     )
 
 
@@ -104,8 +96,10 @@ def cross_attention_layers(pipe: Any) -> dict[str, Attention]:
     every = family_of(pipe).attention()
     layers = {name: layer for name, layer in every.items() if layer.is_cross_attention}
     if not layers:
-        why = "its layers attend to no text, or to text and image in one softmax (as DeepFloyd IF)"
-        raise _unreadable(type(pipe).__name__, why)
+        raise ModelError(
+            f"the layers of {type(pipe).__name__} attend to no text, or to text and image in one "
+            "softmax (as DeepFloyd IF): expected a model whose layers attend to the text alone"
+        )
     return layers
 
 
@@ -130,19 +124,6 @@ def usual_size(pipe: Any) -> tuple[int, int]:
     cells, side = family.model.config.sample_size, family.cell_side
     h, w = (cells, cells) if isinstance(cells, int) else cells
     return w * side, h * side
-
-
-def picture_size(pipe: Any, arguments: Mapping[str, Any]) -> tuple[int, int]:
-    """Return the (width, height) that a pipeline draws with these arguments, but no size."""
-    start, side = arguments.get("image"), family_of(pipe).cell_side
-    start = start[0] if isinstance(start, list | tuple) and start else start
-    # Inpainting resizes its image to the model's size; other pipelines keep the image's.
-    if "mask_image" not in arguments and isinstance(start, Image.Image | Tensor):
-        sides = start.size if isinstance(start, Image.Image) else start.shape[:-3:-1]
-        if len(sides) == 2:
-            w, h = sides
-            return w - w % side, h - h % side
-    return usual_size(pipe)
 
 
 def unit(pipe: Any) -> int:
@@ -182,20 +163,18 @@ def size_of_latents(pipe: Any, arguments: Mapping[str, Any]) -> tuple[int, int] 
 
 # --- the arguments of a call ---
 
-THEIR_NAMES = {ours: theirs for theirs, ours in OWN_NAMES.items()}
+THEIR_NAMES = {name: argument for argument, name in OWN_NAMES.items()}
 """The names that pipelines have for "steps", "guidance", "negative", and for "size" the height."""
 STEP_LISTS = ("timesteps", "sigmas")
 """Arguments that list the steps one by one, in place of their number."""
 _DEPRECATED = ("callback", "callback_steps")  # still taken, but not in the signature
 
 
-def check_names(pipe: Any, names: Iterable[str], ours: Iterable[str]) -> None:
-    """Raise an ArgumentError if a keyword is neither ours nor the pipeline's, with the nearest."""
-    known = [*ours, *list(parameters(pipe))[1:]]  # many take any name, and ignore it
+def check_names(pipe: Any, names: Iterable[str], others: Iterable[str]) -> None:
+    """Raise an ArgumentError if a keyword is neither the pipeline's nor one of these others."""
+    known = [*others, *list(parameters(pipe))[1:]]  # many take any name, and ignore it
     for name in {*names} - {*known, *_DEPRECATED}:
-        near = [one for one in ours if one.startswith(name)]
-        near = near or get_close_matches(name, known, n=1)
-        hint = f"did you mean {near[0]}?" if near else "leave it out"
+        hint = f"did you mean {nearest(name, known)[0]}?"
         if name == "image":
             hint = "it draws from a text alone; use hm.edit or hm.locate for an image of your own"
         raise ArgumentError(f"{type(pipe).__name__} takes no argument {name}: {hint}")

@@ -21,9 +21,9 @@ SCHEDULERS = ("scheduler", "low_res_scheduler")
 _RUNGE_KUTTA = 4  # calls of the scheduler in such a step of PNDM (Liu et al., 2022)
 
 
-def scheduler_class(own: type, name: str) -> Any:
+def scheduler_class(kind: type, name: str) -> Any:
     """Return the scheduler class of a name: a pipeline's own, or one of diffusers; None if none."""
-    return own if own.__name__ == name else getattr(diffusers, name, None)
+    return kind if kind.__name__ == name else getattr(diffusers, name, None)
 
 
 @dataclass(frozen=True)

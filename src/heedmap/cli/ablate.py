@@ -44,5 +44,5 @@ def ablate(
         print_table(columns, rows, folder)
         typer.echo("rank: rank correlation of map and change; AUC: of the region that changed.")
     files = {"folder": str(folder), "sheet": str(sheet)}
-    data = {"run": str(run), **files, **found.summary(), "warnings": task.warnings}
+    data = {"run": str(run), **files, **found.summary()}
     task.finish(data, [folder], sheet)

@@ -1,7 +1,8 @@
 """`heedmap compare`: saved runs on one sheet; no model is loaded."""
 
+import functools
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -9,11 +10,7 @@ import heedmap as hm
 from heedmap.cli.console import Task, print_table
 from heedmap.cli.inspect import COLUMNS, heat_cells, heat_summary
 from heedmap.cli.options import command
-from heedmap.errors import ArgumentError, WordError
-
-if TYPE_CHECKING:
-    from heedmap.maps.heatmaps import HeatMap
-    from heedmap.results.runs import Run
+from heedmap.errors import ArgumentError
 
 
 @command(out="one in outputs/")
@@ -53,56 +50,28 @@ def compare(
     from heedmap.results.runs import common_words, labels
 
     runs = [hm.Run.load(folder) for folder in folders]
-    path = out or default_file(folders, kind or "png")
+    names = " ".join(["compare", *(folder.resolve().name for folder in folders)])
+    path = out or Path("outputs") / f"{writing.slug(names, 100)}.{kind or 'png'}"
     suffix = path.suffix.lower().removeprefix(".")
     if suffix not in ([kind] if kind else ["png", "svg", "pdf"]) or path.is_dir():
         raise ArgumentError(
             f"{path} is no name of a figure: expected a file that ends in .{kind or 'png'}"
         )
     words = list(dict.fromkeys(word or common_words(runs)))
-    data = encode(hm.compare(runs, words, scale=scale), suffix)
-    if out is None:
-        path = writing.put_counting(path, lambda free: writing.put_file(free, data))
-    else:
-        writing.put_file(path, data)
-    heats = [{word: map_of(run, word) for word in words} for run in runs]
-    names = labels(runs)
+    sheet = encode(hm.compare(runs, words, scale=scale), suffix)
+    save = functools.partial(writing.put_file, data=sheet)
+    path = writing.put_counting(path, save) if out is None else save(path)
+    found: list[dict[str, Any]] = []
+    rows: list[tuple[str, ...]] = []
+    for folder, run, label in zip(folders, runs, labels(runs), strict=True):
+        heats = {word: run.maps[word] for word in words if word in run.maps}
+        cells = {word: heat_cells(heat) for word, heat in heats.items()}
+        rows += [(label, word, *cells.get(word, "---")) for word in words]
+        numbers = {word: heat_summary(heat) for word, heat in heats.items()}
+        numbers = dict.fromkeys(words) | numbers
+        found.append({"run": str(folder), "label": label, "words": numbers})
     if task.verbose:
-        rows = [
-            (label, word, *(heat_cells(heat) if heat else "---"))
-            for label, of_words in zip(names, heats, strict=True)
-            for word, heat in of_words.items()
-        ]
         print_table(("run", "word", *COLUMNS), rows, path)
         typer.echo("Shares of attention, averaged over all layers, heads and steps of a run.")
-    found = [
-        {word: heat and heat_summary(heat) for word, heat in of_words.items()} for of_words in heats
-    ]
-    summary = {
-        "file": str(path),
-        "scale": scale,
-        "words": words,
-        "runs": [
-            {"run": str(folder), "label": label, "words": of_words}
-            for folder, label, of_words in zip(folders, names, found, strict=True)
-        ],
-    }
-    task.finish(summary, [path], path)
-
-
-def map_of(run: "Run", word: str) -> "HeatMap | None":
-    """Return the map of a word; None if the run did not read it."""
-    try:
-        return run.maps[word]
-    except WordError:
-        return None
-
-
-def default_file(folders: list[Path], kind: str) -> Path:
-    """Name a file in outputs/ after runs; a side of an edit also by the edit."""
-    from heedmap.io.writing import slug
-
-    paths = [folder.resolve() for folder in folders]
-    sides = ("source", "edited")
-    names = [f"{one.parent.name} {one.name}" if one.name in sides else one.name for one in paths]
-    return Path("outputs") / f"{slug(' '.join(['compare', *names]), 100)}.{kind}"
+    data = {"file": str(path), "scale": scale, "words": words, "runs": found}
+    task.finish(data, [path], path)

@@ -99,9 +99,9 @@ class Task(LoadOptions):
             yield
 
     def finish(self, data: Mapping[str, Any], saved: Iterable[object], page: object = None) -> None:
-        """Print a result as JSON or the names of what was saved, and open a page, if asked for."""
+        """Print JSON, or the names of what was saved, and open a page: each if asked for."""
         if self.json:
-            typer.echo(dumps(data))
+            typer.echo(dumps({**data, "warnings": self.warnings}))
         elif self.quiet:
             for name in saved:
                 typer.echo(str(name))

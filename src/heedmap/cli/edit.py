@@ -52,16 +52,15 @@ def edit(
             place.put(pair.save, f"{slug(text, 48)}-{pair.edited.settings.seed}")
             for text, pair in zip(target or [source], pairs, strict=True)
         ]
-    found = [pair_summary(folder, pair) for folder, pair in zip(folders, pairs, strict=True)]
-    if task.verbose:
-        for folder, pair in zip(folders, pairs, strict=True):
-            print_pair(folder, pair)
-    data = {"edits": found, "warnings": task.warnings}
-    task.finish(data, folders, folders[0] / "index.html")
+    found: list[dict[str, Any]] = []
+    for folder, pair in zip(folders, pairs, strict=True):
+        found.append(_pair_json(folder, pair))
+        if task.verbose:
+            _print_pair(folder, pair)
+    task.finish({"edits": found}, folders, folders[0] / "index.html")
 
 
-def pair_summary(folder: Path, pair: "Pair") -> dict[str, Any]:
-    """Describe a saved edit for `--json`."""
+def _pair_json(folder: Path, pair: "Pair") -> dict[str, Any]:
     from heedmap.io.schemas import to_json
 
     settings, names = pair.edited.settings, ("seed", "steps", "guidance", "model")
@@ -77,8 +76,7 @@ def pair_summary(folder: Path, pair: "Pair") -> dict[str, Any]:
     }
 
 
-def print_pair(folder: Path, pair: "Pair") -> None:
-    """Print how much an edit changed."""
+def _print_pair(folder: Path, pair: "Pair") -> None:
     from heedmap.io.schemas import returned
 
     report, settings = pair.about, pair.edited.settings
@@ -87,11 +85,11 @@ def print_pair(folder: Path, pair: "Pair") -> None:
         (
             f"{side} the {region}",
             f"{change.share:.0%}",
-            number(change.mse, ".2g"),
-            number(change.psnr_db, ".1f"),
-            number(change.ssim, "z.2f"),
+            _number(change.mse, ".2g"),
+            _number(change.psnr_db, ".1f"),
+            _number(change.ssim, "z.2f"),
         )
-        for side, change in report.change.sides().items()
+        for side, change in (("inside", report.change.inside), ("outside", report.change.outside))
     ]
     print_table(("change", "of the image", "MSE", "PSNR (dB)", "SSIM"), rows, folder)
     if report.reconstruction is not None:
@@ -162,19 +160,17 @@ def grid(
         for cell in made:
             at, change = cell.place(), cell.pair.about.change
             edited = " · ".join(label(name, at[name]) for name in made.axes)
-            errors = [number(side.mse, ".2g") for side in (change.inside, change.outside)]
+            errors = [_number(side.mse, ".2g") for side in (change.inside, change.outside)]
             rows.append((str(cell.number), edited, f"{cell.pair.about.moved:.1%}", *errors))
         print_table(("cell", "edit", "moved", "MSE inside", "MSE outside"), rows, folder)
         typer.echo(f"{plural(len(made), 'edit')}. Open {folder / 'index.html'}.")
         back = made.cells[0].pair.about.reconstruction
         if back is not None:
             typer.echo(f"Your image {returned(back.psnr_db)}.")
-    data = {"grid": grid_summary(folder, made), "warnings": task.warnings}
-    task.finish(data, [folder], folder / "index.html")
+    task.finish({"grid": _grid_json(folder, made)}, [folder], folder / "index.html")
 
 
-def grid_summary(folder: Path, grid: "Grid") -> dict[str, Any]:
-    """Describe a saved grid for `--json`."""
+def _grid_json(folder: Path, grid: "Grid") -> dict[str, Any]:
     from heedmap.io.schemas import to_json
 
     files = {"page": "index.html", "sheet": "grid.png", "table": "grid.csv", "figures": "grid.json"}
@@ -192,6 +188,5 @@ def grid_summary(folder: Path, grid: "Grid") -> dict[str, Any]:
     }
 
 
-def number(value: float | None, form: str) -> str:
-    """Format a number for a table."""
+def _number(value: float | None, form: str) -> str:
     return "-" if value is None else f"{value:{form}}"

@@ -45,15 +45,14 @@ def explain(
     folder = place.put(found.save, slug(f"{name}step {about.step}", 100))
     page = folder / "index.html"
     if task.verbose:
-        print_explanation(found)
+        _print_explanation(found)
         typer.echo(f"The computation: {page}")
     files = {"folder": str(folder), "page": str(page), "file": str(folder / "explain.json")}
-    data = {"run": str(run), **files, **found.summary(), "warnings": task.warnings}
+    data = {"run": str(run), **files, **found.summary()}
     task.finish(data, [folder], page)
 
 
-def print_explanation(found: "Explanation") -> None:
-    """Print the scores and probabilities of each token but the padding."""
+def _print_explanation(found: "Explanation") -> None:
     about, shown = found.about, found.shown
     columns = {"Q·K": shown["scores"], "÷√d": shown["masked"], "P": shown["probabilities"]}
     if found.given.edited is not None:

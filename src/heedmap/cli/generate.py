@@ -1,6 +1,5 @@
 """`heedmap generate` and `heedmap locate`: an image, and where each word acts in it."""
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -13,7 +12,6 @@ from heedmap.errors import plural
 from heedmap.options import LOCATE_STEPS, GenerateOptions, parse_box
 
 if TYPE_CHECKING:
-    from heedmap.maps.heatmaps import HeatMaps
     from heedmap.results.runs import Run
 
 FILES = {
@@ -62,9 +60,9 @@ def generate(
             run = hm.generate(pipe, prompt, seed=seed, edits=edits, progress=progress, **options)
             seed = run.settings.seed
             folder = place.put(run.save, f"{slug(prompt, 48)}-{seed}")
-            runs.append(run_summary(folder, run))
+            runs.append(_run_json(folder, run))
             seed += 1
-    finish(task, runs)
+    _finish(task, runs)
 
 
 @command(GenerateOptions, model=EMBEDDED, out=OUTPUTS, without="guidance negative")
@@ -93,53 +91,38 @@ def locate(
         run = hm.locate(pipe, image, prompt, seed=seed, steps=steps, progress=progress, **options)
         name = f"{slug(image.stem, 24)}-{slug(prompt, 48)}-{run.settings.seed}"
         folder = place.put(run.save, name)
-    finish(task, [run_summary(folder, run)])
+    _finish(task, [_run_json(folder, run)])
 
 
-def finish(task: Task, runs: list[dict[str, Any]]) -> None:
-    """Print saved runs."""
+def _finish(task: Task, runs: list[dict[str, Any]]) -> None:
     if task.verbose:
         for run in runs:
-            print_run(run)
-    folders = [run["folder"] for run in runs]
-    task.finish({"runs": runs, "warnings": task.warnings}, folders, runs[0]["page"])
+            rows = [
+                (one.get("word") or one["concept"], stability_text(one["stability"]), one["file"])
+                for one in (*run["words"], *run["concepts"])
+            ]
+            print_table(("word", "stability", "map"), rows, run["folder"])
+            size, steps = "×".join(map(str, run["size"])), plural(run["steps"], "step")
+            typer.echo(f"{run['image']}: {size}, seed {run['seed']}, {steps}.")
+            typer.echo(f"Open {run['page']}; all maps are in {run['sheet']}.")
+    task.finish({"runs": runs}, [run["folder"] for run in runs], runs[0]["page"])
 
 
-def run_summary(folder: Path, run: "Run") -> dict[str, Any]:
-    """Describe a saved run for `--json`."""
+def _run_json(folder: Path, run: "Run") -> dict[str, Any]:
     from heedmap.results.runs import word_file
 
-    def words(maps: "HeatMaps | None", key: str, prefix: str = "") -> list[dict[str, Any]]:
+    found = {name: getattr(run.settings, name) for name in ("prompt", "seed", "steps", "guidance")}
+    found |= {"folder": str(folder), "model": run.settings.model, "size": list(run.image.size)}
+    found |= {name: str(folder / file) for name, file in FILES.items() if (folder / file).exists()}
+    for kind, maps, prefix in (("word", run.maps, ""), ("concept", run.concepts, "concept-")):
         known = {} if maps is None else maps.stability or {}
-        return [
+        found[f"{kind}s"] = [
             {
                 "number": word.number,
-                key: word.text,
+                kind: word.text,
                 "file": str(folder / word_file(word, prefix)),
-                **({"stability": known[word.number]} if word.number in known else {}),
+                "stability": known.get(word.number),
             }
-            for word in (() if maps is None else maps.words)
+            for word in (maps.words if maps else ())
         ]
-
-    names = ("prompt", "seed", "steps", "guidance", "model")
-    files = {name: folder / file for name, file in FILES.items() if (folder / file).exists()}
-    return {
-        "folder": str(folder),
-        **{name: getattr(run.settings, name) for name in names},
-        "size": list(run.image.size),
-        **{name: str(file) for name, file in files.items()},
-        "words": words(run.maps, "word"),
-        "concepts": words(run.concepts, "concept", "concept-"),
-    }
-
-
-def print_run(run: Mapping[str, Any]) -> None:
-    """Print the words of a saved run and their files."""
-    rows = [
-        (one.get("word") or one["concept"], stability_text(one.get("stability")), one["file"])
-        for one in (*run["words"], *run["concepts"])
-    ]
-    print_table(("word", "stability", "map"), rows, run["folder"])
-    size = "×".join(map(str, run["size"]))
-    typer.echo(f"{run['image']}: {size}, seed {run['seed']}, {plural(run['steps'], 'step')}.")
-    typer.echo(f"Open {run['page']}; all maps are in {run['sheet']}.")
+    return found

@@ -1,6 +1,6 @@
 """`heedmap inspect`: other words, layers, steps or heads of a saved run; no model is loaded."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from json import dumps
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -65,54 +65,47 @@ def inspect(
     maps = maps_of(saved, concepts)
     parts = {"layers": layers, "steps": steps, "heads": heads}
     parts = {axis: part for axis, part in parts.items() if part is not None}
-    if refined and (parts or over):
-        raise ArgumentError(
-            "refined maps are of all layers, steps and heads: omit --layers, --steps, --heads and "
-            "--over, or --refined"
-        )
-    maps = maps.refined if refined else maps.select(**parts) if parts else maps
+    maps = maps.refined if refined else maps
+    maps = maps.select(**parts) if parts else maps
     if steps is not None:
         first, last, _ = steps.indices(len(saved.maps.recording.timesteps))
         parts["steps"] = f"{first}:{last}"
     flags = {"refined": refined, "concepts": concepts, **parts, "over": over, "scale": scale}
-    flags["format"] = None if kind == "png" else kind
-    flags = {name: value for name, value in flags.items() if value}
-    name = " ".join([*map(str, word or ["all"]), *(flag_text(*flag) for flag in flags.items())])
+    flags |= {"format": kind != "png" and kind}
+    name = folder_name(word, flags)
     scale = scale or ("word" if over else "shared")
+    selection = {"words": word, **flags, "scale": scale}
 
     words = list(dict.fromkeys(word or [one.number for one in maps.words]))
     heats = [maps[one] if isinstance(one, str) else maps.at(one) for one in words]
     images = [f"words/{n}-{slug(heat.label, 40)}.png" for n, heat in enumerate(heats)]
-    of_axes = draw_over(maps, words, over, scale, kind) if over else {}
+    of_axes = _draw_over(maps, words, over, scale, kind) if over else {}
     figure, overlays = maps.figure_and_overlays(heats, scale=scale)
     files = {f"sheet.{kind}": encode(figure, kind), **of_axes}
     files |= zip(images, map(png, overlays), strict=True)
 
-    def summary(folder: Path) -> dict[str, Any]:
-        return {
-            "run": str(run),
-            "folder": str(folder),
-            "prompt": maps.tokens.prompt,
-            "selection": {**({"words": word} if word else {}), **flags, "scale": scale},
-            "layers": [layer.name for layer in maps.layers],
-            "sheet": str(folder / f"sheet.{kind}"),
-            **({"over": [str(folder / file) for file in of_axes]} if over else {}),
-            "words": [
-                {"word": heat.label, **heat_summary(heat), "file": str(folder / file)}
-                for file, heat in zip(images, heats, strict=True)
-            ],
-        }
+    found: dict[str, Any] = {
+        "run": str(run),
+        "prompt": maps.tokens.prompt,
+        "selection": {name: value for name, value in selection.items() if value},
+        "layers": [layer.name for layer in maps.layers],
+    }
 
     def save(folder: Path) -> None:
+        words = zip(heats, images, strict=True)
+        found["words"] = [
+            {"word": heat.label, **heat_summary(heat), "file": str(folder / file)}
+            for heat, file in words
+        ]
+        found["over"] = [str(folder / file) for file in of_axes]
+        found.update(folder=str(folder), sheet=str(folder / f"sheet.{kind}"))
         with whole_folder(folder) as partial:
             (partial / "words").mkdir()
             for file, data in files.items():
                 (partial / file).write_bytes(data)
-            text = dumps(summary(folder)) + "\n"
-            (partial / "inspect.json").write_text(text, encoding="utf-8")
+            (partial / "inspect.json").write_text(dumps(found) + "\n", encoding="utf-8")
 
-    folder = place.put(save, slug(name, 100))
-    found = summary(folder)
+    folder = place.put(save, name)
     if task.verbose:
         rows = [
             (heat.label, *heat_cells(heat), stability_text(heat.stability), file)
@@ -121,7 +114,7 @@ def inspect(
         print_table(("word", *COLUMNS, "stability", "file"), rows, folder)
         how = f", {REFINED_BY}" if refined else ""
         typer.echo(f"Shares of attention, {mean_of(maps)}{how}.")
-        for file in (found["sheet"], *found.get("over", ())):
+        for file in (found["sheet"], *found["over"]):
             typer.echo(file)
     task.finish(found, [folder], found["sheet"])
 
@@ -132,8 +125,8 @@ COLUMNS = ("most", "mean", "hottest at")
 def heat_summary(heat: "HeatMap") -> dict[str, Any]:
     """Return the extremum, the mean and the peak of a map (None if it is 0), and its stability."""
     most, mean = (round(float(value), 6) for value in (heat.extremum, heat.values.mean()))
-    known = {} if heat.stability is None else {"stability": heat.stability}
-    return {"most": most, "mean": mean, "peak": list(heat.peak) if most else None, **known}
+    peak = list(heat.peak) if heat.values.any() else None
+    return {"most": most, "mean": mean, "peak": peak, "stability": heat.stability}
 
 
 def heat_cells(heat: "HeatMap") -> tuple[str, str, str]:
@@ -150,17 +143,21 @@ def maps_of(run: "Run", concepts: bool) -> "HeatMaps":
     return found
 
 
-def flag_text(name: str, value: Any) -> str:
-    """Write a flag for the name of a folder."""
-    if value is True:
-        return name
-    return f"{name} {' '.join(map(str, value)) if isinstance(value, list) else value}"
+def folder_name(words: list[Any] | None, flags: Mapping[str, Any]) -> str:
+    """Name a folder by words and by the flags that are set."""
+    from heedmap.io.writing import slug
+
+    parts = [*(words or ["all"])]
+    for name, value in flags.items():
+        if value is not None and value is not False:
+            values = value if isinstance(value, list) else [value]
+            parts += [name, *(one for one in values if one is not True)]
+    return slug(" ".join(map(str, parts)), 100)
 
 
-def draw_over(
+def _draw_over(
     maps: "HeatMaps", words: Sequence[str | int], over: str, scale: "Scale", kind: str
 ) -> dict[str, bytes]:
-    """Draw one word over its steps, layers or heads: the contents of files by name."""
     from heedmap.figures.plots import encode
     from heedmap.maps import word_figures
 

@@ -1,15 +1,14 @@
 """`heedmap repeat`: a saved result generated again, and whether it is the same."""
 
-from json import dumps
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 import heedmap as hm
 from heedmap.cli.console import Task
 from heedmap.cli.options import SAVED, command
-from heedmap.errors import ArgumentError
+from heedmap.errors import ArgumentError, quoted
 
 
 @command(model=SAVED, out="nothing is saved")
@@ -37,18 +36,10 @@ def repeat(
         text = str(found)
         typer.echo(f"{run}: {text[0].lower()}{text[1:]}")
         for name, (then, now) in found.changed.items():
-            typer.echo(f"  {name}: {shortened(then)}, here {shortened(now)}")
+            typer.echo(f"  {name}: {quoted(then)}, here {quoted(now)}")
         if folder:
             typer.echo(f"  saved in {folder}")
     data = {"run": str(run), **found.to_dict(), "folder": folder and str(folder)}
-    task.finish(
-        {**data, "warnings": task.warnings}, [folder] if folder else [], f"{folder}/index.html"
-    )
+    task.finish(data, [folder] if folder else [], f"{folder}/index.html")
     if not found.same:
         raise typer.Exit(1)
-
-
-def shortened(value: Any) -> str:
-    """Format a setting in at most 60 characters."""
-    text = value if isinstance(value, str) else dumps(value, ensure_ascii=False)
-    return text if len(text) <= 60 else f"{text[:59]}…"

@@ -1,14 +1,15 @@
 """`heedmap segment`: masks of a saved run's phrases; no model is loaded."""
 
+import json
 from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 import heedmap as hm
 from heedmap.cli.console import Task, print_table, stability_text
-from heedmap.cli.inspect import maps_of
+from heedmap.cli.inspect import folder_name, maps_of
 from heedmap.cli.options import Format, OfConcepts, RunFolder, Words, command
 from heedmap.options import MASK_THRESHOLD
 
@@ -30,21 +31,13 @@ def segment(
     No model is loaded. Each pixel belongs to one phrase or to the background: as an image of
     labels, in NumPy's format, as COCO, as a mask of each phrase, and on a sheet.
     """
-    from json import loads
-
-    from heedmap.io.writing import slug
-
     maps = maps_of(hm.Run.load(run), concepts)
     place = task.place(run / "segment")
     found = maps.segment(word, threshold=threshold)
-    parts = [
-        *map(str, word or ["all"]),
-        *(["concepts"] if concepts else []),
-        *([] if threshold == MASK_THRESHOLD else [f"from {threshold:g}"]),
-        *([] if kind == "png" else [kind]),
-    ]
-    folder = place.put(partial(found.save, run=run, kind=kind), slug(" ".join(parts), 100))
-    data = loads((folder / "segment.json").read_text(encoding="utf-8"))
+    flags: dict[str, Any] = {"concepts": concepts, "format": kind != "png" and kind}
+    flags["threshold"] = threshold != MASK_THRESHOLD and threshold
+    folder = place.put(partial(found.save, run=run, kind=kind), folder_name(word, flags))
+    data = json.loads((folder / "segment.json").read_text(encoding="utf-8"))
     if task.verbose:
         rows = [
             (

@@ -42,7 +42,7 @@ def serve(
 
     Serves this machine alone unless --host or --share is given. Ctrl-C ends it.
     """
-    users = [parse_user(text) for text in auth or ()]
+    users = [_parse_user(text) for text in auth or ()]
     os.environ.setdefault("TQDM_DISABLE", "1")
     from heedmap.app import launch
 
@@ -59,7 +59,7 @@ def serve(
     )
 
 
-def parse_user(text: str) -> tuple[str, str]:
+def _parse_user(text: str) -> tuple[str, str]:
     """Read `USER:PASSWORD`; the error does not quote it."""
     name, _, password = text.partition(":")
     if not (name and password):

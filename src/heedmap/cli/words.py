@@ -32,7 +32,7 @@ def words(task: Task, prompt: Prompt) -> None:
             warn(said_of(unknown))
         if brackets := bracket_warning(parsed):
             warn(brackets)
-    data: dict[str, Any] = asdict(table) | {"warnings": task.warnings}
+    data: dict[str, Any] = asdict(table)
     for word in data["words"]:
         word["weight"] = next((weights[one] for one in word["tokens"] if one in weights), 1.0)
     if task.verbose:

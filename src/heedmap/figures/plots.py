@@ -73,29 +73,29 @@ def draw_panels(
         raise ArgumentError("the figure has no panels: expected at least one")
     shape = panels[0].picture.width / panels[0].picture.height
     columns, wide, high = _plan(len(panels), shape, columns)
-    room = max(wide, _COLUMN)
+    width = max(wide, _COLUMN)
     size = min(13, max(8, 0.075 * math.sqrt(wide * high)))
-    texts = [(wrap(p.caption, room, size), wrap(p.note, room, 0.8 * size)) for p in panels]
-    below = [_height(caption, size) + _height(said, 0.8 * size) for caption, said in texts]
+    texts = [(wrap(p.caption, width, size), wrap(p.note, width, 0.8 * size)) for p in panels]
+    below = [_height(caption, size) + _height(note, 0.8 * size) for caption, note in texts]
     heights: list[float] = []
     for start in range(0, len(panels), columns):
         heights += [high, 4 + max(below[start : start + columns]) + _GAP]
     heights[-1] -= _GAP
-    body = columns * (room + _GAP) - _GAP, sum(heights)
-    figure, place = _framed(body, title, note, len(bars))
+    body = columns * (width + _GAP) - _GAP, sum(heights)
+    figure, place = _figure(body, title, note, len(bars))
     grid = figure.add_gridspec(
-        len(heights), columns, height_ratios=heights, hspace=0, wspace=_GAP / room, **place
+        len(heights), columns, height_ratios=heights, hspace=0, wspace=_GAP / width, **place
     )
-    for number, (panel, (caption, said)) in enumerate(zip(panels, texts, strict=True)):
-        at = grid[2 * (number // columns), number % columns]
-        ax = figure.add_subplot(at, xticks=[], yticks=[])
+    for number, (panel, (caption, text)) in enumerate(zip(panels, texts, strict=True)):
+        cell = grid[2 * (number // columns), number % columns]
+        ax = figure.add_subplot(cell, xticks=[], yticks=[])
         ax.imshow(_fitted(panel.picture, (2 * wide, 2 * high)))
         ax.spines[:].set_visible(False)
         ax.set_xlabel(caption, labelpad=3, size=size, color=_INK)
         offset = 0, -4 - _height(caption, size)
-        under = ax.annotate(said, (0.5, 0), offset, "axes fraction", "offset points")
+        under = ax.annotate(text, (0.5, 0), offset, "axes fraction", "offset points")
         under.set(ha="center", va="top", size=0.8 * size, color=_SOFT)
-    return _finished(figure, bars)
+    return _with_bars(figure, bars)
 
 
 def draw_table(
@@ -116,16 +116,16 @@ def draw_table(
     root = 1.0 if first is None else min(max(first.width / first.height, 1 / 4), 4) ** 0.5
     size, gap = (10, 6) if side >= _COLUMN else (7.5, 2)
     labels = [wrap(label, 100, size) for label, _ in rows]
-    aside = 4 + math.ceil(max(map(text_width, labels)) * size)
-    fit = (MAX_WIDTH - 2 * _MARGIN - aside + gap) / len(columns) - gap
+    margin = 4 + math.ceil(max(map(text_width, labels)) * size)
+    fit = (MAX_WIDTH - 2 * _MARGIN - margin + gap) / len(columns) - gap
     wide = round(max(min(side * root, fit), min(side, 48) * root))
     high = max(1, round(wide / root**2))
     above = [wrap(label, wide, size) for label in columns]
     head = 4 + max(_height(label, size) for label in above)
     across, down = 2 * (wide + gap), 2 * (high + gap)  # pixels
     whole = Image.new("RGB", (len(columns) * across - 2 * gap, len(rows) * down - 2 * gap), "white")
-    body = aside + whole.width / 2, head + whole.height / 2
-    figure, place = _framed(body, title, note, len(bars), (aside, head))
+    body = margin + whole.width / 2, head + whole.height / 2
+    figure, place = _figure(body, title, note, len(bars), (margin, head))
     ax = figure.add_subplot(figure.add_gridspec(1, 1, **place)[0])
     for y, (_, row) in enumerate(rows):
         for x, cell in enumerate(row):
@@ -142,7 +142,7 @@ def draw_table(
     ax.xaxis.tick_top()
     ax.set_xticks([x * across + wide for x in range(len(columns))], above)
     ax.set_yticks([y * down + high for y in range(len(rows))], labels)
-    return _finished(figure, bars)
+    return _with_bars(figure, bars)
 
 
 def render(figure: "Figure") -> Image.Image:
@@ -199,13 +199,12 @@ def _plan(count: int, shape: float, columns: int | None) -> tuple[int, int, int]
     return columns, int(wide), max(1, round(wide / shape))
 
 
-def _framed(
+def _figure(
     body: tuple[float, float], title: str, note: str, bars: int, inset: tuple[float, float] = (0, 0)
 ) -> tuple["Figure", dict[str, float]]:
-    """Make a figure with a title, a note, and room for a body of this width and height and bars.
+    """Make a figure with a title, a note, and space for a body of this width and height and bars.
 
-    Returns:
-        The figure, and the body's place in it, without an inset at the left and above.
+    Return the figure, and the body's place in it, without an inset at the left and above.
     """
     from matplotlib.figure import Figure
 
@@ -219,12 +218,12 @@ def _framed(
     corner = {"x": _MARGIN / width, "ha": "left", "va": "top"}
     figure.suptitle(title, y=1 - _MARGIN / height, size=_TITLE, color=_INK, **corner)
     figure.text(s=note, y=1 - head / height, size=_NOTE, color=_SOFT, **corner)
-    left = (width - body[0]) / 2
-    place = {"left": (left + inset[0]) / width, "right": (left + body[0]) / width}
+    start = (width - body[0]) / 2
+    place = {"left": (start + inset[0]) / width, "right": (start + body[0]) / width}
     return figure, place | {"top": 1 - (top + inset[1]) / height, "bottom": foot / height}
 
 
-def _finished(figure: "Figure", bars: Sequence[ScaleBar]) -> "Figure":
+def _with_bars(figure: "Figure", bars: Sequence[ScaleBar]) -> "Figure":
     """Draw scale bars at the foot of a figure, and set the fonts of all its texts."""
     from matplotlib.text import Text
 
@@ -234,10 +233,10 @@ def _finished(figure: "Figure", bars: Sequence[ScaleBar]) -> "Figure":
         low = -1 if ends[0].startswith(("-", "−")) else 0
         name = f"{bar.name.removesuffix(' probability')} · signed weight" if low else bar.name
         ramp, grey = np.linspace(low, 1, 256)[None], Image.new("RGB", (256, 1), (176, 176, 176))
-        alone, over = heat(ramp, grey.size, low=low, high=1), overlay(grey, ramp, low=low, high=1)
+        single, over = heat(ramp, grey.size, low=low, high=1), overlay(grey, ramp, low=low, high=1)
         bottom = _MARGIN + number * _BAR + 12
         ax = figure.add_axes((_MARGIN / width, bottom / height, 110 / width, 7 / height))
-        ax.imshow(alone if bar.alone else over, extent=(0, 1, 0, 1), aspect="auto")
+        ax.imshow(single if bar.alone else over, extent=(0, 1, 0, 1), aspect="auto")
         ax.spines[:].set_visible(False)
         ax.tick_params(length=0, pad=2, labelcolor=_SOFT, labelsize=_NOTE)
         ax.set(xticks=(0, 1), xticklabels=[end.replace("-", "−") for end in ends], yticks=())

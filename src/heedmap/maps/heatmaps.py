@@ -18,7 +18,7 @@ from heedmap.figures import overlays, plots
 from heedmap.figures.plots import Panel, ScaleBar
 from heedmap.maps.masks import Segments, check_image, scaled, segmented, soft_masks
 from heedmap.maps.recordings import REFINED, Layer, Recording
-from heedmap.maps.selections import Averages, LayerFilter, Selection, stability_said
+from heedmap.maps.selections import LayerFilter, Selection, stability_said
 from heedmap.mathematics.maps import is_even
 from heedmap.options import MASK_THRESHOLD
 from heedmap.text.prompts import is_content
@@ -120,18 +120,19 @@ class HeatMap:
         Raises:
             ArgumentError: if no image is known or passed.
         """
-        heat = self if image is None else replace(self, image=image)
-        if heat.image is None:
+        if image is None and self.image is None:
             raise ArgumentError(
                 f"the map of '{self.label}' knows no picture: pass it, as in overlay(image)"
             )
-        return heat.render(*self.value_range(scale), short_side=short_side)
+        return self.render(*self.value_range(scale), image=image, short_side=short_side)
 
-    def render(self, low: float, high: float, *, short_side: int = 256) -> Image.Image:
+    def render(
+        self, low: float, high: float, *, image: Image.Image | None = None, short_side: int = 256
+    ) -> Image.Image:
         """Draw the heat from `low` to `high` over the image, or alone if none is known."""
-        base = Image.new("RGB", self.size) if self.image is None else self.image
-        base = overlays.enlarge(base, short_side=short_side)
-        if self.image is None:
+        image = self.image if image is None else image
+        base = overlays.enlarge(image or Image.new("RGB", self.size), short_side=short_side)
+        if image is None:
             return overlays.heat(self.values, base.size, low=low, high=high)
         return overlays.overlay(base, self.values, low=low, high=high)
 
@@ -158,8 +159,7 @@ class HeatMap:
             The pixels; `figure.colorbar` makes a bar of the heat's colours.
         """
         low, high = self.value_range(scale)
-        heat = self if image is None else replace(self, image=image)
-        pixels = np.asarray(heat.render(low, high, short_side=1))
+        pixels = np.asarray(self.render(low, high, image=image, short_side=1))
         ax.set_axis_off()
         colours = overlays.colormap(low)
         return cast(Any, ax).imshow(pixels, colours, vmin=low, vmax=high, origin="upper")
@@ -226,7 +226,7 @@ class HeatMaps:
 
     recording: Recording
     image: Image.Image | None = None
-    _selection: Selection = field(default_factory=Selection)
+    _selection: Selection | None = None  # None: all
     _whole: Recording | None = None  # the recording that refined maps were taken from
     stability: Mapping[int, float] | None = None  # by word, of the whole run, if known
     _shared: tuple[float, float] | None = None  # in place of the range of all words
@@ -318,8 +318,8 @@ class HeatMaps:
         tokens = set(self.tokens.find(query))
         words = [word for word in self.words if tokens.issuperset(word.tokens)]
         others = [word for word in self.words if is_content(word.text) and word not in words]
-        part = self._averages.magnitude(words)
-        total = part + self._averages.magnitude(others)  # even rounded it is not below `part`
+        part = self._part.magnitude_of(words)
+        total = part + self._part.magnitude_of(others)  # even rounded it is not below `part`
         values = np.divide(part, total, out=np.zeros_like(part), where=total > 0)
         refined = self._whole is not None
         return HeatMap(query.strip(), values, self.recording.size, self.image, refined=refined)
@@ -331,7 +331,6 @@ class HeatMaps:
         heads: int | Sequence[int] | None = None,
         *,
         resolution: int | tuple[int, int] | None = None,
-        timesteps: tuple[float, float] | None = None,
     ) -> "HeatMaps":
         """Return the maps over a part of the axes that were kept.
 
@@ -341,20 +340,18 @@ class HeatMaps:
             steps: a step number, a slice or a list (negative numbers count from the end).
             heads: a head's number or a list; layers with fewer heads are then left out.
             resolution: only layers whose grid is (h, w), or has this many cells on its short side.
-            timesteps: (high, low): only steps whose timestep lies in this range, both ends in.
 
         Raises:
             SelectionError: if an axis was not kept, or nothing is left.
             ArgumentError: if an argument is of the wrong kind.
         """
-        part, recording = self._selection, self.recording
-        self._check_plain()
+        part = self._part
         if layers is not None or resolution is not None:
-            part = part.with_layers(recording, layers, resolution)
-        if steps is not None or timesteps is not None:
-            part = part.with_steps(recording, steps, timesteps)
+            part = part.with_layers(layers, resolution)
+        if steps is not None:
+            part = part.with_steps(steps)
         if heads is not None:
-            part = part.with_heads(recording, heads)
+            part = part.with_heads(heads)
         return replace(self, _selection=part, stability=None)
 
     @property
@@ -366,7 +363,7 @@ class HeatMaps:
         Raises:
             SelectionError: if there are none, or these are the maps of a selection.
         """
-        if self._selection != Selection():
+        if self._selection is not None:
             raise SelectionError("a selection has no refined maps: take them of the run's maps")
         if self._whole is not None:
             return self
@@ -401,19 +398,17 @@ class HeatMaps:
     @property
     def layers(self) -> tuple[Layer, ...]:
         """The layers of the selection."""
-        return tuple(self.recording.layers[i] for i in self._selection.layers_of(self.recording))
+        return tuple(self.recording.layers[i] for i in self._part.layer_numbers)
 
     @property
     def steps(self) -> tuple[int, ...]:
         """The numbers of the selection's steps, from 0; SelectionError where they were averaged."""
-        self._check_plain()
-        return self._selection.steps_of(self.recording)
+        return self._part.step_numbers
 
     @property
     def heads(self) -> tuple[int, ...]:
         """The numbers of the selection's heads, from 0; SelectionError where they were averaged."""
-        self._check_plain()
-        return self._selection.heads_of(self.recording)
+        return self._part.head_numbers
 
     def sheet(
         self,
@@ -490,23 +485,19 @@ class HeatMaps:
 
     def _map(self, label: str, positions: tuple[int, ...]) -> HeatMap:
         whole, stability = self._whole or self.recording, self.stability or {}
-        has_phrases = self._selection == Selection() and whole.refined is not None
+        has_phrases = self._selection is None and whole.refined is not None
         return HeatMap(
             label,
-            self._averages.of(positions),
+            self._part.mean_of(positions),
             self.recording.size,
             self.image,
-            self._shared or self._averages.shared,
+            self._shared or self._part.extremes,
             positions,
             whole if has_phrases else None,
             self._whole is not None,
             next((stability.get(w.number) for w in self.words if w.tokens == positions), None),
         )
 
-    def _check_plain(self) -> None:
-        if self._whole is not None:
-            raise SelectionError("refined maps have no parts: expected the run's plain maps")
-
     @cached_property
-    def _averages(self) -> Averages:
-        return Averages(self.recording, self._selection)
+    def _part(self) -> Selection:
+        return self._selection or Selection(self.recording)

@@ -5,7 +5,6 @@ Axes: h, w rows and columns of a grid · H, W rows and columns of the image.
 
 import base64
 import hashlib
-import io
 import json
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
@@ -26,7 +25,7 @@ from heedmap.figures.plots import Panel
 from heedmap.io.schemas import Mask
 from heedmap.io.writing import slug, whole_folder
 from heedmap.maps.recordings import Recording
-from heedmap.maps.selections import Averages, Selection, least_stability, stability_said
+from heedmap.maps.selections import Selection, least_stability, stability_said
 from heedmap.mathematics.maps import is_even
 from heedmap.options import MASK_THRESHOLD
 from heedmap.text.words import TokenTable
@@ -91,10 +90,7 @@ def place(where: object, name: str) -> tuple[float, ...] | np.ndarray:
         return array.copy()
     if array.shape == (4,) and array.dtype.kind in "iuf" and np.isfinite(array).all():
         return tuple(array.tolist())
-    if isinstance(where, Image.Image):
-        value = f"a picture of mode {where.mode}"
-    else:
-        value = quoted(where) if array.size < 9 else f"of shape {array.shape} and {array.dtype}"
+    value = quoted(where) if array.size < 9 else f"of shape {array.shape} and {array.dtype}"
     raise ArgumentError(
         f"the region of {name} is {value}: expected a box (left, top, right, bottom) of four "
         "numbers, or a mask of bool (H, W), as in mask > 0.5 or picture.convert('L')"
@@ -111,9 +107,8 @@ def region(place: tuple[float, ...] | np.ndarray, width: int, height: int, name:
         if not (0 <= left < right <= width and 0 <= top < bottom <= height):
             sides = ", ".join(f"{side:g}" for side in place)
             raise ArgumentError(
-                f"the box ({sides}) of {name} does not lie in the picture of {width}×{height} "
-                f"pixels, or is empty: expected 0 ≤ left < right ≤ {width} and 0 ≤ top < bottom ≤ "
-                f"{height}"
+                f"the box ({sides}) of {name} is empty or does not lie in the picture: expected "
+                f"0 ≤ left < right ≤ {width} and 0 ≤ top < bottom ≤ {height}"
             )
         rows = np.diff(np.clip(np.arange(height + 1), top, bottom)).astype(np.float32)
         columns = np.diff(np.clip(np.arange(width + 1), left, right)).astype(np.float32)
@@ -139,15 +134,14 @@ def soft_masks(
     constant map. The mask of words in several phrases is the greatest of theirs: their union.
     SelectionError if there are no refined maps.
     """
-    refined = Averages(recording.refined_alone(), Selection())
-    plain = Averages(recording, Selection())
+    refined, plain = Selection(recording.refined_alone()), Selection(recording)
     phrases = phrase_tokens(recording.table)
-    maps = [[of.magnitude(p) for p in recording.table.phrases] for of in (refined, plain)]
+    maps = [[of.magnitude_of(p) for p in recording.table.phrases] for of in (refined, plain)]
     reduced = dict(zip(phrases, suppress_rivals(*map(np.array, maps)), strict=True))
 
     def mask_of(phrase: tuple[int, ...]) -> np.ndarray:
         # A word that names neither a thing nor a property is nobody's rival.
-        small = reduced[phrase] if phrase in reduced else scaled(np.abs(refined.of(phrase)))
+        small = reduced[phrase] if phrase in reduced else scaled(np.abs(refined.mean_of(phrase)))
         large = resize_map(small, recording.size)
         return scaled(large if image is None else _with_edges(recording, image, large))
 
@@ -322,30 +316,21 @@ class Segments:
         """
         checks.one_of("kind", kind, ("png", "svg", "pdf"))
         folder = Path(folder)
-        phrases: list[dict[str, Any]] = []
+        about: dict[str, Any] = {} if run is None else {"run": str(run)}
+        about |= {"folder": str(folder), "prompt": self.prompt, "threshold": self.threshold}
+        about |= {"sheet": str(folder / f"sheet.{kind}"), "phrases": []}
         with whole_folder(folder) as partial:
             (partial / "masks").mkdir()
-            for number, (name, share) in enumerate(zip(self.names, self.shares, strict=True), 1):
+            for number, name, share, stability in self._phrases():
                 mask, file = self.labels == number, f"masks/{number}-{slug(name, 40)}.png"
                 (partial / file).write_bytes(png(Image.fromarray(mask.astype(np.uint8) * 255)))
                 phrase = {"name": name, "label": number, "share": round(share, 6)}
                 phrase |= {"pixels": int(mask.sum()), "box": _box(mask), "file": str(folder / file)}
-                if self._stability(number) is not None:
-                    phrase["stability"] = self._stability(number)
-                phrases.append(phrase)
+                phrase |= {} if stability is None else {"stability": stability}
+                about["phrases"].append(phrase)
             (partial / "labels.png").write_bytes(png(self.indexed()))
-            array = io.BytesIO()
-            np.save(array, self.labels, allow_pickle=False)
-            (partial / "labels.npy").write_bytes(array.getvalue())
+            np.save(partial / "labels.npy", self.labels, allow_pickle=False)
             (partial / f"sheet.{kind}").write_bytes(plots.encode(self.figure(), kind))
-            about = {
-                **({} if run is None else {"run": str(run)}),
-                "folder": str(folder),
-                "prompt": self.prompt,
-                "threshold": self.threshold,
-                "sheet": str(folder / f"sheet.{kind}"),
-                "phrases": phrases,
-            }
             for file, content in (("coco.json", self.coco()), ("segment.json", about)):
                 (partial / file).write_text(json.dumps(content) + "\n", encoding="utf-8")
         return folder
@@ -364,10 +349,10 @@ class Segments:
         if len(self.names) != 1:
             rest = f"{100 * (1 - sum(self.shares)):.0f} % background"
             panels.append(Panel("", overlays.labelled(base, labels), rest))
-        for number, (name, share) in enumerate(zip(self.names, self.shares, strict=True), 1):
+        for number, name, share, stability in self._phrases():
             single = np.where(labels == number, labels, 0)
             percent = f"{100 * share:.0f} %" if share >= 0.01 else "under 1 %"
-            note, stability = percent if share else "no pixel", self._stability(number)
+            note = percent if share else "no pixel"
             note += "" if stability is None else f" · {stability_said(stability)}"
             panels.append(Panel(name, overlays.labelled(base, single), note))
         note = f"a pixel shows a phrase from {self.threshold:g} of its soft mask on"
@@ -376,8 +361,10 @@ class Segments:
     def _repr_png_(self) -> bytes:
         return plots.encode(self.figure())
 
-    def _stability(self, number: int) -> float | None:
-        return self.stability[number - 1] if self.stability else None
+    def _phrases(self) -> Iterator[tuple[int, str, float, float | None]]:
+        """Yield the label, name, share and stability of each phrase."""
+        rows = zip(self.names, self.shares, self.stability or [None] * len(self.names), strict=True)
+        return ((label, *row) for label, row in enumerate(rows, 1))
 
 
 def segmented(
@@ -423,8 +410,8 @@ def segmented(
         np.maximum(greatest, soft, out=greatest)
     labels[greatest < threshold] = 0
     labels.flags.writeable = False
-    known = () if not stability else (least_stability(stability, table.words, p) for p in places)
-    return Segments(tuple(names), labels, image, table.prompt, threshold, tuple(known))
+    known = tuple(least_stability(stability, table.words, place) for place in places)
+    return Segments(tuple(names), labels, image, table.prompt, threshold, known)
 
 
 def _box(mask: np.ndarray) -> list[int] | None:

@@ -33,34 +33,41 @@ with both (by 0.64 in the mean and 0.83 at most on the embedded model), while no
 ten looks (0.91 at least)."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Selection:
-    """A part of a recording: the numbers of its layers, steps and heads; None for all."""
+    """A part of a recording, by numbers of layers, steps and heads, and its mean attention.
 
+    None stands for all.
+    """
+
+    recording: Recording
     layers: tuple[int, ...] | None = None
     steps: tuple[int, ...] | None = None
     heads: tuple[int, ...] | None = None
 
-    def layers_of(self, recording: Recording) -> tuple[int, ...]:
-        """Return the numbers of its layers."""
-        return (*range(len(recording.layers)),) if self.layers is None else self.layers
+    @property
+    def layer_numbers(self) -> tuple[int, ...]:
+        """The numbers of its layers."""
+        return (*range(len(self.recording.layers)),) if self.layers is None else self.layers
 
-    def steps_of(self, recording: Recording) -> tuple[int, ...]:
-        """Return the numbers of its steps; SelectionError where they were averaged."""
-        _check_kept(recording, "step")
-        return (*range(len(recording.timesteps)),) if self.steps is None else self.steps
+    @property
+    def step_numbers(self) -> tuple[int, ...]:
+        """The numbers of its steps; SelectionError where they were averaged."""
+        self._check_kept("step")
+        return (*range(len(self.recording.timesteps)),) if self.steps is None else self.steps
 
-    def heads_of(self, recording: Recording) -> tuple[int, ...]:
-        """Return the numbers of its heads; SelectionError where they were averaged."""
-        _check_kept(recording, "head")
-        most = max(recording.layers[i].heads for i in self.layers_of(recording))
+    @property
+    def head_numbers(self) -> tuple[int, ...]:
+        """The numbers of its heads; SelectionError where they were averaged."""
+        self._check_kept("head")
+        most = max(self.recording.layers[i].heads for i in self.layer_numbers)
         return (*range(most),) if self.heads is None else self.heads
 
-    def with_layers(self, recording: Recording, layers: Any, resolution: Any) -> "Selection":
+    def with_layers(self, layers: Any, resolution: Any) -> "Selection":
         """Keep the layers that fit a filter, and a grid (h, w) or its short side."""
-        _check_kept(recording, "layer")
+        self._check_kept("layer")
         grid = np.asarray(resolution).tolist()
-        before = {i: recording.layers[i] for i in self.layers_of(recording)}
+        before = {i: self.recording.layers[i] for i in self.layer_numbers}
         numbers = tuple(
             i
             for i, layer in before.items()
@@ -76,44 +83,82 @@ class Selection:
             )
         return replace(self, layers=numbers)
 
-    def with_steps(self, recording: Recording, steps: Any, timesteps: Any) -> "Selection":
-        """Keep the steps that have these numbers, and timesteps in a range, both ends in."""
-        total, before = len(recording.timesteps), self.steps_of(recording)
-        numbers = [i for i in numbers_of(steps, total, "step") if i in before]
-        if timesteps is not None:
-            try:
-                low, high = sorted(float(end) for end in timesteps)
-            except (TypeError, ValueError) as error:
-                raise ArgumentError(
-                    f"timesteps={quoted(timesteps)} is not a range: expected two numbers, the "
-                    "highest and the lowest"
-                ) from error
-            numbers = [i for i in numbers if low <= recording.timesteps[i] <= high]
+    def with_steps(self, steps: Any) -> "Selection":
+        """Keep the steps that have these numbers."""
+        before, total = self.step_numbers, len(self.recording.timesteps)
+        numbers = tuple(i for i in numbers_of(steps, total, "step") if i in before)
         if not numbers:
-            wanted = quoted(steps if timesteps is None else timesteps)
-            raise SelectionError(f"no step fits {wanted}: the run has {plural(total, 'step')}")
-        return replace(self, steps=tuple(numbers))
+            raise SelectionError(f"no step fits {quoted(steps)}: it has {plural(total, 'step')}")
+        return replace(self, steps=numbers)
 
-    def with_heads(self, recording: Recording, heads: Any) -> "Selection":
+    def with_heads(self, heads: Any) -> "Selection":
         """Keep the heads that have these numbers, and the layers that have them all."""
-        before, layers = self.heads_of(recording), self.layers_of(recording)
-        most = max(recording.layers[i].heads for i in layers)
-        numbers = [head for head in numbers_of(heads, most, "head") if head in before]
-        layers = tuple(i for i in layers if numbers and max(numbers) < recording.layers[i].heads)
-        if not layers:
+        before, layers = self.head_numbers, self.recording.layers
+        most = max(layers[i].heads for i in self.layer_numbers)
+        numbers = tuple(head for head in numbers_of(heads, most, "head") if head in before)
+        fitting = [i for i in self.layer_numbers if numbers and max(numbers) < layers[i].heads]
+        if not fitting:
             raise SelectionError(
                 f"no layer has all of the heads {quoted(heads)}: expected 0 to {most - 1}"
             )
-        return replace(self, layers=layers, heads=tuple(numbers))
+        return replace(self, layers=tuple(fitting), heads=numbers)
 
+    def _check_kept(self, axis: Axis) -> None:
+        if axis not in self.recording.keep:
+            axes = ", ".join(sorted(self.recording.keep)) or "none"
+            raise SelectionError(
+                f"{axis}s cannot be selected, since they were averaged (kept: {axes}): record "
+                f"again with '{axis}' in keep, and take the plain maps"
+            )
 
-def _check_kept(recording: Recording, axis: Axis) -> None:
-    if axis not in recording.keep:
-        axes = ", ".join(sorted(recording.keep)) or "none"
-        raise SelectionError(
-            f"{axis}s cannot be selected, since they were averaged while recording (kept: {axes}): "
-            f"record again with '{axis}' in keep"
-        )
+    def mean_of(self, positions: Iterable[int]) -> np.ndarray:
+        """Return the mean over the selection of the summed probabilities of tokens: (h, w)."""
+        recording, positions = self.recording, list(positions)
+        if not recording.arrays:
+            raise NothingRecordedError("nothing was recorded: run the pipeline inside of the trace")
+        missing = [p for p in positions if p not in recording.columns]
+        if missing:
+            raise SelectionError(f"tokens {missing} were not recorded: record with tokens='all'")
+        columns = [recording.columns[p] for p in positions]
+        w, h = cells(recording.latent)
+        total = np.zeros((h, w), dtype=np.float32)
+        for grid, sums in self._sums.items():
+            # Pillow's bilinear filter widens when it shrinks: no cell of a finer grid is skipped.
+            plane = np.ascontiguousarray(sums[:, columns].sum(axis=-1).reshape(grid))
+            total += np.asarray(Image.fromarray(plane).resize((w, h), Image.Resampling.BILINEAR))
+        return total / np.float32(len(self.layer_numbers))
+
+    def magnitude_of(self, words: Iterable[Word]) -> np.ndarray:
+        """Return the sum of the words' own maps, each by its magnitude: (h, w)."""
+        w, h = cells(self.recording.latent)
+        total = np.zeros((h, w), dtype=np.float32)
+        for word in words:
+            total += np.abs(self.mean_of(word.tokens))
+        return total
+
+    @cached_property
+    def extremes(self) -> tuple[float, float]:
+        """The lowest and the highest value among the maps of all words."""
+        maps = [self.mean_of(word.tokens) for word in self.recording.table.read_words]
+        low = min((float(m.min()) for m in maps), default=0.0)
+        return low, max((float(m.max()) for m in maps), default=1.0)
+
+    @cached_property
+    def _sums(self) -> dict[tuple[int, int], np.ndarray]:
+        """For each grid the sum of its layers' means over steps and heads: (Q, K).
+
+        Resizing is linear: layers of one grid are added up first, and resized once.
+        """
+        sums: dict[tuple[int, int], np.ndarray] = {}
+        for i in self.layer_numbers:
+            part, grid = self.recording.arrays[i], self.recording.layers[i].grid
+            if self.steps is not None:
+                part = part[list(self.steps)]
+            if self.heads is not None:
+                part = part[:, list(self.heads)]
+            mean = part.mean(axis=(0, 1), dtype=np.float32)
+            sums[grid] = sums[grid] + mean if grid in sums else mean
+        return sums
 
 
 def layer_fits(layer: Layer, wanted: object) -> bool:
@@ -144,65 +189,6 @@ def numbers_of(wanted: Any, total: int, noun: str) -> list[int]:
         ) from error
 
 
-@dataclass(frozen=True, eq=False)
-class Averages:
-    """The mean over a selection of the attention to tokens."""
-
-    recording: Recording
-    selection: Selection
-
-    def of(self, positions: Iterable[int]) -> np.ndarray:
-        """Return the mean over the selection of the summed probabilities of tokens: (h, w)."""
-        recording = self.recording
-        if not recording.arrays:
-            raise NothingRecordedError("nothing was recorded: run the pipeline inside of the trace")
-        positions = list(positions)
-        missing = [p for p in positions if p not in recording.columns]
-        if missing:
-            raise SelectionError(f"tokens {missing} were not recorded: record with tokens='all'")
-        columns = [recording.columns[p] for p in positions]
-        w, h = cells(recording.latent)
-        total = np.zeros((h, w), dtype=np.float32)
-        for grid, sums in self._sums.items():
-            # Pillow's bilinear filter widens when it shrinks: no cell of a finer grid is skipped.
-            plane = np.ascontiguousarray(sums[:, columns].sum(axis=-1).reshape(grid))
-            resized = Image.fromarray(plane).resize((w, h), Image.Resampling.BILINEAR)
-            total += np.asarray(resized)
-        return total / np.float32(len(self.selection.layers_of(recording)))
-
-    def magnitude(self, words: Iterable[Word]) -> np.ndarray:
-        """Return the sum of the words' own maps, each by its magnitude: (h, w)."""
-        w, h = cells(self.recording.latent)
-        total = np.zeros((h, w), dtype=np.float32)
-        for word in words:
-            total += np.abs(self.of(word.tokens))
-        return total
-
-    @cached_property
-    def shared(self) -> tuple[float, float]:
-        """The lowest and the highest value among the maps of all words."""
-        maps = [self.of(word.tokens) for word in self.recording.table.read_words]
-        low = min((float(m.min()) for m in maps), default=0.0)
-        return low, max((float(m.max()) for m in maps), default=1.0)
-
-    @cached_property
-    def _sums(self) -> dict[tuple[int, int], np.ndarray]:
-        """For each grid the sum of its layers' means over steps and heads: (Q, K).
-
-        Resizing is linear: layers of one grid are added up first, and resized once.
-        """
-        sums: dict[tuple[int, int], np.ndarray] = {}
-        for i in self.selection.layers_of(self.recording):
-            part, grid = self.recording.arrays[i], self.recording.layers[i].grid
-            if self.selection.steps is not None:
-                part = part[list(self.selection.steps)]
-            if self.selection.heads is not None:
-                part = part[:, list(self.selection.heads)]
-            mean = part.mean(axis=(0, 1), dtype=np.float32)
-            sums[grid] = sums[grid] + mean if grid in sums else mean
-        return sums
-
-
 # --- how stable the maps of a located image are -------------------------------------------------
 
 
@@ -219,18 +205,17 @@ def stability_of(
         return None
     # The maps of a half are those of a run but for a factor, which changes no rank.
     first, second = (
-        Averages(
+        Selection(
             replace(
                 recording,
                 layers=tuple(Layer("", 1, grid) for grid in half),
                 arrays=tuple(total[None, None] for total in half.values()),
-            ),
-            Selection(),
+            )
         )
         for half in halves
     )
     ranks = {
-        word.number: rank_correlation(first.of(word.tokens), second.of(word.tokens))
+        word.number: rank_correlation(first.mean_of(word.tokens), second.mean_of(word.tokens))
         for word in recording.table.read_words
     }
     return {number: round(rank, 4) for number, rank in ranks.items() if rank is not None} or None

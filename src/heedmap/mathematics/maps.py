@@ -17,7 +17,7 @@ _FINE = 6  # least radius in pixels at which the filter subsamples
 
 
 def is_even(values: np.ndarray) -> bool:
-    """Tell whether a map is constant but for rounding, or holds NaN."""
+    """Return whether a map is constant but for rounding, or holds NaN."""
     return alike(float(values.min()), float(values.max()))
 
 

@@ -119,12 +119,12 @@ def no_source() -> ArgumentError:
 
 
 def is_linear(rule: object) -> TypeGuard[Any]:
-    """Tell whether a rule gives its matrices; a number or a layer called `mix` does not count."""
+    """Return whether a rule gives its matrices; a number or a layer called `mix` does not count."""
     return callable(getattr(rule, "mix", None))
 
 
 def is_biased(rule: object) -> TypeGuard[Any]:
-    """Tell whether a rule gives its bias; a number or a parameter called `bias` does not count."""
+    """Return whether a rule gives its bias; a number or a parameter `bias` does not count."""
     return callable(getattr(rule, "bias", None))
 
 
@@ -282,11 +282,6 @@ def mixture(rules: Sequence[Rule], site: Site) -> Mix | None:
         if part is not None:
             whole = part if whole is None else whole.then(part)
     return whole
-
-
-def linear(rules: Iterable[Rule]) -> bool:
-    """Tell whether `mixture` can express all of these rules."""
-    return all(map(is_linear, rules))
 
 
 # --- the blend of latents -----------------------------------------------------------------------

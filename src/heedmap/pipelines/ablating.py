@@ -9,7 +9,7 @@ from heedmap.backends.prompts import prompt_table
 from heedmap.errors import UnknownWordError, warn
 from heedmap.pipelines import repeating
 from heedmap.pipelines.generation import Progress
-from heedmap.pipelines.repeating import compared, unmatched
+from heedmap.pipelines.repeating import compared
 from heedmap.recording.edits import Edit, Reweight, WordEdit
 from heedmap.results.ablations import Ablation, check_ablatable, shorter_prompt
 from heedmap.results.grids import load_result
@@ -63,28 +63,20 @@ def ablate(
     call = repeating.saved_call(saved.settings, pipe, given)
     without_attention = replace(call, edits=(*call.edits, Reweight(word.strip(), 0.0)))
     prompt = shorter_prompt(call.prompt, table, word)
-    left = prompt_table(pipe, parse_weights(prompt).text, call.options.arguments)
-    edits = tuple(edit for edit in call.edits if _has_words(edit, left))
+    without_word = prompt_table(pipe, parse_weights(prompt).text, call.options.arguments)
+    edits = tuple(edit for edit in call.edits if _has_words(edit, without_word))
     calls = (call, without_attention, replace(call, prompt=prompt, edits=edits))
     (again, columns, unread), changed = repeating.generate_calls(pipe, saved, calls, progress)
     result = compared(saved, again, changed)
     if not result.same:
-        names = [*unmatched(changed)][:3]
-        why = f" ({', '.join(names)})" if names else ""
-        warn(
-            f"the run that was generated again differs from the saved one{why} by up to "
-            f"{result.largest} of 255: the ablation is that of the new run"
-        )
+        warn(f"the ablation is that of a new run, which is not the saved one: {result}")
     return Ablation(word.strip(), table.find(word), again, columns, unread)
 
 
 def _has_words(edit: Edit, table: TokenTable) -> bool:
     """Return True if a prompt has all words that an edit names."""
-    if not isinstance(edit, WordEdit):
-        return True
+    words = (edit.word, *(getattr(edit, "along", None) or ())) if isinstance(edit, WordEdit) else ()
     try:
-        for word in (edit.word, *(getattr(edit, "along", None) or ())):
-            table.matches(word)
+        return all(table.matches(word) for word in words)
     except UnknownWordError:
         return False
-    return True

@@ -60,13 +60,13 @@ def _object_note(value: Any) -> dict[str, Any]:
     if isinstance(value, Image.Image):
         note = {OBJECT: "picture", "mode": value.mode, "size": list(value.size)}
         data = value.tobytes() + bytes(value.getpalette() or ())
-    elif isinstance(value, torch.Tensor):
+    elif isinstance(value, torch.Tensor | np.ndarray):
+        kind = "tensor" if isinstance(value, torch.Tensor) else "array"
         dtype = str(value.dtype).removeprefix("torch.")
-        note = {OBJECT: "tensor", "dtype": dtype, "shape": list(value.shape)}
-        flat = value.detach().cpu().contiguous().reshape(-1)
-        data = flat.view(torch.uint8).numpy().tobytes()
-    elif isinstance(value, np.ndarray):
-        note = {OBJECT: "array", "dtype": str(value.dtype), "shape": list(value.shape)}
+        note = {OBJECT: kind, "dtype": dtype, "shape": list(value.shape)}
+        if isinstance(value, torch.Tensor):
+            flat = value.detach().cpu().contiguous().reshape(-1)
+            value = flat.view(torch.uint8).numpy()
         data = value.tobytes()
     else:
         name = getattr(value, "__name__", None)
@@ -74,35 +74,28 @@ def _object_note(value: Any) -> dict[str, Any]:
     return note | {"sha256": hashlib.sha256(data).hexdigest()}
 
 
-def is_restorable(note: Any) -> bool:
-    """Return True if a note holds the argument itself."""
-    if isinstance(note, list):
-        return all(map(is_restorable, note))
-    if not isinstance(note, dict) or note.get(OBJECT) == "float":
-        return True
-    return note.get(OBJECT, "tuple") == "tuple" and all(map(is_restorable, note.values()))
-
-
 def argument(note: Any) -> Any:
-    """Restore the argument of a note that `is_restorable`."""
+    """Restore the argument of a note; ValueError if the note only describes an object."""
     if isinstance(note, list):
         return [argument(one) for one in note]
     if not isinstance(note, dict):
         return note
-    if note.get(OBJECT) == "float":
+    kind = note.get(OBJECT)
+    if kind is None:
+        return {key: argument(one) for key, one in note.items()}
+    if kind == "tuple":
+        return tuple(map(argument, note["items"]))
+    if kind == "float":
         return float(note["value"])
-    values = {key: argument(one) for key, one in note.items()}
-    return tuple(values["items"]) if OBJECT in values else values
+    raise ValueError(f"the {description(note)} is not saved")
 
 
 def description(note: Any) -> str:
-    """Describe the argument of a note, as in "picture of 64×48"."""
+    """Describe the argument of a note, as in "picture 64×48"."""
     if not isinstance(note, dict) or OBJECT not in note:
         return quoted(note)
-    size = note.get("size", note.get("shape"))
-    if size is not None:
-        return f"{note[OBJECT]} of {'×'.join(map(str, size))}"
-    return f"{note[OBJECT]} {quoted(note['name'])}" if "name" in note else str(note[OBJECT])
+    sides = note.get("size", note.get("shape", ()))
+    return f"{note[OBJECT]} {'×'.join(map(str, sides)) or note.get('name', '')}".strip()
 
 
 # --- options ---
@@ -113,7 +106,6 @@ _DIFFUSERS_NAMES = {
     "negative_prompt": "negative",
 }
 Options = TypeVar("Options", GenerateOptions, EditOptions)
-S = TypeVar("S")
 
 
 def options_of(kind: type[Options], arguments: Mapping[str, Any]) -> Options:
@@ -122,30 +114,21 @@ def options_of(kind: type[Options], arguments: Mapping[str, Any]) -> Options:
 
 
 def resolve_options(
-    pipe: Pipeline,
-    options: GenerateOptions,
-    function: Callable[..., Any],
-    seed: S,
-    *,
-    has_image: bool = False,
-) -> tuple[GenerateOptions, S]:
-    """Translate diffusers' names of options, and check the options against the pipeline.
+    function: Callable[..., Any], given: Mapping[str, Any], *, has_image: bool = False
+) -> tuple[GenerateOptions, Any]:
+    """Return the options of sampling and the seed or seeds of a public function, checked.
 
-    Args:
-        pipe: the pipeline to call.
-        options: the user's options; diffusers' names are among their `arguments`.
-        function: the public function; its parameters are suggested for misspelled names.
-        seed: the user's seed or seeds; None if `generator` may set them.
-        has_image: True if the size is that of an image unless both sides are given.
-
-    Returns:
-        The options, and the seed or seeds.
+    The function's parameters are suggested for misspelled names. Its arguments are `given` by name;
+    diffusers' names of options are translated. If the call `has_image`, the image's size holds
+    unless both sides are given.
 
     Raises:
         ArgumentError: if the pipeline does not take an option or argument, an option is given
             twice, or the size does not fit the model.
         ModelError: if the attention of the pipeline cannot be recorded.
     """
+    pipe, options = given["pipe"], options_of(GenerateOptions, given)
+    seed = given.get("seed", given.get("seeds"))
     check_served(pipe)
     # A pipeline may write to a dictionary.
     copies = {name: {**one} for name, one in options.arguments.items() if isinstance(one, dict)}

@@ -16,6 +16,7 @@ import numpy as np
 import torch
 from msgspec import structs
 from PIL import Image
+from torch.nn.functional import avg_pool2d
 
 from heedmap.backends.latents import fitting, in_batches
 from heedmap.backends.loading import is_embedded
@@ -27,7 +28,7 @@ from heedmap.io.schemas import ChangedWords, EditNoted, EditReport, EditTerms
 from heedmap.maps.masks import phrase_tokens, suppress_rivals
 from heedmap.mathematics.rules import Inject, Renormalize, Rule, blend, blend_mask, steps_within
 from heedmap.options import USUAL, EditOptions, EditPurpose, GenerateOptions
-from heedmap.pipelines.generation import Batch, Preview, Progress, sample, sub_progress
+from heedmap.pipelines.generation import Preview, Progress, generate_batch, sub_progress
 from heedmap.pipelines.input_images import ImageSource, distortion_warning
 from heedmap.recording.edits import Steering, weights_rule
 from heedmap.recording.probing import Probe
@@ -119,14 +120,10 @@ class EditSource:
         cross: FractionWindow | None = None,
         self_attention: FractionWindow | None = None,
     ) -> "Plan":
-        """Plan the edit of a prompt.
+        """Plan the edit of a prompt, with more weights by word or phrase.
 
-        Args:
-            prompt: the edited prompt, with its weights.
-            weights: weights of more words or phrases of it, which count as changed even at the
-                source's weight.
-            cross: the window of cross-attention. Default: that of the options or of the purpose.
-            self_attention: the window of self-attention, likewise.
+        These words count as changed even at the source's weight. The windows are by default those
+        of the options, or else of the edit's purpose.
 
         Raises:
             ArgumentError: if a weight is no number, or the words do not correspond as `kind` asks.
@@ -271,9 +268,7 @@ class Plan:
     def unused_windows(self, steps: int, self_sites: int) -> Iterator[str]:
         """Yield a sentence for each window in which a run took nothing from the source.
 
-        Args:
-            steps: the number of steps of the run.
-            self_sites: the number of sites at which it took self-attention.
+        Self-attention was taken at `self_sites`.
         """
         windows = {
             f"attention for {quoted(word)}": one for word, one in self.source.windows.items()
@@ -305,7 +300,7 @@ def run_edits(
     """Generate a source and its edits from the noise of one seed.
 
     If they do not fit into one batch, the source is computed again in each further batch, equal up
-    to rounding; all pairs have that of the first. The other arguments are those of `sample`.
+    to rounding; all pairs have that of the first. The other arguments are as in `generate_batch`.
     """
     pipe, options, image = source.pipe, source.sampling, source.options.image
     start = options.arguments.get("image")
@@ -325,16 +320,13 @@ def run_edits(
                 state = replace(state, latents=latents)
             return state.latents if local is None else local.blend(state)
 
-        runs, trace = sample(
+        runs, trace = generate_batch(
             pipe,
-            Batch(
-                [one.table.prompt for one in images],
-                [one.prompt for one in images],
-                [seed] * len(images),
-                latents=None if image_source is None else image_source.start(len(images)),
-            ),
+            [one.prompt for one in images],
+            [seed] * len(images),
             options,
-            Steering(rules, dict.fromkeys(windows, 0), windows, source.options.self_cells),
+            steering=Steering(rules, dict.fromkeys(windows, 0), windows, source.options.self_cells),
+            latents=None if image_source is None else image_source.start(len(images)),
             progress=sub_progress(progress, done, done + remaining),
             preview=preview,
             map_tokens=None if local is None else local.map_tokens,
@@ -342,7 +334,11 @@ def run_edits(
             probe=probe,
         )
         if image_source is not None:
-            runs = [image_source.with_settings(run) for run in runs]
+            given, about = image_source.image.image, image_source.image.settings
+            runs = [
+                replace(run, given=given, settings=structs.replace(run.settings, given=about))
+                for run in runs
+            ]
         first = pairs[0].source if pairs else runs[0]
         for number, plan in enumerate(some, 1):
             mask = None if local is None else local.masks.get(number)
@@ -433,11 +429,10 @@ def _pair(
         )
     inside = mask
     if inside is None:
-        heats = [source.maps.at(n) for n in words.source] + [
-            edited.maps.at(n) for n in words.edited
-        ]
-        nowhere = np.zeros(source.image.size[::-1], dtype=bool)
-        inside = np.logical_or.reduce([nowhere, *(heat.mask() for heat in heats)])
+        inside = np.zeros(source.image.size[::-1], dtype=bool)
+        for run, numbers in ((source, words.source), (edited, words.edited)):
+            for word in numbers:
+                inside |= run.maps.at(word).mask()
     moved = controller.moved.get(number)
     shared: dict[str, Any] = {
         "cross": plan.cross,
@@ -544,8 +539,6 @@ def most_changed(before: np.ndarray, after: np.ndarray) -> float:
     Returns:
         The mean of (before - after)² there, of values from 0 to 1.
     """
-    squares = (((before - after) / 255) ** 2).mean(axis=-1)
+    squares = torch.from_numpy((((before - after) / 255) ** 2).mean(axis=-1))
     h, w = (max(1, side // 8) for side in squares.shape)
-    rows, columns = (side // part for side, part in zip(squares.shape, (h, w), strict=True))
-    parts = squares[: rows * h, : columns * w].reshape(rows, h, columns, w)
-    return float(parts.mean(axis=(1, 3)).max())
+    return float(avg_pool2d(squares[None], (h, w)).max())

@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import product
-from typing import Any, TypeVar, overload
+from typing import Any, overload
 
 from heedmap import checks
 from heedmap.backends.base import Pipeline
@@ -32,7 +32,6 @@ from heedmap.results.pairs import Pair
 
 Windows = Window | Sequence[Window]
 """A window, or several in a list."""
-S = TypeVar("S")
 
 
 @overload
@@ -129,7 +128,7 @@ def edit(
         UnknownWordError: if a word is not in its prompt.
         TraceError: if the edit could not act.
     """
-    edits, targets, seed = _resolve(edit, locals(), seed)
+    edits, targets, seed = _resolve(edit, locals())
     plans = [edits.plan(text) for text in targets]
     for plan in plans:
         _check_effect([plan])
@@ -218,7 +217,7 @@ def grid(
         TraceError: if an edit could not act.
     """
     windows = {"cross": None, "self_attention": None}  # these are lists here
-    edits, targets, seeds = _resolve(grid, {**locals(), **windows}, seeds)
+    edits, targets, seeds = _resolve(grid, {**locals(), **windows})
     if not isinstance(weights, Mapping | None):
         raise ArgumentError(
             f"weights is {quoted(weights)}: expected weights by word, as in {{'red': [0, 1, 2]}}"
@@ -280,17 +279,18 @@ def grid(
 
 
 def _resolve(
-    function: Callable[..., Any], given: Mapping[str, Any], seed: S
-) -> tuple[EditSource, list[str], S]:
+    function: Callable[..., Any], given: Mapping[str, Any]
+) -> tuple[EditSource, list[str], Any]:
     """Return the source, the targets and the seed or seeds of `edit` or `grid`, checked."""
     pipe, source, target = given["pipe"], given["source"], given["target"]
     check_served(pipe)
-    options, sampling = options_of(EditOptions, given), options_of(GenerateOptions, given)
-    options, sampling = extract_image(pipe, options, sampling)
-    image = options.image
-    sampling, seed = resolve_options(pipe, sampling, function, seed, has_image=image is not None)
+    options = options_of(EditOptions, given)
+    image, arguments = extract_image(pipe, options.image, given["arguments"])
+    given, has_image = {**given, "arguments": arguments}, image is not None
+    sampling, seed = resolve_options(function, given, has_image=has_image)
     if image is not None and sampling.size is None:
         sampling = replace(sampling, size=fitting_size(pipe, image.size))
+    options = replace(options, image=image)
     target = source if target is None else target
     targets = [target] if isinstance(target, str) else checks.in_order(target)
     if not targets:

@@ -160,21 +160,16 @@ def _difference(saved: Run, explanation: Explanation) -> float | None:
     # The maps of a step with several passes are their mean.
     if maps is None or not {"layer", "step"} <= maps.recording.keep or about.passes[1] > 1:
         return None
-    recording = maps.recording
-    layers = [(one.name, one.heads, one.grid) for one in recording.layers]
-    layer = (about.layer, len(p), about.grid)
-    if layer not in layers or max(recording.positions) >= p.shape[1]:
-        raise RunError(
-            f"the saved maps are of another model: here {about.short} has "
-            f"{plural(len(p), 'head')} and a grid of {about.grid[0]}×{about.grid[1]}; use the "
-            "model that the settings name"
-        )
-    place = about.place[0] * about.grid[1] + about.place[1]
-    before = recording.arrays[layers.index(layer)][about.step, :, place]  # (H, K')
-    now = p[:, list(recording.positions)]
-    if "head" not in recording.keep:
-        now = now.mean(axis=0, keepdims=True)
-    return float(np.abs(before - now).max())
+    kept, place = maps.recording, about.place[0] * about.grid[1] + about.place[1]
+    for layer, array in zip(kept.layers, kept.arrays, strict=True):
+        if (layer.name, layer.heads, layer.grid) == (about.layer, len(p), about.grid):
+            now = p[:, list(kept.positions)]  # (H, K')
+            now = now if "head" in kept.keep else now.mean(axis=0, keepdims=True)
+            return float(np.abs(array[about.step, :, place] - now).max())
+    raise RunError(
+        f"the saved maps are of another model: here {about.short} has {plural(len(p), 'head')} and "
+        f"a grid of {about.grid[0]}×{about.grid[1]}; use the model that the settings name"
+    )
 
 
 def find_layer(layer: object, names: Sequence[str]) -> str:
@@ -198,10 +193,6 @@ def _pixel(at: object, size: tuple[int, int]) -> tuple[int, int]:
     sides = checks.in_order(at)
     if sides is None or len(sides) != 2:
         raise ArgumentError(f"at is {quoted(at)}: expected a pixel (x, y), such as (12, 40)")
-    x, y = (checks.whole("at", one) for one in sides)
-    if not (0 <= x < size[0] and 0 <= y < size[1]):
-        raise ArgumentError(
-            f"the pixel {x},{y} is outside the image: expected x from 0 to {size[0] - 1} and y "
-            f"from 0 to {size[1] - 1}, from its upper left"
-        )
+    (x, y), (w, h) = sides, size
+    x, y = checks.whole("x", x, least=0, most=w - 1), checks.whole("y", y, least=0, most=h - 1)
     return x, y

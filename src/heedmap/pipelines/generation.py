@@ -1,13 +1,12 @@
 """Generate images from prompts, and record which word acted where.
 
-`generate` checks its arguments, `generate_batch` makes rules of the weights and edits, and `sample`
-runs the pipeline with a trace, also for `edit` and `locate`.
+`generate` checks its arguments, and `generate_batch` calls the pipeline with a trace, also for
+`edit` and `locate`.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
-from math import prod
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -34,7 +33,6 @@ from heedmap.pipelines.arguments import (
     argument_note,
     check_seed,
     has_usual_area,
-    options_of,
     resolve_options,
 )
 from heedmap.recording.calls import RecordingSpec
@@ -43,7 +41,13 @@ from heedmap.recording.probing import Probe, branches_of
 from heedmap.recording.tracing import AfterStep, StepState, Trace
 from heedmap.results.runs import Run
 from heedmap.text.prompts import said_of, untaught
-from heedmap.text.weights import bracket_warning, parse_weights, token_weights, unread_weights
+from heedmap.text.weights import (
+    WeightedPrompt,
+    bracket_warning,
+    parse_weights,
+    token_weights,
+    unread_weights,
+)
 
 Progress = Callable[[int, int], None]
 """Called after every step with the number of steps done and of all steps."""
@@ -105,11 +109,17 @@ def generate(
         TruncatedWordError: if the model does not read a word that is weighted or edited.
         UnknownWordError: if a word that is edited is not in the prompt.
     """
-    options = options_of(GenerateOptions, locals())
-    options, seed = resolve_options(pipe, options, generate, seed)
-    prompts, seeds = [checks.prompt(prompt)], [check_seed(seed)]
-    batch = pipe, prompts, seeds, options, checked_edits(edits)
-    return generate_batch(*batch, progress=progress, preview=preview)[0]
+    options, seed = resolve_options(generate, locals())
+    (run,), _ = generate_batch(
+        *(pipe, [checks.prompt(prompt)], [check_seed(seed)], options),
+        edits=checked_edits(edits),
+        progress=progress,
+        preview=preview,
+    )
+    return run
+
+
+# --- one call of the pipeline ---
 
 
 def generate_batch(
@@ -117,72 +127,25 @@ def generate_batch(
     prompts: Sequence[str],
     seeds: Sequence[int],
     options: GenerateOptions,
+    *,
     edits: Sequence[Edit] = (),
-    *,
-    progress: Progress | None = None,
-    preview: Preview | None = None,
-    probe: Probe | None = None,
-) -> list[Run]:
-    """Generate an image for each prompt with its seed, in one batch.
-
-    The edits act in every image; the other arguments are those of `sample`.
-    """
-    parsed = [parse_weights(prompt) for prompt in prompts]
-    rules: dict[int, list[Rule]] = {}
-    for number, prompt in enumerate(parsed):
-        table = prompt_table(pipe, prompt.text, options.arguments)
-        weights = token_weights(prompt.spans, table)
-        if any(weight != 1 for weight in weights.values()):
-            rules[number] = [weights_rule(weights, table)]
-    batch = Batch([prompt.text for prompt in parsed], prompts, seeds, edits)
-    steering = Steering(rules) if rules else None
-    runs, _ = sample(
-        *(pipe, batch, options, steering), progress=progress, preview=preview, probe=probe
-    )
-    return runs
-
-
-# --- one call of the pipeline ---
-
-
-@dataclass(frozen=True)
-class Batch:
-    """The images of one call of the pipeline.
-
-    Attributes:
-        texts: the prompts as the model reads them.
-        prompts: the prompts as the user wrote them, with weights.
-        seeds: the seeds of the noise.
-        edits: changes of the attention in every image.
-        latents: the initial latents (B, C, h, w). Default: noise of the seeds.
-        image: the image, with these latents, in which a single prompt is located.
-    """
-
-    texts: Sequence[str]
-    prompts: Sequence[str]
-    seeds: Sequence[int]
-    edits: Sequence[Edit] = ()
-    latents: torch.Tensor | None = None
-    image: Image.Image | None = None
-
-
-def sample(
-    pipe: Pipeline,
-    batch: Batch,
-    options: GenerateOptions,
     steering: Steering | None = None,
-    *,
-    progress: Progress | None = None,
-    preview: Preview | None = None,
+    latents: torch.Tensor | None = None,
+    image: Image.Image | None = None,
     map_tokens: Mapping[int, Sequence[int]] | None = None,
     change: AfterStep | None = None,
+    progress: Progress | None = None,
+    preview: Preview | None = None,
     probe: Probe | None = None,
 ) -> tuple[list[Run], Trace]:
-    """Run the pipeline for one batch, with a trace.
+    """Generate an image for each prompt and seed in one call of the pipeline, with a trace.
 
-    The options fit the pipeline (`resolve_options`), and `steering` changes the attention. After
-    each call of the scheduler, `change` returns the latents to go on with; it gets the current maps
-    of the `map_tokens` of each image. A `probe` ends the run with `probing.Reached`.
+    The options fit the pipeline (`resolve_options`). The attention is changed by `steering`
+    (default: by the weights in the prompts), then by the edits. The run begins with the `latents`
+    (default: noise of the seeds); with an `image`, these are the image's, and a single prompt is
+    located in it. After each call of the scheduler, `change` returns the latents to go on with; it
+    gets the current maps of the `map_tokens` of each image. A `probe` ends the run with
+    `probing.Reached`.
 
     Returns:
         A run for each image, and the trace.
@@ -190,24 +153,26 @@ def sample(
     Raises:
         HeedmapError: as in `generate`.
     """
+    parsed = [parse_weights(prompt) for prompt in prompts]
+    texts = [prompt.text for prompt in parsed]
+    if steering is None:
+        steering = _weights_of(pipe, parsed, options)
     negative, concepts = options.negative, tuple(options.concepts)
     branches = branches_of(options.branches, probe)
     recorder = StepRecorder() if "step" in options.keep else None
     spec = RecordingSpec(
-        *(
-            frozenset[Any](options.keep),
-            options.tokens,
-            frozenset(branches),
-            concepts,
-            options.limit,
-        ),
-        split_halves=batch.image is not None,
+        keep=frozenset[Any](options.keep),
+        tokens=options.tokens,
+        branches=frozenset(branches),
+        concepts=concepts,
+        limit=options.limit,
+        split_halves=image is not None,
         weights_read=True,
     )
     trace = Trace(
         pipe,
         spec,
-        edits=tuple(batch.edits),
+        edits=tuple(edits),
         steering=steering,
         map_tokens=map_tokens,
         after_step=_after_step(progress, change, preview, recorder),
@@ -215,28 +180,30 @@ def sample(
         predicts=recorder is not None,
     )
     # Before the run: a callback or an interrupt may change the number of steps.
-    shared = _shared_settings(pipe, options, batch.edits)
+    shared = _shared_settings(pipe, options, edits)
     vocabulary = loading.model_card(loading.name_of(pipe)).vocabulary
-    unknown = untaught([*batch.texts, negative or "", *concepts], vocabulary)
-    for text in filter(None, (said_of(unknown or ()), *_warnings(pipe, batch, options, branches))):
+    unknown = untaught([*texts, negative or "", *concepts], vocabulary)
+    brackets = [] if image else map(bracket_warning, parsed)
+    doubts = said_of(unknown or ()), *brackets, *_warnings(pipe, options, branches)
+    for text in filter(None, doubts):
         warn(text)
-    call = for_batch(pipe, batch.texts, batch.seeds, apply_model_defaults(pipe, options))
+    call = for_batch(pipe, texts, seeds, apply_model_defaults(pipe, options))
     with trace, nullcontext() if progress is None else without_bar(pipe):
-        images, flags = _call(pipe, call, batch)
+        images, flags = _call(pipe, call, latents, image)
     if negative and not trace.guided:
         warn(
             f"the negative prompt {quoted(negative)} changed nothing, since guidance was off: pass "
             "a guidance above 1"
         )
-    each = zip(batch.prompts, batch.seeds, flags, strict=True)
-    if black := dict.fromkeys(f"{quoted(one)} (seed {seed})" for one, seed, flag in each if flag):
+    each = zip(prompts, seeds, flags, strict=True)
+    if black := [f"{quoted(prompt)} (seed {seed})" for prompt, seed, is_black in each if is_black]:
         warn(
             f"the safety checker replaced these images with black: {', '.join(black)}; "
             "use another seed or prompt, or load the pipeline with safety_checker=None"
         )
 
     def with_images(recordings: Sequence[Recording]) -> list[HeatMaps]:
-        return [HeatMaps(one, image) for one, image in zip(recordings, images, strict=True)]
+        return [HeatMaps(*pair) for pair in zip(recordings, images, strict=True)]
 
     none = [None] * len(images)
     maps = with_images(trace.recordings)
@@ -245,48 +212,59 @@ def sample(
     steps = len(maps[0].recording.timesteps)
     step_images = none if recorder is None else recorder.images(images, steps)
     runs: list[Run] = []
-    for n, image in enumerate(images):
+    for n, generated in enumerate(images):
         about = Settings(
-            prompt=batch.prompts[n],
+            prompt=prompts[n],
             text=maps[n].recording.table.prompt,
-            seed=batch.seeds[n],
-            size=options.size or image.size,
+            seed=seeds[n],
+            size=options.size or generated.size,
             # Sums over a batch are rounded differently.
             batch_place=(n, len(images)) if len(images) > 1 else None,
-            untaught=untaught([batch.texts[n], negative or "", *concepts], vocabulary),
+            untaught=untaught([texts[n], negative or "", *concepts], vocabulary),
             nsfw_content_detected=flags[n],
             **shared,
         )
-        runs.append(Run(image, maps[n], about, negative_maps[n], step_images[n], concept_maps[n]))
+        kept = negative_maps[n], step_images[n], concept_maps[n]
+        runs.append(Run(generated, maps[n], about, *kept))
     return runs, trace
 
 
-def _warnings(
-    pipe: Any, batch: Batch, options: GenerateOptions, branches: Iterable[BranchName]
-) -> Iterator[str]:
-    """Yield a warning, or an empty text, for each doubtful thing in a call."""
+def _weights_of(
+    pipe: Any, prompts: Sequence[WeightedPrompt], options: GenerateOptions
+) -> Steering | None:
+    """Return the rules of the weights in prompts; None if no weight changes anything."""
+    rules: dict[int, list[Rule]] = {}
+    for number, prompt in enumerate(prompts):
+        table = prompt_table(pipe, prompt.text, options.arguments)
+        weights = token_weights(prompt.spans, table)
+        if any(weight != 1 for weight in weights.values()):
+            rules[number] = [weights_rule(weights, table)]
+    return Steering(rules) if rules else None
+
+
+def _warnings(pipe: Any, options: GenerateOptions, branches: Iterable[BranchName]) -> Iterator[str]:
+    """Yield a warning, or an empty text, for each doubtful option."""
     negative = options.negative or ""
     if negative and "negative" not in branches:  # else the trace warns
         yield prompt_table(pipe, negative, options.arguments).unread
-    if batch.image is None:
-        yield from (bracket_warning(parse_weights(prompt)) for prompt in batch.prompts)
     yield unread_weights(negative)
     if options.size is not None and not has_usual_area(pipe, options.size):
-        (w, h), usual = options.size, usual_size(pipe)
+        (w, h), (width, height) = options.size, usual_size(pipe)
         yield (
-            f"the size {w}×{h} has {w * h / prod(usual):.2g} times the pixels of the model's own "
-            f"{usual[0]}×{usual[1]}, so the image may be bad: expected half to twice as many"
+            f"the size {w}×{h} does not have 0.5 to 2 times the pixels of the model's own "
+            f"{width}×{height}, so the image may be bad"
         )
 
 
-def _call(pipe: Any, call: dict[str, Any], batch: Batch) -> tuple[Sequence[Any], Sequence[Any]]:
+def _call(
+    pipe: Any, call: dict[str, Any], latents: torch.Tensor | None, image: Image.Image | None
+) -> tuple[Sequence[Any], Sequence[Any]]:
     """Return the images, and for each whether the safety checker made it black."""
-    latents = batch.latents
-    if latents is not None and batch.image is not None:
+    if latents is not None and image is not None:
         (noise,), steps = call["generator"], call[THEIR_NAMES["steps"]]
         with showing(pipe, latents, noise, steps) as first:
             pipe(**call, latents=first.to(pipe.dtype), output_type="latent")  # nothing is decoded
-        return [batch.image], [None]
+        return [image], [None]
     start = {} if latents is None else {"latents": latents.to(pipe.dtype)}
     result = pipe(**call, **start)
     images = family_of(pipe).pictures(result)
@@ -319,7 +297,7 @@ def _shared_settings(pipe: Any, options: GenerateOptions, edits: Sequence[Edit])
 
 
 def sub_progress(progress: Progress | None, done: int, count: int) -> Progress | None:
-    """Return the progress of one of `count` equal parts, of which `done` are done."""
+    """Return the progress of one of `count` equal parts after `done` others."""
     if progress is None:
         return None
     return lambda step, steps: progress(done * steps + step, count * steps)
@@ -355,7 +333,7 @@ def _after_step(
 
 
 class StepRecorder:
-    """A recorder of small latents of each step, of which it makes images at the end.
+    """A recorder of small latents of each step, and the images that they show.
 
     No decoder runs, since it takes as long as a step. Colours are fitted to the finished image and
     the last latents (`backends.latents.fitted`), and applied to the latents of each step.
@@ -373,22 +351,15 @@ class StepRecorder:
             self._noisy[state.moment.step] = _small(state.latents)
 
     def images(self, images: Sequence[Any], steps: int) -> list[StepPictures | None]:
-        """Return the steps of each image; None if a step is missing or not finite.
-
-        Args:
-            images: the finished images, in the order of the batch.
-            steps: the number of recorded steps.
-        """
-        is_predicted = len(self._predicted) == steps
-        latents = self._predicted if is_predicted else self._noisy
-        every = [latents[step] for step in range(steps) if step in latents]
+        """Return the steps of each finished image; None if a step is missing or not finite."""
+        kind = "prediction" if len(self._predicted) == steps else "latents"
+        every = [*(self._predicted if kind == "prediction" else self._noisy).values()]
         last = self._noisy.get(steps - 1)
         if last is None or len(every) < steps or any(len(one) != len(images) for one in every):
             return [None] * len(images)
         by_image, last = torch.stack(every, dim=1).float().cpu(), last.float().cpu()
         if not bool(by_image.isfinite().all() and last.isfinite().all()):
             return [None] * len(images)
-        kind = "prediction" if is_predicted else "latents"
         return [
             StepPictures(tuple(_colour(frames, final[None], image)), kind)
             for frames, final, image in zip(by_image, last, images, strict=True)

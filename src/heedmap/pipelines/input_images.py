@@ -37,7 +37,15 @@ from heedmap.backends.latents import (
     rescaled,
     unscaled,
 )
-from heedmap.backends.registry import STEP_LISTS, THEIR_NAMES, family_of, noise, unit, usual_size
+from heedmap.backends.registry import (
+    STEP_LISTS,
+    THEIR_NAMES,
+    check_size,
+    family_of,
+    noise,
+    unit,
+    usual_size,
+)
 from heedmap.backends.schedules import Moment
 from heedmap.errors import ArgumentError, ModelError, quoted, warn
 from heedmap.figures.overlays import to_rgb
@@ -46,15 +54,14 @@ from heedmap.io.schemas import GivenPicture, returned
 from heedmap.io.writing import digest_of
 from heedmap.maps.heatmaps import HeatMaps
 from heedmap.maps.selections import stability_of
-from heedmap.options import LOCATE_STEPS, EditOptions, GenerateOptions, Keep, Tokens
+from heedmap.options import LOCATE_STEPS, GenerateOptions, Keep, Tokens
 from heedmap.pipelines.arguments import (
     apply_model_defaults,
     check_seed,
     has_usual_area,
-    options_of,
     resolve_options,
 )
-from heedmap.pipelines.generation import Batch, Progress, sample
+from heedmap.pipelines.generation import Progress, generate_batch
 from heedmap.recording.probing import Probe
 from heedmap.results.runs import Run
 from heedmap.text.weights import parse_weights
@@ -104,13 +111,7 @@ def fitting_size(pipe: Pipeline, size: tuple[int, int]) -> tuple[int, int]:
 
         widths, heights = ({max(1, floor(scale * side)), ceil(scale * side)} for side in size)
         w, h = (side * factor for side in min(product(widths, heights), key=distortion))
-    if max(w, h) > reading.MAX_ASPECT * min(w, h):
-        raise ArgumentError(
-            f"the picture is {size[0]}×{size[1]} pixels, which is too long to be seen in its "
-            f"proportions: expected no side above {reading.MAX_ASPECT} times the other; cut a part "
-            "out of it, or pass the size, to which it is stretched"
-        )
-    return w, h
+    return check_size(pipe, (w, h))
 
 
 def check_takes_latents(pipe: Pipeline) -> None:
@@ -236,8 +237,7 @@ def locate(
             not known.
         TraceError: if the maps could not be recorded.
     """
-    options = options_of(GenerateOptions, locals())
-    options, seed = resolve_options(pipe, options, locate, seed, has_image=True)
+    options, seed = resolve_options(locate, locals(), has_image=True)
     check_takes_latents(pipe)
     refused = ("latents", "num_images_per_prompt", "guidance_scale", "negative_prompt", *STEP_LISTS)
     refuse_arguments(arguments, refused)
@@ -258,9 +258,13 @@ def locate(
     encoded = encode_image(pipe, image, size)
     if warning := distortion_warning(autoencoder_psnr(pipe, encoded)):
         warn(warning)
-    seeds, latents = [check_seed(seed)], encoded.latents
-    batch = Batch([prompt], [prompt], seeds, latents=latents, image=encoded.image)
-    (run,), trace = sample(pipe, batch, options, progress=progress, probe=probe)
+    (run,), trace = generate_batch(
+        *(pipe, [prompt], [check_seed(seed)], options),
+        latents=encoded.latents,
+        image=encoded.image,
+        progress=progress,
+        probe=probe,
+    )
     return replace(
         run,
         maps=_stable(run.maps, trace.half_sums("conditional")),
@@ -321,11 +325,6 @@ class ImageSource:
         source, new = self._at(moment.step + 1), latents.float()
         return (source + (new - new[:1])).to(latents)
 
-    def with_settings(self, run: Run) -> Run:
-        """Return a run of the batch with the image in it and in its settings."""
-        about = structs.replace(run.settings, given=self.image.settings)
-        return replace(run, settings=about, given=self.image.image)
-
     def _at(self, step: int) -> torch.Tensor:
         """Return the source's latents (1, C, h, w) at the start of a step, or after the last."""
         noise = self.noises[min(step, len(self.noises) - 1)]
@@ -333,21 +332,19 @@ class ImageSource:
 
 
 def extract_image(
-    pipe: Pipeline, options: EditOptions, sampling: GenerateOptions
-) -> tuple[EditOptions, GenerateOptions]:
-    """Open the image to edit; the image of a pipeline that takes one becomes its argument.
+    pipe: Pipeline, image: Any, arguments: Mapping[str, Any]
+) -> tuple[Image.Image | None, Mapping[str, Any]]:
+    """Open the image to edit, or make it an argument of a pipeline that takes an image.
 
     Raises:
         ArgumentError: if it is no image, cannot be read, or an argument does not go with it.
         ModelError: if the pipeline cannot start from an image's latents.
     """
-    image = options.image
     if image is None:
-        return options, sampling
+        return None, arguments
     if "image" in parameters(pipe):
         image = open_image(image) if isinstance(image, str | PathLike) else image
-        arguments = {**sampling.arguments, "image": image}
-        return replace(options, image=None), replace(sampling, arguments=arguments)
+        return None, {**arguments, "image": image}
     check_takes_latents(pipe)
     if family_of(pipe).why_unblended() is not None:
         raise ModelError(
@@ -355,8 +352,8 @@ def extract_image(
             "your picture would not come back: expected another pipeline of such a model, "
             "as StableDiffusionPipeline with an LCMScheduler"
         )
-    refuse_arguments(sampling.arguments, ("latents", "denoising_end", *STEP_LISTS))
-    return replace(options, image=open_image(image)), sampling
+    refuse_arguments(arguments, ("latents", "denoising_end", *STEP_LISTS))
+    return open_image(image), arguments
 
 
 def saved_image(

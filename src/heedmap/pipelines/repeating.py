@@ -21,7 +21,7 @@ from heedmap.errors import ArgumentError, ModelError, plural, quoted
 from heedmap.io.schemas import MAX_WHOLE, EditTerms, Settings
 from heedmap.options import Device, Dtype, EditOptions, GenerateOptions, LoadOptions
 from heedmap.pipelines import editing, generation, input_images
-from heedmap.pipelines.arguments import argument, argument_note, description, is_restorable
+from heedmap.pipelines.arguments import argument, argument_note, description
 from heedmap.pipelines.edit_runs import EditSource, run_edits
 from heedmap.pipelines.generation import Progress, sub_progress
 from heedmap.pipelines.input_images import saved_image
@@ -170,9 +170,10 @@ def _arguments(pipe: Any, settings: Settings, extra: Mapping[str, Any]) -> dict[
     for name in values.keys() - notes.keys():
         raise ArgumentError(f"{name} is given, but this run had no such argument: omit it")
     for name, note in notes.items():
-        if name not in values and is_restorable(note):
-            values[name] = argument(note)
-        elif name not in values or argument_note(values[name]) != note:
+        if name not in values:
+            with suppress(ValueError):
+                values[name] = argument(note)
+        if name not in values or argument_note(values[name]) != note:
             raise ArgumentError(
                 f"the argument {name} of this run ({description(note)}) is not saved: pass the "
                 f"same, as in hm.repeat(pipe, run, {name}=…)"
@@ -319,8 +320,8 @@ def _generate(
     number, size = call.place
     prompts, seeds = [call.prompt] * size, [call.seed] * size
     options = replace(call.options, limit=_LIMIT)
-    runs = generation.generate_batch(
-        *(pipe, prompts, seeds, options, call.edits), progress=progress, probe=probe
+    runs, _ = generation.generate_batch(
+        *(pipe, prompts, seeds, options), edits=call.edits, progress=progress, probe=probe
     )
     return runs[number]
 

@@ -18,7 +18,7 @@ from heedmap.backends.registry import STEP_LISTS, THEIR_NAMES, cross_attention_l
 from heedmap.backends.schedules import SCHEDULERS, scheduler_class, skipping_tools
 from heedmap.errors import RunError, quoted, reason
 from heedmap.io.schemas import Scheduler, Settings, Versions, to_json
-from heedmap.pipelines.arguments import argument, argument_note, is_restorable
+from heedmap.pipelines.arguments import argument, argument_note
 from heedmap.tiny import card
 
 
@@ -127,8 +127,8 @@ def saved_schedulers(pipe: Any, settings: Settings) -> Iterator[None]:
 def _scheduler(kind: type, saved: Scheduler) -> Any:
     config, target = dict(saved.config), scheduler_class(kind, saved.kind)
     try:
-        if target is None or not is_restorable(config):
-            raise ValueError("the class is missing, or an object in its configuration is not saved")
+        if target is None:
+            raise ValueError("there is no such class")
         return target.from_config(argument(config))
     except Exception as error:  # constructors raise errors of any type
         raise RunError(

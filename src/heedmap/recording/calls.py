@@ -5,21 +5,19 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import FrameType
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 import numpy as np
 import torch
 
-from heedmap import checks
 from heedmap.backends.base import Family, GridShape
 from heedmap.backends.prompts import Encoding, foreign_states
 from heedmap.backends.schedules import Moment, Schedule, matches, skipping_tools
-from heedmap.errors import ArgumentError, NothingRecordedError, TraceError, plural, quoted
-from heedmap.io.schemas import MAX_WHOLE
+from heedmap.errors import NothingRecordedError, TraceError, plural
 from heedmap.maps.recordings import AVERAGED, Layer, Recording, cells
 from heedmap.mathematics.probabilities import Scores
 from heedmap.mathematics.rules import Rule, Site
-from heedmap.options import AXES, Axis, BranchName, GenerateOptions, Keep, Tokens
+from heedmap.options import Axis, BranchName, GenerateOptions, Tokens
 from heedmap.recording.accumulation import (
     AttentionAccumulator,
     ConceptKeys,
@@ -31,7 +29,7 @@ from heedmap.recording.accumulation import (
     row_probabilities,
 )
 from heedmap.recording.edits import AttentionController, RunPosition
-from heedmap.text.words import TokenTable, checked_concepts, concept_table
+from heedmap.text.words import TokenTable, concept_table
 
 
 @dataclass(frozen=True)
@@ -46,27 +44,6 @@ class RecordingSpec:
     prompts: tuple[str, ...] | None = None
     split_halves: bool = False  # sum up the even and the odd steps, too
     weights_read: bool = False  # whether weights written in the prompts were read before
-
-    @classmethod
-    def checked(
-        cls,
-        keep: Keep,
-        tokens: Tokens,
-        branches: Iterable[BranchName],
-        concepts: Sequence[str],
-        limit: int,
-        prompts: str | Sequence[str] | None = None,
-    ) -> "RecordingSpec":
-        """Return the spec of a user's arguments; ArgumentError if one is not valid."""
-        axes = frozenset(checks.any_of("keep", keep, AXES))
-        checks.one_of("tokens", tokens, get_args(Tokens))
-        names = frozenset(checks.any_of("branches", branches, get_args(BranchName), least=1))
-        checks.whole("limit", limit, least=1, most=MAX_WHOLE)
-        texts = [prompts] if isinstance(prompts, str) else checks.in_order(prompts or [])
-        if texts is None or not all(isinstance(text, str) for text in texts):
-            raise ArgumentError(f"prompts is {quoted(prompts)}: expected a list of texts")
-        rest = checked_concepts(concepts), limit, None if prompts is None else tuple(texts)
-        return cls(axes, tokens, names, *rest)
 
 
 RecordName = BranchName | Literal["concepts"]

@@ -10,6 +10,7 @@ attention, fresh from the kernel, is changed in place.
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from typing import Any, cast
 
 import numpy as np
@@ -67,19 +68,20 @@ class Reweight:
     renormalize: bool = False
 
     def __post_init__(self) -> None:
-        name = quoted(checks.text("the word to weight", self.word, "red"))
-        checks.finite(f"the weight of {name}", self.weight, least=-MOST_WEIGHT, most=MOST_WEIGHT)
-        checks.flag(f"renormalize of {name}", self.renormalize)
+        name, most = quoted(checks.text("the word to weight", self.word, "red")), MOST_WEIGHT
+        weight = checks.finite(f"the weight of {name}", self.weight, least=-most, most=most)
+        object.__setattr__(self, "weight", weight)
+        renormalize = checks.flag(f"renormalize of {name}", self.renormalize)
+        object.__setattr__(self, "renormalize", renormalize)
 
     def rules(self, table: TokenTable, size: tuple[int, int]) -> list[Rule]:
         """Return the rules for a prompt; HeedmapError if the model does not read the word."""
-        weights = weights_rule(dict.fromkeys(table.find(self.word), float(self.weight)), table)
+        weights = weights_rule(dict.fromkeys(table.find(self.word), self.weight), table)
         return [weights, Renormalize()] if self.renormalize else [weights]
 
     def note(self) -> Reweighted:
         """Return the edit as the settings of a run save it."""
-        weight, renormalize = float(self.weight), bool(self.renormalize)
-        return Reweighted(word=self.word, weight=weight, renormalize=renormalize)
+        return Reweighted(word=self.word, weight=self.weight, renormalize=self.renormalize)
 
 
 Where = Sequence[float] | Sequence[Sequence[bool]] | np.ndarray | Tensor | Image.Image
@@ -129,21 +131,28 @@ class Confine:
 
     def __post_init__(self) -> None:
         name = quoted(checks.text("the word to confine", self.word, "cat"))
-        checks.finite(f"the strength of {name}", self.strength, least=-1e6, most=1e6)
-        for what, bound in (("start", self.start), ("end", self.end)):
-            checks.finite(f"the {what} of {name}", bound)
-        checks.flag(f"tail of {name}", self.tail)
-        if not 0 <= self.start <= self.end <= 1:
-            raise ArgumentError(
-                f"{name} is confined from {self.start} to {self.end}: expected fractions of the "
-                "run from 0 to 1, the start not above the end"
-            )
         along = [] if self.along is None else checks.several(self.along)
         if along is None or not all(isinstance(word, str) for word in along):
             raise ArgumentError(
                 f"along of {name} is {quoted(self.along)}: expected a list of words, as in ['red']"
             )
-        object.__setattr__(self, "_place", masks.place(self.where, name))
+        values = {
+            "strength": checks.finite(
+                f"the strength of {name}", self.strength, least=-1e6, most=1e6
+            ),
+            "start": checks.fraction(f"the start of {name}", self.start),
+            "end": checks.fraction(f"the end of {name}", self.end),
+            "along": None if self.along is None else tuple(along),
+            "tail": checks.flag(f"tail of {name}", self.tail),
+            "_place": masks.place(self.where, name),
+        }
+        for field_name, value in values.items():
+            object.__setattr__(self, field_name, value)
+        if self.start > self.end:
+            raise ArgumentError(
+                f"{name} is confined from {self.start} to {self.end}: expected the start not above "
+                "the end"
+            )
 
     def rules(self, table: TokenTable, size: tuple[int, int]) -> list[Rule]:
         """Return the rules for a prompt and an image's (width, height).
@@ -152,17 +161,12 @@ class Confine:
             HeedmapError: if the model does not read a word, or the image has no such region.
         """
         region = torch.from_numpy(masks.region(self._place, *size, quoted(self.word)))
-        strength, start, end = map(float, (self.strength, self.start, self.end))
-        tokens = set(table.find(self.word))
-        if self.along is None:
-            tokens.update(_describing(table, self.word))
-        for other in self.along or ():
-            tokens.update(table.find(other))
-        rules: list[Rule] = [Region(tuple(sorted(tokens)), region, strength, start, end)]
+        others = _describing(table, self.word) if self.along is None else ()
+        tokens = {*others, *chain(*map(table.find, (self.word, *(self.along or ()))))}
+        window = self.start, self.end
+        rules: list[Rule] = [Region(tuple(sorted(tokens)), region, self.strength, *window)]
         tail = table.positions("end", "pad")
-        if self.tail and tail:
-            rules.append(Region(tail, region, 0.0, start, end))
-        return rules
+        return [*rules, Region(tail, region, 0.0, *window)] if self.tail and tail else rules
 
     def note(self) -> Confined:
         """Return the edit as the settings of a run save it; a mask is packed."""
@@ -170,11 +174,11 @@ class Confine:
         return Confined(
             word=self.word,
             where=place if isinstance(place, tuple) else masks.packed(place),
-            strength=float(self.strength),
-            start=float(self.start),
-            end=float(self.end),
+            strength=self.strength,
+            start=self.start,
+            end=self.end,
             along=None if self.along is None else tuple(self.along),
-            tail=bool(self.tail),
+            tail=self.tail,
         )
 
 

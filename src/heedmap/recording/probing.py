@@ -165,7 +165,8 @@ class Probe:
         if self._best is None or call is None:
             return
         (scores, row, place, head, edited), self._best = self._best, None
-        end = output_projection(self._layers[name], computed.joined)
+        weight, bias = output_projection(self._layers[name], computed.joined)
+        residual = computed.residual
         value = computed.value[row].unflatten(-1, (scores.query.shape[1], -1)).transpose(0, 1)
         self.result = ProbeResult(
             layer=name,
@@ -179,14 +180,14 @@ class Probe:
                 scale=float(scores.scale),
                 edited=None if edited is None else _numbers(edited),
                 added=None,
-                weight=_numbers(end.weight),
-                bias=None if end.bias is None else _numbers(end.bias),
-                residual=_numbers(computed.hidden[row, place]) if end.residual else None,
-                factor=end.factor,
+                weight=_numbers(weight),
+                bias=None if bias is None else _numbers(bias),
+                residual=None if residual is None else _numbers(residual[row, place]),
+                factor=computed.factor,
                 output=_numbers(computed.output[row, place]),
             ),
             joined=_numbers(computed.joined[row, place]),
-            image_prompt=end.adds,
+            image_prompt=computed.adapted,
             timestep=call.schedule.timesteps[call.done],
             passes=self._passes,
             table=call.records[self.target.branch].tables[self.target.image],

@@ -18,6 +18,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from heedmap import checks
 from heedmap.backends import base, latents, loading, processors, prompts, registry, schedules
 from heedmap.backends.base import Family, GridShape, Pipeline
 from heedmap.backends.processors import Record, RecordingProcessor
@@ -40,6 +41,7 @@ from heedmap.recording.edits import (
 )
 from heedmap.recording.probing import Probe
 from heedmap.text.weights import unread_weights
+from heedmap.text.words import checked_concepts
 
 MEMORY_WARNING = 256 * 2**20
 """Bytes from which on a trace warns how much a call will keep."""
@@ -86,7 +88,18 @@ def trace(
             concept is none.
         ModelError: if the model has no text cross-attention.
     """
-    spec = RecordingSpec.checked(keep, tokens, branches, concepts, limit, prompts)
+    options = GenerateOptions(keep=keep, tokens=tokens, branches=branches, limit=limit)
+    texts = [prompts] if isinstance(prompts, str) else checks.in_order(prompts or [])
+    if texts is None or not all(isinstance(text, str) for text in texts):
+        raise ArgumentError(f"prompts is {quoted(prompts)}: expected a list of texts")
+    spec = RecordingSpec(
+        frozenset[Any](options.keep),
+        tokens,
+        frozenset(options.branches),
+        checked_concepts(concepts),
+        limit,
+        None if prompts is None else tuple(texts),
+    )
     return Trace(pipe, spec, edits=checked_edits(edits))
 
 
@@ -150,9 +163,8 @@ class TraceHooks:
         self.undo = ExitStack()
         self._installed: Mapping[str, RecordingProcessor] = {}
         # Of the present call: its self-attention layers with a processor of the trace.
-        self._needed: Sequence[str] = ()
-        self._shared = False  # whether images take self-attention from others
-        self._propagate: Record | None = None
+        self._needed: Mapping[str, Any] = {}
+        self._install_self: Any = None
         self._undo_call = ExitStack()
 
     def install(self, record: Record, before_pass: Callable[..., None]) -> None:
@@ -174,9 +186,12 @@ class TraceHooks:
 
     def install_self_attention(self, propagating: Iterable[str], propagate: Record) -> None:
         """Call `propagate` after these self-attention layers, and after those that edits change."""
-        self._shared = self._controller is not None and bool(self._controller.steering.sources)
-        self._needed = [*self.self_layers] if self._shared else [*propagating]
-        self._propagate = propagate
+        shared = self._controller is not None and bool(self._controller.steering.sources)
+        names = self.self_layers if shared else propagating
+        self._needed = {name: self.self_layers[name] for name in names}
+        editor, undo = self._controller if shared else None, self._undo_call.callback
+        options = {"record": propagate, "undo": undo, "editor": editor, "needed": shared}
+        self._install_self = partial(processors.install, **options)
         self.check()
 
     def check(self) -> None:
@@ -191,14 +206,10 @@ class TraceHooks:
                     "(attention slicing, fused projections, xformers and load_ip_adapter do that): "
                     "do it before the trace is opened"
                 )
-        bare = {
-            name: layer
-            for name in self._needed
-            if not isinstance((layer := self.self_layers[name]).processor, RecordingProcessor)
-        }
-        if bare and self._propagate is not None:
-            editor, undo = self._controller if self._shared else None, self._undo_call.callback
-            processors.install(bare, self._propagate, undo, editor, needed=self._shared)
+        needed = self._needed.items()
+        bare = {n: one for n, one in needed if not isinstance(one.processor, RecordingProcessor)}
+        if bare:
+            self._install_self(bare)
 
     def begin_call(self, after_step: Callable[[Tensor], Tensor], before_step: Any = None) -> None:
         """Listen to the scheduler that the pipeline has now (`schedules.listen`)."""
@@ -208,7 +219,7 @@ class TraceHooks:
 
     def end_call(self) -> None:
         """Leave scheduler and self-attention as they were: others may change them between calls."""
-        self._needed = ()
+        self._needed = {}
         self._undo_call.close()
 
     def remove(self) -> None:
@@ -507,7 +518,7 @@ class Trace:
     def _end(self) -> None:
         """End the present call: the pipeline has finished."""
         self._hooks.end_call()
-        self._encodings = []
+        self._encodings, self._frame = [], None
         if not self._calls or self._calls[-1].over:
             return
         call = self._calls[-1]

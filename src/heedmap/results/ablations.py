@@ -17,7 +17,7 @@ from heedmap.figures.plots import Panel, ScaleBar
 from heedmap.io import reading
 from heedmap.io.schemas import FORMAT, Note, Text, to_json
 from heedmap.maps.heatmaps import HeatMap
-from heedmap.mathematics import maps as agreement
+from heedmap.mathematics.maps import auc, changed_region, rank_correlation
 from heedmap.results import Files, Result, write_json
 from heedmap.results.runs import Run
 from heedmap.text.weights import leave_out, parse_weights
@@ -172,9 +172,9 @@ class Ablation(Result):
         for way in WAYS:
             values = self.difference(way)
             small = overlays.resize_map(values, grid)
-            region = agreement.changed_region(small)
+            region = changed_region(small)
             agree = {
-                name: Agreement(agreement.rank_correlation(one, small), agreement.auc(one, region))
+                name: Agreement(rank_correlation(one, small), auc(one, region))
                 for name, one in maps.items()
             }
             changes[way] = Change(
@@ -185,7 +185,7 @@ class Ablation(Result):
                 mask=agree["mask"],
             )
             cells.append(small)
-        return Trust(**changes, between=agreement.rank_correlation(*cells))
+        return Trust(**changes, between=rank_correlation(*cells))
 
     def summary(self) -> dict[str, Any]:
         """Return the word, the prompts, and the agreement of heat and cause, as JSON types."""

@@ -4,11 +4,11 @@ Colours, sizes, places and phrases are those of English.
 """
 
 import re
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import accumulate, chain, groupby, pairwise, product
+from itertools import accumulate, chain, groupby, pairwise, product, zip_longest
 from operator import itemgetter
-from typing import Any, Literal, get_args
+from typing import Any, Literal, TypeVar, get_args
 
 from heedmap import checks
 from heedmap.errors import ArgumentError, join_words, quoted
@@ -17,6 +17,8 @@ from heedmap.text.prompts import fold, is_content, plurals, word_keys
 from heedmap.text.words import TokenTable, Word
 
 _Pairs = list[tuple[Word | None, Word | None]]
+_A = TypeVar("_A")
+_B = TypeVar("_B")
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,22 +151,18 @@ def _paired(source: TokenTable, target: TokenTable) -> tuple[_Pairs, list[tuple[
         text = " ".join(_key(word))
         return "a" if _DETERMINER.fullmatch(text) else nouns.get(text, text)
 
-    anchors = best_matches(
-        [*map(key, source.words)], [*map(key, target.words)], match=0, swap=-1, gap=-1
-    )
+    keys = [*map(key, source.words)], [*map(key, target.words)]
     pairs: _Pairs = []
     guesses: list[tuple[Word, Word]] = []
-    ends = len(source.words), len(target.words)
-    for (i, j), (next_i, next_j) in pairwise([(-1, -1), *anchors, ends]):
-        a, b = source.words[i + 1 : next_i], target.words[j + 1 : next_j]
+    anchors = best_matches(*keys, match=0, swap=-1, gap=-1)
+    for a, b, match in _between(anchors, source.words, target.words):
         if len(a) == len(b):
             pairs += zip(a, b, strict=True)
         else:
             changed = _changed(_phrases(a, source.prompt), _phrases(b, target.prompt))
             guesses += [(x, y) for x, y in changed if x and y and min(len(a), len(b)) > 1]
             pairs += changed
-        if next_i < len(source.words):
-            pairs.append((source.words[next_i], target.words[next_j]))
+        pairs += match
     return pairs, guesses
 
 
@@ -176,22 +174,25 @@ def _changed(source: Sequence[_Phrase], target: Sequence[_Phrase]) -> _Pairs:
     kinds = [kind for kind, _ in source], [kind for kind, _ in target]
     matches = best_matches(*kinds, match=1, swap=-1, gap=0)
     pairs: _Pairs = []
-    edges = [(-1, -1), *matches, (len(source), len(target))]
-    for (i, j), (next_i, next_j) in pairwise(edges):
-        pairs += [(word, None) for _, words in source[i + 1 : next_i] for word in words]
-        pairs += [(None, word) for _, words in target[j + 1 : next_j] for word in words]
-        if next_i == len(source):
-            break
-        (kind, a), (_, b) = source[next_i], target[next_j]
-        if kind not in ("", ","):
-            pairs.append((a.pop(0), b.pop(0)))
-        if a and b and all(_DETERMINER.fullmatch(fold(words[0].text)) for words in (a, b)):
-            pairs.append((a.pop(0), b.pop(0)))
-        more = len(a) - len(b)
-        pairs += [(word, None) for word in a[: max(0, more)]]
-        pairs += [(None, word) for word in b[: max(0, -more)]]
-        pairs += zip(a[max(0, more) :], b[max(0, -more) :], strict=True)
+    for dropped, added, match in _between(matches, source, target):
+        pairs += [(word, None) for _, words in dropped for word in words]
+        pairs += [(None, word) for _, words in added for word in words]
+        for (kind, a), (_, b) in match:
+            if kind not in ("", ","):
+                pairs.append((a.pop(0), b.pop(0)))
+            if a and b and all(_DETERMINER.fullmatch(fold(words[0].text)) for words in (a, b)):
+                pairs.append((a.pop(0), b.pop(0)))
+            pairs += reversed([*zip_longest(reversed(a), reversed(b))])
     return pairs
+
+
+def _between(
+    matches: Sequence[tuple[int, int]], a: Sequence[_A], b: Sequence[_B]
+) -> Iterator[tuple[Sequence[_A], Sequence[_B], list[tuple[_A, _B]]]]:
+    """Yield the items of two sequences before each match, with the match, and those after all."""
+    for (i, j), (next_i, next_j) in pairwise([(-1, -1), *matches, (len(a), len(b))]):
+        match = [(a[next_i], b[next_j])] if next_i < len(a) else []
+        yield a[i + 1 : next_i], b[j + 1 : next_j], match
 
 
 def _phrases(words: Sequence[Word], prompt: str) -> list[_Phrase]:
@@ -294,9 +295,9 @@ def replacement(
             targets |= dict.fromkeys(before, after)
     for before, after in zip(_punctuation(source), _punctuation(target), strict=True):
         anchors = best_matches(_ids(source, before), _ids(target, after), match=1, swap=-1, gap=0)
-        targets |= {before[i]: (after[j],) for i, j in anchors}
-        for (i, j), (next_i, next_j) in pairwise([(-1, -1), *anchors, (len(before), len(after))]):
-            targets |= _in_order(before[i + 1 : next_i], after[j + 1 : next_j])
+        for a, b, match in _between(anchors, before, after):
+            targets |= _in_order(a, b)
+            targets |= {w: (n,) for w, n in match}
 
     last = last or (len(target.tokens) - 1,)
     entries: list[tuple[int, int, float]] = []
@@ -378,9 +379,8 @@ def best_matches(
     Global alignment after Needleman and Wunsch (1970), with scores of equal pairs, unequal pairs
     and items without a partner. Among alignments of the same score the best has the most items in
     units (such as words, of `a_sizes` and `b_sizes` items) that were matched whole, then the fewest
-    seams
-    (a match after an item without one; so surplus goes to the end), then its surplus as early as
-    possible: the words before a noun stay with the noun.
+    seams (a match after an item without one; so surplus goes to the end), then its surplus as early
+    as possible: the words before a noun stay with the noun.
     """
     if len(a) * len(b) > MAX_TABLE:
         raise ArgumentError(

@@ -7,10 +7,9 @@ Positions count on the `K` axis: the tokens of the encoded text, specials includ
 table are also its schema in files.
 """
 
-from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from operator import itemgetter
 from typing import Annotated, Any
 
@@ -255,13 +254,11 @@ class TokenTable:
 
     def text_of(self, tokens: Collection[int]) -> str:
         """Return the words that have some of these tokens, as in the prompt: "blue tree"."""
-        text, last = "", None
-        for word in self.words:
-            if not set(word.tokens).isdisjoint(tokens):
-                if last is not None:
-                    adjoin = word.number == last.number + 1
-                    text += self.prompt[last.end : word.start] if adjoin else " and "
-                text, last = text + word.text, word
+        words = [word for word in self.words if not set(word.tokens).isdisjoint(tokens)]
+        text = words[0].text if words else ""
+        for last, word in pairwise(words):
+            adjoin = word.number == last.number + 1
+            text += (self.prompt[last.end : word.start] if adjoin else " and ") + word.text
         return text
 
     def _read_places(self, query: str) -> list[tuple[Word, ...]]:
@@ -307,7 +304,7 @@ def by_position(count: int) -> TokenTable:
 
 @dataclass(frozen=True, slots=True)
 class Rewritten:
-    """The text that a pipeline makes of a prompt, with each letter's `(start, end)` in the prompt."""
+    """A text that a pipeline makes of a prompt, and the `(start, end)` of each character."""
 
     text: str
     origin: Sequence[tuple[int, int]]
@@ -350,9 +347,9 @@ def tokenize(
     (encoding,) = tokenizer(text, padding="max_length", max_length=limit, truncation=True).encodings
     # The tokens past the limit stand in further parts.
     rows: list[tuple[tuple[int, int], int]] = [
-        (offsets, token)
+        (offset, token)
         for part in (encoding, *encoding.overflowing)
-        for offsets, token, special in zip(
+        for offset, token, special in zip(
             part.offsets, part.ids, part.special_tokens_mask, strict=True
         )
         if not special
@@ -423,13 +420,13 @@ def _assign(
     CLIP has tokens for several emoji: a word without a token of its own joins the word that has
     its token. A word that no token overlaps is left out, since the tokenizer dropped it.
     """
-    starts, ends = [start for start, _ in words], [end for _, end in words]
+    owners = {at: n for n, (start, end) in enumerate(words) for at in range(start, end)}
     members: list[list[int]] = [[] for _ in words]
     shared: dict[int, int] = {}  # by word, the first of the words that share its token
     for index, (start, end) in enumerate(spans):
-        overlapped = range(bisect_right(ends, start), bisect_left(starts, end))
-        for number in overlapped[:1]:
-            members[number].append(index)
+        overlapped = [*dict.fromkeys(owners[at] for at in range(start, end) if at in owners)]
+        if overlapped:
+            members[overlapped[0]].append(index)
         for number in overlapped[1:]:
             shared.setdefault(number, overlapped[0])
     joined: dict[int, tuple[int, int, list[int]]] = {}
