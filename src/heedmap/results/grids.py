@@ -29,7 +29,7 @@ from heedmap.io.schemas import (
 from heedmap.page import pages
 from heedmap.results import Files, Result, write_json
 from heedmap.results.pairs import Pair, read_mask
-from heedmap.results.runs import Run
+from heedmap.results.runs import Run, setting_texts
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -190,17 +190,13 @@ class Grid(Result):
             (name, [line[0].pair.source.image, *(cell.pair.edited.image for cell in line)])
             for name, line in rows
         ]
-        cell, axes, settings = self.cells[0], self.axes, self.cells[0].pair.source.settings
+        cell, axes = self.cells[0], self.axes
         fixed = [label(name, value) for name, value in cell.place().items() if name not in axes]
         fixed = [text for text in fixed if text != cell.target]
-        if settings.steps is not None:
-            fixed.append(plural(settings.steps, "step"))
-        if settings.guidance is not None:
-            fixed.append(f"guidance {settings.guidance:g}")
-        fixed.append("{}×{} px".format(*cell.pair.source.image.size))
-        if self.about.only:
-            fixed.append(f"only {self.about.only}")
-        note = " · ".join(filter(None, [*fixed, settings.model, self._returned()]))
+        texts = setting_texts(cell.pair.source.settings)
+        fixed += [texts[name] for name in ("steps", "guidance", "size", "model")]
+        fixed += [f"only {self.about.only}" if self.about.only else "", self._returned()]
+        note = " · ".join(filter(None, fixed))
         return plots.draw_table(images, columns, title=self._title(), note=note)
 
     def _layout(self) -> tuple[list[str], list[tuple[str, list[Cell]]]]:

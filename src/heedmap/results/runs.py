@@ -308,7 +308,6 @@ _LABELS: dict[str, Callable[[Any], str]] = {
     "dtype": str,
     "arguments": lambda values: ", ".join(f"{name} {value}" for name, value in values.items()),
 }
-"""The settings that tell runs apart, in the order of a label, and their texts."""
 
 
 def compare(
@@ -352,8 +351,8 @@ def compare(
             for name, span in zip(names, spans, strict=True)
         ]
         rows.append((label, [maps.image or "", *cells]))
-    texts = _setting_texts(several)
-    common = {name: each[0] for name, each in texts.items() if len(set(each)) == 1}
+    first, *others = [setting_texts(run.settings).items() for run in several]
+    common = dict(pair for pair in first if all(pair in texts for texts in others))
     note = [common.get(name) for name in ("seed", "steps", "guidance", "size", "model")]
     ends = ("−most" if negative else "least", "most") if scale == "word" else every
     return plots.draw_table(
@@ -365,16 +364,15 @@ def compare(
     )
 
 
-def _setting_texts(runs: Sequence[Run]) -> dict[str, list[str]]:
-    """Return the text of each run's setting, by the name of the setting."""
-    return {
-        name: [text(getattr(run.settings, name)) for run in runs] for name, text in _LABELS.items()
-    }
+def setting_texts(settings: Settings) -> dict[str, str]:
+    """Return the texts of settings that tell runs apart, in the order of a label."""
+    return {name: text(getattr(settings, name)) for name, text in _LABELS.items()}
 
 
 def labels(runs: Sequence[Run]) -> list[str]:
     """Return a label of each run: its prompt, seed, steps, model and so on, where they differ."""
-    columns = [texts for texts in _setting_texts(runs).values() if len(set(texts)) > 1]
+    each = zip(*(setting_texts(run.settings).values() for run in runs), strict=True)
+    columns = [texts for texts in each if len(set(texts)) > 1]
     joined = [", ".join(filter(None, row)) for row in zip(*columns, strict=True)]
     if len(set(joined)) == len(runs):
         return joined
