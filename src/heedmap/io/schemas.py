@@ -33,14 +33,13 @@ MAX_STEPS = 10_000
 """Denoising steps of a run."""
 MAX_WHOLE = 2**63 - 1
 """The largest whole number, and so the largest seed."""
-_MAX_NUMBER = 1e30
 
 Text = Annotated[str, Meta(max_length=MAX_PROMPT)]
 Name = Annotated[str, Meta(max_length=4096)]
 Whole = Annotated[int, Meta(ge=0, le=MAX_WHOLE)]
 Small = Annotated[int, Meta(ge=0, le=2**31 - 1)]
 SideLength = Annotated[int, Meta(ge=1, le=2**20)]
-Number = Annotated[float, Meta(ge=-_MAX_NUMBER, le=_MAX_NUMBER)]
+Number = Annotated[float, Meta(ge=-1e30, le=1e30)]
 ExactNumber = Annotated[int, Meta(ge=-MAX_WHOLE, le=MAX_WHOLE)] | Number
 """A number of the user's: 4 stays 4, and 4.0 stays 4.0."""
 Fraction = Annotated[float, Meta(ge=0, le=1)]
