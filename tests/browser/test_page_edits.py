@@ -95,7 +95,7 @@ def test_it_is_a_grid_with_its_rows_and_columns(show: Any, grid: Any):
         wanted = np.asarray(grid.sources[seed].image).astype(int)
         width = source.evaluate("e => e.naturalWidth")
         assert width == wanted.shape[1]
-    assert opened.page.title() == "a red house · red ×−1, 1, 3 · heedmap"
+    assert opened.page.title() == "a red house · heedmap"
 
 
 def test_a_cell_opens_as_an_edit(show: Any, grid: Any):

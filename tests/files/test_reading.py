@@ -108,16 +108,6 @@ def test_pictures_have_the_size_that_they_should_have(tmp_path, size):
         reading.read_image(tmp_path / "x.png", size=size)
 
 
-@pytest.mark.parametrize("mode", ["1", "L", "P", "RGB", "RGBA", "I;16"])
-def test_pictures_of_all_kinds_become_what_is_asked_for(tmp_path, mode):
-    made = Image.fromarray(np.arange(64, dtype=np.uint8).reshape(8, 8))
-    made = made.convert("I").convert("I;16") if mode == "I;16" else made.convert(mode)
-    made.save(tmp_path / "x.png")
-    for wanted in ("RGB", "1"):
-        found = reading.read_image(tmp_path / "x.png", wanted, size=(8, 8))
-        assert (found.mode, found.size) == (wanted, (8, 8))
-
-
 def test_only_whole_pngs_are_read(tmp_path):
     path = tmp_path / "x.png"
     for kind in ("JPEG", "GIF", "BMP", "TIFF", "WEBP"):

@@ -66,10 +66,6 @@ def test_the_weights_that_were_written_into_a_prompt(prompt: str, read: str, wei
     assert run_summary(replace(run, settings=edit_of))["weights"] == []  # its pair has them
 
 
-def test_words_that_stand_for_one_another():
-    assert edit_summary(edit("replace", {}))["words"] == [[0, 0], [1, 1], [2, 2]]
-
-
 def test_the_tables():
     told = edit_tables(edit("replace", {}).about, blended=True)
     assert [row[0] for row in told["change"]] == ["inside of the mask", "outside of the mask"]
@@ -78,6 +74,7 @@ def test_the_tables():
     assert ("size", "8×16") in found and not [row for row in found if row[0] == "negative"]
 
 
-def test_a_word_that_is_new_stands_for_none():
-    pair = Edited(small("a red house"), small("a red house, a cat"), report_of(kind="refine"))
+@pytest.mark.parametrize("edited", ["a red house", "a red house, a cat"])
+def test_words_that_correspond(edited):
+    pair = Edited(small("a red house"), small(edited), report_of(kind="refine"))
     assert edit_summary(pair)["words"] == [[0, 0], [1, 1], [2, 2]]

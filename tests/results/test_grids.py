@@ -217,10 +217,10 @@ def test_the_sheet_is_labelled_by_what_varies(strip, tables, framed):
     assert note.startswith("self 0.4 · 2 steps · guidance")
 
 
-def test_seeds_alone_have_their_sources_in_the_first_row(strip, tables, framed):
+def test_seeds_are_rows(strip, tables, framed):
     cells = [cell for cell in strip if cell.weights["red"] == 3 and cell.cross[1]]
     rows, columns, title, note = labels(Grid(tuple(cells), strip.about), tables, framed)
-    assert (rows, columns) == (["the source", ""], ["seed 7", "seed 8"])
+    assert (rows, columns) == (["seed 7", "seed 8"], ["the source", "cross 0.8"])
     assert title == "a red house → a (red:3) house"
     assert note.startswith("red ×3 · self 0.4 · cross 0.8 · ")
 

@@ -33,14 +33,13 @@ MAX_STEPS = 10_000
 """Denoising steps of a run."""
 MAX_WHOLE = 2**63 - 1
 """The largest whole number, and so the largest seed."""
-_MAX_NUMBER = 1e30
 
 Text = Annotated[str, Meta(max_length=MAX_PROMPT)]
 Name = Annotated[str, Meta(max_length=4096)]
 Whole = Annotated[int, Meta(ge=0, le=MAX_WHOLE)]
 Small = Annotated[int, Meta(ge=0, le=2**31 - 1)]
 SideLength = Annotated[int, Meta(ge=1, le=2**20)]
-Number = Annotated[float, Meta(ge=-_MAX_NUMBER, le=_MAX_NUMBER)]
+Number = Annotated[float, Meta(ge=-1e30, le=1e30)]
 ExactNumber = Annotated[int, Meta(ge=-MAX_WHOLE, le=MAX_WHOLE)] | Number
 """A number of the user's: 4 stays 4, and 4.0 stays 4.0."""
 Fraction = Annotated[float, Meta(ge=0, le=1)]
@@ -332,15 +331,17 @@ def returned(psnr_db: float | None) -> str:
 
 
 class Change(Note, frozen=True, kw_only=True):
-    """The change of an image.
+    """The change of an image inside of a blend's mask, or of the changed words' maps, and outside.
 
-    Attributes:
-        inside: inside the mask of a blend, or else where the changed words act.
-        outside: elsewhere.
+    pair.about.change.inside.mse
     """
 
     inside: Measures
     outside: Measures
+
+    def sides(self) -> dict[str, Measures]:
+        """Return both by name."""
+        return {"inside": self.inside, "outside": self.outside}
 
 
 class ChangedWords(Note, frozen=True, kw_only=True):

@@ -96,13 +96,13 @@ def put_counting(first: Path, save: Callable[[Path], Any]) -> Path:
         first: the path x.
         save: writes to a path, or raises a TakenError.
     """
-    for number in itertools.count(1):
-        path = first if number == 1 else first.with_name(f"{first.stem}-{number}{first.suffix}")
+    path, numbers = first, itertools.count(2)
+    while True:
         if not os.path.lexists(path):
             with suppress(TakenError):  # another process has just taken it
                 save(path)
                 return path
-    raise AssertionError("there is no last number")
+        path = first.with_name(f"{first.stem}-{next(numbers)}{first.suffix}")
 
 
 class Destination:

@@ -16,7 +16,6 @@ from importlib import resources
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from msgspec import structs
 from PIL import Image
 
 from heedmap.errors import as_sentence, plural, signed
@@ -62,25 +61,24 @@ def pairs_page(
     Args:
         pairs: the label of each edit, such as "red ×2", and the edit.
         title: the title of the page. Default: the prompt of the last edit.
-        grid: the labels of `columns`; `rows`, each a label and its cells, which are the numbers of
-            edits, or None for the source; and a `note` above the grid.
+        grid: the labels of `columns`; `rows`, each a label, None for the source, and the numbers of
+            edits; and a `note` above the grid.
         limit: as in `run_page`.
     """
-    runs: dict[int, Run] = {}  # by identity: edits of one source share its run
+    runs: list[Run] = []
     edits: list[dict[str, Any]] = []
     for label, pair in pairs:
-        sides = {"source": pair.source, "edited": pair.edited}
-        runs |= {id(run): run for run in sides.values()}
+        runs += [run for run in (pair.source, pair.edited) if run not in runs]
         edits.append(
             {
                 "label": label,
-                **{name: [*runs].index(id(run)) for name, run in sides.items()},
+                "source": runs.index(pair.source),  # edits of one source share its run
+                "edited": runs.index(pair.edited),
                 "blend": None if pair.blend is None else link(Image.fromarray(pair.blend), "png"),
                 **edit_summary(pair),
             }
         )
-    every = [*runs.values()]
-    return _page(every, edits, limit, title or every[-1].settings.prompt, grid)
+    return _page(runs, edits, limit, title or runs[-1].settings.prompt, grid)
 
 
 def explanation_page(content: Mapping[str, Any], image: Image.Image) -> str:
@@ -331,7 +329,7 @@ def edit_tables(report: EditReport, *, blended: bool) -> dict[str, Any]:
                 for name, form in formats.items()
             ),
         ]
-        for side, part in structs.asdict(report.change).items()
+        for side, part in report.change.sides().items()
     ]
     attention = [[name, text] for name, text in rows.items() if text is not None]
     return {"change": changes, "attention": attention}

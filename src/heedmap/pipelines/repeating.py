@@ -337,14 +337,12 @@ def _pair(
     picture, given = saved_image(run, given)
     call, edit = saved_call(run.settings, pipe, given), run.settings.edit
     number, size = run.settings.batch_place or (1, 2)
-    source, options = call.prompt, EditOptions(cross=0.0, self_attention=0.0)
+    values: dict[str, Any] = {"cross": 0.0, "self_attention": 0.0}
     if edit is not None:
-        terms = {name: getattr(edit, name) for name in (*_TERMS, "cross", "self_attention")}
-        source, options = (
-            edit.source,
-            EditOptions(kind=edit.kind_asked, words=edit.windows, **terms),
-        )
-    options = replace(options, batch=size, image=picture)
+        values = {name: getattr(edit, name) for name in (*_TERMS, *values)}
+        values |= {"kind": edit.kind_asked, "words": edit.windows}
+    options = EditOptions(**values, batch=size, image=picture)
+    source = call.prompt if edit is None else edit.source
     edits = EditSource(pipe, source, options, replace(call.options, limit=_LIMIT))
     plans = [edits.plan(call.prompt)] * (size - 1)
     return run_edits(edits, plans, call.seed, progress, probe=probe)[number - 1]

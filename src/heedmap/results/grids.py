@@ -1,7 +1,6 @@
 """A grid: many edits of one source, on a contact sheet and in a table; and loading by folder."""
 
 import csv
-import itertools
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,7 +29,7 @@ from heedmap.io.schemas import (
 from heedmap.page import pages
 from heedmap.results import Files, Result, write_json
 from heedmap.results.pairs import Pair, read_mask
-from heedmap.results.runs import Run
+from heedmap.results.runs import Run, setting_texts
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -104,7 +103,7 @@ class Cell:
             **{name: getattr(about, name) for name in ("kind", "sites", "self_sites", "moved")},
             **{
                 f"{name}_{side}": value
-                for side, change in structs.asdict(about.change).items()
+                for side, change in about.change.sides().items()
                 for name, value in structs.asdict(change).items()
             },
             "file": f"{self.folder}/image.png",
@@ -185,54 +184,41 @@ class Grid(Result):
         return [cell.row() for cell in self.cells]
 
     def figure(self) -> "Figure":
-        """Draw the contact sheet: the longest axis in the columns, all others in the rows.
-
-        The source of each seed is in the first column, or in the first row if seeds are columns.
-        """
+        """Draw the contact sheet: the source and the longest axis in columns, others in rows."""
         columns, rows = self._layout()
-        images = [(name, [run.image for _, run in runs]) for name, runs in rows]
-        cell, axes, settings = self.cells[0], self.axes, self.cells[0].pair.source.settings
+        images = [
+            (name, [line[0].pair.source.image, *(cell.pair.edited.image for cell in line)])
+            for name, line in rows
+        ]
+        cell, axes = self.cells[0], self.axes
         fixed = [label(name, value) for name, value in cell.place().items() if name not in axes]
         fixed = [text for text in fixed if text != cell.target]
-        if settings.steps is not None:
-            fixed.append(plural(settings.steps, "step"))
-        if settings.guidance is not None:
-            fixed.append(f"guidance {settings.guidance:g}")
-        fixed.append("{}×{} px".format(*cell.pair.source.image.size))
-        if self.about.only:
-            fixed.append(f"only {self.about.only}")
-        note = " · ".join(filter(None, [*fixed, settings.model, self._returned()]))
+        texts = setting_texts(cell.pair.source.settings)
+        fixed += [texts[name] for name in ("steps", "guidance", "size", "model")]
+        fixed += [f"only {self.about.only}" if self.about.only else "", self._returned()]
+        note = " · ".join(filter(None, fixed))
         return plots.draw_table(images, columns, title=self._title(), note=note)
 
-    def _layout(self) -> tuple[list[str], list[tuple[str, list[tuple[int | None, Run]]]]]:
-        """Return the labels of the columns; and of each row the label, and its runs.
+    def _layout(self) -> tuple[list[str], list[tuple[str, list[Cell]]]]:
+        """Return the labels of the columns, and the label and the cells of each row.
 
-        Beside each run is its place in `cells`, or None for a source.
+        The longest axis is in the columns, but never the seeds: a row has one source.
         """
         axes = self.axes
         # Of axes of one length the one that changes an image in steps one can follow.
-        order = sorted(axes, key=lambda name: (name == "seed", name == "target"))
-        across = max(order, key=lambda name: len(axes[name]), default="cross")
+        across = max(
+            (name for name in axes if name != "seed"),
+            key=lambda name: (len(axes[name]), name != "target"),
+            default="cross",
+        )
         down = [name for name in axes if name != across]
         lines: dict[tuple[Any, ...], list[Cell]] = {}
         for cell in self.cells:
-            lines.setdefault(tuple(cell.place()[name] for name in down), []).append(cell)
-        rows: list[tuple[str, list[tuple[int | None, Run]]]] = [
-            (
-                " · ".join(itertools.starmap(label, zip(down, values, strict=True))),
-                [(cell.number - 1, cell.pair.edited) for cell in line],
-            )
-            for values, line in lines.items()
-        ]
-        first = next(iter(lines.values()))
-        columns = [label(across, cell.place()[across]) for cell in first]
-        if across == "seed":
-            rows.insert(0, ("the source", [(None, cell.pair.source) for cell in first]))
-        else:
-            columns.insert(0, "the source")
-            for (_, row), line in zip(rows, lines.values(), strict=True):
-                row.insert(0, (None, line[0].pair.source))
-        return columns, rows
+            place = cell.place()
+            lines.setdefault(tuple(place[name] for name in down), []).append(cell)
+        columns = [label(across, cell.place()[across]) for cell in next(iter(lines.values()))]
+        rows = [(" · ".join(map(label, down, values)), line) for values, line in lines.items()]
+        return ["the source", *columns], rows
 
     def _title(self) -> str:
         cell, axes = self.cells[0], self.axes
@@ -252,7 +238,7 @@ class Grid(Result):
         columns, rows = self._layout()
         layout = {
             "columns": columns,
-            "rows": [(name, [place for place, _ in runs]) for name, runs in rows],
+            "rows": [(name, [None, *(cell.number - 1 for cell in line)]) for name, line in rows],
             "note": self._returned(),
         }
         pairs = [

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
-from msgspec import structs
 from PIL import Image
 
 from heedmap.errors import ArgumentError, quoted
@@ -84,12 +83,7 @@ class Pair(Result):
         low = min([0.0, *(float(heat.values.min()) for heat, _ in heats)])  # negative weights
         low, top = centred(low, top) if low < 0 else (low, top)
         source, edited = self.source.settings.prompt, self.edited.settings.prompt
-        errors = [
-            f"{part.mse:.2g} {side}"
-            for side, part in structs.asdict(self.about.change).items()
-            if part.mse is not None
-        ]
-        change = f"up to {self._change().max():.0%} of full range; MSE {', '.join(errors)}"
+        change = f"up to {self._change().max():.0%} of full range"
         picture, back = self.source.given, self.about.reconstruction
         panels: list[Panel] = []
         if picture is not None and back is not None:

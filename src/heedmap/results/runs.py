@@ -11,7 +11,7 @@ from PIL import Image
 from PIL.PngImagePlugin import PngInfo
 
 from heedmap import checks
-from heedmap.errors import ArgumentError, RunError, TruncatedWordError, WordError, plural, quoted
+from heedmap.errors import ArgumentError, RunError, plural, quoted
 from heedmap.figures import plots
 from heedmap.figures.overlays import Animation, StepPictures, centred, mosaic_size, of_mosaic, png
 from heedmap.io import reading
@@ -28,7 +28,7 @@ from heedmap.io.schemas import (
 )
 from heedmap.io.writing import slug, whole_folder
 from heedmap.maps import word_figures
-from heedmap.maps.heatmaps import HeatMap, HeatMaps, Scale, check_scale, common_range
+from heedmap.maps.heatmaps import HeatMaps, Scale, check_scale, common_range
 from heedmap.maps.recordings import Recording
 from heedmap.options import Axis
 from heedmap.page import pages
@@ -308,7 +308,6 @@ _LABELS: dict[str, Callable[[Any], str]] = {
     "dtype": str,
     "arguments": lambda values: ", ".join(f"{name} {value}" for name, value in values.items()),
 }
-"""The settings that tell runs apart, in the order of a label, and their texts."""
 
 
 def compare(
@@ -336,47 +335,49 @@ def compare(
     check_scale(scale)
     names = list(dict.fromkeys(names))
     small = [word_figures.resized(run.maps, word_figures.SIDE) for run in several]
-    columns = [[_find(maps, name) for maps in small] for name in names]
-    heats = [[one for one in column if isinstance(one, HeatMap)] for column in columns]
-    for (first, *_), maps in zip(columns, heats, strict=True):
-        if not maps and isinstance(first, WordError):
-            raise first
+    heats = [[maps[name] for maps in small if name in maps] for name in names]
+    for name, column in zip(names, heats, strict=True):
+        if not column:
+            several[0].maps.tokens.find(name)  # raises
     values: Scale = "raw" if scale == "raw" else "word"  # of the maps here, not of all words
-    every = common_range([one for maps in heats for one in maps], values)
-    spans = [common_range(maps, values) if scale == "word" else every for maps in heats]
+    every = common_range([one for column in heats for one in column], values)
+    spans = [common_range(column, values) if scale == "word" else every for column in heats]
     negative = min(spans)[0] < 0
     spans = [centred(*span) for span in spans] if negative else spans
+    rows: list[tuple[str, list[Image.Image | str]]] = []
+    for label, maps in zip(labels(several), small, strict=True):
+        cells = [
+            maps[name].render(*span, short_side=1) if name in maps else "not read"
+            for name, span in zip(names, spans, strict=True)
+        ]
+        rows.append((label, [maps.image or "", *cells]))
+    first, *others = [setting_texts(run.settings).items() for run in several]
+    common = dict(pair for pair in first if all(pair in texts for texts in others))
+    note = [common.get(name) for name in ("seed", "steps", "guidance", "size", "model")]
     ends = ("−most" if negative else "least", "most") if scale == "word" else every
-    cells = [
-        [_cell(one, *span) for one in column] for column, span in zip(columns, spans, strict=True)
-    ]
-    rows = [
-        (label, [maps.image or "", *row])
-        for label, maps, *row in zip(labels(several), small, *cells, strict=True)
-    ]
-    common = [
-        {_LABELS[name](getattr(run.settings, name)) for run in several}
-        for name in ("prompt", "seed", "steps", "guidance", "size", "model")
-    ]
     return plots.draw_table(
         rows,
         ["the picture", *names],
-        title=next(iter(common[0])) if len(common[0]) == 1 else f"{len(several)} runs compared",
-        note=" · ".join(text for texts in common[1:] if len(texts) == 1 for text in texts if text),
+        title=common.get("prompt", f"{len(several)} runs compared"),
+        note=" · ".join(filter(None, note)),
         bars=[plots.ScaleBar(_SCALES[scale], ends)],
     )
 
 
+def setting_texts(settings: Settings) -> dict[str, str]:
+    """Return the texts of settings that tell runs apart, in the order of a label."""
+    return {name: text(getattr(settings, name)) for name, text in _LABELS.items()}
+
+
 def labels(runs: Sequence[Run]) -> list[str]:
     """Return a label of each run: its prompt, seed, steps, model and so on, where they differ."""
-    columns = [
-        [text(getattr(run.settings, name)) for run in runs] for name, text in _LABELS.items()
-    ]
-    rows = zip(*(column for column in columns if len(set(column)) > 1), strict=True)
-    joined = [", ".join(filter(None, row)) for row in rows] or [""] * len(runs)
-    if len(set(joined)) == len(joined):
+    each = zip(*(setting_texts(run.settings).values() for run in runs), strict=True)
+    columns = [texts for texts in each if len(set(texts)) > 1]
+    joined = [", ".join(filter(None, row)) for row in zip(*columns, strict=True)]
+    if len(set(joined)) == len(runs):
         return joined
-    return [", ".join(filter(None, (f"run {n}", text))) for n, text in enumerate(joined, 1)]
+    texts = joined or [""] * len(runs)
+    return [", ".join(filter(None, (f"run {n}", text))) for n, text in enumerate(texts, 1)]
 
 
 def common_words(runs: Sequence[Run]) -> list[str]:
@@ -387,25 +388,7 @@ def common_words(runs: Sequence[Run]) -> list[str]:
     texts: dict[str, str] = {}
     for word in runs[0].maps.words:
         texts.setdefault(word.text.casefold(), word.text)
-    common = [
-        text
-        for text in texts.values()
-        if all(isinstance(_find(run.maps, text), HeatMap) for run in runs)
-    ]
+    common = [text for text in texts.values() if all(text in run.maps for run in runs)]
     if not common:
         raise ArgumentError("these prompts have no word in common: name the words to compare")
     return [text for text in common if is_content(text)] or common
-
-
-def _find(maps: HeatMaps, text: str) -> HeatMap | WordError:
-    try:
-        return maps[text]
-    except WordError as error:
-        return error
-
-
-def _cell(heat: HeatMap | WordError, low: float, high: float) -> Image.Image | str:
-    """Return a word's overlay, or the reason that there is none."""
-    if isinstance(heat, HeatMap):
-        return heat.render(low, high, short_side=1)
-    return "past what is read" if isinstance(heat, TruncatedWordError) else "not in this prompt"

@@ -15,12 +15,10 @@ function createEdits({ data, state, runs, pair, listen, change }) {
 
   /** Return the grid as it is; sources are pictures that cannot be opened. */
   function grid({ columns, rows, note }) {
-    const source = (cells, n) => {
-      const near = cells.find((cell) => cell !== null) ?? rows.map(([, row]) => row[n]).find((cell) => cell !== null);
-      return make("img", { src: runs[data.pairs[near].source].picture, alt: "the source", loading: "lazy" });
-    };
+    const source = ([, near]) =>
+      make("img", { src: runs[data.pairs[near].source].picture, alt: "the source", loading: "lazy" });
     return table(note, ["", ...columns], rows.map(([name, cells]) =>
-      [name, ...cells.map((cell, n) => (cell === null ? source(cells, n) : button(cell, "")))],
+      [name, ...cells.map((cell) => (cell === null ? source(cells) : button(cell, "")))],
     ));
   }
 
