@@ -63,7 +63,7 @@ from evaluation import (
 from evaluation.measures import Figures
 from heedmap.errors import HeedmapError
 from heedmap.figures.plots import Panel, draw_panels
-from heedmap.tiny.card import FOLDER
+from heedmap.tiny import FOLDER
 
 # --- sub-commands -----------------------------------------------------------------------------
 

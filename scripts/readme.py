@@ -371,7 +371,7 @@ def main() -> None:
     if unknown := set(options.pictures) - set(PICTURES):
         parser.error(f"no recipe for {', '.join(sorted(unknown))}: there are {', '.join(PICTURES)}")
     import heedmap as hm
-    from heedmap.tiny.card import FOLDER
+    from heedmap.tiny import FOLDER
 
     card = json.loads((FOLDER / "card.json").read_text(encoding="utf-8"))
     for name, table in tables(card).items():

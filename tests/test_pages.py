@@ -16,10 +16,9 @@ import pytest
 from msgspec import structs
 from typer.testing import CliRunner
 
-from heedmap import cli
+from heedmap import cli, tiny
 from heedmap.backends import loading
 from heedmap.pipelines import arguments
-from heedmap.tiny import card
 
 ROOT = Path(__file__).parents[1]
 README = ROOT / "README.md"
@@ -57,8 +56,8 @@ SCRIPTS = [(page, line) for page in PAGES for line in beginning(page, "python sc
 @pytest.fixture
 def few_steps(monkeypatch):
     """Six steps where a page names none: what is drawn is tested elsewhere."""
-    few = structs.replace(card.defaults(), steps=6)
-    monkeypatch.setattr(card, "defaults", lambda: few)
+    few = structs.replace(tiny.defaults(), steps=6)
+    monkeypatch.setattr(tiny, "defaults", lambda: few)
 
 
 @pytest.mark.slow

@@ -8,7 +8,7 @@ import torch
 from diffusers import StableDiffusionPipeline
 
 from heedmap.io.writing import whole_folder
-from heedmap.tiny.card import EMBEDDED
+from heedmap.tiny import EMBEDDED
 from training.diffusion import average_weights
 from training.models import assemble, text_model, trained_tokenizer, trained_vae, unet_model
 from training.unet import Model

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from heedmap.backends.loading import ModelCard, model_card
-from heedmap.tiny.card import EMBEDDED, FOLDER
+from heedmap.tiny import EMBEDDED, FOLDER
 from world import captions
 
 

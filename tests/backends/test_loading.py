@@ -11,7 +11,7 @@ from heedmap.backends.prompts import prompt_table
 from heedmap.backends.registry import cross_attention_layers
 from heedmap.errors import ArgumentError, ModelError
 from heedmap.pipelines.generation import generate
-from heedmap.tiny.card import FOLDER
+from heedmap.tiny import FOLDER
 
 
 @pytest.fixture(scope="module")

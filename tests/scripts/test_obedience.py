@@ -15,7 +15,7 @@ import heedmap
 from evaluation import cases, judge, natural, obedience
 from heedmap.text.prompts import split_words
 from heedmap.text.words import Word
-from heedmap.tiny.card import FOLDER
+from heedmap.tiny import FOLDER
 from world import captions, layouts, scenes
 
 ROWS = {

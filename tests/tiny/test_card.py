@@ -4,17 +4,17 @@ import json
 
 import pytest
 
+from heedmap import tiny
 from heedmap.backends import registry
-from heedmap.tiny import card
 
 
 def test_the_name_is_the_cards():
-    about = json.loads((card.FOLDER / "card.json").read_text(encoding="utf-8"))
-    assert about["name"] == card.EMBEDDED == "heedmap-tiny"
+    about = json.loads((tiny.FOLDER / "card.json").read_text(encoding="utf-8"))
+    assert about["name"] == tiny.EMBEDDED == "heedmap-tiny"
 
 
 def test_what_is_drawn_when_nothing_is_said(embedded):
-    assert (card.defaults().steps, card.defaults().guidance) == (25, 4.0)
-    assert card.defaults().size == registry.usual_size(embedded) == (128, 128)
+    assert (tiny.defaults().steps, tiny.defaults().guidance) == (25, 4.0)
+    assert tiny.defaults().size == registry.usual_size(embedded) == (128, 128)
     with pytest.raises(AttributeError):
-        card.defaults().steps = 3
+        tiny.defaults().steps = 3

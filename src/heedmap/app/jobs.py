@@ -17,7 +17,7 @@ from heedmap.backends.latents import pictures_of, unscaled
 from heedmap.backends.registry import family_of
 from heedmap.errors import ArgumentError, RunError, quoted, warnings_heard
 from heedmap.page import pages
-from heedmap.tiny.card import EMBEDDED
+from heedmap.tiny import EMBEDDED
 
 _POLL = 0.2  # seconds between two updates of the page
 _PAUSE = 0.5  # seconds between two previews, at least

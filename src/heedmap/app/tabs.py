@@ -18,7 +18,7 @@ from heedmap.app.jobs import Job, Models
 from heedmap.backends.loading import model_card
 from heedmap.errors import ArgumentError, HeedmapError, as_sentence
 from heedmap.io.writing import put_counting, slug
-from heedmap.tiny.card import EMBEDDED
+from heedmap.tiny import EMBEDDED
 
 # Examples for the embedded model: a prompt and a seed;
 PROMPTS = [

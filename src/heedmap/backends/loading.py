@@ -16,7 +16,7 @@ from heedmap.errors import ArgumentError, ModelError, RunError, quoted
 from heedmap.io import reading
 from heedmap.options import Device, Dtype, LoadOptions
 from heedmap.text.words import TokenTable, tokenize
-from heedmap.tiny.card import EMBEDDED, FOLDER
+from heedmap.tiny import EMBEDDED, FOLDER
 
 if TYPE_CHECKING:
     from diffusers import DiffusionPipeline

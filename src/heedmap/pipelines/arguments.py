@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from PIL import Image
 
-from heedmap import checks
+from heedmap import checks, tiny
 from heedmap.backends.base import Pipeline, parameters
 from heedmap.backends.loading import is_embedded
 from heedmap.backends.registry import (
@@ -30,7 +30,6 @@ from heedmap.backends.registry import (
 from heedmap.errors import ArgumentError, quoted
 from heedmap.io.schemas import MAX_WHOLE
 from heedmap.options import OWN_NAMES, EditOptions, GenerateOptions
-from heedmap.tiny import card
 
 # --- arguments as JSON ---
 
@@ -173,7 +172,7 @@ def apply_model_defaults(pipe: Pipeline, options: GenerateOptions) -> GenerateOp
     if not is_embedded(pipe):
         return options
     missing = [name for name in ("steps", "guidance") if getattr(options, name) is None]
-    return replace(options, **{name: getattr(card.defaults(), name) for name in missing})
+    return replace(options, **{name: getattr(tiny.defaults(), name) for name in missing})
 
 
 def has_usual_area(pipe: Pipeline, size: tuple[int, int]) -> bool:

@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 
+from heedmap import tiny
 from heedmap.backends import base, loading
 from heedmap.backends.base import default_of
 from heedmap.backends.latents import SCHEDULERS, scheduler_class
@@ -20,7 +21,6 @@ from heedmap.backends.registry import STEP_LISTS, THEIR_NAMES, cross_attention_l
 from heedmap.errors import RunError, quoted, reason
 from heedmap.io.schemas import Scheduler, Settings, Versions, to_json
 from heedmap.pipelines.arguments import argument, argument_note
-from heedmap.tiny import card
 
 
 def effective_value(
@@ -39,7 +39,7 @@ def effective_value(
     if value is not None:
         return argument_note(value), None
     if loading.is_embedded(pipe):
-        return getattr(card.defaults(), name), "card"
+        return getattr(tiny.defaults(), name), "card"
     default = default_of(pipe, THEIR_NAMES[name])
     return default if isinstance(default, int | float) else None, "pipeline"
 
