@@ -4,7 +4,7 @@ Axes: S step · H head · Q latent position (Q = h·w, row-major) · K text toke
 """
 
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, cast
@@ -17,15 +17,7 @@ from heedmap.errors import ArgumentError, HeedmapError, SelectionError, plural, 
 from heedmap.figures import overlays, plots
 from heedmap.figures.plots import Panel, ScaleBar
 from heedmap.maps.masks import Segments, check_image, scaled, segmented, soft_masks
-from heedmap.maps.recordings import (
-    REFINED,
-    Layer,
-    LayerFilter,
-    Recording,
-    Selection,
-    is_even,
-    stability_said,
-)
+from heedmap.maps.recordings import REFINED, Layer, LayerFilter, Recording, Selection, is_even
 from heedmap.options import MASK_THRESHOLD
 from heedmap.text.prompts import is_content
 from heedmap.text.words import TokenTable, Word
@@ -69,8 +61,6 @@ class HeatMap:
         recording: the recording whose phrases its masks are made of; None if they are made of the
             map itself.
         refined: True if self-attention refined the map.
-        stability: of a word of `locate`, the rank correlation of its maps of two halves of the
-            steps, each with other noise, -1 to 1; None if unknown.
     """
 
     label: str
@@ -81,7 +71,6 @@ class HeatMap:
     tokens: tuple[int, ...] = ()
     recording: Recording | None = field(default=None, repr=False)
     refined: bool = False
-    stability: float | None = None
 
     def __repr__(self) -> str:
         (height, width), low, high = self.values.shape, self.values.min(), self.values.max()
@@ -234,7 +223,6 @@ class HeatMaps:
     image: Image.Image | None = None
     _selection: Selection | None = None  # None: all
     _whole: Recording | None = None  # the recording that refined maps were taken from
-    stability: Mapping[int, float] | None = None  # by word, of the whole run, if known
     _shared: tuple[float, float] | None = None  # in place of the range of all words
 
     def __repr__(self) -> str:
@@ -358,7 +346,7 @@ class HeatMaps:
             part = part.with_steps(steps)
         if heads is not None:
             part = part.with_heads(heads)
-        return replace(self, _selection=part, stability=None)
+        return replace(self, _selection=part)
 
     @property
     def refined(self) -> "HeatMaps":
@@ -374,7 +362,7 @@ class HeatMaps:
         if self._whole is not None:
             return self
         refined = self.recording.refined_alone()
-        return replace(self, recording=refined, _whole=self.recording, stability=None)
+        return replace(self, recording=refined, _whole=self.recording)
 
     def segment(
         self,
@@ -399,7 +387,7 @@ class HeatMaps:
         image = self.image if image is None else image
         assert whole is not None
         check_image(image, whole.size)
-        return segmented(whole, phrases, image, threshold, self.stability)
+        return segmented(whole, phrases, image, threshold)
 
     @property
     def layers(self) -> tuple[Layer, ...]:
@@ -477,7 +465,6 @@ class HeatMaps:
         for heat, image in zip(heats, images, strict=True):
             text = f"{'down' if heat.extremum < 0 else 'up'} to {signed(heat.extremum, '.2g')}"
             text += ", refined" if heat.refined and not all_refined else ""
-            text += "" if heat.stability is None else f" · {stability_said(heat.stability)}"
             panels.append(Panel(heat.label, image, text))
         name = SCALES[scale] + (f" · {REFINED_BY}" if all_refined else "")
         bar = ScaleBar(name, ends, alone=self.image is None)
@@ -489,7 +476,7 @@ class HeatMaps:
         return plots.encode(self.figure())
 
     def _map(self, label: str, positions: tuple[int, ...]) -> HeatMap:
-        whole, stability = self._whole or self.recording, self.stability or {}
+        whole = self._whole or self.recording
         has_phrases = self._selection is None and whole.refined is not None
         return HeatMap(
             label,
@@ -500,7 +487,6 @@ class HeatMaps:
             positions,
             whole if has_phrases else None,
             self._whole is not None,
-            next((stability.get(w.number) for w in self.words if w.tokens == positions), None),
         )
 
     @cached_property

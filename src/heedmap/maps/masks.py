@@ -7,7 +7,7 @@ import base64
 import hashlib
 import json
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from itertools import pairwise
@@ -24,7 +24,7 @@ from heedmap.figures.overlays import png, resize_map, to_rgb
 from heedmap.figures.plots import Panel
 from heedmap.io.schemas import Mask
 from heedmap.io.writing import slug, whole_folder
-from heedmap.maps.recordings import Recording, Selection, is_even, least_stability, stability_said
+from heedmap.maps.recordings import Recording, Selection, is_even
 from heedmap.options import MASK_THRESHOLD
 from heedmap.text.words import TokenTable
 
@@ -230,7 +230,6 @@ class Segments:
         image: the image, if known.
         prompt: the prompt of the phrases.
         threshold: the value that a soft mask must have at least.
-        stability: of each phrase's least stable word (`Run.stability`), or None where unknown.
     """
 
     names: tuple[str, ...]
@@ -238,7 +237,6 @@ class Segments:
     image: Image.Image | None = None
     prompt: str = ""
     threshold: float = MASK_THRESHOLD
-    stability: tuple[float | None, ...] = ()
 
     def __repr__(self) -> str:
         height, width = self.labels.shape
@@ -322,12 +320,11 @@ class Segments:
         about |= {"sheet": str(folder / f"sheet.{kind}"), "phrases": []}
         with whole_folder(folder) as partial:
             (partial / "masks").mkdir()
-            for number, name, share, stability in self._phrases():
+            for number, name, share in self._phrases():
                 mask, file = self.labels == number, f"masks/{number}-{slug(name, 40)}.png"
                 (partial / file).write_bytes(png(Image.fromarray(mask.astype(np.uint8) * 255)))
                 phrase = {"name": name, "label": number, "share": round(share, 6)}
                 phrase |= {"pixels": int(mask.sum()), "box": _box(mask), "file": str(folder / file)}
-                phrase |= {} if stability is None else {"stability": stability}
                 about["phrases"].append(phrase)
             (partial / "labels.png").write_bytes(png(self.indexed()))
             np.save(partial / "labels.npy", self.labels, allow_pickle=False)
@@ -350,11 +347,10 @@ class Segments:
         if len(self.names) != 1:
             rest = f"{100 * (1 - sum(self.shares)):.0f} % background"
             panels.append(Panel("", overlays.labelled(base, labels), rest))
-        for number, name, share, stability in self._phrases():
+        for number, name, share in self._phrases():
             single = np.where(labels == number, labels, 0)
             percent = f"{100 * share:.0f} %" if share >= 0.01 else "under 1 %"
             note = percent if share else "no pixel"
-            note += "" if stability is None else f" · {stability_said(stability)}"
             panels.append(Panel(name, overlays.labelled(base, single), note))
         note = f"a pixel shows a phrase from {self.threshold:g} of its soft mask on"
         return plots.draw_panels(panels, title=self.prompt if title is None else title, note=note)
@@ -362,9 +358,9 @@ class Segments:
     def _repr_png_(self) -> bytes:
         return plots.encode(self.figure())
 
-    def _phrases(self) -> Iterator[tuple[int, str, float, float | None]]:
-        """Yield the label, name, share and stability of each phrase."""
-        rows = zip(self.names, self.shares, self.stability or [None] * len(self.names), strict=True)
+    def _phrases(self) -> Iterator[tuple[int, str, float]]:
+        """Yield the label, name and share of each phrase."""
+        rows = zip(self.names, self.shares, strict=True)
         return ((label, *row) for label, row in enumerate(rows, 1))
 
 
@@ -373,7 +369,6 @@ def segmented(
     phrases: str | int | Sequence[str | int] | None,
     image: Image.Image | None,
     threshold: float,
-    stability: Mapping[int, float] | None = None,
 ) -> Segments:
     """Label each pixel with the phrase whose soft mask is greatest there (`HeatMaps.segment`)."""
     threshold, table = checks.fraction("threshold", threshold), recording.table
@@ -411,8 +406,7 @@ def segmented(
         np.maximum(greatest, soft, out=greatest)
     labels[greatest < threshold] = 0
     labels.flags.writeable = False
-    known = tuple(least_stability(stability, table.words, place) for place in places)
-    return Segments(tuple(names), labels, image, table.prompt, threshold, known)
+    return Segments(tuple(names), labels, image, table.prompt, threshold)
 
 
 def _box(mask: np.ndarray) -> list[int] | None:

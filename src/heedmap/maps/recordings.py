@@ -6,7 +6,7 @@ columns of a layer's grid or of a map. All is numpy: reading a saved run needs n
 
 import fnmatch
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -28,7 +28,6 @@ from heedmap.errors import (
     nearest,
     plural,
     quoted,
-    signed,
     size_text,
 )
 from heedmap.io import reading
@@ -45,10 +44,6 @@ from heedmap.io.writing import WriteError
 from heedmap.options import Axis
 from heedmap.text.words import TokenTable, Word
 
-UNSTEADY = 0.8
-"""The stability below which a map is called unsteady: maps of two nouns agree as far, of an image
-with both (by 0.64 in the mean and 0.83 at most on the embedded model), while no noun's own do, in
-ten looks (0.91 at least)."""
 MOST_NEAR = 5
 """Layers that an error names."""
 MAX_FILE = 4 * 2**30
@@ -474,49 +469,3 @@ def rank_correlation(a: np.ndarray, b: np.ndarray) -> float | None:
     one, other = one - one.mean(), other - other.mean()
     size = float(np.sqrt((one @ one) * (other @ other)))
     return float(np.clip(one @ other / size, -1, 1))
-
-
-# --- how stable the maps of a located image are -------------------------------------------------
-
-
-def stability_of(
-    recording: Recording, halves: Sequence[Mapping[tuple[int, int], np.ndarray]]
-) -> Mapping[int, float] | None:
-    """Return the rank correlation of each word's maps of two halves of the steps, by its number.
-
-    Each half has, by the grid of its layers, the sum (Q, K) of the attention, with noises of its
-    own. Words whose map is constant are left out; None where there are no two halves, or nothing
-    is left. A map may be stable and false.
-    """
-    if len(halves) < 2:
-        return None
-    # The maps of a half are those of a run but for a factor, which changes no rank.
-    first, second = (
-        Selection(
-            replace(
-                recording,
-                layers=tuple(Layer("", 1, grid) for grid in half),
-                arrays=tuple(total[None, None] for total in half.values()),
-            )
-        )
-        for half in halves
-    )
-    ranks = {
-        word.number: rank_correlation(first.mean_of(word.tokens), second.mean_of(word.tokens))
-        for word in recording.table.read_words
-    }
-    return {number: round(rank, 4) for number, rank in ranks.items() if rank is not None} or None
-
-
-def least_stability(
-    stability: Mapping[int, float] | None, words: Iterable[Word], positions: Iterable[int]
-) -> float | None:
-    """Return the least stability of the words that have tokens among these; None if unknown."""
-    tokens, known = set(positions), stability or {}
-    parts = (known.get(word.number) for word in words if not tokens.isdisjoint(word.tokens))
-    return min((part for part in parts if part is not None), default=None)
-
-
-def stability_said(stability: float) -> str:
-    """Write a stability in words."""
-    return f"stability {signed(stability, '.2f')}{', unsteady' if stability < UNSTEADY else ''}"

@@ -23,7 +23,7 @@ from heedmap.figures import overlays
 from heedmap.figures.overlays import StepPictures, tiles
 from heedmap.io.schemas import EditReport, Settings, returned, to_json
 from heedmap.maps.heatmaps import HeatMaps
-from heedmap.maps.recordings import Recording, stability_said
+from heedmap.maps.recordings import Recording
 from heedmap.options import MASK_THRESHOLD
 from heedmap.page.packing import as_script, pack
 from heedmap.text.alignment import pair_words
@@ -263,11 +263,6 @@ def run_summary(run: "Run") -> dict[str, Any]:
         "untaught": " ".join(as_sentence(note) for note in notes if note),
         "own": "located" if settings.located else "edited" if settings.given else "",
         "weights": weights,
-        "stability": {
-            name: {number: stability_said(one) for number, one in maps.stability.items()}
-            for name, maps in (("prompt", run.maps), ("concepts", run.concepts))
-            if maps is not None and maps.stability
-        },
         "rest": strongest_word(run.maps),
     }
 

@@ -1,12 +1,12 @@
 """A run: its image, maps and settings; and several runs on one sheet."""
 
 import json
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from msgspec import UNSET, Meta, Struct, UnsetType
+from msgspec import Meta, Struct
 from PIL import Image
 from PIL.PngImagePlugin import PngInfo
 
@@ -48,13 +48,12 @@ _RUNS_IN = {
 
 
 class WordFile(Struct, frozen=True):
-    """A word of a run: the file of its overlay within the folder, the stability of its map."""
+    """A word of a run: the file of its overlay within the folder."""
 
     number: Small
     text: Text
     tokens: tuple[Small, ...]
     file: Name | None = None
-    stability: Annotated[float, Meta(ge=-1, le=1)] | UnsetType = UNSET
 
 
 class StepsFile(Struct, frozen=True):
@@ -108,16 +107,6 @@ class Run(Result):
             f"<Run {quoted(settings.prompt)}, seed {settings.seed}: {width}×{height}, {steps}, "
             f"{plural(len(self.maps), 'word')}>"
         )
-
-    @property
-    def stability(self) -> Mapping[int, float] | None:
-        """The stability of each word's map over the noises, by the word's number: -1 to 1.
-
-        In a run of `locate`, each step has its own noise; this is the rank correlation of the map
-        of the even steps with that of the odd steps. Concepts have `run.concepts.stability`. None
-        of other runs, or of one step. A stable map need not be true.
-        """
-        return self.maps.stability
 
     def figure(self, *, scale: Scale = "shared") -> "Figure":
         """Draw the image, then one overlay a word, with captions and the scale (`HeatMaps.figure`).
@@ -232,18 +221,13 @@ class Run(Result):
             steps = of_mosaic(mosaic, count, small, file.steps.shows)
         return cls(
             image,
-            _maps(recording, image, file.words),
+            HeatMaps(recording, image),
             settings,
             None if negative is None else HeatMaps(negative, image),
             steps,
-            None if concepts is None else _maps(concepts, image, file.concepts),
+            None if concepts is None else HeatMaps(concepts, image),
             reading.read_image(folder / _INPUT, size=size) if _INPUT in file.files else None,
         )
-
-
-def _maps(recording: Recording, image: Image.Image, words: Sequence[WordFile]) -> HeatMaps:
-    stability = {one.number: one.stability for one in words if one.stability is not UNSET}
-    return HeatMaps(recording, image, stability=stability or None)
 
 
 def _write_words(
@@ -257,9 +241,8 @@ def _write_words(
         for word, image in zip(maps.words, images, strict=False):
             files[word.number] = word_file(word, prefix)
             (sheet.parent / files[word.number]).write_bytes(png(image))
-    stability = maps.stability or {}
     return tuple(
-        WordFile(n, word.text, word.tokens, files.get(n), stability.get(n, UNSET))
+        WordFile(n, word.text, word.tokens, files.get(n))
         for n, word in enumerate(maps.tokens.words)
     )
 

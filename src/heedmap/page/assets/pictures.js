@@ -181,11 +181,9 @@ function createPictures(model, words) {
     if (one) drawBar(bar, heats[0].low);
     list.replaceChildren(
       ...heats.map((heat) => {
-        const note = stabilityOf(heat);
         const range = one || !heated ? "" : model.rangeText(heat);
         const scale = make("span", { className: heated ? "scale" : "swatch", vars: { "--hue": `rgb(${heat.hue.join(" ")})` } });
-        const small = make("small", { title: note && STABLE }, [range, note].filter(Boolean).join(" · "));
-        const parts = [one ? "" : scale, make("bdi", {}, model.labelOf(heat.term)), range || note ? small : ""];
+        const parts = [one ? "" : scale, make("bdi", {}, model.labelOf(heat.term)), range && make("small", {}, range)];
         return make("li", {}, ...parts.filter(Boolean));
       }),
     );
@@ -224,14 +222,6 @@ function createPictures(model, words) {
       ? `the picture that the model predicted at step ${step}`
       : `the noisy latents after step ${step}`;
     return ` Beneath: ${what}, in fitted colours.`;
-  }
-
-  /** Return how stable the map of a located word is, as read and of the whole run. */
-  function stabilityOf({ run, entries }) {
-    if (!model.whole() || model.refined() || entries.length > 1) return "";
-    const { number, prompt } = runs[run].maps.entries[entries[0]];
-    const { name } = runs[run].maps.prompts[prompt];
-    return runs[run].stability[name]?.[number] ?? "";
   }
 
   function drawBar(canvas, low) {
