@@ -20,7 +20,9 @@ def test_the_functions_have_the_defaults_of_the_options():
                     assert one.default == getattr(kind, one.name), one.name
 
 
-@pytest.mark.parametrize("name", ["stepps", "arguments", "self", "prompts", "output_type"])
+@pytest.mark.parametrize(
+    "name", ["stepps", "guidence", "arguments", "self", "prompts", "output_type"]
+)
 def test_a_name_that_the_pipeline_does_not_take_is_refused(pipe, name: str):
     for draw in (
         lambda: heedmap.generate(pipe, "a cat", **{name: 1}),
@@ -29,11 +31,6 @@ def test_a_name_that_the_pipeline_does_not_take_is_refused(pipe, name: str):
     ):
         with pytest.raises(ArgumentError):
             draw()
-
-
-def test_the_nearest_name_is_suggested(pipe):
-    with pytest.raises(ArgumentError):
-        heedmap.generate(pipe, "a cat", guidence=1)
 
 
 def test_what_an_edit_does_not_take(pipe):
