@@ -31,13 +31,6 @@ def test_without_maps_the_figure_is_the_picture(panels):
     assert plots.render(figure).height > picture.height
 
 
-def test_a_panel_says_how_stable_its_map_is_where_that_is_known(panels):
-    maps = HeatMaps(recording("at house"), stability={1: 0.984})
-    maps.sheet()
-    at, house = (f"up to {heat.values.max():.2g}" for heat in maps)
-    assert [panel.note for panel in panels] == [at, f"{house} · stability 0.98"]
-
-
 @pytest.mark.parametrize("scale", ["shared", "word", "raw"])
 def test_figures_of_refined_maps_name_them(panels, framed, scale):
     made = recording("at house")

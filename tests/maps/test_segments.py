@@ -172,31 +172,15 @@ def test_saved_files_are_read_back(tmp_path: Path):
 
 def test_the_description_of_saved_files(tmp_path: Path):
     found = Segments(("a", "b", "a"), np.array([[1, 1, 0], [1, 2, 0]], np.uint8))
-    folder = replace(found, stability=(0.5, None, 0.9)).save(tmp_path / "x", run="y", kind="pdf")
+    folder = found.save(tmp_path / "x", run="y", kind="pdf")
     about = json.loads((folder / "segment.json").read_text())
     assert (about["run"], about["sheet"]) == ("y", str(folder / "sheet.pdf"))
     phrases = about["phrases"]
     assert [one["name"] for one in phrases] == ["a", "b", "a"]
     assert [one["box"] for one in phrases] == [[0, 0, 2, 2], [1, 1, 1, 1], None]
     assert [one["pixels"] for one in phrases] == [3, 1, 0]
-    assert [one.get("stability") for one in phrases] == [0.5, None, 0.9]
-    assert "stability" not in phrases[1]
     assert len({one["file"] for one in phrases}) == 3
     assert all(Path(one["file"]).is_file() for one in phrases)
-
-
-def test_a_phrase_says_on_its_sheet_how_stable_its_least_stable_word_is():
-    maps = made("a red house next to a blue tree at sea")
-    words = {word.text: word.number for word in maps.words}
-    held = {words["red"]: 0.95, words["house"]: 0.6, words["tree"]: 0.9}
-    found = replace(maps, stability=held).segment(["house", "blue tree", "sea"])
-    assert found.stability == (0.6, 0.9, None)
-    said = {
-        text.get_text() for text in found.figure().findobj(lambda one: hasattr(one, "get_text"))
-    }
-    ends = [text.partition(" · ")[2] for text in said if "stability" in text]
-    assert sorted(ends) == ["stability 0.60, unsteady", "stability 0.90"]
-    assert maps.segment(["house", "sea"]).stability == (None, None)
 
 
 @pytest.mark.parametrize("odd", [[], [""], [3.0], {"a": 1}, [True], [None], 0.5])

@@ -10,14 +10,6 @@ from msgspec import structs
 from heedmap.page.pages import edit_summary, edit_tables, run_summary, settings_rows, strongest_word
 
 
-def test_how_stable_words_are():
-    run = small("a red house")
-    assert run_summary(run)["stability"] == {}
-    run.concepts = replace(run.maps, stability={0: 0.5, 2: 0.984})
-    texts = {0: "stability 0.50, unsteady", 2: "stability 0.98"}
-    assert run_summary(run)["stability"] == {"concepts": texts}
-
-
 def test_a_page_opens_with_the_strongest_content_word():
     run = small("a red house by a red tree")
     deviations = {n: float(np.std(run.maps.at(n).values, dtype=float)) for n in (1, 2, 5, 6)}

@@ -87,48 +87,11 @@ def test_it_is_a_run_like_any_other(pipe, tmp_path: Path):
     assert about.located.size == (128, 128) and about.located.sha256 == digest_of(picture)
     saved = Run.load(found.save(tmp_path / "run"))
     assert saved.settings == about
-    assert saved.stability == found.stability and found.stability is not None
     assert np.array_equal(saved.maps["house"].values, found.maps["house"].values)
     with Image.open(tmp_path / "run" / "image.png") as image:
         assert "parameters" not in image.info  # no settings make this picture
         assert np.array_equal(np.asarray(image), np.asarray(picture))
     assert saved.maps.segment().labels.shape == (128, 128)
-
-
-@pytest.mark.parametrize("steps", [1, 2, 3, 10])
-def test_stability_is_how_far_the_maps_of_the_even_and_the_odd_looks_agree(pipe, steps):
-    """Averaged and ranked by hand from a run whose looks are kept; the same whatever is kept."""
-
-    def looked(*keep):
-        return locate(pipe, painted(), PROMPT, seed=4, steps=steps, keep=keep, concepts=["sky"])
-
-    apart = looked("step")
-    for found in (apart, looked(), looked("layer"), looked("layer", "step", "head")):
-        assert found.concepts is not None and apart.concepts is not None
-        assert found.stability is found.maps.stability
-        if steps == 1:
-            assert found.stability is None and found.concepts.stability is None
-            continue
-        for maps, kept in ((found.maps, apart.maps), (found.concepts, apart.concepts)):
-            assert maps.stability is not None and len(maps.stability) == len(maps.words)
-            (array,) = kept.recording.arrays  # (S, 1, Q, K)
-            for word in kept.words:
-                columns = [kept.recording.columns[token] for token in word.tokens]
-                looks = array[:, 0, :, columns].sum(axis=0).astype(np.float64)  # (S, Q)
-                halves = looks[0::2].mean(axis=0), looks[1::2].mean(axis=0)
-                ranks = [np.argsort(np.argsort(half)) for half in halves]
-                expected = np.corrcoef(*ranks)[0, 1]
-                assert maps.stability[word.number] == pytest.approx(expected, abs=1e-3)
-
-
-def test_what_is_drawn_has_no_stability(pipe):
-    """Its steps have one noise."""
-    drawn = generate(pipe, PROMPT, seed=1, steps=2, concepts=["sky"])
-    assert drawn.concepts is not None
-    assert drawn.stability is drawn.concepts.stability is None
-    with trace(pipe) as traced:
-        pipe(PROMPT, num_inference_steps=2, output_type="latent")
-    assert traced.half_sums("conditional") == ()
 
 
 def test_the_pipeline_is_as_it_was(pipe):

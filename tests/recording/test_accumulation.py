@@ -104,36 +104,3 @@ def test_a_step_of_two_passes_weighs_as_much_as_one_of_one(keep):
     torch.testing.assert_close(tally.mean(0, name, kept).mean(0), steps.mean(0))
     if "step" in keep:
         torch.testing.assert_close(tally.mean(0, name, kept), steps)
-
-
-@pytest.mark.parametrize("steps", [1, 2, 5])
-@pytest.mark.parametrize("keep", [(), ("layer",), ("layer", "head"), ("layer", "step")])
-def test_both_halves_are_the_sums_of_their_steps_by_grid(keep, steps):
-    grids = {"one": (4, 6), "two": (2, 3), "three": (4, 6)}
-    generator, positions = torch.Generator().manual_seed(0), [(0, 3), (1, 2, 4)]
-    plain, halved = (
-        AttentionAccumulator(frozenset(keep), positions, LATENT, split) for split in (False, True)
-    )
-    there = {
-        (image, name, step): torch.rand(HEADS, h * w, 5, generator=generator)
-        for image, step, (name, (h, w)) in product(range(2), range(steps), grids.items())
-    }
-    for (image, name, step), p in there.items():
-        for sums in (plain, halved):
-            sums.add(image, Site(name, step, steps, grids[name]), probabilities(p))
-    for image in range(2):
-        found = halved.half_sums(image)
-        assert len(found) == min(steps, 2)
-        for half, sums in enumerate(found):
-            assert sums.keys() == {(4, 6), (2, 3)}
-            for grid, total in sums.items():
-                expected = [
-                    p.double().mean(dim=0)[:, list(positions[image])].numpy()
-                    for (i, name, step), p in there.items()
-                    if (i, grids[name], step % 2) == (image, grid, half)
-                ]
-                np.testing.assert_allclose(total, np.sum(expected, axis=0), rtol=1e-5)
-    assert halved.half_sums(2) == plain.half_sums(0) == ()
-    for image, name in product(range(2), grids if "layer" in keep else [""]):
-        kept = range(steps) if "step" in keep else [0]
-        assert torch.equal(halved.mean(image, name, kept), plain.mean(image, name, kept))

@@ -88,27 +88,6 @@ def test_what_was_looked_for_comes_along(tmp_path):
     assert np.array_equal(np.asarray(sheet), np.asarray(run.concepts.sheet(title=title)))
 
 
-def held_run() -> Run:
-    """A located run of which two words of four and one concept have a stability."""
-    run = noting(sought(made_run(), "sky", "red house"), located={"size": [9, 9], "sha256": ""})
-    maps = replace(run.maps, stability={0: 0.25, 3: -0.5})
-    return replace(run, maps=maps, concepts=replace(run.concepts, stability={1: 1.0}))
-
-
-def test_how_stable_maps_are_stands_beside_each_word_and_is_read_back(tmp_path):
-    run = held_run()
-    folder = run.save(tmp_path / "x", overlays=False)
-    about = json.loads((folder / "run.json").read_text())
-    assert [one.get("stability") for one in about["words"]] == [0.25, None, None, -0.5]
-    assert [one.get("stability") for one in about["concepts"]] == [None, 1.0]
-    assert "stability" not in about["words"][1]  # left out, not null
-    back = Run.load(folder)
-    assert back.stability == {0: 0.25, 3: -0.5} and back.concepts.stability == {1: 1.0}
-    back.save(tmp_path / "y", overlays=False)
-    assert (tmp_path / "y" / "run.json").read_text() == (folder / "run.json").read_text()
-    assert made_run().stability is None
-
-
 def test_the_pictures_of_the_steps_come_along(tmp_path):
     run = stepped()
     folder = run.save(tmp_path / "x")
