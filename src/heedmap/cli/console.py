@@ -138,10 +138,3 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]], title: ob
     for row in zip(*cells_by_column.values(), strict=True):
         table.add_row(*map(Text, row))
     console.print(table)
-
-
-def stability_text(stability: float | None) -> str:
-    """Write a stability for a table; empty if it is not known."""
-    from heedmap.maps.recordings import stability_said
-
-    return "" if stability is None else stability_said(stability).removeprefix("stability ")

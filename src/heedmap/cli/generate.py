@@ -6,7 +6,7 @@ from typing import Annotated, Any
 import typer
 
 import heedmap as hm
-from heedmap.cli.console import Task, print_table, stability_text
+from heedmap.cli.console import Task, print_table
 from heedmap.cli.options import EMBEDDED, OUTPUT, OUTPUTS, Count, Prompt, Seed, command, parsed
 from heedmap.errors import plural
 from heedmap.options import LOCATE_STEPS, GenerateOptions, parse_box
@@ -91,10 +91,10 @@ def _finish(task: Task, runs: list[dict[str, Any]]) -> None:
     if task.verbose:
         for run in runs:
             rows = [
-                (one.get("word") or one["concept"], stability_text(one["stability"]), one["file"])
+                (one.get("word") or one["concept"], one["file"])
                 for one in (*run["words"], *run["concepts"])
             ]
-            print_table(("word", "stability", "map"), rows, run["folder"])
+            print_table(("word", "map"), rows, run["folder"])
             size, steps = "×".join(map(str, run["size"])), plural(run["steps"], "step")
             typer.echo(f"{run['image']}: {size}, seed {run['seed']}, {steps}.")
             typer.echo(f"Open {run['page']}; all maps are in {run['sheet']}.")
@@ -108,14 +108,8 @@ def _run_json(folder: Path, run: "hm.Run") -> dict[str, Any]:
     data |= {"folder": str(folder), "model": run.settings.model, "size": list(run.image.size)}
     data |= {name: str(folder / file) for name, file in FILES.items() if (folder / file).exists()}
     for kind, maps, prefix in (("word", run.maps, ""), ("concept", run.concepts, "concept-")):
-        known = {} if maps is None else maps.stability or {}
         data[f"{kind}s"] = [
-            {
-                "number": word.number,
-                kind: word.text,
-                "file": str(folder / word_file(word, prefix)),
-                "stability": known.get(word.number),
-            }
+            {"number": word.number, kind: word.text, "file": str(folder / word_file(word, prefix))}
             for word in (maps.words if maps else ())
         ]
     return data

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 import typer
 
 import heedmap as hm
-from heedmap.cli.console import Task, print_table, stability_text
+from heedmap.cli.console import Task, print_table
 from heedmap.cli.options import Format, OfConcepts, RunFolder, Words, command, parsed
 from heedmap.errors import ArgumentError, RunError
 from heedmap.options import parse_integers, parse_names, parse_range
@@ -104,10 +104,9 @@ def inspect(
     folder = place.put(save, name)
     if task.verbose:
         rows = [
-            (heat.label, *heat_cells(heat), stability_text(heat.stability), file)
-            for file, heat in zip(images, heats, strict=True)
+            (heat.label, *heat_cells(heat), file) for file, heat in zip(images, heats, strict=True)
         ]
-        print_table(("word", *COLUMNS, "stability", "file"), rows, folder)
+        print_table(("word", *COLUMNS, "file"), rows, folder)
         how = f", {REFINED_BY}" if refined else ""
         typer.echo(f"Shares of attention, {mean_of(maps)}{how}.")
         for file in (data["sheet"], *data["over"]):
@@ -119,10 +118,10 @@ COLUMNS = ("most", "mean", "hottest at")
 
 
 def heat_summary(heat: "hm.HeatMap") -> dict[str, Any]:
-    """Return the extremum, the mean and the peak of a map (None if it is 0), and its stability."""
+    """Return the extremum, the mean and the peak of a map (None if it is 0)."""
     most, mean = (round(float(value), 6) for value in (heat.extremum, heat.values.mean()))
     peak = list(heat.peak) if heat.values.any() else None
-    return {"most": most, "mean": mean, "peak": peak, "stability": heat.stability}
+    return {"most": most, "mean": mean, "peak": peak}
 
 
 def heat_cells(heat: "hm.HeatMap") -> tuple[str, str, str]:

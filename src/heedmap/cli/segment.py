@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 import heedmap as hm
-from heedmap.cli.console import Task, print_table, stability_text
+from heedmap.cli.console import Task, print_table
 from heedmap.cli.inspect import folder_name, maps_of
 from heedmap.cli.options import Format, OfConcepts, RunFolder, Words, command
 from heedmap.options import MASK_THRESHOLD
@@ -45,12 +45,11 @@ def segment(
                 one["name"],
                 f"{100 * one['share']:.1f} %",
                 "no pixel" if one["box"] is None else "{}, {}, {}×{}".format(*one["box"]),
-                stability_text(one.get("stability")),
                 Path(one["file"]).relative_to(folder).as_posix(),
             )
             for one in data["phrases"]
         ]
-        columns = ("#", "phrase", "share", "left, top, size", "stability", "mask")
+        columns = ("#", "phrase", "share", "left, top, size", "mask")
         print_table(columns, rows, folder)
         rest = 100 * (1 - sum(segments.shares))
         typer.echo(f"Background: {abs(rest):.1f} %. All phrases: {data['sheet']}")
