@@ -152,7 +152,7 @@ def generate_batch(
     if steering is None:
         steering = _weights_of(pipe, parsed, options)
     branches, locates = frozenset(branches_of(options.branches, probe)), image is not None
-    spec = RecordingSpec.of(options, branches=branches, split_halves=locates, weights_read=True)
+    spec = RecordingSpec.of(options, branches=branches, weights_read=True)
     negative, concepts = options.negative, spec.concepts
     recorder = StepRecorder() if "step" in spec.keep else None
     trace = Trace(

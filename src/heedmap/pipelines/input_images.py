@@ -52,8 +52,6 @@ from heedmap.figures.overlays import to_rgb
 from heedmap.io import reading
 from heedmap.io.schemas import GivenPicture, returned
 from heedmap.io.writing import digest_of
-from heedmap.maps.heatmaps import HeatMaps
-from heedmap.maps.recordings import stability_of
 from heedmap.options import LOCATE_STEPS, GenerateOptions, Keep, Tokens
 from heedmap.pipelines.arguments import (
     apply_model_defaults,
@@ -259,26 +257,14 @@ def locate(
     encoded = encode_image(pipe, image, size)
     if warning := distortion_warning(autoencoder_psnr(pipe, encoded)):
         warn(warning)
-    (run,), trace = generate_batch(
+    (run,), _ = generate_batch(
         *(pipe, [prompt], [check_seed(seed)], options),
         latents=encoded.latents,
         image=encoded.image,
         progress=progress,
         probe=probe,
     )
-    return replace(
-        run,
-        maps=_stable(run.maps, trace.half_sums("conditional")),
-        concepts=None
-        if run.concepts is None
-        else _stable(run.concepts, trace.half_sums("concepts")),
-        settings=structs.replace(run.settings, located=encoded.settings),
-    )
-
-
-def _stable(maps: HeatMaps, sums: Sequence[Mapping[tuple[int, int], np.ndarray]]) -> HeatMaps:
-    """Return the maps with the stability of each word over the two halves of the steps."""
-    return replace(maps, stability=stability_of(maps.recording, sums))
+    return replace(run, settings=structs.replace(run.settings, located=encoded.settings))
 
 
 # --- the image of an edit ---

@@ -146,24 +146,16 @@ class AttentionAccumulator:
         keep: the axes to keep; the others are averaged.
         positions: for each image the tokens to record.
         mean_grid: (h, w) to which layers are resized where they are averaged.
-        split_halves: whether to sum up the even and the odd steps, too.
     """
 
     def __init__(
-        self,
-        keep: frozenset[Axis],
-        positions: Iterable[tuple[int, ...]],
-        mean_grid: GridShape,
-        split_halves: bool = False,
+        self, keep: frozenset[Axis], positions: Iterable[tuple[int, ...]], mean_grid: GridShape
     ) -> None:
         self.keep = keep
         self.positions = tuple(positions)
         self.mean_grid = mean_grid
-        self.split_halves = split_halves
         # By image, layer and step ("" and 0 where these axes are averaged).
         self._means: defaultdict[tuple[int, str, int], RunningMean] = defaultdict(RunningMean)
-        # (Q, K), by image, half and the grid of the layers.
-        self._halves: dict[tuple[int, int, GridShape], Tensor] = {}
 
     def add(self, image: int, site: Site, p: SiteProbabilities, passes: int = 1) -> Tensor:
         """Add one image's probabilities at one site, in one of so many passes of the step.
@@ -173,26 +165,11 @@ class AttentionAccumulator:
         """
         tokens = self.positions[image]
         recorded = p.of(slice(None), tokens) if "head" in self.keep else p.mean(tokens)
-        if self.split_halves:
-            half, mean = (image, site.step % 2, site.grid), recorded.mean(dim=0)
-            self._halves[half] = self._halves[half].add_(mean) if half in self._halves else mean
         by_layer = "layer" in self.keep
         part = recorded if by_layer else regrid(recorded, site.grid, self.mean_grid)
         slot = (image, site.layer if by_layer else "", site.step if "step" in self.keep else 0)
         self._means[slot].add(part, passes)
         return recorded
-
-    def half_sums(self, image: int) -> tuple[dict[GridShape, np.ndarray], ...]:
-        """Return an image's sums (Q, K) of all layers of a grid: of the even steps, of the odd.
-
-        Resizing is linear, so layers of one grid can be added up first. A run of one step has the
-        even half only.
-        """
-        sums = ({}, {})
-        for (number, half, grid), total in self._halves.items():
-            if number == image:
-                sums[half][grid] = total.cpu().numpy()
-        return tuple(filter(None, sums))
 
     def mean(self, image: int, layer: str, steps: Iterable[int]) -> Tensor:
         """Return the means (S, H, Q, K) of a layer ("" where layers are averaged) at these steps.

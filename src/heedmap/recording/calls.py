@@ -43,7 +43,6 @@ class RecordingSpec:
     concepts: tuple[str, ...] = ()
     limit: int = GenerateOptions.limit
     prompts: tuple[str, ...] | None = None
-    split_halves: bool = False  # sum up the even and the odd steps, too
     weights_read: bool = False  # whether weights written in the prompts were read before
 
     @classmethod
@@ -168,7 +167,7 @@ class Call:
         self.records: dict[RecordName, BranchRecord] = {}
         for name, each in tables.items():
             positions = [table.positions("start", "text", "end", *padding) for table in each]
-            sums = AttentionAccumulator(spec.keep | layer, positions, (h, w), spec.split_halves)
+            sums = AttentionAccumulator(spec.keep | layer, positions, (h, w))
             refined = None if grid is None else RefinedMaps(grid)
             self.records[name] = BranchRecord(tuple(each), sums, refined)
         if encoding.concepts:

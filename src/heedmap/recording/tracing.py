@@ -20,7 +20,7 @@ from torch import Tensor
 
 from heedmap import checks
 from heedmap.backends import base, loading, processors, prompts, registry
-from heedmap.backends.base import Family, GridShape, Pipeline
+from heedmap.backends.base import Family, Pipeline
 from heedmap.backends.latents import Moment, announced, listen, predicted
 from heedmap.backends.processors import Record, RecordingProcessor
 from heedmap.backends.prompts import Encoding
@@ -301,10 +301,6 @@ class Trace:
     def concept_maps(self) -> tuple[HeatMaps, ...]:
         """The heat maps of the concepts, each one word, where some were asked for."""
         return tuple(map(HeatMaps, self.concept_recordings))
-
-    def half_sums(self, name: RecordName) -> Sequence[Mapping[GridShape, np.ndarray]]:
-        """Return the split-half sums of the first image of the last call, where asked for."""
-        return self._done()[-1].records[name].accumulator.half_sums(0)
 
     @property
     def steps(self) -> int:

@@ -4,9 +4,6 @@ function createPictures(model, words) {
   const { $, make, makeSvg, announce, number, percent } = dom;
   const { data, state, runs, change } = model;
   const SCALES = { shared: "shared by all words", word: "each word its own", raw: "raw probability" };
-  const STABLE =
-    "The rank correlation of the map of the even steps with that of the odd ones, each step with noise of its own. " +
-    "What is stable is not therefore true.";
   let figures = [];
   let building = 0;
 
