@@ -90,8 +90,10 @@ def locate(
 def _finish(task: Task, runs: list[dict[str, Any]]) -> None:
     if task.verbose:
         for run in runs:
-            words = (*run["words"], *run["concepts"])
-            rows = [(one.get("word") or one["concept"], one["file"]) for one in words]
+            rows = [
+                (one.get("word") or one["concept"], one["file"])
+                for one in (*run["words"], *run["concepts"])
+            ]
             print_table(("word", "map"), rows, run["folder"])
             size, steps = "×".join(map(str, run["size"])), plural(run["steps"], "step")
             typer.echo(f"{run['image']}: {size}, seed {run['seed']}, {steps}.")
