@@ -120,7 +120,7 @@ def run_edits(options: argparse.Namespace, pipe: Any, folder: Path) -> None:
 def run_windows(options: argparse.Namespace, pipe: Any, folder: Path) -> None:
     """The sub-command `windows`."""
     eye, how = judge.load(), {"steps": options.steps, "guidance": options.guidance}
-    figures, drawn = kinds.over_windows(
+    figures, _ = kinds.over_windows(
         pipe,
         options.n,
         options.seed,
@@ -131,19 +131,16 @@ def run_windows(options: argparse.Namespace, pipe: Any, folder: Path) -> None:
         options.kind,
         **how,
     )
-    bound = kinds.least_change(drawn)
     if options.card:
-        write_card(folder, "windows", "windows", {"kinds": figures, "bound": bound}, options)
+        write_card(folder, "windows", "windows", {"kinds": figures}, options)
     if options.page:
         write_table(options.page, "windows", kinds.windows_table(figures))
     if options.json:
-        print(json.dumps({"kinds": figures, "bound": bound}))
+        print(json.dumps({"kinds": figures}))
         return
     for kind, rows in figures.items():
         print(f"\n{kind}: cross and self-attention up to")
         show(rows)
-    print("\nhow much they change")
-    show(bound)
 
 
 def run_own(options: argparse.Namespace, pipe: Any, folder: Path) -> None:

@@ -20,7 +20,6 @@ from evaluation.cases import FIRST, ROOM, Progress, as_array, is_unseen
 from evaluation.measures import Figures, cells, pixels, ratios, share, squared_error, widened
 from heedmap.figures.plots import Panel
 from heedmap.options import USUAL, EditPurpose
-from heedmap.pipelines.edit_runs import LEAST_CHANGE, most_changed
 from world import layouts
 from world.layouts import Layout
 
@@ -182,10 +181,6 @@ class Drawn:
         """The squared error to the source outside of a region."""
         return squared_error(self.pictures[name], self.pictures["source"], ~region)
 
-    def change(self, name: str) -> float:
-        """How much the part changed that changed most (`edit_runs.most_changed`)."""
-        return most_changed(*(self.pictures[one].astype(float) for one in ("source", name)))
-
 
 def draw(
     pipe: Any,
@@ -308,29 +303,6 @@ def windows_table(figures: dict[str, dict[str, Figures]]) -> str:
     lines = [["cross, self", *figures], ["---"] * (len(figures) + 1)]
     lines += [[name.replace(" ", ", "), *(cell(kind, name) for kind in figures)] for name in names]
     return "\n".join(f"| {' | '.join(line)} |" for line in [*lines, ["edits", *ends]])
-
-
-def least_change(drawn: Sequence[Drawn]) -> Figures:
-    """How much edits change: what `edit_runs.LEAST_CHANGE` is read off.
-
-    Returns:
-        by "right" and "wrong" n, the lowest hundredth and twentieth of `Drawn.change`, its median,
-        and the share below the bound. An edit whose source shows its target already is in neither.
-    """
-    marks = [
-        (one.right(name), one.change(name))
-        for one in drawn
-        for name in one.pictures
-        if name not in ("source", "plain") and not one.right("source")
-    ]
-
-    def figures(which: bool) -> Figures:
-        found = [change for right, change in marks if right is which]
-        low = np.quantile(found, (0.01, 0.05, 0.5)).round(5).tolist() if found else [None] * 3
-        below = share([change < LEAST_CHANGE for change in found])
-        return {"n": len(found), "p01": low[0], "p05": low[1], "median": low[2], "below": below}
-
-    return {"right": figures(True), "wrong": figures(False)}
 
 
 def panels(drawn: Sequence[Drawn], most: int = 24) -> list[Panel]:

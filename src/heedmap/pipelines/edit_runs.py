@@ -16,10 +16,8 @@ import numpy as np
 import torch
 from msgspec import structs
 from PIL import Image
-from torch.nn.functional import avg_pool2d
 
 from heedmap.backends.latents import fitting, in_batches
-from heedmap.backends.loading import is_embedded
 from heedmap.backends.prompts import prompt_table
 from heedmap.backends.registry import family_of
 from heedmap.errors import ArgumentError, TruncatedWordError, join_words, quoted
@@ -48,9 +46,6 @@ from heedmap.text.words import MOVE_IT, TokenTable, Word
 
 FractionWindow = tuple[float, float]
 """The (start, end) of a part of the run, as fractions of it."""
-LEAST_CHANGE = 0.02
-"""The value of `most_changed` below which an edit changed almost nothing (embedded model,
-`scripts/evaluate.py windows`)."""
 MULTISTEP_SCHEDULERS = ("PNDMScheduler", "LMSDiscreteScheduler")
 """Schedulers that use up to four earlier outputs of the model, which an image's fresh noise spoils.
 
@@ -484,41 +479,13 @@ def _notes(
             f"the blend of {quoted(only)} let the edit in nowhere: no place is above its threshold "
             f"of {report.threshold:g}; lower it, or blend by other words"
         )
-    elif not is_black:
-        yield _change_note(plan, source, edited, report)
-
-
-def _change_note(plan: Plan, source: Run, edited: Run, report: EditReport) -> str:
-    """Return a sentence if the image changed too little; else an empty text."""
-    images = [np.asarray(run.image.convert("RGB"), float) for run in (source, edited)]
-    if plan.has_effect and np.abs(np.subtract(*images)).max() <= 1:
-        return (
-            f"the edit {quoted(plan.prompt)} changed nothing in the picture above rounding "
+    elif plan.has_effect and not is_black and _largest_difference(source, edited) <= 1:
+        yield (
+            f"the edit {quoted(plan.prompt)} changed nothing in the image above rounding "
             f"({report.sites} sites acted): try a smaller cross window, or another seed"
         )
-    change = most_changed(*images)
-    if plan.purpose is None or not is_embedded(plan.source.pipe) or change >= LEAST_CHANGE:
-        return ""
-    return (
-        f"the edit {quoted(plan.prompt)} changed almost nothing (the MSE is {change:.3g} in that "
-        f"64th of the picture that changed most, and {LEAST_CHANGE:g} or more where an edit "
-        "shows): take less from the source, with smaller windows of cross-attention (now up to "
-        f"{plan.cross[1]:g}) and self-attention ({plan.self_attention[1]:g}), or try another seed"
-    )
 
 
-def most_changed(before: np.ndarray, after: np.ndarray) -> float:
-    """Return the mean squared difference in that part of an image that changed most.
-
-    The image has 8 × 8 parts of whole pixels; rows and columns that remain are left out.
-
-    Args:
-        before: (H, W, 3), 0 to 255.
-        after: another of that shape.
-
-    Returns:
-        The mean of (before - after)² there, of values from 0 to 1.
-    """
-    squares = torch.from_numpy((((before - after) / 255) ** 2).mean(axis=-1))
-    h, w = (max(1, side // 8) for side in squares.shape)
-    return float(avg_pool2d(squares[None], (h, w)).max())
+def _largest_difference(one: Run, other: Run) -> float:
+    images = [np.asarray(run.image.convert("RGB"), float) for run in (one, other)]
+    return np.abs(np.subtract(*images)).max()
