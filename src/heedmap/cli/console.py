@@ -85,7 +85,7 @@ class Task(LoadOptions):
             yield
 
     def finish(self, data: Mapping[str, Any], saved: Iterable[object], page: object = None) -> None:
-        """Print JSON, or the names of what was saved, and open a page: each if asked for."""
+        """Print JSON or the saved files, and open a page, as the flags say."""
         if self.json:
             typer.echo(dumps({**data, "warnings": self.warnings}))
         elif self.quiet:
@@ -133,7 +133,7 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]], title: ob
         name: cells for name, *cells in zip(columns, *rows, strict=True) if any(cells)
     }
     for name, cells in cells_by_column.items():
-        number = all(cell[:1].isdigit() or cell[:1] in "-−" for cell in cells)
+        number = all(cell[:1].isdigit() or cell[:1] in "-−–" for cell in cells)
         table.add_column(name, justify="right" if number else "left", overflow="fold")
     for row in zip(*cells_by_column.values(), strict=True):
         table.add_row(*map(Text, row))
