@@ -375,9 +375,8 @@ class EditOptions:
         self.__dict__.update(values)
         if self.blend_from == 1:
             raise ArgumentError("blend_from is 1: expected a fraction of the run below 1")
-        blend = {"blend_from": self.blend_from, "threshold": self.threshold}
-        unused = [name for name, value in blend.items() if value != getattr(EditOptions, name)]
-        unused += ["protect"] if protect else []
+        blend = ("blend_from", "threshold", "protect")
+        unused = [name for name in blend if getattr(self, name) != getattr(EditOptions, name)]
         if unused and self.only is None:
             raise ArgumentError(
                 f"{' and '.join(unused)} had no effect: pass only as well, as in only='cat->dog'"

@@ -3,7 +3,7 @@
 import inspect
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import fields
 from pathlib import Path
@@ -130,7 +130,7 @@ class Form:
             self.start = gr.Button(name, variant="primary")
             self.cancel = gr.Button("Cancel", min_width=100)
 
-    def sampling(self, axes: Sequence[str]) -> None:
+    def sampling(self, axes: Iterable[str]) -> None:
         """Add guidance, size, negative prompt, and the axes to keep, `axes` by default."""
         self.row("guidance", "size")
         self.text("negative")

@@ -6,8 +6,7 @@ from typing import Annotated, Any
 import typer
 
 import heedmap as hm
-from heedmap.cli.console import Task, print_table
-from heedmap.cli.options import (
+from heedmap.cli.console import (
     EMBEDDED,
     OUTPUT,
     OUTPUTS,
@@ -15,8 +14,10 @@ from heedmap.cli.options import (
     Seed,
     Source,
     Targets,
+    Task,
     command,
     parsed,
+    print_table,
 )
 from heedmap.errors import as_sentence, plural
 from heedmap.options import EditOptions, GenerateOptions, by_word, parse_windows, parse_word_weights

@@ -9,8 +9,16 @@ from typing import Annotated, Any, Literal
 import typer
 
 import heedmap as hm
-from heedmap.cli.console import Task, print_table
-from heedmap.cli.options import Format, OfConcepts, RunFolder, Words, command, parsed
+from heedmap.cli.console import (
+    Format,
+    OfConcepts,
+    RunFolder,
+    Task,
+    Words,
+    command,
+    parsed,
+    print_table,
+)
 from heedmap.errors import ArgumentError, RunError
 from heedmap.options import MASK_THRESHOLD, parse_integers, parse_names, parse_range
 
@@ -70,7 +78,7 @@ def inspect(
         first, last, _ = steps.indices(len(saved.maps.recording.timesteps))
         parts["steps"] = f"{first}:{last}"
     flags = {"refined": refined, "concepts": concepts, **parts, "over": over, "scale": scale}
-    flags |= {"format": kind != "png" and kind}
+    flags["format"] = kind != "png" and kind
     name = folder_name(word, flags)
     scale = scale or ("word" if over else "shared")
     selection = {"words": word, **flags, "scale": scale}

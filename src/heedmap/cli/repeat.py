@@ -6,8 +6,7 @@ from typing import Annotated, Any
 import typer
 
 import heedmap as hm
-from heedmap.cli.console import Task, print_table
-from heedmap.cli.options import SAVED, RunFolder, command, parsed
+from heedmap.cli.console import SAVED, RunFolder, Task, command, parsed, print_table
 from heedmap.errors import ArgumentError, quoted
 from heedmap.options import ExplainOptions, parse_pixel, parse_word
 

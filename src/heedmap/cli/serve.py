@@ -5,8 +5,7 @@ from typing import Annotated
 
 import typer
 
-from heedmap.cli.console import Task
-from heedmap.cli.options import EMBEDDED, command
+from heedmap.cli.console import EMBEDDED, Task, command
 from heedmap.errors import ArgumentError
 
 
