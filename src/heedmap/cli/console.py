@@ -191,8 +191,7 @@ def command(
         @functools.wraps(function)
         def run(**values: Any) -> None:
             values = {name: value for name, value in values.items() if value not in (None, [])}
-            names = [one.name for one in of_task if one.name in values]
-            task = Task(**{name: values.pop(name) for name in names})
+            task = Task(**{one.name: values.pop(one.name) for one in of_task if one.name in values})
             for kind, declared in options.items():
                 declared = [one for one in declared if one.name in values]
                 for one in declared:
