@@ -39,7 +39,7 @@ from heedmap.mathematics.rules import (
     no_source,
     steps_within,
 )
-from heedmap.options import ConfineOptions, EditOptions
+from heedmap.options import EditOptions
 from heedmap.recording.accumulation import SiteProbabilities
 from heedmap.text.prompts import describes
 from heedmap.text.weights import MOST_WEIGHT
@@ -122,11 +122,11 @@ class Confine:
 
     word: str
     where: Where
-    strength: float = ConfineOptions.strength
-    start: float = ConfineOptions.start
-    end: float = ConfineOptions.end
-    along: Sequence[str] | None = ConfineOptions.along
-    tail: bool = ConfineOptions.tail
+    strength: float = 3.0
+    start: float = 0.0
+    end: float = 0.6
+    along: Sequence[str] | None = None
+    tail: bool = True
     _place: tuple[float, ...] | np.ndarray = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
