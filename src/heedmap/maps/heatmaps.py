@@ -40,11 +40,6 @@ MOST_SHOWN = 75
 """Words in a figure, and of which a saved run has overlays, unless others are chosen."""
 
 
-def check_scale(scale: object) -> None:
-    """Raise an ArgumentError unless there is such a scale."""
-    checks.one_of("scale", scale, SCALES)
-
-
 @dataclass(frozen=True, eq=False)
 class HeatMap:
     """One word's map.
@@ -94,7 +89,7 @@ class HeatMap:
         Raises:
             ArgumentError: if there is no such scale.
         """
-        check_scale(scale)
+        checks.one_of("scale", scale, SCALES)
         low, high = float(self.values.min()), float(self.values.max())
         if scale == "word" and is_even(self.values):
             return low, low
@@ -441,13 +436,10 @@ class HeatMaps:
         scale: Scale = "shared",
     ) -> tuple["Figure", list[Image.Image]]:
         """Draw `figure`, and return it with each map's overlay."""
-        check_scale(scale)
         title = self.tokens.prompt if title is None else title
         heats = list(itertools.islice(self, MOST_SHOWN)) if chosen is None else list(chosen)
         if chosen is None and len(self) > MOST_SHOWN:
             title += f" · the first {MOST_SHOWN} words"
-        if not heats and self.image is None:
-            raise ArgumentError("there is nothing to draw: pass maps, as in [maps.token(0)]")
         note = "" if heats or self.words else "the prompt has no words that the model read"
         panels: list[Panel] = []
         if self.image is not None:

@@ -109,21 +109,19 @@ def _weight(prompt: str, colon: int, close: int) -> float | None:
     number = text.replace("−", "-")
     weight = float(number) if _NUMBER.fullmatch(number) else float("nan")
     if not isfinite(weight) or abs(weight) > MOST_WEIGHT:
-        wrong = f"out of range: expected −{MOST_WEIGHT:g} to {MOST_WEIGHT:g}"
-        if not isfinite(weight):
-            wrong = r"not a number: write it as in '(word:1.5)', or '\:' where the colon is text"
         raise ArgumentError(
-            f"the weight {quoted(text)} at character {colon + 2} of the prompt is {wrong}"
+            f"the weight {quoted(text)} at character {colon + 2} of the prompt is no number from "
+            f"−{MOST_WEIGHT:g} to {MOST_WEIGHT:g}: write it as in '(word:1.5)', or '\\:' where "
+            "the colon is text"
         )
     return weight + 0.0  # no -0
 
 
 def _unbalanced(prompt: str, place: int) -> ArgumentError:
     mark = prompt[place]
-    wrong = "is not closed" if mark == "(" else "closes nothing"
     return ArgumentError(
-        f"the bracket '{mark}' at character {place + 1} of the prompt {wrong}, and the prompt has "
-        f"weights: add the other bracket, or write '\\{mark}' where it is text"
+        f"the bracket '{mark}' at character {place + 1} of the prompt has no partner, and the "
+        f"prompt has weights: add the other bracket, or write '\\{mark}' where it is text"
     )
 
 
