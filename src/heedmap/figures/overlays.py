@@ -247,11 +247,8 @@ class Animation:
 
     def gif(self) -> bytes:
         """Return the bytes of a GIF file; all frames share one palette, lest colours flicker."""
-        width, height = self.frames[0].size
-        strip = Image.new("RGB", (width, height * len(self.frames)))
-        for number, frame in enumerate(self.frames):
-            strip.paste(frame, (0, number * height))
-        sample = strip.resize((width // 2, strip.height // 2), Image.Resampling.NEAREST)
+        strip = Image.fromarray(np.concatenate([np.asarray(frame) for frame in self.frames]))
+        sample = strip.resize((strip.width // 2, strip.height // 2), Image.Resampling.NEAREST)
         palette = sample.quantize(256, Image.Quantize.MEDIANCUT, kmeans=1)
         first, *others = (
             frame.quantize(palette=palette, dither=Image.Dither.NONE) for frame in self.frames

@@ -232,10 +232,13 @@ def _with_bars(figure: "Figure", bars: Sequence[ScaleBar]) -> "Figure":
         low = -1 if ends[0].startswith("−") else 0
         name = f"{bar.name.removesuffix(' probability')} · signed weight" if low else bar.name
         ramp, grey = np.linspace(low, 1, 256)[None], Image.new("RGB", (256, 1), (176, 176, 176))
-        single, over = heat(ramp, grey.size, low=low, high=1), overlay(grey, ramp, low=low, high=1)
+        if bar.alone:
+            colours = heat(ramp, grey.size, low=low, high=1)
+        else:
+            colours = overlay(grey, ramp, low=low, high=1)
         bottom = _MARGIN + number * _BAR + 12
         ax = figure.add_axes((_MARGIN / width, bottom / height, 110 / width, 7 / height))
-        ax.imshow(single if bar.alone else over, extent=(0, 1, 0, 1), aspect="auto")
+        ax.imshow(colours, extent=(0, 1, 0, 1), aspect="auto")
         ax.spines[:].set_visible(False)
         ax.tick_params(length=0, pad=2, labelcolor=_SOFT, labelsize=_NOTE)
         ax.set(xticks=(0, 1), xticklabels=ends, yticks=())

@@ -266,18 +266,18 @@ class Segments:
             file_name: of the image.
         """
         height, width = self.labels.shape
-        masks = {n: self.labels == n for n in range(1, len(self.names) + 1)}
+        masks = {n: self.labels == n for n in np.unique(self.labels).tolist() if n}
         annotations = [
             {
                 "id": place,
                 "image_id": 1,
                 "category_id": number,
-                "segmentation": {"size": [height, width], "counts": _runs(masks[number])},
-                "area": int(masks[number].sum()),
-                "bbox": _box(masks[number]),
+                "segmentation": {"size": [height, width], "counts": _runs(mask)},
+                "area": int(mask.sum()),
+                "bbox": _box(mask),
                 "iscrowd": 0,
             }
-            for place, number in enumerate((n for n, mask in masks.items() if mask.any()), 1)
+            for place, (number, mask) in enumerate(masks.items(), 1)
         ]
         return {
             "images": [{"id": 1, "file_name": file_name, "width": width, "height": height}],
@@ -407,4 +407,4 @@ def _runs(mask: np.ndarray) -> list[int]:
     """Return the lengths of runs of pixels outside and inside in turn, down the columns."""
     flat = mask.ravel(order="F")
     changes = np.flatnonzero(np.diff(flat, prepend=False))
-    return np.diff([0, *changes, flat.size]).tolist()
+    return np.diff([0, *changes.tolist(), flat.size]).tolist()

@@ -73,7 +73,7 @@ def name_fits(name: str, wanted: str) -> bool:
 
 def layers_there(names: Sequence[str], like: str) -> str:
     """List stages and layers for an error, of many layers those most like a name."""
-    stages = dict.fromkeys(filter(None, map(stage_of, names)))
+    stages = sorted({stage_of(name) for name in names} - {""})
     return join_words([*stages, *nearest_layers(like, names)], "or", most=8)
 
 

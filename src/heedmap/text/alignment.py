@@ -16,7 +16,8 @@ from heedmap.options import EditKind, EditPurpose
 from heedmap.text.prompts import CONNECTIVES, fold, is_content, plurals, word_keys, word_set
 from heedmap.text.words import TokenTable, Word
 
-_Pairs = list[tuple[Word | None, Word | None]]
+_Pair = tuple[Word | None, Word | None]
+_Pairs = list[_Pair]
 _Item = TypeVar("_Item")
 
 
@@ -36,8 +37,8 @@ class WordAlignment:
         guesses: the pairs of different words for which other words could have been chosen.
     """
 
-    pairs: tuple[tuple[Word | None, Word | None], ...]
-    changes: tuple[tuple[Word | None, Word | None], ...]
+    pairs: tuple[_Pair, ...]
+    changes: tuple[_Pair, ...]
     kind: EditKind
     why: str
     guesses: tuple[tuple[Word, Word], ...] = ()
@@ -415,7 +416,7 @@ _COUNTED = word_keys(
 # In digits up to 99: a larger number is a year, or the size of an image.
 _NUMBERS = {
     **{str(number): number for number in range(100)},
-    **{word: number for number, word in enumerate(_COUNTED, 1)},
+    **dict(zip(_COUNTED, range(1, 21), strict=True)),
     "a": 1,
     "an": 1,
 }
@@ -426,10 +427,6 @@ _SIDES = word_set(
 # Begin a setting: "at night".
 _PLACES = word_set("in at on by during inside within")
 _NO_THINGS = _SIDES | {"of", "to"}
-# Of several purposes the first one holds, which needs the most freedom.
-_BY_FREEDOM: tuple[EditPurpose, ...] = (
-    "relation", "addition", "removal", "setting", "swap", "size", "colour",
-)  # fmt: skip
 
 
 def purpose_of(alignment: WordAlignment) -> EditPurpose | None:
@@ -459,7 +456,7 @@ def purpose_of(alignment: WordAlignment) -> EditPurpose | None:
         purposes.add("setting")
     if sides and not purposes & {"addition", "removal", "setting"}:
         return "relation"
-    return next((purpose for purpose in _BY_FREEDOM if purpose in purposes), None)
+    return min(purposes, key=get_args(EditPurpose).index, default=None)
 
 
 def _readings(words: Sequence[Word]) -> list[tuple[str, str]]:

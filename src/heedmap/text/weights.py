@@ -16,7 +16,6 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
-from math import isfinite
 
 from heedmap import checks
 from heedmap.errors import ArgumentError, TruncatedWordError, quoted
@@ -108,7 +107,7 @@ def _weight(prompt: str, colon: int, close: int) -> float | None:
         return None
     number = text.replace("−", "-")
     weight = float(number) if _NUMBER.fullmatch(number) else float("nan")
-    if not isfinite(weight) or abs(weight) > MOST_WEIGHT:
+    if not abs(weight) <= MOST_WEIGHT:  # refuses NaN, too
         raise ArgumentError(
             f"the weight {quoted(text)} at character {colon + 2} of the prompt is no number from "
             f"−{MOST_WEIGHT:g} to {MOST_WEIGHT:g}: write it as in '(word:1.5)', or '\\:' where "
@@ -243,8 +242,7 @@ def leave_out(prompt: WeightedPrompt, table: TokenTable, query: str) -> str:
         gone.update(range(start, end))
     rest = [at for at in range(len(text)) if at not in gone]
     short = "".join(text[at] for at in rest)
-    dropped = {word for place in places for word in place}
-    words = [word for word in table.words if word not in dropped]
+    words = {*table.words} - {word for place in places for word in place}
     spans: list[Span] = []
     for start, end, weight in prompt.spans:
         if any(max(word.start, start) < min(word.end, end) for word in words):
