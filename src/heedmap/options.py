@@ -24,8 +24,9 @@ Tokens = Literal["prompt", "all"]
 """The tokens that are recorded: the prompt's own, or the padding too."""
 EditKind = Literal["replace", "refine"]
 """How the words of an edit correspond: one to one, or with words that are new."""
-EditPurpose = Literal["swap", "colour", "addition", "removal", "size", "relation", "setting"]
-"""The purpose of an edit, read off its words (`heedmap.text.alignment`)."""
+EditPurpose = Literal["relation", "addition", "removal", "setting", "swap", "size", "colour"]
+"""The purpose of an edit, read off its words; of several the first one holds, which needs the most
+freedom (`heedmap.text.alignment`)."""
 Device = Literal["auto", "cpu", "cuda", "mps"]
 """Where a model runs; "auto" is the best that there is."""
 Dtype = Literal["auto", "float32", "float16", "bfloat16"]

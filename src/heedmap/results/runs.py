@@ -18,7 +18,7 @@ from heedmap.io import reading
 from heedmap.io.schemas import FORMAT, Name, Note, Settings, SideLength, Small, StepSource, Text
 from heedmap.io.writing import slug, whole_folder
 from heedmap.maps import word_figures
-from heedmap.maps.heatmaps import HeatMaps, Scale, check_scale, common_range
+from heedmap.maps.heatmaps import SCALES, HeatMaps, Scale, common_range
 from heedmap.maps.recordings import Recording
 from heedmap.options import Axis
 from heedmap.page import pages
@@ -305,7 +305,7 @@ def compare(
     names = common_words(several) if words is None else checks.several(words)
     if not names or not all(isinstance(word, str) for word in names):
         raise ArgumentError(f"words is {quoted(words)}: expected a list of words; omit it for all")
-    check_scale(scale)
+    checks.one_of("scale", scale, SCALES)
     names = list(dict.fromkeys(names))
     small = [word_figures.resized(run.maps, word_figures.SIDE) for run in several]
     heats = [[maps[name] for maps in small if name in maps] for name in names]
