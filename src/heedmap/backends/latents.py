@@ -16,7 +16,6 @@ from dataclasses import dataclass
 from inspect import signature
 from typing import Any, TypeVar
 
-import diffusers
 import psutil
 import torch
 from diffusers import DDPMScheduler
@@ -24,7 +23,6 @@ from diffusers.schedulers.scheduling_ddpm import DDPMSchedulerOutput
 from torch import Tensor
 from torch.nn.functional import pad, pixel_shuffle, pixel_unshuffle, unfold
 
-from heedmap import checks
 from heedmap.backends.base import device_of, replace_method
 from heedmap.backends.registry import family_of, usual_size
 from heedmap.errors import ModelError, TraceError
@@ -34,11 +32,6 @@ from heedmap.errors import ModelError, TraceError
 SCHEDULERS = ("scheduler", "low_res_scheduler")
 """The names of schedulers in a pipeline."""
 _RUNGE_KUTTA = 4  # calls of the scheduler in such a step of PNDM (Liu et al., 2022)
-
-
-def scheduler_class(kind: type, name: str) -> Any:
-    """Return the scheduler class of a name: a pipeline's own, or one of diffusers; None if none."""
-    return kind if kind.__name__ == name else getattr(diffusers, name, None)
 
 
 @dataclass(frozen=True)
@@ -106,12 +99,6 @@ def announced(pipe: Any, first: float) -> Schedule:
         )
     timesteps = every[start : None if count is None else start + count]
     return Schedule(tuple(timesteps), tuple(_steps(scheduler, start, timesteps)))
-
-
-def first_calls(scheduler: Any) -> list[int]:
-    """Return the numbers of the calls with which the steps of a scheduler begin."""
-    steps = _steps(scheduler, 0, [float(t) for t in scheduler.timesteps])
-    return [call for call, step in enumerate(steps) if step not in steps[:call]]
 
 
 def _steps(scheduler: Any, start: int, timesteps: Sequence[float]) -> list[int]:
@@ -296,8 +283,9 @@ def noise_levels(pipe: Any, steps: int) -> NoiseLevels:
     """Return the levels of a run; raise a ModelError if the scheduler does not define them."""
     scheduler = deepcopy(pipe.scheduler)
     scheduler.set_timesteps(steps)
+    step_of_call = _steps(scheduler, 0, [float(t) for t in scheduler.timesteps])
     levels: list[tuple[float, float]] = []
-    for call in first_calls(scheduler):
+    for call in map(step_of_call.index, dict.fromkeys(step_of_call)):  # the first of each step
         try:
             level = level_of(scheduler, scheduler.timesteps[call], call)
         except (NotImplementedError, IndexError):  # some have the method without a use for it
@@ -469,7 +457,7 @@ def fitting(pipe: Any, size: tuple[int, int] | None, batch: int | None = None) -
     That is `batch`, the user's choice, or as many of this (width, height) as fit into memory.
     """
     if batch is not None:
-        return checks.whole("batch", batch, least=2)
+        return batch
     each = image_bytes(pipe, size or usual_size(pipe))
     return max(2, int(_SHARE * free_bytes(device_of(pipe)) / each))
 

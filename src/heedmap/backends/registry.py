@@ -10,7 +10,7 @@ from diffusers.models.attention_processor import Attention
 from torch import Tensor
 
 from heedmap import checks
-from heedmap.backends.base import Family, GridShape, parameters
+from heedmap.backends.base import Family, parameters
 from heedmap.backends.pixart import PixArt
 from heedmap.backends.unet import UNet
 from heedmap.errors import ArgumentError, ModelError, nearest, quoted
@@ -107,12 +107,6 @@ def self_attention_layers(pipe: Any) -> dict[str, Attention]:
     """Return the layers of the image's attention to itself, by dotted path."""
     every = family_of(pipe).attention()
     return {name: layer for name, layer in every.items() if not layer.is_cross_attention}
-
-
-def grids(pipe: Any, names: Iterable[str], latent: GridShape) -> dict[str, GridShape]:
-    """Return the grid (h, w) of each layer for a latent (h, w), by path."""
-    family = family_of(pipe)
-    return {name: family.grid(name, latent) for name in names}
 
 
 # --- the size of its images ---

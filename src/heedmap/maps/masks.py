@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import reduce
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from PIL import Image
@@ -70,15 +70,13 @@ def unpacked(saved: Mask, name: str) -> np.ndarray | None:
 
 
 def place(where: object, name: str) -> tuple[float, ...] | np.ndarray:
-    """Return a box as four numbers, or a mask as bool (H, W), of numpy, torch or Pillow.
+    """Return a box as four numbers, or a mask as bool (H, W), of numpy or Pillow.
 
     ArgumentError if it is neither, or empty; it names the word that is confined.
     """
     if isinstance(where, Image.Image) and where.mode in ("1", "L"):
         where = np.asarray(where) >= (128 if where.mode == "L" else 1)
     try:
-        if hasattr(where, "detach"):  # a tensor of torch, which is not imported here
-            where = cast(Any, where).detach().cpu().numpy()
         array = np.asarray(where)
     except (TypeError, ValueError):  # rows of different length
         array = np.empty(0, object)
@@ -88,13 +86,8 @@ def place(where: object, name: str) -> tuple[float, ...] | np.ndarray:
         return array.copy()
     if array.shape == (4,) and array.dtype.kind in "iuf" and np.isfinite(array).all():
         return tuple(array.tolist())
-    value = f"an array of {array.dtype} with shape {array.shape}"
-    if isinstance(where, Image.Image):
-        value = f"a picture of mode {where.mode}"
-    elif not hasattr(where, "dtype"):
-        value = quoted(where)
     raise ArgumentError(
-        f"the region of {name} is {value}: expected a box (left, top, right, bottom) of four "
+        f"the region of {name} is {quoted(where)}: expected a box (left, top, right, bottom) of four "
         "numbers, or a mask of bool (H, W), as in mask > 0.5 or picture.convert('L')"
     )
 

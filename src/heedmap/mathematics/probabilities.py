@@ -75,6 +75,15 @@ class Scores:
     mask: Tensor | None = None
     log_sum: Tensor | None = None
 
+    def mask_of(self, image: int) -> Tensor | None:
+        """Return the mask (H, Q, K) of an image as numbers to add; None without one."""
+        if self.mask is None:
+            return None
+        mask = self.mask.expand(*self.query.shape[:3], -1)[image]
+        if mask.dtype == torch.bool:
+            mask = torch.zeros(mask.shape, device=mask.device).masked_fill(~mask, float("-inf"))
+        return mask
+
     def of(self, image: int, heads: slice, tokens: Sequence[int]) -> Tensor:
         """Return the probabilities (H', Q, K') of tokens in some heads of an image, float32."""
         device = self.query.device.type
@@ -84,9 +93,8 @@ class Scores:
         query = self.query[image, heads].float()
         key = self.key[image, heads]
         if self.log_sum is None:
-            mask = self.mask
-            if mask is not None:
-                mask = mask.expand(*self.query.shape[:2], -1, -1)[image, heads]
+            mask = self.mask_of(image)
+            mask = None if mask is None else mask[heads]
             return probabilities(query, key, scale=self.scale, mask=mask)[..., list(tokens)]
         every = len(tokens) == key.shape[1]
         key = key[:, list(tokens)].float() * self.scale

@@ -120,8 +120,7 @@ class EditSource:
         spans = weighed(parsed, table, weights)
         new_weights, purpose = token_weights(spans, table), purpose_of(alignment)
         window: FractionWindow = cross or options.cross or (0.0, USUAL[purpose][0])
-        rules: list[Rule] = []
-        rules.append(self._inject(table, alignment, columns, window))
+        rules: list[Rule] = [self._inject(table, alignment, columns, window)]
         if new_weights:
             rules.append(weights_rule(new_weights, table))
             rules += [Renormalize()] * options.renormalize
