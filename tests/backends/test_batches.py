@@ -52,11 +52,6 @@ def test_no_memory(monkeypatch):
     assert fitting(model(), (64, 64)) == 2
 
 
-def test_own_choice():
-    assert fitting(model(), (64, 64), 2) == 2
-    assert fitting(model(), (64, 64), 999) == 999
-
-
 def test_a_batch_is_halved_not_more():
     sizes = []
 

@@ -87,8 +87,8 @@ def place(where: object, name: str) -> tuple[float, ...] | np.ndarray:
     if array.shape == (4,) and array.dtype.kind in "iuf" and np.isfinite(array).all():
         return tuple(array.tolist())
     raise ArgumentError(
-        f"the region of {name} is {quoted(where)}: expected a box (left, top, right, bottom) of four "
-        "numbers, or a mask of bool (H, W), as in mask > 0.5 or picture.convert('L')"
+        f"the region of {name} is {quoted(where)}: expected a box (left, top, right, bottom) of "
+        "four numbers, or a mask of bool (H, W), as in mask > 0.5 or picture.convert('L')"
     )
 
 

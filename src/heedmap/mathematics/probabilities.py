@@ -14,8 +14,6 @@ from torch import Tensor
 from torch.nn.attention import SDPBackend
 from torch.nn.functional import pad, scaled_dot_product_attention
 
-from heedmap.errors import ArgumentError
-
 
 def probabilities(
     query: Tensor, key: Tensor, *, scale: float | None = None, mask: Tensor | None = None
@@ -31,16 +29,8 @@ def probabilities(
 
     Returns:
         (..., Q, K), float32; every row sums to 1.
-
-    Raises:
-        ArgumentError: if the channels of query and key differ, or there are none.
     """
     d = query.shape[-1]
-    if query.ndim < 2 or key.ndim < 2 or d != key.shape[-1] or d == 0:
-        raise ArgumentError(
-            f"query of shape {tuple(query.shape)} and key of shape {tuple(key.shape)} do not fit: "
-            "expected (..., Q, d) and (..., K, d) with the same d; reshape one of them"
-        )
     scores = (query.float() @ key.float().mT) * (d**-0.5 if scale is None else scale)
     if mask is not None:
         if mask.dtype == torch.bool:

@@ -266,8 +266,8 @@ def _shared_settings(pipe: Any, options: GenerateOptions, edits: Sequence[Edit])
     """Return the settings that all runs of a batch share."""
     steps, steps_by = settings.effective_value(pipe, "steps", options.steps, options.arguments)
     guidance, guidance_by = settings.effective_value(pipe, "guidance", options.guidance)
-    defaults = {"steps": steps_by, "guidance": guidance_by}
-    defaults["size"] = "pipeline" if options.size is None else None
+    size_by = "pipeline" if options.size is None else None
+    defaults = {"steps": steps_by, "guidance": guidance_by, "size": size_by}
     return {
         "negative": options.negative,
         "steps": steps,

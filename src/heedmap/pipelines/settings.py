@@ -10,13 +10,12 @@ from functools import cache
 from importlib.metadata import version
 from typing import Any
 
-import diffusers
 import torch
 
 from heedmap import tiny
 from heedmap.backends import base, loading
 from heedmap.backends.base import default_of
-from heedmap.backends.latents import SCHEDULERS
+from heedmap.backends.latents import SCHEDULERS, scheduler_class
 from heedmap.backends.processors import skipping_tools
 from heedmap.backends.registry import STEP_LISTS, THEIR_NAMES, cross_attention_layers, family_of
 from heedmap.errors import RunError, quoted, reason
@@ -126,10 +125,9 @@ def saved_schedulers(pipe: Any, settings: Settings) -> Iterator[None]:
             setattr(pipe, name, scheduler)
 
 
-def _scheduler(kind: Any, saved: Scheduler) -> Any:
-    try:  # a class of the user's, or one of diffusers
-        target = kind if kind.__name__ == saved.kind else getattr(diffusers, saved.kind)
-        return target.from_config(argument(dict(saved.config)))
+def _scheduler(kind: type, saved: Scheduler) -> Any:
+    try:
+        return scheduler_class(kind, saved.kind).from_config(argument(dict(saved.config)))
     except Exception as error:  # constructors raise errors of any type
         raise RunError(
             f"the scheduler {quoted(saved.kind)} of this run cannot be made in diffusers "

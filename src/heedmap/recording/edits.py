@@ -7,11 +7,11 @@ All functions make new tensors, so that nothing that is recorded changes; only t
 attention, fresh from the kernel, is changed in place.
 """
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import torch
@@ -81,10 +81,6 @@ class Reweight:
         return [weights, Renormalize()] if self.renormalize else [weights]
 
 
-Where = Sequence[float] | np.ndarray | Image.Image
-"""A box or a mask, as `Confine` takes it."""
-
-
 @dataclass(frozen=True, eq=False)
 class Confine:
     """Keep a word's attention inside of a region of the image, and so place its object.
@@ -118,7 +114,7 @@ class Confine:
     """
 
     word: str
-    where: Where
+    where: Sequence[float] | np.ndarray | Image.Image
     strength: float = ConfineOptions.strength
     start: float = ConfineOptions.start
     end: float = ConfineOptions.end
@@ -199,8 +195,8 @@ def rules_of(edit: Edit, table: TokenTable, size: tuple[int, int]) -> list[Rule]
     """Return the rules of an edit for a prompt and an image's (width, height)."""
     if isinstance(edit, WordEdit):
         return edit.rules(table, size)
-    knows = is_linear(edit) or is_biased(edit)  # where it does nothing
-    return [cast(Rule, edit) if knows else CountedRule(cast(Rule, edit))]
+    # Rules with matrices or a bias tell where they do nothing.
+    return [edit if is_linear(edit) or is_biased(edit) else CountedRule(edit)]
 
 
 def note_of(edit: Edit) -> WordEditNoted:
@@ -379,6 +375,8 @@ class AttentionController:
     Attributes:
         steering: the edits.
         position: that of the present pass of the model; None where no row reads the prompt.
+        acted: for each image the sites (a layer at a step) at which a rule acted.
+        shared: for each image those at which it took the source's self-attention.
         moved: for each image, at each pass of a layer where a rule could act, the share of
             attention that moved: half of Σ |P' − P| over the tokens, averaged over positions and
             heads (0 to 1; more where large weights make rows of far more than 1).
@@ -388,8 +386,8 @@ class AttentionController:
         self.steering = steering
         self.position: RunPosition | None = None
         self.moved: defaultdict[int, list[float]] = defaultdict(list)
-        self._acted: set[tuple[int, str, int]] = set()  # image, layer, step
-        self._shared: set[tuple[int, str, int]] = set()
+        self.acted: defaultdict[int, set[tuple[str, int]]] = defaultdict(set)
+        self.shared: defaultdict[int, set[tuple[str, int]]] = defaultdict(set)
         # P and P' in the present layer, by image and first row. A user's own rule is called once,
         # since it may draw lots.
         self._pairs: dict[tuple[int, int], tuple[Tensor, Tensor]] = {}
@@ -398,16 +396,6 @@ class AttentionController:
         """Begin a pass of the model; None where no row reads the prompt, and after the run."""
         self.position = position
         self._pairs.clear()
-
-    @property
-    def acted(self) -> Counter[int]:
-        """The number of sites (a layer at a step) at which a rule acted, by image."""
-        return Counter(image for image, _, _ in self._acted)
-
-    @property
-    def shared(self) -> Counter[int]:
-        """The number of sites at which an image took the source's self-attention, by image."""
-        return Counter(image for image, _, _ in self._shared)
 
     def output(self, layer: str, scores: Scores, value: Tensor, output: Tensor) -> Tensor:
         """Return the output (B, H, Q, d) of a cross-attention layer with the edits."""
@@ -419,7 +407,7 @@ class AttentionController:
                 edited = p @ value[first + image].float()
             if edited is not None:
                 output[first + image] = edited.to(output)
-                self._acted.add((image, layer, site.step))
+                self.acted[image].add((layer, site.step))
         return output
 
     def weights(self, layer: str, scores: Scores, p: Tensor) -> Tensor:
@@ -429,7 +417,7 @@ class AttentionController:
             before, after = self._pair(scores, first, image, site)
             if not torch.equal(before, after):
                 p[first + image] = after.to(p)
-                self._acted.add((image, layer, site.step))
+                self.acted[image].add((layer, site.step))
         return p
 
     def inputs(self, layer: str, query: Tensor, key: Tensor) -> tuple[Tensor, Tensor]:
@@ -446,7 +434,7 @@ class AttentionController:
             return query, key
         rows = torch.arange(count, device=query.device)
         for image in images:
-            self._shared.add((image, layer, position.step))
+            self.shared[image].add((layer, position.step))
             for first in position.rows:
                 # Perturbed-attention guidance attends in the first rows of the batch alone.
                 if first + max(images) < count:
