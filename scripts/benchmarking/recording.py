@@ -38,7 +38,7 @@ from benchmarking.replay import (
     take_down,
     twin,
 )
-from heedmap.backends.registry import cross_attention_layers, grids, self_attention_layers
+from heedmap.backends.registry import cross_attention_layers, family_of, self_attention_layers
 from heedmap.maps.heatmaps import HeatMaps
 from heedmap.maps.recordings import Recording
 from heedmap.recording.accumulation import propagation_layers
@@ -104,8 +104,8 @@ class Cost(NamedTuple):
 def heard(pipe: Any) -> list[str]:
     """The layers heedmap listens to: all that read the text, and those that refine its maps."""
     size = pipe.unet.config.sample_size
-    layers = self_attention_layers(pipe), cross_attention_layers(pipe)
-    own, cross = (grids(pipe, some, (size, size)) for some in layers)
+    layers, grid = (self_attention_layers(pipe), cross_attention_layers(pipe)), family_of(pipe).grid
+    own, cross = ({name: grid(name, (size, size)) for name in some} for some in layers)
     return [*cross, *propagation_layers(own, cross)]
 
 

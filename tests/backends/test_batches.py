@@ -8,7 +8,6 @@ import torch
 from diffusers import UNet2DConditionModel
 
 from heedmap.backends.latents import fitting, free_bytes, image_bytes, in_batches
-from heedmap.errors import ArgumentError
 
 
 def model(widths=(8, 24, 64), dtype=torch.float32):
@@ -48,20 +47,9 @@ def test_memory_of_an_accelerator(monkeypatch):
     assert free_bytes(torch.device("cpu")) == 5
 
 
-@pytest.mark.parametrize("batch", [1, 0, -2, True, 2.0, "3"])
-def test_no_batch(batch):
-    with pytest.raises(ArgumentError):
-        fitting(model(), (64, 64), batch)
-
-
 def test_no_memory(monkeypatch):
     monkeypatch.setattr(psutil, "virtual_memory", lambda: SimpleNamespace(available=0))
     assert fitting(model(), (64, 64)) == 2
-
-
-def test_own_choice():
-    assert fitting(model(), (64, 64), 2) == 2
-    assert fitting(model(), (64, 64), 999) == 999
 
 
 def test_a_batch_is_halved_not_more():

@@ -9,13 +9,7 @@ from making import random_pixart
 
 from heedmap.backends import pixart
 from heedmap.backends.prompts import prompt_table
-from heedmap.backends.registry import (
-    cross_attention_layers,
-    family_of,
-    grids,
-    self_attention_layers,
-    unit,
-)
+from heedmap.backends.registry import cross_attention_layers, family_of, self_attention_layers, unit
 from heedmap.errors import ArgumentError, ModelError, TraceError
 
 
@@ -54,7 +48,7 @@ def test_blocks_that_attend_to_no_text():
 def test_the_grid_is_that_of_the_patches(side, latent, grid):
     pipe = random_pixart(patch_size=side, num_layers=1)
     names = list(cross_attention_layers(pipe))
-    assert grids(pipe, names, latent) == dict.fromkeys(names, grid)
+    assert {family_of(pipe).grid(name, latent) for name in names} == {grid}
     assert unit(pipe) == 8 * side
     seen = []
     pipe.transformer.pos_embed.register_forward_hook(lambda *told: seen.append(told[-1].shape[1]))

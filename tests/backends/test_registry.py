@@ -14,7 +14,6 @@ from heedmap.backends.registry import (
     cross_attention_layers,
     family_named,
     family_of,
-    grids,
     self_attention_layers,
     unit,
     usual_size,
@@ -77,7 +76,7 @@ def test_a_new_family_is_a_row(monkeypatch):
     monkeypatch.setattr(registry, "FAMILIES", (*FAMILIES, Thirds))
     assert cross_attention_layers(pipe) == {"text": pipe.painter.text}
     assert self_attention_layers(pipe) == {"own": pipe.painter.own}
-    assert grids(pipe, ["text"], (6, 9)) == {"text": (2, 3)}
+    assert family_of(pipe).grid("text", (6, 9)) == (2, 3)
     assert (usual_size(pipe), unit(pipe)) == ((36, 24), 12)
     assert (usual_size(random_pixart()), unit(random_pixart())) == ((256, 256), 16)
     assert family_of(random_pixart()).component == "transformer"

@@ -4,9 +4,8 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from diffusers import DDIMScheduler
 
-from heedmap.backends.latents import Moment, Schedule, announced, listen, matches, scheduler_class
+from heedmap.backends.latents import Moment, Schedule, announced, listen, matches
 from heedmap.errors import TraceError
 
 
@@ -151,12 +150,3 @@ def test_an_end_before_the_end(own, steps):
     assert announced(made, 900.0).timesteps == (900.0, 700.0)[:steps]
     made.denoising_end = None
     assert len(announced(made, 900.0).timesteps) == (own or 5)
-
-
-def test_a_scheduler_by_the_name_of_its_class():
-    class Mine(DDIMScheduler):
-        pass
-
-    assert scheduler_class(Mine, "Mine") is Mine
-    assert scheduler_class(Mine, "DDIMScheduler") is DDIMScheduler
-    assert scheduler_class(Mine, "Other") is None

@@ -13,7 +13,7 @@ from heedmap import Confine
 from heedmap.errors import ArgumentError
 from heedmap.io.schemas import Mask, to_json
 from heedmap.maps.masks import packed, unpacked
-from heedmap.recording.edits import edit_from
+from heedmap.recording.edits import edit_from, note_of
 
 BITS = b"\x86\x80"  # of the mask below: 1000 0110 1
 MASK = np.array([[1, 0, 0], [0, 0, 1], [1, 0, 1]], dtype=bool)
@@ -69,7 +69,7 @@ def test_one_too_large_for_the_file_is_told_apart_alone():
     about = to_json(packed(mask))
     assert about["packed"] is None
     assert read(about) is None
-    assert edit_from(Confine("cat", mask).note()) is None
+    assert edit_from(note_of(Confine("cat", mask))) is None
 
 
 # --- what is read -----------------------------------------------------------------------------

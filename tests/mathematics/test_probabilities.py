@@ -5,7 +5,6 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from heedmap.errors import ArgumentError
 from heedmap.mathematics.probabilities import Scores, fused, probabilities, scored
 
 
@@ -83,18 +82,6 @@ def test_probabilities_from_the_kernels_sum_are_as_good_as_told(dtype, size, sta
                 off = (found - exact[..., some]).abs() / exact[..., some].clamp_min(1e-30)
                 assert off.max() <= bound
     assert known  # else nothing was compared
-
-
-def test_errors_name_both_shapes():
-    with pytest.raises(ArgumentError):
-        probabilities(torch.zeros(1, 2), torch.zeros(3, 4))
-    for query, key in (
-        (torch.zeros(2), torch.zeros(3, 2)),
-        (torch.zeros(3, 2), torch.zeros(2)),
-        (torch.zeros(3, 0), torch.zeros(2, 0)),
-    ):
-        with pytest.raises(ArgumentError):
-            probabilities(query, key)
 
 
 # --- the probabilities of a few tokens ----------------------------------------------------------

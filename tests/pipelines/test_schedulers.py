@@ -45,6 +45,15 @@ def test_one_that_is_the_same_stays(pipe):
         assert pipe.scheduler is own
 
 
+def test_one_of_a_users_own_class(pipe):
+    class Mine(DDIMScheduler):
+        pass
+
+    pipe.scheduler = Mine()
+    with saved_schedulers(pipe, asking(scheduler=note("Mine", clip_sample=False))):
+        assert type(pipe.scheduler) is Mine and pipe.scheduler.config.clip_sample is False
+
+
 @pytest.mark.parametrize(
     "bad",
     [

@@ -35,8 +35,9 @@ def test_a_prompt_replaced_by_itself_is_the_plain_picture(pipe, guidance):
     images, recorder = edited(pipe, prompts, steering, guidance_scale=guidance)
     assert np.abs(images - plain).max() < 1e-4
     assert np.array_equal(images[0], plain[0])
-    assert recorder.controller.acted == {1: 3 * 7}  # three steps at each of seven layers
-    assert recorder.controller.shared == {1: 3 * 7}
+    assert list(recorder.controller.acted) == list(recorder.controller.shared) == [1]
+    assert len(recorder.controller.acted[1]) == 3 * 7  # three steps at each of seven layers
+    assert len(recorder.controller.shared[1]) == 3 * 7
     assert max(recorder.controller.moved[1]) < 1e-5
 
 
@@ -101,7 +102,7 @@ def test_what_is_recorded_is_what_a_rule_made_of_the_first_rows(classic):
     for row, made in ((1, gave[0]), (3, gave[1])):
         torch.testing.assert_close(found[row], made @ value[row])
     assert torch.equal(found[[0, 2]], (p @ value)[[0, 2]])
-    assert controller.acted == {0: 1}, "a site is counted once"
+    assert list(controller.acted) == [0] and len(controller.acted[0]) == 1
     of = controller.probabilities(scores, 0, "layer", row_probabilities(scores, 1)).of
     for head in range(2):
         assert torch.equal(of(slice(head, head + 1), [1, 4]), gave[0][head : head + 1, :, [1, 4]])
@@ -126,7 +127,7 @@ def test_self_attention_is_taken_in_each_block_that_is_there():
         controller.position = RunPosition(blocks, 0, 1, {"layer": (2, 3)})
         queries, keys = controller.inputs("own", query, key)
         assert torch.equal(queries, query[expected]) and torch.equal(keys, key[expected])
-        assert controller.shared == {1: 1}
+        assert controller.shared == {1: {("own", 0)}}
     # Outside of its window nothing is.
     late = AttentionController(Steering({}, {1: 0}, {1: (0.5, 1.0)}))
     late.position = RunPosition((0,), 0, 2, {})

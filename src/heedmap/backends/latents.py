@@ -24,7 +24,6 @@ from diffusers.schedulers.scheduling_ddpm import DDPMSchedulerOutput
 from torch import Tensor
 from torch.nn.functional import pad, pixel_shuffle, pixel_unshuffle, unfold
 
-from heedmap import checks
 from heedmap.backends.base import device_of, replace_method
 from heedmap.backends.registry import family_of, usual_size
 from heedmap.errors import ModelError, TraceError
@@ -37,8 +36,8 @@ _RUNGE_KUTTA = 4  # calls of the scheduler in such a step of PNDM (Liu et al., 2
 
 
 def scheduler_class(kind: type, name: str) -> Any:
-    """Return the scheduler class of a name: a pipeline's own, or one of diffusers; None if none."""
-    return kind if kind.__name__ == name else getattr(diffusers, name, None)
+    """Return the scheduler class of a name: a pipeline's own, or one of diffusers."""
+    return kind if kind.__name__ == name else getattr(diffusers, name)
 
 
 @dataclass(frozen=True)
@@ -106,12 +105,6 @@ def announced(pipe: Any, first: float) -> Schedule:
         )
     timesteps = every[start : None if count is None else start + count]
     return Schedule(tuple(timesteps), tuple(_steps(scheduler, start, timesteps)))
-
-
-def first_calls(scheduler: Any) -> list[int]:
-    """Return the numbers of the calls with which the steps of a scheduler begin."""
-    steps = _steps(scheduler, 0, [float(t) for t in scheduler.timesteps])
-    return [call for call, step in enumerate(steps) if step not in steps[:call]]
 
 
 def _steps(scheduler: Any, start: int, timesteps: Sequence[float]) -> list[int]:
@@ -273,31 +266,21 @@ _PREDICTIONS = ("epsilon", "sample", "v_prediction")
 _STEP_ARGUMENTS = ("model_output", "timestep", "sample")
 
 
-@dataclass(frozen=True)
-class NoiseLevels:
-    """The noise levels of a run.
+def noise_levels(pipe: Any, steps: int) -> tuple[list[tuple[float, float]], float]:
+    """Return the noise levels of a run.
 
-    Attributes:
-        mixed: (a, s) of the latents a · clean + s · noise at the beginning of each step, and (1, 0)
-            at the end of the last one.
-        scale: the pipeline's factor for the first latents that it is given.
+    Returns:
+        (a, s) of the latents a · clean + s · noise at the beginning of each step, and (1, 0) at the
+        end of the last one; and the pipeline's factor for the first latents that it is given.
+
+    Raises:
+        ModelError: if the scheduler does not define them.
     """
-
-    mixed: tuple[tuple[float, float], ...]
-    scale: float
-
-    def at(self, step: int, clean: Tensor, noise: Tensor) -> Tensor:
-        """Return latents with noise, as the scheduler has them at the beginning of a step."""
-        a, s = self.mixed[step]
-        return a * clean + s * noise
-
-
-def noise_levels(pipe: Any, steps: int) -> NoiseLevels:
-    """Return the levels of a run; raise a ModelError if the scheduler does not define them."""
     scheduler = deepcopy(pipe.scheduler)
     scheduler.set_timesteps(steps)
+    step_of_call = _steps(scheduler, 0, [float(t) for t in scheduler.timesteps])
     levels: list[tuple[float, float]] = []
-    for call in first_calls(scheduler):
+    for call in map(step_of_call.index, dict.fromkeys(step_of_call)):  # the first of each step
         try:
             level = level_of(scheduler, scheduler.timesteps[call], call)
         except (NotImplementedError, IndexError):  # some have the method without a use for it
@@ -308,8 +291,7 @@ def noise_levels(pipe: Any, steps: int) -> NoiseLevels:
                 "expected one of the schedulers of Stable Diffusion"
             )
         levels.append(level)
-    scale = float(getattr(scheduler, "init_noise_sigma", 1.0))
-    return NoiseLevels((*levels, (1.0, 0.0)), scale)
+    return [*levels, (1.0, 0.0)], float(getattr(scheduler, "init_noise_sigma", 1.0))
 
 
 def predicted(scheduler: Any, *args: Any, **kwargs: Any) -> Tensor | None:
@@ -463,13 +445,8 @@ def free_bytes(device: torch.device) -> int:
     return psutil.virtual_memory().available
 
 
-def fitting(pipe: Any, size: tuple[int, int] | None, batch: int | None = None) -> int:
-    """Return the number of images to draw at once, at least 2: a source and an edit.
-
-    That is `batch`, the user's choice, or as many of this (width, height) as fit into memory.
-    """
-    if batch is not None:
-        return checks.whole("batch", batch, least=2)
+def fitting(pipe: Any, size: tuple[int, int] | None) -> int:
+    """Return the number of images of a (width, height) that fit into memory, at least 2."""
     each = image_bytes(pipe, size or usual_size(pipe))
     return max(2, int(_SHARE * free_bytes(device_of(pipe)) / each))
 

@@ -356,9 +356,9 @@ def record_activations(layer: Any, record: Callable[[LayerActivations], None], u
         (layer.to_out[0], lambda _, args, output: tensors.update(joined=args[0])),
     ]
     if hasattr(layer, "to_kv"):  # fused projections, which run in place of to_k and to_v
-        hooks += [
+        hooks.append(
             (layer.to_kv, lambda _, args, output: tensors.update(value=output.chunk(2, -1)[1]))
-        ]
+        )
 
     @uncompiled
     def end(module: Any, args: tuple[Any, ...], kwargs: Any, output: Tensor) -> None:
@@ -489,7 +489,7 @@ def layer_shapes(
     registry.check_names(pipe, arguments, ("prompt", "size"))
     width, height = registry.usual_size(pipe) if size is None else registry.check_size(pipe, size)
     table, side = prompt_table(pipe, prompt, arguments), family.cell_side
-    grids = registry.grids(pipe, layers, (height // side, width // side))
+    grids = [family.grid(name, (height // side, width // side)) for name in layers]
     tokens = len(table.tokens)
     return tuple(
         LayerShapes(
@@ -505,7 +505,7 @@ def layer_shapes(
             output=(h * w, layer.out_dim),
             masked=len(table.positions("pad")) if family.masks_padding else None,
         )
-        for (name, layer), (h, w) in zip(layers.items(), grids.values(), strict=True)
+        for (name, layer), (h, w) in zip(layers.items(), grids, strict=True)
     )
 
 

@@ -179,7 +179,7 @@ def _encode_others(reading: Reading, encode: Callable[..., Any], texts: Iterable
 
 def _check_labels(reading: Reading, encode: Callable[..., Any], prompts: Sequence[str]) -> None:
     """Raise a TraceError unless the pipeline read the prompts of the trace."""
-    labels, each = quoted(list(prompts)), reading.images_per_prompt
+    labels = quoted(list(prompts))
     without = "leave `prompts` out of the trace (the maps are then by position)"
     texts, embeds = (reading.arguments.get(name) for name in ("prompt", "prompt_embeds"))
     if texts is not None:
@@ -201,17 +201,14 @@ def _check_labels(reading: Reading, encode: Callable[..., Any], prompts: Sequenc
         )
     states = reading.text_states()[0].float()
     expected = _encode_others(reading, encode, prompts).text_states()[0].to(states)
-    expected = expected.repeat_interleave(each, 0)
-    distances = torch.full((len(states),), torch.inf)
-    if states.shape == expected.shape:
-        distances = ((states - expected).norm(dim=-1) / expected.norm(dim=-1)).amax(dim=-1)
-    for number, distance in enumerate(distances.tolist()):
-        if not distance <= CLOSE:
-            label = prompts[min(number // each, len(prompts) - 1)]
-            raise TraceError(
-                f"the prompt_embeds are not what this pipeline makes of {quoted(label)}: pass the "
-                f"text that they were made of, or {without}"
-            )
+    expected = expected.repeat_interleave(reading.images_per_prompt, 0)
+    if states.shape != expected.shape or not bool(
+        ((states - expected).norm(dim=-1) <= CLOSE * expected.norm(dim=-1)).all()
+    ):
+        raise TraceError(
+            f"the prompt_embeds are not what this pipeline makes of {labels}: pass the texts that "
+            f"they were made of, or {without}"
+        )
 
 
 @dataclass(frozen=True, eq=False)

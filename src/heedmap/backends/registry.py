@@ -1,6 +1,7 @@
 """The table of model families, the layers and image sizes of a pipeline, and its arguments."""
 
 import inspect
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -10,7 +11,7 @@ from diffusers.models.attention_processor import Attention
 from torch import Tensor
 
 from heedmap import checks
-from heedmap.backends.base import Family, GridShape, parameters
+from heedmap.backends.base import Family, parameters
 from heedmap.backends.pixart import PixArt
 from heedmap.backends.unet import UNet
 from heedmap.errors import ArgumentError, ModelError, nearest, quoted
@@ -109,12 +110,6 @@ def self_attention_layers(pipe: Any) -> dict[str, Attention]:
     return {name: layer for name, layer in every.items() if not layer.is_cross_attention}
 
 
-def grids(pipe: Any, names: Iterable[str], latent: GridShape) -> dict[str, GridShape]:
-    """Return the grid (h, w) of each layer for a latent (h, w), by path."""
-    family = family_of(pipe)
-    return {name: family.grid(name, latent) for name in names}
-
-
 # --- the size of its images ---
 
 
@@ -134,31 +129,20 @@ def unit(pipe: Any) -> int:
 
 def check_size(pipe: Any, size: object) -> tuple[int, int]:
     """Return a size (width, height) in pixels; raise an ArgumentError if it cannot be drawn."""
-    multiple, sides = unit(pipe), checks.in_order(size) or []
-    if len(sides) != 2 or any(
-        checks.whole("a side of the size", side) % multiple or not 0 < side <= MAX_SIDE
-        for side in sides
+    multiple = unit(pipe)
+    sides = [checks.whole("a side of the size", one) for one in checks.in_order(size) or []]
+    if (
+        len(sides) != 2
+        or any(side % multiple or not 0 < side <= MAX_SIDE for side in sides)
+        or math.prod(sides) > MAX_PIXELS
+        or max(sides) > MAX_ASPECT * min(sides)
     ):
         raise ArgumentError(
             f"the size {quoted(size)} does not fit the model: expected a width and a height in "
-            f"pixels that are multiples of {multiple} pixels, up to {MAX_SIDE}"
+            f"pixels, multiples of {multiple} up to {MAX_SIDE}, at most {MAX_PIXELS} pixels in "
+            f"all, and no side above {MAX_ASPECT} times the other"
         )
-    width, height = map(int, sides)
-    if width * height > MAX_PIXELS or max(sides) > MAX_ASPECT * min(sides):
-        raise ArgumentError(
-            f"the size {width}×{height} is not drawn: expected at most {MAX_PIXELS} pixels in all, "
-            f"and no side above {MAX_ASPECT} times the other"
-        )
-    return width, height
-
-
-def size_of_latents(pipe: Any, arguments: Mapping[str, Any]) -> tuple[int, int] | None:
-    """Return the (width, height) in pixels of the latents among arguments; None without."""
-    latents = arguments.get("latents")
-    if not isinstance(latents, Tensor) or latents.ndim < 2:
-        return None
-    side = family_of(pipe).cell_side
-    return latents.shape[-1] * side, latents.shape[-2] * side
+    return sides[0], sides[1]
 
 
 # --- the arguments of a call ---

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from PIL import Image
@@ -69,15 +69,13 @@ def unpacked(saved: Mask, name: str) -> np.ndarray | None:
 
 
 def place(where: object, name: str) -> tuple[float, ...] | np.ndarray:
-    """Return a box as four numbers, or a mask as bool (H, W), of numpy, torch or Pillow.
+    """Return a box as four numbers, or a mask as bool (H, W), of numpy or Pillow.
 
     ArgumentError if it is neither, or empty; it names the word that is confined.
     """
     if isinstance(where, Image.Image) and where.mode in ("1", "L"):
         where = np.asarray(where) >= (128 if where.mode == "L" else 1)
     try:
-        if hasattr(where, "detach"):  # a tensor of torch, which is not imported here
-            where = cast(Any, where).detach().cpu().numpy()
         array = np.asarray(where)
     except (TypeError, ValueError):  # rows of different length
         array = np.empty(0, object)

@@ -14,8 +14,6 @@ from torch import Tensor
 from torch.nn.attention import SDPBackend
 from torch.nn.functional import pad, scaled_dot_product_attention
 
-from heedmap.errors import ArgumentError
-
 
 def probabilities(
     query: Tensor, key: Tensor, *, scale: float | None = None, mask: Tensor | None = None
@@ -31,16 +29,8 @@ def probabilities(
 
     Returns:
         (..., Q, K), float32; every row sums to 1.
-
-    Raises:
-        ArgumentError: if the channels of query and key differ, or there are none.
     """
     d = query.shape[-1]
-    if query.ndim < 2 or key.ndim < 2 or d != key.shape[-1] or d == 0:
-        raise ArgumentError(
-            f"query of shape {tuple(query.shape)} and key of shape {tuple(key.shape)} do not fit: "
-            "expected (..., Q, d) and (..., K, d) with the same d; reshape one of them"
-        )
     scores = (query.float() @ key.float().mT) * (d**-0.5 if scale is None else scale)
     if mask is not None:
         if mask.dtype == torch.bool:
@@ -75,6 +65,15 @@ class Scores:
     mask: Tensor | None = None
     log_sum: Tensor | None = None
 
+    def mask_of(self, image: int) -> Tensor | None:
+        """Return the mask (H, Q, K) of an image as numbers to add; None without one."""
+        if self.mask is None:
+            return None
+        mask = self.mask.expand(*self.query.shape[:3], -1)[image]
+        if mask.dtype == torch.bool:
+            mask = torch.zeros(mask.shape, device=mask.device).masked_fill(~mask, float("-inf"))
+        return mask
+
     def of(self, image: int, heads: slice, tokens: Sequence[int]) -> Tensor:
         """Return the probabilities (H', Q, K') of tokens in some heads of an image, float32."""
         device = self.query.device.type
@@ -84,9 +83,8 @@ class Scores:
         query = self.query[image, heads].float()
         key = self.key[image, heads]
         if self.log_sum is None:
-            mask = self.mask
-            if mask is not None:
-                mask = mask.expand(*self.query.shape[:2], -1, -1)[image, heads]
+            mask = self.mask_of(image)
+            mask = None if mask is None else mask[heads]
             return probabilities(query, key, scale=self.scale, mask=mask)[..., list(tokens)]
         every = len(tokens) == key.shape[1]
         key = key[:, list(tokens)].float() * self.scale

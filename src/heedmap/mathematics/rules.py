@@ -14,10 +14,10 @@ Prompt-to-prompt: Hertz et al., 2022, arXiv 2208.01626. Paint-with-Words: Balaji
 (eDiff-I), arXiv 2211.01324, section 4.4.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import lru_cache
+from functools import lru_cache, reduce
 from math import ceil
 from typing import Any, TypeGuard, cast
 
@@ -274,14 +274,11 @@ def checked_result(rule: Rule, edited: Any, p: Tensor, site: Site) -> Tensor:
     )
 
 
-def mixture(rules: Sequence[Rule], site: Site) -> Mix | None:
+def mixture(rules: Iterable[Any], site: Site) -> Mix | None:
     """Return linear rules as one mixture; None if none does anything."""
-    whole: Mix | None = None
-    for rule in rules:
-        part: Mix | None = rule.mix(site) if is_linear(rule) else None
-        if part is not None:
-            whole = part if whole is None else whole.then(part)
-    return whole
+    parts = [rule.mix(site) for rule in rules]
+    parts = [part for part in parts if part is not None]
+    return reduce(Mix.then, parts) if parts else None
 
 
 # --- the blend of latents -----------------------------------------------------------------------

@@ -23,8 +23,8 @@ from heedmap.backends.registry import (
     check_names,
     check_served,
     check_size,
+    family_of,
     seed_of,
-    size_of_latents,
     usual_size,
 )
 from heedmap.errors import ArgumentError, quoted
@@ -155,12 +155,15 @@ def resolve_options(
                 f"{option} is {quoted(value)}, and {type(pipe).__name__} takes no {name}: leave "
                 f"{option} out"
             )
-    size = None if options.size is None else check_size(pipe, options.size)
-    latents = size_of_latents(pipe, arguments)
-    if size is not None and latents not in (None, size):
+    if options.size is None:
+        return options, seed
+    size, latents = check_size(pipe, options.size), arguments.get("latents")
+    side = family_of(pipe).cell_side
+    grid = (size[1] // side, size[0] // side)
+    if isinstance(latents, torch.Tensor) and latents.shape[-2:] != grid:
         raise ArgumentError(
-            f"the latents are for {latents[0]}×{latents[1]} pixels, and the size is "
-            f"{size[0]}×{size[1]}: pass one of the two, or make them agree"
+            f"the latents have the shape {tuple(latents.shape)}, and the size {size[0]}×{size[1]} "
+            f"needs {grid[0]} rows and {grid[1]} columns: pass one of the two, or make them agree"
         )
     return replace(options, size=size), seed
 

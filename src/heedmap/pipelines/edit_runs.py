@@ -120,8 +120,7 @@ class EditSource:
         spans = weighed(parsed, table, weights)
         new_weights, purpose = token_weights(spans, table), purpose_of(alignment)
         window: FractionWindow = cross or options.cross or (0.0, USUAL[purpose][0])
-        rules: list[Rule] = []
-        rules.append(self._inject(table, alignment, columns, window))
+        rules: list[Rule] = [self._inject(table, alignment, columns, window)]
         if new_weights:
             rules.append(weights_rule(new_weights, table))
             rules += [Renormalize()] * options.renormalize
@@ -264,7 +263,7 @@ def run_edits(
     pipe, options, image = source.pipe, source.sampling, source.options.image
     start = options.arguments.get("image")
     size = options.size or (start.size if isinstance(start, Image.Image) else None)
-    image_source = None if image is None else ImageSource.of(pipe, image, seed, options)
+    image_source = None if image is None else ImageSource(pipe, image, seed, options)
     pairs: list[Pair] = []
 
     def run_batch(some: Sequence[Plan], done: int, remaining: int) -> None:
@@ -307,7 +306,7 @@ def run_edits(
             mask = None if local is None else local.masks.get(number)
             pairs.append(_pair(plan, first, runs[number], trace, number, mask))
 
-    in_batches(plans, fitting(pipe, size, source.options.batch) - 1, run_batch)
+    in_batches(plans, (source.options.batch or fitting(pipe, size)) - 1, run_batch)
     return pairs
 
 
@@ -403,8 +402,8 @@ def _pair(
         weights=dict(plan.weights),
         words=words,
         steps=trace.steps,
-        sites=controller.acted.get(number, 0),
-        self_sites=controller.shared.get(number, 0),
+        sites=len(controller.acted[number]),
+        self_sites=len(controller.shared[number]),
         moved=sum(moved) / len(moved) if moved else 0.0,
         change=change_between(source.image, edited.image, inside),
         reconstruction=None if source.given is None else apart(source.given, source.image),

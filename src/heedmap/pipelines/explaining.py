@@ -13,7 +13,7 @@ from heedmap.backends.base import Pipeline
 from heedmap.backends.prompts import prompt_table
 from heedmap.backends.registry import cross_attention_layers
 from heedmap.errors import ArgumentError, RunError, SelectionError, join_words, plural, quoted, warn
-from heedmap.maps.recordings import name_fits, nearest_layers, short_name, short_names
+from heedmap.maps.recordings import name_fits, nearest_layers, short_name
 from heedmap.options import Axis, BranchName, ExplainOptions
 from heedmap.pipelines import repeating
 from heedmap.pipelines.generation import Progress
@@ -171,7 +171,7 @@ def find_layer(layer: object, names: Sequence[str]) -> str:
     fitting = [name for name in names if name_fits(name, text)]
     if len(fitting) == 1:
         return fitting[0]
-    near = short_names(fitting) or nearest_layers(text, names)
+    near = nearest_layers(text, fitting or names)
     raise SelectionError(
         f"layer is {quoted(text)}, which fits {plural(len(fitting), 'layer')}: expected the name "
         f"of one, such as {join_words(near)}"

@@ -37,7 +37,7 @@ from heedmap.pipelines.arguments import (
 )
 from heedmap.recording.calls import RecordingSpec
 from heedmap.recording.edits import Edit, Steering, checked_edits, note_of, weights_rule
-from heedmap.recording.probing import Probe, branches_of
+from heedmap.recording.probing import Probe
 from heedmap.recording.tracing import AfterStep, StepState, Trace
 from heedmap.results.runs import Run
 from heedmap.text.prompts import said_of, untaught
@@ -151,8 +151,10 @@ def generate_batch(
     texts = [prompt.text for prompt in parsed]
     if steering is None:
         steering = _weights_of(pipe, parsed, options)
-    branches, locates = frozenset(branches_of(options.branches, probe)), image is not None
-    spec = RecordingSpec.of(options, branches=branches, weights_read=True)
+    branches: set[BranchName] = {"conditional", *options.branches}
+    if probe is not None:
+        branches.add(probe.target.branch)
+    spec = RecordingSpec.of(options, branches=frozenset(branches), weights_read=True)
     negative, concepts = options.negative, spec.concepts
     recorder = StepRecorder() if "step" in spec.keep else None
     trace = Trace(
@@ -169,7 +171,7 @@ def generate_batch(
     shared = _shared_settings(pipe, options, edits)
     vocabulary = loading.model_card(loading.name_of(pipe)).vocabulary
     unknown = untaught([*texts, negative or "", *concepts], vocabulary)
-    brackets = [] if locates else map(bracket_warning, parsed)
+    brackets = map(bracket_warning, parsed) if image is None else ()
     doubts = said_of(unknown or ()), *brackets, *_warnings(pipe, options, branches)
     for text in filter(None, doubts):
         warn(text)
@@ -264,8 +266,8 @@ def _shared_settings(pipe: Any, options: GenerateOptions, edits: Sequence[Edit])
     """Return the settings that all runs of a batch share."""
     steps, steps_by = settings.effective_value(pipe, "steps", options.steps, options.arguments)
     guidance, guidance_by = settings.effective_value(pipe, "guidance", options.guidance)
-    defaults = {"steps": steps_by, "guidance": guidance_by}
-    defaults["size"] = "pipeline" if options.size is None else None
+    size_by = "pipeline" if options.size is None else None
+    defaults = {"steps": steps_by, "guidance": guidance_by, "size": size_by}
     return {
         "negative": options.negative,
         "steps": steps,

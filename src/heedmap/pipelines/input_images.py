@@ -31,7 +31,6 @@ from heedmap import checks
 from heedmap.backends.base import Pipeline, default_of, device_of, parameters
 from heedmap.backends.latents import (
     Moment,
-    NoiseLevels,
     latents_of,
     noise_levels,
     pictures_of,
@@ -270,40 +269,31 @@ def locate(
 # --- the image of an edit ---
 
 
-@dataclass(frozen=True, eq=False)
 class ImageSource:
     """An image as the source of edits, with the noise that it gets at each step.
 
     Attributes:
-        image: the image.
-        levels: the strength of the noise at the start of each step.
-        noises: noise of variance 1 for each step, (1, C, h, w) each.
+        image: the image, encoded at the size of the options.
     """
 
-    image: InputImage
-    levels: NoiseLevels
-    noises: tuple[torch.Tensor, ...]
-
-    @classmethod
-    def of(
-        cls, pipe: Pipeline, image: Image.Image, seed: int, options: GenerateOptions
-    ) -> "ImageSource":
-        """Encode an image at the size of the options, and draw its noise."""
+    def __init__(
+        self, pipe: Pipeline, image: Image.Image, seed: int, options: GenerateOptions
+    ) -> None:
         assert options.size is not None
         steps = apply_model_defaults(pipe, options).steps
-        levels = noise_levels(pipe, steps or default_of(pipe, THEIR_NAMES["steps"]))
-        encoded, generator = encode_image(pipe, image, options.size), noise(seed)
-        latents = encoded.latents
+        steps = steps or default_of(pipe, THEIR_NAMES["steps"])
+        self._levels, self._scale = noise_levels(pipe, steps)
+        self.image, generator = encode_image(pipe, image, options.size), noise(seed)
+        latents = self.image.latents
         # One for each step that is taken: some schedulers take more than are asked of them.
-        noises = tuple(
+        self._noises = [
             torch.randn(latents.shape, generator=generator).to(latents.device)
-            for _ in levels.mixed[:-1]
-        )
-        return cls(encoded, levels, noises)
+            for _ in self._levels[:-1]
+        ]
 
     def start(self, count: int) -> torch.Tensor:
         """Return the initial latents of a source and its edits, (count, C, h, w)."""
-        return (self._at(0) / self.levels.scale).repeat(count, 1, 1, 1)
+        return (self._at(0) / self._scale).repeat(count, 1, 1, 1)
 
     def next_latents(self, moment: Moment, latents: torch.Tensor) -> torch.Tensor:
         """Return the latents (B, C, h, w) to go on with after a call of the scheduler."""
@@ -314,8 +304,8 @@ class ImageSource:
 
     def _at(self, step: int) -> torch.Tensor:
         """Return the source's latents (1, C, h, w) at the start of a step, or after the last."""
-        noise = self.noises[min(step, len(self.noises) - 1)]
-        return self.levels.at(step, self.image.latents, noise)
+        a, s = self._levels[step]
+        return a * self.image.latents + s * self._noises[min(step, len(self._noises) - 1)]
 
 
 def extract_image(

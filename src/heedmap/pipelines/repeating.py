@@ -69,7 +69,8 @@ class Repetition:
         located = isinstance(self.run, Run) and self.run.settings.located
         count = plural(self.pixels, "number" if located else "pixel")
         most = f"{self.largest:.2g}" if located else f"{self.largest} of 255"
-        why = "" if unmatched(self.changed) else "; no saved setting explains it"
+        explained = any(not name.startswith("schedulers.") for name in self.changed)
+        why = "" if explained else "; no saved setting explains it"
         return f"The repetition differs: {self.differing} of {count}, by up to {most}{why}."
 
     def to_dict(self) -> dict[str, Any]:
@@ -77,11 +78,6 @@ class Repetition:
         names = ("same", "largest", "differing", "pixels")
         changed = {name: {"noted": a, "now": b} for name, (a, b) in self.changed.items()}
         return {**{name: getattr(self, name) for name in names}, "changed": changed}
-
-
-def unmatched(changed: Mapping[str, tuple[Any, Any]]) -> dict[str, tuple[Any, Any]]:
-    """Return the settings that differed during the repetition: all but those of schedulers."""
-    return {name: both for name, both in changed.items() if not name.startswith("schedulers.")}
 
 
 def compared(saved: Drawing, new: Drawing, changed: Mapping[str, tuple[Any, Any]]) -> Repetition:
@@ -258,10 +254,11 @@ def run_probe(
     Returns:
         The settings that differ, as in `Repetition.changed`, but for the schedulers.
     """
-    changed = settings_diff(run.settings, pipe)
-    with suppress(Reached), saved_schedulers(pipe, run.settings), left_early(pipe):
-        _run(pipe, run, given, progress, probe)
-    return unmatched(changed)
+    with saved_schedulers(pipe, run.settings):
+        changed = settings_diff(run.settings, pipe)
+        with suppress(Reached), left_early(pipe):
+            _run(pipe, run, given, progress, probe)
+    return changed
 
 
 def load_for(

@@ -126,11 +126,8 @@ def saved_schedulers(pipe: Any, settings: Settings) -> Iterator[None]:
 
 
 def _scheduler(kind: type, saved: Scheduler) -> Any:
-    config, target = dict(saved.config), scheduler_class(kind, saved.kind)
     try:
-        if target is None:
-            raise ValueError("there is no such class")
-        return target.from_config(argument(config))
+        return scheduler_class(kind, saved.kind).from_config(argument(dict(saved.config)))
     except Exception as error:  # constructors raise errors of any type
         raise RunError(
             f"the scheduler {quoted(saved.kind)} of this run cannot be made in diffusers "

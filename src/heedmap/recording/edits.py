@@ -7,14 +7,15 @@ All functions make new tensors, so that nothing that is recorded changes; only t
 attention, fresh from the kernel, is changed in place.
 """
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import torch
+from msgspec import structs
 from PIL import Image
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
@@ -39,7 +40,7 @@ from heedmap.mathematics.rules import (
     no_source,
     steps_within,
 )
-from heedmap.options import EditOptions
+from heedmap.options import EditOptions, check_window
 from heedmap.recording.accumulation import SiteProbabilities
 from heedmap.text.prompts import describes
 from heedmap.text.weights import MOST_WEIGHT
@@ -69,23 +70,15 @@ class Reweight:
 
     def __post_init__(self) -> None:
         name, most = quoted(checks.text("the word to weight", self.word, "red")), MOST_WEIGHT
-        weight = checks.finite(f"the weight of {name}", self.weight, least=-most, most=most)
-        object.__setattr__(self, "weight", weight)
-        renormalize = checks.flag(f"renormalize of {name}", self.renormalize)
-        object.__setattr__(self, "renormalize", renormalize)
+        vars(self).update(
+            weight=checks.finite(f"the weight of {name}", self.weight, least=-most, most=most),
+            renormalize=checks.flag(f"renormalize of {name}", self.renormalize),
+        )
 
     def rules(self, table: TokenTable, size: tuple[int, int]) -> list[Rule]:
         """Return the rules for a prompt; HeedmapError if the model does not read the word."""
         weights = weights_rule(dict.fromkeys(table.find(self.word), self.weight), table)
         return [weights, Renormalize()] if self.renormalize else [weights]
-
-    def note(self) -> Reweighted:
-        """Return the edit as the settings of a run save it."""
-        return Reweighted(word=self.word, weight=self.weight, renormalize=self.renormalize)
-
-
-Where = Sequence[float] | Sequence[Sequence[bool]] | np.ndarray | Tensor | Image.Image
-"""A box or a mask, as `Confine` takes it."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -104,9 +97,9 @@ class Confine:
     Attributes:
         word: a word or phrase of the prompt, at all its places.
         where: a box (left, top, right, bottom) in pixels of the image, from its top left corner,
-            as PIL has it, right and bottom excluded; or a mask of the image's size, True inside:
-            anything that numpy reads as bool (H, W), or a PIL image of mode "1" or "L" (128 and
-            above is inside).
+            as PIL has it, right and bottom excluded; or a mask of the image's size: a numpy array
+            of bool (H, W), True inside, or a PIL image of mode "1" or "L" (128 and above is
+            inside).
         strength: added to the scores inside, in natural logarithms: 1 multiplies the odds by e.
         start: fraction of the run from which it acts.
         end: fraction up to which it acts.
@@ -121,13 +114,12 @@ class Confine:
     """
 
     word: str
-    where: Where
+    where: Sequence[float] | np.ndarray | Image.Image
     strength: float = 3.0
     start: float = 0.0
     end: float = 0.6
     along: Sequence[str] | None = None
     tail: bool = True
-    _place: tuple[float, ...] | np.ndarray = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         name = quoted(checks.text("the word to confine", self.word, "cat"))
@@ -136,23 +128,15 @@ class Confine:
             raise ArgumentError(
                 f"along of {name} is {quoted(self.along)}: expected a list of words, as in ['red']"
             )
-        values = {
-            "strength": checks.finite(
-                f"the strength of {name}", self.strength, least=-1e6, most=1e6
-            ),
-            "start": checks.fraction(f"the start of {name}", self.start),
-            "end": checks.fraction(f"the end of {name}", self.end),
-            "along": None if self.along is None else tuple(along),
-            "tail": checks.flag(f"tail of {name}", self.tail),
-            "_place": masks.place(self.where, name),
-        }
-        for field_name, value in values.items():
-            object.__setattr__(self, field_name, value)
-        if self.start > self.end:
-            raise ArgumentError(
-                f"{name} is confined from {self.start} to {self.end}: expected the start not above "
-                "the end"
-            )
+        start, end = check_window(f"the window of {name}", (self.start, self.end))
+        vars(self).update(
+            where=masks.place(self.where, name),
+            strength=checks.finite(f"the strength of {name}", self.strength, least=-1e6, most=1e6),
+            start=start,
+            end=end,
+            along=None if self.along is None else tuple(along),
+            tail=checks.flag(f"tail of {name}", self.tail),
+        )
 
     def rules(self, table: TokenTable, size: tuple[int, int]) -> list[Rule]:
         """Return the rules for a prompt and an image's (width, height).
@@ -160,26 +144,14 @@ class Confine:
         Raises:
             HeedmapError: if the model does not read a word, or the image has no such region.
         """
-        region = torch.from_numpy(masks.region(self._place, *size, quoted(self.word)))
+        place: Any = self.where  # as `masks.place` returns it
+        region = torch.from_numpy(masks.region(place, *size, quoted(self.word)))
         others = _describing(table, self.word) if self.along is None else ()
         tokens = {*others, *chain(*map(table.find, (self.word, *(self.along or ()))))}
         window = self.start, self.end
         rules: list[Rule] = [Region(tuple(sorted(tokens)), region, self.strength, *window)]
         tail = table.positions("end", "pad")
         return [*rules, Region(tail, region, 0.0, *window)] if self.tail and tail else rules
-
-    def note(self) -> Confined:
-        """Return the edit as the settings of a run save it; a mask is packed."""
-        place: Any = self._place
-        return Confined(
-            word=self.word,
-            where=place if isinstance(place, tuple) else masks.packed(place),
-            strength=self.strength,
-            start=self.start,
-            end=self.end,
-            along=None if self.along is None else tuple(self.along),
-            tail=self.tail,
-        )
 
 
 WordEdit = Reweight | Confine
@@ -200,9 +172,6 @@ class CountedRule:
         edited = checked_result(self.rule, self.rule(copy, site), p, site)
         self.changed += not torch.equal(edited, p)
         return edited
-
-    def __repr__(self) -> str:
-        return _name(self.rule)
 
 
 def checked_edits(edits: Iterable[Edit]) -> tuple[Edit, ...]:
@@ -226,28 +195,32 @@ def rules_of(edit: Edit, table: TokenTable, size: tuple[int, int]) -> list[Rule]
     """Return the rules of an edit for a prompt and an image's (width, height)."""
     if isinstance(edit, WordEdit):
         return edit.rules(table, size)
-    knows = is_linear(edit) or is_biased(edit)  # where it does nothing
-    return [cast(Rule, edit) if knows else CountedRule(cast(Rule, edit))]
+    # Rules with matrices or a bias tell where they do nothing.
+    return [edit if is_linear(edit) or is_biased(edit) else CountedRule(edit)]
 
 
 def note_of(edit: Edit) -> WordEditNoted:
     """Return an edit as settings save it; a user's own rule is saved by name."""
-    return edit.note() if isinstance(edit, WordEdit) else Ruled(name=_name(edit))
+    if isinstance(edit, Reweight):
+        return Reweighted(**vars(edit))
+    if not isinstance(edit, Confine):
+        return Ruled(name=_name(edit))
+    values: dict[str, Any] = {**vars(edit)}
+    if isinstance(edit.where, np.ndarray):
+        values["where"] = masks.packed(edit.where)
+    return Confined(**values)
 
 
 def edit_from(note: WordEditNoted) -> WordEdit | None:
     """Return the edit that was saved; None for a user's own rule, or a mask that was too large."""
     if isinstance(note, Ruled):
         return None
+    values = structs.asdict(note)
     if isinstance(note, Reweighted):
-        return Reweight(note.word, note.weight, note.renormalize)
-    where = note.where
-    if isinstance(where, Mask):
-        where = masks.unpacked(where, quoted(note.word))
-    if where is None:
-        return None
-    numbers = note.strength, note.start, note.end
-    return Confine(note.word, where, *numbers, along=note.along, tail=note.tail)
+        return Reweight(**values)
+    if isinstance(note.where, Mask):
+        values["where"] = masks.unpacked(note.where, quoted(note.word))
+    return None if values["where"] is None else Confine(**values)
 
 
 def warn_of_idle(
@@ -318,14 +291,9 @@ class Steering:
     self_windows: Mapping[int, tuple[float, float]] = field(default_factory=dict)
     self_cells: int = EditOptions.self_cells
 
-    def split(self, image: int) -> tuple[list[Any], list[Any]]:
-        """Return the rules of an image: those with a bias, and the others."""
-        rules = self.rules.get(image, ())
-        return list(filter(is_biased, rules)), [rule for rule in rules if not is_biased(rule)]
-
     def is_linear(self, image: int) -> bool:
         """Return whether `output` can compute the rules of an image."""
-        return all(map(is_linear, self.split(image)[1]))
+        return all(is_biased(rule) or is_linear(rule) for rule in self.rules[image])
 
     def probabilities(
         self, scores: Scores, first: int, image: int, site: Site
@@ -337,16 +305,16 @@ class Steering:
         every, source = range(scores.key.shape[2]), self.sources.get(image)
         p = scores.of(first + image, slice(None), every)
         source_p = None if source is None else scores.of(first + source, slice(None), every)
-        biased, others = self.split(image)
-        return p, apply([*biased, *others], p, replace(site, source=source_p))
+        rules = sorted(self.rules[image], key=is_biased, reverse=True)
+        return p, apply(rules, p, replace(site, source=source_p))
 
     def output(
         self, scores: Scores, value: Tensor, first: int, image: int, site: Site
     ) -> Tensor | None:
         """Return one image's output (H, Q, d) edited by linear rules; None if none acts here."""
-        biased, others = self.split(image)
-        bias = _bias_sum([rule.bias(site) for rule in biased], scores)
-        mix = mixture(others, site)
+        rules = self.rules[image]
+        bias = _bias_sum([rule.bias(site) for rule in rules if is_biased(rule)], scores)
+        mix = mixture([rule for rule in rules if not is_biased(rule)], site)
         if mix is None and bias is None:
             return None
         row = first + image
@@ -362,16 +330,12 @@ class Steering:
 
 def _attend(scores: Scores, row: int, value: Tensor, bias: Tensor | None) -> Tensor:
     """Return one row's attention (H, Q, d) to other values, with a bias on its scores."""
-    mask = scores.mask
-    if mask is not None:
-        mask = mask.expand(scores.query.shape[0], -1, -1, -1)[row]
+    query, mask = scores.query[row], scores.mask_of(row)
     if bias is not None:
-        if mask is not None and mask.dtype == torch.bool:
-            mask = torch.zeros_like(mask, dtype=bias.dtype).masked_fill(~mask, float("-inf"))
         mask = bias if mask is None else mask + bias
-        mask = mask.to(scores.query.dtype)
+    mask = None if mask is None else mask.to(query.dtype)
     return scaled_dot_product_attention(
-        scores.query[row], scores.key[row], value, attn_mask=mask, scale=scores.scale
+        query, scores.key[row], value, attn_mask=mask, scale=scores.scale
     )
 
 
@@ -411,6 +375,8 @@ class AttentionController:
     Attributes:
         steering: the edits.
         position: that of the present pass of the model; None where no row reads the prompt.
+        acted: for each image the sites (a layer at a step) at which a rule acted.
+        shared: for each image those at which it took the source's self-attention.
         moved: for each image, at each pass of a layer where a rule could act, the share of
             attention that moved: half of Σ |P' − P| over the tokens, averaged over positions and
             heads (0 to 1; more where large weights make rows of far more than 1).
@@ -420,8 +386,8 @@ class AttentionController:
         self.steering = steering
         self.position: RunPosition | None = None
         self.moved: defaultdict[int, list[float]] = defaultdict(list)
-        self._acted: set[tuple[int, str, int]] = set()  # image, layer, step
-        self._shared: set[tuple[int, str, int]] = set()
+        self.acted: defaultdict[int, set[tuple[str, int]]] = defaultdict(set)
+        self.shared: defaultdict[int, set[tuple[str, int]]] = defaultdict(set)
         # P and P' in the present layer, by image and first row. A user's own rule is called once,
         # since it may draw lots.
         self._pairs: dict[tuple[int, int], tuple[Tensor, Tensor]] = {}
@@ -430,16 +396,6 @@ class AttentionController:
         """Begin a pass of the model; None where no row reads the prompt, and after the run."""
         self.position = position
         self._pairs.clear()
-
-    @property
-    def acted(self) -> Counter[int]:
-        """The number of sites (a layer at a step) at which a rule acted, by image."""
-        return Counter(image for image, _, _ in self._acted)
-
-    @property
-    def shared(self) -> Counter[int]:
-        """The number of sites at which an image took the source's self-attention, by image."""
-        return Counter(image for image, _, _ in self._shared)
 
     def output(self, layer: str, scores: Scores, value: Tensor, output: Tensor) -> Tensor:
         """Return the output (B, H, Q, d) of a cross-attention layer with the edits."""
@@ -451,7 +407,7 @@ class AttentionController:
                 edited = p @ value[first + image].float()
             if edited is not None:
                 output[first + image] = edited.to(output)
-                self._acted.add((image, layer, site.step))
+                self.acted[image].add((layer, site.step))
         return output
 
     def weights(self, layer: str, scores: Scores, p: Tensor) -> Tensor:
@@ -461,7 +417,7 @@ class AttentionController:
             before, after = self._pair(scores, first, image, site)
             if not torch.equal(before, after):
                 p[first + image] = after.to(p)
-                self._acted.add((image, layer, site.step))
+                self.acted[image].add((layer, site.step))
         return p
 
     def inputs(self, layer: str, query: Tensor, key: Tensor) -> tuple[Tensor, Tensor]:
@@ -478,7 +434,7 @@ class AttentionController:
             return query, key
         rows = torch.arange(count, device=query.device)
         for image in images:
-            self._shared.add((image, layer, position.step))
+            self.shared[image].add((layer, position.step))
             for first in position.rows:
                 # Perturbed-attention guidance attends in the first rows of the batch alone.
                 if first + max(images) < count:

@@ -5,7 +5,7 @@ keeps Q, K, V, the mask, P after the edits, and the input and output of W_O. If 
 open, it keeps those with the highest `selection_score`.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -166,7 +166,7 @@ class Probe:
             return
         (scores, row, place, head, edited), self._best = self._best, None
         weight, bias = output_projection(self._layers[name], computed.joined)
-        residual = computed.residual
+        residual, mask = computed.residual, scores.mask_of(row)
         value = computed.value[row].unflatten(-1, (scores.query.shape[1], -1)).transpose(0, 1)
         self.result = ProbeResult(
             layer=name,
@@ -176,12 +176,12 @@ class Probe:
                 query=_numbers(scores.query[row, :, place]),
                 key=_numbers(scores.key[row]),
                 value=_numbers(value),
-                mask=_mask(scores, row, place),
+                mask=None if mask is None else _numbers(mask[:, place]),
                 scale=float(scores.scale),
-                edited=None if edited is None else _numbers(edited),
+                edited=_numbers(edited),
                 added=None,
                 weight=_numbers(weight),
-                bias=None if bias is None else _numbers(bias),
+                bias=_numbers(bias),
                 residual=None if residual is None else _numbers(residual[row, place]),
                 factor=computed.factor,
                 output=_numbers(computed.output[row, place]),
@@ -222,21 +222,6 @@ def check_index(name: str, value: object, count: int, owner: str, unit: str) -> 
     return number % count
 
 
-def branches_of(branches: Iterable[BranchName], probe: Probe | None) -> set[BranchName]:
-    """Return the branches that a trace records: those asked for, and that of the probe."""
-    found: set[BranchName] = {"conditional", *branches}
-    return found if probe is None else {*found, probe.target.branch}
-
-
-def _numbers(tensor: Tensor) -> np.ndarray:
-    return tensor.detach().float().cpu().double().numpy()
-
-
-def _mask(scores: Scores, row: int, place: int) -> np.ndarray | None:
-    """Return the mask of one row at one position as it is added, (H, K)."""
-    if scores.mask is None:
-        return None
-    mask = scores.mask.expand(*scores.query.shape[:3], -1)[row, :, place]
-    if mask.dtype == torch.bool:
-        mask = torch.zeros(mask.shape, device=mask.device).masked_fill(~mask, -torch.inf)
-    return _numbers(mask)
+def _numbers(tensor: Tensor | None) -> Any:
+    """Return a tensor as an array of float64; None for None."""
+    return None if tensor is None else tensor.detach().float().cpu().double().numpy()

@@ -28,7 +28,6 @@ from heedmap.errors import ArgumentError, NothingRecordedError, TraceError, quot
 from heedmap.maps.heatmaps import HeatMaps
 from heedmap.maps.recordings import Recording
 from heedmap.mathematics.probabilities import Scores
-from heedmap.mathematics.rules import Site
 from heedmap.options import AXES, BranchName, GenerateOptions, Keep, Tokens
 from heedmap.recording.calls import Call, RecordingSpec, RecordName
 from heedmap.recording.edits import (
@@ -158,7 +157,7 @@ class TraceHooks:
         self._installed: Mapping[str, RecordingProcessor] = {}
         # Of the present call: its self-attention layers with a processor of the trace.
         self._needed: Mapping[str, Any] = {}
-        self._install_self: Any = None
+        self._self_options: dict[str, Any] = {}
         self._undo_call = ExitStack()
 
     def install(self, record: Record, before_pass: Callable[..., None]) -> None:
@@ -184,8 +183,7 @@ class TraceHooks:
         names = self.self_layers if shared else propagating
         self._needed = {name: self.self_layers[name] for name in names}
         editor, undo = self._controller if shared else None, self._undo_call.callback
-        options = {"record": propagate, "undo": undo, "editor": editor, "needed": shared}
-        self._install_self = partial(processors.install, **options)
+        self._self_options = dict(record=propagate, undo=undo, editor=editor, needed=shared)
         self.check()
 
     def check(self) -> None:
@@ -203,7 +201,7 @@ class TraceHooks:
         needed = self._needed.items()
         bare = {n: one for n, one in needed if not isinstance(one.processor, RecordingProcessor)}
         if bare:
-            self._install_self(bare)
+            processors.install(bare, **self._self_options)
 
     def begin_call(self, after_step: Callable[[Tensor], Tensor], before_step: Any = None) -> None:
         """Listen to the scheduler that the pipeline has now (`latents.listen`)."""
@@ -308,11 +306,6 @@ class Trace:
         return self._done()[-1].schedule.count
 
     @property
-    def sites(self) -> list[Site]:
-        """The layers of the last call at each of its steps."""
-        return self._done()[-1].sites
-
-    @property
     def guided(self) -> bool:
         """True if the last call read a negative prompt beside the prompt (an empty one, too)."""
         return bool(self._calls) and self._calls[-1].guided
@@ -348,11 +341,9 @@ class Trace:
             hooks.install(self._record, self._before_pass)
             if self._probe is not None:
                 self._probe.attach(hooks.layers, hooks.undo.callback)
-            unwatch = prompts.watch(
-                *(self._pipe, spec.prompts, "negative" in spec.branches, self._begin, self._end),
-                concepts=spec.concepts,
-            )
-            hooks.undo.callback(unwatch)
+            is_labelled = "negative" in spec.branches
+            watched = self._pipe, spec.prompts, is_labelled, self._begin, self._end
+            hooks.undo.callback(prompts.watch(*watched, concepts=spec.concepts))
         except BaseException:
             hooks.remove()
             raise
