@@ -25,8 +25,7 @@ Tokens = Literal["prompt", "all"]
 EditKind = Literal["replace", "refine"]
 """How the words of an edit correspond: one to one, or with words that are new."""
 EditPurpose = Literal["relation", "addition", "removal", "setting", "swap", "size", "colour"]
-"""The purpose of an edit, read off its words; of several the first one holds, which needs the most
-freedom (`heedmap.text.alignment`)."""
+"""The purpose of an edit (`heedmap.text.alignment`), the one that needs the most freedom first."""
 Device = Literal["auto", "cpu", "cuda", "mps"]
 """Where a model runs; "auto" is the best that there is."""
 Dtype = Literal["auto", "float32", "float16", "bfloat16"]

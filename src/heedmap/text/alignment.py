@@ -6,7 +6,7 @@ Colours, sizes, places and phrases are those of English.
 import re
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import accumulate, chain, groupby, pairwise, product, zip_longest
+from itertools import accumulate, groupby, pairwise, product, zip_longest
 from operator import itemgetter
 from typing import Any, Literal, TypeVar, get_args
 
@@ -46,8 +46,7 @@ class WordAlignment:
     @property
     def unread(self) -> tuple[Word, ...]:
         """The changed words without a token that the model reads: their edit would be lost."""
-        words = chain.from_iterable(self.changes)
-        return tuple(word for word in words if word and not word.tokens)
+        return tuple(word for pair in self.changes for word in pair if word and not word.tokens)
 
 
 # --- words --------------------------------------------------------------------------------------
