@@ -41,7 +41,7 @@ def fraction(what: str, value: object) -> float:
     return finite(what, value, least=0, most=1)
 
 
-def whole(what: str, value: object, *, least: int | None = None, most: int | None = None) -> int:
+def whole(what: str, value: object, *, least: float = -math.inf, most: float = math.inf) -> int:
     """Return a whole number from `least` to `most`; 3.0 is not one. Arguments as of `finite`.
 
     Raises:
@@ -49,7 +49,7 @@ def whole(what: str, value: object, *, least: int | None = None, most: int | Non
     """
     if isinstance(value, Integral) and not isinstance(value, bool):
         number = int(value)
-        if (least is None or least <= number) and (most is None or number <= most):
+        if least <= number <= most:
             return number
     raise ArgumentError(f"{what} is {quoted(value)}: expected a whole number{_range(least, most)}")
 
@@ -61,8 +61,8 @@ def text(what: str, value: object, example: str = "", *, most: int | None = None
         ArgumentError: if it is no such text; the message gives the example.
     """
     if not isinstance(value, str):
-        such = f", such as {example!r}" if example else ""
-        raise ArgumentError(f"{what} is {quoted(value)}: expected a text{such}")
+        hint = f", such as {example!r}" if example else ""
+        raise ArgumentError(f"{what} is {quoted(value)}: expected a text{hint}")
     if any("\ud800" <= char <= "\udfff" for char in value):
         raise ArgumentError(f"{what} is {quoted(value)}: expected no lone surrogates")
     if most is not None and len(value) > most:
@@ -104,7 +104,7 @@ def any_of(what: str, value: object, known: Iterable[str], *, least: int = 0) ->
 
 def flag(what: str, value: object) -> bool:
     """Return True or False, of Python or numpy; ArgumentError otherwise."""
-    if isinstance(value, bool) or type(value).__name__ in ("bool", "bool_"):
+    if type(value).__name__ in ("bool", "bool_"):
         return bool(value)
     raise ArgumentError(f"{what} is {quoted(value)}: expected True or False")
 
@@ -129,14 +129,11 @@ def alike(low: float, high: float) -> bool:
     return not high - low > ROUNDING * max(abs(low), abs(high))
 
 
-def _range(least: float | None, most: float | None) -> str:
-    ends = (None if one is None or math.isinf(one) else one for one in (least, most))
-    low, high = (f"{one:g}" if isinstance(one, float) else one for one in ends)
-    if low is not None and high is not None:
-        return f" from {low} to {high}"
-    if low is not None:
-        return f" of at least {low}"
-    return "" if high is None else f" of at most {high}"
+def _range(least: float, most: float) -> str:
+    low, high = (f"{one:g}" if isinstance(one, float) else one for one in (least, most))
+    if math.isinf(most):
+        return "" if math.isinf(least) else f" of at least {low}"
+    return f" of at most {high}" if math.isinf(least) else f" from {low} to {high}"
 
 
 def _choice(value: object, names: Iterable[str]) -> str:

@@ -106,10 +106,8 @@ def nearest(wanted: str, known: Iterable[str], most: int = 5) -> list[str]:
     names = list(dict.fromkeys(known))
     if len(names) <= most:
         return names
-    short = wanted[:100]  # comparing takes the square of the length
-    containing = [name for name in names if short and short in name]
-    like = get_close_matches(short, names, n=most, cutoff=0.0)
-    return list(dict.fromkeys([*containing, *like]))[:most]
+    # Comparing takes the square of the length.
+    return get_close_matches(wanted[:100], names, n=most, cutoff=0.0)
 
 
 def signed(value: float, form: str = "g") -> str:

@@ -24,8 +24,9 @@ Tokens = Literal["prompt", "all"]
 """The tokens that are recorded: the prompt's own, or the padding too."""
 EditKind = Literal["replace", "refine"]
 """How the words of an edit correspond: one to one, or with words that are new."""
-EditPurpose = Literal["swap", "colour", "addition", "removal", "size", "relation", "setting"]
-"""The purpose of an edit, read off its words (`heedmap.text.alignment`)."""
+EditPurpose = Literal["relation", "addition", "removal", "setting", "swap", "size", "colour"]
+"""The purpose of an edit, read off its words; of several the first one holds, which needs the most
+freedom (`heedmap.text.alignment`)."""
 Device = Literal["auto", "cpu", "cuda", "mps"]
 """Where a model runs; "auto" is the best that there is."""
 Dtype = Literal["auto", "float32", "float16", "bfloat16"]
@@ -152,10 +153,8 @@ def parse_window(text: str) -> tuple[float, float]:
     """Read `A:B`, fractions of a run, or its end `B`."""
     first, colon, last = text.partition(":")
     expected = "a part of the run: its end, such as 0.8, or A:B, both from 0 to 1"
-    low, high = _numbers(f"{first},{last}" if colon else f"0,{text}", float, expected, 2)
-    if not 0 <= low <= high <= 1:
-        raise ArgumentError(f"{text!r}: expected {expected}")
-    return low, high
+    bounds = _numbers(f"{first},{last}" if colon else f"0,{text}", float, expected, 2)
+    return check_window("the window", bounds)
 
 
 def parse_windows(text: str) -> list[tuple[float, float]]:
@@ -281,8 +280,7 @@ class GenerateOptions:
             values["guidance"] = checks.finite("guidance", self.guidance, least=0, most=100)
         if self.negative is not None:
             checks.text("negative", self.negative, "blurry", most=100_000)
-        for name, value in values.items():
-            object.__setattr__(self, name, value)
+        self.__dict__.update(values)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -375,13 +373,11 @@ class EditOptions:
             values[name] = None if window is None else check_window(name, window)
         if self.batch is not None:
             values["batch"] = checks.whole("batch", self.batch, least=2, most=2**31 - 1)
-        for name, value in values.items():
-            object.__setattr__(self, name, value)
+        self.__dict__.update(values)
         if self.blend_from == 1:
             raise ArgumentError("blend_from is 1: expected a fraction of the run below 1")
-        blend = {"blend_from": self.blend_from, "threshold": self.threshold}
-        unused = [name for name, value in blend.items() if value != getattr(EditOptions, name)]
-        unused += ["protect"] if protect else []
+        blend = ("blend_from", "threshold", "protect")
+        unused = [name for name in blend if getattr(self, name) != getattr(EditOptions, name)]
         if unused and self.only is None:
             raise ArgumentError(
                 f"{' and '.join(unused)} had no effect: pass only as well, as in only='cat->dog'"
@@ -423,14 +419,3 @@ class ExplainOptions:
     branch: BranchName = option(
         "conditional", "negative: a word of the negative prompt.", BranchName
     )
-
-
-@dataclass(frozen=True, kw_only=True)
-class ConfineOptions:
-    """The defaults of `heedmap.Confine`, described there."""
-
-    strength: float = 3.0
-    start: float = 0.0
-    end: float = 0.6
-    along: Sequence[str] | None = None
-    tail: bool = True

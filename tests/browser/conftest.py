@@ -68,7 +68,7 @@ class Opened:
 
     def apart(self) -> None:
         """Show each step on its own scale, over the finished picture, as Python's overlays do."""
-        for label in ("One scale for all steps", "Picture of the step"):
+        for label in ("One scale for all steps", "Image at the step"):
             box = self.page.get_by_label(label)
             if box.is_visible() and box.is_enabled():
                 box.uncheck()

@@ -31,7 +31,7 @@ def test_what_is_pinned_and_chosen_comes_back(show: Any, run_page: str):
     opened.slide("Opacity", 55)
     opened.choose("Colours", "cividis")
     opened.page.get_by_label("Outline", exact=True).check()
-    opened.page.get_by_label("Picture of the step").uncheck()
+    opened.page.get_by_label("Image at the step").uncheck()
     point(opened, 0.3, 0.6)
     opened.page.mouse.down()
     opened.page.mouse.up()

@@ -170,8 +170,8 @@ def test_a_place_says_how_its_number_is_explained(show: Any, run: Any, run_page:
     command = explained(opened)
     assert command == shlex.split("heedmap explain FOLDER --word house --at 40,72")
     said = opened.page.locator("#why .hint").inner_text()
-    assert "is a mean (all layers · " in said
-    assert "Share: of what all words" in opened.page.locator("#reading").inner_text()
+    assert "a mean (all layers · " in said
+    assert "Share: among the prompt" in opened.page.locator("#reading").inner_text()
     opened.page.mouse.down()
     opened.page.mouse.up()
     opened.choose("Layers", "layer 2")

@@ -132,12 +132,12 @@ def test_the_picture_of_a_step_lies_beneath_its_heat(show: Any):
     heat = run.maps.select(steps=slice(1, 3))["house"]
     low, high = heat.value_range("word")
     same(canvas(opened), overlays.overlay(beneath(run, 2), heat.values, low=low, high=high))
-    opened.page.get_by_label("Picture of the step").uncheck()
+    opened.page.get_by_label("Image at the step").uncheck()
     opened.word("house").hover()
     same(canvas(opened), heat.overlay())
     assert "Beneath" not in opened.legend()
     opened.page.get_by_role("button", name="All steps").click()
-    opened.page.get_by_label("Picture of the step").check()
+    opened.page.get_by_label("Image at the step").check()
     opened.bare()
     opened.page.mouse.move(0, 0)
     same(canvas(opened), overlays.enlarge(run.image))
@@ -146,7 +146,7 @@ def test_the_picture_of_a_step_lies_beneath_its_heat(show: Any):
 def test_one_scale_holds_over_the_steps_and_is_named(show: Any, run: Any, run_page: str):
     scale = "word"
     opened = show(run_page)
-    opened.page.get_by_label("Picture of the step").uncheck()
+    opened.page.get_by_label("Image at the step").uncheck()
     opened.choose("Scale", scale)
     spans = [run.maps.select(steps=step)["house"].value_range(scale) for step in range(6)]
     low, high = min(low for low, _ in spans), max(high for _, high in spans)

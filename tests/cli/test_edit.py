@@ -53,7 +53,7 @@ def test_an_image_of_ones_own(model, desk):
     assert given is not None and given.size == (200, 96)
     assert (desk / found["files"]["given_image"]).is_file()
     printed = call(*SWAP, "--image", "photo.png", "--out", "y").stdout
-    assert "dB" in printed and "Your image" in printed
+    assert "dB" in printed and "your image" in printed
 
 
 @pytest.mark.parametrize(

@@ -173,15 +173,15 @@ def test_other_uses_draw_the_same(load, family):
 
 
 @pytest.mark.parametrize(
-    ("family", "missing", "said"),
+    ("family", "missing"),
     [
-        ("sd1", ["text_encoder"], "has no text_encoder loaded"),
-        ("sd1", ["text_encoder", "tokenizer"], "has no tokenizer and no text_encoder loaded"),
-        ("sdxl", ["text_encoder_2"], "has no text_encoder_2 loaded"),
-        ("sigma", ["text_encoder"], "has no text_encoder loaded"),
+        ("sd1", ["text_encoder"]),
+        ("sd1", ["text_encoder", "tokenizer"]),
+        ("sdxl", ["text_encoder_2"]),
+        ("sigma", ["text_encoder"]),
     ],
 )
-def test_a_pipeline_without_its_encoders(load, family, missing, said):
+def test_a_pipeline_without_its_encoders(load, family, missing):
     pipe = load(family)
     kept = {name: getattr(pipe, name) for name in missing}
     prompts: Sequence[str] = ["a red house"]
@@ -195,15 +195,11 @@ def test_a_pipeline_without_its_encoders(load, family, missing, said):
     try:
         for name in missing:
             setattr(pipe, name, None)
-        with pytest.raises(TraceError) as refused, trace(pipe, concepts=["sky"]):
+        with pytest.raises(TraceError), trace(pipe, concepts=["sky"]):
             paint(pipe, **embeds, steps=1, guidance_scale=1.0)
     finally:
         for name, part in kept.items():
             setattr(pipe, name, part)
-    assert str(refused.value) == (
-        f"{type(pipe).__name__} {said}, and concepts are read by the pipeline's own encoders: load "
-        "it with them, or leave concepts out"
-    )
 
 
 def test_concepts_that_the_encoder_cannot_hold(load):

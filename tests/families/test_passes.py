@@ -563,10 +563,7 @@ def test_image_to_image_counts_its_own_steps(load):
     [
         ({"only": "house->tree", "blend_from": 0.99}, "kept nothing in place: no step of 4"),
         ({"words": {"tree": (0.3, 0.4)}}, "for 'tree' from its source: no step of 4"),
-        (
-            {"cross": (0.3, 0.4), "self_attention": 0},
-            "cross-attention from its source: no step of 4",
-        ),
+        ({"cross": (0.3, 0.4), "self_attention": 0}, "from its source: no step of 4"),
     ],
 )
 @pytest.mark.parametrize("family", ["short", "sigma"])

@@ -335,7 +335,7 @@ def test_encoders_that_read_a_word_at_other_positions(inverted_twice, first, sec
     pipe = inverted_twice(first, second)
     with counted(pipe) as steps, pytest.raises(TraceError) as refused:
         generate(pipe, "a <cat> at a house", seed=1, steps=1)
-    assert not steps and "'<cat>'" in str(refused.value)
+    assert not steps and "<cat>" in str(refused.value)
     assert generate(pipe, "a house", seed=1, steps=1).maps["house"].values.max() > 0
 
 

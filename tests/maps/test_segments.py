@@ -14,7 +14,7 @@ from heedmap.errors import ArgumentError, RunError, SelectionError, UnknownWordE
 from heedmap.figures import overlays
 from heedmap.maps.heatmaps import HeatMaps
 from heedmap.maps.masks import Segments
-from heedmap.text.words import concept_table
+from heedmap.text.words import TokenTable
 
 PROMPT = "red house next to blue tree at sea"
 
@@ -48,7 +48,7 @@ def decoded(counts: list[int], size: list[int]) -> np.ndarray:
 
 
 def test_of_concepts_each_is_labelled_also_what_names_no_thing():
-    table = concept_table(["house", "with", "red"])
+    table = TokenTable.of_texts(["house", "with", "red"])
     rng = np.random.default_rng(0)
     found = recording("a red house", keep=())
     kept = found.positions[: len(table.words)]
@@ -145,7 +145,7 @@ def test_pixels_of_the_indexed_picture_are_the_labels(count):
     assert not seen[labels == 0].any()
     hues = overlays.hue_colours()
     for label in range(1, count + 1):
-        assert (seen[labels == label] == hues[(label - 1) % len(hues)]).all()
+        assert (seen[labels == label] == hues[label - 1]).all()
 
 
 def test_shares_are_of_the_whole_picture():

@@ -145,7 +145,6 @@ def test_a_folder_an_edit_and_a_negative_prompt(random_model, run, tmp_path):
         ({"step": 2}, SelectionError),
         ({"head": 9, "layer": "mid"}, SelectionError),
         ({"head": 9}, SelectionError),
-        ({"head": -1}, SelectionError),
         ({"pass_": 1}, SelectionError),
         ({"pass_": 1.0}, ArgumentError),
         ({"branch": "both"}, ArgumentError),

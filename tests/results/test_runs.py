@@ -22,7 +22,7 @@ from heedmap.io.writing import TakenError, digest_of
 from heedmap.maps.heatmaps import HeatMaps
 from heedmap.pipelines.generation import generate
 from heedmap.results.runs import Run, parameters_text, word_file
-from heedmap.text.words import concept_table, tokenize
+from heedmap.text.words import TokenTable, tokenize
 
 
 def test_written_whole_and_read_back_equal(tmp_path):
@@ -60,7 +60,7 @@ def test_the_maps_of_the_negative_prompt_come_along(tmp_path):
 def sought(run: Run, *concepts: str) -> Run:
     """The same run with what was looked for: numbers by chance."""
     whole = recording("x y", seed=5)
-    table = concept_table(concepts)
+    table = TokenTable.of_texts(concepts)
     some = replace(
         whole,
         table=table,

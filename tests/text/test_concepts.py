@@ -5,7 +5,7 @@ from making import letter_tokenizer
 
 from heedmap.errors import ArgumentError, UnknownWordError
 from heedmap.io.schemas import MAX_PROMPT
-from heedmap.text.words import asked_text, checked_concepts, concept_places, concept_table, tokenize
+from heedmap.text.words import TokenTable, asked_text, checked_concepts, concept_places, tokenize
 
 
 def test_concepts_are_different_words_or_phrases():
@@ -44,7 +44,7 @@ def test_the_text_that_is_read_holds_all_concepts_and_then_the_prompt():
 
 
 def test_each_concept_is_one_word_of_the_table():
-    table = concept_table(("sky", "red house", "house"))
+    table = TokenTable.of_texts(("sky", "red house", "house"))
     assert table.prompt == "sky, red house, house" and table.limit == 3 and not table.unread
     assert [(w.text, w.tokens) for w in table.words] == [
         ("sky", (0,)), ("red house", (1,)), ("house", (2,)),
@@ -58,7 +58,7 @@ def test_each_concept_is_one_word_of_the_table():
 
 
 def test_a_concept_is_found_as_a_whole():
-    table = concept_table(("sky", "red house", "house"))
+    table = TokenTable.of_texts(("sky", "red house", "house"))
     assert table.find("house") == (2,) and table.find("Red House") == (1,)
     assert table.find("sky, red house") == (0, 1)
     for part in ("red", "sky red"):
@@ -104,6 +104,6 @@ def test_a_concept_past_the_encoders_length_is_refused():
 
 def test_only_a_table_of_concepts_is_of_concepts():
     """An encoder may read as many tokens as the prompt has words."""
-    assert concept_table(["sky", "red house"]).of_concepts
+    assert TokenTable.of_texts(["sky", "red house"]).of_concepts
     for limit in (3, 5, 77):
         assert not tokenize("a b c", letter_tokenizer(), limit=limit).of_concepts

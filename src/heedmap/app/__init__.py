@@ -73,20 +73,20 @@ def launch(
         auth: names and passwords; everybody is let in without.
         share: whether Gradio opens a public address for the app.
         open_browser: whether the page is opened in this machine's browser.
-        options: `device` and `dtype`, as of `heedmap.load`.
+        options: `device` and `dtype`, as in `heedmap.load`.
 
     Raises:
         ArgumentError: if the port is in use, or `out` is given where sessions have their own.
     """
     host = host or os.environ.get("GRADIO_SERVER_NAME", "127.0.0.1")
-    alone = host in _LOOPBACK and not auth and not share
-    if out is not None and not alone:
+    local = host in _LOOPBACK and not auth and not share
+    if out is not None and not local:
         raise ArgumentError(
             f"out is {quoted(str(out))}, but results are kept for the session alone where others "
             "can use the app: leave out, or serve this machine without a password"
         )
     hosts = ["*"] if host in _ANY else [*_LOOPBACK, host, *(["*.gradio.live"] if share else [])]
-    app = App(Models(model, **options), (out or OUT) if alone else None)
+    app = App(Models(model, **options), (out or OUT) if local else None)
     os.environ["GRADIO_TEMP_DIR"] = str(app.temporary / "gradio")  # no other app reads or fills it
     try:
         app.build().launch(

@@ -60,8 +60,8 @@ class Job:
     When the iteration stops, the job ends at its next step. One job works at a time.
 
     Attributes:
-        future: holds what the call returned or raised.
-        text: what the job is doing.
+        future: the result or the error of the call.
+        text: the state of the job.
         warnings: heedmap's warnings.
     """
 
@@ -108,7 +108,10 @@ class Job:
                 part = min(1.0, _DECODED / max(sides))
                 h, w = (max(1, round(side * part)) for side in sides)
                 small = adaptive_avg_pool2d(latents, (h, w))
-                self._preview = _data_url(pictures_of(vae, unscaled(vae, small)))
+                images = pictures_of(vae, unscaled(vae, small)).nan_to_num().clamp(0, 1)
+                row = torch.cat([*images], dim=-1)  # side by side
+                pixels = (row * 255).round().byte().movedim(0, -1).cpu().numpy()
+                self._preview = pages.link(Image.fromarray(pixels), "webp", quality=80)
                 self._next = time.monotonic() + _PAUSE
 
         return show
@@ -121,13 +124,6 @@ class Job:
         return f"<p>{self.text}</p><progress {self._bar} aria-label='Progress'></progress>{image}"
 
 
-def _data_url(colours: torch.Tensor) -> str:
-    """Write images (B, 3, H, W), 0 to 1, side by side."""
-    row = torch.cat([*torch.nan_to_num(colours).clamp(0, 1)], dim=-1)
-    image = Image.fromarray((row * 255).round().byte().movedim(0, -1).cpu().numpy())
-    return pages.link(image, "webp", quality=80)
-
-
 # --- saved results ----------------------------------------------------------------------------
 
 MOST = 100  # results that are listed, the newest first
@@ -137,9 +133,9 @@ _FRAME = 900  # pixels of a page's height until it reports its own
 
 def names(folder: str | Path | None) -> list[str]:
     """List the results of a folder, the newest first; none if it is None."""
-    found = [] if folder is None else [one.parent for one in Path(folder).glob("*/index.html")]
-    found.sort(key=lambda one: one.stat().st_mtime, reverse=True)
-    return [one.name for one in found[:MOST]]
+    results = [] if folder is None else [page.parent for page in Path(folder).glob("*/index.html")]
+    results.sort(key=lambda result: result.stat().st_mtime, reverse=True)
+    return [result.name for result in results[:MOST]]
 
 
 def path_of(folder: str | Path | None, name: str) -> Path:

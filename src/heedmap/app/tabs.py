@@ -3,7 +3,7 @@
 import inspect
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import fields
 from pathlib import Path
@@ -42,10 +42,10 @@ _QUIET: dict[str, Any] = {"show_progress": "hidden", "api_visibility": "private"
 
 
 def each_line(
-    read: Callable[[str], Any], collect: Callable[[list[Any]], Any] = list
+    parse: Callable[[str], Any], collect: Callable[[list[Any]], Any] = list
 ) -> Callable[[str], Any]:
     """Make a function that reads each line of a text."""
-    return lambda text: collect([read(line) for line in text.splitlines() if line.strip()])
+    return lambda text: collect([parse(line) for line in text.splitlines() if line.strip()])
 
 
 READERS: dict[str, Callable[[str], Any]] = {
@@ -130,8 +130,8 @@ class Form:
             self.start = gr.Button(name, variant="primary")
             self.cancel = gr.Button("Cancel", min_width=100)
 
-    def sampling(self, axes: Sequence[str]) -> None:
-        """Add guidance, size, negative prompt, and the axes to keep, of which some are chosen."""
+    def sampling(self, axes: Iterable[str]) -> None:
+        """Add guidance, size, negative prompt, and the axes to keep, `axes` by default."""
         self.row("guidance", "size")
         self.text("negative")
         choices = [(f"{axis}s", axis) for axis in options.AXES]
@@ -146,17 +146,17 @@ class Form:
 
     def arguments(self, values: Sequence[Any]) -> dict[str, Any]:
         """Read the fields that are not empty, or required; ArgumentError if a text is wrong."""
-        given: dict[str, Any] = {}
+        arguments: dict[str, Any] = {}
         for (name, field), value in zip(self.fields.items(), values, strict=True):
             text = value.strip() if isinstance(value, str) else ""
             try:
                 if text and name in self._readers:
-                    given[name] = self._readers[name](text)
+                    arguments[name] = self._readers[name](text)
                 elif name in REQUIRED or text or value not in ("", None):
-                    given[name] = value
+                    arguments[name] = value
             except ArgumentError as error:
                 raise ArgumentError(f"{field.label}: {error}") from error
-        return given
+        return arguments
 
 
 class App:
@@ -169,6 +169,9 @@ class App:
 
     def __init__(self, models: Models, out: Path | None) -> None:
         self.models, self.out = models, out
+        # The maps of the embedded model take little memory.
+        embedded = models.names == [EMBEDDED]
+        self._axes = options.AXES if embedded else options.GenerateOptions.keep
         self._directory = tempfile.TemporaryDirectory(prefix="heedmap-", ignore_cleanup_errors=True)
         self.temporary = Path(self._directory.name)  # deleted when Python ends
 
@@ -177,8 +180,7 @@ class App:
         with gr.Blocks(
             title="heedmap", analytics_enabled=False, fill_width=True, delete_cache=(3600, 86400)
         ) as page:
-            out = None if self.out is None else str(self.out)
-            self.folder = gr.State(out, delete_callback=self._delete_session)
+            self.folder = gr.State(self.out and str(self.out), delete_callback=self._end_session)
             with gr.Row(elem_id="top"):
                 script = Path(__file__).with_name("app.js").read_text("utf-8")
                 heading = gr.HTML("<h1>heedmap</h1>", js_on_load=script)
@@ -204,7 +206,7 @@ class App:
             form.buttons("Generate")
             seed, _ = form.row("seed", "steps")
             with gr.Accordion("More", open=False):
-                form.sampling(self._axes())
+                form.sampling(self._axes)
                 form.text("edits")
             gr.Examples(PROMPTS, [prompt, seed], label="Examples for the embedded model")
             with gr.Accordion("Words that the embedded model was taught", open=False):
@@ -223,7 +225,7 @@ class App:
                 form.add("image", _upload())
             with gr.Accordion("More", open=False):
                 form.edit()
-                form.sampling(self._axes())
+                form.sampling(self._axes)
             gr.Examples(EDITS, [source, target, only, seed], label="Examples")
 
     def _grid(self, _: Any) -> None:
@@ -236,7 +238,7 @@ class App:
             with gr.Accordion("More", open=False):
                 form.text("only")
                 form.edit()
-                form.sampling(self._axes())
+                form.sampling(self._axes)
             gr.Examples(GRIDS, [source, target, weights, seeds], label="Examples")
 
     def _locate(self, _: Any) -> None:
@@ -249,11 +251,11 @@ class App:
                 form.text("steps", label="Looks", placeholder=str(options.LOCATE_STEPS))
 
     def _explain(self, tab: Any) -> None:
-        def call(job: Job, folder: Path, _: str, given: dict[str, Any]) -> hm.Explanation:
-            path = jobs.path_of(folder, given.pop("name"))
+        def call(job: Job, folder: Path, _: str, arguments: dict[str, Any]) -> hm.Explanation:
+            path = jobs.path_of(folder, arguments.pop("name"))
             run = hm.Run.load(path / "edited" if (path / "edited").is_dir() else path)
             pipe = self.models.load(run.settings.model)
-            return hm.explain(pipe, run, progress=job.progress, **given)
+            return hm.explain(pipe, run, progress=job.progress, **arguments)
 
         with self._form("explain", call) as form:
             gr.Markdown("How does a number of a map come about? Choose a place on a result's page.")
@@ -283,11 +285,11 @@ class App:
 
         @_page_errors()
         def compare(folder: str | None, *values: Any) -> gr.Image:
-            given = form.arguments(values)
-            found = [jobs.path_of(folder, name) for name in given.pop("names", [])]
-            runs = [hm.Run.load(run) for path in found for run in jobs.run_paths(path)]
+            arguments = form.arguments(values)
+            paths = [jobs.path_of(folder, name) for name in arguments.pop("names", [])]
+            runs = [hm.Run.load(run) for path in paths for run in jobs.run_paths(path)]
             place = Path(tempfile.mkdtemp(dir=self.temporary), "comparison.png")
-            hm.compare(runs, **given).savefig(place)
+            hm.compare(runs, **arguments).savefig(place)
             return gr.Image(str(place), visible=True)
 
         inputs = [self.folder, *form.fields.values()]
@@ -371,15 +373,15 @@ class App:
     def _draw(self, function: Callable[..., Any], *, preview: bool = True) -> Any:
         """Make a call of a function of heedmap that draws with the page's model."""
 
-        def call(job: Job, _: Path, model: str, given: dict[str, Any]) -> Any:
+        def call(job: Job, _: Path, model: str, arguments: dict[str, Any]) -> Any:
             pipe = self.models.load(model)
             previews = {"preview": job.preview(pipe)} if preview else {}
-            return function(pipe, **given, progress=job.progress, **previews)
+            return function(pipe, **arguments, progress=job.progress, **previews)
 
         return call
 
     def _output(self, *buttons: gr.Button) -> list[Any]:
-        """Add the page of a result, its name, and a row with buttons, one of which downloads it."""
+        """Add the page of a result, its name, and a row of buttons: download and others."""
         name = gr.Textbox(visible="hidden")
         with gr.Row(elem_classes="actions"):
             download = gr.Button("Download as zip", size="sm")
@@ -397,6 +399,10 @@ class App:
         event.success(None, js=f"() => {_press(file)}")
         return [page, name]
 
+    def _end_session(self, folder: str | None) -> None:
+        if folder is not None and self.out is None:
+            shutil.rmtree(folder, ignore_errors=True)
+
     def _choose_result(self, tab: Any, **look: Any) -> gr.Dropdown:
         """Add a list of the results, which is read again whenever the tab is opened."""
         field = gr.Dropdown([], **look)
@@ -404,16 +410,6 @@ class App:
             lambda folder: gr.Dropdown(choices=jobs.names(folder)), self.folder, field, **_QUIET
         )
         return field
-
-    def _axes(self) -> Sequence[str]:
-        """Choose the axes to keep: all of the embedded model, whose maps take little memory."""
-        keep = [*options.GenerateOptions.keep]
-        return options.AXES if self.models.names == [EMBEDDED] else keep
-
-    def _delete_session(self, folder: str | None) -> None:
-        """Delete the results of a session that is over."""
-        if folder is not None and self.out is None:
-            shutil.rmtree(folder, ignore_errors=True)
 
 
 def _title(result: Any) -> str:
@@ -439,8 +435,8 @@ def _page_errors() -> Iterator[None]:
 def _columns() -> Iterator[tuple[gr.Column, gr.Column]]:
     """Add a column for the inputs, and one for the result beside it."""
     with gr.Row(equal_height=False):
-        left = gr.Column(scale=2, min_width=340)
-        yield left, gr.Column(scale=5, min_width=340, elem_classes="result")
+        inputs = gr.Column(scale=2, min_width=340)
+        yield inputs, gr.Column(scale=5, min_width=340, elem_classes="result")
 
 
 def _upload() -> gr.Image:

@@ -18,7 +18,7 @@ from heedmap.backends.loading import silence_logs
 from heedmap.backends.registry import encoding_method, family_of
 from heedmap.errors import TraceError, plural, quoted
 from heedmap.options import GenerateOptions
-from heedmap.text.words import TokenTable, asked_text, by_position, concept_places
+from heedmap.text.words import TokenTable, asked_text, concept_places
 
 CLOSE = 0.05
 """Largest distance of a token's state from what its text encodes to, as a share of its length: half
@@ -389,7 +389,7 @@ def watch(
 def _encoding(reading: Reading, prompts: Sequence[str] | None, label_negative: bool) -> Encoding:
     pipe, arguments = reading.pipe, reading.arguments
     states, negative_states, _ = reading.text_states()
-    unlabelled = by_position(states.shape[1])
+    unlabelled = TokenTable.of_texts(map(str, range(states.shape[1])), " ")
     if arguments.get("prompt") is not None and reading.readers:
         tables = reading.tables("prompt", 0)
     elif prompts is not None:

@@ -1,4 +1,4 @@
-"""The command line: one function a command, which calls the Python function of the same name.
+"""The command line: each command calls the Python function of the same name.
 
 A command imports what it uses when it runs: `--help` is instant, `words` loads no torch and
 `inspect` no diffusers. An error ends in one sentence and exit code 2, Ctrl-C in exit code 130.
@@ -13,13 +13,13 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from heedmap.cli import ablate, compare, edit, explain, generate, inspect, repeat, segment, serve
+from heedmap.cli import edit, generate, inspect, repeat, serve
 from heedmap.cli.words import layers, words
 from heedmap.errors import HeedmapError
 
 
 class Commands(TyperGroup):
-    """The commands; what heedmap cannot do ends in one sentence on stderr."""
+    """The commands; a request that cannot be met ends in one sentence on stderr."""
 
     def invoke(self, ctx: Any) -> Any:
         """Run a command."""
@@ -81,8 +81,8 @@ def heedmap_command(
 
 
 for command in (
-    *(generate.generate, edit.edit, edit.grid, generate.locate, inspect.inspect, segment.segment),
-    *(explain.explain, ablate.ablate, compare.compare, repeat.repeat, words, layers),
+    *(generate.generate, edit.edit, edit.grid, generate.locate, inspect.inspect, inspect.segment),
+    *(repeat.explain, repeat.ablate, inspect.compare, repeat.repeat, words, layers),
 ):
     app.command()(command)
 app.command("app")(serve.serve)

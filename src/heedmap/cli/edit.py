@@ -6,8 +6,7 @@ from typing import Annotated, Any
 import typer
 
 import heedmap as hm
-from heedmap.cli.console import Task, print_table
-from heedmap.cli.options import (
+from heedmap.cli.console import (
     EMBEDDED,
     OUTPUT,
     OUTPUTS,
@@ -15,10 +14,12 @@ from heedmap.cli.options import (
     Seed,
     Source,
     Targets,
+    Task,
     command,
     parsed,
+    print_table,
 )
-from heedmap.errors import plural
+from heedmap.errors import as_sentence, plural
 from heedmap.options import EditOptions, GenerateOptions, by_word, parse_windows, parse_word_weights
 
 FILES = {
@@ -76,33 +77,15 @@ def _pair_json(folder: Path, pair: "hm.Pair") -> dict[str, Any]:
 
 
 def _print_pair(folder: Path, pair: "hm.Pair") -> None:
-    from heedmap.io.schemas import returned
+    from heedmap.page.pages import edit_tables
 
-    report, settings = pair.about, pair.edited.settings
-    region = "changed words" if pair.blend is None else "mask"
-    rows = [
-        (
-            f"{side} the {region}",
-            f"{change.share:.0%}",
-            _number(change.mse, ".2g"),
-            _number(change.psnr_db, ".1f"),
-            _number(change.ssim, "z.2f"),
-        )
-        for side, change in (("inside", report.change.inside), ("outside", report.change.outside))
-    ]
-    print_table(("change", "of the image", "MSE", "PSNR (dB)", "SSIM"), rows, folder)
-    if report.reconstruction is not None:
-        typer.echo(f"Your image {returned(report.reconstruction.psnr_db)}.")
-    typer.echo(f"{report.kind.capitalize()}: {report.why}.")
-    if report.masked_by:
-        typer.echo(f"Mask: the region of {report.masked_by}.")
-    size, steps = "{}×{}".format(*pair.edited.image.size), plural(report.steps, "step")
-    typer.echo(f"{size}, seed {settings.seed}, {steps}. Open {folder / 'index.html'}.")
-    typer.echo(
-        f"The edit moved {report.moved:.1%} of the attention. It acted "
-        f"{plural(report.sites, 'time')} (layers × steps), and replaced self-attention "
-        f"{plural(report.self_sites, 'time')}."
-    )
+    tables = edit_tables(pair.about, blended=pair.blend is not None)
+    print_table(("change", "of the image", "MSE", "PSNR (dB)", "SSIM"), tables["change"], folder)
+    print_table(("attention", "of the edit"), tables["attention"])
+    typer.echo(as_sentence(pair.about.why))
+    size, steps = "{}×{}".format(*pair.edited.image.size), plural(pair.about.steps, "step")
+    seed = pair.edited.settings.seed
+    typer.echo(f"{size}, seed {seed}, {steps}. Open {folder / 'index.html'}.")
 
 
 @command(GenerateOptions, EditOptions, model=EMBEDDED, out=OUTPUT, without="concepts")
@@ -156,7 +139,8 @@ def grid(
         rows = []
         for cell, row in zip(result, result.rows(), strict=True):
             edited = " · ".join(label(name, cell.place()[name]) for name in result.axes)
-            errors = [_number(row[f"mse_{side}"], ".2g") for side in ("inside", "outside")]
+            errors = (row["mse_inside"], row["mse_outside"])
+            errors = ["-" if one is None else f"{one:.2g}" for one in errors]
             rows.append((str(cell.number), edited, f"{row['moved']:.1%}", *errors))
         print_table(("cell", "edit", "moved", "MSE inside", "MSE outside"), rows, folder)
         typer.echo(f"{plural(len(result), 'edit')}. Open {folder / 'index.html'}.")
@@ -182,7 +166,3 @@ def _grid_json(folder: Path, grid: "hm.Grid") -> dict[str, Any]:
         "files": {name: str(folder / file) for name, file in files.items()},
         "cells": [row | {"file": str(folder / row["file"])} for row in grid.rows()],
     }
-
-
-def _number(value: float | None, form: str) -> str:
-    return "-" if value is None else f"{value:{form}}"

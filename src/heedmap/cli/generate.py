@@ -6,8 +6,18 @@ from typing import Annotated, Any
 import typer
 
 import heedmap as hm
-from heedmap.cli.console import Task, print_table
-from heedmap.cli.options import EMBEDDED, OUTPUT, OUTPUTS, Count, Prompt, Seed, command, parsed
+from heedmap.cli.console import (
+    EMBEDDED,
+    OUTPUT,
+    OUTPUTS,
+    Count,
+    Prompt,
+    Seed,
+    Task,
+    command,
+    parsed,
+    print_table,
+)
 from heedmap.errors import plural
 from heedmap.options import LOCATE_STEPS, GenerateOptions, parse_box
 
@@ -104,8 +114,9 @@ def _finish(task: Task, runs: list[dict[str, Any]]) -> None:
 def _run_json(folder: Path, run: "hm.Run") -> dict[str, Any]:
     from heedmap.results.runs import word_file
 
-    data = {name: getattr(run.settings, name) for name in ("prompt", "seed", "steps", "guidance")}
-    data |= {"folder": str(folder), "model": run.settings.model, "size": list(run.image.size)}
+    names = ("prompt", "seed", "steps", "guidance", "model")
+    data = {name: getattr(run.settings, name) for name in names}
+    data |= {"folder": str(folder), "size": list(run.image.size)}
     data |= {name: str(folder / file) for name, file in FILES.items() if (folder / file).exists()}
     for kind, maps, prefix in (("word", run.maps, ""), ("concept", run.concepts, "concept-")):
         data[f"{kind}s"] = [

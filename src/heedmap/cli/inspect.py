@@ -1,17 +1,28 @@
-"""`heedmap inspect`: other words, layers, steps or heads of a saved run; no model is loaded."""
+"""`heedmap inspect`, `segment` and `compare`: the maps of saved runs; no model is loaded."""
 
+import functools
+import json
 from collections.abc import Mapping, Sequence
-from json import dumps
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import typer
 
 import heedmap as hm
-from heedmap.cli.console import Task, print_table
-from heedmap.cli.options import Format, OfConcepts, RunFolder, Words, command, parsed
+from heedmap.cli.console import (
+    Format,
+    OfConcepts,
+    RunFolder,
+    Task,
+    Words,
+    command,
+    parsed,
+    print_table,
+)
 from heedmap.errors import ArgumentError, RunError
-from heedmap.options import parse_integers, parse_names, parse_range
+from heedmap.options import MASK_THRESHOLD, parse_integers, parse_names, parse_range
+
+COLUMNS = ("most", "mean", "hottest at")
 
 
 @command(out="a new one in RUN/inspect")
@@ -47,8 +58,8 @@ def inspect(
 ) -> None:
     """Show other words, layers, steps or heads of a saved run.
 
-    No model is loaded. Saves overlays and a sheet of what was selected; with --over, also a sheet
-    of a word over its steps (timeline.png, timeline.gif), layers or heads.
+    No model is loaded. Saves overlays and a sheet of the selection; with --over, also a sheet of a
+    word over its steps (timeline.png, timeline.gif), layers or heads.
     """
     from heedmap.figures.overlays import png
     from heedmap.figures.plots import encode
@@ -67,7 +78,7 @@ def inspect(
         first, last, _ = steps.indices(len(saved.maps.recording.timesteps))
         parts["steps"] = f"{first}:{last}"
     flags = {"refined": refined, "concepts": concepts, **parts, "over": over, "scale": scale}
-    flags |= {"format": kind != "png" and kind}
+    flags["format"] = kind != "png" and kind
     name = folder_name(word, flags)
     scale = scale or ("word" if over else "shared")
     selection = {"words": word, **flags, "scale": scale}
@@ -88,10 +99,9 @@ def inspect(
     }
 
     def save(folder: Path) -> None:
-        words = zip(heats, images, strict=True)
         data["words"] = [
             {"word": heat.label, **heat_summary(heat), "file": str(folder / file)}
-            for heat, file in words
+            for heat, file in zip(heats, images, strict=True)
         ]
         data["over"] = [str(folder / file) for file in of_axes]
         data.update(folder=str(folder), sheet=str(folder / f"sheet.{kind}"))
@@ -99,13 +109,12 @@ def inspect(
             (partial / "words").mkdir()
             for file, content in files.items():
                 (partial / file).write_bytes(content)
-            (partial / "inspect.json").write_text(dumps(data) + "\n", encoding="utf-8")
+            (partial / "inspect.json").write_text(json.dumps(data) + "\n", encoding="utf-8")
 
     folder = place.put(save, name)
     if task.verbose:
-        rows = [
-            (heat.label, *heat_cells(heat), file) for file, heat in zip(images, heats, strict=True)
-        ]
+        each = zip(heats, images, strict=True)
+        rows = [(heat.label, *heat_cells(heat), file) for heat, file in each]
         print_table(("word", *COLUMNS, "file"), rows, folder)
         how = f", {REFINED_BY}" if refined else ""
         typer.echo(f"Shares of attention, {mean_of(maps)}{how}.")
@@ -114,7 +123,113 @@ def inspect(
     task.finish(data, [folder], data["sheet"])
 
 
-COLUMNS = ("most", "mean", "hottest at")
+@command(out="a new one in RUN/segment")
+def segment(
+    task: Task,
+    run: RunFolder,
+    *,
+    word: Words = None,
+    threshold: Annotated[
+        float, typer.Option(min=0, max=1, help="Below it a pixel is background.")
+    ] = MASK_THRESHOLD,
+    concepts: OfConcepts = False,
+    kind: Format = "png",
+) -> None:
+    """Save masks of the phrases of a saved run.
+
+    No model is loaded. Each pixel belongs to one phrase or to the background: as an image of
+    labels, in NumPy's format, as COCO, as a mask of each phrase, and on a sheet.
+    """
+    maps = maps_of(hm.Run.load(run), concepts)
+    place = task.place(run / "segment")
+    segments = maps.segment(word, threshold=threshold)
+    flags = {
+        "concepts": concepts,
+        "format": kind != "png" and kind,
+        "threshold": threshold != MASK_THRESHOLD and threshold,
+    }
+    save = functools.partial(segments.save, run=run, kind=kind)
+    folder = place.put(save, folder_name(word, flags))
+    data = json.loads((folder / "segment.json").read_text(encoding="utf-8"))
+    if task.verbose:
+        rows = [
+            (
+                str(one["label"]),
+                one["name"],
+                f"{100 * one['share']:.1f} %",
+                "no pixel" if one["box"] is None else "{}, {}, {}×{}".format(*one["box"]),
+                Path(one["file"]).relative_to(folder).as_posix(),
+            )
+            for one in data["phrases"]
+        ]
+        columns = ("#", "phrase", "share", "left, top, size", "mask")
+        print_table(columns, rows, folder)
+        rest = 100 * (1 - sum(segments.shares))
+        typer.echo(f"Background: {abs(rest):.1f} %. All phrases: {data['sheet']}")
+    task.finish(data, [folder], data["sheet"])
+
+
+@command(out="one in outputs/")
+def compare(
+    task: Task,
+    folders: Annotated[
+        list[Path], typer.Argument(metavar="RUN", help="The folders of two or more saved runs.")
+    ],
+    *,
+    word: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--word",
+            "-w",
+            help="A word or phrase. May be repeated. Default: the words that all prompts share.",
+        ),
+    ] = None,
+    scale: Annotated[
+        Literal["shared", "word", "raw"],
+        typer.Option(help="One colour scale for all, one for each word, or from 0 to 1."),
+    ] = "shared",
+    kind: Annotated[
+        Literal["png", "svg", "pdf"] | None,
+        typer.Option("--format", help="Of the file. Default: by its name, or png."),
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", "-o", help="A .png, .svg or .pdf file. Default: one in outputs/."),
+    ] = None,
+) -> None:
+    """Compare the maps of saved runs on one sheet.
+
+    No model is loaded. The rows are labelled by what differs among the runs.
+    """
+    from heedmap.figures.plots import encode
+    from heedmap.io import writing
+    from heedmap.results.runs import common_words, labels
+
+    runs = [hm.Run.load(folder) for folder in folders]
+    names = " ".join(["compare", *(folder.resolve().name for folder in folders)])
+    path = out or Path("outputs") / f"{writing.slug(names, 100)}.{kind or 'png'}"
+    suffix = path.suffix.lower().removeprefix(".")
+    if suffix not in ([kind] if kind else ["png", "svg", "pdf"]) or path.is_dir():
+        raise ArgumentError(
+            f"{path} is no name of a figure: expected a file that ends in .{kind or 'png'}"
+        )
+    words = list(dict.fromkeys(word or common_words(runs)))
+    sheet = encode(hm.compare(runs, words, scale=scale), suffix)
+    save = functools.partial(writing.put_file, data=sheet)
+    path = writing.put_counting(path, save) if out is None else save(path)
+    entries: list[dict[str, Any]] = []
+    rows: list[tuple[str, ...]] = []
+    for folder, run, label in zip(folders, runs, labels(runs), strict=True):
+        heats = {word: run.maps[word] for word in words if word in run.maps}
+        cells = {word: heat_cells(heat) for word, heat in heats.items()}
+        rows += [(label, word, *cells.get(word, "---")) for word in words]
+        numbers = dict.fromkeys(words) | {word: heat_summary(heats[word]) for word in heats}
+        entries.append({"run": str(folder), "label": label, "words": numbers})
+    if task.verbose:
+        print_table(("run", "word", *COLUMNS), rows, path)
+        typer.echo("Shares of attention, averaged over all layers, heads and steps of a run.")
+    data = {"file": str(path), "scale": scale, "words": words, "runs": entries}
+    task.finish(data, [path], path)
 
 
 def heat_summary(heat: "hm.HeatMap") -> dict[str, Any]:

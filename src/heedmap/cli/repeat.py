@@ -1,14 +1,14 @@
-"""`heedmap repeat`: a saved result generated again, and whether it is the same."""
+"""`heedmap repeat`, `ablate` and `explain`: a saved run is generated again by its own model."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 import heedmap as hm
-from heedmap.cli.console import Task
-from heedmap.cli.options import SAVED, command
+from heedmap.cli.console import SAVED, RunFolder, Task, command, parsed, print_table
 from heedmap.errors import ArgumentError, quoted
+from heedmap.options import ExplainOptions, parse_pixel, parse_word
 
 
 @command(model=SAVED, out="nothing is saved")
@@ -43,3 +43,97 @@ def repeat(
     task.finish(data, [folder] if folder else [], f"{folder}/index.html")
     if not repetition.same:
         raise typer.Exit(1)
+
+
+@command(model=SAVED, out="a new one in RUN/ablate")
+def ablate(
+    task: Task,
+    run: RunFolder,
+    word: Annotated[
+        str, typer.Argument(metavar="WORD", help="A word or phrase of its prompt, at all places.")
+    ],
+) -> None:
+    """Generate a saved run without a word: does its map predict the change?
+
+    From the same noise, in two ways: with nothing attending to the word, and with the prompt read
+    without it. Saves the three runs, the changes between them (columns.npy, unread.npy, from 0 to
+    1, and as images), a sheet of all beside the map, and how far map and change agree
+    (ablate.json).
+    """
+    from heedmap.io.writing import slug
+    from heedmap.results.ablations import check_ablatable
+    from heedmap.results.grids import load_result
+
+    saved = check_ablatable(load_result(run), word, str(run))
+    place = task.place(run / "ablate")
+    with task.sampling(saved) as (pipe, progress):
+        ablation = hm.ablate(pipe, saved, word, progress=progress)
+    folder = place.put(ablation.save, slug(ablation.word, 100))
+    sheet = folder / "sheet.png"
+    if task.verbose:
+        rows = []
+        for way, change in ablation.trust.ways().items():
+            text = "nothing attends to it" if way == "columns" else "it is not read"
+            agreements = [str(one or "-") for one in (change.heat, change.refined, change.mask)]
+            rows.append((text, f"{change.mean:.1%}", f"{change.most:.0%}", *agreements))
+        columns = (f"without {ablation.word}", "change", "up to", "heat", "refined", "mask")
+        print_table(columns, rows, folder)
+        typer.echo("rank: rank correlation of map and change; AUC: of the region that changed.")
+    files = {"folder": str(folder), "sheet": str(sheet)}
+    data = {"run": str(run), **files, **ablation.summary()}
+    task.finish(data, [folder], sheet)
+
+
+@command(ExplainOptions, model=SAVED, out="a new one in RUN/explain")
+def explain(
+    task: Task,
+    run: RunFolder,
+    *,
+    word: Annotated[
+        Any, parsed(parse_word, "WORD", "A word, a phrase, or #N for word N.", "--word", "-w")
+    ],
+    at: Annotated[
+        Any, parsed(parse_pixel, "X,Y", "A pixel of the image, from its upper left, from 0.")
+    ],
+    **options: Any,
+) -> None:
+    """Show how one attention probability of a saved run is computed.
+
+    It is how much a place of the image attends to a word. The run is repeated up to that step.
+    Saves a page (index.html) with the query and the keys, their scores, the division by √d, the
+    mask, the softmax, what each token contributed, and all heads together; and explain.json, from
+    which all of it can be computed again.
+    """
+    from heedmap.io.writing import slug
+    from heedmap.results.grids import load_result
+
+    saved = load_result(run)
+    place = task.place(run / "explain")
+    with task.sampling(saved) as (pipe, progress):
+        explanation = hm.explain(pipe, saved, word, at, progress=progress, **options)
+    about = explanation.about
+    name = f"{about.word} at {about.at[0]} {about.at[1]} {about.short} head {about.head} "
+    folder = place.put(explanation.save, slug(f"{name}step {about.step}", 100))
+    page = folder / "index.html"
+    if task.verbose:
+        _print_explanation(explanation)
+        typer.echo(f"The computation: {page}")
+    files = {"folder": str(folder), "page": str(page), "file": str(folder / "explain.json")}
+    data = {"run": str(run), **files, **explanation.summary()}
+    task.finish(data, [folder], page)
+
+
+def _print_explanation(explanation: "hm.Explanation") -> None:
+    about, numbers = explanation.about, explanation.shown
+    columns = {"Q·K": numbers["scores"], "÷√d": numbers["masked"], "P": numbers["probabilities"]}
+    if explanation.given.edited is not None:
+        columns["edited P"] = numbers["acted"]
+    columns["‖P·V W_O‖"] = numbers["brought"]
+    rows = []
+    for token in explanation.tokens:
+        if token.kind != "pad" or token.position in about.tokens:
+            values = [column[token.position] for column in columns.values()]
+            rows.append((token.text, *("−∞" if x is None else f"{x:.6g}" for x in values)))
+    title = f"{about.word} at pixel {about.at[0]},{about.at[1]}; "
+    title += f"{about.short}, head {about.head}, step {about.step}"
+    print_table(("token", *columns), rows, title)

@@ -5,8 +5,7 @@ from typing import Annotated
 
 import typer
 
-from heedmap.cli.console import Task
-from heedmap.cli.options import EMBEDDED, command
+from heedmap.cli.console import EMBEDDED, Task, command
 from heedmap.errors import ArgumentError
 
 
@@ -42,7 +41,10 @@ def serve(
 
     Serves this machine alone unless --host or --share is given. Ctrl-C ends it.
     """
-    users = [_parse_user(text) for text in auth or ()]
+    parts = [text.partition(":") for text in auth or ()]
+    users = [(name, password) for name, _, password in parts]
+    if not all(name and password for name, password in users):
+        raise ArgumentError("auth (or HEEDMAP_AUTH) has no password: expected USER:PASSWORD")
     os.environ.setdefault("TQDM_DISABLE", "1")
     from heedmap.app import launch
 
@@ -57,11 +59,3 @@ def serve(
         device=task.device,
         dtype=task.dtype,
     )
-
-
-def _parse_user(text: str) -> tuple[str, str]:
-    """Read `USER:PASSWORD`; the error does not quote it."""
-    name, _, password = text.partition(":")
-    if not (name and password):
-        raise ArgumentError("auth (or HEEDMAP_AUTH) has no password: expected USER:PASSWORD")
-    return name, password

@@ -6,8 +6,7 @@ from typing import Annotated, Any
 import typer
 
 import heedmap as hm
-from heedmap.cli.console import Task, print_table
-from heedmap.cli.options import EMBEDDED, Prompt, command
+from heedmap.cli.console import EMBEDDED, Prompt, Task, command, print_table
 from heedmap.errors import as_sentence, plural, warn
 from heedmap.options import GenerateOptions
 

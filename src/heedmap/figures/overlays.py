@@ -100,14 +100,14 @@ def heat(values: ArrayLike, size: tuple[int, int], *, low: float, high: float) -
 def labelled(image: Image.Image, labels: NDArray[np.uint8]) -> Image.Image:
     """Paint an almost grey image (W, H): label n of (H, W) in the n-th of `HUES`, 0 not at all."""
     base = _dimmed(image, GREY_SEVERAL)
-    colours = np.resize(hue_colours(), (255, 3))[labels.astype(int) - 1]
+    colours = hue_colours()[labels.astype(int) - 1]
     mixed = np.where(labels[..., None] > 0, base + (colours - base) * OPACITY_PAINTED, base)
     return Image.fromarray(np.rint(mixed).astype(np.uint8))
 
 
 def hue_colours() -> NDArray[np.uint8]:
-    """Return `HUES` as numbers: uint8 (N, 3)."""
-    return np.array([ImageColor.getrgb(hue) for hue in HUES], np.uint8)
+    """Return the colours of the labels 1 to 255, `HUES` again and again: uint8 (255, 3)."""
+    return np.resize(np.array([ImageColor.getrgb(hue) for hue in HUES], np.uint8), (255, 3))
 
 
 def centred(low: float, high: float) -> tuple[float, float]:
@@ -247,11 +247,8 @@ class Animation:
 
     def gif(self) -> bytes:
         """Return the bytes of a GIF file; all frames share one palette, lest colours flicker."""
-        width, height = self.frames[0].size
-        strip = Image.new("RGB", (width, height * len(self.frames)))
-        for number, frame in enumerate(self.frames):
-            strip.paste(frame, (0, number * height))
-        sample = strip.resize((width // 2, strip.height // 2), Image.Resampling.NEAREST)
+        strip = Image.fromarray(np.concatenate([np.asarray(frame) for frame in self.frames]))
+        sample = strip.resize((strip.width // 2, strip.height // 2), Image.Resampling.NEAREST)
         palette = sample.quantize(256, Image.Quantize.MEDIANCUT, kmeans=1)
         first, *others = (
             frame.quantize(palette=palette, dither=Image.Dither.NONE) for frame in self.frames

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from PIL import Image, ImageDraw, ImageOps
 
-from heedmap.errors import ArgumentError
+from heedmap.errors import ArgumentError, signed
 from heedmap.figures.overlays import heat, overlay, png, to_rgb
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ def draw_panels(
     as bring the whole near 16:9, if None.
     """
     if not panels:
-        raise ArgumentError("the figure has no panels: expected at least one")
+        raise ArgumentError("there is nothing to draw: pass maps, as in [maps.token(0)]")
     shape = panels[0].picture.width / panels[0].picture.height
     columns, wide, high = _plan(len(panels), shape, columns)
     width = max(wide, _COLUMN)
@@ -112,8 +112,8 @@ def draw_table(
     A text in place of an image says why there is none. `side` is the geometric mean of an image's
     sides, where the columns have room; the other arguments are those of `draw_panels`.
     """
-    first = next((c for _, row in rows for c in row if not isinstance(c, str)), None)
-    root = 1.0 if first is None else min(max(first.width / first.height, 1 / 4), 4) ** 0.5
+    first = next(cell for _, row in rows for cell in row if not isinstance(cell, str))
+    root = (first.width / first.height) ** 0.5
     size, gap = (10, 6) if side >= _COLUMN else (7.5, 2)
     labels = [wrap(label, 100, size) for label, _ in rows]
     margin = 4 + math.ceil(max(map(text_width, labels)) * size)
@@ -188,7 +188,6 @@ def text_width(lines: str) -> float:
 
 def _plan(count: int, shape: float, columns: int | None) -> tuple[int, int, int]:
     """Choose the columns of a sheet, and the width and height of its images."""
-    shape = min(max(shape, 1 / 16), 16)
     rows = max(1, round(math.sqrt(count * shape / 2.1)))
     most = (MAX_WIDTH - 2 * _MARGIN + _GAP) // (_COLUMN + _GAP)
     columns = min(columns or math.ceil(count / rows), count, most)
@@ -229,17 +228,20 @@ def _with_bars(figure: "Figure", bars: Sequence[ScaleBar]) -> "Figure":
 
     width, height = figure.get_size_inches() * 72
     for number, bar in enumerate(reversed(bars)):
-        ends = [end if isinstance(end, str) else f"{end:.3g}" for end in bar.ends]
-        low = -1 if ends[0].startswith(("-", "−")) else 0
+        ends = [end if isinstance(end, str) else signed(end, ".3g") for end in bar.ends]
+        low = -1 if ends[0].startswith("−") else 0
         name = f"{bar.name.removesuffix(' probability')} · signed weight" if low else bar.name
         ramp, grey = np.linspace(low, 1, 256)[None], Image.new("RGB", (256, 1), (176, 176, 176))
-        single, over = heat(ramp, grey.size, low=low, high=1), overlay(grey, ramp, low=low, high=1)
+        if bar.alone:
+            colours = heat(ramp, grey.size, low=low, high=1)
+        else:
+            colours = overlay(grey, ramp, low=low, high=1)
         bottom = _MARGIN + number * _BAR + 12
         ax = figure.add_axes((_MARGIN / width, bottom / height, 110 / width, 7 / height))
-        ax.imshow(single if bar.alone else over, extent=(0, 1, 0, 1), aspect="auto")
+        ax.imshow(colours, extent=(0, 1, 0, 1), aspect="auto")
         ax.spines[:].set_visible(False)
         ax.tick_params(length=0, pad=2, labelcolor=_SOFT, labelsize=_NOTE)
-        ax.set(xticks=(0, 1), xticklabels=[end.replace("-", "−") for end in ends], yticks=())
+        ax.set(xticks=(0, 1), xticklabels=ends, yticks=())
         for label, side in zip(ax.get_xticklabels(), ("left", "right"), strict=True):
             label.set_horizontalalignment(side)
         name = wrap(f"scale: {name}", width - 2 * _MARGIN, _NOTE)

@@ -46,8 +46,8 @@ Fraction = Annotated[float, Meta(ge=0, le=1)]
 Window = tuple[Fraction, Fraction]
 """The (start, end) of a part of a run."""
 TOKENS_AT_MOST, WORDS_AT_MOST = Meta(max_length=MAX_TOKENS), Meta(max_length=MAX_PROMPT)
-Words = Annotated[tuple[Text, ...], TOKENS_AT_MOST]
-Numbers = Annotated[tuple[Small, ...], TOKENS_AT_MOST]
+Words = tuple[Text, ...]
+Numbers = tuple[Small, ...]
 TokenKind = Literal["text", "start", "end", "pad"]
 StepSource = Literal["prediction", "latents"]
 """The content of a step's image: the prediction of the finished image, or the noisy latents."""
@@ -283,7 +283,7 @@ class Settings(Note, frozen=True, kw_only=True):
     keep: tuple[Axis, ...] = ("layer",)
     tokens: Tokens = "prompt"
     branches: tuple[BranchName, ...] = ("conditional",)
-    concepts: Annotated[tuple[Text, ...], Meta(max_length=MAX_CONCEPTS)] = ()
+    concepts: Words = ()
     model: Name
     revision: Name | None = None
     pipeline: Name = ""
@@ -296,13 +296,13 @@ class Settings(Note, frozen=True, kw_only=True):
     dtype: Name = ""
     threads: Small | None = None
     versions: Versions
-    edits: Annotated[tuple[WordEditNoted, ...], Meta(max_length=MAX_EDITS)] = ()
+    edits: tuple[WordEditNoted, ...] = ()
     arguments: Mapping[Name, Any] = {}
     batch_place: tuple[Small, Small] | None = None
     edit: EditNoted | None = None
     located: GivenPicture | None = None
     given: GivenPicture | None = None
-    untaught: Annotated[tuple[Text, ...], WORDS_AT_MOST] | None = None
+    untaught: Words | None = None
     nsfw_content_detected: bool | None = None
 
 

@@ -119,16 +119,16 @@ class Destination:
     def __init__(
         self, out: str | Path | None, *, many: bool = False, root: str | Path = "outputs"
     ) -> None:
-        self.fixed = None if many or out is None else path_of(out)
-        self.root = path_of(out if many and out is not None else root)
-        check_new(self.fixed or self.root / secrets.token_hex(4))
+        self.fixed = out is not None and not many
+        self.root = path_of(root if out is None else out)
+        check_new(self.root if self.fixed else self.root / secrets.token_hex(4))
 
     def put(self, save: Callable[[Path], Any], name: str) -> Path:
         """Save a result, and return its folder: `name` within the root if none was named."""
-        if self.fixed is None:
+        if not self.fixed:
             return put_counting(self.root / name, save)
-        save(self.fixed)
-        return self.fixed
+        save(self.root)
+        return self.root
 
 
 def slug(text: str, length: int) -> str:

@@ -40,11 +40,6 @@ MOST_SHOWN = 75
 """Words in a figure, and of which a saved run has overlays, unless others are chosen."""
 
 
-def check_scale(scale: object) -> None:
-    """Raise an ArgumentError unless there is such a scale."""
-    checks.one_of("scale", scale, SCALES)
-
-
 @dataclass(frozen=True, eq=False)
 class HeatMap:
     """One word's map.
@@ -94,7 +89,7 @@ class HeatMap:
         Raises:
             ArgumentError: if there is no such scale.
         """
-        check_scale(scale)
+        checks.one_of("scale", scale, SCALES)
         low, high = float(self.values.min()), float(self.values.max())
         if scale == "word" and is_even(self.values):
             return low, low
@@ -204,8 +199,8 @@ class HeatMap:
     @property
     def peak(self) -> tuple[int, int]:
         """The pixel (x, y) under the middle of the cell whose value is farthest from 0."""
-        y, x = np.unravel_index(int(np.abs(self.values).argmax()), self.values.shape)
         h, w = self.values.shape
+        y, x = divmod(int(np.abs(self.values).argmax()), w)
         return int((x + 0.5) * self.size[0] / w), int((y + 0.5) * self.size[1] / h)
 
 
@@ -441,19 +436,15 @@ class HeatMaps:
         scale: Scale = "shared",
     ) -> tuple["Figure", list[Image.Image]]:
         """Draw `figure`, and return it with each map's overlay."""
-        check_scale(scale)
         title = self.tokens.prompt if title is None else title
         heats = list(itertools.islice(self, MOST_SHOWN)) if chosen is None else list(chosen)
         if chosen is None and len(self) > MOST_SHOWN:
             title += f" · the first {MOST_SHOWN} words"
-        if not heats and self.image is None:
-            raise ArgumentError("there is nothing to draw: pass maps, as in [maps.token(0)]")
-        note = "" if heats or self.words else "the prompt has no words that the model read"
         panels: list[Panel] = []
         if self.image is not None:
             panels.append(Panel("", overlays.enlarge(self.image), "the picture"))
         if not heats:
-            return plots.draw_panels(panels, title=title, note=note), []
+            return plots.draw_panels(panels, title=title), []
         ranges = [heat.value_range(scale) for heat in heats]
         if scale == "word":
             ends = "−most" if min(ranges)[0] < 0 else "least", "most"
@@ -468,7 +459,7 @@ class HeatMaps:
             panels.append(Panel(heat.label, image, text))
         name = SCALES[scale] + (f" · {REFINED_BY}" if all_refined else "")
         bar = ScaleBar(name, ends, alone=self.image is None)
-        return plots.draw_panels(panels, title=title, note=note, bars=[bar]), images
+        return plots.draw_panels(panels, title=title, bars=[bar]), images
 
     def _repr_png_(self) -> bytes | None:
         if not self.recording.arrays or not (self.words or self.image):

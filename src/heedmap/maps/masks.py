@@ -10,7 +10,6 @@ import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import reduce
-from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -161,7 +160,7 @@ def phrases_of(table: TokenTable, positions: Sequence[int]) -> tuple[tuple[int, 
     """
     phrases = [one for one in phrase_tokens(table) if not set(one).isdisjoint(positions)]
     words = [w.tokens for w in table.read_words if not set(w.tokens).isdisjoint(positions)]
-    return tuple(phrases or words or [tuple(positions)])
+    return tuple(phrases or words)
 
 
 def phrase_tokens(table: TokenTable) -> list[tuple[int, ...]]:
@@ -251,9 +250,8 @@ class Segments:
 
     def indexed(self) -> Image.Image:
         """Return an image of mode "P": its pixels are the labels, its palette their colours."""
-        hues = np.resize(overlays.hue_colours(), (255, 3))
         image = Image.fromarray(self.labels).convert("P")
-        image.putpalette(np.concatenate([np.zeros((1, 3), np.uint8), hues]).tobytes())
+        image.putpalette(bytes(3) + overlays.hue_colours().tobytes())
         return image
 
     def coco(self, file_name: str = "image.png") -> dict[str, Any]:
@@ -266,18 +264,18 @@ class Segments:
             file_name: of the image.
         """
         height, width = self.labels.shape
-        masks = {n: self.labels == n for n in range(1, len(self.names) + 1)}
+        masks = {n: self.labels == n for n in np.unique(self.labels).tolist() if n}
         annotations = [
             {
                 "id": place,
                 "image_id": 1,
                 "category_id": number,
-                "segmentation": {"size": [height, width], "counts": _runs(masks[number])},
-                "area": int(masks[number].sum()),
-                "bbox": _box(masks[number]),
+                "segmentation": {"size": [height, width], "counts": _runs(mask)},
+                "area": int(mask.sum()),
+                "bbox": _box(mask),
                 "iscrowd": 0,
             }
-            for place, number in enumerate((n for n, mask in masks.items() if mask.any()), 1)
+            for place, (number, mask) in enumerate(masks.items(), 1)
         ]
         return {
             "images": [{"id": 1, "file_name": file_name, "width": width, "height": height}],
@@ -313,7 +311,7 @@ class Segments:
         about |= {"sheet": str(folder / f"sheet.{kind}"), "phrases": []}
         with whole_folder(folder) as partial:
             (partial / "masks").mkdir()
-            for number, name, share in self._phrases():
+            for number, (name, share) in enumerate(zip(self.names, self.shares, strict=True), 1):
                 mask, file = self.labels == number, f"masks/{number}-{slug(name, 40)}.png"
                 (partial / file).write_bytes(png(Image.fromarray(mask.astype(np.uint8) * 255)))
                 phrase = {"name": name, "label": number, "share": round(share, 6)}
@@ -340,21 +338,16 @@ class Segments:
         if len(self.names) != 1:
             rest = f"{100 * (1 - sum(self.shares)):.0f} % background"
             panels.append(Panel("", overlays.labelled(base, labels), rest))
-        for number, name, share in self._phrases():
+        for number, (name, share) in enumerate(zip(self.names, self.shares, strict=True), 1):
             single = np.where(labels == number, labels, 0)
-            percent = f"{100 * share:.0f} %" if share >= 0.01 else "under 1 %"
-            note = percent if share else "no pixel"
+            small = "under 1 %" if share else "no pixel"
+            note = f"{100 * share:.0f} %" if share >= 0.01 else small
             panels.append(Panel(name, overlays.labelled(base, single), note))
         note = f"a pixel shows a phrase from {self.threshold:g} of its soft mask on"
         return plots.draw_panels(panels, title=self.prompt if title is None else title, note=note)
 
     def _repr_png_(self) -> bytes:
         return plots.encode(self.figure())
-
-    def _phrases(self) -> Iterator[tuple[int, str, float]]:
-        """Yield the label, name and share of each phrase."""
-        rows = zip(self.names, self.shares, strict=True)
-        return ((label, *row) for label, row in enumerate(rows, 1))
 
 
 def segmented(
@@ -370,7 +363,7 @@ def segmented(
     if phrases is None:
         # Each concept was asked for, also one that names neither a thing nor a property.
         words = [word.tokens for word in table.read_words]
-        places += words if table.of_concepts else phrase_tokens(table)
+        places = words if table.of_concepts else phrase_tokens(table)
         names += [table.text_of(tokens) for tokens in places]
     else:
         queries = [phrases] if isinstance(phrases, str | int) else checks.in_order(phrases)
@@ -411,6 +404,5 @@ def _box(mask: np.ndarray) -> list[int] | None:
 def _runs(mask: np.ndarray) -> list[int]:
     """Return the lengths of runs of pixels outside and inside in turn, down the columns."""
     flat = mask.ravel(order="F")
-    changes = np.flatnonzero(flat[1:] != flat[:-1]) + 1
-    counts = [after - before for before, after in pairwise([0, *changes.tolist(), flat.size])]
-    return [0, *counts] if flat[0] else counts
+    changes = np.flatnonzero(np.diff(flat, prepend=False))
+    return np.diff([0, *changes.tolist(), flat.size]).tolist()

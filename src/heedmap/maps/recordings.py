@@ -25,6 +25,7 @@ from heedmap.errors import (
     NothingRecordedError,
     RunError,
     SelectionError,
+    join_words,
     nearest,
     plural,
     quoted,
@@ -44,8 +45,6 @@ from heedmap.io.writing import WriteError
 from heedmap.options import Axis
 from heedmap.text.words import TokenTable, Word
 
-MOST_NEAR = 5
-"""Layers that an error names."""
 MAX_FILE = 4 * 2**30
 MAX_HEADER = 2**24
 """Bytes in which a file describes its arrays."""
@@ -74,14 +73,13 @@ def name_fits(name: str, wanted: str) -> bool:
 
 def layers_there(names: Sequence[str], like: str) -> str:
     """List stages and layers for an error, of many layers those most like a name."""
-    stages = [stage for stage in _STAGES if any(stage_of(name) == stage for name in names)]
-    near = nearest_layers(like, names)
-    return f"one of {', '.join([*stages, *near])}{', …' if len(near) < len(names) else ''}"
+    stages = sorted({stage_of(name) for name in names} - {""})
+    return join_words([*stages, *nearest_layers(like, names)], "or", most=8)
 
 
 def nearest_layers(like: str, names: Sequence[str]) -> list[str]:
     """Return the short names of the layers most like a path or a short name, the nearest first."""
-    return nearest(like if " " in like else short_name(like), short_names(names), MOST_NEAR)
+    return nearest(short_name(like), short_names(names))
 
 
 def short_name(name: str) -> str:
@@ -384,10 +382,8 @@ class Selection:
     def magnitude_of(self, words: Iterable[Word]) -> np.ndarray:
         """Return the sum of the words' own maps, each by its magnitude: (h, w)."""
         w, h = cells(self.recording.latent)
-        total = np.zeros((h, w), dtype=np.float32)
-        for word in words:
-            total += np.abs(self.mean_of(word.tokens))
-        return total
+        maps = (np.abs(self.mean_of(word.tokens)) for word in words)
+        return sum(maps, start=np.zeros((h, w), dtype=np.float32))
 
     @cached_property
     def extremes(self) -> tuple[float, float]:

@@ -57,7 +57,7 @@ def timeline(
     note += "" if maps.image is None else ", over the finished picture"
     return plots.draw_panels(
         _panels(maps, list(heats.values()), captions, ends),
-        title=f"Over the steps: {_label(maps, word)}",
+        title=f"Over the steps: {next(iter(heats.values())).label}",
         note=f"{note} · {mean_of(maps, 'step')} · {maps.tokens.prompt}",
         bars=[_scale_bar(maps, scale, "at all steps", ends)],
     )
@@ -71,7 +71,7 @@ def animation(maps: HeatMaps, word: str | int, *, scale: Scale = "word") -> Anim
     maps = resized(maps, ANIMATION_SIDE)
     heats, ends = _each_step(maps, word, scale, MOST_FRAMES)
     last = len(maps.recording.timesteps) - 1
-    title = f"Over the steps: {_label(maps, word)}"
+    title = f"Over the steps: {next(iter(heats.values())).label}"
     images = {step: heat.render(*ends, short_side=1) for step, heat in heats.items()}
     panels = [Panel(f"step {last} of 0–{last}", next(iter(images.values())))]
     bars = [_scale_bar(maps, scale, "at all steps", ends)]
@@ -118,7 +118,7 @@ def layers_by_heads(
     rows = [[_in_part(maps, word, scale, layer, head) for head in heads] for layer in layers]
     heats = [heat for row in rows for heat in row if heat is not None]
     ends = common_range(heats, scale)
-    title = f"By {' and '.join(axes)}: {_label(maps, word)}"
+    title = f"By {' and '.join(axes)}: {heats[0].label}"
     note = f"{mean_of(maps, *axes)} · {maps.tokens.prompt}"
     where = f"in all {' and '.join(f'{axis}s' for axis in axes)} shown"
     bars = [_scale_bar(maps, scale, where, ends)]
@@ -171,10 +171,6 @@ def _map_of(maps: HeatMaps, word: str | int, scale: Scale) -> HeatMap:
     return maps[word] if isinstance(word, str) else maps.at(word)
 
 
-def _label(maps: HeatMaps, word: str | int) -> str:
-    return word.strip() if isinstance(word, str) else maps.tokens.at(word).text
-
-
 def resized(maps: HeatMaps, side: int) -> HeatMaps:
     """Return maps over their image at another size: the geometric mean of its sides is `side`."""
     width, height = maps.recording.size
@@ -217,11 +213,5 @@ def _each_step(
     count = min(len(steps), checks.whole("frames", frames, least=1))
     # Evenly: the last and, of two or more, the first too.
     chosen = {steps[int(at)] for at in np.linspace(len(steps) - 1, 0, count).round()}
-    heats: dict[int, HeatMap] = {}
-    ranges: list[tuple[float, float]] = []
-    for step in steps:
-        heat = _map_of(maps.select(steps=step), word, scale)
-        ranges.append(heat.value_range(scale))
-        if step in chosen:  # of the others only the range is kept
-            heats[step] = heat
-    return heats, (min(low for low, _ in ranges), max(high for _, high in ranges))
+    heats = {step: _map_of(maps.select(steps=step), word, scale) for step in steps}
+    return {step: heats[step] for step in sorted(chosen)}, common_range([*heats.values()], scale)

@@ -309,7 +309,7 @@ def edit_tables(report: EditReport, *, blended: bool) -> dict[str, Any]:
         "how": report.kind,
         "kind of edit": report.purpose,
         "mask of": report.masked_by,
-        "your picture": None if back is None else returned(back.psnr_db),
+        "your image": None if back is None else returned(back.psnr_db),
         "attention moved": f"{report.moved:.1%}",
         "acted (layers × steps)": plural(report.sites, "time"),
         "self-attention from the source": plural(report.self_sites, "time"),

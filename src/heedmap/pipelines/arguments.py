@@ -126,9 +126,7 @@ def resolve_options(
     pipe, options = call["pipe"], options_of(GenerateOptions, call)
     seed = call.get("seed", call.get("seeds"))
     check_served(pipe)
-    # A pipeline may write to a dictionary.
-    copies = {name: {**one} for name, one in options.arguments.items() if isinstance(one, dict)}
-    arguments = {**options.arguments, **copies}
+    arguments = {name: _own(value) for name, value in options.arguments.items()}
     width, height = arguments.pop("width", None), arguments.pop("height", None)
     generator: Any = arguments.pop("generator", None)
     values = {option: arguments.pop(name, None) for name, option in _DIFFUSERS_NAMES.items()}
@@ -168,6 +166,13 @@ def resolve_options(
             f"needs {grid[0]} rows and {grid[1]} columns: pass one of the two, or make them agree"
         )
     return replace(options, size=size), seed
+
+
+def _own(value: Any) -> Any:
+    """Return a copy of a dictionary, which a pipeline may change, and a number as Python's."""
+    if isinstance(value, dict):
+        return {**value}
+    return value.item() if isinstance(value, np.generic) else value
 
 
 def apply_model_defaults(pipe: Pipeline, options: GenerateOptions) -> GenerateOptions:

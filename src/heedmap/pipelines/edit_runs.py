@@ -128,17 +128,16 @@ class EditSource:
         def weight(word: Word | None, of: Mapping[int, float]) -> float:
             return of.get(word.tokens[0], 1.0) if word is not None and word.tokens else 1.0
 
-        same, pairs = {*alignment.same}, alignment.pairs
+        pairs = alignment.pairs
         varied = {word for name in weights for place in table.matches(name) for word in place}
-        reworded = [pair for pair in pairs if pair not in same]
         weighted = [(a, b) for a, b in pairs if weight(a, self.weights) != weight(b, new_weights)]
-        about = [*reworded, *weighted, *(pair for pair in pairs if pair[1] in varied)]
+        about = [*alignment.changes, *weighted, *(pair for pair in pairs if pair[1] in varied)]
         sides = [a for a, _ in about], [b for _, b in about]
         before, after = (
             tuple(sorted({word.number for word in side if word and word.tokens})) for side in sides
         )
         ids = [[token.id for token in one.tokens] for one in (self.table, table)]
-        is_reweighted = not reworded and ids[0] == ids[1]
+        is_reweighted = not alignment.changes and ids[0] == ids[1]
         swaps = () if options.only is None else swap_of(options.only)
         return Plan(
             source=self,

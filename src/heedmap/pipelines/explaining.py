@@ -58,7 +58,7 @@ def explain(
         layer: its name, its short name ("up 1.0"), or a pattern that fits one layer. Default, also
             of `head`: the one with the word's largest probability at the pixel that is at most a
             half (`heedmap.recording.probing.selection_score`).
-        head: from 0; negative numbers count from the end. Requires `layer`.
+        head: from 0; negative numbers count from the end.
         step: from 0; negative numbers count from the end. Default: the middle step.
         branch: "negative" for a word of the negative prompt.
         pass_: the model's pass within the step, if the scheduler calls the model several times;
@@ -95,9 +95,8 @@ def explain(
     layers = cross_attention_layers(pipe)
     name = None if layer is None else find_layer(layer, list(layers))
     if head is not None:
-        if name is None:
-            raise SelectionError(f"head is {quoted(head)}, and layers differ: name a layer, too")
-        head = check_index("head", head, layers[name].heads, short_name(name), "head")
+        widest = name or max(layers, key=lambda one: layers[one].heads)
+        head = check_index("head", head, layers[widest].heads, short_name(widest), "head")
     place = saved.image.size, call.place[0]
     target = ProbeTarget(tokens, pixel, *place, branch, number, pass_, name, head)
     probe = Probe(target)

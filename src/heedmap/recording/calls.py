@@ -30,7 +30,7 @@ from heedmap.recording.accumulation import (
     row_probabilities,
 )
 from heedmap.recording.edits import AttentionController, RunPosition
-from heedmap.text.words import TokenTable, checked_concepts, concept_table
+from heedmap.text.words import TokenTable, checked_concepts
 
 
 @dataclass(frozen=True)
@@ -162,7 +162,7 @@ class Call:
                 )
             tables["negative"] = encoding.negative.tables
         if encoding.concepts:
-            tables["concepts"] = [concept_table(spec.concepts)] * self.images
+            tables["concepts"] = [TokenTable.of_texts(spec.concepts)] * self.images
         padding = ("pad",) if spec.tokens == "all" else ()
         self.records: dict[RecordName, BranchRecord] = {}
         for name, each in tables.items():

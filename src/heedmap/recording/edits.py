@@ -40,7 +40,7 @@ from heedmap.mathematics.rules import (
     no_source,
     steps_within,
 )
-from heedmap.options import ConfineOptions, EditOptions, check_window
+from heedmap.options import EditOptions, check_window
 from heedmap.recording.accumulation import SiteProbabilities
 from heedmap.text.prompts import describes
 from heedmap.text.weights import MOST_WEIGHT
@@ -115,11 +115,11 @@ class Confine:
 
     word: str
     where: Sequence[float] | np.ndarray | Image.Image
-    strength: float = ConfineOptions.strength
-    start: float = ConfineOptions.start
-    end: float = ConfineOptions.end
-    along: Sequence[str] | None = ConfineOptions.along
-    tail: bool = ConfineOptions.tail
+    strength: float = 3.0
+    start: float = 0.0
+    end: float = 0.6
+    along: Sequence[str] | None = None
+    tail: bool = True
 
     def __post_init__(self) -> None:
         name = quoted(checks.text("the word to confine", self.word, "cat"))

@@ -5,9 +5,9 @@ Nothing here imports torch: saved results open without a model.
 
 from abc import ABC, abstractmethod
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
-from msgspec import Meta, Struct
+from msgspec import Struct
 from PIL import Image
 
 from heedmap.figures import plots
@@ -19,7 +19,7 @@ from heedmap.page import pages
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-Files = Annotated[tuple[Name, ...], Meta(max_length=10_000)]
+Files = tuple[Name, ...]
 """The names of the files in a folder, without those in inner folders."""
 
 

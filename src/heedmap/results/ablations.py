@@ -3,10 +3,9 @@
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
-from msgspec import Meta
 from PIL import Image
 
 from heedmap import checks
@@ -15,7 +14,7 @@ from heedmap.figures import overlays, plots
 from heedmap.figures.overlays import png
 from heedmap.figures.plots import Panel, ScaleBar
 from heedmap.io import reading
-from heedmap.io.schemas import FORMAT, Note, Text, to_json
+from heedmap.io.schemas import FORMAT, Note, Numbers, Text, to_json
 from heedmap.maps.heatmaps import HeatMap
 from heedmap.maps.recordings import is_even, rank_correlation, ranks
 from heedmap.results import Files, Result, write_json
@@ -64,7 +63,7 @@ class Change(Note, frozen=True, kw_only=True):
     most: float
     mean: float
     heat: Agreement
-    refined: Agreement | None
+    refined: Agreement | None = None
     mask: Agreement
 
 
@@ -92,7 +91,7 @@ class AblationFile(Note, frozen=True, kw_only=True):
     format: int = FORMAT
     files: Files
     word: Text
-    tokens: Annotated[tuple[int, ...], Meta(min_length=1)]
+    tokens: Numbers
     trust: Trust
 
 
@@ -178,11 +177,7 @@ class Ablation(Result):
                 for name, one in maps.items()
             }
             changes[way] = Change(
-                most=float(values.max()),
-                mean=float(values.mean(dtype=np.float64)),
-                heat=agree["heat"],
-                refined=agree.get("refined"),
-                mask=agree["mask"],
+                most=float(values.max()), mean=float(values.mean(dtype=np.float64)), **agree
             )
             cells.append(small)
         return Trust(**changes, between=rank_correlation(*cells))
@@ -290,8 +285,8 @@ def shorter_prompt(prompt: str, table: TokenTable, word: str) -> str:
 def auc(values: np.ndarray, inside: np.ndarray) -> float | None:
     """Return the area under the ROC curve of a map as a classifier of a region.
 
-    This is the share of pairs of a place inside and one outside in which the one inside has more;
-    an equal pair counts a half (Mann and Whitney, 1947; Hanley and McNeil, 1982). Chance, and a map
+    This is the share of pairs of a place inside and one outside whose inside place has more; an
+    equal pair counts a half (Mann and Whitney, 1947; Hanley and McNeil, 1982). Chance, and a map
     that is constant but for rounding, have 0.5.
 
     Args:

@@ -226,11 +226,7 @@ class Explanation(Saved):
 
     def page(self) -> str:
         """Return the page: one HTML file that needs nothing else."""
-        return pages.explanation_page(self.content(), self.image)
-
-    def content(self) -> dict[str, Any]:
-        """Return the content of `explain.json` as plain JSON types."""
-        return to_json(self._file())
+        return pages.explanation_page(to_json(self._file()), self.image)
 
     def _repr_html_(self) -> str:
         return pages.frame(self.page())

@@ -15,7 +15,6 @@ from heedmap.figures.overlays import png
 from heedmap.io import reading
 from heedmap.io.schemas import (
     FORMAT,
-    MAX_CELLS,
     EditReport,
     GridReport,
     Name,
@@ -34,12 +33,9 @@ from heedmap.results.runs import Run, setting_texts
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-_PLACE = ("number", "seed", "target", "weights", "cross", "self_attention")
-"""The attributes that a cell and its row in `grid.json` share."""
 
-
-class CellRow(Note, frozen=True, kw_only=True):
-    """A cell of a grid in `grid.json`."""
+class Place(Note, frozen=True, kw_only=False):
+    """The place of an edit in a grid, which its cell and its row in `grid.json` share."""
 
     number: Whole
     seed: Whole
@@ -47,6 +43,14 @@ class CellRow(Note, frozen=True, kw_only=True):
     weights: Mapping[Text, Number]
     cross: Window
     self_attention: Window
+
+
+_PLACE = Place.__struct_fields__
+
+
+class CellRow(Place, frozen=True, kw_only=True):
+    """A cell of a grid in `grid.json`."""
+
     file: Name
     blended: bool
     about: EditReport
@@ -58,11 +62,10 @@ class GridFile(Note, frozen=True, kw_only=True):
     format: int = FORMAT
     files: Files
     about: GridReport
-    cells: Annotated[tuple[CellRow, ...], Meta(min_length=1, max_length=MAX_CELLS)]
+    cells: Annotated[tuple[CellRow, ...], Meta(min_length=1)]
 
 
-@dataclass(frozen=True, eq=False)
-class Cell:
+class Cell(Place, frozen=True, kw_only=False, eq=False):
     """One edit, and its place in a grid.
 
     Attributes:
@@ -75,12 +78,6 @@ class Cell:
         pair: the source and the edit.
     """
 
-    number: int
-    seed: int
-    target: str
-    weights: Mapping[str, float]
-    cross: tuple[float, float]
-    self_attention: tuple[float, float]
     pair: Pair
 
     @property

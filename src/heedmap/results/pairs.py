@@ -72,13 +72,9 @@ class Pair(Result):
 
         If a picture of yours was edited, it comes first.
         """
-        sides = {"before": (self.source, self.about.words.source)}
-        sides["after"] = (self.edited, self.about.words.edited)
-        heats = [
-            (run.maps.at(number), side)
-            for side, (run, numbers) in sides.items()
-            for number in numbers
-        ]
+        words = self.about.words
+        sides = (("before", self.source, words.source), ("after", self.edited, words.edited))
+        heats = [(run.maps.at(n), side) for side, run, numbers in sides for n in numbers]
         top = max([float(heat.values.max()) for heat, _ in heats], default=1.0)
         low = min([0.0, *(float(heat.values.min()) for heat, _ in heats)])  # negative weights
         low, top = centred(low, top) if low < 0 else (low, top)

@@ -4,9 +4,9 @@ import json
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-from msgspec import Meta, Struct
+from msgspec import Struct
 from PIL import Image
 from PIL.PngImagePlugin import PngInfo
 
@@ -15,20 +15,10 @@ from heedmap.errors import ArgumentError, RunError, plural, quoted
 from heedmap.figures import plots
 from heedmap.figures.overlays import Animation, StepPictures, centred, mosaic_size, of_mosaic, png
 from heedmap.io import reading
-from heedmap.io.schemas import (
-    FORMAT,
-    MAX_STEPS,
-    Name,
-    Note,
-    Settings,
-    SideLength,
-    Small,
-    StepSource,
-    Text,
-)
+from heedmap.io.schemas import FORMAT, Name, Note, Settings, SideLength, Small, StepSource, Text
 from heedmap.io.writing import slug, whole_folder
 from heedmap.maps import word_figures
-from heedmap.maps.heatmaps import HeatMaps, Scale, check_scale, common_range
+from heedmap.maps.heatmaps import SCALES, HeatMaps, Scale, common_range
 from heedmap.maps.recordings import Recording
 from heedmap.options import Axis
 from heedmap.page import pages
@@ -59,7 +49,7 @@ class WordFile(Struct, frozen=True):
 class StepsFile(Struct, frozen=True):
     """The content of `steps.png`: the number of images, and the size and source of each."""
 
-    count: Annotated[int, Meta(ge=1, le=MAX_STEPS)]
+    count: Small
     size: tuple[SideLength, SideLength]
     shows: StepSource
 
@@ -211,7 +201,7 @@ class Run(Result):
                 f"{folder}: its image, maps and settings belong to different runs; make it again"
             )
         negative, concepts = (
-            Recording.load(folder / name) if name in file.files else None
+            HeatMaps(Recording.load(folder / name), image) if name in file.files else None
             for name in (_NEGATIVE, _CONCEPTS)
         )
         steps = None
@@ -223,9 +213,9 @@ class Run(Result):
             image,
             HeatMaps(recording, image),
             settings,
-            None if negative is None else HeatMaps(negative, image),
+            negative,
             steps,
-            None if concepts is None else HeatMaps(concepts, image),
+            concepts,
             reading.read_image(folder / _INPUT, size=size) if _INPUT in file.files else None,
         )
 
@@ -315,7 +305,7 @@ def compare(
     names = common_words(several) if words is None else checks.several(words)
     if not names or not all(isinstance(word, str) for word in names):
         raise ArgumentError(f"words is {quoted(words)}: expected a list of words; omit it for all")
-    check_scale(scale)
+    checks.one_of("scale", scale, SCALES)
     names = list(dict.fromkeys(names))
     small = [word_figures.resized(run.maps, word_figures.SIDE) for run in several]
     heats = [[maps[name] for maps in small if name in maps] for name in names]

@@ -13,12 +13,12 @@ from typing import Any, Literal, TypeVar, get_args
 from heedmap import checks
 from heedmap.errors import ArgumentError, join_words, quoted
 from heedmap.options import EditKind, EditPurpose
-from heedmap.text.prompts import fold, is_content, plurals, word_keys
+from heedmap.text.prompts import CONNECTIVES, fold, is_content, plurals, word_keys, word_set
 from heedmap.text.words import TokenTable, Word
 
-_Pairs = list[tuple[Word | None, Word | None]]
-_A = TypeVar("_A")
-_B = TypeVar("_B")
+_Pair = tuple[Word | None, Word | None]
+_Pairs = list[_Pair]
+_Item = TypeVar("_Item")
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,56 +29,29 @@ class WordAlignment:
         pairs: (source word or None, target word or None), in reading order; every word of both
             prompts is in one pair, with those past the limit. None on the left: the word was added;
             None on the right: it was dropped.
+        changes: those of the pairs that are not the same word, apart from case, Unicode form and
+            punctuation.
         kind: "replace" if every word has its partner, "refine" if words were added or dropped; or
             the kind that was asked for.
         why: a clause about the change and its consequence for the attention.
         guesses: the pairs of different words for which other words could have been chosen.
     """
 
-    pairs: tuple[tuple[Word | None, Word | None], ...]
+    pairs: tuple[_Pair, ...]
+    changes: tuple[_Pair, ...]
     kind: EditKind
     why: str
     guesses: tuple[tuple[Word, Word], ...] = ()
 
     @property
-    def same(self) -> tuple[tuple[Word, Word], ...]:
-        """The words that stayed, apart from case, Unicode form and punctuation."""
-        return tuple((a, b) for a, b in self.pairs if a and b and _key(a) == _key(b))
-
-    @property
-    def swapped(self) -> tuple[tuple[Word, Word], ...]:
-        """The words that became others."""
-        return tuple((a, b) for a, b in self.pairs if a and b and _key(a) != _key(b))
-
-    @property
-    def added(self) -> tuple[Word, ...]:
-        """The words of the target without a partner."""
-        return tuple(b for a, b in self.pairs if b and not a)
-
-    @property
-    def dropped(self) -> tuple[Word, ...]:
-        """The words of the source without a partner."""
-        return tuple(a for a, b in self.pairs if a and not b)
-
-    @property
     def unread(self) -> tuple[Word, ...]:
         """The changed words without a token that the model reads: their edit would be lost."""
-        words = (*chain.from_iterable(self.swapped), *self.added, *self.dropped)
-        return tuple(word for word in words if not word.tokens)
+        words = chain.from_iterable(self.changes)
+        return tuple(word for word in words if word and not word.tokens)
 
 
 # --- words --------------------------------------------------------------------------------------
 
-# Begins a phrase: in "a cat" -> "a big dog on the grass" the cat became the dog, the last word
-# before "on".
-_CONNECTIVES = frozenset(
-    word_keys(
-        "about above across after against along amid among and around as at atop before behind "
-        "below beneath beside besides between beyond but by down during for from in inside into "
-        "like near next of off on onto or out outside over past through to toward towards under "
-        "underneath up upon via while with within without"
-    )
-)
 # Stands for another determiner: in "an orange cat" -> "a cat" the "an" became "a", not "orange".
 _DETERMINER = re.compile(
     "a|an|the|this|that|these|those|some|my|your|his|her|its|our|their|"
@@ -90,7 +63,7 @@ _PARTICIPLE = re.compile(
     "ring|spring|string|thing|viking|wedding|wing)$)(?:.{2,}ing|.{2,}[^e]ed|made)"
 )
 _BEFORE_NOUN = re.compile(
-    f"{'|'.join(_CONNECTIVES)}|{_DETERMINER.pattern}|big|black|blue|cute|dark|green|grey|happy|"
+    f"{'|'.join(CONNECTIVES)}|{_DETERMINER.pattern}|big|black|blue|cute|dark|green|grey|happy|"
     "large|little|old|pink|pretty|purple|red|small|tall|tiny|white|yellow|young|"
     ".*(?:ful|ish|less|ous)"
 )
@@ -136,7 +109,7 @@ def pair_words(
     if kind is None:
         kind = "replace" if all(a and b for a, b in pairs) and not punctuation else "refine"
     why = _why(changes, kind, punctuation)
-    return WordAlignment(tuple(pairs), kind, why, tuple(guesses))
+    return WordAlignment(tuple(pairs), tuple(changes), kind, why, tuple(guesses))
 
 
 def _paired(source: TokenTable, target: TokenTable) -> tuple[_Pairs, list[tuple[Word, Word]]]:
@@ -187,8 +160,8 @@ def _changed(source: Sequence[_Phrase], target: Sequence[_Phrase]) -> _Pairs:
 
 
 def _between(
-    matches: Sequence[tuple[int, int]], a: Sequence[_A], b: Sequence[_B]
-) -> Iterator[tuple[Sequence[_A], Sequence[_B], list[tuple[_A, _B]]]]:
+    matches: Sequence[tuple[int, int]], a: Sequence[_Item], b: Sequence[_Item]
+) -> Iterator[tuple[Sequence[_Item], Sequence[_Item], list[tuple[_Item, _Item]]]]:
     """Yield the items of two sequences before each match, with the match, and those after all."""
     for (i, j), (next_i, next_j) in pairwise([(-1, -1), *matches, (len(a), len(b))]):
         match = [(a[next_i], b[next_j])] if next_i < len(a) else []
@@ -207,7 +180,7 @@ def _phrases(words: Sequence[Word], prompt: str) -> list[_Phrase]:
             continue
         if not set(",;.|").isdisjoint(prompt[max(0, word.start - 2) : word.start]):
             phrases.append((",", []))
-        elif text in _CONNECTIVES:
+        elif text in CONNECTIVES:
             phrases.append((text if text in ("and", "with") else "in", []))
         elif last and _PARTICIPLE.fullmatch(text) and not _BEFORE_NOUN.fullmatch(last):
             phrases.append(("ing", []))
@@ -284,11 +257,11 @@ def replacement(
     for kind in ("start", "end", "pad"):
         after = target.positions(kind) or (last if kind == "pad" else ())
         targets |= _in_order(source.positions(kind), after)
-    same = set(alignment.same)
     for pair in alignment.pairs:
         before, after = (word.tokens if word else () for word in pair)
         short = min(len(before), len(after))
-        stayed = pair in same and _ids(source, before[:short]) == _ids(target, after[:short])
+        ids = _ids(source, before[:short]), _ids(target, after[:short])
+        stayed = pair not in alignment.changes and ids[0] == ids[1]
         if stayed or len(before) == len(after):
             targets |= _in_order(before, after)
         elif after:
@@ -424,21 +397,17 @@ def best_matches(
 
 # --- the purpose of an edit ---------------------------------------------------------------------
 
-_COLOURS = frozenset(
-    word_keys(
-        "red orange yellow green blue purple pink white black grey gray brown violet cyan "
-        "magenta turquoise teal gold golden silver beige cream crimson scarlet maroon navy "
-        "indigo lilac olive colorful colourful reddish orangish yellowish greenish bluish "
-        "purplish pinkish whitish blackish greyish grayish brownish coloured colored"
-    )
+_COLOURS = word_set(
+    "red orange yellow green blue purple pink white black grey gray brown violet cyan magenta "
+    "turquoise teal gold golden silver beige cream crimson scarlet maroon navy indigo lilac olive "
+    "colorful colourful reddish orangish yellowish greenish bluish purplish pinkish whitish "
+    "blackish greyish grayish brownish coloured colored"
 )
-_SHADES = frozenset(word_keys("light lighter dark darker bright brighter pale paler deep vivid"))
-_SIZES = frozenset(
-    word_keys(
-        "small big little large tiny huge giant gigantic enormous massive miniature tall short "
-        "long wide narrow smaller bigger larger smallest biggest largest medium taller tallest "
-        "shorter shortest longer longest wider widest narrower narrowest tinier tiniest"
-    )
+_SHADES = word_set("light lighter dark darker bright brighter pale paler deep vivid")
+_SIZES = word_set(
+    "small big little large tiny huge giant gigantic enormous massive miniature tall short long "
+    "wide narrow smaller bigger larger smallest biggest largest medium taller tallest shorter "
+    "shortest longer longest wider widest narrower narrowest tinier tiniest"
 )
 _COUNTED = word_keys(
     "one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen "
@@ -447,24 +416,17 @@ _COUNTED = word_keys(
 # In digits up to 99: a larger number is a year, or the size of an image.
 _NUMBERS = {
     **{str(number): number for number in range(100)},
-    **{word: number for number, word in enumerate(_COUNTED, 1)},
+    **dict(zip(_COUNTED, range(1, 21), strict=True)),
     "a": 1,
     "an": 1,
 }
-_SIDES = frozenset(
-    word_keys(
-        "left right above below over under underneath beneath beside next near behind before "
-        "between front atop top bottom around outside out off onto among amid beyond against "
-        "across"
-    )
+_SIDES = word_set(
+    "left right above below over under underneath beneath beside next near behind before between "
+    "front atop top bottom around outside out off onto among amid beyond against across"
 )
 # Begin a setting: "at night".
-_PLACES = frozenset(word_keys("in at on by during inside within"))
+_PLACES = word_set("in at on by during inside within")
 _NO_THINGS = _SIDES | {"of", "to"}
-# Of several purposes the first one holds, which needs the most freedom.
-_BY_FREEDOM: tuple[EditPurpose, ...] = (
-    "relation", "addition", "removal", "setting", "swap", "size", "colour",
-)  # fmt: skip
 
 
 def purpose_of(alignment: WordAlignment) -> EditPurpose | None:
@@ -479,9 +441,7 @@ def purpose_of(alignment: WordAlignment) -> EditPurpose | None:
     purposes: set[EditPurpose] = set()
     sides = False  # "left" was added or dropped, as in "left of" -> "to the right of"
     replaced = False  # a side took the place of "in" or the like, or the other way round
-    for before, after in alignment.pairs:
-        if before and after and _key(before) == _key(after):
-            continue
+    for before, after in alignment.changes:
         readings = [source[before.number]] if before else []
         readings += [target[after.number]] if after else []
         words, leads = zip(*readings, strict=True)
@@ -496,7 +456,7 @@ def purpose_of(alignment: WordAlignment) -> EditPurpose | None:
         purposes.add("setting")
     if sides and not purposes & {"addition", "removal", "setting"}:
         return "relation"
-    return next((purpose for purpose in _BY_FREEDOM if purpose in purposes), None)
+    return min(purposes, key=get_args(EditPurpose).index, default=None)
 
 
 def _readings(words: Sequence[Word]) -> list[tuple[str, str]]:
@@ -512,7 +472,7 @@ def _readings(words: Sequence[Word]) -> list[tuple[str, str]]:
             text = following
         elif text in _SHADES and following and is_content(following):
             text = "coloured"
-        lead = text if text in _CONNECTIVES else lead
+        lead = text if text in CONNECTIVES else lead
         readings.append((text, lead))
     return readings
 
@@ -539,7 +499,7 @@ def _change(
             return "addition"
         if words[0] in plurals(words[1]):
             return "removal"
-    if not any(is_content(word) or word in _CONNECTIVES for word in words):
+    if not any(is_content(word) or word in CONNECTIVES for word in words):
         return None
     if _PLACES.issuperset(leads):
         return "setting"

@@ -69,19 +69,26 @@ def word_keys(text: str) -> tuple[str, ...]:
     return tuple(fold(text[start:end]) for start, end in split_words(text))
 
 
-_FUNCTION_WORDS = frozenset(
-    word_keys(
-        "a about above across after against all along also amid among an and another any are "
-        "around as at atop away be because been before behind being below beneath beside "
-        "besides between beyond both but by can could did do does doing down during each either "
-        "else every for from had has have having he her hers him his how i if in inside into is "
-        "it its itself like many may me might mine more most much must my near neither next no "
-        "nor not of off on one's onto or other our ours out outside over own past per shall she "
-        "should since so some such than that the their theirs them then there these they this "
-        "those through till to toward towards under underneath until up upon us very via was we "
-        "were what when where which while who whom whose why will with within without would you "
-        "your yours"
-    )
+def word_set(text: str) -> frozenset[str]:
+    """Return the different folded words of a text."""
+    return frozenset(word_keys(text))
+
+
+CONNECTIVES = word_set(
+    "about above across after against along amid among and around as at atop before behind below "
+    "beneath beside besides between beyond but by down during for from in inside into like near "
+    "next of off on onto or out outside over past through to toward towards under underneath up "
+    "upon via while with within without"
+)
+"""The words that begin a phrase: in "a cat" -> "a big dog on the grass" the cat became the dog, the
+last word before "on"."""
+_FUNCTION_WORDS = CONNECTIVES | word_set(
+    "a all also an another any are away be because been being both can could did do does doing "
+    "each either else every had has have having he her hers him his how i if is it its itself many "
+    "may me might mine more most much must my neither no nor not one's other our ours own per "
+    "shall she should since so some such than that the their theirs them then there these they "
+    "this those till until us very was we were what when where which who whom whose why will would "
+    "you your yours"
 )
 
 
@@ -92,11 +99,9 @@ def is_content(text: str) -> bool:
 
 # Words that end a noun phrase besides function words. A phrase with a word too few is better than
 # one that names another thing.
-_BOUNDS = frozenset(
-    word_keys(
-        "one two three four five six seven eight nine ten several few left right top bottom front "
-        "middle wears holds"
-    )
+_BOUNDS = word_set(
+    "one two three four five six seven eight nine ten several few left right top bottom front "
+    "middle wears holds"
 )
 
 
@@ -108,8 +113,8 @@ def describes(text: str) -> bool:
 
 _IRREGULAR = dict(
     zip(
-        ["child", "foot", "goose", "man", "mouse", "ox", "person", "tooth", "woman"],
-        ["children", "feet", "geese", "men", "mice", "oxen", "people", "teeth", "women"],
+        word_keys("child foot goose man mouse ox person tooth woman"),
+        word_keys("children feet geese men mice oxen people teeth women"),
         strict=True,
     )
 )

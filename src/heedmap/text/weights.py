@@ -16,7 +16,6 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
-from math import isfinite
 
 from heedmap import checks
 from heedmap.errors import ArgumentError, TruncatedWordError, quoted
@@ -108,22 +107,20 @@ def _weight(prompt: str, colon: int, close: int) -> float | None:
         return None
     number = text.replace("−", "-")
     weight = float(number) if _NUMBER.fullmatch(number) else float("nan")
-    if not isfinite(weight) or abs(weight) > MOST_WEIGHT:
-        wrong = f"out of range: expected −{MOST_WEIGHT:g} to {MOST_WEIGHT:g}"
-        if not isfinite(weight):
-            wrong = r"not a number: write it as in '(word:1.5)', or '\:' where the colon is text"
+    if not abs(weight) <= MOST_WEIGHT:  # refuses NaN, too
         raise ArgumentError(
-            f"the weight {quoted(text)} at character {colon + 2} of the prompt is {wrong}"
+            f"the weight {quoted(text)} at character {colon + 2} of the prompt is no number from "
+            f"−{MOST_WEIGHT:g} to {MOST_WEIGHT:g}: write it as in '(word:1.5)', or '\\:' where "
+            "the colon is text"
         )
     return weight + 0.0  # no -0
 
 
 def _unbalanced(prompt: str, place: int) -> ArgumentError:
     mark = prompt[place]
-    wrong = "is not closed" if mark == "(" else "closes nothing"
     return ArgumentError(
-        f"the bracket '{mark}' at character {place + 1} of the prompt {wrong}, and the prompt has "
-        f"weights: add the other bracket, or write '\\{mark}' where it is text"
+        f"the bracket '{mark}' at character {place + 1} of the prompt has no partner, and the "
+        f"prompt has weights: add the other bracket, or write '\\{mark}' where it is text"
     )
 
 
@@ -245,8 +242,7 @@ def leave_out(prompt: WeightedPrompt, table: TokenTable, query: str) -> str:
         gone.update(range(start, end))
     rest = [at for at in range(len(text)) if at not in gone]
     short = "".join(text[at] for at in rest)
-    dropped = {word for place in places for word in place}
-    words = [word for word in table.words if word not in dropped]
+    words = {*table.words} - {word for place in places for word in place}
     spans: list[Span] = []
     for start, end, weight in prompt.spans:
         if any(max(word.start, start) < min(word.end, end) for word in words):

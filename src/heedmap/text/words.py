@@ -106,8 +106,8 @@ class TokenTable:
     words: Annotated[tuple[Word, ...], WORDS_AT_MOST]
 
     @classmethod
-    def of_texts(cls, texts: Iterable[str], separator: str) -> "TokenTable":
-        """Return a table in which each text is one word of one token."""
+    def of_texts(cls, texts: Iterable[str], separator: str = ", ") -> "TokenTable":
+        """Return a table in which each text, such as a concept, is one word and one token."""
         tokens: list[Token] = []
         words: list[Word] = []
         start = 0
@@ -208,13 +208,12 @@ class TokenTable:
         at = 0
         while wanted and at <= len(keys) - len(wanted):
             part = keys[at : at + len(wanted)]
-            if tuple(key for key, _ in part) != wanted:
-                at += 1
-                continue
-            at += len(wanted)
+            is_match = tuple(key for key, _ in part) == wanted
+            at += len(wanted) if is_match else 1
             place = tuple(dict.fromkeys(word for _, word in part))
             concept = any(" " in word.text for word in place)
-            if not concept or sum(len(word_keys(word.text)) for word in place) == len(wanted):
+            count = sum(len(word_keys(word.text)) for word in place)
+            if is_match and (not concept or count == len(wanted)):
                 matches[place] = None
         if not matches:
             where = "among the concepts" if self.of_concepts else "in the prompt"
@@ -292,11 +291,6 @@ class TokenTable:
 
 def _tokens_of(places: Sequence[tuple[Word, ...]]) -> tuple[int, ...]:
     return tuple(sorted({t for place in places for word in place for t in word.tokens}))
-
-
-def by_position(count: int) -> TokenTable:
-    """Return the table of `count` text states of an unknown text: the word "5" is token 5."""
-    return TokenTable.of_texts(map(str, range(count)), " ")
 
 
 # --- tokenizing -----------------------------------------------------------------------------------
@@ -498,11 +492,6 @@ def asked_text(concepts: Sequence[str], prompt: str = "") -> str:
     """
     text = _JOINT.join(concepts)
     return _JOINT.join(filter(None, (text, prompt[: MAX_PROMPT - len(text) - len(_JOINT)])))
-
-
-def concept_table(concepts: Sequence[str]) -> TokenTable:
-    """Return the table of a recording of concepts: each is one word and one token."""
-    return TokenTable.of_texts(concepts, ", ")
 
 
 def concept_places(concepts: Sequence[str], table: TokenTable) -> tuple[tuple[int, ...], ...]:

@@ -83,17 +83,17 @@ function createControls(model, pictures) {
   function limits() {
     const lines = [];
     const averaged = ["layer", "step", "head"].filter((axis) => !keep.includes(axis));
-    if (averaged.length) lines.push(`Not kept in this run: ${averaged.map((axis) => `${axis}s`).join(" and ")} (recorded as their mean).`);
+    if (averaged.length) lines.push(`Averaged in this run: ${averaged.map((axis) => `${axis}s`).join(" and ")}.`);
     if (keep.includes("step") && steps > 1 && !model.refined()) {
       const [, first] = model.bounds();
-      if (first === steps) lines.push("For this choice this page holds all steps together.");
-      else if (first > 1) lines.push(`This page holds steps in means of ${first}: ranges begin and end with these.`);
+      if (first === steps) lines.push("This page holds the mean over all steps for this selection.");
+      else if (first > 1) lines.push(`This page holds means of ${first} steps; ranges start and end at multiples of ${first}.`);
     }
     const offered = ["layers", "head"].filter((id) => !$(id).closest(".row").hidden).flatMap((id) => [...$(id).options]);
     if (!model.refined() && offered.some((one) => one.disabled)) {
-      lines.push("What is greyed out is held for all steps or heads together only.");
+      lines.push("Disabled options need all steps or all heads.");
     }
-    if (data.runs.some((run) => !run.exact)) lines.push("Pictures are compressed for this page.");
+    if (data.runs.some((run) => !run.exact)) lines.push("Images are compressed on this page.");
     return lines;
   }
 

@@ -30,10 +30,10 @@ function createEdits({ data, state, runs, pair, listen, change }) {
     }
     $("kind").textContent = data.grid ? `grid of edits · ${label}` : data.pairs.length > 1 ? `edits · ${label}` : "edit";
     $("evidence").replaceChildren(
-      make("h2", {}, "What the edit did"),
+      make("h2", {}, "Effect of the edit"),
       make("p", {}, why),
-      table("How much the picture changed", ["Change", "of the picture", "MSE", "PSNR, dB", "SSIM"], figures.change),
-      table("What was done to the attention", [], figures.attention),
+      table("Change of the image", ["Region", "of the image", "MSE", "PSNR, dB", "SSIM"], figures.change),
+      table("Change of the attention", [], figures.attention),
     );
   }
 
@@ -99,7 +99,7 @@ function createCommands(model) {
     const folder = `FOLDER${data.grid ? `/cells/${place.cell.padStart(3, "0")}` : ""}`;
     explain.set([`heedmap explain ${folder}`, ...flags, option].filter(Boolean).join(" "));
     const one = place.layer && place.head && place.step;
-    const mean = `Its number in the map is a mean (${model.shownText()}). One of the numbers behind it is explained: where no layer, head or step is chosen, the one in which the word draws most, but no more than half.`;
+    const mean = `The map holds a mean (${model.shownText()}). The command explains one number of it: by default, at the layer and head with the word's largest probability up to one half.`;
     $("why").querySelector(".hint").textContent = `“${term.label}” at pixel ${pixel}. ${one ? "" : mean}`;
   }
 

@@ -57,7 +57,7 @@ function createPictures(model, words) {
     ring.append(makeSvg("path", { class: "casing" }), makeSvg("path", { class: "line" }));
     const above = makeSvg("svg", { viewBox: "0 0 100 100", preserveAspectRatio: "none", "aria-hidden": "true" });
     above.append(outlines, ring);
-    const label = `${caption || "The picture"}: arrow keys move the point`;
+    const label = `${caption || "The image"}: arrow keys move the position`;
     const area = make("div", { className: "picture", tabIndex: 0, role: "application", "aria-label": label }, canvas, above);
     const text = caption ? [make("figcaption", {}, caption)] : [];
     const element = make("figure", { dataset: { kind: side } }, area, ...text);
@@ -93,7 +93,7 @@ function createPictures(model, words) {
       if (pair.blend) {
         const mask = await drawing.readImage(pair.blend);
         const share = mask.data.filter((value, i) => i % 4 === 0 && value > 127).length / (mask.width * mask.height);
-        const caption = `Bright: where the edit was let in, ${percent(share)} of the picture`;
+        const caption = `Bright: the region of the edit, ${percent(share)} of the image`;
         made.push(figure("blend", pair.edited, caption, drawing.inside(after, mask)));
       }
     }
@@ -187,8 +187,8 @@ function createPictures(model, words) {
     const beneath = heated && run !== undefined ? beneathText(run) : "";
     const outline = state.outline || !heated ? [outlineText(heats)] : [];
     if (!heats.length) {
-      const reading = model.termsNow().length ? "Reading the maps …" : "The picture, without heat.";
-      text.textContent = heated ? reading + beneath : "Point at a word to see where it acted, as an outline.";
+      const reading = model.termsNow().length ? "Reading the maps …" : "The image without heat.";
+      text.textContent = heated ? reading + beneath : "Hover over a word to see where it acted, as an outline.";
     } else if (heated) {
       const grids = heats[0].grids.length > 4 ? "" : ` on ${heats[0].grids.join(", ")}`;
       const cells = state.native ? [`native cells${grids}`] : [];
@@ -216,7 +216,7 @@ function createPictures(model, words) {
     const step = stepBeneath(run);
     if (step === null) return "";
     const what = runs[run].steps.shows === "prediction"
-      ? `the picture that the model predicted at step ${step}`
+      ? `the image that the model predicted at step ${step}`
       : `the noisy latents after step ${step}`;
     return ` Beneath: ${what}, in fitted colours.`;
   }
@@ -268,9 +268,9 @@ function createPictures(model, words) {
   }
 
   const VALUES = {
-    "signed weight": "Signed weight: the probability times the word's weight, below 0 where that weight is negative.",
-    probability: "Probability: of all that the place attends to; the rest goes to tokens that are no words, such as the padding.",
-    refined: "Refined: the mean of what the places have that this place attends to in the picture.",
+    "signed weight": "Signed weight: the probability times the word's weight; negative weights give values below 0.",
+    probability: "Probability: of all attention here; the rest goes to padding and special tokens.",
+    refined: "Refined: the mean over the positions that this position attends to in the image.",
   };
 
   function drawReading() {
@@ -281,11 +281,11 @@ function createPictures(model, words) {
     head.lastElementChild.textContent = `share · ${value}`;
     hint.textContent = placeText();
     const beside = runs[shown[0]].maps.prompts.some(({ name }) => name === "concepts");
-    help.textContent = `Share: of what all words of the prompt draw there together${beside ? "; what was looked for beside it has none" : ""}. ${VALUES[value]}`;
+    help.textContent = `Share: among the prompt’s words here${beside ? "; concepts have none" : ""}. ${VALUES[value]}`;
     const lists = shown.flatMap((run) =>
       runs[run].maps.prompts.map(({ name }, prompt) => {
         const rows = model.wordsAt(run, prompt).slice(0, model.pair() ? 5 : 8);
-        // What was looked for is no part of the prompt: its bars are on the scale of the prompt's words.
+        // Concepts are not in the prompt: their bars use the scale of the prompt's words.
         const whole = name === "concepts" && model.wordsAt(run, 0).reduce((total, one) => total + Math.abs(one.value), 1e-9);
         const title = prompt ? words.promptName(run, prompt) : model.sideOf(run);
         return make("div", {}, ...(title && rows.length ? [make("h3", {}, title)] : []), make("ol", {}, ...rows.map((row) => readingRow(row, whole))));
@@ -307,14 +307,14 @@ function createPictures(model, words) {
   }
 
   function placeText() {
-    if (state.point) return "Click to keep this place.";
-    if (state.place) return "At the ring, where you clicked. Point elsewhere for another place.";
+    if (state.point) return "Click to keep this position.";
+    if (state.place) return "At the ring, where you clicked. Click elsewhere for another position.";
     const [term] = model.termsNow();
-    if (!term) return "Point at the picture, or focus it and use the arrow keys: the words that acted there are listed.";
+    if (!term) return "Hover over the image, or focus it and use the arrow keys, to list the words that acted there.";
     const found = model.strongest();
-    if (!found) return `“${term.label}” acts nowhere in what is shown. Point at the picture to see which words do.`;
+    if (!found) return `“${term.label}” acts nowhere in this view. Hover over the image to see other words.`;
     const side = found.run === term.run ? "" : ` in the ${model.sideOf(found.run).toLowerCase()}`;
-    return `At the ring, where “${term.label}” ${model.located() ? "is seen" : "acts"} most${side}. Point at the picture for another place.`;
+    return `At the ring, where “${term.label}” ${model.located() ? "is seen" : "acts"} most${side}. Hover over the image for another position.`;
   }
 
   if (data.pairs.length) buildModes();
