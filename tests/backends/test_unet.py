@@ -17,7 +17,7 @@ from diffusers import (
 from diffusers.models.attention_processor import Attention
 from making import random_pipeline
 
-from heedmap.backends.registry import cross_attention_layers, grids, self_attention_layers
+from heedmap.backends.registry import cross_attention_layers, family_of, self_attention_layers
 from heedmap.backends.unet import UNet
 from heedmap.errors import ModelError
 from heedmap.recording.tracing import trace
@@ -80,7 +80,8 @@ def test_attention_that_is_not_the_pictures():
 
 @pytest.mark.parametrize("latent", [(16, 16), (13, 22), (1, 3)])
 def test_grids_of_the_stages(random_model, latent):
-    found = grids(random_model, cross_attention_layers(random_model), latent)
+    family = family_of(random_model)
+    found = {name: family.grid(name, latent) for name in cross_attention_layers(random_model)}
     h, w = latent
     half = (-(-h // 2), -(-w // 2))
     quarter = (-(-half[0] // 2), -(-half[1] // 2))

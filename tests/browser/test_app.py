@@ -181,7 +181,7 @@ def test_a_place_of_a_page_is_explained(visit: Any, out: Path):
     inner = frame(form)
     inner.locator("#figures canvas").first.click(position={"x": 60, "y": 90})
     inner.locator("#why summary").click()
-    inner.get_by_role("button", name="Explain").click()
+    inner.get_by_role("button", name="Explain", exact=True).click()
     form = page.locator("#explain")
     expect(field(form, "Result")).to_have_value(name)
     word = field(form, "Word").input_value()

@@ -122,11 +122,11 @@ def test_combinations_that_a_page_does_not_hold_are_greyed_out(show: Any):
     assert opened.page.get_by_label("Head", exact=True).evaluate(disabled) == 0
     opened.steps(1, 2)
     assert opened.page.get_by_label("Head", exact=True).evaluate(disabled) == 2
-    assert "greyed out" in opened.page.locator("#held").inner_text()
+    assert "Disabled options" in opened.page.locator("#held").inner_text()
     opened.page.get_by_role("button", name="All steps").click()
     opened.choose("Head", "1")
     assert opened.page.get_by_label("First step").is_disabled()
-    assert "all steps together" in opened.page.locator("#held").inner_text()
+    assert "mean over all steps" in opened.page.locator("#held").inner_text()
     opened.choose("Scale", "word")
     opened.word("house").hover()
     same(canvas(opened), run.maps.select(heads=1)["house"].overlay())

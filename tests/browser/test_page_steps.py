@@ -80,7 +80,7 @@ def test_ranges_begin_and_end_with_windows_where_steps_are_held_in_these(show: A
     page = pages.run_page(run, limit=275_000)
     assert data_of(page)["maps"]["tables"][-1]["windows"] == [[a, a + 2] for a in range(0, 12, 2)]
     opened = show(page)
-    assert "in means of 2" in opened.page.locator("#held").inner_text()
+    assert "means of 2 steps" in opened.page.locator("#held").inner_text()
     opened.word("house").click()
     for first, last in ((1, 2), (2, 5), (0, 3)):
         opened.steps(first, last)
@@ -122,7 +122,7 @@ def test_the_picture_of_a_step_lies_beneath_its_heat(show: Any):
     for step in (0, 2, 3):
         opened.steps(step, step + 1)
         same(canvas(opened), beneath(run, step))
-        said = f"Beneath: the picture that the model predicted at step {step}"
+        said = f"Beneath: the image that the model predicted at step {step}"
         assert said in opened.legend()
     opened.steps(1, 3)
     same(canvas(opened), beneath(run, 2))  # of several the last

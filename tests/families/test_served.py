@@ -246,7 +246,7 @@ def test_a_picture_that_is_scaled_after_it_was_drawn_is_refused(load, family):
     # heedmap's own calls draw the size that they are asked for.
     run = generate(pipe, PROMPTS[0], seed=1, steps=2, size=(64, 32), max_sequence_length=20)
     assert run.image.size == run.maps.recording.size == (64, 32)
-    with pytest.raises(ArgumentError, match="multiples of 16 pixels"):
+    with pytest.raises(ArgumentError):
         generate(pipe, PROMPTS[0], seed=1, steps=2, size=(64, 40))
 
 
