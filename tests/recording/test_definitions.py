@@ -156,6 +156,18 @@ def test_a_rule_of_chance_is_asked_once(pipe):
     held_maps([run.maps.recording], held)
 
 
+@pytest.mark.parametrize("strength", [-100.0, 100.0])
+def test_confined_beyond_what_floats_hold(pipe, strength):
+    box = (0, 0, 64, 128)
+
+    def rule(here):
+        bias = confined(here, HOUSE, box, strength, (0, 1), SIZE)
+        return (here.scores[0] + bias).softmax(-1)
+
+    edits = [hm.Confine("house", box, strength=strength, along=[], end=1.0, tail=False)]
+    generated(pipe, edits, rule)
+
+
 def test_rules_of_each_image_of_a_batch(pipe):
     prompts = ["a (red:3) house", "at the sea", "(at:-1) home"]
 

@@ -231,7 +231,7 @@ def _flag(one: Field[Any], usual: str = "") -> inspect.Parameter:
 # --- flags that several commands declare ------------------------------------------------------
 
 _WORD = "A word, a phrase, or #N for word N. May be repeated. Default: all."
-_TARGET = "What it becomes. Default: SOURCE with its weights."
+_TARGET = "The edited prompts. Default: SOURCE with its weights."
 _CONCEPTS = "Use the maps of the run's concepts instead of its prompt's."
 
 Prompt = Annotated[str, typer.Argument(metavar="PROMPT", help="The text of the image.")]
