@@ -41,10 +41,10 @@ def test_the_denoiser_is_found_in_its_wrappers(family: type[Family]):
 @each_family
 def test_a_pass_is_read_by_place_and_by_name(family: type[Family]):
     served = family(SimpleNamespace())
-    names = served.inputs[:3]
+    names = served.inputs[:4]
     given = {name: torch.full((1,), float(n)) for n, name in enumerate(names)}
     expected = [given[name] for name in (names[0], "timestep", "encoder_hidden_states")]
-    for count in range(4):
+    for count in range(5):
         args = tuple(given.values())[:count]
         kwargs = dict(list(given.items())[count:])
         found = served.passed(args, {**kwargs, "more": None})

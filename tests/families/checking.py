@@ -70,6 +70,10 @@ def reference(pipe) -> Iterator[Scores]:
     def watch(name: str) -> Callable[..., None]:
         def read(layer: Attention, args: tuple, kwargs: dict) -> None:
             text = kwargs.get("encoder_hidden_states")
+            if layer.added_kv_proj_dim is not None:
+                image = kwargs["hidden_states"]
+                scores.setdefault(name, []).append(joint_probabilities(layer, image, text))
+                return
             if text is None:  # self-attention
                 return
             text = text[0] if isinstance(text, tuple) else text  # IP-Adapter: (text, pictures)
@@ -97,6 +101,30 @@ def reference(pipe) -> Iterator[Scores]:
     finally:
         for handle in handles:
             handle.remove()
+
+
+@torch.no_grad()
+def joint_probabilities(layer: nn.Module, image: torch.Tensor, text: torch.Tensor) -> np.ndarray:
+    """P (B, H, Q, K) of the image's queries and the text's keys, in float64 from the weights.
+
+    The softmax is over the keys of text and image, as the papers define it, whatever the order.
+    """
+
+    def projected(name: str, states: torch.Tensor, norm: str) -> torch.Tensor:
+        weights = getattr(layer, name)
+        heads = nn.functional.linear(
+            states.double(), weights.weight.double(), weights.bias.double()
+        ).unflatten(-1, (layer.heads, -1))
+        normed = getattr(layer, norm)
+        if normed is not None:
+            size = heads.square().mean(dim=-1, keepdim=True) + normed.eps
+            heads = heads / size.sqrt() * normed.weight.double()
+        return heads.transpose(1, 2)
+
+    query = projected("to_q", image, "norm_q")
+    keys = [projected("add_k_proj", text, "norm_added_k"), projected("to_k", image, "norm_k")]
+    p = (query @ torch.cat(keys, dim=2).mT / query.shape[-1] ** 0.5).softmax(dim=-1)
+    return p[..., : text.shape[1]].numpy()
 
 
 def state_of(pipe) -> dict[str, object]:

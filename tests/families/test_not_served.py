@@ -10,8 +10,6 @@ from diffusers import (
     FlowMatchEulerDiscreteScheduler,
     FluxPipeline,
     FluxTransformer2DModel,
-    SD3Transformer2DModel,
-    StableDiffusion3Pipeline,
     StableDiffusionPipeline,
     StableDiffusionXLAutoBlocks,
     UNet2DConditionModel,
@@ -29,28 +27,7 @@ from heedmap.recording.edits import Reweight
 from heedmap.recording.tracing import trace
 
 
-# The text encoders play no part, and those of these two families are many: they are left out.
-def stable_diffusion_3():
-    transformer = SD3Transformer2DModel(
-        sample_size=8,
-        num_layers=1,
-        attention_head_dim=8,
-        num_attention_heads=2,
-        joint_attention_dim=16,
-        caption_projection_dim=16,
-        pooled_projection_dim=16,
-        in_channels=4,
-        out_channels=4,
-    )
-    return StableDiffusion3Pipeline(
-        transformer=transformer,
-        scheduler=FlowMatchEulerDiscreteScheduler(),
-        vae=models.vae(),
-        **dict.fromkeys(f"text_encoder{n}" for n in ("", "_2", "_3")),
-        **dict.fromkeys(f"tokenizer{n}" for n in ("", "_2", "_3")),
-    )
-
-
+# The text encoders play no part, and are left out.
 def flux():
     transformer = FluxTransformer2DModel(
         in_channels=4,
@@ -93,14 +70,13 @@ def without_cross_attention():
     return pipe
 
 
-@pytest.mark.parametrize("make", [stable_diffusion_3, flux, unconditional, without_cross_attention])
+@pytest.mark.parametrize("make", [flux, unconditional, without_cross_attention])
 def test_named_and_refused(make):
     pipe = make()
     for ask in (trace, cross_attention_layers):
         with pytest.raises(ModelError) as raised:
             ask(pipe)
     said = {
-        stable_diffusion_3: "SD3Transformer2DModel",
         flux: "FluxTransformer2DModel",
         unconditional: "its unet is of class UNet2DModel",
         without_cross_attention: "attend to no text",
@@ -108,7 +84,7 @@ def test_named_and_refused(make):
     assert said[make] in str(raised.value)
 
 
-@pytest.mark.parametrize("make", [stable_diffusion_3, flux, unconditional, without_cross_attention])
+@pytest.mark.parametrize("make", [flux, unconditional, without_cross_attention])
 @pytest.mark.parametrize(
     "ask",
     [

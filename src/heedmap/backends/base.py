@@ -15,7 +15,9 @@ from diffusers import DiffusionPipeline
 from diffusers.models.attention_processor import Attention
 from torch import Tensor
 
-from heedmap.text.words import TokenTable, tokenize
+from heedmap.errors import TraceError
+from heedmap.mathematics.probabilities import Scores
+from heedmap.text.words import TokenTable, concatenated, tokenize
 
 Pipeline = DiffusionPipeline
 GridShape = tuple[int, int]
@@ -43,6 +45,12 @@ class Family(ABC):
             prompt, "repeats_passes" if it runs the model again in a step, on other latents.
         defaults: arguments of the pipelines that apply unless the user passes them.
         masks_padding: whether a mask hides the padding of a prompt from the image.
+        is_joint: whether text and image are keys of one softmax.
+        sequences: the tokenizers whose tokens make the K axis: one tuple for each part of the axis,
+            in order, with the tokenizers that share its positions. The encoder of "tokenizer_2" is
+            "text_encoder_2".
+        unsupported: by the name of a use ("edits", "concepts", "explanations", "located images",
+            "layer shapes") the reason why the family does not serve it.
     """
 
     description: ClassVar[str]
@@ -53,6 +61,9 @@ class Family(ABC):
     quirks: ClassVar[Mapping[str, str]] = {}
     defaults: ClassVar[Mapping[str, Any]] = {}
     masks_padding: ClassVar[bool] = False
+    is_joint: ClassVar[bool] = False
+    sequences: ClassVar[tuple[tuple[str, ...], ...]] = (("tokenizer", "tokenizer_2"),)
+    unsupported: ClassVar[Mapping[str, str]] = {}
 
     def __init__(self, pipe: Any) -> None:
         self.pipe = pipe
@@ -61,7 +72,22 @@ class Family(ABC):
 
     @abstractmethod
     def attention(self) -> dict[str, Attention]:
-        """Return the layers that attend to the text alone or to the image alone, in their order."""
+        """Return the layers of the image's attention to the text or to itself, in their order."""
+
+    def reads_text(self, layer: Any) -> bool:
+        """Return whether a layer attends to the text; else it attends to the image alone."""
+        return layer.is_cross_attention
+
+    def text_scores(self, scores: Scores, tokens: int) -> Scores:
+        """Return the scores of the image's queries and the text's keys in a layer that has run.
+
+        The pass reads so many text tokens.
+        """
+        return scores
+
+    def groups(self, names: Sequence[str]) -> dict[str, str]:
+        """Return the group of layers that each of these is in, by dotted path, if it has one."""
+        return {}
 
     @abstractmethod
     def grid(self, name: str, latent: GridShape) -> GridShape:
@@ -108,11 +134,31 @@ class Family(ABC):
         values = {**dict(zip(self.inputs, args, strict=False)), **kwargs}
         return values[self.inputs[0]], values["timestep"], values["encoder_hidden_states"]
 
+    def repeats(self, kwargs: Mapping[str, Any]) -> bool:
+        """Return whether a pass is a further one of its step, which is not recorded."""
+        return False
+
     # --- the pipeline ---
 
     def table(self, tokenizer: Any, prompt: str, arguments: Mapping[str, Any]) -> TokenTable:
-        """Return the words and tokens of a prompt as a call with these arguments reads it."""
+        """Return the words and tokens of a prompt as one tokenizer reads it in such a call."""
         return tokenize(prompt, tokenizer)
+
+    def whole_table(self, prompt: str, arguments: Mapping[str, Any]) -> TokenTable:
+        """Return the words and tokens of a prompt on the whole K axis in such a call."""
+        parts = [self.tokenizer_of(names) for names in self.sequences]
+        return concatenated([self.table(one, prompt, arguments) for one in parts])
+
+    def tokenizer_of(self, names: Sequence[str]) -> Any:
+        """Return the first tokenizer that is loaded, of these; TraceError if none is."""
+        loaded = [getattr(self.pipe, name, None) for name in names]
+        found = next((one for one in loaded if one is not None), None)
+        if found is None:
+            raise TraceError(
+                f"{type(self.pipe).__name__} has no tokenizer: load it with one, or pass "
+                "prompt_embeds alone (the maps are then by position)"
+            )
+        return found
 
     def text_states(self, encoded: Any) -> TextStates:
         """Return the text states among the result of `encode_prompt`."""

@@ -44,6 +44,7 @@ class RecordingProcessor:
         editor: the changes of the attention (`recording.edits.AttentionController`); without, the
             output is the original's to the bit.
         needed: whether attention that cannot be seen is an error.
+        joint: whether the layer attends to text and image in one softmax.
     """
 
     original: Any
@@ -51,6 +52,7 @@ class RecordingProcessor:
     record: Record
     editor: Any = None
     needed: bool = True
+    joint: bool = False
 
     def __post_init__(self) -> None:
         # `Attention.forward` inspects the signature of `processor.__call__` to decide which keyword
@@ -65,7 +67,7 @@ class RecordingProcessor:
     def __call__(self, attn: Attention, hidden_states: Tensor, *args: Any, **kwargs: Any) -> Tensor:
         """Run the original processor."""
         states = kwargs.get("encoder_hidden_states", args[0] if args else None)
-        tap = _Tap(self, attn, len(hidden_states), states)
+        tap = _Tap(self, attn, hidden_states.shape, states)
         with tap:
             output = self.original(attn, hidden_states, *args, **kwargs)
         scores = tap.scores()
@@ -91,22 +93,27 @@ class _Tap(TorchFunctionMode):
     Args:
         processor: the layer's recording processor.
         attn: the layer.
-        rows: the number of rows in the batch.
+        shape: that of the hidden states: the rows of the batch, the positions, the channels.
         states: the text states (B, K, C) of a cross-attention layer, in a tuple with those of an
             IP-Adapter.
 
     Raises:
         TraceError: if the attention is not one over all text states, in all heads.
+
+    Attributes:
+        keys: the number of keys that the attention must have; None for any.
     """
 
     def __init__(
-        self, processor: RecordingProcessor, attn: Attention, rows: int, states: Any
+        self, processor: RecordingProcessor, attn: Attention, shape: torch.Size, states: Any
     ) -> None:
         super().__init__()
-        self.processor, self.attn, self.rows = processor, attn, rows
+        self.processor, self.attn, self.rows = processor, attn, shape[0]
         self.adapted = isinstance(states, tuple)
         text: Tensor | None = states[0] if self.adapted else states
-        self.tokens = None if text is None else text.shape[1]
+        self.keys = None if text is None else text.shape[1]
+        if processor.joint:  # some blocks join text and image before the layer
+            self.keys = shape[1] + (self.keys or 0)
         self.overridden = False
         self.fused: Scores | None = None
         # The inputs of the classic computation, by slices of the B·H rows where it is sliced.
@@ -116,7 +123,7 @@ class _Tap(TorchFunctionMode):
         # Another mode around this one may replace the attention (LayerSkip of diffusers does).
         modes = _get_current_function_mode_stack()
         self.overridden = not all(isinstance(mode, _Tap | DeviceContext) for mode in modes)
-        self._original = self.attn.get_attention_scores
+        self._original: Any = getattr(self.attn, "get_attention_scores", None)
         vars(self.attn)["get_attention_scores"] = self._classic
         return super().__enter__()
 
@@ -139,12 +146,12 @@ class _Tap(TorchFunctionMode):
         if self.fused or self.classic:
             self._check_later(key)
             return func(*args, **kwargs)
-        if self.tokens is not None:
+        if self.keys is not None:
             if key.ndim != 4 or (query.shape[1], key.shape[1]) != (heads, heads):
                 self._fail(f"of shape {tuple(query.shape)}, not of all {heads} heads")
             if arguments.get("is_causal"):
                 self._fail("with is_causal")
-        self._check_tokens(key)
+        self._check_keys(key)
         editor = self.processor.editor
         if editor is not None and not self.attn.is_cross_attention:
             query, key = editor.inputs(self.processor.name, query, key)
@@ -163,7 +170,7 @@ class _Tap(TorchFunctionMode):
         if self.fused or sum(len(part) for part, _, _ in self.classic) >= every:
             self._check_later(key)
             return self._original(query, key, attention_mask)
-        self._check_tokens(key)
+        self._check_keys(key)
         if editor is not None and len(query) != every:
             raise TraceError(
                 "attention slicing computes the images one by one, so that none can take from "
@@ -180,13 +187,14 @@ class _Tap(TorchFunctionMode):
             p = editor.weights(self.processor.name, scores, self._by_head(p)).flatten(0, 1)
         return p
 
-    def _check_tokens(self, key: Tensor) -> None:
-        if self.tokens not in (None, key.shape[-2]):
-            self._fail(f"over {key.shape[-2]} keys, of {self.tokens} text states")
+    def _check_keys(self, key: Tensor) -> None:
+        if self.keys not in (None, key.shape[-2]):
+            what = "text and image states" if self.processor.joint else "text states"
+            self._fail(f"over {key.shape[-2]} keys, of {self.keys} {what}")
 
     def _check_later(self, key: Tensor) -> None:
         """Refuse a later attention over as many keys as there are text states, if they differ."""
-        if self.tokens != key.shape[-2] or self.adapted:
+        if self.keys != key.shape[-2] or self.adapted:
             return
         first = self.classic[0][1] if self.fused is None else self.fused.key
         if first.numel() == key.numel() and not torch.equal(
@@ -223,6 +231,7 @@ def install(
     undo: Undo,
     editor: Any = None,
     needed: bool = True,
+    joint: bool = False,
 ) -> dict[str, RecordingProcessor]:
     """Install a recording processor in every layer, until undone; return them by dotted path.
 
@@ -234,7 +243,7 @@ def install(
             raise TraceError(f"another trace is open on this model (at {name}): close it first")
     installed: dict[str, RecordingProcessor] = {}
     for name, layer in layers.items():
-        recorder: Any = RecordingProcessor(layer.processor, name, record, editor, needed)
+        recorder: Any = RecordingProcessor(layer.processor, name, record, editor, needed, joint)
 
         def restore(layer: Attention = layer, recorder: Any = recorder) -> None:
             if layer.processor is recorder:  # a processor that the user set meanwhile stays
@@ -483,9 +492,10 @@ def layer_shapes(
 
     Raises:
         ArgumentError: if the size does not fit the model, or the pipeline takes no such argument.
-        ModelError: if the model has no text cross-attention.
+        ModelError: if the model has no text cross-attention, or its text and image share a softmax.
     """
     layers, family = registry.cross_attention_layers(pipe), registry.family_of(pipe)
+    registry.check_supports(pipe, "layer shapes")
     registry.check_names(pipe, arguments, ("prompt", "size"))
     width, height = registry.usual_size(pipe) if size is None else registry.check_size(pipe, size)
     table, side = prompt_table(pipe, prompt, arguments), family.cell_side

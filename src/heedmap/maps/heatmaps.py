@@ -324,8 +324,9 @@ class HeatMaps:
         """Return the maps over a part of the axes that were kept.
 
         Args:
-            layers: "down", "mid" or "up"; a layer's name; a pattern ("*attentions.0*"); a list of
-                these; or a predicate of a `Layer`.
+            layers: a group ("down", "mid" or "up" of a UNet; "early", "middle" or "late" of SD 3);
+                a layer's name; a pattern ("*attentions.0*"); a list of these; or a predicate of a
+                `Layer`.
             steps: a step number, a slice or a list (negative numbers count from the end).
             heads: a head's number or a list; layers with fewer heads are then left out.
             resolution: only layers whose grid is (h, w), or has this many cells on its short side.

@@ -41,6 +41,7 @@ from heedmap.backends.registry import (
     STEP_LISTS,
     THEIR_NAMES,
     check_size,
+    check_supports,
     family_of,
     noise,
     unit,
@@ -236,6 +237,7 @@ def locate(
         TraceError: if the maps could not be recorded.
     """
     options, seed = resolve_options(locals(), has_image=True)
+    check_supports(pipe, "located images")
     check_takes_latents(pipe)
     refused = ("latents", "num_images_per_prompt", "guidance_scale", "negative_prompt", *STEP_LISTS)
     refuse_arguments(arguments, refused)

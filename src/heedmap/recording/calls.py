@@ -145,7 +145,8 @@ class Call:
         self.edited: Sequence[Sequence[Sequence[Rule]]] = ()
         self.done, self.over = 0, False
         self.blocks: Sequence[int] = ()  # of the model's batch that read the prompt in this pass
-        self._rows = 0  # of the batch of this pass
+        self._rows = self._tokens = 0  # of the batch and of the text of this pass
+        self._groups = family.groups(list(layers))
         w, h = cells(latent)  # on the latent's grid layers would be resized twice
         # Layers that may be skipped are averaged when it is known at which steps each ran.
         layer: frozenset[Axis] = frozenset({"layer"} if self.skipping else ())
@@ -217,8 +218,10 @@ class Call:
 
     # --- pass by pass ---
 
-    def enter(self, states: torch.Tensor, timestep: float) -> None:
+    def enter(self, states: torch.Tensor, timestep: float, repeats: bool = False) -> None:
         """Begin a pass of the model on text states (n·B, K, C): find the rows of each branch.
+
+        A pass that `repeats` is a further one of its step, which is not recorded.
 
         Raises:
             TraceError: if it is not a pass of this call on the image's own latents.
@@ -227,7 +230,7 @@ class Call:
         pipe = type(self.family.pipe).__name__
         # Compared by value in every pass: a callback may change the text states in place.
         blocks = self.encoding.blocks_in(states)
-        self._rows = len(states)
+        self._rows, self._tokens = states.shape[:2]
         count = self._rows // self.images
         if "conditional" not in blocks and len(blocks.get("negative", ())) < count:
             raise foreign_states(states)  # none of the prompt, and some that nobody encoded
@@ -249,7 +252,7 @@ class Call:
             if record.block is None:
                 continue
             if record.recorded:
-                if not self.family.has_quirk("repeats_passes"):
+                if not (repeats or self.family.has_quirk("repeats_passes")):
                     raise TraceError(
                         f"{pipe} ran its model twice on this prompt before the scheduler went on, "
                         "and heedmap cannot tell which of the two draws the image: expected one "
@@ -268,6 +271,7 @@ class Call:
         Raises:
             TraceError: if it ran for other rows or positions than were expected.
         """
+        scores = self.family.text_scores(scores, self._tokens)
         rows, _, positions, _ = scores.query.shape
         if rows != self._rows:
             raise TraceError(
@@ -395,7 +399,10 @@ class Call:
                 flat = regrid(means.flatten(0, 1), self.grids[layer], sums.mean_grid)
                 means = flat.unflatten(0, means.shape[:2])
             arrays.append(means.cpu().numpy())
-        layers = tuple(Layer(n, self.heads[n], self.grids[n]) for n in names if n)
+        groups = self._groups
+        layers = tuple(
+            Layer(n, self.heads[n], self.grids[n], groups.get(n, "")) for n in names if n
+        )
         if "layer" not in keep:
             arrays = [np.mean(arrays, axis=0) if len(arrays) > 1 else arrays[0]]
             layers = (Layer(AVERAGED, max(self.heads.values()), sums.mean_grid),)

@@ -66,7 +66,7 @@ def trace(
     pipeline is as it was, also after an exception.
 
     Args:
-        pipe: a pipeline of Stable Diffusion or PixArt.
+        pipe: a pipeline of Stable Diffusion (1, 2, XL, 3, 3.5) or PixArt.
         keep: the axes to keep, of "layer", "step", "head", or "all"; the others are averaged
             while it runs (steps: over the calls of the model).
         tokens: "prompt" for the prompt's own tokens with start and end, "all" for the padding too.
@@ -166,7 +166,9 @@ class TraceHooks:
         pipe, model = family.pipe, family.called_model
         processors.check_forwards(self.layers)
         self.undo.enter_context(loading.silence_logs(pipe))
-        self._installed = processors.install(self.layers, record, undo, self._controller)
+        self._installed = processors.install(
+            self.layers, record, undo, self._controller, joint=family.is_joint
+        )
         processors.run_uncompiled(model, undo)
         # These replace attention processors, and do not know those of a trace.
         replacing = [(pipe, "load_ip_adapter"), (pipe, "unload_ip_adapter")]
@@ -247,8 +249,16 @@ class Trace:
         probe: Probe | None = None,  # ends the run when it has found what it looks for
     ) -> None:
         registry.check_served(pipe)
+        spec = spec or RecordingSpec()
+        uses = {
+            "edits": bool(edits) or steering is not None,
+            "concepts": bool(spec.concepts),
+            "explanations": probe is not None,
+        }
+        for use in (use for use, is_asked in uses.items() if is_asked):
+            registry.check_supports(pipe, use)
         self._pipe, self._family = pipe, registry.family_of(pipe)
-        self._spec = spec = spec or RecordingSpec()
+        self._spec = spec
         self._edits, self._probe = edits, probe
         self._after_step, self._map_tokens = after_step, map_tokens
         self._predicts, self._predicted = predicts, None
@@ -426,7 +436,7 @@ class Trace:
                 "pipeline, with the prompt as text, inside of the trace"
             )
         call = self._calls[-1]
-        call.enter(states, timestep)
+        call.enter(states, timestep, self._family.repeats(kwargs))
         if self.controller is not None:
             self.controller.enter(call.position)
         if self._probe is not None:

@@ -8,7 +8,7 @@ table are also its schema in files.
 """
 
 from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import accumulate, pairwise
 from operator import itemgetter
 from typing import Annotated, Any
@@ -97,6 +97,8 @@ class TokenTable:
         missing: number of tokens of the prompt past the limit.
         tokens: all positions of the encoded text, specials included.
         words: all words of the prompt, with those past the limit.
+        parts: the number of positions of each text encoder, where several stand one after another
+            on the `K` axis; empty for one.
     """
 
     prompt: Text
@@ -104,6 +106,7 @@ class TokenTable:
     missing: Small
     tokens: Annotated[tuple[Token, ...], TOKENS_AT_MOST]
     words: Annotated[tuple[Word, ...], WORDS_AT_MOST]
+    parts: Annotated[tuple[Small, ...], TOKENS_AT_MOST] = ()
 
     @classmethod
     def of_texts(cls, texts: Iterable[str], separator: str = ", ") -> "TokenTable":
@@ -130,8 +133,15 @@ class TokenTable:
 
     @property
     def room(self) -> int:
-        """The number of tokens of a prompt that the model reads, without specials (75 for CLIP)."""
-        return len(self.positions("text", "pad"))
+        """The number of tokens of a prompt that the model reads, without specials (75 for CLIP).
+
+        Of several encoders it is that of the longest.
+        """
+        places, ends = self.positions("text", "pad"), [*accumulate(self.parts or (self.limit,))]
+        return max(
+            sum(end - size <= place < end for place in places)
+            for end, size in zip(ends, self.parts or (self.limit,), strict=True)
+        )
 
     @property
     def unread(self) -> str:
@@ -383,6 +393,51 @@ def tokenize(
         for number, (start, end, members) in enumerate(_assign(split_words(prompt), spans))
     ]
     return TokenTable(prompt, len(tokens), len(rows) - count, tuple(tokens), tuple(words))
+
+
+def concatenated(tables: Sequence[TokenTable]) -> TokenTable:
+    """Return the table of a prompt that several encoders read, one after another on the K axis.
+
+    A word has its tokens in all of them. It is past the limit if it is past each encoder's. Words
+    that one encoder reads as one (emoji) are one word.
+    """
+    if len(tables) == 1:
+        return tables[0]
+    sizes = [len(table.tokens) for table in tables]
+    starts = [*accumulate(sizes, initial=0)]
+    tokens: list[Token] = []
+    # By encoder the words, with their tokens on the whole axis.
+    found: list[tuple[int, Word]] = []
+    for number, (table, first) in enumerate(zip(tables, starts, strict=False)):
+        tokens += [replace(token, position=token.position + first) for token in table.tokens]
+        for word in table.words:
+            places = tuple(place + first for place in word.tokens)
+            found.append((number, replace(word, tokens=places)))
+    groups: list[list[tuple[int, Word]]] = []
+    end = 0
+    for number, word in sorted(found, key=lambda one: (one[1].start, one[1].end)):
+        if not groups or word.start >= end:
+            groups.append([])
+        groups[-1].append((number, word))
+        end = max(end, word.end)
+    words: list[Word] = []
+    for number, group in enumerate(groups):
+        start, end = group[0][1].start, max(word.end for _, word in group)
+        places = sorted(place for _, word in group for place in word.tokens)
+        missing = min(
+            sum(word.missing for of, word in group if of == encoder)
+            for encoder in {of for of, _ in group}
+        )
+        prompt = tables[0].prompt
+        words.append(Word(number, prompt[start:end], start, end, tuple(places), missing))
+    return TokenTable(
+        prompt=tables[0].prompt,
+        limit=sum(table.limit for table in tables),
+        missing=min(table.missing for table in tables),
+        tokens=tuple(tokens),
+        words=tuple(words),
+        parts=tuple(sizes),
+    )
 
 
 def _whole_spans(prompt: str, offsets: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:

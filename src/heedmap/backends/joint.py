@@ -1,0 +1,52 @@
+"""Joint attention: text and image are keys of one softmax.
+
+A layer's queries and keys are those of the text and of the image, one after the other. The
+recording has the rows of the image's queries and the columns of the text's keys. They are shares of
+all attention, that to the image included: a row sums to less than 1.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import ClassVar
+
+from heedmap.backends.base import Family
+from heedmap.errors import TraceError
+from heedmap.mathematics.probabilities import Scores
+
+_NOT_YET = "its text and image share one softmax, for which this is not yet implemented"
+
+
+class JointFamily(Family):
+    """A pipeline with a transformer over text and image.
+
+    Attributes:
+        text_first: whether the text precedes the image among the keys.
+    """
+
+    component = "transformer"
+    is_joint = True
+    text_first: ClassVar[bool]
+    unsupported: ClassVar[Mapping[str, str]] = dict.fromkeys(
+        ("edits", "concepts", "explanations", "located images", "layer shapes"), _NOT_YET
+    )
+
+    def text_scores(self, scores: Scores, tokens: int) -> Scores:
+        """Return the scores of the image's queries and the text's keys."""
+        query, key, log_sum = scores.query, scores.key, scores.log_sum
+        if query.shape[2] != key.shape[2] or scores.mask is not None:
+            raise TraceError(
+                f"{type(self.pipe).__name__} computes attention of {query.shape[2]} queries to "
+                f"{key.shape[2]} keys, {'with' if scores.mask is not None else 'without'} a mask: "
+                "expected those of text and image, without a mask"
+            )
+        image = key.shape[2] - tokens
+        rows = slice(tokens, None) if self.text_first else slice(image)
+        columns = slice(tokens) if self.text_first else slice(image, None)
+        if log_sum is not None:  # a kernel's value in half-precision types is good to 1e-4 only
+            log_sum = log_sum[:, :, rows] if key.itemsize >= 4 else None
+        return Scores(query[:, :, rows], key[:, :, columns], scores.scale, None, log_sum, key)
+
+
+def thirds(names: Sequence[str]) -> dict[str, str]:
+    """Return the third of the depth that each layer is in: "early", "middle" or "late"."""
+    parts = ("early", "middle", "late")
+    return {name: parts[3 * number // len(names)] for number, name in enumerate(names)}
