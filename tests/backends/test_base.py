@@ -12,6 +12,7 @@ from peft import LoraConfig
 
 from heedmap.backends import base, registry
 from heedmap.backends.base import Family, replace_method
+from heedmap.backends.flux import Flux
 from heedmap.recording.tracing import trace
 
 each_family = pytest.mark.parametrize("family", registry.FAMILIES, ids=lambda one: one.__name__)
@@ -48,7 +49,9 @@ def test_a_pass_is_read_by_place_and_by_name(family: type[Family]):
         args = tuple(given.values())[:count]
         kwargs = dict(list(given.items())[count:])
         found = served.passed(args, {**kwargs, "more": None})
-        assert all(a is b for a, b in zip(found, expected, strict=True))
+        # The pipelines of Flux divide the timestep by 1000.
+        assert float(found[1]) == float(expected[1]) * (1000 if family is Flux else 1)
+        assert found[0] is expected[0] and found[2] is expected[2]
 
 
 def test_a_cell_has_the_pixels_that_the_decoder_makes_of_it():

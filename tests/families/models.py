@@ -19,6 +19,8 @@ from diffusers import (
     DiffusionPipeline,
     EulerDiscreteScheduler,
     FlowMatchEulerDiscreteScheduler,
+    FluxPipeline,
+    FluxTransformer2DModel,
     LatentConsistencyModelPipeline,
     LCMScheduler,
     PixArtAlphaPipeline,
@@ -350,7 +352,44 @@ def sd35() -> DiffusionPipeline:
     return sd3(dual_attention_layers=(0, 1), qk_norm="rms_norm")
 
 
-JOINT: dict[str, Callable[[], DiffusionPipeline]] = {made.__name__: made for made in (sd3, sd35)}
+def flux(kind=FluxPipeline, **config) -> DiffusionPipeline:
+    """black-forest-labs/FLUX.1-dev: its guidance is an embedding."""
+    torch.manual_seed(11)
+    transformer = FluxTransformer2DModel(
+        **{
+            "in_channels": 16,  # 64
+            "num_layers": 2,  # 19
+            "num_single_layers": 2,  # 38
+            "attention_head_dim": 16,  # 128
+            "num_attention_heads": 3,  # 24
+            "joint_attention_dim": 24,  # 4096
+            "pooled_projection_dim": 32,  # 768
+            "axes_dims_rope": (4, 4, 8),  # (16, 56, 56)
+            "guidance_embeds": True,
+        }
+        | config
+    )
+    pipe = kind(
+        transformer=sharpened(transformer),
+        scheduler=FlowMatchEulerDiscreteScheduler(shift=3.0, use_dynamic_shifting=True),
+        vae=vae(scaling_factor=0.3611, shift_factor=0.1159),
+        text_encoder=text_encoder(32),
+        text_encoder_2=t5_encoder(24),
+        tokenizer=tokenizer(),
+        tokenizer_2=letter_t5(),
+    )
+    pipe.default_sample_size = 8  # 128
+    return pipe
+
+
+def schnell() -> DiffusionPipeline:
+    """black-forest-labs/FLUX.1-schnell: no guidance at all."""
+    return flux(guidance_embeds=False)
+
+
+JOINT: dict[str, Callable[[], DiffusionPipeline]] = {
+    made.__name__: made for made in (sd3, sd35, flux, schnell)
+}
 
 
 class OneLayer(UNet2DConditionModel):

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from heedmap.errors import TraceError
 from heedmap.mathematics.probabilities import Scores
-from heedmap.text.words import TokenTable, concatenated, tokenize
+from heedmap.text.words import Rewritten, TokenTable, concatenated, expanded, tokenize
 
 Pipeline = DiffusionPipeline
 GridShape = tuple[int, int]
@@ -49,6 +49,8 @@ class Family(ABC):
         sequences: the tokenizers whose tokens make the K axis: one tuple for each part of the axis,
             in order, with the tokenizers that share its positions. The encoder of "tokenizer_2" is
             "text_encoder_2".
+        encodes_negative_apart: whether a call of its own encodes the negative prompt.
+        negative_guidance: the guidance that makes a pipeline read the negative prompt.
         unsupported: by the name of a use ("edits", "concepts", "explanations", "located images",
             "layer shapes") the reason why the family does not serve it.
     """
@@ -63,6 +65,8 @@ class Family(ABC):
     masks_padding: ClassVar[bool] = False
     is_joint: ClassVar[bool] = False
     sequences: ClassVar[tuple[tuple[str, ...], ...]] = (("tokenizer", "tokenizer_2"),)
+    encodes_negative_apart: ClassVar[bool] = False
+    negative_guidance: ClassVar[str] = "a guidance"
     unsupported: ClassVar[Mapping[str, str]] = {}
 
     def __init__(self, pipe: Any) -> None:
@@ -97,6 +101,11 @@ class Family(ABC):
     def latent_multiple(self) -> int:
         """The divisor of both sides of a latent."""
         return 1
+
+    @property
+    def usual_cells(self) -> int | Sequence[int]:
+        """The cells on each side of a latent by default, or (h, w)."""
+        return self.model.config.sample_size
 
     def project_text(self, states: Tensor) -> Tensor:
         """Return text states (B, K, C) as the model passes them to its layers."""
@@ -134,6 +143,19 @@ class Family(ABC):
         values = {**dict(zip(self.inputs, args, strict=False)), **kwargs}
         return values[self.inputs[0]], values["timestep"], values["encoder_hidden_states"]
 
+    def latent(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> GridShape:
+        """Return the (h, w) of the latent of a forward pass."""
+        sample = self.passed(args, kwargs)[0]
+        return sample.shape[-2], sample.shape[-1]
+
+    def unpacked(self, latents: Tensor, latent: GridShape) -> Tensor:
+        """Return the latents of a scheduler as (B, C, h, w)."""
+        return latents
+
+    def packed(self, latents: Tensor) -> Tensor:
+        """Return latents (B, C, h, w) as the scheduler has them."""
+        return latents
+
     def repeats(self, kwargs: Mapping[str, Any]) -> bool:
         """Return whether a pass is a further one of its step, which is not recorded."""
         return False
@@ -143,6 +165,13 @@ class Family(ABC):
     def table(self, tokenizer: Any, prompt: str, arguments: Mapping[str, Any]) -> TokenTable:
         """Return the words and tokens of a prompt as one tokenizer reads it in such a call."""
         return tokenize(prompt, tokenizer)
+
+    def placeholders_expanded(self, tokenizer: Any) -> Callable[[str], Rewritten | None] | None:
+        """Return a function that expands the placeholders of textual inversion, if any can be."""
+        convert = getattr(self.pipe, "maybe_convert_prompt", None)
+        if convert is None:
+            return None
+        return lambda text: expanded(text, tokenizer, lambda piece: convert(piece, tokenizer))
 
     def whole_table(self, prompt: str, arguments: Mapping[str, Any]) -> TokenTable:
         """Return the words and tokens of a prompt on the whole K axis in such a call."""

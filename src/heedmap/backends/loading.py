@@ -49,7 +49,7 @@ def load(
     device: Device = LoadOptions.device,
     dtype: Dtype = LoadOptions.dtype,
 ) -> "CallablePipeline":
-    """Load a pipeline of Stable Diffusion (1, 2, XL, 3, 3.5) or PixArt, ready to generate.
+    """Load a pipeline of Stable Diffusion (1, 2, XL, 3, 3.5), PixArt or Flux.1, ready to generate.
 
     The embedded model was trained on some 70 words, which its card lists (`model_card`). It draws a
     prompt with other words as well as it can, and a warning names them.

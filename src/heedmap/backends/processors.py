@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from typing import Any, NoReturn
 
 import torch
+from diffusers.models import attention_dispatch
+from diffusers.models.attention_dispatch import AttentionBackendName
 from diffusers.models.attention_processor import Attention
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
@@ -30,6 +32,7 @@ from heedmap.mathematics.probabilities import Scores
 Record = Callable[[str, Scores], None]
 uncompiled: Any = torch.compiler.disable
 """A decorator of functions that `torch.compile` leaves out of what it compiles around them."""
+_UNSEEN = ("_native_npu", "_native_xla")
 _DEFAULT = "call set_default_attn_processor() of the model before the trace"
 
 
@@ -241,6 +244,7 @@ def install(
     for name, layer in layers.items():
         if isinstance(layer.processor, RecordingProcessor):
             raise TraceError(f"another trace is open on this model (at {name}): close it first")
+        _check_backend(name, layer.processor)
     installed: dict[str, RecordingProcessor] = {}
     for name, layer in layers.items():
         recorder: Any = RecordingProcessor(layer.processor, name, record, editor, needed, joint)
@@ -253,6 +257,27 @@ def install(
         layer.set_processor(recorder)
         installed[name] = recorder
     return installed
+
+
+def _check_backend(name: str, processor: Any) -> None:
+    """Raise a TraceError if diffusers' dispatcher computes attention out of sight.
+
+    The native backends end in `scaled_dot_product_attention`.
+    """
+    if not hasattr(processor, "_attention_backend"):  # it does not use the dispatcher
+        return
+    active, _ = attention_dispatch._AttentionBackendRegistry.get_active_backend()
+    backend = AttentionBackendName(processor._attention_backend or active).value
+    if processor._parallel_config is not None:
+        raise TraceError(
+            f"{name} runs in parallel on several devices, each with a part of the image: expected "
+            "one; call the pipeline without context parallelism"
+        )
+    if not backend.removeprefix("_").startswith("native") or backend in _UNSEEN:
+        raise TraceError(
+            f"{name} computes attention with the backend {backend!r}, which heedmap cannot see: "
+            "call set_attention_backend('native') of the model first"
+        )
 
 
 def run_uncompiled(model: Any, undo: Undo) -> None:

@@ -8,12 +8,13 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
+from types import FrameType
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from heedmap.backends.base import TextStates, replace_method
+from heedmap.backends.base import TextStates, active_calls, replace_method
 from heedmap.backends.loading import silence_logs
 from heedmap.backends.registry import encoding_method, family_of
 from heedmap.errors import TraceError, plural, quoted
@@ -134,9 +135,9 @@ class Reading:
             other = self.arguments.get(name) or texts  # an empty one is none
             if _listed(other, count) != texts:
                 raise TraceError(
-                    f"{name} differs from {which}: the attention to a word would be that to two "
-                    f"texts, which cannot be divided; pass {which} alone, or prompt_embeds (the "
-                    "maps are then by position)"
+                    f"{name} differs from {which}: the text encoders then read different texts, "
+                    f"and the words of one cannot label both; pass {which} alone, or "
+                    "prompt_embeds (the maps are then by position)"
                 )
         family = family_of(self.pipe)
         labels = [family.whole_table(text, self.arguments) for text in texts]
@@ -366,12 +367,20 @@ def watch(
     name = encoding_method(pipe)
     encode, release = getattr(pipe, name), pipe.maybe_free_model_hooks
     signature = inspect.signature(encode)
+    apart = family_of(pipe).encodes_negative_apart
+    last: tuple[FrameType, Encoding] | None = None  # the prompt's, in the call that encoded it
 
     def watched(*args: Any, **kwargs: Any) -> Any:
+        nonlocal last
         bound = signature.bind(*args, **kwargs)
         bound.apply_defaults()
         reading = Reading(pipe, bound.arguments).run(lambda: encode(*args, **kwargs))
         reading.text_states()  # refuses what has another form
+        running = active_calls(pipe) if apart else []
+        if last is not None and running and running[0] is last[0]:
+            second = _encoding(reading, None, negative)
+            begin(replace(last[1], negative=second.conditional))
+            return reading.result
         if prompts is not None:
             _check_labels(reading, encode, prompts)
         encoding = _encoding(reading, prompts, negative)
@@ -380,10 +389,13 @@ def watch(
             texts = [t.prompt if labelled else "" for t in encoding.conditional.tables]
             states = read_concepts(reading, encode, concepts, texts)
             encoding = replace(encoding, concepts=states)
+        last = (running[0], encoding) if running else None
         begin(encoding)
         return reading.result
 
     def released() -> None:
+        nonlocal last
+        last = None
         end()
         release()
 

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from heedmap import checks
 from heedmap.backends.base import Family, parameters
+from heedmap.backends.flux import Flux
 from heedmap.backends.pixart import PixArt
 from heedmap.backends.sd3 import StableDiffusion3
 from heedmap.backends.unet import UNet
@@ -19,7 +20,7 @@ from heedmap.errors import ArgumentError, ModelError, nearest, quoted
 from heedmap.io.reading import MAX_ASPECT, MAX_PIXELS, MAX_SIDE
 from heedmap.options import OWN_NAMES, GenerateOptions
 
-FAMILIES: tuple[type[Family], ...] = (UNet, PixArt, StableDiffusion3)
+FAMILIES: tuple[type[Family], ...] = (UNet, PixArt, StableDiffusion3, Flux)
 
 
 def family_of(pipe: Any) -> Family:
@@ -126,7 +127,7 @@ def self_attention_layers(pipe: Any) -> dict[str, Attention]:
 def usual_size(pipe: Any) -> tuple[int, int]:
     """Return the (width, height) in pixels that a pipeline draws by default."""
     family = family_of(pipe)
-    cells, side = family.model.config.sample_size, family.cell_side
+    cells, side = family.usual_cells, family.cell_side
     h, w = (cells, cells) if isinstance(cells, int) else cells
     return w * side, h * side
 

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from heedmap.backends.base import Family, GridShape
-from heedmap.backends.latents import Moment, Schedule, matches
+from heedmap.backends.latents import SAME, Moment, Schedule, matches
 from heedmap.backends.processors import skipping_tools
 from heedmap.backends.prompts import Encoding, foreign_states
 from heedmap.errors import NothingRecordedError, TraceError, plural
@@ -159,7 +159,8 @@ class Call:
             if encoding.negative is None:
                 raise TraceError(
                     "the negative branch was asked for, but this call has none (guidance is off, "
-                    "or embedded in the model): pass a guidance above 1, or leave it out"
+                    f"or embedded in the model): pass {family.negative_guidance} above 1, or leave "
+                    "it out"
                 )
             tables["negative"] = encoding.negative.tables
         if encoding.concepts:
@@ -218,10 +219,13 @@ class Call:
 
     # --- pass by pass ---
 
-    def enter(self, states: torch.Tensor, timestep: float, repeats: bool = False) -> None:
+    def enter(
+        self, states: torch.Tensor, timestep: float, repeats: bool = False, error: float = SAME
+    ) -> None:
         """Begin a pass of the model on text states (n·B, K, C): find the rows of each branch.
 
-        A pass that `repeats` is a further one of its step, which is not recorded.
+        A pass that `repeats` is a further one of its step, which is not recorded. The timestep has
+        a relative `error`, by its rounding.
 
         Raises:
             TraceError: if it is not a pass of this call on the image's own latents.
@@ -234,7 +238,7 @@ class Call:
         count = self._rows // self.images
         if "conditional" not in blocks and len(blocks.get("negative", ())) < count:
             raise foreign_states(states)  # none of the prompt, and some that nobody encoded
-        if not matches(self.schedule, self.done, timestep):
+        if not matches(self.schedule, self.done, timestep, error):
             raise TraceError(
                 f"the model ran at timestep {timestep:g}, which is not that of call "
                 f"{self.done + 1} of {len(self.schedule.timesteps)} of this run's scheduler: "
@@ -262,7 +266,7 @@ class Call:
                 record.block = None
                 continue
             record.recorded = True
-            record.timesteps.setdefault(step, timestep)
+            record.timesteps.setdefault(step, self.schedule.timesteps[self.done])
             record.passes[step] += 1
 
     def record(self, name: str, scores: Scores, controller: AttentionController | None) -> None:

@@ -20,8 +20,8 @@ from torch import Tensor
 
 from heedmap import checks
 from heedmap.backends import base, loading, processors, prompts, registry
-from heedmap.backends.base import Family, Pipeline
-from heedmap.backends.latents import Moment, announced, listen, predicted
+from heedmap.backends.base import Family, GridShape, Pipeline
+from heedmap.backends.latents import Moment, announced, listen, predicted, rounding_of
 from heedmap.backends.processors import Record, RecordingProcessor
 from heedmap.backends.prompts import Encoding
 from heedmap.errors import ArgumentError, NothingRecordedError, TraceError, quoted, size_text, warn
@@ -66,7 +66,7 @@ def trace(
     pipeline is as it was, also after an exception.
 
     Args:
-        pipe: a pipeline of Stable Diffusion (1, 2, XL, 3, 3.5) or PixArt.
+        pipe: a pipeline of Stable Diffusion (1, 2, XL, 3, 3.5), PixArt or Flux.1.
         keep: the axes to keep, of "layer", "step", "head", or "all"; the others are averaged
             while it runs (steps: over the calls of the model).
         tokens: "prompt" for the prompt's own tokens with start and end, "all" for the padding too.
@@ -427,22 +427,25 @@ class Trace:
                 f"{type(self._pipe).__name__} runs several timesteps in one batch, so the rows of "
                 "its model are not the images: expected a pipeline that draws step by step"
             )
-        timestep = float(timesteps[0])
+        timestep, error = float(timesteps[0]), rounding_of(timesteps)
         if self._encodings:
-            self._start(sample, timestep, states)
+            latent = self._family.latent(args, kwargs)
+            self._start(sample, latent, states, timestep, error)
         elif not self._calls or self._calls[-1].over:
             raise TraceError(
                 "the model ran before the pipeline of this trace encoded a prompt: call that very "
                 "pipeline, with the prompt as text, inside of the trace"
             )
         call = self._calls[-1]
-        call.enter(states, timestep, self._family.repeats(kwargs))
+        call.enter(states, timestep, self._family.repeats(kwargs), error)
         if self.controller is not None:
             self.controller.enter(call.position)
         if self._probe is not None:
             self._probe.enter(call)
 
-    def _start(self, sample: Tensor, timestep: float, states: Tensor) -> None:
+    def _start(
+        self, sample: Tensor, latent: GridShape, states: Tensor, timestep: float, error: float
+    ) -> None:
         """Start the call whose prompts were encoded: the model runs for the first time."""
         encodings, self._encodings = self._encodings, []
         if not bool(sample.isfinite().all()):
@@ -452,8 +455,7 @@ class Trace:
             )
         family, hooks, encoding = self._family, self._hooks, prompts.encoding_of(encodings, states)
         call = Call(
-            *(family, self._spec, encoding, announced(self._pipe, timestep)),
-            (sample.shape[-2], sample.shape[-1]),
+            *(family, self._spec, encoding, announced(self._pipe, timestep, error), latent),
             hooks.layers,
             hooks.self_layers,
             map_tokens=self._map_tokens,
@@ -461,7 +463,7 @@ class Trace:
         )
         check_memory_limit([*self._calls, call], self._spec)
         if self._edits and self.controller is not None:
-            size = (sample.shape[-1] * family.cell_side, sample.shape[-2] * family.cell_side)
+            size = (latent[1] * family.cell_side, latent[0] * family.cell_side)
             call.edited = [
                 [rules_of(edit, table, size) for edit in self._edits]
                 for table in encoding.conditional.tables
@@ -495,8 +497,9 @@ class Trace:
         if self._probe is not None:
             self._probe.leave()
         if self._after_step is not None:
-            maps = call.current_maps()
-            latents = self._after_step(StepState(call.moment, latents, self._predicted, maps))
+            maps, opened = call.current_maps(), self._family.unpacked(latents, call.latent)
+            state = StepState(call.moment, opened, self._predicted, maps)
+            latents = self._family.packed(self._after_step(state))
         call.leave()
         if call.done == count and not base.announces_end(self._pipe):
             self._end()
