@@ -80,8 +80,8 @@ def reference(pipe) -> Iterator[Scores]:
                 places = [*text_places.values()]
                 if text is None:  # a single block of Flux has joined them
                     text, image = image.split([len(one) for one in places], dim=1)
-                found = joint_probabilities(layer, image, text, places)
-                scores.setdefault(name, []).append(found)
+                found, _ = joint_attention(layer, image, text, places)
+                scores.setdefault(name, []).append(found[..., : text.shape[1]].numpy())
                 return
             if text is None:  # self-attention
                 return
@@ -114,35 +114,37 @@ def reference(pipe) -> Iterator[Scores]:
 
 
 @torch.no_grad()
-def joint_probabilities(
+def joint_attention(
     layer: nn.Module, image: torch.Tensor, text: torch.Tensor, places: Sequence[torch.Tensor]
-) -> np.ndarray:
-    """P (B, H, Q, K) of the image's queries and the text's keys, in float64 from the weights.
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """P (B, H, Q, K + N) of the image's queries, and the values, in float64 from the weights.
 
-    The softmax is over the keys of text and image, as the papers define it, whatever the order. The
-    places (N, 3) of the text and of the image rotate pairs of channels (Su et al., 2021).
+    The keys are those of the text and then of the image, whatever their order in the model, in one
+    softmax, as the papers define it. The places (N, 3) of the text and of the image rotate pairs of
+    channels (Su et al., 2021).
     """
 
-    def projected(name: str, states: torch.Tensor, norm: str) -> torch.Tensor:
+    def projected(name: str, states: torch.Tensor, norm: str | None = None) -> torch.Tensor:
         weights = getattr(layer, name)
         heads = nn.functional.linear(
             states.double(), weights.weight.double(), weights.bias.double()
         ).unflatten(-1, (layer.heads, -1))
-        normed = getattr(layer, norm)
+        normed = None if norm is None else getattr(layer, norm)
         if normed is not None:
             size = heads.square().mean(dim=-1, keepdim=True) + normed.eps
             heads = heads / size.sqrt() * normed.weight.double()
         return heads.transpose(1, 2)
 
     single = layer.added_kv_proj_dim is None
+    names = ("to_k", "norm_k", "to_v") if single else ("add_k_proj", "norm_added_k", "add_v_proj")
     query = projected("to_q", image, "norm_q")
-    own = ("to_k", "norm_k") if single else ("add_k_proj", "norm_added_k")
-    keys = [projected(own[0], text, own[1]), projected("to_k", image, "norm_k")]
+    keys = [projected(names[0], text, names[1]), projected("to_k", image, "norm_k")]
     if places:
         keys = [rotated(*pair) for pair in zip(keys, places, strict=True)]
         query = rotated(query, places[1])
-    p = (query @ torch.cat(keys, dim=2).mT / query.shape[-1] ** 0.5).softmax(dim=-1)
-    return p[..., : text.shape[1]].numpy()
+    values = torch.cat([projected(names[2], text), projected("to_v", image)], dim=2)
+    scores = query @ torch.cat(keys, dim=2).mT / query.shape[-1] ** 0.5
+    return scores.softmax(dim=-1), values
 
 
 def rotated(heads: torch.Tensor, places: torch.Tensor) -> torch.Tensor:

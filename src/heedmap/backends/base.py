@@ -51,8 +51,8 @@ class Family(ABC):
             "text_encoder_2".
         encodes_negative_apart: whether a call of its own encodes the negative prompt.
         negative_guidance: the guidance that makes a pipeline read the negative prompt.
-        unsupported: by the name of a use ("edits", "concepts", "explanations", "located images",
-            "layer shapes") the reason why the family does not serve it.
+        unsupported: by the name of a use ("edits of a source", "concepts", "explanations",
+            "located images", "layer shapes") the reason why the family does not serve it.
     """
 
     description: ClassVar[str]
@@ -82,11 +82,8 @@ class Family(ABC):
         """Return whether a layer attends to the text; else it attends to the image alone."""
         return layer.is_cross_attention
 
-    def text_scores(self, scores: Scores, tokens: int) -> Scores:
-        """Return the scores of the image's queries and the text's keys in a layer that has run.
-
-        The pass reads so many text tokens.
-        """
+    def text_scores(self, scores: Scores, positions: int) -> Scores:
+        """Return the scores of the image's queries, so many, and the text's keys in a layer."""
         return scores
 
     def groups(self, names: Sequence[str]) -> dict[str, str]:

@@ -10,7 +10,7 @@ from typing import ClassVar
 
 from heedmap.backends.base import Family
 from heedmap.errors import TraceError
-from heedmap.mathematics.probabilities import Scores
+from heedmap.mathematics.probabilities import JointKeys, Scores
 
 _NOT_YET = "its text and image share one softmax, for which this is not yet implemented"
 
@@ -26,24 +26,28 @@ class JointFamily(Family):
     is_joint = True
     text_first: ClassVar[bool]
     unsupported: ClassVar[Mapping[str, str]] = dict.fromkeys(
-        ("edits", "concepts", "explanations", "located images", "layer shapes"), _NOT_YET
+        ("edits of a source", "concepts", "explanations", "located images", "layer shapes"),
+        _NOT_YET,
     )
 
-    def text_scores(self, scores: Scores, tokens: int) -> Scores:
-        """Return the scores of the image's queries and the text's keys."""
+    def text_scores(self, scores: Scores, positions: int) -> Scores:
+        """Return the scores of the image's queries, so many, and the text's keys."""
         query, key, log_sum = scores.query, scores.key, scores.log_sum
-        if query.shape[2] != key.shape[2] or scores.mask is not None:
+        same = query.shape[2] == key.shape[2] >= positions
+        if not same or scores.mask is not None:
             raise TraceError(
                 f"{type(self.pipe).__name__} computes attention of {query.shape[2]} queries to "
                 f"{key.shape[2]} keys, {'with' if scores.mask is not None else 'without'} a mask: "
                 "expected those of text and image, without a mask"
             )
-        image = key.shape[2] - tokens
-        rows = slice(tokens, None) if self.text_first else slice(image)
-        columns = slice(tokens) if self.text_first else slice(image, None)
+        tokens = key.shape[2] - positions
+        text, image = slice(positions, None), slice(positions)
+        if self.text_first:
+            text, image = slice(tokens), slice(tokens, None)
         if log_sum is not None:  # a kernel's value in half-precision types is good to 1e-4 only
-            log_sum = log_sum[:, :, rows] if key.itemsize >= 4 else None
-        return Scores(query[:, :, rows], key[:, :, columns], scores.scale, None, log_sum, key)
+            log_sum = log_sum[:, :, image] if key.itemsize >= 4 else None
+        joint = JointKeys(key, text, image)
+        return Scores(query[:, :, image], key[:, :, text], scores.scale, None, log_sum, joint)
 
 
 def thirds(names: Sequence[str]) -> dict[str, str]:

@@ -105,6 +105,7 @@ class _Tap(TorchFunctionMode):
 
     Attributes:
         keys: the number of keys that the attention must have; None for any.
+        reads_text: whether the layer attends to the text.
     """
 
     def __init__(
@@ -115,6 +116,7 @@ class _Tap(TorchFunctionMode):
         self.adapted = isinstance(states, tuple)
         text: Tensor | None = states[0] if self.adapted else states
         self.keys = None if text is None else text.shape[1]
+        self.reads_text = processor.joint or attn.is_cross_attention
         if processor.joint:  # some blocks join text and image before the layer
             self.keys = shape[1] + (self.keys or 0)
         self.overridden = False
@@ -156,14 +158,14 @@ class _Tap(TorchFunctionMode):
                 self._fail("with is_causal")
         self._check_keys(key)
         editor = self.processor.editor
-        if editor is not None and not self.attn.is_cross_attention:
+        if editor is not None and not self.reads_text:
             query, key = editor.inputs(self.processor.name, query, key)
             arguments["query"], arguments["key"] = query, key
         output, log_sum = probabilities.fused(**arguments)
         scale, mask = arguments.get("scale"), arguments.get("attn_mask")
         scale = query.shape[-1] ** -0.5 if scale is None else scale
         self.fused = Scores(query.detach(), key.detach(), scale, mask, log_sum)
-        if editor is not None and self.attn.is_cross_attention:
+        if editor is not None and self.reads_text:
             output = editor.output(self.processor.name, self.fused, arguments["value"], output)
         return output
 
@@ -179,12 +181,14 @@ class _Tap(TorchFunctionMode):
                 "attention slicing computes the images one by one, so that none can take from "
                 "another: call pipe.disable_attention_slicing() before an edit"
             )
-        if editor is not None and not self.attn.is_cross_attention:
+        if editor is not None and self.processor.joint:
+            self._fail("by get_attention_scores, which an edit cannot change there")
+        if editor is not None and not self.reads_text:
             edited = editor.inputs(self.processor.name, self._by_head(query), self._by_head(key))
             query, key = (part.flatten(0, 1) for part in edited)
         self.classic.append((query.detach(), key.detach(), attention_mask))
         p = self._original(query, key, attention_mask)
-        if editor is not None and self.attn.is_cross_attention:
+        if editor is not None and self.reads_text:
             scores = self.scores()
             assert scores is not None
             p = editor.weights(self.processor.name, scores, self._by_head(p)).flatten(0, 1)

@@ -6,7 +6,6 @@ from typing import Any
 
 from heedmap.backends.base import Pipeline
 from heedmap.backends.prompts import prompt_table
-from heedmap.backends.registry import check_supports
 from heedmap.errors import UnknownWordError, warn
 from heedmap.pipelines import repeating
 from heedmap.pipelines.generation import Progress
@@ -60,7 +59,6 @@ def ablate(
     saved = load_result(run) if isinstance(run, str | Path) else run
     saved = check_ablatable(saved, word, run)
     pipe = repeating.load_for(saved) if pipe is None else pipe
-    check_supports(pipe, "edits")
     word, table = word.strip(), saved.maps.tokens
     call = repeating.saved_call(saved.settings, pipe, given)
     without_attention = replace(call, edits=(*call.edits, Reweight(word, 0.0)))

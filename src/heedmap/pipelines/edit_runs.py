@@ -85,7 +85,7 @@ class EditSource:
         weighted: bool = True,
     ) -> None:
         """Read the prompt; unless it is `weighted`, its weights are those of an edit alone."""
-        check_supports(pipe, "edits")
+        check_supports(pipe, "edits of a source")
         parsed = parse_weights(prompt)
         self.pipe, self.options, self.sampling = pipe, options, sampling
         self.prompt = prompt if weighted else escape(parsed.text)

@@ -275,15 +275,17 @@ class Call:
         Raises:
             TraceError: if it ran for other rows or positions than were expected.
         """
-        scores = self.family.text_scores(scores, self._tokens)
+        h, w = self.grids[name]
+        scores = self.family.text_scores(scores, h * w)
         rows, _, positions, _ = scores.query.shape
+        if scores.joint is not None:
+            positions = scores.joint.key.shape[2] - self._tokens
         if rows != self._rows:
             raise TraceError(
                 f"{name} computed attention for {rows} rows where the model was given "
                 f"{self._rows}: heedmap cannot tell which image each row belongs to; switch off "
                 "the tool that leaves out a part of the batch"
             )
-        h, w = self.grids[name]
         if positions != h * w:
             raise TraceError(
                 f"{name} ran on {positions} positions, but its grid is {h}×{w} = {h * w}: remove "

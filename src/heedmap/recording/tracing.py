@@ -251,7 +251,7 @@ class Trace:
         registry.check_served(pipe)
         spec = spec or RecordingSpec()
         uses = {
-            "edits": bool(edits) or steering is not None,
+            "edits of a source": steering is not None and bool(steering.sources),
             "concepts": bool(spec.concepts),
             "explanations": probe is not None,
         }
@@ -264,7 +264,8 @@ class Trace:
         self._predicts, self._predicted = predicts, None
         steering = Steering({}) if edits and steering is None else steering
         self._rules = {} if steering is None else steering.rules
-        self.controller = None if steering is None else AttentionController(steering)
+        editor = None if steering is None else AttentionController(steering, self._family)
+        self.controller = editor
         self._hooks = TraceHooks(self._family, self.controller)
         several = len({layer.heads for layer in self._hooks.layers.values()}) > 1
         if several and "head" in spec.keep and "layer" not in spec.keep:
