@@ -3,12 +3,8 @@
 import numpy as np
 import pytest
 import torch
-from diffusers import (
-    StableDiffusion3Img2ImgPipeline,
-    StableDiffusion3PAGPipeline,
-    StableDiffusion3Pipeline,
-)
-from diffusers.models.attention_processor import Attention, JointAttnProcessor2_0
+from diffusers import StableDiffusion3Img2ImgPipeline, StableDiffusion3PAGPipeline
+from diffusers.models.attention_processor import JointAttnProcessor2_0
 from torch.nn.functional import scaled_dot_product_attention
 
 import heedmap as hm
@@ -19,7 +15,6 @@ from families.checking import (
     WHOLE,
     assert_restored,
     check,
-    denoiser,
     paint,
     reference,
     state_of,
@@ -33,7 +28,15 @@ from heedmap.backends.registry import (
     unit,
     usual_size,
 )
-from heedmap.errors import HeedmapError, HeedmapWarning, ModelError, SelectionError, TraceError
+from heedmap.errors import (
+    HeedmapError,
+    HeedmapWarning,
+    ModelError,
+    SelectionError,
+    TraceError,
+    TruncatedWordError,
+    WordError,
+)
 from heedmap.mathematics import probabilities
 from heedmap.recording.tracing import trace
 
@@ -182,6 +185,16 @@ def test_a_map_is_the_sum_over_all_positions_of_a_word(load):
     assert run.maps.token(5).values.max() > 0 and run.maps.token(82).values.max() > 0
 
 
+def test_one_encoder_alone_is_selected(load):
+    run = hm.generate(load("sd3"), "a red house", seed=1, steps=2, **SHORT)
+    for encoder, position in enumerate((5, 82)):
+        maps = run.maps.select(encoder=encoder)
+        assert np.array_equal(maps["house"].values, run.maps.token(position).values)
+        assert maps.words == run.maps.tokens.of_encoder(encoder).words
+    with pytest.raises(WordError):
+        run.maps.select(encoder=2)
+
+
 def test_a_word_past_clip_is_read_by_t5(load):
     pipe = load("sd3")
     prompt = "r " * 74 + "house at"
@@ -189,7 +202,11 @@ def test_a_word_past_clip_is_read_by_t5(load):
     house, at = table.words[-2:]
     assert len(house.tokens) == 2 and house.missing == 0  # the last that CLIP reads
     assert len(at.tokens) == 1 and at.tokens[0] >= CLIP and at.missing == 0
-    assert not table.unread and table.room == 99
+    assert not table.unread and table.loads == ((75, 75), (76, 99)) and table.room == 99
+    clip = table.of_encoder(0)
+    assert clip.find("house") == house.tokens[:1]
+    with pytest.raises(TruncatedWordError):
+        clip.find("at")
     cut = prompt_table(pipe, prompt, {"max_sequence_length": 76})
     assert cut.words[-1].tokens == () and cut.words[-1].missing == 1
     assert "'at'" in cut.unread and cut.room == 75
@@ -202,6 +219,7 @@ def test_without_t5_its_positions_are_padding(load):
         recorder = check(pipe, lambda pipe=pipe: paint(pipe, PROMPTS[0], **SHORT), PROMPTS[:1])
         table = recorder.recordings[0].table
         assert {token.kind for token in table.tokens[CLIP:]} == {"pad"}
+        assert table.room == 75
         assert [word.tokens for word in table.words] == [(1,), (2, 3, 4), (5,)]
 
 
@@ -400,20 +418,3 @@ def test_long_prompts_warn_of_words_that_no_encoder_reads(load):
         hm.generate(
             load("sd3"), "r " * 75 + "at", seed=1, steps=1, max_sequence_length=20, guidance=1
         )
-
-
-def test_every_layer_of_text_and_image_is_of_diffusers_attention(load):
-    """The layers that are recorded are the ones that run with text; none is left out."""
-    pipe = load("sd35")
-    ran = []
-    for name, layer in denoiser(pipe).named_modules():
-        if isinstance(layer, Attention):
-            layer.register_forward_pre_hook(
-                lambda layer, args, kwargs, name=name: (
-                    ran.append(name) if kwargs.get("encoder_hidden_states") is not None else None
-                ),
-                with_kwargs=True,
-            )
-    paint(pipe, PROMPTS[0], steps=1, guidance_scale=1.0, **SHORT)
-    assert ran == list(cross_attention_layers(pipe))
-    assert type(pipe) is StableDiffusion3Pipeline

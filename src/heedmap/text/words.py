@@ -137,10 +137,40 @@ class TokenTable:
 
         Of several encoders it is that of the longest.
         """
-        places, ends = self.positions("text", "pad"), [*accumulate(self.parts or (self.limit,))]
-        return max(
-            sum(end - size <= place < end for place in places)
-            for end, size in zip(ends, self.parts or (self.limit,), strict=True)
+        return max(room for _, room in self.loads)
+
+    @property
+    def loads(self) -> tuple[tuple[int, int], ...]:
+        """By encoder the numbers of the prompt's tokens that it reads, and that it could read."""
+        sizes = self.parts or (len(self.tokens),)
+        ends = [*accumulate(sizes)]
+        parts = [self.tokens[end - size : end] for end, size in zip(ends, sizes, strict=True)]
+        kinds = [[token.kind for token in part] for part in parts]
+        if self.parts:  # an encoder that is not loaded reads nothing, and no end
+            kinds = [each for each in kinds if "end" in each]
+        texts = [each.count("text") for each in kinds]
+        return tuple((n, n + each.count("pad")) for n, each in zip(texts, kinds, strict=True))
+
+    def of_encoder(self, number: int) -> "TokenTable":
+        """Return the table whose words have their tokens in one of several encoders alone.
+
+        Raises:
+            UnknownWordError: if there is no such encoder; they are counted from 0.
+        """
+        number = checks.whole("the encoder", number)
+        if not 0 <= number < len(self.parts):
+            raise UnknownWordError(
+                f"there is no encoder {quoted(number)} to select: the words of this prompt have "
+                f"tokens in {plural(max(len(self.parts), 1), 'encoder')}, counted from 0"
+            )
+        end = sum(self.parts[: number + 1])
+        places = range(end - self.parts[number], end)
+        return replace(
+            self,
+            words=tuple(
+                replace(word, tokens=tuple(place for place in word.tokens if place in places))
+                for word in self.words
+            ),
         )
 
     @property
