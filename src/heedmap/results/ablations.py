@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 import numpy as np
 from PIL import Image
 
-from heedmap import checks
-from heedmap.errors import ArgumentError, quoted, signed
+from heedmap.checks import check_one_of
+from heedmap.errors import ArgumentError, format_number, quoted
 from heedmap.figures import overlays, plots
 from heedmap.figures.overlays import png
 from heedmap.figures.plots import Panel, ScaleBar
@@ -45,7 +45,8 @@ class Agreement(Note, frozen=True, kw_only=False):
     def __str__(self) -> str:
         values = {"rank": self.rank, "AUC": self.auc}
         return ", ".join(
-            f"{name} {'–' if one is None else signed(one, '.2f')}" for name, one in values.items()
+            f"{name} {'–' if one is None else format_number(one, '.2f')}"
+            for name, one in values.items()
         )
 
 
@@ -139,7 +140,7 @@ class Ablation(Result):
 
     def without(self, way: Way) -> Run:
         """Return the run without the word, in one of the two ways; ArgumentError for others."""
-        checks.one_of("way", way, WAYS)
+        check_one_of("way", way, WAYS)
         return self.columns if way == "columns" else self.unread
 
     def difference(self, way: Way) -> np.ndarray:
@@ -254,7 +255,7 @@ def check_ablatable(saved: object, word: str, name: object = None) -> Run:
             names the result by `name`, such as its folder.
         WordError: if the prompt has no such word, or the model did not read it.
     """
-    origins = ("edit", "given", "located")
+    origins = ("edit", "input_image", "located")
     if not isinstance(saved, Run) or any(getattr(saved.settings, one) for one in origins):
         raise ArgumentError(
             f"the run to leave a word out of is {quoted(name or saved)}: expected a run that was "
