@@ -163,7 +163,7 @@ def test_a_word_is_kept_in_a_place(visit: Any, out: Path):
 def test_a_grid_is_drawn(visit: Any, out: Path):
     form = tab(visit(), "Grid")
     fields = {"Word_weights": "red=0:2:3", "Seeds": "7", "Steps": 2}
-    grid = Grid.load(draw(form, "Generate the grid", out, Prompt="a red house", **fields))
+    grid = Grid.load(draw(form, "Generate", out, Prompt="a red house", **fields))
     assert len(grid.cells) == 3
 
 

@@ -246,7 +246,7 @@ class App:
             source = form.text("source")
             target = form.text("target", info="One on each line.")
             weights = form.text("weights")
-            form.buttons("Generate the grid")
+            form.buttons("Generate")
             seeds, _ = form.row("seeds", "steps")
             with gr.Accordion("More", open=False):
                 form.text("only")
