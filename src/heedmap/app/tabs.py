@@ -417,7 +417,7 @@ def _title(result: Any) -> str:
     if isinstance(result, hm.Grid):
         return f"{slug(f'grid {result.about.source}', 48)}-{result.about.seeds[0]}"
     if isinstance(result, hm.Explanation):
-        return slug(f"why {result.about.word}", 48)
+        return slug(f"why {result.report.word}", 48)
     settings = getattr(result, "edited", result).settings
     return f"{slug(settings.prompt, 48)}-{settings.seed}"
 
