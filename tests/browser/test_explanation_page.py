@@ -10,6 +10,8 @@ import pytest
 from making import made_explanation
 from msgspec import structs
 
+from heedmap.text.words import Token
+
 
 def rows(page: Any, title: str) -> dict[str, list[str]]:
     """The texts of the cells of a section's table, by the name of the row."""
@@ -47,7 +49,7 @@ def test_each_section_has_the_numbers_of_its_step(show: Any):
 
 def test_the_padding_contributes_the_length_of_its_sum(show: Any):
     made = made_explanation(masked=False)
-    two = (*made.tokens[:-2], *(structs.replace(one, kind="pad") for one in made.tokens[-2:]))
+    two = (*made.tokens[:-2], *(replace(one, kind="pad") for one in made.tokens[-2:]))
     page = show(replace(made, tokens=two).page()).page
     head = slice(made.report.head * 4, made.report.head * 4 + 4)
     value, weight = made.inputs.value[made.report.head], made.inputs.weight
@@ -84,3 +86,13 @@ def test_the_position_and_the_words_are_marked_and_typed_text_is_text(show: Any)
     with page.expect_download() as download:
         page.get_by_role("link", name="Download explain.json").click()
     assert download.value.suggested_filename == "explain.json"
+
+
+def test_adjacent_tokens_are_marked_as_one_word(show: Any):
+    made = made_explanation()
+    parts = (Token(3, 3, "ho", 6, 8, "text"), Token(4, 4, "use", 8, 11, "text"))
+    tokens = (*made.tokens[:3], *parts, made.tokens[5])
+    for positions, marks in (((3, 4), ["house"]), ((2, 3, 4), ["red", "house"])):
+        report = structs.replace(made.report, tokens=positions)
+        page = show(replace(made, report=report, tokens=tokens).page()).page
+        assert page.locator(".prompt mark").all_inner_texts() == marks

@@ -91,7 +91,7 @@ def held(found, one: Defined, row: int, tolerance: float = 1e-5):
         (found.inputs.value, one.value[row]),
     ):
         assert_allclose(got, expected.numpy(), rtol=0, atol=tolerance * float(expected.abs().max()))
-    assert_allclose(plain(found), one.p[row, :, place].numpy(), atol=tolerance)
+    assert_allclose(unedited(found), one.p[row, :, place].numpy(), atol=tolerance)
     assert_allclose(found.attention.probabilities, one.p[row, h, place].numpy(), atol=tolerance)
     assert_allclose(found.inputs.output, one.output[row, place].numpy(), rtol=1e-6, atol=1e-7)
     assert found.difference < tolerance * max(whole, 1)
@@ -104,7 +104,7 @@ def position_of(found) -> int:
     return row * found.report.layer.grid[1] + column
 
 
-def plain(found) -> np.ndarray:
+def unedited(found) -> np.ndarray:
     """P of all heads without the edits, (H, K), in float64."""
     one = found.inputs
     mask = None if one.mask is None else one.mask[:, None]
@@ -294,7 +294,7 @@ def test_a_pair(family, tmp_path):
             found = hm.explain(pipe, pair, "tiger", AT, layer=name, step=step)
         row = len(seen[0].p) - 1
         place = position_of(found)
-        assert_allclose(plain(found), seen[0].p[row, :, place], atol=1e-5)
+        assert_allclose(unedited(found), seen[0].p[row, :, place], atol=1e-5)
         p, positions = kept(pair.edited, found)
         assert_allclose(found.probabilities[:, positions], p, atol=1e-6)
         assert (found.inputs.edited is not None) == (step == 0)
@@ -336,7 +336,7 @@ def test_edits_of_words(way):
     row = len(seen[0].p) - 1
     place = position_of(found)
     plain = seen[0].p[row, :, place].numpy()
-    assert_allclose(plain(found), plain, atol=1e-5)
+    assert_allclose(unedited(found), plain, atol=1e-5)
     if way in ("weight", "reweight"):
         expected = plain.copy()
         expected[:, list(found.report.tokens)] *= 2.5

@@ -172,13 +172,11 @@ def selection_score(p: Tensor) -> Tensor:
 def check_index(name: str, value: object, count: int) -> int:
     """Return the number of a step, head or pass from 0; negative numbers count from the end.
 
-    One that is not whole is an ArgumentError, one of which there are too few a SelectionError.
+    An ArgumentError if it is not whole, a SelectionError if there are only `count`.
     """
     number = checks.whole(name, value)
     if not -count <= number < count:
-        raise SelectionError(
-            f"{name} is {quoted(number)}: expected a number from 0 to {count - 1}, of this run"
-        )
+        raise SelectionError(f"{name} is {quoted(number)}: expected 0 to {count - 1}")
     return number % count
 
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 Way = Literal["attention", "prompt"]
-"""A way to leave a word out: with its probabilities set to 0, or with a prompt without it."""
+"""A way to leave a word out: its probabilities are set to 0, or it is removed from the prompt."""
 WAYS: tuple[Way, ...] = get_args(Way)
 
 
@@ -113,12 +113,12 @@ class Ablation(Result):
         maps = {"heat": np.abs(heat.values), "mask": overlays.resize_map(heat.soft_mask(), grid)}
         if self.run.maps.recording.refined is not None:
             maps["refined"] = np.abs(self.run.maps.refined[self.word].values)
-        found: dict[Way, CausalAgreement] = {}
+        agreements: dict[Way, CausalAgreement] = {}
         for way in WAYS:
             values = self.difference(way)
             change = overlays.resize_map(values, grid)
             region = changed_region(change)
-            found[way] = CausalAgreement(
+            agreements[way] = CausalAgreement(
                 largest=float(values.max()),
                 mean=float(values.mean(dtype=np.float64)),
                 **{
@@ -126,7 +126,7 @@ class Ablation(Result):
                     for name, one in maps.items()
                 },
             )
-        return found
+        return agreements
 
     def summary(self) -> dict[str, Any]:
         """Return the word, the prompts, and the agreement of heat and cause, as JSON types."""
@@ -183,7 +183,7 @@ class Ablation(Result):
     def read_files(cls, folder: Path) -> "Ablation":
         """Read the files that `write_files` wrote to a folder."""
         file = reading.read_json(folder / "ablate.json", AblationFile)
-        without = {way: Run.load(folder / way) for way in WAYS}
+        without: dict[Way, Run] = {way: Run.load(folder / way) for way in WAYS}
         return cls(file.word, Run.load(folder / "run"), without)
 
 
