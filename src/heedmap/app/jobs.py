@@ -15,7 +15,7 @@ from torch.nn.functional import adaptive_avg_pool2d
 from heedmap.backends import loading
 from heedmap.backends.latents import pictures_of, unscaled
 from heedmap.backends.registry import family_of
-from heedmap.errors import ArgumentError, RunError, quoted, warnings_heard
+from heedmap.errors import ArgumentError, RunError, quoted, record_warnings
 from heedmap.page import pages
 from heedmap.tiny import EMBEDDED
 
@@ -81,7 +81,7 @@ class Job:
 
     def _run(self) -> None:
         try:
-            with _ONE_AT_A_TIME, warnings_heard() as self.warnings:
+            with _ONE_AT_A_TIME, record_warnings() as self.warnings:
                 self.check()
                 result = self._work(self)
             self.future.set_result(result)

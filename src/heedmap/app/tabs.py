@@ -67,28 +67,32 @@ READERS: dict[str, Callable[[str], Any]] = {
 """Make an argument of the text in the field of this name."""
 GRID_READERS = {
     "target": each_line(str),
-    **dict.fromkeys(("cross", "self_attention"), options.parse_windows),
+    **dict.fromkeys(("cross_replace", "self_replace"), options.parse_windows),
 }
 REQUIRED = {"prompt", "source", "picture", "name", "word", "at"}
-_BY_MODEL, _WINDOW = {"placeholder": "model default"}, {"placeholder": "by the edit"}
-_WINDOW["info"] = "From the source up to: 0.8"
+_BY_MODEL, _WINDOW = {"placeholder": "model default"}, {"placeholder": "by kind of edit"}
+_WINDOW["info"] = "Fraction of the run, such as 0.8"
 _LINES = {"info": "One word on each line.", "lines": 2}
 LOOKS: dict[str, dict[str, Any]] = {
     "prompt": {"lines": 2},
     "source": {"label": "Prompt", "lines": 2},
-    "target": {"label": "What it becomes", "lines": 2},
+    "target": {"label": "Edited prompt", "lines": 2},
     "seed": {"placeholder": "random"},
     "seeds": {"placeholder": "7, 8"},
     **dict.fromkeys(("steps", "guidance", "size"), _BY_MODEL),
     "negative": {"label": "Negative prompt"},
-    "cross": {"label": "Cross-attention", **_WINDOW},
-    "self_attention": {"label": "Self-attention", **_WINDOW},
-    "only": {"label": "Only where", "placeholder": "cat->dog"},
+    "cross_replace": {"label": "Replace cross-attention until", **_WINDOW},
+    "self_replace": {"label": "Replace self-attention until", **_WINDOW},
+    "only": {"label": "Change only", "placeholder": "cat->dog"},
     "protect": {"placeholder": "snow, tree"},
     "threshold": {"placeholder": str(options.EditOptions.threshold)},
-    "edits": {"label": "Keep words in boxes", "placeholder": "cat=LEFT,TOP,RIGHT,BOTTOM", **_LINES},
-    "weights": {"label": "Weights of words", "placeholder": "red=-2:3:6 or red=0,1,3", **_LINES},
-    "words": {"info": "Such as: house, tree. Empty: all in common."},
+    "edits": {
+        "label": "Confine words to boxes",
+        "placeholder": "cat=LEFT,TOP,RIGHT,BOTTOM",
+        **_LINES,
+    },
+    "weights": {"label": "Word weights", "placeholder": "red=-2:3:6 or red=0,1,3", **_LINES},
+    "words": {"info": "For example: house, tree. Default: all that the results share."},
     "at": {"label": "Pixel", "placeholder": "40,72"},
     "layer": {"placeholder": "up 1.0"},
 }
@@ -135,13 +139,15 @@ class Form:
         self.row("guidance", "size")
         self.text("negative")
         choices = [(f"{axis}s", axis) for axis in options.AXES]
-        self.add("keep", gr.CheckboxGroup(choices, value=[*axes], label="Tell apart on the page"))
+        self.add(
+            "keep", gr.CheckboxGroup(choices, value=[*axes], label="Keep separately on the page")
+        )
 
     def edit(self) -> None:
         """Add the windows of an edit, the protected words, and whether weights sum to 1 again."""
-        self.row("cross", "self_attention")
+        self.row("cross_replace", "self_replace")
         self.row("protect", "threshold")
-        label = "Let weighted attention sum to 1 again"
+        label = "Normalize weighted attention to sum to 1"
         self.add("renormalize", gr.Checkbox(options.EditOptions.renormalize, label=label))
 
     def arguments(self, values: Sequence[Any]) -> dict[str, Any]:
@@ -209,7 +215,7 @@ class App:
                 form.sampling(self._axes)
                 form.text("edits")
             gr.Examples(PROMPTS, [prompt, seed], label="Examples for the embedded model")
-            with gr.Accordion("Words that the embedded model was taught", open=False):
+            with gr.Accordion("Vocabulary of the embedded model", open=False):
                 card = model_card()
                 lists = [f"**{name}**: {', '.join(words)}" for name, words in card.phrases.items()]
                 gr.Markdown("\n\n".join([card.limits, *lists]))
@@ -217,11 +223,13 @@ class App:
     def _edit(self, _: Any) -> None:
         with self._form("edit", self._draw(hm.edit)) as form:
             source = form.text("source")
-            target = form.text("target", info="Empty: only weights, as in (red:3).")
+            target = form.text("target", info="Leave empty to change only weights, as in (red:3).")
             form.buttons("Edit")
             seed, _ = form.row("seed", "steps")
-            only = form.text("only", info="Only these places change.")
-            with gr.Accordion("An image of your own", open=False):
+            only = form.text(
+                "only", info="The regions of these words; the rest of the image stays."
+            )
+            with gr.Accordion("Your own image", open=False):
                 form.add("image", _upload())
             with gr.Accordion("More", open=False):
                 form.edit()
@@ -233,7 +241,7 @@ class App:
             source = form.text("source")
             target = form.text("target", info="One on each line.")
             weights = form.text("weights")
-            form.buttons("Draw the grid")
+            form.buttons("Generate the grid")
             seeds, _ = form.row("seeds", "steps")
             with gr.Accordion("More", open=False):
                 form.text("only")
@@ -244,11 +252,11 @@ class App:
     def _locate(self, _: Any) -> None:
         with self._form("locate", self._draw(hm.locate, preview=False)) as form:
             form.add("picture", _upload())
-            form.text("prompt", info="What to find in it.")
+            form.text("prompt", info="The words to find.")
             form.buttons("Locate")
             with gr.Row():
                 form.text("seed")
-                form.text("steps", label="Looks", placeholder=str(options.LOCATE_STEPS))
+                form.text("steps", label="Noise levels", placeholder=str(options.LOCATE_STEPS))
 
     def _explain(self, tab: Any) -> None:
         def call(job: Job, folder: Path, _: str, arguments: dict[str, Any]) -> hm.Explanation:
@@ -258,14 +266,16 @@ class App:
             return hm.explain(pipe, run, progress=job.progress, **arguments)
 
         with self._form("explain", call) as form:
-            gr.Markdown("How does a number of a map come about? Choose a place on a result's page.")
-            info = "Of a grid: with the cell, as in grid-a-red-house-7/cells/001."
+            gr.Markdown(
+                "See how one number of a map is computed. You can also choose a point on a result's page."
+            )
+            info = "For a grid, add the cell: grid-a-red-house-7/cells/001."
             look = {"label": "Result", "allow_custom_value": True, "info": info}
             form.add("name", self._choose_result(tab, **look))
             form.row("word", "at")
-            form.buttons("Take it apart")
+            form.buttons("Explain")
             with gr.Accordion("Layer, head and step", open=False):
-                gr.Markdown("Empty: where the word acts most at the middle step.")
+                gr.Markdown("Default: the middle step, where the word's probability is largest.")
                 form.text("layer")
                 form.row("head", "step")
         self.place = form.fields
@@ -415,7 +425,7 @@ class App:
 def _title(result: Any) -> str:
     """Name a result after its prompt and its seed."""
     if isinstance(result, hm.Grid):
-        return f"{slug(f'grid {result.about.source}', 48)}-{result.about.seeds[0]}"
+        return f"{slug(f'grid {result.report.source}', 48)}-{result.report.seeds[0]}"
     if isinstance(result, hm.Explanation):
         return slug(f"why {result.report.word}", 48)
     settings = getattr(result, "edited", result).settings

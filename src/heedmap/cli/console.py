@@ -17,7 +17,7 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from heedmap.errors import HeedmapError, warnings_heard
+from heedmap.errors import HeedmapError, record_warnings
 from heedmap.options import LoadOptions, option, parse_word
 
 EMBEDDED, SAVED = "the embedded model, offline", "the run's own model"
@@ -87,7 +87,7 @@ class Task(LoadOptions):
             self.warnings.append(text)
             typer.echo(f"Warning: {text}", err=True)
 
-        with warnings_heard(hear):
+        with record_warnings(hear):
             yield
 
     def finish(self, data: Mapping[str, Any], saved: Iterable[object], page: object = None) -> None:

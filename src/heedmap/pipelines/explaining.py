@@ -6,10 +6,10 @@ from typing import Any, get_args
 
 import numpy as np
 
-from heedmap import checks
 from heedmap.backends.base import Pipeline
 from heedmap.backends.prompts import prompt_table
 from heedmap.backends.registry import cross_attention_layers
+from heedmap.checks import as_ordered_list, check_int, check_one_of, check_text
 from heedmap.errors import ArgumentError, RunError, SelectionError, plural, quoted, warn
 from heedmap.maps.recordings import layers_there, name_fits
 from heedmap.options import Axis, BranchName, ExplainOptions
@@ -17,9 +17,9 @@ from heedmap.pipelines import repeating
 from heedmap.pipelines.generation import Progress
 from heedmap.pipelines.repeating import Drawing
 from heedmap.recording.probing import Probe, ProbeSite, check_index
+from heedmap.results.edits import EditResult
 from heedmap.results.explanations import Explanation, ExplanationReport
 from heedmap.results.grids import load_result
-from heedmap.results.pairs import Pair
 from heedmap.results.runs import Run
 
 MAX_DIFFERENCE = 1e-3
@@ -73,18 +73,18 @@ def explain(
         TraceError: if the word is of the negative prompt, and the run has none.
         WordError: if the prompt has no such word, or the model did not read it.
     """
-    checks.one_of("branch", branch, get_args(BranchName))
+    check_one_of("branch", branch, get_args(BranchName))
     saved = load_result(run) if isinstance(run, str | Path) else run
-    saved = saved.edited if isinstance(saved, Pair) else saved
+    saved = saved.edited if isinstance(saved, EditResult) else saved
     if not isinstance(saved, Run):
         raise ArgumentError(
             f"the run to explain is {quoted(run)}: expected a run or an edit, or its folder; of a "
             "grid name the folder of a cell, such as cells/001"
         )
-    size, sides = saved.image.size, checks.in_order(at)
+    size, sides = saved.image.size, as_ordered_list(at)
     if sides is None or len(sides) != 2:
         raise ArgumentError(f"at is {quoted(at)}: expected a pixel (x, y), such as (12, 40)")
-    x, y = (checks.whole("xy"[n], sides[n], least=0, most=size[n] - 1) for n in (0, 1))
+    x, y = (check_int("xy"[n], sides[n], least=0, most=size[n] - 1) for n in (0, 1))
     steps = len(saved.maps.recording.timesteps)
     number = steps // 2 if step is None else check_index("step", step, steps)
     pipe = repeating.load_for(saved) if pipe is None else pipe
@@ -94,7 +94,7 @@ def explain(
         table = prompt_table(pipe, saved.settings.negative or "", call.options.arguments)
     tokens = table.find(word) if isinstance(word, str) else table.tokens_at(word)
     layers = cross_attention_layers(pipe)
-    wanted = "*" if layer is None else checks.text("layer", layer, "up 1.0")
+    wanted = "*" if layer is None else check_text("layer", layer, "up 1.0")
     names = [name for name in layers if name_fits(name, wanted)]
     if not names:
         raise SelectionError(

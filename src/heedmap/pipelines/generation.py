@@ -14,12 +14,12 @@ import torch
 from PIL import Image
 from torch.nn.functional import adaptive_avg_pool2d
 
-from heedmap import checks
 from heedmap.backends import loading
 from heedmap.backends.base import Pipeline
 from heedmap.backends.latents import fitted, showing
 from heedmap.backends.prompts import prompt_table
 from heedmap.backends.registry import THEIR_NAMES, family_of, for_batch, usual_size, without_bar
+from heedmap.checks import check_prompt
 from heedmap.errors import ModelError, quoted, warn
 from heedmap.figures.overlays import STEP_SIDE, StepPictures
 from heedmap.io.schemas import Settings
@@ -111,7 +111,7 @@ def generate(
     """
     options, seed = resolve_options(locals())
     (run,), _ = generate_batch(
-        *(pipe, [checks.prompt(prompt)], [check_seed(seed)], options),
+        *(pipe, [check_prompt(prompt)], [check_seed(seed)], options),
         edits=checked_edits(edits),
         progress=progress,
         preview=preview,

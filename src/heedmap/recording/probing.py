@@ -15,9 +15,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from heedmap import checks
 from heedmap.backends.base import Undo
 from heedmap.backends.processors import LayerActivations, output_projection, record_activations
+from heedmap.checks import check_int
 from heedmap.errors import SelectionError, quoted
 from heedmap.maps.recordings import Layer
 from heedmap.mathematics.by_hand import LayerInputs
@@ -174,7 +174,7 @@ def check_index(name: str, value: object, count: int) -> int:
 
     An ArgumentError if it is not whole, a SelectionError if there are only `count`.
     """
-    number = checks.whole(name, value)
+    number = check_int(name, value)
     if not -count <= number < count:
         raise SelectionError(f"{name} is {quoted(number)}: expected 0 to {count - 1}")
     return number % count

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 import numpy as np
 from PIL import Image
 
-from heedmap import checks
-from heedmap.errors import ArgumentError, quoted, signed
+from heedmap.checks import check_one_of
+from heedmap.errors import ArgumentError, format_number, quoted
 from heedmap.figures import overlays, plots
 from heedmap.io import reading
 from heedmap.io.schemas import FORMAT, Note, Text, to_json
@@ -40,7 +40,9 @@ class Agreement(Note, frozen=True, kw_only=False):
     auc: float | None
 
     def __str__(self) -> str:
-        rank, auc = ("–" if one is None else signed(one, ".2f") for one in (self.rank, self.auc))
+        rank, auc = (
+            "–" if one is None else format_number(one, ".2f") for one in (self.rank, self.auc)
+        )
         return f"rank {rank}, AUC {auc}"
 
 
@@ -99,7 +101,7 @@ class Ablation(Result):
 
     def difference(self, way: Way) -> np.ndarray:
         """Return |x − x₋word| of each pixel, the mean over the colours: float32 (H, W), 0 to 1."""
-        checks.one_of("way", way, WAYS)
+        check_one_of("way", way, WAYS)
         images = (overlays.to_rgb(run.image) for run in (self.run, self.without[way]))
         before, after = (np.asarray(image, dtype=np.int16) for image in images)
         return (np.abs(before - after).sum(axis=-1) / np.float32(3 * 255)).astype(np.float32)
@@ -194,7 +196,7 @@ def shorter_prompt(run: object, word: str) -> tuple[Run, str]:
         ArgumentError: if it is not a run that `generate` made, or nothing is left of the prompt.
         WordError: if the prompt has no such word, or the model did not read it.
     """
-    origins = ("edit", "given", "located")
+    origins = ("edit", "input_image", "located")
     if not isinstance(run, Run) or any(getattr(run.settings, one) for one in origins):
         raise ArgumentError(
             f"the run to leave a word out of is {quoted(run)}: expected a run that was generated "
