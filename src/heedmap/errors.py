@@ -60,7 +60,9 @@ class RunError(HeedmapError):
 def as_sentence(text: str) -> str:
     """Return a message as one line with a capital letter and a full stop."""
     line = " ".join(text.split())
-    return f"{line[:1].upper()}{line[1:]}{'' if line.endswith(('.', '!', '?', '…')) else '.'}"
+    if line.partition(" ")[0].isalpha():  # not the name of a file
+        line = f"{line[:1].upper()}{line[1:]}"
+    return f"{line}{'' if line.endswith(('.', '!', '?', '…')) else '.'}"
 
 
 def warn(message: str) -> None:

@@ -84,10 +84,24 @@ OWN_NAMES = {
 # --- values as texts --------------------------------------------------------------------------
 
 
-def _numbers(text: str, kind: Callable[[str], Any], expected: str, count: int = 0) -> list[Any]:
-    """Read finite numbers with commas between them, `count` of them if it is not 0."""
+def _numbers(
+    text: str,
+    kind: Callable[[str], Any],
+    expected: str,
+    count: int = 0,
+    parts: Sequence[str] | None = None,
+) -> list[Any]:
+    """Read the finite numbers in the parts of a text, by default those between its commas.
+
+    Args:
+        text: the text, which the error quotes.
+        kind: `int` or `float`.
+        expected: the end of the error's sentence.
+        count: the number of parts; 0 for any.
+        parts: the parts.
+    """
     try:
-        numbers = [kind(part) for part in text.split(",")]
+        numbers = [kind(part) for part in parts or text.split(",")]
     except ValueError:
         numbers = []
     if not numbers or len(numbers) != (count or len(numbers)) or not all(map(isfinite, numbers)):
@@ -136,7 +150,7 @@ def parse_size(text: str) -> tuple[int, int]:
     """Read `WxH`, in pixels, or one number for a square."""
     sides = text.lower().replace("×", "x").split("x")
     expected = "WxH, such as 512x768, or 512 for a square"
-    width, height = _numbers(",".join(sides * (3 - len(sides))), int, expected, 2)
+    width, height = _numbers(text, int, expected, 2, sides * (3 - len(sides)))
     return width, height
 
 
@@ -161,7 +175,7 @@ def parse_window(text: str) -> tuple[float, float]:
     """Read `A:B`, fractions of a run, or its end `B`."""
     first, colon, last = text.partition(":")
     expected = "a part of the run: its end, such as 0.8, or A:B, both from 0 to 1"
-    bounds = _numbers(f"{first},{last}" if colon else f"0,{text}", float, expected, 2)
+    bounds = _numbers(text, float, expected, 2, [first, last] if colon else ["0", text])
     return check_window("the window", bounds)
 
 
@@ -189,7 +203,7 @@ def parse_word_weights(text: str) -> tuple[str, list[float]]:
     expected = "A:B:N, such as -2:3:6 for six from -2 to 3, or a list such as 0,1,3"
     if ":" not in weights:
         return word, _numbers(weights, float, expected)
-    start, end, count = _numbers(weights.replace(":", ","), float, expected, 3)
+    start, end, count = _numbers(weights, float, expected, 3, weights.split(":"))
     if count not in range(2, 1001) or start == end:
         raise ArgumentError(f"{weights!r}: expected {expected}")
     step = (end - start) / (count - 1)
@@ -252,7 +266,7 @@ class GenerateOptions:
     )
     size: tuple[int, int] | None = option(
         None,
-        "In pixels, as 512x768, or 512 for a square. Default: the model's, or that of your image.",
+        "In pixels, as 512x768, or 512 for a square. Default: the model's or your image's.",
         parse_size,
         metavar="WxH",
     )

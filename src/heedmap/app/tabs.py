@@ -59,6 +59,7 @@ READERS: dict[str, Callable[[str], Any]] = {
     "seeds": options.parse_integers,
     "word": options.parse_word,
     "words": options.parse_names,
+    "concepts": options.parse_names,
     "at": options.parse_pixel,
     "protect": options.parse_names,
     "edits": each_line(lambda line: hm.Confine(*options.parse_box(line))),
@@ -191,7 +192,9 @@ class App:
                 script = Path(__file__).with_name("app.js").read_text("utf-8")
                 heading = gr.HTML("<h1>heedmap</h1>", js_on_load=script)
                 names = self.models.names
-                self.model = gr.Dropdown(names, label="Model", interactive=len(names) > 1)
+                self.model = gr.Dropdown(
+                    names, label="Model", visible=len(names) > 1, scale=0, min_width=300
+                )
             with gr.Tabs() as tabs:
                 for name in ("Generate", "Edit", "Grid", "Locate", "Explain", "Compare", "Results"):
                     with gr.Tab(name, id=name.lower(), elem_id=name.lower()) as tab:
@@ -214,7 +217,8 @@ class App:
             with gr.Accordion("More", open=False):
                 form.sampling(self._axes)
                 form.text("edits")
-            gr.Examples(PROMPTS, [prompt, seed], label="Examples for the embedded model")
+            labels = [text for text, _ in PROMPTS]
+            gr.Examples(PROMPTS, [prompt, seed], example_labels=labels)
             with gr.Accordion("Vocabulary of the embedded model", open=False):
                 card = model_card()
                 lists = [f"**{name}**: {', '.join(words)}" for name, words in card.phrases.items()]
@@ -234,7 +238,8 @@ class App:
             with gr.Accordion("More", open=False):
                 form.edit()
                 form.sampling(self._axes)
-            gr.Examples(EDITS, [source, target, only, seed], label="Examples")
+            labels = [f"{source} → {target}" if target else source for source, target, *_ in EDITS]
+            gr.Examples(EDITS, [source, target, only, seed], example_labels=labels)
 
     def _grid(self, _: Any) -> None:
         with self._form("grid", self._draw(hm.grid), **GRID_READERS) as form:
@@ -247,7 +252,8 @@ class App:
                 form.text("only")
                 form.edit()
                 form.sampling(self._axes)
-            gr.Examples(GRIDS, [source, target, weights, seeds], label="Examples")
+            labels = ["Weights of red, -2 to 3", "Two targets and two seeds"]
+            gr.Examples(GRIDS, [source, target, weights, seeds], example_labels=labels)
 
     def _locate(self, _: Any) -> None:
         with self._form("locate", self._draw(hm.locate, preview=False)) as form:
@@ -257,6 +263,7 @@ class App:
             with gr.Row():
                 form.text("seed")
                 form.text("steps", label="Noise levels", placeholder=str(options.LOCATE_STEPS))
+            form.text("concepts", info="Other words to find, as in: sky, dog")
 
     def _explain(self, tab: Any) -> None:
         def call(job: Job, folder: Path, _: str, arguments: dict[str, Any]) -> hm.Explanation:
@@ -267,11 +274,11 @@ class App:
 
         with self._form("explain", call) as form:
             gr.Markdown(
-                "See how one number of a map is computed. You can also choose a point on a result's page."
+                "See how one number of a map is computed. A result's page can fill in this form."
             )
             info = "For a grid, add the cell: grid-a-red-house-7/cells/001."
             look = {"label": "Result", "allow_custom_value": True, "info": info}
-            form.add("name", self._choose_result(tab, **look))
+            form.add("name", self._choose_result(tab, explanations=False, **look))
             form.row("word", "at")
             form.buttons("Explain")
             with gr.Accordion("Layer, head and step", open=False):
@@ -285,13 +292,13 @@ class App:
         with _columns() as (left, right):
             with left:
                 look = {"label": "Results", "multiselect": True, "info": "Two or more."}
-                form.add("names", self._choose_result(tab, **look))
+                form.add("names", self._choose_result(tab, explanations=False, **look))
                 form.text("words")
                 scales = [("shared", "shared"), ("by word", "word"), ("0 to 1", "raw")]
                 form.add("scale", gr.Radio(scales, value="shared", label="Colour scale"))
                 button = gr.Button("Compare", variant="primary")
             with right:
-                sheet = gr.Image(label="Comparison", format="png", interactive=False, visible=False)
+                sheet = gr.Image(show_label=False, format="png", interactive=False, visible=False)
 
         @_page_errors()
         def compare(folder: str | None, *values: Any) -> gr.Image:
@@ -309,7 +316,7 @@ class App:
         with _columns() as (left, right):
             with left:
                 gallery = gr.Gallery(
-                    columns=3, height=680, allow_preview=False, interactive=False, buttons=[]
+                    show_label=False, columns=2, allow_preview=False, interactive=False, buttons=[]
                 )
             with right:
                 delete = gr.Button("Delete", size="sm", render=False)
@@ -343,7 +350,7 @@ class App:
             with left:
                 yield form
             with right:
-                status = gr.HTML("", elem_classes="status")
+                status = gr.HTML("", elem_classes="status", padding=False)
                 output = self._output()
 
         def run(folder: str | None, model: str, *values: Any) -> Iterator[Any]:
@@ -358,7 +365,7 @@ class App:
                 return path
 
             job = Job(work)
-            yield str(place), *[gr.skip()] * 3
+            yield str(place), "", "", ""
             with _page_errors():
                 for state in job:
                     yield gr.skip(), state, *[gr.skip()] * 2
@@ -397,7 +404,7 @@ class App:
             download = gr.Button("Download as zip", size="sm")
             for button in buttons:
                 button.render()
-        page = gr.HTML("")
+        page = gr.HTML("", padding=False)
         file = gr.DownloadButton(visible="hidden", elem_id=f"zip-{page._id}")
 
         def pack(folder: str | None, name: str) -> str:
@@ -413,12 +420,14 @@ class App:
         if folder is not None and self.out is None:
             shutil.rmtree(folder, ignore_errors=True)
 
-    def _choose_result(self, tab: Any, **look: Any) -> gr.Dropdown:
+    def _choose_result(self, tab: Any, *, explanations: bool, **look: Any) -> gr.Dropdown:
         """Add a list of the results, which is read again whenever the tab is opened."""
+
+        def refresh(folder: str | None) -> gr.Dropdown:
+            return gr.Dropdown(choices=jobs.names(folder, explanations=explanations))
+
         field = gr.Dropdown([], **look)
-        tab.select(
-            lambda folder: gr.Dropdown(choices=jobs.names(folder)), self.folder, field, **_QUIET
-        )
+        tab.select(refresh, self.folder, field, **_QUIET)
         return field
 
 
@@ -429,7 +438,8 @@ def _title(result: Any) -> str:
     if isinstance(result, hm.Explanation):
         return slug(f"why {result.report.word}", 48)
     settings = getattr(result, "edited", result).settings
-    return f"{slug(settings.prompt, 48)}-{settings.seed}"
+    title = f"image {settings.prompt}" if settings.located else settings.prompt
+    return f"{slug(title, 48)}-{settings.seed}"
 
 
 @contextmanager

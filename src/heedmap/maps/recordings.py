@@ -359,7 +359,7 @@ class Selection:
             axes = ", ".join(sorted(self.recording.keep)) or "none"
             raise SelectionError(
                 f"{axis}s cannot be selected, since they were averaged (kept: {axes}): record "
-                f"again with '{axis}' in keep, and take the plain maps"
+                f"again with '{axis}' in keep"
             )
 
     def mean_of(self, positions: Iterable[int]) -> np.ndarray:

@@ -239,10 +239,8 @@ def _warnings(pipe: Any, options: GenerateOptions, branches: Iterable[BranchName
     yield unread_weights(negative)
     if options.size is not None and not has_usual_area(pipe, options.size):
         (w, h), (width, height) = options.size, usual_size(pipe)
-        yield (
-            f"the size {w}×{h} does not have 0.5 to 2 times the pixels of the model's own "
-            f"{width}×{height}, so the image may be bad"
-        )
+        other = "larger" if w * h > width * height else "smaller"
+        yield f"{w}×{h} is much {other} than the model's {width}×{height}: the image may be bad"
 
 
 def _call(

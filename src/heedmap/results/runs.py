@@ -301,7 +301,8 @@ def compare(
     """
     several = as_list(runs)
     if several is None or len(several) < 2 or not all(hasattr(run, "maps") for run in several):
-        raise ArgumentError(f"the runs are {quoted(runs)}: expected a list of two runs or more")
+        count = 0 if several is None else len(several)
+        raise ArgumentError(f"{plural(count, 'run')} cannot be compared: expected two or more")
     names = common_words(several) if words is None else as_list(words)
     if not names or not all(isinstance(word, str) for word in names):
         raise ArgumentError(f"words is {quoted(words)}: expected a list of words; omit it for all")
