@@ -186,7 +186,7 @@ def test_a_place_of_a_page_is_explained(visit: Any, out: Path):
     expect(field(form, "Result")).to_have_value(name)
     word = field(form, "Word").input_value()
     explanation = Explanation.load(draw(form, "Explain", out))
-    assert explanation.about.word == word and word in ("a", "red", "house")
+    assert explanation.report.word == word and word in ("a", "red", "house")
 
 
 def test_results_are_compared(visit: Any, out: Path, run: Run):
