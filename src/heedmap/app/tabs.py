@@ -413,7 +413,6 @@ class App:
 
 
 def _title(result: Any) -> str:
-    """Name a result after its prompt and its seed."""
     if isinstance(result, hm.Grid):
         return f"{slug(f'grid {result.about.source}', 48)}-{result.about.seeds[0]}"
     if isinstance(result, hm.Explanation):
@@ -424,7 +423,6 @@ def _title(result: Any) -> str:
 
 @contextmanager
 def _page_errors() -> Iterator[None]:
-    """Show heedmap's errors on the page."""
     try:
         yield
     except HeedmapError as error:

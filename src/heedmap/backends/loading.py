@@ -51,6 +51,9 @@ def load(
 ) -> "CallablePipeline":
     """Load a pipeline of Stable Diffusion or PixArt, ready to generate.
 
+        pipe = heedmap.load()
+        pipe = heedmap.load("org/name", device="cuda", dtype="float16")
+
     The embedded model was trained on some 70 words, which its card lists (`model_card`). It draws a
     prompt with other words as well as it can, and a warning names them.
 
@@ -58,7 +61,7 @@ def load(
         model: None for the embedded model (needs no network), a folder that `save_pretrained`
             wrote, the id of a model on the hub, or a .safetensors checkpoint file, whose
             configuration comes from the hub. Only safetensors weights are read.
-        device: "cpu", "cuda", "mps", or "auto" for the best one there is.
+        device: "cpu", "cuda", "mps", or "auto" for the best that is there.
         dtype: "float32", "float16", "bfloat16", or "auto": float32 on the CPU, else float16.
 
     Returns:

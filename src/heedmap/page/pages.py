@@ -237,7 +237,6 @@ def steps_data(steps: StepPictures | None, budget: int) -> dict[str, Any] | None
 
 
 def _colours(name: str) -> str:
-    """Return the 256 colours of a colour map as base64."""
     ramp = overlays.colour(np.linspace(0, 1, 256)[None], name)
     return base64.b64encode(ramp.tobytes()).decode("ascii")
 

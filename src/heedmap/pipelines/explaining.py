@@ -48,7 +48,8 @@ def explain(
         print(found.table())
         found.save("outputs/why")
 
-    The run is generated again up to the step, and the numbers are those of the model.
+    P = softmax(QKᵀ/√d + M), O = P V (Vaswani et al., 2017, arXiv 1706.03762). The run is generated
+    again up to the step, and the numbers are those of the model.
 
     Args:
         pipe: the pipeline to use; None loads the model named in the settings.
@@ -57,7 +58,7 @@ def explain(
         at: (x, y), a pixel of the image from its upper left, from 0.
         layer: its name, its short name ("up 1.0"), or a pattern that fits one layer. Default, also
             of `head`: the one with the word's largest probability at the pixel that is at most a
-            half (`heedmap.recording.probing.selection_score`).
+            half.
         head: from 0; negative numbers count from the end.
         step: from 0; negative numbers count from the end. Default: the middle step.
         branch: "negative" for a word of the negative prompt.
@@ -65,6 +66,9 @@ def explain(
             negative numbers count from the end. The saved maps of such a step are a mean.
         progress: called after every step with the number of steps done and of all steps.
         given: as in `repeat`.
+
+    Returns:
+        The inputs of the layer at the pixel's position, and all results up to its output.
 
     Raises:
         ArgumentError: if the pixel is outside the image, the branch or pass does not exist, or

@@ -80,20 +80,22 @@ def generate(
         run.image; run.maps["house"].overlay(); run.save("outputs/house")
 
     Args:
-        pipe: a pipeline, as `load` returns it.
-        prompt: the prompt. Weights in brackets, `(word:1.5)`, multiply the attention to a word
-            (`heedmap.text.weights`).
-        seed: the seed of the noise. Default: random, and saved in the settings.
-        steps: denoising steps. Default: the model's.
+        pipe: a pipeline of Stable Diffusion or PixArt, such as `load` returns.
+        prompt: the prompt. Weights in brackets, `(word:1.5)`, multiply the attention to a word.
+        seed: the seed of the noise, from 0. Default: random, and saved in the settings.
+        steps: denoising steps, 1 to 999. Default: the model's.
         guidance: classifier-free guidance scale. Default: the model's.
         size: (width, height) in pixels. Default: the model's.
         negative: negative prompt.
-        keep: axes to keep in the maps, of "layer", "step", "head"; or "all".
+        keep: axes to keep in the maps, of "layer", "step", "head"; or "all". The others are
+            averaged while it runs.
         tokens: "prompt" records the prompt's tokens, "all" the padding, too.
         branches: "conditional" records the prompt's maps, "negative" also those of the negative
             prompt (`Run.negative_maps`).
-        concepts: words and phrases to map that the prompt need not contain (`Run.concepts`).
-        limit: bytes that the maps may take; a run that needs more is refused before it starts.
+        concepts: words and phrases to map that the prompt need not contain (`Run.concepts`), by
+            the image's queries: after OVAM (Marcos-Manchón et al., 2024, arXiv 2403.14291).
+        limit: bytes that the maps may take, 2 GiB by default; a run that needs more is refused
+            before it starts.
         edits: changes of the attention: `Reweight`, `Confine`, or rules of your own, each a
             callable `rule(P, site) -> P'`. They act in order, but `Confine` acts first, before the
             softmax.
@@ -101,6 +103,9 @@ def generate(
         preview: called after every step with a copy of the latents (1, C, h, w).
         arguments: other arguments of the pipeline. diffusers' names (num_inference_steps,
             guidance_scale, negative_prompt, height, width, generator) work, too.
+
+    Returns:
+        The image with its maps; the image is bit-identical to one without a recording.
 
     Raises:
         ArgumentError: if an argument is out of range, a weight is not a number, or an edit does not
@@ -263,7 +268,6 @@ def _call(
 
 
 def _shared_settings(pipe: Any, options: GenerateOptions, edits: Sequence[Edit]) -> dict[str, Any]:
-    """Return the settings that all runs of a batch share."""
     steps, steps_by = settings.effective_value(pipe, "steps", options.steps, options.arguments)
     guidance, guidance_by = settings.effective_value(pipe, "guidance", options.guidance)
     size_by = "pipeline" if options.size is None else None

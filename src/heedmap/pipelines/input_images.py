@@ -208,16 +208,16 @@ def locate(
         found = heedmap.locate(pipe, "photo.jpg", "a cat next to a car")
         found.maps["cat"].mask(), found.maps.segment(), found.save("outputs/photo")
 
-    The result is a run whose image is yours at the size that the model saw. A word that the image
-    does not show has heat somewhere, too.
+    Nothing is generated: the model sees the image with noise of several strengths. A word that the
+    image does not show has heat somewhere, too.
 
     Args:
-        pipe: a pipeline that generates from text alone, as `load` returns it.
+        pipe: a pipeline that generates from text alone, such as `load` returns.
         picture: a Pillow image, or a file (PNG, JPEG, WebP, BMP). Transparent pixels become white.
         prompt: the words to find. Weights have no meaning here.
         seed: the seed of the noise. Default: random, and saved in the settings.
-        steps: the number of noise levels at which the model is asked, the middles of equal parts
-            of the training's timesteps. Default: 10.
+        steps: the number of noise levels at which the model is asked, in the middles of equal
+            parts of the training's timesteps. Default: 10.
         size: (width, height) in pixels that the model sees. Default: that of the image if the model
             can draw it and it has half to twice the pixels of the model's own; else about as many
             as the model's, close to the image's proportions.
@@ -225,12 +225,15 @@ def locate(
         tokens: as in `generate`.
         concepts: as in `generate`.
         limit: as in `generate`.
-        progress: called after every step.
-        probe: ends the run when it has found its numbers.
+        progress: called after every step with the number of steps done and of all steps.
+        probe: of `explain`; ends the run when it has found its numbers.
         arguments: other arguments of the pipeline, as in `generate`.
 
+    Returns:
+        A run whose image is yours at the size that the model saw.
+
     Raises:
-        ArgumentError: if an argument is wrong.
+        ArgumentError: if the image cannot be read, the prompt has weights, or an argument is wrong.
         ModelError: if the pipeline starts from an image, or the noise of the model's training is
             not known.
         TraceError: if the maps could not be recorded.

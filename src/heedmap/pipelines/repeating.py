@@ -47,7 +47,7 @@ class Repetition:
 
     Attributes:
         run: the new result.
-        same: whether all pixels are the same, or all numbers of the maps.
+        same: True if all pixels are the same, or all numbers of the maps.
         largest: the largest difference of a channel, 0 to 255, or of a number.
         differing: the number of pixels that differ, in all images, or of numbers.
         pixels: the number of all pixels or numbers; of another size or shape all of them differ.
@@ -63,7 +63,7 @@ class Repetition:
     changed: dict[str, tuple[Any, Any]] = field(default_factory=dict)
 
     def __str__(self) -> str:
-        """Say in a sentence whether the result is the same."""
+        """Write the result of the comparison as a sentence."""
         if self.same:
             return "The repetition is identical."
         located = isinstance(self.run, Run) and self.run.settings.located
@@ -202,6 +202,9 @@ def repeat(
         given: arguments that a file cannot hold, by name: images, tensors and functions that were
             passed to the pipeline, and `edits` if one was a rule of your own. An image or tensor is
             compared with the SHA-256 of the original, a function with its name.
+
+    Returns:
+        The new result, with the number of pixels that differ and the settings that differ.
 
     Raises:
         ArgumentError: if such an argument is missing or differs from the original.
@@ -360,7 +363,6 @@ def _grid(pipe: Any, saved: Grid, given: Mapping[str, Any], progress: Progress |
 
 
 def _settings(saved: Drawing) -> Settings:
-    """Return the settings of a run, or of the first edit of a result."""
     if isinstance(saved, Grid):
         saved = saved.cells[0].pair
     return saved.edited.settings if isinstance(saved, Pair) else saved.settings

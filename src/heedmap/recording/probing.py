@@ -223,5 +223,4 @@ def check_index(name: str, value: object, count: int, owner: str, unit: str) -> 
 
 
 def _numbers(tensor: Tensor | None) -> Any:
-    """Return a tensor as an array of float64; None for None."""
     return None if tensor is None else tensor.detach().float().cpu().double().numpy()

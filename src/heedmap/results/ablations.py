@@ -34,7 +34,7 @@ class Agreement(Note, frozen=True, kw_only=False):
     """The agreement of a map with the changed region, both on the grid of the map.
 
     Attributes:
-        rank: Spearman's rank correlation, -1 to 1; None if one of them is constant.
+        rank: Spearman's rank correlation, −1 to 1; None if one of them is constant.
         auc: the area under the ROC curve of the map for the changed region, 0 to 1, 0.5 by chance;
             None if nothing changed. The region is that of `changed_region`.
     """
@@ -74,6 +74,10 @@ class Trust(Note, frozen=True, kw_only=True):
         columns: the change without the word's columns of P.
         unread: the change with the prompt read without the word.
         between: the rank correlation of the two, on the grid of the map; None if one is constant.
+
+    Of each change: `.most` and `.mean`, the largest and the mean difference of a pixel, 0 to 1; and
+    an `Agreement` with the word's map (`.heat`), its refined map (`.refined`; None if there is
+    none) and the soft mask of its phrase (`.mask`).
     """
 
     columns: Change
@@ -81,7 +85,7 @@ class Trust(Note, frozen=True, kw_only=True):
     between: float | None
 
     def ways(self) -> dict[Way, Change]:
-        """Return both changes by name."""
+        """Return both changes by name, "columns" and "unread"."""
         return {"columns": self.columns, "unread": self.unread}
 
 
@@ -138,7 +142,7 @@ class Ablation(Result):
         return self.run.maps[self.word]
 
     def without(self, way: Way) -> Run:
-        """Return the run without the word, in one of the two ways; ArgumentError for others."""
+        """Return the run without the word, in the way "columns" or "unread"."""
         checks.one_of("way", way, WAYS)
         return self.columns if way == "columns" else self.unread
 
@@ -159,7 +163,7 @@ class Ablation(Result):
 
     @cached_property
     def trust(self) -> Trust:
-        """The agreement of the word's maps with the changes, on the grid of the maps."""
+        """The agreement of the word's maps with the changes, on the grid (h, w) of the maps."""
         heat = self.heat
         grid = heat.values.shape[::-1]
         # A word of negative weight acts where its map is lowest.
@@ -287,14 +291,7 @@ def auc(values: np.ndarray, inside: np.ndarray) -> float | None:
 
     This is the share of pairs of a place inside and one outside whose inside place has more; an
     equal pair counts a half (Mann and Whitney, 1947; Hanley and McNeil, 1982). Chance, and a map
-    that is constant but for rounding, have 0.5.
-
-    Args:
-        values: (h, w).
-        inside: bool (h, w), the region.
-
-    Returns:
-        0 to 1; None if nothing is inside, or all.
+    that is constant but for rounding, have 0.5. Both are (h, w). None if nothing is inside, or all.
     """
     within = int(inside.sum())
     without = inside.size - within
@@ -307,16 +304,10 @@ def auc(values: np.ndarray, inside: np.ndarray) -> float | None:
 
 
 def changed_region(values: np.ndarray) -> np.ndarray:
-    """Return the places where a map is above Otsu's threshold.
+    """Return the places, bool (h, w), where a map (h, w) is above Otsu's threshold.
 
     The threshold has the greatest variance between the classes (Otsu, 1979), over the values
-    themselves, without a histogram.
-
-    Args:
-        values: (h, w).
-
-    Returns:
-        bool (h, w); empty if the map is constant but for rounding.
+    themselves, without a histogram. A map that is constant but for rounding has no such place.
     """
     flat = np.sort(values, axis=None).astype(np.float64)
     if is_even(flat):

@@ -139,7 +139,7 @@ class Explanation(Saved):
 
     @property
     def brought(self) -> np.ndarray:
-        """‖P·V W_O‖ of each token in the head, (K)."""
+        """‖P·V W_O‖, the length of the contribution of each token in the head, (K)."""
         return np.linalg.norm(self.parts[self.about.head], axis=-1)
 
     @property
@@ -199,7 +199,7 @@ class Explanation(Saved):
         }
 
     def summary(self) -> dict[str, Any]:
-        """Return `about` and the main numbers, as plain JSON types."""
+        """Return `about`, and the P and the contribution of the word, as plain JSON types."""
         one = self.shown["heads"][self.about.head]
         return {
             **to_json(self.about),
@@ -225,7 +225,7 @@ class Explanation(Saved):
         return self.attention.table([one.text for one in self.tokens] if names is None else names)
 
     def page(self) -> str:
-        """Return the page: one HTML file that needs nothing else."""
+        """Return the page: the text of an HTML file that needs nothing else."""
         return pages.explanation_page(to_json(self._file()), self.image)
 
     def _repr_html_(self) -> str:

@@ -107,7 +107,7 @@ class Cell(Place, frozen=True, kw_only=False, eq=False):
         }
 
     def place(self) -> dict[str, Any]:
-        """Return the value of the cell on each axis."""
+        """Return the value of the cell on each axis, by the names of `Grid.axes`."""
         return {
             "seed": self.seed,
             "target": self.target,
@@ -143,7 +143,7 @@ class Grid(Result):
         cells: every combination once, the last axis fastest.
         about: the arguments of `grid` (`grid.about.source`, `.targets`, `.weights`, `.cross`,
             `.self_attention`, `.seeds` and others), `.batch` (images in the largest batch) and
-            `.sources_drawn` (how often the source was computed).
+            `.sources_drawn` (the number of times that the source was computed).
     """
 
     cells: tuple[Cell, ...]
@@ -162,7 +162,7 @@ class Grid(Result):
 
     @property
     def sources(self) -> dict[int, Run]:
-        """The source's run of each seed."""
+        """The run of the source, by seed."""
         return {cell.seed: cell.pair.source for cell in self.cells}
 
     @property
@@ -177,7 +177,7 @@ class Grid(Result):
         return {name: several for name, several in values.items() if len(several) > 1}
 
     def rows(self) -> list[dict[str, Any]]:
-        """Return the row of each cell in `grid.csv`; None if there is nothing to measure."""
+        """Return the row of each cell in `grid.csv`; a value is None if it is not defined."""
         return [cell.row() for cell in self.cells]
 
     def figure(self) -> "Figure":
@@ -230,7 +230,7 @@ class Grid(Result):
         return "" if back is None else f"your picture {returned(back.psnr_db)}"
 
     def explorer(self) -> str:
-        """Return the page: one HTML file that needs nothing else (`heedmap.page`)."""
+        """Return the page of the grid: the text of an HTML file that needs nothing else."""
         axes = self.axes
         columns, rows = self._layout()
         layout = {

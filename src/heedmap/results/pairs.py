@@ -58,19 +58,18 @@ class Pair(Result):
         return f"<Pair {change}, seed {source.seed}: {self.about.kind}>"
 
     def difference(self) -> Image.Image:
-        """Draw the change of each pixel as heat, from 0 to the largest change."""
+        """Draw the mean change of each pixel's colours as heat, from 0 to the largest change."""
         change = self._change()
         return Image.fromarray(colour(change / max(float(change.max()), 1 / 255)))
 
     def _change(self) -> np.ndarray:
-        """Return the change of each pixel, (H, W), 0 to 1."""
         change = _floats(self.source.image) - _floats(self.edited.image)
         return np.abs(change).mean(axis=-1)
 
     def figure(self) -> "Figure":
         """Draw both images, their difference, the changed words of both, and the blend's mask.
 
-        If a picture of yours was edited, it comes first.
+        If an image of yours was edited, it comes first.
         """
         words = self.about.words
         sides = (("before", self.source, words.source), ("after", self.edited, words.edited))
@@ -96,7 +95,7 @@ class Pair(Result):
         return plots.draw_panels(panels, title=f"{source} → {edited}", bars=bars)
 
     def explorer(self) -> str:
-        """Return the page: one HTML file that needs nothing else (`heedmap.page`)."""
+        """Return the page of the edit: the text of an HTML file that needs nothing else."""
         return pages.pairs_page([("", self)])
 
     def write_files(self, folder: Path) -> None:
@@ -168,12 +167,8 @@ def similarity(a: np.ndarray, b: np.ndarray, window: int) -> np.ndarray:
 
     Over square windows of equal weights, with sample variances, K1 = 0.01 and K2 = 0.03: Wang,
     Bovik, Sheikh and Simoncelli, "Image quality assessment: from error visibility to structural
-    similarity" (2004). Images are mirrored at their borders.
-
-    Args:
-        a: float64 (H, W, C), from 0 to 1.
-        b: the other image, of the same shape.
-        window: pixels on the side of a window, an odd number.
+    similarity" (2004). Images are mirrored at their borders. Both are float64 (H, W, C)
+    from 0 to 1; `window` is the side of a window in pixels, an odd number.
     """
     mean_a, mean_b = _means(a, window), _means(b, window)
     sample = window**2 / max(1, window**2 - 1)
