@@ -416,8 +416,8 @@ class LayerShapes:
         key: E·W_K, (K, H·d); the values have the same shape.
         scores: those of one head, and so its probabilities: (Q, K).
         output: Y, after the output projection: (Q, C).
-        masked: the number of the prompt's K tokens that a mask hides: their probability is exactly
-            0. None without a mask.
+        masked: the number of the prompt's K tokens that a mask hides, so that their probability is
+            exactly 0; None without a mask.
     """
 
     name: str

@@ -381,6 +381,8 @@ class EditReport(EditTerms, frozen=True, kw_only=True):
         purpose: "swap", "colour", "addition", "removal", "size", "relation" or "setting"; None if
             only weights, signs or articles and the like change.
         notes: warnings of the edit, one sentence each; None if there were none.
+
+    The other fields are options of `heedmap.edit`.
     """
 
     kind: Name
@@ -415,6 +417,8 @@ class GridReport(EditTerms, frozen=True, kw_only=True):
         words: the windows of single words.
         batch: the number of images in the largest batch.
         sources_drawn: the number of times that the source was computed.
+
+    The other fields are options of `heedmap.grid`.
     """
 
     source: Text = ""

@@ -350,7 +350,7 @@ class HeatMaps:
         """Return the maps over a part of the axes that were kept.
 
         Args:
-            layers: "down", "mid" or "up"; a layer's name; a pattern ("*attentions.0*"); a list of
+            layers: "down", "mid" or "up"; a layer's name; a pattern (`"*attentions.0*"`); a list of
                 these; or a predicate of a `Layer`.
             steps: a step number, a slice or a list (negative numbers count from the end).
             heads: a head's number or a list; layers with fewer heads are then left out.

@@ -169,6 +169,9 @@ def attention(q: Any, k: Any, v: Any, mask: Any = None, *, scale: float | None =
             refused: the 1 and 0 of a tokenizer are meant as booleans.
         scale: factor of QKᵀ. Default: 1/√d.
 
+    Returns:
+        The inputs, with `scores`, `probabilities`, `output` and the others of `Attention`.
+
     Raises:
         ArgumentError: if the shapes do not fit, something is no finite number, or a row has no
             token that may be seen.
