@@ -120,7 +120,7 @@ def to_rgb(image: Image.Image) -> Image.Image:
     """Return an image of any mode of 8 bits as RGB, transparent pixels as white."""
     if not isinstance(image, Image.Image) or min(image.size) < 1 or image.mode[0] in "IF":
         raise ArgumentError(
-            f"the picture is {quoted(image)}: expected a Pillow image with 8-bit colours; scale "
+            f"the image is {quoted(image)}: expected a Pillow image with 8-bit colours; scale "
             "its values to 0 to 255, and convert it to mode 'L'"
         )
     try:
@@ -129,7 +129,7 @@ def to_rgb(image: Image.Image) -> Image.Image:
             image = Image.alpha_composite(white, image.convert("RGBA"))
         return image.convert("RGB")
     except (OSError, SyntaxError, ValueError) as error:  # Pillow reads pixels as late as here
-        raise ArgumentError(f"the picture is broken or closed ({error}): open it again") from error
+        raise ArgumentError(f"the image is broken or closed ({error}): open it again") from error
 
 
 def _dimmed(image: Image.Image, grey: float) -> NDArray[np.floating]:

@@ -119,7 +119,7 @@ class HeatMap:
         """
         if image is None and self.image is None:
             raise ArgumentError(
-                f"the map of '{self.label}' knows no picture: pass it, as in overlay(image)"
+                f"the map of '{self.label}' has no image: pass it, as in overlay(image)"
             )
         return self.render(*self.value_range(scale), image=image, short_side=short_side)
 
@@ -473,7 +473,7 @@ class HeatMaps:
             title += f" · the first {MOST_SHOWN} words"
         panels: list[Panel] = []
         if self.image is not None:
-            panels.append(Panel("", overlays.enlarge(self.image), "the picture"))
+            panels.append(Panel("", overlays.enlarge(self.image), "the image"))
         if not heats:
             return plots.draw_panels(panels, title=title), []
         ranges = [heat.value_range(scale) for heat in heats]

@@ -42,7 +42,7 @@ def timeline(
     timesteps = maps.recording.timesteps
     captions = [(f"step {step}", f"timestep {timesteps[step]:.4g}") for step in heats]
     note = f"{len(heats)} of {plural(len(timesteps), 'step')}, each by itself"
-    note += "" if maps.image is None else ", over the finished picture"
+    note += "" if maps.image is None else ", over the finished image"
     return plots.draw_panels(
         _panels(maps, list(heats.values()), captions, ends),
         title=f"Over the steps: {next(iter(heats.values())).label}",
@@ -101,7 +101,7 @@ def layers_by_heads(
         return plots.draw_panels(panels, title=title, note=note, bars=bars)
     table: list[tuple[str, list[Image.Image | str]]] = []
     if image is not None:
-        table.append(("the picture", [image, *[""] * (len(heads) - 1)]))
+        table.append(("the image", [image, *[""] * (len(heads) - 1)]))
     for layer, row in zip(maps.layers, rows, strict=True):
         cells = ["" if heat is None else heat.render(*ends, short_side=1) for heat in row]
         table.append((layer.short, cells))
@@ -122,7 +122,7 @@ def _panels(
         Panel(caption, heat.render(*ends, short_side=1), note)
         for heat, (caption, note) in zip(heats, captions, strict=True)
     ]
-    return panels if maps.image is None else [*panels, Panel("the picture", maps.image)]
+    return panels if maps.image is None else [*panels, Panel("the image", maps.image)]
 
 
 def _in_part(

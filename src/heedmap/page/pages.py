@@ -247,7 +247,7 @@ def _colours(name: str) -> str:
 def run_summary(run: "Run") -> dict[str, Any]:
     """Return the texts about a run.
 
-    `own` is "located" or "edited" if the run uses a picture of the user's; `model` is the option
+    `own` is "located" or "edited" if the run uses an image of the user's; `model` is the option
     that `repeat` and `explain` need if the model had no name; `rest` is the word shown at first.
     """
     settings = run.settings

@@ -449,14 +449,14 @@ def _notes(
         yield distortion_warning(report.reconstruction.psnr_db)
         if scheduler in MULTISTEP_SCHEDULERS and steps < ENOUGH_STEPS:
             yield (
-                f"{scheduler} uses the model's output at earlier steps, and a picture has other "
+                f"{scheduler} uses the model's output at earlier steps, and an image has other "
                 f"noise at each: edits in {steps} steps are rough; take {ENOUGH_STEPS} or more, or "
                 "a DDIMScheduler"
             )
         outside = report.change.outside.psnr_db
         if only is None and outside is not None and outside < LEAST_KEPT:
             yield (
-                f"the picture changed outside of the edit's words, too, to {outside:.1f} dB: let "
+                f"the image changed outside of the edit's words, too, to {outside:.1f} dB: let "
                 "the edit in at these words alone, by a blend"
             )
     if guesses := plan.alignment.guesses:

@@ -318,7 +318,7 @@ def _after_step(
         if moment.last and moment.step + 1 == moment.steps and not bool(latents.isfinite().all()):
             raise ModelError(
                 f"after {moment.steps} steps the latents hold values that are not finite, of which "
-                "no picture can be made: draw with another scheduler, or in float32"
+                "no image can be made: generate with another scheduler, or in float32"
             )
         return latents
 

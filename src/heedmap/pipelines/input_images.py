@@ -81,7 +81,7 @@ def open_image(image: object) -> Image.Image:
         image = reading.read_photograph(reading.path_of(image))
     if not isinstance(image, Image.Image):
         raise ArgumentError(
-            f"the picture is {quoted(image)}: expected a Pillow image, or the path of a file"
+            f"the image is {quoted(image)}: expected a Pillow image, or the path of a file"
         )
     upright = image
     with warnings.catch_warnings(action="ignore"), suppress(Exception):  # broken EXIF data
@@ -117,19 +117,19 @@ def check_takes_latents(pipe: Pipeline) -> None:
     names, kind = parameters(pipe), type(pipe).__name__
     if "latents" not in names or "strength" in names or THEIR_NAMES["size"] not in names:
         raise ModelError(
-            f"{kind} begins with a picture of its own: expected a pipeline of the same model that "
+            f"{kind} begins with an image of its own: expected a pipeline of the same model that "
             "draws from a text alone, as diffusers' AutoPipelineForText2Image.from_pipe(pipe)"
         )
     if not hasattr(family_of(pipe).decoder, "encode"):
         raise ModelError(
-            f"{kind} has no autoencoder that encodes a picture: load the model with all its parts"
+            f"{kind} has no autoencoder that encodes an image: load the model with all its parts"
         )
 
 
 def refuse_arguments(arguments: Iterable[str], names: Iterable[str]) -> None:
     """Raise an ArgumentError if an argument is given that the image decides."""
     for name in sorted({*arguments} & {*names}):
-        raise ArgumentError(f"a picture is given, so {name} cannot be set: leave it out")
+        raise ArgumentError(f"an image is given, so {name} cannot be set: leave it out")
 
 
 @dataclass(frozen=True, eq=False)
@@ -175,7 +175,7 @@ def distortion_warning(psnr_db: float | None) -> str:
     if psnr_db is None or psnr_db >= LEAST_PSNR:
         return ""
     return (
-        f"the picture {returned(psnr_db)} from the model's autoencoder, so its maps and edits are "
+        f"the image {returned(psnr_db)} from the model's autoencoder, so its maps and edits are "
         f"unsure: expected {LEAST_PSNR:g} dB or more; use one like those that the model draws"
     )
 
@@ -324,7 +324,7 @@ def extract_image(
     if family_of(pipe).why_unblended() is not None:
         raise ModelError(
             f"{type(pipe).__name__} does not draw from the latents of its steps alone, so that "
-            "your picture would not come back: expected another pipeline of such a model, "
+            "your image would not come back: expected another pipeline of such a model, "
             "as StableDiffusionPipeline with an LCMScheduler"
         )
     refuse_arguments(arguments, ("latents", "denoising_end", *STEP_LISTS))
@@ -341,7 +341,7 @@ def saved_image(
     image = rest.pop("image", run.given)
     if image is None:
         raise ArgumentError(
-            "the picture that was edited, given.png, is not with this run any more: put it there "
+            "the image that was edited, given.png, is not with this run any more: put it there "
             "again, or pass it, as in hm.repeat(pipe, run, image=…)"
         )
     image = _resize(open_image(image), run.settings.size)

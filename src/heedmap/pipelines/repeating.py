@@ -299,7 +299,7 @@ def _run(
     settings = run.settings
     if settings.edit is not None:
         return _pair(pipe, run, given, progress, probe).edited
-    if settings.given is not None:  # the source of edits of a picture of the user's
+    if settings.given is not None:  # the source of edits of an image of the user's
         return _pair(pipe, run, given, progress, probe).source
     call = saved_call(settings, pipe, given)
     if settings.located is None:

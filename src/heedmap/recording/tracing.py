@@ -381,8 +381,7 @@ class Trace:
         count = len(encoding.conditional.tables)
         if count > 1 and self._family.has_quirk("source_first"):
             raise TraceError(
-                f"{kind} draws one picture a call, and was given {count} prompts: call it once for "
-                "each"
+                f"{kind} generates one image a call, and got {count} prompts: call it once for each"
             )
         branches = filter(None, (encoding.conditional, encoding.negative))
         tables = [table for branch in branches for table in branch.tables]

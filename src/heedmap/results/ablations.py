@@ -207,7 +207,7 @@ class Ablation(Result):
         top, changes = max(change.most for change in trust.values()), self._changes(image.size)
         without = self.unread.settings.prompt
         panels = [
-            Panel("the picture", image, prompt),
+            Panel("the image", image, prompt),
             Panel(f"nothing attends to {name}", _panel_image(self.columns), "probabilities at 0"),
             Panel(f"{name} is not read", _panel_image(self.unread), without),
             Panel(f"heat of {name}", heat.render(low, high), f"up to {heat.extremum:.2g}"),

@@ -225,9 +225,9 @@ class Grid(Result):
         return source if "target" in axes or edited == source else f"{source} → {edited}"
 
     def _returned(self) -> str:
-        """Write how near to itself a picture of yours came back, which is equal in all cells."""
+        """Write how near to itself an image of yours came back, which is equal in all cells."""
         back = self.cells[0].pair.about.reconstruction
-        return "" if back is None else f"your picture {returned(back.psnr_db)}"
+        return "" if back is None else f"your image {returned(back.psnr_db)}"
 
     def explorer(self) -> str:
         """Return the page of the grid: the text of an HTML file that needs nothing else."""

@@ -82,7 +82,7 @@ class Pair(Result):
         picture, back = self.source.given, self.about.reconstruction
         panels: list[Panel] = []
         if picture is not None and back is not None:
-            panels.append(Panel("your picture", enlarge(picture), returned(back.psnr_db)))
+            panels.append(Panel("your image", enlarge(picture), returned(back.psnr_db)))
         panels += [
             Panel("the source", enlarge(self.source.image), source),
             Panel("the edit", enlarge(self.edited.image), edited),
@@ -136,7 +136,7 @@ def change_between(before: Image.Image, after: Image.Image, inside: np.ndarray) 
     """
     if before.size != after.size or inside.shape != before.size[::-1]:
         raise ArgumentError(
-            f"pictures of {before.size} and {after.size} and a mask of {inside.shape[::-1]} cannot "
+            f"images of {before.size} and {after.size} and a mask of {inside.shape[::-1]} cannot "
             "be compared: expected one size"
         )
     a, b = _floats(before), _floats(after)

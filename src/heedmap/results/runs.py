@@ -356,7 +356,7 @@ def compare(
     ends = ("−most" if negative else "least", "most") if scale == "word" else every
     return plots.draw_table(
         rows,
-        ["the picture", *names],
+        ["the image", *names],
         title=common.get("prompt", f"{len(several)} runs compared"),
         note=" · ".join(filter(None, note)),
         bars=[plots.ScaleBar(_SCALES[scale], ends)],
