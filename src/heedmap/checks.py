@@ -103,7 +103,7 @@ def in_order(value: object) -> list[Any] | None:
     return None if isinstance(value, set | frozenset) else several(value)
 
 
-def alike(low: float, high: float) -> bool:
+def nearly_equal(low: float, high: float) -> bool:
     """Return whether two values are equal but for rounding, or one of them is NaN."""
     return not high - low > ROUNDING * max(abs(low), abs(high))
 

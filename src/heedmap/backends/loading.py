@@ -111,12 +111,12 @@ def of_kind(pipe: "DiffusionPipeline", name: str) -> "DiffusionPipeline":
 
 
 class ModelCard(Struct):
-    """The card.json of a model: the embedded one, or one that `train_tiny.py export` writes.
+    """The `card.json` of a model: the embedded model has one, `train_tiny.py export` writes one.
 
     Attributes:
         vocabulary: the words that the model was trained on; None if unknown.
         phrases: parts of prompts, by what they describe ("colours").
-        limits: a text on what the model can draw.
+        limits: a text on the limits of the model.
     """
 
     vocabulary: Annotated[frozenset[str], Meta(min_length=1)] | None = None

@@ -475,7 +475,7 @@ def layer_shapes(
         arguments: other arguments of the pipeline.
 
     Returns:
-        The layers, in the order in which the model runs them.
+        The layers, as the model runs them one after the other.
 
     Raises:
         ArgumentError: if the size does not fit the model, or the pipeline takes no such argument.
@@ -511,8 +511,8 @@ def pick(layers: Sequence[LayerShapes], wanted: str) -> list[LayerShapes]:
     Raises:
         SelectionError: if there are none; it lists the layers there are.
     """
-    found = [layer for layer in layers if name_fits(layer.name, wanted)]
-    if not found:
+    fitting = [layer for layer in layers if name_fits(layer.name, wanted)]
+    if not fitting:
         names = layers_there([layer.name for layer in layers], wanted)
         raise SelectionError(f"no layer fits layer={quoted(wanted)}: expected {names}")
-    return found
+    return fitting

@@ -19,7 +19,7 @@ from PIL import Image
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file  # pyright: ignore[reportUnknownVariableType]
 
-from heedmap.checks import alike
+from heedmap.checks import nearly_equal
 from heedmap.errors import (
     ArgumentError,
     NothingRecordedError,
@@ -394,7 +394,7 @@ class Selection:
 
     @cached_property
     def _sums(self) -> dict[tuple[int, int], np.ndarray]:
-        """For each grid the sum of its layers' means over steps and heads: (Q, K).
+        """The sum of the layers' means over steps and heads, (Q, K), by grid.
 
         Resizing is linear: layers of one grid are added up first, and resized once.
         """
@@ -443,7 +443,7 @@ def numbers_of(wanted: Any, total: int, noun: str) -> list[int]:
 
 def is_even(values: np.ndarray) -> bool:
     """Return whether a map is constant but for rounding, or holds NaN."""
-    return alike(float(values.min()), float(values.max()))
+    return nearly_equal(float(values.min()), float(values.max()))
 
 
 def ranks(values: np.ndarray) -> np.ndarray:

@@ -31,7 +31,7 @@ from heedmap.pipelines.input_images import ImageSource, distortion_warning
 from heedmap.recording.edits import Steering, weights_rule
 from heedmap.recording.probing import Probe
 from heedmap.recording.tracing import StepState, Trace
-from heedmap.results.pairs import Pair, apart, change_between
+from heedmap.results.pairs import Pair, change_between, image_difference
 from heedmap.results.runs import Run
 from heedmap.text.alignment import (
     WordAlignment,
@@ -406,7 +406,9 @@ def _pair(
         self_sites=len(controller.shared[number]),
         moved=sum(moved) / len(moved) if moved else 0.0,
         change=change_between(source.image, edited.image, inside),
-        reconstruction=None if source.given is None else apart(source.given, source.image),
+        reconstruction=None
+        if source.given is None
+        else image_difference(source.given, source.image),
         masked_by=masked_by,
         **shared,
     )

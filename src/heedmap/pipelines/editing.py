@@ -94,11 +94,11 @@ def edit(
         seed: the seed of the noise. Default: random, and saved in the settings.
         kind: "replace" pairs the words one to one, "refine" allows added words. Default: decided by
             aligning the words (`pair.about.why`).
-        cross: part of the run in which the source's cross-attention is used, 0 to 1, or (start,
+        cross: part of the run that uses the source's cross-attention, its end (0 to 1) or (start,
             end). Default: by the purpose of the edit (`heedmap.options.USUAL`).
         words: other windows for words or phrases of the target.
-        self_attention: part of the run in which the source's self-attention is used. Default: by
-            the purpose of the edit.
+        self_attention: part of the run that uses the source's self-attention. Default: by the
+            purpose of the edit.
         self_cells: the largest grid, in cells, whose self-attention is replaced.
         renormalize: normalize weighted rows to sum to 1.
         only: "cat->dog" changes only the region of these words and of their phrases (LocalBlend);

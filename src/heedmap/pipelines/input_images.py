@@ -60,7 +60,7 @@ from heedmap.pipelines.arguments import (
 )
 from heedmap.pipelines.generation import Progress, generate_batch
 from heedmap.recording.probing import Probe
-from heedmap.results.pairs import apart
+from heedmap.results.pairs import image_difference
 from heedmap.results.runs import Run
 from heedmap.text.weights import parse_weights
 
@@ -167,7 +167,7 @@ def autoencoder_psnr(pipe: Pipeline, image: InputImage) -> float | None:
     vae = family_of(pipe).decoder
     pixels = pictures_of(vae, unscaled(vae, image.latents).to(device_of(pipe)))[0].clamp(0, 1)
     decoded = Image.fromarray((pixels * 255).round().byte().movedim(0, -1).numpy())
-    return apart(image.image, decoded).psnr_db
+    return image_difference(image.image, decoded).psnr_db
 
 
 def distortion_warning(psnr_db: float | None) -> str:

@@ -197,8 +197,8 @@ class Probe:
 def selection_score(p: Tensor) -> Tensor:
     """Return the scores of layers and heads; the highest wins.
 
-    The word's probability is largest there without exceeding `HALF`: a softmax in which one token
-    has nearly all shows nothing of the others. If all are larger, the smallest wins. Probabilities
+    The word's probability is largest there without exceeding `HALF`: if one token has nearly all
+    of a softmax, the others show nothing. If all are larger, the smallest wins. Probabilities
     of a negative weight count by their magnitude.
     """
     size = p.abs()

@@ -156,7 +156,7 @@ def change_between(before: Image.Image, after: Image.Image, inside: np.ndarray) 
     return Change(inside=measures(inside), outside=measures(~inside))
 
 
-def apart(before: Image.Image, after: Image.Image) -> Measures:
+def image_difference(before: Image.Image, after: Image.Image) -> Measures:
     """Measure the difference of two images of one size."""
     everywhere = np.ones(before.size[::-1], dtype=bool)
     return change_between(before, after, everywhere).inside

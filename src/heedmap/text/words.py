@@ -111,7 +111,7 @@ class TokenTable:
 
     @classmethod
     def of_texts(cls, texts: Iterable[str], separator: str = ", ") -> "TokenTable":
-        """Return a table in which each text, such as a concept, is one word and one token."""
+        """Return a table whose words are texts, such as concepts, of one token each."""
         tokens: list[Token] = []
         words: list[Word] = []
         start = 0
