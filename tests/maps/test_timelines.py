@@ -25,7 +25,7 @@ def test_frames_of_a_timeline_are_the_overlays_of_their_steps(panels, framed):
     (said,) = framed
     assert said["title"] == "Over the steps: house"
     assert said["note"] == (
-        "3 of 9 steps, each by itself, over the finished picture · mean of 3 layers, all heads · "
+        "3 of 9 steps, each by itself, over the finished image · mean of 3 layers, all heads · "
         "at house, at sea"
     )
     low, high = min(e.min() for e in every), max(e.max() for e in every)
