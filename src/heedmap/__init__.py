@@ -24,13 +24,13 @@ if TYPE_CHECKING:
     from heedmap.pipelines.explaining import explain
     from heedmap.pipelines.generation import generate
     from heedmap.pipelines.input_images import locate
-    from heedmap.pipelines.repeating import Repetition, repeat
+    from heedmap.pipelines.repeating import RepeatResult, repeat
     from heedmap.recording.edits import Confine, Reweight
     from heedmap.recording.tracing import Trace, trace
     from heedmap.results.ablations import Ablation, Agreement, Trust
+    from heedmap.results.edits import EditResult
     from heedmap.results.explanations import Explanation
     from heedmap.results.grids import Cell, Grid
-    from heedmap.results.pairs import Pair
     from heedmap.results.runs import Run, compare
     from heedmap.text.words import TokenTable
 
@@ -45,6 +45,7 @@ __all__ = [
     "Change",
     "Confine",
     "EditReport",
+    "EditResult",
     "Explanation",
     "Grid",
     "GridReport",
@@ -53,8 +54,7 @@ __all__ = [
     "HeedmapError",
     "HeedmapWarning",
     "LayerShapes",
-    "Pair",
-    "Repetition",
+    "RepeatResult",
     "Reweight",
     "Run",
     "Settings",
@@ -93,8 +93,8 @@ _HOME = {
     "HeedmapError": "errors",
     "HeedmapWarning": "errors",
     "LayerShapes": "backends.processors",
-    "Pair": "results.pairs",
-    "Repetition": "pipelines.repeating",
+    "EditResult": "results.edits",
+    "RepeatResult": "pipelines.repeating",
     "Reweight": "recording.edits",
     "Run": "results.runs",
     "Settings": "io.schemas",
