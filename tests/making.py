@@ -44,8 +44,8 @@ from heedmap.options import GenerateOptions
 from heedmap.pipelines import generation
 from heedmap.pipelines.arguments import resolve_options
 from heedmap.results.ablations import Ablation
+from heedmap.results.edits import EditResult, change_between
 from heedmap.results.explanations import About, ExplainedToken, Explanation
-from heedmap.results.pairs import Pair, change_between
 from heedmap.results.runs import Run
 from heedmap.text.prompts import split_words
 from heedmap.text.weights import leave_out, parse_weights, spelled, weighed
@@ -102,8 +102,9 @@ def noting(run: Any, **noted: Any) -> Any:
 
 
 REPORT = {
-    "kind": "replace", "why": "'house' became 'sea'", "cross": [0.0, 0.8], "self": [0.0, 0.4],
-    "sites": 21, "self_sites": 7, "moved": 0.25, "words": {"source": [1], "edited": [1]},
+    "kind": "replace", "why": "'house' became 'sea'", "cross_replace": [0.0, 0.8],
+    "self_replace": [0.0, 0.4], "sites": 21, "self_sites": 7, "moved": 0.25,
+    "words": {"source": [1], "edited": [1]},
     "change": {
         "inside": {"share": 0.5, "mse": 0.01, "psnr_db": 20.0, "ssim": 0.5},
         "outside": {"share": 0.5, "mse": None, "psnr_db": None, "ssim": None},
@@ -142,14 +143,14 @@ def noisy_run(prompt: str, seed: int, text: str | None = None) -> Run:
     return Run(image, HeatMaps(recording(text), image), settings)
 
 
-def made_pair(blended: bool = False, edited: str = "at sea") -> Pair:
+def made_pair(blended: bool = False, edited: str = "at sea") -> EditResult:
     source, target = noisy_run("at house", 0), noisy_run(edited, 1, edited.strip("():2"))
     inside = np.zeros((128, 128), dtype=bool)
     inside[:40, 10:70] = True
-    asked = {"source": "at house", "cross": [0.0, 0.8], "self": [0.0, 0.4]}
+    asked = {"source": "at house", "cross_replace": [0.0, 0.8], "self_replace": [0.0, 0.4]}
     target = noting(target, edit=asked)
     about = report_of(change=to_json(change_between(source.image, target.image, inside)))
-    return Pair(source, target, about, inside if blended else None)
+    return EditResult(source, target, about, inside if blended else None)
 
 
 def made_ablation(word: str = "house", prompt: str = "at house, at sea", **noted: Any) -> Ablation:
@@ -232,7 +233,7 @@ class Edited:
 
     source: Made
     edited: Made
-    about: EditReport
+    report: EditReport
     blend: np.ndarray | None = None
 
 

@@ -10,8 +10,8 @@
 | --- | --- | --- |
 | load a model | `load`, `layer_shapes` | a pipeline, `LayerShapes` |
 | record attention | `generate`, `locate`, `trace` | `Run`, `HeatMaps`, `HeatMap`, `Trace` |
-| edit an image | `edit`, `grid`, `Reweight`, `Confine` | `Pair`, `Grid` |
-| test a map | `ablate`, `compare`, `repeat` | `Ablation`, a figure, `Repetition` |
+| edit an image | `edit`, `grid`, `Reweight`, `Confine` | `EditResult`, `Grid` |
+| test a map | `ablate`, `compare`, `repeat` | `Ablation`, a figure, `RepeatResult` |
 | see the computation | `explain`, `attention` | `Explanation`, `Attention` |
 
 Axes of arrays, in this order: `S` step · `B` image · `L` layer · `H` head · `Q` position
@@ -36,13 +36,13 @@ if TYPE_CHECKING:
     from heedmap.pipelines.explaining import explain
     from heedmap.pipelines.generation import generate
     from heedmap.pipelines.input_images import locate
-    from heedmap.pipelines.repeating import Repetition, repeat
+    from heedmap.pipelines.repeating import RepeatResult, repeat
     from heedmap.recording.edits import Confine, Reweight
     from heedmap.recording.tracing import Trace, trace
     from heedmap.results.ablations import Ablation, Agreement, Trust
+    from heedmap.results.edits import EditResult
     from heedmap.results.explanations import Explanation
     from heedmap.results.grids import Cell, Grid
-    from heedmap.results.pairs import Pair
     from heedmap.results.runs import Run, compare
     from heedmap.text.words import TokenTable
 
@@ -57,6 +57,7 @@ __all__ = [
     "Change",
     "Confine",
     "EditReport",
+    "EditResult",
     "Explanation",
     "Grid",
     "GridReport",
@@ -65,8 +66,7 @@ __all__ = [
     "HeedmapError",
     "HeedmapWarning",
     "LayerShapes",
-    "Pair",
-    "Repetition",
+    "RepeatResult",
     "Reweight",
     "Run",
     "Settings",
@@ -105,8 +105,8 @@ _HOME = {
     "HeedmapError": "errors",
     "HeedmapWarning": "errors",
     "LayerShapes": "backends.processors",
-    "Pair": "results.pairs",
-    "Repetition": "pipelines.repeating",
+    "EditResult": "results.edits",
+    "RepeatResult": "pipelines.repeating",
     "Reweight": "recording.edits",
     "Run": "results.runs",
     "Settings": "io.schemas",

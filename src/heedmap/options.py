@@ -286,33 +286,29 @@ class EditOptions:
     """The keyword arguments of an edit, described in `edit`.
 
     The constructor checks each value; ArgumentError for a value that is out of range, or that has
-    no effect without `only`. Windows become (start, end). `self_cells` is 32 × 32 as published.
+    no effect without `only`. Windows become (start, end). `max_self_cells` is 32 × 32 as published.
     With its threshold of 0.25, the embedded model's blend has nearly all of the thing and two
     fifths of the image.
     """
 
-    cross: Window | None = option(
+    cross_replace: Window | None = option(
         None,
         "Part of the run in which the source's cross-attention is used: A:B, from 0 to 1, or B. "
         "Default: by the kind of edit.",
         parse_window,
         metavar="A:B",
     )
-    self_attention: Window | None = option(
-        None,
-        "The same for self-attention.",
-        parse_window,
-        metavar="A:B",
-        names=["--self-attention", "--self"],
+    self_replace: Window | None = option(
+        None, "The same for self-attention.", parse_window, metavar="A:B"
     )
-    words: Mapping[str, Window] | None = option(
+    word_windows: Mapping[str, Window] | None = option(
         None,
-        "Another --cross for a word of the target, as cat=0.3. May be repeated.",
+        "Another --cross-replace for a word of the target, as cat=0.3. May be repeated.",
         parse_word_window,
         metavar="WORD=A:B",
         collect=by_word,
     )
-    self_cells: int = 32 * 32
+    max_self_cells: int = 32 * 32
     renormalize: bool = option(False, "Normalize weighted attention to sum to 1.", bool)
     kind: EditKind | None = option(
         None,
@@ -346,9 +342,10 @@ class EditOptions:
     def __post_init__(self) -> None:
         if self.kind is not None:
             checks.one_of("kind", self.kind, get_args(EditKind))
-        if self.words is not None and not isinstance(self.words, Mapping):
+        if self.word_windows is not None and not isinstance(self.word_windows, Mapping):
             raise ArgumentError(
-                f"words is {quoted(self.words)}: expected windows by word, as in {{'cat': 0.3}}"
+                f"word_windows is {quoted(self.word_windows)}: expected windows by word, as in "
+                "{'cat': 0.3}"
             )
         protect = [self.protect] if isinstance(self.protect, str) else checks.several(self.protect)
         if protect is None:
@@ -356,17 +353,19 @@ class EditOptions:
                 f"protect is {quoted(self.protect)}: expected a word, or a list of words"
             )
         values: dict[str, Any] = {
-            "words": {
+            "word_windows": {
                 word: check_window(f"the window of {quoted(word)}", window)
-                for word, window in (self.words or {}).items()
+                for word, window in (self.word_windows or {}).items()
             },
-            "self_cells": checks.whole("self_cells", self.self_cells, least=0, most=2**31),
+            "max_self_cells": checks.whole(
+                "max_self_cells", self.max_self_cells, least=0, most=2**31
+            ),
             "renormalize": checks.flag("renormalize", self.renormalize),
             "protect": tuple(protect),
             "blend_from": checks.fraction("blend_from", self.blend_from),
             "threshold": checks.fraction("threshold", self.threshold),
         }
-        for name in ("cross", "self_attention"):
+        for name in ("cross_replace", "self_replace"):
             window = getattr(self, name)
             values[name] = None if window is None else check_window(name, window)
         if self.batch is not None:

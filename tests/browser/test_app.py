@@ -11,9 +11,9 @@ import pytest
 from app.serving import serve
 
 from browser.conftest import MISSING
+from heedmap.results.edits import EditResult
 from heedmap.results.explanations import Explanation
 from heedmap.results.grids import Grid
-from heedmap.results.pairs import Pair
 from heedmap.results.runs import Run
 
 expect = pytest.importorskip("playwright.sync_api", reason=MISSING).expect
@@ -134,14 +134,14 @@ def test_an_edit_is_drawn_and_downloaded(visit: Any, out: Path, tmp_path: Path):
     form = tab(page, "Edit")
     texts = {"Prompt": "a red house", "What_it_becomes": "a blue house"}
     new = draw(form, "Edit", out, Seed=7, Steps=3, **texts)
-    pair = Pair.load(new)
+    pair = EditResult.load(new)
     assert pair.edited.settings.prompt == "a blue house" and pair.source.settings.steps == 3
     with page.expect_download() as download:
         form.get_by_role("button", name="Download as zip").click()
     download.value.save_as(tmp_path / "edit.zip")
     with zipfile.ZipFile(tmp_path / "edit.zip") as file:
         file.extractall(tmp_path)
-    assert Pair.load(tmp_path / new.name).edited.settings == pair.edited.settings
+    assert EditResult.load(tmp_path / new.name).edited.settings == pair.edited.settings
 
 
 def test_an_image_of_ones_own_is_edited(visit: Any, out: Path, run: Run):
@@ -149,7 +149,7 @@ def test_an_image_of_ones_own_is_edited(visit: Any, out: Path, run: Run):
     form.get_by_role("button", name="An image of your own").click()
     upload(form, run)
     new = draw(form, "Edit", out, Prompt="a red house", What_it_becomes="a blue house", Steps=3)
-    assert Pair.load(new).source.image.size == run.image.size
+    assert EditResult.load(new).source.image.size == run.image.size
 
 
 def test_a_word_is_kept_in_a_place(visit: Any, out: Path):

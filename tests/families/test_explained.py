@@ -254,7 +254,7 @@ def test_a_pair(family, tmp_path):
     """What prompt-to-prompt made of P, and the output that came of it, against the definition."""
     pipe = models.FAMILIES[family]()
     pipe.set_progress_bar_config(disable=True)
-    asked = {"seed": 3, "steps": 2, "keep": ALL, "cross": 0.5, "self_attention": 0}
+    asked = {"seed": 3, "steps": 2, "keep": ALL, "cross_replace": 0.5, "self_replace": 0}
     pair = hm.edit(pipe, "a red house", "a red tiger", **asked)
     name = layer_of(pipe)
     for step in (0, 1):

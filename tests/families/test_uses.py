@@ -716,4 +716,4 @@ def test_an_edit_of_black_images_is_not_judged_by_them(load):
     with pytest.warns(HeedmapWarning) as warned:
         pair = edit(pipe, PROMPT, "a red tree", seed=1, steps=2)
     assert pair.source.image.tobytes() == pair.edited.image.tobytes()  # black, both
-    assert len(warned) == 1 and pair.about.notes is None
+    assert len(warned) == 1 and pair.report.notes is None

@@ -234,7 +234,11 @@ def test_one_of_its_runs_is_meant_where_a_run_is_asked_for(found, tmp_path):
 def test_a_run_by_itself(found):
     run = found.run
     assert ablations.check_ablatable(run, "house") is run
-    edited = noting(run, edit={"source": "x", "cross": [0, 1], "self": [0, 1]}, batch_place=[1, 2])
+    edited = noting(
+        run,
+        edit={"source": "x", "cross_replace": [0, 1], "self_replace": [0, 1]},
+        batch_place=[1, 2],
+    )
     for other in (made_pair(), edited, 7, None):
         with pytest.raises(ArgumentError):
             ablations.check_ablatable(other, "house")
@@ -257,7 +261,7 @@ def test_a_weight_stays():
 
 def test_a_run_that_drew_nothing_has_no_word_to_leave_out():
     noted = {"size": [128, 128], "sha256": "0" * 64}
-    own = noting(made_run(), given=noted, batch_place=[0, 2])
+    own = noting(made_run(), input_image=noted, batch_place=[0, 2])
     for run in (own, replace(made_pair(), source=own), noting(made_run(), located=noted)):
         with pytest.raises(ArgumentError):
             ablations.check_ablatable(run, "house")

@@ -67,7 +67,7 @@ READERS: dict[str, Callable[[str], Any]] = {
 """Make an argument of the text in the field of this name."""
 GRID_READERS = {
     "target": each_line(str),
-    **dict.fromkeys(("cross", "self_attention"), options.parse_windows),
+    **dict.fromkeys(("cross_replace", "self_replace"), options.parse_windows),
 }
 REQUIRED = {"prompt", "source", "picture", "name", "word", "at"}
 _BY_MODEL, _WINDOW = {"placeholder": "model default"}, {"placeholder": "by the edit"}
@@ -81,8 +81,8 @@ LOOKS: dict[str, dict[str, Any]] = {
     "seeds": {"placeholder": "7, 8"},
     **dict.fromkeys(("steps", "guidance", "size"), _BY_MODEL),
     "negative": {"label": "Negative prompt"},
-    "cross": {"label": "Cross-attention", **_WINDOW},
-    "self_attention": {"label": "Self-attention", **_WINDOW},
+    "cross_replace": {"label": "Cross-attention", **_WINDOW},
+    "self_replace": {"label": "Self-attention", **_WINDOW},
     "only": {"label": "Only where", "placeholder": "cat->dog"},
     "protect": {"placeholder": "snow, tree"},
     "threshold": {"placeholder": str(options.EditOptions.threshold)},
@@ -139,7 +139,7 @@ class Form:
 
     def edit(self) -> None:
         """Add the windows of an edit, the protected words, and whether weights sum to 1 again."""
-        self.row("cross", "self_attention")
+        self.row("cross_replace", "self_replace")
         self.row("protect", "threshold")
         label = "Let weighted attention sum to 1 again"
         self.add("renormalize", gr.Checkbox(options.EditOptions.renormalize, label=label))
@@ -414,7 +414,7 @@ class App:
 
 def _title(result: Any) -> str:
     if isinstance(result, hm.Grid):
-        return f"{slug(f'grid {result.about.source}', 48)}-{result.about.seeds[0]}"
+        return f"{slug(f'grid {result.report.source}', 48)}-{result.report.seeds[0]}"
     if isinstance(result, hm.Explanation):
         return slug(f"why {result.about.word}", 48)
     settings = getattr(result, "edited", result).settings

@@ -19,9 +19,9 @@ from heedmap.pipelines import repeating
 from heedmap.pipelines.generation import Progress
 from heedmap.pipelines.repeating import Drawing
 from heedmap.recording.probing import Probe, ProbeTarget, check_index
+from heedmap.results.edits import EditResult
 from heedmap.results.explanations import About, ExplainedToken, Explanation
 from heedmap.results.grids import load_result
-from heedmap.results.pairs import Pair
 from heedmap.results.runs import Run
 
 MAX_DIFFERENCE = 1e-3
@@ -82,7 +82,7 @@ def explain(
     """
     checks.one_of("branch", branch, get_args(BranchName))
     saved = load_result(run) if isinstance(run, str | Path) else run
-    saved = saved.edited if isinstance(saved, Pair) else saved
+    saved = saved.edited if isinstance(saved, EditResult) else saved
     if not isinstance(saved, Run):
         raise ArgumentError(
             f"the run to explain is {quoted(run)}: expected a run or an edit, or its folder; of a "

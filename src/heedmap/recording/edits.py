@@ -285,13 +285,13 @@ class Steering:
         sources: for each image that takes attention from another the number of that one.
         self_windows: for each image with a source the fractions of the run, from and up to which it
             also takes the source's self-attention (queries and keys, with its own values).
-        self_cells: the largest grid, in cells, at which it does.
+        max_self_cells: the largest grid, in cells, at which it does.
     """
 
     rules: Mapping[int, Sequence[Rule]]
     sources: Mapping[int, int] = field(default_factory=dict)
     self_windows: Mapping[int, tuple[float, float]] = field(default_factory=dict)
-    self_cells: int = EditOptions.self_cells
+    max_self_cells: int = EditOptions.max_self_cells
 
     def is_linear(self, image: int) -> bool:
         """Return whether `output` can compute the rules of an image."""
@@ -425,7 +425,7 @@ class AttentionController:
     def inputs(self, layer: str, query: Tensor, key: Tensor) -> tuple[Tensor, Tensor]:
         """Return the queries and keys (B, H, …) of a self-attention layer, some of the sources'."""
         position, steering, count = self.position, self.steering, query.shape[0]
-        if position is None or query.shape[2] > steering.self_cells:
+        if position is None or query.shape[2] > steering.max_self_cells:
             return query, key
         images = [
             image

@@ -258,7 +258,7 @@ def check_ablatable(saved: object, word: str, name: object = None) -> Run:
             names the result by `name`, such as its folder.
         WordError: if the prompt has no such word, or the model did not read it.
     """
-    origins = ("edit", "given", "located")
+    origins = ("edit", "input_image", "located")
     if not isinstance(saved, Run) or any(getattr(saved.settings, one) for one in origins):
         raise ArgumentError(
             f"the run to leave a word out of is {quoted(name or saved)}: expected a run that was "

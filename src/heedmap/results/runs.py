@@ -29,9 +29,9 @@ from heedmap.text.words import Word
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-_NEGATIVE, _CONCEPTS, _INPUT = "negative.safetensors", "concepts.safetensors", "given.png"
+_NEGATIVE, _CONCEPTS, _INPUT = "negative.safetensors", "concepts.safetensors", "input.png"
 _RUNS_IN = {
-    "pair.json": "its folder edited",
+    "edit.json": "its folder edited",
     "grid.json": "cells/001",
     "ablate.json": "its folder run",
 }
@@ -79,7 +79,7 @@ class Run(Result):
             pipeline allowed it.
         concepts: the heat maps of the concepts, each one word: `run.concepts["sky"]`; None without
             concepts.
-        given: the image of yours that was edited, as the model saw it; None of other runs.
+        input_image: the image of yours that was edited, as the model saw it; None of other runs.
     """
 
     image: Image.Image
@@ -88,7 +88,7 @@ class Run(Result):
     negative_maps: HeatMaps | None = None
     step_pictures: StepPictures | None = None
     concepts: HeatMaps | None = None
-    given: Image.Image | None = None
+    input_image: Image.Image | None = None
 
     def __repr__(self) -> str:
         (width, height), settings = self.image.size, self.settings
@@ -157,7 +157,7 @@ class Run(Result):
         """Write the run to a folder, whole or not at all, and return the folder.
 
         `image.png` (with the settings as a `parameters` text chunk, unless it was made from an
-        image), `given.png` (an image of yours that was edited), `index.html` (the page),
+        image), `input.png` (an image of yours that was edited), `index.html` (the page),
         `sheet.png`, `words/<number>-<word>.png`, `maps.safetensors` (and `negative.safetensors`),
         `steps.png` (the images of the steps, row by row, if they were kept), `run.json`; and of
         concepts `concepts.safetensors`, `concepts.png` and `words/concept-<number>-<concept>.png`.
@@ -180,11 +180,11 @@ class Run(Result):
         """Write the files of `save` to a folder, which is made if it is missing."""
         folder.mkdir(parents=True, exist_ok=True)
         text, settings, steps = PngInfo(), self.settings, self.step_pictures
-        if not (settings.located or settings.given):  # settings alone do not generate those
+        if not (settings.located or settings.input_image):  # settings alone do not generate those
             text.add_itxt("parameters", parameters_text(settings))
         (folder / "image.png").write_bytes(png(self.image, text))
-        if self.given is not None:
-            (folder / _INPUT).write_bytes(png(self.given))
+        if self.input_image is not None:
+            (folder / _INPUT).write_bytes(png(self.input_image))
         if overlays:
             (folder / "words").mkdir()
             (folder / "index.html").write_text(self.explorer(), encoding="utf-8")
@@ -272,7 +272,7 @@ def parameters_text(settings: Settings) -> str:
         lines.append(f"Negative prompt: {settings.negative}")
     (width, height), edit, edited = settings.size, settings.edit, ""
     if edit is not None:  # these settings without the source generate another image
-        windows = "cross {:g}–{:g}, self {:g}–{:g}".format(*edit.cross, *edit.self_attention)
+        windows = "cross {:g}–{:g}, self {:g}–{:g}".format(*edit.cross_replace, *edit.self_replace)
         source = json.dumps(edit.source, ensure_ascii=False)
         edited = f', Edited from: {source}, Edit: "{windows}"'
     lines.append(
