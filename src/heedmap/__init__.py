@@ -128,10 +128,18 @@ _HOME = {
     "trace": "recording.tracing",
 }
 
+_RENAMED = {"Pair": "EditResult", "Repetition": "RepeatResult", "Trust": "CausalAgreement"}
+"""Names of version 0.2, which the next version drops."""
+
 
 def __getattr__(name: str) -> object:
-    """Import a public name from the module it lives in, the first time it is asked for."""
+    """Import a public name from its module on first use."""
     value: object
+    if name in _RENAMED:
+        import warnings
+
+        warnings.warn(f"{name} is now {_RENAMED[name]}", DeprecationWarning, stacklevel=2)
+        return __getattr__(_RENAMED[name])
     if name in _HOME:
         from importlib import import_module
 

@@ -22,6 +22,7 @@ from diffusers import (
     StableDiffusionXLInpaintPipeline,
     T2IAdapter,
 )
+from diffusers.callbacks import IPAdapterScaleCutoffCallback
 from diffusers.pipelines.deprecated.stable_diffusion_safe import StableDiffusionPipelineSafe
 from making import generate_batch
 
@@ -235,6 +236,18 @@ def test_ip_adapter(adapted):
     for array in recorder.recordings[0].arrays:
         assert array.shape[-1] == 77
         np.testing.assert_allclose(array.sum(-1), 1, atol=TOLERANCE)
+
+
+def test_the_scale_of_an_ip_adapter_can_change_between_steps(adapted):
+    def call(**more):
+        adapted.set_ip_adapter_scale(0.6)
+        return paint(adapted, PROMPT, steps=4, ip_adapter_image=picture(32, 32), **more)
+
+    cutoff = IPAdapterScaleCutoffCallback(cutoff_step_ratio=0.5)
+    bare = call(callback_on_step_end=cutoff)
+    assert not np.array_equal(bare, call())
+    with trace(adapted):
+        assert np.array_equal(bare, call(callback_on_step_end=cutoff))
 
 
 def test_ip_adapter_with_the_same_text_on_both_sides(adapted):

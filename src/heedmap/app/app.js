@@ -22,5 +22,10 @@ window.addEventListener("message", ({ source, data }) => {
     trigger("explain", { name: frame.parentElement.dataset.result + run, word, at, layer, head, step });
   }
 });
+document.addEventListener("click", ({ target }) => {
+  const [start, card] = [target.closest("button.primary"), target.closest(".gallery-item, .thumbnail-item")];
+  const result = (start ?? card)?.closest("[role=tabpanel]")?.querySelector(".result");
+  if (result && window.innerWidth < 800) result.scrollIntoView({ behavior: "smooth" }); // it is below the form
+});
 window.addEventListener("resize", () => frames().forEach(tell));
 new MutationObserver(() => frames().forEach(tell)).observe(document.body, { attributeFilter: ["class"] });

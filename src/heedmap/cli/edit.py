@@ -39,7 +39,7 @@ _WINDOWS = "Windows as of `heedmap edit`. Several, as 0,0.5,1, are each drawn."
 def edit(
     task: Task, source: Source, target: Targets = None, *, seed: Seed = None, **options: Any
 ) -> None:
-    """Generate SOURCE and its edit to each TARGET from one noise.
+    """Generate SOURCE and its edit to each TARGET from the same noise.
 
     The words that stay keep the attention of the source. With --image, edits an image of yours.
     Saves both images with their maps, their difference, a sheet and the figures.

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta, Struct, field
 
-from heedmap.errors import RunError, signed
+from heedmap.errors import RunError, format_number
 from heedmap.options import Axis, BranchName, EditKind, EditPurpose, Tokens
 
 FORMAT = 3
@@ -175,7 +175,7 @@ class Reweighted(Note, frozen=True, kw_only=True, tag_field="kind", tag="reweigh
     renormalize: bool = False
 
     def __str__(self) -> str:
-        return f"“{self.word}” ×{signed(self.weight)}{', renormalized' * self.renormalize}"
+        return f"“{self.word}” ×{format_number(self.weight)}{', renormalized' * self.renormalize}"
 
 
 class Confined(Note, frozen=True, kw_only=True, tag_field="kind", tag="confine"):
@@ -190,8 +190,10 @@ class Confined(Note, frozen=True, kw_only=True, tag_field="kind", tag="confine")
     tail: bool = True
 
     def __str__(self) -> str:
-        place = "a mask" if isinstance(self.where, Mask) else ", ".join(map(signed, self.where))
-        return f"“{self.word}” confined to {place}, strength {signed(self.strength)}"
+        place = (
+            "a mask" if isinstance(self.where, Mask) else ", ".join(map(format_number, self.where))
+        )
+        return f"“{self.word}” confined to {place}, strength {format_number(self.strength)}"
 
 
 class Ruled(Note, frozen=True, kw_only=True, tag_field="kind", tag="rule"):

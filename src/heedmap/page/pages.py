@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from PIL import Image
 
-from heedmap.errors import as_sentence, plural, signed
+from heedmap.errors import as_sentence, format_number, plural
 from heedmap.figures import overlays
 from heedmap.figures.overlays import StepPictures, tiles
 from heedmap.io.schemas import EditReport, Settings, returned, to_json
@@ -271,7 +271,7 @@ def edit_summary(pair: "EditResult") -> dict[str, Any]:
     about, table = pair.report, pair.edited.maps.tokens
     weights = _by_word(table, about.weights)
     matches = pair_words(pair.source.maps.tokens, table).pairs
-    parts = [f"“{table.words[number].text}” ×{signed(weight)}" for number, weight in weights]
+    parts = [f"“{table.words[number].text}” ×{format_number(weight)}" for number, weight in weights]
     return {
         "words": [[a.number, b.number] for a, b in matches if a and b],
         "changed": to_json(about.words),

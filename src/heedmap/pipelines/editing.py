@@ -9,8 +9,8 @@ from dataclasses import replace
 from itertools import product
 from typing import Any, overload
 
-from heedmap import checks
 from heedmap.backends.base import Pipeline
+from heedmap.checks import as_ordered_list, check_float, check_prompt
 from heedmap.errors import ArgumentError, quoted, warn
 from heedmap.io.schemas import MAX_CELLS, GridReport
 from heedmap.options import (
@@ -227,7 +227,7 @@ def grid(
             f"weights is {quoted(weights)}: expected weights by word, as in {{'red': [0, 1, 2]}}"
         )
     strips = {
-        word: _axis(f"the weight of {quoted(word)}", some, checks.finite)
+        word: _axis(f"the weight of {quoted(word)}", some, check_float)
         for word, some in (weights or {}).items()
     }
     crosses, self_windows = (
@@ -292,13 +292,13 @@ def _resolve(call: Mapping[str, Any]) -> tuple[EditSource, list[str], Any]:
         sampling = replace(sampling, size=fitting_size(pipe, image.size))
     options = replace(options, image=image)
     target = source if target is None else target
-    targets = [target] if isinstance(target, str) else checks.in_order(target)
+    targets = [target] if isinstance(target, str) else as_ordered_list(target)
     if not targets:
         raise ArgumentError(
             f"the target is {quoted(target)}: expected a prompt, or a list of prompts"
         )
     for text in (source, *targets):
-        checks.prompt(text)
+        check_prompt(text)
     weighted = call["target"] is not None  # else the source's weights are those of the edit
     return EditSource(pipe, source, options, sampling, weighted=weighted), targets, seed
 
@@ -307,7 +307,7 @@ def _axis(name: str, values: Any, check: Callable[[str, Any], Any]) -> list[Any]
     """Return the checked values of a grid's axis, of a list or a single one; none for None."""
     if values is None:
         return []
-    listed = checks.in_order(values)
+    listed = as_ordered_list(values)
     checked = [check(name, one) for one in ([values] if listed is None else listed)]
     if not checked or len({*checked}) < len(checked):
         raise ArgumentError(f"{name} is {quoted(values)}: expected one value, or different ones")

@@ -8,10 +8,10 @@ from typing import Any, get_args
 import numpy as np
 from msgspec import structs
 
-from heedmap import checks
 from heedmap.backends.base import Pipeline
 from heedmap.backends.prompts import prompt_table
 from heedmap.backends.registry import cross_attention_layers
+from heedmap.checks import as_ordered_list, check_int, check_one_of, check_text
 from heedmap.errors import ArgumentError, RunError, SelectionError, join_words, plural, quoted, warn
 from heedmap.maps.recordings import name_fits, nearest_layers, short_name
 from heedmap.options import Axis, BranchName, ExplainOptions
@@ -80,7 +80,7 @@ def explain(
         UnknownWordError: if the prompt has no such word.
         TruncatedWordError: if the model did not read it.
     """
-    checks.one_of("branch", branch, get_args(BranchName))
+    check_one_of("branch", branch, get_args(BranchName))
     saved = load_result(run) if isinstance(run, str | Path) else run
     saved = saved.edited if isinstance(saved, EditResult) else saved
     if not isinstance(saved, Run):
@@ -171,7 +171,7 @@ def _difference(saved: Run, explanation: Explanation) -> float | None:
 
 def find_layer(layer: object, names: Sequence[str]) -> str:
     """Find a layer by its name, its short name, or a pattern that fits no other."""
-    text = checks.text("layer", layer, "up 1.0")
+    text = check_text("layer", layer, "up 1.0")
     fitting = [name for name in names if name_fits(name, text)]
     if len(fitting) == 1:
         return fitting[0]
@@ -183,8 +183,8 @@ def find_layer(layer: object, names: Sequence[str]) -> str:
 
 
 def _pixel(at: object, size: tuple[int, int]) -> tuple[int, int]:
-    sides = checks.in_order(at)
+    sides = as_ordered_list(at)
     if sides is None or len(sides) != 2:
         raise ArgumentError(f"at is {quoted(at)}: expected a pixel (x, y), such as (12, 40)")
     (x, y), (w, h) = sides, size
-    return checks.whole("x", x, least=0, most=w - 1), checks.whole("y", y, least=0, most=h - 1)
+    return check_int("x", x, least=0, most=w - 1), check_int("y", y, least=0, most=h - 1)

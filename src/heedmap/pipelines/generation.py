@@ -14,12 +14,12 @@ import torch
 from PIL import Image
 from torch.nn.functional import adaptive_avg_pool2d
 
-from heedmap import checks
 from heedmap.backends import loading
 from heedmap.backends.base import Pipeline
 from heedmap.backends.latents import fitted, showing
 from heedmap.backends.prompts import prompt_table
 from heedmap.backends.registry import THEIR_NAMES, family_of, for_batch, usual_size, without_bar
+from heedmap.checks import check_prompt
 from heedmap.errors import ModelError, quoted, warn
 from heedmap.figures.overlays import STEP_SIDE, StepPictures
 from heedmap.io.schemas import Settings
@@ -116,7 +116,7 @@ def generate(
     """
     options, seed = resolve_options(locals())
     (run,), _ = generate_batch(
-        *(pipe, [checks.prompt(prompt)], [check_seed(seed)], options),
+        *(pipe, [check_prompt(prompt)], [check_seed(seed)], options),
         edits=checked_edits(edits),
         progress=progress,
         preview=preview,
@@ -244,10 +244,8 @@ def _warnings(pipe: Any, options: GenerateOptions, branches: Iterable[BranchName
     yield unread_weights(negative)
     if options.size is not None and not has_usual_area(pipe, options.size):
         (w, h), (width, height) = options.size, usual_size(pipe)
-        yield (
-            f"the size {w}×{h} does not have 0.5 to 2 times the pixels of the model's own "
-            f"{width}×{height}, so the image may be bad"
-        )
+        other = "larger" if w * h > width * height else "smaller"
+        yield f"{w}×{h} is much {other} than the model's {width}×{height}: the image may be bad"
 
 
 def _call(

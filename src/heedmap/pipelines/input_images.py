@@ -27,7 +27,6 @@ import torch
 from msgspec import structs
 from PIL import Image, ImageOps
 
-from heedmap import checks
 from heedmap.backends.base import Pipeline, default_of, device_of, parameters
 from heedmap.backends.latents import (
     Moment,
@@ -46,6 +45,7 @@ from heedmap.backends.registry import (
     unit,
     usual_size,
 )
+from heedmap.checks import check_prompt
 from heedmap.errors import ArgumentError, ModelError, quoted, warn
 from heedmap.figures.overlays import to_rgb
 from heedmap.io import reading
@@ -242,7 +242,7 @@ def locate(
     check_takes_latents(pipe)
     refused = ("latents", "num_images_per_prompt", "guidance_scale", "negative_prompt", *STEP_LISTS)
     refuse_arguments(arguments, refused)
-    text = parse_weights(checks.prompt(prompt))
+    text = parse_weights(check_prompt(prompt))
     if text.spans:
         raise ArgumentError(
             f"the prompt {quoted(prompt)} has weights, which locate cannot use: write "

@@ -20,8 +20,8 @@ from PIL import Image
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
-from heedmap import checks
 from heedmap.backends.base import GridShape
+from heedmap.checks import as_list, check_bool, check_float, check_text
 from heedmap.errors import ArgumentError, quoted, warn
 from heedmap.io.schemas import MAX_EDITS, Confined, Mask, Reweighted, Ruled, WordEditNoted
 from heedmap.maps import masks
@@ -69,10 +69,10 @@ class Reweight:
     renormalize: bool = False
 
     def __post_init__(self) -> None:
-        name, most = quoted(checks.text("the word to weight", self.word, "red")), MOST_WEIGHT
+        name, most = quoted(check_text("the word to weight", self.word, "red")), MOST_WEIGHT
         vars(self).update(
-            weight=checks.finite(f"the weight of {name}", self.weight, least=-most, most=most),
-            renormalize=checks.flag(f"renormalize of {name}", self.renormalize),
+            weight=check_float(f"the weight of {name}", self.weight, least=-most, most=most),
+            renormalize=check_bool(f"renormalize of {name}", self.renormalize),
         )
 
     def rules(self, table: TokenTable, size: tuple[int, int]) -> list[Rule]:
@@ -124,8 +124,8 @@ class Confine:
     tail: bool = True
 
     def __post_init__(self) -> None:
-        name = quoted(checks.text("the word to confine", self.word, "cat"))
-        along = [] if self.along is None else checks.several(self.along)
+        name = quoted(check_text("the word to confine", self.word, "cat"))
+        along = [] if self.along is None else as_list(self.along)
         if along is None or not all(isinstance(word, str) for word in along):
             raise ArgumentError(
                 f"along of {name} is {quoted(self.along)}: expected a list of words, as in ['red']"
@@ -133,11 +133,11 @@ class Confine:
         start, end = check_window(f"the window of {name}", (self.start, self.end))
         vars(self).update(
             where=masks.place(self.where, name),
-            strength=checks.finite(f"the strength of {name}", self.strength, least=-1e6, most=1e6),
+            strength=check_float(f"the strength of {name}", self.strength, least=-1e6, most=1e6),
             start=start,
             end=end,
             along=None if self.along is None else tuple(along),
-            tail=checks.flag(f"tail of {name}", self.tail),
+            tail=check_bool(f"tail of {name}", self.tail),
         )
 
     def rules(self, table: TokenTable, size: tuple[int, int]) -> list[Rule]:
@@ -178,7 +178,7 @@ class CountedRule:
 
 def checked_edits(edits: Iterable[Edit]) -> tuple[Edit, ...]:
     """Return the edits of a list; ArgumentError if it is not a list of edits."""
-    every = checks.several(edits)
+    every = as_list(edits)
     if every is None or len(every) > MAX_EDITS:
         raise ArgumentError(
             f"edits is {quoted(edits)}: expected a list of edits (at most {MAX_EDITS}), "

@@ -14,9 +14,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from heedmap import checks
 from heedmap.backends.base import Undo
 from heedmap.backends.processors import LayerActivations, output_projection, record_activations
+from heedmap.checks import check_int
 from heedmap.errors import SelectionError, TraceError, plural, quoted
 from heedmap.mathematics.by_hand import LayerInputs
 from heedmap.mathematics.probabilities import Scores
@@ -212,7 +212,7 @@ def check_index(name: str, value: object, count: int, owner: str, unit: str) -> 
         ArgumentError: if it is not a whole number.
         SelectionError: if there is no such one; negative numbers count from the end.
     """
-    number = checks.whole(name, value)
+    number = check_int(name, value)
     if not -count <= number < count:
         nearest = 0 if number < 0 else count - 1
         raise SelectionError(

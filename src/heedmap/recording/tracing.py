@@ -18,13 +18,20 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from heedmap import checks
 from heedmap.backends import base, loading, processors, prompts, registry
 from heedmap.backends.base import Family, Pipeline
 from heedmap.backends.latents import Moment, announced, listen, predicted
 from heedmap.backends.processors import Record, RecordingProcessor
 from heedmap.backends.prompts import Encoding
-from heedmap.errors import ArgumentError, NothingRecordedError, TraceError, quoted, size_text, warn
+from heedmap.checks import as_ordered_list
+from heedmap.errors import (
+    ArgumentError,
+    NothingRecordedError,
+    TraceError,
+    format_bytes,
+    quoted,
+    warn,
+)
 from heedmap.maps.heatmaps import HeatMaps
 from heedmap.maps.recordings import Recording
 from heedmap.mathematics.probabilities import Scores
@@ -93,7 +100,7 @@ def trace(
     options = GenerateOptions(
         keep=keep, tokens=tokens, branches=branches, concepts=concepts, limit=limit
     )
-    texts = [prompts] if isinstance(prompts, str) else checks.in_order(prompts or [])
+    texts = [prompts] if isinstance(prompts, str) else as_ordered_list(prompts or [])
     if texts is None or not all(isinstance(text, str) for text in texts):
         raise ArgumentError(f"prompts is {quoted(prompts)}: expected a list of texts")
     spec = RecordingSpec.of(options, prompts=None if prompts is None else tuple(texts))
@@ -137,11 +144,13 @@ def check_memory_limit(calls: Sequence[Call], spec: RecordingSpec) -> None:
     axes = f"keep={quoted(sorted(spec.keep))}"
     if total > spec.limit:
         raise ArgumentError(
-            f"{axes} would take {size_text(total)}, and the limit is {size_text(spec.limit)}: keep "
-            "fewer axes, or pass a higher limit"
+            f"{axes} would take {format_bytes(total)}, and the limit is "
+            f"{format_bytes(spec.limit)}: keep fewer axes, or pass a higher limit"
         )
     if size > MEMORY_WARNING:
-        warn(f"{axes} will take {size_text(size)} of memory: keep fewer axes if that is too much")
+        warn(
+            f"{axes} will take {format_bytes(size)} of memory: keep fewer axes if that is too much"
+        )
 
 
 class TraceHooks:

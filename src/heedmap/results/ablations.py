@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 import numpy as np
 from PIL import Image
 
-from heedmap import checks
-from heedmap.errors import ArgumentError, quoted, signed
+from heedmap.checks import check_one_of
+from heedmap.errors import ArgumentError, format_number, quoted
 from heedmap.figures import overlays, plots
 from heedmap.figures.overlays import png
 from heedmap.figures.plots import Panel, ScaleBar
@@ -45,7 +45,8 @@ class Agreement(Note, frozen=True, kw_only=False):
     def __str__(self) -> str:
         values = {"rank": self.rank, "AUC": self.auc}
         return ", ".join(
-            f"{name} {'–' if one is None else signed(one, '.2f')}" for name, one in values.items()
+            f"{name} {'–' if one is None else format_number(one, '.2f')}"
+            for name, one in values.items()
         )
 
 
@@ -143,7 +144,7 @@ class Ablation(Result):
 
     def without(self, way: Way) -> Run:
         """Return the run without the word, in the way "columns" or "unread"."""
-        checks.one_of("way", way, WAYS)
+        check_one_of("way", way, WAYS)
         return self.columns if way == "columns" else self.unread
 
     def difference(self, way: Way) -> np.ndarray:

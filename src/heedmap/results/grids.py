@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from msgspec import Meta, structs
 from PIL import Image
 
-from heedmap.errors import RunError, plural, quoted, signed
+from heedmap.errors import RunError, format_number, plural, quoted
 from heedmap.figures import plots
 from heedmap.figures.overlays import png
 from heedmap.io import reading
@@ -124,7 +124,7 @@ def label(name: str, value: Any) -> str:
     if name == "seed":
         return f"seed {value}"
     if name.startswith("weight of "):
-        return f"{name.removeprefix('weight of ')} ×{signed(value)}"
+        return f"{name.removeprefix('weight of ')} ×{format_number(value)}"
     start, end = value
     window = f"{end:g}" if start == 0 else f"{start:g}–{end:g}"
     return f"{'cross' if name == 'cross_replace' else 'self'} {window}"

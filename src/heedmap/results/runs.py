@@ -10,7 +10,7 @@ from msgspec import Struct
 from PIL import Image
 from PIL.PngImagePlugin import PngInfo
 
-from heedmap import checks
+from heedmap.checks import as_list, check_bool, check_one_of
 from heedmap.errors import ArgumentError, RunError, plural, quoted
 from heedmap.figures import plots
 from heedmap.figures.overlays import Animation, StepPictures, centred, mosaic_size, of_mosaic, png
@@ -171,7 +171,7 @@ class Run(Result):
             ArgumentError: if `folder` is not a path, or `overlays` not True or False.
             RunError: if the folder is not empty, or cannot be written.
         """
-        checks.flag("overlays", overlays)
+        check_bool("overlays", overlays)
         with whole_folder(folder) as partial:
             self.write_files(partial, overlays=overlays)
         return Path(folder)
@@ -325,13 +325,14 @@ def compare(
         ArgumentError: if there are fewer than two runs, or no word is common to all.
         WordError: if no run has read one of the words.
     """
-    several = checks.several(runs)
+    several = as_list(runs)
     if several is None or len(several) < 2 or not all(hasattr(run, "maps") for run in several):
-        raise ArgumentError(f"the runs are {quoted(runs)}: expected a list of two runs or more")
-    names = common_words(several) if words is None else checks.several(words)
+        count = 0 if several is None else len(several)
+        raise ArgumentError(f"{plural(count, 'run')} cannot be compared: expected two or more")
+    names = common_words(several) if words is None else as_list(words)
     if not names or not all(isinstance(word, str) for word in names):
         raise ArgumentError(f"words is {quoted(words)}: expected a list of words; omit it for all")
-    checks.one_of("scale", scale, SCALES)
+    check_one_of("scale", scale, SCALES)
     names = list(dict.fromkeys(names))
     small = [word_figures.resized(run.maps, word_figures.SIDE) for run in several]
     heats = [[maps[name] for maps in small if name in maps] for name in names]
