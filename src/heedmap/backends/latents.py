@@ -207,7 +207,6 @@ def latents_of(vae: Any, pixels: Tensor, device: torch.device | None = None) -> 
 
 @contextmanager
 def _upcast(vae: Any) -> Iterator[None]:
-    """Keep an autoencoder in float32 if it overflows in float16."""
     dtype = vae.dtype
     overflows = dtype == torch.float16 and getattr(vae.config, "force_upcast", False)
     try:

@@ -176,7 +176,6 @@ def token_table(prompt: str, model: str | Path | None = None) -> TokenTable:
 
 
 def _source(model: str | Path | None) -> Path | str:
-    """Return the folder or file of a model, or its hub id."""
     if model is None or str(model) == EMBEDDED:
         return FOLDER
     path = reading.path_of(model)
@@ -199,7 +198,6 @@ def _source(model: str | Path | None) -> Path | str:
 
 
 def _index(where: Path | str) -> dict[str, Any]:
-    """Read the model_index.json of a folder or of a hub id; for a file, that of its repository."""
     from transformers.utils import cached_file
 
     name, source = "model_index.json", _repository(where)

@@ -178,7 +178,6 @@ def _encode_others(reading: Reading, encode: Callable[..., Any], texts: Iterable
 
 
 def _check_labels(reading: Reading, encode: Callable[..., Any], prompts: Sequence[str]) -> None:
-    """Raise a TraceError unless the pipeline read the prompts of the trace."""
     labels = quoted(list(prompts))
     without = "leave `prompts` out of the trace (the maps are then by position)"
     texts, embeds = (reading.arguments.get(name) for name in ("prompt", "prompt_embeds"))

@@ -145,7 +145,6 @@ def soft_masks(
 
 
 def _with_edges(recording: Recording, image: Image.Image, large: np.ndarray) -> np.ndarray:
-    """Fit a map of the image's size to the image's edges."""
     from heedmap.mathematics.probabilities import guided
 
     assert recording.refined is not None

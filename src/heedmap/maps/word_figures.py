@@ -117,7 +117,6 @@ def _panels(
     captions: Sequence[tuple[str, str]],
     ends: tuple[float, float],
 ) -> list[Panel]:
-    """Return a panel for each map, with its caption and note, and one of the image."""
     panels = [
         Panel(caption, heat.render(*ends, short_side=1), note)
         for heat, (caption, note) in zip(heats, captions, strict=True)

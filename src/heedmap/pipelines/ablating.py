@@ -77,7 +77,6 @@ def ablate(
 
 
 def _has_words(edit: Edit, table: TokenTable) -> bool:
-    """Return True if a prompt has all words that an edit names."""
     words = (edit.word, *(getattr(edit, "along", None) or ())) if isinstance(edit, WordEdit) else ()
     try:
         return all(table.matches(word) for word in words)

@@ -373,7 +373,6 @@ def _pair(
     number: int,
     latent_mask: torch.Tensor | None,
 ) -> EditResult:
-    """Return the pair of an edit, with its report, and the edit in the edited run's settings."""
     controller, words = trace.controller, plan.words
     assert controller is not None
     mask = masked_by = None

@@ -283,7 +283,6 @@ def grid(
 
 
 def _resolve(call: Mapping[str, Any]) -> tuple[EditSource, list[str], Any]:
-    """Return the source, the targets and the seed or seeds of `edit` or `grid`, checked."""
     pipe, source, target = call["pipe"], call["source"], call["target"]
     options = options_of(EditOptions, call)
     image, arguments = extract_image(pipe, options.image, call["arguments"])
@@ -315,7 +314,6 @@ def _axis(name: str, values: Any, check: Callable[[str, Any], Any]) -> list[Any]
 
 
 def _check_effect(plans: Sequence[Plan]) -> None:
-    """Raise an ArgumentError if no plan changes anything."""
     if not any(plan.has_effect for plan in plans):
         raise ArgumentError(
             f"the prompt {quoted(plans[0].source.table.prompt)} and its edit "

@@ -226,7 +226,6 @@ def generate_batch(
 def _weights_of(
     pipe: Any, prompts: Sequence[WeightedPrompt], options: GenerateOptions
 ) -> Steering | None:
-    """Return the rules of the weights in prompts; None if no weight changes anything."""
     rules: dict[int, list[Rule]] = {}
     for number, prompt in enumerate(prompts):
         table = prompt_table(pipe, prompt.text, options.arguments)
@@ -300,7 +299,6 @@ def _after_step(
     preview: Preview | None,
     recorder: "StepRecorder | None",
 ) -> AfterStep:
-    """Return one function for all that happens after a step."""
 
     def after_step(state: StepState) -> torch.Tensor:
         moment = state.moment
@@ -357,7 +355,6 @@ class StepRecorder:
 
 
 def _small(latents: torch.Tensor) -> torch.Tensor:
-    """Return a copy of latents (B, C, h, w), averaged to the size of a small image."""
     h, w = latents.shape[-2:]
     part = min(1.0, STEP_SIDE / min(h, w))
     size = (round(h * part), round(w * part))

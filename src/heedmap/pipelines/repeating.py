@@ -160,7 +160,6 @@ def saved_call(settings: Settings, pipe: Any, extra: Mapping[str, Any]) -> Saved
 
 
 def _arguments(pipe: Any, settings: Settings, extra: Mapping[str, Any]) -> dict[str, Any]:
-    """Restore the arguments of the pipeline; those that are not saved must be given."""
     notes, values = settings.arguments, dict(extra)
     check_names(pipe, notes, ())
     for name in values.keys() - notes.keys():
@@ -316,7 +315,6 @@ def _run(
 def _generate(
     pipe: Any, call: SavedCall, progress: Progress | None, probe: Probe | None = None
 ) -> Run:
-    """Generate one image of a batch, with copies of it around it."""
     number, size = call.place
     prompts, seeds = [call.prompt] * size, [call.seed] * size
     options = replace(call.options, limit=_LIMIT)

@@ -240,7 +240,6 @@ def warn_of_idle(
 
 
 def _acts(rule: Rule, sites: Sequence[Site]) -> bool:
-    """Return whether a rule changes something at one of these sites."""
     if isinstance(rule, CountedRule):
         return rule.changed > 0
     if is_linear(rule):

@@ -380,7 +380,6 @@ class Trace:
     # --- while it runs ---
 
     def _begin(self, encoding: Encoding) -> None:
-        """Begin a call of the pipeline, which has just encoded its prompts."""
         running, kind = base.active_calls(self._pipe), type(self._pipe).__name__
         if len(running) > 1:
             raise TraceError(
@@ -447,7 +446,6 @@ class Trace:
             self._probe.enter(call)
 
     def _start(self, sample: Tensor, timestep: float, states: Tensor) -> None:
-        """Start the call whose prompts were encoded: the model runs for the first time."""
         encodings, self._encodings = self._encodings, []
         if not bool(sample.isfinite().all()):
             raise ArgumentError(
@@ -486,7 +484,6 @@ class Trace:
         self._predicted = predicted(*args, **kwargs)
 
     def _after_scheduler(self, latents: Tensor) -> Tensor:
-        """Return the latents to go on with after a call of the scheduler."""
         call = self._calls[-1] if self._calls else None
         if call is None or call.over or self._encodings:
             return latents

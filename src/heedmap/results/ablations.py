@@ -223,7 +223,6 @@ class Ablation(Result):
         return plots.draw_panels(panels, title=f"{prompt}, without {name}", bars=bars, columns=3)
 
     def _changes(self, size: tuple[int, int]) -> dict[Way, Image.Image]:
-        """Draw both differences on one scale, at a size (W, H)."""
         values: dict[Way, np.ndarray] = {way: self.difference(way) for way in WAYS}
         top = max(1 / 255, *(float(one.max()) for one in values.values()))
         return {way: overlays.heat(one, size, low=0, high=top) for way, one in values.items()}
