@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from heedmap.pipelines.repeating import RepeatResult, repeat
     from heedmap.recording.edits import Confine, Reweight
     from heedmap.recording.tracing import Trace, trace
-    from heedmap.results.ablations import Ablation, Agreement, Trust
+    from heedmap.results.ablations import Ablation, Agreement, CausalAgreement
     from heedmap.results.edits import EditResult
     from heedmap.results.explanations import Explanation
     from heedmap.results.grids import Cell, Grid
@@ -53,6 +53,7 @@ __all__ = [
     "Agreement",
     "Animation",
     "Attention",
+    "CausalAgreement",
     "Cell",
     "Change",
     "Confine",
@@ -73,7 +74,6 @@ __all__ = [
     "Site",
     "TokenTable",
     "Trace",
-    "Trust",
     "ablate",
     "attention",
     "compare",
@@ -93,6 +93,7 @@ _HOME = {
     "Agreement": "results.ablations",
     "Animation": "figures.overlays",
     "Attention": "mathematics.by_hand",
+    "CausalAgreement": "results.ablations",
     "Cell": "results.grids",
     "Change": "io.schemas",
     "Confine": "recording.edits",
@@ -113,7 +114,6 @@ _HOME = {
     "Site": "mathematics.rules",
     "TokenTable": "text.words",
     "Trace": "recording.tracing",
-    "Trust": "results.ablations",
     "ablate": "pipelines.ablating",
     "attention": "mathematics.by_hand",
     "compare": "results.runs",

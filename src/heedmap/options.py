@@ -421,7 +421,7 @@ class ExplainOptions:
 
     layer: str | None = option(
         None,
-        "A layer, as 'up 1.0', or a pattern with * for one layer. Default, also of --head: where "
+        "A layer, as 'up 1.0', or a pattern with * for several. Of several layers and heads: where "
         "the word's probability is largest, but at most a half.",
         names=["--layer", "-l"],
     )

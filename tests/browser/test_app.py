@@ -163,7 +163,7 @@ def test_a_word_is_kept_in_a_place(visit: Any, out: Path):
 def test_a_grid_is_drawn(visit: Any, out: Path):
     form = tab(visit(), "Grid")
     fields = {"Word_weights": "red=0:2:3", "Seeds": "7", "Steps": 2}
-    grid = Grid.load(draw(form, "Generate the grid", out, Prompt="a red house", **fields))
+    grid = Grid.load(draw(form, "Generate", out, Prompt="a red house", **fields))
     assert len(grid.cells) == 3
 
 
@@ -186,7 +186,7 @@ def test_a_place_of_a_page_is_explained(visit: Any, out: Path):
     expect(field(form, "Result")).to_have_value(name)
     word = field(form, "Word").input_value()
     explanation = Explanation.load(draw(form, "Explain", out))
-    assert explanation.about.word == word and word in ("a", "red", "house")
+    assert explanation.report.word == word and word in ("a", "red", "house")
 
 
 def test_results_are_compared(visit: Any, out: Path, run: Run):

@@ -246,7 +246,7 @@ class App:
             source = form.text("source")
             target = form.text("target", info="One on each line.")
             weights = form.text("weights")
-            form.buttons("Generate the grid")
+            form.buttons("Generate")
             seeds, _ = form.row("seeds", "steps")
             with gr.Accordion("More", open=False):
                 form.text("only")
@@ -435,7 +435,7 @@ def _title(result: Any) -> str:
     if isinstance(result, hm.Grid):
         return f"{slug(f'grid {result.report.source}', 48)}-{result.report.seeds[0]}"
     if isinstance(result, hm.Explanation):
-        return slug(f"why {result.about.word}", 48)
+        return slug(f"why {result.report.word}", 48)
     settings = getattr(result, "edited", result).settings
     title = f"image {settings.prompt}" if settings.located else settings.prompt
     return f"{slug(title, 48)}-{settings.seed}"

@@ -83,10 +83,10 @@ def pairs_page(
 
 def explanation_page(content: Mapping[str, Any], image: Image.Image) -> str:
     """Return the page of an explanation: the content of `explain.json`, and the image."""
-    about = content["about"]
+    report = content["report"]
     return document(
         page_part("board/board.html"),
-        f"{about['word']} at {about['at'][0]},{about['at'][1]}",
+        f"{report['word']} at {report['at'][0]},{report['at'][1]}",
         page_part("assets/base.css") + page_part("board/board.css"),
         page_part("assets/dom.js") + page_part("board/board.js") + "dom.bindFrame();\n",
         picture=link(overlays.enlarge(image, short_side=1), "png", optimize=True),

@@ -150,7 +150,7 @@ def generate_batch(
     (default: noise of the seeds); with an `image`, these are the image's, and a single prompt is
     located in it. After each call of the scheduler, `change` returns the latents to go on with; it
     gets the current maps of the `map_tokens` of each image. A `probe` ends the run with
-    `probing.Reached`. Errors are those of `generate`.
+    `probing.StopRun`. Errors are those of `generate`.
     """
     parsed = [parse_weights(prompt) for prompt in prompts]
     texts = [prompt.text for prompt in parsed]
@@ -158,7 +158,7 @@ def generate_batch(
         steering = _weights_of(pipe, parsed, options)
     branches: set[BranchName] = {"conditional", *options.branches}
     if probe is not None:
-        branches.add(probe.target.branch)
+        branches.add(probe.branch)
     spec = RecordingSpec.of(options, branches=frozenset(branches), weights_read=True)
     negative, concepts = options.negative, spec.concepts
     recorder = StepRecorder() if "step" in spec.keep else None

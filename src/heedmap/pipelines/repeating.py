@@ -27,7 +27,7 @@ from heedmap.pipelines.generation import Progress, sub_progress
 from heedmap.pipelines.input_images import saved_image
 from heedmap.pipelines.settings import effective_value, saved_schedulers, settings_diff
 from heedmap.recording.edits import Edit, edit_from, note_of
-from heedmap.recording.probing import Probe, Reached
+from heedmap.recording.probing import Probe, StopRun
 from heedmap.results.edits import EditResult
 from heedmap.results.grids import Grid, load_result
 from heedmap.results.runs import Run
@@ -258,7 +258,7 @@ def run_probe(
     """
     with saved_schedulers(pipe, run.settings):
         changed = settings_diff(run.settings, pipe)
-        with suppress(Reached), left_early(pipe):
+        with suppress(StopRun), left_early(pipe):
             _run(pipe, run, given, progress, probe)
     return changed
 

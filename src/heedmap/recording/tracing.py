@@ -260,7 +260,7 @@ class Trace:
         after_step: AfterStep | None = None,
         map_tokens: Mapping[int, Sequence[int]] | None = None,  # by image, of `current_maps`
         predicts: bool = False,  # whether `StepState.predicted` is found
-        probe: Probe | None = None,  # ends the run when it has found what it looks for
+        probe: Probe | None = None,  # ends the run when it has its numbers
     ) -> None:
         registry.check_served(pipe)
         self._pipe, self._family = pipe, registry.family_of(pipe)
@@ -442,8 +442,6 @@ class Trace:
         call.enter(states, timestep)
         if self.controller is not None:
             self.controller.enter(call.position)
-        if self._probe is not None:
-            self._probe.enter(call)
 
     def _start(self, sample: Tensor, timestep: float, states: Tensor) -> None:
         encodings, self._encodings = self._encodings, []
@@ -476,9 +474,10 @@ class Trace:
 
     def _record(self, name: str, scores: Scores) -> None:
         """Record a cross-attention layer that has just run, for all rows of the batch."""
-        self._calls[-1].record(name, scores, self.controller)
+        call = self._calls[-1]
+        call.record(name, scores, self.controller)
         if self._probe is not None:
-            self._probe.record(name, scores, self.controller)
+            self._probe.record(call, name, scores, self.controller)
 
     def _before_scheduler(self, *args: Any, **kwargs: Any) -> None:
         self._predicted = predicted(*args, **kwargs)
