@@ -15,17 +15,29 @@ from heedmap.pipelines import generation
 from heedmap.results.runs import Run
 
 
-def test_every_word(saved: Path, run: Run):
-    printed = good("inspect", saved)
-    folder = saved / "inspect" / "all"
+def test_all_words_show_the_overlays_of_the_run(saved: Path, run: Run):
+    before = files(saved)
+    found = as_json("inspect", saved)
+    assert [word["word"] for word in found["words"]] == [word.text for word in run.maps.words]
+    for word, heat in zip(found["words"], run.maps, strict=True):
+        assert word["most"] == pytest.approx(heat.values.max(), abs=1e-6)
+        with Image.open(word["file"]) as picture:
+            assert np.array_equal(np.asarray(picture), np.asarray(heat.overlay(scale="shared")))
+    assert (found["folder"], found["sheet"]) == (str(saved), str(saved / "sheet.png"))
+    assert good("inspect", saved).splitlines()[0] == str(saved)
+    assert files(saved) == before
+
+
+def test_all_words_of_a_run_without_overlays_are_drawn(saved: Path, run: Run):
+    run.save("plain", overlays=False)
+    printed = good("inspect", "plain")
+    folder = Path("plain/inspect/all")
     overlays = {name for name in FILES if name.startswith("words/")}
     assert files(folder) == {"sheet.png", "inspect.json", *overlays}
     assert printed.splitlines()[0] == str(folder)
     assert all(name in printed for name in overlays)
-    for word in run.maps.words:
-        file = f"words/{word.number}-{word.text}.png"
-        assert (folder / file).read_bytes() == (saved / file).read_bytes()
-    assert (folder / "sheet.png").read_bytes() == (saved / "sheet.png").read_bytes()
+    for name in ("sheet.png", *overlays):
+        assert (folder / name).read_bytes() == (saved / name).read_bytes()
 
 
 def test_words_phrases_and_numbers(saved: Path, run: Run):

@@ -79,6 +79,20 @@ cli.main()"""
     assert Run.load("outputs/a-red-house-1").settings.seed == 1
 
 
+def test_a_table_of_maps_is_printed_without_matplotlib(saved: Path):
+    code = """
+import sys
+from heedmap.cli import app
+try:
+    app(["inspect", "saved"])
+except SystemExit as stop:
+    assert not stop.code, stop.code
+assert not {"torch", "matplotlib"} & set(sys.modules)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
 @pytest.mark.parametrize("command", [["inspect", "saved"], ["compare", "saved", "saved"]])
 def test_saved_runs_are_read_without_torch(saved: Path, command: list[str]):
     code = f"""

@@ -16,7 +16,7 @@ def test_a_row_a_layer_and_a_column_a_head(tables, framed):
     word_figures.layers_by_heads(maps, "house")
     rows, columns = tables[0]
     assert columns == ["head 0", "head 1", "head 2", "head 3"]
-    assert [label for label, _ in rows] == ["the picture", "down 0.0", "up 0.0", "up 1.1"]
+    assert [label for label, _ in rows] == ["the image", "down 0.0", "up 0.0", "up 1.1"]
     heats = {
         (n, h): maps.select(layer.name, heads=h)["house"].values
         for n, layer in enumerate(maps.recording.layers)
@@ -52,7 +52,7 @@ def test_a_row_a_layer_and_a_column_a_head(tables, framed):
 def test_one_axis_is_a_sheet_of_overlays(panels, framed, keep, axes, captions, title):
     maps = maps_of(keep=keep)
     word_figures.layers_by_heads(maps, "house", axes=axes)
-    assert [panel.caption for panel in panels] == [*captions, "the picture"]
+    assert [panel.caption for panel in panels] == [*captions, "the image"]
     if "layer" in title:
         parts = [maps.select(layer.name)["house"].values for layer in maps.layers]
         assert [panel.note for panel in panels[:-1]] == ["16×16 cells", "8×8 cells", "16×16 cells"]

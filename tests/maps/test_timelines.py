@@ -18,14 +18,14 @@ def test_frames_of_a_timeline_are_the_overlays_of_their_steps(panels, framed):
     drawn = plots.render(word_figures.timeline(maps, "house", frames=3))
     every = [maps.select(steps=step)["house"].values for step in range(9)]
     expected = by_hand(maps, every)
-    assert [panel.caption for panel in panels] == ["step 0", "step 4", "step 8", "the picture"]
+    assert [panel.caption for panel in panels] == ["step 0", "step 4", "step 8", "the image"]
     assert [panel.note for panel in panels[:3]] == ["timestep 900", "timestep 896", "timestep 892"]
     for panel, step in zip(panels[:3], (0, 4, 8), strict=True):
         assert same_pixels(panel.picture, expected[step])
     (said,) = framed
     assert said["title"] == "Over the steps: house"
     assert said["note"] == (
-        "3 of 9 steps, each by itself, over the finished picture · mean of 3 layers, all heads · "
+        "3 of 9 steps, each by itself, over the finished image · mean of 3 layers, all heads · "
         "at house, at sea"
     )
     low, high = min(e.min() for e in every), max(e.max() for e in every)

@@ -19,7 +19,7 @@ from heedmap import EditResult, Grid, edit, grid, repeat
 from heedmap.errors import ArgumentError, ModelError
 
 # An autoencoder of random weights gives no picture back well.
-pytestmark = pytest.mark.filterwarnings("ignore:the picture (comes back at|changed outside)")
+pytestmark = pytest.mark.filterwarnings("ignore:the image (comes back at|changed outside)")
 SOURCE, TARGET = "a red house", "a blue house"
 BETAS: dict[str, Any] = {
     "beta_start": 0.00085, "beta_end": 0.012, "beta_schedule": "scaled_linear",

@@ -17,7 +17,7 @@ def test_a_row_a_run_on_one_scale(tables, framed):
     runs = [run_of("a red house at sea", seed=1), run_of("a house, a blue sea", seed=2)]
     comparisons.compare(runs)
     rows, columns = tables[0]
-    assert columns == ["the picture", "house", "sea"]  # what both prompts have, but "a"
+    assert columns == ["the image", "house", "sea"]  # what both prompts have, but "a"
     assert [label for label, _ in rows] == [
         "a red house at sea, seed 1", "a house, a blue sea, seed 2",
     ]  # fmt: skip
@@ -38,7 +38,7 @@ def test_a_row_a_run_on_one_scale(tables, framed):
 
 def test_articles_are_compared_where_there_is_nothing_else(tables):
     comparisons.compare([run_of("a red house"), run_of("a blue sea")])
-    assert tables[0][1] == ["the picture", "a"]
+    assert tables[0][1] == ["the image", "a"]
 
 
 def test_scales_of_a_comparison(tables, framed):

@@ -47,7 +47,7 @@ class RepeatResult:
 
     Attributes:
         run: the new result.
-        same: whether all pixels are the same, or all numbers of the maps.
+        same: True if all pixels are the same, or all numbers of the maps.
         largest: the largest difference of a channel, 0 to 255, or of a number.
         differing: the number of pixels that differ, in all images, or of numbers.
         pixels: the number of all pixels or numbers; of another size or shape all of them differ.
@@ -63,7 +63,7 @@ class RepeatResult:
     changed: dict[str, tuple[Any, Any]] = field(default_factory=dict)
 
     def __str__(self) -> str:
-        """Say in a sentence whether the result is the same."""
+        """Write the result of the comparison as a sentence."""
         if self.same:
             return "The repetition is identical."
         located = isinstance(self.run, Run) and self.run.settings.located
@@ -160,7 +160,6 @@ def saved_call(settings: Settings, pipe: Any, extra: Mapping[str, Any]) -> Saved
 
 
 def _arguments(pipe: Any, settings: Settings, extra: Mapping[str, Any]) -> dict[str, Any]:
-    """Restore the arguments of the pipeline; those that are not saved must be given."""
     notes, values = settings.arguments, dict(extra)
     check_names(pipe, notes, ())
     for name in values.keys() - notes.keys():
@@ -202,6 +201,9 @@ def repeat(
         arguments: values that a file cannot hold, by name: images, tensors and functions that were
             passed to the pipeline, and `edits` if one was a rule of your own. An image or tensor is
             compared with the SHA-256 of the original, a function with its name.
+
+    Returns:
+        The new result, with the number of pixels that differ and the settings that differ.
 
     Raises:
         ArgumentError: if such an argument is missing or differs from the original.
@@ -296,7 +298,7 @@ def _run(
     settings = run.settings
     if settings.edit is not None:
         return _pair(pipe, run, arguments, progress, probe).edited
-    if settings.input_image is not None:  # the source of edits of a picture of the user's
+    if settings.input_image is not None:  # the source of edits of an image of the user's
         return _pair(pipe, run, arguments, progress, probe).source
     call = saved_call(settings, pipe, arguments)
     if settings.located is None:
@@ -313,7 +315,6 @@ def _run(
 def _generate(
     pipe: Any, call: SavedCall, progress: Progress | None, probe: Probe | None = None
 ) -> Run:
-    """Generate one image of a batch, with copies of it around it."""
     number, size = call.place
     prompts, seeds = [call.prompt] * size, [call.seed] * size
     options = replace(call.options, limit=_LIMIT)
@@ -360,7 +361,6 @@ def _grid(pipe: Any, saved: Grid, arguments: Mapping[str, Any], progress: Progre
 
 
 def _settings(saved: Drawing) -> Settings:
-    """Return the settings of a run, or of the first edit of a result."""
     if isinstance(saved, Grid):
         saved = saved.cells[0].result
     return saved.edited.settings if isinstance(saved, EditResult) else saved.settings
