@@ -8,13 +8,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
-import heedmap
 from cli.calling import FILES, PROMPT, as_json, bad, call, files, good, misused, raising
-from heedmap.backends import loading
 from heedmap.io.schemas import Confined
 from heedmap.pipelines import input_images
 from heedmap.pipelines.input_images import locate
-from heedmap.results import runs
 from heedmap.results.runs import Run
 
 
@@ -88,14 +85,15 @@ def test_a_random_seed_is_printed_and_a_taken_name_counts_up(model):
     assert good(*asked, "--seed", seed).strip() == f"{first}-2"
 
 
-def test_refused_before_a_model_is_loaded(desk: Path, monkeypatch):
-    monkeypatch.setattr(loading, "load", raising(AssertionError("loaded")))
+def test_options_are_refused_before_a_model_is_loaded(desk: Path):
+    absent = ("generate", PROMPT, "--model", "absent")
+    assert "absent" in bad(*absent)
     (desk / "letters").mkdir()
     (desk / "letters" / "mother.txt").write_text("Dear …")
     for option in (["--out", "letters"], ["--steps", 0], ["--guidance", -1]):
-        bad("generate", PROMPT, *option)
-    bad("generate", PROMPT, "--out", "letters/mother.txt")
-    bad("generate", PROMPT, "--out", "letters/mother.txt", "--count", 2)
+        assert "absent" not in bad(*absent, *option)
+    for count in (1, 2):
+        assert "absent" not in bad(*absent, "--out", "letters/mother.txt", "--count", count)
     assert files(desk) == {"letters/mother.txt"}
 
 
@@ -113,16 +111,15 @@ def test_usage_errors(desk: Path, option: list[str]):
 
 
 def test_a_full_disk_leaves_nothing(model, desk: Path, monkeypatch):
-    monkeypatch.setattr(
-        runs, "word_file", raising(OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)))
-    )
+    full = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    monkeypatch.setattr(Image.Image, "save", raising(full))
     assert "no space left on device" in bad("generate", PROMPT, "--steps", 1, "-o", "x").lower()
     assert not (desk / "x").exists()
 
 
 @pytest.mark.parametrize("error", [MemoryError(), RuntimeError("CUDA out of memory. Tried 2 GiB")])
 def test_out_of_memory(model, monkeypatch, error):
-    monkeypatch.setattr(heedmap, "generate", raising(error))
+    monkeypatch.setattr(model.unet, "forward", raising(error))
     assert "memory" in bad("generate", PROMPT)
 
 

@@ -194,28 +194,6 @@ def test_a_text_that_is_read_in_small_letters(load, prompt):
             assert token.text.lower().startswith(piece.removeprefix("▁"))
 
 
-def test_a_text_that_is_cleaned_to_another_is_told(load, monkeypatch):
-    """Of what the pipeline itself cleans with, nothing is installed here."""
-    pipe = load("sigma")
-    monkeypatch.setattr(
-        type(pipe),
-        "_text_preprocessing",
-        lambda self, text, clean_caption=False: [
-            (t.replace("#", "") if clean_caption else t).lower().strip()
-            for t in ([text] if isinstance(text, str) else text)
-        ],
-    )
-    for name in ("is_bs4_available", "is_ftfy_available"):
-        monkeypatch.setattr(f"heedmap.backends.pixart.{name}", lambda: True)
-    small = {"max_sequence_length": 20, "steps": 1}
-    check(pipe, lambda: paint(pipe, "A house", **small), ["A house"])
-    with pytest.raises(TraceError, match="makes 'a house' of the prompt '#A house'"), trace(pipe):
-        paint(pipe, "#A house", **small)
-    with trace(pipe) as recorder:
-        paint(pipe, "#A house", clean_caption=False, **small)
-    assert recorder.maps[0]["house"].values.max() > 0
-
-
 @pytest.mark.parametrize("length", [7, 5])
 def test_how_much_is_read_is_what_the_call_says(load, length):
     pipe = load("sigma")

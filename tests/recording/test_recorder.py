@@ -30,18 +30,19 @@ def test_later_runs_do_not_alter_a_recording(pipe):
     assert len(recorder.maps) == 2
 
 
+class Stop(BaseException):
+    pass
+
+
+def stop(*_):
+    raise Stop
+
+
 def test_restored_after_success_and_errors(pipe):
     before = state_without_timing(pipe)
     with trace(pipe):
         run(pipe, "a house")
     assert state_without_timing(pipe) == before
-
-    class Stop(BaseException):
-        pass
-
-    def stop(*_):
-        raise Stop
-
     with pytest.raises(Stop), trace(pipe):
         run(pipe, "a house", callback_on_step_end=stop)
     assert state_without_timing(pipe) == before
@@ -228,10 +229,11 @@ def test_a_pass_without_a_step_drew_nothing(pipe):
             _ = recorder.maps
 
 
-def test_large_recordings_say_so_beforehand(pipe, monkeypatch):
-    monkeypatch.setattr("heedmap.recording.tracing.MEMORY_WARNING", 1000)
-    with pytest.warns(UserWarning), trace(pipe):
-        run(pipe, "a house", steps=1)
+def test_large_recordings_warn_before_the_first_step_ends(pipe):
+    size = {"height": 512, "width": 512}
+    everything = trace(pipe, keep={"step", "layer", "head"})
+    with pytest.warns(UserWarning), pytest.raises(Stop), everything:
+        run(pipe, "a house", steps=900, callback_on_step_end=stop, **size)
 
 
 # --- what takes part in the run ---------------------------------------------------------------

@@ -3,18 +3,18 @@
 import csv
 import json
 import warnings
+from types import SimpleNamespace
 
 import numpy as np
+import psutil
 import pytest
 import torch
 from making import apart, random_pipeline
 from msgspec import structs
 from PIL import Image
 
-from heedmap.backends import latents
 from heedmap.errors import ArgumentError, UnknownWordError
 from heedmap.io.schemas import to_json
-from heedmap.pipelines import edit_runs
 from heedmap.pipelines.editing import edit, grid
 from heedmap.results.grids import Grid
 from heedmap.results.pairs import Pair
@@ -173,27 +173,24 @@ def test_edit_cuts_its_batches_too(pipe):
 
 
 def test_memory_that_runs_out_halves_the_batch(pipe, strip, monkeypatch):
-    drawn = []
-    draw = edit_runs.generate_batch
+    forward = pipe.unet.forward
 
-    def small(pipe, prompts, *rest, **options):
-        drawn.append(len(prompts))
-        if len(prompts) > 4:
+    def small(latents, *rest, **options):
+        if len(latents) > 2 * 4:  # with the negative branch
             raise torch.OutOfMemoryError("CUDA out of memory")
-        return draw(pipe, prompts, *rest, **options)
+        return forward(latents, *rest, **options)
 
-    monkeypatch.setattr(edit_runs, "generate_batch", small)
+    monkeypatch.setattr(pipe.unet, "forward", small)
     made = grid(
         pipe, SOURCE, weights={"red": [-1, 1, 3]}, cross=[0, (0, 0.8)], seeds=7, steps=STEPS
     )
-    assert drawn == [7, 4, 4]
     assert (made.about.batch, made.about.sources_drawn) == (4, 2)
     for mine, whole in zip(made, strip.cells[:6], strict=True):
         assert apart(mine.pair.edited.image, whole.pair.edited.image) <= 1
 
 
 def test_a_full_machine_draws_one_by_one(pipe, monkeypatch):
-    monkeypatch.setattr(latents, "free_bytes", lambda device: 0)
+    monkeypatch.setattr(psutil, "virtual_memory", lambda: SimpleNamespace(available=0))
     made = grid(pipe, SOURCE, weights={"red": [0, 2, 3]}, seeds=1, steps=1)
     assert (made.about.batch, made.about.sources_drawn) == (2, 3)
 
