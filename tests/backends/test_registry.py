@@ -11,7 +11,7 @@ from heedmap.errors import ModelError
 
 
 @pytest.mark.parametrize("make", [random_pipeline, random_pixart])
-def test_a_family_by_the_class_of_its_denoiser(make):
+def test_a_family_is_found_by_the_class_of_its_denoiser(make):
     pipe = make()
     family = family_of(pipe)
     model = family.model
@@ -25,7 +25,7 @@ def test_a_family_by_the_class_of_its_denoiser(make):
     assert family_named(index) is type(family)
 
 
-def test_pipelines_of_no_family():
+def test_pipelines_of_no_family_are_refused():
     for pipe in (SimpleNamespace(), SimpleNamespace(unet=None, transformer=None)):
         with pytest.raises(ModelError):
             family_of(pipe)

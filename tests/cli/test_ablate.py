@@ -6,7 +6,7 @@ from cli.calling import as_json, bad, files, misused
 from heedmap import Ablation, edit
 
 
-def test_json_and_options(model, saved, desk, opened):
+def test_options_are_passed_on_and_json_is_the_summary(model, saved, desk, opened):
     about = as_json("ablate", saved, "red house", "-o", "without", "--open")
     found = Ablation.load("without")
     assert (about["folder"], about["sheet"]) == ("without", "without/sheet.png")
@@ -23,7 +23,7 @@ def test_words_are_refused_before_a_model_is_loaded(saved, word):
     assert files(saved) == before
 
 
-def test_what_cannot_be_ablated(model, saved, desk):
+def test_folders_without_a_run_are_refused(model, saved, desk):
     misused("ablate", saved)
     bad("ablate", desk, "house")
     edit(model, "a red house", "a red horse", seed=3, steps=2).save("pair")

@@ -15,7 +15,7 @@ from heedmap.pipelines.input_images import locate
 from heedmap.results.runs import Run
 
 
-def test_saves_a_run_and_prints_its_words(model, desk: Path):
+def test_generate_saves_a_run_and_prints_its_words(model, desk: Path):
     printed = good("generate", PROMPT, "--seed", 7, "--steps", 2)
     folder = desk / "outputs" / "a-red-house-7"
     assert files(folder) == FILES
@@ -59,7 +59,7 @@ def test_options_reach_the_library(model, desk: Path):
 
 
 @pytest.mark.parametrize("separator", ["-", "_"])
-def test_names_of_diffusers(model, separator: str):
+def test_argument_names_of_diffusers_are_options(model, separator: str):
     theirs = ("--num-inference-steps", 2, "--guidance-scale", 3.5, "--negative-prompt", "blue")
     named = [str(one).replace("-", separator).replace(separator * 2, "--") for one in theirs]
     good("generate", PROMPT, *named, "--size", 96, "--keep", "all", "-o", "x")
@@ -68,7 +68,7 @@ def test_names_of_diffusers(model, separator: str):
     assert settings.size == (96, 96) and set(settings.keep) == {"layer", "step", "head"}
 
 
-def test_a_count_gives_the_images_of_the_seeds_alone(model, desk: Path):
+def test_a_count_gives_the_images_that_each_seed_gives(model, desk: Path):
     asked = ("generate", PROMPT, "--steps", 2, "-q", "--seed")
     folders = good(*asked, 7, "--count", 3, "--out", "many").split()
     assert folders == [f"many/a-red-house-{seed}" for seed in (7, 8, 9)]
@@ -105,7 +105,7 @@ def test_options_are_refused_before_a_model_is_loaded(desk: Path):
         *(["--stpes", "3"], ["another"]),
     ],
 )
-def test_usage_errors(desk: Path, option: list[str]):
+def test_wrong_usage_is_refused(desk: Path, option: list[str]):
     assert misused("generate", PROMPT, *option).startswith("Error: ")
     assert files(desk) == set()
 
@@ -118,7 +118,7 @@ def test_a_full_disk_leaves_nothing(model, desk: Path, monkeypatch):
 
 
 @pytest.mark.parametrize("error", [MemoryError(), RuntimeError("CUDA out of memory. Tried 2 GiB")])
-def test_out_of_memory(model, monkeypatch, error):
+def test_running_out_of_memory_is_one_sentence(model, monkeypatch, error):
     monkeypatch.setattr(model.unet, "forward", raising(error))
     assert "memory" in bad("generate", PROMPT)
 
@@ -143,7 +143,7 @@ def photo(desk: Path, monkeypatch) -> Path:
     return desk / "My Cat!.png"
 
 
-def test_saves_the_run_of_the_library(model, desk: Path, photo: Path):
+def test_locate_saves_the_librarys_run(model, desk: Path, photo: Path):
     printed = good("locate", photo, PROMPT, "--seed", 7, "--steps", 2)
     folder = desk / "outputs" / "my-cat-a-red-house-7"
     assert files(folder) == FILES
@@ -154,7 +154,9 @@ def test_saves_the_run_of_the_library(model, desk: Path, photo: Path):
     assert good("repeat", folder).startswith(f"{folder}: ")
 
 
-def test_json_and_options(model, desk: Path, photo: Path, opened: list[str]):
+def test_options_of_locate_are_passed_on_and_json_names_the_files(
+    model, desk: Path, photo: Path, opened: list[str]
+):
     asked = ("--size", "96x96", "--keep", "layer,step", "--num-inference-steps", 2, "--seed", 1)
     (found,) = as_json("locate", photo, "a house", *asked, "--concept", "sky", "-o", "x", "--open")[
         "runs"
@@ -166,7 +168,7 @@ def test_json_and_options(model, desk: Path, photo: Path, opened: list[str]):
     assert opened == [(desk / "x" / "index.html").as_uri()]
 
 
-def test_what_cannot_be_located_leaves_nothing(model, desk: Path, photo: Path):
+def test_a_refused_locate_writes_nothing(model, desk: Path, photo: Path):
     (desk / "text.png").write_text("no image")
     bad("locate", "none.png", PROMPT)
     bad("locate", "text.png", PROMPT)
@@ -178,6 +180,6 @@ def test_what_cannot_be_located_leaves_nothing(model, desk: Path, photo: Path):
 
 
 @pytest.mark.parametrize("option", [["--steps", 1001], ["--size", "63x64"]])
-def test_refused_by_the_model(model, desk: Path, photo: Path, option):
+def test_values_that_the_model_refuses_write_nothing(model, desk: Path, photo: Path, option):
     bad("locate", photo, PROMPT, *option)
     assert files(desk) == {photo.name}

@@ -16,7 +16,7 @@ from heedmap.results.runs import Run
 posix = pytest.mark.skipif(os.name == "nt", reason="signals and terminals of POSIX")
 
 
-def test_version_and_help():
+def test_version_and_help_are_printed():
     assert good("--version") == f"heedmap {heedmap.__version__}\n"
     assert good("-h") == good("--help")
     for command in cli.app.registered_commands:
@@ -26,7 +26,7 @@ def test_version_and_help():
     assert call("genrate").exit_code == 2
 
 
-def test_python_runs_it_by_its_name():
+def test_python_runs_heedmap_as_a_module():
     done = subprocess.run([sys.executable, "-m", "heedmap", "--version"], capture_output=True)
     assert (done.returncode, done.stderr) == (0, b"")
 

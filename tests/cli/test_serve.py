@@ -35,7 +35,7 @@ def test_options_reach_the_app(launched: list[tuple], monkeypatch):
     assert named["auth"] == [("ann", "x:y")]
 
 
-def test_passwords_of_the_environment(launched: list[tuple], monkeypatch):
+def test_passwords_are_read_from_the_environment(launched: list[tuple], monkeypatch):
     monkeypatch.setenv("HEEDMAP_AUTH", "ann:x\nbob:y")
     call("app")
     assert launched.pop()[1]["auth"] == [("ann", "x"), ("bob", "y")]
@@ -47,11 +47,11 @@ def test_a_wrong_password_is_refused_and_not_printed(launched: list[tuple], text
     assert launched == []
 
 
-def test_usage_errors(launched: list[tuple]):
+def test_wrong_usage_is_refused(launched: list[tuple]):
     misused("app", "--port", "70000")
 
 
-def test_without_gradio(monkeypatch):
+def test_missing_gradio_is_one_sentence(monkeypatch):
     app = ModuleType("heedmap.app")
 
     def missing(name: str):

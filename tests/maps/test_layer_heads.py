@@ -11,7 +11,7 @@ from heedmap.figures import overlays, plots
 from heedmap.maps import word_figures
 
 
-def test_a_row_a_layer_and_a_column_a_head(tables, framed):
+def test_each_layer_has_a_row_and_each_head_a_column(tables, framed):
     maps = maps_of()
     word_figures.layers_by_heads(maps, "house")
     rows, columns = tables[0]
@@ -63,7 +63,7 @@ def test_one_axis_is_a_sheet_of_overlays(panels, framed, keep, axes, captions, t
     assert framed[0]["title"] == title
 
 
-def test_axes_that_were_not_kept():
+def test_axes_that_were_not_kept_are_refused():
     for keep, axes in (
         (("step",), None),
         ((), None),
@@ -94,7 +94,7 @@ def test_the_table_of_a_large_model_is_bounded():
     assert 700 < figure.width <= 2 * plots.MAX_WIDTH and 1800 < figure.height <= 3200
 
 
-def test_layers_whose_names_are_patterns_are_themselves(panels):
+def test_layers_with_names_like_patterns_are_chosen_by_name(panels):
     one = maps_of()
     names = ["*", "up", "up_blocks.0"]
     rows = tuple(replace(row, name=n) for row, n in zip(one.recording.layers, names, strict=True))

@@ -13,7 +13,7 @@ from heedmap.maps.heatmaps import SCALES, HeatMaps
 
 @pytest.mark.parametrize("size", [(96, 64), (2400, 1600)])
 @pytest.mark.parametrize("scale", ["shared", "word"])
-def test_a_figure_comes_with_the_overlays_that_it_is_made_of(size, scale, panels):
+def test_a_figure_is_returned_with_its_overlays(size, scale, panels):
     picture = Image.radial_gradient("L").resize(size).convert("RGB")
     maps = HeatMaps(recording("at house"), picture)
     figure, drawn = maps.figure_and_overlays(title="a title", scale=scale)
@@ -32,7 +32,7 @@ def test_without_maps_the_figure_is_the_picture(panels):
 
 
 @pytest.mark.parametrize("scale", ["shared", "word", "raw"])
-def test_figures_of_refined_maps_name_them(panels, framed, scale):
+def test_figures_of_refined_maps_say_so(panels, framed, scale):
     made = recording("at house")
     carried = np.random.default_rng(0).random((4, 4, len(made.positions)), dtype=np.float32)
     maps = HeatMaps(replace(made, refined=carried))
@@ -52,7 +52,7 @@ def test_figures_of_refined_maps_name_them(panels, framed, scale):
     assert [panel.note.endswith(", refined") for panel in panels] == [False, True]
 
 
-def test_what_is_shown_together_has_one_scale_that_holds_a_phrase(panels, framed):
+def test_words_and_phrases_in_one_figure_share_a_scale(panels, framed):
     """A phrase draws more than any of its words, and nothing is cut off at the words' most."""
     maps = HeatMaps(recording("red house"), Image.new("RGB", (128, 128), "grey"))
     heats = [maps["red"], maps["red house"]]

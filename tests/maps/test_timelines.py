@@ -35,7 +35,7 @@ def test_frames_of_a_timeline_are_the_overlays_of_their_steps(panels, framed):
     assert drawn.width <= 2 * plots.MAX_WIDTH
 
 
-def test_a_timeline_of_a_selection(panels, framed):
+def test_a_timeline_of_a_selection_has_its_steps_and_layers(panels, framed):
     maps = maps_of(steps=9)
     part = maps.select("up", heads=[0, 1]).select(steps=slice(-4, None))
     word_figures.timeline(part, "house", frames=2)
@@ -51,12 +51,12 @@ def test_a_timeline_of_a_selection(panels, framed):
 @pytest.mark.parametrize(
     ("frames", "steps"), [(1, [2]), (2, [0, 2]), (3, [0, 1, 2]), (99, [0, 1, 2])]
 )
-def test_how_many_frames(panels, frames, steps):
+def test_frames_are_spread_over_the_steps(panels, frames, steps):
     word_figures.timeline(maps_of(), "house", frames=frames)
     assert [p.caption for p in panels[:-1]] == [f"step {step}" for step in steps]
 
 
-def test_scales_of_a_timeline(framed):
+def test_a_timeline_has_one_scale_for_all_steps(framed):
     maps = maps_of()
     for scale, name in (("shared", "one for all words at all steps"), ("raw", "raw probability")):
         word_figures.timeline(maps, "house", scale=scale)
@@ -66,7 +66,7 @@ def test_scales_of_a_timeline(framed):
         assert bar.ends == (min(low for low, _ in spans), max(high for _, high in spans))
 
 
-def test_a_step_or_a_word_of_no_recording():
+def test_a_timeline_needs_kept_steps_and_a_known_word():
     averaged = maps_of(keep=("layer",))
     for draw in (word_figures.timeline, word_figures.animation):
         with pytest.raises(SelectionError):
@@ -79,7 +79,7 @@ def test_a_step_or_a_word_of_no_recording():
         word_figures.timeline(maps_of(), "house", frames=0)
 
 
-def test_without_a_picture_the_heat_alone(panels, framed):
+def test_a_timeline_without_an_image_shows_the_heat_alone(panels, framed):
     maps = replace(maps_of((8, 16)), image=None)
     word_figures.timeline(maps, "house", frames=2)
     assert [panel.caption for panel in panels] == ["step 0", "step 2"]
@@ -97,7 +97,7 @@ def test_without_a_picture_the_heat_alone(panels, framed):
 
 
 @pytest.mark.parametrize("latent", [(12, 20)])
-def test_every_step_is_a_frame_of_the_gif(latent):
+def test_the_gif_has_a_frame_for_every_step(latent):
     maps = maps_of(latent, steps=7)
     moving = word_figures.animation(maps, "house")
     frames, durations, about = gif_frames(moving.gif())

@@ -38,7 +38,7 @@ def stop(*_):
     raise Stop
 
 
-def test_restored_after_success_and_errors(pipe):
+def test_the_pipeline_is_restored_after_success_and_errors(pipe):
     before = state_without_timing(pipe)
     with trace(pipe):
         run(pipe, "a house")
@@ -51,7 +51,7 @@ def test_restored_after_success_and_errors(pipe):
     assert state_without_timing(pipe) == before
 
 
-def test_restored_when_installing_fails_half_way(pipe, monkeypatch):
+def test_the_pipeline_is_restored_when_installation_fails_half_way(pipe, monkeypatch):
     before = state_without_timing(pipe)
     layers = list(cross_attention_layers(pipe).values())
     original = layers[3].set_processor
@@ -72,7 +72,7 @@ def AttnSet(layer, processor):
     layer.processor = processor
 
 
-def test_restored_when_a_layer_fails_within(pipe):
+def test_the_pipeline_is_restored_when_a_layer_fails(pipe):
     before = state_without_timing(pipe)
     layer = next(iter(cross_attention_layers(pipe).values()))
 
@@ -86,7 +86,7 @@ def test_restored_when_a_layer_fails_within(pipe):
     assert state_without_timing(pipe) == before
 
 
-def test_replaced_processors_are_told_before_a_step_is_spent(pipe):
+def test_replaced_processors_are_refused_before_the_first_step(pipe):
     calls = []
     with pytest.raises(TraceError), trace(pipe):
         pipe.enable_attention_slicing()
@@ -100,7 +100,7 @@ def test_replaced_processors_are_told_before_a_step_is_spent(pipe):
 
 
 @pytest.mark.parametrize("bad", [float("nan"), float("inf")])
-def test_latents_that_are_no_numbers(pipe, bad):
+def test_latents_with_nan_or_infinity_are_refused(pipe, bad):
     with pytest.raises(ArgumentError), trace(pipe):
         run(pipe, "a house", latents=torch.full((1, 4, 16, 16), bad))
 
@@ -131,7 +131,7 @@ def test_steps_are_those_of_the_last_call(pipe):
         (("layer", "step", "head"), 2 * (3 * 256 + 3 * 64 + 16), 3),
     ],
 )
-def test_what_is_kept_is_known_to_the_byte(pipe, keep, cells, steps):
+def test_the_memory_of_a_recording_is_known_to_the_byte(pipe, keep, cells, steps):
     """Four bytes a cell, for start, "a", "house" and end."""
     size = 4 * cells * steps * 4
     with trace(pipe, keep, limit=size) as recorder:
@@ -170,7 +170,7 @@ def test_a_call_that_failed_is_left_out(pipe):
     assert [maps.tokens.prompt for maps in recorder.maps] == ["a house", "a cat"]
 
 
-def test_whether_a_negative_prompt_was_read(pipe):
+def test_a_trace_knows_if_a_call_was_guided(pipe):
     with trace(pipe) as recorder:
         assert not recorder.guided
         for scale, guided in ((1.0, False), (2.0, True), (1.0, False)):
@@ -178,7 +178,7 @@ def test_whether_a_negative_prompt_was_read(pipe):
             assert recorder.guided is guided
 
 
-def test_guidance_that_ends_on_the_way(pipe):
+def test_guidance_that_ends_early_keeps_its_steps_of_the_negative_branch(pipe):
     """The negative branch has the maps of the steps at which it ran."""
 
     def end(pipe, step, timestep, given):
@@ -197,7 +197,7 @@ def test_guidance_that_ends_on_the_way(pipe):
     assert theirs.timesteps == mine.timesteps[:2]
 
 
-def test_the_scheduler_of_each_call_is_followed_and_left_as_it_was(pipe):
+def test_the_scheduler_of_each_call_is_followed_and_restored(pipe):
     first = pipe.scheduler
     with trace(pipe) as recorder:
         run(pipe, "a house", steps=2)
@@ -207,7 +207,7 @@ def test_the_scheduler_of_each_call_is_followed_and_left_as_it_was(pipe):
     assert recorder.steps == 3 and len(recorder.maps) == 2
 
 
-def test_a_call_that_is_over_keeps_no_text_states(pipe):
+def test_a_finished_call_keeps_no_text_states(pipe):
     def alive():
         gc.collect()
         tensors = [one for one in gc.get_objects() if isinstance(one, torch.Tensor)]
@@ -220,7 +220,7 @@ def test_a_call_that_is_over_keeps_no_text_states(pipe):
     assert len(recorder.concept_maps) == 1
 
 
-def test_a_pass_without_a_step_drew_nothing(pipe):
+def test_a_pass_without_a_scheduler_step_records_nothing(pipe):
     with trace(pipe) as recorder:
         states, _ = pipe.encode_prompt("a red house", "cpu", 1, False)
         pipe.scheduler.set_timesteps(2)
@@ -257,7 +257,7 @@ def test_the_latents_after_a_step_are_those_of_the_hook(pipe):
     assert other[0].tobytes() == images[0].tobytes()  # no word and no noise is left in them
 
 
-def test_self_attention_is_followed_where_a_call_replaces_its_processors():
+def test_self_attention_is_edited_where_a_call_replaces_processors():
     """As perturbed-attention guidance does."""
     pipe, mine = random_pipeline(), AttnProcessor2_0()
     layers = list(self_attention_layers(pipe).values())
@@ -277,7 +277,7 @@ def test_self_attention_is_followed_where_a_call_replaces_its_processors():
 
 
 @pytest.mark.parametrize("carry", [True, False])
-def test_what_was_watched_is_refined_once_there_is_something(pipe, monkeypatch, carry):
+def test_the_blends_map_is_refined_as_soon_as_maps_are_propagated(pipe, monkeypatch, carry):
     """The latent is 16×16, whose layers of 16 cells on a side carry; signs do not cancel."""
     seen, tokens = [], [2, 3]
     if not carry:
@@ -312,7 +312,7 @@ def test_what_was_watched_is_refined_once_there_is_something(pipe, monkeypatch, 
 
 
 @pytest.mark.parametrize("scheduler", [EulerDiscreteScheduler, HeunDiscreteScheduler])
-def test_what_is_watched_is_what_is_recorded_of_the_prompt_alone(pipe, scheduler):
+def test_the_blends_map_equals_the_prompts_refined_map(pipe, scheduler):
     """Whatever else is recorded, and of however many passes a step is made."""
     pipe.scheduler = scheduler.from_config(pipe.scheduler.config)
     seen = []
@@ -364,7 +364,7 @@ def test_a_call_that_failed_after_its_last_step_is_left_out_too(pipe):
     assert len(recorder.maps) == 1
 
 
-def test_latents_given_back_without_letting_go_of_the_models():
+def test_latents_as_output_without_freeing_the_models_have_maps():
     """As pipelines of SDXL do, which let go of them only where they make a picture."""
     pipe = random_pipeline()
 

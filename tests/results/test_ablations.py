@@ -33,7 +33,7 @@ def found() -> Ablation:
     return made_ablation()
 
 
-def test_the_difference_by_hand(found):
+def test_the_difference_equals_the_one_worked_out_by_hand(found):
     before = np.full((128, 128, 3), 100, np.uint8)
     after = before.copy()
     after[0, 0] = (100, 40, 250)  # 0, 60 and 150 of 255
@@ -49,14 +49,14 @@ def test_the_difference_by_hand(found):
     np.testing.assert_array_equal(turned.difference("columns"), values)
 
 
-def test_it_is_that_of_floats(found):
+def test_the_difference_equals_the_one_of_floats(found):
     a, b = (np.asarray(run.image, dtype=np.float64) / 255 for run in (found.run, found.unread))
     wanted = np.abs(a - b).mean(axis=-1)
     np.testing.assert_allclose(found.difference("unread"), wanted, rtol=1e-6)
     assert found.without("unread") is found.unread and found.without("columns") is found.columns
 
 
-def test_there_are_two_ways(found):
+def test_an_unknown_way_is_refused(found):
     with pytest.raises(ArgumentError):
         found.difference("both")
 
@@ -64,7 +64,7 @@ def test_there_are_two_ways(found):
 # --- trust ------------------------------------------------------------------------------------
 
 
-def test_trust_by_its_parts():
+def test_the_agreement_equals_its_measures():
     plain = made_ablation()
     found = replace(plain, run=with_refined(plain.run))
     heat, refined = found.run.maps["house"], found.run.maps.refined["house"]
@@ -87,7 +87,7 @@ def test_trust_by_its_parts():
     assert plain.trust.columns.heat == found.trust.columns.heat
 
 
-def test_a_heat_that_is_the_change_itself():
+def test_a_map_equal_to_the_change_agrees_fully():
     found = made_ablation()
     heat = found.heat.values
     low, high = heat.min(), heat.max()
@@ -112,7 +112,7 @@ def test_a_heat_that_is_the_change_itself():
     assert lowest.trust.columns.refined == with_both[0].trust.columns.refined
 
 
-def test_of_a_picture_that_is_no_square():
+def test_a_wide_image_is_compared_in_its_shape():
     """Wider than high: 24×16 cells, drawn at eight pixels each; the difference is the heat."""
     found = made_ablation()
     wide = recording("at house, at sea", latent=(16, 24))
@@ -127,7 +127,7 @@ def test_of_a_picture_that_is_no_square():
     assert made.trust.columns.heat.rank > 0.95 and made.trust.between == 1
 
 
-def test_a_word_without_influence():
+def test_a_word_without_influence_has_no_agreement():
     found = made_ablation()
     made = replace(found, columns=pictured(found.columns, found.run.image))
     assert not made.difference("columns").any()
@@ -193,7 +193,7 @@ FILES = {
 }  # fmt: skip
 
 
-def test_written_whole_and_read_back_equal(found, tmp_path):
+def test_a_saved_ablation_is_read_back_equal(found, tmp_path):
     folder = found.save(tmp_path / "outputs" / "x")
     assert {p.name for p in folder.iterdir()} == FILES
     back = Ablation.load(folder)
@@ -219,7 +219,7 @@ def test_written_whole_and_read_back_equal(found, tmp_path):
     assert Run.load(folder / "unread").settings.prompt == "at , at sea"
 
 
-def test_one_of_its_runs_is_meant_where_a_run_is_asked_for(found, tmp_path):
+def test_an_ablation_is_not_loaded_as_a_run(found, tmp_path):
     folder = found.save(tmp_path / "x")
     with pytest.raises(RunError):
         Run.load(folder)
@@ -231,7 +231,7 @@ def test_one_of_its_runs_is_meant_where_a_run_is_asked_for(found, tmp_path):
 # --- what may be left out ---------------------------------------------------------------------
 
 
-def test_a_run_by_itself(found):
+def test_only_a_single_run_is_ablatable(found):
     run = found.run
     assert ablations.check_ablatable(run, "house") is run
     edited = noting(run, edit={"source": "x", "cross": [0, 1], "self": [0, 1]}, batch_place=[1, 2])
@@ -240,7 +240,7 @@ def test_a_run_by_itself(found):
             ablations.check_ablatable(other, "house")
 
 
-def test_words_that_cannot_be_left_out(found):
+def test_words_that_cannot_be_removed_are_refused(found):
     with pytest.raises(UnknownWordError):
         ablations.check_ablatable(found.run, "tree")
     with pytest.raises(TruncatedWordError):
@@ -249,13 +249,13 @@ def test_words_that_cannot_be_left_out(found):
         ablations.check_ablatable(found.run, "at house at sea")
 
 
-def test_a_weight_stays():
+def test_other_words_keep_their_weights():
     run = noisy_run("at (house:2), at (sea:3)", 0, "at house, at sea")
     table = run.maps.tokens
     assert ablations.shorter_prompt(run.settings.prompt, table, "house") == "at , at (sea:3)"
 
 
-def test_a_run_that_drew_nothing_has_no_word_to_leave_out():
+def test_runs_of_input_images_are_refused():
     noted = {"size": [128, 128], "sha256": "0" * 64}
     own = noting(made_run(), given=noted, batch_place=[0, 2])
     for run in (own, replace(made_pair(), source=own), noting(made_run(), located=noted)):

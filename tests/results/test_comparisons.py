@@ -13,7 +13,7 @@ from heedmap.results import runs as comparisons
 from heedmap.text.words import tokenize
 
 
-def test_a_row_a_run_on_one_scale(tables, framed):
+def test_each_run_has_a_row_on_one_scale(tables, framed):
     runs = [run_of("a red house at sea", seed=1), run_of("a house, a blue sea", seed=2)]
     comparisons.compare(runs)
     rows, columns = tables[0]
@@ -36,12 +36,12 @@ def test_a_row_a_run_on_one_scale(tables, framed):
     assert said["note"] == "4 steps · guidance 7.5 · 128×128 · org/model"
 
 
-def test_articles_are_compared_where_there_is_nothing_else(tables):
+def test_articles_are_compared_if_no_other_word_is_common(tables):
     comparisons.compare([run_of("a red house"), run_of("a blue sea")])
     assert tables[0][1] == ["the picture", "a"]
 
 
-def test_scales_of_a_comparison(tables, framed):
+def test_a_comparison_has_the_chosen_scale(tables, framed):
     runs = [run_of(seed=1), run_of(seed=2)]
     comparisons.compare(runs, ["red", "red house"], scale="word")
     assert framed[-1]["bar"].ends == ("least", "most")
@@ -60,7 +60,7 @@ def test_scales_of_a_comparison(tables, framed):
         comparisons.compare(runs, scale="loud")
 
 
-def test_words_that_one_run_lacks(tables):
+def test_a_word_missing_in_one_run_is_a_text(tables):
     runs = [run_of("a red house"), run_of("a blue house")]
     comparisons.compare(runs, ["red", "blue", "house"])
     rows, _ = tables[0]
@@ -75,7 +75,7 @@ def test_words_that_one_run_lacks(tables):
         comparisons.compare([cut, cut], ["house"])
 
 
-def test_what_cannot_be_compared():
+def test_runs_without_common_words_are_refused():
     with pytest.raises(ArgumentError):
         comparisons.compare([run_of()])
     with pytest.raises(ArgumentError):
@@ -86,7 +86,7 @@ def test_what_cannot_be_compared():
         comparisons.compare([run_of(), run_of()], ["house", "dog"])
 
 
-def test_runs_of_different_shape_keep_theirs(tables):
+def test_runs_of_different_shape_keep_their_shape(tables):
     wide = run_of()
     image = gradient(192, 96)
     shaped = replace(wide.maps.recording, size=image.size)

@@ -88,7 +88,7 @@ def test_a_faultless_model_gets_full_marks():
     assert {r.verdict for results in rows.values() for r in results} == {"right"}
 
 
-def test_things_alike_of_which_two_may_touch_are_not_counted_as_told():
+def test_equal_objects_that_may_touch_do_not_count_as_right():
     for row in ("count_two", "count_three", "two_objects"):
         (result, *_) = drawn_as_told(row, 2)
         first, *others = result.said.things
