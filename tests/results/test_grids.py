@@ -9,6 +9,7 @@ import numpy as np
 import psutil
 import pytest
 import torch
+from figure_reading import read_figure
 from making import apart, random_pipeline
 from msgspec import structs
 from PIL import Image
@@ -198,28 +199,23 @@ def test_without_free_memory_edits_are_generated_one_by_one(pipe, monkeypatch):
 # --- the sheet and the figures ----------------------------------------------------------------
 
 
-def labels(grid: Grid, tables, framed) -> tuple[list[str], list[str], str, str]:
-    """The labels of the rows and the columns of a sheet, its title and note."""
-    assert grid.sheet().mode == "RGB"
-    ((rows, columns),), (said,) = tables, framed
-    assert all(len(row) == len(columns) for _, row in rows)
-    return [label for label, _ in rows], columns, said["title"], said["note"]
+def test_the_sheet_is_labelled_by_what_varies(strip):
+    sheet = read_figure(strip.figure())
+    assert sheet.columns == ["the source", "red ×−1", "red ×1", "red ×3"]
+    assert [label for label, _ in sheet.rows] == [
+        f"seed {seed} · cross {c}" for seed in (7, 8) for c in ("0", "0.8")
+    ]
+    assert sheet.title == SOURCE
+    assert sheet.note.startswith("self 0.4 · 2 steps · guidance")
 
 
-def test_the_sheet_is_labelled_by_what_varies(strip, tables, framed):
-    rows, columns, title, note = labels(strip, tables, framed)
-    assert columns == ["the source", "red ×−1", "red ×1", "red ×3"]
-    assert rows == [f"seed {seed} · cross {c}" for seed in (7, 8) for c in ("0", "0.8")]
-    assert title == SOURCE
-    assert note.startswith("self 0.4 · 2 steps · guidance")
-
-
-def test_seeds_are_rows_of_the_sheet(strip, tables, framed):
+def test_seeds_are_rows_of_the_sheet(strip):
     cells = [cell for cell in strip if cell.weights["red"] == 3 and cell.cross[1]]
-    rows, columns, title, note = labels(Grid(tuple(cells), strip.about), tables, framed)
-    assert (rows, columns) == (["seed 7", "seed 8"], ["the source", "cross 0.8"])
-    assert title == "a red house → a (red:3) house"
-    assert note.startswith("red ×3 · self 0.4 · cross 0.8 · ")
+    sheet = read_figure(Grid(tuple(cells), strip.about).figure())
+    assert [label for label, _ in sheet.rows] == ["seed 7", "seed 8"]
+    assert sheet.columns == ["the source", "cross 0.8"]
+    assert sheet.title == "a red house → a (red:3) house"
+    assert sheet.note.startswith("red ×3 · self 0.4 · cross 0.8 · ")
 
 
 def test_the_tables_agree_with_the_pairs(strip, saved):
