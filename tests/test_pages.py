@@ -4,6 +4,7 @@ import argparse
 import json
 import re
 import runpy
+import secrets
 import shlex
 import subprocess
 import sys
@@ -18,8 +19,6 @@ from msgspec import structs
 from typer.testing import CliRunner
 
 from heedmap import cli, tiny
-from heedmap.backends import loading
-from heedmap.pipelines import arguments
 
 ROOT = Path(__file__).parents[1]
 README = ROOT / "README.md"
@@ -67,14 +66,14 @@ def few_steps(monkeypatch):
 @pytest.mark.slow
 @pytest.mark.usefixtures("few_steps")
 @pytest.mark.parametrize("page", PYTHON, ids=of)
-def test_the_python_of_a_page_runs(page: Path, embedded, tmp_path: Path, monkeypatch):
+def test_the_python_of_a_page_runs(page: Path, tmp_path: Path, monkeypatch):
     """In the order in which it stands there, in an empty folder, with the embedded model.
 
     Every example names its seed: what it shows does not go by chance.
     """
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(loading, "load", lambda: embedded)
-    monkeypatch.delattr(arguments, "secrets")
+    monkeypatch.setenv("TQDM_DISABLE", "1")
+    monkeypatch.delattr(secrets, "randbelow")
     names: dict[str, object] = {}
     for code in blocks(page, "python"):
         exec(compile(code, of(page), "exec"), names)
