@@ -113,14 +113,6 @@ def test_labels_of_both_encoders_agree(load):
     assert {token.kind for token in table.tokens[6:]} == {"pad"}
 
 
-@pytest.mark.parametrize("same", ["a red house", ["a red house"]])
-def test_an_equal_second_prompt_is_served(load, same):
-    pipe = load("sdxl")
-    with trace(pipe) as recorder:
-        paint(pipe, same, prompt_2=same, guidance_scale=1.0, steps=1)
-    assert recorder.maps[0]["red"].values.max() > 0
-
-
 def test_another_second_prompt_is_refused(load):
     pipe = load("sdxl")
     steps = []
