@@ -61,13 +61,6 @@ def test_the_side_of_a_cell_is_the_scale_factor_of_the_decoder():
 # --- the parts of a pipeline ---
 
 
-def test_the_commit_is_read_from_the_paths_of_the_parts():
-    pipe, commit = random_pipeline(), "0123456789abcdef0123456789abcdef01234567"
-    assert base.commit_of(pipe) is None
-    pipe.unet.register_to_config(_name_or_path=f"/h/models--a--b/snapshots/{commit}/unet")
-    assert base.commit_of(pipe) == commit
-
-
 def test_the_device_is_the_execution_device(pipe):
     assert base.device_of(pipe) == torch.device("cpu")
     other = SimpleNamespace(device="cpu", _execution_device="meta")

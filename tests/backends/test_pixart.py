@@ -80,8 +80,8 @@ def test_words_have_the_tokens_of_t5(pipe):
 
 @pytest.mark.parametrize("installed", [(True, True), (True, False), (False, True)])
 def test_a_text_is_cleaned_where_the_pipeline_can(pipe, monkeypatch, installed):
-    for name, there in zip(("is_bs4_available", "is_ftfy_available"), installed, strict=True):
-        monkeypatch.setattr(pixart, name, lambda there=there: there)
+    for name, there in zip(("bs4", "ftfy"), installed, strict=True):
+        monkeypatch.setattr(f"diffusers.utils.import_utils._{name}_available", there)
     monkeypatch.setattr(
         type(pipe), "_text_preprocessing", lambda self, text, clean_caption: [text.lower()[:-1]]
     )

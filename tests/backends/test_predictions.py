@@ -50,7 +50,9 @@ def walked(scheduler: Any, steps: int = 6) -> list[tuple[Any, torch.Tensor, Any]
         ("HeunDiscreteScheduler", {}),
     ],
 )
-def test_the_predicted_image_equals_the_schedulers_own(name: str, config: dict[str, Any], kind: str):
+def test_the_predicted_image_equals_the_schedulers_own(
+    name: str, config: dict[str, Any], kind: str
+):
     scheduler = made(name, prediction_type=kind, **config)
     found = walked(scheduler)
     first = [0] if name.startswith("Heun") else []  # its second calls are between two steps

@@ -65,7 +65,9 @@ def test_a_link_of_another_page_is_ignored(show: Any, run_page: str, said: str):
     assert "#" not in link(opened)  # nor is it handed on
 
 
-def test_the_overlay_and_the_map_can_be_downloaded(show: Any, run: Any, run_page: str, tmp_path: Path):
+def test_the_overlay_and_the_map_can_be_downloaded(
+    show: Any, run: Any, run_page: str, tmp_path: Path
+):
     opened = show(run_page)
     opened.choose("Scale", "word")
     opened.choose("Layers", "group down")

@@ -23,7 +23,9 @@ def strongest(maps: Any, among: set[str] | None = None) -> str:
     return max(heats, key=lambda heat: float(np.std(heat.values.astype(float)))).label
 
 
-def test_a_page_opens_with_the_heat_of_the_strongest_content_word(show: Any, run: Any, run_page: str):
+def test_a_page_opens_with_the_heat_of_the_strongest_content_word(
+    show: Any, run: Any, run_page: str
+):
     opened = show(run_page)
     word = strongest(run.maps)
     assert word != "red"  # the first of them

@@ -89,9 +89,7 @@ def test_a_phrase_is_pinned_by_dragging_and_by_shift(show: Any, run: Any, run_pa
     assert opened.page.locator(PINS).all_inner_texts() == ["red"]
 
 
-def test_start_and_end_tokens_and_the_negative_prompt_are_shown(
-    show: Any, run: Any, run_page: str
-):
+def test_start_and_end_tokens_and_the_negative_prompt_are_shown(show: Any, run: Any, run_page: str):
     opened = show(run_page)
     assert opened.page.get_by_role("button", name="start token").count() == 0
     opened.page.get_by_label("Start and end tokens").check()

@@ -22,7 +22,7 @@ def test_an_edit_equals_the_librarys(model, desk):
         "sea=0.3",
         "--renormalize",
     )
-    printed = good(*SWAP, *windows, "--kind", "replace")
+    printed = good(*SWAP, *windows, "--renormalize", "--kind", "replace")
     folder = desk / "outputs" / "a-red-sea-7"
     expected = editing.edit(
         model, "a red house", "a red sea", seed=7, steps=2, cross_replace=(0.2, 0.6),

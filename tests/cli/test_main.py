@@ -44,12 +44,14 @@ signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored where it run
 def stop(*_, **__):
     os.kill(os.getpid(), signal.SIGINT)
 """
+SAMPLING = """
+from itertools import count
+from diffusers import DDIMScheduler
+calls, step = count(1), DDIMScheduler.step
+DDIMScheduler.step = lambda *a, **b: stop() if next(calls) == {call} else step(*a, **b)"""
 MOMENTS = {
-    "sampling": """
-import heedmap.recording.tracing as tracing
-after = tracing.Trace._after_scheduler
-tracing.Trace._after_scheduler = lambda self, latents: (stop(), after(self, latents))[1]""",
-    "writing": "import heedmap.results.runs as runs\nruns.word_file = stop",
+    "sampling": SAMPLING.format(call=2),
+    "writing": "from PIL import Image\nImage.Image.save = stop",
 }
 
 
@@ -67,11 +69,7 @@ def test_ctrl_c_leaves_nothing(moment: str, desk: Path):
 @posix
 def test_ctrl_c_keeps_the_images_that_were_saved(desk: Path):
     random_pipeline().save_pretrained(desk / "model")
-    code = f"""{STOP}
-import heedmap
-draw = heedmap.generate
-heedmap.generate = lambda *a, seed, **b: stop() if seed == 2 else draw(*a, seed=seed, **b)
-cli.main()"""
+    code = f"{STOP}{SAMPLING.format(call=3)}\ncli.main()"  # of two steps an image
     asked = ["generate", PROMPT, "--seed", "1", "--steps", "2", "--count", "3", "--model", "model"]
     done = subprocess.run([sys.executable, "-c", code, *asked], capture_output=True)
     assert done.returncode == 130

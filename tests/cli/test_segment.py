@@ -29,7 +29,9 @@ def test_segment_saves_the_librarys_masks(saved: Path, run: Run):
     assert f"{100 * (expected.labels == 1).mean():.1f} %" in printed
 
 
-def test_options_are_passed_on_and_json_is_the_file(saved: Path, run: Run, desk: Path, opened: list[str]):
+def test_options_are_passed_on_and_json_is_the_file(
+    saved: Path, run: Run, desk: Path, opened: list[str]
+):
     found = as_json("segment", saved, "-w", "#2", "-w", "a", "--threshold", 0.3)
     folder = saved / "segment" / "2-a-threshold-0-3"
     assert found.pop("warnings") == []

@@ -6,7 +6,6 @@ from types import ModuleType
 import pytest
 
 from cli.calling import bad, call, misused
-from heedmap.errors import HeedmapError
 
 
 @pytest.fixture
@@ -52,11 +51,6 @@ def test_wrong_usage_is_refused(launched: list[tuple]):
 
 
 def test_missing_gradio_is_one_sentence(monkeypatch):
-    app = ModuleType("heedmap.app")
-
-    def missing(name: str):
-        raise HeedmapError("install it")
-
-    app.__dict__["__getattr__"] = missing
-    monkeypatch.setitem(sys.modules, "heedmap.app", app)
-    bad("app")
+    monkeypatch.setitem(sys.modules, "gradio", None)
+    monkeypatch.delitem(sys.modules, "heedmap.app", raising=False)
+    assert "pip install" in bad("app")

@@ -404,7 +404,7 @@ def test_two_threads_with_one_text_encoder_keep_their_own_maps(load):
 # --- the second prompt of SDXL ---
 
 
-@pytest.mark.parametrize("second", ["", PROMPT, None])
+@pytest.mark.parametrize("second", ["", PROMPT, [PROMPT], None])
 def test_an_equal_second_prompt_is_recorded(load, second):
     pipe = load("sdxl")
     check(pipe, lambda: paint(pipe, PROMPT, prompt_2=second), [PROMPT])

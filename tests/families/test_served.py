@@ -113,14 +113,6 @@ def test_labels_of_both_encoders_agree(load):
     assert {token.kind for token in table.tokens[6:]} == {"pad"}
 
 
-@pytest.mark.parametrize("same", ["a red house", ["a red house"]])
-def test_an_equal_second_prompt_is_served(load, same):
-    pipe = load("sdxl")
-    with trace(pipe) as recorder:
-        paint(pipe, same, prompt_2=same, guidance_scale=1.0, steps=1)
-    assert recorder.maps[0]["red"].values.max() > 0
-
-
 def test_another_second_prompt_is_refused(load):
     pipe = load("sdxl")
     steps = []
@@ -192,28 +184,6 @@ def test_a_text_that_is_lowercased_keeps_its_words(load, prompt):
         (piece,) = pipe.tokenizer.convert_ids_to_tokens([token.id])
         if token.kind == "text" and piece not in ("▁", "<unk>"):
             assert token.text.lower().startswith(piece.removeprefix("▁"))
-
-
-def test_a_text_that_is_cleaned_to_another_is_told(load, monkeypatch):
-    """Of what the pipeline itself cleans with, nothing is installed here."""
-    pipe = load("sigma")
-    monkeypatch.setattr(
-        type(pipe),
-        "_text_preprocessing",
-        lambda self, text, clean_caption=False: [
-            (t.replace("#", "") if clean_caption else t).lower().strip()
-            for t in ([text] if isinstance(text, str) else text)
-        ],
-    )
-    for name in ("is_bs4_available", "is_ftfy_available"):
-        monkeypatch.setattr(f"heedmap.backends.pixart.{name}", lambda: True)
-    small = {"max_sequence_length": 20, "steps": 1}
-    check(pipe, lambda: paint(pipe, "A house", **small), ["A house"])
-    with pytest.raises(TraceError, match="makes 'a house' of the prompt '#A house'"), trace(pipe):
-        paint(pipe, "#A house", **small)
-    with trace(pipe) as recorder:
-        paint(pipe, "#A house", clean_caption=False, **small)
-    assert recorder.maps[0]["house"].values.max() > 0
 
 
 @pytest.mark.parametrize("length", [7, 5])

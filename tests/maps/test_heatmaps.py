@@ -5,9 +5,10 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from figure_reading import read_figure, shows
 from hypothesis import given
 from hypothesis import strategies as st
-from making import recording, same_pixels
+from making import recording
 from matplotlib.backends.backend_agg import RendererAgg
 from matplotlib.figure import Figure
 from PIL import Image
@@ -227,20 +228,21 @@ def holds(sheet: np.ndarray, picture: Image.Image) -> bool:
     )
 
 
-def test_a_maps_figure_has_its_scale(panels, framed):
+def test_a_maps_figure_has_its_scale():
     picture = Image.new("RGB", (128, 128), (40, 120, 200))
     heat = HeatMaps(recording(), picture)["house"]
     for scale, name in (("word", "the word's own"), ("raw", "raw probability")):
         figure = heat.figure(scale=scale)
-        assert figure.get_suptitle() == "house" and framed[-1]["bar"].name == name
-        assert same_pixels(panels[-1].picture, heat.overlay(scale=scale, short_side=384))
-        assert holds(np.asarray(plots.render(figure)), panels[-1].picture.crop((1, 1, 383, 383)))
+        found, overlay = read_figure(figure), heat.overlay(scale=scale, short_side=384)
+        assert found.title == "house" and found.scales[0][0] == name
+        assert shows(found.panels[0].picture, overlay)
+        assert holds(np.asarray(plots.render(figure)), overlay.crop((1, 1, 383, 383)))
     assert heat._repr_png_() == plots.encode(heat.figure())
     bare = HeatMaps(recording())["house"]
     assert shown(bare._repr_png_()).shape == shown(heat._repr_png_()).shape
     low, high = bare.value_range("word")
     alone = overlays.heat(bare.values, (384, 384), low=low, high=high)
-    assert same_pixels(panels[-2].picture, alone)
+    assert shows(read_figure(bare.figure()).panels[0].picture, alone)
 
 
 @pytest.mark.parametrize("scale", ["word", "shared", "raw"])

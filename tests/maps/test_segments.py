@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from figure_reading import read_figure
 from making import recording
 from PIL import Image
 
@@ -209,11 +210,11 @@ def test_words_of_one_phrase_are_refused_as_segments():
         drawn(("a",)).mask("cat")
 
 
-def test_the_sheet_has_each_phrases_share_of_the_image(panels):
+def test_the_sheet_has_each_phrases_share_of_the_image():
     """Of 200 pixels: none, one, two (a hundredth of them), one more, and the rest but 94."""
     labels = np.repeat(np.arange(6, dtype=np.uint8), [94, 0, 1, 2, 1, 102]).reshape(10, 20)
-    Segments(("a", "b", "c", "d", "e"), labels).sheet()
-    assert [(panel.caption, panel.note) for panel in panels] == [
+    found = read_figure(Segments(("a", "b", "c", "d", "e"), labels).figure())
+    assert [(panel.caption, panel.note) for panel in found.panels] == [
         ("", "47 % background"), ("a", "no pixel"), ("b", "under 1 %"), ("c", "1 %"),
         ("d", "under 1 %"), ("e", "51 %"),
     ]  # fmt: skip

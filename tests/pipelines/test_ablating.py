@@ -35,7 +35,7 @@ def apart(one: hm.Run, other: hm.Run) -> np.ndarray:
 # --- to the bit -------------------------------------------------------------------------------
 
 
-def test_attention_set_to_0_is_a_weight_of_0(random_model, run, found):
+def test_an_ablated_words_attention_is_reweighted_by_0(random_model, run, found):
     drawn = hm.generate(random_model, PROMPT, edits=[hm.Reweight("house", 0)], **HOW)
     assert same_pixels(found.without["attention"].image, drawn.image)
     assert found.without["attention"].settings == drawn.settings

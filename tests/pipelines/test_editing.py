@@ -111,7 +111,7 @@ def test_windows_choose_the_steps_of_an_edit(pipe, swap):
     assert late.report.sites == 1 * 7  # only 2/3
     assert apart(late.edited.image, swap.edited.image) > 0
     own = edit(pipe, "a red house", "a red sea", word_windows={"sea": 0.2, "a red": [0, 1]}, **base)
-    assert own.report.windows == {"sea": (0.0, 0.2), "a red": (0.0, 1.0)}
+    assert own.report.word_windows == {"sea": (0.0, 0.2), "a red": (0.0, 1.0)}
     assert apart(own.edited.image, swap.edited.image) > 0
     same = edit(pipe, "a red house", "a red sea", word_windows={"a red sea": 0.8}, **base)
     assert apart(same.edited.image, swap.edited.image) == 0

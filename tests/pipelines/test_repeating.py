@@ -101,7 +101,7 @@ EDITS = [
     {"target": "a red sea", "cross_replace": (0.2, 0.9), "self_replace": 0.6, "max_self_cells": 64},
     {
         "target": "a red sea", "only": "house->sea", "protect": ["red"], "threshold": 0.55,
-        "blend_from": 0.3, "words": {"red": (0.1, 0.5)}, "negative": "",
+        "blend_from": 0.3, "word_windows": {"red": (0.1, 0.5)}, "negative": "",
     },
 ]  # fmt: skip
 

@@ -13,7 +13,6 @@ from heedmap.backends.processors import RecordingProcessor
 from heedmap.backends.registry import cross_attention_layers, self_attention_layers
 from heedmap.errors import ArgumentError, NothingRecordedError, TraceError
 from heedmap.mathematics.rules import Weights
-from heedmap.recording import accumulation
 from heedmap.recording.accumulation import regrid
 from heedmap.recording.calls import RecordingSpec
 from heedmap.recording.edits import Steering
@@ -30,18 +29,19 @@ def test_later_runs_do_not_alter_a_recording(pipe):
     assert len(recorder.maps) == 2
 
 
+class Stop(BaseException):
+    pass
+
+
+def stop(*_):
+    raise Stop
+
+
 def test_the_pipeline_is_restored_after_success_and_errors(pipe):
     before = state_without_timing(pipe)
     with trace(pipe):
         run(pipe, "a house")
     assert state_without_timing(pipe) == before
-
-    class Stop(BaseException):
-        pass
-
-    def stop(*_):
-        raise Stop
-
     with pytest.raises(Stop), trace(pipe):
         run(pipe, "a house", callback_on_step_end=stop)
     assert state_without_timing(pipe) == before
@@ -228,10 +228,11 @@ def test_a_pass_without_a_scheduler_step_records_nothing(pipe):
             _ = recorder.maps
 
 
-def test_large_recordings_say_so_beforehand(pipe, monkeypatch):
-    monkeypatch.setattr("heedmap.recording.tracing.MEMORY_WARNING", 1000)
-    with pytest.warns(UserWarning), trace(pipe):
-        run(pipe, "a house", steps=1)
+def test_large_recordings_warn_before_the_first_step_ends(pipe):
+    size = {"height": 512, "width": 512}
+    everything = trace(pipe, keep={"step", "layer", "head"})
+    with pytest.warns(UserWarning), pytest.raises(Stop), everything:
+        run(pipe, "a house", steps=900, callback_on_step_end=stop, **size)
 
 
 # --- what takes part in the run ---------------------------------------------------------------
@@ -274,12 +275,20 @@ def test_self_attention_is_edited_where_a_call_replaces_processors():
     assert len(recorder.controller.shared[1]) == len(layers)
 
 
-@pytest.mark.parametrize("carry", [True, False])
-def test_the_blends_map_is_refined_as_soon_as_maps_are_propagated(pipe, monkeypatch, carry):
-    """The latent is 16×16, whose layers of 16 cells on a side carry; signs do not cancel."""
+class ValuesAlone:
+    """A processor without attention."""
+
+    def __call__(self, attn, hidden_states, encoder_hidden_states=None, attention_mask=None):
+        return attn.to_out[0](attn.to_v(hidden_states))
+
+
+@pytest.mark.parametrize("propagated", [True, False])
+def test_the_blends_map_is_refined_as_soon_as_maps_are_propagated(pipe, propagated):
+    """The latent is 16×16, whose layers of 16 cells on a side propagate; signs do not cancel."""
     seen, tokens = [], [2, 3]
-    if not carry:
-        monkeypatch.setattr(accumulation, "PROPAGATION_CELLS", (1, 1))  # all are finer
+    if not propagated:
+        for layer in self_attention_layers(pipe).values():
+            layer.set_processor(ValuesAlone())
 
     def look(state):
         seen.append(state.strength(0, tokens))
@@ -302,9 +311,9 @@ def test_the_blends_map_is_refined_as_soon_as_maps_are_propagated(pipe, monkeypa
     for step, (refined, plain) in enumerate(seen):
         expected = np.abs(planes[:, : step + 1].mean((0, 1))).sum(-1).reshape(16, 16)
         np.testing.assert_allclose(plain, expected, atol=1e-6)
-        assert np.array_equal(refined, plain) == (step < 2 or not carry)
-    assert (recording.refined is not None) == carry
-    if carry:
+        assert np.array_equal(refined, plain) == (step < 2 or not propagated)
+    assert (recording.refined is not None) == propagated
+    if propagated:
         expected = np.abs(recording.refined[..., columns]).sum(-1)
         np.testing.assert_allclose(seen[-1][0], expected, rtol=1e-5)
 

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from figure_reading import ends, read_figure
 from making import made_ablation, made_pair, made_run, noisy_run, noting, recording, with_refined
 from PIL import Image
 
@@ -67,7 +68,7 @@ def test_an_unknown_way_is_refused(found):
 # --- agreement --------------------------------------------------------------------------------
 
 
-def test_the_agreement_by_its_parts():
+def test_the_agreement_equals_its_measures():
     plain = made_ablation()
     found = replace(plain, run=with_refined(plain.run))
     heat, refined = found.run.maps["house"], found.run.maps.refined["house"]
@@ -143,39 +144,43 @@ def test_a_word_without_influence_has_no_agreement():
 # --- shown ------------------------------------------------------------------------------------
 
 
-def test_the_sheet_shows_the_images_the_heat_and_the_changes(found, panels, framed):
+def test_the_sheet_shows_the_images_the_heat_and_the_changes(found):
     figure = found.figure()
-    assert len(panels) == 6
-    prompts = [panel.note for panel in panels]
+    content = read_figure(figure)
+    prompts = [panel.note for panel in content.panels]
+    assert len(prompts) == 6
     assert (prompts[0], prompts[2]) == ("at house, at sea", "at , at sea")
-    (frame,) = framed
     low, high = found.run.maps["house"].value_range()
     top = max(float(found.difference(way).max()) for way in ablations.WAYS)
-    assert [bar.ends for bar in frame["bars"]] == [(low, high), ("0", f"{top:.0%}")]
+    assert {*map(tuple, (texts for _, texts in content.scales))} == {
+        tuple(ends(low, high)), ("0", f"{top:.0%}"),
+    }  # fmt: skip
     assert plots.render(figure) == found.sheet()
     assert found._repr_html_().startswith("<img")
 
 
-def test_both_changes_are_on_one_scale(found, panels):
+def changes(made: Ablation) -> list[np.ndarray]:
+    """The two images of the sheet that show what changed."""
+    return [np.asarray(panel.picture, dtype=int) for panel in read_figure(made.figure()).panels[4:]]
+
+
+def test_both_changes_are_on_one_scale(found):
     faint = np.asarray(found.run.image).copy()
-    faint[0, 0] ^= 16
+    faint[9, 9] ^= 16
     strong = faint.copy()
     strong[60:, 60:] = 255 - strong[60:, 60:]
     made = changed_at(changed_at(found, "attention", faint), "prompt", strong)
-    made.sheet()
-    first, second = (np.asarray(panel.picture, dtype=int) for panel in panels[4:])
+    first, second = changes(made)
     assert second.max() > 200
-    assert first.max() < 60  # on a scale of its own its one pixel would glow
+    assert first[1:-1, 1:-1].max() < 60  # on a scale of its own its one pixel would glow
     even = np.asarray(found.run.image) ^ np.uint8(128)  # half of full range, and no less anywhere
-    panels.clear()
-    changed_at(changed_at(found, "attention", even), "prompt", even).sheet()
-    assert np.asarray(panels[4].picture).min() > 60
+    first, _ = changes(changed_at(changed_at(found, "attention", even), "prompt", even))
+    assert first[1:-1, 1:-1].min() > 60
     nothing = changed_at(
         changed_at(found, "attention", faint), "prompt", np.asarray(found.run.image)
     )
-    panels.clear()
-    nothing.sheet()
-    assert np.asarray(panels[5].picture).max() < 10
+    _, second = changes(nothing)
+    assert second[1:-1, 1:-1].max() < 10
 
 
 def test_the_summary_is_json(found):

@@ -3,18 +3,19 @@
 import csv
 import json
 import warnings
+from types import SimpleNamespace
 
 import numpy as np
+import psutil
 import pytest
 import torch
+from figure_reading import read_figure
 from making import apart, random_pipeline
 from msgspec import structs
 from PIL import Image
 
-from heedmap.backends import latents
 from heedmap.errors import ArgumentError, UnknownWordError
 from heedmap.io.schemas import to_json
-from heedmap.pipelines import edit_runs
 from heedmap.pipelines.editing import edit, grid
 from heedmap.results.edits import EditResult
 from heedmap.results.grids import Grid
@@ -178,27 +179,24 @@ def test_edit_splits_its_batches(pipe):
 
 
 def test_memory_that_runs_out_halves_the_batch(pipe, strip, monkeypatch):
-    drawn = []
-    draw = edit_runs.generate_batch
+    forward = pipe.unet.forward
 
-    def small(pipe, prompts, *rest, **options):
-        drawn.append(len(prompts))
-        if len(prompts) > 4:
+    def small(latents, *rest, **options):
+        if len(latents) > 2 * 4:  # with the negative branch
             raise torch.OutOfMemoryError("CUDA out of memory")
-        return draw(pipe, prompts, *rest, **options)
+        return forward(latents, *rest, **options)
 
-    monkeypatch.setattr(edit_runs, "generate_batch", small)
+    monkeypatch.setattr(pipe.unet, "forward", small)
     made = grid(
         pipe, SOURCE, weights={"red": [-1, 1, 3]}, cross_replace=[0, (0, 0.8)], seeds=7, steps=STEPS
     )
-    assert drawn == [7, 4, 4]
     assert (made.report.batch, made.report.sources_drawn) == (4, 2)
     for mine, whole in zip(made, strip.cells[:6], strict=True):
         assert apart(mine.result.edited.image, whole.result.edited.image) <= 1
 
 
 def test_without_free_memory_edits_are_generated_one_by_one(pipe, monkeypatch):
-    monkeypatch.setattr(latents, "free_bytes", lambda device: 0)
+    monkeypatch.setattr(psutil, "virtual_memory", lambda: SimpleNamespace(available=0))
     made = grid(pipe, SOURCE, weights={"red": [0, 2, 3]}, seeds=1, steps=1)
     assert (made.report.batch, made.report.sources_drawn) == (2, 3)
 
@@ -206,28 +204,23 @@ def test_without_free_memory_edits_are_generated_one_by_one(pipe, monkeypatch):
 # --- the sheet and the figures ----------------------------------------------------------------
 
 
-def labels(grid: Grid, tables, framed) -> tuple[list[str], list[str], str, str]:
-    """The labels of the rows and the columns of a sheet, its title and note."""
-    assert grid.sheet().mode == "RGB"
-    ((rows, columns),), (said,) = tables, framed
-    assert all(len(row) == len(columns) for _, row in rows)
-    return [label for label, _ in rows], columns, said["title"], said["note"]
+def test_the_sheet_is_labelled_by_what_varies(strip):
+    sheet = read_figure(strip.figure())
+    assert sheet.columns == ["the source", "red ×−1", "red ×1", "red ×3"]
+    assert [label for label, _ in sheet.rows] == [
+        f"seed {seed} · cross {c}" for seed in (7, 8) for c in ("0", "0.8")
+    ]
+    assert sheet.title == SOURCE
+    assert sheet.note.startswith("self 0.4 · 2 steps · guidance")
 
 
-def test_the_sheet_is_labelled_by_what_varies(strip, tables, framed):
-    rows, columns, title, note = labels(strip, tables, framed)
-    assert columns == ["the source", "red ×−1", "red ×1", "red ×3"]
-    assert rows == [f"seed {seed} · cross {c}" for seed in (7, 8) for c in ("0", "0.8")]
-    assert title == SOURCE
-    assert note.startswith("self 0.4 · 2 steps · guidance")
-
-
-def test_seeds_are_rows_of_the_sheet(strip, tables, framed):
+def test_seeds_are_rows_of_the_sheet(strip):
     cells = [cell for cell in strip if cell.weights["red"] == 3 and cell.cross_replace[1]]
-    rows, columns, title, note = labels(Grid(tuple(cells), strip.report), tables, framed)
-    assert (rows, columns) == (["seed 7", "seed 8"], ["the source", "cross 0.8"])
-    assert title == "a red house → a (red:3) house"
-    assert note.startswith("red ×3 · self 0.4 · cross 0.8 · ")
+    sheet = read_figure(Grid(tuple(cells), strip.report).figure())
+    assert [label for label, _ in sheet.rows] == ["seed 7", "seed 8"]
+    assert sheet.columns == ["the source", "cross 0.8"]
+    assert sheet.title == "a red house → a (red:3) house"
+    assert sheet.note.startswith("red ×3 · self 0.4 · cross 0.8 · ")
 
 
 def test_the_tables_agree_with_the_pairs(strip, saved):

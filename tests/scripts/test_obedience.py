@@ -170,7 +170,7 @@ def test_words_point_to_their_own_things_where_a_noun_stands_twice(swapped: bool
             if mention.things
         }
         plan, maps = cases.Plan(layout, caption, 0), MapsOf(caption, peaks)
-        points = list(obedience._points(plan, maps, said))  # type: ignore[arg-type]
+        points = list(obedience.points_of(plan, maps, said))  # type: ignore[arg-type]
         assert [p.kind for p in points] == ["colour", "noun"] * 2
         assert all(p.inside is not swapped for p in points)
 

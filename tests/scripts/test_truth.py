@@ -23,7 +23,7 @@ def asked(mask: np.ndarray) -> truth.Asked:
 
 def made(values: np.ndarray) -> truth.Score:
     values = values.astype(np.float32)
-    return truth.score(truth._half(values), asked(quarter()))
+    return truth.score(truth.half_way(values), asked(quarter()))
 
 
 def test_a_map_equal_to_the_truth_gets_full_marks():
@@ -61,7 +61,7 @@ def test_overlaps_are_those_of_each_threshold():
 
 def test_the_ceiling_is_the_truth_on_cells():
     mask = quarter()
-    found = truth.score(truth._ceiling(None, asked(mask)), asked(mask))
+    found = truth.score(truth.ceiling(None, asked(mask)), asked(mask))
     assert found.point and found.shipped > 0.97
 
 
@@ -69,7 +69,7 @@ def test_figures_are_means_and_lie_within_their_intervals():
     rng, one = np.random.default_rng(0), quarter()
     noisy = [one + rng.normal(0, 0.5, one.shape) for _ in range(12)]
     scores = [
-        truth.score(truth._half(values.astype(np.float32)), asked(one), scene // 2)
+        truth.score(truth.half_way(values.astype(np.float32)), asked(one), scene // 2)
         for scene, values in enumerate(noisy)
     ]
     found = truth.figures_of(scores, rng)
