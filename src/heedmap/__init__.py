@@ -1,10 +1,22 @@
-"""See where each word of a prompt acts in a Stable Diffusion picture, and steer it.
+"""See where each word of a prompt acts in a Stable Diffusion image, and steer it.
 
     import heedmap as hm
 
     pipe = hm.load()
     run = hm.generate(pipe, "a red house next to a blue tree", seed=7)
     run.maps["house"].overlay()
+
+| to | call | result |
+| --- | --- | --- |
+| load a model | `load`, `layer_shapes` | a pipeline, `LayerShapes` |
+| record attention | `generate`, `locate`, `trace` | `Run`, `HeatMaps`, `HeatMap`, `Trace` |
+| edit an image | `edit`, `grid`, `Reweight`, `Confine` | `EditResult`, `Grid` |
+| test a map | `ablate`, `compare`, `repeat` | `Ablation`, a figure, `RepeatResult` |
+| see the computation | `explain`, `attention` | `Explanation`, `Attention` |
+
+Axes of arrays, in this order: `S` step · `B` image · `L` layer · `H` head · `Q` position
+(`Q = h·w`, row-major) · `K` token. (h, w) are the rows and columns of a grid or a map, (H, W) those
+of an image. A `size` is (width, height) in pixels. All errors are kinds of `HeedmapError`.
 
 The names below are imported on first use, so that ``import heedmap`` costs next to nothing.
 """
@@ -24,13 +36,13 @@ if TYPE_CHECKING:
     from heedmap.pipelines.explaining import explain
     from heedmap.pipelines.generation import generate
     from heedmap.pipelines.input_images import locate
-    from heedmap.pipelines.repeating import Repetition, repeat
+    from heedmap.pipelines.repeating import RepeatResult, repeat
     from heedmap.recording.edits import Confine, Reweight
     from heedmap.recording.tracing import Trace, trace
-    from heedmap.results.ablations import Ablation, Agreement, Trust
+    from heedmap.results.ablations import Ablation, Agreement, CausalAgreement
+    from heedmap.results.edits import EditResult
     from heedmap.results.explanations import Explanation
     from heedmap.results.grids import Cell, Grid
-    from heedmap.results.pairs import Pair
     from heedmap.results.runs import Run, compare
     from heedmap.text.words import TokenTable
 
@@ -41,10 +53,12 @@ __all__ = [
     "Agreement",
     "Animation",
     "Attention",
+    "CausalAgreement",
     "Cell",
     "Change",
     "Confine",
     "EditReport",
+    "EditResult",
     "Explanation",
     "Grid",
     "GridReport",
@@ -53,15 +67,13 @@ __all__ = [
     "HeedmapError",
     "HeedmapWarning",
     "LayerShapes",
-    "Pair",
-    "Repetition",
+    "RepeatResult",
     "Reweight",
     "Run",
     "Settings",
     "Site",
     "TokenTable",
     "Trace",
-    "Trust",
     "ablate",
     "attention",
     "compare",
@@ -81,6 +93,7 @@ _HOME = {
     "Agreement": "results.ablations",
     "Animation": "figures.overlays",
     "Attention": "mathematics.by_hand",
+    "CausalAgreement": "results.ablations",
     "Cell": "results.grids",
     "Change": "io.schemas",
     "Confine": "recording.edits",
@@ -93,15 +106,14 @@ _HOME = {
     "HeedmapError": "errors",
     "HeedmapWarning": "errors",
     "LayerShapes": "backends.processors",
-    "Pair": "results.pairs",
-    "Repetition": "pipelines.repeating",
+    "EditResult": "results.edits",
+    "RepeatResult": "pipelines.repeating",
     "Reweight": "recording.edits",
     "Run": "results.runs",
     "Settings": "io.schemas",
     "Site": "mathematics.rules",
     "TokenTable": "text.words",
     "Trace": "recording.tracing",
-    "Trust": "results.ablations",
     "ablate": "pipelines.ablating",
     "attention": "mathematics.by_hand",
     "compare": "results.runs",
@@ -116,10 +128,18 @@ _HOME = {
     "trace": "recording.tracing",
 }
 
+_RENAMED = {"Pair": "EditResult", "Repetition": "RepeatResult", "Trust": "CausalAgreement"}
+"""Names of version 0.2, which the next version drops."""
+
 
 def __getattr__(name: str) -> object:
-    """Import a public name from the module it lives in, the first time it is asked for."""
+    """Import a public name from its module on first use."""
     value: object
+    if name in _RENAMED:
+        import warnings
+
+        warnings.warn(f"{name} is now {_RENAMED[name]}", DeprecationWarning, stacklevel=2)
+        return __getattr__(_RENAMED[name])
     if name in _HOME:
         from importlib import import_module
 

@@ -20,7 +20,7 @@ each_family = pytest.mark.parametrize("family", ["sd1", "sigma"])
 
 @each_family
 @pytest.mark.parametrize("keep", KEPT, ids="-".join)
-def test_what_is_not_kept_is_averaged(load, family, keep):
+def test_axes_that_are_not_kept_are_averaged(load, family, keep):
     """Where layers are averaged too, each is brought to 64 cells on the short side first."""
     pipe = load(family)
     given = {"seeds": (1, 2), "steps": 3}
@@ -84,8 +84,8 @@ def test_edits_are_saved_and_read_back(load, family, tmp_path):
     pipe = load(family)
     given = {"seed": 3, "steps": 4}
     pair = heedmap.edit(pipe, "a red house", "a blue house", only="red->blue", **given)
-    again = heedmap.Pair.load(pair.save(tmp_path / "pair"))
-    assert again.about == pair.about
+    again = heedmap.EditResult.load(pair.save(tmp_path / "pair"))
+    assert again.report == pair.report
     assert np.array_equal(again.blend, pair.blend)
     assert np.array_equal(again.edited.image, pair.edited.image)
     grid = heedmap.grid(pipe, "a red house", weights={"red": [0, 1, 2]}, seeds=[3, 4], steps=2)

@@ -15,7 +15,7 @@ def keys(schema: type) -> set[str]:
     return {one.encode_name for one in structs.fields(schema)}
 
 
-def test_the_settings_of_a_fresh_run(random_model, tmp_path):
+def test_settings_of_a_new_run_fit_the_schema(random_model, tmp_path):
     run = heedmap.generate(random_model, "a (red:2) house", seed=7, steps=1, size=(128, 64))
     settings = run.settings
     assert isinstance(settings, heedmap.Settings)
@@ -29,28 +29,28 @@ def test_the_settings_of_a_fresh_run(random_model, tmp_path):
     assert heedmap.Run.load(folder).settings == settings
 
 
-def test_the_report_of_a_fresh_edit(random_model, tmp_path):
+def test_the_report_of_a_new_edit_fits_the_schema(random_model, tmp_path):
     options = {"only": "house->sea", "protect": "red", "words": {"red": 0.5}}
     pair = heedmap.edit(random_model, "a red house", "a red sea", seed=7, steps=2, **options)
-    about = pair.about
+    about = pair.report
     assert isinstance(about, heedmap.EditReport) and isinstance(about.change, heedmap.Change)
     assert (about.only, about.protect) == ("house->sea", ("red",))
-    assert about.windows == {"red": (0.0, 0.5)} and about.masked_by == "red house→red sea"
+    assert about.word_windows == {"red": (0.0, 0.5)} and about.masked_by == "red house→red sea"
     assert about.words == ChangedWords(source=(2,), edited=(2,))
     assert about.notes is None and about.reconstruction is None
     folder = pair.save(tmp_path / "x")
-    file = json.loads((folder / "pair.json").read_text(encoding="utf-8"))
-    assert file["about"].keys() == keys(EditReport)
-    assert heedmap.Pair.load(folder).about == about
+    file = json.loads((folder / "edit.json").read_text(encoding="utf-8"))
+    assert file["report"].keys() == keys(EditReport)
+    assert heedmap.EditResult.load(folder).report == about
 
 
-def test_the_report_of_a_fresh_grid(random_model, tmp_path):
+def test_the_report_of_a_new_grid_fits_the_schema(random_model, tmp_path):
     grid = heedmap.grid(random_model, "a red house", weights={"red": [1, 2]}, seeds=7, steps=1)
-    about = grid.about
+    about = grid.report
     assert (about.weights, about.seeds, about.batch) == ({"red": (1.0, 2.0)}, (7,), 3)
     file = json.loads((grid.save(tmp_path / "x") / "grid.json").read_text(encoding="utf-8"))
-    assert file["about"].keys() == keys(GridReport)
-    assert heedmap.Grid.load(tmp_path / "x").about == about
+    assert file["report"].keys() == keys(GridReport)
+    assert heedmap.Grid.load(tmp_path / "x").report == about
 
 
 @pytest.mark.parametrize("number", [4, 4.0, 0, 2.5])

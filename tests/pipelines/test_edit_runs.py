@@ -18,15 +18,17 @@ def unet():
     return random_pipeline().unet
 
 
-def plan(source, target, cross=(0.0, 0.8), own=(0.0, 0.4), limit=77, weights=None, **options):
+def plan(
+    source, target, cross_replace=(0.0, 0.8), own=(0.0, 0.4), limit=77, weights=None, **options
+):
     tokenizer = letter_tokenizer()
     tokenizer.model_max_length = limit
     pipe = SimpleNamespace(tokenizer=tokenizer, text_encoder=object(), unet=unet())
-    given = EditOptions(cross=cross, self_attention=own, **options)
+    given = EditOptions(cross_replace=cross_replace, self_replace=own, **options)
     return EditSource(pipe, source, given, GenerateOptions()).plan(target, weights)
 
 
-def test_windows_of_tokens():
+def test_a_words_window_holds_for_its_tokens():
     inject = plan("a red house", "a blue house", (0.1, 0.8), words={"blue": (0.2, 0.6)}).rules[0]
     starts, ends = [0.1] * 77, [0.8] * 77
     starts[2:6], ends[2:6] = [0.2] * 4, [0.6] * 4
@@ -39,7 +41,7 @@ def test_windows_of_tokens():
     assert (refined.columns[:, ~new].sum(0) == 1).all()
 
 
-def test_rules_in_their_order():
+def test_rules_are_in_order():
     plain = plan("a red house", "a blue house").rules
     assert [type(rule) for rule in plain] == [Inject]
     weighted = plan("a red house", "a blue (house:2)").rules
@@ -49,11 +51,11 @@ def test_rules_in_their_order():
     assert whole[1].weights.tolist() == [2.0 if n == 6 else 1.0 for n in range(77)]
 
 
-def test_a_new_word_has_no_window():
+def test_a_window_of_a_new_word_is_refused():
     with pytest.raises(ArgumentError):
-        plan("a house", "a red house", words={"red": (0.0, 0.5)})
+        plan("a house", "a red house", word_windows={"red": (0.0, 0.5)})
     with pytest.raises(UnknownWordError):
-        plan("a house", "a red house", words={"sea": (0.0, 0.5)})
+        plan("a house", "a red house", word_windows={"sea": (0.0, 0.5)})
 
 
 def changed(made):
@@ -74,13 +76,13 @@ def changed(made):
         ("a (red:1) house", "a red house", {}, "reweight", False, ([], [])),
     ],
 )
-def test_the_words_that_an_edit_is_about(source, target, weights, kind, has_effect, words):
+def test_an_edit_knows_the_words_it_changes(source, target, weights, kind, has_effect, words):
     made = plan(source, target, weights=weights)
     assert (made.kind, made.has_effect, changed(made)) == (kind, has_effect, words)
     assert made.source.prompt == source
 
 
-def test_words_past_the_limit():
+def test_changed_words_past_the_limit_are_refused():
     with pytest.raises(TruncatedWordError):
         plan("a b c d sea", "a b c d cat", limit=6)
     # The model reads a word that only one of the prompts has within the limit.
@@ -90,7 +92,7 @@ def test_words_past_the_limit():
     assert changed(made) == ([0], [0, 1])
 
 
-def test_swaps_are_words_of_their_prompts():
+def test_swapped_words_must_be_in_their_prompts():
     assert plan("a cat", "a dog", only="cat->dog").swaps == (((2, 3), (2, 3, 4)),)
     assert plan("a cat", "a dog").swaps == ()
     for only in ("dog->dog", "cat->cat"):

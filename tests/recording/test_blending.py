@@ -72,7 +72,7 @@ def cut(heat, size, threshold):
         (
             SIZE,
             5,
-            {"self_attention": 1.0, "blend_from": 0.0, "threshold": 0.5},
+            {"self_replace": 1.0, "blend_from": 0.0, "threshold": 0.5},
             (),
         ),  # the source's decides
         ((96, 96), 5, {}, ("layer", "step", "head")),  # 12 cells and fewer
@@ -80,7 +80,7 @@ def cut(heat, size, threshold):
         ((264, 264), 2, {"threshold": 0.5}, ("layer",)),  # 33 × 33 and 17 × 17
     ],
 )
-def test_blended_latents(random_model, size, steps, options, keep):
+def test_blended_latents_equal_the_definition(random_model, size, steps, options, keep):
     blended(random_model, size, steps, options, keep)
 
 
@@ -92,13 +92,13 @@ def test_blended_latents(random_model, size, steps, options, keep):
         ((96, 160), 2, {"only": '"house"->"at"', "threshold": 0.5}, ()),  # 5 × 3
     ],
 )
-def test_blended_latents_of_a_transformer(size, steps, options, keep):
+def test_blended_latents_of_a_transformer_equal_the_definition(size, steps, options, keep):
     blended(oracled("pixart", AttnProcessor2_0), size, steps, options, keep)
 
 
 @pytest.mark.parametrize("protect", [[], ["house"]])
 @pytest.mark.parametrize(("kind", "house"), [("unet", 1), ("pixart", 0)])
-def test_a_place_is_whose_phrase_stands_out_most(kind, house, protect):
+def test_the_blend_mask_gives_a_cell_to_the_strongest_phrase(kind, house, protect):
     pipe, sea = oracled(kind, AttnProcessor2_0), [house + 2, house + 3, house + 4]
 
     def mask_of(acts):
@@ -139,8 +139,8 @@ def blended(pipe, size, steps, options, keep, prompts=("a red house", "a red at"
     vars(pipe.scheduler)["step"] = stepped
     try:
         _, held = edited(
-            pipe, *prompts, rule, size=size, cross=0.6, keep=keep, preview=after.append,
-            steps=steps, sharing=(lambda *_: [0, 0]) if "self_attention" in options else None,
+            pipe, *prompts, rule, size=size, cross_replace=0.6, keep=keep, preview=after.append,
+            steps=steps, sharing=(lambda *_: [0, 0]) if "self_replace" in options else None,
             **({"only": "house->at"} | options),
         )  # fmt: skip
     finally:

@@ -12,9 +12,9 @@ from diffusers import FluxTransformer2DModel
 from diffusers.models.transformers.transformer_flux import FluxAttention
 from torch import Tensor
 
-from heedmap import checks
 from heedmap.backends.base import GridShape, TextStates, default_of
 from heedmap.backends.joint import JointFamily
+from heedmap.checks import check_int
 from heedmap.errors import TraceError
 from heedmap.text.words import TokenTable, tokenize
 
@@ -103,6 +103,6 @@ class Flux(JointFamily):
     def table(self, tokenizer: Any, prompt: str, arguments: Mapping[str, Any]) -> TokenTable:
         """Return the words and tokens of a prompt as T5 reads it, padded as the call asks."""
         name = "max_sequence_length"
-        limit = checks.whole(name, arguments.get(name, default_of(self.pipe, name)), least=1)
+        limit = check_int(name, arguments.get(name, default_of(self.pipe, name)), least=1)
         rewrite = self.placeholders_expanded(tokenizer)
         return tokenize(prompt, tokenizer, rewrite=rewrite, limit=limit)

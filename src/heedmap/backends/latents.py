@@ -111,7 +111,6 @@ def announced(pipe: Any, first: float, error: float = SAME) -> Schedule:
 
 
 def _steps(scheduler: Any, start: int, timesteps: Sequence[float]) -> list[int]:
-    """Return the step of each call."""
     order = int(getattr(scheduler, "order", 1))
     if order > 1:  # Heun, KDPM2, DPM++ SDE: the last step has one call
         return [number // order for number in range(len(timesteps))]
@@ -218,7 +217,6 @@ def latents_of(vae: Any, pixels: Tensor, device: torch.device | None = None) -> 
 
 @contextmanager
 def _upcast(vae: Any) -> Iterator[None]:
-    """Keep an autoencoder in float32 if it overflows in float16."""
     dtype = vae.dtype
     overflows = dtype == torch.float16 and getattr(vae.config, "force_upcast", False)
     try:

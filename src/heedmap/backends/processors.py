@@ -10,6 +10,7 @@ import inspect
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NoReturn
 
 import torch
@@ -22,7 +23,7 @@ from torch.overrides import TorchFunctionMode, _get_current_function_mode_stack
 from torch.utils._device import DeviceContext
 
 from heedmap.backends import registry
-from heedmap.backends.base import Undo
+from heedmap.backends.base import Undo, replace_method
 from heedmap.backends.prompts import prompt_table
 from heedmap.errors import ModelError, SelectionError, TraceError, quoted
 from heedmap.maps.recordings import layers_there, name_fits
@@ -93,15 +94,9 @@ class RecordingProcessor:
 class _Tap(TorchFunctionMode):
     """An interceptor of the attention that a layer computes in this thread.
 
-    Args:
-        processor: the layer's recording processor.
-        attn: the layer.
-        shape: that of the hidden states: the rows of the batch, the positions, the channels.
-        states: the text states (B, K, C) of a cross-attention layer, in a tuple with those of an
-            IP-Adapter.
-
-    Raises:
-        TraceError: if the attention is not one over all text states, in all heads.
+    It raises a TraceError if the attention is not one over all text states (B, K, C), in all heads.
+    An IP-Adapter gives the states in a tuple with its own. The hidden states have the `shape` (B,
+    Q, C).
 
     Attributes:
         keys: the number of keys that the attention must have; None for any.
@@ -225,7 +220,6 @@ class _Tap(TorchFunctionMode):
         return Scores(query, key, self.attn.scale, mask)
 
     def _by_head(self, x: Tensor) -> Tensor:
-        """Reshape (B·H, …) to (B, H, …)."""
         return x.unflatten(0, (-1, self.attn.heads))
 
 
@@ -259,6 +253,10 @@ def install(
 
         undo(restore)
         layer.set_processor(recorder)
+        # `model.attn_processors` has the original: `set_ip_adapter_scale` looks for it there.
+        for method, replacement in (("get_processor", _original), ("set_processor", _set)):
+            own = getattr(layer, method)
+            undo(replace_method(layer, method, partial(replacement, layer, own)))
         installed[name] = recorder
     return installed
 
@@ -282,6 +280,19 @@ def _check_backend(name: str, processor: Any) -> None:
             f"{name} computes attention with the backend {backend!r}, which heedmap cannot see: "
             "call set_attention_backend('native') of the model first"
         )
+
+
+def _original(layer: Attention, get: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """Return the processor of a layer; the original one where it is recorded."""
+    recorder = layer.processor
+    return recorder.original if isinstance(recorder, RecordingProcessor) else get(*args, **kwargs)
+
+
+def _set(layer: Attention, set_processor: Callable[[Any], None], processor: Any) -> None:
+    """Set a processor, unless it is the original of the one that records."""
+    recorder: Any = layer.processor
+    if not (isinstance(recorder, RecordingProcessor) and recorder.original is processor):
+        set_processor(processor)
 
 
 def run_uncompiled(model: Any, undo: Undo) -> None:
@@ -462,8 +473,8 @@ class LayerShapes:
         key: E·W_K, (K, H·d); the values have the same shape.
         scores: those of one head, and so its probabilities: (Q, K).
         output: Y, after the output projection: (Q, C).
-        masked: the number of the prompt's K tokens that a mask hides: their probability is exactly
-            0. None without a mask.
+        masked: the number of the prompt's K tokens that a mask hides, so that their probability is
+            exactly 0; None without a mask.
     """
 
     name: str
@@ -480,14 +491,15 @@ class LayerShapes:
 
     @property
     def head_dim(self) -> int:
-        """Return d, the channels of one head."""
+        """d, the channels of one head."""
         return self.query[1] // self.heads
 
     def chain(self) -> list[tuple[str, str, Shape]]:
         """Return the matrix products from the hidden states X and the text E to the output Y.
 
         Returns:
-            Result, factors and shape: ("O_h = P_h·V_h", "(9 × 77) · (77 × 8)", (9, 8)).
+            Of each product the equation, the factors and the shape:
+            ("Q = X·W_Q", "(256 × 64) · (64 × 64)", (256, 64)).
         """
         (places, channels), (tokens, width) = self.hidden, self.text
         inner, d = self.query[1], self.head_dim
@@ -508,16 +520,19 @@ class LayerShapes:
 def layer_shapes(
     pipe: Any, prompt: str = "a cat", *, size: Shape | None = None, **arguments: Any
 ) -> tuple[LayerShapes, ...]:
-    """Return the shapes in every text cross-attention layer of a pipeline.
+    """Return the shapes in every text cross-attention layer of a pipeline; nothing is generated.
+
+        for layer in heedmap.layer_shapes(pipe, size=(512, 768)):
+            print(layer.name, layer.grid, layer.heads, layer.scores)
 
     Args:
-        pipe: a pipeline, as `load` returns it.
-        prompt: a text for the model.
-        size: (width, height) in pixels; the model's own if None.
-        arguments: other arguments of the call.
+        pipe: a pipeline that `load` returns.
+        prompt: the prompt of the call.
+        size: (width, height) in pixels. Default: the model's.
+        arguments: other arguments of the pipeline.
 
     Returns:
-        The layers in the order in which the model runs them.
+        The layers, as the model runs them one after the other.
 
     Raises:
         ArgumentError: if the size does not fit the model, or the pipeline takes no such argument.
@@ -554,8 +569,8 @@ def pick(layers: Sequence[LayerShapes], wanted: str) -> list[LayerShapes]:
     Raises:
         SelectionError: if there are none; it lists the layers there are.
     """
-    found = [layer for layer in layers if name_fits(layer.name, wanted)]
-    if not found:
+    fitting = [layer for layer in layers if name_fits(layer.name, wanted)]
+    if not fitting:
         names = layers_there([layer.name for layer in layers], wanted)
         raise SelectionError(f"no layer fits layer={quoted(wanted)}: expected {names}")
-    return found
+    return fitting

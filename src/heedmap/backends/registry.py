@@ -10,12 +10,12 @@ import torch
 from diffusers.models.attention_processor import Attention
 from torch import Tensor
 
-from heedmap import checks
 from heedmap.backends.base import Family, parameters
 from heedmap.backends.flux import Flux
 from heedmap.backends.pixart import PixArt
 from heedmap.backends.sd3 import StableDiffusion3
 from heedmap.backends.unet import UNet
+from heedmap.checks import as_ordered_list, check_int
 from heedmap.errors import ArgumentError, ModelError, nearest, quoted
 from heedmap.io.reading import MAX_ASPECT, MAX_PIXELS, MAX_SIDE
 from heedmap.options import OWN_NAMES, GenerateOptions
@@ -51,7 +51,6 @@ def family_named(index: Mapping[str, Any]) -> type[Family]:
 
 
 def _unreadable(name: str, parts: Mapping[str, str]) -> ModelError:
-    """Return the error of a pipeline, by the classes of its denoisers."""
     expected = " or ".join(family.description for family in FAMILIES)
     why = " and ".join(f"its {part} is of class {kind}" for part, kind in parts.items())
     return ModelError(
@@ -141,7 +140,7 @@ def unit(pipe: Any) -> int:
 def check_size(pipe: Any, size: object) -> tuple[int, int]:
     """Return a size (width, height) in pixels; raise an ArgumentError if it cannot be drawn."""
     multiple = unit(pipe)
-    sides = [checks.whole("a side of the size", one) for one in checks.in_order(size) or []]
+    sides = [check_int("a side of the size", one) for one in as_ordered_list(size) or []]
     if (
         len(sides) != 2
         or any(side % multiple or not 0 < side <= MAX_SIDE for side in sides)
@@ -218,7 +217,6 @@ def for_batch(
 
 
 def _repeated(name: str, value: Any, count: int) -> Any:
-    """Return an argument with one row for each image."""
     axes = getattr(value, "ndim", 0)
     if axes == 3 and name == "mask_image":  # (B, H, W), or an array (H, W, 1)
         axes += value.shape[-1] != 1

@@ -10,9 +10,9 @@ from typing import Any, ClassVar
 from diffusers import SD3Transformer2DModel
 from diffusers.models.attention_processor import Attention
 
-from heedmap import checks
 from heedmap.backends.base import GridShape, default_of
 from heedmap.backends.joint import JointFamily, thirds
+from heedmap.checks import check_int
 from heedmap.text.words import LABELS, Token, TokenTable, tokenize
 
 _PERTURBED = "perturbs the attention of a part of its batch"
@@ -76,7 +76,7 @@ class StableDiffusion3(JointFamily):
         if tokenizer is not None and tokenizer is not pipe.tokenizer_3:
             return tokenize(prompt, tokenizer, limit=pipe.tokenizer_max_length)
         name = "max_sequence_length"
-        limit = checks.whole(name, arguments.get(name, default_of(pipe, name)), least=1)
+        limit = check_int(name, arguments.get(name, default_of(pipe, name)), least=1)
         if tokenizer is not None:
             return tokenize(prompt, tokenizer, limit=limit)
         padding = [Token(number, 0, LABELS["pad"], 0, 0, "pad") for number in range(limit)]

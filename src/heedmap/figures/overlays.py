@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 from PIL import Image, ImageColor
 from PIL.PngImagePlugin import PngInfo
 
-from heedmap.checks import alike, whole
+from heedmap.checks import check_int, is_constant
 from heedmap.errors import ArgumentError, plural, quoted
 from heedmap.io.reading import MAX_SIDE
 from heedmap.io.schemas import StepSource
@@ -44,7 +44,7 @@ def png(image: Image.Image, text: PngInfo | None = None) -> bytes:
 
 def enlarge(image: Image.Image, *, short_side: int = 256) -> Image.Image:
     """Enlarge an image (RGB, Lanczos) by a whole number until its short side is long enough."""
-    rgb, enough = to_rgb(image), whole("short_side", short_side, least=1, most=MAX_SIDE)
+    rgb, enough = to_rgb(image), check_int("short_side", short_side, least=1, most=MAX_SIDE)
     times = math.ceil(enough / min(rgb.size))
     return rgb.resize((rgb.width * times, rgb.height * times), Image.Resampling.LANCZOS)
 
@@ -113,14 +113,14 @@ def hue_colours() -> NDArray[np.uint8]:
 def centred(low: float, high: float) -> tuple[float, float]:
     """Widen a scale until 0 is its middle, unless it has no contrast."""
     most = max(-low, high)
-    return (low, high) if alike(low, high) else (-most, most)
+    return (low, high) if is_constant(low, high) else (-most, most)
 
 
 def to_rgb(image: Image.Image) -> Image.Image:
     """Return an image of any mode of 8 bits as RGB, transparent pixels as white."""
     if not isinstance(image, Image.Image) or min(image.size) < 1 or image.mode[0] in "IF":
         raise ArgumentError(
-            f"the picture is {quoted(image)}: expected a Pillow image with 8-bit colours; scale "
+            f"the image is {quoted(image)}: expected a Pillow image with 8-bit colours; scale "
             "its values to 0 to 255, and convert it to mode 'L'"
         )
     try:
@@ -129,7 +129,7 @@ def to_rgb(image: Image.Image) -> Image.Image:
             image = Image.alpha_composite(white, image.convert("RGBA"))
         return image.convert("RGB")
     except (OSError, SyntaxError, ValueError) as error:  # Pillow reads pixels as late as here
-        raise ArgumentError(f"the picture is broken or closed ({error}): open it again") from error
+        raise ArgumentError(f"the image is broken or closed ({error}): open it again") from error
 
 
 def _dimmed(image: Image.Image, grey: float) -> NDArray[np.floating]:
@@ -153,13 +153,12 @@ def _scaled(
     """
     low, high = centred(low, high) if low < 0 else (float(low), float(high))
     spread = resize_map(values, size).astype(np.float64)
-    if alike(low, high):
+    if is_constant(low, high):
         return np.full_like(spread, 0.5 if low < 0 else 0)
     return np.clip((spread - low) / (high - low), 0, 1)
 
 
 def _map(values: ArrayLike) -> NDArray[np.float32]:
-    """Return checked values as (h, w) float32."""
     cells = np.ascontiguousarray(values, dtype=np.float32)
     if cells.ndim != 2 or cells.size == 0 or not np.isfinite(cells).all():
         raise ArgumentError(f"the map is {quoted(values)}: expected an array (h, w) of numbers")
@@ -228,12 +227,12 @@ def _corners(count: int, size: tuple[int, int]) -> list[tuple[int, int]]:
 
 @dataclass(frozen=True, eq=False)
 class Animation:
-    """Frames that a GIF shows one after the other, for ever.
+    """Frames that a GIF shows one after the other, again and again (`heedmap.Run.animation`).
 
     Attributes:
         label: the title.
         frames: RGB images of one size.
-        durations: of each, in milliseconds; GIFs count in tens of them.
+        durations: of each frame, in milliseconds, a multiple of 10.
     """
 
     label: str
@@ -261,7 +260,11 @@ class Animation:
         return file.getvalue()
 
     def save(self, path: str | Path) -> Path:
-        """Write the GIF file, in the place of an older one; RunError if it cannot be written."""
+        """Write the GIF file, in the place of an older one, and return its path.
+
+        Raises:
+            RunError: if the file cannot be written.
+        """
         return put_file(path, self.gif())
 
     def _repr_html_(self) -> str:

@@ -13,7 +13,7 @@ import msgspec
 from msgspec import Struct
 from PIL import Image
 
-from heedmap.errors import ArgumentError, RunError, quoted, size_text
+from heedmap.errors import ArgumentError, RunError, format_bytes, quoted
 from heedmap.io.schemas import FORMAT, decode_array
 
 MAX_JSON = 2**26
@@ -60,7 +60,7 @@ def read_bytes(path: Path, *, most: int) -> bytes:
     except OSError as error:
         raise RunError(f"{path} cannot be read ({reason_of(error)})") from error
     if len(data) > most:
-        raise RunError(f"{path} is larger than {size_text(most)}, the limit for such a file")
+        raise RunError(f"{path} is larger than {format_bytes(most)}, the limit for such a file")
     return data
 
 
@@ -97,7 +97,7 @@ def read_photograph(path: Path) -> Image.Image:
     try:
         return _open(path, ("PNG", "JPEG", "WEBP", "BMP"))
     except RunError as error:
-        raise ArgumentError(f"{error}: expected a picture (PNG, JPEG, WebP or BMP)") from error
+        raise ArgumentError(f"{error}: expected an image (PNG, JPEG, WebP or BMP)") from error
 
 
 def _open(path: Path, formats: tuple[str, ...]) -> Image.Image:
@@ -117,4 +117,4 @@ def _open(path: Path, formats: tuple[str, ...]) -> Image.Image:
     except (RunError, MemoryError):
         raise
     except Exception as error:  # Pillow's plugins raise errors of any type
-        raise RunError(f"{path} is not a picture that can be read") from error
+        raise RunError(f"{path} is not an image that can be read") from error

@@ -27,7 +27,6 @@ import torch
 from msgspec import structs
 from PIL import Image, ImageOps
 
-from heedmap import checks
 from heedmap.backends.base import Pipeline, default_of, device_of, parameters
 from heedmap.backends.latents import (
     Moment,
@@ -47,10 +46,11 @@ from heedmap.backends.registry import (
     unit,
     usual_size,
 )
+from heedmap.checks import check_prompt
 from heedmap.errors import ArgumentError, ModelError, quoted, warn
 from heedmap.figures.overlays import to_rgb
 from heedmap.io import reading
-from heedmap.io.schemas import GivenPicture, returned
+from heedmap.io.schemas import InputImageSettings, returned
 from heedmap.io.writing import digest_of
 from heedmap.options import LOCATE_STEPS, GenerateOptions, Keep, Tokens
 from heedmap.pipelines.arguments import (
@@ -61,7 +61,7 @@ from heedmap.pipelines.arguments import (
 )
 from heedmap.pipelines.generation import Progress, generate_batch
 from heedmap.recording.probing import Probe
-from heedmap.results.pairs import apart
+from heedmap.results.edits import image_difference
 from heedmap.results.runs import Run
 from heedmap.text.weights import parse_weights
 
@@ -82,7 +82,7 @@ def open_image(image: object) -> Image.Image:
         image = reading.read_photograph(reading.path_of(image))
     if not isinstance(image, Image.Image):
         raise ArgumentError(
-            f"the picture is {quoted(image)}: expected a Pillow image, or the path of a file"
+            f"the image is {quoted(image)}: expected a Pillow image, or the path of a file"
         )
     upright = image
     with warnings.catch_warnings(action="ignore"), suppress(Exception):  # broken EXIF data
@@ -118,19 +118,19 @@ def check_takes_latents(pipe: Pipeline) -> None:
     names, kind = parameters(pipe), type(pipe).__name__
     if "latents" not in names or "strength" in names or THEIR_NAMES["size"] not in names:
         raise ModelError(
-            f"{kind} begins with a picture of its own: expected a pipeline of the same model that "
+            f"{kind} begins with an image of its own: expected a pipeline of the same model that "
             "draws from a text alone, as diffusers' AutoPipelineForText2Image.from_pipe(pipe)"
         )
     if not hasattr(family_of(pipe).decoder, "encode"):
         raise ModelError(
-            f"{kind} has no autoencoder that encodes a picture: load the model with all its parts"
+            f"{kind} has no autoencoder that encodes an image: load the model with all its parts"
         )
 
 
 def refuse_arguments(arguments: Iterable[str], names: Iterable[str]) -> None:
     """Raise an ArgumentError if an argument is given that the image decides."""
     for name in sorted({*arguments} & {*names}):
-        raise ArgumentError(f"a picture is given, so {name} cannot be set: leave it out")
+        raise ArgumentError(f"an image is given, so {name} cannot be set: leave it out")
 
 
 @dataclass(frozen=True, eq=False)
@@ -148,9 +148,9 @@ class InputImage:
     size: tuple[int, int]
 
     @property
-    def settings(self) -> GivenPicture:
+    def settings(self) -> InputImageSettings:
         """The entry of the image in a run's settings."""
-        return GivenPicture(size=self.size, sha256=digest_of(self.image))
+        return InputImageSettings(size=self.size, sha256=digest_of(self.image))
 
 
 @torch.no_grad()
@@ -168,7 +168,7 @@ def autoencoder_psnr(pipe: Pipeline, image: InputImage) -> float | None:
     vae = family_of(pipe).decoder
     pixels = pictures_of(vae, unscaled(vae, image.latents).to(device_of(pipe)))[0].clamp(0, 1)
     decoded = Image.fromarray((pixels * 255).round().byte().movedim(0, -1).numpy())
-    return apart(image.image, decoded).psnr_db
+    return image_difference(image.image, decoded).psnr_db
 
 
 def distortion_warning(psnr_db: float | None) -> str:
@@ -176,7 +176,7 @@ def distortion_warning(psnr_db: float | None) -> str:
     if psnr_db is None or psnr_db >= LEAST_PSNR:
         return ""
     return (
-        f"the picture {returned(psnr_db)} from the model's autoencoder, so its maps and edits are "
+        f"the image {returned(psnr_db)} from the model's autoencoder, so its maps and edits are "
         f"unsure: expected {LEAST_PSNR:g} dB or more; use one like those that the model draws"
     )
 
@@ -209,16 +209,16 @@ def locate(
         found = heedmap.locate(pipe, "photo.jpg", "a cat next to a car")
         found.maps["cat"].mask(), found.maps.segment(), found.save("outputs/photo")
 
-    The result is a run whose image is yours at the size that the model saw. A word that the image
-    does not show has heat somewhere, too.
+    Nothing is generated: the model sees the image with noise of several strengths. A word that the
+    image does not show has heat somewhere, too.
 
     Args:
-        pipe: a pipeline that generates from text alone, as `load` returns it.
+        pipe: a pipeline that generates from text alone, such as `load` returns.
         picture: a Pillow image, or a file (PNG, JPEG, WebP, BMP). Transparent pixels become white.
         prompt: the words to find. Weights have no meaning here.
         seed: the seed of the noise. Default: random, and saved in the settings.
-        steps: the number of noise levels at which the model is asked, the middles of equal parts
-            of the training's timesteps. Default: 10.
+        steps: the number of noise levels at which the model is asked, in the middles of equal
+            parts of the training's timesteps. Default: 10.
         size: (width, height) in pixels that the model sees. Default: that of the image if the model
             can draw it and it has half to twice the pixels of the model's own; else about as many
             as the model's, close to the image's proportions.
@@ -226,12 +226,15 @@ def locate(
         tokens: as in `generate`.
         concepts: as in `generate`.
         limit: as in `generate`.
-        progress: called after every step.
-        probe: ends the run when it has found its numbers.
+        progress: called after every step with the number of steps done and of all steps.
+        probe: of `explain`; ends the run when it has found its numbers.
         arguments: other arguments of the pipeline, as in `generate`.
 
+    Returns:
+        A run whose image is yours at the size that the model saw.
+
     Raises:
-        ArgumentError: if an argument is wrong.
+        ArgumentError: if the image cannot be read, the prompt has weights, or an argument is wrong.
         ModelError: if the pipeline starts from an image, or the noise of the model's training is
             not known.
         TraceError: if the maps could not be recorded.
@@ -241,7 +244,7 @@ def locate(
     check_takes_latents(pipe)
     refused = ("latents", "num_images_per_prompt", "guidance_scale", "negative_prompt", *STEP_LISTS)
     refuse_arguments(arguments, refused)
-    text = parse_weights(checks.prompt(prompt))
+    text = parse_weights(check_prompt(prompt))
     if text.spans:
         raise ArgumentError(
             f"the prompt {quoted(prompt)} has weights, which locate cannot use: write "
@@ -323,7 +326,7 @@ def extract_image(
     if family_of(pipe).why_unblended() is not None:
         raise ModelError(
             f"{type(pipe).__name__} does not draw from the latents of its steps alone, so that "
-            "your picture would not come back: expected another pipeline of such a model, "
+            "your image would not come back: expected another pipeline of such a model, "
             "as StableDiffusionPipeline with an LCMScheduler"
         )
     refuse_arguments(arguments, ("latents", "denoising_end", *STEP_LISTS))
@@ -334,13 +337,13 @@ def saved_image(
     run: Run, arguments: Mapping[str, Any]
 ) -> tuple[Image.Image | None, dict[str, Any]]:
     """Return the image that a saved run was edited from, and the arguments without it."""
-    settings, rest = run.settings.given, dict(arguments)
+    settings, rest = run.settings.input_image, dict(arguments)
     if settings is None:
         return None, rest
-    image = rest.pop("image", run.given)
+    image = rest.pop("image", run.input_image)
     if image is None:
         raise ArgumentError(
-            "the picture that was edited, given.png, is not with this run any more: put it there "
+            "the image that was edited, input.png, is not with this run any more: put it there "
             "again, or pass it, as in hm.repeat(pipe, run, image=…)"
         )
     image = _resize(open_image(image), run.settings.size)

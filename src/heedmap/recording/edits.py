@@ -20,8 +20,8 @@ from PIL import Image
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
-from heedmap import checks
 from heedmap.backends.base import Family, GridShape
+from heedmap.checks import as_list, check_bool, check_float, check_text
 from heedmap.errors import ArgumentError, quoted, warn
 from heedmap.io.schemas import MAX_EDITS, Confined, Mask, Reweighted, Ruled, WordEditNoted
 from heedmap.maps import masks
@@ -50,7 +50,7 @@ from heedmap.text.words import TokenTable
 
 @dataclass(frozen=True)
 class Reweight:
-    """Multiply the attention of a word or phrase, like `(word:3)` in a prompt.
+    """The attention of a word or phrase times a weight, as `(word:3)` in a prompt.
 
         heedmap.generate(pipe, "a red house", edits=[heedmap.Reweight("red", 3)])
 
@@ -59,8 +59,8 @@ class Reweight:
         weight: 1 changes nothing, 0 removes the word's attention, negative weights work against it;
             −2 to 3 is useful. In a joint softmax (SD 3, Flux) the image's attention to itself
             stays as it is, so that the sum of a row changes.
-        renormalize: whether the probabilities are scaled to sum to 1 again, so that the other
-            tokens lose what the word gains.
+        renormalize: if True, the probabilities are scaled to sum to 1 again, so that the other
+            tokens lose as much as the word gains.
 
     Raises:
         ArgumentError: if the weight is not a number from -1e6 to 1e6.
@@ -71,10 +71,10 @@ class Reweight:
     renormalize: bool = False
 
     def __post_init__(self) -> None:
-        name, most = quoted(checks.text("the word to weight", self.word, "red")), MOST_WEIGHT
+        name, most = quoted(check_text("the word to weight", self.word, "red")), MOST_WEIGHT
         vars(self).update(
-            weight=checks.finite(f"the weight of {name}", self.weight, least=-most, most=most),
-            renormalize=checks.flag(f"renormalize of {name}", self.renormalize),
+            weight=check_float(f"the weight of {name}", self.weight, least=-most, most=most),
+            renormalize=check_bool(f"renormalize of {name}", self.renormalize),
         )
 
     def rules(self, table: TokenTable, size: tuple[int, int]) -> list[Rule]:
@@ -85,7 +85,7 @@ class Reweight:
 
 @dataclass(frozen=True, eq=False)
 class Confine:
-    """Keep a word's attention inside of a region of the image, and so place its object.
+    """The attention of a word kept inside of a region of the image, which places its object.
 
         half = (0, 0, 64, 128)
         heedmap.generate(pipe, "a red cat in the snow", edits=[heedmap.Confine("cat", half)])
@@ -103,16 +103,18 @@ class Confine:
             of bool (H, W), True inside, or a PIL image of mode "1" or "L" (128 and above is
             inside).
         strength: added to the scores inside, in natural logarithms: 1 multiplies the odds by e.
-        start: fraction of the run from which it acts.
-        end: fraction up to which it acts.
+        start: fraction of the run from which it acts, 0 to 1.
+        end: fraction up to which it acts, 0 to 1.
         along: the words of the prompt that are confined with it. If None, those that describe it:
             up to two, back to the article, number, preposition, conjunction, "-ing" or sign before
             them (of English; in other languages name them).
-        tail: whether the end and the padding are hidden outside. Where they carry much of the rest
+        tail: if True, the end and the padding are hidden outside. Where they carry much of the rest
             of the image, False may draw it better, and place the word less surely.
 
     Raises:
         ArgumentError: if `where` is neither a box nor a mask, or a number is out of range.
+
+    After Paint-with-Words (eDiff-I: Balaji et al., 2022, arXiv 2211.01324, section 4.4).
     """
 
     word: str
@@ -124,8 +126,8 @@ class Confine:
     tail: bool = True
 
     def __post_init__(self) -> None:
-        name = quoted(checks.text("the word to confine", self.word, "cat"))
-        along = [] if self.along is None else checks.several(self.along)
+        name = quoted(check_text("the word to confine", self.word, "cat"))
+        along = [] if self.along is None else as_list(self.along)
         if along is None or not all(isinstance(word, str) for word in along):
             raise ArgumentError(
                 f"along of {name} is {quoted(self.along)}: expected a list of words, as in ['red']"
@@ -133,11 +135,11 @@ class Confine:
         start, end = check_window(f"the window of {name}", (self.start, self.end))
         vars(self).update(
             where=masks.place(self.where, name),
-            strength=checks.finite(f"the strength of {name}", self.strength, least=-1e6, most=1e6),
+            strength=check_float(f"the strength of {name}", self.strength, least=-1e6, most=1e6),
             start=start,
             end=end,
             along=None if self.along is None else tuple(along),
-            tail=checks.flag(f"tail of {name}", self.tail),
+            tail=check_bool(f"tail of {name}", self.tail),
         )
 
     def rules(self, table: TokenTable, size: tuple[int, int]) -> list[Rule]:
@@ -178,7 +180,7 @@ class CountedRule:
 
 def checked_edits(edits: Iterable[Edit]) -> tuple[Edit, ...]:
     """Return the edits of a list; ArgumentError if it is not a list of edits."""
-    every = checks.several(edits)
+    every = as_list(edits)
     if every is None or len(every) > MAX_EDITS:
         raise ArgumentError(
             f"edits is {quoted(edits)}: expected a list of edits (at most {MAX_EDITS}), "
@@ -240,7 +242,6 @@ def warn_of_idle(
 
 
 def _acts(rule: Rule, sites: Sequence[Site]) -> bool:
-    """Return whether a rule changes something at one of these sites."""
     if isinstance(rule, CountedRule):
         return rule.changed > 0
     if is_linear(rule):
@@ -285,13 +286,13 @@ class Steering:
         sources: for each image that takes attention from another the number of that one.
         self_windows: for each image with a source the fractions of the run, from and up to which it
             also takes the source's self-attention (queries and keys, with its own values).
-        self_cells: the largest grid, in cells, at which it does.
+        max_self_cells: the largest grid, in cells, at which it does.
     """
 
     rules: Mapping[int, Sequence[Rule]]
     sources: Mapping[int, int] = field(default_factory=dict)
     self_windows: Mapping[int, tuple[float, float]] = field(default_factory=dict)
-    self_cells: int = EditOptions.self_cells
+    max_self_cells: int = EditOptions.max_self_cells
 
     def is_linear(self, image: int) -> bool:
         """Return whether `output` can compute the rules of an image."""
@@ -453,7 +454,7 @@ class AttentionController:
     def inputs(self, layer: str, query: Tensor, key: Tensor) -> tuple[Tensor, Tensor]:
         """Return the queries and keys (B, H, …) of a self-attention layer, some of the sources'."""
         position, steering, count = self.position, self.steering, query.shape[0]
-        if position is None or query.shape[2] > steering.self_cells:
+        if position is None or query.shape[2] > steering.max_self_cells:
             return query, key
         images = [
             image

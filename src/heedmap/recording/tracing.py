@@ -18,13 +18,20 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from heedmap import checks
 from heedmap.backends import base, loading, processors, prompts, registry
 from heedmap.backends.base import Family, GridShape, Pipeline
 from heedmap.backends.latents import Moment, announced, listen, predicted, rounding_of
 from heedmap.backends.processors import Record, RecordingProcessor
 from heedmap.backends.prompts import Encoding
-from heedmap.errors import ArgumentError, NothingRecordedError, TraceError, quoted, size_text, warn
+from heedmap.checks import as_ordered_list
+from heedmap.errors import (
+    ArgumentError,
+    NothingRecordedError,
+    TraceError,
+    format_bytes,
+    quoted,
+    warn,
+)
 from heedmap.maps.heatmaps import HeatMaps
 from heedmap.maps.recordings import Recording
 from heedmap.mathematics.probabilities import Scores
@@ -63,23 +70,27 @@ def trace(
         trace.maps[0]["cat"]
 
     Without edits the images are bit-identical to those of the bare pipeline. Afterwards the
-    pipeline is as it was, also after an exception.
+    pipeline is as it was, also after an exception. The maps are those of DAAM (Tang et al., 2022,
+    arXiv 2210.04885), for any size of image and any number of images.
 
     Args:
         pipe: a pipeline of Stable Diffusion (1, 2, XL, 3, 3.5), PixArt or Flux.1.
-        keep: the axes to keep, of "layer", "step", "head", or "all"; the others are averaged
+        keep: the axes to keep, of "layer", "step", "head"; or "all". The others are averaged
             while it runs (steps: over the calls of the model).
         tokens: "prompt" for the prompt's own tokens with start and end, "all" for the padding too.
-        branches: what to record of a guided run: "conditional", "negative", or both.
+        branches: the branches of a guided run to record: "conditional", "negative", or both.
         concepts: words and phrases to look for in each image, by the image's own queries, whether
             or not its prompt has them (`Trace.concept_maps`).
         prompts: the texts that `prompt_embeds` were made of, where the pipeline is given these.
             They are encoded again to check them. Without them words are the positions of tokens.
-        limit: the number of bytes that may be kept in all; a run that would keep more is refused
-            before its first step.
-        edits: what to change in the attention of every prompt, as in `generate`. The images then
-            differ, and the maps are of the edited attention. Weights that are written into a
-            prompt, as `(word:1.5)`, are not read here: pass `Reweight`.
+        limit: the number of bytes that may be kept in all, 2 GiB by default; a run that would keep
+            more is refused before its first step.
+        edits: changes of the attention of every prompt, as in `generate`. The images then differ,
+            and the maps are of the edited attention. Weights that are written into a prompt, as
+            `(word:1.5)`, are not read here: pass `Reweight`.
+
+    Returns:
+        A context manager. `maps` and the others are there during and after the `with` block.
 
     Raises:
         ArgumentError: if an axis, a branch, the choice of tokens or an edit is not known, or a
@@ -89,7 +100,7 @@ def trace(
     options = GenerateOptions(
         keep=keep, tokens=tokens, branches=branches, concepts=concepts, limit=limit
     )
-    texts = [prompts] if isinstance(prompts, str) else checks.in_order(prompts or [])
+    texts = [prompts] if isinstance(prompts, str) else as_ordered_list(prompts or [])
     if texts is None or not all(isinstance(text, str) for text in texts):
         raise ArgumentError(f"prompts is {quoted(prompts)}: expected a list of texts")
     spec = RecordingSpec.of(options, prompts=None if prompts is None else tuple(texts))
@@ -133,11 +144,13 @@ def check_memory_limit(calls: Sequence[Call], spec: RecordingSpec) -> None:
     axes = f"keep={quoted(sorted(spec.keep))}"
     if total > spec.limit:
         raise ArgumentError(
-            f"{axes} would take {size_text(total)}, and the limit is {size_text(spec.limit)}: keep "
-            "fewer axes, or pass a higher limit"
+            f"{axes} would take {format_bytes(total)}, and the limit is "
+            f"{format_bytes(spec.limit)}: keep fewer axes, or pass a higher limit"
         )
     if size > MEMORY_WARNING:
-        warn(f"{axes} will take {size_text(size)} of memory: keep fewer axes if that is too much")
+        warn(
+            f"{axes} will take {format_bytes(size)} of memory: keep fewer axes if that is too much"
+        )
 
 
 class TraceHooks:
@@ -230,10 +243,13 @@ def _refuse(name: str, *args: Any, **kwargs: Any) -> None:
 
 
 class Trace:
-    """An open recording, made by `trace`. `maps` has one entry an image, in the order of images.
+    """The recording that `trace` opens: a context manager, with one entry for each image.
+
+    The entries are in the order of the images, over all calls of the pipeline so far. Maps that
+    were not recorded raise a NothingRecordedError.
 
     Attributes:
-        controller: the edits, and how much they changed; None without.
+        controller: the edits, and their effect; None without edits.
     """
 
     def __init__(
@@ -246,7 +262,7 @@ class Trace:
         after_step: AfterStep | None = None,
         map_tokens: Mapping[int, Sequence[int]] | None = None,  # by image, of `current_maps`
         predicts: bool = False,  # whether `StepState.predicted` is found
-        probe: Probe | None = None,  # ends the run when it has found what it looks for
+        probe: Probe | None = None,  # ends the run when it has its numbers
     ) -> None:
         registry.check_served(pipe)
         spec = spec or RecordingSpec()
@@ -283,32 +299,32 @@ class Trace:
 
     @property
     def recordings(self) -> tuple[Recording, ...]:
-        """One recording an image, in the order of the images, over all calls so far."""
+        """The probabilities of each image, at the axes that were kept (`HeatMaps.recording`)."""
         return self._recordings("conditional")
 
     @property
     def negative_recordings(self) -> tuple[Recording, ...]:
-        """The recordings of the negative branch, where it was asked for."""
+        """The recordings of the negative branch."""
         return self._recordings("negative")
 
     @property
     def concept_recordings(self) -> tuple[Recording, ...]:
-        """The recordings of the concepts, where some were asked for."""
+        """The recordings of the concepts."""
         return self._recordings("concepts")
 
     @property
     def maps(self) -> tuple[HeatMaps, ...]:
-        """The heat maps of each image, in the order of the images, over all calls so far."""
+        """The heat maps of each image."""
         return tuple(map(HeatMaps, self.recordings))
 
     @property
     def negative_maps(self) -> tuple[HeatMaps, ...]:
-        """The heat maps of the negative prompt's words, where that branch was asked for."""
+        """The heat maps of the negative prompt's words, of each image."""
         return tuple(map(HeatMaps, self.negative_recordings))
 
     @property
     def concept_maps(self) -> tuple[HeatMaps, ...]:
-        """The heat maps of the concepts, each one word, where some were asked for."""
+        """The heat maps of the concepts, each one word, of each image."""
         return tuple(map(HeatMaps, self.concept_recordings))
 
     @property
@@ -318,7 +334,7 @@ class Trace:
 
     @property
     def guided(self) -> bool:
-        """True if the last call read a negative prompt beside the prompt (an empty one, too)."""
+        """True if the last call used a negative prompt, also an empty one: with guidance."""
         return bool(self._calls) and self._calls[-1].guided
 
     def _done(self) -> list[Call]:
@@ -375,7 +391,6 @@ class Trace:
     # --- while it runs ---
 
     def _begin(self, encoding: Encoding) -> None:
-        """Begin a call of the pipeline, which has just encoded its prompts."""
         running, kind = base.active_calls(self._pipe), type(self._pipe).__name__
         if len(running) > 1:
             raise TraceError(
@@ -385,8 +400,7 @@ class Trace:
         count = len(encoding.conditional.tables)
         if count > 1 and self._family.has_quirk("source_first"):
             raise TraceError(
-                f"{kind} draws one picture a call, and was given {count} prompts: call it once for "
-                "each"
+                f"{kind} generates one image a call, and got {count} prompts: call it once for each"
             )
         branches = filter(None, (encoding.conditional, encoding.negative))
         tables = [table for branch in branches for table in branch.tables]
@@ -419,7 +433,6 @@ class Trace:
     def _before_pass(
         self, model: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> None:
-        """Begin a pass of the model."""
         self._hooks.check()
         sample, now, states = self._family.passed(args, kwargs)
         timesteps = torch.as_tensor(now).flatten()
@@ -441,13 +454,10 @@ class Trace:
         call.enter(states, timestep, self._family.repeats(kwargs), error)
         if self.controller is not None:
             self.controller.enter(call.position)
-        if self._probe is not None:
-            self._probe.enter(call)
 
     def _start(
         self, sample: Tensor, latent: GridShape, states: Tensor, timestep: float, error: float
     ) -> None:
-        """Start the call whose prompts were encoded: the model runs for the first time."""
         encodings, self._encodings = self._encodings, []
         if not bool(sample.isfinite().all()):
             raise ArgumentError(
@@ -477,15 +487,15 @@ class Trace:
 
     def _record(self, name: str, scores: Scores) -> None:
         """Record a cross-attention layer that has just run, for all rows of the batch."""
-        self._calls[-1].record(name, scores, self.controller)
+        call = self._calls[-1]
+        call.record(name, scores, self.controller)
         if self._probe is not None:
-            self._probe.record(name, scores, self.controller)
+            self._probe.record(call, name, scores, self.controller)
 
     def _before_scheduler(self, *args: Any, **kwargs: Any) -> None:
         self._predicted = predicted(*args, **kwargs)
 
     def _after_scheduler(self, latents: Tensor) -> Tensor:
-        """Return the latents to go on with after a call of the scheduler."""
         call = self._calls[-1] if self._calls else None
         if call is None or call.over or self._encodings:
             return latents
@@ -507,7 +517,6 @@ class Trace:
         return latents
 
     def _end(self) -> None:
-        """End the present call: the pipeline has finished."""
         self._hooks.end_call()
         self._encodings, self._frame = [], None
         if not self._calls or self._calls[-1].over:

@@ -13,7 +13,7 @@ from itertools import accumulate, pairwise
 from operator import itemgetter
 from typing import Annotated, Any
 
-from heedmap import checks
+from heedmap.checks import as_ordered_list, check_int, check_text
 from heedmap.errors import (
     ArgumentError,
     ModelError,
@@ -89,14 +89,18 @@ class Word:
 
 @dataclass(frozen=True, slots=True)
 class TokenTable:
-    """The words and tokens of one prompt.
+    """The words and tokens of one prompt: `run.maps.tokens`.
+
+        table.find("red house"), table.at(2).tokens, [token.text for token in table.tokens]
 
     Attributes:
         prompt: the text as given.
         limit: number of tokens that the model reads, specials included (77 for CLIP).
         missing: number of tokens of the prompt past the limit.
-        tokens: all positions of the encoded text, specials included.
-        words: all words of the prompt, with those past the limit.
+        tokens: all positions of the encoded text, specials included; each token has a `position`
+            on the `K` axis, `id`, `text`, `start`, `end` (characters of the prompt) and `kind`.
+        words: all words of the prompt, with those past the limit; each word has a `number`, `text`,
+            `start`, `end`, `tokens` (positions) and `missing` (tokens past the limit).
         parts: the number of positions of each text encoder, where several stand one after another
             on the `K` axis; empty for one.
     """
@@ -110,7 +114,7 @@ class TokenTable:
 
     @classmethod
     def of_texts(cls, texts: Iterable[str], separator: str = ", ") -> "TokenTable":
-        """Return a table in which each text, such as a concept, is one word and one token."""
+        """Return a table whose words are texts, such as concepts, of one token each."""
         tokens: list[Token] = []
         words: list[Word] = []
         start = 0
@@ -157,7 +161,7 @@ class TokenTable:
         Raises:
             UnknownWordError: if there is no such encoder; they are counted from 0.
         """
-        number = checks.whole("the encoder", number)
+        number = check_int("the encoder", number)
         if not 0 <= number < len(self.parts):
             raise UnknownWordError(
                 f"there is no encoder {quoted(number)} to select: the words of this prompt have "
@@ -206,12 +210,12 @@ class TokenTable:
         return tuple(t.position for t in self.tokens if t.kind in (kinds or ("text",)))
 
     def at(self, number: int) -> Word:
-        """Return the word with this number; negative numbers count from the end.
+        """Return the word with this number, from 0; negative numbers count from the end.
 
         Raises:
             UnknownWordError: if there is no such word.
         """
-        number, count = checks.whole("the word number", number), len(self.words)
+        number, count = check_int("the word number", number), len(self.words)
         if not -count <= number < count:
             raise UnknownWordError(
                 f"there is no word number {quoted(number)}: the prompt has "
@@ -242,7 +246,7 @@ class TokenTable:
         Raises:
             UnknownWordError: if there is no such place.
         """
-        wanted = word_keys(checks.text("the word", query, "house"))
+        wanted = word_keys(check_text("the word", query, "house"))
         keys = [(key, word) for word in self.words for key in word_keys(word.text)]
         matches: dict[tuple[Word, ...], None] = {}
         at = 0
@@ -362,7 +366,7 @@ def tokenize(
         rewrite: makes the text that is tokenized of the prompt; None for no change.
         limit: number of tokens that are read, specials included. Default: the tokenizer's own.
     """
-    checks.text("the prompt", prompt, most=MAX_PROMPT)
+    check_text("the prompt", prompt, most=MAX_PROMPT)
     if not getattr(tokenizer, "is_fast", False):
         raise ModelError(
             f"the tokenizer {type(tokenizer).__name__} gives no character offsets, so words cannot "
@@ -551,7 +555,7 @@ def checked_concepts(concepts: object) -> tuple[str, ...]:
 
     ArgumentError if it is no list of different words or phrases, or holds too many.
     """
-    texts = checks.in_order(concepts)
+    texts = as_ordered_list(concepts)
     if texts is None or len(texts) > MAX_CONCEPTS:
         raise ArgumentError(
             f"concepts is {quoted(concepts)}: expected a list of at most {MAX_CONCEPTS} words or "
@@ -559,7 +563,7 @@ def checked_concepts(concepts: object) -> tuple[str, ...]:
         )
     different: dict[tuple[str, ...], str] = {}
     for text in texts:
-        concept = checks.text("a concept", text, "sky", most=MAX_PROMPT // MAX_CONCEPTS).strip()
+        concept = check_text("a concept", text, "sky", most=MAX_PROMPT // MAX_CONCEPTS).strip()
         keys = word_keys(concept)
         if not keys or keys in different or set("(:)") <= set(concept):
             raise ArgumentError(

@@ -22,25 +22,25 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-class PairFile(Note, frozen=True, kw_only=True):
-    """The content of `pair.json`."""
+class EditFile(Note, frozen=True, kw_only=True):
+    """The content of `edit.json`."""
 
     format: int = FORMAT
     files: Files
-    about: EditReport
+    report: EditReport
 
 
 @dataclass(frozen=True, eq=False)
-class Pair(Result):
+class EditResult(Result):
     """A source image, its edit, and the change between them.
 
     Its folder has `source/` and `edited/` (each the folder of a run), `index.html` (the page),
-    `sheet.png`, `difference.png`, `blend.png` if it was blended, and `pair.json`.
+    `sheet.png`, `difference.png`, `blend.png` if it was blended, and `edit.json`.
 
     Attributes:
         source: the run of the source prompt.
         edited: the run of the edited prompt, from the same noise.
-        about: the options of the edit and its effect: `pair.about.kind` and `.why`, the windows,
+        report: the options of the edit and its effect: `pair.report.kind` and `.why`, the windows,
             the `.words` that were changed, the `.sites` at which rules acted, the `.change` of the
             image.
         blend: bool (H, W) at the size of the image, True where the edit was let in; None without a
@@ -49,30 +49,29 @@ class Pair(Result):
 
     source: Run
     edited: Run
-    about: EditReport
+    report: EditReport
     blend: np.ndarray | None = None
 
     def __repr__(self) -> str:
         source, edited = self.source.settings, self.edited.settings
         change = f"{quoted(source.prompt)} → {quoted(edited.prompt)}"
-        return f"<Pair {change}, seed {source.seed}: {self.about.kind}>"
+        return f"<EditResult {change}, seed {source.seed}: {self.report.kind}>"
 
     def difference(self) -> Image.Image:
-        """Draw the change of each pixel as heat, from 0 to the largest change."""
+        """Draw the mean change of each pixel's colours as heat, from 0 to the largest change."""
         change = self._change()
         return Image.fromarray(colour(change / max(float(change.max()), 1 / 255)))
 
     def _change(self) -> np.ndarray:
-        """Return the change of each pixel, (H, W), 0 to 1."""
         change = _floats(self.source.image) - _floats(self.edited.image)
         return np.abs(change).mean(axis=-1)
 
     def figure(self) -> "Figure":
         """Draw both images, their difference, the changed words of both, and the blend's mask.
 
-        If a picture of yours was edited, it comes first.
+        If an image of yours was edited, it comes first.
         """
-        words = self.about.words
+        words = self.report.words
         sides = (("before", self.source, words.source), ("after", self.edited, words.edited))
         heats = [(run.maps.at(n), side) for side, run, numbers in sides for n in numbers]
         top = max([float(heat.values.max()) for heat, _ in heats], default=1.0)
@@ -80,10 +79,10 @@ class Pair(Result):
         low, top = centred(low, top) if low < 0 else (low, top)
         source, edited = self.source.settings.prompt, self.edited.settings.prompt
         change = f"up to {self._change().max():.0%} of full range"
-        picture, back = self.source.given, self.about.reconstruction
+        picture, back = self.source.input_image, self.report.reconstruction
         panels: list[Panel] = []
         if picture is not None and back is not None:
-            panels.append(Panel("your picture", enlarge(picture), returned(back.psnr_db)))
+            panels.append(Panel("your image", enlarge(picture), returned(back.psnr_db)))
         panels += [
             Panel("the source", enlarge(self.source.image), source),
             Panel("the edit", enlarge(self.edited.image), edited),
@@ -96,7 +95,7 @@ class Pair(Result):
         return plots.draw_panels(panels, title=f"{source} → {edited}", bars=bars)
 
     def explorer(self) -> str:
-        """Return the page: one HTML file that needs nothing else (`heedmap.page`)."""
+        """Return the page of the edit: the text of an HTML file that needs nothing else."""
         return pages.pairs_page([("", self)])
 
     def write_files(self, folder: Path) -> None:
@@ -108,17 +107,17 @@ class Pair(Result):
         (folder / "difference.png").write_bytes(png(self.difference()))
         if self.blend is not None:
             (folder / "blend.png").write_bytes(png(Image.fromarray(self.blend)))
-        write_json(folder / "pair.json", PairFile, about=self.about)
+        write_json(folder / "edit.json", EditFile, report=self.report)
 
     @classmethod
-    def read_files(cls, folder: Path) -> "Pair":
+    def read_files(cls, folder: Path) -> "EditResult":
         """Read the files that `write_files` wrote to a folder."""
-        file = reading.read_json(folder / "pair.json", PairFile)
+        file = reading.read_json(folder / "edit.json", EditFile)
         source, edited = Run.load(folder / "source"), Run.load(folder / "edited")
         blend = None
         if "blend.png" in file.files:
             blend = read_mask(folder / "blend.png", source.image.size)
-        return cls(source, edited, file.about, blend)
+        return cls(source, edited, file.report, blend)
 
 
 def read_mask(path: Path, size: tuple[int, int]) -> np.ndarray:
@@ -137,7 +136,7 @@ def change_between(before: Image.Image, after: Image.Image, inside: np.ndarray) 
     """
     if before.size != after.size or inside.shape != before.size[::-1]:
         raise ArgumentError(
-            f"pictures of {before.size} and {after.size} and a mask of {inside.shape[::-1]} cannot "
+            f"images of {before.size} and {after.size} and a mask of {inside.shape[::-1]} cannot "
             "be compared: expected one size"
         )
     a, b = _floats(before), _floats(after)
@@ -157,7 +156,7 @@ def change_between(before: Image.Image, after: Image.Image, inside: np.ndarray) 
     return Change(inside=measures(inside), outside=measures(~inside))
 
 
-def apart(before: Image.Image, after: Image.Image) -> Measures:
+def image_difference(before: Image.Image, after: Image.Image) -> Measures:
     """Measure the difference of two images of one size."""
     everywhere = np.ones(before.size[::-1], dtype=bool)
     return change_between(before, after, everywhere).inside
@@ -168,12 +167,8 @@ def similarity(a: np.ndarray, b: np.ndarray, window: int) -> np.ndarray:
 
     Over square windows of equal weights, with sample variances, K1 = 0.01 and K2 = 0.03: Wang,
     Bovik, Sheikh and Simoncelli, "Image quality assessment: from error visibility to structural
-    similarity" (2004). Images are mirrored at their borders.
-
-    Args:
-        a: float64 (H, W, C), from 0 to 1.
-        b: the other image, of the same shape.
-        window: pixels on the side of a window, an odd number.
+    similarity" (2004). Images are mirrored at their borders. Both are float64 (H, W, C)
+    from 0 to 1; `window` is the side of a window in pixels, an odd number.
     """
     mean_a, mean_b = _means(a, window), _means(b, window)
     sample = window**2 / max(1, window**2 - 1)
