@@ -198,8 +198,8 @@ def test_ablate(load):
     pipe = load("sd3")
     run = hm.generate(pipe, "a red house", seed=1, steps=2, **SHORT)
     found = hm.ablate(pipe, run, "house")
-    assert not found.attention.maps["house"].values.any()
-    assert found.prompt.maps.keys() == ("a", "red")
+    assert not found.without["attention"].maps["house"].values.any()
+    assert found.without["prompt"].maps.keys() == ("a", "red")
 
 
 class Classic(JointAttnProcessor2_0):
