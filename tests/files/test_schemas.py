@@ -30,7 +30,7 @@ def test_settings_of_a_new_run_fit_the_schema(random_model, tmp_path):
 
 
 def test_the_report_of_a_new_edit_fits_the_schema(random_model, tmp_path):
-    options = {"only": "house->sea", "protect": "red", "words": {"red": 0.5}}
+    options = {"only": "house->sea", "protect": "red", "word_windows": {"red": 0.5}}
     pair = heedmap.edit(random_model, "a red house", "a red sea", seed=7, steps=2, **options)
     about = pair.report
     assert isinstance(about, heedmap.EditReport) and isinstance(about.change, heedmap.Change)

@@ -29,7 +29,9 @@ def plan(
 
 
 def test_a_words_window_holds_for_its_tokens():
-    inject = plan("a red house", "a blue house", (0.1, 0.8), words={"blue": (0.2, 0.6)}).rules[0]
+    inject = plan(
+        "a red house", "a blue house", (0.1, 0.8), word_windows={"blue": (0.2, 0.6)}
+    ).rules[0]
     starts, ends = [0.1] * 77, [0.8] * 77
     starts[2:6], ends[2:6] = [0.2] * 4, [0.6] * 4
     assert torch.equal(inject.start, torch.tensor(starts))

@@ -281,7 +281,7 @@ def _draw_over(
     from heedmap.maps import word_figures
 
     if len(words) != 1:
-        raise ArgumentError(f"over shows one word, not {len(words)}: name one with --word")
+        raise ArgumentError("--over shows one word: name it with --word")
     (word,) = words
     if over == "steps":
         return {

@@ -342,7 +342,7 @@ class Segments:
             small = "under 1 %" if share else "no pixel"
             note = f"{100 * share:.0f} %" if share >= 0.01 else small
             panels.append(Panel(name, overlays.labelled(base, single), note))
-        note = f"a pixel shows a phrase from {self.threshold:g} of its soft mask on"
+        note = f"threshold: {self.threshold:g} of each phrase's soft mask"
         return plots.draw_panels(panels, title=self.prompt if title is None else title, note=note)
 
     def _repr_png_(self) -> bytes:

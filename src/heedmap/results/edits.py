@@ -90,7 +90,7 @@ class EditResult(Result):
         ]
         panels += [Panel(f"{heat.label} ({side})", heat.render(low, top)) for heat, side in heats]
         if self.blend is not None:
-            panels.append(Panel("let in", enlarge(Image.fromarray(self.blend))))
+            panels.append(Panel("region that may change", enlarge(Image.fromarray(self.blend))))
         bars = [ScaleBar("shared by both prompts' words", (low, top))]
         return plots.draw_panels(panels, title=f"{source} → {edited}", bars=bars)
 

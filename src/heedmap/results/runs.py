@@ -30,11 +30,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _NEGATIVE, _CONCEPTS, _INPUT = "negative.safetensors", "concepts.safetensors", "input.png"
-_RUNS_IN = {
-    "edit.json": "its folder edited",
-    "grid.json": "cells/001",
-    "ablate.json": "its folder run",
-}
+_RUNS_IN = {"edit.json": "edited", "grid.json": "cells/001", "ablate.json": "run"}
 
 
 class WordFile(Struct, frozen=True):
@@ -214,7 +210,9 @@ class Run(Result):
         """Read the files that `write_files` wrote to a folder."""
         for name, place in _RUNS_IN.items():
             if (folder / name).is_file():
-                raise RunError(f"{folder} has {name} and holds several runs: name one, as {place}")
+                raise RunError(
+                    f"{folder} holds several runs: name one of them, as {folder / place}"
+                )
         file = reading.read_json(folder / "run.json", RunFile)
         settings, size = file.settings, file.settings.size
         image = reading.read_image(folder / "image.png", size=size)
