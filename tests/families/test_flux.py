@@ -171,10 +171,10 @@ def test_packing_is_undone(load):
     pipe = load()
     latents = torch.randn(2, 4, 6, 10)
     family = family_of(pipe)
-    packed = family.packed(latents)
+    packed = family.pack(latents)
     assert packed.shape == (2, 15, 16)
     assert torch.equal(packed[1, 7].view(4, 2, 2), latents[1, :, 2:4, 4:6])  # row 1, column 2
-    assert torch.equal(family.unpacked(packed, (6, 10)), latents)
+    assert torch.equal(family.unpack(packed, (6, 10)), latents)
 
 
 # --- other pipelines and backends ---------------------------------------------------------------

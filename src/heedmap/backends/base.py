@@ -17,7 +17,7 @@ from torch import Tensor
 
 from heedmap.errors import TraceError
 from heedmap.mathematics.probabilities import Scores
-from heedmap.text.words import Rewritten, TokenTable, concatenated, expanded, tokenize
+from heedmap.text.words import Rewritten, TokenTable, concatenate, expanded, tokenize
 
 Pipeline = DiffusionPipeline
 GridShape = tuple[int, int]
@@ -145,11 +145,11 @@ class Family(ABC):
         sample = self.passed(args, kwargs)[0]
         return sample.shape[-2], sample.shape[-1]
 
-    def unpacked(self, latents: Tensor, latent: GridShape) -> Tensor:
+    def unpack(self, latents: Tensor, latent: GridShape) -> Tensor:
         """Return the latents of a scheduler as (B, C, h, w)."""
         return latents
 
-    def packed(self, latents: Tensor) -> Tensor:
+    def pack(self, latents: Tensor) -> Tensor:
         """Return latents (B, C, h, w) as the scheduler has them."""
         return latents
 
@@ -173,18 +173,18 @@ class Family(ABC):
     def whole_table(self, prompt: str, arguments: Mapping[str, Any]) -> TokenTable:
         """Return the words and tokens of a prompt on the whole K axis in such a call."""
         parts = [self.tokenizer_of(names) for names in self.sequences]
-        return concatenated([self.table(one, prompt, arguments) for one in parts])
+        return concatenate([self.table(one, prompt, arguments) for one in parts])
 
     def tokenizer_of(self, names: Sequence[str]) -> Any:
         """Return the first tokenizer that is loaded, of these; TraceError if none is."""
         loaded = [getattr(self.pipe, name, None) for name in names]
-        found = next((one for one in loaded if one is not None), None)
-        if found is None:
+        first = next((one for one in loaded if one is not None), None)
+        if first is None:
             raise TraceError(
                 f"{type(self.pipe).__name__} has no tokenizer: load it with one, or pass "
                 "prompt_embeds alone (the maps are then by position)"
             )
-        return found
+        return first
 
     def text_states(self, encoded: Any) -> TextStates:
         """Return the text states among the result of `encode_prompt`."""

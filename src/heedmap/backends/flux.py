@@ -87,12 +87,12 @@ class Flux(JointFamily):
             )
         return 2 * h, 2 * w
 
-    def unpacked(self, latents: Tensor, latent: GridShape) -> Tensor:
+    def unpack(self, latents: Tensor, latent: GridShape) -> Tensor:
         """Return packed latents (B, N, 4C) as (B, C, h, w)."""
         side = self.cell_side
         return self.pipe._unpack_latents(latents, latent[0] * side, latent[1] * side, side)
 
-    def packed(self, latents: Tensor) -> Tensor:
+    def pack(self, latents: Tensor) -> Tensor:
         """Return latents (B, C, h, w) as the pipeline packs them."""
         return self.pipe._pack_latents(latents.contiguous(), *latents.shape)
 

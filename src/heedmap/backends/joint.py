@@ -33,8 +33,8 @@ class JointFamily(Family):
     def text_scores(self, scores: Scores, positions: int) -> Scores:
         """Return the scores of the image's queries, so many, and the text's keys."""
         query, key, log_sum = scores.query, scores.key, scores.log_sum
-        same = query.shape[2] == key.shape[2] >= positions
-        if not same or scores.mask is not None:
+        is_whole = query.shape[2] == key.shape[2] >= positions
+        if not is_whole or scores.mask is not None:
             raise TraceError(
                 f"{type(self.pipe).__name__} computes attention of {query.shape[2]} queries to "
                 f"{key.shape[2]} keys, {'with' if scores.mask is not None else 'without'} a mask: "

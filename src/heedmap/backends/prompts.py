@@ -366,8 +366,9 @@ def watch(
     name = encoding_method(pipe)
     encode, release = getattr(pipe, name), pipe.maybe_free_model_hooks
     signature = inspect.signature(encode)
-    apart = family_of(pipe).encodes_negative_apart
-    last: tuple[FrameType, Encoding] | None = None  # the prompt's, in the call that encoded it
+    is_separate = family_of(pipe).encodes_negative_apart
+    # The encoding of the prompt, and the call of the pipeline, which may encode a negative prompt.
+    last: tuple[FrameType, Encoding] | None = None
 
     def watched(*args: Any, **kwargs: Any) -> Any:
         nonlocal last
@@ -375,7 +376,7 @@ def watch(
         bound.apply_defaults()
         reading = Reading(pipe, bound.arguments).run(lambda: encode(*args, **kwargs))
         reading.text_states()  # refuses what has another form
-        running = active_calls(pipe) if apart else []
+        running = active_calls(pipe) if is_separate else []
         if last is not None and running and running[0] is last[0]:
             second = _encoding(reading, None, negative)
             begin(replace(last[1], negative=second.conditional))

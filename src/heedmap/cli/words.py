@@ -48,7 +48,7 @@ def words(task: Task, prompt: Prompt) -> None:
             for word, one in zip(table.words, data["words"], strict=True)
         ]
         print_table(("#", "word", "tokens", "positions", "read", "weight"), rows)
-        counts = [f"{plural(count, 'token')} of the {room}" for count, room in table.loads]
+        counts = [f"{plural(count, 'token')} of the {most}" for count, most in table.loads]
         typer.echo(f"{' and '.join(counts)} that the model can read.")
         if table.unread:
             typer.echo(as_sentence(table.unread))

@@ -231,10 +231,10 @@ class Region:
         as of the softmax.
         """
         bias = self.bias(site)
-        return p if bias is None else biased(p, bias)
+        return p if bias is None else add_bias(p, bias)
 
 
-def biased(p: Tensor, bias: Tensor) -> Tensor:
+def add_bias(p: Tensor, bias: Tensor) -> Tensor:
     """Return P e^b / Σ P e^b of whole rows P (H, Q, K) and a bias (Q, K), or of fewer columns.
 
     Computed as softmax(log P + b), with b less its largest in each row, so that no strength
@@ -261,7 +261,7 @@ def apply_joint(rules: Iterable[Any], p: Tensor, site: Site) -> Tensor:
     for rule in rules:
         bias = rule.bias(site) if is_biased(rule) else None
         if bias is not None:
-            p = biased(p, bias)
+            p = add_bias(p, bias)
         elif isinstance(rule, Renormalize):
             p = rule(p, site)
         elif not is_biased(rule):

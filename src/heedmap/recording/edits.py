@@ -94,7 +94,7 @@ class Confine:
     in the first part of the run, which settles where things are (`mathematics.rules.Region`). The
     words that describe it are confined with it. The end of the text and the padding have read the
     word, so they are hidden outside as well; with several words confined, they are seen where the
-    regions meet. In a joint softmax (SD 3, Flux) the image gets what the hidden words lose.
+    regions meet. In a joint softmax (SD 3, Flux) the image gets the share of the hidden words.
 
     Attributes:
         word: a word or phrase of the prompt, at all its places.

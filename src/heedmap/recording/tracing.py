@@ -508,9 +508,9 @@ class Trace:
         if self._probe is not None:
             self._probe.leave()
         if self._after_step is not None:
-            maps, opened = call.current_maps(), self._family.unpacked(latents, call.latent)
+            maps, opened = call.current_maps(), self._family.unpack(latents, call.latent)
             state = StepState(call.moment, opened, self._predicted, maps)
-            latents = self._family.packed(self._after_step(state))
+            latents = self._family.pack(self._after_step(state))
         call.leave()
         if call.done == count and not base.announces_end(self._pipe):
             self._end()

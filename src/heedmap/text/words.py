@@ -141,11 +141,11 @@ class TokenTable:
 
         Of several encoders it is that of the longest.
         """
-        return max(room for _, room in self.loads)
+        return max(most for _, most in self.loads)
 
     @property
     def loads(self) -> tuple[tuple[int, int], ...]:
-        """By encoder the numbers of the prompt's tokens that it reads, and that it could read."""
+        """The number of the prompt's tokens and the room for tokens, of each text encoder."""
         sizes = self.parts or (len(self.tokens),)
         ends = [*accumulate(sizes)]
         parts = [self.tokens[end - size : end] for end, size in zip(ends, sizes, strict=True)]
@@ -429,7 +429,7 @@ def tokenize(
     return TokenTable(prompt, len(tokens), len(rows) - count, tuple(tokens), tuple(words))
 
 
-def concatenated(tables: Sequence[TokenTable]) -> TokenTable:
+def concatenate(tables: Sequence[TokenTable]) -> TokenTable:
     """Return the table of a prompt that several encoders read, one after another on the K axis.
 
     A word has its tokens in all of them. It is past the limit if it is past each encoder's. Words
@@ -441,15 +441,15 @@ def concatenated(tables: Sequence[TokenTable]) -> TokenTable:
     starts = [*accumulate(sizes, initial=0)]
     tokens: list[Token] = []
     # By encoder the words, with their tokens on the whole axis.
-    found: list[tuple[int, Word]] = []
+    every: list[tuple[int, Word]] = []
     for number, (table, first) in enumerate(zip(tables, starts, strict=False)):
         tokens += [replace(token, position=token.position + first) for token in table.tokens]
         for word in table.words:
             places = tuple(place + first for place in word.tokens)
-            found.append((number, replace(word, tokens=places)))
+            every.append((number, replace(word, tokens=places)))
     groups: list[list[tuple[int, Word]]] = []
     end = 0
-    for number, word in sorted(found, key=lambda one: (one[1].start, one[1].end)):
+    for number, word in sorted(every, key=lambda one: (one[1].start, one[1].end)):
         if not groups or word.start >= end:
             groups.append([])
         groups[-1].append((number, word))
