@@ -47,9 +47,11 @@ def check_text(what: str, value: object, example: str = "", *, most: int | None 
     """Return a text of at most so many characters that can be written as UTF-8."""
     if not isinstance(value, str):
         hint = f", such as {example!r}" if example else ""
-        raise ArgumentError(f"{what} is {quoted(value)}: expected a text{hint}")
+        raise ArgumentError(f"{what} is {quoted(value)}: expected a string{hint}")
     if any("\ud800" <= char <= "\udfff" for char in value):
-        raise ArgumentError(f"{what} is {quoted(value)}: expected no lone surrogates")
+        raise ArgumentError(
+            f"{what} is {quoted(value)}: it has characters that cannot be encoded as UTF-8"
+        )
     if most is not None and len(value) > most:
         raise ArgumentError(f"{what} has {len(value)} characters: expected at most {most}")
     return value
@@ -60,7 +62,7 @@ def check_prompt(value: object) -> str:
     prompt = check_text("the prompt", value, "a red house")
     if not prompt.strip():
         raise ArgumentError(
-            f"the prompt {quoted(value)} has no words: expected a text such as 'a red house'"
+            f"the prompt {quoted(value)} has no words: expected one such as 'a red house'"
         )
     return prompt
 

@@ -20,7 +20,7 @@ from heedmap.checks import (
     check_subset,
     check_text,
 )
-from heedmap.errors import ArgumentError, quoted
+from heedmap.errors import ArgumentError, join_words, quoted
 
 Axis = Literal["layer", "step", "head"]
 """An axis that a recording may keep."""
@@ -174,7 +174,7 @@ def parse_range(text: str) -> slice:
 def parse_window(text: str) -> tuple[float, float]:
     """Read `A:B`, fractions of a run, or its end `B`."""
     first, colon, last = text.partition(":")
-    expected = "a part of the run: its end, such as 0.8, or A:B, both from 0 to 1"
+    expected = "B or A:B, fractions of the run with 0 ≤ A ≤ B ≤ 1"
     bounds = _numbers(text, float, expected, 2, [first, last] if colon else ["0", text])
     return check_window("the window", bounds)
 
@@ -214,7 +214,9 @@ def by_word(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
     """Return the values of words by word; ArgumentError if a word has two."""
     values = dict(pairs)
     if len(values) < len(pairs):
-        raise ArgumentError(f"{', '.join(word for word, _ in pairs)}: expected each word once")
+        words = [word for word, _ in pairs]
+        twice = next(word for word in words if words.count(word) > 1)
+        raise ArgumentError(f"{quoted(twice)} is given twice: name each word once")
     return values
 
 
@@ -265,14 +267,16 @@ class GenerateOptions:
     )
     size: tuple[int, int] | None = option(
         None,
-        "In pixels, as 512x768, or 512 for a square. Default: the model's or your image's.",
+        "In pixels, as 512x768, or 512 for a square. Default: the model's; for an image of yours, "
+        "near it, in the image's proportions.",
         parse_size,
         metavar="WxH",
     )
     negative: str | None = option(None, "Negative prompt.")
     keep: Keep = option(
         ("layer",),
-        "Axes to keep for `inspect`: layer, step, head, with commas between; or all.",
+        "Axes whose parts `inspect` can select: layer, step, head, with commas between; or all. "
+        "The others are averaged.",
         parse_keep,
         metavar="AXES",
     )
@@ -280,7 +284,7 @@ class GenerateOptions:
     branches: Iterable[BranchName] = ("conditional",)
     concepts: Sequence[str] = option(
         (),
-        "Also map a word or phrase that PROMPT need not contain. May be repeated.",
+        "Also map a word or phrase that is not in PROMPT. May be repeated.",
         metavar="WORD",
         names=["--concept"],
         collect=list,
@@ -317,32 +321,40 @@ class EditOptions:
     cross_replace: Window | None = option(
         None,
         "Part of the run in which the source's cross-attention is used: A:B, from 0 to 1, or B. "
-        "Default: by the kind of edit.",
+        "Default: depends on what changes (a colour, an object, the setting …).",
         parse_window,
         metavar="A:B",
     )
     self_replace: Window | None = option(
-        None, "The same for self-attention.", parse_window, metavar="A:B"
+        None,
+        "Part of the run in which the source's self-attention is used: A:B or B, as in "
+        "--cross-replace.",
+        parse_window,
+        metavar="A:B",
     )
     word_windows: Mapping[str, Window] | None = option(
         None,
-        "Another --cross-replace for a word of the target, as cat=0.3. May be repeated.",
+        "A different --cross-replace window for one word of TARGET, as in cat=0.3. May be "
+        "repeated.",
         parse_word_window,
         metavar="WORD=A:B",
         collect=by_word,
     )
     max_self_cells: int = 32 * 32
-    renormalize: bool = option(False, "Normalize weighted attention to sum to 1.", bool)
+    renormalize: bool = option(
+        False, "Rescale each position's attention to sum to 1 after weighting.", bool
+    )
     kind: EditKind | None = option(
         None,
-        "Word for word, or with added words. auto: by aligning the prompts.",
+        "replace: words correspond one to one. refine: words were added or removed. auto: decided "
+        "from the prompts.",
         parse_kind,
         metavar="auto|replace|refine",
     )
     only: str | None = option(
         None,
-        "Change only the region of these words, as 'cat->dog', and of their phrases ('red cat'); "
-        '\'"cat"->"dog"\' means the words alone.',
+        "Change only the region of these words, as 'cat->dog', and of their phrases ('red cat'). "
+        'Quote the words (\'"cat"->"dog"\') to leave out their adjectives.',
         metavar="A->B",
     )
     protect: Iterable[str] = option(
@@ -351,15 +363,24 @@ class EditOptions:
         metavar="WORD",
         collect=list,
     )
-    threshold: float = option(0.25, "Threshold of the region of --only.", parse_number, metavar="X")
+    threshold: float = option(
+        0.25,
+        "How strong a word's map must be (0 to 1 between its minimum and maximum) to count as the "
+        "region of --only.",
+        parse_number,
+        metavar="X",
+    )
     blend_from: float = option(
-        0.2, "Fraction of the run from which --only acts.", parse_number, metavar="X"
+        0.2, "Where --only starts, as a fraction of the run.", parse_number, metavar="X"
     )
     image: Any = option(
         None, "Edit this image (PNG, JPEG, WebP, BMP), which SOURCE describes.", Path
     )
     batch: int | None = option(
-        None, "Images at once. Default: as many as fit into memory.", parse_integer, metavar="N"
+        None,
+        "Images per batch, the source included; at least 2. Default: as many as fit into memory.",
+        parse_integer,
+        metavar="N",
     )
 
     def __post_init__(self) -> None:
@@ -395,10 +416,11 @@ class EditOptions:
         if self.blend_from == 1:
             raise ArgumentError("blend_from is 1: expected a fraction of the run below 1")
         blend = ("blend_from", "threshold", "protect")
-        unused = [name for name in blend if getattr(self, name) != getattr(EditOptions, name)]
-        if unused and self.only is None:
+        given = [repr(name) for name in blend if getattr(self, name) != getattr(EditOptions, name)]
+        if given and self.only is None:
+            needs = "needs" if len(given) == 1 else "need"
             raise ArgumentError(
-                f"{' and '.join(unused)} had no effect: pass only as well, as in only='cat->dog'"
+                f"{join_words(given)} {needs} 'only' (--only), such as only='cat->dog'"
             )
 
 
@@ -410,8 +432,8 @@ def check_window(name: str, window: Any) -> tuple[float, float]:
         if start <= end:
             return start, end
     raise ArgumentError(
-        f"{name} is {quoted(window)}: expected a fraction of the run from 0 to 1, or two, the "
-        "first not above the second"
+        f"{name} is {quoted(window)}: expected B, or A and B, fractions of the run with "
+        "0 ≤ A ≤ B ≤ 1"
     )
 
 
@@ -421,12 +443,14 @@ class ExplainOptions:
 
     layer: str | None = option(
         None,
-        "A layer, as 'up 1.0', or a pattern with * for several. Of several layers and heads: where "
-        "the word's probability is largest, but at most a half.",
+        "A layer, as 'up 1.0', or a pattern with * for several. Of several layers or heads, the "
+        "one with the word's largest probability up to 0.5.",
         names=["--layer", "-l"],
     )
-    head: int | None = option(None, "From 0.", parse_integer, metavar="N")
-    step: int | None = option(None, "From 0. Default: the middle step.", parse_integer, metavar="N")
+    head: int | None = option(None, "The attention head, from 0.", parse_integer, metavar="N")
+    step: int | None = option(
+        None, "The denoising step, from 0. Default: the middle step.", parse_integer, metavar="N"
+    )
     pass_: int = option(
         0,
         "The pass of the model, from 0, if a step has several.",

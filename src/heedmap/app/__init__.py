@@ -17,14 +17,14 @@ except ImportError as error:
     from heedmap.errors import HeedmapError
 
     raise HeedmapError(
-        "the app needs Gradio, which is not installed: pip install 'heedmap[app]'"
+        "the app needs Gradio, which is not installed: pip install '.[app]' in heedmap's folder"
     ) from error
 from starlette.middleware import Middleware
 from starlette.middleware.trustedhost import TrustedHostMiddleware
 
 from heedmap.app.jobs import Models
 from heedmap.app.tabs import App
-from heedmap.errors import ArgumentError, quoted
+from heedmap.errors import ArgumentError
 
 if TYPE_CHECKING:
     from heedmap.backends.base import Pipeline
@@ -82,8 +82,8 @@ def launch(
     local = host in _LOOPBACK and not auth and not share
     if out is not None and not local:
         raise ArgumentError(
-            f"out is {quoted(str(out))}, but results are kept for the session alone where others "
-            "can use the app: leave out, or serve this machine without a password"
+            "--out cannot be combined with host, auth or share: results are then kept for each "
+            "session alone"
         )
     hosts = ["*"] if host in _ANY else [*_LOOPBACK, host, *(["*.gradio.live"] if share else [])]
     app = App(Models(model, **options), (out or OUT) if local else None)
@@ -106,4 +106,7 @@ def launch(
             enable_monitoring=False,
         )
     except OSError as error:
-        raise ArgumentError(f"port {port} of {host} cannot be used: choose another one") from error
+        ports = "any port from 7860 on" if port is None else f"port {port}"
+        raise ArgumentError(
+            f"cannot listen on {host}, {ports}: choose another host or port"
+        ) from error

@@ -141,14 +141,14 @@ class Form:
         self.text("negative")
         choices = [(f"{axis}s", axis) for axis in options.AXES]
         self.add(
-            "keep", gr.CheckboxGroup(choices, value=[*axes], label="Keep separately on the page")
+            "keep", gr.CheckboxGroup(choices, value=[*axes], label="Show separately on the page")
         )
 
     def edit(self) -> None:
         """Add the windows of an edit, the protected words, and whether weights sum to 1 again."""
         self.row("cross_replace", "self_replace")
         self.row("protect", "threshold")
-        label = "Normalize weighted attention to sum to 1"
+        label = "Rescale attention to sum to 1 after weighting"
         self.add("renormalize", gr.Checkbox(options.EditOptions.renormalize, label=label))
 
     def arguments(self, values: Sequence[Any]) -> dict[str, Any]:
@@ -230,9 +230,7 @@ class App:
             target = form.text("target", info="Leave empty to change only weights, as in (red:3).")
             form.buttons("Edit")
             seed, _ = form.row("seed", "steps")
-            only = form.text(
-                "only", info="The regions of these words; the rest of the image stays."
-            )
+            only = form.text("only", info="Only the regions of these words may change.")
             with gr.Accordion("Your own image", open=False):
                 form.add("image", _upload())
             with gr.Accordion("More", open=False):
@@ -274,7 +272,8 @@ class App:
 
         with self._form("explain", call) as form:
             gr.Markdown(
-                "See how one number of a map is computed. A result's page can fill in this form."
+                "See how one number of a map is computed. Fill in this form, or choose a point on "
+                "a result's page and press Explain."
             )
             info = "For a grid, add the cell: grid-a-red-house-7/cells/001."
             look = {"label": "Result", "allow_custom_value": True, "info": info}
@@ -282,7 +281,10 @@ class App:
             form.row("word", "at")
             form.buttons("Explain")
             with gr.Accordion("Layer, head and step", open=False):
-                gr.Markdown("Default: the middle step, where the word's probability is largest.")
+                gr.Markdown(
+                    "Default: the middle step, and there the layer and head with the word's "
+                    "largest probability up to 0.5."
+                )
                 form.text("layer")
                 form.row("head", "step")
         self.place = form.fields

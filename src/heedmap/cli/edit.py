@@ -32,7 +32,7 @@ FILES = {
     "blend": "blend.png",
     "figures": "edit.json",
 }
-_WINDOWS = "Windows as of `heedmap edit`. Several, as 0,0.5,1, are each drawn."
+_WINDOWS = "One or more windows, as in `heedmap edit`, with commas between: 0,0.5,1."
 
 
 @command(GenerateOptions, EditOptions, model=EMBEDDED, out=OUTPUTS, without="concepts")
@@ -41,8 +41,8 @@ def edit(
 ) -> None:
     """Generate SOURCE and its edit to each TARGET from the same noise.
 
-    The words that stay keep the attention of the source. With --image, edits an image of yours.
-    Saves both images with their maps, their difference, a sheet and the figures.
+    Unchanged words reuse the source's attention. With --image, edits an image of yours. Saves both
+    images with their maps, their difference, a sheet and the measurements (edit.json).
     """
     from heedmap.io.writing import slug
 

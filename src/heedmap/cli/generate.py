@@ -78,14 +78,14 @@ def locate(
     *,
     seed: Seed = None,
     steps: Annotated[
-        int, typer.Option(min=1, help="Number of noise levels at which the model is asked.")
+        int, typer.Option(min=1, help="Number of noise levels to average over.")
     ] = LOCATE_STEPS,
     **options: Any,
 ) -> None:
     """Show where the model sees each word of PROMPT in IMAGE.
 
-    No image is generated: the model is given IMAGE with noise, several times. Saves what `generate`
-    saves; `heedmap segment` makes masks of it.
+    No image is generated: noise is added to IMAGE at several levels, and the model's attention is
+    averaged. Saves what `generate` saves; `heedmap segment` makes masks of it.
     """
     from heedmap.io.writing import slug
 

@@ -22,7 +22,7 @@ from heedmap.cli.console import (
 from heedmap.errors import ArgumentError, RunError
 from heedmap.options import MASK_THRESHOLD, parse_integers, parse_names, parse_range
 
-COLUMNS = ("most", "mean", "hottest at")
+COLUMNS = ("peak", "mean", "peak at")
 
 
 @command(out="a new one in RUN/inspect")
@@ -37,10 +37,18 @@ def inspect(
             parse_names, "NAMES", "As down, mid, up, 'up 1.0' or a pattern with *; commas between."
         ),
     ] = None,
-    steps: Annotated[Any, parsed(parse_range, "A:B", "As 0:10.")] = None,
+    steps: Annotated[
+        Any,
+        parsed(
+            parse_range, "A:B", "Steps from A up to, but not including, B, from 0; or one step."
+        ),
+    ] = None,
     heads: Annotated[Any, parsed(parse_integers, "N,N", "As 0,2.")] = None,
     refined: Annotated[
-        bool, typer.Option("--refined", help="The refined maps, of all layers, steps and heads.")
+        bool,
+        typer.Option(
+            "--refined", help="Maps refined by self-attention, over all layers, steps and heads."
+        ),
     ] = False,
     concepts: OfConcepts = False,
     over: Annotated[
@@ -50,17 +58,17 @@ def inspect(
     scale: Annotated[
         Literal["shared", "word", "raw"] | None,
         typer.Option(
-            help="One colour scale for all words, one for each, or from 0 to 1. Default: shared; "
-            "with --over: word."
+            help="shared: one colour scale for all words. word: one for each. raw: 0 to 1. "
+            "Default: shared; with --over: word."
         ),
     ] = None,
     kind: Format = "png",
 ) -> None:
     """Show the maps of a saved run: other words, layers, steps or heads.
 
-    No model is loaded. Without options, prints a table of the run's maps and of its own overlays.
-    Else also saves overlays and a sheet of the selection; with --over, a sheet of a word over its
-    steps (timeline.png, timeline.gif), layers or heads.
+    No model is loaded. Without options, prints a table of the maps and lists the overlays saved
+    with the run. With options, also saves new overlays and a sheet; with --over, a sheet of a word
+    over its steps (timeline.png, timeline.gif), layers or heads.
     """
     from heedmap.figures.overlays import png
     from heedmap.figures.plots import encode
@@ -141,15 +149,16 @@ def segment(
     *,
     word: Words = None,
     threshold: Annotated[
-        float, typer.Option(min=0, max=1, help="Below it a pixel is background.")
+        float,
+        typer.Option(min=0, max=1, help="Pixels whose mask value is below this are background."),
     ] = MASK_THRESHOLD,
     concepts: OfConcepts = False,
     kind: Format = "png",
 ) -> None:
     """Save masks of the phrases of a saved run.
 
-    No model is loaded. Each pixel belongs to one phrase or to the background: as an image of
-    labels, in NumPy's format, as COCO, as a mask of each phrase, and on a sheet.
+    No model is loaded. Assigns each pixel to one phrase or to the background. Saves a label image,
+    a NumPy array, COCO annotations, a mask of each phrase and a sheet.
     """
     maps = maps_of(hm.Run.load(run), concepts)
     place = task.place(run / "segment")
@@ -197,7 +206,9 @@ def compare(
     ] = None,
     scale: Annotated[
         Literal["shared", "word", "raw"],
-        typer.Option(help="One colour scale for all, one for each word, or from 0 to 1."),
+        typer.Option(
+            help="shared: one colour scale for all. word: one for each word. raw: 0 to 1."
+        ),
     ] = "shared",
     kind: Annotated[
         Literal["png", "svg", "pdf"] | None,
@@ -221,7 +232,7 @@ def compare(
     path = out or Path("outputs") / f"{writing.slug(names, 100)}.{kind or 'png'}"
     suffix = path.suffix.lower().removeprefix(".")
     if suffix not in ([kind] if kind else ["png", "svg", "pdf"]) or path.is_dir():
-        raise ArgumentError(f"{path} is no name of a figure: expected .png, .svg or .pdf")
+        raise ArgumentError(f"{path}: the name must end in .png, .svg or .pdf")
     words = list(dict.fromkeys(word or common_words(runs)))
     sheet = encode(hm.compare(runs, words, scale=scale), suffix)
     save = functools.partial(writing.put_file, data=sheet)
@@ -258,7 +269,10 @@ def maps_of(run: "hm.Run", concepts: bool) -> "hm.HeatMaps":
     """Return the maps of a run's prompt, or of its concepts."""
     maps = run.concepts if concepts else run.maps
     if maps is None:
-        raise RunError("this run has no concepts: make one with --concept, or omit --concepts")
+        raise RunError(
+            "this run has no concept maps: omit --concepts, or generate it again with "
+            "--concept WORD"
+        )
     return maps
 
 

@@ -18,10 +18,10 @@ def repeat(
         Path, typer.Argument(metavar="RUN", help="The folder of a saved run, edit or grid.")
     ],
 ) -> None:
-    """Generate RUN again from its settings: is it the same, to the byte?
+    """Generate RUN again, with its scheduler, and check that the result is bit-identical.
 
-    The exit code is 0 if it is, 1 if it differs, and 2 after an error. The scheduler is the run's;
-    other differences (versions, device, threads, LoRAs) are printed.
+    The exit code is 0 if it is, 1 if it differs, and 2 after an error. Differences in the other
+    settings (versions, device, threads, LoRAs) are printed.
     """
     from heedmap.results.grids import load_result
 
@@ -50,15 +50,17 @@ def ablate(
     task: Task,
     run: RunFolder,
     word: Annotated[
-        str, typer.Argument(metavar="WORD", help="A word or phrase of its prompt, at all places.")
+        str,
+        typer.Argument(
+            metavar="WORD", help="A word or phrase of the prompt; every occurrence is removed."
+        ),
     ],
 ) -> None:
-    """Generate a saved run without a word: does its map predict the change?
+    """Remove a word from a saved run, and test whether its map predicts what changes.
 
-    From the same noise, in two ways: with the word's attention set to 0, and with the word removed
-    from the prompt. Saves the three runs, the changes of the image (attention.npy and prompt.npy,
-    from 0 to 1, and as images), a sheet with the map, and the agreement of map and change
-    (ablate.json).
+    The word is removed in two ways: its attention is set to 0, or it is left out of the prompt.
+    Saves the three runs, the changes of the image (attention.npy and prompt.npy, from 0 to 1, and
+    as images), a sheet with the map, and the agreement of map and change (ablate.json).
     """
     from heedmap.io.writing import slug
     from heedmap.results.ablations import shorter_prompt
@@ -77,7 +79,8 @@ def ablate(
             rows.append((way, f"{change.mean:.1%}", f"{change.largest:.0%}", *agreements))
         columns = (f"without {ablation.word} in", "change", "up to", "heat", "refined", "mask")
         print_table(columns, rows, folder)
-        typer.echo("rank: rank correlation of map and change; AUC: of the region that changed.")
+        typer.echo("rank: rank correlation of map and change.")
+        typer.echo("AUC: how well the map separates changed from unchanged regions (0.5: chance).")
     files = {"folder": str(folder), "sheet": str(sheet)}
     data = {"run": str(run), **files, **ablation.summary()}
     task.finish(data, [folder], sheet)
@@ -91,14 +94,12 @@ def explain(
     word: Annotated[
         Any, parsed(parse_word, "WORD", "A word, a phrase, or #N for word N.", "--word", "-w")
     ],
-    at: Annotated[
-        Any, parsed(parse_pixel, "X,Y", "A pixel of the image, from its upper left, from 0.")
-    ],
+    at: Annotated[Any, parsed(parse_pixel, "X,Y", "A pixel, counted from 0,0 at the upper left.")],
     **options: Any,
 ) -> None:
     """Show how one attention probability of a saved run is computed.
 
-    It is how much a place of the image attends to a word. The run is repeated up to that step.
+    That is, how much one pixel attends to one word. The run is repeated up to that step.
     Saves a page (index.html) with the query and the keys, their scores, the division by √d, the
     mask, the softmax, what each token contributed, and all heads together; and explain.json, from
     which all of it can be computed again.
@@ -136,3 +137,5 @@ def _print_explanation(explanation: "hm.Explanation") -> None:
     title = f"{report.word} at pixel {report.at[0]},{report.at[1]}; "
     title += f"{report.short}, head {report.head}, step {report.step}"
     print_table(("token", *columns), rows, title)
+    typer.echo("‖P·V W_O‖: the size of the token's contribution to the output.")
+    typer.echo("Padding is not listed.")

@@ -1,6 +1,7 @@
 """`heedmap app`: the app in the browser."""
 
 import os
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -9,7 +10,7 @@ from heedmap.cli.console import EMBEDDED, Task, command
 from heedmap.errors import ArgumentError
 
 
-@command(model=EMBEDDED, out="outputs/app", without="quiet json")
+@command(model=EMBEDDED, without="json")
 def serve(
     task: Task,
     *,
@@ -30,16 +31,26 @@ def serve(
         typer.Option(
             metavar="USER:PASSWORD",
             envvar="HEEDMAP_AUTH",
-            help="Require a password. Repeatable. HEEDMAP_AUTH keeps it out of the process list.",
+            help="Require a password. Repeatable. HEEDMAP_AUTH does the same and hides the "
+            "password from the process list.",
         ),
     ] = None,
     share: Annotated[
         bool, typer.Option("--share", help="Open a public address at gradio.live.")
     ] = False,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            *("--out", "-o"),
+            help="Folder for the results; it may hold some already. Default: outputs/app. Only "
+            "without --host, --auth or --share.",
+        ),
+    ] = None,
+    open_: Annotated[bool, typer.Option("--open", help="Open the app in the browser.")] = False,
 ) -> None:
     """Generate, edit and inspect in the browser.
 
-    Serves this machine alone unless --host or --share is given. Ctrl-C ends it.
+    Only reachable from this machine unless --host or --share is given. Ctrl-C ends it.
     """
     parts = [text.partition(":") for text in auth or ()]
     users = [(name, password) for name, _, password in parts]
@@ -50,12 +61,12 @@ def serve(
 
     launch(
         model,
-        task.out,
+        out,
         host=host,
         port=port,
         auth=users,
         share=share,
-        open_browser=task.open_,
+        open_browser=open_,
         device=task.device,
         dtype=task.dtype,
     )

@@ -63,8 +63,8 @@ def layers(
         str | None,
         typer.Option(
             *("--layer", "-l"),
-            help="Layers shown as matrix products: 'up', 'up 1.0' or a pattern with *. Default: "
-            "the first.",
+            help="Layers whose computation is also written as matrix products: 'up', 'up 1.0' or "
+            "a pattern with *. Default: the first.",
         ),
     ] = None,
     **options: Any,
@@ -90,7 +90,9 @@ def layers(
         count = plural(len(shapes), "cross-attention layer")
         title = f"{name}, {width}×{height} pixels: {count}"
         print_table(("layer", "grid", "heads", "Q", "K, V", "scores", "output"), rows, title)
-        typer.echo("Heads: number × channels. Scores: of one head. Q, K, V, output: of all heads.")
+        typer.echo(
+            "heads: number × channels per head; scores: for one head; Q, K, V, output: for all."
+        )
         for one in followed:
             lines = [(what, how, "{} × {}".format(*shape)) for what, how, shape in one.chain()]
             typer.echo()
