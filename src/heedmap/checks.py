@@ -49,9 +49,7 @@ def check_text(what: str, value: object, example: str = "", *, most: int | None 
         hint = f", such as {example!r}" if example else ""
         raise ArgumentError(f"{what} is {quoted(value)}: expected a string{hint}")
     if any("\ud800" <= char <= "\udfff" for char in value):
-        raise ArgumentError(
-            f"{what} is {quoted(value)}: it has characters that cannot be encoded as UTF-8"
-        )
+        raise ArgumentError(f"{what} is {quoted(value)}: UTF-8 cannot encode some characters")
     if most is not None and len(value) > most:
         raise ArgumentError(f"{what} has {len(value)} characters: expected at most {most}")
     return value

@@ -20,7 +20,7 @@ from heedmap.checks import (
     check_subset,
     check_text,
 )
-from heedmap.errors import ArgumentError, join_words, quoted
+from heedmap.errors import ArgumentError, quoted
 
 Axis = Literal["layer", "step", "head"]
 """An axis that a recording may keep."""
@@ -215,7 +215,7 @@ def by_word(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
     values = dict(pairs)
     if len(values) < len(pairs):
         words = [word for word, _ in pairs]
-        twice = next(word for word in words if words.count(word) > 1)
+        twice = max(words, key=words.count)
         raise ArgumentError(f"{quoted(twice)} is given twice: name each word once")
     return values
 
@@ -326,24 +326,17 @@ class EditOptions:
         metavar="A:B",
     )
     self_replace: Window | None = option(
-        None,
-        "Part of the run in which the source's self-attention is used: A:B or B, as in "
-        "--cross-replace.",
-        parse_window,
-        metavar="A:B",
+        None, "As --cross-replace, for the source's self-attention.", parse_window, metavar="A:B"
     )
     word_windows: Mapping[str, Window] | None = option(
         None,
-        "A different --cross-replace window for one word of TARGET, as in cat=0.3. May be "
-        "repeated.",
+        "Another --cross-replace window for one word of TARGET: cat=0.3. May be repeated.",
         parse_word_window,
         metavar="WORD=A:B",
         collect=by_word,
     )
     max_self_cells: int = 32 * 32
-    renormalize: bool = option(
-        False, "Rescale each position's attention to sum to 1 after weighting.", bool
-    )
+    renormalize: bool = option(False, "Rescale attention to sum to 1 after weighting.", bool)
     kind: EditKind | None = option(
         None,
         "replace: words correspond one to one. refine: words were added or removed. auto: decided "
@@ -416,12 +409,9 @@ class EditOptions:
         if self.blend_from == 1:
             raise ArgumentError("blend_from is 1: expected a fraction of the run below 1")
         blend = ("blend_from", "threshold", "protect")
-        given = [repr(name) for name in blend if getattr(self, name) != getattr(EditOptions, name)]
+        given = [name for name in blend if getattr(self, name) != getattr(EditOptions, name)]
         if given and self.only is None:
-            needs = "needs" if len(given) == 1 else "need"
-            raise ArgumentError(
-                f"{join_words(given)} {needs} 'only' (--only), such as only='cat->dog'"
-            )
+            raise ArgumentError(f"{given[0]!r} needs 'only' (--only), such as only='cat->dog'")
 
 
 def check_window(name: str, window: Any) -> tuple[float, float]:
@@ -432,8 +422,7 @@ def check_window(name: str, window: Any) -> tuple[float, float]:
         if start <= end:
             return start, end
     raise ArgumentError(
-        f"{name} is {quoted(window)}: expected B, or A and B, fractions of the run with "
-        "0 ≤ A ≤ B ≤ 1"
+        f"{name} is {quoted(window)}: expected B, or A and B, parts of the run (0 ≤ A ≤ B ≤ 1)"
     )
 
 
@@ -448,9 +437,7 @@ class ExplainOptions:
         names=["--layer", "-l"],
     )
     head: int | None = option(None, "The attention head, from 0.", parse_integer, metavar="N")
-    step: int | None = option(
-        None, "The denoising step, from 0. Default: the middle step.", parse_integer, metavar="N"
-    )
+    step: int | None = option(None, "Step from 0. Default: the middle.", parse_integer, metavar="N")
     pass_: int = option(
         0,
         "The pass of the model, from 0, if a step has several.",

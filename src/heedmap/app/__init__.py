@@ -106,7 +106,5 @@ def launch(
             enable_monitoring=False,
         )
     except OSError as error:
-        ports = "any port from 7860 on" if port is None else f"port {port}"
-        raise ArgumentError(
-            f"cannot listen on {host}, {ports}: choose another host or port"
-        ) from error
+        where = f"{host}, port {port or 'from 7860 on'}"
+        raise ArgumentError(f"cannot listen on {where}: choose another host or port") from error

@@ -382,7 +382,7 @@ class ImageScheduler(DDPMScheduler):
     ) -> DDPMSchedulerOutput | tuple[Tensor, ...]:
         """Return the image with the noise of the next timestep; after the last, without noise."""
         if not torch.equal(sample, self.noised.to(sample).expand_as(sample)):
-            raise TraceError("the pipeline changed its latents between two steps: expected another")
+            raise TraceError("the pipeline changes latents between steps: use a text-to-image one")
         self._call += 1
         over = self._call == len(self.timesteps)
         self.noised = self.image if over else self._add_noise(self._call, self._draw())

@@ -572,5 +572,5 @@ def pick(layers: Sequence[LayerShapes], wanted: str) -> list[LayerShapes]:
     fitting = [layer for layer in layers if name_fits(layer.name, wanted)]
     if not fitting:
         names = layers_there([layer.name for layer in layers], wanted)
-        raise SelectionError(f"no layer fits layer={quoted(wanted)}: expected {names}")
+        raise SelectionError(f"no layer matches {quoted(wanted)}: available are {names}")
     return fitting

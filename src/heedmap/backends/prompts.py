@@ -157,9 +157,9 @@ class Reading:
                 ]:
                     raise TraceError(
                         f"the two text encoders read the words of {quoted(label.prompt)} at "
-                        "different positions, whose attention cannot be divided: load embeddings "
-                        "with the same number of vectors, or pass prompt_embeds (the maps are then "
-                        "by position)"
+                        "different positions, so each position mixes two tokens, and their "
+                        "attention cannot be separated: load embeddings with the same number of "
+                        "vectors, or pass prompt_embeds (the maps are then by position)"
                     )
                 if [token.id for token in own.tokens] != ids:
                     raise TraceError(

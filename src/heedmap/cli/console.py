@@ -231,19 +231,15 @@ def _flag(one: Field[Any], usual: str = "") -> inspect.Parameter:
 # --- flags that several commands declare ------------------------------------------------------
 
 _WORD = "A word, a phrase, or #N for word N. May be repeated. Default: all."
-_TARGET = (
-    "One or more edited prompts. Without one, the weights in SOURCE are edited, as in "
-    "'a (red:3) house'."
-)
+_TARGET = "Edited prompts. Without one, the weights in SOURCE are edited, as in 'a (red:3) house'."
+_COUNT = "Number of images, with seeds from --seed up."
 _CONCEPTS = "Use the maps of the run's concepts instead of its prompt's."
 
 Prompt = Annotated[str, typer.Argument(metavar="PROMPT", help="The prompt.")]
 Source = Annotated[str, typer.Argument(metavar="SOURCE", help="The prompt to edit.")]
 Targets = Annotated[list[str] | None, typer.Argument(metavar="TARGET", help=_TARGET)]
 Seed = Annotated[int | None, typer.Option(min=0, help="Random seed. Default: random (printed).")]
-Count = Annotated[
-    int, typer.Option(min=1, max=10_000, help="Number of images, with seeds from --seed up.")
-]
+Count = Annotated[int, typer.Option(min=1, max=10_000, help=_COUNT)]
 RunFolder = Annotated[Path, typer.Argument(metavar="RUN", help="The folder of a saved run.")]
 Words = Annotated[list[Any] | None, parsed(parse_word, "WORD", _WORD, "--word", "-w")]
 OfConcepts = Annotated[bool, typer.Option("--concepts", help=_CONCEPTS)]

@@ -32,6 +32,7 @@ FILES = {
     "blend": "blend.png",
     "figures": "edit.json",
 }
+_WEIGHTS = "N weights of a word from A to B, or a list, as red=0,1,3. May be repeated."
 _WINDOWS = "One or more windows, as in `heedmap edit`, with commas between: 0,0.5,1."
 
 
@@ -94,14 +95,7 @@ def grid(
     source: Source,
     target: Targets = None,
     *,
-    weight: Annotated[
-        list[Any] | None,
-        parsed(
-            parse_word_weights,
-            "WORD=A:B:N",
-            "N weights of a word from A to B, or a list, as red=0,1,3. May be repeated.",
-        ),
-    ] = None,
+    weight: Annotated[list[Any] | None, parsed(parse_word_weights, "WORD=A:B:N", _WEIGHTS)] = None,
     count: Count = 1,
     seed: Seed = None,
     cross_replace: Annotated[Any, parsed(parse_windows, "A:B,…", _WINDOWS)] = None,

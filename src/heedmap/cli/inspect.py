@@ -23,6 +23,10 @@ from heedmap.errors import ArgumentError, RunError
 from heedmap.options import MASK_THRESHOLD, parse_integers, parse_names, parse_range
 
 COLUMNS = ("peak", "mean", "peak at")
+_LAYERS = "As down, mid, up, 'up 1.0' or a pattern with *; commas between."
+_STEPS = "Steps from A up to, but not including, B, from 0; or one step."
+_REFINED = "Maps refined by self-attention, over all layers, steps and heads."
+_THRESHOLD = "Pixels whose mask value is below this are background."
 
 
 @command(out="a new one in RUN/inspect")
@@ -31,25 +35,10 @@ def inspect(
     run: RunFolder,
     *,
     word: Words = None,
-    layers: Annotated[
-        Any,
-        parsed(
-            parse_names, "NAMES", "As down, mid, up, 'up 1.0' or a pattern with *; commas between."
-        ),
-    ] = None,
-    steps: Annotated[
-        Any,
-        parsed(
-            parse_range, "A:B", "Steps from A up to, but not including, B, from 0; or one step."
-        ),
-    ] = None,
+    layers: Annotated[Any, parsed(parse_names, "NAMES", _LAYERS)] = None,
+    steps: Annotated[Any, parsed(parse_range, "A:B", _STEPS)] = None,
     heads: Annotated[Any, parsed(parse_integers, "N,N", "As 0,2.")] = None,
-    refined: Annotated[
-        bool,
-        typer.Option(
-            "--refined", help="Maps refined by self-attention, over all layers, steps and heads."
-        ),
-    ] = False,
+    refined: Annotated[bool, typer.Option("--refined", help=_REFINED)] = False,
     concepts: OfConcepts = False,
     over: Annotated[
         Literal["steps", "layers", "heads", "layers,heads"] | None,
@@ -148,10 +137,7 @@ def segment(
     run: RunFolder,
     *,
     word: Words = None,
-    threshold: Annotated[
-        float,
-        typer.Option(min=0, max=1, help="Pixels whose mask value is below this are background."),
-    ] = MASK_THRESHOLD,
+    threshold: Annotated[float, typer.Option(min=0, max=1, help=_THRESHOLD)] = MASK_THRESHOLD,
     concepts: OfConcepts = False,
     kind: Format = "png",
 ) -> None:
@@ -269,10 +255,7 @@ def maps_of(run: "hm.Run", concepts: bool) -> "hm.HeatMaps":
     """Return the maps of a run's prompt, or of its concepts."""
     maps = run.concepts if concepts else run.maps
     if maps is None:
-        raise RunError(
-            "this run has no concept maps: omit --concepts, or generate it again with "
-            "--concept WORD"
-        )
+        raise RunError("this run has no concept maps: omit --concepts, or generate with --concept")
     return maps
 
 

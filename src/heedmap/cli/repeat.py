@@ -10,6 +10,8 @@ from heedmap.cli.console import SAVED, RunFolder, Task, command, parsed, print_t
 from heedmap.errors import ArgumentError, quoted
 from heedmap.options import ExplainOptions, parse_pixel, parse_word
 
+_REMOVED = "A word or phrase of the prompt; every occurrence is removed."
+
 
 @command(model=SAVED, out="nothing is saved")
 def repeat(
@@ -47,14 +49,7 @@ def repeat(
 
 @command(model=SAVED, out="a new one in RUN/ablate")
 def ablate(
-    task: Task,
-    run: RunFolder,
-    word: Annotated[
-        str,
-        typer.Argument(
-            metavar="WORD", help="A word or phrase of the prompt; every occurrence is removed."
-        ),
-    ],
+    task: Task, run: RunFolder, word: Annotated[str, typer.Argument(metavar="WORD", help=_REMOVED)]
 ) -> None:
     """Remove a word from a saved run, and test whether its map predicts what changes.
 

@@ -9,17 +9,22 @@ import typer
 from heedmap.cli.console import EMBEDDED, Task, command
 from heedmap.errors import ArgumentError
 
+_MODEL = "A model to offer besides the embedded one. Repeatable."
+_AUTH = (
+    "Require a password. Repeatable. HEEDMAP_AUTH does the same and hides the password from the "
+    "process list."
+)
+_OUT = (
+    "Folder for the results; it may hold some already. Default: outputs/app. Only without --host, "
+    "--auth or --share."
+)
+
 
 @command(model=EMBEDDED, without="json")
 def serve(
     task: Task,
     *,
-    model: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--model", "-m", help="A model to offer besides the embedded one. Repeatable."
-        ),
-    ] = None,
+    model: Annotated[list[str] | None, typer.Option("--model", "-m", help=_MODEL)] = None,
     host: Annotated[
         str | None, typer.Option(help="0.0.0.0 serves other machines. Default: this machine alone.")
     ] = None,
@@ -27,25 +32,12 @@ def serve(
         int | None, typer.Option(min=0, max=65535, help="Default: the first free one from 7860.")
     ] = None,
     auth: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="USER:PASSWORD",
-            envvar="HEEDMAP_AUTH",
-            help="Require a password. Repeatable. HEEDMAP_AUTH does the same and hides the "
-            "password from the process list.",
-        ),
+        list[str] | None, typer.Option(metavar="USER:PASSWORD", envvar="HEEDMAP_AUTH", help=_AUTH)
     ] = None,
     share: Annotated[
         bool, typer.Option("--share", help="Open a public address at gradio.live.")
     ] = False,
-    out: Annotated[
-        Path | None,
-        typer.Option(
-            *("--out", "-o"),
-            help="Folder for the results; it may hold some already. Default: outputs/app. Only "
-            "without --host, --auth or --share.",
-        ),
-    ] = None,
+    out: Annotated[Path | None, typer.Option("--out", "-o", help=_OUT)] = None,
     open_: Annotated[bool, typer.Option("--open", help="Open the app in the browser.")] = False,
 ) -> None:
     """Generate, edit and inspect in the browser.

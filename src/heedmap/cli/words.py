@@ -10,6 +10,11 @@ from heedmap.cli.console import EMBEDDED, Prompt, Task, command, print_table
 from heedmap.errors import as_sentence, plural, warn
 from heedmap.options import GenerateOptions
 
+_LAYER = (
+    "Layers whose computation is also written as matrix products: 'up', 'up 1.0' or a pattern "
+    "with *. Default: the first."
+)
+
 
 @command(model=EMBEDDED, without="device dtype")
 def words(task: Task, prompt: Prompt) -> None:
@@ -22,13 +27,14 @@ def words(task: Task, prompt: Prompt) -> None:
     parsed = parse_weights(prompt)
     with task.loading():
         from heedmap.backends import loading
-        from heedmap.text.prompts import said_of, untaught
+        from heedmap.text.prompts import untaught, untaught_warnings
 
         table = loading.token_table(parsed.text, task.model)
     weights = token_weights(parsed.spans, table)
     with task.warnings_printed():
-        if unknown := untaught([parsed.text], loading.model_card(task.model).vocabulary):
-            warn(said_of(unknown))
+        unknown = untaught([parsed.text], loading.model_card(task.model).vocabulary)
+        for warning in untaught_warnings(unknown or (), [parsed.text]):
+            warn(warning)
         if brackets := bracket_warning(parsed):
             warn(brackets)
     data: dict[str, Any] = asdict(table)
@@ -59,14 +65,7 @@ def words(task: Task, prompt: Prompt) -> None:
 def layers(
     task: Task,
     *,
-    layer: Annotated[
-        str | None,
-        typer.Option(
-            *("--layer", "-l"),
-            help="Layers whose computation is also written as matrix products: 'up', 'up 1.0' or "
-            "a pattern with *. Default: the first.",
-        ),
-    ] = None,
+    layer: Annotated[str | None, typer.Option("--layer", "-l", help=_LAYER)] = None,
     **options: Any,
 ) -> None:
     """Print the shapes of Q, K, V, the scores and the output in every cross-attention layer."""
@@ -90,9 +89,7 @@ def layers(
         count = plural(len(shapes), "cross-attention layer")
         title = f"{name}, {width}×{height} pixels: {count}"
         print_table(("layer", "grid", "heads", "Q", "K, V", "scores", "output"), rows, title)
-        typer.echo(
-            "heads: number × channels per head; scores: for one head; Q, K, V, output: for all."
-        )
+        typer.echo("heads: number × channels per head; scores: for one head; others: for all.")
         for one in followed:
             lines = [(what, how, "{} × {}".format(*shape)) for what, how, shape in one.chain()]
             typer.echo()

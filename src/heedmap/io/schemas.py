@@ -327,8 +327,9 @@ class Measures(Note, frozen=True, kw_only=True):
 
 
 def returned(psnr_db: float | None) -> str:
-    """Write how near an image that was encoded and decoded is to itself, as a predicate."""
-    return "comes back as it was" if psnr_db is None else f"comes back at {psnr_db:.1f} dB (PSNR)"
+    """Write how well an encoded image is reconstructed, as a predicate."""
+    exact = psnr_db is None
+    return f"is reconstructed {'exactly' if exact else f'at {psnr_db:.1f} dB (PSNR)'}"
 
 
 class Change(Note, frozen=True, kw_only=True):

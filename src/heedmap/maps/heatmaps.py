@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 Scale = Literal["word", "shared", "raw"]
 SCALES: dict[Scale, str] = {
     "shared": "shared by all words",
-    "word": "each word its own",
+    "word": "separate for each word",
     "raw": "raw probability",
 }
 """The name of each scale in figures of several words."""
@@ -56,9 +56,9 @@ class HeatMap:
 
     Attributes:
         label: the word or phrase.
-        values: float32 (h, w), 64 cells on the short side: the share of attention (0 to 1) from
-            each place to the word's tokens, the mean over the selection. Weights and edits can
-            lead to values outside of 0 to 1.
+        values: float32 (h, w), 64 positions on the short side: the share of attention (0 to 1)
+            from each position to the word's tokens, the mean over the selection. Weights and edits
+            can lead to values outside of 0 to 1.
         size: (width, height) of the image in pixels.
         image: the image, if known.
         shared: the lowest and the highest value among the maps of all the prompt's words in the
@@ -194,10 +194,10 @@ class HeatMap:
     def soft_mask(self, *, image: Image.Image | None = None) -> np.ndarray:
         """Return the soft mask of the word: float32 (H, W), 0 to 1.
 
-        For a run's map, plain or refined, it is that of the word's phrase ("red house", of "red"
-        and of "house"): refined, reduced where another phrase stands out more, and fitted to the
-        edges of the image (`heedmap.maps.masks`). Any other map, or one of a run without refined
-        maps, is scaled by its magnitude, from 0 at the least to 1 at the greatest.
+        For an unselected map, the mask is made from the refined map of the word's phrase ("red
+        house", for "red" and for "house"), which is lowered where another phrase is stronger and
+        aligned with the image's edges (`heedmap.maps.masks`). Any other map, or one of a run
+        without refined maps, is scaled by its magnitude, from 0 at the least to 1 at the greatest.
 
         Args:
             image: the image, if the map does not know it; without one the edges are the map's.
@@ -218,7 +218,7 @@ class HeatMap:
 
     @property
     def peak(self) -> tuple[int, int]:
-        """The pixel (x, y) under the middle of the cell whose value is farthest from 0."""
+        """The pixel (x, y) at the middle of the position whose value is farthest from 0."""
         h, w = self.values.shape
         y, x = divmod(int(np.abs(self.values).argmax()), w)
         return int((x + 0.5) * self.size[0] / w), int((y + 0.5) * self.size[1] / h)
@@ -327,12 +327,12 @@ class HeatMaps:
         return replace(heat, tokens=(), recording=None)
 
     def share(self, query: str) -> HeatMap:
-        """Return the share of a word or phrase among the content words at each place: 0 to 1.
+        """Return the share of a word or phrase among the content words at each position: 0 to 1.
 
-        Most attention goes to the start token, by another amount at each place; a share among the
-        words alone removes that. Words such as "the" and "of" do not count, unless they are in the
-        query. The magnitude of each word's own map counts, since a word of negative weight acts by
-        taking away. Where no word is attended to, the share is 0.
+        Most attention goes to the start token, by another amount at each position; a share among
+        the words alone removes that. Words such as "the" and "of" do not count, unless they are in
+        the query. The magnitude of each word's own map counts, since a word of negative weight acts
+        by taking away. Where no word is attended to, the share is 0.
 
         Raises:
             WordError: if the prompt has no such word, or the model did not read it.
@@ -389,8 +389,8 @@ class HeatMaps:
     def refined(self) -> "HeatMaps":
         """The maps over all layers, steps and heads, propagated along the image's self-attention.
 
-        A value becomes a mean over the places that its place attends to, so the maps fit the image
-        better: after Dataset Diffusion (Nguyen et al., 2023, arXiv 2309.14303).
+        A value becomes a mean over the positions that its position attends to, so the maps fit the
+        image better: after Dataset Diffusion (Nguyen et al., 2023, arXiv 2309.14303).
 
         Raises:
             SelectionError: if there are none, or these are the maps of a selection.

@@ -19,7 +19,7 @@ from PIL import Image
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file  # pyright: ignore[reportUnknownVariableType]
 
-from heedmap.checks import is_constant
+from heedmap.checks import as_list, is_constant
 from heedmap.errors import (
     ArgumentError,
     NothingRecordedError,
@@ -74,7 +74,7 @@ def name_fits(name: str, wanted: str) -> bool:
 def layers_there(names: Sequence[str], like: str, groups: Iterable[str] = ()) -> str:
     """List groups and layers for an error, of many layers those most like a name."""
     stages = sorted({*groups, *map(stage_of, names)} - {""})
-    return join_words([*stages, *nearest_layers(like, names)], "or", most=8)
+    return join_words([*stages, *nearest_layers(like, names)], most=8)
 
 
 def nearest_layers(like: str, names: Sequence[str]) -> list[str]:
@@ -344,11 +344,12 @@ class Selection:
             names = layers_there(
                 [layer.name for layer in before.values()], f"{layers or ''}", groups
             )
-            sides = sorted({min(layer.grid) for layer in before.values()})
-            raise SelectionError(
-                f"no layer fits {quoted(layers if resolution is None else resolution)}: expected "
-                f"{names}, with {sides} cells on the short side"
-            )
+            wanted = ", ".join(map(quoted, as_list(layers) or [layers]))
+            if resolution is not None:
+                sides = sorted({min(layer.grid) for layer in before.values()})
+                wanted = f"resolution {quoted(resolution)}"
+                names += f", with {join_words([*map(str, sides)])} cells on the short side"
+            raise SelectionError(f"no layer matches {wanted}: available are {names}")
         return replace(self, layers=numbers)
 
     def with_steps(self, steps: Any) -> "Selection":
@@ -356,7 +357,12 @@ class Selection:
         before, total = self.step_numbers, len(self.recording.timesteps)
         numbers = tuple(i for i in numbers_of(steps, total, "step") if i in before)
         if not numbers:
-            raise SelectionError(f"no step fits {quoted(steps)}: it has {plural(total, 'step')}")
+            wanted = quoted(steps)
+            if isinstance(steps, slice):
+                start, stop = steps.start or 0, steps.stop
+                wanted = f"{start}" if stop == start + 1 else f"in {start}:{stop or ''}"
+            there = f"steps {before[0]} to {before[-1]}"
+            raise SelectionError(f"there is no step {wanted}: this run has {there}")
         return replace(self, steps=numbers)
 
     def with_heads(self, heads: Any) -> "Selection":
@@ -375,8 +381,8 @@ class Selection:
         if axis not in self.recording.keep:
             axes = ", ".join(sorted(self.recording.keep)) or "none"
             raise SelectionError(
-                f"{axis}s cannot be selected, since they were averaged (kept: {axes}): record "
-                f"again with '{axis}' in keep"
+                f"{axis}s cannot be selected, since they were averaged (kept: {axes}): generate "
+                f"the run again with keep={{'{axis}'}} (--keep {axis})"
             )
 
     def mean_of(self, positions: Iterable[int]) -> np.ndarray:

@@ -27,7 +27,7 @@ from heedmap.maps.recordings import Recording
 from heedmap.options import MASK_THRESHOLD
 from heedmap.page.packing import as_script, pack
 from heedmap.text.alignment import pair_words
-from heedmap.text.prompts import is_content, said_of
+from heedmap.text.prompts import is_content, untaught_warnings
 from heedmap.text.weights import parse_weights, token_weights
 from heedmap.text.words import TokenTable
 
@@ -251,15 +251,16 @@ def run_summary(run: "Run") -> dict[str, Any]:
     that `repeat` and `explain` need if the model had no name; `rest` is the word shown at first.
     """
     settings = run.settings
-    black = "the safety checker replaced this image with black"
-    notes = [said_of(settings.untaught or ()), black if settings.nsfw_content_detected else ""]
-    table, weights = run.maps.tokens, []
+    table, weights, unknown = run.maps.tokens, [], settings.untaught or ()
+    notes = untaught_warnings(unknown, [table.prompt], settings.negative or "", settings.concepts)
+    if settings.nsfw_content_detected:
+        notes.append("the safety checker replaced this image with black")
     if settings.edit is None:
         weights = _by_word(table, token_weights(parse_weights(settings.prompt).spans, table))
     return {
         "settings": settings_rows(settings),
         "model": "--model MODEL" if settings.model == settings.pipeline else "",
-        "untaught": " ".join(as_sentence(note) for note in notes if note),
+        "untaught": " ".join(map(as_sentence, notes)),
         "own": "located" if settings.located else "edited" if settings.input_image else "",
         "weights": weights,
         "rest": strongest_word(run.maps),
@@ -305,13 +306,13 @@ def edit_tables(report: EditReport, *, blended: bool) -> dict[str, Any]:
     """Return the tables of an edit: the change of the image, and that of the attention."""
     region, back = "the mask" if blended else "the changed words", report.reconstruction
     rows = {
-        "how": report.kind,
-        "kind of edit": report.purpose,
-        "mask of": report.masked_by,
+        "kind": report.kind,
+        "what changes": report.purpose,
+        "edited region of": report.masked_by,
         "your image": None if back is None else returned(back.psnr_db),
-        "attention moved": f"{report.moved:.1%}",
-        "acted (layers × steps)": plural(report.sites, "time"),
-        "self-attention from the source": plural(report.self_sites, "time"),
+        "attention changed": f"{report.moved:.1%}",
+        "edits applied (layers × steps)": plural(report.sites, "time"),
+        "self-attention copied (layers × steps)": plural(report.self_sites, "time"),
     }
     formats = {"mse": ".2g", "psnr_db": ".1f", "ssim": "z.2f"}
     changes = [
@@ -329,16 +330,27 @@ def edit_tables(report: EditReport, *, blended: bool) -> dict[str, Any]:
     return {"change": changes, "attention": attention}
 
 
+_LABELS = {
+    "batch_place": "position in batch",
+    "defaults": "defaults from",
+    "kind_asked": "requested kind",
+    "located": "image searched",
+    "untaught": "words not in training",
+}
+
+
 def settings_rows(settings: Settings) -> list[tuple[str, str]]:
     """List the settings that have a value as table rows."""
     values = to_json(settings) | {"size": "{}×{}".format(*settings.size)}
     del values["text"]  # the prompt, without weights
-    rows = [(name, _text(value)) for name, value in values.items() if value is not None]
+    rows = [
+        (_LABELS.get(name, name), _text(one)) for name, one in values.items() if one is not None
+    ]
     # A mask has many bits.
     return [(name, text if len(text) < 1000 else f"{text[:1000]}…") for name, text in rows if text]
 
 
 def _text(value: Any) -> str:
     if isinstance(value, Mapping):
-        return ", ".join(f"{name}: {_text(one)}" for name, one in value.items())
+        return ", ".join(f"{_LABELS.get(name, name)}: {_text(one)}" for name, one in value.items())
     return ", ".join(map(_text, value)) if isinstance(value, list) else str(value)

@@ -46,7 +46,7 @@ def ablate(
     Args:
         pipe: the pipeline to use; None loads the model named in the settings.
         run: a run that is not an edit, or its folder.
-        word: a word or phrase of its prompt, at all its places.
+        word: a word or phrase of its prompt; every occurrence is removed.
         progress: called after every step with the number of steps done and of all steps.
         arguments: those that a file cannot hold, as in `repeat`.
 
@@ -71,7 +71,7 @@ def ablate(
     (again, *without), changed = repeating.generate_calls(pipe, saved, calls, progress)
     result = repeating.compared(saved, again, changed)
     if not result.same:
-        warn(f"the ablation is that of a new run, which is not the saved one: {result}")
+        warn(f"the run was not reproduced exactly, so the ablation is that of a new one: {result}")
     return Ablation(word.strip(), again, {"attention": without[0], "prompt": without[1]})
 
 

@@ -428,7 +428,7 @@ def _notes(
 ) -> Iterator[str]:
     """Yield a sentence for each request with little or no effect, and for guesses.
 
-    They are saved, and read on pages as well, so they name no arguments.
+    They are saved, and shown on pages as well.
     """
     only, steps, scheduler = plan.source.options.only, report.steps, source.settings.scheduler
     windows = {
@@ -437,29 +437,26 @@ def _notes(
         **{f"attention for {quoted(word)}": window for word, window in report.word_windows.items()},
     }
     for name, (start, end) in windows.items():
-        is_self = name == "self-attention"
-        used = report.self_sites if is_self else len(steps_within(start, end, steps))
-        if start < end and not used:
-            cells = f", or no layer has at most {report.max_self_cells} cells" * is_self
-            yield (
-                f"the edit {quoted(plan.table.prompt)} took no {name} from its source: no step of "
-                f"{steps} lies in {start:g} to {end:g} of the run{cells}; widen this window, or "
-                "use more steps"
-            )
+        inside = steps_within(start, end, steps)
+        copied = report.self_sites if name == "self-attention" else len(inside)
+        if start < end and not copied:
+            why = f"no layer has {report.max_self_cells} or fewer cells"
+            if not inside:
+                why = f"none of the {steps} steps falls between {start:g} and {end:g} of the run"
+            yield f"{why}, so no {name} was copied from the source"
     is_black = any(run.settings.nsfw_content_detected for run in (source, edited))
     if report.reconstruction is not None and not is_black:
         yield distortion_warning(report.reconstruction.psnr_db)
         if scheduler in MULTISTEP_SCHEDULERS and steps < ENOUGH_STEPS:
             yield (
-                f"{scheduler} uses the model's output at earlier steps, and an image has other "
-                f"noise at each: edits in {steps} steps are rough; take {ENOUGH_STEPS} or more, or "
-                "a DDIMScheduler"
+                f"edits of your own image add fresh noise at each step, which {scheduler} handles "
+                f"badly in few steps: use {ENOUGH_STEPS} or more"
             )
         outside = report.change.outside.psnr_db
         if only is None and outside is not None and outside < LEAST_KEPT:
             yield (
-                f"the image changed outside of the edit's words, too, to {outside:.1f} dB: let "
-                "the edit in at these words alone, by a blend"
+                f"the image also changed outside the edited words (PSNR {outside:.1f} dB): "
+                "restrict the edit to their region with only"
             )
     if guesses := plan.alignment.guesses:
         pairs = join_words([f"{quoted(a.text)} → {quoted(b.text)}" for a, b in guesses])
@@ -470,19 +467,18 @@ def _notes(
         )
     if only is not None and mask is None:
         yield (
-            f"the blend of {quoted(only)} kept nothing in place: no step of {steps} is at or after "
-            f"{report.blend_from:g} of the run, where it begins; blend from earlier on, or use "
-            "more steps"
+            f"{quoted(only)} did not restrict the edit: it starts at {report.blend_from:g} of the "
+            f"run, after the last of {steps} steps; start it earlier, or use more steps"
         )
     if mask is not None and not mask.any():
         yield (
-            f"the blend of {quoted(only)} let the edit in nowhere: no place is above its threshold "
-            f"of {report.threshold:g}; lower it, or blend by other words"
+            f"the region of {quoted(only)} is empty, so nothing was edited: lower its threshold "
+            f"({report.threshold:g}), or name other words"
         )
     elif plan.has_effect and not is_black and _largest_difference(source, edited) <= 1:
         yield (
-            f"the edit {quoted(plan.prompt)} changed nothing in the image above rounding "
-            f"({report.sites} sites acted): try a smaller cross window, or another seed"
+            f"the edit {quoted(plan.prompt)} did not visibly change the image: use a shorter "
+            "cross_replace window, or another seed"
         )
 
 

@@ -74,11 +74,11 @@ def edit(
     preview: Preview | None = None,
     **arguments: Any,
 ) -> EditResult | list[EditResult]:
-    """Generate an image and its edits from one noise, so that the rest of the image stays.
+    """Generate an image and its edits from the same noise, so that the rest of the image stays.
 
-        pair = heedmap.edit(pipe, "a red house", "a blue house", seed=7)
-        pair = heedmap.edit(pipe, "a (fluffy:2.5) cat", seed=7)
-        pair = heedmap.edit(pipe, "a cat on grass", "a dog on grass", seed=7, only="cat->dog")
+        result = heedmap.edit(pipe, "a red house", "a blue house", seed=7)
+        result = heedmap.edit(pipe, "a (fluffy:2.5) cat", seed=7)
+        result = heedmap.edit(pipe, "a cat on grass", "a dog on grass", seed=7, only="cat->dog")
 
     An edit uses the source's attention (prompt-to-prompt: Hertz et al., 2022, arXiv 2208.01626).
 
@@ -93,14 +93,14 @@ def edit(
         target: the edited prompt, or several. Default: the source with its weights.
         seed: the seed of the noise. Default: random, and saved in the settings.
         kind: "replace" pairs the words one to one, "refine" allows added words. Default: decided by
-            aligning the words (`pair.report.why`).
+            aligning the words (`result.report.why`).
         cross_replace: part of the run that uses the source's cross-attention: its end, 0 to 1, or
             (start, end). Default: by the purpose of the edit (`heedmap.options.USUAL`).
         word_windows: other windows for words or phrases of the target.
         self_replace: part of the run that uses the source's self-attention. Default: by the
             purpose of the edit.
         max_self_cells: the largest grid, in cells, whose self-attention is replaced.
-        renormalize: normalize weighted rows to sum to 1.
+        renormalize: rescale each position's attention to sum to 1 after weighting.
         only: "cat->dog" changes only the region of these words and of their phrases (LocalBlend);
             '"cat"->"dog"' means the words alone.
         protect: words of the source whose regions stay; requires `only`.
@@ -108,8 +108,9 @@ def edit(
         threshold: threshold of the region of `only`, 0 to 1.
         image: an image of yours to edit (Pillow, or a file), which the source describes. A pipeline
             with an argument `image` is given it instead.
-        batch: images to generate at once, the source included. Default: as many as fit into memory.
-            The source is computed again in each further batch, equal up to rounding.
+        batch: images per batch, the source included; at least 2. Default: as many as fit into
+            memory. Each batch computes the source again (the copies differ only by rounding); all
+            edits have the source of the first batch.
         steps: as in `generate`.
         guidance: as in `generate`.
         size: as in `generate`; of an image of yours chosen as in `locate`.
@@ -122,7 +123,7 @@ def edit(
         arguments: other arguments of the pipeline, as in `generate`.
 
     Returns:
-        A pair, or for several targets a list of pairs with one source.
+        An `EditResult`, or for several targets a list of them that share one source.
 
     Raises:
         ArgumentError: if the edit would change nothing, or an argument is out of range.
@@ -178,8 +179,8 @@ def grid(
     such as that of the weight 1, for comparison.
 
     The edits of one seed share a batch with their source, or several batches if memory is short.
-    The source is computed again in each (`Grid.report.sources_drawn`), equal up to rounding; the
-    cells have that of the first.
+    Each batch computes the source again (the copies differ only by rounding, and
+    `Grid.report.sources_drawn` counts them); all cells have the source of the first batch.
 
     Args:
         pipe: as in `edit`.
@@ -237,11 +238,12 @@ def grid(
     numbers = _axis("seeds", seeds, lambda _, seed: check_seed(seed)) or [check_seed(None)]
     axes = [_axis("target", targets, lambda _, text: text), *strips.values(), crosses, self_windows]
     cells = math.prod(len(axis) or 1 for axis in (*axes, numbers))
-    if not 1 < cells <= MAX_CELLS:
+    if cells > MAX_CELLS:
+        raise ArgumentError(f"the grid would have {cells:,} cells: use {MAX_CELLS:,} at most")
+    if cells == 1:
         raise ArgumentError(
-            f"this grid would have {cells:,} of at most {MAX_CELLS:,} cells: give 2 or more "
-            "targets, seeds, windows or weights of a word in all, as in weights={'red': [0, 1, 2]} "
-            "(--weight red=0:2:3)"
+            "the grid has only one cell: vary something, such as weights={'red': [0, 1, 2]} "
+            "(--weight red=0,1,2)"
         )
     usual = [USUAL[edits.plan(text).purpose] for text in targets]
     crosses = crosses or [(0.0, min(end for end, _ in usual))]

@@ -54,9 +54,10 @@ def explain(
         run: a run or an edit, or its folder; of an edit the edited image is explained.
         word: a word or phrase, or the number of a word.
         at: (x, y), a pixel of the image from its upper left, from 0.
-        layer: "down", "mid" or "up"; a layer's name, its short name ("up 1.0") or a pattern. Of
-            several layers and heads, the one is explained with the word's largest probability at
-            the pixel that is at most a half (`heedmap.recording.probing.selection_score`).
+        layer: "down", "mid" or "up"; a layer's name, its short name ("up 1.0") or a pattern. If
+            several layers or heads fit, the one is chosen where the word's probability at this
+            pixel is largest, counting only probabilities up to 0.5
+            (`heedmap.recording.probing.selection_score`).
         head: from 0; negative numbers count from the end. Default: all.
         step: from 0; negative numbers count from the end. Default: the middle step.
         branch: "negative" for a word of the negative prompt.
@@ -102,7 +103,7 @@ def explain(
     names = [name for name in layers if name_fits(name, wanted)]
     if not names:
         raise SelectionError(
-            f"no layer fits {quoted(wanted)}: expected {layers_there(list(layers), wanted)}"
+            f"no layer matches {quoted(wanted)}: available are {layers_there([*layers], wanted)}"
         )
     if head is not None:
         head = check_index("head", head, max(layers[name].heads for name in names))
@@ -118,8 +119,9 @@ def explain(
     difference = _difference(saved, branch, number, site)
     if difference is not None and difference > MAX_DIFFERENCE:
         warn(
-            "the explanation is that of a new run, whose probabilities differ from the saved ones "
-            f"by up to {difference:.2g} (settings that differ: {', '.join(changed) or 'none'})"
+            "the run was not reproduced exactly, so the explanation is that of a new one, whose "
+            f"probabilities differ by up to {difference:.2g} (settings that differ: "
+            f"{', '.join(changed) or 'none'})"
         )
     report = ExplanationReport(
         word=word.strip() if isinstance(word, str) else table.at(word).text,

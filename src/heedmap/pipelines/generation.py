@@ -40,7 +40,7 @@ from heedmap.recording.edits import Edit, Steering, checked_edits, note_of, weig
 from heedmap.recording.probing import Probe
 from heedmap.recording.tracing import AfterStep, StepState, Trace
 from heedmap.results.runs import Run
-from heedmap.text.prompts import said_of, untaught
+from heedmap.text.prompts import untaught, untaught_warnings
 from heedmap.text.weights import (
     WeightedPrompt,
     bracket_warning,
@@ -87,8 +87,8 @@ def generate(
         guidance: classifier-free guidance scale. Default: the model's.
         size: (width, height) in pixels. Default: the model's.
         negative: negative prompt.
-        keep: axes to keep in the maps, of "layer", "step", "head"; or "all". The others are
-            averaged while it runs.
+        keep: the axes to store separately: any of "layer", "step" and "head", or "all". The maps
+            are averaged over the others during the run.
         tokens: "prompt" records the prompt's tokens, "all" the padding, too.
         branches: "conditional" records the prompt's maps, "negative" also those of the negative
             prompt (`Run.negative_maps`).
@@ -111,7 +111,7 @@ def generate(
         ArgumentError: if an argument is out of range, a weight is not a number, or an edit does not
             fit the image.
         TraceError: if the maps could not be recorded.
-        TruncatedWordError: if the model does not read a word that is weighted or edited.
+        TruncatedWordError: if a weighted or edited word lies beyond the model's token limit.
         UnknownWordError: if a word that is edited is not in the prompt.
     """
     options, seed = resolve_options(locals())
@@ -175,10 +175,10 @@ def generate_batch(
     # Before the run: a callback or an interrupt may change the number of steps.
     shared = _shared_settings(pipe, options, edits)
     vocabulary = loading.model_card(loading.name_of(pipe)).vocabulary
-    unknown = untaught([*texts, negative or "", *concepts], vocabulary)
-    brackets = map(bracket_warning, parsed) if image is None else ()
-    doubts = said_of(unknown or ()), *brackets, *_warnings(pipe, options, branches)
-    for text in filter(None, doubts):
+    unknown = untaught([*texts, negative or "", *concepts], vocabulary) or ()
+    doubts = untaught_warnings(unknown, texts, negative or "", concepts)
+    doubts += map(bracket_warning, parsed) if image is None else ()
+    for text in filter(None, [*doubts, *_warnings(pipe, options, branches)]):
         warn(text)
     call = for_batch(pipe, texts, seeds, apply_model_defaults(pipe, options))
     with trace, nullcontext() if progress is None else without_bar(pipe):

@@ -50,7 +50,7 @@ from heedmap.checks import check_prompt
 from heedmap.errors import ArgumentError, ModelError, quoted, warn
 from heedmap.figures.overlays import to_rgb
 from heedmap.io import reading
-from heedmap.io.schemas import InputImageSettings, returned
+from heedmap.io.schemas import InputImageSettings
 from heedmap.io.writing import digest_of
 from heedmap.options import LOCATE_STEPS, GenerateOptions, Keep, Tokens
 from heedmap.pipelines.arguments import (
@@ -176,8 +176,8 @@ def distortion_warning(psnr_db: float | None) -> str:
     if psnr_db is None or psnr_db >= LEAST_PSNR:
         return ""
     return (
-        f"the image {returned(psnr_db)} from the model's autoencoder, so its maps and edits are "
-        f"unsure: expected {LEAST_PSNR:g} dB or more; use one like those that the model draws"
+        f"the model's autoencoder distorts this image (PSNR {psnr_db:.1f} dB, and {LEAST_PSNR:g} "
+        "or more is needed), so its maps and edits are unreliable"
     )
 
 
@@ -209,16 +209,16 @@ def locate(
         found = heedmap.locate(pipe, "photo.jpg", "a cat next to a car")
         found.maps["cat"].mask(), found.maps.segment(), found.save("outputs/photo")
 
-    Nothing is generated: the model sees the image with noise of several strengths. A word that the
-    image does not show has heat somewhere, too.
+    Nothing is generated: noise is added to the image at several levels, and the model's attention
+    is averaged. A word that the image does not show has heat somewhere, too.
 
     Args:
         pipe: a pipeline that generates from text alone, such as `load` returns.
         picture: a Pillow image, or a file (PNG, JPEG, WebP, BMP). Transparent pixels become white.
         prompt: the words to find. Weights have no meaning here.
         seed: the seed of the noise. Default: random, and saved in the settings.
-        steps: the number of noise levels at which the model is asked, in the middles of equal
-            parts of the training's timesteps. Default: 10.
+        steps: the number of noise levels: the training timesteps are divided into this many equal
+            parts, and the middle of each is used. Default: 10.
         size: (width, height) in pixels that the model sees. Default: that of the image if the model
             can draw it and it has half to twice the pixels of the model's own; else about as many
             as the model's, close to the image's proportions.

@@ -43,7 +43,7 @@ _LIMIT = MAX_WHOLE  # bytes of maps: the saved run was within its own limit
 class RepeatResult:
     """A result that was generated again, compared with the saved one.
 
-    Of a located run (`heedmap.locate`) the numbers of its maps are compared, else pixels.
+    For a result of `locate`, the values of the maps are compared; otherwise the pixels.
 
     Attributes:
         run: the new result.
@@ -191,8 +191,8 @@ def repeat(
         again = heedmap.repeat(pipe, "outputs/house")
         again.same, str(again), again.changed
 
-    The pipeline gets the saved scheduler, and its own back afterwards. Other settings of the
-    pipeline that differ from the saved ones are in `RepeatResult.changed`.
+    The saved scheduler is put into the pipeline for the call; afterwards its own is restored.
+    Other settings of the pipeline that differ from the saved ones are in `RepeatResult.changed`.
 
     Args:
         pipe: the pipeline to use; None loads the model named in the settings.

@@ -391,8 +391,8 @@ class Call:
             means = sums.mean(image, layer, steps)
             if not bool(means.isfinite().all()):
                 raise TraceError(
-                    f"the attention of {layer or 'the model'} holds NaN or Inf, so the latents "
-                    "did: no map can be made; load the model with dtype 'float32' if it overflows"
+                    f"the attention of {layer or 'the model'} holds NaN or Inf, probably because "
+                    "the latents do: load the model with dtype 'float32' if it overflows"
                 )
             if layer and "layer" not in keep:
                 flat = regrid(means.flatten(0, 1), self.grids[layer], sums.mean_grid)

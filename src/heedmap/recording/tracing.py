@@ -70,19 +70,20 @@ def trace(
         trace.maps[0]["cat"]
 
     Without edits the images are bit-identical to those of the bare pipeline. Afterwards the
-    pipeline is as it was, also after an exception. The maps are those of DAAM (Tang et al., 2022,
-    arXiv 2210.04885), for any size of image and any number of images.
+    pipeline is as it was, also after an exception. The maps follow the idea of DAAM (Tang et al.,
+    2022, arXiv 2210.04885), for any size of image and any number of images.
 
     Args:
         pipe: a pipeline of Stable Diffusion (1, 2, XL, 3, 3.5), PixArt or Flux.1.
-        keep: the axes to keep, of "layer", "step", "head"; or "all". The others are averaged
-            while it runs (steps: over the calls of the model).
+        keep: the axes to store separately: any of "layer", "step" and "head", or "all". The maps
+            are averaged over the other axes during the run; every step has the same weight, even
+            if it calls the model twice.
         tokens: "prompt" for the prompt's own tokens with start and end, "all" for the padding too.
         branches: the branches of a guided run to record: "conditional", "negative", or both.
         concepts: words and phrases to look for in each image, by the image's own queries, whether
             or not its prompt has them (`Trace.concept_maps`).
-        prompts: the texts that `prompt_embeds` were made of, where the pipeline is given these.
-            They are encoded again to check them. Without them words are the positions of tokens.
+        prompts: if you call the pipeline with `prompt_embeds`: the texts they were encoded from.
+            Without them, maps are labelled by token position.
         limit: the number of bytes that may be kept in all, 2 GiB by default; a run that would keep
             more is refused before its first step.
         edits: changes of the attention of every prompt, as in `generate`. The images then differ,
@@ -90,7 +91,8 @@ def trace(
             `(word:1.5)`, are not read here: pass `Reweight`.
 
     Returns:
-        A context manager. `maps` and the others are there during and after the `with` block.
+        A context manager. `maps`, `negative_maps`, `concept_maps`, the `recordings` of each and
+        `steps` can be read during and after the `with` block.
 
     Raises:
         ArgumentError: if an axis, a branch, the choice of tokens or an edit is not known, or a
@@ -352,10 +354,10 @@ class Trace:
     def _recordings(self, name: RecordName) -> tuple[Recording, ...]:
         done = self._done()
         if name not in done[-1].records:
-            what = "concepts" if name == "concepts" else "branches"
-            raise NothingRecordedError(
-                f"nothing was recorded of {name}: pass {what}=[…] to the trace, with it among them"
-            )
+            what, option = f"the {name} prompt was", f"branches={{'{name}'}}"
+            if name == "concepts":
+                what, option = "concepts were", "concepts=['sky']"
+            raise NothingRecordedError(f"{what} not recorded: pass {option}")
         return tuple(call.recording(name, image) for call in done for image in range(call.images))
 
     # --- install and restore ---

@@ -199,9 +199,8 @@ def shorter_prompt(run: object, word: str) -> tuple[Run, str]:
     origins = ("edit", "input_image", "located")
     if not isinstance(run, Run) or any(getattr(run.settings, one) for one in origins):
         raise ArgumentError(
-            f"the run to leave a word out of is {quoted(run)}: expected a run that was generated "
-            "from its prompt alone, or its folder; of an edit or a grid name a source, such as its "
-            "folder source"
+            "ablate needs a run that was generated from its prompt alone, not an edit, a grid or a "
+            "located image; of an edit, pass its source"
         )
     prompt, table = run.settings.prompt, run.maps.tokens
     table.find(word)

@@ -225,7 +225,7 @@ class Grid(Result):
         return source if "target" in axes or edited == source else f"{source} → {edited}"
 
     def _returned(self) -> str:
-        """Write how near to itself an image of yours came back, which is equal in all cells."""
+        """Write how well an image of yours is reconstructed, which is equal in all cells."""
         back = self.cells[0].result.report.reconstruction
         return "" if back is None else f"your image {returned(back.psnr_db)}"
 

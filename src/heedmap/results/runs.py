@@ -187,7 +187,7 @@ class Run(Result):
         title, concepts = settings.prompt, ()
         words = _write_words(self.maps, folder / "sheet.png", title, overlays=overlays)
         if self.concepts is not None:
-            title, prefix = f"{title} · looked for beside the prompt", "concept-"
+            title, prefix = f"{title} · concepts", "concept-"
             path = folder / "concepts.png"
             concepts = _write_words(self.concepts, path, title, prefix, overlays=overlays)
         self.maps.recording.save(folder / "maps.safetensors")
@@ -285,7 +285,7 @@ def parameters_text(settings: Settings) -> str:
 
 _SCALES: dict[Scale, str] = {
     "shared": "shared by all words and runs shown",
-    "word": "each word its own, the same in all runs",
+    "word": "separate for each word, the same in all runs",
     "raw": "raw probability",
 }
 _LABELS: dict[str, Callable[[Any], str]] = {

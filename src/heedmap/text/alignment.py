@@ -98,8 +98,8 @@ def pair_words(
         pairs = list(zip(source.words, target.words, strict=True))
     else:
         raise ArgumentError(
-            f"the source has {len(source.words)} words and the target {len(target.words)}: "
-            "expected one for each where words are replaced; use kind='refine'"
+            f"kind='replace' needs as many words in both prompts ({len(source.words)} and "
+            f"{len(target.words)} here): use 'refine'"
         )
     changes = [(a, b) for a, b in pairs if not (a and b and _key(a) == _key(b))]
     # New punctuation keeps its own attention.
@@ -203,8 +203,9 @@ def _why(changes: _Pairs, kind: EditKind, punctuation: bool) -> str:
             clauses.append(f"{names} {'was' if len(words) == 1 else 'were'} {change}")
     if not clauses:
         clauses = ["only punctuation differs" if punctuation else "all words are the same"]
-    effect = "replaced word by word" if kind == "replace" else "refined: new words keep their own"
-    return f"{'; '.join(clauses)}, so attention is {effect}"
+    effect = "unchanged words take the source's attention and new words keep their own"
+    effect = "attention is replaced word by word" if kind == "replace" else effect
+    return f"{'; '.join(clauses)}, so {effect}"
 
 
 # --- the swaps that a user writes ---------------------------------------------------------------
@@ -220,8 +221,8 @@ def swap_of(text: str) -> tuple[tuple[str, str], ...]:
         sides = [side.strip() for side in _ARROW.split(part)]
         if len(sides) != 2 or not all(map(word_keys, sides)):
             raise ArgumentError(
-                f"only is {quoted(part.strip())}: expected a word, an arrow and a word as in "
-                "'cat->dog', and commas between several"
+                f"only is {quoted(part.strip())}: expected pairs such as 'cat->dog', separated by "
+                "commas"
             )
         swaps.append((sides[0], sides[1]))
     return tuple(swaps)

@@ -155,9 +155,19 @@ def _as_clip_reads(word: str) -> str:
     return unicodedata.normalize("NFC", word).lower()
 
 
-def said_of(words: Collection[str]) -> str:
-    """Return the warning for words that a model was not taught; empty for none."""
-    if not words:
-        return ""
-    names, them = join_words([quoted(word) for word in words]), "it" if len(words) == 1 else "them"
-    return f"the model was not trained on {names}: the image may not show {them}"
+def untaught_warnings(
+    words: Collection[str], prompts: Iterable[str], negative: str = "", concepts: Iterable[str] = ()
+) -> list[str]:
+    """Return the warnings for words that a model was not taught, by the texts that have them."""
+    warnings: list[str] = []
+    for texts, one, several in (
+        (prompts, "the image may not show it", "the image may not show them"),
+        ([negative], "it may have no effect", "they may have no effect"),
+        (concepts, "its map may be meaningless", "their maps may be meaningless"),
+    ):
+        present = word_set(" ".join(texts))
+        names = [quoted(word) for word in words if fold(word) in present]
+        if names:
+            effect = one if len(names) == 1 else several
+            warnings.append(f"the model was not trained on {join_words(names)}: {effect}")
+    return warnings

@@ -260,7 +260,7 @@ class TokenTable:
             if is_match and (not concept or count == len(wanted)):
                 matches[place] = None
         if not matches:
-            where = "among the concepts" if self.of_concepts else "in the prompt"
+            where = "among the concepts" if self.of_concepts else f"in {quoted(self.prompt)}"
             near = [quoted(text) for text in nearest(query, [word.text for word in self.words])]
             expected = f"expected a word such as {join_words(near, 'or')}" if near else "no words"
             raise UnknownWordError(f"{quoted(query)} is not {where}: {expected}")
@@ -565,11 +565,13 @@ def checked_concepts(concepts: object) -> tuple[str, ...]:
     for text in texts:
         concept = check_text("a concept", text, "sky", most=MAX_PROMPT // MAX_CONCEPTS).strip()
         keys = word_keys(concept)
-        if not keys or keys in different or set("(:)") <= set(concept):
-            raise ArgumentError(
-                f"the concept {quoted(concept)} occurs twice, or has no word, or a weight: "
-                "expected different words or phrases, such as 'sky'"
-            )
+        wrong = "contains no word" if not keys else ""
+        if keys in different:
+            wrong = "is given twice"
+        elif set("(:)") <= set(concept):
+            wrong = "has a weight, which concepts cannot have"
+        if wrong:
+            raise ArgumentError(f"the concept {quoted(concept)} {wrong}")
         different[keys] = concept
     return tuple(different.values())
 

@@ -91,7 +91,7 @@ function createControls(model, pictures) {
     }
     const offered = ["layers", "head"].filter((id) => !$(id).closest(".row").hidden).flatMap((id) => [...$(id).options]);
     if (!model.refined() && offered.some((one) => one.disabled)) {
-      lines.push("Disabled options need all steps or all heads.");
+      lines.push("Greyed-out options need all steps or all heads.");
     }
     if (data.runs.some((run) => !run.exact)) lines.push("Images are compressed on this page.");
     return lines;
@@ -177,9 +177,9 @@ function createControls(model, pictures) {
     const terms = model.termsNow();
     const name = terms.length > 1 ? `${terms.length} words` : terms[0]?.label ?? "";
     const short = name.length > 18 ? `${name.slice(0, 17)}…` : name;
-    for (const [id, kind, file] of [["png", "Overlay", "PNG"], ["npy", "Map", "NPY"]]) {
+    for (const [id, kind, file] of [["png", "overlay", "PNG"], ["npy", "map", "NPY"]]) {
       $(id).disabled = !terms.length;
-      $(id).textContent = name ? `${kind} of ${short}, ${file}` : `${kind}, ${file}`;
+      $(id).textContent = `Save ${kind}${name ? ` of ${short}` : ""} (${file})`;
     }
   }
 

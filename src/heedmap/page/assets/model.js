@@ -289,7 +289,7 @@ function createModel(data) {
   function stepsText() {
     const [from, to] = stepsNow();
     const { steps } = data.maps;
-    if (!stepping()) return steps === 1 ? "its one step" : `all ${steps} steps`;
+    if (!stepping()) return steps === 1 ? "the only step" : `all ${steps} steps`;
     return `${to - from === 1 ? `step ${from}` : `steps ${from}–${to - 1}`} of 0–${steps - 1}`;
   }
 

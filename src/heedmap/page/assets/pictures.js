@@ -3,7 +3,7 @@
 function createPictures(model, words) {
   const { $, make, makeSvg, announce, number, percent } = dom;
   const { data, state, runs, change } = model;
-  const SCALES = { shared: "shared by all words", word: "each word its own", raw: "raw probability" };
+  const SCALES = { shared: "shared by all words", word: "separate for each word", raw: "raw probability" };
   let figures = [];
   let building = 0;
 
@@ -83,7 +83,7 @@ function createPictures(model, words) {
     await Promise.all(shown.map(load));
     const made = shown.map((run, n) => {
       const { w, h } = runs[run].enlarged;
-      const own = !n && pair && runs[run].own === "edited" ? ": your image, as it comes back" : "";
+      const own = !n && pair && runs[run].own === "edited" ? ": your image as the model reconstructs it" : "";
       return figure("run", run, model.sideOf(run) + own, new ImageData(w, h), pair ? ["source", "edited"][n] : "run");
     });
     if (pair) {
@@ -93,7 +93,7 @@ function createPictures(model, words) {
       if (pair.blend) {
         const mask = await drawing.readImage(pair.blend);
         const share = mask.data.filter((value, i) => i % 4 === 0 && value > 127).length / (mask.width * mask.height);
-        const caption = `Bright: the region of the edit, ${percent(share)} of the image`;
+        const caption = `Bright: the region that may change, ${percent(share)} of the image`;
         made.push(figure("blend", pair.edited, caption, drawing.inside(after, mask)));
       }
     }
@@ -190,8 +190,8 @@ function createPictures(model, words) {
       const reading = model.termsNow().length ? "Reading the maps …" : "The image without heat.";
       text.textContent = heated ? reading + beneath : "Hover over a word to see where it acted, as an outline.";
     } else if (heated) {
-      const grids = heats[0].grids.length > 4 ? "" : ` on ${heats[0].grids.join(", ")}`;
-      const cells = state.native ? [`native cells${grids}`] : [];
+      const grids = heats[0].grids.length > 4 ? "" : `, ${heats[0].grids.join(", ")}`;
+      const cells = state.native ? [`layer resolution${grids}`] : [];
       text.textContent = `${[scaleText(heats), model.shownText(), ...cells, ...outline].join(" · ")}.${beneath}`;
     } else text.textContent = [...outline, model.shownText()].join(" · ");
   }
@@ -201,15 +201,16 @@ function createPictures(model, words) {
     const same = heats.every(({ low, high }) => low === heats[0].low && high === heats[0].high);
     const below = heats.some(({ low }) => low < 0);
     const name = below ? SCALES[state.scale].replace(" probability", "") : SCALES[state.scale];
-    const steps = !model.stepping() || state.scale === "raw" ? "" : model.steady() ? ", one scale for all steps" : ", these steps’ own scale";
+    const steps = !model.stepping() || state.scale === "raw" ? "" : model.steady() ? ", one scale for all steps" : ", scaled to these steps";
     const blue = below ? ` (signed weight${heats.length === 1 ? ": blue is below 0" : ""})` : "";
     return `${name}${steps}${same ? `: ${model.rangeText(heats[0])}` : ""}${blue}`;
   }
 
   function outlineText(heats) {
     const masked = heats.filter(model.maskOf).length;
-    const of = masked === heats.length ? "the mask" : masked ? "the masks, or of the heat’s range" : "the heat’s range";
-    return `${heats.length > 1 ? "outlines" : "outline"} at ${percent(state.threshold)} of ${of}`;
+    const range = "between the map’s minimum and maximum";
+    const of = masked === heats.length ? "of the mask" : masked ? `of the mask, or ${range}` : range;
+    return `${heats.length > 1 ? "outlines" : "outline"} at ${percent(state.threshold)} ${of}`;
   }
 
   function beneathText(run) {
@@ -218,7 +219,7 @@ function createPictures(model, words) {
     const what = runs[run].steps.shows === "prediction"
       ? `the image that the model predicted at step ${step}`
       : `the noisy latents after step ${step}`;
-    return ` Beneath: ${what}, in fitted colours.`;
+    return ` Underneath: ${what} (approximate colours).`;
   }
 
   function drawBar(canvas, low) {
@@ -270,7 +271,7 @@ function createPictures(model, words) {
   const VALUES = {
     "signed weight": "Signed weight: the probability times the word's weight; negative weights give values below 0.",
     probability: "Probability: of all attention here; the rest goes to padding and special tokens.",
-    refined: "Refined: the mean over the positions that this position attends to in the image.",
+    refined: "Refined: attention averaged over the positions that this one attends to.",
   };
 
   function drawReading() {
@@ -281,7 +282,7 @@ function createPictures(model, words) {
     head.lastElementChild.textContent = `share · ${value}`;
     hint.textContent = placeText();
     const beside = runs[shown[0]].maps.prompts.some(({ name }) => name === "concepts");
-    help.textContent = `Share: among the prompt’s words here${beside ? "; concepts have none" : ""}. ${VALUES[value]}`;
+    help.textContent = `Share: this word’s part of the attention to the prompt’s words here${beside ? "; not given for concepts" : ""}. ${VALUES[value]}`;
     const lists = shown.flatMap((run) =>
       runs[run].maps.prompts.map(({ name }, prompt) => {
         const rows = model.wordsAt(run, prompt).slice(0, model.pair() ? 5 : 8);

@@ -3,7 +3,7 @@
 function createWords(model) {
   const { $, make, announce, number, percent } = dom;
   const { state, runs, change } = model;
-  const NAMES = { prompt: "", negative: "negative", concepts: "looked for" };
+  const NAMES = { prompt: "", negative: "negative", concepts: "concepts" };
   let chips = []; // {button, term}
   let anchor = null; // where a drag over several words began
   let dragged = null; // the phrase that it has reached

@@ -131,7 +131,7 @@ function position() {
   drawn.firstChild.setAttribute("href", document.getElementById("picture").src);
   const [pass, passes] = report.passes;
   const how = (axis) =>
-    axis === "step" ? "the middle step" : "where the word's probability is largest here, but at most a half, at this step";
+    axis === "step" ? "the middle step" : "the word's largest probability up to 0.5 at this pixel and step";
   const list = facts([
     ["pixel", `${report.at[0]},${report.at[1]} of ${w}×${h}, from the upper left`],
     ["position", `row ${y}, column ${x} of a grid of ${rowCount}×${columnCount}, counted from 0`],
@@ -140,7 +140,7 @@ function position() {
     ["step", `${report.step} of 0–${report.steps - 1}; timestep ${report.timestep}`],
     ["pass", passes > 1 ? `${pass} of 0–${passes - 1} within the step` : ""],
     ["branch", report.branch === "negative" ? "the negative prompt" : ""],
-    ...report.automatic_axes.map((axis) => [`${axis} chosen`, how(axis)]),
+    ...report.automatic_axes.map((axis) => [`${axis} chosen automatically`, how(axis)]),
     ["difference from the saved map", report.maps_difference === null ? "" : `at most ${report.maps_difference.toExponential(1)}`],
     ["model", `${report.model}, ${report.dtype}, seed ${report.seed}`],
     ["other settings", report.settings_diff.join(", ")],
@@ -189,7 +189,7 @@ function scale() {
       : `Without the scale, the largest probability would be ${digits(before)} instead of ${digits(most)}, as if ` +
         `${width(other).toFixed(2)} tokens shared the attention equally instead of ${width(p).toFixed(2)}.`;
   return [
-    root ? "÷ √d, and P without it" : "× scale, and P without it",
+    root ? "Scaling by √d, and P without it" : "Scaling, and P without it",
     paragraph(`A sum of ${d} products grows with √${d}, so the scores are divided by ${by}. ${effect}`),
     tokenTable([
       { title: root ? `÷ √${d}` : "scaled", values: scaled, format: brief, pad: "range" },
@@ -231,8 +231,8 @@ function contributions() {
     "P V: the contribution of each token",
     paragraph(
       `The values of the tokens are multiplied by their probabilities and added: ${dv} numbers (${output.slice(0, 4).map(brief).join(", ")}, …). ` +
-        `The head's ${dv} rows of W_O (${heads * dv} × ${channels}) turn them into ${channels} channels. The length of a token's part is its ` +
-        `contribution${pads.length ? " (of the padding together)" : ""}.`,
+        `The head's ${dv} rows of W_O (${heads * dv} × ${channels}) turn them into ${channels} channels. A token's contribution is ` +
+        `the length of its part${pads.length ? "; padding tokens are summed first" : ""}.`,
     ),
     tokenTable(
       [{ title: "P", values: p, format: brief }, { title: "", values: lengths, format: "bar", pad }, { title: "‖P·V W_O‖", values: lengths, format: digits, pad }],
@@ -250,7 +250,7 @@ function allHeads() {
   return [
     "All heads",
     paragraph(`The ${heads} heads have their own queries and keys at this position, and may disagree.`),
-    table(["head", "", `P of ${report.word}`, "", `contribution of ${report.word}`, "of all"], body),
+    table(["head", "", `P of ${report.word}`, "", `contribution of ${report.word}`, "of all tokens"], body),
   ];
 }
 
