@@ -33,7 +33,7 @@ def test_the_legend_names_the_word_the_scale_and_its_range(show: Any, run: Any, 
     opened.choose("Scale", "word")
     low, high = run.maps["tree"].value_range("word")
     opened.word("tree").hover()
-    assert f"each word its own: {low:.2g} to {high:.2g}" in opened.legend()
+    assert f"separate for each word: {low:.2g} to {high:.2g}" in opened.legend()
 
 
 def test_layers_steps_and_heads_are_those_that_python_selects(show: Any, run: Any, run_page: str):
@@ -106,7 +106,7 @@ def test_the_outline_follows_the_edge_of_the_mask(show: Any, run: Any, run_page:
     values = run.maps.select("up")["house"].values
     level = values.min() + 0.6 * np.ptp(values)
     assert across == 64 and runs_at(points, values, level, 1e-4)
-    assert "outline at 60\u00a0% of the heat’s range" in opened.legend()
+    assert "outline at 60\u00a0% between the map’s minimum and maximum" in opened.legend()
     soft = run.maps["house"].soft_mask()
     opened.choose("Layers", "all")
     opened.word("house").hover()
@@ -122,7 +122,7 @@ def test_combinations_that_were_not_kept_are_disabled(show: Any):
     assert opened.page.get_by_label("Head", exact=True).evaluate(disabled) == 0
     opened.steps(1, 2)
     assert opened.page.get_by_label("Head", exact=True).evaluate(disabled) == 2
-    assert "Disabled options" in opened.page.locator("#held").inner_text()
+    assert "Greyed-out options" in opened.page.locator("#held").inner_text()
     opened.page.get_by_role("button", name="All steps").click()
     opened.choose("Head", "1")
     assert opened.page.get_by_label("First step").is_disabled()

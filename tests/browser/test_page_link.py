@@ -73,9 +73,9 @@ def test_the_overlay_and_the_map_can_be_downloaded(
     opened.choose("Layers", "group down")
     opened.word("house").click()
     heat = run.maps.select(layers="down")["house"]
-    for name, suffix in (("Overlay of house, PNG", "png"), ("Map of house, NPY", "npy")):
+    for kind, suffix in (("overlay of house (PNG)", "png"), ("map of house (NPY)", "npy")):
         with opened.page.expect_download() as waiting:
-            opened.page.get_by_role("button", name=name).click()
+            opened.page.get_by_role("button", name=f"Save {kind}").click()
         kept = tmp_path / waiting.value.suggested_filename
         waiting.value.save_as(kept)
         assert kept.suffix == f".{suffix}" and "house" in kept.stem and "down" in kept.stem

@@ -122,7 +122,7 @@ def test_the_picture_of_a_step_lies_beneath_its_heat(show: Any):
     for step in (0, 2, 3):
         opened.steps(step, step + 1)
         same(canvas(opened), beneath(run, step))
-        said = f"Beneath: the image that the model predicted at step {step}"
+        said = f"Underneath: the image that the model predicted at step {step}"
         assert said in opened.legend()
     opened.steps(1, 3)
     same(canvas(opened), beneath(run, 2))  # of several the last
@@ -135,7 +135,7 @@ def test_the_picture_of_a_step_lies_beneath_its_heat(show: Any):
     opened.page.get_by_label("Image at the step").uncheck()
     opened.word("house").hover()
     same(canvas(opened), heat.overlay())
-    assert "Beneath" not in opened.legend()
+    assert "Underneath" not in opened.legend()
     opened.page.get_by_role("button", name="All steps").click()
     opened.page.get_by_label("Image at the step").check()
     opened.bare()
@@ -159,12 +159,12 @@ def test_all_steps_share_one_scale_that_is_named(show: Any, run: Any, run_page: 
         assert f"one scale for all steps: {low:.2g} to {high:.2g}" in opened.legend()
     opened.page.get_by_label("One scale for all steps").uncheck()
     opened.word("house").hover()
-    assert "these steps’ own scale" in opened.legend()
+    assert "scaled to these steps" in opened.legend()
     same(canvas(opened), heat.overlay(scale=scale))
     opened.page.get_by_role("button", name="All steps").click()
     opened.word("house").hover()
     same(canvas(opened), run.maps["house"].overlay(scale=scale))
-    assert "own scale" not in opened.legend()
+    assert "scaled to these steps" not in opened.legend()
 
 
 def curve(opened: Any, word: str) -> list[tuple[float, float]]:

@@ -104,7 +104,7 @@ def test_concepts_are_listed_below_the_prompt(show: Any, sought: Any):
     opened = show(pages.run_page(sought))
     opened.choose("Scale", "word")
     for word in ("grass", "red house"):
-        chip = opened.page.get_by_role("group", name="looked for").get_by_role(
+        chip = opened.page.get_by_role("group", name="concepts").get_by_role(
             "button", name=word, exact=True
         )
         chip.hover()
@@ -112,11 +112,11 @@ def test_concepts_are_listed_below_the_prompt(show: Any, sought: Any):
         chip.click()
         chip.click()
     names = opened.page.locator("#prompts .side").all_inner_texts()
-    assert names == ["Negative", "Looked for"]
+    assert names == ["Negative", "Concepts"]
     opened.word("car", "negative").hover()
     same(canvas(opened), sought.negative_maps["car"].overlay(scale="word"))
     opened.choose("Maps", "refined")
-    opened.page.get_by_role("group", name="looked for").get_by_role("button", name="grass").hover()
+    opened.page.get_by_role("group", name="concepts").get_by_role("button", name="grass").hover()
     same(canvas(opened), sought.concepts.refined["grass"].overlay(scale="word"))
 
 

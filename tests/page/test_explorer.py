@@ -141,6 +141,6 @@ def test_unknown_words_are_named_on_the_page():
     assert data_of(pages.run_page(run))["runs"][0]["untaught"] == ""
     told = data_of(pages.run_page(noting(run, untaught=["horse"])))["runs"][0]
     said = "The model was not trained on 'horse': the image may not show it."
-    assert told["untaught"] == said and ["untaught", "horse"] in told["settings"]
+    assert told["untaught"] == said and ["words not in training", "horse"] in told["settings"]
     black = noting(run, untaught=["horse"], nsfw_content_detected=True)
     assert data_of(pages.run_page(black))["runs"][0]["untaught"].startswith(f"{said} ")

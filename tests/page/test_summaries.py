@@ -65,7 +65,7 @@ def test_weights_in_a_prompt_are_listed(prompt: str, read: str, weights: list):
 def test_the_tables_of_an_edit_have_its_evidence():
     told = edit_tables(edit("replace", {}).report, blended=True)
     assert [row[0] for row in told["change"]] == ["inside of the mask", "outside of the mask"]
-    assert ["how", "replace"] in told["attention"]
+    assert ["kind", "replace"] in told["attention"]
     found = settings_rows(settings_of(prompt="a", size=[8, 16], negative=None))
     assert ("size", "8×16") in found and not [row for row in found if row[0] == "negative"]
 

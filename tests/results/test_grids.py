@@ -96,7 +96,7 @@ def test_the_cell_of_weight_1_changes_nothing(pipe, strip):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         grid(pipe, SOURCE, weights={"red": [1, 2]}, seeds=1, steps=1)
-    with pytest.warns(UserWarning, match="changed nothing") as told:
+    with pytest.warns(UserWarning, match="did not visibly change") as told:
         grid(pipe, SOURCE, weights={"red": [1, 1.000001]}, seeds=1, steps=1)
     assert [warning.filename for warning in told] == [__file__]
 

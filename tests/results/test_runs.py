@@ -84,7 +84,7 @@ def test_concepts_are_saved(tmp_path):
         said = run.concepts.at(number).overlay(scale="shared")
         assert np.array_equal(np.asarray(overlay), np.asarray(said))
     sheet = Image.open(folder / "concepts.png")
-    title = "at house, at sea · looked for beside the prompt"
+    title = "at house, at sea · concepts"
     assert np.array_equal(np.asarray(sheet), np.asarray(run.concepts.sheet(title=title)))
 
 

@@ -152,8 +152,8 @@ def test_pairs_without_evidence_are_marked_as_guesses():
     [
         ("a house", "a castle", None, ["'house' became 'castle'", "replaced"]),
         ("a cat", "A Cat", None, ["all words are the same", "replaced"]),
-        ("a cat", "A cat!", None, ["punctuation", "refined"]),
-        ("a cat", "a dog", "refine", ["'cat' became 'dog'", "refined"]),
+        ("a cat", "A cat!", None, ["punctuation", "keep their own"]),
+        ("a cat", "a dog", "refine", ["'cat' became 'dog'", "keep their own"]),
         (
             "a big cat sits",
             "a dog sits here now",

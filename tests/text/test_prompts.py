@@ -13,9 +13,9 @@ from heedmap.text.prompts import (
     describes,
     fold,
     is_content,
-    said_of,
     split_words,
     untaught,
+    untaught_warnings,
     word_keys,
 )
 
@@ -196,6 +196,14 @@ def test_words_of_several_texts_are_named_once_in_order():
 
 
 def test_the_warning_names_the_words():
-    assert said_of([]) == ""
-    said = said_of(["horse", "\x1b[31m"])
-    assert "'horse'" in said and said.isprintable()
+    assert untaught_warnings([], ["a horse"]) == []
+    (said,) = untaught_warnings(["horse", "robot"], ["a robot on a Horse"])
+    assert "'horse'" in said and "'robot'" in said
+
+
+def test_each_text_has_a_warning_with_its_own_words():
+    texts = ["a horse", "a house"], "a robot", ["sky", "a horse"]
+    prompt, negative, concepts = untaught_warnings(["horse", "robot", "sky"], *texts)
+    assert "'horse'" in prompt and "'robot'" not in prompt and "'sky'" not in prompt
+    assert "'robot'" in negative and "'horse'" not in negative
+    assert "'sky'" in concepts and "'horse'" in concepts and "'robot'" not in concepts
