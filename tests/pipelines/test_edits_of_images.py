@@ -55,7 +55,7 @@ def pipe():
 
 
 @pytest.mark.filterwarnings("ignore:__array_wrap__ must accept:DeprecationWarning")
-@pytest.mark.filterwarnings("ignore:PNDMScheduler uses")
+@pytest.mark.filterwarnings("ignore:edits of your own image")
 @pytest.mark.parametrize(
     ("name", "steps"),
     [
