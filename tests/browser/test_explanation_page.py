@@ -31,8 +31,8 @@ def test_each_section_has_the_numbers_of_its_step(show: Any):
         return float(rows(page, title)[row][column].replace("\u2212", "-"))
 
     assert number("QK", -1) == pytest.approx(one.scores[token], abs=1e-8)
-    assert number("÷ √d", 0) == pytest.approx(one.scaled[token], rel=1e-3)
-    assert number("÷ √d", -1) == pytest.approx(one.unscaled_probabilities[token], rel=1e-3)
+    assert number("Scaling by √d", 0) == pytest.approx(one.scaled[token], rel=1e-3)
+    assert number("Scaling by √d", -1) == pytest.approx(one.unscaled_probabilities[token], rel=1e-3)
     raised = math.exp(one.masked[token] - max(one.masked))
     assert number("softmax", 0) == pytest.approx(raised, abs=1e-8)
     assert number("softmax", 2) == pytest.approx(one.probabilities[token], abs=1e-8)
