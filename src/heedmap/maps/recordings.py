@@ -358,7 +358,7 @@ class Selection:
         numbers = tuple(i for i in numbers_of(steps, total, "step") if i in before)
         if not numbers:
             wanted = quoted(steps)
-            if isinstance(steps, slice):
+            if hasattr(steps, "stop"):  # a slice
                 start, stop = steps.start or 0, steps.stop
                 wanted = f"{start}" if stop == start + 1 else f"in {start}:{stop or ''}"
             there = f"steps {before[0]} to {before[-1]}"

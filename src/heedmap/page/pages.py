@@ -341,7 +341,7 @@ _LABELS = {
 
 def settings_rows(settings: Settings) -> list[tuple[str, str]]:
     """List the settings that have a value as table rows."""
-    values = to_json(settings) | {"size": "{}×{}".format(*settings.size)}
+    values: dict[str, Any] = to_json(settings) | {"size": "{}×{}".format(*settings.size)}
     del values["text"]  # the prompt, without weights
     rows = [
         (_LABELS.get(name, name), _text(one)) for name, one in values.items() if one is not None
