@@ -68,7 +68,7 @@ each_file = pytest.mark.parametrize(
 @each_file
 def test_imports_only_what_is_declared(path: Path):
     packages = {"pillow": "PIL", "typing-extensions": "typing_extensions"}
-    extras = ("app",) if room(path) == "app" else ()
+    extras = {"app": ("app",), "sweeps": ("sweep", "ray")}.get(room(path), ())
     declared = {packages.get(name, name) for name in requirements(*extras)}
     known = {name.partition(".")[0] for name in imports(path)}
     assert known <= declared | set(sys.stdlib_module_names) | {"heedmap"}
@@ -195,7 +195,7 @@ def loaded_by(code: str, folder: Path) -> set[str]:
 
 def test_what_knows_no_torch_loads_none(tmp_path: Path):
     """Not by what it imports, either; nor does `text` load what computes."""
-    heavy = {"backends", "recording", "pipelines", "mathematics", "app", "cli"}
+    heavy = {"backends", "recording", "pipelines", "mathematics", "app", "cli", "sweeps"}
     light = [p.relative_to(SOURCE.parent) for p in FILES if room(p) not in heavy]
     names = sorted(".".join(p.with_suffix("").parts).removesuffix(".__init__") for p in light)
     assert not loaded_by(f"import {', '.join(names)}", tmp_path) & {"torch", "diffusers"}
@@ -223,6 +223,7 @@ def test_import_costs_nothing(tmp_path: Path):
         "compare",
         "words",
         "layers",
+        "sweep",
         "app",
     ],
 )

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from heedmap.results.grids import Cell, Grid
     from heedmap.results.pairs import Pair
     from heedmap.results.runs import Run, compare
+    from heedmap.sweeps.processes import SweepResult, sweep
     from heedmap.text.words import TokenTable
 
     __version__: str
@@ -59,6 +60,7 @@ __all__ = [
     "Run",
     "Settings",
     "Site",
+    "SweepResult",
     "TokenTable",
     "Trace",
     "Trust",
@@ -73,6 +75,7 @@ __all__ = [
     "load",
     "locate",
     "repeat",
+    "sweep",
     "trace",
 ]
 
@@ -99,6 +102,7 @@ _HOME = {
     "Run": "results.runs",
     "Settings": "io.schemas",
     "Site": "mathematics.rules",
+    "SweepResult": "sweeps.processes",
     "TokenTable": "text.words",
     "Trace": "recording.tracing",
     "Trust": "results.ablations",
@@ -113,6 +117,7 @@ _HOME = {
     "load": "backends.loading",
     "locate": "pipelines.input_images",
     "repeat": "pipelines.repeating",
+    "sweep": "sweeps.processes",
     "trace": "recording.tracing",
 }
 

@@ -1,0 +1,209 @@
+"""The files of a sweep: the row of each job, and the table and the failures of all of them.
+
+    sweep.json                    which sweep the folder holds
+    runs/<ab>/<abcdef…>/          a job's result, as its task saves it, with `row.json`
+    failed/<abcdef…>.json         a job that failed at its last attempt
+    results.parquet, failed.jsonl the rows of all jobs, and those that failed
+
+The two tables are made of the other files when no job is left, so any process can die before.
+"""
+
+import hashlib
+import json
+import os
+import secrets
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from heedmap.errors import RunError
+from heedmap.figures.overlays import resize_map
+from heedmap.io.reading import path_of, read_bytes
+from heedmap.io.writing import TakenError, check_new, digest_of, put_file
+from heedmap.maps.heatmaps import HeatMaps
+from heedmap.options import MASK_THRESHOLD
+from heedmap.results.pairs import Pair
+from heedmap.results.runs import Run
+from heedmap.sweeps.jobs import Job, truth
+
+if TYPE_CHECKING:
+    import pyarrow
+
+TABLE, FAILURES, ROW = "results.parquet", "failed.jsonl", "row.json"
+_ROWS_AT_ONCE = 10_000
+_LARGEST = 2**24  # bytes of a row
+
+
+# --- places -----------------------------------------------------------------------------------
+
+
+def claim(out: str | Path, jobs: Sequence[Job], settings: Mapping[str, Any]) -> Path:
+    """Make the folder of a sweep, or check that it holds this sweep, and return it.
+
+    Raises:
+        RunError: if the folder has something else, or cannot be written.
+    """
+    folder = path_of(out)
+    file, ids = folder / "sweep.json", hashlib.sha256("".join(job.id for job in jobs).encode())
+    data = json.dumps({"jobs": len(jobs), "sha256": ids.hexdigest(), **settings}).encode()
+    try:
+        if not file.exists():
+            names = os.listdir(folder) if folder.is_dir() else [""]
+            if not all(name.startswith(f".{file.name}") for name in names):
+                check_new(folder)
+            replace_file(file, data)
+    except TakenError:
+        if not file.exists():  # else another process has just made it
+            raise
+    if read_bytes(file, most=_LARGEST) != data:
+        raise RunError(f"{folder} holds another sweep, or other settings: name a new folder")
+    return folder
+
+
+def run_folder(folder: Path, job: Job) -> Path:
+    """Return the folder of a job's result; a folder of 256 others holds it."""
+    return folder / "runs" / job.id[:2] / job.id
+
+
+def failure_file(folder: Path, job: Job) -> Path:
+    """Return the file that exists while the last attempt of a job has failed."""
+    return folder / "failed" / f"{job.id}.json"
+
+
+def is_done(folder: Path, job: Job) -> bool:
+    """Return whether a job has its result."""
+    return run_folder(folder, job).exists()
+
+
+def is_pending(folder: Path, job: Job) -> bool:
+    """Return whether a job has neither a result nor a failure."""
+    return not (is_done(folder, job) or failure_file(folder, job).exists())
+
+
+def replace_file(path: Path, data: bytes) -> None:
+    """Write a file whole, in the place of an older one."""
+    partial = path.with_name(f".{path.name}.tmp-{secrets.token_hex(4)}")
+    put_file(partial, data)
+    os.replace(partial, path)
+
+
+# --- rows -------------------------------------------------------------------------------------
+
+
+def row_of(job: Job, result: Run | Pair, seconds: float, warnings: Sequence[str]) -> dict[str, Any]:
+    """Return the row of a job as plain JSON types: its settings, its image and its maps.
+
+    An edit's row is that of the edited image; its change is measured against the source.
+    """
+    is_edit = isinstance(result, Pair)
+    run, about = (result.edited, result.about) if is_edit else (result, None)
+    names = ("model", "prompt", "negative", "seed", "steps", "guidance")
+    maps, (width, height) = run.maps.without_shared_scale(), run.image.size
+    own = run.settings.located.size if run.settings.located else run.image.size
+    heats = [(word, maps.at(word.number)) for word in maps.words]
+    return {
+        "id": job.id,
+        "line": job.line,
+        "task": job.task,
+        **{name: getattr(run.settings, name) for name in names},
+        "source": job.arguments.get("source"),
+        "width": width,
+        "height": height,
+        "arguments": json.dumps(job.arguments, sort_keys=True, ensure_ascii=False),
+        "image": "edited/image.png" if is_edit else "image.png",
+        "sha256": digest_of(run.image),
+        "words": [
+            {
+                "number": word.number,
+                "word": word.text,
+                "most": heat.extremum,
+                "mean": float(heat.values.mean()),
+                "peak": heat.peak,
+            }
+            for word, heat in heats
+        ],
+        "truths": [
+            {"word": word, **overlap(maps, word, truth(where, word, own, run.image.size))}
+            for word, where in job.truths.items()
+        ],
+        "moved": about and about.moved,
+        "mse_inside": about and about.change.inside.mse,
+        "mse_outside": about and about.change.outside.mse,
+        "ssim_outside": about and about.change.outside.ssim,
+        "warnings": list(warnings),
+        "seconds": round(seconds, 3),
+    }
+
+
+def overlap(maps: HeatMaps, word: str, mask: np.ndarray) -> dict[str, Any]:
+    """Compare a word's map with the mask of its truth, bool (H, W).
+
+    Returns:
+        `pointing`: True if the peak of the map is inside; `iou`: intersection over union with
+        `HeatMap.mask`; `map_iou`: with the map itself, from half-way between its least and its
+        greatest value on.
+    """
+    heat = maps[word]
+    x, y = heat.peak
+    low, high = float(heat.values.min()), float(heat.values.max())
+    own = resize_map(heat.values, heat.size) >= low + MASK_THRESHOLD * (high - low)
+    return {
+        "pointing": bool(mask[y, x]),
+        "iou": _iou(heat.mask(), mask),
+        "map_iou": _iou(own, mask),
+    }
+
+
+def _iou(a: np.ndarray, b: np.ndarray) -> float:
+    return float((a & b).sum() / max((a | b).sum(), 1))
+
+
+# --- tables -----------------------------------------------------------------------------------
+
+
+def write_tables(folder: Path, jobs: Sequence[Job]) -> tuple[int, int]:
+    """Write `results.parquet` and `failed.jsonl`, and return the numbers of their rows."""
+    from pyarrow import RecordBatch, parquet
+
+    done, schema, rows = 0, _schema(), _rows(folder, jobs)
+    partial = folder / f".{TABLE}.tmp-{secrets.token_hex(4)}"
+    with parquet.ParquetWriter(partial, schema) as writer:
+        while some := list(islice(rows, _ROWS_AT_ONCE)):
+            writer.write_batch(RecordBatch.from_pylist(some, schema))
+            done += len(some)
+    os.replace(partial, folder / TABLE)
+    files = [failure_file(folder, job) for job in jobs]
+    failures = [file.read_bytes() for file in files if file.exists()]
+    replace_file(folder / FAILURES, b"".join(failures))
+    return done, len(failures)
+
+
+def _rows(folder: Path, jobs: Iterable[Job]) -> Iterator[dict[str, Any]]:
+    for job in jobs:
+        place = run_folder(folder, job)
+        if is_done(folder, job):
+            row = json.loads(read_bytes(place / ROW, most=_LARGEST))
+            name = place.relative_to(folder).as_posix()
+            yield {**row, "folder": name, "image": f"{name}/{row['image']}"}
+
+
+def _schema() -> "pyarrow.Schema":
+    import pyarrow as pa
+
+    text, whole, number = pa.string(), pa.int64(), pa.float64()
+    word = {"number": whole, "word": text, "most": number, "mean": number, "peak": pa.list_(whole)}
+    compared = {"word": text, "pointing": pa.bool_(), "iou": number, "map_iou": number}
+    columns = {
+        **dict.fromkeys(("id", "task", "model", "prompt", "source", "negative"), text),
+        **dict.fromkeys(("arguments", "folder", "image", "sha256"), text),
+        **dict.fromkeys(("line", "seed", "steps", "width", "height"), whole),
+        **dict.fromkeys(("guidance", "moved", "seconds"), number),
+        **dict.fromkeys(("mse_inside", "mse_outside", "ssim_outside"), number),
+        "words": pa.list_(pa.struct(word.items())),
+        "truths": pa.list_(pa.struct(compared.items())),
+        "warnings": pa.list_(text),
+    }
+    return pa.schema(columns.items())
