@@ -224,6 +224,7 @@ def test_import_costs_nothing(tmp_path: Path):
         "words",
         "layers",
         "sweep",
+        "gallery",
         "app",
     ],
 )

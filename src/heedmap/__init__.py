@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from heedmap.results.grids import Cell, Grid
     from heedmap.results.pairs import Pair
     from heedmap.results.runs import Run, compare
+    from heedmap.sweeps.gallery import gallery
     from heedmap.sweeps.processes import SweepResult, sweep
     from heedmap.text.words import TokenTable
 
@@ -69,6 +70,7 @@ __all__ = [
     "compare",
     "edit",
     "explain",
+    "gallery",
     "generate",
     "grid",
     "layer_shapes",
@@ -111,6 +113,7 @@ _HOME = {
     "compare": "results.runs",
     "edit": "pipelines.editing",
     "explain": "pipelines.explaining",
+    "gallery": "sweeps.gallery",
     "generate": "pipelines.generation",
     "grid": "pipelines.editing",
     "layer_shapes": "backends.processors",

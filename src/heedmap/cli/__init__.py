@@ -86,6 +86,7 @@ for command in (
 ):
     app.command()(command)
 app.command(cls=sweep.SweepCommand)(sweep.sweep)
+app.command()(sweep.gallery)
 app.command("app")(serve.serve)
 
 

@@ -1,10 +1,6 @@
 """`heedmap sweep`: many jobs, one table."""
 
 import os
-import sys
-import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -12,7 +8,7 @@ import typer
 from typer.core import TyperCommand
 
 import heedmap as hm
-from heedmap.cli.console import EMBEDDED, Task, command, parsed
+from heedmap.cli.console import EMBEDDED, Task, command, parsed, progress_bar
 from heedmap.errors import HeedmapError, plural
 from heedmap.options import parse_shard
 
@@ -30,7 +26,7 @@ class SweepCommand(TyperCommand):
         return super().parse_args(ctx, args)
 
 
-@command(model=EMBEDDED, out="required")
+@command(model=EMBEDDED, out="required", without="open_")
 def sweep(
     task: Task,
     jobs: Annotated[
@@ -67,7 +63,7 @@ def sweep(
     try:
         with task.loading():
             from heedmap.sweeps import processes
-        with _bar(task.verbose and first) as progress:
+        with progress_bar("Jobs", task.verbose and first) as progress:
             result = processes.sweep(
                 *(jobs, out),
                 model=task.model,
@@ -91,40 +87,23 @@ def sweep(
 
 
 def _finish(task: Task, result: "hm.SweepResult") -> None:
+    table = None if result.pending else str(result.table)
     if task.verbose:
         typer.echo(f"{result.folder}: {plural(result.done, 'job')} done.")
         if result.failed:
             typer.echo(f"{result.failed} failed: {result.folder / 'failed.jsonl'} lists them.")
-        if result.pending:
-            typer.echo(f"{result.pending} are left to other processes.")
-        else:
-            typer.echo(f"The table: {result.table}")
+        typer.echo(f"The table: {table}" if table else f"{result.pending} are left to others.")
     counts = {name: getattr(result, name) for name in ("done", "failed", "pending")}
-    table = None if result.pending else str(result.table)
     task.finish({"folder": str(result.folder), "table": table, **counts}, [result.folder])
 
 
-@contextmanager
-def _bar(visible: bool) -> Iterator[Callable[[int, int], None] | None]:
-    """Show a bar with the rate and the time left on stderr if it is a terminal."""
-    if not visible or not sys.stderr.isatty():
-        yield None
-        return
-    from rich import progress
-    from rich.console import Console
-
-    columns = (*progress.Progress.get_default_columns(), progress.TimeElapsedColumn())
-    console, start = Console(stderr=True), time.monotonic()
-    with progress.Progress(
-        *columns, console=console, transient=True, speed_estimate_period=600
-    ) as bar:
-        row = bar.add_task("Jobs", total=None)
-        before: list[int] = []
-
-        def advance(done: int, total: int) -> None:
-            before.append(done)
-            rate = (done - before[0]) / (time.monotonic() - start)
-            text = f"Job {done} of {total}, {rate * 60:.3g} a minute"
-            bar.update(row, completed=done, total=total, description=text)
-
-        yield advance
+@command(out="none", without="out")
+def gallery(
+    task: Task,
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="The folder of a sweep.")],
+) -> None:
+    """Write one page of all results of a sweep, to filter and to sort (DIR/index.html)."""
+    page = hm.gallery(folder)
+    if task.verbose:
+        typer.echo(f"The page: {page}")
+    task.finish({"page": str(page)}, [page], page)

@@ -204,7 +204,7 @@ class _Checker:
         if not isinstance(row, Mapping):
             raise ArgumentError(f"it is {quoted(row)}: expected a JSON object with the arguments")
         try:
-            row = json.loads(json.dumps(dict(row), default=_plain, allow_nan=False))
+            row = json.loads(json.dumps(dict(row), allow_nan=False))
         except (TypeError, ValueError) as error:
             raise ArgumentError(f"a job is plain JSON: {error}") from error
         about = {name: row.pop(name, None) for name in _ABOUT_JOB}
@@ -304,13 +304,3 @@ def call_of(task: str, pipe: Any, row: Mapping[str, Any]) -> dict[str, Any]:
     values = {name: value for name, value in row.items() if name in named}
     others = {name: value for name, value in row.items() if name not in named}
     return {**named, **values, "pipe": pipe, "arguments": others}
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, set | frozenset):
-        return sorted(value)
-    if isinstance(value, Path):
-        return str(value)
-    if isinstance(value, np.generic | np.ndarray):
-        return value.tolist()
-    raise TypeError(f"a {type(value).__name__} has no JSON")

@@ -6,6 +6,7 @@ is a job, or the jobs of one batch. The one that finds no job left writes the ta
 
 import json
 import logging
+import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -16,7 +17,7 @@ from typing import Any
 from heedmap import checks
 from heedmap.errors import ArgumentError
 from heedmap.options import Device, Dtype, LoadOptions
-from heedmap.sweeps import tables
+from heedmap.sweeps import TABLE, tables
 from heedmap.sweeps.jobs import Job, in_units, read_jobs
 from heedmap.sweeps.workers import Worker
 
@@ -46,7 +47,7 @@ class SweepResult:
     @property
     def table(self) -> Path:
         """The file of the table; it is there when no job is pending."""
-        return self.folder / tables.TABLE
+        return self.folder / TABLE
 
 
 def sweep(
@@ -98,24 +99,22 @@ def sweep(
         raise ArgumentError("the table needs pyarrow: pip install 'heedmap[sweep]'") from error
     if ray is not None and shard is not None:
         raise ArgumentError("ray and shard are both set: Ray divides the jobs itself; set one")
-    if workers is not None:
-        checks.whole("workers", workers, least=1)
-        if ray is None:
-            raise ArgumentError("workers is the number of Ray's actors: set ray, too")
-    state = None
+    if workers is not None and ray is None:
+        raise ArgumentError("workers is the number of Ray's actors: set ray, too")
+    checks.whole("workers", workers or 1, least=1)
+    state, (number, count) = None, (1, 1) if shard is None else shard
+    checks.whole("shard", number, least=1, most=checks.whole("the number of shards", count))
     if shard is None and ray is None:
         from accelerate import PartialState
 
         state = PartialState(timeout=_LONGEST)
-        number, count = state.process_index, state.num_processes
-    else:
-        number, count = _part(shard)
+        number, count = state.process_index + 1, state.num_processes
     every = read_jobs(jobs, model=model, dtype=dtype)
     folder = tables.claim(out, every, {"batch": batch})
-    units = in_units(every, batch)[number::count]
+    units = in_units(every, batch)[number - 1 :: count]
     _forget_failures(folder, units)
     todo = [unit for unit in units if not all(tables.is_done(folder, job) for job in unit)]
-    report = _counting(folder, every, progress if number == 0 or shard else None)
+    report = _counting(folder, every, progress if number == 1 or shard else None)
     arguments = folder.resolve(), device, dtype, pages
     report()
     if ray is None:
@@ -128,26 +127,11 @@ def sweep(
             report()
     if state is not None:  # the launcher ends all processes if one ends with an error
         state.wait_for_everyone()
-    return _finish(folder, every, write=number == 0 or shard is not None)
-
-
-def _finish(folder: Path, jobs: Sequence[Job], *, write: bool) -> SweepResult:
-    pending = sum(tables.is_pending(folder, job) for job in jobs)
-    if write and not pending:
-        done, failed = tables.write_tables(folder, jobs)
-    else:
-        done = sum(tables.is_done(folder, job) for job in jobs)
-        failed = len(jobs) - pending - done
-    return SweepResult(folder, done, failed, pending)
-
-
-def _part(shard: object) -> tuple[int, int]:
-    """Return the number of this process, from 0, and the count of all."""
-    if shard is None:
-        return 0, 1
-    number, count = checks.in_order(shard) or (None, None)
-    count = checks.whole("the number of shards", count, least=1)
-    return checks.whole("shard", number, least=1, most=count) - 1, count
+    pending = sum(tables.is_pending(folder, job) for job in every)
+    done = sum(tables.is_done(folder, job) for job in every)
+    if not pending and (number == 1 or shard is not None):
+        tables.write_tables(folder, every)
+    return SweepResult(folder, done, len(every) - done - pending, pending)
 
 
 def _forget_failures(folder: Path, units: Iterable[Sequence[Job]]) -> None:
@@ -192,6 +176,7 @@ def _by_ray(
         import ray.data
     except ImportError as error:
         raise ArgumentError("Ray is not installed: pip install 'heedmap[ray]'") from error
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     quiet: Any = {"log_to_driver": False, "logging_level": logging.ERROR}
     ray.init(None if address == "local" else address, ignore_reinit_error=True, **quiet)
     ray.data.DataContext.get_current().enable_progress_bars = False

@@ -27,12 +27,13 @@ from heedmap.maps.heatmaps import HeatMaps
 from heedmap.options import MASK_THRESHOLD
 from heedmap.results.pairs import Pair
 from heedmap.results.runs import Run
+from heedmap.sweeps import TABLE
 from heedmap.sweeps.jobs import Job, truth
 
 if TYPE_CHECKING:
     import pyarrow
 
-TABLE, FAILURES, ROW = "results.parquet", "failed.jsonl", "row.json"
+FAILURES, ROW = "failed.jsonl", "row.json"
 _ROWS_AT_ONCE = 10_000
 _LARGEST = 2**24  # bytes of a row
 
@@ -164,21 +165,19 @@ def _iou(a: np.ndarray, b: np.ndarray) -> float:
 # --- tables -----------------------------------------------------------------------------------
 
 
-def write_tables(folder: Path, jobs: Sequence[Job]) -> tuple[int, int]:
-    """Write `results.parquet` and `failed.jsonl`, and return the numbers of their rows."""
+def write_tables(folder: Path, jobs: Sequence[Job]) -> None:
+    """Write `results.parquet` and `failed.jsonl`."""
     from pyarrow import RecordBatch, parquet
 
-    done, schema, rows = 0, _schema(), _rows(folder, jobs)
+    schema, rows = _schema(), _rows(folder, jobs)
     partial = folder / f".{TABLE}.tmp-{secrets.token_hex(4)}"
     with parquet.ParquetWriter(partial, schema) as writer:
         while some := list(islice(rows, _ROWS_AT_ONCE)):
             writer.write_batch(RecordBatch.from_pylist(some, schema))
-            done += len(some)
     os.replace(partial, folder / TABLE)
     files = [failure_file(folder, job) for job in jobs]
     failures = [file.read_bytes() for file in files if file.exists()]
     replace_file(folder / FAILURES, b"".join(failures))
-    return done, len(failures)
 
 
 def _rows(folder: Path, jobs: Iterable[Job]) -> Iterator[dict[str, Any]]:
