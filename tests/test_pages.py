@@ -69,7 +69,7 @@ def test_the_python_of_a_page_runs(page: Path, embedded, tmp_path: Path, monkeyp
     Every example names its seed: what it shows does not go by chance.
     """
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(loading, "load", lambda: embedded)
+    monkeypatch.setattr(loading, "load", lambda *_, **__: embedded)
     monkeypatch.delattr(arguments, "secrets")
     names: dict[str, object] = {}
     for code in blocks(page, "python"):

@@ -37,10 +37,11 @@ from heedmap.pipelines.editing import check_effect, edit, resolve_edits
 from heedmap.pipelines.generation import generate
 from heedmap.pipelines.input_images import locate, resolve_location
 from heedmap.text.weights import parse_weights, spelled, token_weights, weighed
-from heedmap.text.words import TokenTable, checked_concepts
+from heedmap.text.words import checked_concepts
 
 TASKS: Mapping[str, Callable[..., Any]] = {"generate": generate, "edit": edit, "locate": locate}
 """The function of each task."""
+_SIGNATURES = {task: inspect.signature(function) for task, function in TASKS.items()}
 _ABOUT_JOB = ("task", "model", "weights", "truths")
 _NOT_IN_JOBS = {"edits", "preview", "probe", "progress"}
 _TEXTS = {"task", "model", "prompt", "source", "target", "negative", "picture", "image"}
@@ -173,7 +174,7 @@ def _product(text: str) -> Iterator[tuple[int, Any]]:
     """Yield each combination of the lists of a TOML file."""
     fixed = tomllib.loads(text)
     checks.one_of("task", task := fixed.get("task", "generate"), TASKS)
-    names = {*inspect.signature(TASKS[task]).parameters, *_ABOUT_JOB}
+    names = {*_SIGNATURES[task].parameters, *_ABOUT_JOB}
     weights = fixed.pop("weights", {})
     if not isinstance(weights, dict):
         raise ArgumentError("weights is no table: expected one such as {red = [1, 2]}")
@@ -214,7 +215,7 @@ class _Checker:
         identity = hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:16]
         checks.whole("the seed", row.get("seed"), least=0, most=MAX_WHOLE)
         try:
-            inspect.signature(TASKS[task]).bind(None, **row)
+            _SIGNATURES[task].bind(None, **row)
         except TypeError as error:
             raise ArgumentError(f"{task}: {error}") from error
         if unknown := sorted(_NOT_IN_JOBS & row.keys()):
@@ -222,15 +223,17 @@ class _Checker:
         for name in ("picture", "image") if task != "generate" else ():
             if isinstance(row.get(name), str):
                 row[name] = str(self._root / row[name])
-        table, size = self._check(task, model, row, about["weights"])
         if not isinstance(places := about["truths"] or {}, Mapping):
             raise ArgumentError(f"truths is {quoted(places)}: expected a mask or a box by word")
-        truths: dict[str, Any] = {}
-        for word, where in places.items():
-            table.find(word)
-            truths[word] = str(self._root / where) if isinstance(where, str) else where
-            if task != "locate":  # a box is one of the picture, which may have another size
-                truth(truths[word], word, size, size)
+        size = self._check(task, model, row, about["weights"], list(places))
+        truths = {
+            word: str(self._root / where) if isinstance(where, str) else where
+            for word, where in places.items()
+        }
+        if truths and task != "locate":  # a picture that is located may have another size
+            size = size or usual_size(self._outline(model))
+            for word, where in truths.items():
+                truth(where, word, size, size)
         shape = json.dumps([task, {**row, "prompt": None, "seed": None}], sort_keys=True)
         return Job(identity, line, task, model, row, truths, shape)
 
@@ -245,9 +248,12 @@ class _Checker:
         return self._outlines[model]
 
     def _check(
-        self, task: str, model: str | None, row: dict[str, Any], weights: Any
-    ) -> tuple[TokenTable, Size]:
-        """Check the call, write weights into its prompt, and return its words and its size."""
+        self, task: str, model: str | None, row: dict[str, Any], weights: Any, words: list[str]
+    ) -> Size | None:
+        """Check the call and words of its prompt, into which weights are written.
+
+        Return the size that the call names.
+        """
         pipe = self._outline(model)
         if weights is not None:
             if not isinstance(weights, Mapping):
@@ -261,7 +267,9 @@ class _Checker:
             source, (target,), _ = resolve_edits(call_of(task, pipe, row))
             plan = source.plan(target)
             check_effect([plan])
-            return plan.table, source.sampling.size or usual_size(pipe)
+            for word in words:
+                plan.table.find(word)
+            return source.sampling.size
         if task == "locate":
             options, _, _ = resolve_location(call_of(task, pipe, row))
         else:  # once for all prompts and seeds that have the same options
@@ -272,9 +280,12 @@ class _Checker:
             options = self._options[key]
         checked_concepts(options.concepts)
         parsed = parse_weights(checks.prompt(row["prompt"]))
-        table = prompt_table(pipe, parsed.text, options.arguments)
-        token_weights(parsed.spans, table)
-        return table, options.size or usual_size(pipe)
+        if parsed.spans or words:
+            table = prompt_table(pipe, parsed.text, options.arguments)
+            token_weights(parsed.spans, table)
+            for word in words:
+                table.find(word)
+        return options.size
 
 
 def truth(where: Any, word: str, own: Size, size: Size) -> np.ndarray:
@@ -299,7 +310,7 @@ def truth(where: Any, word: str, own: Size, size: Size) -> np.ndarray:
 
 def call_of(task: str, pipe: Any, row: Mapping[str, Any]) -> dict[str, Any]:
     """Return all arguments of a task's function by name; those of its pipeline are `arguments`."""
-    parameters = inspect.signature(TASKS[task]).parameters
+    parameters = _SIGNATURES[task].parameters
     named = {name: one.default for name, one in parameters.items() if name != "arguments"}
     values = {name: value for name, value in row.items() if name in named}
     others = {name: value for name, value in row.items() if name not in named}

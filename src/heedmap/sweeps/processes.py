@@ -101,7 +101,7 @@ def sweep(
         raise ArgumentError("ray and shard are both set: Ray divides the jobs itself; set one")
     if workers is not None and ray is None:
         raise ArgumentError("workers is the number of Ray's actors: set ray, too")
-    checks.whole("workers", workers or 1, least=1)
+    checks.whole("workers", 1 if workers is None else workers, least=1)
     state, (number, count) = None, (1, 1) if shard is None else shard
     checks.whole("shard", number, least=1, most=checks.whole("the number of shards", count))
     if shard is None and ray is None:
