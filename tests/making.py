@@ -44,8 +44,8 @@ from heedmap.options import GenerateOptions
 from heedmap.pipelines import generation
 from heedmap.pipelines.arguments import resolve_options
 from heedmap.results.ablations import Ablation
-from heedmap.results.explanations import About, ExplainedToken, Explanation
-from heedmap.results.pairs import Pair, change_between
+from heedmap.results.edits import EditResult, change_between
+from heedmap.results.explanations import Explanation, ExplanationReport
 from heedmap.results.runs import Run
 from heedmap.text.prompts import split_words
 from heedmap.text.weights import leave_out, parse_weights, spelled, weighed
@@ -102,8 +102,9 @@ def noting(run: Any, **noted: Any) -> Any:
 
 
 REPORT = {
-    "kind": "replace", "why": "'house' became 'sea'", "cross": [0.0, 0.8], "self": [0.0, 0.4],
-    "sites": 21, "self_sites": 7, "moved": 0.25, "words": {"source": [1], "edited": [1]},
+    "kind": "replace", "why": "'house' became 'sea'", "cross_replace": [0.0, 0.8],
+    "self_replace": [0.0, 0.4], "sites": 21, "self_sites": 7, "moved": 0.25,
+    "words": {"source": [1], "edited": [1]},
     "change": {
         "inside": {"share": 0.5, "mse": 0.01, "psnr_db": 20.0, "ssim": 0.5},
         "outside": {"share": 0.5, "mse": None, "psnr_db": None, "ssim": None},
@@ -142,14 +143,14 @@ def noisy_run(prompt: str, seed: int, text: str | None = None) -> Run:
     return Run(image, HeatMaps(recording(text), image), settings)
 
 
-def made_pair(blended: bool = False, edited: str = "at sea") -> Pair:
+def made_pair(blended: bool = False, edited: str = "at sea") -> EditResult:
     source, target = noisy_run("at house", 0), noisy_run(edited, 1, edited.strip("():2"))
     inside = np.zeros((128, 128), dtype=bool)
     inside[:40, 10:70] = True
-    asked = {"source": "at house", "cross": [0.0, 0.8], "self": [0.0, 0.4]}
+    asked = {"source": "at house", "cross_replace": [0.0, 0.8], "self_replace": [0.0, 0.4]}
     target = noting(target, edit=asked)
     about = report_of(change=to_json(change_between(source.image, target.image, inside)))
-    return Pair(source, target, about, inside if blended else None)
+    return EditResult(source, target, about, inside if blended else None)
 
 
 def made_ablation(word: str = "house", prompt: str = "at house, at sea", **noted: Any) -> Ablation:
@@ -157,9 +158,10 @@ def made_ablation(word: str = "house", prompt: str = "at house, at sea", **noted
     run = noting(noisy_run(prompt, 0), **noted)
     left = leave_out(parse_weights(prompt), run.maps.tokens, word)
     zero = {"kind": "reweight", "word": word, "weight": 0.0, "renormalize": False}
-    columns = noting(noisy_run(prompt, 1), **{"edits": [zero], **noted})
-    unread = noting(noisy_run(left, 2), **noted)
-    return Ablation(word, run.maps.tokens.find(word), run, columns, unread)
+    attention = noting(noisy_run(prompt, 1), **{"edits": [zero], **noted})
+    return Ablation(
+        word, run, {"attention": attention, "prompt": noting(noisy_run(left, 2), **noted)}
+    )
 
 
 def generate_batch(pipe, prompts, seeds, edits=(), **given) -> list[Run]:
@@ -178,13 +180,17 @@ def made_explanation(masked=True, edited=False, word="house", prompt="a red hous
     def normal(*size: int) -> np.ndarray:
         return rng.normal(size=size).astype(np.float32).astype(np.float64)
 
-    texts = ["<start>", "a", "red", word, "<end>", "<pad>"]
-    kinds = ["start", "text", "text", "text", "end", "pad"]
+    start = prompt.index(word)
+    tokens = (
+        Token(0, 0, "<start>", 0, 0, "start"), Token(1, 1, "a", 0, 1, "text"),
+        Token(2, 2, "red", 2, 5, "text"), Token(3, 3, word, start, start + len(word), "text"),
+        Token(4, 4, "<end>", 0, 0, "end"), Token(5, 4, "<pad>", 0, 0, "pad"),
+    )  # fmt: skip
     mask = np.zeros((3, 6))
     mask[:, 5] = -np.inf
     raised = np.exp(rng.normal(size=(3, 6)))
     rows = (raised / raised.sum(-1, keepdims=True)).astype(np.float32).astype(np.float64)
-    given = LayerInputs(
+    inputs = LayerInputs(
         query=normal(3, 4),
         key=normal(3, 6, 4),
         value=normal(3, 6, 4),
@@ -198,17 +204,14 @@ def made_explanation(masked=True, edited=False, word="house", prompt="a red hous
         factor=1.0,
         output=normal(10),
     )
-    about = About(
+    name = "up_blocks.1.attentions.0.transformer_blocks.0.attn2"
+    report = ExplanationReport(
         word=word, tokens=(3,), prompt=prompt, branch="conditional", at=(40, 72), size=(128, 96),
-        layer="up_blocks.1.attentions.0.transformer_blocks.0.attn2", short="up 1.0", grid=(6, 8),
-        place=(4, 2), head=1, step=2, steps=5, passes=(0, 1), timestep=749.0,
-        chosen=("layer", "step", "head"), kept=1e-7, changed=(),
-        seed=7, model="heedmap-tiny", pipeline="StableDiffusionPipeline",
-        scheduler="DDIMScheduler", dtype="float32",
-        spans=((prompt.index(word), prompt.index(word) + len(word)),),
+        layer=Layer(name, 3, (6, 8)), short="up 1.0", place=(4, 2), head=1, step=2, steps=5,
+        passes=(0, 1), timestep=749.0, automatic_axes=("layer", "step", "head"),
+        maps_difference=1e-7, settings_diff=(), seed=7, model="heedmap-tiny", dtype="float32",
     )  # fmt: skip
-    tokens = tuple(ExplainedToken(n, *one) for n, one in enumerate(zip(texts, kinds, strict=True)))
-    return Explanation(about, tokens, given, noise(1, (128, 96)))
+    return Explanation(report, tokens, inputs, noise(1, (128, 96)))
 
 
 PROMPT = "a photograph of an astronaut riding a brown horse on the moon"
@@ -232,7 +235,7 @@ class Edited:
 
     source: Made
     edited: Made
-    about: EditReport
+    report: EditReport
     blend: np.ndarray | None = None
 
 

@@ -257,7 +257,7 @@ def edited(pipe, source, target, rule, steps=STEPS, sharing=None, **arguments):
         return found if isinstance(found, tuple) else (here.p[0], found)
 
     with beside(pipe, steps, both, sharing or (lambda step, cells: [0, 1]), images=2) as held:
-        arguments = {"self_attention": 0, "seed": 7, "steps": steps, **reads(pipe)} | arguments
+        arguments = {"self_replace": 0, "seed": 7, "steps": steps, **reads(pipe)} | arguments
         pair = hm.edit(pipe, source, target, **arguments)
     return pair, held
 

@@ -6,7 +6,7 @@ import warnings
 import pytest
 
 from heedmap import errors
-from heedmap.errors import as_sentence, plural, reason, signed, warn
+from heedmap.errors import as_sentence, format_number, plural, reason, warn
 
 
 def test_what_other_libraries_say_is_told_by_its_first_line():
@@ -32,7 +32,7 @@ def test_a_message_that_stands_by_itself(said: str, sentence: str):
 
 def test_warnings_are_told_when_they_come_and_before_a_failure():
     told: list[str] = []
-    with pytest.raises(MemoryError), errors.warnings_heard(told.append) as said:
+    with pytest.raises(MemoryError), errors.record_warnings(told.append) as said:
         warnings.warn("of a library", UserWarning, stacklevel=1)
         assert told == []
         errors.warn("it will take 4 GiB")
@@ -41,7 +41,7 @@ def test_warnings_are_told_when_they_come_and_before_a_failure():
         errors.warn("it changed nothing")
         raise MemoryError
     assert told == said == ["it will take 4 GiB", "it changed nothing"]
-    with errors.warnings_heard() as quiet:
+    with errors.record_warnings() as quiet:
         errors.warn("again")
     assert quiet == ["again"] and len(told) == 2
 
@@ -67,10 +67,10 @@ def test_a_warning_is_at_the_line_of_who_called():
     ],
 )
 def test_a_number_has_a_true_minus_or_none(value, form, said):
-    assert signed(value, form) == said
+    assert format_number(value, form) == said
 
 
 def test_numbers_of_bytes():
-    assert [errors.size_text(count) for count in (0, 1536, 3 * 2**30)] == [
+    assert [errors.format_bytes(count) for count in (0, 1536, 3 * 2**30)] == [
         "0 bytes", "1.5 KiB", "3 GiB",
     ]  # fmt: skip

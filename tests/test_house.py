@@ -255,7 +255,7 @@ WORDS_NEEDS_NO = {
 INSPECT_NEEDS_NO = {
     *("torch", "diffusers", "transformers", "tokenizers", "huggingface_hub", "accelerate"),
     *("scipy", "skimage", "matplotlib.pyplot", "rich", "asyncio", "heedmap.backends.loading"),
-    *("heedmap.pipelines", "heedmap.backends", "heedmap.recording", "heedmap.results.pairs"),
+    *("heedmap.pipelines", "heedmap.backends", "heedmap.recording", "heedmap.results.edits"),
 }
 
 

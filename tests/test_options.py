@@ -14,7 +14,7 @@ from heedmap.options import USUAL, EditOptions, EditPurpose, GenerateOptions
 def test_defaults_are_those_of_prompt_to_prompt():
     """Of arXiv 2208.01626 for a swap: 0.8 and 0.4 of the run, 32 × 32."""
     edit = EditOptions()
-    assert (edit.cross, edit.self_attention, edit.self_cells) == (None, None, 1024)
+    assert (edit.cross_replace, edit.self_replace, edit.max_self_cells) == (None, None, 1024)
     assert USUAL["swap"] == USUAL[None] == (0.8, 0.4)
     assert set(USUAL) == {None, *get_args(EditPurpose)}
 
@@ -24,10 +24,12 @@ def test_values_become_pythons_own():
     assert (made.steps, made.guidance, made.keep) == (3, 2.0, ("step",))
     assert type(made.steps) is int and type(made.guidance) is float
     assert GenerateOptions(keep="all").keep == ("layer", "step", "head")
-    edit = EditOptions(cross=0.5, words={"cat": (0.2, np.float64(0.5))}, protect="dog", only="a->b")
-    assert edit.cross == (0.0, 0.5) and edit.words == {"cat": (0.2, 0.5)}
+    edit = EditOptions(
+        cross_replace=0.5, word_windows={"cat": (0.2, np.float64(0.5))}, protect="dog", only="a->b"
+    )
+    assert edit.cross_replace == (0.0, 0.5) and edit.word_windows == {"cat": (0.2, 0.5)}
     assert edit.protect == ("dog",)
-    assert dataclasses.replace(edit, batch=3).cross == edit.cross
+    assert dataclasses.replace(edit, batch=3).cross_replace == edit.cross_replace
 
 
 @pytest.mark.parametrize(
@@ -45,13 +47,13 @@ def test_values_become_pythons_own():
         (GenerateOptions, {"branches": ["both"]}),
         (GenerateOptions, {"limit": 0}),
         (EditOptions, {"kind": "both"}),
-        (EditOptions, {"cross": 2}),
-        (EditOptions, {"cross": (0.5, 0.2)}),
-        (EditOptions, {"cross": "0.5"}),
-        (EditOptions, {"self_attention": float("nan")}),
-        (EditOptions, {"words": [("cat", 0.5)]}),
-        (EditOptions, {"words": {"cat": -1}}),
-        (EditOptions, {"self_cells": -1}),
+        (EditOptions, {"cross_replace": 2}),
+        (EditOptions, {"cross_replace": (0.5, 0.2)}),
+        (EditOptions, {"cross_replace": "0.5"}),
+        (EditOptions, {"self_replace": float("nan")}),
+        (EditOptions, {"word_windows": [("cat", 0.5)]}),
+        (EditOptions, {"word_windows": {"cat": -1}}),
+        (EditOptions, {"max_self_cells": -1}),
         (EditOptions, {"renormalize": "yes"}),
         (EditOptions, {"protect": 3, "only": "a->b"}),
         (EditOptions, {"protect": "cat"}),

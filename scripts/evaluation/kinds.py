@@ -187,7 +187,7 @@ def draw(
     todo: Sequence[Case],
     eye: judge.Judge,
     progress: Progress,
-    edit: Callable[[Case], dict[str, heedmap.Pair]],
+    edit: Callable[[Case], dict[str, heedmap.EditResult]],
     **how: Any,
 ) -> list[Drawn]:
     """Draw edits with `edit`, which gives pairs by name, and judge them.
@@ -214,7 +214,7 @@ def measure(
     """The figures "kinds" and all that was drawn: `heedmap.edit` as it is by itself."""
     how = {**how, "keep": ()}
 
-    def edit(case: Case) -> dict[str, heedmap.Pair]:
+    def edit(case: Case) -> dict[str, heedmap.EditResult]:
         return {"edit": heedmap.edit(pipe, *case.texts, seed=case.seed, **how)}
 
     rows = {k: draw(pipe, cases(k, n, seed), eye, progress, edit, **how) for k in KINDS}
@@ -259,17 +259,22 @@ def over_windows(
 ) -> tuple[dict[str, dict[str, Figures]], list[Drawn]]:
     """The figures of each kind by windows ("0.8 0.4": cross, then self), and what was drawn."""
     how = {**how, "keep": ()}
-    names = {f"{c:g} {s:g}": {"cross": c, "self_attention": s} for c in cross for s in own}
+    names = {f"{c:g} {s:g}": {"cross_replace": c, "self_replace": s} for c in cross for s in own}
 
-    def edit(case: Case) -> dict[str, heedmap.Pair]:
+    def edit(case: Case) -> dict[str, heedmap.EditResult]:
         if len(names) == 1:  # no grid
             ((name, windows),) = names.items()
             pair = heedmap.edit(pipe, *case.texts, seed=case.seed, **windows, **how)
             return {name: pair}
         made = heedmap.grid(
-            pipe, *case.texts, cross=list(cross), self_attention=list(own), seeds=case.seed, **how
+            pipe,
+            *case.texts,
+            cross_replace=list(cross),
+            self_replace=list(own),
+            seeds=case.seed,
+            **how,
         )
-        return {f"{cell.cross[1]:g} {cell.self_attention[1]:g}": cell.pair for cell in made}
+        return {f"{cell.cross_replace[1]:g} {cell.self_replace[1]:g}": cell.result for cell in made}
 
     rows = {k: draw(pipe, cases(k, n, seed), eye, progress, edit, **how) for k in kinds}
     figures = {

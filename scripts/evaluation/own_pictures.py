@@ -32,7 +32,7 @@ def edited(
     only = "->".join(thing.noun if kind == "noun" else thing.colour for thing in things)
     given = Image.fromarray(scenes.render(swap.source.layout).image)
 
-    def pair(**more: Any) -> heedmap.Pair:
+    def pair(**more: Any) -> heedmap.EditResult:
         return heedmap.edit(pipe, *texts, seed=seed, **more, **how)
 
     blended, whole = pair(image=given, only=only), pair(image=given)
@@ -45,7 +45,7 @@ def edited(
         "drawn": as_array(drawn.edited),
     }
     said = judge.detect(np.stack(list(pictures.values())), eye)
-    back = blended.about.reconstruction
+    back = blended.report.reconstruction
     assert back is not None and back.psnr_db is not None
     return Drawn(swap, pictures, dict(zip(pictures, said, strict=True))), back.psnr_db
 

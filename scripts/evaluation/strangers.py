@@ -14,7 +14,7 @@ from evaluation import judge
 from evaluation.cases import Progress, draw
 from evaluation.measures import Figures, share
 from heedmap import Run
-from heedmap.errors import warnings_heard
+from heedmap.errors import record_warnings
 from heedmap.figures.plots import Panel
 from world import layouts
 
@@ -85,7 +85,7 @@ def measure(
     """The row "unknown_words" and all that was drawn, see `figures_of`."""
     todo = strangers(n, seed)
     texts, seeds = [each.text for each in todo], [each.seed for each in todo]
-    with warnings_heard():  # that the model was not taught these words is what is asked about
+    with record_warnings():  # that the model was not taught these words is what is asked about
         pictures = list(draw(pipe, "unknown_words", texts, seeds, eye, progress, **how))
     drawn = [Drawn(told, *each) for told, each in zip(todo, pictures, strict=True)]
     return figures_of(drawn), drawn

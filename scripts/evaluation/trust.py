@@ -15,7 +15,7 @@ judge sees what the caption tells.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations, count, islice
 from random import Random
 from typing import Any
@@ -158,7 +158,7 @@ def drawn(pipe: Any, plan: Plan, picture: int, eye: judge.Judge, **how: Any) -> 
         whole = None
         if word.kind == "noun" and picture % RENORMALIZED == 0:
             whole = renormalized(pipe, plan, one, **how)
-        mask = things_of(plan, said, word, one.heat.values.shape)
+        mask = things_of(plan, said, word, one.run.maps[word.text].values.shape)
         cases.append(Case(picture, word, one, compared(one, word, mask), stable, whole))
     return cases
 
@@ -172,12 +172,13 @@ def stability(maps: Sequence[np.ndarray]) -> float | None:
 
 def compared(found: Ablation, word: Word, thing: np.ndarray) -> dict[str, Told]:
     """What an ablation changed, both ways, beside each of `MAPS`."""
-    grid = found.heat.values.shape[::-1]
+    heat = found.run.maps[found.word]
+    grid = heat.values.shape[::-1]
     changes = {way: resize_map(found.difference(way), grid) for way in WAYS}
     maps = {
-        "mean": found.heat.values,
+        "mean": heat.values,
         "refined": found.run.maps.refined[word.text].values,
-        "mask": resize_map(found.heat.soft_mask(), grid),
+        "mask": resize_map(heat.soft_mask(), grid),
         "thing": thing.astype(np.float32),
         "another word": found.run.maps[word.other].values,
     }
@@ -200,10 +201,12 @@ def renormalized(
     """Whether the ranking is another one where rows sum to 1 again: see `Case`."""
     edit = heedmap.Reweight(found.word, 0, renormalize=True)
     run = heedmap.generate(pipe, plan.caption.text, seed=plan.seed, edits=[edit], **how)
-    whole = Ablation(found.word, found.tokens, found.run, run, found.unread)
-    grid = found.heat.values.shape[::-1]
-    mine, other = (resize_map(one.difference("columns"), grid) for one in (found, whole))
-    pairs = ((mine, other), (found.heat.values, mine), (found.heat.values, other))
+    whole = replace(found, without={**found.without, "attention": run})
+    heat = found.run.maps[found.word].values
+    mine, other = (
+        resize_map(one.difference("attention"), heat.shape[::-1]) for one in (found, whole)
+    )
+    pairs = ((mine, other), (heat, mine), (heat, other))
     one, two, three = (rank_correlation(a, b) for a, b in pairs)
     return one, two, three
 
@@ -244,7 +247,7 @@ def summed(cases: Sequence[Case], n: int, rng: np.random.Generator) -> Figures:
             name: mean_of([case.stable[name] for case in some], rng) for name in ("mean", "refined")
         }
     again = [case.renormalized for case in cases if case.renormalized is not None]
-    names = ("with columns", "heat and columns", "heat and renormalized")
+    names = ("with attention", "heat and attention", "heat and renormalized")
     figures["renormalized"] = {
         name: mean_of([one[at] for one in again], rng) for at, name in enumerate(names)
     }
@@ -291,7 +294,7 @@ def mean_of(values: Sequence[float | None], rng: np.random.Generator) -> Figures
 
 def table(figures: Figures) -> str:
     """The figures as a table of a page: rank correlation and AUC, both ways."""
-    head = "| word | map | columns: rank | AUC | unread: rank | AUC |"
+    head = "| word | map | attention: rank | AUC | prompt: rank | AUC |"
     lines = [head, "| --- | --- | --- | --- | --- | --- |"]
     for kind, ways in figures["kinds"].items():
         for name in MAPS:
@@ -338,20 +341,20 @@ def panels(cases: Sequence[Case], most: int = 4) -> list[Panel]:
 
 
 def _agreed(case: Case) -> float:
-    return case.ways["columns"].maps["mean"][0] or 0.0
+    return case.ways["attention"].maps["mean"][0] or 0.0
 
 
 def row(found: Ablation, word: Word) -> list[Panel]:
     """The picture, the heat, and for each way the picture without the word, and what changed."""
     panels = [
         Panel(found.run.settings.prompt, found.run.image),
-        Panel(f"heat of {word.text}", found.heat.overlay(short_side=128), word.kind),
+        Panel(f"heat of {word.text}", found.run.maps[word.text].overlay(short_side=128), word.kind),
     ]
-    for way, told in found.trust.ways().items():
+    for way, told in found.agreement.items():
         changed = found.difference(way)
         top = max(float(changed.max()), 1 / 255)
         drawn_hot = heat(changed, found.run.image.size, low=0, high=top)
-        without = {"columns": "nothing attends to it", "unread": "it is not read"}[way]
-        panels.append(Panel(without, found.without(way).image))
-        panels.append(Panel(f"changes up to {told.most:.0%}", drawn_hot, str(told.heat)))
+        without = {"attention": "no attention to it", "prompt": "it is not in the prompt"}[way]
+        panels.append(Panel(without, found.without[way].image))
+        panels.append(Panel(f"changes up to {told.largest:.0%}", drawn_hot, str(told.heat)))
     return panels

@@ -24,13 +24,13 @@ if TYPE_CHECKING:
     from heedmap.pipelines.explaining import explain
     from heedmap.pipelines.generation import generate
     from heedmap.pipelines.input_images import locate
-    from heedmap.pipelines.repeating import Repetition, repeat
+    from heedmap.pipelines.repeating import RepeatResult, repeat
     from heedmap.recording.edits import Confine, Reweight
     from heedmap.recording.tracing import Trace, trace
-    from heedmap.results.ablations import Ablation, Agreement, Trust
+    from heedmap.results.ablations import Ablation, Agreement, CausalAgreement
+    from heedmap.results.edits import EditResult
     from heedmap.results.explanations import Explanation
     from heedmap.results.grids import Cell, Grid
-    from heedmap.results.pairs import Pair
     from heedmap.results.runs import Run, compare
     from heedmap.sweeps.gallery import gallery
     from heedmap.sweeps.processes import SweepResult, sweep
@@ -43,10 +43,12 @@ __all__ = [
     "Agreement",
     "Animation",
     "Attention",
+    "CausalAgreement",
     "Cell",
     "Change",
     "Confine",
     "EditReport",
+    "EditResult",
     "Explanation",
     "Grid",
     "GridReport",
@@ -55,8 +57,7 @@ __all__ = [
     "HeedmapError",
     "HeedmapWarning",
     "LayerShapes",
-    "Pair",
-    "Repetition",
+    "RepeatResult",
     "Reweight",
     "Run",
     "Settings",
@@ -64,7 +65,6 @@ __all__ = [
     "SweepResult",
     "TokenTable",
     "Trace",
-    "Trust",
     "ablate",
     "attention",
     "compare",
@@ -86,6 +86,7 @@ _HOME = {
     "Agreement": "results.ablations",
     "Animation": "figures.overlays",
     "Attention": "mathematics.by_hand",
+    "CausalAgreement": "results.ablations",
     "Cell": "results.grids",
     "Change": "io.schemas",
     "Confine": "recording.edits",
@@ -98,8 +99,8 @@ _HOME = {
     "HeedmapError": "errors",
     "HeedmapWarning": "errors",
     "LayerShapes": "backends.processors",
-    "Pair": "results.pairs",
-    "Repetition": "pipelines.repeating",
+    "EditResult": "results.edits",
+    "RepeatResult": "pipelines.repeating",
     "Reweight": "recording.edits",
     "Run": "results.runs",
     "Settings": "io.schemas",
@@ -107,7 +108,6 @@ _HOME = {
     "SweepResult": "sweeps.processes",
     "TokenTable": "text.words",
     "Trace": "recording.tracing",
-    "Trust": "results.ablations",
     "ablate": "pipelines.ablating",
     "attention": "mathematics.by_hand",
     "compare": "results.runs",
@@ -124,10 +124,18 @@ _HOME = {
     "trace": "recording.tracing",
 }
 
+_RENAMED = {"Pair": "EditResult", "Repetition": "RepeatResult", "Trust": "CausalAgreement"}
+"""Names of version 0.2, which the next version drops."""
+
 
 def __getattr__(name: str) -> object:
-    """Import a public name from the module it lives in, the first time it is asked for."""
+    """Import a public name from its module on first use."""
     value: object
+    if name in _RENAMED:
+        import warnings
+
+        warnings.warn(f"{name} is now {_RENAMED[name]}", DeprecationWarning, stacklevel=2)
+        return __getattr__(_RENAMED[name])
     if name in _HOME:
         from importlib import import_module
 

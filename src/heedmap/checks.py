@@ -14,7 +14,9 @@ ROUNDING = 1e-5
 """The relative difference below which two float32 sums count as equal."""
 
 
-def finite(what: str, value: object, *, least: float = -math.inf, most: float = math.inf) -> float:
+def check_float(
+    what: str, value: object, *, least: float = -math.inf, most: float = math.inf
+) -> float:
     """Return a finite number from `least` to `most`, and 0.0 for a zero of either sign.
 
     Args:
@@ -36,12 +38,12 @@ def finite(what: str, value: object, *, least: float = -math.inf, most: float = 
     raise ArgumentError(f"{what} is {quoted(value)}: expected a finite number{_range(least, most)}")
 
 
-def fraction(what: str, value: object) -> float:
+def check_fraction(what: str, value: object) -> float:
     """Return a number from 0 to 1; ArgumentError otherwise."""
-    return finite(what, value, least=0, most=1)
+    return check_float(what, value, least=0, most=1)
 
 
-def whole(what: str, value: object, *, least: float = -math.inf, most: float = math.inf) -> int:
+def check_int(what: str, value: object, *, least: float = -math.inf, most: float = math.inf) -> int:
     """Return a whole number from `least` to `most`; 3.0 is not one. Arguments as of `finite`.
 
     Raises:
@@ -54,7 +56,7 @@ def whole(what: str, value: object, *, least: float = -math.inf, most: float = m
     raise ArgumentError(f"{what} is {quoted(value)}: expected a whole number{_range(least, most)}")
 
 
-def text(what: str, value: object, example: str = "", *, most: int | None = None) -> str:
+def check_text(what: str, value: object, example: str = "", *, most: int | None = None) -> str:
     """Return a text of at most so many characters that can be written as UTF-8.
 
     Raises:
@@ -70,9 +72,9 @@ def text(what: str, value: object, example: str = "", *, most: int | None = None
     return value
 
 
-def prompt(value: object) -> str:
+def check_prompt(value: object) -> str:
     """Return a prompt; ArgumentError if it is no text, or has no words."""
-    prompt = text("the prompt", value, "a red house")
+    prompt = check_text("the prompt", value, "a red house")
     if not prompt.strip():
         raise ArgumentError(
             f"the prompt {quoted(value)} has no words: expected a text such as 'a red house'"
@@ -80,20 +82,22 @@ def prompt(value: object) -> str:
     return prompt
 
 
-def one_of(what: str, value: object, known: Iterable[str]) -> None:
+def check_one_of(what: str, value: object, known: Iterable[str]) -> None:
     """Raise an ArgumentError unless a value is one of some names."""
     names = tuple(known)
     if not isinstance(value, str) or value not in names:
         raise ArgumentError(f"{what} is {quoted(value)}: expected {_choice(value, names)}")
 
 
-def any_of(what: str, value: object, known: Iterable[str], *, least: int = 0) -> tuple[Any, ...]:
+def check_subset(
+    what: str, value: object, known: Iterable[str], *, least: int = 0
+) -> tuple[Any, ...]:
     """Return a list of `least` or more of some names; all of them for "all".
 
     Raises:
         ArgumentError: if it is no list, such as one name by itself, or holds anything else.
     """
-    names, chosen = tuple(known), several(value)
+    names, chosen = tuple(known), as_list(value)
     if isinstance(value, str) and value == "all":
         return names
     if chosen is None or len(chosen) < least or not all(one in names for one in chosen):
@@ -102,14 +106,14 @@ def any_of(what: str, value: object, known: Iterable[str], *, least: int = 0) ->
     return tuple(map(str, chosen))
 
 
-def flag(what: str, value: object) -> bool:
+def check_bool(what: str, value: object) -> bool:
     """Return True or False, of Python or numpy; ArgumentError otherwise."""
     if type(value).__name__ in ("bool", "bool_"):
         return bool(value)
     raise ArgumentError(f"{what} is {quoted(value)}: expected True or False")
 
 
-def several(value: object) -> list[Any] | None:
+def as_list(value: object) -> list[Any] | None:
     """Return the items of a list or another iterable; None for a text, a mapping and all else."""
     if isinstance(value, str | bytes | Mapping):
         return None
@@ -119,12 +123,12 @@ def several(value: object) -> list[Any] | None:
         return None
 
 
-def in_order(value: object) -> list[Any] | None:
+def as_ordered_list(value: object) -> list[Any] | None:
     """Return the items of an iterable that has an order; None for a set and all else."""
-    return None if isinstance(value, set | frozenset) else several(value)
+    return None if isinstance(value, set | frozenset) else as_list(value)
 
 
-def alike(low: float, high: float) -> bool:
+def is_constant(low: float, high: float) -> bool:
     """Return whether two values are equal but for rounding, or one of them is NaN."""
     return not high - low > ROUNDING * max(abs(low), abs(high))
 

@@ -60,7 +60,9 @@ class RunError(HeedmapError):
 def as_sentence(text: str) -> str:
     """Return a message as one line with a capital letter and a full stop."""
     line = " ".join(text.split())
-    return f"{line[:1].upper()}{line[1:]}{'' if line.endswith(('.', '!', '?', '…')) else '.'}"
+    if line.partition(" ")[0].isalpha():  # not the name of a file
+        line = f"{line[:1].upper()}{line[1:]}"
+    return f"{line}{'' if line.endswith(('.', '!', '?', '…')) else '.'}"
 
 
 def warn(message: str) -> None:
@@ -72,7 +74,7 @@ def warn(message: str) -> None:
 
 
 @contextmanager
-def warnings_heard(tell: Callable[[str], None] | None = None) -> Generator[list[str]]:
+def record_warnings(tell: Callable[[str], None] | None = None) -> Generator[list[str]]:
     """Collect heedmap's warnings, each once, and silence those of other libraries.
 
     Args:
@@ -110,7 +112,7 @@ def nearest(wanted: str, known: Iterable[str], most: int = 5) -> list[str]:
     return get_close_matches(wanted[:100], names, n=most, cutoff=0.0)
 
 
-def signed(value: float, form: str = "g") -> str:
+def format_number(value: float, form: str = "g") -> str:
     """Write a number in this form with a true minus, and with none where it is rounded to 0."""
     return f"{value:z{form}}".replace("-", "−")
 
@@ -134,7 +136,7 @@ def plural(count: int, thing: str) -> str:
     return f"{count} {thing}" if count == 1 else f"{count} {thing}s"
 
 
-def size_text(count: int) -> str:
+def format_bytes(count: int) -> str:
     """Write a number of bytes, as in "1.5 MiB"."""
     size, units = float(count), ["bytes", "KiB", "MiB", "GiB", "TiB"]
     while size >= 1024 and len(units) > 1:

@@ -10,7 +10,16 @@ from math import isfinite
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from heedmap import checks
+from heedmap.checks import (
+    as_list,
+    check_bool,
+    check_float,
+    check_fraction,
+    check_int,
+    check_one_of,
+    check_subset,
+    check_text,
+)
 from heedmap.errors import ArgumentError, quoted
 
 Axis = Literal["layer", "step", "head"]
@@ -75,10 +84,24 @@ OWN_NAMES = {
 # --- values as texts --------------------------------------------------------------------------
 
 
-def _numbers(text: str, kind: Callable[[str], Any], expected: str, count: int = 0) -> list[Any]:
-    """Read finite numbers with commas between them, `count` of them if it is not 0."""
+def _numbers(
+    text: str,
+    kind: Callable[[str], Any],
+    expected: str,
+    count: int = 0,
+    parts: Sequence[str] | None = None,
+) -> list[Any]:
+    """Read the finite numbers in the parts of a text, by default those between its commas.
+
+    Args:
+        text: the text, which the error quotes.
+        kind: `int` or `float`.
+        expected: the end of the error's sentence.
+        count: the number of parts; 0 for any.
+        parts: the parts.
+    """
     try:
-        numbers = [kind(part) for part in text.split(",")]
+        numbers = [kind(part) for part in parts or text.split(",")]
     except ValueError:
         numbers = []
     if not numbers or len(numbers) != (count or len(numbers)) or not all(map(isfinite, numbers)):
@@ -108,12 +131,12 @@ def parse_names(text: str) -> list[str]:
 
 def parse_keep(text: str) -> Keep:
     """Read the axes that a recording keeps, or `all`."""
-    return checks.any_of("keep", text if text == "all" else parse_names(text), AXES)
+    return check_subset("keep", text if text == "all" else parse_names(text), AXES)
 
 
 def parse_kind(text: str) -> EditKind | None:
     """Read the kind of an edit; `auto` leaves the choice to the edit."""
-    checks.one_of("kind", text, kinds := ("auto", *get_args(EditKind)))
+    check_one_of("kind", text, kinds := ("auto", *get_args(EditKind)))
     return next((kind for kind in kinds[1:] if kind == text), None)
 
 
@@ -127,7 +150,7 @@ def parse_size(text: str) -> tuple[int, int]:
     """Read `WxH`, in pixels, or one number for a square."""
     sides = text.lower().replace("×", "x").split("x")
     expected = "WxH, such as 512x768, or 512 for a square"
-    width, height = _numbers(",".join(sides * (3 - len(sides))), int, expected, 2)
+    width, height = _numbers(text, int, expected, 2, sides * (3 - len(sides)))
     return width, height
 
 
@@ -158,7 +181,7 @@ def parse_window(text: str) -> tuple[float, float]:
     """Read `A:B`, fractions of a run, or its end `B`."""
     first, colon, last = text.partition(":")
     expected = "a part of the run: its end, such as 0.8, or A:B, both from 0 to 1"
-    bounds = _numbers(f"{first},{last}" if colon else f"0,{text}", float, expected, 2)
+    bounds = _numbers(text, float, expected, 2, [first, last] if colon else ["0", text])
     return check_window("the window", bounds)
 
 
@@ -186,7 +209,7 @@ def parse_word_weights(text: str) -> tuple[str, list[float]]:
     expected = "A:B:N, such as -2:3:6 for six from -2 to 3, or a list such as 0,1,3"
     if ":" not in weights:
         return word, _numbers(weights, float, expected)
-    start, end, count = _numbers(weights.replace(":", ","), float, expected, 3)
+    start, end, count = _numbers(weights, float, expected, 3, weights.split(":"))
     if count not in range(2, 1001) or start == end:
         raise ArgumentError(f"{weights!r}: expected {expected}")
     step = (end - start) / (count - 1)
@@ -249,7 +272,7 @@ class GenerateOptions:
     )
     size: tuple[int, int] | None = option(
         None,
-        "In pixels, as 512x768, or 512 for a square. Default: the model's, or that of your image.",
+        "In pixels, as 512x768, or 512 for a square. Default: the model's or your image's.",
         parse_size,
         metavar="WxH",
     )
@@ -274,17 +297,17 @@ class GenerateOptions:
 
     def __post_init__(self) -> None:
         values: dict[str, Any] = {
-            "keep": checks.any_of("keep", self.keep, AXES),
-            "branches": checks.any_of("branches", self.branches, get_args(BranchName)),
-            "limit": checks.whole("limit", self.limit, least=1, most=2**63 - 1),
+            "keep": check_subset("keep", self.keep, AXES),
+            "branches": check_subset("branches", self.branches, get_args(BranchName)),
+            "limit": check_int("limit", self.limit, least=1, most=2**63 - 1),
         }
-        checks.one_of("tokens", self.tokens, get_args(Tokens))
+        check_one_of("tokens", self.tokens, get_args(Tokens))
         if self.steps is not None:
-            values["steps"] = checks.whole("steps", self.steps, least=1, most=MAX_STEPS)
+            values["steps"] = check_int("steps", self.steps, least=1, most=MAX_STEPS)
         if self.guidance is not None:
-            values["guidance"] = checks.finite("guidance", self.guidance, least=0, most=100)
+            values["guidance"] = check_float("guidance", self.guidance, least=0, most=100)
         if self.negative is not None:
-            checks.text("negative", self.negative, "blurry", most=100_000)
+            check_text("negative", self.negative, "blurry", most=100_000)
         self.__dict__.update(values)
 
 
@@ -293,33 +316,29 @@ class EditOptions:
     """The keyword arguments of an edit, described in `edit`.
 
     The constructor checks each value; ArgumentError for a value that is out of range, or that has
-    no effect without `only`. Windows become (start, end). `self_cells` is 32 × 32 as published.
+    no effect without `only`. Windows become (start, end). `max_self_cells` is 32 × 32 as published.
     With its threshold of 0.25, the embedded model's blend has nearly all of the thing and two
     fifths of the image.
     """
 
-    cross: Window | None = option(
+    cross_replace: Window | None = option(
         None,
         "Part of the run in which the source's cross-attention is used: A:B, from 0 to 1, or B. "
         "Default: by the kind of edit.",
         parse_window,
         metavar="A:B",
     )
-    self_attention: Window | None = option(
-        None,
-        "The same for self-attention.",
-        parse_window,
-        metavar="A:B",
-        names=["--self-attention", "--self"],
+    self_replace: Window | None = option(
+        None, "The same for self-attention.", parse_window, metavar="A:B"
     )
-    words: Mapping[str, Window] | None = option(
+    word_windows: Mapping[str, Window] | None = option(
         None,
-        "Another --cross for a word of the target, as cat=0.3. May be repeated.",
+        "Another --cross-replace for a word of the target, as cat=0.3. May be repeated.",
         parse_word_window,
         metavar="WORD=A:B",
         collect=by_word,
     )
-    self_cells: int = 32 * 32
+    max_self_cells: int = 32 * 32
     renormalize: bool = option(False, "Normalize weighted attention to sum to 1.", bool)
     kind: EditKind | None = option(
         None,
@@ -352,32 +371,33 @@ class EditOptions:
 
     def __post_init__(self) -> None:
         if self.kind is not None:
-            checks.one_of("kind", self.kind, get_args(EditKind))
-        if self.words is not None and not isinstance(self.words, Mapping):
+            check_one_of("kind", self.kind, get_args(EditKind))
+        if self.word_windows is not None and not isinstance(self.word_windows, Mapping):
             raise ArgumentError(
-                f"words is {quoted(self.words)}: expected windows by word, as in {{'cat': 0.3}}"
+                f"word_windows is {quoted(self.word_windows)}: expected windows by word, as in "
+                "{'cat': 0.3}"
             )
-        protect = [self.protect] if isinstance(self.protect, str) else checks.several(self.protect)
+        protect = [self.protect] if isinstance(self.protect, str) else as_list(self.protect)
         if protect is None:
             raise ArgumentError(
                 f"protect is {quoted(self.protect)}: expected a word, or a list of words"
             )
         values: dict[str, Any] = {
-            "words": {
+            "word_windows": {
                 word: check_window(f"the window of {quoted(word)}", window)
-                for word, window in (self.words or {}).items()
+                for word, window in (self.word_windows or {}).items()
             },
-            "self_cells": checks.whole("self_cells", self.self_cells, least=0, most=2**31),
-            "renormalize": checks.flag("renormalize", self.renormalize),
+            "max_self_cells": check_int("max_self_cells", self.max_self_cells, least=0, most=2**31),
+            "renormalize": check_bool("renormalize", self.renormalize),
             "protect": tuple(protect),
-            "blend_from": checks.fraction("blend_from", self.blend_from),
-            "threshold": checks.fraction("threshold", self.threshold),
+            "blend_from": check_fraction("blend_from", self.blend_from),
+            "threshold": check_fraction("threshold", self.threshold),
         }
-        for name in ("cross", "self_attention"):
+        for name in ("cross_replace", "self_replace"):
             window = getattr(self, name)
             values[name] = None if window is None else check_window(name, window)
         if self.batch is not None:
-            values["batch"] = checks.whole("batch", self.batch, least=2, most=2**31 - 1)
+            values["batch"] = check_int("batch", self.batch, least=2, most=2**31 - 1)
         self.__dict__.update(values)
         if self.blend_from == 1:
             raise ArgumentError("blend_from is 1: expected a fraction of the run below 1")
@@ -393,7 +413,7 @@ def check_window(name: str, window: Any) -> tuple[float, float]:
     """Return a window as (start, end), fractions of the run; ArgumentError if it is none."""
     bounds = tuple(window) if isinstance(window, tuple | list) else (0.0, window)
     if len(bounds) == 2:
-        start, end = (checks.fraction(name, bound) for bound in bounds)
+        start, end = (check_fraction(name, bound) for bound in bounds)
         if start <= end:
             return start, end
     raise ArgumentError(
@@ -408,7 +428,7 @@ class ExplainOptions:
 
     layer: str | None = option(
         None,
-        "A layer, as 'up 1.0', or a pattern with * for one layer. Default, also of --head: where "
+        "A layer, as 'up 1.0', or a pattern with * for several. Of several layers and heads: where "
         "the word's probability is largest, but at most a half.",
         names=["--layer", "-l"],
     )

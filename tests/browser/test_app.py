@@ -11,9 +11,9 @@ import pytest
 from app.serving import serve
 
 from browser.conftest import MISSING
+from heedmap.results.edits import EditResult
 from heedmap.results.explanations import Explanation
 from heedmap.results.grids import Grid
-from heedmap.results.pairs import Pair
 from heedmap.results.runs import Run
 
 expect = pytest.importorskip("playwright.sync_api", reason=MISSING).expect
@@ -132,45 +132,45 @@ def test_an_example_is_drawn_with_progress_and_preview(visit: Any, out: Path):
 def test_an_edit_is_drawn_and_downloaded(visit: Any, out: Path, tmp_path: Path):
     page = visit()
     form = tab(page, "Edit")
-    texts = {"Prompt": "a red house", "What_it_becomes": "a blue house"}
+    texts = {"Prompt": "a red house", "Edited_prompt": "a blue house"}
     new = draw(form, "Edit", out, Seed=7, Steps=3, **texts)
-    pair = Pair.load(new)
+    pair = EditResult.load(new)
     assert pair.edited.settings.prompt == "a blue house" and pair.source.settings.steps == 3
     with page.expect_download() as download:
         form.get_by_role("button", name="Download as zip").click()
     download.value.save_as(tmp_path / "edit.zip")
     with zipfile.ZipFile(tmp_path / "edit.zip") as file:
         file.extractall(tmp_path)
-    assert Pair.load(tmp_path / new.name).edited.settings == pair.edited.settings
+    assert EditResult.load(tmp_path / new.name).edited.settings == pair.edited.settings
 
 
 def test_an_image_of_ones_own_is_edited(visit: Any, out: Path, run: Run):
     form = tab(visit(), "Edit")
-    form.get_by_role("button", name="An image of your own").click()
+    form.get_by_role("button", name="Your own image").click()
     upload(form, run)
-    new = draw(form, "Edit", out, Prompt="a red house", What_it_becomes="a blue house", Steps=3)
-    assert Pair.load(new).source.image.size == run.image.size
+    new = draw(form, "Edit", out, Prompt="a red house", Edited_prompt="a blue house", Steps=3)
+    assert EditResult.load(new).source.image.size == run.image.size
 
 
 def test_a_word_is_kept_in_a_place(visit: Any, out: Path):
     form = panel(visit())
     form.get_by_role("button", name="More").click()
-    fields = {"Keep_words": "cat=0,0,64,128", "Guidance": 3, "Negative_prompt": "a dog"}
+    fields = {"Confine_words": "cat=0,0,64,128", "Guidance": 3, "Negative_prompt": "a dog"}
     settings = Run.load(draw(form, "Generate", out, Prompt="a cat", Steps=2, **fields)).settings
     assert settings.guidance == 3 and settings.negative == "a dog" and settings.edits
 
 
 def test_a_grid_is_drawn(visit: Any, out: Path):
     form = tab(visit(), "Grid")
-    fields = {"Weights_of_words": "red=0:2:3", "Seeds": "7", "Steps": 2}
-    grid = Grid.load(draw(form, "Draw the grid", out, Prompt="a red house", **fields))
+    fields = {"Word_weights": "red=0:2:3", "Seeds": "7", "Steps": 2}
+    grid = Grid.load(draw(form, "Generate", out, Prompt="a red house", **fields))
     assert len(grid.cells) == 3
 
 
 def test_a_word_is_located(visit: Any, out: Path, run: Run):
     form = tab(visit(), "Locate")
     upload(form, run)
-    new = draw(form, "Locate", out, Prompt="a red house", Seed=1, Looks=1)
+    new = draw(form, "Locate", out, Prompt="a red house", Seed=1, Noise_levels=1)
     assert [word.text for word in Run.load(new).maps.words] == ["a", "red", "house"]
 
 
@@ -185,8 +185,8 @@ def test_a_place_of_a_page_is_explained(visit: Any, out: Path):
     form = page.locator("#explain")
     expect(field(form, "Result")).to_have_value(name)
     word = field(form, "Word").input_value()
-    explanation = Explanation.load(draw(form, "Take it apart", out))
-    assert explanation.about.word == word and word in ("a", "red", "house")
+    explanation = Explanation.load(draw(form, "Explain", out))
+    assert explanation.report.word == word and word in ("a", "red", "house")
 
 
 def test_results_are_compared(visit: Any, out: Path, run: Run):

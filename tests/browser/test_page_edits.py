@@ -61,7 +61,7 @@ def test_wipe_difference_and_blend(show: Any, pair: Any, pair_page: str):
 
 
 def test_a_strip_of_edits_is_chosen_from(show: Any, pair: Any):
-    weak = Edited(pair.source, pair.source, structs.replace(pair.about, why="nothing"))
+    weak = Edited(pair.source, pair.source, structs.replace(pair.report, why="nothing"))
     opened = show(pages.pairs_page([("dog", pair), ("same", weak)]))
     assert opened.page.locator("#strip button").all_inner_texts() == ["dog", "same"]
     opened.page.get_by_role("button", name="same").click()
@@ -116,8 +116,8 @@ def test_a_cell_opens_as_an_edit(show: Any, grid: Any):
     })""")
     assert (asked["heedmap"], asked["cell"]) == ("explain", "6")  # as its folder is called
     opened.bare()
-    same(canvas(opened, 0), overlays.enlarge(cell.pair.source.image))
-    same(canvas(opened, 1), overlays.enlarge(cell.pair.edited.image))
+    same(canvas(opened, 0), overlays.enlarge(cell.result.source.image))
+    same(canvas(opened, 1), overlays.enlarge(cell.result.edited.image))
     assert "“red” ×3" in opened.page.locator("#evidence p").inner_text()
     again = opened.page.locator("#about pre").all_inner_texts()
     assert again == ["heedmap repeat FOLDER --model MODEL"]

@@ -6,19 +6,27 @@ from PIL import Image
 
 from cli.calling import as_json, bad, call, files, good, misused
 from heedmap.pipelines import editing
+from heedmap.results.edits import EditResult
 from heedmap.results.grids import Grid
-from heedmap.results.pairs import Pair
 
 SWAP = ("edit", "a red house", "a red sea", "--seed", 7, "--steps", 2)
 
 
 def test_an_edit_is_the_librarys(model, desk):
-    windows = ("--cross", "0.2:0.6", "--self", 0.5, "--words", "sea=0.3", "--renormalize")
+    windows = (
+        "--cross-replace",
+        "0.2:0.6",
+        "--self-replace",
+        0.5,
+        "--word-windows",
+        "sea=0.3",
+        "--renormalize",
+    )
     printed = good(*SWAP, *windows, "--kind", "replace")
     folder = desk / "outputs" / "a-red-sea-7"
     expected = editing.edit(
-        model, "a red house", "a red sea", seed=7, steps=2, cross=(0.2, 0.6), self_attention=0.5,
-        words={"sea": 0.3}, renormalize=True, kind="replace",
+        model, "a red house", "a red sea", seed=7, steps=2, cross_replace=(0.2, 0.6),
+        self_replace=0.5, word_windows={"sea": 0.3}, renormalize=True, kind="replace",
     ).save(desk / "mine")  # fmt: skip
     assert files(folder) == files(expected)
     for name in files(folder):
@@ -29,11 +37,11 @@ def test_an_edit_is_the_librarys(model, desk):
 def test_a_local_blend(model):
     blend = ("--only", "house->sea", "--protect", "red", "--threshold", 0.4, "--blend-from", 0)
     (found,) = as_json(*SWAP, *blend, "--size", 128, "-o", "x")["edits"]
-    pair = Pair.load("x")
+    pair = EditResult.load("x")
     edit = pair.edited.settings.edit
     assert edit is not None and pair.blend is not None
     assert (edit.only, edit.protect, edit.threshold) == ("house->sea", ("red",), 0.4)
-    assert found["files"]["blend"] == "x/blend.png" and found["about"]["masked_by"]
+    assert found["files"]["blend"] == "x/blend.png" and found["report"]["masked_by"]
 
 
 def test_several_targets_and_weights(model, desk):
@@ -49,9 +57,9 @@ def test_several_targets_and_weights(model, desk):
 def test_an_image_of_ones_own(model, desk):
     Image.fromarray(np.full((96, 200, 3), 90, np.uint8)).save("photo.png")
     (found,) = as_json(*SWAP, "--image", "photo.png", "--out", "x")["edits"]
-    given = Pair.load("x").edited.settings.given
+    given = EditResult.load("x").edited.settings.input_image
     assert given is not None and given.size == (200, 96)
-    assert (desk / found["files"]["given_image"]).is_file()
+    assert (desk / found["files"]["input_image"]).is_file()
     printed = call(*SWAP, "--image", "photo.png", "--out", "y").stdout
     assert "dB" in printed and "your image" in printed
 
@@ -62,7 +70,7 @@ def test_an_image_of_ones_own(model, desk):
         ["edit", "a red house", "a red house"],
         [*SWAP, "--only", "cat->sea"],
         [*SWAP, "--threshold", "0.5"],
-        [*SWAP, "--words", "sea=0.1", "--words", "sea=0.2"],
+        [*SWAP, "--word-windows", "sea=0.1", "--word-windows", "sea=0.2"],
         [*SWAP, "--image", "none.png"],
     ],
 )
@@ -72,7 +80,13 @@ def test_refused_edits_leave_nothing(model, desk, arguments):
 
 
 @pytest.mark.parametrize(
-    "option", [["--cross", "0.9:0.1"], ["--cross", "0,0.5"], ["--self", "2"], ["--words", "sea"]]
+    "option",
+    [
+        ["--cross-replace", "0.9:0.1"],
+        ["--cross-replace", "0,0.5"],
+        ["--self-replace", "2"],
+        ["--word-windows", "sea"],
+    ],
 )
 def test_usage_errors(option):
     misused(*SWAP, *option)
@@ -87,14 +101,14 @@ GRID = ("grid", "a red house", "--seed", 7, "--steps", 1)
 
 
 def test_a_grid_is_the_librarys(model, desk):
-    printed = good(*GRID, "--weight", "red=0:2:3", "--cross", "0,0.5,1", "--count", 2)
+    printed = good(*GRID, "--weight", "red=0:2:3", "--cross-replace", "0,0.5,1", "--count", 2)
     folder = desk / "outputs" / "grid-a-red-house-7"
     assert list((desk / "outputs").iterdir()) == [folder]
     lines = printed.splitlines()
     assert lines[0] == "outputs/grid-a-red-house-7" and len(lines) == 2 + 18 + 1
     expected = editing.grid(
-        model, "a red house", weights={"red": [0.0, 1.0, 2.0]}, cross=[(0, 0), (0, 0.5), (0, 1)],
-        seeds=[7, 8], steps=1,
+        model, "a red house", weights={"red": [0.0, 1.0, 2.0]},
+        cross_replace=[(0, 0), (0, 0.5), (0, 1)], seeds=[7, 8], steps=1,
     ).save(desk / "mine")  # fmt: skip
     assert files(expected) == files(folder)
     for file in files(folder):
@@ -103,11 +117,11 @@ def test_a_grid_is_the_librarys(model, desk):
 
 def test_json(model, desk, opened):
     targets = ("a red sea", "a blue house")
-    asked = (*GRID[:2], *targets, *GRID[2:], "--self", "0,0.5", "--out", "x", "--open")
+    asked = (*GRID[:2], *targets, *GRID[2:], "--self-replace", "0,0.5", "--out", "x", "--open")
     found = as_json(*asked)["grid"]
     made = Grid.load("x")
     assert (found["folder"], found["source"], found["sources_drawn"]) == ("x", "a red house", 1)
-    assert found["varies"] == {"target": list(targets), "self_attention": [[0, 0], [0, 0.5]]}
+    assert found["varies"] == {"target": list(targets), "self_replace": [[0, 0], [0, 0.5]]}
     assert [{**cell, "file": ""} for cell in found["cells"]] == [
         {**row, "file": ""} for row in made.rows()
     ]
@@ -135,6 +149,6 @@ def test_refused_grids_leave_nothing(model, desk, arguments):
     assert [path.name for path in desk.iterdir()] == ["thesis"]
 
 
-@pytest.mark.parametrize("option", [["--weight", "red"], ["--cross", "0,2"]])
+@pytest.mark.parametrize("option", [["--weight", "red"], ["--cross-replace", "0,2"]])
 def test_usage_errors_of_grid(option):
     misused(*GRID, *option)

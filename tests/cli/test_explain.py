@@ -13,11 +13,11 @@ def test_saved_beside_the_run(model, saved):
     assert files(folder) == {"explain.json", "image.png", "index.html"}
     assert files(saved) - before == {f"explain/{folder.name}/{name}" for name in files(folder)}
     found = Explanation.load(folder)
-    assert folder.name.startswith("house-at-40-72-") and found.about.at == (40, 72)
+    assert folder.name.startswith("house-at-40-72-") and found.report.at == (40, 72)
     (row,) = [
         line for line in printed.splitlines() if line.startswith("house ") and "at" not in line
     ]
-    p = found.shown["probabilities"][found.about.tokens[0]]
+    p = found.attention.probabilities[found.report.tokens[0]]
     assert f"{p:.6g}" in row
 
 
@@ -27,7 +27,7 @@ def test_json_and_options(model, saved, desk, opened):
     assert (about["page"], about["file"]) == ("why/index.html", "why/explain.json")
     assert about["folder"] == "why" and about["word"] == "house" and about["warnings"] == []
     assert (about["short"], about["head"], about["step"]) == ("mid 0", 1, 2)
-    assert about["probability"] == Explanation.load("why").shown["heads"][1]["word"]
+    assert about["probability"] == Explanation.load("why").numbers["word_probabilities"][1]
     assert opened == [(desk / "why" / "index.html").as_uri()]
 
 

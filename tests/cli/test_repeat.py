@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 from cli.calling import PROMPT, as_json, bad, call, files, good
-from heedmap import Grid, Pair, Run
+from heedmap import EditResult, Grid, Run
 from heedmap.pipelines import editing
 
 
@@ -49,7 +49,7 @@ def test_edits_and_grids_and_saving(model, saved, run, desk, opened):
     good("repeat", "pair", "--out", "pair2")
     assert good("repeat", "grid", "--out", "grid2").endswith("  saved in grid2\n")
     assert Run.load("run2").settings == run.settings
-    assert Pair.load("pair2").about == Pair.load("pair").about
+    assert EditResult.load("pair2").report == EditResult.load("pair").report
     assert Grid.load("grid2").rows() == Grid.load("grid").rows()
     assert opened == [(desk / "run2" / "index.html").as_uri()]
 

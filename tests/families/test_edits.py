@@ -47,7 +47,7 @@ def threefold(p: torch.Tensor) -> torch.Tensor:
 
 
 def of_the_source(p: torch.Tensor) -> torch.Tensor:
-    """What edit(SOURCE, TARGET) with cross=1 does."""
+    """What edit(SOURCE, TARGET) with cross_replace=1 does."""
     return p[[0, 0]]
 
 
@@ -115,9 +115,9 @@ def check(pipe, layout: Layout = GUIDED, tolerance: float = 2e-5, passes: int = 
     assert_restored(pipe, before)
     assert np.abs(np.asarray(run.image, int) - np.asarray(plain.image)).max() > 1
     with arithmetic(pipe, of_the_source, layout, tolerance) as moved:
-        pair = edit(pipe, SOURCE, TARGET, cross=1.0, self_attention=0, **arguments)
+        pair = edit(pipe, SOURCE, TARGET, cross_replace=1.0, self_replace=0, **arguments)
     assert moved == everywhere
-    assert pair.about.sites == len(moved) * min(passes, arguments["steps"])  # layers at a step
+    assert pair.report.sites == len(moved) * min(passes, arguments["steps"])  # layers at a step
     assert_restored(pipe, before)
     return run
 

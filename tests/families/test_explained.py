@@ -83,33 +83,45 @@ def layer_of(pipe) -> str:
 
 def held(found, one: Defined, row: int, tolerance: float = 1e-5):
     """Each number against its definition, at the place, in one row of the batch."""
-    h, place = found.about.head, found.about.place[0] * found.about.grid[1] + found.about.place[1]
+    h, place = found.report.head, position_of(found)
     whole = float(one.output[row].abs().max())
     for got, expected in (
-        (found.given.query, one.query[row, :, place]),
-        (found.given.key, one.key[row]),
-        (found.given.value, one.value[row]),
+        (found.inputs.query, one.query[row, :, place]),
+        (found.inputs.key, one.key[row]),
+        (found.inputs.value, one.value[row]),
     ):
         assert_allclose(got, expected.numpy(), rtol=0, atol=tolerance * float(expected.abs().max()))
-    assert_allclose(found.heads.probabilities[:, 0], one.p[row, :, place].numpy(), atol=tolerance)
+    assert_allclose(unedited(found), one.p[row, :, place].numpy(), atol=tolerance)
     assert_allclose(found.attention.probabilities, one.p[row, h, place].numpy(), atol=tolerance)
-    assert_allclose(found.given.output, one.output[row, place].numpy(), rtol=1e-6, atol=1e-7)
+    assert_allclose(found.inputs.output, one.output[row, place].numpy(), rtol=1e-6, atol=1e-7)
     assert found.difference < tolerance * max(whole, 1)
-    assert_allclose(found.parts.sum(axis=(0, 1)) + unbiased(found), found.together, atol=1e-9)
+    assert_allclose(found.contributions.sum(axis=(0, 1)) + unbiased(found), found.output, atol=1e-9)
+
+
+def position_of(found) -> int:
+    """The number of the position in its grid."""
+    row, column = found.report.place
+    return row * found.report.layer.grid[1] + column
+
+
+def unedited(found) -> np.ndarray:
+    """P of all heads without the edits, (H, K), in float64."""
+    one = found.inputs
+    mask = None if one.mask is None else one.mask[:, None]
+    rows = hm.attention(one.query[:, None], one.key, one.value, mask, scale=one.scale)
+    return rows.probabilities[:, 0]
 
 
 def unbiased(found):
     """The bias, or 0."""
-    return 0 if found.given.bias is None else found.given.bias
+    return 0 if found.inputs.bias is None else found.inputs.bias
 
 
 def kept(run, found, maps=None):
     """The row of P that the run kept at the same site, (H, K')."""
     side = (maps or run.maps).recording
-    number = [layer.name for layer in side.layers].index(found.about.layer)
-    row, column = found.about.place
-    place = row * found.about.grid[1] + column
-    return side.arrays[number][found.about.step, :, place], list(side.positions)
+    number = [layer.name for layer in side.layers].index(found.report.layer.name)
+    return side.arrays[number][found.report.step, :, position_of(found)], list(side.positions)
 
 
 @pytest.mark.parametrize("family", ["sd1", "sd2", "turbo", "lcm", "sdxl", "sigma", "alpha"])
@@ -121,18 +133,18 @@ def test_as_the_run_kept_it_and_as_defined(family):
     name = layer_of(pipe)
     with defined(pipe, name) as seen:
         found = hm.explain(pipe, run, WORD, AT, layer=name, head=1, step=steps - 1)
-    assert (found.about.layer, found.about.head, found.about.step) == (name, 1, steps - 1)
+    assert (found.report.layer.name, found.report.head, found.report.step) == (name, 1, steps - 1)
     assert seen[0].passes == steps  # it went no further than it had to
     held(found, seen[0], len(seen[0].p) - 1)
     p, positions = kept(run, found)
-    assert_allclose(found.acted[:, positions], p, atol=1e-6)
-    assert found.about.kept < 1e-6 and found.given.edited is None
+    assert_allclose(found.probabilities[:, positions], p, atol=1e-6)
+    assert found.report.maps_difference < 1e-6 and found.inputs.edited is None
     assert_allclose(found.attention.probabilities.sum(), 1, rtol=1e-12)
     masked = family in ("sigma", "alpha")
-    assert (found.given.mask is not None) == masked
+    assert (found.inputs.mask is not None) == masked
     if masked:
         pads = [one.position for one in found.tokens if one.kind == "pad"]
-        assert pads and (found.acted[:, pads] == 0).all()
+        assert pads and (found.probabilities[:, pads] == 0).all()
 
 
 def teaching(sites):
@@ -148,7 +160,7 @@ def test_where_it_draws_most_and_not_more_than_half():
     whole = hm.generate(pipe, PROMPT, seed=3, steps=3, keep=ALL)
     found = hm.explain(pipe, whole, WORD, AT, step=0)
     side = whole.maps.recording
-    columns = [side.columns[token] for token in found.about.tokens]
+    columns = [side.columns[token] for token in found.report.tokens]
     most = []
     for layer, array in zip(side.layers, side.arrays, strict=True):
         (h, w), (x, y), (width, height) = layer.grid, AT, whole.image.size
@@ -156,19 +168,39 @@ def test_where_it_draws_most_and_not_more_than_half():
         drawn = array[:, :, place][..., columns].sum(-1)
         most += [(float(drawn[s, n]), layer.name, s, n) for s, n in np.ndindex(*drawn.shape)]
     assert teaching([one for one in most if one[2] == 0])[1:] == (
-        found.about.layer, found.about.step, found.about.head,
+        found.report.layer.name, found.report.step, found.report.head,
     )  # fmt: skip
-    assert found.about.chosen == ("layer", "head")
+    assert found.report.automatic_axes == ("layer", "head")
     less = hm.generate(pipe, PROMPT, seed=3, steps=3, keep=())
     found = hm.explain(pipe, less, WORD, AT)
     assert teaching([one for one in most if one[2] == 1])[1:] == (
-        found.about.layer, found.about.step, found.about.head,
+        found.report.layer.name, found.report.step, found.report.head,
     )  # fmt: skip
-    assert found.about.chosen == ("layer", "head", "step")
-    assert found.about.kept is None
+    assert found.report.automatic_axes == ("layer", "head", "step")
+    assert found.report.maps_difference is None
     found = hm.explain(pipe, less, WORD, AT, head=0, step=-1)
     mine = [one for one in most if one[2:] == (2, 0)]
-    assert (found.about.layer, found.about.head, found.about.step) == (teaching(mine)[1], 0, 2)
+    assert (found.report.layer.name, found.report.head, found.report.step) == (
+        teaching(mine)[1],
+        0,
+        2,
+    )
+
+
+def test_of_several_layers_the_one_with_the_highest_score_is_explained():
+    pipe = models.sd1()
+    pipe.set_progress_bar_config(disable=True)
+    run = hm.generate(pipe, PROMPT, seed=3, steps=2, keep=ALL)
+    found = hm.explain(pipe, run, WORD, AT, layer="up", step=1)
+    names = [name for name in cross_attention_layers(pipe) if name.startswith("up_blocks")]
+    each = [hm.explain(pipe, run, WORD, AT, layer=name, step=1) for name in names]
+    most = [
+        (one.numbers["word_probabilities"][one.report.head], 1, one.report.layer) for one in each
+    ]
+    (chosen,) = {one[2] for one in most if one[0] == teaching(most)[0]}
+    assert len(names) > 1 and found.report.layer == chosen
+    assert found.report.automatic_axes == ("layer", "head")
+    assert each[0].report.automatic_axes == ("head",)
 
 
 def test_the_negative_branch():
@@ -182,9 +214,9 @@ def test_the_negative_branch():
         with defined(pipe, name) as seen:
             found = hm.explain(pipe, run, "tree", AT, layer=name, step=1, branch="negative")
         held(found, seen[0], 0)
-        assert found.about.prompt == "a big tree" and found.about.branch == "negative"
+        assert found.report.prompt == "a big tree" and found.report.branch == "negative"
         p, positions = kept(both, found, both.negative_maps)
-        assert_allclose(found.acted[:, positions], p, atol=1e-6)
+        assert_allclose(found.probabilities[:, positions], p, atol=1e-6)
     none = noting(hm.generate(pipe, PROMPT, seed=3, steps=2, guidance=0), negative="a tree")
     with pytest.raises(TraceError, match="the negative branch was asked for, but this call has no"):
         hm.explain(pipe, none, "tree", AT, branch="negative")
@@ -202,7 +234,7 @@ def test_one_picture_of_a_batch():
             found = hm.explain(pipe, runs[number], WORD, AT, layer=name, step=1)
         held(found, seen[0], len(seen[0].p) // 2 + number)
         p, positions = kept(runs[number], found)
-        assert_allclose(found.acted[:, positions], p, atol=1e-6)
+        assert_allclose(found.probabilities[:, positions], p, atol=1e-6)
 
 
 def test_a_scheduler_that_asks_twice():
@@ -217,15 +249,15 @@ def test_a_scheduler_that_asks_twice():
             found = hm.explain(pipe, run, WORD, AT, layer=name, step=1, pass_=number)
         assert seen[0].passes == 3 + number
         held(found, seen[0], len(seen[0].p) - 1)
-        assert found.about.passes == (number, 2) and found.about.kept is None
-        rows.append(found.acted)
+        assert found.report.passes == (number, 2) and found.report.maps_difference is None
+        rows.append(found.probabilities)
     last = hm.explain(pipe, run, WORD, AT, layer=name, step=1, pass_=-1)
-    assert last.about.passes == (1, 2)  # as layers, heads and steps are counted
-    assert_allclose(last.acted, rows[1], atol=0)
+    assert last.report.passes == (1, 2)  # as layers, heads and steps are counted
+    assert_allclose(last.probabilities, rows[1], atol=0)
     p, positions = kept(run, found)
     assert_allclose(np.mean(rows, axis=0)[:, positions], p, atol=1e-6)
     assert np.abs(rows[0] - rows[1]).max() > 1e-4  # they are two
-    with pytest.raises(SelectionError, match="pass_ is 1, and step 2 has 1 pass: the nearest is 0"):
+    with pytest.raises(SelectionError):
         hm.explain(pipe, run, WORD, AT, layer=name, step=2, pass_=1)
 
 
@@ -237,13 +269,13 @@ def test_half_types(kind):
     run = hm.generate(pipe, PROMPT, seed=3, steps=2, keep=ALL, tokens="all")
     found = hm.explain(pipe, run, WORD, AT, layer=layer_of(pipe), step=1)
     for name in ("query", "key", "value", "weight", "output"):
-        array = getattr(found.given, name)
+        array = getattr(found.inputs, name)
         exact = torch.tensor(array).to(kind).double()
         assert torch.equal(exact, torch.tensor(array))  # no digit that the model had not
     p, positions = kept(run, found)
-    assert_allclose(found.acted[:, positions], p, rtol=1e-4, atol=1e-6)
+    assert_allclose(found.probabilities[:, positions], p, rtol=1e-4, atol=1e-6)
     eps = torch.finfo(kind).eps
-    assert found.difference < 4 * eps * max(1, float(np.abs(found.given.output).max()))
+    assert found.difference < 4 * eps * max(1, float(np.abs(found.inputs.output).max()))
 
 
 # --- edits ---
@@ -254,24 +286,24 @@ def test_a_pair(family, tmp_path):
     """What prompt-to-prompt made of P, and the output that came of it, against the definition."""
     pipe = models.FAMILIES[family]()
     pipe.set_progress_bar_config(disable=True)
-    asked = {"seed": 3, "steps": 2, "keep": ALL, "cross": 0.5, "self_attention": 0}
+    asked = {"seed": 3, "steps": 2, "keep": ALL, "cross_replace": 0.5, "self_replace": 0}
     pair = hm.edit(pipe, "a red house", "a red tiger", **asked)
     name = layer_of(pipe)
     for step in (0, 1):
         with defined(pipe, name) as seen:
             found = hm.explain(pipe, pair, "tiger", AT, layer=name, step=step)
         row = len(seen[0].p) - 1
-        place = found.about.place[0] * found.about.grid[1] + found.about.place[1]
-        assert_allclose(found.heads.probabilities[:, 0], seen[0].p[row, :, place], atol=1e-5)
+        place = position_of(found)
+        assert_allclose(unedited(found), seen[0].p[row, :, place], atol=1e-5)
         p, positions = kept(pair.edited, found)
-        assert_allclose(found.acted[:, positions], p, atol=1e-6)
-        assert (found.given.edited is not None) == (step == 0)
+        assert_allclose(found.probabilities[:, positions], p, atol=1e-6)
+        assert (found.inputs.edited is not None) == (step == 0)
         whole = float(seen[0].output[row].abs().max())
         assert found.difference < 1e-5 * max(whole, 1)
     # The source of it, drawn with a copy beside it.
     found = hm.explain(pipe, pair.source, "house", AT, layer=name, step=1)
     p, positions = kept(pair.source, found)
-    assert_allclose(found.acted[:, positions], p, atol=1e-6)
+    assert_allclose(found.probabilities[:, positions], p, atol=1e-6)
 
 
 class Sharpen:
@@ -302,18 +334,20 @@ def test_edits_of_words(way):
     with defined(pipe, name) as seen:
         found = hm.explain(pipe, run, WORD, AT, layer=name, step=1, **given)
     row = len(seen[0].p) - 1
-    place = found.about.place[0] * found.about.grid[1] + found.about.place[1]
+    place = position_of(found)
     plain = seen[0].p[row, :, place].numpy()
-    assert_allclose(found.heads.probabilities[:, 0], plain, atol=1e-5)
+    assert_allclose(unedited(found), plain, atol=1e-5)
     if way in ("weight", "reweight"):
         expected = plain.copy()
-        expected[:, list(found.about.tokens)] *= 2.5
-        assert_allclose(found.acted, expected, atol=1e-5)
+        expected[:, list(found.report.tokens)] *= 2.5
+        assert_allclose(found.probabilities, expected, atol=1e-5)
     elif way in ("own", "classic"):
-        assert_allclose(found.acted, plain**2 / (plain**2).sum(-1, keepdims=True), atol=1e-5)
-    assert found.given.edited is not None and np.abs(found.acted - plain).max() > 1e-4
+        assert_allclose(
+            found.probabilities, plain**2 / (plain**2).sum(-1, keepdims=True), atol=1e-5
+        )
+    assert found.inputs.edited is not None and np.abs(found.probabilities - plain).max() > 1e-4
     p, positions = kept(run, found)
-    assert_allclose(found.acted[:, positions], p, atol=1e-6)
+    assert_allclose(found.probabilities[:, positions], p, atol=1e-6)
     assert found.difference < 1e-5 * max(float(seen[0].output[row].abs().max()), 1)
 
 
@@ -336,8 +370,8 @@ def test_other_processors(way):
     run = hm.generate(pipe, PROMPT, seed=3, steps=2, keep=ALL, tokens="all")
     found = hm.explain(pipe, run, WORD, AT, layer=name, step=1)
     for one in ("query", "key", "value", "output"):
-        assert_allclose(getattr(found.given, one), getattr(expected.given, one), atol=1e-4)
-    for one in ("acted", "together"):
+        assert_allclose(getattr(found.inputs, one), getattr(expected.inputs, one), atol=1e-4)
+    for one in ("probabilities", "output"):
         assert_allclose(getattr(found, one), getattr(expected, one), atol=1e-4)
 
 
@@ -348,8 +382,8 @@ def test_a_quantised_model_is_explained_to_the_rounding_of_its_activations():
     pipe.unet = torch.ao.quantization.quantize_dynamic(pipe.unet, {torch.nn.Linear}, torch.qint8)
     run = hm.generate(pipe, PROMPT, seed=3, steps=2, keep=ALL)
     found = hm.explain(pipe, run, WORD, AT)
-    assert found.about.kept < 1e-6
-    assert found.difference < 0.05 * np.abs(found.given.output).max()
+    assert found.report.maps_difference < 1e-6
+    assert found.difference < 0.05 * np.abs(found.inputs.output).max()
 
 
 @pytest.mark.parametrize("query_and_output", [False, True])
@@ -376,11 +410,11 @@ def test_a_lora_is_in_its_weights():
     pipe.unet.add_adapter(LoraConfig(r=2, target_modules=targets, init_lora_weights=False))
     run = hm.generate(pipe, PROMPT, seed=3, steps=2, keep=ALL, tokens="all")
     found = hm.explain(pipe, run, WORD, AT, layer=layer_of(pipe), step=1)
-    module = cross_attention_layers(pipe)[found.about.layer].to_out[0]
-    assert np.abs(found.given.weight - module.base_layer.weight.detach().numpy()).max() > 1e-3
-    assert found.difference < 1e-5 and found.given.added is None
+    module = cross_attention_layers(pipe)[found.report.layer.name].to_out[0]
+    assert np.abs(found.inputs.weight - module.base_layer.weight.detach().numpy()).max() > 1e-3
+    assert found.difference < 1e-5 and found.inputs.added is None
     p, positions = kept(run, found)
-    assert_allclose(found.acted[:, positions], p, atol=1e-6)
+    assert_allclose(found.probabilities[:, positions], p, atol=1e-6)
 
 
 def test_an_image_prompt_is_added_and_said(tmp_path):
@@ -397,10 +431,12 @@ def test_an_image_prompt_is_added_and_said(tmp_path):
     found = hm.explain(
         pipe, run, WORD, AT, layer=layer_of(pipe), step=1, ip_adapter_image_embeds=states
     )
-    assert found.given.added is not None
+    assert found.inputs.added is not None
     assert found.difference < 1e-5
-    bare = found.given.weight @ np.einsum("hk,hkd->hd", found.acted, found.given.value).reshape(-1)
-    assert np.abs(bare + unbiased(found) - found.given.output).max() > 1e-3
+    bare = found.inputs.weight @ np.einsum(
+        "hk,hkd->hd", found.probabilities, found.inputs.value
+    ).reshape(-1)
+    assert np.abs(bare + unbiased(found) - found.inputs.output).max() > 1e-3
 
 
 def test_starts_from_a_picture():
@@ -410,10 +446,10 @@ def test_starts_from_a_picture():
     asked = {"seed": 3, "steps": 4, "image": start, "strength": 0.5}
     run = hm.generate(pipe, PROMPT, keep=ALL, **asked)
     found = hm.explain(pipe, run, WORD, (63, 47), layer="mid", step=1, image=start)
-    h, w = found.about.grid
-    assert found.about.steps == 2 and found.about.place == (h - 1, w - 1)
+    h, w = found.report.layer.grid
+    assert found.report.steps == 2 and found.report.place == (h - 1, w - 1)
     p, positions = kept(run, found)
-    assert_allclose(found.acted[:, positions], p, atol=1e-6)
+    assert_allclose(found.probabilities[:, positions], p, atol=1e-6)
 
 
 # --- the pipeline ---
@@ -435,7 +471,7 @@ def test_the_pipeline_is_left_as_it_was(kind):
     before, scheduler = state(), pipe.scheduler
     found = hm.explain(pipe, run, WORD, AT, step=0)
     assert state() == before and pipe.scheduler is scheduler
-    assert found.about.kept < 1e-6
+    assert found.report.maps_difference < 1e-6
     again = hm.generate(pipe, PROMPT, seed=3, steps=2, keep=ALL)
     assert again.image.tobytes() == run.image.tobytes()
 
@@ -449,4 +485,4 @@ def test_another_model_than_the_runs_is_told():
             layer.to_k.weight.mul_(-1)
     with pytest.warns(HeedmapWarning):
         found = hm.explain(pipe, run, WORD, AT)
-    assert found.about.kept > 1e-3
+    assert found.report.maps_difference > 1e-3

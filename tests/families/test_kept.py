@@ -84,8 +84,8 @@ def test_edits_are_saved_and_read_back(load, family, tmp_path):
     pipe = load(family)
     given = {"seed": 3, "steps": 4}
     pair = heedmap.edit(pipe, "a red house", "a blue house", only="red->blue", **given)
-    again = heedmap.Pair.load(pair.save(tmp_path / "pair"))
-    assert again.about == pair.about
+    again = heedmap.EditResult.load(pair.save(tmp_path / "pair"))
+    assert again.report == pair.report
     assert np.array_equal(again.blend, pair.blend)
     assert np.array_equal(again.edited.image, pair.edited.image)
     grid = heedmap.grid(pipe, "a red house", weights={"red": [0, 1, 2]}, seeds=[3, 4], steps=2)

@@ -510,9 +510,9 @@ def test_an_edit_with_perturbed_attention(load, family, kind, layers):
     before = state_of(pipe)
     given = {"seed": 1, "steps": 2, "pag_scale": 3.0}
     heedmap.generate(pipe, PROMPT, **given)
-    pair = heedmap.edit(pipe, PROMPT, "a red tree", cross=1.0, self_attention=1.0, **given)
-    assert pair.about.self_sites == 2 * len(self_attention_layers(pipe))
-    assert pair.about.sites == 2 * len(pair.source.maps.layers)
+    pair = heedmap.edit(pipe, PROMPT, "a red tree", cross_replace=1.0, self_replace=1.0, **given)
+    assert pair.report.self_sites == 2 * len(self_attention_layers(pipe))
+    assert pair.report.sites == 2 * len(pair.source.maps.layers)
     after = state_of(pipe)
     assert after["processors"] == before["processors"]
     # A prompt replaced by itself is the plain picture, perturbed rows included.
@@ -530,7 +530,7 @@ def test_an_edit_with_self_attention_guidance(load):
     pipe = load("sd1", StableDiffusionSAGPipeline)
     given = {"seed": 1, "steps": 2, "sag_scale": 0.75, "size": (128, 128)}
     pair = heedmap.edit(pipe, PROMPT, "a red tree", **given)
-    assert pair.about.sites == 2 * len(pair.source.maps.layers)
+    assert pair.report.sites == 2 * len(pair.source.maps.layers)
 
 
 def test_the_resampler_of_an_image_prompt_is_no_self_attention(load):
@@ -544,26 +544,28 @@ def test_denoising_that_ends_early_counts_its_own_steps(load):
     pipe = load("sdxl")
     pipe.scheduler = DPMSolverMultistepScheduler.from_config(pipe.scheduler.config)
     given = {"seed": 1, "steps": 10, "denoising_end": 0.5}
-    pair = heedmap.edit(pipe, PROMPT, "a red tree", cross=(0.8, 1.0), self_attention=0, **given)
+    pair = heedmap.edit(
+        pipe, PROMPT, "a red tree", cross_replace=(0.8, 1.0), self_replace=0, **given
+    )
     steps = len(pair.source.maps.recording.timesteps)
     assert 3 <= steps < 10
-    assert pair.about.sites == (steps - -(-4 * steps // 5)) * len(pair.source.maps.layers)
+    assert pair.report.sites == (steps - -(-4 * steps // 5)) * len(pair.source.maps.layers)
 
 
 def test_image_to_image_counts_its_own_steps(load):
     pipe = load("sd1", StableDiffusionImg2ImgPipeline)
     given = {"seed": 1, "steps": 10, "strength": 0.5, "image": [picture(64, 64)] * 2}
-    pair = heedmap.edit(pipe, PROMPT, "a red tree", cross=0.4, self_attention=0, **given)
+    pair = heedmap.edit(pipe, PROMPT, "a red tree", cross_replace=0.4, self_replace=0, **given)
     assert len(pair.source.maps.recording.timesteps) == 5
-    assert pair.about.sites == 2 * len(pair.source.maps.layers)
+    assert pair.report.sites == 2 * len(pair.source.maps.layers)
 
 
 @pytest.mark.parametrize(
     ("given", "said"),
     [
         ({"only": "house->tree", "blend_from": 0.99}, "kept nothing in place: no step of 4"),
-        ({"words": {"tree": (0.3, 0.4)}}, "for 'tree' from its source: no step of 4"),
-        ({"cross": (0.3, 0.4), "self_attention": 0}, "from its source: no step of 4"),
+        ({"word_windows": {"tree": (0.3, 0.4)}}, "for 'tree' from its source: no step of 4"),
+        ({"cross_replace": (0.3, 0.4), "self_replace": 0}, "from its source: no step of 4"),
     ],
 )
 @pytest.mark.parametrize("family", ["short", "sigma"])

@@ -123,7 +123,7 @@ def test_what_is_told_of_the_text_is_told_again(load, folder, tmp_path, length):
     found = repeat(None, pair.save(tmp_path / "pair"))
     assert found.same and found.changed == {}
     assert pair.edited.settings.model == str(folder("sigma"))
-    assert heedmap.Pair.load(tmp_path / "pair").edited.settings == pair.edited.settings
+    assert heedmap.EditResult.load(tmp_path / "pair").edited.settings == pair.edited.settings
     grid = heedmap.grid(pipe, "a red house", weights={"red": [0, 3]}, seeds=3, steps=2, **asked)
     found = repeat(pipe, grid.save(tmp_path / "grid"))
     assert found.same and found.changed == {}

@@ -22,6 +22,7 @@ from diffusers import (
     StableDiffusionXLInpaintPipeline,
     T2IAdapter,
 )
+from diffusers.callbacks import IPAdapterScaleCutoffCallback
 from diffusers.pipelines.deprecated.stable_diffusion_safe import StableDiffusionPipelineSafe
 from making import generate_batch
 
@@ -235,6 +236,18 @@ def test_ip_adapter(adapted):
     for array in recorder.recordings[0].arrays:
         assert array.shape[-1] == 77
         np.testing.assert_allclose(array.sum(-1), 1, atol=TOLERANCE)
+
+
+def test_the_scale_of_an_ip_adapter_can_change_between_steps(adapted):
+    def call(**more):
+        adapted.set_ip_adapter_scale(0.6)
+        return paint(adapted, PROMPT, steps=4, ip_adapter_image=picture(32, 32), **more)
+
+    cutoff = IPAdapterScaleCutoffCallback(cutoff_step_ratio=0.5)
+    bare = call(callback_on_step_end=cutoff)
+    assert not np.array_equal(bare, call())
+    with trace(adapted):
+        assert np.array_equal(bare, call(callback_on_step_end=cutoff))
 
 
 def test_ip_adapter_with_the_same_text_on_both_sides(adapted):
@@ -716,4 +729,4 @@ def test_an_edit_of_black_images_is_not_judged_by_them(load):
     with pytest.warns(HeedmapWarning) as warned:
         pair = edit(pipe, PROMPT, "a red tree", seed=1, steps=2)
     assert pair.source.image.tobytes() == pair.edited.image.tobytes()  # black, both
-    assert len(warned) == 1 and pair.about.notes is None
+    assert len(warned) == 1 and pair.report.notes is None

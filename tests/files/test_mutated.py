@@ -10,13 +10,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from making import made_ablation, made_explanation, made_pair, made_run, stepped
 
-from heedmap import Ablation, Explanation, Grid, Pair, Run
+from heedmap import Ablation, EditResult, Explanation, Grid, Run
 from heedmap.errors import RunError
 from heedmap.io.schemas import GridReport
 from heedmap.results.grids import Cell
 
 LOADERS: dict[str, Any] = {
-    "run": Run, "steps": Run, "pair": Pair, "grid": Grid, "ablation": Ablation,
+    "run": Run, "steps": Run, "pair": EditResult, "grid": Grid, "ablation": Ablation,
     "explanation": Explanation,
 }  # fmt: skip
 values = st.recursive(
@@ -42,7 +42,7 @@ def folders(tmp_path_factory) -> dict[str, Path]:
 def read_files(folder: Path) -> list[Path]:
     """The files that `load` reads."""
     found = [*folder.rglob("*.json"), *folder.rglob("*.safetensors")]
-    pictures = ("image.png", "blend.png", "steps.png", "given.png")
+    pictures = ("image.png", "blend.png", "steps.png", "input.png")
     return sorted([*found, *(path for path in folder.rglob("*.png") if path.name in pictures)])
 
 

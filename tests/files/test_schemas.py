@@ -30,27 +30,27 @@ def test_the_settings_of_a_fresh_run(random_model, tmp_path):
 
 
 def test_the_report_of_a_fresh_edit(random_model, tmp_path):
-    options = {"only": "house->sea", "protect": "red", "words": {"red": 0.5}}
+    options = {"only": "house->sea", "protect": "red", "word_windows": {"red": 0.5}}
     pair = heedmap.edit(random_model, "a red house", "a red sea", seed=7, steps=2, **options)
-    about = pair.about
+    about = pair.report
     assert isinstance(about, heedmap.EditReport) and isinstance(about.change, heedmap.Change)
     assert (about.only, about.protect) == ("house->sea", ("red",))
-    assert about.windows == {"red": (0.0, 0.5)} and about.masked_by == "red house→red sea"
+    assert about.word_windows == {"red": (0.0, 0.5)} and about.masked_by == "red house→red sea"
     assert about.words == ChangedWords(source=(2,), edited=(2,))
     assert about.notes is None and about.reconstruction is None
     folder = pair.save(tmp_path / "x")
-    file = json.loads((folder / "pair.json").read_text(encoding="utf-8"))
-    assert file["about"].keys() == keys(EditReport)
-    assert heedmap.Pair.load(folder).about == about
+    file = json.loads((folder / "edit.json").read_text(encoding="utf-8"))
+    assert file["report"].keys() == keys(EditReport)
+    assert heedmap.EditResult.load(folder).report == about
 
 
 def test_the_report_of_a_fresh_grid(random_model, tmp_path):
     grid = heedmap.grid(random_model, "a red house", weights={"red": [1, 2]}, seeds=7, steps=1)
-    about = grid.about
+    about = grid.report
     assert (about.weights, about.seeds, about.batch) == ({"red": (1.0, 2.0)}, (7,), 3)
     file = json.loads((grid.save(tmp_path / "x") / "grid.json").read_text(encoding="utf-8"))
-    assert file["about"].keys() == keys(GridReport)
-    assert heedmap.Grid.load(tmp_path / "x").about == about
+    assert file["report"].keys() == keys(GridReport)
+    assert heedmap.Grid.load(tmp_path / "x").report == about
 
 
 @pytest.mark.parametrize("number", [4, 4.0, 0, 2.5])

@@ -140,7 +140,7 @@ def test_words_that_the_model_was_not_taught_are_told():
     run = small("a horse", frozenset({"layer"}))
     assert data_of(pages.run_page(run))["runs"][0]["untaught"] == ""
     told = data_of(pages.run_page(noting(run, untaught=["horse"])))["runs"][0]
-    said = "'horse' is not a word that this model was taught: it does what it can."
+    said = "The model was not trained on 'horse': the image may not show it."
     assert told["untaught"] == said and ["untaught", "horse"] in told["settings"]
     black = noting(run, untaught=["horse"], nsfw_content_detected=True)
     assert data_of(pages.run_page(black))["runs"][0]["untaught"].startswith(f"{said} ")

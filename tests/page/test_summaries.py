@@ -21,7 +21,11 @@ def test_a_page_opens_with_the_strongest_content_word():
 
 def test_a_picture_of_the_users():
     noted = {"size": [300, 200], "sha256": "0" * 64}
-    for settings, use in (({"located": noted}, "located"), ({"given": noted}, "edited"), ({}, "")):
+    for settings, use in (
+        ({"located": noted}, "located"),
+        ({"input_image": noted}, "edited"),
+        ({}, ""),
+    ):
         run = small()
         run.settings = settings_of(prompt="a red house", **settings)
         assert run_summary(run)["own"] == use
@@ -59,7 +63,7 @@ def test_the_weights_that_were_written_into_a_prompt(prompt: str, read: str, wei
 
 
 def test_the_tables():
-    told = edit_tables(edit("replace", {}).about, blended=True)
+    told = edit_tables(edit("replace", {}).report, blended=True)
     assert [row[0] for row in told["change"]] == ["inside of the mask", "outside of the mask"]
     assert ["how", "replace"] in told["attention"]
     found = settings_rows(settings_of(prompt="a", size=[8, 16], negative=None))

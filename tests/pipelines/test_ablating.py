@@ -35,30 +35,30 @@ def apart(one: hm.Run, other: hm.Run) -> np.ndarray:
 # --- to the bit -------------------------------------------------------------------------------
 
 
-def test_the_columns_taken_away_are_a_weight_of_0(random_model, run, found):
+def test_attention_set_to_0_is_a_weight_of_0(random_model, run, found):
     drawn = hm.generate(random_model, PROMPT, edits=[hm.Reweight("house", 0)], **HOW)
-    assert same_pixels(found.columns.image, drawn.image)
-    assert found.columns.settings == drawn.settings
+    assert same_pixels(found.without["attention"].image, drawn.image)
+    assert found.without["attention"].settings == drawn.settings
     written = hm.generate(random_model, "a red (house:0), a tree", **HOW)
-    assert same_pixels(found.columns.image, written.image)
+    assert same_pixels(found.without["attention"].image, written.image)
     whole = hm.generate(
         random_model, PROMPT, edits=[hm.Reweight("house", 0, renormalize=True)], **HOW
     )
-    assert not same_pixels(found.columns.image, whole.image)
-    assert (found.columns.maps["house"].values == 0).all()
+    assert not same_pixels(found.without["attention"].image, whole.image)
+    assert (found.without["attention"].maps["house"].values == 0).all()
 
 
 def test_the_prompt_is_read_without_it(random_model, run, found):
     drawn = hm.generate(random_model, "a red , a tree", **HOW)
-    assert same_pixels(found.unread.image, drawn.image)
-    assert found.unread.settings == drawn.settings
-    assert [word.text for word in found.unread.maps.words] == ["a", "red", "a", "tree"]
+    assert same_pixels(found.without["prompt"].image, drawn.image)
+    assert found.without["prompt"].settings == drawn.settings
+    assert [word.text for word in found.without["prompt"].maps.words] == ["a", "red", "a", "tree"]
 
 
 def test_the_run_is_drawn_again_and_is_the_same(run, found):
     assert same_pixels(found.run.image, run.image) and found.run.settings == run.settings
-    assert (found.word, found.tokens) == ("house", run.maps.tokens.find("house"))
-    for way, other in (("columns", found.columns), ("unread", found.unread)):
+    assert found.word == "house"
+    for way, other in found.without.items():
         np.testing.assert_allclose(found.difference(way), apart(run, other), atol=1e-6)
         assert found.difference(way).max() > 0
 
@@ -66,8 +66,8 @@ def test_the_run_is_drawn_again_and_is_the_same(run, found):
 def test_of_a_folder(random_model, run, found, tmp_path):
     made = hm.ablate(random_model, str(run.save(tmp_path / "a run")), "house")
     assert made.word == "house"
-    for name in ("run", "columns", "unread"):
-        one, other = getattr(made, name), getattr(found, name)
+    pairs = [(made.without[way], found.without[way]) for way in ("attention", "prompt")]
+    for one, other in [(made.run, found.run), *pairs]:
         assert same_pixels(one.image, other.image) and one.settings == other.settings
 
 
@@ -79,14 +79,14 @@ def test_its_edits_and_weights_stay_unless_they_name_the_word(random_model):
     edits += [hm.Confine("tree", (64, 0, 128, 128), along=["red house"])]
     run = hm.generate(random_model, "a (red:2) house, a tree", edits=edits, **HOW)
     found = hm.ablate(random_model, run, "house")
-    noted = [edit.word for edit in found.columns.settings.edits]
+    noted = [edit.word for edit in found.without["attention"].settings.edits]
     assert noted == ["tree", "house", "house", "tree", "house"]
-    assert found.columns.settings.edits[-1].weight == 0
-    assert found.columns.settings.edits[:-1] == run.settings.edits
-    assert [edit.word for edit in found.unread.settings.edits] == ["tree"]
-    assert found.unread.settings.prompt == "a (red:2) , a tree"
+    assert found.without["attention"].settings.edits[-1].weight == 0
+    assert found.without["attention"].settings.edits[:-1] == run.settings.edits
+    assert [edit.word for edit in found.without["prompt"].settings.edits] == ["tree"]
+    assert found.without["prompt"].settings.prompt == "a (red:2) , a tree"
     again = hm.generate(random_model, "a (red:2) , a tree", edits=[hm.Reweight("tree", 2)], **HOW)
-    assert same_pixels(found.unread.image, again.image)
+    assert same_pixels(found.without["prompt"].image, again.image)
 
 
 def test_a_prompt_with_weights_is_read_without_its_brackets(random_model):
@@ -95,11 +95,11 @@ def test_a_prompt_with_weights_is_read_without_its_brackets(random_model):
     run = hm.generate(random_model, prompt, edits=edits, **HOW)
     found = hm.ablate(random_model, run, "tree")
     assert found.run.settings.prompt == prompt
-    assert found.unread.settings.prompt == "a (red:2) house, a"
-    for one in (found.run, found.unread):
+    assert found.without["prompt"].settings.prompt == "a (red:2) house, a"
+    for one in (found.run, found.without["prompt"]):
         assert [edit.word for edit in one.settings.edits] == ["red house"]
     drawn = hm.generate(random_model, "a (red:2) house, a", edits=edits, **HOW)
-    assert same_pixels(found.unread.image, drawn.image)
+    assert same_pixels(found.without["prompt"].image, drawn.image)
 
 
 def test_a_rule_of_ones_own_is_to_be_passed_and_acts_in_both(random_model):
@@ -115,7 +115,7 @@ def test_a_rule_of_ones_own_is_to_be_passed_and_acts_in_both(random_model):
     each = len(calls)
     found = hm.ablate(random_model, run, "house", edits=[pale])
     assert len(calls) == 4 * each
-    assert [edit.name for edit in found.unread.settings.edits] == ["pale"]
+    assert [edit.name for edit in found.without["prompt"].settings.edits] == ["pale"]
 
 
 def test_a_run_that_is_another_now_is_told(random_model, run):
@@ -153,4 +153,4 @@ def test_edits_and_grids_are_refused(random_model, tmp_path):
             hm.ablate(random_model, of, "red")
     found = hm.ablate(random_model, tmp_path / "pair" / "source", "red")
     assert same_pixels(found.run.image, pair.source.image)
-    assert found.columns.settings.batch_place == (0, 2)
+    assert found.without["attention"].settings.batch_place == (0, 2)

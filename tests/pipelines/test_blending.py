@@ -32,10 +32,10 @@ def test_outside_of_the_mask_the_latents_are_those_of_the_source(pipe, size):
         pipe, *PROMPTS, **OPTIONS, size=size, blend_from=0.5, threshold=0.6,
         callback_on_step_end=callback, preview=after.append,
     )  # fmt: skip
-    assert pair.about.masked_by == "red house→red sea"
+    assert pair.report.masked_by == "red house→red sea"
     assert pair.blend.shape == size[::-1] and 0 < pair.blend.mean() < 1
-    assert pair.about.change.inside.share == pytest.approx(pair.blend.mean(), abs=1e-6)
-    assert pair.about.change.outside.mse < pair.about.change.inside.mse
+    assert pair.report.change.inside.share == pytest.approx(pair.blend.mean(), abs=1e-6)
+    assert pair.report.change.outside.mse < pair.report.change.inside.mse
     # Of the steps 0, 1 and 2 only 2 is at 0.5 · 3 or later.
     different = [(one[0] != one[1]).any(dim=0) for one in after]
     assert different[0].all() and different[1].all() and not different[2].all()
@@ -48,6 +48,6 @@ def test_second_order_schedulers_blend_at_the_same_fraction():
     heun, after = random_pipeline(), []
     heun.scheduler = HeunDiscreteScheduler.from_config(heun.scheduler.config)
     pair = edit(heun, *PROMPTS, **OPTIONS, blend_from=0.5, threshold=0.6, preview=after.append)
-    assert pair.about.steps == len(after) == 3
+    assert pair.report.steps == len(after) == 3
     whole = [bool((one[0] != one[1]).any(dim=0).all()) for one in after]
     assert whole == [True, True, False]

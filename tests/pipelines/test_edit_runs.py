@@ -18,16 +18,20 @@ def unet():
     return random_pipeline().unet
 
 
-def plan(source, target, cross=(0.0, 0.8), own=(0.0, 0.4), limit=77, weights=None, **options):
+def plan(
+    source, target, cross_replace=(0.0, 0.8), own=(0.0, 0.4), limit=77, weights=None, **options
+):
     tokenizer = letter_tokenizer()
     tokenizer.model_max_length = limit
     pipe = SimpleNamespace(tokenizer=tokenizer, text_encoder=object(), unet=unet())
-    given = EditOptions(cross=cross, self_attention=own, **options)
+    given = EditOptions(cross_replace=cross_replace, self_replace=own, **options)
     return EditSource(pipe, source, given, GenerateOptions()).plan(target, weights)
 
 
 def test_windows_of_tokens():
-    inject = plan("a red house", "a blue house", (0.1, 0.8), words={"blue": (0.2, 0.6)}).rules[0]
+    inject = plan(
+        "a red house", "a blue house", (0.1, 0.8), word_windows={"blue": (0.2, 0.6)}
+    ).rules[0]
     starts, ends = [0.1] * 77, [0.8] * 77
     starts[2:6], ends[2:6] = [0.2] * 4, [0.6] * 4
     assert torch.equal(inject.start, torch.tensor(starts))
@@ -51,9 +55,9 @@ def test_rules_in_their_order():
 
 def test_a_new_word_has_no_window():
     with pytest.raises(ArgumentError):
-        plan("a house", "a red house", words={"red": (0.0, 0.5)})
+        plan("a house", "a red house", word_windows={"red": (0.0, 0.5)})
     with pytest.raises(UnknownWordError):
-        plan("a house", "a red house", words={"sea": (0.0, 0.5)})
+        plan("a house", "a red house", word_windows={"sea": (0.0, 0.5)})
 
 
 def changed(made):

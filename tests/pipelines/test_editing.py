@@ -50,19 +50,19 @@ def test_several_targets_share_their_source(pipe, swap):
     assert [pair.edited.settings.prompt for pair in pairs] == targets
     assert [pair.edited.settings.text for pair in pairs][2] == "a red house"
     assert all(pair.source is pairs[0].source for pair in pairs)
-    assert [pair.about.kind for pair in pairs] == ["replace", "replace", "reweight"]
+    assert [pair.report.kind for pair in pairs] == ["replace", "replace", "reweight"]
     assert apart(pairs[0].edited.image, swap.edited.image) <= 1
     assert apart(pairs[0].source.image, swap.source.image) <= 1
     alone = edit(pipe, "a (red:2) house", seed=7, steps=STEPS)
     assert apart(pairs[2].edited.image, alone.edited.image) <= 1
-    assert edit(pipe, "a house", ["a sea"], seed=7, steps=1)[0].about.kind == "replace"
+    assert edit(pipe, "a house", ["a sea"], seed=7, steps=1)[0].report.kind == "replace"
 
 
 def test_the_evidence(swap):
-    about = swap.about
+    about = swap.report
     assert about.why.startswith("'house' became 'sea'")
     assert (about.words.source, about.words.edited) == ((2,), (2,))
-    assert (about.cross, about.self_attention) == ((0.0, 0.8), (0.0, 0.4))
+    assert (about.cross_replace, about.self_replace) == ((0.0, 0.8), (0.0, 0.4))
     assert about.sites == STEPS * 7  # 0, 1/3 and 2/3 lie before 0.8
     assert about.self_sites == 2 * 7  # 0 and 1/3 before 0.4
     assert 0 < about.moved <= 1
@@ -72,21 +72,21 @@ def test_the_evidence(swap):
 
 
 def test_without_injection_it_is_the_plain_target(pipe):
-    pair = edit(pipe, "a red house", "a sea", seed=2, steps=STEPS, cross=0, self_attention=0)
+    pair = edit(pipe, "a red house", "a sea", seed=2, steps=STEPS, cross_replace=0, self_replace=0)
     plain = generate_batch(pipe, ["a red house", "a sea"], seeds=[2, 2], steps=STEPS)
     assert apart(pair.edited.image, plain[1].image) == 0
-    assert (pair.about.sites, pair.about.self_sites, pair.about.moved) == (0, 0, 0.0)
+    assert (pair.report.sites, pair.report.self_sites, pair.report.moved) == (0, 0, 0.0)
 
 
 def test_weights_alone(pipe):
-    free = {"cross": 0, "self_attention": 0, "seed": 2, "steps": STEPS}
+    free = {"cross_replace": 0, "self_replace": 0, "seed": 2, "steps": STEPS}
     pair = edit(pipe, "a (red:3) house", **free)
     run = generate(pipe, "a (red:3) house", seed=2, steps=STEPS)
     assert apart(pair.edited.image, run.image) <= 1
     assert apart(pair.source.image, generate(pipe, "a red house", seed=2, steps=STEPS).image) <= 1
     assert apart(pair.edited.image, pair.source.image) > 1
-    assert set(pair.about.weights.values()) == {3.0}
-    assert (pair.about.sites, pair.about.self_sites) == (STEPS * 7, 0)
+    assert set(pair.report.weights.values()) == {3.0}
+    assert (pair.report.sites, pair.report.self_sites) == (STEPS * 7, 0)
     whole = edit(pipe, "a (red:3) house", renormalize=True, **free)
     assert apart(whole.edited.image, pair.edited.image) > 1
 
@@ -96,27 +96,27 @@ def test_weights_of_the_source_act_on_the_source(pipe):
     run = generate(pipe, "a (red:3) house", seed=2, steps=STEPS)
     assert apart(pair.source.image, run.image) <= 1
     assert pair.source.settings.prompt == "a (red:3) house"
-    assert to_json(pair.about.words) == {"source": [2], "edited": [2]}
+    assert to_json(pair.report.words) == {"source": [2], "edited": [2]}
     # Taking a weight away is an edit too.
     less = edit(pipe, "a (red:3) house", "a red house", seed=2, steps=STEPS)
-    assert less.about.kind == "reweight"
-    assert to_json(less.about.words) == {"source": [1], "edited": [1]}
+    assert less.report.kind == "reweight"
+    assert to_json(less.report.words) == {"source": [1], "edited": [1]}
     assert apart(less.source.image, run.image) <= 1
     assert apart(less.edited.image, less.source.image) > 1
 
 
 def test_windows(pipe, swap):
     base = {"seed": 7, "steps": STEPS}
-    late = edit(pipe, "a red house", "a red sea", cross=(0.5, 1.0), **base)
-    assert late.about.sites == 1 * 7  # only 2/3
+    late = edit(pipe, "a red house", "a red sea", cross_replace=(0.5, 1.0), **base)
+    assert late.report.sites == 1 * 7  # only 2/3
     assert apart(late.edited.image, swap.edited.image) > 0
-    own = edit(pipe, "a red house", "a red sea", words={"sea": 0.2, "a red": [0, 1]}, **base)
-    assert own.about.windows == {"sea": (0.0, 0.2), "a red": (0.0, 1.0)}
+    own = edit(pipe, "a red house", "a red sea", word_windows={"sea": 0.2, "a red": [0, 1]}, **base)
+    assert own.report.windows == {"sea": (0.0, 0.2), "a red": (0.0, 1.0)}
     assert apart(own.edited.image, swap.edited.image) > 0
-    same = edit(pipe, "a red house", "a red sea", words={"a red sea": 0.8}, **base)
+    same = edit(pipe, "a red house", "a red sea", word_windows={"a red sea": 0.8}, **base)
     assert apart(same.edited.image, swap.edited.image) == 0
-    coarse = edit(pipe, "a red house", "a red sea", self_cells=8 * 8, **base)
-    assert 0 < coarse.about.self_sites < swap.about.self_sites
+    coarse = edit(pipe, "a red house", "a red sea", max_self_cells=8 * 8, **base)
+    assert 0 < coarse.report.self_sites < swap.report.self_sites
 
 
 # --- what it says -----------------------------------------------------------------------------
@@ -134,14 +134,14 @@ def test_an_edit_that_changed_nothing_says_so(pipe):
 @pytest.mark.parametrize(
     ("windows", "unused"),
     [
-        ({"cross": (0.6, 0.9)}, 1),
-        ({"cross": (0.6, 0.6)}, 0),  # not asked for
-        ({"self_attention": (0.6, 0.9)}, 1),
-        ({"self_attention": 0.0}, 0),
-        ({"self_cells": 4}, 1),
-        ({"words": {"sea": (0.6, 0.9)}}, 1),
-        ({"words": {"sea": (0.5, 0.9)}}, 0),
-        ({"cross": (0.1, 0.2), "words": {"a": (0.1, 0.2), "sea": 0.5}}, 2),
+        ({"cross_replace": (0.6, 0.9)}, 1),
+        ({"cross_replace": (0.6, 0.6)}, 0),  # not asked for
+        ({"self_replace": (0.6, 0.9)}, 1),
+        ({"self_replace": 0.0}, 0),
+        ({"max_self_cells": 4}, 1),
+        ({"word_windows": {"sea": (0.6, 0.9)}}, 1),
+        ({"word_windows": {"sea": (0.5, 0.9)}}, 0),
+        ({"cross_replace": (0.1, 0.2), "word_windows": {"a": (0.1, 0.2), "sea": 0.5}}, 2),
     ],
 )
 def test_windows_that_hold_no_step_say_so(pipe, windows, unused):
@@ -153,8 +153,8 @@ def test_windows_that_hold_no_step_say_so(pipe, windows, unused):
 LONG = "a house " * 40  # far more than 77 tokens
 
 BAD = [
-    ({"words": {"dog": 0.3}}, UnknownWordError),
-    ({"words": {"house": 0.3}}, UnknownWordError),  # of the source, not of the target
+    ({"word_windows": {"dog": 0.3}}, UnknownWordError),
+    ({"word_windows": {"house": 0.3}}, UnknownWordError),  # of the source, not of the target
     ({"only": "dog->sea"}, UnknownWordError),
     ({"only": "house->dog"}, UnknownWordError),
     ({"only": "house"}, ArgumentError),
@@ -163,9 +163,9 @@ BAD = [
     ({"threshold": 0.5}, ArgumentError),
     ({"target": "a big red sea", "kind": "replace"}, ArgumentError),
     ({"kind": "swap"}, ArgumentError),
-    ({"cross": 1.1}, ArgumentError),
-    ({"words": {"sea": (0, 7)}}, ArgumentError),
-    ({"target": "a big red house", "words": {"big": 0.3}}, ArgumentError),
+    ({"cross_replace": 1.1}, ArgumentError),
+    ({"word_windows": {"sea": (0, 7)}}, ArgumentError),
+    ({"target": "a big red house", "word_windows": {"big": 0.3}}, ArgumentError),
     ({"target": "a (red:2 sea"}, ArgumentError),
     ({"source": "a (red:2 house"}, ArgumentError),
     ({"target": "a (red:nan) sea"}, ArgumentError),
@@ -266,15 +266,15 @@ def test_windows_where_nobody_says_are_those_of_the_kind_of_edit(pipe):
     targets = ["a red sea", "a red house and a tree", "a blue house", "a (red:2) house"]
     pairs = edit(pipe, "a red house", targets, seed=7, steps=1)
     purposes = ["swap", "addition", "colour", None]
-    assert [pair.about.purpose for pair in pairs] == purposes
+    assert [pair.report.purpose for pair in pairs] == purposes
     for pair, purpose in zip(pairs, purposes, strict=True):
         cross, own = USUAL[purpose]
-        about, asked = pair.about, pair.edited.settings.edit
+        about, asked = pair.report, pair.edited.settings.edit
         assert asked is not None
-        assert about.cross == asked.cross == (0.0, cross)
-        assert about.self_attention == asked.self_attention == (0.0, own)
-    said = edit(pipe, "a red house", targets[1], seed=7, steps=1, cross=0.6)
-    assert (said.about.cross, said.about.self_attention) == (
+        assert about.cross_replace == asked.cross_replace == (0.0, cross)
+        assert about.self_replace == asked.self_replace == (0.0, own)
+    said = edit(pipe, "a red house", targets[1], seed=7, steps=1, cross_replace=0.6)
+    assert (said.report.cross_replace, said.report.self_replace) == (
         (0.0, 0.6),
         (0.0, USUAL["addition"][1]),
     )
@@ -284,9 +284,9 @@ def test_a_grid_of_several_kinds_has_the_windows_of_the_loosest(pipe):
     targets = ["a red sea", "a red house and a tree"]
     made = grid(pipe, "a red house", targets, seeds=1, steps=1)
     cross, own = ((0.0, window) for window in USUAL["addition"])
-    assert {(cell.cross, cell.self_attention) for cell in made} == {(cross, own)}
-    assert (made.about.cross, made.about.self_attention) == ((cross,), (own,))
+    assert {(cell.cross_replace, cell.self_replace) for cell in made} == {(cross, own)}
+    assert (made.report.cross_replace, made.report.self_replace) == ((cross,), (own,))
     assert list(made.axes) == ["target"]
-    one = grid(pipe, "a red house", targets[:1], seeds=[1, 2], steps=1, cross=[0.1, 0.2])
-    assert {cell.cross for cell in one} == {(0.0, 0.1), (0.0, 0.2)}
-    assert {cell.self_attention for cell in one} == {(0.0, USUAL["swap"][1])}
+    one = grid(pipe, "a red house", targets[:1], seeds=[1, 2], steps=1, cross_replace=[0.1, 0.2])
+    assert {cell.cross_replace for cell in one} == {(0.0, 0.1), (0.0, 0.2)}
+    assert {cell.self_replace for cell in one} == {(0.0, USUAL["swap"][1])}

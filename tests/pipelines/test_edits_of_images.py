@@ -15,7 +15,7 @@ from making import random_pipeline, state_of
 from PIL import Image
 
 import heedmap
-from heedmap import Grid, Pair, edit, grid, repeat
+from heedmap import EditResult, Grid, edit, grid, repeat
 from heedmap.errors import ArgumentError, ModelError
 
 # An autoencoder of random weights gives no picture back well.
@@ -73,15 +73,15 @@ def test_the_source_is_what_the_autoencoder_gives_back(pipe, name, steps, kind):
         pipe.scheduler = own
     wanted = returned(pipe, picture)
     assert apart(pair.source.image, wanted) <= 1
-    back = pair.about.reconstruction
+    back = pair.report.reconstruction
     off = np.asarray(pair.source.image) / 255 - np.asarray(picture) / 255
     assert back is not None and back.share == 1
     assert back.mse == pytest.approx(float((off**2).mean()))
     assert back.psnr_db == pytest.approx(-10 * np.log10((off**2).mean()))
     for run in (pair.source, pair.edited):
-        about = run.settings.given
+        about = run.settings.input_image
         assert about is not None and about.size == (128, 128) and run.settings.size == (128, 128)
-        assert np.array_equal(np.asarray(run.given), np.asarray(picture))
+        assert np.array_equal(np.asarray(run.input_image), np.asarray(picture))
 
 
 @torch.no_grad()
@@ -139,7 +139,7 @@ def test_edits_are_carried_as_their_difference_from_the_source(pipe, name, steps
         wanted = by_hand(pipe, painted(), prompts, 3, steps, each)
         edit(
             pipe, SOURCE, prompts[1:], image=painted(), seed=3, steps=steps, guidance=1.0,
-            cross=0.0, self_attention=0.0, preview=seen.append,
+            cross_replace=0.0, self_replace=0.0, preview=seen.append,
         )  # fmt: skip
     finally:
         pipe.scheduler = own
@@ -193,14 +193,14 @@ def test_the_model_sees_the_picture_with_fresh_noise_at_each_step(pipe, name):
 def test_any_size(pipe, size):
     pair = edit(pipe, SOURCE, TARGET, image=painted(640, 480), seed=3, steps=2, size=size)
     assert pair.source.image.size == pair.edited.image.size == size
-    noted = pair.edited.settings.given
+    noted = pair.edited.settings.input_image
     assert noted is not None and noted.size == (640, 480)
 
 
 @pytest.mark.slow
 def test_steps_that_nobody_said_are_the_pipelines_own(pipe):
     pair = edit(pipe, SOURCE, TARGET, image=painted(), seed=3)
-    assert pair.about.steps == 50 and apart(pair.source.image, returned(pipe, painted())) <= 1
+    assert pair.report.steps == 50 and apart(pair.source.image, returned(pipe, painted())) <= 1
 
 
 def test_outside_of_a_blend_the_source_stays(embedded):
@@ -231,7 +231,7 @@ def test_a_pipeline_that_takes_an_image_is_given_it(tmp_path: Path):
     )
     made.set_progress_bar_config(disable=True)
     pair = edit(made, SOURCE, TARGET, image=painted(), strength=0.5, seed=3, steps=4)
-    assert pair.source.settings.given is None and pair.source.given is None
+    assert pair.source.settings.input_image is None and pair.source.input_image is None
     assert "image" in pair.source.settings.arguments
     painted().save(tmp_path / "x.png")
     file = edit(made, SOURCE, TARGET, image=tmp_path / "x.png", strength=0.5, seed=3, steps=4)
@@ -242,15 +242,15 @@ def test_a_pipeline_that_takes_an_image_is_given_it(tmp_path: Path):
 
 
 @pytest.fixture(scope="module")
-def pair(pipe) -> Pair:
+def pair(pipe) -> EditResult:
     return edit(pipe, SOURCE, TARGET, image=painted(200, 100), seed=3, steps=3)
 
 
-def test_saved_loaded_and_drawn_again(pipe, pair: Pair, tmp_path: Path):
+def test_saved_loaded_and_drawn_again(pipe, pair: EditResult, tmp_path: Path):
     folder = pair.save(tmp_path / "x")
-    read = Pair.load(folder)
-    assert read.about == pair.about and read.source.settings == pair.source.settings
-    assert np.array_equal(np.asarray(read.edited.given), np.asarray(pair.source.given))
+    read = EditResult.load(folder)
+    assert read.report == pair.report and read.source.settings == pair.source.settings
+    assert np.array_equal(np.asarray(read.edited.input_image), np.asarray(pair.source.input_image))
     for name in (folder, folder / "source", folder / "edited"):
         again = repeat(pipe, name)
         assert again.same and not again.changed, name
@@ -260,24 +260,24 @@ def test_saved_loaded_and_drawn_again(pipe, pair: Pair, tmp_path: Path):
 
 def test_a_grid_of_it(pipe, tmp_path: Path):
     made = grid(pipe, SOURCE, image=painted(), weights={"red": [-1, 1, 3]}, seeds=3, steps=2)
-    assert {cell.pair.source.settings.given for cell in made.cells} != {None}
+    assert {cell.result.source.settings.input_image for cell in made.cells} != {None}
     folder = made.save(tmp_path / "x")
-    assert Grid.load(folder).about == made.about
+    assert Grid.load(folder).report == made.report
     assert repeat(pipe, folder).same
     assert repeat(pipe, folder / "cells" / "003").same
 
 
-def test_without_its_picture_it_is_not_drawn_again(pipe, pair: Pair, tmp_path: Path):
+def test_without_its_picture_it_is_not_drawn_again(pipe, pair: EditResult, tmp_path: Path):
     folder = pair.save(tmp_path / "x")
     for side in ("source", "edited"):
-        (folder / side / "given.png").unlink()
+        (folder / side / "input.png").unlink()
         told = json.loads((folder / side / "run.json").read_text(encoding="utf-8"))
-        told["files"].remove("given.png")
+        told["files"].remove("input.png")
         (folder / side / "run.json").write_text(json.dumps(told), encoding="utf-8")
-    read = Pair.load(folder)
+    read = EditResult.load(folder)
     with pytest.raises(ArgumentError):
         repeat(pipe, read)
-    assert repeat(pipe, read, image=pair.source.given).same
+    assert repeat(pipe, read, image=pair.source.input_image).same
     whole = painted(200, 100)  # which the model saw in a size of its own
     assert whole.size != pair.source.image.size and repeat(pipe, read, image=whole).same
     whole.save(tmp_path / "photo.png")
@@ -335,4 +335,4 @@ def test_a_picture_that_comes_back_badly_is_warned_of(pipe):
     noise = Image.fromarray(pixels)
     with pytest.warns(heedmap.HeedmapWarning, match=r"comes back at \d+\.\d dB"):
         pair = edit(pipe, SOURCE, TARGET, image=noise, seed=3, steps=2)
-    assert pair.about.notes is not None and any("dB" in note for note in pair.about.notes)
+    assert pair.report.notes is not None and any("dB" in note for note in pair.report.notes)

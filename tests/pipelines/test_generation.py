@@ -303,7 +303,7 @@ def test_words_that_the_model_was_not_taught_are_warned_of_and_saved(embedded):
 def test_a_size_far_from_the_models_own_is_warned_of(pipe, size, far):
     for call in (
         lambda: generate(pipe, "a house", steps=1, size=size),
-        lambda: edit(pipe, "a red house", "a red tree", steps=1, cross=0.0, size=size),
+        lambda: edit(pipe, "a red house", "a red tree", steps=1, cross_replace=0.0, size=size),
     ):
         with warnings.catch_warnings(record=True, action="always") as warned:
             call()

@@ -80,10 +80,10 @@ def test_names_of_diffusers_draw_the_same_pictures(pipe):
         pair.edited, heedmap.edit(pipe, "a cat", "a dog", generator=seeded(7), **THEIRS).edited
     )
     grid = heedmap.grid(
-        pipe, "a cat", "a dog", cross=[0, 1], generator=[seeded(7), seeded(8)], **THEIRS
+        pipe, "a cat", "a dog", cross_replace=[0, 1], generator=[seeded(7), seeded(8)], **THEIRS
     )
-    assert grid.about.seeds == (7, 8)
-    pictures(pair.source, grid.cells[0].pair.source)
+    assert grid.report.seeds == (7, 8)
+    pictures(pair.source, grid.cells[0].result.source)
     given = {"generator": seeded(7), "num_inference_steps": 2, "height": 48, "width": 64}
     found = heedmap.locate(pipe, run.image, "a cat", **given)
     about = found.settings

@@ -14,7 +14,7 @@ from msgspec import structs
 from PIL import Image
 
 import heedmap
-from heedmap import Confine, Grid, Pair, Reweight, Run, edit, generate, grid, repeat
+from heedmap import Confine, EditResult, Grid, Reweight, Run, edit, generate, grid, repeat
 from heedmap.errors import ArgumentError, ModelError, RunError
 from heedmap.pipelines.repeating import compared
 
@@ -32,7 +32,7 @@ def run(pipe) -> Run:
     return generate(pipe, PROMPT, seed=1, steps=1)
 
 
-def again(pipe, made: Run | Pair | Grid, folder: Path, **given):
+def again(pipe, made: Run | EditResult | Grid, folder: Path, **given):
     """A thing saved and repeated from its folder."""
     return repeat(pipe, made.save(folder), **given)
 
@@ -98,7 +98,7 @@ def test_one_of_a_batch(pipe, tmp_path):
 
 EDITS = [
     {"source": r"a \(red\) (house:3)", "target": "a blue (house:0.5)", "renormalize": True},
-    {"target": "a red sea", "cross": (0.2, 0.9), "self_attention": 0.6, "self_cells": 64},
+    {"target": "a red sea", "cross_replace": (0.2, 0.9), "self_replace": 0.6, "max_self_cells": 64},
     {
         "target": "a red sea", "only": "house->sea", "protect": ["red"], "threshold": 0.55,
         "blend_from": 0.3, "words": {"red": (0.1, 0.5)}, "negative": "",
@@ -113,7 +113,7 @@ def test_an_edit(pipe, tmp_path, asked):
     folder = pair.save(tmp_path / "pair")
     found = repeat(pipe, folder)
     assert_same(found)
-    assert isinstance(found.run, Pair)
+    assert isinstance(found.run, EditResult)
     assert found.pixels == 2 * 128 * 128
     for side in ("source", "edited"):
         assert_same(alone := repeat(pipe, folder / side))
@@ -123,8 +123,8 @@ def test_an_edit(pipe, tmp_path, asked):
 @pytest.mark.filterwarnings("ignore:the edit")
 def test_a_grid(pipe, tmp_path):
     made = grid(
-        pipe, PROMPT, weights={"red": [1, 2.5]}, cross=[0.3, (0.2, 0.8)], seeds=[5, 6], steps=3,
-        batch=4,
+        pipe, PROMPT, weights={"red": [1, 2.5]}, cross_replace=[0.3, (0.2, 0.8)], seeds=[5, 6],
+        steps=3, batch=4,
     )  # fmt: skip
     told: list[tuple[int, int]] = []
     folder = made.save(tmp_path / "grid")

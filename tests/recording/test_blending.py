@@ -72,7 +72,7 @@ def cut(heat, size, threshold):
         (
             SIZE,
             5,
-            {"self_attention": 1.0, "blend_from": 0.0, "threshold": 0.5},
+            {"self_replace": 1.0, "blend_from": 0.0, "threshold": 0.5},
             (),
         ),  # the source's decides
         ((96, 96), 5, {}, ("layer", "step", "head")),  # 12 cells and fewer
@@ -139,8 +139,8 @@ def blended(pipe, size, steps, options, keep, prompts=("a red house", "a red at"
     vars(pipe.scheduler)["step"] = stepped
     try:
         _, held = edited(
-            pipe, *prompts, rule, size=size, cross=0.6, keep=keep, preview=after.append,
-            steps=steps, sharing=(lambda *_: [0, 0]) if "self_attention" in options else None,
+            pipe, *prompts, rule, size=size, cross_replace=0.6, keep=keep, preview=after.append,
+            steps=steps, sharing=(lambda *_: [0, 0]) if "self_replace" in options else None,
             **({"only": "house->at"} | options),
         )  # fmt: skip
     finally:

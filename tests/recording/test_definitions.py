@@ -192,7 +192,7 @@ def test_token_by_token(pipe):
     def rule(here, source, own):
         return injected(here, source, own, same, 0.6)
 
-    edited(pipe, "a red house", "a big house", rule, cross=0.6)
+    edited(pipe, "a red house", "a big house", rule, cross_replace=0.6)
 
 
 @pytest.mark.parametrize("window", [0.6, (0.2, 0.8), (0.4, 0.4), 1.0])
@@ -202,9 +202,9 @@ def test_replaced(pipe, window):
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore" if window == (0.4, 0.4) else "error")
-        pair, held = edited(pipe, "a red house", "a blue house", rule, cross=window)
+        pair, held = edited(pipe, "a red house", "a blue house", rule, cross_replace=window)
     steps = [step for step in range(STEPS) if acts(window, step, STEPS)]
-    assert pair.about.sites == len(held.grids) * len(steps)
+    assert pair.report.sites == len(held.grids) * len(steps)
     assert {step for (_, step), p in held.edited.items() if not torch.equal(
         p[1], held.plain[_, step][1])} == set(steps)  # fmt: skip
 
@@ -217,8 +217,8 @@ def test_refined(pipe):
     def rule(here, source, own):
         return injected(here, source, own, matrix, 0.6, list(taken))
 
-    pair, _ = edited(pipe, "a red house", "a big red house", rule, cross=0.6)
-    assert pair.about.kind == "refine"
+    pair, _ = edited(pipe, "a red house", "a big red house", rule, cross_replace=0.6)
+    assert pair.report.kind == "refine"
 
 
 def test_windows_of_words(pipe):
@@ -229,7 +229,7 @@ def test_windows_of_words(pipe):
         p = injected(here, source, p, SWAP, windows["blue"], [2, 3, 4, 5])
         return injected(here, source, p, SWAP, windows["house"], [6])
 
-    edited(pipe, "a red house", "a blue house", rule, cross=0.6, words=windows)
+    edited(pipe, "a red house", "a blue house", rule, cross_replace=0.6, word_windows=windows)
 
 
 @pytest.mark.parametrize("renormalize", [False, True])
@@ -241,7 +241,7 @@ def test_weights_of_source_and_target(pipe, renormalize):
         p = injected(here, source, own, SWAP, 0.6)
         return weighed(source, [(RED, 3)]), finish(weighed(p, [([2, 3, 4, 5], -2), ([6], 1.5)]))
 
-    arguments = {"cross": 0.6, "renormalize": renormalize}
+    arguments = {"cross_replace": 0.6, "renormalize": renormalize}
     texts = "a (red:3) house", "a (blue:-2) (house:1.5)"
     edited(pipe, *texts, rule, steps=3, **arguments)
 
@@ -259,7 +259,7 @@ def test_several_targets(pipe):
 
     with beside(pipe, 3, both, lambda step, cells: [0, 1, 2], images=3):
         targets = ["a red at", "a (red:2) house"]
-        given = {"seed": 7, "steps": 3, "cross": 0.6, "self_attention": 0, **reads(pipe)}
+        given = {"seed": 7, "steps": 3, "cross_replace": 0.6, "self_replace": 0, **reads(pipe)}
         hm.edit(pipe, "a red house", targets, **given)
 
 
@@ -273,23 +273,23 @@ def test_self_attention_of_the_source(pipe, cells):
     def draw():
         return edited(
             pipe, "a red house", "a red at", lambda here, source, own: own, sharing=sharing,
-            cross=0, self_attention=window, self_cells=cells,
+            cross_replace=0, self_replace=window, max_self_cells=cells,
         )  # fmt: skip
 
     if cells == 63 and hasattr(pipe, "transformer"):  # its one grid has 64
         with pytest.warns(hm.HeedmapWarning, match="self"):
             pair, held = draw()
-        assert pair.about.self_sites == held.own == 0
+        assert pair.report.self_sites == held.own == 0
         return
     pair, held = draw()
-    assert pair.about.self_sites == held.own > 0
+    assert pair.report.self_sites == held.own > 0
 
 
 def test_how_much_was_moved(pipe):
     def rule(here, source, own):
         return injected(here, source, own, SWAP, 1.0)
 
-    pair, held = edited(pipe, "a red house", "a blue house", rule, steps=2, cross=1.0)
-    assert pair.about.moved == pytest.approx(np.mean(held.moved), rel=1e-4)
-    assert 0.01 < pair.about.moved < 1
-    assert pair.about.sites == len(held.moved)
+    pair, held = edited(pipe, "a red house", "a blue house", rule, steps=2, cross_replace=1.0)
+    assert pair.report.moved == pytest.approx(np.mean(held.moved), rel=1e-4)
+    assert 0.01 < pair.report.moved < 1
+    assert pair.report.sites == len(held.moved)

@@ -79,7 +79,7 @@ def test_edits_under_masks(masked, confine):
 def test_an_edit_under_masks(masked):
     edited(
         masked, "a red house", "a blue house",
-        lambda here, source, own: injected(here, source, own, SWAP, 0.6), cross=0.6,
+        lambda here, source, own: injected(here, source, own, SWAP, 0.6), cross_replace=0.6,
     )  # fmt: skip
 
 

@@ -25,7 +25,8 @@ def pictured(run: Run, image: Image.Image) -> Run:
 
 
 def changed_at(found: Ablation, way: str, pixels: np.ndarray) -> Ablation:
-    return replace(found, **{way: pictured(getattr(found, way), Image.fromarray(pixels))})
+    run = pictured(found.without[way], Image.fromarray(pixels))
+    return replace(found, without={**found.without, way: run})
 
 
 @pytest.fixture
@@ -39,21 +40,23 @@ def test_the_difference_by_hand(found):
     after[0, 0] = (100, 40, 250)  # 0, 60 and 150 of 255
     after[5, 7] = (0, 255, 101)  # 100, 155 and 1
     made = replace(found, run=pictured(found.run, Image.fromarray(before)))
-    made = changed_at(made, "columns", after)
-    values = made.difference("columns")
+    made = changed_at(made, "attention", after)
+    values = made.difference("attention")
     assert values.dtype == np.float32 and values.shape == (128, 128)
     assert values[0, 0] == pytest.approx(210 / 765, rel=1e-6)
     assert values[5, 7] == pytest.approx(256 / 765, rel=1e-6)
     assert np.count_nonzero(values) == 2
-    turned = replace(made, run=made.columns, columns=made.run)
-    np.testing.assert_array_equal(turned.difference("columns"), values)
+    turned = replace(made, run=made.without["attention"], without={"attention": made.run})
+    np.testing.assert_array_equal(turned.difference("attention"), values)
 
 
 def test_it_is_that_of_floats(found):
-    a, b = (np.asarray(run.image, dtype=np.float64) / 255 for run in (found.run, found.unread))
+    a, b = (
+        np.asarray(run.image, dtype=np.float64) / 255
+        for run in (found.run, found.without["prompt"])
+    )
     wanted = np.abs(a - b).mean(axis=-1)
-    np.testing.assert_allclose(found.difference("unread"), wanted, rtol=1e-6)
-    assert found.without("unread") is found.unread and found.without("columns") is found.columns
+    np.testing.assert_allclose(found.difference("prompt"), wanted, rtol=1e-6)
 
 
 def test_there_are_two_ways(found):
@@ -61,19 +64,19 @@ def test_there_are_two_ways(found):
         found.difference("both")
 
 
-# --- trust ------------------------------------------------------------------------------------
+# --- agreement --------------------------------------------------------------------------------
 
 
-def test_trust_by_its_parts():
+def test_the_agreement_by_its_parts():
     plain = made_ablation()
     found = replace(plain, run=with_refined(plain.run))
     heat, refined = found.run.maps["house"], found.run.maps.refined["house"]
     assert heat.values.shape == (64, 64)
     mask = overlays.resize_map(heat.soft_mask(), (64, 64))
-    small = {way: overlays.resize_map(found.difference(way), (64, 64)) for way in ablations.WAYS}
-    for way, told in found.trust.ways().items():
-        whole, cells = found.difference(way), small[way]
-        assert told.most == whole.max() and told.mean == pytest.approx(whole.mean(), rel=1e-5)
+    for way, told in found.agreement.items():
+        whole = found.difference(way)
+        cells = overlays.resize_map(whole, (64, 64))
+        assert told.largest == whole.max() and told.mean == pytest.approx(whole.mean(), rel=1e-5)
         region = changed_region(cells)
         assert 0 < region.mean() < 1 and told.refined is not None
         for held, values in (
@@ -81,35 +84,33 @@ def test_trust_by_its_parts():
         ):  # fmt: skip
             rank = rank_correlation(values, cells)
             assert (held.rank, held.auc) == (rank, auc(values, region))
-    between = rank_correlation(*small.values())
-    assert found.trust.between == between
-    assert plain.trust.columns.refined is None
-    assert plain.trust.columns.heat == found.trust.columns.heat
+    assert plain.agreement["attention"].refined is None
+    assert plain.agreement["attention"].heat == found.agreement["attention"].heat
 
 
 def test_a_heat_that_is_the_change_itself():
     found = made_ablation()
-    heat = found.heat.values
+    heat = found.run.maps["house"].values
     low, high = heat.min(), heat.max()
     shown = np.kron(np.rint(255 * (heat - low) / (high - low)), np.ones((2, 2)))
     black = Image.new("RGB", (128, 128))
     lit = np.repeat(shown[..., None], 3, axis=-1).astype(np.uint8)
     made = replace(found, run=pictured(found.run, black))
-    made = changed_at(changed_at(made, "columns", lit), "unread", 255 - lit)
-    assert made.trust.columns.heat.rank > 0.97 and made.trust.columns.heat.auc > 0.99
-    assert made.trust.unread.heat.rank < -0.97 and made.trust.unread.heat.auc < 0.01
-    assert made.trust.between < -0.99
+    made = changed_at(changed_at(made, "attention", lit), "prompt", 255 - lit)
+    same, opposite = (made.agreement[way].heat for way in ("attention", "prompt"))
+    assert same.rank > 0.97 and same.auc > 0.99
+    assert opposite.rank < -0.97 and opposite.auc < 0.01
     # Of a word of negative weight, which acts where its map is lowest.
     maps = made.run.maps
     arrays = tuple(-array for array in maps.recording.arrays)
     below = replace(maps, recording=replace(maps.recording, arrays=arrays))
     turned = replace(made, run=replace(made.run, maps=below))
-    assert turned.trust.columns == made.trust.columns
+    assert turned.agreement["attention"] == made.agreement["attention"]
     with_both = [replace(one, run=with_refined(one.run)) for one in (made, turned)]
     own = with_both[1].run.maps
     held = replace(own.recording, refined=-own.recording.refined)
     lowest = replace(with_both[1], run=replace(with_both[1].run, maps=replace(own, recording=held)))
-    assert lowest.trust.columns.refined == with_both[0].trust.columns.refined
+    assert lowest.agreement["attention"].refined == with_both[0].agreement["attention"].refined
 
 
 def test_of_a_picture_that_is_no_square():
@@ -122,20 +123,20 @@ def test_of_a_picture_that_is_no_square():
     assert heat.shape == (64, 96) and wide.size == (192, 128)
     shown = overlays.resize_map(np.abs(heat), black.size)
     lit = Image.fromarray(np.rint(255 * shown / shown.max()).astype(np.uint8)).convert("RGB")
-    runs = [replace(one, image=lit) for one in (found.columns, found.unread)]
-    made = Ablation("house", found.tokens, replace(found.run, image=black, maps=maps), *runs)
-    assert made.trust.columns.heat.rank > 0.95 and made.trust.between == 1
+    runs = {way: replace(one, image=lit) for way, one in found.without.items()}
+    made = Ablation("house", replace(found.run, image=black, maps=maps), runs)
+    assert made.agreement["attention"].heat.rank > 0.95
 
 
 def test_a_word_without_influence():
     found = made_ablation()
-    made = replace(found, columns=pictured(found.columns, found.run.image))
-    assert not made.difference("columns").any()
-    one = made.trust.columns
-    assert (one.most, one.mean) == (0, 0)
+    made = changed_at(found, "attention", np.asarray(found.run.image))
+    assert not made.difference("attention").any()
+    one = made.agreement["attention"]
+    assert (one.largest, one.mean) == (0, 0)
     for held in (one.heat, one.mask):
         assert held.rank is None and held.auc is None
-    assert made.trust.between is None and made.trust.unread.heat.rank is not None
+    assert made.agreement["prompt"].heat.rank is not None
     assert made.sheet().width > 600
 
 
@@ -148,7 +149,7 @@ def test_the_sheet_shows_the_images_the_heat_and_the_changes(found, panels, fram
     prompts = [panel.note for panel in panels]
     assert (prompts[0], prompts[2]) == ("at house, at sea", "at , at sea")
     (frame,) = framed
-    low, high = found.heat.value_range()
+    low, high = found.run.maps["house"].value_range()
     top = max(float(found.difference(way).max()) for way in ablations.WAYS)
     assert [bar.ends for bar in frame["bars"]] == [(low, high), ("0", f"{top:.0%}")]
     assert plots.render(figure) == found.sheet()
@@ -160,16 +161,18 @@ def test_both_changes_are_on_one_scale(found, panels):
     faint[0, 0] ^= 16
     strong = faint.copy()
     strong[60:, 60:] = 255 - strong[60:, 60:]
-    made = changed_at(changed_at(found, "columns", faint), "unread", strong)
+    made = changed_at(changed_at(found, "attention", faint), "prompt", strong)
     made.sheet()
     first, second = (np.asarray(panel.picture, dtype=int) for panel in panels[4:])
     assert second.max() > 200
     assert first.max() < 60  # on a scale of its own its one pixel would glow
     even = np.asarray(found.run.image) ^ np.uint8(128)  # half of full range, and no less anywhere
     panels.clear()
-    changed_at(changed_at(found, "columns", even), "unread", even).sheet()
+    changed_at(changed_at(found, "attention", even), "prompt", even).sheet()
     assert np.asarray(panels[4].picture).min() > 60
-    nothing = changed_at(changed_at(found, "columns", faint), "unread", np.asarray(found.run.image))
+    nothing = changed_at(
+        changed_at(found, "attention", faint), "prompt", np.asarray(found.run.image)
+    )
     panels.clear()
     nothing.sheet()
     assert np.asarray(panels[5].picture).max() < 10
@@ -177,18 +180,18 @@ def test_both_changes_are_on_one_scale(found, panels):
 
 def test_the_summary_is_json(found):
     told = json.loads(json.dumps(found.summary()))
-    assert (told["word"], told["prompt"], told["unread"], told["seed"]) == (
+    assert (told["word"], told["prompt"], told["shorter_prompt"], told["seed"]) == (
         "house", "at house, at sea", "at , at sea", 7
     )  # fmt: skip
-    assert told["tokens"] == list(found.run.maps.tokens.find("house"))
-    assert told["trust"]["columns"]["heat"]["rank"] == found.trust.columns.heat.rank
-    assert told["trust"]["columns"]["refined"] is None
+    told = told["agreement"]["attention"]
+    assert told["heat"]["rank"] == found.agreement["attention"].heat.rank
+    assert told["refined"] is None
 
 
 # --- on disk ----------------------------------------------------------------------------------
 
 FILES = {
-    "run", "columns", "unread", "columns.npy", "columns.png", "unread.npy", "unread.png",
+    "run", "attention", "prompt", "attention.npy", "attention.png", "prompt.npy", "prompt.png",
     "sheet.png", "ablate.json",
 }  # fmt: skip
 
@@ -197,12 +200,11 @@ def test_written_whole_and_read_back_equal(found, tmp_path):
     folder = found.save(tmp_path / "outputs" / "x")
     assert {p.name for p in folder.iterdir()} == FILES
     back = Ablation.load(folder)
-    assert (back.word, back.tokens) == (found.word, found.tokens)
-    for one, other in zip(
-        (found.run, found.columns, found.unread), (back.run, back.columns, back.unread), strict=True
-    ):
+    assert back.word == found.word
+    pairs = [(found.without[way], back.without[way]) for way in ablations.WAYS]
+    for one, other in [(found.run, back.run), *pairs]:
         assert other.settings == one.settings and other.image.tobytes() == one.image.tobytes()
-    assert back.trust == found.trust
+    assert back.agreement == found.agreement
     for way in ablations.WAYS:
         np.testing.assert_array_equal(back.difference(way), found.difference(way))
         held = np.load(folder / f"{way}.npy", allow_pickle=False)
@@ -215,8 +217,8 @@ def test_written_whole_and_read_back_equal(found, tmp_path):
     with Image.open(folder / "sheet.png") as sheet:
         assert sheet.tobytes() == found.sheet().tobytes()
     about = json.loads((folder / "ablate.json").read_text())
-    assert about["trust"] == to_json(found.trust)
-    assert Run.load(folder / "unread").settings.prompt == "at , at sea"
+    assert about["agreement"] == to_json(found.agreement)
+    assert Run.load(folder / "prompt").settings.prompt == "at , at sea"
 
 
 def test_one_of_its_runs_is_meant_where_a_run_is_asked_for(found, tmp_path):
@@ -233,31 +235,34 @@ def test_one_of_its_runs_is_meant_where_a_run_is_asked_for(found, tmp_path):
 
 def test_a_run_by_itself(found):
     run = found.run
-    assert ablations.check_ablatable(run, "house") is run
-    edited = noting(run, edit={"source": "x", "cross": [0, 1], "self": [0, 1]}, batch_place=[1, 2])
+    assert ablations.shorter_prompt(run, "house") == (run, "at , at sea")
+    edited = noting(
+        run,
+        edit={"source": "x", "cross_replace": [0, 1], "self_replace": [0, 1]},
+        batch_place=[1, 2],
+    )
     for other in (made_pair(), edited, 7, None):
         with pytest.raises(ArgumentError):
-            ablations.check_ablatable(other, "house")
+            ablations.shorter_prompt(other, "house")
 
 
 def test_words_that_cannot_be_left_out(found):
     with pytest.raises(UnknownWordError):
-        ablations.check_ablatable(found.run, "tree")
+        ablations.shorter_prompt(found.run, "tree")
     with pytest.raises(TruncatedWordError):
-        ablations.check_ablatable(noisy_run("sea " * 80 + "house", 0), "house")
+        ablations.shorter_prompt(noisy_run("sea " * 80 + "house", 0), "house")
     with pytest.raises(ArgumentError):  # nothing is left
-        ablations.check_ablatable(found.run, "at house at sea")
+        ablations.shorter_prompt(found.run, "at house at sea")
 
 
 def test_a_weight_stays():
     run = noisy_run("at (house:2), at (sea:3)", 0, "at house, at sea")
-    table = run.maps.tokens
-    assert ablations.shorter_prompt(run.settings.prompt, table, "house") == "at , at (sea:3)"
+    assert ablations.shorter_prompt(run, "house")[1] == "at , at (sea:3)"
 
 
 def test_a_run_that_drew_nothing_has_no_word_to_leave_out():
     noted = {"size": [128, 128], "sha256": "0" * 64}
-    own = noting(made_run(), given=noted, batch_place=[0, 2])
+    own = noting(made_run(), input_image=noted, batch_place=[0, 2])
     for run in (own, replace(made_pair(), source=own), noting(made_run(), located=noted)):
         with pytest.raises(ArgumentError):
-            ablations.check_ablatable(run, "house")
+            ablations.shorter_prompt(run, "house")

@@ -8,15 +8,15 @@ from heedmap.results.grids import Cell, label
 
 def cell(**changed) -> Cell:
     made = {
-        "number": 7, "seed": 3, "target": "at sea", "weights": {"sea": 2.0}, "cross": (0.0, 0.8),
-        "self_attention": (0.1, 0.4), "pair": made_pair(),
+        "number": 7, "seed": 3, "target": "at sea", "weights": {"sea": 2.0},
+        "cross_replace": (0.0, 0.8), "self_replace": (0.1, 0.4), "result": made_pair(),
     }  # fmt: skip
     return Cell(**{**made, **changed})
 
 
 def test_the_line_of_a_cell():
     made = cell()
-    about = made.pair.about
+    about = made.result.report
     assert made.row() == {
         "cell": 7, "seed": 3, "source": "at house", "target": "at sea", "prompt": "at sea",
         "weight of sea": 2.0, "cross_from": 0.0, "cross_to": 0.8, "self_from": 0.1, "self_to": 0.4,
@@ -34,8 +34,8 @@ def test_where_a_cell_stands():
         "seed": 3,
         "target": "at sea",
         "weight of sea": 2.0,
-        "self_attention": (0.1, 0.4),
-        "cross": (0.0, 0.8),
+        "self_replace": (0.1, 0.4),
+        "cross_replace": (0.0, 0.8),
     }
     assert cell(number=12).folder == "cells/012"
 
@@ -46,8 +46,8 @@ def test_where_a_cell_stands():
         ("seed", 7, "seed 7"),
         ("target", "a red house", "a red house"),
         ("weight of red", -1.5, "red ×−1.5"),
-        ("cross", (0.0, 0.8), "cross 0.8"),
-        ("self_attention", (0.25, 0.5), "self 0.25–0.5"),
+        ("cross_replace", (0.0, 0.8), "cross 0.8"),
+        ("self_replace", (0.25, 0.5), "self 0.25–0.5"),
     ],
 )
 def test_what_a_row_is_called(name, value, said):

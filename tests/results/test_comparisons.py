@@ -98,7 +98,7 @@ def test_runs_of_different_shape_keep_theirs(tables):
     assert flat.height < sheet.height
 
 
-TREE = {"source": "a tree", "cross": [0, 1], "self": [0, 1]}
+TREE = {"source": "a tree", "cross_replace": [0, 1], "self_replace": [0, 1]}
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,7 @@ def test_written_whole_and_read_back_equal(tmp_path):
     names = {path.name for path in folder.iterdir()}
     assert names == {"explain.json", "image.png", "index.html"}
     back = Explanation.load(folder)
-    assert (back.about, back.tokens, back.shown) == (made.about, made.tokens, made.shown)
+    assert (back.report, back.tokens, back.numbers) == (made.report, made.tokens, made.numbers)
     assert back.image.tobytes() == made.image.tobytes() and back.page() == made.page()
     with pytest.raises(TakenError):
         made.save(folder)
@@ -30,7 +30,7 @@ def test_written_whole_and_read_back_equal(tmp_path):
 
 def test_what_is_told_in_a_line():
     made = made_explanation()
-    p = made.acted[1, 3]
+    p = made.probabilities[1, 3]
     assert f"{p:.6g}" in repr(made) and "house" in made.table()
     assert made.summary()["probability"] == pytest.approx(p)
     assert made._repr_html_().startswith("<iframe")
@@ -39,22 +39,23 @@ def test_what_is_told_in_a_line():
 def test_the_parts_add_up():
     """What each token of each head brought, and the bias, is the layer's output."""
     for made in (made_explanation(), made_explanation(masked=False, edited=True)):
-        bias = made.together - made.parts.sum(axis=(0, 1))
-        other = made_explanation().together - made_explanation().parts.sum(axis=(0, 1))
+        bias = made.output - made.contributions.sum(axis=(0, 1))
+        other = made_explanation().output - made_explanation().contributions.sum(axis=(0, 1))
         assert_allclose(bias, other, atol=1e-12)  # the same bias, whatever P
-        assert_allclose(made.acted.sum(axis=-1), 1, rtol=1e-6)
-        assert_allclose(made.heads.probabilities[1, 0], made.attention.probabilities, rtol=1e-12)
+        assert_allclose(made.probabilities.sum(axis=-1), 1, rtol=1e-6)
+    bare = replace(made, inputs=structs.replace(made.inputs, edited=None))
+    assert_allclose(bare.probabilities[1], made.attention.probabilities, rtol=1e-12)
 
 
 def test_a_residual_a_factor_and_what_was_added():
     made = made_explanation()
     extra = np.arange(C, dtype=np.float64)
-    given = structs.replace(made.given, residual=extra, factor=2.0)
-    other = replace(made, given=given)
-    assert_allclose(other.together, (made.together + extra) / 2, rtol=1e-12)
-    added = replace(made, given=structs.replace(made.given, added=np.ones(12)))
-    assert_allclose(added.joined, made.joined + 1, rtol=1e-6)
-    assert_allclose(added.together - made.together, made.given.weight.sum(axis=1), rtol=1e-5)
+    given = structs.replace(made.inputs, residual=extra, factor=2.0)
+    other = replace(made, inputs=given)
+    assert_allclose(other.output, (made.output + extra) / 2, rtol=1e-12)
+    added = replace(made, inputs=structs.replace(made.inputs, added=np.ones(12)))
+    assert_allclose(added.heads_output, made.heads_output + 1, rtol=1e-6)
+    assert_allclose(added.output - made.output, made.inputs.weight.sum(axis=1), rtol=1e-5)
 
 
 SPOILT = {
@@ -69,7 +70,7 @@ def test_arrays_that_do_not_fit_are_refused(tmp_path, name):
     folder = made_explanation().save(tmp_path / "x")
     path = folder / "explain.json"
     told = json.loads(path.read_text("utf-8"))
-    told["given"] |= SPOILT[name]
+    told["inputs"] |= SPOILT[name]
     path.write_text(json.dumps(told), "utf-8")
     with pytest.raises(RunError):
         Explanation.load(folder)

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from making import made_pair, made_run
 
-from heedmap import Pair, Run
+from heedmap import EditResult, Run
 from heedmap.errors import ArgumentError, RunError
 from heedmap.results.grids import load_result
 
@@ -17,9 +17,9 @@ def test_a_folder_is_loaded_as_its_kind(tmp_path: Path):
     found = load_result(tmp_path / "run")
     assert isinstance(found, Run) and found.settings == run.settings
     found = load_result(str(tmp_path / "pair"))
-    assert isinstance(found, Pair) and found.about == pair.about
+    assert isinstance(found, EditResult) and found.report == pair.report
     assert isinstance(load_result(tmp_path / "pair" / "edited"), Run)
-    for kind, folder in ((Run, "pair"), (Pair, "pair/source")):
+    for kind, folder in ((Run, "pair"), (EditResult, "pair/source")):
         with pytest.raises(RunError):
             kind.load(tmp_path / folder)
 

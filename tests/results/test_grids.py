@@ -16,8 +16,8 @@ from heedmap.errors import ArgumentError, UnknownWordError
 from heedmap.io.schemas import to_json
 from heedmap.pipelines import edit_runs
 from heedmap.pipelines.editing import edit, grid
+from heedmap.results.edits import EditResult
 from heedmap.results.grids import Grid
-from heedmap.results.pairs import Pair
 from heedmap.results.runs import Run
 
 STEPS = 2
@@ -34,7 +34,12 @@ def pipe():
 def strip(pipe) -> Grid:
     """Two seeds, three weights, two windows."""
     return grid(
-        pipe, SOURCE, weights={"red": [-1, 1, 3]}, cross=[0, (0, 0.8)], seeds=[7, 8], steps=STEPS
+        pipe,
+        SOURCE,
+        weights={"red": [-1, 1, 3]},
+        cross_replace=[0, (0, 0.8)],
+        seeds=[7, 8],
+        steps=STEPS,
     )
 
 
@@ -49,44 +54,44 @@ def saved(strip, tmp_path):
 def test_every_cell_is_the_edit_alone(pipe, strip):
     assert [cell.number for cell in strip] == list(range(1, 13))
     assert len(strip) == 12
-    assert {(c.seed, c.weights["red"], c.cross) for c in strip} == {
+    assert {(c.seed, c.weights["red"], c.cross_replace) for c in strip} == {
         (s, w, (0.0, c)) for s in (7, 8) for w in (-1, 1, 3) for c in (0, 0.8)
     }
     for cell in strip:
         if cell.seed == 8 and cell.weights["red"] != 1:
             alone = edit(
-                pipe, f"a (red:{cell.weights['red']:g}) house", seed=8, cross=cell.cross,
-                steps=STEPS,
+                pipe, f"a (red:{cell.weights['red']:g}) house", seed=8,
+                cross_replace=cell.cross_replace, steps=STEPS,
             )  # fmt: skip
-            assert apart(alone.edited.image, cell.pair.edited.image) <= 1
-            assert apart(alone.source.image, cell.pair.source.image) <= 1
-            within, apart_from = cell.pair.edited.settings, alone.edited.settings
+            assert apart(alone.edited.image, cell.result.edited.image) <= 1
+            assert apart(alone.source.image, cell.result.source.image) <= 1
+            within, apart_from = cell.result.edited.settings, alone.edited.settings
             for name in ("prompt", "text", "edit"):
                 assert getattr(within, name) == getattr(apart_from, name)
-            mine, other = cell.pair.about, alone.about
+            mine, other = cell.result.report, alone.report
             assert mine.moved == pytest.approx(other.moved, abs=1e-4)
-            for name in ("words", "sites", "self_sites", "kind", "why", "weights", "cross"):
+            for name in ("words", "sites", "self_sites", "kind", "why", "weights", "cross_replace"):
                 assert getattr(mine, name) == getattr(other, name)
-            for a, b in zip(alone.edited.maps, cell.pair.edited.maps, strict=True):
+            for a, b in zip(alone.edited.maps, cell.result.edited.maps, strict=True):
                 np.testing.assert_allclose(a.values, b.values, atol=1e-4)
 
 
 def test_cells_of_a_seed_share_their_source(strip):
     assert list(strip.sources) == [7, 8]
     for cell in strip:
-        assert cell.pair.source is strip.sources[cell.seed]
-    assert strip.about.sources_drawn == 2
-    assert strip.about.batch == 7
+        assert cell.result.source is strip.sources[cell.seed]
+    assert strip.report.sources_drawn == 2
+    assert strip.report.batch == 7
 
 
 def test_the_reference_cell_changes_nothing_and_is_no_error(pipe, strip):
     assert any(cell.weights["red"] == 1 for cell in strip)
     for cell in strip:
-        if cell.weights["red"] == 1 and cell.cross[1]:
-            assert apart(cell.pair.source.image, cell.pair.edited.image) <= 1
-            assert cell.pair.about.moved == pytest.approx(0, abs=1e-5)
-            assert to_json(cell.pair.about.words) == {"source": [1], "edited": [1]}
-            assert 0 < cell.pair.about.change.inside.share < 1
+        if cell.weights["red"] == 1 and cell.cross_replace[1]:
+            assert apart(cell.result.source.image, cell.result.edited.image) <= 1
+            assert cell.result.report.moved == pytest.approx(0, abs=1e-5)
+            assert to_json(cell.result.report.words) == {"source": [1], "edited": [1]}
+            assert 0 < cell.result.report.change.inside.share < 1
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         grid(pipe, SOURCE, weights={"red": [1, 2]}, seeds=1, steps=1)
@@ -97,32 +102,32 @@ def test_the_reference_cell_changes_nothing_and_is_no_error(pipe, strip):
 
 def test_targets_windows_and_blends(pipe):
     made = grid(
-        pipe, SOURCE, ["a red sea", "a blue sea"], self_attention=[0.0, 0.5], cross=0.5, seeds=3,
-        steps=STEPS, only="house->sea",
+        pipe, SOURCE, ["a red sea", "a blue sea"], self_replace=[0.0, 0.5], cross_replace=0.5,
+        seeds=3, steps=STEPS, only="house->sea",
     )  # fmt: skip
-    assert list(made.axes) == ["target", "self_attention"]
-    assert made.axes["self_attention"] == [(0.0, 0.0), (0.0, 0.5)]
-    assert [cell.pair.about.self_sites for cell in made] == [0, 7, 0, 7]
+    assert list(made.axes) == ["target", "self_replace"]
+    assert made.axes["self_replace"] == [(0.0, 0.0), (0.0, 0.5)]
+    assert [cell.result.report.self_sites for cell in made] == [0, 7, 0, 7]
     for cell in made:
         alone = edit(
-            pipe, SOURCE, cell.target, self_attention=cell.self_attention, cross=0.5, seed=3,
+            pipe, SOURCE, cell.target, self_replace=cell.self_replace, cross_replace=0.5, seed=3,
             steps=STEPS, only="house->sea",
         )  # fmt: skip
-        assert apart(alone.edited.image, cell.pair.edited.image) <= 1
-        assert (alone.blend == cell.pair.blend).mean() > 0.99
+        assert apart(alone.edited.image, cell.result.edited.image) <= 1
+        assert (alone.blend == cell.result.blend).mean() > 0.99
 
 
 def test_a_word_is_measured_where_it_acts_whatever_its_weight(pipe):
     """The map of a negative weight is its mirror: what acts most is lowest."""
-    free = {"seeds": 2, "steps": 1, "cross": 1, "self_attention": 1}
+    free = {"seeds": 2, "steps": 1, "cross_replace": 1, "self_replace": 1}
     made = grid(pipe, SOURCE, weights={"red": [-2, 2]}, **free)
-    shares = [cell.pair.about.change.inside.share for cell in made]
+    shares = [cell.result.report.change.inside.share for cell in made]
     assert shares[0] == pytest.approx(shares[1], abs=0.02)
 
 
 def test_weights_of_source_and_target_hold_once(pipe):
     """Throughout, the target takes the source's attention: 3 × P where it says so, else 1 × P."""
-    base = {"seed": 2, "steps": 1, "cross": 1, "self_attention": 1}
+    base = {"seed": 2, "steps": 1, "cross_replace": 1, "self_replace": 1}
     same, gone = edit(pipe, "a (red:3) house", ["a (red:3) sea", "a red sea"], **base)
     np.testing.assert_allclose(
         same.edited.maps["red"].values, same.source.maps["red"].values, atol=1e-5
@@ -133,10 +138,10 @@ def test_weights_of_source_and_target_hold_once(pipe):
 
 
 def test_the_settings_say_that_it_is_an_edit(strip, saved):
-    settings = strip.cells[0].pair.edited.settings
+    settings = strip.cells[0].result.edited.settings
     assert settings.edit.source == SOURCE
-    assert settings.edit.cross == (0.0, 0.0)
-    assert strip.cells[0].pair.source.settings.edit is None
+    assert settings.edit.cross_replace == (0.0, 0.0)
+    assert strip.cells[0].result.source.settings.edit is None
     with Image.open(saved / "cells" / "002" / "image.png") as image:
         said = image.text["parameters"]
     assert said.startswith("a (red:-1) house\n")
@@ -151,15 +156,15 @@ def test_the_settings_say_that_it_is_an_edit(strip, saved):
 def test_cut_batches_are_those_of_one(pipe, strip):
     said = []
     made = grid(
-        pipe, SOURCE, weights={"red": [-1, 1, 3]}, cross=[0, (0, 0.8)], seeds=[7, 8], steps=STEPS,
-        batch=3, progress=lambda done, total: said.append((done, total)),
+        pipe, SOURCE, weights={"red": [-1, 1, 3]}, cross_replace=[0, (0, 0.8)], seeds=[7, 8],
+        steps=STEPS, batch=3, progress=lambda done, total: said.append((done, total)),
     )  # fmt: skip
-    assert (made.about.batch, made.about.sources_drawn) == (3, 6)
+    assert (made.report.batch, made.report.sources_drawn) == (3, 6)
     for mine, whole in zip(made, strip, strict=True):
-        assert apart(mine.pair.edited.image, whole.pair.edited.image) <= 1
-        assert apart(mine.pair.source.image, whole.pair.source.image) <= 1
-        assert mine.pair.source is made.sources[mine.seed]
-        assert mine.pair.about.sites == whole.pair.about.sites
+        assert apart(mine.result.edited.image, whole.result.edited.image) <= 1
+        assert apart(mine.result.source.image, whole.result.source.image) <= 1
+        assert mine.result.source is made.sources[mine.seed]
+        assert mine.result.report.sites == whole.result.report.sites
     assert said == [(n, 12) for n in range(1, 13)]
 
 
@@ -184,18 +189,18 @@ def test_memory_that_runs_out_halves_the_batch(pipe, strip, monkeypatch):
 
     monkeypatch.setattr(edit_runs, "generate_batch", small)
     made = grid(
-        pipe, SOURCE, weights={"red": [-1, 1, 3]}, cross=[0, (0, 0.8)], seeds=7, steps=STEPS
+        pipe, SOURCE, weights={"red": [-1, 1, 3]}, cross_replace=[0, (0, 0.8)], seeds=7, steps=STEPS
     )
     assert drawn == [7, 4, 4]
-    assert (made.about.batch, made.about.sources_drawn) == (4, 2)
+    assert (made.report.batch, made.report.sources_drawn) == (4, 2)
     for mine, whole in zip(made, strip.cells[:6], strict=True):
-        assert apart(mine.pair.edited.image, whole.pair.edited.image) <= 1
+        assert apart(mine.result.edited.image, whole.result.edited.image) <= 1
 
 
 def test_a_full_machine_draws_one_by_one(pipe, monkeypatch):
     monkeypatch.setattr(latents, "free_bytes", lambda device: 0)
     made = grid(pipe, SOURCE, weights={"red": [0, 2, 3]}, seeds=1, steps=1)
-    assert (made.about.batch, made.about.sources_drawn) == (2, 3)
+    assert (made.report.batch, made.report.sources_drawn) == (2, 3)
 
 
 # --- the sheet and the figures ----------------------------------------------------------------
@@ -218,8 +223,8 @@ def test_the_sheet_is_labelled_by_what_varies(strip, tables, framed):
 
 
 def test_seeds_are_rows(strip, tables, framed):
-    cells = [cell for cell in strip if cell.weights["red"] == 3 and cell.cross[1]]
-    rows, columns, title, note = labels(Grid(tuple(cells), strip.about), tables, framed)
+    cells = [cell for cell in strip if cell.weights["red"] == 3 and cell.cross_replace[1]]
+    rows, columns, title, note = labels(Grid(tuple(cells), strip.report), tables, framed)
     assert (rows, columns) == (["seed 7", "seed 8"], ["the source", "cross 0.8"])
     assert title == "a red house → a (red:3) house"
     assert note.startswith("red ×3 · self 0.4 · cross 0.8 · ")
@@ -231,11 +236,11 @@ def test_the_tables_agree_with_the_pairs(strip, saved):
     told = json.loads((saved / "grid.json").read_text(encoding="utf-8"))
     assert len(rows) == len(told["cells"]) == len(strip)
     for row, entry, cell in zip(rows, told["cells"], strip, strict=True):
-        about = cell.pair.about
-        assert entry["about"] == to_json(about)
+        about = cell.result.report
+        assert entry["report"] == to_json(about)
         assert (int(row["cell"]), int(row["seed"])) == (cell.number, cell.seed)
         assert float(row["weight of red"]) == entry["weights"]["red"] == cell.weights["red"]
-        assert float(row["cross_to"]) == cell.cross[1]
+        assert float(row["cross_to"]) == cell.cross_replace[1]
         assert (row["kind"], int(row["sites"])) == (about.kind, about.sites)
         assert float(row["moved"]) == about.moved
         for side in ("inside", "outside"):
@@ -245,9 +250,9 @@ def test_the_tables_agree_with_the_pairs(strip, saved):
             psnr = figures.psnr_db
             assert row[f"psnr_db_{side}"] == ("" if psnr is None else str(psnr))
         with Image.open(saved / row["file"]) as image:
-            assert np.array_equal(np.asarray(image), np.asarray(cell.pair.edited.image))
-    assert told["about"]["seeds"] == [7, 8]
-    assert told["about"]["cross"] == [[0.0, 0.0], [0.0, 0.8]]
+            assert np.array_equal(np.asarray(image), np.asarray(cell.result.edited.image))
+    assert told["report"]["seeds"] == [7, 8]
+    assert told["report"]["cross_replace"] == [[0.0, 0.0], [0.0, 0.8]]
 
 
 # --- on disk ----------------------------------------------------------------------------------
@@ -260,19 +265,19 @@ def test_written_whole_and_read_back_equal(strip, saved):
     runs = {f"{folder}/{part}" for folder in folders for part in parts}
     assert there == {"grid.png", "grid.csv", "grid.json", "index.html"} | runs
     back = Grid.load(saved)
-    assert back.about == strip.about
+    assert back.report == strip.report
     assert back.rows() == strip.rows()
     assert back.axes == strip.axes
     assert np.array_equal(np.asarray(back.sheet()), np.asarray(strip.sheet()))
     for mine, read in zip(strip, back, strict=True):
-        assert structs.asdict(read) | {"pair": mine.pair} == structs.asdict(mine)
-        assert read.pair.about == mine.pair.about
-        assert read.pair.source is back.sources[read.seed]
-        for a, b in zip(mine.pair.edited.maps, read.pair.edited.maps, strict=True):
+        assert structs.asdict(read) | {"result": mine.result} == structs.asdict(mine)
+        assert read.result.report == mine.result.report
+        assert read.result.source is back.sources[read.seed]
+        for a, b in zip(mine.result.edited.maps, read.result.edited.maps, strict=True):
             np.testing.assert_array_equal(a.values, b.values)
     assert Run.load(saved / "cells" / "003").settings.prompt == "a (red:1) house"
-    assert isinstance(back.cells[0].pair, Pair)
-    assert back.cells[0].pair.sheet().width > 256
+    assert isinstance(back.cells[0].result, EditResult)
+    assert back.cells[0].result.sheet().width > 256
 
 
 def test_blends_are_read_back(pipe, tmp_path):
@@ -281,16 +286,16 @@ def test_blends_are_read_back(pipe, tmp_path):
     )
     back = Grid.load(made.save(tmp_path / "x"))
     for mine, read in zip(made, back, strict=True):
-        np.testing.assert_array_equal(mine.pair.blend, read.pair.blend)
+        np.testing.assert_array_equal(mine.result.blend, read.result.blend)
 
 
 # --- what is refused --------------------------------------------------------------------------
 
 BAD = [
     ({}, ArgumentError),
-    ({"cross": [0.2]}, ArgumentError),
-    ({"target": SOURCE, "cross": [0, 1]}, ArgumentError),
-    ({"target": None, "cross": [0, 1]}, ArgumentError),
+    ({"cross_replace": [0.2]}, ArgumentError),
+    ({"target": SOURCE, "cross_replace": [0, 1]}, ArgumentError),
+    ({"target": None, "cross_replace": [0, 1]}, ArgumentError),
     ({"target": []}, ArgumentError),
     ({"weights": {"dog": [1, 2]}}, UnknownWordError),
     ({"weights": {"house": [1, 2]}}, UnknownWordError),  # of the source
@@ -300,17 +305,17 @@ BAD = [
     ({"weights": ["red"]}, ArgumentError),
     ({"target": "a (red:2) sea", "weights": {"red": [1, 2]}}, ArgumentError),
     ({"weights": {"red": [1, 2], "a red sea": [1, 2]}}, ArgumentError),
-    ({"cross": [0, 2]}, ArgumentError),
-    ({"cross": []}, ArgumentError),
-    ({"cross": [0.2, (0, 0.2)]}, ArgumentError),
-    ({"self_attention": [0, (0.9, 0.1)]}, ArgumentError),
+    ({"cross_replace": [0, 2]}, ArgumentError),
+    ({"cross_replace": []}, ArgumentError),
+    ({"cross_replace": [0.2, (0, 0.2)]}, ArgumentError),
+    ({"self_replace": [0, (0.9, 0.1)]}, ArgumentError),
     ({"seeds": [1, -1]}, ArgumentError),
     ({"seeds": [1, 1]}, ArgumentError),
-    ({"seeds": "12", "cross": [0, 1]}, ArgumentError),
+    ({"seeds": "12", "cross_replace": [0, 1]}, ArgumentError),
     ({"seed": 3, "seeds": [1, 2]}, ArgumentError),
     ({"seeds": [1, 2], "size": 64}, ArgumentError),
     ({"seeds": [1, 2], "protect": "red"}, ArgumentError),
-    ({"seeds": [1, 2], "words": {"dog": 0.3}}, UnknownWordError),
+    ({"seeds": [1, 2], "word_windows": {"dog": 0.3}}, UnknownWordError),
     ({"seeds": [1, 2], "only": "house->dog"}, UnknownWordError),
 ]
 

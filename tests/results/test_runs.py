@@ -112,12 +112,12 @@ def test_pictures_of_steps_that_do_not_fit_are_refused(tmp_path, steps):
 def test_the_picture_that_was_edited_comes_along(tmp_path):
     picture = noise(5)
     noted = {"size": [300, 200], "sha256": digest_of(picture)}
-    run = replace(noting(made_run(), given=noted, batch_place=[0, 2]), given=picture)
+    run = replace(noting(made_run(), input_image=noted, batch_place=[0, 2]), input_image=picture)
     folder = run.save(tmp_path / "x", overlays=False)
-    assert same_pixels(Run.load(folder).given, picture)
+    assert same_pixels(Run.load(folder).input_image, picture)
     with Image.open(folder / "image.png") as image:
         assert "parameters" not in image.text  # settings alone do not make it
-    picture.resize((64, 64)).save(folder / "given.png")
+    picture.resize((64, 64)).save(folder / "input.png")
     with pytest.raises(RunError):
         Run.load(folder)
 

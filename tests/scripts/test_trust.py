@@ -75,11 +75,15 @@ def found() -> Any:
     black = np.zeros((128, 128, 3), np.uint8)
     lit = black.copy()
     lit[:64] = 200  # the upper half changes, in one way; nothing in the other
-    run, columns, unread = (
+    run, attention, prompt = (
         replace(one, image=Image.fromarray(pixels))
-        for one, pixels in ((made.run, black), (made.columns, lit), (made.unread, black))
+        for one, pixels in (
+            (made.run, black),
+            (made.without["attention"], lit),
+            (made.without["prompt"], black),
+        )
     )
-    return replace(made, run=run, columns=columns, unread=unread)
+    return replace(made, run=run, without={"attention": attention, "prompt": prompt})
 
 
 def test_maps_beside_a_change(found):
@@ -87,20 +91,20 @@ def test_maps_beside_a_change(found):
     thing = np.zeros((64, 64), bool)
     thing[:32] = True
     told = trust.compared(found, word, thing)
-    one = told["columns"]
+    one = told["attention"]
     assert [*one.maps] == [*trust.MAPS]
     assert one.on_thing == pytest.approx(1, abs=1e-3)
     assert one.moved == pytest.approx(100 / 255, rel=1e-3)
     assert one.maps["thing"][0] > 0.9 and one.maps["thing"][1] == pytest.approx(1, abs=0.02)
     assert one.maps["other way"][0] is None  # which changes nothing
-    own = found.trust.columns
+    own = found.agreement["attention"]
     assert one.maps["mean"] == (own.heat.rank, own.heat.auc)
     assert own.refined is not None
     assert one.maps["refined"] == (own.refined.rank, own.refined.auc)
     assert one.maps["mask"] == (own.mask.rank, own.mask.auc)
-    sea = replace(found, word="sea").trust.columns
+    sea = replace(found, word="sea").agreement["attention"]
     assert one.maps["another word"] == (sea.heat.rank, sea.heat.auc)
-    none = told["unread"]
+    none = told["prompt"]
     assert none.moved == 0 and none.on_thing == 0.5
     assert set(none.maps.values()) == {(None, None)}
 
@@ -132,7 +136,7 @@ def cases(found) -> list[trust.Case]:
             word = trust.Word(kind, "house", (0,), "sea")
             some.append(
                 trust.Case(
-                    picture, word, found, {"columns": told, "unread": told},
+                    picture, word, found, {"attention": told, "prompt": told},
                     {"mean": 0.9, "refined": None}, whole,
                 )
             )  # fmt: skip
@@ -143,7 +147,7 @@ def test_what_is_told_of_all(found):
     figures = trust.summed(cases(found), 4, np.random.default_rng(0))
     assert (figures["n"], figures["right"]) == (4, 0.5)
     for kind in trust.KINDS:
-        for way in ("columns", "unread"):
+        for way in ("attention", "prompt"):
             told = figures["kinds"][kind][way]
             mean = told["maps"]["mean"]
             assert mean["rank"]["mean"] == pytest.approx(0.4)
@@ -154,15 +158,15 @@ def test_what_is_told_of_all(found):
             assert told["idle"] == 0.5 and told["on_thing"]["mean"] == 0.9
         assert figures["stability"][kind]["mean"]["mean"] == 0.9
         assert figures["stability"][kind]["refined"] is None
-    assert figures["renormalized"]["with columns"]["mean"] == 1
-    assert figures["renormalized"]["heat and columns"] == {
+    assert figures["renormalized"]["with attention"]["mean"] == 1
+    assert figures["renormalized"]["heat and attention"] == {
         "n": 1, "mean": 0.2, "interval": [0.2, 0.2]
     }  # fmt: skip
     empty = trust.summed([], 4, np.random.default_rng(0))
-    assert empty["right"] == 0 and empty["kinds"]["noun"]["columns"]["idle"] is None
+    assert empty["right"] == 0 and empty["kinds"]["noun"]["attention"]["idle"] is None
     for some in (figures, empty):
         assert len([*trust.lines(some)]) == 3 * (2 * 7 + 2) + 3
     rows = trust.table(figures).splitlines()
-    assert rows[0] == "| word | map | columns: rank | AUC | unread: rank | AUC |"
+    assert rows[0] == "| word | map | attention: rank | AUC | prompt: rank | AUC |"
     assert rows[2].startswith("| noun | mean | 0.40 (") and len(rows) == 2 + 3 * 6
     assert rows[7] == "|  | other way | – | – | – | – |"

@@ -94,7 +94,7 @@ def test_a_list_has_jobs_of_plain_json(model):
 def test_every_setting_is_part_of_the_identity(model):
     other = {"seed": 8, "steps": 3, "guidance": 2, "negative": "blurry", "model": "org/name"}
     rows = [JOB, *({**JOB, name: value} for name, value in other.items()), EDIT]
-    rows += [{**JOB, "truths": {"house": [0, 0, 8, 8]}}, {**EDIT, "cross": 0.5}]
+    rows += [{**JOB, "truths": {"house": [0, 0, 8, 8]}}, {**EDIT, "cross_replace": 0.5}]
     ids = {job.id for job in read_jobs(rows)}
     assert len(ids) == len(rows)
     assert ids.isdisjoint(job.id for job in read_jobs(rows, dtype="float16"))
@@ -137,7 +137,7 @@ def test_a_job_that_occurs_twice_is_refused(model):
         {**EDIT, "target": ["a blue house", "a green house"]},
         {**EDIT, "only": "tree->house"},
         {**EDIT, "threshold": 0.5},
-        {**EDIT, "words": {"tree": 0.5}},
+        {**EDIT, "word_windows": {"tree": 0.5}},
         {**EDIT, "image": "missing.png"},
         {"task": "locate", "picture": "missing.png", "prompt": "a house", "seed": 7},
         {"task": "locate", "prompt": "a house", "seed": 7},

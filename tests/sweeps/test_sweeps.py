@@ -87,12 +87,12 @@ def test_a_row_has_what_the_call_gives(model):
 def test_a_row_of_an_edit_has_its_change(model):
     run([JOBS[3]])
     (row,) = table().itertuples()
-    pair = hm.Pair.load(Path("out") / row.folder)
+    edit = hm.EditResult.load(Path("out") / row.folder)
     assert (row.prompt, row.source) == ("a blue house", "a red house")
-    assert row.moved == pair.about.moved
-    assert row.mse_inside == pair.about.change.inside.mse
-    assert row.mse_outside == pair.about.change.outside.mse
-    assert row.sha256 == digest_of(pair.edited.image) != digest_of(pair.source.image)
+    assert row.moved == edit.report.moved
+    assert row.mse_inside == edit.report.change.inside.mse
+    assert row.mse_outside == edit.report.change.outside.mse
+    assert row.sha256 == digest_of(edit.edited.image) != digest_of(edit.source.image)
 
 
 def test_a_picture_is_located_beside_its_manifest(model, desk):
@@ -111,7 +111,7 @@ def test_pages_are_written_unless_they_are_left_out(model):
     names = {Path(name).name for name in files()}
     bare = {Path(name).name for name in files("bare")}
     assert {"index.html", "sheet.png", "1-red.png"} <= names - bare
-    assert {"image.png", "maps.safetensors", "run.json", "pair.json"} <= bare
+    assert {"image.png", "maps.safetensors", "run.json", "edit.json"} <= bare
     assert table().to_json() == table("bare")[:1].to_json()
 
 

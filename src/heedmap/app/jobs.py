@@ -1,6 +1,7 @@
 """Pipelines by name, calls of heedmap that run in a thread, and the results that they save."""
 
 import html
+import os
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -15,7 +16,7 @@ from torch.nn.functional import adaptive_avg_pool2d
 from heedmap.backends import loading
 from heedmap.backends.latents import pictures_of, unscaled
 from heedmap.backends.registry import family_of
-from heedmap.errors import ArgumentError, RunError, quoted, warnings_heard
+from heedmap.errors import ArgumentError, RunError, quoted, record_warnings
 from heedmap.page import pages
 from heedmap.tiny import EMBEDDED
 
@@ -81,7 +82,7 @@ class Job:
 
     def _run(self) -> None:
         try:
-            with _ONE_AT_A_TIME, warnings_heard() as self.warnings:
+            with _ONE_AT_A_TIME, record_warnings() as self.warnings:
                 self.check()
                 result = self._work(self)
             self.future.set_result(result)
@@ -131,15 +132,19 @@ _IMAGES = ("image.png", "edited/image.png", "grid.png")
 _FRAME = 900  # pixels of a page's height until it reports its own
 
 
-def names(folder: str | Path | None) -> list[str]:
+def names(folder: str | Path | None, *, explanations: bool = True) -> list[str]:
     """List the results of a folder, the newest first; none if it is None."""
-    results = [] if folder is None else [page.parent for page in Path(folder).glob("*/index.html")]
-    results.sort(key=lambda result: result.stat().st_mtime, reverse=True)
+    pages = [] if folder is None else Path(folder).glob("[!.]*/index.html")
+    results = sorted((page.parent for page in pages), key=os.path.getmtime, reverse=True)
+    if not explanations:
+        results = [result for result in results if not (result / "explain.json").exists()]
     return [result.name for result in results[:MOST]]
 
 
-def path_of(folder: str | Path | None, name: str) -> Path:
+def path_of(folder: str | Path | None, name: str | None) -> Path:
     """Find a result by its name, or a run in it by its path; RunError if there is none."""
+    if not name:
+        raise ArgumentError("choose a result first")
     parts = Path(name).parts
     if folder is None or not parts or parts[0] not in names(folder) or ".." in parts:
         raise RunError(f"there is no result {quoted(name)}: choose one from the list")

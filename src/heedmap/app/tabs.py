@@ -59,6 +59,7 @@ READERS: dict[str, Callable[[str], Any]] = {
     "seeds": options.parse_integers,
     "word": options.parse_word,
     "words": options.parse_names,
+    "concepts": options.parse_names,
     "at": options.parse_pixel,
     "protect": options.parse_names,
     "edits": each_line(lambda line: hm.Confine(*options.parse_box(line))),
@@ -67,28 +68,32 @@ READERS: dict[str, Callable[[str], Any]] = {
 """Make an argument of the text in the field of this name."""
 GRID_READERS = {
     "target": each_line(str),
-    **dict.fromkeys(("cross", "self_attention"), options.parse_windows),
+    **dict.fromkeys(("cross_replace", "self_replace"), options.parse_windows),
 }
 REQUIRED = {"prompt", "source", "picture", "name", "word", "at"}
-_BY_MODEL, _WINDOW = {"placeholder": "model default"}, {"placeholder": "by the edit"}
-_WINDOW["info"] = "From the source up to: 0.8"
+_BY_MODEL, _WINDOW = {"placeholder": "model default"}, {"placeholder": "by kind of edit"}
+_WINDOW["info"] = "Fraction of the run, such as 0.8"
 _LINES = {"info": "One word on each line.", "lines": 2}
 LOOKS: dict[str, dict[str, Any]] = {
     "prompt": {"lines": 2},
     "source": {"label": "Prompt", "lines": 2},
-    "target": {"label": "What it becomes", "lines": 2},
+    "target": {"label": "Edited prompt", "lines": 2},
     "seed": {"placeholder": "random"},
     "seeds": {"placeholder": "7, 8"},
     **dict.fromkeys(("steps", "guidance", "size"), _BY_MODEL),
     "negative": {"label": "Negative prompt"},
-    "cross": {"label": "Cross-attention", **_WINDOW},
-    "self_attention": {"label": "Self-attention", **_WINDOW},
-    "only": {"label": "Only where", "placeholder": "cat->dog"},
+    "cross_replace": {"label": "Replace cross-attention until", **_WINDOW},
+    "self_replace": {"label": "Replace self-attention until", **_WINDOW},
+    "only": {"label": "Change only", "placeholder": "cat->dog"},
     "protect": {"placeholder": "snow, tree"},
     "threshold": {"placeholder": str(options.EditOptions.threshold)},
-    "edits": {"label": "Keep words in boxes", "placeholder": "cat=LEFT,TOP,RIGHT,BOTTOM", **_LINES},
-    "weights": {"label": "Weights of words", "placeholder": "red=-2:3:6 or red=0,1,3", **_LINES},
-    "words": {"info": "Such as: house, tree. Empty: all in common."},
+    "edits": {
+        "label": "Confine words to boxes",
+        "placeholder": "cat=LEFT,TOP,RIGHT,BOTTOM",
+        **_LINES,
+    },
+    "weights": {"label": "Word weights", "placeholder": "red=-2:3:6 or red=0,1,3", **_LINES},
+    "words": {"info": "For example: house, tree. Default: all that the results share."},
     "at": {"label": "Pixel", "placeholder": "40,72"},
     "layer": {"placeholder": "up 1.0"},
 }
@@ -135,13 +140,15 @@ class Form:
         self.row("guidance", "size")
         self.text("negative")
         choices = [(f"{axis}s", axis) for axis in options.AXES]
-        self.add("keep", gr.CheckboxGroup(choices, value=[*axes], label="Tell apart on the page"))
+        self.add(
+            "keep", gr.CheckboxGroup(choices, value=[*axes], label="Keep separately on the page")
+        )
 
     def edit(self) -> None:
         """Add the windows of an edit, the protected words, and whether weights sum to 1 again."""
-        self.row("cross", "self_attention")
+        self.row("cross_replace", "self_replace")
         self.row("protect", "threshold")
-        label = "Let weighted attention sum to 1 again"
+        label = "Normalize weighted attention to sum to 1"
         self.add("renormalize", gr.Checkbox(options.EditOptions.renormalize, label=label))
 
     def arguments(self, values: Sequence[Any]) -> dict[str, Any]:
@@ -185,7 +192,9 @@ class App:
                 script = Path(__file__).with_name("app.js").read_text("utf-8")
                 heading = gr.HTML("<h1>heedmap</h1>", js_on_load=script)
                 names = self.models.names
-                self.model = gr.Dropdown(names, label="Model", interactive=len(names) > 1)
+                self.model = gr.Dropdown(
+                    names, label="Model", visible=len(names) > 1, scale=0, min_width=300
+                )
             with gr.Tabs() as tabs:
                 for name in ("Generate", "Edit", "Grid", "Locate", "Explain", "Compare", "Results"):
                     with gr.Tab(name, id=name.lower(), elem_id=name.lower()) as tab:
@@ -208,8 +217,9 @@ class App:
             with gr.Accordion("More", open=False):
                 form.sampling(self._axes)
                 form.text("edits")
-            gr.Examples(PROMPTS, [prompt, seed], label="Examples for the embedded model")
-            with gr.Accordion("Words that the embedded model was taught", open=False):
+            labels = [text for text, _ in PROMPTS]
+            gr.Examples(PROMPTS, [prompt, seed], example_labels=labels)
+            with gr.Accordion("Vocabulary of the embedded model", open=False):
                 card = model_card()
                 lists = [f"**{name}**: {', '.join(words)}" for name, words in card.phrases.items()]
                 gr.Markdown("\n\n".join([card.limits, *lists]))
@@ -217,38 +227,43 @@ class App:
     def _edit(self, _: Any) -> None:
         with self._form("edit", self._draw(hm.edit)) as form:
             source = form.text("source")
-            target = form.text("target", info="Empty: only weights, as in (red:3).")
+            target = form.text("target", info="Leave empty to change only weights, as in (red:3).")
             form.buttons("Edit")
             seed, _ = form.row("seed", "steps")
-            only = form.text("only", info="Only these places change.")
-            with gr.Accordion("An image of your own", open=False):
+            only = form.text(
+                "only", info="The regions of these words; the rest of the image stays."
+            )
+            with gr.Accordion("Your own image", open=False):
                 form.add("image", _upload())
             with gr.Accordion("More", open=False):
                 form.edit()
                 form.sampling(self._axes)
-            gr.Examples(EDITS, [source, target, only, seed], label="Examples")
+            labels = [f"{source} → {target}" if target else source for source, target, *_ in EDITS]
+            gr.Examples(EDITS, [source, target, only, seed], example_labels=labels)
 
     def _grid(self, _: Any) -> None:
         with self._form("grid", self._draw(hm.grid), **GRID_READERS) as form:
             source = form.text("source")
             target = form.text("target", info="One on each line.")
             weights = form.text("weights")
-            form.buttons("Draw the grid")
+            form.buttons("Generate")
             seeds, _ = form.row("seeds", "steps")
             with gr.Accordion("More", open=False):
                 form.text("only")
                 form.edit()
                 form.sampling(self._axes)
-            gr.Examples(GRIDS, [source, target, weights, seeds], label="Examples")
+            labels = ["Weights of red, -2 to 3", "Two targets and two seeds"]
+            gr.Examples(GRIDS, [source, target, weights, seeds], example_labels=labels)
 
     def _locate(self, _: Any) -> None:
         with self._form("locate", self._draw(hm.locate, preview=False)) as form:
             form.add("picture", _upload())
-            form.text("prompt", info="What to find in it.")
+            form.text("prompt", info="The words to find.")
             form.buttons("Locate")
             with gr.Row():
                 form.text("seed")
-                form.text("steps", label="Looks", placeholder=str(options.LOCATE_STEPS))
+                form.text("steps", label="Noise levels", placeholder=str(options.LOCATE_STEPS))
+            form.text("concepts", info="Other words to find, as in: sky, dog")
 
     def _explain(self, tab: Any) -> None:
         def call(job: Job, folder: Path, _: str, arguments: dict[str, Any]) -> hm.Explanation:
@@ -258,14 +273,16 @@ class App:
             return hm.explain(pipe, run, progress=job.progress, **arguments)
 
         with self._form("explain", call) as form:
-            gr.Markdown("How does a number of a map come about? Choose a place on a result's page.")
-            info = "Of a grid: with the cell, as in grid-a-red-house-7/cells/001."
+            gr.Markdown(
+                "See how one number of a map is computed. A result's page can fill in this form."
+            )
+            info = "For a grid, add the cell: grid-a-red-house-7/cells/001."
             look = {"label": "Result", "allow_custom_value": True, "info": info}
-            form.add("name", self._choose_result(tab, **look))
+            form.add("name", self._choose_result(tab, explanations=False, **look))
             form.row("word", "at")
-            form.buttons("Take it apart")
+            form.buttons("Explain")
             with gr.Accordion("Layer, head and step", open=False):
-                gr.Markdown("Empty: where the word acts most at the middle step.")
+                gr.Markdown("Default: the middle step, where the word's probability is largest.")
                 form.text("layer")
                 form.row("head", "step")
         self.place = form.fields
@@ -275,13 +292,13 @@ class App:
         with _columns() as (left, right):
             with left:
                 look = {"label": "Results", "multiselect": True, "info": "Two or more."}
-                form.add("names", self._choose_result(tab, **look))
+                form.add("names", self._choose_result(tab, explanations=False, **look))
                 form.text("words")
                 scales = [("shared", "shared"), ("by word", "word"), ("0 to 1", "raw")]
                 form.add("scale", gr.Radio(scales, value="shared", label="Colour scale"))
                 button = gr.Button("Compare", variant="primary")
             with right:
-                sheet = gr.Image(label="Comparison", format="png", interactive=False, visible=False)
+                sheet = gr.Image(show_label=False, format="png", interactive=False, visible=False)
 
         @_page_errors()
         def compare(folder: str | None, *values: Any) -> gr.Image:
@@ -299,7 +316,7 @@ class App:
         with _columns() as (left, right):
             with left:
                 gallery = gr.Gallery(
-                    columns=3, height=680, allow_preview=False, interactive=False, buttons=[]
+                    show_label=False, columns=2, allow_preview=False, interactive=False, buttons=[]
                 )
             with right:
                 delete = gr.Button("Delete", size="sm", render=False)
@@ -333,7 +350,7 @@ class App:
             with left:
                 yield form
             with right:
-                status = gr.HTML("", elem_classes="status")
+                status = gr.HTML("", elem_classes="status", padding=False)
                 output = self._output()
 
         def run(folder: str | None, model: str, *values: Any) -> Iterator[Any]:
@@ -348,7 +365,7 @@ class App:
                 return path
 
             job = Job(work)
-            yield str(place), *[gr.skip()] * 3
+            yield str(place), "", "", ""
             with _page_errors():
                 for state in job:
                     yield gr.skip(), state, *[gr.skip()] * 2
@@ -387,7 +404,7 @@ class App:
             download = gr.Button("Download as zip", size="sm")
             for button in buttons:
                 button.render()
-        page = gr.HTML("")
+        page = gr.HTML("", padding=False)
         file = gr.DownloadButton(visible="hidden", elem_id=f"zip-{page._id}")
 
         def pack(folder: str | None, name: str) -> str:
@@ -403,23 +420,26 @@ class App:
         if folder is not None and self.out is None:
             shutil.rmtree(folder, ignore_errors=True)
 
-    def _choose_result(self, tab: Any, **look: Any) -> gr.Dropdown:
+    def _choose_result(self, tab: Any, *, explanations: bool, **look: Any) -> gr.Dropdown:
         """Add a list of the results, which is read again whenever the tab is opened."""
+
+        def refresh(folder: str | None) -> gr.Dropdown:
+            return gr.Dropdown(choices=jobs.names(folder, explanations=explanations))
+
         field = gr.Dropdown([], **look)
-        tab.select(
-            lambda folder: gr.Dropdown(choices=jobs.names(folder)), self.folder, field, **_QUIET
-        )
+        tab.select(refresh, self.folder, field, **_QUIET)
         return field
 
 
 def _title(result: Any) -> str:
     """Name a result after its prompt and its seed."""
     if isinstance(result, hm.Grid):
-        return f"{slug(f'grid {result.about.source}', 48)}-{result.about.seeds[0]}"
+        return f"{slug(f'grid {result.report.source}', 48)}-{result.report.seeds[0]}"
     if isinstance(result, hm.Explanation):
-        return slug(f"why {result.about.word}", 48)
+        return slug(f"why {result.report.word}", 48)
     settings = getattr(result, "edited", result).settings
-    return f"{slug(settings.prompt, 48)}-{settings.seed}"
+    title = f"image {settings.prompt}" if settings.located else settings.prompt
+    return f"{slug(title, 48)}-{settings.seed}"
 
 
 @contextmanager

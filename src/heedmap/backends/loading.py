@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, get_args
 import msgspec
 from msgspec import Meta, Struct
 
-from heedmap import checks
+from heedmap.checks import check_one_of
 from heedmap.errors import ArgumentError, ModelError, RunError, quoted
 from heedmap.io import reading
 from heedmap.options import Device, Dtype, LoadOptions
@@ -251,8 +251,8 @@ def _repository(where: Path | str) -> Path | str:
 
 
 def _device_and_dtype(device: str, dtype: str) -> tuple[Any, Any]:
-    checks.one_of("device", device, DEVICES)
-    checks.one_of("dtype", dtype, DTYPES)
+    check_one_of("device", device, DEVICES)
+    check_one_of("dtype", dtype, DTYPES)
     import torch
 
     backends = {"cuda": torch.cuda, "mps": torch.backends.mps, "cpu": torch.cpu}

@@ -12,8 +12,8 @@ from diffusers.models.attention_processor import Attention
 from diffusers.utils import is_bs4_available, is_ftfy_available
 from torch import Tensor
 
-from heedmap import checks
 from heedmap.backends.base import Family, GridShape, TextStates, default_of
+from heedmap.checks import check_int
 from heedmap.errors import ArgumentError, TraceError, quoted
 from heedmap.text.words import Rewritten, TokenTable, tokenize
 
@@ -78,7 +78,7 @@ class PixArt(Family):
                     )
             return Rewritten(stripped, origin[start : start + len(stripped)])
 
-        limit = checks.whole("max_sequence_length", length, least=1)
+        limit = check_int("max_sequence_length", length, least=1)
         return tokenize(prompt, tokenizer, rewrite=rewrite, limit=limit)
 
     def guards(self) -> Iterable[tuple[object, str, Callable[..., Any]]]:

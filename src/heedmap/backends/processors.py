@@ -10,6 +10,7 @@ import inspect
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NoReturn
 
 import torch
@@ -20,7 +21,7 @@ from torch.overrides import TorchFunctionMode, _get_current_function_mode_stack
 from torch.utils._device import DeviceContext
 
 from heedmap.backends import registry
-from heedmap.backends.base import Undo
+from heedmap.backends.base import Undo, replace_method
 from heedmap.backends.prompts import prompt_table
 from heedmap.errors import ModelError, SelectionError, TraceError, quoted
 from heedmap.maps.recordings import layers_there, name_fits
@@ -242,8 +243,25 @@ def install(
 
         undo(restore)
         layer.set_processor(recorder)
+        # `model.attn_processors` has the original: `set_ip_adapter_scale` looks for it there.
+        for method, replacement in (("get_processor", _original), ("set_processor", _set)):
+            own = getattr(layer, method)
+            undo(replace_method(layer, method, partial(replacement, layer, own)))
         installed[name] = recorder
     return installed
+
+
+def _original(layer: Attention, get: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """Return the processor of a layer; the original one where it is recorded."""
+    recorder = layer.processor
+    return recorder.original if isinstance(recorder, RecordingProcessor) else get(*args, **kwargs)
+
+
+def _set(layer: Attention, set_processor: Callable[[Any], None], processor: Any) -> None:
+    """Set a processor, unless it is the original of the one that records."""
+    recorder: Any = layer.processor
+    if not (isinstance(recorder, RecordingProcessor) and recorder.original is processor):
+        set_processor(processor)
 
 
 def run_uncompiled(model: Any, undo: Undo) -> None:

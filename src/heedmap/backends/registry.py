@@ -10,10 +10,10 @@ import torch
 from diffusers.models.attention_processor import Attention
 from torch import Tensor
 
-from heedmap import checks
 from heedmap.backends.base import Family, parameters
 from heedmap.backends.pixart import PixArt
 from heedmap.backends.unet import UNet
+from heedmap.checks import as_ordered_list, check_int
 from heedmap.errors import ArgumentError, ModelError, nearest, quoted
 from heedmap.io.reading import MAX_ASPECT, MAX_PIXELS, MAX_SIDE
 from heedmap.options import OWN_NAMES, GenerateOptions
@@ -130,7 +130,7 @@ def unit(pipe: Any) -> int:
 def check_size(pipe: Any, size: object) -> tuple[int, int]:
     """Return a size (width, height) in pixels; raise an ArgumentError if it cannot be drawn."""
     multiple = unit(pipe)
-    sides = [checks.whole("a side of the size", one) for one in checks.in_order(size) or []]
+    sides = [check_int("a side of the size", one) for one in as_ordered_list(size) or []]
     if (
         len(sides) != 2
         or any(side % multiple or not 0 < side <= MAX_SIDE for side in sides)

@@ -18,7 +18,7 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from heedmap.errors import HeedmapError, warnings_heard
+from heedmap.errors import HeedmapError, record_warnings
 from heedmap.options import LoadOptions, option, parse_word
 
 EMBEDDED, SAVED = "the embedded model, offline", "the run's own model"
@@ -88,7 +88,7 @@ class Task(LoadOptions):
             self.warnings.append(text)
             typer.echo(f"Warning: {text}", err=True)
 
-        with warnings_heard(hear):
+        with record_warnings(hear):
             yield
 
     def finish(self, data: Mapping[str, Any], saved: Iterable[object], page: object = None) -> None:
@@ -244,7 +244,7 @@ _WORD = "A word, a phrase, or #N for word N. May be repeated. Default: all."
 _TARGET = "The edited prompts. Default: SOURCE with its weights."
 _CONCEPTS = "Use the maps of the run's concepts instead of its prompt's."
 
-Prompt = Annotated[str, typer.Argument(metavar="PROMPT", help="The text of the image.")]
+Prompt = Annotated[str, typer.Argument(metavar="PROMPT", help="The prompt.")]
 Source = Annotated[str, typer.Argument(metavar="SOURCE", help="The prompt to edit.")]
 Targets = Annotated[list[str] | None, typer.Argument(metavar="TARGET", help=_TARGET)]
 Seed = Annotated[int | None, typer.Option(min=0, help="Random seed. Default: random (printed).")]

@@ -25,12 +25,12 @@ from heedmap.options import EditOptions, GenerateOptions, by_word, parse_windows
 FILES = {
     "source_image": "source/image.png",
     "edited_image": "edited/image.png",
-    "given_image": "source/given.png",
+    "input_image": "source/input.png",
     "page": "index.html",
     "sheet": "sheet.png",
     "difference": "difference.png",
     "blend": "blend.png",
-    "figures": "pair.json",
+    "figures": "edit.json",
 }
 _WINDOWS = "Windows as of `heedmap edit`. Several, as 0,0.5,1, are each drawn."
 
@@ -39,7 +39,7 @@ _WINDOWS = "Windows as of `heedmap edit`. Several, as 0,0.5,1, are each drawn."
 def edit(
     task: Task, source: Source, target: Targets = None, *, seed: Seed = None, **options: Any
 ) -> None:
-    """Generate SOURCE and its edit to each TARGET from one noise.
+    """Generate SOURCE and its edit to each TARGET from the same noise.
 
     The words that stay keep the attention of the source. With --image, edits an image of yours.
     Saves both images with their maps, their difference, a sheet and the figures.
@@ -49,7 +49,7 @@ def edit(
     place = task.place(several=len(target or ()) > 1)
     with task.sampling() as (pipe, progress):
         result: Any = hm.edit(pipe, source, target, seed=seed, progress=progress, **options)
-        pairs: dict[Path, hm.Pair] = {}
+        pairs: dict[Path, hm.EditResult] = {}
         for text, pair in zip(target or [source], result if target else [result], strict=True):
             name = f"{slug(text, 48)}-{pair.edited.settings.seed}"
             pairs[place.put(pair.save, name)] = pair
@@ -60,7 +60,7 @@ def edit(
     task.finish({"edits": edits}, pairs, next(iter(pairs)) / "index.html")
 
 
-def _pair_json(folder: Path, pair: "hm.Pair") -> dict[str, Any]:
+def _pair_json(folder: Path, pair: "hm.EditResult") -> dict[str, Any]:
     from heedmap.io.schemas import to_json
 
     settings, names = pair.edited.settings, ("seed", "steps", "guidance", "model")
@@ -72,18 +72,18 @@ def _pair_json(folder: Path, pair: "hm.Pair") -> dict[str, Any]:
         **{name: getattr(settings, name) for name in names},
         "size": list(pair.edited.image.size),
         "files": {name: str(file) for name, file in files.items()},
-        "about": to_json(pair.about),
+        "report": to_json(pair.report),
     }
 
 
-def _print_pair(folder: Path, pair: "hm.Pair") -> None:
+def _print_pair(folder: Path, pair: "hm.EditResult") -> None:
     from heedmap.page.pages import edit_tables
 
-    tables = edit_tables(pair.about, blended=pair.blend is not None)
+    tables = edit_tables(pair.report, blended=pair.blend is not None)
     print_table(("change", "of the image", "MSE", "PSNR (dB)", "SSIM"), tables["change"], folder)
     print_table(("attention", "of the edit"), tables["attention"])
-    typer.echo(as_sentence(pair.about.why))
-    size, steps = "{}×{}".format(*pair.edited.image.size), plural(pair.about.steps, "step")
+    typer.echo(as_sentence(pair.report.why))
+    size, steps = "{}×{}".format(*pair.edited.image.size), plural(pair.report.steps, "step")
     seed = pair.edited.settings.seed
     typer.echo(f"{size}, seed {seed}, {steps}. Open {folder / 'index.html'}.")
 
@@ -104,10 +104,8 @@ def grid(
     ] = None,
     count: Count = 1,
     seed: Seed = None,
-    cross: Annotated[Any, parsed(parse_windows, "A:B,…", _WINDOWS)] = None,
-    self_attention: Annotated[
-        Any, parsed(parse_windows, "A:B,…", _WINDOWS, "--self-attention", "--self")
-    ] = None,
+    cross_replace: Annotated[Any, parsed(parse_windows, "A:B,…", _WINDOWS)] = None,
+    self_replace: Annotated[Any, parsed(parse_windows, "A:B,…", _WINDOWS, "--self-replace")] = None,
     **options: Any,
 ) -> None:
     """Generate the edits of SOURCE for all combinations of weights, windows, targets and seeds.
@@ -129,8 +127,8 @@ def grid(
             target,
             weights=weights,
             seeds=list(range(seed, seed + count)),
-            cross=cross,
-            self_attention=self_attention,
+            cross_replace=cross_replace,
+            self_replace=self_replace,
             progress=progress,
             **options,
         )
@@ -144,7 +142,7 @@ def grid(
             rows.append((str(cell.number), edited, f"{row['moved']:.1%}", *errors))
         print_table(("cell", "edit", "moved", "MSE inside", "MSE outside"), rows, folder)
         typer.echo(f"{plural(len(result), 'edit')}. Open {folder / 'index.html'}.")
-        back = result.cells[0].pair.about.reconstruction
+        back = result.cells[0].result.report.reconstruction
         if back is not None:
             typer.echo(f"Your image {returned(back.psnr_db)}.")
     task.finish({"grid": _grid_json(folder, result)}, [folder], folder / "index.html")
@@ -154,8 +152,8 @@ def _grid_json(folder: Path, grid: "hm.Grid") -> dict[str, Any]:
     from heedmap.io.schemas import to_json
 
     files = {"page": "index.html", "sheet": "grid.png", "table": "grid.csv", "figures": "grid.json"}
-    report, back = grid.about, grid.cells[0].pair.about.reconstruction
-    settings = grid.cells[0].pair.source.settings
+    report, back = grid.report, grid.cells[0].result.report.reconstruction
+    settings = grid.cells[0].result.source.settings
     return {
         "folder": str(folder),
         **{name: getattr(report, name) for name in ("source", "batch", "sources_drawn")},

@@ -210,9 +210,7 @@ def compare(
     path = out or Path("outputs") / f"{writing.slug(names, 100)}.{kind or 'png'}"
     suffix = path.suffix.lower().removeprefix(".")
     if suffix not in ([kind] if kind else ["png", "svg", "pdf"]) or path.is_dir():
-        raise ArgumentError(
-            f"{path} is no name of a figure: expected a file that ends in .{kind or 'png'}"
-        )
+        raise ArgumentError(f"{path} is no name of a figure: expected .png, .svg or .pdf")
     words = list(dict.fromkeys(word or common_words(runs)))
     sheet = encode(hm.compare(runs, words, scale=scale), suffix)
     save = functools.partial(writing.put_file, data=sheet)

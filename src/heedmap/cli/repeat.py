@@ -55,16 +55,16 @@ def ablate(
 ) -> None:
     """Generate a saved run without a word: does its map predict the change?
 
-    From the same noise, in two ways: with nothing attending to the word, and with the prompt read
-    without it. Saves the three runs, the changes between them (columns.npy, unread.npy, from 0 to
-    1, and as images), a sheet of all beside the map, and how far map and change agree
+    From the same noise, in two ways: with the word's attention set to 0, and with the word removed
+    from the prompt. Saves the three runs, the changes of the image (attention.npy and prompt.npy,
+    from 0 to 1, and as images), a sheet with the map, and the agreement of map and change
     (ablate.json).
     """
     from heedmap.io.writing import slug
-    from heedmap.results.ablations import check_ablatable
+    from heedmap.results.ablations import shorter_prompt
     from heedmap.results.grids import load_result
 
-    saved = check_ablatable(load_result(run), word, str(run))
+    saved, _ = shorter_prompt(load_result(run), word)
     place = task.place(run / "ablate")
     with task.sampling(saved) as (pipe, progress):
         ablation = hm.ablate(pipe, saved, word, progress=progress)
@@ -72,11 +72,10 @@ def ablate(
     sheet = folder / "sheet.png"
     if task.verbose:
         rows = []
-        for way, change in ablation.trust.ways().items():
-            text = "nothing attends to it" if way == "columns" else "it is not read"
+        for way, change in ablation.agreement.items():
             agreements = [str(one or "-") for one in (change.heat, change.refined, change.mask)]
-            rows.append((text, f"{change.mean:.1%}", f"{change.most:.0%}", *agreements))
-        columns = (f"without {ablation.word}", "change", "up to", "heat", "refined", "mask")
+            rows.append((way, f"{change.mean:.1%}", f"{change.largest:.0%}", *agreements))
+        columns = (f"without {ablation.word} in", "change", "up to", "heat", "refined", "mask")
         print_table(columns, rows, folder)
         typer.echo("rank: rank correlation of map and change; AUC: of the region that changed.")
     files = {"folder": str(folder), "sheet": str(sheet)}
@@ -111,9 +110,9 @@ def explain(
     place = task.place(run / "explain")
     with task.sampling(saved) as (pipe, progress):
         explanation = hm.explain(pipe, saved, word, at, progress=progress, **options)
-    about = explanation.about
-    name = f"{about.word} at {about.at[0]} {about.at[1]} {about.short} head {about.head} "
-    folder = place.put(explanation.save, slug(f"{name}step {about.step}", 100))
+    report = explanation.report
+    name = f"{report.word} at {report.at[0]} {report.at[1]} {report.short} head {report.head} "
+    folder = place.put(explanation.save, slug(f"{name}step {report.step}", 100))
     page = folder / "index.html"
     if task.verbose:
         _print_explanation(explanation)
@@ -124,16 +123,16 @@ def explain(
 
 
 def _print_explanation(explanation: "hm.Explanation") -> None:
-    about, numbers = explanation.about, explanation.shown
-    columns = {"Q·K": numbers["scores"], "÷√d": numbers["masked"], "P": numbers["probabilities"]}
-    if explanation.given.edited is not None:
-        columns["edited P"] = numbers["acted"]
-    columns["‖P·V W_O‖"] = numbers["brought"]
+    report, numbers, one = explanation.report, explanation.numbers, explanation.attention
+    columns = {"Q·K": one.scores, "÷√d": one.masked, "P": one.probabilities}
+    if explanation.inputs.edited is not None:
+        columns["edited P"] = numbers["probabilities"]
+    columns["‖P·V W_O‖"] = numbers["contributions"]
     rows = []
     for token in explanation.tokens:
-        if token.kind != "pad" or token.position in about.tokens:
+        if token.kind != "pad" or token.position in report.tokens:
             values = [column[token.position] for column in columns.values()]
-            rows.append((token.text, *("−∞" if x is None else f"{x:.6g}" for x in values)))
-    title = f"{about.word} at pixel {about.at[0]},{about.at[1]}; "
-    title += f"{about.short}, head {about.head}, step {about.step}"
+            rows.append((token.text, *(f"{x:.6g}".replace("-inf", "−∞") for x in values)))
+    title = f"{report.word} at pixel {report.at[0]},{report.at[1]}; "
+    title += f"{report.short}, head {report.head}, step {report.step}"
     print_table(("token", *columns), rows, title)

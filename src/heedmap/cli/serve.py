@@ -30,7 +30,7 @@ def serve(
         typer.Option(
             metavar="USER:PASSWORD",
             envvar="HEEDMAP_AUTH",
-            help="Require a password. Repeatable. The environment hides it from other users.",
+            help="Require a password. Repeatable. HEEDMAP_AUTH keeps it out of the process list.",
         ),
     ] = None,
     share: Annotated[

@@ -63,7 +63,7 @@ def layers(
         str | None,
         typer.Option(
             *("--layer", "-l"),
-            help="Layers to follow from X to Y, as 'up', 'up 1.0' or a pattern with *. Default: "
+            help="Layers shown as matrix products: 'up', 'up 1.0' or a pattern with *. Default: "
             "the first.",
         ),
     ] = None,

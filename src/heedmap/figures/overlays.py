@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 from PIL import Image, ImageColor
 from PIL.PngImagePlugin import PngInfo
 
-from heedmap.checks import alike, whole
+from heedmap.checks import check_int, is_constant
 from heedmap.errors import ArgumentError, plural, quoted
 from heedmap.io.reading import MAX_SIDE
 from heedmap.io.schemas import StepSource
@@ -44,7 +44,7 @@ def png(image: Image.Image, text: PngInfo | None = None) -> bytes:
 
 def enlarge(image: Image.Image, *, short_side: int = 256) -> Image.Image:
     """Enlarge an image (RGB, Lanczos) by a whole number until its short side is long enough."""
-    rgb, enough = to_rgb(image), whole("short_side", short_side, least=1, most=MAX_SIDE)
+    rgb, enough = to_rgb(image), check_int("short_side", short_side, least=1, most=MAX_SIDE)
     times = math.ceil(enough / min(rgb.size))
     return rgb.resize((rgb.width * times, rgb.height * times), Image.Resampling.LANCZOS)
 
@@ -113,7 +113,7 @@ def hue_colours() -> NDArray[np.uint8]:
 def centred(low: float, high: float) -> tuple[float, float]:
     """Widen a scale until 0 is its middle, unless it has no contrast."""
     most = max(-low, high)
-    return (low, high) if alike(low, high) else (-most, most)
+    return (low, high) if is_constant(low, high) else (-most, most)
 
 
 def to_rgb(image: Image.Image) -> Image.Image:
@@ -153,7 +153,7 @@ def _scaled(
     """
     low, high = centred(low, high) if low < 0 else (float(low), float(high))
     spread = resize_map(values, size).astype(np.float64)
-    if alike(low, high):
+    if is_constant(low, high):
         return np.full_like(spread, 0.5 if low < 0 else 0)
     return np.clip((spread - low) / (high - low), 0, 1)
 

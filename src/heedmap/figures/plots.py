@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from PIL import Image, ImageDraw, ImageOps
 
-from heedmap.errors import ArgumentError, signed
+from heedmap.errors import ArgumentError, format_number
 from heedmap.figures.overlays import heat, overlay, png, to_rgb
 
 if TYPE_CHECKING:
@@ -228,7 +228,7 @@ def _with_bars(figure: "Figure", bars: Sequence[ScaleBar]) -> "Figure":
 
     width, height = figure.get_size_inches() * 72
     for number, bar in enumerate(reversed(bars)):
-        ends = [end if isinstance(end, str) else signed(end, ".3g") for end in bar.ends]
+        ends = [end if isinstance(end, str) else format_number(end, ".3g") for end in bar.ends]
         low = -1 if ends[0].startswith("−") else 0
         name = f"{bar.name.removesuffix(' probability')} · signed weight" if low else bar.name
         ramp, grey = np.linspace(low, 1, 256)[None], Image.new("RGB", (256, 1), (176, 176, 176))

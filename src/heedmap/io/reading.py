@@ -13,7 +13,7 @@ import msgspec
 from msgspec import Struct
 from PIL import Image
 
-from heedmap.errors import ArgumentError, RunError, quoted, size_text
+from heedmap.errors import ArgumentError, RunError, format_bytes, quoted
 from heedmap.io.schemas import FORMAT, decode_array
 
 MAX_JSON = 2**26
@@ -60,7 +60,7 @@ def read_bytes(path: Path, *, most: int) -> bytes:
     except OSError as error:
         raise RunError(f"{path} cannot be read ({reason_of(error)})") from error
     if len(data) > most:
-        raise RunError(f"{path} is larger than {size_text(most)}, the limit for such a file")
+        raise RunError(f"{path} is larger than {format_bytes(most)}, the limit for such a file")
     return data
 
 

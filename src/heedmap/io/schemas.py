@@ -11,10 +11,10 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta, Struct, field
 
-from heedmap.errors import RunError, signed
+from heedmap.errors import RunError, format_number
 from heedmap.options import Axis, BranchName, EditKind, EditPurpose, Tokens
 
-FORMAT = 2
+FORMAT = 3
 """The format of the files that this version writes and reads."""
 MAX_LAYERS = 1024
 MAX_LAYER_NAME = 512
@@ -117,7 +117,7 @@ class EditTerms(Note, frozen=True, kw_only=True):
     Attributes:
         renormalize: whether rows with weights were normalized to sum to 1.
         only: the words of the local blend, as "cat->dog"; None without a blend.
-        self_cells: the largest grid, in cells, at which self-attention was replaced.
+        max_self_cells: the largest grid, in cells, at which self-attention was replaced.
         protect: words whose regions the blend kept.
         blend_from: the fraction of the run from which latents were blended.
         threshold: the threshold of the blend's mask.
@@ -125,7 +125,7 @@ class EditTerms(Note, frozen=True, kw_only=True):
 
     renormalize: bool = False
     only: Text | None = None
-    self_cells: Whole = 32 * 32
+    max_self_cells: Whole = 32 * 32
     protect: Words = ()
     blend_from: Fraction = 0.2
     threshold: Fraction = 0.25
@@ -138,17 +138,17 @@ class EditNoted(EditTerms, frozen=True, kw_only=True):
         source: the source prompt, with weights.
         kind: "replace" or "refine".
         kind_asked: the kind that the user gave; None if the alignment of the words decided.
-        cross: the window of cross-attention, as fractions of the run.
-        windows: the windows of single words.
-        self_attention: the window of self-attention.
+        cross_replace: the window of cross-attention, as fractions of the run.
+        word_windows: the windows of single words.
+        self_replace: the window of self-attention.
     """
 
     source: Text
     kind: EditKind | None = None
     kind_asked: EditKind | None = None
-    cross: Window
-    windows: Mapping[Text, Window] = {}
-    self_attention: Window = field(name="self")
+    cross_replace: Window
+    word_windows: Mapping[Text, Window] = {}
+    self_replace: Window
 
 
 class Mask(Note, frozen=True, kw_only=True):
@@ -175,7 +175,7 @@ class Reweighted(Note, frozen=True, kw_only=True, tag_field="kind", tag="reweigh
     renormalize: bool = False
 
     def __str__(self) -> str:
-        return f"“{self.word}” ×{signed(self.weight)}{', renormalized' * self.renormalize}"
+        return f"“{self.word}” ×{format_number(self.weight)}{', renormalized' * self.renormalize}"
 
 
 class Confined(Note, frozen=True, kw_only=True, tag_field="kind", tag="confine"):
@@ -190,8 +190,10 @@ class Confined(Note, frozen=True, kw_only=True, tag_field="kind", tag="confine")
     tail: bool = True
 
     def __str__(self) -> str:
-        place = "a mask" if isinstance(self.where, Mask) else ", ".join(map(signed, self.where))
-        return f"“{self.word}” confined to {place}, strength {signed(self.strength)}"
+        place = (
+            "a mask" if isinstance(self.where, Mask) else ", ".join(map(format_number, self.where))
+        )
+        return f"“{self.word}” confined to {place}, strength {format_number(self.strength)}"
 
 
 class Ruled(Note, frozen=True, kw_only=True, tag_field="kind", tag="rule"):
@@ -207,7 +209,7 @@ WordEditNoted = Reweighted | Confined | Ruled
 """An edit of the attention of a word."""
 
 
-class GivenPicture(Note, frozen=True, kw_only=True):
+class InputImageSettings(Note, frozen=True, kw_only=True):
     """A picture of the user's that was located or edited.
 
     Attributes:
@@ -267,7 +269,7 @@ class Settings(Note, frozen=True, kw_only=True):
             if it was alone.
         edit: the options of an edit; None of any other run.
         located: the picture of a located run (`heedmap.locate`).
-        given: the picture of the user's that was edited (`image=`).
+        input_image: the user's image that was edited (`image=`).
         untaught: words that the model's card does not list; None without such a list.
         nsfw_content_detected: whether the safety checker made the image black; None without one.
     """
@@ -300,8 +302,8 @@ class Settings(Note, frozen=True, kw_only=True):
     arguments: Mapping[Name, Any] = {}
     batch_place: tuple[Small, Small] | None = None
     edit: EditNoted | None = None
-    located: GivenPicture | None = None
-    given: GivenPicture | None = None
+    located: InputImageSettings | None = None
+    input_image: InputImageSettings | None = None
     untaught: Words | None = None
     nsfw_content_detected: bool | None = None
 
@@ -333,7 +335,7 @@ def returned(psnr_db: float | None) -> str:
 class Change(Note, frozen=True, kw_only=True):
     """The change of an image inside of a blend's mask, or of the changed words' maps, and outside.
 
-    pair.about.change.inside.mse
+    pair.report.change.inside.mse
     """
 
     inside: Measures
@@ -354,14 +356,14 @@ class ChangedWords(Note, frozen=True, kw_only=True):
 class EditReport(EditTerms, frozen=True, kw_only=True):
     """The options and the effect of an edit.
 
-        pair.about.why, pair.about.change.inside.mse, pair.about.words.edited
+        pair.report.why, pair.report.change.inside.mse, pair.report.words.edited
 
     Attributes:
         kind: "replace", "refine" or "reweight".
         why: the reason for the kind.
-        cross: the window of cross-attention, (start, end) as fractions of the run.
-        windows: other windows of single words.
-        self_attention: the window of self-attention.
+        cross_replace: the window of cross-attention, (start, end) as fractions of the run.
+        word_windows: other windows of single words.
+        self_replace: the window of self-attention.
         weights: the weights of the edited prompt, by position on the K axis.
         words: the words that were changed.
         steps: the steps of the run.
@@ -380,9 +382,9 @@ class EditReport(EditTerms, frozen=True, kw_only=True):
 
     kind: Name
     why: Text = ""
-    cross: Window
-    windows: Mapping[Text, Window] = {}
-    self_attention: Window = field(name="self")
+    cross_replace: Window
+    word_windows: Mapping[Text, Window] = {}
+    self_replace: Window
     weights: Mapping[Small, Number] = {}
     words: ChangedWords
     steps: Whole = 0
@@ -403,11 +405,11 @@ class GridReport(EditTerms, frozen=True, kw_only=True):
         source: the prompt that was edited.
         targets: the edited prompts; None if only weights change.
         weights: the weights of each word.
-        cross: the windows of cross-attention.
-        self_attention: the windows of self-attention.
+        cross_replace: the windows of cross-attention.
+        self_replace: the windows of self-attention.
         seeds: the seeds of the noise.
         kind: the kind that the user gave; None if the alignment of the words decided.
-        words: the windows of single words.
+        word_windows: the windows of single words.
         batch: the number of images in the largest batch.
         sources_drawn: the number of times that the source was computed.
     """
@@ -415,10 +417,10 @@ class GridReport(EditTerms, frozen=True, kw_only=True):
     source: Text = ""
     targets: tuple[Text, ...] | None = None
     weights: Mapping[Text, tuple[Number, ...]] = {}
-    cross: tuple[Window, ...] = ()
-    self_attention: tuple[Window, ...] = ()
+    cross_replace: tuple[Window, ...] = ()
+    self_replace: tuple[Window, ...] = ()
     seeds: tuple[Whole, ...] = ()
     kind: EditKind | None = None
-    words: Mapping[Text, Window] = {}
+    word_windows: Mapping[Text, Window] = {}
     batch: Whole = 0
     sources_drawn: Whole = 0

@@ -12,8 +12,15 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 import numpy as np
 from PIL import Image
 
-from heedmap import checks
-from heedmap.errors import ArgumentError, HeedmapError, SelectionError, plural, quoted, signed
+from heedmap.checks import check_fraction, check_int, check_one_of
+from heedmap.errors import (
+    ArgumentError,
+    HeedmapError,
+    SelectionError,
+    format_number,
+    plural,
+    quoted,
+)
 from heedmap.figures import overlays, plots
 from heedmap.figures.plots import Panel, ScaleBar
 from heedmap.maps.masks import Segments, check_image, scaled, segmented, soft_masks
@@ -89,7 +96,7 @@ class HeatMap:
         Raises:
             ArgumentError: if there is no such scale.
         """
-        checks.one_of("scale", scale, SCALES)
+        check_one_of("scale", scale, SCALES)
         low, high = float(self.values.min()), float(self.values.max())
         if scale == "word" and is_even(self.values):
             return low, low
@@ -167,7 +174,7 @@ class HeatMap:
                 0 everywhere has an empty mask.
             image: see `soft_mask`.
         """
-        threshold = checks.fraction("threshold", threshold)
+        threshold = check_fraction("threshold", threshold)
         soft = self.soft_mask(image=image)
         return soft >= threshold if soft.any() else np.zeros(soft.shape, dtype=bool)
 
@@ -284,7 +291,7 @@ class HeatMaps:
         Raises:
             SelectionError: if it was not recorded.
         """
-        position = checks.whole("the token's position", position)
+        position = check_int("the token's position", position)
         if position not in self.recording.positions:
             raise SelectionError(
                 f"token {quoted(position)} was not recorded: expected one of "
@@ -454,7 +461,9 @@ class HeatMaps:
         images = [heat.render(*span) for heat, span in zip(heats, ranges, strict=True)]
         all_refined = all(heat.refined for heat in heats)
         for heat, image in zip(heats, images, strict=True):
-            text = f"{'down' if heat.extremum < 0 else 'up'} to {signed(heat.extremum, '.2g')}"
+            text = (
+                f"{'down' if heat.extremum < 0 else 'up'} to {format_number(heat.extremum, '.2g')}"
+            )
             text += ", refined" if heat.refined and not all_refined else ""
             panels.append(Panel(heat.label, image, text))
         name = SCALES[scale] + (f" · {REFINED_BY}" if all_refined else "")

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from PIL import Image
 
-from heedmap import checks
+from heedmap.checks import as_ordered_list, check_fraction, check_one_of
 from heedmap.errors import ArgumentError, UnknownWordError, plural, quoted
 from heedmap.figures import overlays, plots
 from heedmap.figures.overlays import png, resize_map, to_rgb
@@ -304,7 +304,7 @@ class Segments:
         Raises:
             RunError: if something is there already, or nothing can be written there.
         """
-        checks.one_of("kind", kind, ("png", "svg", "pdf"))
+        check_one_of("kind", kind, ("png", "svg", "pdf"))
         folder = Path(folder)
         about: dict[str, Any] = {} if run is None else {"run": str(run)}
         about |= {"folder": str(folder), "prompt": self.prompt, "threshold": self.threshold}
@@ -357,7 +357,7 @@ def segmented(
     threshold: float,
 ) -> Segments:
     """Label each pixel with the phrase whose soft mask is greatest there (`HeatMaps.segment`)."""
-    threshold, table = checks.fraction("threshold", threshold), recording.table
+    threshold, table = check_fraction("threshold", threshold), recording.table
     names: list[str] = []
     places: list[tuple[int, ...]] = []
     if phrases is None:
@@ -366,7 +366,7 @@ def segmented(
         places = words if table.of_concepts else phrase_tokens(table)
         names += [table.text_of(tokens) for tokens in places]
     else:
-        queries = [phrases] if isinstance(phrases, str | int) else checks.in_order(phrases)
+        queries = [phrases] if isinstance(phrases, str | int) else as_ordered_list(phrases)
         if not queries or not all(isinstance(one, str) or type(one) is int for one in queries):
             raise ArgumentError(f"phrases is {quoted(phrases)}: expected a list of texts")
         for query in queries:

@@ -19,17 +19,17 @@ from PIL import Image
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file  # pyright: ignore[reportUnknownVariableType]
 
-from heedmap.checks import alike
+from heedmap.checks import is_constant
 from heedmap.errors import (
     ArgumentError,
     NothingRecordedError,
     RunError,
     SelectionError,
+    format_bytes,
     join_words,
     nearest,
     plural,
     quoted,
-    size_text,
 )
 from heedmap.io import reading
 from heedmap.io.schemas import (
@@ -171,7 +171,7 @@ class Recording:
         axes = " and ".join(sorted(self.keep)) or "none"
         return (
             f"<Recording of {quoted(self.table.prompt)}: {plural(len(self.positions), 'token')}, "
-            f"axes kept: {axes}, {size_text(self.nbytes)}>"
+            f"axes kept: {axes}, {format_bytes(self.nbytes)}>"
         )
 
     @property
@@ -234,7 +234,7 @@ class Recording:
             with path.open("rb") as start:
                 header = int.from_bytes(start.read(8), "little")
             if path.stat().st_size > MAX_FILE or header > MAX_HEADER:
-                raise ValueError(f"it is larger than {size_text(MAX_FILE)}")
+                raise ValueError(f"it is larger than {format_bytes(MAX_FILE)}")
             opened: Any = safe_open(path, framework="numpy")
             with opened as file:
                 about: dict[str, str] = file.metadata() or {}
@@ -359,7 +359,7 @@ class Selection:
             axes = ", ".join(sorted(self.recording.keep)) or "none"
             raise SelectionError(
                 f"{axis}s cannot be selected, since they were averaged (kept: {axes}): record "
-                f"again with '{axis}' in keep, and take the plain maps"
+                f"again with '{axis}' in keep"
             )
 
     def mean_of(self, positions: Iterable[int]) -> np.ndarray:
@@ -443,7 +443,7 @@ def numbers_of(wanted: Any, total: int, noun: str) -> list[int]:
 
 def is_even(values: np.ndarray) -> bool:
     """Return whether a map is constant but for rounding, or holds NaN."""
-    return alike(float(values.min()), float(values.max()))
+    return is_constant(float(values.min()), float(values.max()))
 
 
 def ranks(values: np.ndarray) -> np.ndarray:

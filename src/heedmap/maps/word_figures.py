@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from PIL import Image
 
-from heedmap import checks
+from heedmap.checks import check_int, check_subset
 from heedmap.errors import plural
 from heedmap.figures import overlays, plots
 from heedmap.figures.overlays import Animation
@@ -106,7 +106,7 @@ def layers_by_heads(
     """
     if axes is None:
         axes = [axis for axis in ("layer", "head") if axis in maps.recording.keep] or ["layer"]
-    axes = [*dict.fromkeys(checks.any_of("axes", axes, ("layer", "head"), least=1))]
+    axes = [*dict.fromkeys(check_subset("axes", axes, ("layer", "head"), least=1))]
     layers = maps.select("*").layers if "layer" in axes else (None,)
     heads = maps.heads if "head" in axes else (None,)
     is_table = len(axes) > 1
@@ -210,7 +210,7 @@ def _each_step(
 ) -> tuple[dict[int, HeatMap], tuple[float, float]]:
     """Return a word's map at some steps of a selection, and the scale of all its steps."""
     steps = maps.steps
-    count = min(len(steps), checks.whole("frames", frames, least=1))
+    count = min(len(steps), check_int("frames", frames, least=1))
     # Evenly: the last and, of two or more, the first too.
     chosen = {steps[int(at)] for at in np.linspace(len(steps) - 1, 0, count).round()}
     heats = {step: _map_of(maps.select(steps=step), word, scale) for step in steps}

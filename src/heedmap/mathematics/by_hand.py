@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from heedmap import checks
+from heedmap.checks import check_float
 from heedmap.errors import ArgumentError, plural, quoted
 from heedmap.io.schemas import Note
 
@@ -191,7 +191,7 @@ def attention(q: Any, k: Any, v: Any, mask: Any = None, *, scale: float | None =
         )
     rows: tuple[int, ...] = () if single else query.shape[-2:-1]
     hidden = None if mask is None else _mask(mask, (*leading, *rows, count))
-    factor = d**-0.5 if scale is None else checks.finite("scale", scale)
+    factor = d**-0.5 if scale is None else check_float("scale", scale)
     # Each head of the values has its own scores.
     key = np.broadcast_to(key, (*leading, count, d))
     return Attention(query, key, value, factor, hidden, single)

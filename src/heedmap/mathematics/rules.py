@@ -25,7 +25,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import interpolate, max_pool2d, pad
 
-from heedmap.checks import alike
+from heedmap.checks import is_constant
 from heedmap.errors import ArgumentError
 
 FINEST = 10_000
@@ -301,7 +301,7 @@ def blend_mask(maps: Tensor, size: tuple[int, int], threshold: float) -> Tensor:
     """
     pooled = max_pool2d(maps[None, None].float(), kernel_size=3, stride=1, padding=1)
     # A constant map would not stay constant when enlarged.
-    if alike(float(pooled.min()), float(pooled.max())):
+    if is_constant(float(pooled.min()), float(pooled.max())):
         return torch.zeros(size, dtype=torch.bool, device=maps.device)
     large = interpolate(pooled, size=size, mode="bilinear")[0, 0]
     low, high = large.aminmax()

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from PIL import Image
 
-from heedmap.errors import as_sentence, plural, signed
+from heedmap.errors import as_sentence, format_number, plural
 from heedmap.figures import overlays
 from heedmap.figures.overlays import StepPictures, tiles
 from heedmap.io.schemas import EditReport, Settings, returned, to_json
@@ -32,7 +32,7 @@ from heedmap.text.weights import parse_weights, token_weights
 from heedmap.text.words import TokenTable
 
 if TYPE_CHECKING:
-    from heedmap.results.pairs import Pair
+    from heedmap.results.edits import EditResult
     from heedmap.results.runs import Run
 
 LIMIT, SMALL_LIMIT = 8_000_000, 3_000_000
@@ -50,7 +50,7 @@ def run_page(run: "Run", *, limit: int | None = None) -> str:
 
 
 def pairs_page(
-    pairs: Iterable[tuple[str, "Pair"]],
+    pairs: Iterable[tuple[str, "EditResult"]],
     *,
     title: str = "",
     grid: Mapping[str, Any] | None = None,
@@ -83,10 +83,10 @@ def pairs_page(
 
 def explanation_page(content: Mapping[str, Any], image: Image.Image) -> str:
     """Return the page of an explanation: the content of `explain.json`, and the image."""
-    about = content["about"]
+    report = content["report"]
     return document(
         page_part("board/board.html"),
-        f"{about['word']} at {about['at'][0]},{about['at'][1]}",
+        f"{report['word']} at {report['at'][0]},{report['at'][1]}",
         page_part("assets/base.css") + page_part("board/board.css"),
         page_part("assets/dom.js") + page_part("board/board.js") + "dom.bindFrame();\n",
         picture=link(overlays.enlarge(image, short_side=1), "png", optimize=True),
@@ -264,18 +264,18 @@ def run_summary(run: "Run") -> dict[str, Any]:
         "settings": settings_rows(settings),
         "model": "--model MODEL" if settings.model == settings.pipeline else "",
         "untaught": " ".join(as_sentence(note) for note in notes if note),
-        "own": "located" if settings.located else "edited" if settings.given else "",
+        "own": "located" if settings.located else "edited" if settings.input_image else "",
         "weights": weights,
         "rest": strongest_word(run.maps),
     }
 
 
-def edit_summary(pair: "Pair") -> dict[str, Any]:
+def edit_summary(pair: "EditResult") -> dict[str, Any]:
     """Return the texts about an edit: its words and weights, its reason and its tables."""
-    about, table = pair.about, pair.edited.maps.tokens
+    about, table = pair.report, pair.edited.maps.tokens
     weights = _by_word(table, about.weights)
     matches = pair_words(pair.source.maps.tokens, table).pairs
-    parts = [f"“{table.words[number].text}” ×{signed(weight)}" for number, weight in weights]
+    parts = [f"“{table.words[number].text}” ×{format_number(weight)}" for number, weight in weights]
     return {
         "words": [[a.number, b.number] for a, b in matches if a and b],
         "changed": to_json(about.words),

@@ -9,9 +9,8 @@ from heedmap.backends.prompts import prompt_table
 from heedmap.errors import UnknownWordError, warn
 from heedmap.pipelines import repeating
 from heedmap.pipelines.generation import Progress
-from heedmap.pipelines.repeating import compared
 from heedmap.recording.edits import Edit, Reweight, WordEdit
-from heedmap.results.ablations import Ablation, check_ablatable, shorter_prompt
+from heedmap.results.ablations import Ablation, shorter_prompt
 from heedmap.results.grids import load_result
 from heedmap.results.runs import Run
 from heedmap.text.weights import parse_weights
@@ -24,19 +23,22 @@ def ablate(
     word: str,
     *,
     progress: Progress | None = None,
-    **given: Any,
+    **arguments: Any,
 ) -> Ablation:
     """Generate a run again without one of its words, from the same noise and settings.
 
         found = heedmap.ablate(pipe, "outputs/house", "house")
-        found.columns.image, found.unread.image, found.difference("columns"), found.sheet()
-        found.trust.columns.heat.rank        # does the heat map show where the word acted?
+        found.without["attention"].image, found.without["prompt"].image, found.sheet()
+        found.agreement["attention"].heat.rank      # does the heat map show where the word acted?
 
-    The word is left out in two ways. `columns`: the probabilities of its tokens are 0 in every
-    layer and step, as with `Reweight(word, 0)`; later tokens have still read the word. `unread`:
-    the word and the spaces before it are removed from the prompt, so "a red house, at night"
-    without "house" is "a red , at night"; edits that name the word are left out, and rules of your
-    own and a second prompt (of SDXL) stay.
+    The word is left out in two ways. Neither isolates the cause.
+
+    - "attention": the probabilities of its tokens are set to 0 in every layer and step; the others
+      stay, so rows no longer sum to 1, as with `Reweight(word, 0)`. Later tokens have still read
+      the word.
+    - "prompt": the word and the spaces before it are removed from the prompt, so "a red house, at
+      night" without "house" is "a red , at night". Edits that name the word are left out; rules of
+      your own and a second prompt (of SDXL) stay. All other tokens change, too.
 
     The run itself is generated again first. If it differs from the saved one, a warning says so,
     and the ablation holds the new one.
@@ -46,34 +48,31 @@ def ablate(
         run: a run that is not an edit, or its folder.
         word: a word or phrase of its prompt, at all its places.
         progress: called after every step with the number of steps done and of all steps.
-        given: as in `repeat`.
+        arguments: those that a file cannot hold, as in `repeat`.
 
     Raises:
-        ArgumentError: if the run is an edit, nothing is left of the prompt, or something is missing
-            in `given`.
+        ArgumentError: if the run is an edit, nothing is left of the prompt, or one of `arguments`
+            is missing.
         ModelError: if the model named in the settings cannot be loaded.
         RunError: if the run cannot be generated again.
-        TruncatedWordError: if the model did not read the word.
-        UnknownWordError: if the prompt has no such word.
+        WordError: if the prompt has no such word, or the model did not read it.
     """
     saved = load_result(run) if isinstance(run, str | Path) else run
-    saved = check_ablatable(saved, word, run)
+    saved, prompt = shorter_prompt(saved, word)
     pipe = repeating.load_for(saved) if pipe is None else pipe
-    word, table = word.strip(), saved.maps.tokens
-    call = repeating.saved_call(saved.settings, pipe, given)
-    without_attention = replace(call, edits=(*call.edits, Reweight(word, 0.0)))
-    prompt = shorter_prompt(call.prompt, table, word)
-    without_word = prompt_table(pipe, parse_weights(prompt).text, call.options.arguments)
-    edits = tuple(edit for edit in call.edits if _has_words(edit, without_word))
-    calls = (call, without_attention, replace(call, prompt=prompt, edits=edits))
-    (again, columns, unread), changed = repeating.generate_calls(pipe, saved, calls, progress)
-    result = compared(saved, again, changed)
+    call = repeating.saved_call(saved.settings, pipe, arguments)
+    table = prompt_table(pipe, parse_weights(prompt).text, call.options.arguments)
+    edits = tuple(edit for edit in call.edits if _has_words(table, edit))
+    without_attention = replace(call, edits=(*call.edits, Reweight(word.strip(), 0.0)))
+    calls = call, without_attention, replace(call, prompt=prompt, edits=edits)
+    (again, *without), changed = repeating.generate_calls(pipe, saved, calls, progress)
+    result = repeating.compared(saved, again, changed)
     if not result.same:
         warn(f"the ablation is that of a new run, which is not the saved one: {result}")
-    return Ablation(word, table.find(word), again, columns, unread)
+    return Ablation(word.strip(), again, {"attention": without[0], "prompt": without[1]})
 
 
-def _has_words(edit: Edit, table: TokenTable) -> bool:
+def _has_words(table: TokenTable, edit: Edit) -> bool:
     """Return True if a prompt has all words that an edit names."""
     words = (edit.word, *(getattr(edit, "along", None) or ())) if isinstance(edit, WordEdit) else ()
     try:

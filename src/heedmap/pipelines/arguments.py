@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from PIL import Image
 
-from heedmap import checks, tiny
+from heedmap import tiny
 from heedmap.backends.base import Pipeline, parameters
 from heedmap.backends.loading import is_embedded
 from heedmap.backends.registry import (
@@ -27,6 +27,7 @@ from heedmap.backends.registry import (
     seed_of,
     usual_size,
 )
+from heedmap.checks import check_int
 from heedmap.errors import ArgumentError, quoted
 from heedmap.io.schemas import MAX_WHOLE
 from heedmap.options import OWN_NAMES, EditOptions, GenerateOptions
@@ -192,4 +193,4 @@ def check_seed(seed: object) -> int:
     """Return a seed as a Python int, and a random one for None; ArgumentError if it is none."""
     if seed is None:
         return secrets.randbelow(2**31)
-    return checks.whole("the seed", seed, least=0, most=MAX_WHOLE)
+    return check_int("the seed", seed, least=0, most=MAX_WHOLE)

@@ -31,7 +31,7 @@ from heedmap.pipelines.input_images import ImageSource, distortion_warning
 from heedmap.recording.edits import Steering, weights_rule
 from heedmap.recording.probing import Probe
 from heedmap.recording.tracing import StepState, Trace
-from heedmap.results.pairs import Pair, apart, change_between
+from heedmap.results.edits import EditResult, apart, change_between
 from heedmap.results.runs import Run
 from heedmap.text.alignment import (
     WordAlignment,
@@ -71,7 +71,7 @@ class EditSource:
         rules: the rules of these weights.
         options: the options of the edits.
         sampling: the options of sampling, which fit the pipeline (`resolve_options`).
-        windows: the windows of single words or phrases of the targets.
+        word_windows: the windows of single words or phrases of the targets.
         terms: the options that settings and reports have under the same names.
     """
 
@@ -91,7 +91,7 @@ class EditSource:
         self.table = prompt_table(pipe, parsed.text, sampling.arguments)
         self.weights = token_weights(parsed.spans, self.table) if weighted else {}
         self.rules = (weights_rule(self.weights, self.table),) if self.weights else ()
-        self.windows: Any = options.words
+        self.word_windows: Any = options.word_windows
         self.terms = {name: getattr(options, name) for name in EditTerms.__struct_fields__}
         self._targets: dict[str, tuple[TokenTable, WordAlignment, torch.Tensor]] = {}
         if options.only is not None:
@@ -105,7 +105,7 @@ class EditSource:
         prompt: str,
         weights: Mapping[str, float] | None = None,
         cross: FractionWindow | None = None,
-        self_attention: FractionWindow | None = None,
+        self_replace: FractionWindow | None = None,
     ) -> "Plan":
         """Plan the edit of a prompt, with more weights by word or phrase.
 
@@ -119,7 +119,7 @@ class EditSource:
         table, alignment, columns = self._targets[parsed.text]
         spans = weighed(parsed, table, weights)
         new_weights, purpose = token_weights(spans, table), purpose_of(alignment)
-        window: FractionWindow = cross or options.cross or (0.0, USUAL[purpose][0])
+        window: FractionWindow = cross or options.cross_replace or (0.0, USUAL[purpose][0])
         rules: list[Rule] = [self._inject(table, alignment, columns, window)]
         if new_weights:
             rules.append(weights_rule(new_weights, table))
@@ -153,8 +153,8 @@ class EditSource:
             weights=new_weights,
             rules=tuple(rules),
             swaps=tuple((self.table.phrase(a), table.phrase(b)) for a, b in swaps),
-            cross=window,
-            self_attention=self_attention or options.self_attention or (0.0, USUAL[purpose][1]),
+            cross_replace=window,
+            self_replace=self_replace or options.self_replace or (0.0, USUAL[purpose][1]),
         )
 
     def _align(self, text: str) -> tuple[TokenTable, WordAlignment, torch.Tensor]:
@@ -194,12 +194,12 @@ class EditSource:
         has_source = columns.any(dim=0)
         if alignment.kind == "refine":
             end[~has_source] = 0.0  # a new token keeps its own attention
-        for word, window in self.windows.items():
+        for word, window in self.word_windows.items():
             tokens = [n for n in table.find(word) if has_source[n]]
             if not tokens:
                 raise ArgumentError(
                     f"{quoted(word)} is new in {quoted(table.prompt)} and takes no attention from "
-                    "the source, so it has no window: leave it out of words"
+                    "the source, so it has no window: leave it out of word_windows"
                 )
             start[tokens], end[tokens] = window
         return Inject(columns, start, end)
@@ -223,8 +223,8 @@ class Plan:
         weights: the weights, by position on the K axis.
         rules: the rules for the probabilities of the edited prompt.
         swaps: positions on the K axis of the source and of the target where the edit is blended.
-        cross: the window of cross-attention.
-        self_attention: the window of self-attention.
+        cross_replace: the window of cross-attention.
+        self_replace: the window of self-attention.
     """
 
     source: EditSource
@@ -240,8 +240,8 @@ class Plan:
     weights: Mapping[int, float]
     rules: tuple[Rule, ...]
     swaps: tuple[tuple[tuple[int, ...], tuple[int, ...]], ...]
-    cross: FractionWindow
-    self_attention: FractionWindow
+    cross_replace: FractionWindow
+    self_replace: FractionWindow
 
 
 # --- the run ---
@@ -254,7 +254,7 @@ def run_edits(
     progress: Progress | None = None,
     preview: Preview | None = None,
     probe: Probe | None = None,
-) -> list[Pair]:
+) -> list[EditResult]:
     """Generate a source and its edits from the noise of one seed.
 
     If they do not fit into one batch, the source is computed again in each further batch, equal up
@@ -264,12 +264,12 @@ def run_edits(
     start = options.arguments.get("image")
     size = options.size or (start.size if isinstance(start, Image.Image) else None)
     image_source = None if image is None else ImageSource(pipe, image, seed, options)
-    pairs: list[Pair] = []
+    pairs: list[EditResult] = []
 
     def run_batch(some: Sequence[Plan], done: int, remaining: int) -> None:
         images = [source, *some]
         rules = {number: one.rules for number, one in enumerate(images) if one.rules}
-        windows = {number: plan.self_attention for number, plan in enumerate(some, 1)}
+        windows = {number: plan.self_replace for number, plan in enumerate(some, 1)}
         local = None if source.options.only is None else LocalBlend(source, some)
 
         def change(state: StepState) -> torch.Tensor:
@@ -283,7 +283,9 @@ def run_edits(
             [one.prompt for one in images],
             [seed] * len(images),
             options,
-            steering=Steering(rules, dict.fromkeys(windows, 0), windows, source.options.self_cells),
+            steering=Steering(
+                rules, dict.fromkeys(windows, 0), windows, source.options.max_self_cells
+            ),
             latents=None if image_source is None else image_source.start(len(images)),
             progress=sub_progress(progress, done, done + remaining),
             preview=preview,
@@ -296,8 +298,8 @@ def run_edits(
             runs = [
                 replace(
                     run,
-                    given=input_image.image,
-                    settings=structs.replace(run.settings, given=input_image.settings),
+                    input_image=input_image.image,
+                    settings=structs.replace(run.settings, input_image=input_image.settings),
                 )
                 for run in runs
             ]
@@ -370,7 +372,7 @@ def _pair(
     trace: Trace,
     number: int,
     latent_mask: torch.Tensor | None,
-) -> Pair:
+) -> EditResult:
     """Return the pair of an edit, with its report, and the edit in the edited run's settings."""
     controller, words = trace.controller, plan.words
     assert controller is not None
@@ -390,9 +392,9 @@ def _pair(
                 inside |= run.maps.at(word).mask()
     moved = controller.moved.get(number)
     shared: dict[str, Any] = {
-        "cross": plan.cross,
-        "windows": plan.source.windows,
-        "self_attention": plan.self_attention,
+        "cross_replace": plan.cross_replace,
+        "word_windows": plan.source.word_windows,
+        "self_replace": plan.self_replace,
         **plan.source.terms,
     }
     report = EditReport(
@@ -406,7 +408,7 @@ def _pair(
         self_sites=len(controller.shared[number]),
         moved=sum(moved) / len(moved) if moved else 0.0,
         change=change_between(source.image, edited.image, inside),
-        reconstruction=None if source.given is None else apart(source.given, source.image),
+        reconstruction=source.input_image and apart(source.input_image, source.image),
         masked_by=masked_by,
         **shared,
     )
@@ -418,7 +420,7 @@ def _pair(
         **shared,
     )
     edited = replace(edited, settings=structs.replace(edited.settings, edit=settings))
-    return Pair(source, edited, structs.replace(report, notes=notes or None), mask)
+    return EditResult(source, edited, structs.replace(report, notes=notes or None), mask)
 
 
 def _notes(
@@ -430,15 +432,15 @@ def _notes(
     """
     only, steps, scheduler = plan.source.options.only, report.steps, source.settings.scheduler
     windows = {
-        "cross-attention": report.cross,
-        "self-attention": report.self_attention,
-        **{f"attention for {quoted(word)}": window for word, window in report.windows.items()},
+        "cross-attention": report.cross_replace,
+        "self-attention": report.self_replace,
+        **{f"attention for {quoted(word)}": window for word, window in report.word_windows.items()},
     }
     for name, (start, end) in windows.items():
         is_self = name == "self-attention"
         used = report.self_sites if is_self else len(steps_within(start, end, steps))
         if start < end and not used:
-            cells = f", or no layer has at most {report.self_cells} cells" * is_self
+            cells = f", or no layer has at most {report.max_self_cells} cells" * is_self
             yield (
                 f"the edit {quoted(plan.table.prompt)} took no {name} from its source: no step of "
                 f"{steps} lies in {start:g} to {end:g} of the run{cells}; widen this window, or "

@@ -9,8 +9,8 @@ from dataclasses import replace
 from itertools import product
 from typing import Any, overload
 
-from heedmap import checks
 from heedmap.backends.base import Pipeline
+from heedmap.checks import as_ordered_list, check_float, check_prompt
 from heedmap.errors import ArgumentError, quoted, warn
 from heedmap.io.schemas import MAX_CELLS, GridReport
 from heedmap.options import (
@@ -26,8 +26,8 @@ from heedmap.pipelines.arguments import check_seed, options_of, resolve_options
 from heedmap.pipelines.edit_runs import EditSource, Plan, run_edits
 from heedmap.pipelines.generation import Preview, Progress, sub_progress
 from heedmap.pipelines.input_images import extract_image, fitting_size
+from heedmap.results.edits import EditResult
 from heedmap.results.grids import Cell, Grid
-from heedmap.results.pairs import Pair
 
 Windows = Window | Sequence[Window]
 """A window, or several in a list."""
@@ -41,11 +41,11 @@ def edit(
     *,
     seed: int | None = None,
     **options: Any,
-) -> Pair: ...
+) -> EditResult: ...
 @overload
 def edit(
     pipe: Pipeline, source: str, target: Sequence[str], *, seed: int | None = None, **options: Any
-) -> list[Pair]: ...
+) -> list[EditResult]: ...
 def edit(
     pipe: Pipeline,
     source: str,
@@ -53,10 +53,10 @@ def edit(
     *,
     seed: int | None = None,
     kind: EditKind | None = None,
-    cross: Window | None = None,
-    words: Mapping[str, Window] | None = None,
-    self_attention: Window | None = None,
-    self_cells: int = EditOptions.self_cells,
+    cross_replace: Window | None = None,
+    word_windows: Mapping[str, Window] | None = None,
+    self_replace: Window | None = None,
+    max_self_cells: int = EditOptions.max_self_cells,
     renormalize: bool = False,
     only: str | None = None,
     protect: Iterable[str] = (),
@@ -73,7 +73,7 @@ def edit(
     progress: Progress | None = None,
     preview: Preview | None = None,
     **arguments: Any,
-) -> Pair | list[Pair]:
+) -> EditResult | list[EditResult]:
     """Generate an image and its edits from one noise, so that the rest of the image stays.
 
         pair = heedmap.edit(pipe, "a red house", "a blue house", seed=7)
@@ -91,13 +91,13 @@ def edit(
         target: the edited prompt, or several. Default: the source with its weights.
         seed: the seed of the noise. Default: random, and saved in the settings.
         kind: "replace" pairs the words one to one, "refine" allows added words. Default: decided by
-            aligning the words (`pair.about.why`).
-        cross: part of the run in which the source's cross-attention is used, 0 to 1, or (start,
-            end). Default: by the purpose of the edit (`heedmap.options.USUAL`).
-        words: other windows for words or phrases of the target.
-        self_attention: part of the run in which the source's self-attention is used. Default: by
+            aligning the words (`pair.report.why`).
+        cross_replace: part of the run in which the source's cross-attention is used, 0 to 1, or
+            (start, end). Default: by the purpose of the edit (`heedmap.options.USUAL`).
+        word_windows: other windows for words or phrases of the target.
+        self_replace: part of the run in which the source's self-attention is used. Default: by
             the purpose of the edit.
-        self_cells: the largest grid, in cells, whose self-attention is replaced.
+        max_self_cells: the largest grid, in cells, whose self-attention is replaced.
         renormalize: normalize weighted rows to sum to 1.
         only: "cat->dog" changes only the region of these words and of their phrases (LocalBlend);
             '"cat"->"dog"' means the words alone.
@@ -141,13 +141,13 @@ def grid(
     source: str,
     target: str | Sequence[str] | None = None,
     *,
-    cross: Windows | None = None,
-    self_attention: Windows | None = None,
+    cross_replace: Windows | None = None,
+    self_replace: Windows | None = None,
     weights: Mapping[str, float | Sequence[float]] | None = None,
     seeds: int | Sequence[int] | None = None,
     kind: EditKind | None = None,
-    words: Mapping[str, Window] | None = None,
-    self_cells: int = EditOptions.self_cells,
+    word_windows: Mapping[str, Window] | None = None,
+    max_self_cells: int = EditOptions.max_self_cells,
     renormalize: bool = False,
     only: str | None = None,
     protect: Iterable[str] = (),
@@ -168,7 +168,7 @@ def grid(
     """Generate a prompt's edits over several windows, weights, targets and seeds.
 
         grid = heedmap.grid(pipe, "a red house", weights={"red": [-2, -1, 0, 1, 2, 3]}, seeds=7)
-        grid = heedmap.grid(pipe, "a cat", "a dog", cross=[0, 0.2, 0.4, 0.6, 0.8, 1], seeds=[7, 8])
+        grid = heedmap.grid(pipe, "a cat", "a dog", cross_replace=[0, 0.4, 0.8], seeds=[7, 8])
         grid.sheet(); grid.rows(); grid.save("outputs/strip"); heedmap.Grid.load("outputs/strip")
 
     Every combination is a cell: the result of `edit` with these settings, up to rounding. A weight
@@ -176,21 +176,21 @@ def grid(
     such as that of the weight 1, for comparison.
 
     The edits of one seed share a batch with their source, or several batches if memory is short.
-    The source is computed again in each (`Grid.about.sources_drawn`), equal up to rounding; the
+    The source is computed again in each (`Grid.report.sources_drawn`), equal up to rounding; the
     cells have that of the first.
 
     Args:
         pipe: a pipeline, as `load` returns it.
         source: the prompt that is edited, as in `edit`.
         target: the edited prompt, or several. Default: the source with its weights.
-        cross: as in `edit`, or a list of such windows; a tuple of two numbers is one window.
-            Default: by the purpose of the edits; of several purposes, the smallest window.
-        self_attention: as `cross`, for self-attention.
+        cross_replace: as in `edit`, or a list of such windows; a tuple of two numbers is one
+            window. Default: by the purpose of the edits; of several purposes, the smallest window.
+        self_replace: as `cross_replace`, for self-attention.
         weights: one or several weights by word or phrase of the target.
         seeds: one or several. Default: one at random, saved in the settings.
         kind: as in `edit`; this and the options below hold for all cells.
-        words: as in `edit`.
-        self_cells: as in `edit`.
+        word_windows: as in `edit`.
+        max_self_cells: as in `edit`.
         renormalize: as in `edit`.
         only: as in `edit`.
         protect: as in `edit`.
@@ -215,19 +215,19 @@ def grid(
         UnknownWordError: if a word is not in its prompt.
         TraceError: if an edit could not act.
     """
-    windows = {"cross": None, "self_attention": None}  # these are lists here
+    windows = {"cross_replace": None, "self_replace": None}  # these are lists here
     edits, targets, seeds = resolve_edits({**locals(), **windows})
     if not isinstance(weights, Mapping | None):
         raise ArgumentError(
             f"weights is {quoted(weights)}: expected weights by word, as in {{'red': [0, 1, 2]}}"
         )
     strips = {
-        word: _axis(f"the weight of {quoted(word)}", some, checks.finite)
+        word: _axis(f"the weight of {quoted(word)}", some, check_float)
         for word, some in (weights or {}).items()
     }
     crosses, self_windows = (
         _axis(name, [one] if isinstance(one, tuple) else one, check_window)
-        for name, one in (("cross", cross), ("self_attention", self_attention))
+        for name, one in (("cross_replace", cross_replace), ("self_replace", self_replace))
     )
     numbers = _axis("seeds", seeds, lambda _, seed: check_seed(seed)) or [check_seed(None)]
     axes = [_axis("target", targets, lambda _, text: text), *strips.values(), crosses, self_windows]
@@ -248,7 +248,7 @@ def grid(
         some = [edits.plan(text, weights, cross, window) for weights, window, cross in every]
         check_effect(some)
         plans += some
-    pairs: list[tuple[int, Plan, Pair]] = []
+    pairs: list[tuple[int, Plan, EditResult]] = []
     for done, seed in enumerate(numbers):
         part = sub_progress(progress, done, len(numbers))
         edited = run_edits(edits, plans, seed, part, preview)
@@ -259,10 +259,10 @@ def grid(
         source=source,
         targets=None if target is None else tuple(targets),
         kind=edits.options.kind,
-        words=edits.windows,
+        word_windows=edits.word_windows,
         weights={word: tuple(strip) for word, strip in strips.items()},
-        cross=tuple(crosses),
-        self_attention=tuple(self_windows),
+        cross_replace=tuple(crosses),
+        self_replace=tuple(self_windows),
         seeds=tuple(numbers),
         batch=max(size for _, size in batches),
         sources_drawn=sum(place == 1 for place, _ in batches),
@@ -270,7 +270,7 @@ def grid(
     )
     return Grid(
         tuple(
-            Cell(n, seed, plan.target, plan.varied, plan.cross, plan.self_attention, pair)
+            Cell(n, seed, plan.target, plan.varied, plan.cross_replace, plan.self_replace, pair)
             for n, (seed, plan, pair) in enumerate(pairs, 1)
         ),
         report,
@@ -287,13 +287,13 @@ def resolve_edits(call: Mapping[str, Any]) -> tuple[EditSource, list[str], Any]:
         sampling = replace(sampling, size=fitting_size(pipe, image.size))
     options = replace(options, image=image)
     target = source if target is None else target
-    targets = [target] if isinstance(target, str) else checks.in_order(target)
+    targets = [target] if isinstance(target, str) else as_ordered_list(target)
     if not targets:
         raise ArgumentError(
             f"the target is {quoted(target)}: expected a prompt, or a list of prompts"
         )
     for text in (source, *targets):
-        checks.prompt(text)
+        check_prompt(text)
     weighted = call["target"] is not None  # else the source's weights are those of the edit
     return EditSource(pipe, source, options, sampling, weighted=weighted), targets, seed
 
@@ -302,7 +302,7 @@ def _axis(name: str, values: Any, check: Callable[[str, Any], Any]) -> list[Any]
     """Return the checked values of a grid's axis, of a list or a single one; none for None."""
     if values is None:
         return []
-    listed = checks.in_order(values)
+    listed = as_ordered_list(values)
     checked = [check(name, one) for one in ([values] if listed is None else listed)]
     if not checked or len({*checked}) < len(checked):
         raise ArgumentError(f"{name} is {quoted(values)}: expected one value, or different ones")
@@ -319,6 +319,6 @@ def check_effect(plans: Sequence[Plan]) -> None:
         )
 
 
-def _warn_of_notes(pairs: Iterable[Pair]) -> None:
-    for note in dict.fromkeys(note for pair in pairs for note in pair.about.notes or ()):
+def _warn_of_notes(pairs: Iterable[EditResult]) -> None:
+    for note in dict.fromkeys(note for pair in pairs for note in pair.report.notes or ()):
         warn(note)

@@ -1,27 +1,25 @@
 """Explain one attention probability of a saved run."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, get_args
 
 import numpy as np
-from msgspec import structs
 
-from heedmap import checks
 from heedmap.backends.base import Pipeline
 from heedmap.backends.prompts import prompt_table
 from heedmap.backends.registry import cross_attention_layers
-from heedmap.errors import ArgumentError, RunError, SelectionError, join_words, plural, quoted, warn
-from heedmap.maps.recordings import name_fits, nearest_layers, short_name
+from heedmap.checks import as_ordered_list, check_int, check_one_of, check_text
+from heedmap.errors import ArgumentError, RunError, SelectionError, plural, quoted, warn
+from heedmap.maps.recordings import layers_there, name_fits
 from heedmap.options import Axis, BranchName, ExplainOptions
 from heedmap.pipelines import repeating
 from heedmap.pipelines.generation import Progress
 from heedmap.pipelines.repeating import Drawing
-from heedmap.recording.probing import Probe, ProbeTarget, check_index
-from heedmap.results.explanations import About, ExplainedToken, Explanation
+from heedmap.recording.probing import Probe, ProbeSite, check_index
+from heedmap.results.edits import EditResult
+from heedmap.results.explanations import Explanation, ExplanationReport
 from heedmap.results.grids import load_result
-from heedmap.results.pairs import Pair
 from heedmap.results.runs import Run
 
 MAX_DIFFERENCE = 1e-3
@@ -40,7 +38,7 @@ def explain(
     branch: BranchName = ExplainOptions.branch,
     pass_: int = ExplainOptions.pass_,
     progress: Progress | None = None,
-    **given: Any,
+    **arguments: Any,
 ) -> Explanation:
     """Show how an attention probability of a saved run is computed, from QKᵀ to the output.
 
@@ -55,132 +53,102 @@ def explain(
         run: a run or an edit, or its folder; of an edit the edited image is explained.
         word: a word or phrase, or the number of a word.
         at: (x, y), a pixel of the image from its upper left, from 0.
-        layer: its name, its short name ("up 1.0"), or a pattern that fits one layer. Default, also
-            of `head`: the one with the word's largest probability at the pixel that is at most a
-            half (`heedmap.recording.probing.selection_score`).
-        head: from 0; negative numbers count from the end.
+        layer: "down", "mid" or "up"; a layer's name, its short name ("up 1.0") or a pattern. Of
+            several layers and heads, the one is explained with the word's largest probability at
+            the pixel that is at most a half (`heedmap.recording.probing.selection_score`).
+        head: from 0; negative numbers count from the end. Default: all.
         step: from 0; negative numbers count from the end. Default: the middle step.
         branch: "negative" for a word of the negative prompt.
         pass_: the model's pass within the step, if the scheduler calls the model several times;
             negative numbers count from the end. The saved maps of such a step are a mean.
         progress: called after every step with the number of steps done and of all steps.
-        given: as in `repeat`.
+        arguments: those that a file cannot hold, as in `repeat`.
 
     Raises:
         ArgumentError: if the pixel is outside the image, the branch or pass does not exist, or
-            something is missing in `given`.
+            one of `arguments` is missing.
         ModelError: if the model named in the settings cannot be loaded.
         RunError: if the run cannot be generated again.
         SelectionError: if the run has no such layer, head, step or pass.
         TraceError: if the word is of the negative prompt, and the run has none.
-        UnknownWordError: if the prompt has no such word.
-        TruncatedWordError: if the model did not read it.
+        WordError: if the prompt has no such word, or the model did not read it.
     """
-    checks.one_of("branch", branch, get_args(BranchName))
+    check_one_of("branch", branch, get_args(BranchName))
     saved = load_result(run) if isinstance(run, str | Path) else run
-    saved = saved.edited if isinstance(saved, Pair) else saved
+    saved = saved.edited if isinstance(saved, EditResult) else saved
     if not isinstance(saved, Run):
         raise ArgumentError(
             f"the run to explain is {quoted(run)}: expected a run or an edit, or its folder; of a "
             "grid name the folder of a cell, such as cells/001"
         )
-    pixel, steps = _pixel(at, saved.image.size), len(saved.maps.recording.timesteps)
-    number = steps // 2 if step is None else check_index("step", step, steps, "the run", "step")
+    size, sides = saved.image.size, as_ordered_list(at)
+    if sides is None or len(sides) != 2:
+        raise ArgumentError(f"at is {quoted(at)}: expected a pixel (x, y), such as (12, 40)")
+    x, y = (check_int("xy"[n], sides[n], least=0, most=size[n] - 1) for n in (0, 1))
+    steps = len(saved.maps.recording.timesteps)
+    number = steps // 2 if step is None else check_index("step", step, steps)
     pipe = repeating.load_for(saved) if pipe is None else pipe
-    call = repeating.saved_call(saved.settings, pipe, given)
+    call = repeating.saved_call(saved.settings, pipe, arguments)
     table = saved.maps.tokens
     if branch == "negative":
         table = prompt_table(pipe, saved.settings.negative or "", call.options.arguments)
     tokens = table.find(word) if isinstance(word, str) else table.tokens_at(word)
     layers = cross_attention_layers(pipe)
-    name = None if layer is None else find_layer(layer, list(layers))
+    wanted = "*" if layer is None else check_text("layer", layer, "up 1.0")
+    names = [name for name in layers if name_fits(name, wanted)]
+    if not names:
+        raise SelectionError(
+            f"no layer fits {quoted(wanted)}: expected {layers_there(list(layers), wanted)}"
+        )
     if head is not None:
-        widest = name or max(layers, key=lambda one: layers[one].heads)
-        head = check_index("head", head, layers[widest].heads, short_name(widest), "head")
-    place = saved.image.size, call.place[0]
-    target = ProbeTarget(tokens, pixel, *place, branch, number, pass_, name, head)
-    probe = Probe(target)
-    changed = repeating.run_probe(pipe, saved, given, probe, progress)
-    result = probe.result
-    if result is None:
+        head = check_index("head", head, max(layers[name].heads for name in names))
+    free: dict[Axis, bool] = {"layer": len(names) > 1, "head": head is None, "step": step is None}
+    probe = Probe(tokens, (x, y), size, call.place[0], branch, number, pass_, names, head)
+    changed = repeating.run_probe(pipe, saved, arguments, probe, progress)
+    site, inputs = probe.site, probe.inputs
+    if site is None or inputs is None or site.table.tokens != table.tokens:
         raise RunError(
-            f"the run ended before step {number} when it was generated again: expected {steps} "
-            "steps; use the versions that its settings name"
+            f"the new run did not read {quoted(table.prompt)} at step {number} as the saved one: "
+            "choose another step, or use the model and the versions that its settings name"
         )
-    if result.table.prompt != table.prompt:
-        raise RunError(
-            f"the model read {quoted(result.table.prompt)}: expected {quoted(table.prompt)}, as in "
-            "the saved run; make the run again"
-        )
-    chosen: dict[Axis, object] = {"layer": layer, "head": head, "step": step}
-    about = About(
-        word=word.strip() if isinstance(word, str) else table.at(word).text,
-        spans=tuple((one.start, one.end) for one in table.words if {*one.tokens} & {*tokens}),
-        prompt=table.prompt,
-        short=short_name(result.layer),
-        place=target.place(result.grid),
-        steps=steps,
-        chosen=tuple(axis for axis, value in chosen.items() if value is None),
-        kept=None,
-        changed=tuple(changed),
-        **_values(target, "tokens", "branch", "at", "size", "step"),
-        **_values(result, "layer", "grid", "head", "passes", "timestep"),
-        **_values(saved.settings, "seed", "model", "pipeline", "scheduler", "dtype"),
-    )
-    columns = tuple(ExplainedToken(one.position, one.text, one.kind) for one in result.table.tokens)
-    explanation = Explanation(about, columns, result.given, saved.image)
-    if result.image_prompt:
-        inputs = structs.replace(result.given, added=result.joined - explanation.joined)
-        explanation = replace(explanation, given=inputs)
-    difference = _difference(saved, explanation)
+    difference = _difference(saved, branch, number, site)
     if difference is not None and difference > MAX_DIFFERENCE:
         warn(
-            "the run that was generated again is not the saved one (settings that differ: "
-            f"{', '.join(changed) or 'none'}): its probabilities differ here by up to "
-            f"{difference:.2g}; the explanation is that of the new run"
+            "the explanation is that of a new run, whose probabilities differ from the saved ones "
+            f"by up to {difference:.2g} (settings that differ: {', '.join(changed) or 'none'})"
         )
-    return replace(explanation, about=structs.replace(about, kept=difference))
+    report = ExplanationReport(
+        word=word.strip() if isinstance(word, str) else table.at(word).text,
+        prompt=table.prompt,
+        short=site.layer.short,
+        steps=steps,
+        automatic_axes=tuple(axis for axis in free if free[axis]),
+        maps_difference=difference,
+        settings_diff=tuple(changed),
+        **_values(probe, "tokens", "branch", "at", "size", "step"),
+        **_values(site, "layer", "place", "head", "passes", "timestep"),
+        **_values(saved.settings, "seed", "model", "dtype"),
+    )
+    return Explanation(report, site.table.tokens, inputs, saved.image)
 
 
 def _values(owner: object, *names: str) -> dict[str, Any]:
     return {name: getattr(owner, name) for name in names}
 
 
-def _difference(saved: Run, explanation: Explanation) -> float | None:
+def _difference(saved: Run, branch: BranchName, step: int, site: ProbeSite) -> float | None:
     """Return the largest difference from the saved maps; None if these lack the layer or step."""
-    about, p = explanation.about, explanation.acted  # (H, K)
-    maps = saved.maps if about.branch == "conditional" else saved.negative_maps
+    maps = saved.maps if branch == "conditional" else saved.negative_maps
     # The maps of a step with several passes are their mean.
-    if maps is None or not {"layer", "step"} <= maps.recording.keep or about.passes[1] > 1:
+    if maps is None or not {"layer", "step"} <= maps.recording.keep or site.passes[1] > 1:
         return None
-    recording, place = maps.recording, about.place[0] * about.grid[1] + about.place[1]
-    for layer, array in zip(recording.layers, recording.arrays, strict=True):
-        if (layer.name, layer.heads, layer.grid) == (about.layer, len(p), about.grid):
-            now = p[:, list(recording.positions)]  # (H, K')
-            now = now if "head" in recording.keep else now.mean(axis=0, keepdims=True)
-            return float(np.abs(array[about.step, :, place] - now).max())
-    raise RunError(
-        f"the saved maps are of another model: here {about.short} has {plural(len(p), 'head')} and "
-        f"a grid of {about.grid[0]}×{about.grid[1]}; use the model that the settings name"
-    )
-
-
-def find_layer(layer: object, names: Sequence[str]) -> str:
-    """Find a layer by its name, its short name, or a pattern that fits no other."""
-    text = checks.text("layer", layer, "up 1.0")
-    fitting = [name for name in names if name_fits(name, text)]
-    if len(fitting) == 1:
-        return fitting[0]
-    near = nearest_layers(text, fitting or names)
-    raise SelectionError(
-        f"layer is {quoted(text)}, which fits {plural(len(fitting), 'layer')}: expected the name "
-        f"of one, such as {join_words(near)}"
-    )
-
-
-def _pixel(at: object, size: tuple[int, int]) -> tuple[int, int]:
-    sides = checks.in_order(at)
-    if sides is None or len(sides) != 2:
-        raise ArgumentError(f"at is {quoted(at)}: expected a pixel (x, y), such as (12, 40)")
-    (x, y), (w, h) = sides, size
-    return checks.whole("x", x, least=0, most=w - 1), checks.whole("y", y, least=0, most=h - 1)
+    recording, layer, (h, w) = maps.recording, site.layer, site.layer.grid
+    if layer not in recording.layers:
+        raise RunError(
+            f"the saved maps have no layer {layer.short} with {plural(layer.heads, 'head')} and a "
+            f"grid of {h}×{w}: use the model that the settings name"
+        )
+    array = recording.arrays[recording.layers.index(layer)]  # (S, H, Q, K)
+    p = site.probabilities[:, list(recording.positions)]
+    p = p if "head" in recording.keep else p.mean(axis=0, keepdims=True)
+    return float(np.abs(array[step, :, site.place[0] * w + site.place[1]] - p).max())

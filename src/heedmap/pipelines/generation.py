@@ -14,12 +14,12 @@ import torch
 from PIL import Image
 from torch.nn.functional import adaptive_avg_pool2d
 
-from heedmap import checks
 from heedmap.backends import loading
 from heedmap.backends.base import Pipeline
 from heedmap.backends.latents import fitted, showing
 from heedmap.backends.prompts import prompt_table
 from heedmap.backends.registry import THEIR_NAMES, family_of, for_batch, usual_size, without_bar
+from heedmap.checks import check_prompt
 from heedmap.errors import ModelError, quoted, warn
 from heedmap.figures.overlays import STEP_SIDE, StepPictures
 from heedmap.io.schemas import Settings
@@ -111,7 +111,7 @@ def generate(
     """
     options, seed = resolve_options(locals())
     (run,), _ = generate_batch(
-        *(pipe, [checks.prompt(prompt)], [check_seed(seed)], options),
+        *(pipe, [check_prompt(prompt)], [check_seed(seed)], options),
         edits=checked_edits(edits),
         progress=progress,
         preview=preview,
@@ -145,7 +145,7 @@ def generate_batch(
     (default: noise of the seeds); with an `image`, these are the image's, and a single prompt is
     located in it. After each call of the scheduler, `change` returns the latents to go on with; it
     gets the current maps of the `map_tokens` of each image. A `probe` ends the run with
-    `probing.Reached`. Errors are those of `generate`.
+    `probing.StopRun`. Errors are those of `generate`.
     """
     parsed = [parse_weights(prompt) for prompt in prompts]
     texts = [prompt.text for prompt in parsed]
@@ -153,7 +153,7 @@ def generate_batch(
         steering = _weights_of(pipe, parsed, options)
     branches: set[BranchName] = {"conditional", *options.branches}
     if probe is not None:
-        branches.add(probe.target.branch)
+        branches.add(probe.branch)
     spec = RecordingSpec.of(options, branches=frozenset(branches), weights_read=True)
     negative, concepts = options.negative, spec.concepts
     recorder = StepRecorder() if "step" in spec.keep else None
@@ -239,10 +239,8 @@ def _warnings(pipe: Any, options: GenerateOptions, branches: Iterable[BranchName
     yield unread_weights(negative)
     if options.size is not None and not has_usual_area(pipe, options.size):
         (w, h), (width, height) = options.size, usual_size(pipe)
-        yield (
-            f"the size {w}×{h} does not have 0.5 to 2 times the pixels of the model's own "
-            f"{width}×{height}, so the image may be bad"
-        )
+        other = "larger" if w * h > width * height else "smaller"
+        yield f"{w}×{h} is much {other} than the model's {width}×{height}: the image may be bad"
 
 
 def _call(

@@ -27,7 +27,6 @@ import torch
 from msgspec import structs
 from PIL import Image, ImageOps
 
-from heedmap import checks
 from heedmap.backends.base import Pipeline, default_of, device_of, parameters
 from heedmap.backends.latents import (
     Moment,
@@ -46,10 +45,11 @@ from heedmap.backends.registry import (
     unit,
     usual_size,
 )
+from heedmap.checks import check_prompt
 from heedmap.errors import ArgumentError, ModelError, quoted, warn
 from heedmap.figures.overlays import to_rgb
 from heedmap.io import reading
-from heedmap.io.schemas import GivenPicture, returned
+from heedmap.io.schemas import InputImageSettings, returned
 from heedmap.io.writing import digest_of
 from heedmap.options import LOCATE_STEPS, GenerateOptions, Keep, Tokens
 from heedmap.pipelines.arguments import (
@@ -60,7 +60,7 @@ from heedmap.pipelines.arguments import (
 )
 from heedmap.pipelines.generation import Progress, generate_batch
 from heedmap.recording.probing import Probe
-from heedmap.results.pairs import apart
+from heedmap.results.edits import apart
 from heedmap.results.runs import Run
 from heedmap.text.weights import parse_weights
 
@@ -147,9 +147,9 @@ class InputImage:
     size: tuple[int, int]
 
     @property
-    def settings(self) -> GivenPicture:
+    def settings(self) -> InputImageSettings:
         """The entry of the image in a run's settings."""
-        return GivenPicture(size=self.size, sha256=digest_of(self.image))
+        return InputImageSettings(size=self.size, sha256=digest_of(self.image))
 
 
 @torch.no_grad()
@@ -257,7 +257,7 @@ def resolve_location(call: Mapping[str, Any]) -> tuple[GenerateOptions, Any, Ima
     check_takes_latents(pipe)
     refused = ("latents", "num_images_per_prompt", "guidance_scale", "negative_prompt", *STEP_LISTS)
     refuse_arguments(arguments, refused)
-    text = parse_weights(checks.prompt(prompt))
+    text = parse_weights(check_prompt(prompt))
     if text.spans:
         raise ArgumentError(
             f"the prompt {quoted(prompt)} has weights, which locate cannot use: write "
@@ -339,13 +339,13 @@ def saved_image(
     run: Run, arguments: Mapping[str, Any]
 ) -> tuple[Image.Image | None, dict[str, Any]]:
     """Return the image that a saved run was edited from, and the arguments without it."""
-    settings, rest = run.settings.given, dict(arguments)
+    settings, rest = run.settings.input_image, dict(arguments)
     if settings is None:
         return None, rest
-    image = rest.pop("image", run.given)
+    image = rest.pop("image", run.input_image)
     if image is None:
         raise ArgumentError(
-            "the picture that was edited, given.png, is not with this run any more: put it there "
+            "the picture that was edited, input.png, is not with this run any more: put it there "
             "again, or pass it, as in hm.repeat(pipe, run, image=…)"
         )
     image = _resize(open_image(image), run.settings.size)

@@ -27,12 +27,12 @@ from heedmap.pipelines.generation import Progress, sub_progress
 from heedmap.pipelines.input_images import saved_image
 from heedmap.pipelines.settings import effective_value, saved_schedulers, settings_diff
 from heedmap.recording.edits import Edit, edit_from, note_of
-from heedmap.recording.probing import Probe, Reached
+from heedmap.recording.probing import Probe, StopRun
+from heedmap.results.edits import EditResult
 from heedmap.results.grids import Grid, load_result
-from heedmap.results.pairs import Pair
 from heedmap.results.runs import Run
 
-Drawing = Run | Pair | Grid
+Drawing = Run | EditResult | Grid
 """A result that can be generated again."""
 _TERMS = EditTerms.__struct_fields__
 """The options of an edit that settings and reports have under the same names."""
@@ -40,7 +40,7 @@ _LIMIT = MAX_WHOLE  # bytes of maps: the saved run was within its own limit
 
 
 @dataclass(frozen=True, eq=False)
-class Repetition:
+class RepeatResult:
     """A result that was generated again, compared with the saved one.
 
     Of a located run (`heedmap.locate`) the numbers of its maps are compared, else pixels.
@@ -80,7 +80,7 @@ class Repetition:
         return {**{name: getattr(self, name) for name in names}, "changed": changed}
 
 
-def compared(saved: Drawing, new: Drawing, changed: Mapping[str, tuple[Any, Any]]) -> Repetition:
+def compared(saved: Drawing, new: Drawing, changed: Mapping[str, tuple[Any, Any]]) -> RepeatResult:
     """Compare a result with the saved one; `changed` has the settings that differ."""
     largest: float = 0
     differing = count = 0
@@ -94,7 +94,7 @@ def compared(saved: Drawing, new: Drawing, changed: Mapping[str, tuple[Any, Any]
         difference = np.abs(one - other).max(axis=-1)
         largest = max(largest, difference.max().item())
         differing += int(np.count_nonzero(difference))
-    return Repetition(new, not differing, largest, differing, count, dict(changed))
+    return RepeatResult(new, not differing, largest, differing, count, dict(changed))
 
 
 def _arrays(result: Drawing) -> tuple[list[np.ndarray], float]:
@@ -108,10 +108,10 @@ def _arrays(result: Drawing) -> tuple[list[np.ndarray], float]:
         return [array[..., None] for array in arrays if array is not None], 1
     if isinstance(result, Run):
         runs = [result]
-    elif isinstance(result, Pair):
+    elif isinstance(result, EditResult):
         runs = [result.source, result.edited]
     else:
-        runs = [*result.sources.values(), *(cell.pair.edited for cell in result.cells)]
+        runs = [*result.sources.values(), *(cell.result.edited for cell in result.cells)]
     return [np.asarray(run.image.convert("RGB"), dtype=np.int16) for run in runs], 255
 
 
@@ -186,14 +186,14 @@ def repeat(
     *,
     progress: Progress | None = None,
     **given: Any,
-) -> Repetition:
+) -> RepeatResult:
     """Generate a saved run, edit or grid again from its settings, and compare the images.
 
         again = heedmap.repeat(pipe, "outputs/house")
         again.same, str(again), again.changed
 
     The pipeline gets the saved scheduler, and its own back afterwards. Other settings of the
-    pipeline that differ from the saved ones are in `Repetition.changed`.
+    pipeline that differ from the saved ones are in `RepeatResult.changed`.
 
     Args:
         pipe: the pipeline to use; None loads the model named in the settings.
@@ -235,7 +235,7 @@ def generate_calls(
     """Generate variants of a saved run, each at the run's place in a batch of the same size.
 
     Returns:
-        The variants in order, and the settings that differ, as in `Repetition.changed`.
+        The variants in order, and the settings that differ, as in `RepeatResult.changed`.
     """
     changed = settings_diff(run.settings, pipe)
     with saved_schedulers(pipe, run.settings):
@@ -252,11 +252,11 @@ def run_probe(
     """Generate a saved run again until its probe has found its numbers, or to the end.
 
     Returns:
-        The settings that differ, as in `Repetition.changed`, but for the schedulers.
+        The settings that differ, as in `RepeatResult.changed`, but for the schedulers.
     """
     with saved_schedulers(pipe, run.settings):
         changed = settings_diff(run.settings, pipe)
-        with suppress(Reached), left_early(pipe):
+        with suppress(StopRun), left_early(pipe):
             _run(pipe, run, given, progress, probe)
     return changed
 
@@ -296,7 +296,7 @@ def _run(
     settings = run.settings
     if settings.edit is not None:
         return _pair(pipe, run, given, progress, probe).edited
-    if settings.given is not None:  # the source of edits of a picture of the user's
+    if settings.input_image is not None:  # the source of edits of a picture of the user's
         return _pair(pipe, run, given, progress, probe).source
     call = saved_call(settings, pipe, given)
     if settings.located is None:
@@ -329,15 +329,15 @@ def _pair(
     given: Mapping[str, Any],
     progress: Progress | None,
     probe: Probe | None = None,
-) -> Pair:
+) -> EditResult:
     """Generate a source and copies of an edit; of a source alone the edits change nothing."""
     picture, given = saved_image(run, given)
     call, edit = saved_call(run.settings, pipe, given), run.settings.edit
     number, size = run.settings.batch_place or (1, 2)
-    values: dict[str, Any] = {"cross": 0.0, "self_attention": 0.0}
+    values: dict[str, Any] = {"cross_replace": 0.0, "self_replace": 0.0}
     if edit is not None:
         values = {name: getattr(edit, name) for name in (*_TERMS, *values)}
-        values |= {"kind": edit.kind_asked, "words": edit.windows}
+        values |= {"kind": edit.kind_asked, "word_windows": edit.word_windows}
     options = EditOptions(**values, batch=size, image=picture)
     source = call.prompt if edit is None else edit.source
     edits = EditSource(pipe, source, options, replace(call.options, limit=_LIMIT))
@@ -346,14 +346,14 @@ def _pair(
 
 
 def _grid(pipe: Any, saved: Grid, given: Mapping[str, Any], progress: Progress | None) -> Grid:
-    report, first = saved.about, saved.cells[0].pair
+    report, first = saved.report, saved.cells[0].result
     picture, given = saved_image(first.source, given)
     options = saved_call(first.edited.settings, pipe, given).options
-    names = (*_TERMS, "weights", "seeds", "kind", "words", "batch")
+    names = (*_TERMS, "weights", "seeds", "kind", "word_windows", "batch")
     values = {name: getattr(report, name) for name in names}
     for name in ("steps", "guidance", "size", "negative", "keep"):
         values[name] = getattr(options, name)
-    for name in ("cross", "self_attention"):
+    for name in ("cross_replace", "self_replace"):
         values[name] = list(getattr(report, name))  # a tuple is one window
     values |= {"image": picture, "limit": _LIMIT, "progress": progress, **options.arguments}
     return Grid(editing.grid(pipe, report.source, report.targets, **values).cells, report)
@@ -362,5 +362,5 @@ def _grid(pipe: Any, saved: Grid, given: Mapping[str, Any], progress: Progress |
 def _settings(saved: Drawing) -> Settings:
     """Return the settings of a run, or of the first edit of a result."""
     if isinstance(saved, Grid):
-        saved = saved.cells[0].pair
-    return saved.edited.settings if isinstance(saved, Pair) else saved.settings
+        saved = saved.cells[0].result
+    return saved.edited.settings if isinstance(saved, EditResult) else saved.settings

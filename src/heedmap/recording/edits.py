@@ -20,8 +20,8 @@ from PIL import Image
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
-from heedmap import checks
 from heedmap.backends.base import GridShape
+from heedmap.checks import as_list, check_bool, check_float, check_text
 from heedmap.errors import ArgumentError, quoted, warn
 from heedmap.io.schemas import MAX_EDITS, Confined, Mask, Reweighted, Ruled, WordEditNoted
 from heedmap.maps import masks
@@ -69,10 +69,10 @@ class Reweight:
     renormalize: bool = False
 
     def __post_init__(self) -> None:
-        name, most = quoted(checks.text("the word to weight", self.word, "red")), MOST_WEIGHT
+        name, most = quoted(check_text("the word to weight", self.word, "red")), MOST_WEIGHT
         vars(self).update(
-            weight=checks.finite(f"the weight of {name}", self.weight, least=-most, most=most),
-            renormalize=checks.flag(f"renormalize of {name}", self.renormalize),
+            weight=check_float(f"the weight of {name}", self.weight, least=-most, most=most),
+            renormalize=check_bool(f"renormalize of {name}", self.renormalize),
         )
 
     def rules(self, table: TokenTable, size: tuple[int, int]) -> list[Rule]:
@@ -122,8 +122,8 @@ class Confine:
     tail: bool = True
 
     def __post_init__(self) -> None:
-        name = quoted(checks.text("the word to confine", self.word, "cat"))
-        along = [] if self.along is None else checks.several(self.along)
+        name = quoted(check_text("the word to confine", self.word, "cat"))
+        along = [] if self.along is None else as_list(self.along)
         if along is None or not all(isinstance(word, str) for word in along):
             raise ArgumentError(
                 f"along of {name} is {quoted(self.along)}: expected a list of words, as in ['red']"
@@ -131,11 +131,11 @@ class Confine:
         start, end = check_window(f"the window of {name}", (self.start, self.end))
         vars(self).update(
             where=masks.place(self.where, name),
-            strength=checks.finite(f"the strength of {name}", self.strength, least=-1e6, most=1e6),
+            strength=check_float(f"the strength of {name}", self.strength, least=-1e6, most=1e6),
             start=start,
             end=end,
             along=None if self.along is None else tuple(along),
-            tail=checks.flag(f"tail of {name}", self.tail),
+            tail=check_bool(f"tail of {name}", self.tail),
         )
 
     def rules(self, table: TokenTable, size: tuple[int, int]) -> list[Rule]:
@@ -176,7 +176,7 @@ class CountedRule:
 
 def checked_edits(edits: Iterable[Edit]) -> tuple[Edit, ...]:
     """Return the edits of a list; ArgumentError if it is not a list of edits."""
-    every = checks.several(edits)
+    every = as_list(edits)
     if every is None or len(every) > MAX_EDITS:
         raise ArgumentError(
             f"edits is {quoted(edits)}: expected a list of edits (at most {MAX_EDITS}), "
@@ -283,13 +283,13 @@ class Steering:
         sources: for each image that takes attention from another the number of that one.
         self_windows: for each image with a source the fractions of the run, from and up to which it
             also takes the source's self-attention (queries and keys, with its own values).
-        self_cells: the largest grid, in cells, at which it does.
+        max_self_cells: the largest grid, in cells, at which it does.
     """
 
     rules: Mapping[int, Sequence[Rule]]
     sources: Mapping[int, int] = field(default_factory=dict)
     self_windows: Mapping[int, tuple[float, float]] = field(default_factory=dict)
-    self_cells: int = EditOptions.self_cells
+    max_self_cells: int = EditOptions.max_self_cells
 
     def is_linear(self, image: int) -> bool:
         """Return whether `output` can compute the rules of an image."""
@@ -423,7 +423,7 @@ class AttentionController:
     def inputs(self, layer: str, query: Tensor, key: Tensor) -> tuple[Tensor, Tensor]:
         """Return the queries and keys (B, H, …) of a self-attention layer, some of the sources'."""
         position, steering, count = self.position, self.steering, query.shape[0]
-        if position is None or query.shape[2] > steering.self_cells:
+        if position is None or query.shape[2] > steering.max_self_cells:
             return query, key
         images = [
             image

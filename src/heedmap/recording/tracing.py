@@ -18,13 +18,20 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from heedmap import checks
 from heedmap.backends import base, loading, processors, prompts, registry
 from heedmap.backends.base import Family, Pipeline
 from heedmap.backends.latents import Moment, announced, listen, predicted
 from heedmap.backends.processors import Record, RecordingProcessor
 from heedmap.backends.prompts import Encoding
-from heedmap.errors import ArgumentError, NothingRecordedError, TraceError, quoted, size_text, warn
+from heedmap.checks import as_ordered_list
+from heedmap.errors import (
+    ArgumentError,
+    NothingRecordedError,
+    TraceError,
+    format_bytes,
+    quoted,
+    warn,
+)
 from heedmap.maps.heatmaps import HeatMaps
 from heedmap.maps.recordings import Recording
 from heedmap.mathematics.probabilities import Scores
@@ -89,7 +96,7 @@ def trace(
     options = GenerateOptions(
         keep=keep, tokens=tokens, branches=branches, concepts=concepts, limit=limit
     )
-    texts = [prompts] if isinstance(prompts, str) else checks.in_order(prompts or [])
+    texts = [prompts] if isinstance(prompts, str) else as_ordered_list(prompts or [])
     if texts is None or not all(isinstance(text, str) for text in texts):
         raise ArgumentError(f"prompts is {quoted(prompts)}: expected a list of texts")
     spec = RecordingSpec.of(options, prompts=None if prompts is None else tuple(texts))
@@ -133,11 +140,13 @@ def check_memory_limit(calls: Sequence[Call], spec: RecordingSpec) -> None:
     axes = f"keep={quoted(sorted(spec.keep))}"
     if total > spec.limit:
         raise ArgumentError(
-            f"{axes} would take {size_text(total)}, and the limit is {size_text(spec.limit)}: keep "
-            "fewer axes, or pass a higher limit"
+            f"{axes} would take {format_bytes(total)}, and the limit is "
+            f"{format_bytes(spec.limit)}: keep fewer axes, or pass a higher limit"
         )
     if size > MEMORY_WARNING:
-        warn(f"{axes} will take {size_text(size)} of memory: keep fewer axes if that is too much")
+        warn(
+            f"{axes} will take {format_bytes(size)} of memory: keep fewer axes if that is too much"
+        )
 
 
 class TraceHooks:
@@ -244,7 +253,7 @@ class Trace:
         after_step: AfterStep | None = None,
         map_tokens: Mapping[int, Sequence[int]] | None = None,  # by image, of `current_maps`
         predicts: bool = False,  # whether `StepState.predicted` is found
-        probe: Probe | None = None,  # ends the run when it has found what it looks for
+        probe: Probe | None = None,  # ends the run when it has its numbers
     ) -> None:
         registry.check_served(pipe)
         self._pipe, self._family = pipe, registry.family_of(pipe)
@@ -429,8 +438,6 @@ class Trace:
         call.enter(states, timestep)
         if self.controller is not None:
             self.controller.enter(call.position)
-        if self._probe is not None:
-            self._probe.enter(call)
 
     def _start(self, sample: Tensor, timestep: float, states: Tensor) -> None:
         """Start the call whose prompts were encoded: the model runs for the first time."""
@@ -464,9 +471,10 @@ class Trace:
 
     def _record(self, name: str, scores: Scores) -> None:
         """Record a cross-attention layer that has just run, for all rows of the batch."""
-        self._calls[-1].record(name, scores, self.controller)
+        call = self._calls[-1]
+        call.record(name, scores, self.controller)
         if self._probe is not None:
-            self._probe.record(name, scores, self.controller)
+            self._probe.record(call, name, scores, self.controller)
 
     def _before_scheduler(self, *args: Any, **kwargs: Any) -> None:
         self._predicted = predicted(*args, **kwargs)

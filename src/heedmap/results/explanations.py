@@ -4,8 +4,7 @@
 little-endian, the last axis first, as base64.
 """
 
-import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -17,73 +16,62 @@ from PIL import Image
 from heedmap.errors import quoted
 from heedmap.figures.overlays import png
 from heedmap.io import reading
-from heedmap.io.schemas import FORMAT, Note, TokenKind, encode, to_json
+from heedmap.io.schemas import FORMAT, Note, encode, to_json
+from heedmap.maps.recordings import Layer
 from heedmap.mathematics.by_hand import Attention, LayerInputs, attention
 from heedmap.options import Axis, BranchName
 from heedmap.page import pages
 from heedmap.results import Saved
+from heedmap.text.words import Token
 
 
-class ExplainedToken(Note, frozen=True):
-    """One token of the text, which is one column of P. Special tokens have a label."""
-
-    position: int
-    text: str
-    kind: TokenKind
-
-
-class About(Note, frozen=True, kw_only=True):
+class ExplanationReport(Note, frozen=True, kw_only=True):
     """The probability that is explained, and its run.
 
     Attributes:
         tokens: the positions of the word's tokens on the K axis.
-        spans: (start, end) of each place of the word in the characters of `prompt`.
-        at: (x, y), the pixel, from the upper left, from 0.
-        size: (width, height) of the image.
-        layer: the dotted path of the layer; `short` is its name in figures.
-        grid: (h, w) of the layer.
+        at: (x, y), the pixel, from the upper left, from 0; `size` is (width, height) of the image.
+        layer: the layer's dotted path, its number of heads and its grid (h, w).
+        short: its name in figures.
         place: (row, column) of the position of the grid that holds the pixel.
         passes: the model's pass within the step, from 0, and the number of passes.
-        chosen: the axes that the user did not choose: the middle step, and the layer and head with
-            the highest `selection_score` there.
-        kept: the largest difference from the saved maps; None if these lack the layer or step.
-        changed: the settings of the pipeline that differ from those of the run.
+        automatic_axes: the axes that the user left open: the middle step, and the layer and head
+            with the highest `selection_score` there.
+        maps_difference: the largest difference from the saved maps; None if these lack the layer or
+            step.
+        settings_diff: the names of the settings that differ from those of the run.
     """
 
     word: str
     tokens: tuple[int, ...]
-    spans: tuple[tuple[int, int], ...]
     prompt: str
     branch: BranchName
     at: tuple[int, int]
     size: tuple[int, int]
-    layer: str
+    layer: Layer
     short: str
-    grid: tuple[int, int]
     place: tuple[int, int]
     head: int
     step: int
     steps: int
     passes: tuple[int, int]
     timestep: float
-    chosen: tuple[Axis, ...]
-    kept: float | None
-    changed: tuple[str, ...]
+    automatic_axes: tuple[Axis, ...]
+    maps_difference: float | None
+    settings_diff: tuple[str, ...]
     seed: int
     model: str
-    pipeline: str
-    scheduler: str
     dtype: str
 
 
 class ExplanationFile(Note, frozen=True, kw_only=True):
-    """The content of `explain.json`; a loaded explanation computes `shown` again."""
+    """The content of `explain.json`; a loaded explanation computes `numbers` again."""
 
     format: int = FORMAT
-    about: About
-    tokens: tuple[ExplainedToken, ...]
-    given: LayerInputs
-    shown: Mapping[str, Any] = {}
+    report: ExplanationReport
+    tokens: tuple[Token, ...]
+    inputs: LayerInputs
+    numbers: Mapping[str, Any] = {}
 
 
 @dataclass(frozen=True, eq=False)
@@ -92,137 +80,113 @@ class Explanation(Saved):
 
         found = hm.explain(None, "outputs/house", "house", at=(40, 72))
         print(found.table())
-        found.attention.scores, found.brought, found.save("outputs/why")
+        found.attention.scores, found.numbers["contributions"], found.save("outputs/why")
 
     Its folder has `index.html` (the page), `explain.json` and `image.png`; a loaded explanation
     computes its numbers again.
 
     Attributes:
-        about: the word, pixel, layer, head, step and branch, and the run.
+        report: the word, pixel, layer, head, step and branch, and the run.
         tokens: the K tokens of the text.
-        given: the inputs of the layer at the position, and its output in the model.
+        inputs: the inputs of the layer at the position, and its output in the model.
         image: the image of the run.
     """
 
-    about: About
-    tokens: tuple[ExplainedToken, ...]
-    given: LayerInputs
+    report: ExplanationReport
+    tokens: tuple[Token, ...]
+    inputs: LayerInputs
     image: Image.Image
 
     @cached_property
     def attention(self) -> Attention:
         """The head's attention before edits; its arrays have no axis Q."""
-        inputs, h = self.given, self.about.head
-        mask = None if inputs.mask is None else inputs.mask[h]
-        return attention(inputs.query[h], inputs.key[h], inputs.value[h], mask, scale=inputs.scale)
+        one, h = self.inputs, self.report.head
+        mask = None if one.mask is None else one.mask[h]
+        return attention(one.query[h], one.key[h], one.value[h], mask, scale=one.scale)
 
     @cached_property
-    def heads(self) -> Attention:
-        """The attention of all heads before edits, (H, 1, …): the position is the one query."""
-        inputs = self.given
-        mask = None if inputs.mask is None else inputs.mask[:, None]
-        query = inputs.query[:, None]
-        return attention(query, inputs.key, inputs.value, mask, scale=inputs.scale)
+    def probabilities(self) -> np.ndarray:
+        """P of each head, (H, K): after the edits, if one changed it."""
+        one = self.inputs
+        mask = None if one.mask is None else one.mask[:, None]
+        heads = attention(one.query[:, None], one.key, one.value, mask, scale=one.scale)
+        return heads.probabilities[:, 0] if one.edited is None else one.edited
 
     @cached_property
-    def acted(self) -> np.ndarray:
-        """P of each head as it acted, (H, K): after the edits, if one changed it."""
-        edited = self.given.edited
-        return self.heads.probabilities[:, 0] if edited is None else edited
-
-    @cached_property
-    def parts(self) -> np.ndarray:
+    def contributions(self) -> np.ndarray:
         """P·V W_O, the contribution of each token of each head to the output, (H, K, C)."""
-        weight, value = self.given.weight, self.given.value
+        weight, value = self.inputs.weight, self.inputs.value
         by_head = weight.reshape(len(weight), *value[:, 0].shape)  # (C, H, d_v)
-        return np.einsum("hkd,chd->hkc", self.acted[..., None] * value, by_head, optimize=True)
+        values = self.probabilities[..., None] * value
+        return np.einsum("hkd,chd->hkc", values, by_head, optimize=True)
 
     @property
-    def brought(self) -> np.ndarray:
-        """‖P·V W_O‖ of each token in the head, (K)."""
-        return np.linalg.norm(self.parts[self.about.head], axis=-1)
+    def heads_output(self) -> np.ndarray:
+        """P V of the heads side by side, with the attention to an image prompt, (H·d_v)."""
+        heads = np.einsum("hk,hkd->hd", self.probabilities, self.inputs.value).reshape(-1)
+        return heads if self.inputs.added is None else heads + self.inputs.added
 
     @property
-    def joined(self) -> np.ndarray:
-        """The concatenated heads' P V, with the attention to an image prompt, (H·d_v)."""
-        heads = np.einsum("hk,hkd->hd", self.acted, self.given.value).reshape(-1)
-        return heads if self.given.added is None else heads + self.given.added
-
-    @property
-    def together(self) -> np.ndarray:
-        """The layer's output, computed: (joined W_O + b + residual) / factor, (C)."""
-        output = self.given.weight @ self.joined
-        for term in (self.given.bias, self.given.residual):
+    def output(self) -> np.ndarray:
+        """The layer's output, computed: (heads' outputs W_O + b + residual) / factor, (C)."""
+        output = self.inputs.weight @ self.heads_output
+        for term in (self.inputs.bias, self.inputs.residual):
             output = output if term is None else output + term
-        return output / self.given.factor
+        return output / self.inputs.factor
 
     @property
     def difference(self) -> float:
         """The largest difference between the computed output and that of the model."""
-        return float(np.abs(self.together - self.given.output).max())
+        return float(np.abs(self.output - self.inputs.output).max())
 
     @cached_property
-    def shown(self) -> dict[str, Any]:
-        """All numbers of the page, as lists over the K tokens of the head unless noted.
+    def numbers(self) -> dict[str, Any]:
+        """All numbers of the page as lists.
 
-        `scores` (QKᵀ), `scaled`, `masked` (None for -inf), `probabilities`, `unscaled` (P without
-        the scale), `acted`, `brought`, `all_brought` (of all heads together), `output` (P V, d_v),
-        `heads` (of each head: P of the word and of the start token, and the length of the
-        contribution of all tokens and of the word), `joined` (H·d_v), `together` (C), and
-        `difference`.
+        Over the K tokens, of the head: `scores` (QKᵀ), `softmax` and `unscaled_softmax` (P before
+        edits, with and without the scale), `probabilities` (P after edits), and the length of each
+        contribution in `contributions`; of all heads together in `heads_contributions`. Over the H
+        heads: `word_probabilities`, and the length of the contribution of the word and of all
+        tokens in `word_contributions` and `tokens_contributions`. `heads_output` (H·d_v), `output`
+        (C) and `difference`.
         """
-        one, head, word = self.attention, self.about.head, list(self.about.tokens)
-        start = [token.position for token in self.tokens if token.kind == "start"]
-        parts, acted = self.parts, self.acted
-        return {
-            "scores": one.scores.tolist(),
-            "scaled": one.scaled.tolist(),
-            "masked": [x if math.isfinite(x) else None for x in one.masked.tolist()],
-            "probabilities": one.probabilities.tolist(),
-            "unscaled": one.unscaled_probabilities.tolist(),
-            "acted": acted[head].tolist(),
-            "brought": self.brought.tolist(),
-            "all_brought": np.linalg.norm(parts.sum(axis=0), axis=-1).tolist(),
-            "output": (acted[head] @ self.given.value[head]).tolist(),
-            "heads": [
-                {
-                    "word": float(p[word].sum()),
-                    "start": float(p[start].sum()) if start else None,
-                    "length": float(np.linalg.norm(part.sum(axis=0))),
-                    "word_length": float(np.linalg.norm(part[word].sum(axis=0))),
-                }
-                for p, part in zip(acted, parts, strict=True)
-            ],
-            "joined": self.joined.tolist(),
-            "together": self.together.tolist(),
-            "difference": self.difference,
+        one, p, parts = self.attention, self.probabilities, self.contributions
+        head, word, norm = self.report.head, list(self.report.tokens), np.linalg.norm
+        arrays = {
+            "scores": one.scores,
+            "softmax": one.probabilities,
+            "unscaled_softmax": one.unscaled_probabilities,
+            "probabilities": p[head],
+            "contributions": norm(parts[head], axis=-1),
+            "heads_contributions": norm(parts.sum(axis=0), axis=-1),
+            "word_probabilities": p[:, word].sum(axis=-1),
+            "word_contributions": norm(parts[:, word].sum(axis=1), axis=-1),
+            "tokens_contributions": norm(parts.sum(axis=1), axis=-1),
+            "heads_output": self.heads_output,
+            "output": self.output,
         }
+        numbers = {name: array.tolist() for name, array in arrays.items()}
+        return {**numbers, "difference": self.difference}
 
     def summary(self) -> dict[str, Any]:
-        """Return `about` and the main numbers, as plain JSON types."""
-        one = self.shown["heads"][self.about.head]
+        """Return the report and the main numbers of the head, as plain JSON types."""
+        numbers, head = self.numbers, self.report.head
         return {
-            **to_json(self.about),
-            "probability": one["word"],
-            "brought": one["word_length"],
-            "output": one["length"],
+            **to_json(self.report),
+            "probability": numbers["word_probabilities"][head],
+            "contribution": numbers["word_contributions"][head],
+            "output": numbers["tokens_contributions"][head],
             "difference": self.difference,
         }
 
     def __repr__(self) -> str:
-        about, p = self.about, float(self.acted[self.about.head, list(self.about.tokens)].sum())
-        return (
-            f"<Explanation of {quoted(about.word)} at {about.at}: {about.short}, "
-            f"head {about.head}, step {about.step}: P {p:.6g}>"
-        )
+        report, p = self.report, self.numbers["word_probabilities"][self.report.head]
+        place = f"{report.at}: {report.short}, head {report.head}, step {report.step}"
+        return f"<Explanation of {quoted(report.word)} at {place}: P {p:.6g}>"
 
-    def table(self, names: Sequence[str] | None = None) -> str:
-        """Return the head's row of P before edits as a table, as `hm.attention(…).table` does.
-
-        Args:
-            names: names of the tokens. Default: those of the tokenizer.
-        """
-        return self.attention.table([one.text for one in self.tokens] if names is None else names)
+    def table(self) -> str:
+        """Return the head's row of P before edits as a table, as `hm.attention(…).table` does."""
+        return self.attention.table([token.text for token in self.tokens])
 
     def page(self) -> str:
         """Return the page: one HTML file that needs nothing else."""
@@ -233,7 +197,7 @@ class Explanation(Saved):
 
     def _file(self) -> ExplanationFile:
         return ExplanationFile(
-            about=self.about, tokens=self.tokens, given=self.given, shown=self.shown
+            report=self.report, tokens=self.tokens, inputs=self.inputs, numbers=self.numbers
         )
 
     def write_files(self, folder: Path) -> None:
@@ -246,5 +210,5 @@ class Explanation(Saved):
     def read_files(cls, folder: Path) -> "Explanation":
         """Read the files that `write_files` wrote to a folder."""
         file = reading.read_json(folder / "explain.json", ExplanationFile)
-        image = reading.read_image(folder / "image.png", size=file.about.size)
-        return cls(file.about, file.tokens, file.given, image)
+        image = reading.read_image(folder / "image.png", size=file.report.size)
+        return cls(file.report, file.tokens, file.inputs, image)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from msgspec import Meta, structs
 from PIL import Image
 
-from heedmap.errors import RunError, plural, quoted, signed
+from heedmap.errors import RunError, format_number, plural, quoted
 from heedmap.figures import plots
 from heedmap.figures.overlays import png
 from heedmap.io import reading
@@ -27,7 +27,7 @@ from heedmap.io.schemas import (
 )
 from heedmap.page import pages
 from heedmap.results import Files, Result, write_json
-from heedmap.results.pairs import Pair, read_mask
+from heedmap.results.edits import EditResult, read_mask
 from heedmap.results.runs import Run, setting_texts
 
 if TYPE_CHECKING:
@@ -41,8 +41,8 @@ class Place(Note, frozen=True, kw_only=False):
     seed: Whole
     target: Text
     weights: Mapping[Text, Number]
-    cross: Window
-    self_attention: Window
+    cross_replace: Window
+    self_replace: Window
 
 
 _PLACE = Place.__struct_fields__
@@ -53,7 +53,7 @@ class CellRow(Place, frozen=True, kw_only=True):
 
     file: Name
     blended: bool
-    about: EditReport
+    report: EditReport
 
 
 class GridFile(Note, frozen=True, kw_only=True):
@@ -61,7 +61,7 @@ class GridFile(Note, frozen=True, kw_only=True):
 
     format: int = FORMAT
     files: Files
-    about: GridReport
+    report: GridReport
     cells: Annotated[tuple[CellRow, ...], Meta(min_length=1)]
 
 
@@ -73,12 +73,12 @@ class Cell(Place, frozen=True, kw_only=False, eq=False):
         seed: the seed of the noise.
         target: the edited prompt, without the weights of the grid.
         weights: the weights of the grid, by word.
-        cross: the window of cross-attention, (start, end) as fractions of the run.
-        self_attention: the window of self-attention.
-        pair: the source and the edit.
+        cross_replace: the window of cross-attention, (start, end) as fractions of the run.
+        self_replace: the window of self-attention.
+        result: the source and the edit.
     """
 
-    pair: Pair
+    result: EditResult
 
     @property
     def folder(self) -> str:
@@ -87,20 +87,20 @@ class Cell(Place, frozen=True, kw_only=False, eq=False):
 
     def row(self) -> dict[str, Any]:
         """Return the row of `grid.csv`: the place of the cell, and the effect of its edit."""
-        about = self.pair.about
+        report = self.result.report
         return {
             "cell": self.number,
             "seed": self.seed,
-            "source": self.pair.source.settings.prompt,
+            "source": self.result.source.settings.prompt,
             "target": self.target,
-            "prompt": self.pair.edited.settings.prompt,
+            "prompt": self.result.edited.settings.prompt,
             **{f"weight of {word}": weight for word, weight in self.weights.items()},
-            **dict(zip(("cross_from", "cross_to"), self.cross, strict=True)),
-            **dict(zip(("self_from", "self_to"), self.self_attention, strict=True)),
-            **{name: getattr(about, name) for name in ("kind", "sites", "self_sites", "moved")},
+            **dict(zip(("cross_from", "cross_to"), self.cross_replace, strict=True)),
+            **dict(zip(("self_from", "self_to"), self.self_replace, strict=True)),
+            **{name: getattr(report, name) for name in ("kind", "sites", "self_sites", "moved")},
             **{
                 f"{name}_{side}": value
-                for side, change in about.change.sides().items()
+                for side, change in report.change.sides().items()
                 for name, value in structs.asdict(change).items()
             },
             "file": f"{self.folder}/image.png",
@@ -112,8 +112,8 @@ class Cell(Place, frozen=True, kw_only=False, eq=False):
             "seed": self.seed,
             "target": self.target,
             **{f"weight of {word}": weight for word, weight in self.weights.items()},
-            "self_attention": self.self_attention,
-            "cross": self.cross,
+            "self_replace": self.self_replace,
+            "cross_replace": self.cross_replace,
         }
 
 
@@ -124,10 +124,10 @@ def label(name: str, value: Any) -> str:
     if name == "seed":
         return f"seed {value}"
     if name.startswith("weight of "):
-        return f"{name.removeprefix('weight of ')} ×{signed(value)}"
+        return f"{name.removeprefix('weight of ')} ×{format_number(value)}"
     start, end = value
     window = f"{end:g}" if start == 0 else f"{start:g}–{end:g}"
-    return f"{'cross' if name == 'cross' else 'self'} {window}"
+    return f"{'cross' if name == 'cross_replace' else 'self'} {window}"
 
 
 @dataclass(frozen=True, eq=False)
@@ -141,18 +141,18 @@ class Grid(Result):
 
     Attributes:
         cells: every combination once, the last axis fastest.
-        about: the arguments of `grid` (`grid.about.source`, `.targets`, `.weights`, `.cross`,
-            `.self_attention`, `.seeds` and others), `.batch` (images in the largest batch) and
-            `.sources_drawn` (how often the source was computed).
+        report: the arguments of `grid` (`grid.report.source`, `.targets`, `.weights`,
+            `.cross_replace`, `.self_replace`, `.seeds` and others), `.batch` (images in the largest
+            batch) and `.sources_drawn` (the number of times that the source was computed).
     """
 
     cells: tuple[Cell, ...]
-    about: GridReport
+    report: GridReport
 
     def __repr__(self) -> str:
         over = ", ".join(f"{name} ({len(values)})" for name, values in self.axes.items())
         cells = plural(len(self), "cell") + (f" over {over}" if over else "")
-        return f"<Grid of {quoted(self.about.source)}: {cells}>"
+        return f"<Grid of {quoted(self.report.source)}: {cells}>"
 
     def __len__(self) -> int:
         return len(self.cells)
@@ -163,11 +163,11 @@ class Grid(Result):
     @property
     def sources(self) -> dict[int, Run]:
         """The source's run of each seed."""
-        return {cell.seed: cell.pair.source for cell in self.cells}
+        return {cell.seed: cell.result.source for cell in self.cells}
 
     @property
     def axes(self) -> dict[str, list[Any]]:
-        """The axes that vary, "seed", "target", "weight of …", "self_attention" and "cross"."""
+        """The axes that vary: "seed", "target", "weight of …", "self_replace", "cross_replace"."""
         values: dict[str, list[Any]] = {}
         for cell in self.cells:
             for name, value in cell.place().items():
@@ -184,15 +184,15 @@ class Grid(Result):
         """Draw the contact sheet: the source and the longest axis in columns, others in rows."""
         columns, rows = self._layout()
         images = [
-            (name, [line[0].pair.source.image, *(cell.pair.edited.image for cell in line)])
+            (name, [line[0].result.source.image, *(cell.result.edited.image for cell in line)])
             for name, line in rows
         ]
         cell, axes = self.cells[0], self.axes
         fixed = [label(name, value) for name, value in cell.place().items() if name not in axes]
         fixed = [text for text in fixed if text != cell.target]
-        texts = setting_texts(cell.pair.source.settings)
+        texts = setting_texts(cell.result.source.settings)
         fixed += [texts[name] for name in ("steps", "guidance", "size", "model")]
-        fixed += [f"only {self.about.only}" if self.about.only else "", self._returned()]
+        fixed += [f"only {self.report.only}" if self.report.only else "", self._returned()]
         note = " · ".join(filter(None, fixed))
         return plots.draw_table(images, columns, title=self._title(), note=note)
 
@@ -206,7 +206,7 @@ class Grid(Result):
         across = max(
             (name for name in axes if name != "seed"),
             key=lambda name: (len(axes[name]), name != "target"),
-            default="cross",
+            default="cross_replace",
         )
         down = [name for name in axes if name != across]
         lines: dict[tuple[Any, ...], list[Cell]] = {}
@@ -220,13 +220,13 @@ class Grid(Result):
     def _title(self) -> str:
         cell, axes = self.cells[0], self.axes
         weights = any(name.startswith("weight of ") for name in axes)
-        edited = cell.target if weights else cell.pair.edited.settings.prompt
-        source = cell.pair.source.settings.prompt
+        edited = cell.target if weights else cell.result.edited.settings.prompt
+        source = cell.result.source.settings.prompt
         return source if "target" in axes or edited == source else f"{source} → {edited}"
 
     def _returned(self) -> str:
         """Write how near to itself a picture of yours came back, which is equal in all cells."""
-        back = self.cells[0].pair.about.reconstruction
+        back = self.cells[0].result.report.reconstruction
         return "" if back is None else f"your picture {returned(back.psnr_db)}"
 
     def explorer(self) -> str:
@@ -239,7 +239,7 @@ class Grid(Result):
             "note": self._returned(),
         }
         pairs = [
-            (" · ".join(label(name, cell.place()[name]) for name in axes), cell.pair)
+            (" · ".join(label(name, cell.place()[name]) for name in axes), cell.result)
             for cell in self.cells
         ]
         return pages.pairs_page(pairs, title=self._title(), grid=layout)
@@ -256,20 +256,20 @@ class Grid(Result):
         for seed, run in self.sources.items():
             run.write_files(folder / "sources" / str(seed), overlays=False)
         for cell in self.cells:
-            cell.pair.edited.write_files(folder / cell.folder, overlays=False)
-            if cell.pair.blend is not None:
-                mask = png(Image.fromarray(cell.pair.blend))
+            cell.result.edited.write_files(folder / cell.folder, overlays=False)
+            if cell.result.blend is not None:
+                mask = png(Image.fromarray(cell.result.blend))
                 (folder / cell.folder / "blend.png").write_bytes(mask)
         cells = tuple(
             CellRow(
                 **{name: getattr(cell, name) for name in _PLACE},
                 file=f"{cell.folder}/image.png",
-                blended=cell.pair.blend is not None,
-                about=cell.pair.about,
+                blended=cell.result.blend is not None,
+                report=cell.result.report,
             )
             for cell in self.cells
         )
-        write_json(folder / "grid.json", GridFile, about=self.about, cells=cells)
+        write_json(folder / "grid.json", GridFile, report=self.report, cells=cells)
 
     @classmethod
     def read_files(cls, folder: Path) -> "Grid":
@@ -282,23 +282,23 @@ class Grid(Result):
             source, place = sources[row.seed], folder / "cells" / f"{row.number:03d}"
             edited, mask = Run.load(place), place / "blend.png"
             blend = read_mask(mask, source.image.size) if row.blended else None
-            pair = Pair(source, edited, row.about, blend)
-            cells.append(Cell(**{name: getattr(row, name) for name in _PLACE}, pair=pair))
-        return cls(tuple(cells), file.about)
+            pair = EditResult(source, edited, row.report, blend)
+            cells.append(Cell(**{name: getattr(row, name) for name in _PLACE}, result=pair))
+        return cls(tuple(cells), file.report)
 
 
-def load_result(folder: str | Path) -> Run | Pair | Grid:
+def load_result(folder: str | Path) -> Run | EditResult | Grid:
     """Load the run, edit or grid in a folder; no model and no torch is loaded.
 
     Raises:
         RunError: if there is none, or something in it is broken.
     """
     folder = reading.path_of(folder)
-    kinds = {"grid.json": Grid, "pair.json": Pair, "run.json": Run}
+    kinds = {"grid.json": Grid, "edit.json": EditResult, "run.json": Run}
     for name, kind in kinds.items():
         if (folder / name).is_file():
             return kind.load(folder)
     raise RunError(
-        f"{folder} is not a run, edit or grid: expected a folder with run.json, pair.json or "
+        f"{folder} is not a run, edit or grid: expected a folder with run.json, edit.json or "
         "grid.json"
     )

@@ -10,7 +10,7 @@ from msgspec import Struct
 from PIL import Image
 from PIL.PngImagePlugin import PngInfo
 
-from heedmap import checks
+from heedmap.checks import as_list, check_bool, check_one_of
 from heedmap.errors import ArgumentError, RunError, plural, quoted
 from heedmap.figures import plots
 from heedmap.figures.overlays import Animation, StepPictures, centred, mosaic_size, of_mosaic, png
@@ -29,9 +29,9 @@ from heedmap.text.words import Word
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-_NEGATIVE, _CONCEPTS, _INPUT = "negative.safetensors", "concepts.safetensors", "given.png"
+_NEGATIVE, _CONCEPTS, _INPUT = "negative.safetensors", "concepts.safetensors", "input.png"
 _RUNS_IN = {
-    "pair.json": "its folder edited",
+    "edit.json": "its folder edited",
     "grid.json": "cells/001",
     "ablate.json": "its folder run",
 }
@@ -79,7 +79,7 @@ class Run(Result):
             (`figures.overlays`).
         concepts: the heat maps of the concepts, each one word: `run.concepts["sky"]`; None without
             concepts.
-        given: the picture of yours that was edited, as the model saw it; None of other runs.
+        input_image: the picture of yours that was edited, as the model saw it; None of other runs.
     """
 
     image: Image.Image
@@ -88,7 +88,7 @@ class Run(Result):
     negative_maps: HeatMaps | None = None
     step_pictures: StepPictures | None = None
     concepts: HeatMaps | None = None
-    given: Image.Image | None = None
+    input_image: Image.Image | None = None
 
     def __repr__(self) -> str:
         (width, height), settings = self.image.size, self.settings
@@ -134,7 +134,7 @@ class Run(Result):
         """Write the run to a folder, whole or not at all, and return the folder.
 
         `image.png` (with the settings as a `parameters` text chunk, unless it was made from a
-        picture), `given.png` (a picture of yours that was edited), `index.html` (the page),
+        picture), `input.png` (a picture of yours that was edited), `index.html` (the page),
         `sheet.png`, `words/<number>-<word>.png`, `maps.safetensors` (and `negative.safetensors`),
         `steps.png` (the images of the steps, row by row, if they were kept), `run.json`; and of
         concepts `concepts.safetensors`, `concepts.png` and `words/concept-<number>-<concept>.png`.
@@ -148,7 +148,7 @@ class Run(Result):
             ArgumentError: if `folder` is not a path, or `overlays` not True or False.
             RunError: if the folder is not empty, or cannot be written.
         """
-        checks.flag("overlays", overlays)
+        check_bool("overlays", overlays)
         with whole_folder(folder) as partial:
             self.write_files(partial, overlays=overlays)
         return Path(folder)
@@ -157,11 +157,11 @@ class Run(Result):
         """Write the files of `save` to a folder, which is made if it is missing."""
         folder.mkdir(parents=True, exist_ok=True)
         text, settings, steps = PngInfo(), self.settings, self.step_pictures
-        if not (settings.located or settings.given):  # settings alone do not generate those
+        if not (settings.located or settings.input_image):  # settings alone do not generate those
             text.add_itxt("parameters", parameters_text(settings))
         (folder / "image.png").write_bytes(png(self.image, text))
-        if self.given is not None:
-            (folder / _INPUT).write_bytes(png(self.given))
+        if self.input_image is not None:
+            (folder / _INPUT).write_bytes(png(self.input_image))
         if overlays:
             (folder / "words").mkdir()
             (folder / "index.html").write_text(self.explorer(), encoding="utf-8")
@@ -249,7 +249,7 @@ def parameters_text(settings: Settings) -> str:
         lines.append(f"Negative prompt: {settings.negative}")
     (width, height), edit, edited = settings.size, settings.edit, ""
     if edit is not None:  # these settings without the source generate another image
-        windows = "cross {:g}–{:g}, self {:g}–{:g}".format(*edit.cross, *edit.self_attention)
+        windows = "cross {:g}–{:g}, self {:g}–{:g}".format(*edit.cross_replace, *edit.self_replace)
         source = json.dumps(edit.source, ensure_ascii=False)
         edited = f', Edited from: {source}, Edit: "{windows}"'
     lines.append(
@@ -299,13 +299,14 @@ def compare(
         ArgumentError: if there are fewer than two runs, or no word is common to all.
         WordError: if no run has read one of the words.
     """
-    several = checks.several(runs)
+    several = as_list(runs)
     if several is None or len(several) < 2 or not all(hasattr(run, "maps") for run in several):
-        raise ArgumentError(f"the runs are {quoted(runs)}: expected a list of two runs or more")
-    names = common_words(several) if words is None else checks.several(words)
+        count = 0 if several is None else len(several)
+        raise ArgumentError(f"{plural(count, 'run')} cannot be compared: expected two or more")
+    names = common_words(several) if words is None else as_list(words)
     if not names or not all(isinstance(word, str) for word in names):
         raise ArgumentError(f"words is {quoted(words)}: expected a list of words; omit it for all")
-    checks.one_of("scale", scale, SCALES)
+    check_one_of("scale", scale, SCALES)
     names = list(dict.fromkeys(names))
     small = [word_figures.resized(run.maps, word_figures.SIDE) for run in several]
     heats = [[maps[name] for maps in small if name in maps] for name in names]

@@ -2,7 +2,7 @@
 
 A job is a call of `generate`, `edit` or `locate` with its arguments:
 
-    {"task": "edit", "source": "a red house", "target": "a blue house", "seed": 7, "cross": 0.8}
+    {"task": "edit", "source": "a red house", "target": "a blue house", "seed": 7, "steps": 30}
 
 Besides, it may have "model", "weights" by word, and "truths": the mask files or boxes of words.
 A manifest is JSONL or CSV with one job a line, or TOML. In TOML the plural of an argument is a list
@@ -23,10 +23,10 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from heedmap import checks
 from heedmap.backends import loading
 from heedmap.backends.prompts import prompt_table
 from heedmap.backends.registry import usual_size
+from heedmap.checks import check_int, check_one_of, check_prompt, check_text
 from heedmap.errors import ArgumentError, HeedmapError, plural, quoted
 from heedmap.io import reading
 from heedmap.io.schemas import MAX_WHOLE
@@ -173,7 +173,7 @@ def _json(text: Any) -> Any:
 def _product(text: str) -> Iterator[tuple[int, Any]]:
     """Yield each combination of the lists of a TOML file."""
     fixed = tomllib.loads(text)
-    checks.one_of("task", task := fixed.get("task", "generate"), TASKS)
+    check_one_of("task", task := fixed.get("task", "generate"), TASKS)
     names = {*_SIGNATURES[task].parameters, *_ABOUT_JOB}
     weights = fixed.pop("weights", {})
     if not isinstance(weights, dict):
@@ -210,10 +210,10 @@ class _Checker:
             raise ArgumentError(f"a job is plain JSON: {error}") from error
         about = {name: row.pop(name, None) for name in _ABOUT_JOB}
         task, model = about["task"] or "generate", about["model"] or self._model
-        checks.one_of("task", task, TASKS)
+        check_one_of("task", task, TASKS)
         settings = {**row, **about, "task": task, "model": model, "dtype": self._dtype}
         identity = hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:16]
-        checks.whole("the seed", row.get("seed"), least=0, most=MAX_WHOLE)
+        check_int("the seed", row.get("seed"), least=0, most=MAX_WHOLE)
         try:
             _SIGNATURES[task].bind(None, **row)
         except TypeError as error:
@@ -259,11 +259,11 @@ class _Checker:
             if not isinstance(weights, Mapping):
                 raise ArgumentError(f"weights is {quoted(weights)}: expected weights by word")
             name = "target" if row.get("target") else "source" if task == "edit" else "prompt"
-            parsed = parse_weights(checks.prompt(row[name]))
+            parsed = parse_weights(check_prompt(row[name]))
             spans = weighed(parsed, prompt_table(pipe, parsed.text), weights)
             row[name] = spelled(parsed.text, spans)
         if task == "edit":
-            checks.text("target", row.get("target") or "")  # a list would be several jobs
+            check_text("target", row.get("target") or "")  # a list would be several jobs
             source, (target,), _ = resolve_edits(call_of(task, pipe, row))
             plan = source.plan(target)
             check_effect([plan])
@@ -279,7 +279,7 @@ class _Checker:
                 self._options[key] = resolve_options(call_of(task, pipe, row))[0]
             options = self._options[key]
         checked_concepts(options.concepts)
-        parsed = parse_weights(checks.prompt(row["prompt"]))
+        parsed = parse_weights(check_prompt(row["prompt"]))
         if parsed.spans or words:
             table = prompt_table(pipe, parsed.text, options.arguments)
             token_weights(parsed.spans, table)

@@ -14,7 +14,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from heedmap import checks
+from heedmap.checks import check_bool, check_int
 from heedmap.errors import ArgumentError
 from heedmap.options import Device, Dtype, LoadOptions
 from heedmap.sweeps import TABLE, tables
@@ -91,8 +91,8 @@ def sweep(
         ArgumentError: if a job or an argument is wrong.
         RunError: if the manifest is missing, or the folder holds something else.
     """
-    batch = checks.whole("batch", batch, least=1, most=10_000)
-    pages = checks.flag("pages", pages)
+    batch = check_int("batch", batch, least=1, most=10_000)
+    pages = check_bool("pages", pages)
     try:
         import pyarrow  # noqa: F401
     except ImportError as error:
@@ -101,9 +101,9 @@ def sweep(
         raise ArgumentError("ray and shard are both set: Ray divides the jobs itself; set one")
     if workers is not None and ray is None:
         raise ArgumentError("workers is the number of Ray's actors: set ray, too")
-    checks.whole("workers", 1 if workers is None else workers, least=1)
+    check_int("workers", 1 if workers is None else workers, least=1)
     state, (number, count) = None, (1, 1) if shard is None else shard
-    checks.whole("shard", number, least=1, most=checks.whole("the number of shards", count))
+    check_int("shard", number, least=1, most=check_int("the number of shards", count))
     if shard is None and ray is None:
         from accelerate import PartialState
 

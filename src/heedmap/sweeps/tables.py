@@ -25,7 +25,7 @@ from heedmap.io.reading import path_of, read_bytes
 from heedmap.io.writing import TakenError, check_new, digest_of, put_file
 from heedmap.maps.heatmaps import HeatMaps
 from heedmap.options import MASK_THRESHOLD
-from heedmap.results.pairs import Pair
+from heedmap.results.edits import EditResult
 from heedmap.results.runs import Run
 from heedmap.sweeps import TABLE
 from heedmap.sweeps.jobs import Job, truth
@@ -94,13 +94,17 @@ def replace_file(path: Path, data: bytes) -> None:
 # --- rows -------------------------------------------------------------------------------------
 
 
-def row_of(job: Job, result: Run | Pair, seconds: float, warnings: Sequence[str]) -> dict[str, Any]:
+def row_of(
+    job: Job, result: Run | EditResult, seconds: float, warnings: Sequence[str]
+) -> dict[str, Any]:
     """Return the row of a job as plain JSON types: its settings, its image and its maps.
 
     An edit's row is that of the edited image; its change is measured against the source.
     """
-    is_edit = isinstance(result, Pair)
-    run, about = (result.edited, result.about) if is_edit else (result, None)
+    if isinstance(result, EditResult):
+        run, report, image = result.edited, result.report, "edited/image.png"
+    else:
+        run, report, image = result, None, "image.png"
     names = ("model", "prompt", "negative", "seed", "steps", "guidance")
     maps, (width, height) = run.maps.without_shared_scale(), run.image.size
     own = run.settings.located.size if run.settings.located else run.image.size
@@ -114,7 +118,7 @@ def row_of(job: Job, result: Run | Pair, seconds: float, warnings: Sequence[str]
         "width": width,
         "height": height,
         "arguments": json.dumps(job.arguments, sort_keys=True, ensure_ascii=False),
-        "image": "edited/image.png" if is_edit else "image.png",
+        "image": image,
         "sha256": digest_of(run.image),
         "words": [
             {
@@ -130,10 +134,10 @@ def row_of(job: Job, result: Run | Pair, seconds: float, warnings: Sequence[str]
             {"word": word, **overlap(maps, word, truth(where, word, own, run.image.size))}
             for word, where in job.truths.items()
         ],
-        "moved": about and about.moved,
-        "mse_inside": about and about.change.inside.mse,
-        "mse_outside": about and about.change.outside.mse,
-        "ssim_outside": about and about.change.outside.ssim,
+        "moved": report and report.moved,
+        "mse_inside": report and report.change.inside.mse,
+        "mse_outside": report and report.change.outside.mse,
+        "ssim_outside": report and report.change.outside.ssim,
         "warnings": list(warnings),
         "seconds": round(seconds, 3),
     }

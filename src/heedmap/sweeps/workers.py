@@ -11,12 +11,12 @@ from time import perf_counter
 from typing import Any
 
 from heedmap.backends import loading
-from heedmap.errors import HeedmapError, reason, warnings_heard
+from heedmap.errors import HeedmapError, reason, record_warnings
 from heedmap.io.writing import TakenError, whole_folder
 from heedmap.options import Device, Dtype
 from heedmap.pipelines.arguments import resolve_options
 from heedmap.pipelines.generation import generate_batch
-from heedmap.results.pairs import Pair
+from heedmap.results.edits import EditResult
 from heedmap.results.runs import Run
 from heedmap.sweeps import tables
 from heedmap.sweeps.jobs import TASKS, Job, call_of
@@ -51,7 +51,7 @@ class Worker:
             return
         try:
             pipe = self._pipeline(unit[0].model)
-            with warnings_heard() as warnings:
+            with record_warnings() as warnings:
                 start = perf_counter()
                 results = _results(pipe, unit)
                 seconds = (perf_counter() - start) / len(unit)
@@ -73,7 +73,7 @@ class Worker:
             self._model = model, pipe
         return self._model[1]
 
-    def _save(self, job: Job, result: Run | Pair, row: dict[str, Any]) -> None:
+    def _save(self, job: Job, result: Run | EditResult, row: dict[str, Any]) -> None:
         target = tables.run_folder(self.folder, job)
         for partial in target.parent.glob(f".{target.name}.tmp-*"):  # of a process that was killed
             shutil.rmtree(partial, ignore_errors=True)
@@ -94,7 +94,7 @@ class Worker:
         tables.replace_file(tables.failure_file(self.folder, job), data)
 
 
-def _results(pipe: Any, unit: Sequence[Job]) -> Sequence[Run | Pair]:
+def _results(pipe: Any, unit: Sequence[Job]) -> Sequence[Run | EditResult]:
     first = unit[0]
     if first.task != "generate":
         return [TASKS[first.task](pipe, **first.arguments)]

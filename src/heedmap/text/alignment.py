@@ -10,7 +10,7 @@ from itertools import accumulate, groupby, pairwise, product, zip_longest
 from operator import itemgetter
 from typing import Any, Literal, TypeVar, get_args
 
-from heedmap import checks
+from heedmap.checks import check_one_of, check_text
 from heedmap.errors import ArgumentError, join_words, quoted
 from heedmap.options import EditKind, EditPurpose
 from heedmap.text.prompts import CONNECTIVES, fold, is_content, plurals, word_keys, word_set
@@ -90,7 +90,7 @@ def pair_words(
     different numbers of words, or the prompts are too long to be aligned.
     """
     if kind is not None:
-        checks.one_of("kind", kind, get_args(EditKind))
+        check_one_of("kind", kind, get_args(EditKind))
     guesses: list[tuple[Word, Word]] = []
     if kind != "replace":
         pairs, guesses = _paired(source, target)
@@ -216,7 +216,7 @@ _COMMA = re.compile(r",(?!\d)|(?<!\d),")  # not that of a number
 def swap_of(text: str) -> tuple[tuple[str, str], ...]:
     """Read "cat->dog, red→blue" as (source word, target word) pairs; a word may be a phrase."""
     swaps: list[tuple[str, str]] = []
-    for part in _COMMA.split(checks.text("the swap", text, "cat->dog")):
+    for part in _COMMA.split(check_text("the swap", text, "cat->dog")):
         sides = [side.strip() for side in _ARROW.split(part)]
         if len(sides) != 2 or not all(map(word_keys, sides)):
             raise ArgumentError(

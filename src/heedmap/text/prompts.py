@@ -159,6 +159,5 @@ def said_of(words: Collection[str]) -> str:
     """Return the warning for words that a model was not taught; empty for none."""
     if not words:
         return ""
-    are = "is not a word" if len(words) == 1 else "are not words"
-    names = join_words([quoted(word) for word in words])
-    return f"{names} {are} that this model was taught: it does what it can"
+    names, them = join_words([quoted(word) for word in words]), "it" if len(words) == 1 else "them"
+    return f"the model was not trained on {names}: the image may not show {them}"

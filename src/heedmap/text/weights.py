@@ -17,7 +17,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
-from heedmap import checks
+from heedmap.checks import check_float, check_text
 from heedmap.errors import ArgumentError, TruncatedWordError, quoted
 from heedmap.text.words import MOVE_IT, TokenTable
 
@@ -56,7 +56,7 @@ def parse_weights(prompt: str) -> WeightedPrompt:
     ArgumentError if a weight is not a number or beyond `MOST_WEIGHT`, or a bracket around a weight
     has no partner. Messages count the characters of the prompt from 1.
     """
-    checks.text("the prompt", prompt)
+    check_text("the prompt", prompt)
     cut: set[int] = set()  # characters that the model does not read
     spans: list[Span] = []
     plain: list[tuple[int, int]] = []  # brackets that are text
@@ -213,7 +213,7 @@ def weighed(
     spans, weighted = [*prompt.spans], set(token_weights(prompt.spans, table))
     for word, weight in weights.items():
         what = f"the weight of {quoted(word)}"
-        weight = checks.finite(what, weight, least=-MOST_WEIGHT, most=MOST_WEIGHT)
+        weight = check_float(what, weight, least=-MOST_WEIGHT, most=MOST_WEIGHT)
         tokens = table.find(word)
         if not weighted.isdisjoint(tokens):
             raise ArgumentError(f"{quoted(word)} is weighted twice: take one of the weights away")

@@ -13,7 +13,7 @@ from itertools import accumulate, pairwise
 from operator import itemgetter
 from typing import Annotated, Any
 
-from heedmap import checks
+from heedmap.checks import as_ordered_list, check_int, check_text
 from heedmap.errors import (
     ArgumentError,
     ModelError,
@@ -171,7 +171,7 @@ class TokenTable:
         Raises:
             UnknownWordError: if there is no such word.
         """
-        number, count = checks.whole("the word number", number), len(self.words)
+        number, count = check_int("the word number", number), len(self.words)
         if not -count <= number < count:
             raise UnknownWordError(
                 f"there is no word number {quoted(number)}: the prompt has "
@@ -202,7 +202,7 @@ class TokenTable:
         Raises:
             UnknownWordError: if there is no such place.
         """
-        wanted = word_keys(checks.text("the word", query, "house"))
+        wanted = word_keys(check_text("the word", query, "house"))
         keys = [(key, word) for word in self.words for key in word_keys(word.text)]
         matches: dict[tuple[Word, ...], None] = {}
         at = 0
@@ -322,7 +322,7 @@ def tokenize(
         rewrite: makes the text that is tokenized of the prompt; None for no change.
         limit: number of tokens that are read, specials included. Default: the tokenizer's own.
     """
-    checks.text("the prompt", prompt, most=MAX_PROMPT)
+    check_text("the prompt", prompt, most=MAX_PROMPT)
     if not getattr(tokenizer, "is_fast", False):
         raise ModelError(
             f"the tokenizer {type(tokenizer).__name__} gives no character offsets, so words cannot "
@@ -466,7 +466,7 @@ def checked_concepts(concepts: object) -> tuple[str, ...]:
 
     ArgumentError if it is no list of different words or phrases, or holds too many.
     """
-    texts = checks.in_order(concepts)
+    texts = as_ordered_list(concepts)
     if texts is None or len(texts) > MAX_CONCEPTS:
         raise ArgumentError(
             f"concepts is {quoted(concepts)}: expected a list of at most {MAX_CONCEPTS} words or "
@@ -474,7 +474,7 @@ def checked_concepts(concepts: object) -> tuple[str, ...]:
         )
     different: dict[tuple[str, ...], str] = {}
     for text in texts:
-        concept = checks.text("a concept", text, "sky", most=MAX_PROMPT // MAX_CONCEPTS).strip()
+        concept = check_text("a concept", text, "sky", most=MAX_PROMPT // MAX_CONCEPTS).strip()
         keys = word_keys(concept)
         if not keys or keys in different or set("(:)") <= set(concept):
             raise ArgumentError(

@@ -13,7 +13,7 @@ function createModel(data) {
 
   const state = {
     pair: 0, // the edit that is shown, of several
-    mode: "side",
+    mode: matchMedia("(max-width: 700px)").matches ? "wipe" : "side",
     scale: "shared",
     maps: "read", // or "refined": these are of all layers, steps and heads
     layers: "all",

@@ -184,6 +184,7 @@ function createLink(model) {
   model.listen(write, "point", "hover");
 }
 
+if (matchMedia("(hover: none)").matches) $("hint").textContent = "Tap a word to see where it acted; tap it again for the plain image.";
 const words = createWords(model);
 const pictures = createPictures(model, words);
 createOverview(model, pictures);

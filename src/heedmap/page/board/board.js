@@ -4,34 +4,46 @@
    written into the SVG of bars. */
 
 const data = JSON.parse(document.getElementById("data").textContent);
-const { about, tokens, given, shown } = data;
-const [heads, count, dv] = given.value.shape;
-const d = given.query.shape[1], channels = given.output.shape[0], head = about.head;
-const mine = new Set(about.tokens);
+const { report, tokens, inputs, numbers } = data;
+const [heads, count, dv] = inputs.value.shape;
+const d = inputs.query.shape[1], channels = inputs.output.shape[0], head = report.head;
+const mine = new Set(report.tokens);
 const pads = tokens.filter((token) => token.kind === "pad" && !mine.has(token.position)).map((token) => token.position);
 const rows = tokens.filter((token) => !pads.includes(token.position));
 
 // --- numbers
 
 const minus = (text) => text.replace("-", "−");
-const digits = (x) => (x === null ? "hidden" : minus(x !== 0 && Math.abs(x) < 1e-6 ? x.toExponential(3) : x.toFixed(8)));
-const brief = (x) => (x === null ? "hidden" : minus(x !== 0 && Math.abs(x) < 1e-4 ? x.toExponential(1) : String(+x.toPrecision(4))));
-const sum = (numbers) => numbers.reduce((total, x) => total + x, 0);
-const norm = (numbers) => Math.hypot(...numbers);
+const digits = (x) => (x === -Infinity ? "hidden" : minus(x !== 0 && Math.abs(x) < 1e-6 ? x.toExponential(3) : x.toFixed(8)));
+const brief = (x) => minus(x !== 0 && Math.abs(x) < 1e-4 ? x.toExponential(1) : String(+x.toPrecision(4)));
+const sum = (list) => list.reduce((total, x) => total + x, 0);
+const norm = (list) => Math.hypot(...list);
 const width = (p) => Math.exp(-sum(p.map((x) => (x > 0 ? x * Math.log(x) : 0)))); // e to the entropy
 
 /** The numbers of a packed array, in the order of its file. */
-function unpack(held) {
-  return Array.from(new Float32Array(Uint8Array.from(atob(held.float32), (c) => c.charCodeAt(0)).buffer));
+function unpack(packed) {
+  return Array.from(new Float32Array(Uint8Array.from(atob(packed.float32), (c) => c.charCodeAt(0)).buffer));
 }
 
-const query = unpack(given.query).slice(head * d, (head + 1) * d);
-const key = (token) => unpack(given.key).slice((head * count + token) * d, (head * count + token + 1) * d);
+/** The numbers of this head in a packed array, whose first axis is the heads. */
+function ofHead(packed) {
+  const all = unpack(packed), size = all.length / heads;
+  return all.slice(head * size, (head + 1) * size);
+}
+
+const query = ofHead(inputs.query), keys = ofHead(inputs.key), values = ofHead(inputs.value);
+const mask = inputs.mask && ofHead(inputs.mask);
+const scaled = numbers.scores.map((x) => x * inputs.scale);
+const masked = scaled.map((x, t) => (mask ? x + mask[t] : x));
+
+/** P V of the head, over some of the tokens. */
+function headOutput(some) {
+  return Array.from({ length: dv }, (_, n) => sum(some.map((t) => numbers.probabilities[t] * values[t * dv + n])));
+}
 
 /** ‖P·V W_O‖ of the padding together: at most the sum of the lengths of its tokens. */
 function paddingLength() {
-  const value = unpack(given.value).slice(head * count * dv, (head + 1) * count * dv), weight = unpack(given.weight);
-  const output = Array.from({ length: dv }, (_, n) => sum(pads.map((t) => shown.acted[t] * value[t * dv + n])));
+  const output = headOutput(pads), weight = unpack(inputs.weight);
   const channel = (c) => sum(output.map((x, n) => x * weight[c * heads * dv + head * dv + n]));
   return norm(Array.from({ length: channels }, (_, c) => channel(c)));
 }
@@ -90,10 +102,9 @@ function tokenTable(columns, sums = []) {
   );
   if (pads.length) {
     const rest = columns.map((one) => {
-      const there = pads.map((t) => one.values[t]).filter((x) => x !== null);
-      if (one.pad !== "range") return cell(one, one.pad ?? (there.length ? sum(there) : null));
+      const there = pads.map((t) => one.values[t]);
+      if (one.pad !== "range") return cell(one, one.pad ?? sum(there));
       const low = Math.min(...there), high = Math.max(...there);
-      if (!there.length) return "hidden";
       return one.format === "bar" ? barOf(one.values, sum(there) / there.length) : `${brief(low)} … ${brief(high)}`;
     });
     body.push(row(`${pads.length} × padding`, rest, "more"));
@@ -104,41 +115,40 @@ function tokenTable(columns, sums = []) {
 
 /** A bar on the scale of a column. */
 function barOf(values, x) {
-  const finite = values.filter((one) => one !== null);
-  return bar(x ?? 0, Math.min(0, ...finite), Math.max(0, ...finite));
+  return bar(x, Math.min(0, ...values), Math.max(0, ...values));
 }
 
 // --- the sections
 
 function position() {
-  const [w, h] = about.size, [rowCount, columnCount] = about.grid, [y, x] = about.place;
+  const [w, h] = report.size, [rowCount, columnCount] = report.layer.grid, [y, x] = report.place;
   const box = `x="${(x * w) / columnCount}" y="${(y * h) / rowCount}" width="${w / columnCount}" height="${h / rowCount}"`;
-  const dot = `cx="${about.at[0] + 0.5}" cy="${about.at[1] + 0.5}" r="${Math.max(w, h) / 110}"`;
+  const dot = `cx="${report.at[0] + 0.5}" cy="${report.at[1] + 0.5}" r="${Math.max(w, h) / 110}"`;
   const drawn = svg(
     `<svg viewBox="0 0 ${w} ${h}" role="img" aria-label="The image, with the position marked"><image width="${w}" height="${h}"/>` +
       `<rect class="casing" ${box}/><rect class="cell" ${box}/><circle ${dot}/></svg>`,
   );
   drawn.firstChild.setAttribute("href", document.getElementById("picture").src);
-  const [pass, passes] = about.passes;
+  const [pass, passes] = report.passes;
   const how = (axis) =>
     axis === "step" ? "the middle step" : "where the word's probability is largest here, but at most a half, at this step";
   const list = facts([
-    ["pixel", `${about.at[0]},${about.at[1]} of ${w}×${h}, from the upper left`],
+    ["pixel", `${report.at[0]},${report.at[1]} of ${w}×${h}, from the upper left`],
     ["position", `row ${y}, column ${x} of a grid of ${rowCount}×${columnCount}, counted from 0`],
-    ["layer", `${about.short} (${about.layer})`],
+    ["layer", `${report.short} (${report.layer.name})`],
     ["head", `${head} of 0–${heads - 1}`],
-    ["step", `${about.step} of 0–${about.steps - 1}; timestep ${about.timestep}`],
+    ["step", `${report.step} of 0–${report.steps - 1}; timestep ${report.timestep}`],
     ["pass", passes > 1 ? `${pass} of 0–${passes - 1} within the step` : ""],
-    ["branch", about.branch === "negative" ? "the negative prompt" : ""],
-    ...about.chosen.map((axis) => [`${axis} chosen`, how(axis)]),
-    ["saved maps", about.kept === null ? "" : `they differ by at most ${about.kept.toExponential(1)}`],
-    ["model", `${about.model}, ${about.dtype}, seed ${about.seed}`],
-    ["other settings", about.changed.join(", ")],
+    ["branch", report.branch === "negative" ? "the negative prompt" : ""],
+    ...report.automatic_axes.map((axis) => [`${axis} chosen`, how(axis)]),
+    ["saved maps", report.maps_difference === null ? "" : `they differ by at most ${report.maps_difference.toExponential(1)}`],
+    ["model", `${report.model}, ${report.dtype}, seed ${report.seed}`],
+    ["other settings", report.settings_diff.join(", ")],
   ]);
   return ["The position", element("div", { class: "place" }, drawn, list)];
 }
 
-function inputs() {
+function vectors() {
   const shapes = [
     ["Q", `1 × ${d}`, "the query of the position: its hidden state times W_Q"],
     ["K", `${count} × ${d}`, "the key of each token: its text state times W_K"],
@@ -155,23 +165,24 @@ function inputs() {
 }
 
 function scores() {
-  const token = about.tokens.reduce((a, b) => (shown.scores[b] > shown.scores[a] ? b : a)), k = key(token);
+  const token = report.tokens.reduce((a, b) => (numbers.scores[b] > numbers.scores[a] ? b : a));
+  const k = keys.slice(token * d, (token + 1) * d);
   const factor = (x) => (x < 0 ? `(${brief(x)})` : brief(x));
   const terms = query.slice(0, 2).map((x, n) => `${factor(x)}·${factor(k[n])}`).join(" + ");
-  const columns = ["bar", digits].map((format, n) => ({ title: n ? "Q·K" : "", values: shown.scores, format, pad: "range" }));
+  const columns = ["bar", digits].map((format, n) => ({ title: n ? "Q·K" : "", values: numbers.scores, format, pad: "range" }));
   return [
     "QKᵀ: how well does each key fit the query?",
     paragraph("Query and key are multiplied number by number and added up. For ", element("bdi", {}, tokens[token].text), ":"),
     strips([["q", query], ["k", k], ["q·k", query.map((x, n) => x * k[n])]]),
-    element("p", { class: "way" }, `${terms} + … = ${digits(shown.scores[token])}`),
+    element("p", { class: "way" }, `${terms} + … = ${digits(numbers.scores[token])}`),
     tokenTable(columns),
   ];
 }
 
-function scaled() {
-  const { probabilities: p, unscaled: other } = shown, most = Math.max(...p), before = Math.max(...other);
-  const root = Math.abs(given.scale * Math.sqrt(d) - 1) < 1e-6;
-  const by = root ? `√${d} = ${digits(1 / given.scale)}` : digits(1 / given.scale);
+function scale() {
+  const { softmax: p, unscaled_softmax: other } = numbers, most = Math.max(...p), before = Math.max(...other);
+  const root = Math.abs(inputs.scale * Math.sqrt(d) - 1) < 1e-6;
+  const by = root ? `√${d} = ${digits(1 / inputs.scale)}` : digits(1 / inputs.scale);
   const effect =
     most > 0.999
       ? `The largest probability of this head is ${digits(most)}, so the row looks the same without the scale.`
@@ -181,82 +192,81 @@ function scaled() {
     root ? "÷ √d, and P without it" : "× scale, and P without it",
     paragraph(`A sum of ${d} products grows with √${d}, so the scores are divided by ${by}. ${effect}`),
     tokenTable([
-      { title: root ? `÷ √${d}` : "scaled", values: shown.scaled, format: brief, pad: "range" },
+      { title: root ? `÷ √${d}` : "scaled", values: scaled, format: brief, pad: "range" },
       { title: "P", values: p, format: "bar" }, { title: "", values: p, format: brief },
       { title: "P without", values: other, format: "bar" }, { title: "", values: other, format: brief },
     ]),
   ];
 }
 
-function mask() {
-  const drawn = pads.length ? ` The ${pads.length} tokens of padding get ${brief(sum(pads.map((t) => shown.acted[t])))} in all.` : "";
-  if (given.mask === null) return ["The mask", paragraph(`This model has no mask: the position attends to every token.${drawn}`)];
-  const numbers = unpack(given.mask).slice(head * count, (head + 1) * count);
-  const hidden = numbers.filter((x, t) => x < 0 && shown.probabilities[t] === 0), least = Math.min(...numbers);
-  const text = hidden.length
-    ? `The mask hides ${hidden.length} of ${count} tokens: ${least === -Infinity ? "−∞" : least} is added to their scores, and e to that power is 0.`
-    : `It hides none of the ${count} tokens: ${least} to ${Math.max(...numbers)} is added to their scores.`;
+function masking() {
+  const drawn = pads.length ? ` The ${pads.length} tokens of padding get ${brief(sum(pads.map((t) => numbers.probabilities[t])))} in all.` : "";
+  if (mask === null) return ["The mask", paragraph(`This model has no mask: the position attends to every token.${drawn}`)];
+  const unseen = mask.filter((x, t) => x < 0 && numbers.softmax[t] === 0), least = Math.min(...mask);
+  const text = unseen.length
+    ? `The mask hides ${unseen.length} of ${count} tokens: ${least === -Infinity ? "−∞" : least} is added to their scores, and e to that power is 0.`
+    : `It hides none of the ${count} tokens: ${least} to ${Math.max(...mask)} is added to their scores.`;
   return ["The mask", paragraph(text + drawn)];
 }
 
 function softmax() {
-  const top = Math.max(...shown.masked.filter((x) => x !== null)), p = shown.probabilities;
-  const raised = shown.masked.map((x) => (x === null ? 0 : Math.exp(x - top)));
+  const { softmax: p, probabilities: edited } = numbers, top = Math.max(...masked), raised = masked.map((x) => Math.exp(x - top));
   const columns = [{ title: "e^…", values: raised, format: digits }, { title: "", values: p, format: "bar" }, { title: "P", values: p, format: digits }];
   const sums = [digits(sum(raised)), "", digits(sum(p))];
-  if (given.edited) columns.push({ title: "as edited", values: shown.acted, format: digits }), sums.push(digits(sum(shown.acted)));
+  if (inputs.edited) columns.push({ title: "as edited", values: edited, format: digits }), sums.push(digits(sum(edited)));
   return [
     "The softmax: a row that sums to 1",
     paragraph(
       `The largest score, ${digits(top)}, is subtracted from all scores, which changes no probability. Then e to the power of each is ` +
-        `divided by the sum, ${digits(sum(raised))}.${given.edited ? " An edit then changed the row, as the last column shows." : ""}`,
+        `divided by the sum, ${digits(sum(raised))}.${inputs.edited ? " An edit then changed the row, as the last column shows." : ""}`,
     ),
     tokenTable(columns, sums),
   ];
 }
 
 function contributions() {
-  const pad = pads.length ? paddingLength() : undefined;
+  const { probabilities: p, contributions: lengths } = numbers;
+  const pad = pads.length ? paddingLength() : undefined, output = headOutput(tokens.map((one) => one.position));
   return [
     "P V: the contribution of each token",
     paragraph(
-      `The values of the tokens are multiplied by their probabilities and added: ${dv} numbers (${shown.output.slice(0, 4).map(brief).join(", ")}, …). ` +
+      `The values of the tokens are multiplied by their probabilities and added: ${dv} numbers (${output.slice(0, 4).map(brief).join(", ")}, …). ` +
         `The head's ${dv} rows of W_O (${heads * dv} × ${channels}) turn them into ${channels} channels. The length of a token's part is its ` +
         `contribution${pads.length ? " (of the padding together)" : ""}.`,
     ),
     tokenTable(
-      [{ title: "P", values: shown.acted, format: brief }, { title: "", values: shown.brought, format: "bar", pad }, { title: "‖P·V W_O‖", values: shown.brought, format: digits, pad }],
-      [digits(sum(shown.acted)), "", `‖Σ‖ ${digits(shown.heads[head].length)}`],
+      [{ title: "P", values: p, format: brief }, { title: "", values: lengths, format: "bar", pad }, { title: "‖P·V W_O‖", values: lengths, format: digits, pad }],
+      [digits(sum(p)), "", `‖Σ‖ ${digits(numbers.tokens_contributions[head])}`],
     ),
   ];
 }
 
 function allHeads() {
-  const words = shown.heads.map((one) => one.word), lengths = shown.heads.map((one) => one.length);
-  const body = shown.heads.map((one, n) => {
-    const cells = [bar(one.word, Math.min(0, ...words), Math.max(1, ...words)), brief(one.word)];
-    return row(String(n), [...cells, bar(one.length, 0, Math.max(...lengths)), brief(one.word_length), brief(one.length)], n === head ? "mine" : "");
+  const { word_probabilities: p, word_contributions: ofWord, tokens_contributions: ofAll } = numbers;
+  const body = p.map((x, n) => {
+    const cells = [bar(x, Math.min(0, ...p), Math.max(1, ...p)), brief(x), bar(ofAll[n], 0, Math.max(...ofAll)), brief(ofWord[n]), brief(ofAll[n])];
+    return row(String(n), cells, n === head ? "mine" : "");
   });
   return [
     "All heads",
     paragraph(`The ${heads} heads have their own queries and keys at this position, and may disagree.`),
-    table(["head", "", `P of ${about.word}`, "", `contribution of ${about.word}`, "of all"], body),
+    table(["head", "", `P of ${report.word}`, "", `contribution of ${report.word}`, "of all"], body),
   ];
 }
 
 function output() {
-  const parts = [`[O_0 … O_${heads - 1}] · W_O`, ...(given.bias ? ["b"] : []), ...(given.residual ? ["input"] : [])].join(" + ");
+  const parts = [`[O_0 … O_${heads - 1}] · W_O`, ...(inputs.bias ? ["b"] : []), ...(inputs.residual ? ["input"] : [])].join(" + ");
   return [
     "The output of the layer",
-    ...(given.added ? [paragraph("The attention of an image prompt is added before W_O.")] : []),
-    element("p", { class: "way" }, `Y = ${given.factor === 1 ? parts : `(${parts}) / ${given.factor}`}`),
-    strips([["O", shown.joined], ["Y", shown.together]]),
+    ...(inputs.added ? [paragraph("The attention of an image prompt is added before W_O.")] : []),
+    element("p", { class: "way" }, `Y = ${inputs.factor === 1 ? parts : `(${parts}) / ${inputs.factor}`}`),
+    strips([["O", numbers.heads_output], ["Y", numbers.output]]),
     facts([
       ["O", `${heads} × ${dv} = ${heads * dv} numbers`],
       ["O · W_O", `(1 × ${heads * dv}) · (${heads * dv} × ${channels})`],
-      ["‖Y‖", digits(norm(shown.together))],
-      ["the model's own", digits(norm(unpack(given.output)))],
-      ["difference", `at most ${shown.difference.toExponential(1)} in a channel (${about.dtype})`],
+      ["‖Y‖", digits(norm(numbers.output))],
+      ["the model's own", digits(norm(unpack(inputs.output)))],
+      ["difference", `at most ${numbers.difference.toExponential(1)} in a channel (${report.dtype})`],
     ]),
     element("p", { class: "note" }, "Y is added to the hidden state of this position."),
   ];
@@ -264,11 +274,11 @@ function output() {
 
 function everything() {
   const named = {
-    "Q·K": shown.scores, scaled: shown.scaled, masked: shown.masked, P: shown.probabilities, "P unscaled": shown.unscaled,
-    "P after edits": shown.acted, "‖P·V W_O‖": shown.brought, "of all heads": shown.all_brought,
+    "Q·K": numbers.scores, scaled, masked, P: numbers.softmax, "P unscaled": numbers.unscaled_softmax,
+    "P after edits": numbers.probabilities, "‖P·V W_O‖": numbers.contributions, "of all heads": numbers.heads_contributions,
   };
   const body = tokens.map(({ position: t, text }) =>
-    row(`${t} ${text}`, Object.values(named).map((values) => digits(values[t])), mine.has(t) ? "mine" : ""),
+    row(`${t} ${text}`, Object.values(named).map((column) => digits(column[t])), mine.has(t) ? "mine" : ""),
   );
   const wide = element("div", { class: "wide" }, table(["token", ...Object.keys(named)], body));
   return element("details", { class: "all" }, element("summary", {}, `All ${count} tokens, all numbers`), wide);
@@ -277,17 +287,23 @@ function everything() {
 // --- the page
 
 function lead() {
-  const p = sum(about.tokens.map((t) => shown.acted[t])), most = shown.acted.indexOf(Math.max(...shown.acted));
-  const other = mine.has(most) ? [] : [" Most goes to ", element("bdi", {}, tokens[most].text), `: ${brief(shown.acted[most])}.`];
-  const place = `At pixel ${about.at[0]},${about.at[1]}, in head ${head} of ${about.short}, at step ${about.step} of 0–${about.steps - 1}, `;
-  const text = [element("b", {}, digits(p)), " of the attention goes to ", element("b", {}, about.word), ".", ...other];
+  const p = numbers.probabilities, most = p.indexOf(Math.max(...p));
+  const other = mine.has(most) ? [] : [" Most goes to ", element("bdi", {}, tokens[most].text), `: ${brief(p[most])}.`];
+  const place = `At pixel ${report.at[0]},${report.at[1]}, in head ${head} of ${report.short}, at step ${report.step} of 0–${report.steps - 1}, `;
+  const text = [element("b", {}, digits(numbers.word_probabilities[head])), " of the attention goes to ", element("b", {}, report.word), ".", ...other];
   return element("p", { class: "lead" }, place, ...text, " The sections show how the model computes that number, in order.");
 }
 
 function prompt() {
-  const letters = [...about.prompt], made = element("p", { class: "prompt" }); // spans count code points
+  const letters = [...report.prompt], made = element("p", { class: "prompt" }); // tokens count code points
+  const spans = [];
+  for (const { start, end } of report.tokens.map((t) => tokens[t])) {
+    const last = spans.at(-1);
+    if (last && start <= last[1]) last[1] = Math.max(last[1], end);
+    else spans.push([start, end]);
+  }
   let done = 0;
-  for (const [start, end] of about.spans) {
+  for (const [start, end] of spans) {
     made.append(letters.slice(done, start).join(""), element("mark", {}, letters.slice(start, end).join("")));
     done = end;
   }
@@ -296,7 +312,7 @@ function prompt() {
 }
 
 document.querySelector("header").append(prompt(), lead());
-const sections = [position, inputs, scores, scaled, mask, softmax, contributions, allHeads, output].map((one) => one());
+const sections = [position, vectors, scores, scale, masking, softmax, contributions, allHeads, output].map((one) => one());
 const boxes = sections.map(([title, ...rest], n) => element("section", {}, element("h2", {}, element("i", {}, String(n)), title), ...rest));
 document.querySelector("main").append(...boxes);
 document.querySelector("main").after(everything());

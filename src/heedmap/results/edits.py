@@ -22,25 +22,25 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-class PairFile(Note, frozen=True, kw_only=True):
-    """The content of `pair.json`."""
+class EditFile(Note, frozen=True, kw_only=True):
+    """The content of `edit.json`."""
 
     format: int = FORMAT
     files: Files
-    about: EditReport
+    report: EditReport
 
 
 @dataclass(frozen=True, eq=False)
-class Pair(Result):
+class EditResult(Result):
     """A source image, its edit, and the change between them.
 
     Its folder has `source/` and `edited/` (each the folder of a run), `index.html` (the page),
-    `sheet.png`, `difference.png`, `blend.png` if it was blended, and `pair.json`.
+    `sheet.png`, `difference.png`, `blend.png` if it was blended, and `edit.json`.
 
     Attributes:
         source: the run of the source prompt.
         edited: the run of the edited prompt, from the same noise.
-        about: the options of the edit and its effect: `pair.about.kind` and `.why`, the windows,
+        report: the options of the edit and its effect: `pair.report.kind` and `.why`, the windows,
             the `.words` that were changed, the `.sites` at which rules acted, the `.change` of the
             image.
         blend: bool (H, W) at the size of the image, True where the edit was let in; None without a
@@ -49,13 +49,13 @@ class Pair(Result):
 
     source: Run
     edited: Run
-    about: EditReport
+    report: EditReport
     blend: np.ndarray | None = None
 
     def __repr__(self) -> str:
         source, edited = self.source.settings, self.edited.settings
         change = f"{quoted(source.prompt)} → {quoted(edited.prompt)}"
-        return f"<Pair {change}, seed {source.seed}: {self.about.kind}>"
+        return f"<EditResult {change}, seed {source.seed}: {self.report.kind}>"
 
     def difference(self) -> Image.Image:
         """Draw the change of each pixel as heat, from 0 to the largest change."""
@@ -72,7 +72,7 @@ class Pair(Result):
 
         If a picture of yours was edited, it comes first.
         """
-        words = self.about.words
+        words = self.report.words
         sides = (("before", self.source, words.source), ("after", self.edited, words.edited))
         heats = [(run.maps.at(n), side) for side, run, numbers in sides for n in numbers]
         top = max([float(heat.values.max()) for heat, _ in heats], default=1.0)
@@ -80,7 +80,7 @@ class Pair(Result):
         low, top = centred(low, top) if low < 0 else (low, top)
         source, edited = self.source.settings.prompt, self.edited.settings.prompt
         change = f"up to {self._change().max():.0%} of full range"
-        picture, back = self.source.given, self.about.reconstruction
+        picture, back = self.source.input_image, self.report.reconstruction
         panels: list[Panel] = []
         if picture is not None and back is not None:
             panels.append(Panel("your picture", enlarge(picture), returned(back.psnr_db)))
@@ -109,17 +109,17 @@ class Pair(Result):
         (folder / "difference.png").write_bytes(png(self.difference()))
         if self.blend is not None:
             (folder / "blend.png").write_bytes(png(Image.fromarray(self.blend)))
-        write_json(folder / "pair.json", PairFile, about=self.about)
+        write_json(folder / "edit.json", EditFile, report=self.report)
 
     @classmethod
-    def read_files(cls, folder: Path) -> "Pair":
+    def read_files(cls, folder: Path) -> "EditResult":
         """Read the files that `write_files` wrote to a folder."""
-        file = reading.read_json(folder / "pair.json", PairFile)
+        file = reading.read_json(folder / "edit.json", EditFile)
         source, edited = Run.load(folder / "source"), Run.load(folder / "edited")
         blend = None
         if "blend.png" in file.files:
             blend = read_mask(folder / "blend.png", source.image.size)
-        return cls(source, edited, file.about, blend)
+        return cls(source, edited, file.report, blend)
 
 
 def read_mask(path: Path, size: tuple[int, int]) -> np.ndarray:

@@ -14,7 +14,7 @@ from skimage import metrics
 from heedmap.errors import ArgumentError
 from heedmap.figures import plots
 from heedmap.io.schemas import ChangedWords, to_json
-from heedmap.results.pairs import Pair, change_between, similarity
+from heedmap.results.edits import EditResult, change_between, similarity
 
 # --- figures ----------------------------------------------------------------------------------
 
@@ -93,10 +93,10 @@ def test_sheets_of_all_kinds():
     nowhere = made_pair()
     images = nowhere.source.image, nowhere.edited.image
     about = structs.replace(
-        nowhere.about, words=ChangedWords(source=(), edited=()),
+        nowhere.report, words=ChangedWords(source=(), edited=()),
         change=change_between(*images, np.zeros((128, 128), dtype=bool)),
     )  # fmt: skip
-    nowhere = replace(nowhere, about=about)
+    nowhere = replace(nowhere, report=about)
     assert nowhere.sheet().width > 256
     figure = made_pair().figure()
     assert plots.render(figure) == usual
@@ -107,7 +107,7 @@ def test_each_side_shows_the_words_that_changed_there():
     pair = made_pair()
     for source, edited in (((1,), ()), ((), (0,)), ((0,), (1,))):
         words = ChangedWords(source=source, edited=edited)
-        figure = replace(pair, about=structs.replace(pair.about, words=words)).figure()
+        figure = replace(pair, report=structs.replace(pair.report, words=words)).figure()
         shown = plots.encode(figure, "svg")
         labels = [
             *(f"{pair.source.maps.at(n).label} (before)" for n in source),
@@ -125,10 +125,10 @@ def test_written_whole_and_read_back_equal(tmp_path, blended):
     pair = made_pair(blended, "(at sea:2)")
     folder = pair.save(tmp_path / "outputs" / "x")
     here = {p.name for p in folder.iterdir()}
-    files = {"source", "edited", "index.html", "sheet.png", "difference.png", "pair.json"}
+    files = {"source", "edited", "index.html", "sheet.png", "difference.png", "edit.json"}
     assert here == files | ({"blend.png"} if blended else set())
-    back = Pair.load(folder)
-    assert back.about == pair.about
+    back = EditResult.load(folder)
+    assert back.report == pair.report
     assert (back.blend is None) == (not blended)
     if blended:
         np.testing.assert_array_equal(back.blend, pair.blend)
