@@ -80,10 +80,10 @@ def sweep(
         if first:
             raise
         raise typer.Exit(2) from error
-    if first:
+    if first:  # the launcher ends all processes if another one ends with an error
         _finish(task, result)
-    if result.failed:
-        raise typer.Exit(1)
+        if result.failed:
+            raise typer.Exit(1)
 
 
 def _finish(task: Task, result: "hm.SweepResult") -> None:

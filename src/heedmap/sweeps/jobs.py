@@ -82,14 +82,8 @@ def read_jobs(
 ) -> list[Job]:
     """Read and check the jobs of a manifest, or of a list of mappings.
 
-    Args:
-        source: a .jsonl, .csv or .toml file, or jobs as mappings.
-        model: the model of jobs that name none.
-        dtype: the precision of all jobs.
-
-    Raises:
-        ArgumentError: if a job is wrong or occurs twice; the message has the lines.
-        RunError: if the file is missing.
+    `model` is that of jobs that name none, and `dtype` the precision of all. ArgumentError if a job
+    is wrong or occurs twice, with the lines; RunError if the file is missing.
     """
     if isinstance(source, str | Path):
         path = reading.path_of(source)
@@ -223,8 +217,10 @@ class _Checker:
         for name in ("picture", "image") if task != "generate" else ():
             if isinstance(row.get(name), str):
                 row[name] = str(self._root / row[name])
-        if not isinstance(places := about["truths"] or {}, Mapping):
-            raise ArgumentError(f"truths is {quoted(places)}: expected a mask or a box by word")
+        for name in ("truths", "weights"):
+            if not isinstance(about[name], dict | None):
+                raise ArgumentError(f"{name} is {quoted(about[name])}: expected one by word")
+        places = about["truths"] or {}
         size = self._check(task, model, row, about["weights"], list(places))
         truths = {
             word: str(self._root / where) if isinstance(where, str) else where
@@ -250,14 +246,9 @@ class _Checker:
     def _check(
         self, task: str, model: str | None, row: dict[str, Any], weights: Any, words: list[str]
     ) -> Size | None:
-        """Check the call and words of its prompt, into which weights are written.
-
-        Return the size that the call names.
-        """
+        """Check a call, write weights into its prompt, and return the size that it names."""
         pipe = self._outline(model)
         if weights is not None:
-            if not isinstance(weights, Mapping):
-                raise ArgumentError(f"weights is {quoted(weights)}: expected weights by word")
             name = "target" if row.get("target") else "source" if task == "edit" else "prompt"
             parsed = parse_weights(check_prompt(row[name]))
             spans = weighed(parsed, prompt_table(pipe, parsed.text), weights)
@@ -289,13 +280,10 @@ class _Checker:
 
 
 def truth(where: Any, word: str, own: Size, size: Size) -> np.ndarray:
-    """Return the mask of a word's truth, bool (H, W).
+    """Return the mask of a word's truth, bool (H, W), at a size (W, H).
 
-    Args:
-        where: the path of a mask file, or a box in pixels of the picture.
-        word: the word, for errors.
-        own: the (width, height) of the picture that a box is of.
-        size: the (width, height) of the mask; a mask file of another size is scaled.
+    `where` is the path of a mask file of any size, or a box in pixels of a picture of the size
+    `own`.
     """
     name = quoted(word)
     if isinstance(where, str):

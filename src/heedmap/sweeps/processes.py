@@ -21,8 +21,6 @@ from heedmap.sweeps import TABLE, tables
 from heedmap.sweeps.jobs import Job, in_units, read_jobs
 from heedmap.sweeps.workers import Worker
 
-Progress = Callable[[int, int], None]
-"""Called with the numbers of the jobs that have ended and of all jobs."""
 _LONGEST = timedelta(days=365)  # that one process waits for another
 _MOST_BLOCKS = 10_000  # into which Ray divides the units
 
@@ -62,7 +60,7 @@ def sweep(
     shard: tuple[int, int] | None = None,
     ray: str | None = None,
     workers: int | None = None,
-    progress: Progress | None = None,
+    progress: Callable[[int, int], None] | None = None,
 ) -> SweepResult:
     """Run many jobs, and write a table of their results.
 
@@ -125,7 +123,7 @@ def sweep(
     elif todo:
         for _ in _by_ray(todo, arguments, ray, workers):
             report()
-    if state is not None:  # the launcher ends all processes if one ends with an error
+    if state is not None:  # the launcher ends all processes if the first ends with an error
         state.wait_for_everyone()
     pending = sum(tables.is_pending(folder, job) for job in every)
     done = sum(tables.is_done(folder, job) for job in every)
@@ -141,7 +139,9 @@ def _forget_failures(folder: Path, units: Iterable[Sequence[Job]]) -> None:
         tables.failure_file(folder, job).unlink(missing_ok=True)
 
 
-def _counting(folder: Path, jobs: Sequence[Job], progress: Progress | None) -> Callable[[], None]:
+def _counting(
+    folder: Path, jobs: Sequence[Job], progress: Callable[[int, int], None] | None
+) -> Callable[[], None]:
     """Return the function that counts the jobs of all processes, and reports the number.
 
     It looks at the files of jobs that had not ended before, for at most a twentieth of the time.

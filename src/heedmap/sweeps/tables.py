@@ -42,11 +42,7 @@ _LARGEST = 2**24  # bytes of a row
 
 
 def claim(out: str | Path, jobs: Sequence[Job], settings: Mapping[str, Any]) -> Path:
-    """Make the folder of a sweep, or check that it holds this sweep, and return it.
-
-    Raises:
-        RunError: if the folder has something else, or cannot be written.
-    """
+    """Make the folder of a sweep, or raise a RunError unless it holds this sweep; return it."""
     folder = path_of(out)
     file, ids = folder / "sweep.json", hashlib.sha256("".join(job.id for job in jobs).encode())
     data = json.dumps({"jobs": len(jobs), "sha256": ids.hexdigest(), **settings}).encode()
@@ -146,10 +142,8 @@ def row_of(
 def overlap(maps: HeatMaps, word: str, mask: np.ndarray) -> dict[str, Any]:
     """Compare a word's map with the mask of its truth, bool (H, W).
 
-    Returns:
-        `pointing`: True if the peak of the map is inside; `iou`: intersection over union with
-        `HeatMap.mask`; `map_iou`: with the map itself, from half-way between its least and its
-        greatest value on.
+    `pointing` is True if the map's peak is inside; `iou` is the intersection over union with
+    `HeatMap.mask`, and `map_iou` that with the map from the middle of its range on.
     """
     heat = maps[word]
     x, y = heat.peak

@@ -24,14 +24,7 @@ from heedmap.sweeps.jobs import TASKS, Job, call_of
 
 @dataclass
 class Worker:
-    """A process that runs the jobs of a sweep, with the model of the last one.
-
-    Attributes:
-        folder: the folder of the sweep.
-        device: as in `load`.
-        dtype: as in `load`.
-        pages: whether results have pages, sheets and overlays.
-    """
+    """A process that runs the jobs of a sweep, with the model of the last one."""
 
     folder: Path
     device: Device
