@@ -60,18 +60,23 @@ def overhead(options: argparse.Namespace, folder: Path) -> Figures:
     ):
         setattr(part, name, timed(getattr(part, name)))
     loading.load = loading.outline = lambda *_, **__: pipe
-    some, moments = jobs(options.images, steps=options.steps), []
+    some, moments, found = jobs(options.images, steps=options.steps), [], {}
 
     def progress(done: int, total: int) -> None:
         moments.append((time.perf_counter(), spent[0]))
 
-    heedmap.sweep(some, folder / "out", progress=progress)
-    (start, model), (end, whole) = moments[0], moments[-1]
-    return {
-        "overhead": round(1 - (whole - model) / (end - start), 4),
-        "seconds_an_image": round((end - start) / options.images, 2),
-        "bytes_an_image": _bytes(folder / "out") // options.images,
-    }
+    for pages in (True, False):
+        out = folder / f"pages-{pages}"
+        moments.clear()
+        heedmap.sweep(some, out, pages=pages, progress=progress)
+        total, model = (last - first for first, last in zip(moments[0], moments[-1], strict=True))
+        found["with_pages" if pages else "without_pages"] = {
+            "overhead": round(1 - model / total, 4),
+            "seconds_an_image": round(total / options.images, 2),
+            "outside_an_image": round((total - model) / options.images, 2),
+            "bytes_an_image": _bytes(out) // options.images,
+        }
+    return found
 
 
 def _bytes(folder: Path) -> int:
