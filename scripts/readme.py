@@ -213,7 +213,7 @@ def _words(pipe: Any) -> Image.Image:
 
     run = _house(pipe)
     heats = [run.maps[word] for word in ("red", "house", "blue", "tree")]
-    panels = [Panel("", enlarge(run.image), "the picture")]
+    panels = [Panel("", enlarge(run.image), "the image")]
     panels += [Panel(heat.label, heat.overlay(scale="shared")) for heat in heats]
     bar = ScaleBar(SCALES["shared"], heats[0].value_range("shared"))
     return render(draw_panels(panels, title=HOUSE, bars=[bar], columns=5))
@@ -320,7 +320,7 @@ def _misread(pipe: Any) -> Image.Image:
         panels,
         columns=6,
         title="Words whose heat is not where they act",
-        note="Each: the picture, the heat, and the picture without the word, in both ways, with "
+        note="Each: the image, the heat, and the image without the word, in both ways, with "
         "what that changes, from 0 to its own largest.",
     )
     figure.set_dpi(96)  # as wide as a page shows it

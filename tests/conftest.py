@@ -15,8 +15,6 @@ from diffusers import StableDiffusionPipeline
 from making import random_pipeline
 from PIL import Image
 
-from heedmap.figures import plots
-
 torch.set_num_threads(1)
 # A clock on the wall says how busy the machine is; what must be quick is timed by the processor.
 hypothesis.settings.register_profile("any machine", deadline=None, derandomize=True)
@@ -67,45 +65,3 @@ def embedded() -> StableDiffusionPipeline:
     loaded = heedmap.load()
     loaded.set_progress_bar_config(disable=True)
     return loaded
-
-
-@pytest.fixture
-def framed(monkeypatch) -> list[dict[str, Any]]:
-    """The title, note and bars of each figure that is drawn."""
-    seen: list[dict[str, Any]] = []
-
-    def patch(name: str) -> None:
-        draw = getattr(plots, name)
-
-        def noted(*body, **said):
-            seen.append({"bar": (said.get("bars") or [None])[0], **said})
-            return draw(*body, **said)
-
-        monkeypatch.setattr(plots, name, noted)
-
-    patch("draw_panels")
-    patch("draw_table")
-    return seen
-
-
-@pytest.fixture
-def tables(monkeypatch) -> list[tuple[list, list]]:
-    """The rows and columns of the tables that are drawn."""
-    seen: list[tuple[list, list]] = []
-    real = plots.draw_table
-
-    def noted(rows, columns, **said):
-        seen.append((list(rows), list(columns)))
-        return real(rows, columns, **said)
-
-    monkeypatch.setattr(plots, "draw_table", noted)
-    return seen
-
-
-@pytest.fixture
-def panels(monkeypatch) -> list[plots.Panel]:
-    """The panels of the figures that are drawn."""
-    seen: list[plots.Panel] = []
-    real = plots.draw_panels
-    monkeypatch.setattr(plots, "draw_panels", lambda ps, **k: (seen.extend(ps), real(ps, **k))[1])
-    return seen

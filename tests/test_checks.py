@@ -39,27 +39,27 @@ def test_numbers_are_those_of_python_and_numpy(value):
     assert check_fraction("n", value) == 0.5
 
 
-def test_there_is_one_zero():
+def test_minus_zero_becomes_zero():
     """As "-0" it would stand in what a page says, and in its commands."""
     for value in (-0.0, np.float32(-0.0)):
         assert str(check_float("n", value)) == "0.0" == str(check_fraction("n", value))
 
 
 @pytest.mark.parametrize("value", NO_NUMBERS, ids=repr)
-def test_what_is_no_number(value):
+def test_values_that_are_no_numbers_are_refused(value):
     for check in (check_float, check_fraction, check_int):
         with pytest.raises(ArgumentError):
             check("steps", value)
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf, np.float32("nan")])
-def test_what_is_not_finite(value):
+def test_numbers_that_are_not_finite_are_refused(value):
     with pytest.raises(ArgumentError):
         check_float("guidance", value)
 
 
 @given(st.integers(), st.integers(-9, 9), st.integers(-9, 9))
-def test_ranges_hold_their_ends(value, least, most):
+def test_ranges_include_their_ends(value, least, most):
     for check in (check_int, check_float):
         if least <= value <= most:
             assert check("n", value, least=least, most=most) == value
@@ -68,7 +68,7 @@ def test_ranges_hold_their_ends(value, least, most):
                 check("n", value, least=least, most=most)
 
 
-def test_texts():
+def test_texts_are_checked_for_type_and_length():
     assert check_text("title", np.str_("a")) == "a"
     with pytest.raises(ArgumentError):
         check_text("title", 3, "a cat")
@@ -77,7 +77,7 @@ def test_texts():
         check_text("title", "abc", most=2)
 
 
-def test_names_that_are_known():
+def test_unknown_names_are_refused():
     check_one_of("scale", "raw", {"word": 1, "raw": 2})
     for odd in ("loud", None, 3, ["raw"], np.array(["raw", "word"])):
         with pytest.raises(ArgumentError):
@@ -94,7 +94,7 @@ def test_names_that_are_known():
         check_subset("keep", (), "a", least=1)
 
 
-def test_of_a_set_nobody_knows_the_order():
+def test_sets_have_no_order():
     for ordered in ([3, 1], (3, 1), np.array([3, 1]), {3: "a", 1: "b"}.keys(), iter([3, 1])):
         assert as_ordered_list(ordered) == [3, 1]
     for other in ({3, 1}, frozenset([3, 1]), "ab", None, 3):

@@ -9,12 +9,12 @@ from heedmap import errors
 from heedmap.errors import as_sentence, format_number, plural, reason, warn
 
 
-def test_what_other_libraries_say_is_told_by_its_first_line():
+def test_errors_of_libraries_are_cut_to_their_first_line():
     assert reason(ValueError(f"{'x' * 500}\nsecond")) == f"ValueError: {'x' * 200}"
     assert reason(KeyError()) == "KeyError"
 
 
-def test_counts():
+def test_counts_are_singular_or_plural():
     assert [plural(n, "word") for n in (0, 1, 2)] == ["0 words", "1 word", "2 words"]
 
 
@@ -26,11 +26,11 @@ def test_counts():
         ("which\n one?", "Which one?"),
     ],
 )
-def test_a_message_that_stands_by_itself(said: str, sentence: str):
+def test_a_message_becomes_a_sentence(said: str, sentence: str):
     assert as_sentence(said) == sentence
 
 
-def test_warnings_are_told_when_they_come_and_before_a_failure():
+def test_warnings_are_passed_on_at_once():
     told: list[str] = []
     with pytest.raises(MemoryError), errors.record_warnings(told.append) as said:
         warnings.warn("of a library", UserWarning, stacklevel=1)
@@ -46,7 +46,7 @@ def test_warnings_are_told_when_they_come_and_before_a_failure():
     assert quiet == ["again"] and len(told) == 2
 
 
-def test_a_warning_is_at_the_line_of_who_called():
+def test_a_warning_points_to_the_callers_line():
     with warnings.catch_warnings(record=True) as seen:
         warnings.simplefilter("always")
         warn("it is late")
@@ -66,11 +66,11 @@ def test_a_warning_is_at_the_line_of_who_called():
         (-0.0, "g", "0"),
     ],
 )
-def test_a_number_has_a_true_minus_or_none(value, form, said):
+def test_numbers_have_a_true_minus_sign(value, form, said):
     assert format_number(value, form) == said
 
 
-def test_numbers_of_bytes():
+def test_sizes_have_binary_units():
     assert [errors.format_bytes(count) for count in (0, 1536, 3 * 2**30)] == [
         "0 bytes", "1.5 KiB", "3 GiB",
     ]  # fmt: skip

@@ -19,7 +19,7 @@ def test_defaults_are_those_of_prompt_to_prompt():
     assert set(USUAL) == {None, *get_args(EditPurpose)}
 
 
-def test_values_become_pythons_own():
+def test_values_become_plain_python():
     made = GenerateOptions(steps=np.int64(3), guidance=np.float32(2), keep={"step"})
     assert (made.steps, made.guidance, made.keep) == (3, 2.0, ("step",))
     assert type(made.steps) is int and type(made.guidance) is float
@@ -98,7 +98,7 @@ def test_values_out_of_range_are_refused(kind: type, given: dict):
         (options.parse_word_weights, " red house = 1.5 ", ("red house", [1.5])),
     ],
 )
-def test_texts(read, text: str, value: object):
+def test_texts_are_read_as_values(read, text: str, value: object):
     assert read(text) == value
 
 
@@ -113,7 +113,7 @@ def test_texts(read, text: str, value: object):
         ("-3:-1", [7, 8]),
     ],
 )
-def test_ranges(text: str, taken: list[int]):
+def test_ranges_are_read_as_slices(text: str, taken: list[int]):
     assert list(range(10))[options.parse_range(text)] == taken
 
 
@@ -137,13 +137,13 @@ def test_ranges(text: str, taken: list[int]):
         (options.parse_word_weights, ["red=nan", "red=1e999"]),
     ],
 )
-def test_unreadable_texts(read, texts: list[str]):
+def test_unreadable_texts_are_refused(read, texts: list[str]):
     for text in texts:
         with pytest.raises(ArgumentError):
             read(text)
 
 
-def test_values_by_word():
+def test_values_are_grouped_by_word():
     assert options.by_word([("a", 1), ("b", 2)]) == {"a": 1, "b": 2}
     with pytest.raises(ArgumentError):
         options.by_word([("a", 1), ("a", 2)])

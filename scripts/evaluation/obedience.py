@@ -167,12 +167,12 @@ def draw(
     texts, seeds = [plan.caption.text for plan in todo], [plan.seed for plan in todo]
     drawn = cases.draw(pipe, row, texts, seeds, eye, progress, keep={"layer"}, **how)
     return [
-        Result(plan, run, said, tuple(_points(plan, run.maps, said)))
+        Result(plan, run, said, tuple(points_of(plan, run.maps, said)))
         for plan, (run, said) in zip(todo, drawn, strict=True)
     ]
 
 
-def _points(plan: Plan, maps: HeatMaps, said: judge.Judgement) -> Iterator[Point]:
+def points_of(plan: Plan, maps: HeatMaps, said: judge.Judgement) -> Iterator[Point]:
     """Where the maps of nouns and colours are hottest, for the things that were found."""
     parts = {"": maps} | {layer.name: maps.select(layers=layer.name) for layer in maps.layers}
     for mention in plan.caption.mentions:

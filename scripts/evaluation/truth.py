@@ -87,7 +87,7 @@ def _cut(values: np.ndarray, least: float) -> np.ndarray:
     return resize_map(values, (scenes.SIZE, scenes.SIZE)) >= least
 
 
-def _half(values: np.ndarray) -> Map:
+def half_way(values: np.ndarray) -> Map:
     """Cut as `HeatMap.mask` cuts maps of a selection: half-way between least and greatest."""
     return _between(values, MASK_THRESHOLD)
 
@@ -102,7 +102,7 @@ def _sum(maps: HeatMaps, words: Sequence[int]) -> np.ndarray:
 
 
 def _mean(maps: HeatMaps, asked: Asked) -> Map:
-    return _half(_sum(maps, asked.words))
+    return half_way(_sum(maps, asked.words))
 
 
 def _daam(maps: HeatMaps, asked: Asked) -> Map:
@@ -119,26 +119,26 @@ def _daam(maps: HeatMaps, asked: Asked) -> Map:
 
 def _middle(maps: HeatMaps, asked: Asked) -> Map:
     """Prompt-to-prompt's choice: the layers of 16×16 places alone."""
-    return _half(_sum(maps.select(resolution=16), asked.words))
+    return half_way(_sum(maps.select(resolution=16), asked.words))
 
 
 def _share(maps: HeatMaps, asked: Asked) -> Map:
     """Its share among all content words, each counted where it stands."""
     content = [word.number for word in maps.words if is_content(word.text)]
     every = _sum(maps, sorted({*content, *asked.words}))
-    return _half(_sum(maps, asked.words) / np.maximum(every, 1e-12))
+    return half_way(_sum(maps, asked.words) / np.maximum(every, 1e-12))
 
 
 def _phrase(maps: HeatMaps, asked: Asked) -> Map:
-    return _half(_sum(maps, asked.phrase))
+    return half_way(_sum(maps, asked.phrase))
 
 
 def _refined(maps: HeatMaps, asked: Asked) -> Map:
-    return _half(_sum(maps.refined, asked.words))
+    return half_way(_sum(maps.refined, asked.words))
 
 
 def _refined_phrase(maps: HeatMaps, asked: Asked) -> Map:
-    return _half(_sum(maps.refined, asked.phrase))
+    return half_way(_sum(maps.refined, asked.phrase))
 
 
 def _contested(maps: HeatMaps, asked: Asked) -> Map:
@@ -169,10 +169,10 @@ def _as_shipped(maps: HeatMaps, asked: Asked) -> Map:
     )
 
 
-def _ceiling(maps: HeatMaps, asked: Asked) -> Map:
+def ceiling(maps: HeatMaps, asked: Asked) -> Map:
     """The truth itself, on a grid of 16×16."""
     cell = scenes.SIZE // 16
-    return _half(asked.truth.reshape(16, cell, 16, cell).mean(axis=(1, 3)).astype(np.float32))
+    return half_way(asked.truth.reshape(16, cell, 16, cell).mean(axis=(1, 3)).astype(np.float32))
 
 
 METHODS: Mapping[str, Callable[[HeatMaps, Asked], Map]] = {
@@ -186,7 +186,7 @@ METHODS: Mapping[str, Callable[[HeatMaps, Asked], Map]] = {
     "contested": _contested,
     "refined phrase, edges": _refined_edges,
     "mask": _as_shipped,
-    "truth at 16×16": _ceiling,
+    "truth at 16×16": ceiling,
 }
 """The ways to make a map of a word. The last is no way, but what none can pass on that grid."""
 

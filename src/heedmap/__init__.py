@@ -1,10 +1,22 @@
-"""See where each word of a prompt acts in a Stable Diffusion picture, and steer it.
+"""See where each word of a prompt acts in a Stable Diffusion image, and steer it.
 
     import heedmap as hm
 
     pipe = hm.load()
     run = hm.generate(pipe, "a red house next to a blue tree", seed=7)
     run.maps["house"].overlay()
+
+| to | call | result |
+| --- | --- | --- |
+| load a model | `load`, `layer_shapes` | a pipeline, `LayerShapes` |
+| record attention | `generate`, `locate`, `trace` | `Run`, `HeatMaps`, `HeatMap`, `Trace` |
+| edit an image | `edit`, `grid`, `Reweight`, `Confine` | `EditResult`, `Grid` |
+| test a map | `ablate`, `compare`, `repeat` | `Ablation`, a figure, `RepeatResult` |
+| see the computation | `explain`, `attention` | `Explanation`, `Attention` |
+
+Axes of arrays, in this order: `S` step · `B` image · `L` layer · `H` head · `Q` position
+(`Q = h·w`, row-major) · `K` token. (h, w) are the rows and columns of a grid or a map, (H, W) those
+of an image. A `size` is (width, height) in pixels. All errors are kinds of `HeedmapError`.
 
 The names below are imported on first use, so that ``import heedmap`` costs next to nothing.
 """

@@ -1,6 +1,7 @@
 """Checks of arguments: each returns a plain Python value, or raises an ArgumentError.
 
-Numbers of numpy are numbers here. True, texts, NaN, infinities and arrays are not.
+Numbers of numpy are numbers here. True, texts, NaN, infinities and arrays are not. `what` is the
+name of the argument in the error.
 """
 
 import math
@@ -17,17 +18,7 @@ ROUNDING = 1e-5
 def check_float(
     what: str, value: object, *, least: float = -math.inf, most: float = math.inf
 ) -> float:
-    """Return a finite number from `least` to `most`, and 0.0 for a zero of either sign.
-
-    Args:
-        what: the argument's name in the error.
-        value: the argument.
-        least: the smallest number that is accepted.
-        most: the largest number that is accepted.
-
-    Raises:
-        ArgumentError: if it is no such number.
-    """
+    """Return a finite number from `least` to `most`, and 0.0 for a zero of either sign."""
     if isinstance(value, Real) and not isinstance(value, bool):
         try:
             number = float(value) + 0.0
@@ -44,11 +35,7 @@ def check_fraction(what: str, value: object) -> float:
 
 
 def check_int(what: str, value: object, *, least: float = -math.inf, most: float = math.inf) -> int:
-    """Return a whole number from `least` to `most`; 3.0 is not one. Arguments as of `finite`.
-
-    Raises:
-        ArgumentError: if it is no such number.
-    """
+    """Return a whole number from `least` to `most`; 3.0 is not one."""
     if isinstance(value, Integral) and not isinstance(value, bool):
         number = int(value)
         if least <= number <= most:
@@ -57,11 +44,7 @@ def check_int(what: str, value: object, *, least: float = -math.inf, most: float
 
 
 def check_text(what: str, value: object, example: str = "", *, most: int | None = None) -> str:
-    """Return a text of at most so many characters that can be written as UTF-8.
-
-    Raises:
-        ArgumentError: if it is no such text; the message gives the example.
-    """
+    """Return a text of at most so many characters that can be written as UTF-8."""
     if not isinstance(value, str):
         hint = f", such as {example!r}" if example else ""
         raise ArgumentError(f"{what} is {quoted(value)}: expected a text{hint}")
@@ -92,11 +75,7 @@ def check_one_of(what: str, value: object, known: Iterable[str]) -> None:
 def check_subset(
     what: str, value: object, known: Iterable[str], *, least: int = 0
 ) -> tuple[Any, ...]:
-    """Return a list of `least` or more of some names; all of them for "all".
-
-    Raises:
-        ArgumentError: if it is no list, such as one name by itself, or holds anything else.
-    """
+    """Return a list of `least` or more of some names, which is no name alone; all for "all"."""
     names, chosen = tuple(known), as_list(value)
     if isinstance(value, str) and value == "all":
         return names

@@ -14,7 +14,12 @@ _INSIDE = frozenset({"heedmap", "torch", "diffusers", "contextlib"})
 
 
 class HeedmapError(Exception):
-    """The base class of heedmap's errors: mistakes that a user can make, in one sentence."""
+    """The base class of heedmap's errors: mistakes that a user can make, in one sentence.
+
+    `heedmap.errors` has its kinds: `ArgumentError`, `WordError` (`UnknownWordError`,
+    `TruncatedWordError`), `NothingRecordedError`, `SelectionError`, `ModelError`, `TraceError` and
+    `RunError`.
+    """
 
 
 class ArgumentError(HeedmapError):

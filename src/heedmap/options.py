@@ -225,7 +225,6 @@ def by_word(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _assigned(text: str, expected: str, example: str) -> tuple[str, str]:
-    """Read `WORD=VALUE`."""
     word, sign, value = text.rpartition("=")
     if not (sign and word.strip() and value.strip()):
         raise ArgumentError(f"{text!r}: expected {expected}, as in {example}")

@@ -19,7 +19,7 @@ def made(**config) -> Attention:
 
 @pytest.mark.parametrize("fused", [False, True])
 @torch.no_grad()
-def test_what_is_heard(fused):
+def test_activations_equal_the_layers_own_weights_applied_by_hand(fused):
     layer = made(bias=True)
     states, text = torch.randn(2, 5, 12), torch.randn(2, 7, 10)
     value = linear(text, layer.to_v.weight, layer.to_v.bias)
@@ -41,7 +41,7 @@ def test_what_is_heard(fused):
 
 
 @torch.no_grad()
-def test_a_residual_and_a_factor():
+def test_the_residual_and_the_output_factor_are_recorded():
     layer = made(residual_connection=True, rescale_output_factor=2.0)
     states, text = torch.randn(1, 5, 12), torch.randn(1, 7, 10)
     heard = []
@@ -66,7 +66,7 @@ class Adapted(torch.nn.Module):
 
 
 @torch.no_grad()
-def test_a_map_that_is_adapted_is_measured():
+def test_a_projection_with_an_adapter_is_measured():
     layer = made()
     inner = layer.to_out[0]
     layer.to_out[0] = Adapted(inner)
@@ -80,13 +80,13 @@ def test_a_map_that_is_adapted_is_measured():
     torch.testing.assert_close(bias, inner.bias)
 
 
-def test_a_plain_map_is_read_to_the_digit():
+def test_a_plain_projection_is_read_exactly():
     layer = made(out_bias=False).to(torch.bfloat16)
     weight, bias = output_projection(layer, torch.ones(1, 5, 12))
     assert torch.equal(weight, layer.to_out[0].weight.float()) and bias is None
 
 
-def test_an_image_prompt_is_known_by_its_processor():
+def test_an_image_prompt_is_recognised_by_its_processor():
     layer = made()
     layer.processor.to_k_ip = torch.nn.ModuleList()
     heard = []

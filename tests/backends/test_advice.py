@@ -26,7 +26,7 @@ def said(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch):
         logger.removeHandler(caplog.handler)
 
 
-def test_only_what_is_needless_is_kept_back(said):
+def test_only_needless_messages_are_silenced(said):
     logger = logging.getLogger(IMPORTS)
     with silence_logs():
         logger.warning(NEEDLESS)
@@ -37,7 +37,7 @@ def test_only_what_is_needless_is_kept_back(said):
     assert said()[-1] == NEEDLESS and len(said()) == 3
 
 
-def test_a_prompt_that_is_cut_is_told_once_and_by_heedmap(said):
+def test_a_cut_prompt_gives_one_warning_by_heedmap(said):
     pipe = random_pipeline()
     logger = logging.getLogger(type(pipe).__module__)
     before = list(logger.filters)

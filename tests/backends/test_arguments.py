@@ -22,7 +22,7 @@ def test_names_are_those_of_the_pipeline(pipe):
     assert set(for_batch(pipe, ["a"], [1], GenerateOptions(size=(8, 8)))) < set(parameters(pipe))
 
 
-def test_a_batch(pipe):
+def test_a_batch_has_prompts_and_generators_of_its_rows(pipe):
     own = {"eta": 0.5, "prompt_2": "b", "negative_prompt_2": ["c", "d"]}
     asked = GenerateOptions(steps=3, size=(96, 64), negative="", arguments=own)
     call = for_batch(pipe, ["a", "b"], [1, 2], asked)
@@ -48,7 +48,7 @@ def rows(pipe, count: int = 3, **own) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("name", ["image", "mask_image"])
-def test_one_picture_is_every_rows(name):
+def test_one_picture_is_repeated_for_each_row(name):
     pipe, one = models.sd1(StableDiffusionInpaintPipeline), gradient(16, 24)
     for given in (one, [one], (one,)):
         made = rows(pipe, **{name: given})[name]
@@ -58,7 +58,7 @@ def test_one_picture_is_every_rows(name):
     assert rows(pipe, **{name: three})[name] is three
 
 
-def test_one_array_or_tensor_is_every_rows():
+def test_one_array_or_tensor_is_repeated_for_each_row():
     pipe, name = models.sd1(StableDiffusionInpaintPipeline), "image"
     plain = np.asarray(gradient(16, 24), np.float32) / 255
     for alone in (plain, torch.from_numpy(plain).permute(2, 0, 1)):  # of one picture, without rows
@@ -72,7 +72,7 @@ def test_one_array_or_tensor_is_every_rows():
 
 
 @pytest.mark.parametrize("kind", [np.asarray, torch.from_numpy])
-def test_masks_of_three_axes_are_several(kind):
+def test_masks_of_three_axes_are_one_for_each_row(kind):
     """As diffusers reads them: (B, H, W), but for an array (H, W, 1)."""
     pipe = models.sd1(StableDiffusionInpaintPipeline)
     three = np.random.default_rng(0).random((3, 24, 16)).astype(np.float32)
@@ -91,7 +91,7 @@ def test_masks_of_three_axes_are_several(kind):
         assert len(made) == 3 and all(np.array_equal(one, three[0][..., None]) for one in made)
 
 
-def test_one_noise_is_every_rows(pipe):
+def test_one_noise_is_repeated_for_each_row(pipe):
     latents = torch.randn(1, 4, 8, 8)
     made = rows(pipe, latents=latents)["latents"]
     assert made.shape == (3, 4, 8, 8) and all(torch.equal(row, latents[0]) for row in made)
@@ -102,12 +102,12 @@ def test_one_noise_is_every_rows(pipe):
 @pytest.mark.parametrize(
     ("count", "given"), [(3, [gradient()] * 2), (1, torch.zeros(4, 3, 8, 8)), (2, [])]
 )
-def test_rows_that_are_neither_one_nor_all_are_refused(count, given):
+def test_a_count_that_is_neither_one_nor_all_rows_is_refused(count, given):
     with pytest.raises(ArgumentError):
         rows(models.sd1(StableDiffusionInpaintPipeline), count, image=given)
 
 
-def test_a_users_argument_goes_before_a_familys():
+def test_a_users_argument_overrides_the_familys():
     pipe = models.FAMILIES["sigma"]()
     name = "use_resolution_binning"
     said = GenerateOptions(arguments={name: True})
@@ -116,7 +116,7 @@ def test_a_users_argument_goes_before_a_familys():
 
 
 @pytest.mark.parametrize("own", [None, {}, {"desc": "mine", "disable": False}])
-def test_a_bar_comes_back_as_it_was(own: dict[str, Any] | None):
+def test_the_progress_bar_is_restored(own: dict[str, Any] | None):
     pipe = models.FAMILIES["sd1"]()
     vars(pipe).pop("_progress_bar_config", None)
     if own is not None:
@@ -128,7 +128,7 @@ def test_a_bar_comes_back_as_it_was(own: dict[str, Any] | None):
     assert dict(vars(pipe)) == before
 
 
-def test_names_that_nobody_takes(pipe):
+def test_unknown_argument_names_are_refused(pipe):
     check_names(pipe, ["prompt", "callback", "callback_steps", "mine"], ["mine"])
     for name in ("st", "zzz", "promt"):
         with pytest.raises(ArgumentError):

@@ -39,7 +39,7 @@ def test_the_denoiser_is_found_in_its_wrappers(family: type[Family]):
 
 
 @each_family
-def test_a_pass_is_read_by_place_and_by_name(family: type[Family]):
+def test_inputs_of_a_pass_are_read_by_position_and_by_name(family: type[Family]):
     served = family(SimpleNamespace())
     names = served.inputs[:3]
     given = {name: torch.full((1,), float(n)) for n, name in enumerate(names)}
@@ -51,7 +51,7 @@ def test_a_pass_is_read_by_place_and_by_name(family: type[Family]):
         assert all(a is b for a, b in zip(found, expected, strict=True))
 
 
-def test_a_cell_has_the_pixels_that_the_decoder_makes_of_it():
+def test_the_side_of_a_cell_is_the_scale_factor_of_the_decoder():
     family = registry.FAMILIES[0]
     assert family(SimpleNamespace(vae_scale_factor=16.0)).cell_side == 16
     bare = family(SimpleNamespace())
@@ -61,20 +61,13 @@ def test_a_cell_has_the_pixels_that_the_decoder_makes_of_it():
 # --- the parts of a pipeline ---
 
 
-def test_where_parts_came_from():
-    pipe, commit = random_pipeline(), "0123456789abcdef0123456789abcdef01234567"
-    assert base.commit_of(pipe) is None
-    pipe.unet.register_to_config(_name_or_path=f"/h/models--a--b/snapshots/{commit}/unet")
-    assert base.commit_of(pipe) == commit
-
-
-def test_where_it_computes(pipe):
+def test_the_device_is_the_execution_device(pipe):
     assert base.device_of(pipe) == torch.device("cpu")
     other = SimpleNamespace(device="cpu", _execution_device="meta")
     assert base.device_of(other) == torch.device("meta")
 
 
-def test_loras_with_their_scale_and_state():
+def test_loras_are_listed_with_their_scale_and_state():
     pipe = random_pipeline()
     asked = LoraConfig(r=2, lora_alpha=3, init_lora_weights=False, target_modules=["to_q"])
     pipe.unet.add_adapter(asked, "red")
@@ -105,7 +98,7 @@ class Quiet:
         return then()
 
 
-def test_the_calls_that_run_innermost_first():
+def test_active_calls_are_listed_innermost_first():
     pipe, other = Pipe(), Pipe()
     assert base.active_calls(pipe) == []
 
@@ -118,7 +111,7 @@ def test_the_calls_that_run_innermost_first():
     assert other(lambda: base.active_calls(pipe)) == []
 
 
-def test_whether_the_end_is_said():
+def test_only_calls_that_free_the_models_announce_their_end():
     pipe, quiet = Pipe(), Quiet()
     assert pipe(lambda: base.announces_end(pipe)) is True
     assert pipe(lambda: base.announces_end(pipe), "latent") is False
@@ -141,7 +134,7 @@ def louder(owner, by):
     return replace_method(owner, "step", lambda *args, **kwargs: before(*args, **kwargs) + by)
 
 
-def test_in_front_and_off_again():
+def test_a_wrapped_method_keeps_its_signature_and_is_unwrapped():
     owner = Owner()
     undo = louder(owner, 10)
     assert owner.step(2) == 13 and owner.step(sample=2, eta=1.0) == 13
@@ -151,7 +144,7 @@ def test_in_front_and_off_again():
     assert owner.step(2) == 3 and vars(owner) == {"state": 1}
 
 
-def test_the_last_one_is_taken_off_first():
+def test_wrappers_are_removed_in_reverse_order():
     owner = Owner()
     undos = [louder(owner, by) for by in (10, 100, 1000)]
     for undo in reversed(undos):
@@ -159,7 +152,7 @@ def test_the_last_one_is_taken_off_first():
     assert vars(owner) == {"state": 1}
 
 
-def test_what_somebody_else_has_put_there_stays():
+def test_a_method_that_was_replaced_meanwhile_stays():
     owner = Owner()
     undo = louder(owner, 10)
     owner.step = lambda sample: 0
@@ -178,7 +171,7 @@ def test_a_scheduler_copied_within_a_trace_steps_by_itself():
     assert len(recorder.maps) == 1
 
 
-def test_two_traces_closed_in_the_order_they_were_opened():
+def test_two_traces_can_be_closed_in_the_order_they_were_opened():
     one, two = random_pipeline(), random_pipeline()
     two.scheduler = one.scheduler
     first, second = trace(one), trace(two)

@@ -31,11 +31,11 @@ def model(widths=(8, 24, 64), dtype=torch.float32):
         (model(widths=None), (8, 8), 6 * 8 * 8 * 256 * 4),
     ],
 )
-def test_bytes_of_an_image(pipe, size, expected):
+def test_the_memory_of_an_image_is_estimated_by_its_size_and_type(pipe, size, expected):
     assert image_bytes(pipe, size) == expected
 
 
-def test_memory_of_an_accelerator(monkeypatch):
+def test_the_free_memory_of_an_accelerator_includes_what_torch_reserved(monkeypatch):
     for name, value in (("memory_reserved", 70), ("memory_allocated", 50)):
         monkeypatch.setattr(torch.cuda, name, lambda device, value=value: value)
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (1000, 4000))
@@ -47,12 +47,12 @@ def test_memory_of_an_accelerator(monkeypatch):
     assert free_bytes(torch.device("cpu")) == 5
 
 
-def test_no_memory(monkeypatch):
+def test_without_free_memory_a_batch_has_two_images(monkeypatch):
     monkeypatch.setattr(psutil, "virtual_memory", lambda: SimpleNamespace(available=0))
     assert fitting(model(), (64, 64)) == 2
 
 
-def test_a_batch_is_halved_not_more():
+def test_a_batch_without_memory_is_halved():
     sizes = []
 
     def draw(some, done, left):
@@ -65,7 +65,7 @@ def test_a_batch_is_halved_not_more():
     assert sizes == [9, 5, 4]
 
 
-def test_four_fifths_of_the_memory_are_filled(monkeypatch):
+def test_a_batch_fills_four_fifths_of_the_memory(monkeypatch):
     each = image_bytes(model(), (64, 64))
     for share, count in ((10.01, 10), (9.99, 9), (2.01, 2)):
         free = SimpleNamespace(available=int(share * each / 0.8))
@@ -74,7 +74,7 @@ def test_four_fifths_of_the_memory_are_filled(monkeypatch):
 
 
 @pytest.mark.parametrize("things", ["a", "ab"])
-def test_what_does_not_fit_alone_ends_in_the_error(things):
+def test_one_image_that_does_not_fit_raises_the_memory_error(things):
     drawn = []
 
     def draw(some, done, left):

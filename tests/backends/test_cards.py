@@ -21,7 +21,7 @@ def test_the_embedded_models_card_lists_the_words_of_its_captions():
     assert "up to three things" in card.limits
 
 
-def test_a_folder_with_a_card_and_a_model_without(tmp_path: Path):
+def test_a_folders_card_is_read_and_a_model_without_one_has_an_empty_card(tmp_path: Path):
     (tmp_path / "card.json").write_text(json.dumps({"vocabulary": ["one"], "more": [1, {}]}))
     assert model_card(tmp_path) == ModelCard(frozenset({"one"}))
     assert model_card("org/model") == ModelCard()

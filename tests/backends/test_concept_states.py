@@ -15,7 +15,7 @@ def pipe():
     return random_pipeline()
 
 
-def test_each_prompt_is_read_behind_the_concepts_once(pipe):
+def test_each_prompt_is_encoded_once_after_the_concepts(pipe):
     given = {
         "prompt": ["a cat", "a cat", "sea"], "device": "cpu", "num_images_per_prompt": 2,
         "do_classifier_free_guidance": True, "negative_prompt": ["no", "no", "no"],
@@ -36,7 +36,7 @@ def test_each_prompt_is_read_behind_the_concepts_once(pipe):
         assert found.places == (table.find("sea"), table.find("red house"))
 
 
-def test_of_a_transformer_only_what_it_may_see():
+def test_a_transformers_concepts_exclude_the_masked_padding():
     pipe = random_pixart()
     given = {"prompt": "a cat", "do_classifier_free_guidance": False, "max_sequence_length": 40}
     (found,) = read_concepts(Reading(pipe, given), pipe.encode_prompt, CONCEPTS, ["A cat"])
@@ -51,7 +51,7 @@ def test_of_a_transformer_only_what_it_may_see():
     assert found.places == (table.find("sea"), table.find("red house"))
 
 
-def test_what_is_made_of_another_number_of_tokens(pipe):
+def test_states_of_another_number_of_tokens_are_refused(pipe):
     """As by a pipeline that reads long prompts in parts."""
 
     def encode(prompt, **_):

@@ -48,7 +48,7 @@ def test_each_picture_has_its_table(pipe):
         assert [t.kind for t in both.negative.tables[0].tokens][:1] == ["start"]
 
 
-def test_words_of_the_negative_prompt_are_told_where_they_are_wanted(pipe):
+def test_the_negative_prompt_has_words_only_if_it_is_recorded(pipe):
     encoding, _ = heard(pipe, ["a", "b"], "cpu", 2, True, ["no", "no"], negative=False)
     assert len(encoding.negative.tables) == 4
     assert {table.tokens[3].text for table in encoding.negative.tables} == {"3"}
@@ -59,14 +59,14 @@ def embeds(pipe, *prompts):
     return found
 
 
-def test_one_negative_text_beside_several_embeds(pipe):
+def test_one_negative_text_with_several_embeds_is_refused(pipe):
     """The pipeline itself ends in an error of shapes."""
     given = embeds(pipe, "a red house", "at the sea")
     with pytest.raises(TraceError):
         heard(pipe, None, "cpu", 1, True, "no", prompt_embeds=given)
 
 
-def test_embeds_by_position_or_by_their_labels(pipe):
+def test_embeds_are_labelled_by_position_or_by_their_prompts(pipe):
     given = embeds(pipe, "a red house", "at the sea")
     named = {"prompt_embeds": given, "negative_prompt_embeds": embeds(pipe, "", "")}
     encoding, _ = heard(pipe, None, "cpu", 2, True, **named)
@@ -86,13 +86,13 @@ def test_embeds_by_position_or_by_their_labels(pipe):
     "labels", [("a red house", "at the cat"), ("a blue house", "at the sea"), ("a",), ("a",) * 3]
 )
 @pytest.mark.parametrize("each", [1, 3])
-def test_labels_that_are_not_those_of_the_embeds(pipe, labels, each):
+def test_prompts_that_do_not_belong_to_the_embeds_are_refused(pipe, labels, each):
     given = embeds(pipe, "a red house", "at the sea")
     with pytest.raises(TraceError):
         heard(pipe, None, "cpu", each, False, prompts=labels, prompt_embeds=given)
 
 
-def test_a_method_that_knows_of_one_picture_a_prompt(pipe):
+def test_an_encoder_method_without_images_per_prompt_is_read(pipe):
     made = random_pipeline()
 
     def encode_prompt(prompt=None, prompt_embeds=None):
@@ -106,14 +106,14 @@ def test_a_method_that_knows_of_one_picture_a_prompt(pipe):
         heard(made, prompts=("a", "x", "c"), prompt_embeds=given)
 
 
-def test_labels_beside_a_prompt(pipe):
+def test_labels_must_equal_the_encoded_prompt(pipe):
     encoding, _ = heard(pipe, "a house", "cpu", 1, False, prompts=("a house",))
     assert texts(encoding.conditional) == ["a house"]
     with pytest.raises(TraceError):
         heard(pipe, "a house", "cpu", 1, False, prompts=("a sea",))
 
 
-def test_no_text_encoder(pipe):
+def test_embeds_without_a_text_encoder_are_labelled_by_position(pipe):
     given = embeds(pipe, "a red house")
     made = random_pipeline()
     made.text_encoder = None
@@ -128,7 +128,7 @@ def test_no_text_encoder(pipe):
 
 
 @pytest.mark.parametrize("read", ["a bed house", "a red red house", "a house"])
-def test_an_encoder_that_reads_another_text(pipe, read):
+def test_an_encoder_that_reads_another_text_is_refused(pipe, read):
     made = random_pipeline()
     encode = made.encode_prompt
     made.encode_prompt = lambda prompt, device, each, guided: encode(read, device, each, guided)
@@ -136,7 +136,7 @@ def test_an_encoder_that_reads_another_text(pipe, read):
         heard(made, "a red house", "cpu", 1, False)
 
 
-def test_an_encoder_that_reads_another_negative_text(pipe):
+def test_an_encoder_that_reads_another_negative_text_is_refused(pipe):
     made = random_pipeline()
     encode = made.encode_prompt
 
@@ -158,7 +158,7 @@ def test_an_encoder_that_reads_another_negative_text(pipe):
     assert texts(encoding.conditional) == ["a red house"]
 
 
-def test_states_that_do_not_fit_the_prompt(pipe):
+def test_states_that_do_not_fit_the_prompt_are_refused(pipe):
     given = embeds(pipe, "a red house")
     short = random_pipeline()
     short.encode_prompt = lambda prompt, **_: (given[:, :70], None)
@@ -190,7 +190,7 @@ class StableDiffusionInstructPix2PixPipeline:
         self.freed += 1
 
 
-def test_the_older_method(pipe):
+def test_the_older_encoder_method_is_recorded(pipe):
     older, found = StableDiffusionInstructPix2PixPipeline(pipe), []
     undo = watch(older, None, True, found.append, lambda: found.append("end"))
     states = older._encode_prompt("a red house", negative_prompt="no")
@@ -219,7 +219,7 @@ def test_the_older_method(pipe):
     undo()
 
 
-def test_no_method_that_encodes():
+def test_an_object_without_an_encoder_method_is_refused():
     with pytest.raises(ModelError):
         watch(object(), None, False, print, print)
 
@@ -238,7 +238,7 @@ def read_tables(pipe, texts, readers=None, **given):
     return Reading(pipe, {"prompt": texts, **given}, readers).tables("prompt", 0)
 
 
-def test_each_encoder_must_agree(pipe):
+def test_encoders_that_disagree_are_refused(pipe):
     other = random_pipeline().tokenizer
     both = [reader(pipe.tokenizer, ["a cat", "a cat"]), reader(other, ["a cat", "a cat"])]
     assert read_tables(pipe, ["a cat", "a cat"], both)[1] == prompt_table(pipe, "a cat")
@@ -249,12 +249,12 @@ def test_each_encoder_must_agree(pipe):
         read_tables(pipe, ["a red house"], [reader(pipe.tokenizer, ["a blue house"])])
 
 
-def test_what_no_encoder_read_is_labelled_all_the_same(pipe):
+def test_a_negative_prompt_of_zeros_is_labelled(pipe):
     """A negative prompt of zeros."""
     assert read_tables(pipe, ["no"], [Reader(pipe.tokenizer)]) == [prompt_table(pipe, "no")]
 
 
-def test_as_many_texts_as_images(pipe):
+def test_the_number_of_texts_must_be_that_of_the_images(pipe):
     with pytest.raises(TraceError):
         read_tables(pipe, ["a", "b"], [reader(pipe.tokenizer, ["a"])])
     with pytest.raises(TraceError):

@@ -15,7 +15,7 @@ def autoencoder(**config: Any) -> Any:
     return SimpleNamespace(config=SimpleNamespace(**config), dtype=torch.float32, device="cpu")
 
 
-def test_latents_are_scaled_back():
+def test_latents_are_unscaled_before_decoding():
     code = torch.rand(2, 3, 5, 7)
     assert torch.equal(unscaled(autoencoder(), code), code)
     shifted = autoencoder(scaling_factor=0.5, shift_factor=0.25)
@@ -28,7 +28,7 @@ def test_latents_are_scaled_back():
     assert torch.allclose(unscaled(normal, (code - mean) / spread * 0.5), code, atol=1e-6)
 
 
-def test_latents_are_scaled_as_they_were():
+def test_scaling_undoes_unscaling():
     code = torch.rand(2, 3, 5, 7)
     mean, spread = [1.0, 2.0, 3.0], [2.0, 4.0, 8.0]
     for vae in (
@@ -43,13 +43,13 @@ def test_latents_are_scaled_as_they_were():
     assert rescaled(shifted, code.half()).dtype == torch.float32
 
 
-def test_latents_of_autoencoders_that_give_them_without_a_spread():
+def test_autoencoders_without_a_distribution_are_encoded():
     made = SimpleNamespace(encode=lambda x: SimpleNamespace(latents=x[..., ::8, ::8]))
     vae = SimpleNamespace(**vars(made), **vars(autoencoder()))
     assert torch.equal(latents_of(vae, torch.ones(1, 3, 16, 16)), torch.ones(1, 3, 2, 2))
 
 
-def test_what_is_decoded_is_the_picture(pipe):
+def test_decoded_latents_are_the_pipelines_picture(pipe):
     latents = torch.from_numpy(paint(pipe, "a house", output_type="latent"))
     with torch.no_grad():
         pixels = pictures_of(pipe.vae, unscaled(pipe.vae, latents)).clamp(0, 1)
@@ -57,7 +57,7 @@ def test_what_is_decoded_is_the_picture(pipe):
     assert np.array_equal(whole, (paint(pipe, "a house") * 255).round().astype("uint8"))
 
 
-def test_what_is_raised_to_encode_and_decode_is_afterwards_as_it_was():
+def test_an_autoencoder_in_half_precision_is_restored_after_upcasting():
     vae = random_pipeline().vae.to(torch.float16)
     vae.register_to_config(force_upcast=False)
     with torch.no_grad():
@@ -80,7 +80,7 @@ def chance(*shape: int, seed: int = 1) -> torch.Tensor:
     return torch.rand(*shape, generator=torch.Generator().manual_seed(seed))
 
 
-def test_neighbours_say_what_lies_between_cells():
+def test_fitted_weights_recover_a_decoder_that_mixes_neighbours():
     """A decoder that mixes each cell with those around it, four pixels a cell, is found again."""
     kernel = chance(4, 3, 6, 6, seed=2) / 60  # a transposed convolution: 2 pixels a cell, 3 cells
 
@@ -96,7 +96,7 @@ def test_neighbours_say_what_lies_between_cells():
     assert not torch.allclose(fitted(known, decode(known))(other), decode(other), atol=0.02)
 
 
-def test_a_ridge_keeps_weights_small_where_there_are_few_cells():
+def test_a_ridge_keeps_fitted_weights_small_on_few_cells():
     latents, noise = chance(1, 4, 5, 5), chance(1, 3, 5, 5, seed=9)
     loose, held = (fitted(latents, noise, around=2, ridge=ridge)(latents) for ridge in (0.0, 9.0))
     assert torch.allclose(loose, noise, atol=1e-3)  # 25 cells, 100 weights: all is learned

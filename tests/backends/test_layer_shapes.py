@@ -47,7 +47,7 @@ STARTS = {
 
 
 @pytest.mark.parametrize("family", list(models.FAMILIES))
-def test_they_are_those_of_a_pass(family):
+def test_shapes_equal_those_of_a_real_pass(family):
     pipe, size = models.FAMILIES[family](), (96, 128)
     start = STARTS.get(family, lambda w, h: {})(*size)
     seen = measured(pipe, size, **start)
@@ -69,7 +69,7 @@ def test_they_are_those_of_a_pass(family):
         assert shapes.text[1] == denoiser(pipe).config.cross_attention_dim
 
 
-def test_grids_and_shapes_by_hand(pipe):
+def test_shapes_equal_those_worked_out_by_hand(pipe):
     """104×176 pixels: a latent of 22×13, and its halvings."""
     found = {layer.name: layer for layer in layer_shapes(pipe, size=(104, 176))}
     stages = {name.partition(".attentions")[0]: layer.grid for name, layer in found.items()}
@@ -88,7 +88,7 @@ def test_grids_and_shapes_by_hand(pipe):
     )  # fmt: skip
 
 
-def test_the_padding_that_a_mask_hides():
+def test_padding_hidden_by_a_mask_is_counted():
     pipe = random_pixart()
     read = len(pipe.tokenizer("a red house at").input_ids)
     (first, *_) = layer_shapes(pipe, "a red house at", max_sequence_length=20)
@@ -113,7 +113,7 @@ def test_fused_projections_have_the_same_shapes(pipe):
     assert layer_shapes(pipe) == plain
 
 
-def test_an_argument_that_nobody_takes(pipe):
+def test_an_unknown_argument_is_refused(pipe):
     with pytest.raises(ArgumentError):
         layer_shapes(pipe, sise=(256, 256))
 
@@ -121,7 +121,7 @@ def test_an_argument_that_nobody_takes(pipe):
 # --- the chain ---
 
 
-def test_the_chain_fits_link_by_link():
+def test_shapes_of_the_chain_fit_each_other():
     pipe = models.sdxl()
     for layer in layer_shapes(pipe, size=(96, 128)):
         chain = layer.chain()
@@ -131,7 +131,7 @@ def test_the_chain_fits_link_by_link():
             assert b == c and (a, d) == shape, what
 
 
-def test_a_scale_of_its_own_is_told_as_it_is(pipe):
+def test_a_layers_own_scale_is_in_the_chain(pipe):
     for layer in cross_attention_layers(pipe).values():
         layer.scale = 0.5
     first = layer_shapes(pipe)[0]
@@ -143,12 +143,12 @@ def test_a_scale_of_its_own_is_told_as_it_is(pipe):
 
 
 @pytest.mark.parametrize("size", [(100, 128), (0, 8), (128,)])
-def test_sizes_that_do_not_fit(pipe, size):
+def test_sizes_that_do_not_fit_are_refused(pipe, size):
     with pytest.raises(ArgumentError):
         layer_shapes(pipe, size=size)
 
 
-def test_models_without_such_layers():
+def test_models_without_cross_attention_are_refused():
     with pytest.raises(ModelError):
         layer_shapes(object())
 
@@ -156,7 +156,7 @@ def test_models_without_such_layers():
 # --- names ---
 
 
-def test_pick_lists_what_there_is():
+def test_an_unknown_layer_is_an_error_that_lists_the_layers():
     layers = layer_shapes(random_pipeline())
     assert len(pick(layers, "up")) == 4
     assert [layer.name for layer in pick(layers, layers[2].name)] == [layers[2].name]

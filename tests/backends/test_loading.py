@@ -77,18 +77,18 @@ def test_a_folder_loads_and_names_itself(folder):
         ({"model": "../" * 900 + "a"}, ModelError),
     ],
 )
-def test_bad_arguments(arguments, error):
+def test_unknown_arguments_are_refused(arguments, error):
     with pytest.raises(error):
         loading.load(**arguments)
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="says what a machine without a GPU is told")
-def test_a_device_that_is_not_there():
+def test_a_missing_device_is_refused():
     with pytest.raises(ArgumentError):
         loading.load(device="cuda")
 
 
-def test_the_hub_when_offline(monkeypatch):
+def test_a_model_of_the_hub_is_refused_when_offline(monkeypatch):
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     for load in (loading.load, loading.tokenizer):
@@ -96,7 +96,7 @@ def test_the_hub_when_offline(monkeypatch):
             load("heedmap/no-such-model")
 
 
-def test_folders_that_are_no_pipeline(tmp_path, folder):
+def test_folders_without_a_pipeline_are_refused(tmp_path, folder):
     with pytest.raises(ModelError):
         loading.load(tmp_path)
     (tmp_path / "model_index.json").write_text("{")
@@ -144,7 +144,7 @@ def patches(tmp_path_factory):
     return path
 
 
-def test_a_table_is_what_the_loaded_pipeline_reads(folder, patches):
+def test_a_table_without_weights_equals_the_pipelines(folder, patches):
     for model in (folder, patches, None):
         found = loading.token_table("a Red house,", model)
         assert found == prompt_table(loading.load(model), "a Red house,")
@@ -167,7 +167,7 @@ def test_a_table_reads_no_weights(patches, tmp_path):
             loading.token_table("a house", bare)
 
 
-def test_sizes_of_patches():
+def test_sizes_must_be_multiples_of_the_patches():
     pipe = random_pixart()
     assert registry.check_size(pipe, (64, 48)) == (64, 48)
     with pytest.raises(ArgumentError):
@@ -176,7 +176,7 @@ def test_sizes_of_patches():
         registry.check_size(pipe, {64, 48})  # which is which?
 
 
-def test_the_same_parts_in_a_pipeline_of_another_class():
+def test_a_pipeline_of_another_class_shares_the_parts():
     pipe = random_pipeline()
     made = loading.of_kind(pipe, "StableDiffusionImg2ImgPipeline")
     assert type(made).__name__ == "StableDiffusionImg2ImgPipeline" and made.unet is pipe.unet

@@ -43,7 +43,7 @@ def piped(name: str, config: dict[str, Any]) -> Any:
 
 @pytest.mark.parametrize(("name", "config"), SCHEDULERS)
 @pytest.mark.parametrize("steps", [1, 2, 8])  # of which the training has a multiple
-def test_a_step_of_whoever_knows_the_noise_leads_to_the_next_level(name, config, steps):
+def test_a_step_with_the_true_noise_leads_to_the_next_level(name, config, steps):
     """With the true noise for the model's output each scheduler comes to the level that is told."""
     pipe = piped(name, config)
     levels, _ = noise_levels(pipe, steps)
@@ -68,7 +68,7 @@ def test_a_step_of_whoever_knows_the_noise_leads_to_the_next_level(name, config,
 
 
 @pytest.mark.parametrize(("name", "config"), SCHEDULERS)
-def test_a_pipeline_makes_noise_of_its_own_as_strong(name, config):
+def test_initial_noise_is_as_strong_as_the_pipelines(name, config):
     """What it is given is multiplied by its scheduler's own number: as its own noise is."""
     pipe = piped(name, config)
     _, scale = noise_levels(pipe, 4)
@@ -76,7 +76,7 @@ def test_a_pipeline_makes_noise_of_its_own_as_strong(name, config):
     assert scale == pytest.approx(float(pipe.scheduler.init_noise_sigma))
 
 
-def test_pure_noise_is_told_as_such():
+def test_a_schedule_with_zero_snr_starts_at_pure_noise():
     pipe = piped("DDIMScheduler", {"rescale_betas_zero_snr": True, "timestep_spacing": "trailing"})
     assert noise_levels(pipe, 3)[0][0] == (0.0, 1.0)
 
@@ -94,7 +94,7 @@ def test_the_scheduler_is_left_as_it_was():
 @pytest.mark.parametrize(
     "name", ["FlowMatchEulerDiscreteScheduler", "RePaintScheduler", "ScoreSdeVeScheduler"]
 )
-def test_a_scheduler_that_does_not_say_its_noise_is_refused(name):
+def test_a_scheduler_without_noise_levels_is_refused(name):
     pipe = random_pipeline()
     pipe.scheduler = getattr(diffusers, name)()
     with pytest.raises(ModelError):
@@ -104,7 +104,7 @@ def test_a_scheduler_that_does_not_say_its_noise_is_refused(name):
 @pytest.mark.parametrize(
     "sigmas", [{}, {"use_karras_sigmas": True}, {"use_exponential_sigmas": True}], ids=str
 )
-def test_a_scheduler_that_adds_noise_otherwise_than_it_steps(sigmas):
+def test_levels_follow_the_steps_where_add_noise_differs(sigmas):
     """SASolver's own add_noise knows the steps of the training alone; the model sees its sigmas."""
     pipe = piped("SASolverScheduler", sigmas)
     pipe.scheduler.set_timesteps(30)

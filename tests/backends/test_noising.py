@@ -68,7 +68,7 @@ def test_the_noise_is_that_of_the_training(kind, count):
         EulerDiscreteScheduler(),
     ],
 )
-def test_betas_that_a_scheduler_has_by_default_are_its_own(own):
+def test_default_betas_of_the_scheduler_are_kept(own):
     """Not those that the class which shows the picture has."""
     pipe = random_pipeline()
     pipe.scheduler = own
@@ -85,7 +85,7 @@ def test_no_part_of_the_schedule_is_lost():
     assert torch.allclose(first, noise, atol=1e-6)  # nothing of the picture is left there
 
 
-def test_half_types_and_batches():
+def test_noise_is_added_to_half_types_and_batches():
     pipe = random_pipeline()
     with showing(pipe, LATENTS.half(), torch.Generator().manual_seed(3), 2) as first:
         pipe.scheduler.set_timesteps(2)
@@ -109,7 +109,7 @@ def test_half_types_and_batches():
         HeunDiscreteScheduler(beta_schedule="exp"),
     ],
 )
-def test_other_noise_is_refused(scheduler):
+def test_noise_of_another_shape_is_refused(scheduler):
     pipe = random_pipeline()
     pipe.scheduler = scheduler
     with pytest.raises(ModelError), showing(pipe, LATENTS, torch.Generator().manual_seed(0), 1):
@@ -117,14 +117,14 @@ def test_other_noise_is_refused(scheduler):
     assert pipe.scheduler is scheduler
 
 
-def test_seeds_tell_noises_apart():
+def test_different_seeds_give_different_noise():
     pipe = random_pipeline()
     (_, one), (_, same), (_, other) = (shown(pipe, 3, seed) for seed in (1, 1, 2))
     assert all(torch.equal(a, b) for a, b in zip(one, same, strict=True))
     assert not torch.equal(one[0], other[0]) and not np.allclose(one[0], one[1])
 
 
-def test_the_scheduler_comes_back_after_an_error():
+def test_the_scheduler_is_restored_after_an_error():
     pipe = random_pipeline()
     own = pipe.scheduler
     with (

@@ -18,7 +18,7 @@ def pipe():
     return random_pixart()
 
 
-def test_layers_in_the_order_of_the_pass():
+def test_layers_are_in_the_order_of_the_pass():
     pipe = random_pixart(num_layers=12)
     cross, own = cross_attention_layers(pipe), self_attention_layers(pipe)
     assert list(cross) == [f"transformer_blocks.{n}.attn2" for n in range(12)]
@@ -34,7 +34,7 @@ def test_layers_in_the_order_of_the_pass():
     assert cross_attention_layers(pipe) == cross and self_attention_layers(pipe) == own
 
 
-def test_blocks_that_attend_to_no_text():
+def test_blocks_without_text_attention_are_no_layers():
     pipe = random_pixart(num_layers=1)
     del pipe.transformer.transformer_blocks[0]
     with pytest.raises(ModelError):
@@ -57,7 +57,7 @@ def test_the_grid_is_that_of_the_patches(side, latent, grid):
     assert seen == [grid[0] * grid[1]]
 
 
-def test_words_as_t5_reads_them(pipe):
+def test_words_have_the_tokens_of_t5(pipe):
     table = prompt_table(pipe, " A Red house, ")
     assert (table.prompt, table.limit) == (" A Red house, ", 300)
     assert [(word.text, word.tokens) for word in table.words] == [
@@ -80,8 +80,8 @@ def test_words_as_t5_reads_them(pipe):
 
 @pytest.mark.parametrize("installed", [(True, True), (True, False), (False, True)])
 def test_a_text_is_cleaned_where_the_pipeline_can(pipe, monkeypatch, installed):
-    for name, there in zip(("is_bs4_available", "is_ftfy_available"), installed, strict=True):
-        monkeypatch.setattr(pixart, name, lambda there=there: there)
+    for name, there in zip(("bs4", "ftfy"), installed, strict=True):
+        monkeypatch.setattr(f"diffusers.utils.import_utils._{name}_available", there)
     monkeypatch.setattr(
         type(pipe), "_text_preprocessing", lambda self, text, clean_caption: [text.lower()[:-1]]
     )
@@ -94,7 +94,7 @@ def test_a_text_is_cleaned_where_the_pipeline_can(pipe, monkeypatch, installed):
         assert prompt_table(pipe, "A at!") == plain
 
 
-def test_masks_stand_beside_their_states(pipe):
+def test_encoded_text_has_its_attention_mask(pipe):
     encoded = pipe.encode_prompt("a red house", negative_prompt="at")
     states, negative, mask = family_of(pipe).text_states(encoded)
     assert states is encoded[0] and negative is encoded[2] and mask is encoded[1]
@@ -102,7 +102,7 @@ def test_masks_stand_beside_their_states(pipe):
     assert family_of(pipe).text_states(pipe.encode_prompt("a", False))[1] is None
 
 
-def test_text_is_projected_for_all_layers(pipe):
+def test_text_is_projected_once_for_all_layers(pipe):
     states = pipe.encode_prompt("a red house")[0]
     expected = pipe.transformer.caption_projection(states)
     assert torch.equal(family_of(pipe).project_text(states), expected)

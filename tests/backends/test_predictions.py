@@ -50,7 +50,9 @@ def walked(scheduler: Any, steps: int = 6) -> list[tuple[Any, torch.Tensor, Any]
         ("HeunDiscreteScheduler", {}),
     ],
 )
-def test_it_is_what_a_scheduler_says_itself(name: str, config: dict[str, Any], kind: str):
+def test_the_predicted_image_equals_the_schedulers_own(
+    name: str, config: dict[str, Any], kind: str
+):
     scheduler = made(name, prediction_type=kind, **config)
     found = walked(scheduler)
     first = [0] if name.startswith("Heun") else []  # its second calls are between two steps
@@ -74,7 +76,7 @@ def test_it_is_what_a_scheduler_says_itself(name: str, config: dict[str, Any], k
         ("LCMScheduler", {}),
     ],
 )
-def test_of_a_model_that_knows_the_picture_it_is_the_picture(name: str, config: dict[str, Any]):
+def test_with_the_true_noise_the_prediction_is_the_image(name: str, config: dict[str, Any]):
     """At the first call of each step: noise is mixed in here by its definition alone."""
     scheduler = made(name, prediction_type="epsilon", **config)
     scheduler.set_timesteps(6)
@@ -100,7 +102,7 @@ def test_of_a_model_that_knows_the_picture_it_is_the_picture(name: str, config: 
     assert last is not None
 
 
-def test_a_model_that_says_the_picture_itself_or_a_variance_too():
+def test_a_prediction_of_the_image_is_used_without_its_variance():
     scheduler = made("DDIMScheduler", prediction_type="sample")
     scheduler.set_timesteps(4)
     output = torch.cat([CLEAN, CLEAN * 9], dim=1)  # the second half is a variance
@@ -108,7 +110,7 @@ def test_a_model_that_says_the_picture_itself_or_a_variance_too():
     assert foretold is not None and torch.equal(foretold, CLEAN)
 
 
-def test_half_precision_is_raised():
+def test_half_precision_is_computed_in_float32():
     scheduler = made("DDIMScheduler", prediction_type="v_prediction")
     scheduler.set_timesteps(4)
     foretold = predicted(scheduler, CLEAN.half(), scheduler.timesteps[0], CLEAN.half())
@@ -124,14 +126,14 @@ def test_half_precision_is_raised():
         SimpleNamespace(config=SimpleNamespace()),
     ],
 )
-def test_what_is_not_known_is_not_guessed(scheduler: Any):
+def test_an_unknown_prediction_type_gives_no_prediction(scheduler: Any):
     assert predicted(scheduler, CLEAN, 5, CLEAN) is None
 
 
 @pytest.mark.parametrize(
     "name", ["DDIMScheduler", "EulerDiscreteScheduler", "UniPCMultistepScheduler"]
 )
-def test_the_scheduler_is_as_it_was(name: str):
+def test_the_scheduler_is_unchanged(name: str):
     """Also where its tables are of another kind than what is asked of it."""
     scheduler = made(name, prediction_type="epsilon")
     scheduler.set_timesteps(5)

@@ -44,7 +44,7 @@ KINDS = pytest.mark.parametrize("kind", [AttnProcessor2_0, AttnProcessor])
 
 @KINDS
 @torch.no_grad()
-def test_what_is_heard_is_what_was_computed(layer, kind):
+def test_recorded_scores_equal_the_layers_computation(layer, kind):
     layer.set_processor(kind())
     places, text = given(layer)
     plain = layer(places, text)
@@ -77,7 +77,7 @@ class Edits:
 
 @KINDS
 @torch.no_grad()
-def test_edits_reach_the_output(pipe, kind):
+def test_edits_change_the_output(pipe, kind):
     for layers in (self_attention_layers(pipe), cross_attention_layers(pipe)):
         layer = next(iter(layers.values()))
         places, text = given(layer)
@@ -91,7 +91,7 @@ def test_edits_reach_the_output(pipe, kind):
 
 
 @torch.no_grad()
-def test_an_attention_that_comes_after_the_texts_is_left_alone(layer):
+def test_a_second_attention_after_the_texts_is_unchanged(layer):
     """An IP-Adapter's processor computes a second one, with its picture."""
     places, text = given(layer)
 
@@ -113,7 +113,7 @@ def by_key(layer, text):
     return layer.to_k(text).unflatten(-1, (layer.heads, -1)).transpose(1, 2)
 
 
-def test_the_layer_is_as_it_was_also_after_an_error(layer):
+def test_the_layer_is_restored_also_after_an_error(layer):
     places, text = given(layer)
     before = set(vars(layer))
 
@@ -128,7 +128,7 @@ def test_the_layer_is_as_it_was_also_after_an_error(layer):
     assert set(vars(layer)) == before
 
 
-def test_it_shows_the_signature_of_the_original():
+def test_the_recording_processor_has_the_originals_signature():
     class Curious:
         def __call__(self, attn, hidden_states, mood="calm"): ...
 
@@ -136,7 +136,7 @@ def test_it_shows_the_signature_of_the_original():
     assert [*inspect.signature(processor.__call__).parameters] == ["attn", "hidden_states", "mood"]
 
 
-def test_put_in_front_and_taken_off(pipe):
+def test_recording_processors_are_installed_and_removed(pipe):
     layers = cross_attention_layers(pipe)
     before = {name: layer.processor for name, layer in layers.items()}
     undone = []
@@ -158,7 +158,7 @@ def test_put_in_front_and_taken_off(pipe):
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("processor", [AttnProcessor2_0, AttnProcessor])
-def test_any_processor_and_type_is_untouched(pipe, dtype, processor):
+def test_recording_keeps_the_output_of_any_processor_and_type(pipe, dtype, processor):
     pipe.to(dtype)
     pipe.unet.set_attn_processor(processor())
     plain = run(pipe, "a house")
@@ -184,7 +184,7 @@ def test_keyword_arguments_still_reach_the_processor(pipe):
     assert set(seen) == {"curious"}
 
 
-def test_slicing_and_fusing_before_the_trace(pipe):
+def test_slicing_and_fusing_before_the_trace_are_recorded(pipe):
     pipe.enable_attention_slicing()
     plain = run(pipe, "a house")
     with trace(pipe) as recorder:
@@ -201,7 +201,7 @@ def test_slicing_and_fusing_before_the_trace(pipe):
         np.testing.assert_allclose(a, b, atol=1e-5)
 
 
-def test_processors_whose_attention_cannot_be_seen(pipe):
+def test_processors_that_compute_no_attention_are_refused(pipe):
     class Hidden:
         def __call__(self, attn, hidden_states, encoder_hidden_states=None, attention_mask=None):
             return hidden_states
@@ -214,7 +214,7 @@ def test_processors_whose_attention_cannot_be_seen(pipe):
 @pytest.mark.parametrize(
     "built", [{}, {"qk_norm": "layer_norm"}, {"cross_attention_norm": "layer_norm"}, {"bias": True}]
 )
-def test_the_keys_of_a_layer_are_those_that_its_processor_makes(built):
+def test_keys_of_a_layer_equal_those_of_its_processor(built):
     torch.manual_seed(0)
     layer = Attention(query_dim=12, cross_attention_dim=10, heads=3, dim_head=4, **built)
     for parameter in layer.parameters():

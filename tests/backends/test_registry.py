@@ -4,25 +4,14 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from diffusers.models.attention_processor import Attention
 from making import random_pipeline, random_pixart
 
-from heedmap.backends import registry
-from heedmap.backends.base import Family
-from heedmap.backends.registry import (
-    FAMILIES,
-    cross_attention_layers,
-    family_named,
-    family_of,
-    self_attention_layers,
-    unit,
-    usual_size,
-)
+from heedmap.backends.registry import family_named, family_of, unit, usual_size
 from heedmap.errors import ModelError
 
 
 @pytest.mark.parametrize("make", [random_pipeline, random_pixart])
-def test_a_family_by_the_class_of_its_denoiser(make):
+def test_a_family_is_found_by_the_class_of_its_denoiser(make):
     pipe = make()
     family = family_of(pipe)
     model = family.model
@@ -36,7 +25,7 @@ def test_a_family_by_the_class_of_its_denoiser(make):
     assert family_named(index) is type(family)
 
 
-def test_pipelines_of_no_family():
+def test_pipelines_of_no_family_are_refused():
     for pipe in (SimpleNamespace(), SimpleNamespace(unet=None, transformer=None)):
         with pytest.raises(ModelError):
             family_of(pipe)
@@ -47,36 +36,5 @@ def test_pipelines_of_no_family():
             family_named({"_class_name": "B", **index})
 
 
-class Small(torch.nn.Module):
-    """A denoiser that nobody has heard of: two layers, on a grid of thirds."""
-
-    def __init__(self):
-        super().__init__()
-        self.config = SimpleNamespace(sample_size=(6, 9))
-        self.text = Attention(query_dim=8, cross_attention_dim=8, heads=2, dim_head=4)
-        self.own = Attention(query_dim=8, heads=2, dim_head=4)
-
-
-class Thirds(Family):
-    description, component, model_class = "a small one", "painter", Small
-
-    latent_multiple = 3
-
-    def attention(self):
-        return {"own": self.model.own, "text": self.model.text}
-
-    def grid(self, name, latent):
-        return latent[0] // 3, latent[1] // 3
-
-
-def test_a_new_family_is_a_row(monkeypatch):
-    pipe = SimpleNamespace(painter=Small(), vae_scale_factor=4)
-    with pytest.raises(ModelError):
-        cross_attention_layers(pipe)
-    monkeypatch.setattr(registry, "FAMILIES", (*FAMILIES, Thirds))
-    assert cross_attention_layers(pipe) == {"text": pipe.painter.text}
-    assert self_attention_layers(pipe) == {"own": pipe.painter.own}
-    assert family_of(pipe).grid("text", (6, 9)) == (2, 3)
-    assert (usual_size(pipe), unit(pipe)) == ((36, 24), 12)
+def test_the_usual_size_is_the_models_and_a_multiple_of_its_unit():
     assert (usual_size(random_pixart()), unit(random_pixart())) == ((256, 256), 16)
-    assert family_of(random_pixart()).component == "transformer"

@@ -58,7 +58,7 @@ def told(*given, first, **more):
         ),
     ],
 )  # fmt: skip
-def test_steps_of_the_calls(made, first, timesteps, steps):
+def test_each_call_of_the_scheduler_has_its_step(made, first, timesteps, steps):
     found = announced(made, first)
     assert (list(found.timesteps), list(found.steps)) == (timesteps, steps)
     assert found.count == steps[-1] + 1
@@ -67,12 +67,12 @@ def test_steps_of_the_calls(made, first, timesteps, steps):
         assert found.moment(call) == Moment(step, found.count, last)
 
 
-def test_a_timestep_that_is_not_there():
+def test_a_timestep_of_no_step_is_found_nowhere():
     with pytest.raises(TraceError):
         announced(pipe([9, 6, 3]), 7)
 
 
-def test_one_timestep_to_the_digits_of_float32():
+def test_timesteps_match_to_the_digits_of_float32():
     schedule = Schedule((900.0, 0.0), (0, 1))
     assert matches(schedule, 0, 900.0005) and not matches(schedule, 0, 900.002)
     small = Schedule((0.7,), (0,))
@@ -98,7 +98,7 @@ class Output(SimpleNamespace):
         return self.prev_sample
 
 
-def test_listening():
+def test_latents_after_a_step_are_passed_to_the_listener():
     scheduler, heard = Scheduler(), []
 
     def after(latents):
@@ -123,7 +123,7 @@ def test_listening():
     undo()
 
 
-def test_listening_to_a_step_that_fails_or_gives_an_object():
+def test_a_failing_step_and_an_output_object_are_handled():
     class Failing(Scheduler):
         def step(self, latents):
             self.calls += 1
@@ -142,7 +142,7 @@ def test_listening_to_a_step_that_fails_or_gives_an_object():
 
 
 @pytest.mark.parametrize(("own", "steps"), [(None, 2), (5, 2), (2, 2), (1, 1)])
-def test_an_end_before_the_end(own, steps):
+def test_a_schedule_that_ends_early_has_fewer_steps(own, steps):
     """Of a thousand timesteps those from 600 on; a pipeline may count before it leaves them out."""
     config = SimpleNamespace(num_train_timesteps=1000)
     made = pipe([900, 700, 500, 300, 100], own=own, config=config, begin_index=0)

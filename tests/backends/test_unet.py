@@ -34,7 +34,7 @@ def wrapping(module):
     return torch.compile(module, backend="eager")
 
 
-def test_layers_in_the_order_of_the_pass(random_model):
+def test_layers_are_in_the_order_of_the_pass(random_model):
     cross, own = cross_attention_layers(random_model), self_attention_layers(random_model)
     stages = [name.split(".")[0] for name in cross]
     assert stages == ["down_blocks"] * 2 + ["mid_block"] + ["up_blocks"] * 4
@@ -47,7 +47,7 @@ def test_layers_in_the_order_of_the_pass(random_model):
     assert len(self_attention_layers(random_model)) == len(own) - 1
 
 
-def test_more_than_ten_blocks_are_in_the_order_of_their_numbers():
+def test_more_than_ten_blocks_are_ordered_by_number():
     class Pipe:
         unet = UNet2DConditionModel(
             block_out_channels=(8,),
@@ -64,7 +64,7 @@ def test_more_than_ten_blocks_are_in_the_order_of_their_numbers():
     assert [int(name.split(".")[-2]) for name in names] == list(range(11))
 
 
-def test_attention_that_is_not_the_pictures():
+def test_attention_of_other_parts_is_no_layer():
     """What reads an image prompt beside the stages, and what ties boxes to places."""
     pipe = random_pipeline()
     cross, own = set(cross_attention_layers(pipe)), set(self_attention_layers(pipe))
@@ -79,7 +79,7 @@ def test_attention_that_is_not_the_pictures():
 
 
 @pytest.mark.parametrize("latent", [(16, 16), (13, 22), (1, 3)])
-def test_grids_of_the_stages(random_model, latent):
+def test_each_stage_has_its_grid(random_model, latent):
     family = family_of(random_model)
     found = {name: family.grid(name, latent) for name in cross_attention_layers(random_model)}
     h, w = latent
@@ -169,7 +169,7 @@ def test_a_wrapped_unet_runs_as_it_was_written_and_is_put_back():
         (StableDiffusionXLInstructPix2PixPipeline, "prompt_first"),
     ],
 )
-def test_pipelines_that_are_special(kind, special):
+def test_quirks_hold_for_a_class_and_its_subclasses(kind, special):
     """By the name of its class, and so of every class that is made from it."""
     mine = type("Mine", (kind,), {})
     family = UNet(mine.__new__(mine))
@@ -178,7 +178,7 @@ def test_pipelines_that_are_special(kind, special):
     assert (family.why_unblended() is not None) == (special == "unblended")
 
 
-def test_text_that_a_unet_projects_for_all_layers(random_model):
+def test_text_is_projected_once_for_all_layers(random_model):
     states = torch.randn(1, 4, 32)
     assert UNet(random_model).project_text(states) is states
     config = SimpleNamespace(encoder_hid_dim_type="text_proj")

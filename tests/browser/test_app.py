@@ -152,7 +152,7 @@ def test_an_image_of_ones_own_is_edited(visit: Any, out: Path, run: Run):
     assert EditResult.load(new).source.image.size == run.image.size
 
 
-def test_a_word_is_kept_in_a_place(visit: Any, out: Path):
+def test_a_word_is_confined_to_a_box(visit: Any, out: Path):
     form = panel(visit())
     form.get_by_role("button", name="More").click()
     fields = {"Confine_words": "cat=0,0,64,128", "Guidance": 3, "Negative_prompt": "a dog"}
@@ -231,7 +231,7 @@ def test_cancel_ends_a_job_and_the_next_one_works(visit: Any, out: Path):
     draw(form, "Generate", out, Steps=1)
 
 
-def test_a_mistake_is_a_sentence(visit: Any, out: Path):
+def test_a_mistake_shows_one_sentence_and_the_app_goes_on(visit: Any, out: Path):
     page = visit()
     form = panel(page)
     fill(form, Prompt="a cat", Steps="many")
@@ -243,7 +243,7 @@ def test_a_mistake_is_a_sentence(visit: Any, out: Path):
     draw(form, "Generate", out, Prompt="a cat", Steps=1, Seed=1)
 
 
-def test_text_stays_text(visit: Any, out: Path):
+def test_markup_in_a_prompt_stays_text(visit: Any, out: Path):
     page = visit()
     dialogs: list[str] = []
     page.on("dialog", lambda one: (dialogs.append(one.message), one.dismiss()))

@@ -47,7 +47,7 @@ def test_each_section_has_the_numbers_of_its_step(show: Any):
     assert f"{made.probabilities[1, token]:.8f} of the attention goes to house" in lead
 
 
-def test_the_padding_contributes_the_length_of_its_sum(show: Any):
+def test_the_contribution_of_the_padding_is_the_norm_of_its_sum(show: Any):
     made = made_explanation(masked=False)
     two = (*made.tokens[:-2], *(replace(one, kind="pad") for one in made.tokens[-2:]))
     page = show(replace(made, tokens=two).page()).page
@@ -60,7 +60,7 @@ def test_the_padding_contributes_the_length_of_its_sum(show: Any):
     assert float(found) == pytest.approx(together, abs=1e-6)
 
 
-def test_the_output_names_what_is_added(show: Any):
+def test_the_output_names_the_residual_and_other_parts(show: Any):
     made = made_explanation()
     given = structs.replace(made.inputs, residual=np.ones(10), factor=2.0, bias=None)
     given = structs.replace(given, added=np.ones(12))

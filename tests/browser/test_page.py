@@ -81,7 +81,7 @@ def turned(weight: float) -> Any:
     return replace(run, maps=replace(run.maps, recording=changed))
 
 
-def test_a_negative_weight_is_no_probability(show: Any):
+def test_a_negative_weight_is_not_called_a_probability(show: Any):
     """The page draws what Python draws: both signs around 0, for every word."""
     run = turned(-3)
     opened = show(pages.run_page(run))
@@ -95,7 +95,7 @@ def test_a_negative_weight_is_no_probability(show: Any):
             assert low == -high and "probability" not in opened.legend()
 
 
-def test_an_outline_runs_where_the_mask_ends(show: Any, run: Any, run_page: str):
+def test_the_outline_follows_the_edge_of_the_mask(show: Any, run: Any, run_page: str):
     """Of a selection that is where its own heat reaches the threshold."""
     opened = show(run_page)
     opened.page.get_by_label("Outline", exact=True).check()
@@ -115,7 +115,7 @@ def test_an_outline_runs_where_the_mask_ends(show: Any, run: Any, run_page: str)
     assert "outline at 60\u00a0% of the mask." in opened.legend()
 
 
-def test_combinations_that_a_page_does_not_hold_are_greyed_out(show: Any):
+def test_combinations_that_were_not_kept_are_disabled(show: Any):
     run = small("a red house next to a blue tree", frozenset({"layer", "step", "head"}))
     opened = show(pages.run_page(run, limit=320_000))
     disabled = "e => [...e.options].filter((one) => one.disabled).length"

@@ -28,7 +28,7 @@ def test_a_word_shows_in_source_and_edit_on_one_scale(show: Any, pair: Any, pair
     assert "cat → dog" in opened.legend()
 
 
-def test_pointing_is_linked(show: Any, pair_page: str):
+def test_pointing_at_one_image_marks_the_same_place_in_the_other(show: Any, pair_page: str):
     opened = show(pair_page)
     point(opened, 0.5, 0.6, nth=0)
     assert "cat" in dict(readings(opened, 0)) and "dog" in dict(readings(opened, 1))
@@ -38,7 +38,7 @@ def test_pointing_is_linked(show: Any, pair_page: str):
     assert crosses[0] == crosses[1]
 
 
-def test_wipe_difference_and_blend(show: Any, pair: Any, pair_page: str):
+def test_the_wipe_the_difference_and_the_blend_are_shown(show: Any, pair: Any, pair_page: str):
     opened = show(pair_page)
     radios = opened.page.get_by_role("radio")
     radios.nth(1).check()
@@ -60,7 +60,7 @@ def test_wipe_difference_and_blend(show: Any, pair: Any, pair_page: str):
     assert "MSE" in opened.page.locator("#about").inner_text()
 
 
-def test_a_strip_of_edits_is_chosen_from(show: Any, pair: Any):
+def test_an_edit_is_chosen_from_the_strip(show: Any, pair: Any):
     weak = Edited(pair.source, pair.source, structs.replace(pair.report, why="nothing"))
     opened = show(pages.pairs_page([("dog", pair), ("same", weak)]))
     assert opened.page.locator("#strip button").all_inner_texts() == ["dog", "same"]
@@ -78,7 +78,7 @@ def grid(random_model: Any) -> Any:
     )
 
 
-def test_it_is_a_grid_with_its_rows_and_columns(show: Any, grid: Any):
+def test_a_grid_is_shown_with_its_rows_and_columns(show: Any, grid: Any):
     opened = show(grid.explorer())
     table = opened.page.locator("#strip table")
     assert table.locator("thead th").all_inner_texts() == [

@@ -18,7 +18,7 @@ def link(opened: Any) -> str:
     return opened.page.evaluate("location.href")
 
 
-def test_what_is_pinned_and_chosen_comes_back(show: Any, run_page: str):
+def test_a_link_restores_pins_and_choices(show: Any, run_page: str):
     opened = show(run_page)
     assert "#" not in link(opened)
     opened.word("house").click()
@@ -53,7 +53,7 @@ def test_what_is_pinned_and_chosen_comes_back(show: Any, run_page: str):
         "maps=__proto__&pin=0.1.0&specials=2&layers=%3Cimg%20src%3Dx%20onerror%3Dalert(1)%3E&opacity=a&at=",
     ],
 )
-def test_a_link_that_fits_no_page_does_nothing(show: Any, run_page: str, said: str):
+def test_a_link_of_another_page_is_ignored(show: Any, run_page: str, said: str):
     opened = show(run_page)
     wanted = canvas(opened).pixels()
     again(opened, f"{opened.page.url}#{said}")
@@ -65,7 +65,9 @@ def test_a_link_that_fits_no_page_does_nothing(show: Any, run_page: str, said: s
     assert "#" not in link(opened)  # nor is it handed on
 
 
-def test_downloads_are_the_overlay_and_the_map(show: Any, run: Any, run_page: str, tmp_path: Path):
+def test_the_overlay_and_the_map_can_be_downloaded(
+    show: Any, run: Any, run_page: str, tmp_path: Path
+):
     opened = show(run_page)
     opened.choose("Scale", "word")
     opened.choose("Layers", "group down")
@@ -90,7 +92,7 @@ def test_the_page_names_the_command_that_repeats_it(show: Any, run_page: str):
     assert code.inner_text() == "heedmap repeat FOLDER"
 
 
-def test_in_a_notebook_the_page_stands_in_a_frame(browser: Any, run_page: str, tmp_path: Path):
+def test_a_notebook_shows_the_page_in_a_frame(browser: Any, run_page: str, tmp_path: Path):
     path = tmp_path / "notebook.html"
     path.write_text(f"<!doctype html>{pages.frame(run_page)}", encoding="utf-8")
     page = browser.new_page()

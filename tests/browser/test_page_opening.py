@@ -23,7 +23,9 @@ def strongest(maps: Any, among: set[str] | None = None) -> str:
     return max(heats, key=lambda heat: float(np.std(heat.values.astype(float)))).label
 
 
-def test_it_opens_with_the_heat_of_the_strongest_content_word(show: Any, run: Any, run_page: str):
+def test_a_page_opens_with_the_heat_of_the_strongest_content_word(
+    show: Any, run: Any, run_page: str
+):
     opened = show(run_page)
     word = strongest(run.maps)
     assert word != "red"  # the first of them
@@ -60,7 +62,7 @@ def test_the_ring_is_at_the_peak(show: Any):
 # --- layout ---------------------------------------------------------------------------------------
 
 
-def test_in_the_dark_everything_is_dark(show: Any, pair_page: str):
+def test_the_dark_scheme_has_no_bright_field(show: Any, pair_page: str):
     """No field, button or table is brighter than the text on it."""
     opened = show(pair_page, color_scheme="dark")
     opened.page.locator("#matrix summary").click()
@@ -139,7 +141,7 @@ def test_layers_and_heads_are_a_table_to_choose_from(show: Any, run: Any, run_pa
     expect(chosen).to_have_attribute("aria-pressed", "true")
 
 
-def test_each_pin_has_its_scale(show: Any, run: Any, run_page: str):
+def test_each_pin_has_its_own_scale(show: Any, run: Any, run_page: str):
     scale = "word"
     opened = show(run_page)
     opened.choose("Scale", scale)
@@ -162,7 +164,7 @@ def explained(opened: Any) -> list[str]:
     return shlex.split(opened.page.locator("#why pre").text_content())
 
 
-def test_a_place_says_how_its_number_is_explained(show: Any, run: Any, run_page: str):
+def test_a_position_shows_the_command_that_explains_it(show: Any, run: Any, run_page: str):
     opened = show(run_page)
     opened.page.locator("#why summary").click()
     opened.word("house").click()

@@ -29,7 +29,7 @@ def map_kept(opened: Any, folder: Path) -> tuple[str, np.ndarray]:
     return kept.stem, np.load(kept, allow_pickle=False)
 
 
-def test_any_range_is_what_python_selects(show: Any, run: Any, run_page: str):
+def test_any_range_of_steps_equals_pythons_selection(show: Any, run: Any, run_page: str):
     scale = "shared"
     opened = show(run_page)
     opened.apart()
@@ -56,7 +56,7 @@ def test_buttons_move_the_steps(show: Any, run_page: str):
     assert opened.steps_said() == "all 6 steps"
 
 
-def test_playing_walks_a_window_of_the_chosen_width(show: Any, run_page: str):
+def test_playing_moves_a_window_of_the_chosen_width(show: Any, run_page: str):
     walk = [f"steps {n}–{n + 1} of 0–5" for n in range(1, 5)]
     opened = show(run_page)
     opened.steps(0, 2)
@@ -75,7 +75,7 @@ def test_playing_walks_a_window_of_the_chosen_width(show: Any, run_page: str):
     assert opened.page.evaluate("window.walk") == walk
 
 
-def test_ranges_begin_and_end_with_windows_where_steps_are_held_in_these(show: Any, tmp_path: Path):
+def test_ranges_of_merged_steps_begin_and_end_with_whole_windows(show: Any, tmp_path: Path):
     run = stable_diffusion("a red house", keep=STEPS, steps=12, side=16, heads=1)
     page = pages.run_page(run, limit=275_000)
     assert data_of(page)["maps"]["tables"][-1]["windows"] == [[a, a + 2] for a in range(0, 12, 2)]
@@ -143,7 +143,7 @@ def test_the_picture_of_a_step_lies_beneath_its_heat(show: Any):
     same(canvas(opened), overlays.enlarge(run.image))
 
 
-def test_one_scale_holds_over_the_steps_and_is_named(show: Any, run: Any, run_page: str):
+def test_all_steps_share_one_scale_that_is_named(show: Any, run: Any, run_page: str):
     scale = "word"
     opened = show(run_page)
     opened.page.get_by_label("Image at the step").uncheck()

@@ -19,7 +19,7 @@ expect = pytest.importorskip("playwright.sync_api", reason=MISSING).expect
 # --- pins, phrases --------------------------------------------------------------------------------
 
 
-def test_pins_have_each_its_colour_and_escape_takes_them_off(show: Any, run: Any, run_page: str):
+def test_each_pin_has_its_colour_and_escape_removes_all(show: Any, run: Any, run_page: str):
     opened = show(run_page)
     opened.word("house").click()
     opened.word("tree").click()
@@ -64,7 +64,7 @@ def test_pins_are_mixed_by_how_much_each_word_acts(show: Any, run: Any, run_page
     assert off.max() <= 1.5 and np.abs(expected - base).max() > 60
 
 
-def test_a_phrase_by_dragging_and_by_shift(show: Any, run: Any, run_page: str):
+def test_a_phrase_is_pinned_by_dragging_and_by_shift(show: Any, run: Any, run_page: str):
     opened = show(run_page)
     opened.choose("Scale", "word")
     first, last = (opened.word(text).bounding_box() for text in ("red", "house"))
@@ -89,9 +89,7 @@ def test_a_phrase_by_dragging_and_by_shift(show: Any, run: Any, run_page: str):
     assert opened.page.locator(PINS).all_inner_texts() == ["red"]
 
 
-def test_start_and_end_tokens_on_request_and_the_negative_prompt(
-    show: Any, run: Any, run_page: str
-):
+def test_start_and_end_tokens_and_the_negative_prompt_are_shown(show: Any, run: Any, run_page: str):
     opened = show(run_page)
     assert opened.page.get_by_role("button", name="start token").count() == 0
     opened.page.get_by_label("Start and end tokens").check()
@@ -102,7 +100,7 @@ def test_start_and_end_tokens_on_request_and_the_negative_prompt(
     same(canvas(opened), run.negative_maps["car"].overlay())
 
 
-def test_what_was_looked_for_stands_below_the_prompt(show: Any, sought: Any):
+def test_concepts_are_listed_below_the_prompt(show: Any, sought: Any):
     opened = show(pages.run_page(sought))
     opened.choose("Scale", "word")
     for word in ("grass", "red house"):
@@ -125,7 +123,7 @@ def test_what_was_looked_for_stands_below_the_prompt(show: Any, sought: Any):
 # --- keyboard, screen readers and touch -----------------------------------------------------------
 
 
-def test_all_of_it_by_keyboard(show: Any, run: Any, run_page: str):
+def test_the_page_works_by_keyboard(show: Any, run: Any, run_page: str):
     opened = show(run_page)
     keys = opened.page.keyboard
     keys.press("Tab")
@@ -199,7 +197,7 @@ def test_a_hostile_prompt_stays_text(show: Any):
     opened.page.wait_for_timeout(100)
 
 
-def test_words_that_were_not_read_are_struck_through_and_the_page_says_so(show: Any):
+def test_words_past_the_limit_are_struck_through_with_a_note(show: Any):
     run = small()
     table = run.maps.tokens
     more = (Word(3, "over", 12, 16, (), 1), Word(4, "there", 17, 22, (), 1))

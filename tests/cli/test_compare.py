@@ -25,7 +25,7 @@ def other(another: Path, desk: Path) -> Path:
     return shutil.copytree(another, desk / "other")
 
 
-def test_one_sheet(saved: Path, other: Path, desk: Path):
+def test_two_runs_are_compared_on_one_sheet(saved: Path, other: Path, desk: Path):
     lines = good("compare", saved, other).splitlines()
     assert lines[0] == "outputs/compare-saved-other.png"
     assert lines[2].startswith("a red house, seed 3, 3 steps  house  ")
@@ -35,7 +35,7 @@ def test_one_sheet(saved: Path, other: Path, desk: Path):
     assert good("compare", saved, other, "-q") == "outputs/compare-saved-other-2.png\n"
 
 
-def test_json_and_options(saved: Path, other: Path, run: Run):
+def test_options_are_passed_on_and_json_names_the_sheet(saved: Path, other: Path, run: Run):
     asked = ("-w", "red", "-w", "house", "--scale", "word", "--out", "deep/sheet.png")
     found = as_json("compare", saved, other, *asked)
     assert (found["file"], found["scale"]) == ("deep/sheet.png", "word")
@@ -52,7 +52,7 @@ def test_json_and_options(saved: Path, other: Path, run: Run):
         assert np.array_equal(np.asarray(picture), np.asarray(render(expected)))
 
 
-def test_figures_for_papers(saved: Path, other: Path, desk: Path):
+def test_the_sheet_is_written_as_pdf_or_svg(saved: Path, other: Path, desk: Path):
     good("compare", saved, other, "--out", "two.pdf")
     assert Path("two.pdf").read_bytes().startswith(b"%PDF")
     printed = good("compare", saved, other, "--format", "svg", "-q")
@@ -77,6 +77,6 @@ def test_refused_comparisons_write_nothing(saved, other, desk: Path, arguments):
     assert files(desk) == before
 
 
-def test_usage_errors():
+def test_wrong_usage_is_refused():
     misused("compare")
     misused("compare", "saved", "other", "--scale", "big")

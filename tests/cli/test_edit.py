@@ -12,7 +12,7 @@ from heedmap.results.grids import Grid
 SWAP = ("edit", "a red house", "a red sea", "--seed", 7, "--steps", 2)
 
 
-def test_an_edit_is_the_librarys(model, desk):
+def test_an_edit_equals_the_librarys(model, desk):
     windows = (
         "--cross-replace",
         "0.2:0.6",
@@ -22,7 +22,7 @@ def test_an_edit_is_the_librarys(model, desk):
         "sea=0.3",
         "--renormalize",
     )
-    printed = good(*SWAP, *windows, "--kind", "replace")
+    printed = good(*SWAP, *windows, "--renormalize", "--kind", "replace")
     folder = desk / "outputs" / "a-red-sea-7"
     expected = editing.edit(
         model, "a red house", "a red sea", seed=7, steps=2, cross_replace=(0.2, 0.6),
@@ -34,7 +34,7 @@ def test_an_edit_is_the_librarys(model, desk):
     assert printed.startswith("outputs/a-red-sea-7\n") and "seed 7, 2 steps" in printed
 
 
-def test_a_local_blend(model):
+def test_options_of_a_local_blend_are_passed_on(model):
     blend = ("--only", "house->sea", "--protect", "red", "--threshold", 0.4, "--blend-from", 0)
     (found,) = as_json(*SWAP, *blend, "--size", 128, "-o", "x")["edits"]
     pair = EditResult.load("x")
@@ -44,7 +44,7 @@ def test_a_local_blend(model):
     assert found["files"]["blend"] == "x/blend.png" and found["report"]["masked_by"]
 
 
-def test_several_targets_and_weights(model, desk):
+def test_several_targets_are_saved_each_in_its_folder(model, desk):
     found = as_json("edit", "a house", "a tree", "a sea", "--steps", 1, "--seed", 1, "-o", "x")
     assert [one["folder"] for one in found["edits"]] == ["x/a-tree-1", "x/a-sea-1"]
     for one in found["edits"]:
@@ -54,7 +54,7 @@ def test_several_targets_and_weights(model, desk):
     assert (found["source"], found["edited"]) == ("a red house", "a (red:2) house")
 
 
-def test_an_image_of_ones_own(model, desk):
+def test_a_users_image_is_edited(model, desk):
     Image.fromarray(np.full((96, 200, 3), 90, np.uint8)).save("photo.png")
     (found,) = as_json(*SWAP, "--image", "photo.png", "--out", "x")["edits"]
     given = EditResult.load("x").edited.settings.input_image
@@ -88,7 +88,7 @@ def test_refused_edits_leave_nothing(model, desk, arguments):
         ["--word-windows", "sea"],
     ],
 )
-def test_usage_errors(option):
+def test_wrong_usage_of_edit_is_refused(option):
     misused(*SWAP, *option)
 
 
@@ -100,7 +100,7 @@ def test_the_page_is_opened(model, desk, opened):
 GRID = ("grid", "a red house", "--seed", 7, "--steps", 1)
 
 
-def test_a_grid_is_the_librarys(model, desk):
+def test_a_grid_equals_the_librarys(model, desk):
     printed = good(*GRID, "--weight", "red=0:2:3", "--cross-replace", "0,0.5,1", "--count", 2)
     folder = desk / "outputs" / "grid-a-red-house-7"
     assert list((desk / "outputs").iterdir()) == [folder]
@@ -115,7 +115,7 @@ def test_a_grid_is_the_librarys(model, desk):
         assert (expected / file).read_bytes() == (folder / file).read_bytes(), file
 
 
-def test_json(model, desk, opened):
+def test_json_of_a_grid_names_its_cells_and_files(model, desk, opened):
     targets = ("a red sea", "a blue house")
     asked = (*GRID[:2], *targets, *GRID[2:], "--self-replace", "0,0.5", "--out", "x", "--open")
     found = as_json(*asked)["grid"]
@@ -150,5 +150,5 @@ def test_refused_grids_leave_nothing(model, desk, arguments):
 
 
 @pytest.mark.parametrize("option", [["--weight", "red"], ["--cross-replace", "0,2"]])
-def test_usage_errors_of_grid(option):
+def test_wrong_usage_of_grid_is_refused(option):
     misused(*GRID, *option)

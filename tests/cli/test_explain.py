@@ -6,7 +6,7 @@ from cli.calling import as_json, bad, files, good, misused
 from heedmap import Explanation, edit
 
 
-def test_saved_beside_the_run(model, saved):
+def test_an_explanation_is_saved_in_the_runs_folder(model, saved):
     before = files(saved)
     printed = good("explain", saved, "--word", "house", "--at", "40,72")
     (folder,) = (saved / "explain").iterdir()
@@ -21,7 +21,7 @@ def test_saved_beside_the_run(model, saved):
     assert f"{p:.6g}" in row
 
 
-def test_json_and_options(model, saved, desk, opened):
+def test_options_are_passed_on_and_json_is_the_summary(model, saved, desk, opened):
     asked = ("--layer", "mid", "--head", 1, "--step", -1, "--pass", 0, "-o", "why", "--open")
     about = as_json("explain", saved, "-w", "#2", "--at", "0,127", *asked)
     assert (about["page"], about["file"]) == ("why/index.html", "why/explain.json")
@@ -31,7 +31,7 @@ def test_json_and_options(model, saved, desk, opened):
     assert opened == [(desk / "why" / "index.html").as_uri()]
 
 
-def test_of_an_edit_and_of_a_negative_prompt(model):
+def test_edits_and_negative_prompts_are_explained(model):
     edit(model, "a red house", "a red horse", seed=3, steps=2, negative="a tree").save("pair")
     found = as_json("explain", "pair", "-w", "horse", "--at", "1,2")
     assert found["prompt"] == "a red horse"
@@ -50,13 +50,13 @@ def test_of_an_edit_and_of_a_negative_prompt(model):
         ("-w", "house", "--at", "1,2", "--pass", 1, "-o", "saved/x"),
     ],
 )
-def test_what_the_run_does_not_have_leaves_nothing(model, saved, asked):
+def test_a_request_that_fits_no_run_writes_nothing(model, saved, asked):
     before = files(saved)
     bad("explain", saved, *asked)
     assert files(saved) == before
 
 
-def test_usage_errors(saved):
+def test_wrong_usage_is_refused(saved):
     misused("explain", saved, "-w", "house", "--at", "1,2.5")
     misused("explain", saved, "-w", "#x", "--at", "1,2")
     misused("explain", saved, "-w", "house")

@@ -15,20 +15,32 @@ from heedmap.pipelines import generation
 from heedmap.results.runs import Run
 
 
-def test_every_word(saved: Path, run: Run):
-    printed = good("inspect", saved)
-    folder = saved / "inspect" / "all"
+def test_all_words_show_the_overlays_of_the_run(saved: Path, run: Run):
+    before = files(saved)
+    found = as_json("inspect", saved)
+    assert [word["word"] for word in found["words"]] == [word.text for word in run.maps.words]
+    for word, heat in zip(found["words"], run.maps, strict=True):
+        assert word["most"] == pytest.approx(heat.values.max(), abs=1e-6)
+        with Image.open(word["file"]) as picture:
+            assert np.array_equal(np.asarray(picture), np.asarray(heat.overlay(scale="shared")))
+    assert (found["folder"], found["sheet"]) == (str(saved), str(saved / "sheet.png"))
+    assert good("inspect", saved).splitlines()[0] == str(saved)
+    assert files(saved) == before
+
+
+def test_all_words_of_a_run_without_overlays_are_drawn(saved: Path, run: Run):
+    run.save("plain", overlays=False)
+    printed = good("inspect", "plain")
+    folder = Path("plain/inspect/all")
     overlays = {name for name in FILES if name.startswith("words/")}
     assert files(folder) == {"sheet.png", "inspect.json", *overlays}
     assert printed.splitlines()[0] == str(folder)
     assert all(name in printed for name in overlays)
-    for word in run.maps.words:
-        file = f"words/{word.number}-{word.text}.png"
-        assert (folder / file).read_bytes() == (saved / file).read_bytes()
-    assert (folder / "sheet.png").read_bytes() == (saved / "sheet.png").read_bytes()
+    for name in ("sheet.png", *overlays):
+        assert (folder / name).read_bytes() == (saved / name).read_bytes()
 
 
-def test_words_phrases_and_numbers(saved: Path, run: Run):
+def test_words_are_chosen_by_text_phrase_or_number(saved: Path, run: Run):
     found = as_json("inspect", saved, "-w", "HOUSE", "-w", "red house", "-w", "#0")
     assert [word["word"] for word in found["words"]] == ["HOUSE", "red house", "a"]
     heats = [run.maps["house"], run.maps["red house"], run.maps.at(0)]
@@ -43,7 +55,7 @@ def test_words_phrases_and_numbers(saved: Path, run: Run):
             assert np.array_equal(np.asarray(picture), np.asarray(expected))
 
 
-def test_layers_steps_and_heads(saved: Path, run: Run):
+def test_layers_steps_and_heads_are_selected(saved: Path, run: Run):
     selected = ("--layers", "up,mid", "--steps", "0:2", "--heads", "1", "--scale", "word")
     found = as_json("inspect", saved, *selected, "--out", "part")
     part = run.maps.select(layers=["up", "mid"], steps=slice(0, 2), heads=[1])
@@ -59,14 +71,14 @@ def test_layers_steps_and_heads(saved: Path, run: Run):
     assert json.loads(Path("part/inspect.json").read_text()) == found
 
 
-def test_a_folder_is_named_by_its_selection_and_counted_up(saved: Path):
+def test_the_folder_is_named_by_the_selection_and_counted_up(saved: Path):
     asked = ("--layers", "up", "--steps", "0:2", "--heads", "0,1", "-w", "red", "-q")
     folder = good("inspect", saved, *asked).strip()
     assert folder == str(saved / "inspect" / "red-layers-up-steps-0-2-heads-0-1")
     assert good("inspect", saved, *asked).strip() == f"{folder}-2"
 
 
-def test_over_the_steps(saved: Path, run: Run):
+def test_over_steps_writes_a_timeline_and_an_animation(saved: Path, run: Run):
     found = as_json("inspect", saved, "-w", "house", "--over", "steps")
     folder = saved / "inspect" / "house-over-steps"
     assert found["over"] == [str(folder / name) for name in ("timeline.png", "timeline.gif")]
@@ -76,7 +88,7 @@ def test_over_the_steps(saved: Path, run: Run):
         assert getattr(moving, "n_frames", 1) == 3
 
 
-def test_over_layers_and_heads_for_a_paper(saved: Path, run: Run):
+def test_over_layers_and_heads_writes_pdf(saved: Path, run: Run):
     asked = ("-w", "#2", "--over", "layers,heads", "--format", "svg", "--scale", "raw")
     found = as_json("inspect", saved, *asked, "-o", "x")
     assert found["over"] == ["x/layers-heads.svg"] and found["sheet"] == "x/sheet.svg"
@@ -84,7 +96,7 @@ def test_over_layers_and_heads_for_a_paper(saved: Path, run: Run):
     assert "By layer and head: house" in drawn and "scale: raw" in drawn
 
 
-def test_refined_maps(saved: Path, run: Run):
+def test_refined_maps_are_written(saved: Path, run: Run):
     printed = good("inspect", saved, "--refined", "-w", "house", "--scale", "word", "-o", "x")
     assert "refined by self-attention" in printed
     heat = run.maps.refined["house"]
@@ -95,7 +107,7 @@ def test_refined_maps(saved: Path, run: Run):
     assert about["layers"] == ["refined"]
 
 
-def test_maps_of_concepts(model, saved: Path):
+def test_maps_of_concepts_are_written(model, saved: Path):
     run = generation.generate(model, PROMPT, seed=3, steps=1, concepts=["sky"], progress=quiet)
     run.save("sought")
     found = as_json("inspect", "sought", "--concepts")
@@ -128,11 +140,11 @@ def test_refused_selections_write_nothing(saved: Path, arguments):
         *(["--over", "time"], ["--scale", "big"], ["--format", "jpg"]),
     ],
 )
-def test_usage_errors(saved: Path, option):
+def test_wrong_usage_is_refused(saved: Path, option):
     misused("inspect", saved, *option)
 
 
-def test_axes_that_were_not_kept(random_model, desk: Path):
+def test_axes_that_were_not_kept_are_refused(random_model, desk: Path):
     bare = generation.generate(random_model, PROMPT, seed=3, steps=1, keep=(), progress=quiet)
     bare.save(desk / "bare")
     assert "all layers" in good("inspect", "bare", "--out", "seen")
@@ -141,7 +153,7 @@ def test_axes_that_were_not_kept(random_model, desk: Path):
         bad("inspect", "bare", "-w", "red", "--over", f"{axis}s")
 
 
-def test_what_is_no_run(desk: Path):
+def test_folders_without_a_run_are_refused(desk: Path):
     bad("inspect", "nowhere")
     (desk / "run.json").write_text("{")
     bad("inspect", desk)

@@ -16,7 +16,7 @@ from heedmap.results.runs import Run
 posix = pytest.mark.skipif(os.name == "nt", reason="signals and terminals of POSIX")
 
 
-def test_version_and_help():
+def test_version_and_help_are_printed():
     assert good("--version") == f"heedmap {heedmap.__version__}\n"
     assert good("-h") == good("--help")
     for command in cli.app.registered_commands:
@@ -26,7 +26,7 @@ def test_version_and_help():
     assert call("genrate").exit_code == 2
 
 
-def test_python_runs_it_by_its_name():
+def test_python_runs_heedmap_as_a_module():
     done = subprocess.run([sys.executable, "-m", "heedmap", "--version"], capture_output=True)
     assert (done.returncode, done.stderr) == (0, b"")
 
@@ -44,12 +44,14 @@ signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored where it run
 def stop(*_, **__):
     os.kill(os.getpid(), signal.SIGINT)
 """
+SAMPLING = """
+from itertools import count
+from diffusers import DDIMScheduler
+calls, step = count(1), DDIMScheduler.step
+DDIMScheduler.step = lambda *a, **b: stop() if next(calls) == {call} else step(*a, **b)"""
 MOMENTS = {
-    "sampling": """
-import heedmap.recording.tracing as tracing
-after = tracing.Trace._after_scheduler
-tracing.Trace._after_scheduler = lambda self, latents: (stop(), after(self, latents))[1]""",
-    "writing": "import heedmap.results.runs as runs\nruns.word_file = stop",
+    "sampling": SAMPLING.format(call=2),
+    "writing": "from PIL import Image\nImage.Image.save = stop",
 }
 
 
@@ -67,16 +69,26 @@ def test_ctrl_c_leaves_nothing(moment: str, desk: Path):
 @posix
 def test_ctrl_c_keeps_the_images_that_were_saved(desk: Path):
     random_pipeline().save_pretrained(desk / "model")
-    code = f"""{STOP}
-import heedmap
-draw = heedmap.generate
-heedmap.generate = lambda *a, seed, **b: stop() if seed == 2 else draw(*a, seed=seed, **b)
-cli.main()"""
+    code = f"{STOP}{SAMPLING.format(call=3)}\ncli.main()"  # of two steps an image
     asked = ["generate", PROMPT, "--seed", "1", "--steps", "2", "--count", "3", "--model", "model"]
     done = subprocess.run([sys.executable, "-c", code, *asked], capture_output=True)
     assert done.returncode == 130
     assert os.listdir("outputs") == ["a-red-house-1"]
     assert Run.load("outputs/a-red-house-1").settings.seed == 1
+
+
+def test_a_table_of_maps_is_printed_without_matplotlib(saved: Path):
+    code = """
+import sys
+from heedmap.cli import app
+try:
+    app(["inspect", "saved"])
+except SystemExit as stop:
+    assert not stop.code, stop.code
+assert not {"torch", "matplotlib"} & set(sys.modules)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.parametrize("command", [["inspect", "saved"], ["compare", "saved", "saved"]])

@@ -15,7 +15,7 @@ def spoil(folder: Path, **odd) -> None:
     path.write_text(json.dumps(about), "utf-8")
 
 
-def test_the_same(model, saved, desk):
+def test_an_equal_image_exits_with_0(model, saved, desk):
     before = files(desk)
     assert good("repeat", saved).startswith(f"{saved}: ")
     assert good("repeat", saved, "--quiet") == ""
@@ -25,7 +25,7 @@ def test_the_same(model, saved, desk):
     assert files(desk) == before  # nothing was written
 
 
-def test_another_image(model, saved):
+def test_another_image_exits_with_1(model, saved):
     spoil(saved, seed=4)
     result = call("repeat", saved, "--json")
     found = json.loads(result.stdout)
@@ -40,7 +40,7 @@ def test_settings_that_differ_are_printed(model, saved):
     assert lines[1] == "  threads: 64, here 1"
 
 
-def test_edits_and_grids_and_saving(model, saved, run, desk, opened):
+def test_edits_and_grids_are_repeated_and_saved(model, saved, run, desk, opened):
     editing.edit(model, PROMPT, "a blue house", seed=3, steps=2).save("pair")
     editing.grid(model, PROMPT, weights={"red": [1, 2]}, seeds=3, steps=2).save("grid")
     good("repeat", "pair/edited")
@@ -54,7 +54,7 @@ def test_edits_and_grids_and_saving(model, saved, run, desk, opened):
     assert opened == [(desk / "run2" / "index.html").as_uri()]
 
 
-def test_refused(model, saved):
+def test_results_that_cannot_be_repeated_are_refused(model, saved):
     bad("repeat", "nothing")
     spoil(saved, arguments={"latents": {"object": "tensor"}})
     bad("repeat", saved)

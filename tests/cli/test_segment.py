@@ -14,7 +14,7 @@ from heedmap.results.runs import Run
 ALL = {"segment.json", "labels.png", "labels.npy", "coco.json", "sheet.png"}
 
 
-def test_saves_the_masks_of_the_library(saved: Path, run: Run):
+def test_segment_saves_the_librarys_masks(saved: Path, run: Run):
     printed = good("segment", saved)
     folder = saved / "segment" / "all"
     assert printed.splitlines()[0] == str(folder)
@@ -29,7 +29,9 @@ def test_saves_the_masks_of_the_library(saved: Path, run: Run):
     assert f"{100 * (expected.labels == 1).mean():.1f} %" in printed
 
 
-def test_json_and_options(saved: Path, run: Run, desk: Path, opened: list[str]):
+def test_options_are_passed_on_and_json_is_the_file(
+    saved: Path, run: Run, desk: Path, opened: list[str]
+):
     found = as_json("segment", saved, "-w", "#2", "-w", "a", "--threshold", 0.3)
     folder = saved / "segment" / "2-a-threshold-0-3"
     assert found.pop("warnings") == []
@@ -44,7 +46,7 @@ def test_json_and_options(saved: Path, run: Run, desk: Path, opened: list[str]):
     assert opened == [(desk / "mine" / "sheet.svg").as_uri()]
 
 
-def test_masks_of_concepts(model, saved: Path):
+def test_concepts_are_segmented(model, saved: Path):
     generate(model, PROMPT, seed=3, steps=1, concepts=["sky", "cat"]).save("sought")
     found = as_json("segment", "sought", "-w", "sky", "--concepts")
     assert found["folder"] == "sought/segment/sky-concepts"

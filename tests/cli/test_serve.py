@@ -6,7 +6,6 @@ from types import ModuleType
 import pytest
 
 from cli.calling import bad, call, misused
-from heedmap.errors import HeedmapError
 
 
 @pytest.fixture
@@ -35,7 +34,7 @@ def test_options_reach_the_app(launched: list[tuple], monkeypatch):
     assert named["auth"] == [("ann", "x:y")]
 
 
-def test_passwords_of_the_environment(launched: list[tuple], monkeypatch):
+def test_passwords_are_read_from_the_environment(launched: list[tuple], monkeypatch):
     monkeypatch.setenv("HEEDMAP_AUTH", "ann:x\nbob:y")
     call("app")
     assert launched.pop()[1]["auth"] == [("ann", "x"), ("bob", "y")]
@@ -47,16 +46,11 @@ def test_a_wrong_password_is_refused_and_not_printed(launched: list[tuple], text
     assert launched == []
 
 
-def test_usage_errors(launched: list[tuple]):
+def test_wrong_usage_is_refused(launched: list[tuple]):
     misused("app", "--port", "70000")
 
 
-def test_without_gradio(monkeypatch):
-    app = ModuleType("heedmap.app")
-
-    def missing(name: str):
-        raise HeedmapError("install it")
-
-    app.__dict__["__getattr__"] = missing
-    monkeypatch.setitem(sys.modules, "heedmap.app", app)
-    bad("app")
+def test_missing_gradio_is_one_sentence(monkeypatch):
+    monkeypatch.setitem(sys.modules, "gradio", None)
+    monkeypatch.delitem(sys.modules, "heedmap.app", raising=False)
+    assert "pip install" in bad("app")

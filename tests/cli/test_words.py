@@ -10,7 +10,7 @@ from heedmap.backends import processors
 from heedmap.text.words import tokenize
 
 
-def test_json_is_the_table_of_the_library(embedded):
+def test_json_is_the_librarys_table(embedded):
     prompt = "a red house next to a blue tree"
     found = as_json("words", prompt)
     table = tokenize(prompt, embedded.tokenizer)
@@ -21,7 +21,7 @@ def test_json_is_the_table_of_the_library(embedded):
     assert [token["text"] for token in found["tokens"]] == [one.text for one in table.tokens]
 
 
-def test_a_table(model):
+def test_words_prints_a_table(model):
     lines = good("words", "a (red:1.5) house").splitlines()
     assert lines[0].split() == ["#", "word", "tokens", "positions", "read", "weight"]
     assert [line.split()[1] for line in lines[1:4]] == PROMPT.split()
@@ -29,21 +29,21 @@ def test_a_table(model):
     assert "weight" not in good("words", PROMPT)
 
 
-def test_words_past_the_limit(model):
+def test_words_past_the_limit_are_marked(model):
     found = as_json("words", "house " * 74 + "red tree")
     assert found["words"][-1]["missing"]
     lines = good("words", "house " * 74 + "red tree").splitlines()
     assert any(line.split()[-1] == "no" for line in lines[1:-2])
 
 
-def test_words_that_the_embedded_model_does_not_know():
+def test_unknown_words_of_the_embedded_model_give_a_warning():
     result = call("words", "a (Horse:1.5), a red robot house")
     assert result.exit_code == 0 and "'Horse'" in result.stderr and "'robot'" in result.stderr
     (warning,) = as_json("words", "a (Horse:1.5), a red robot house")["warnings"]
     assert result.stderr == f"Warning: {warning}\n"
 
 
-def test_no_prompt_and_no_model():
+def test_a_missing_prompt_or_model_is_refused():
     misused("words")
     bad("words", "a house", "--model", "nonsense")
 
@@ -51,7 +51,7 @@ def test_no_prompt_and_no_model():
 SHORT = ["down 0.0", "down 1.0", "mid 0", "up 1.0", "up 1.1", "up 2.0", "up 2.1"]
 
 
-def test_every_layer_and_the_first_line_by_line(model):
+def test_layers_prints_every_layer_and_the_first_in_detail(model):
     lines = good("layers").splitlines()
     assert "128×128 pixels" in lines[0]
     rows = [line.split() for line in lines[2:9]]
@@ -67,13 +67,13 @@ def test_every_layer_and_the_first_line_by_line(model):
 @pytest.mark.parametrize(
     ("wanted", "found"), [("up", SHORT[3:]), ("up 2.1", SHORT[6:]), ("*attentions.1*", SHORT[4::2])]
 )
-def test_layers_that_are_asked_for(model, wanted, found):
+def test_only_the_chosen_layers_are_detailed(model, wanted, found):
     lines = good("layers", "--layer", wanted).splitlines()
     assert [line.split(": ")[0] for line in lines[10:] if line.endswith("attn2")] == found
     assert len(as_json("layers", "--layer", wanted)["layers"]) == len(found)
 
 
-def test_json_and_another_size(model):
+def test_json_has_the_shapes_at_another_size(model):
     found = as_json("layers", "--size", "104x176")
     shapes = processors.layer_shapes(model, size=(104, 176))
     assert found["size"] == [104, 176]
@@ -81,7 +81,7 @@ def test_json_and_another_size(model):
     assert found["layers"][0]["grid"] == [22, 13]
 
 
-def test_refused(model):
+def test_unknown_layers_and_sizes_are_refused(model):
     bad("layers", "--layer", "sideways")
     bad("layers", "--size", "100x100")
     misused("layers", "--size", "large")

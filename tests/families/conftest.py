@@ -3,19 +3,9 @@
 from copy import deepcopy
 
 import pytest
-import torch
 from diffusers import DiffusionPipeline
 
 from families import models
-
-
-@pytest.fixture(scope="package", autouse=True)
-def one_thread():
-    """Networks as small as these are slower on several threads than on one."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 @pytest.fixture(scope="session")

@@ -49,7 +49,7 @@ class Steps:
 
 @pytest.mark.parametrize("family", ["sd1", "sigma"])
 @pytest.mark.parametrize("processor", [AttnProcessor, AttnProcessor2_0])
-def test_processor(load, family, processor):
+def test_each_attention_processor_gives_exact_maps(load, family, processor):
     pipe = load(family)
     denoiser(pipe).set_attn_processor(processor())
     check(pipe, lambda: pair(pipe), PAIR)
@@ -57,14 +57,14 @@ def test_processor(load, family, processor):
 
 @pytest.mark.parametrize("size", ["auto", "max"])
 @pytest.mark.parametrize("family", ["sd1", "sd2"])
-def test_attention_slicing(load, family, size):
+def test_attention_slicing_gives_exact_maps(load, family, size):
     pipe = load(family)
     pipe.enable_attention_slicing(size)
     check(pipe, lambda: pair(pipe), PAIR, branches=("conditional", "negative"))
 
 
 @pytest.mark.parametrize("family", ["sd1", "sdxl", "sigma"])
-def test_fused_projections(load, family):
+def test_fused_projections_give_exact_maps(load, family):
     pipe = load(family)
     (pipe.transformer if family == "sigma" else pipe).fuse_qkv_projections()
     check(pipe, lambda: pair(pipe), PAIR)
@@ -77,7 +77,7 @@ def test_fused_projections(load, family):
         ("fuse_qkv_projections", "FusedAttnProcessor2_0"),
     ],
 )
-def test_processors_replaced_under_a_trace(load, method, undo):
+def test_processors_replaced_in_a_trace_are_refused(load, method, undo):
     pipe, steps = load("sd1"), Steps()
     with pytest.raises(TraceError, match="replaced while the trace was open"), trace(pipe):
         getattr(pipe, method)()
@@ -88,7 +88,7 @@ def test_processors_replaced_under_a_trace(load, method, undo):
     assert found == {undo}
 
 
-def test_processors_replaced_between_two_steps(load):
+def test_processors_replaced_between_two_steps_are_refused(load):
     pipe = load("sd1")
 
     def slice_up(pipe, step, timestep, given):
@@ -99,7 +99,7 @@ def test_processors_replaced_between_two_steps(load):
         paint(pipe, PROMPT, callback_on_step_end=slice_up)
 
 
-def test_xformers_is_absent(load):
+def test_a_missing_xformers_leaves_the_trace_working(load):
     """diffusers says so itself, and the pipeline goes on as it was, with its maps."""
     pipe = load("sd1")
     with trace(pipe) as recorder:
@@ -115,20 +115,20 @@ def test_xformers_is_absent(load):
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 @pytest.mark.parametrize("family", ["sd1", "sd2", "sdxl", "sigma"])
 @pytest.mark.parametrize("processor", [AttnProcessor, AttnProcessor2_0])
-def test_low_precision(load, family, dtype, processor):
+def test_low_precision_gives_exact_maps(load, family, dtype, processor):
     pipe = load(family, dtype=dtype)
     assert denoiser(pipe).dtype == dtype
     denoiser(pipe).set_attn_processor(processor())
     check(pipe, lambda: paint(pipe, PROMPT, output_type="latent"), [PROMPT])
 
 
-def test_channels_last(load):
+def test_channels_last_gives_exact_maps(load):
     pipe = load("sd1")
     pipe.unet.to(memory_format=torch.channels_last)
     check(pipe, lambda: pair(pipe), PAIR)
 
 
-def test_slices_and_tiles_of_the_vae(load):
+def test_slices_and_tiles_of_the_vae_give_exact_maps(load):
     pipe = load("sd1")
     pipe.vae.enable_slicing()
     pipe.vae.enable_tiling()
@@ -139,7 +139,7 @@ def test_slices_and_tiles_of_the_vae(load):
 
 
 @pytest.mark.parametrize("family", ["sd1", "sigma"])
-def test_model_offload(load, family):
+def test_model_offload_gives_exact_maps(load, family):
     pipe = load(family)
     pipe.enable_model_cpu_offload(device="cpu")
     assert hasattr(denoiser(pipe), "_hf_hook")
@@ -147,7 +147,7 @@ def test_model_offload(load, family):
 
 
 @pytest.mark.parametrize("family", ["sd1", "sigma"])
-def test_sequential_offload(load, family):
+def test_sequential_offload_gives_exact_maps(load, family):
     """What `enable_sequential_cpu_offload` does, but to "cpu": accelerate fails on its "cpu:0"."""
     pipe = load(family)
     for part in (pipe.text_encoder, denoiser(pipe), pipe.vae):
@@ -156,7 +156,7 @@ def test_sequential_offload(load, family):
     check(pipe, lambda: pair(pipe), PAIR)
 
 
-def test_offload_begun_under_a_trace(load):
+def test_offload_begun_in_a_trace_gives_exact_maps(load):
     pipe = load("sd1")
     with reference(pipe) as scores:
         bare = pair(pipe)
@@ -170,7 +170,7 @@ def test_offload_begun_under_a_trace(load):
 # --- one UNet in two pipelines ---
 
 
-def test_the_other_pipeline_of_a_shared_unet(load):
+def test_another_pipeline_with_the_traced_unet_is_refused(load):
     pipe, steps = load("sd1"), Steps()
     other = StableDiffusionImg2ImgPipeline.from_pipe(pipe)
     assert other.unet is pipe.unet
@@ -185,7 +185,7 @@ def test_the_other_pipeline_of_a_shared_unet(load):
 
 
 @pytest.mark.parametrize("prompt", [PROMPT, "the cat"])
-def test_the_other_pipeline_after_the_traced_one(load, prompt):
+def test_another_pipeline_after_the_traced_one_is_refused_and_the_map_stays(load, prompt):
     """The traced one's map must not change, be the other's prompt a different one or the same."""
     pipe = load("sd1")
     other = StableDiffusionImg2ImgPipeline.from_pipe(pipe)
@@ -199,7 +199,7 @@ def test_the_other_pipeline_after_the_traced_one(load, prompt):
         assert np.array_equal(a, b)
 
 
-def test_both_pipelines_of_a_shared_unet_traced_in_turn(load):
+def test_two_pipelines_with_one_unet_are_traced_in_turn(load):
     pipe = load("sd1")
     other = StableDiffusionImg2ImgPipeline.from_pipe(pipe)
     with trace(pipe), pytest.raises(TraceError, match="another trace is open"), trace(other):
@@ -237,7 +237,7 @@ def compiler():
 )
 # The compiler's own import meets what torch deprecates.
 @pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")
-def test_compiled_unet(load, compiler, how, when, backend, family):
+def test_a_compiled_unet_gives_exact_maps(load, compiler, how, when, backend, family):
     """Compiled before or after the trace is opened."""
     pipe = load(family)
     if backend == "inductor":  # for each operation that runs a C++ compiler is started

@@ -116,7 +116,7 @@ def test_the_picture_is_the_same_and_the_maps_are_exact(load, family, arguments,
 
 
 @pytest.mark.parametrize("family", ["sd1", "sigma"])  # SDXL is told the whole text elsewhere, too
-def test_a_text_of_its_own_is_what_that_prompt_would_have(load, family):
+def test_concepts_without_a_prompt_have_the_maps_of_their_own_prompt(load, family):
     """At the first step, where the queries of one noise are the same in the first layer."""
     pipe = load(family)
     with trace(pipe, {"layer", "step"}, concepts=["red house"]) as recorder:
@@ -130,7 +130,7 @@ def test_a_text_of_its_own_is_what_that_prompt_would_have(load, family):
     assert np.ptp(expected) > 1e-3  # as random as the weights, and not the same everywhere
 
 
-def test_beside_prompt_embeds(load):
+def test_concepts_with_prompt_embeds_are_read_alone(load):
     """Where nobody knows the text of a picture, concepts are read alone."""
     pipe = load("sd1")
     states, _ = pipe.encode_prompt("a red house", "cpu", 1, False)
@@ -153,7 +153,7 @@ def test_beside_prompt_embeds(load):
 
 
 @pytest.mark.parametrize("family", ["turbo", "lcm", "refiner", "inpainting", "pix2pix"])
-def test_other_uses_draw_the_same(load, family):
+def test_concepts_change_no_image_of_other_uses(load, family):
     pipe = load(family)
     arguments: dict = {"guidance_scale": 5.0}
     if family in ("refiner", "pix2pix"):
@@ -181,7 +181,7 @@ def test_other_uses_draw_the_same(load, family):
         ("sigma", ["text_encoder"]),
     ],
 )
-def test_a_pipeline_without_its_encoders(load, family, missing):
+def test_a_pipeline_without_encoders_refuses_concepts(load, family, missing):
     pipe = load(family)
     kept = {name: getattr(pipe, name) for name in missing}
     prompts: Sequence[str] = ["a red house"]
@@ -202,7 +202,7 @@ def test_a_pipeline_without_its_encoders(load, family, missing):
             setattr(pipe, name, part)
 
 
-def test_concepts_that_the_encoder_cannot_hold(load):
+def test_concepts_longer_than_the_encoder_are_refused(load):
     pipe = load("sd1")
     concepts = [f"house {'abcdefghij'[n]}" for n in range(10)] + ["wind " * 12]
     with (
@@ -215,7 +215,7 @@ def test_concepts_that_the_encoder_cannot_hold(load):
     assert recorder is not None
 
 
-def test_a_processor_with_keys_of_its_own(load):
+def test_a_processor_with_its_own_keys_refuses_concepts(load):
     """What it would make of a concept is not known."""
     pipe = load("sd1")
     layer = next(iter(cross_attention_layers(pipe).values()))

@@ -123,15 +123,15 @@ def check(pipe, layout: Layout = GUIDED, tolerance: float = 2e-5, passes: int = 
 
 
 @pytest.mark.parametrize("family", ["sd1", "sigma"])
-def test_alone(load, family):
+def test_one_edit_without_guidance_equals_the_definition(load, family):
     check(load(family))
 
 
-def test_a_transformer_that_is_told_the_size(load):
+def test_an_edit_of_a_transformer_with_a_size_condition_equals_the_definition(load):
     check(load("alpha"), size=(64, 96))
 
 
-def test_lora_stays_in_force(load, tmp_path):
+def test_an_edit_keeps_a_lora_in_force(load, tmp_path):
     from peft import LoraConfig
     from peft.utils import get_peft_model_state_dict
 
@@ -148,7 +148,7 @@ def test_lora_stays_in_force(load, tmp_path):
     assert np.abs(np.asarray(adapted.image, int) - np.asarray(bare.image)).max() > 1
 
 
-def test_the_picture_of_an_ip_adapter_stays(load, tmp_path):
+def test_an_edit_keeps_the_image_of_an_ip_adapter(load, tmp_path):
     pipe = load("short")
     models.save_ip_adapter(tmp_path, pipe.unet)
     pipe.load_ip_adapter(
@@ -167,22 +167,22 @@ def test_the_picture_of_an_ip_adapter_stays(load, tmp_path):
     ],
 )
 @pytest.mark.parametrize("family", ["short", "sigma"])
-def test_sizes_and_guidance(load, family, arguments, layout):
+def test_edits_of_all_sizes_and_guidance_equal_the_definition(load, family, arguments, layout):
     if family == "sigma" and "size" in arguments:
         arguments = {**arguments, "size": tuple(2 * side for side in arguments["size"])}
     check(load(family), layout, **arguments)
 
 
 @pytest.mark.parametrize("length", [10, 77])
-def test_how_much_is_read_counts_in_edits_too(load, length):
+def test_edits_respect_the_length_of_the_text(load, length):
     check(load("sigma"), max_sequence_length=length)
 
 
-def test_sdxl(load):
+def test_an_edit_of_sdxl_equals_the_definition(load):
     check(load("sdxl"), size=(96, 64))
 
 
-def test_an_embedded_guidance(load):
+def test_an_edit_with_embedded_guidance_equals_the_definition(load):
     check(load("lcm"), ALONE)
 
 
@@ -199,14 +199,14 @@ def test_an_embedded_guidance(load):
     ],
 )
 @pytest.mark.parametrize("family", ["short", "sigma"])
-def test_schedulers(load, family, scheduler, passes):
+def test_edits_with_each_scheduler_equal_the_definition(load, family, scheduler, passes):
     pipe = load(family)
     pipe.scheduler = scheduler.from_config(pipe.scheduler.config)
     check(pipe, passes=passes)
 
 
 @pytest.mark.parametrize("family", ["short", "sigma"])
-def test_pndm(load, family):
+def test_an_edit_with_pndm_equals_the_definition(load, family):
     pipe = load(family)
     config = pipe.scheduler.config
     pipe.scheduler = PNDMScheduler.from_config(config, skip_prk_steps=True)
@@ -214,7 +214,7 @@ def test_pndm(load, family):
 
 
 @pytest.mark.parametrize("family", ["short", "sigma"])
-def test_fused_projections(load, family):
+def test_an_edit_with_fused_projections_equals_the_definition(load, family):
     pipe = load(family)
     denoiser(pipe).fuse_qkv_projections()
     check(pipe)
@@ -222,19 +222,19 @@ def test_fused_projections(load, family):
 
 @pytest.mark.parametrize(("dtype", "tolerance"), [("float16", 4e-3), ("bfloat16", 3e-2)])
 @pytest.mark.parametrize("family", ["short", "sigma"])
-def test_half_types(load, family, dtype, tolerance):
+def test_edits_in_half_precision_equal_the_definition(load, family, dtype, tolerance):
     pipe = load(family).to(getattr(torch, dtype))
     run = check(pipe, tolerance=tolerance)
     assert run.settings.dtype == dtype
 
 
-def test_a_picture_to_start_from(load):
+def test_an_edit_of_img2img_equals_the_definition(load):
     pipe = load("short", StableDiffusionImg2ImgPipeline)
     check(pipe, image=picture(64, 96), strength=0.5, steps=4)
 
 
 @pytest.mark.parametrize("family", ["short", "sigma"])
-def test_a_batch_of_two(load, family):
+def test_reweighting_a_batch_of_two_equals_the_definition(load, family):
     pipe = load(family)
     prompts = [SOURCE, "a red big house at sea"]
     generate_batch(pipe, prompts, seeds=[1, 2], steps=2)
@@ -264,7 +264,7 @@ def test_a_batch_of_two(load, family):
         ),
     ],
 )
-def test_a_box_counts_in_the_pictures_pixels(load, kind, arguments, size):
+def test_a_box_is_given_in_pixels_of_the_image(load, kind, arguments, size):
     pipe = load("short", kind)
     run = generate(
         pipe, SOURCE, seed=1, steps=2, edits=[Confine("house", (0, 0, *size))], **arguments

@@ -125,7 +125,7 @@ def kept(run, found, maps=None):
 
 
 @pytest.mark.parametrize("family", ["sd1", "sd2", "turbo", "lcm", "sdxl", "sigma", "alpha"])
-def test_as_the_run_kept_it_and_as_defined(family):
+def test_an_explanation_equals_the_recording_and_the_definition(family):
     pipe = models.FAMILIES[family]()
     pipe.set_progress_bar_config(disable=True)
     steps = 2 if family != "turbo" else 1
@@ -153,7 +153,7 @@ def teaching(sites):
     return max(upto) if upto else min(sites)
 
 
-def test_where_it_draws_most_and_not_more_than_half():
+def test_the_default_layer_and_head_have_the_most_attention_below_a_half():
     """At a step that was asked for, and at the middle one."""
     pipe = models.sd1()
     pipe.set_progress_bar_config(disable=True)
@@ -203,7 +203,7 @@ def test_of_several_layers_the_one_with_the_highest_score_is_explained():
     assert each[0].report.automatic_axes == ("head",)
 
 
-def test_the_negative_branch():
+def test_the_negative_branch_is_explained():
     pipe = models.sd1()
     pipe.set_progress_bar_config(disable=True)
     asked = {"seed": 3, "steps": 2, "negative": "a big tree", "keep": ALL, "tokens": "all"}
@@ -222,7 +222,7 @@ def test_the_negative_branch():
         hm.explain(pipe, none, "tree", AT, branch="negative")
 
 
-def test_one_picture_of_a_batch():
+def test_one_image_of_a_batch_is_explained():
     pipe = models.sd1()
     pipe.set_progress_bar_config(disable=True)
     runs = generate_batch(
@@ -237,7 +237,7 @@ def test_one_picture_of_a_batch():
         assert_allclose(found.probabilities[:, positions], p, atol=1e-6)
 
 
-def test_a_scheduler_that_asks_twice():
+def test_a_scheduler_with_two_passes_a_step_is_explained():
     """A run keeps the mean of a step's passes; each of them can be taken apart."""
     pipe = models.sd1(scheduler=HeunDiscreteScheduler(**BETAS, steps_offset=1))
     pipe.set_progress_bar_config(disable=True)
@@ -262,7 +262,7 @@ def test_a_scheduler_that_asks_twice():
 
 
 @pytest.mark.parametrize("kind", [torch.bfloat16, torch.float16])
-def test_half_types(kind):
+def test_a_model_in_half_precision_is_explained(kind):
     """What the model had, as it had it; what is made of it by arithmetic is as near as rounding."""
     pipe = models.sd1().to(kind)
     pipe.set_progress_bar_config(disable=True)
@@ -282,7 +282,7 @@ def test_half_types(kind):
 
 
 @pytest.mark.parametrize("family", ["sd1", "sdxl", "sigma"])
-def test_a_pair(family, tmp_path):
+def test_an_edit_is_explained(family, tmp_path):
     """What prompt-to-prompt made of P, and the output that came of it, against the definition."""
     pipe = models.FAMILIES[family]()
     pipe.set_progress_bar_config(disable=True)
@@ -315,7 +315,7 @@ class Sharpen:
 
 
 @pytest.mark.parametrize("way", ["weight", "reweight", "confine", "own", "classic"])
-def test_edits_of_words(way):
+def test_reweighted_and_confined_words_are_explained(way):
     pipe = models.sd1()
     pipe.set_progress_bar_config(disable=True)
     if way == "classic":
@@ -355,7 +355,7 @@ def test_edits_of_words(way):
 
 
 @pytest.mark.parametrize("way", ["classic", "sliced", "fused"])
-def test_other_processors(way):
+def test_other_processors_give_the_same_explanation(way):
     pipe = models.sd1()
     pipe.set_progress_bar_config(disable=True)
     plain = hm.generate(pipe, PROMPT, seed=3, steps=2, keep=ALL, tokens="all")
@@ -376,7 +376,7 @@ def test_other_processors(way):
 
 
 @pytest.mark.filterwarnings("ignore:torch.*quantiz")
-def test_a_quantised_model_is_explained_to_the_rounding_of_its_activations():
+def test_a_quantised_model_is_explained_up_to_its_rounding():
     pipe = models.short()
     pipe.set_progress_bar_config(disable=True)
     pipe.unet = torch.ao.quantization.quantize_dynamic(pipe.unet, {torch.nn.Linear}, torch.qint8)
@@ -388,7 +388,7 @@ def test_a_quantised_model_is_explained_to_the_rounding_of_its_activations():
 
 @pytest.mark.parametrize("query_and_output", [False, True])
 @pytest.mark.parametrize("kind", [CustomDiffusionAttnProcessor, CustomDiffusionAttnProcessor2_0])
-def test_a_processor_with_weights_of_its_own_is_refused_as_such(kind, query_and_output):
+def test_a_processor_with_its_own_weights_is_refused(kind, query_and_output):
     pipe = models.short()
     pipe.set_progress_bar_config(disable=True)
     for layer in cross_attention_layers(pipe).values():
@@ -400,7 +400,7 @@ def test_a_processor_with_weights_of_its_own_is_refused_as_such(kind, query_and_
     assert len(hm.layer_shapes(pipe, PROMPT)) == len(cross_attention_layers(pipe))
 
 
-def test_a_lora_is_in_its_weights():
+def test_the_weights_of_an_explanation_include_a_lora():
     from peft import LoraConfig
 
     pipe = models.sd1()
@@ -417,7 +417,7 @@ def test_a_lora_is_in_its_weights():
     assert_allclose(found.probabilities[:, positions], p, atol=1e-6)
 
 
-def test_an_image_prompt_is_added_and_said(tmp_path):
+def test_an_image_prompt_is_named_as_an_added_part(tmp_path):
     pipe = models.sd1()
     pipe.set_progress_bar_config(disable=True)
     models.save_ip_adapter(tmp_path, pipe.unet)
@@ -439,7 +439,7 @@ def test_an_image_prompt_is_added_and_said(tmp_path):
     assert np.abs(bare + unbiased(found) - found.inputs.output).max() > 1e-3
 
 
-def test_starts_from_a_picture():
+def test_img2img_is_explained():
     pipe = models.sd1(StableDiffusionImg2ImgPipeline)
     pipe.set_progress_bar_config(disable=True)
     start = picture(64, 48)
@@ -476,7 +476,7 @@ def test_the_pipeline_is_left_as_it_was(kind):
     assert again.image.tobytes() == run.image.tobytes()
 
 
-def test_another_model_than_the_runs_is_told():
+def test_another_model_than_the_runs_gives_a_warning():
     pipe = models.sd1()
     pipe.set_progress_bar_config(disable=True)
     run = hm.generate(pipe, PROMPT, seed=3, steps=2, keep=ALL)

@@ -20,7 +20,7 @@ each_family = pytest.mark.parametrize("family", ["sd1", "sigma"])
 
 @each_family
 @pytest.mark.parametrize("keep", KEPT, ids="-".join)
-def test_what_is_not_kept_is_averaged(load, family, keep):
+def test_axes_that_are_not_kept_are_averaged(load, family, keep):
     """Where layers are averaged too, each is brought to 64 cells on the short side first."""
     pipe = load(family)
     given = {"seeds": (1, 2), "steps": 3}

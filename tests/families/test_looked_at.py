@@ -49,7 +49,7 @@ def noised(pipe, picture: Image.Image, seed: int, timesteps: list[int]) -> list[
 
 @pytest.mark.parametrize("family", ["sd1", "sd2", "turbo", "lcm", "sdxl", "sigma"])
 @pytest.mark.parametrize("size", [(128, 128), (96, 160)])
-def test_the_model_is_given_the_noised_picture(load, tmp_path, family, size):
+def test_locate_gives_the_model_the_noised_image(load, tmp_path, family, size):
     pipe, picture, runs = load(family), painted(*size), []
     samples, timesteps = given_to(
         pipe, lambda: runs.append(locate(pipe, picture, PROMPT, seed=2, steps=3, size=size))
@@ -66,7 +66,7 @@ def test_the_model_is_given_the_noised_picture(load, tmp_path, family, size):
     assert again.same and again.changed == {}, str(again)
 
 
-def test_a_control_picture_goes_with_it(load, folder):
+def test_locate_passes_a_control_image_on(load, folder):
     control = ControlNetModel.from_unet(load("sd1").unet)
     pipe = load("sd1", StableDiffusionControlNetPipeline, controlnet=control)
     picture, edges = painted(128, 128), painted(128, 128)

@@ -94,7 +94,7 @@ def without_cross_attention():
 
 
 @pytest.mark.parametrize("make", [stable_diffusion_3, flux, unconditional, without_cross_attention])
-def test_named_and_refused(make):
+def test_unsupported_pipelines_are_refused_by_name(make):
     pipe = make()
     for ask in (trace, cross_attention_layers):
         with pytest.raises(ModelError) as raised:
@@ -116,13 +116,13 @@ def test_named_and_refused(make):
         lambda pipe: generate(pipe, "a red house", seed=1, edits=[Reweight("red", 2)]),
     ],
 )
-def test_nothing_to_edit(make, ask):
+def test_unsupported_pipelines_refuse_every_request(make, ask):
     pipe = make()
     with pytest.raises(HeedmapError):
         ask(pipe)
 
 
-def test_a_pipeline_without_its_unet():
+def test_a_pipeline_without_its_unet_is_refused():
     """Parts may be left out when a pipeline is loaded."""
     pipe = models.sd1()
     pipe.unet = None
@@ -195,7 +195,7 @@ class Inherited(StableDiffusionPipeline):
 
 @pytest.mark.parametrize("kind", [Templated, LongPrompts, Packed, Pooled, Inherited])
 @pytest.mark.parametrize("labels", [None, "a red house"])
-def test_the_form_in_which_a_prompt_is_encoded(kind, labels):
+def test_prompts_in_an_unknown_encoded_form_are_refused(kind, labels):
     pipe = models.sd1()
     embeds, _ = pipe.encode_prompt("a red house", "cpu", 1, False)
     given = {"prompt": "a red house"} if labels is None else {"prompt_embeds": embeds}
@@ -215,7 +215,7 @@ def test_the_form_in_which_a_prompt_is_encoded(kind, labels):
     assert not ran
 
 
-def test_the_way_out_of_long_prompts_works():
+def test_long_prompt_embeds_are_recorded_by_position():
     pipe = models.sd1()
     embeds, _ = pipe.encode_prompt("a red house", "cpu", 1, False)
     long = torch.cat([embeds, embeds], dim=1)
@@ -236,7 +236,7 @@ def test_the_way_out_of_long_prompts_works():
         (lambda unet: UNetMotionModel.from_unet2d(unet), "UNetMotionModel"),
     ],
 )
-def test_the_cause_names_what_stands_in_the_place_of_the_unet(put, named):
+def test_the_error_names_the_object_in_place_of_the_unet(put, named):
     pipe = models.sd1()
     pipe.unet = put(pipe.unet)
     with pytest.raises(ModelError) as raised:
@@ -244,7 +244,7 @@ def test_the_cause_names_what_stands_in_the_place_of_the_unet(put, named):
     assert named in str(raised.value)
 
 
-def test_a_denoiser_alone_and_a_pipeline_of_blocks():
+def test_a_denoiser_alone_and_a_modular_pipeline_are_refused():
     with pytest.raises(ModelError) as raised:
         trace(models.sd1().unet)
     assert "UNet2DConditionModel" in str(raised.value)
@@ -256,7 +256,7 @@ def test_a_denoiser_alone_and_a_pipeline_of_blocks():
         assert "ModularPipeline" in str(raised.value)
 
 
-def test_a_block_that_rescales_its_input():
+def test_a_block_that_rescales_its_input_is_refused():
     """Both numbers are named: that of the positions and that of the grid."""
     pipe = models.sd1()
     block, scale = pipe.unet.down_blocks[0], torch.nn.functional.interpolate

@@ -119,7 +119,7 @@ def test_cycle_diffusion_draws_one_picture_a_call(load, several):
         (TextToVideoZeroPipeline, "attention processors of its own"),
     ],
 )
-def test_refused_with_the_true_reason(load, kind, reason):
+def test_pipelines_with_other_passes_are_refused_with_their_reason(load, kind, reason):
     parts = {**load("sd1").components, **models.UNCHECKED}
     parts.pop("image_encoder", None)
     pipe = kind(**parts)
@@ -129,7 +129,7 @@ def test_refused_with_the_true_reason(load, kind, reason):
         heedmap.generate(pipe, PROMPT, seed=1)
 
 
-def test_a_pipeline_of_views_under_another_name(load):
+def test_a_subclass_of_a_panorama_pipeline_is_refused(load):
     """What a subclass of somebody's does in its own loop is noticed at its second view."""
 
     class Views(StableDiffusionPanoramaPipeline):
@@ -143,7 +143,7 @@ def test_a_pipeline_of_views_under_another_name(load):
 @pytest.mark.parametrize("same", [True, False], ids=["same prompt", "another"])
 @pytest.mark.parametrize("own_scheduler", [True, False])
 @pytest.mark.parametrize("family", ["sd1", "sigma"])
-def test_another_pipeline_on_the_same_model(load, family, same, own_scheduler):
+def test_another_pipeline_on_the_same_model_is_refused(load, family, same, own_scheduler):
     pipe = load(family)
     other = type(pipe)(**pipe.components)
     if own_scheduler:
@@ -180,7 +180,7 @@ def test_a_crop_that_is_drawn_larger_is_refused(load, ask):
 
 
 @pytest.mark.parametrize("family", ["sd1", "sigma"])
-def test_merged_tokens_are_told(load, family):
+def test_merged_tokens_are_refused(load, family):
     """Three in four merged are as many as the next coarser grid has places."""
     pipe = load(family)
     if family == "sd1":
@@ -223,7 +223,7 @@ def test_a_call_that_failed_leaves_no_map(load, family):
 
 
 @pytest.mark.parametrize("family", ["sd1", "sigma"])
-def test_a_call_that_failed_before_its_first_step(load, family):
+def test_a_call_that_failed_before_its_first_step_leaves_no_map(load, family):
     pipe = load(family)
     encode = {"do_classifier_free_guidance": True}
     with trace(pipe) as recorder:
@@ -235,7 +235,7 @@ def test_a_call_that_failed_before_its_first_step(load, family):
     assert [maps.tokens.prompt for maps in recorder.maps] == [PROMPT] * 3
 
 
-def test_latents_given_back_are_a_picture_too(load):
+def test_latents_as_output_have_maps(load):
     """Some pipelines return before their usual end then."""
     pipe = load("sdxl", StableDiffusionXLInpaintPipeline)
     given = {"image": picture(128, 128), "mask_image": mask(128, 128), "strength": 0.75}
@@ -261,7 +261,7 @@ def test_a_call_that_was_refused_is_no_part_of_the_next(load, family):
 
 
 @pytest.mark.parametrize("family", ["sd1", "sigma"])
-def test_schedulers_swapped_within_a_trace(load, family):
+def test_a_scheduler_replaced_in_a_trace_is_followed(load, family):
     pipe = load(family)
     first, second = pipe.scheduler, EulerDiscreteScheduler.from_config(pipe.scheduler.config)
     with trace(pipe, {"step"}) as recorder:
@@ -272,7 +272,7 @@ def test_schedulers_swapped_within_a_trace(load, family):
     assert "step" not in vars(first) | vars(second)
 
 
-def test_a_prompt_replaced_on_the_way_is_told(load):
+def test_a_prompt_replaced_during_sampling_is_refused(load):
     """The negative branch beside it is still the one that was read."""
     pipe = load("sd1")
     other = pipe.encode_prompt("a big tree", "cpu", 1, False)[0]
@@ -287,7 +287,7 @@ def test_a_prompt_replaced_on_the_way_is_told(load):
         )  # fmt: skip
 
 
-def test_denoising_that_ends_early_with_a_controlnet(load):
+def test_denoising_that_ends_early_with_a_controlnet_is_recorded(load):
     """This pipeline says how many steps it makes before it leaves the last ones out."""
     base = load("sdxl")
     control = ControlNetModel.from_unet(
@@ -301,14 +301,14 @@ def test_denoising_that_ends_early_with_a_controlnet(load):
     assert recorder.steps == len(recorder.recordings[0].timesteps) < 6
 
 
-def test_an_argument_that_a_pipeline_does_not_take(load):
+def test_an_argument_that_a_pipeline_does_not_take_is_refused(load):
     with pytest.raises(ArgumentError, match=r"takes no argument strenght: .* strength\?"):
         heedmap.generate(load("sd1", StableDiffusionImg2ImgPipeline), PROMPT, strenght=0.3)
     with pytest.raises(ArgumentError, match="a blend does not reach"):
         heedmap.edit(load("lcm"), PROMPT, "a red tree", only="house->tree")
 
 
-def test_what_a_pipeline_would_silently_leave_aside(load):
+def test_arguments_that_a_pipeline_would_ignore_are_refused(load):
     """Both take whatever they are given by name, and look at none of it."""
     drawn = load("sd1", StableDiffusionImg2ImgPipeline)
     with pytest.raises(
@@ -322,7 +322,7 @@ def test_what_a_pipeline_would_silently_leave_aside(load):
 
 
 @pytest.mark.parametrize("family", ["sd1", "sigma"])
-def test_a_pipeline_called_from_within_its_own_call(load, family):
+def test_a_call_of_a_pipeline_inside_its_own_call_is_refused(load, family):
     pipe = load(family)
 
     def again(step):
@@ -336,7 +336,7 @@ def test_a_pipeline_called_from_within_its_own_call(load, family):
     assert len(recorder.maps) == 1
 
 
-def test_a_mask_made_by_the_model_is_no_picture(load):
+def test_passes_that_make_a_mask_are_not_recorded(load):
     base = load("sd1")
     parts = {**base.components, **models.UNCHECKED}
     parts.pop("image_encoder", None)
@@ -353,7 +353,7 @@ def test_a_mask_made_by_the_model_is_no_picture(load):
 
 
 @pytest.mark.parametrize("family", ["sd1", "sigma"])
-def test_the_steps_of_a_trace(load, family):
+def test_a_trace_counts_the_steps_of_a_call(load, family):
     pipe = load(family)
     with trace(pipe) as recorder:
         with pytest.raises(NothingRecordedError, match="call the pipeline"):
@@ -363,7 +363,7 @@ def test_the_steps_of_a_trace(load, family):
 
 
 @pytest.mark.parametrize("family", ["sd1", "sigma"])
-def test_the_limit_is_that_of_the_trace(load, family):
+def test_the_memory_limit_holds_for_the_whole_trace(load, family):
     pipe = load(family)
     with trace(pipe) as recorder:
         paint(pipe, PROMPT)
@@ -376,7 +376,7 @@ def test_the_limit_is_that_of_the_trace(load, family):
     assert len(recorder.maps) == 2
 
 
-def test_two_pipelines_that_share_their_text_encoder_in_two_threads(load):
+def test_two_threads_with_one_text_encoder_keep_their_own_maps(load):
     one = load("sd1")
     # Not the tokenizer: transformers' own is no matter for two threads (a call sets how it pads).
     two = load("sd1", text_encoder=one.text_encoder)
@@ -404,13 +404,13 @@ def test_two_pipelines_that_share_their_text_encoder_in_two_threads(load):
 # --- the second prompt of SDXL ---
 
 
-@pytest.mark.parametrize("second", ["", PROMPT, None])
-def test_a_second_prompt_that_says_nothing_else(load, second):
+@pytest.mark.parametrize("second", ["", PROMPT, [PROMPT], None])
+def test_an_equal_second_prompt_is_recorded(load, second):
     pipe = load("sdxl")
     check(pipe, lambda: paint(pipe, PROMPT, prompt_2=second), [PROMPT])
 
 
-def test_a_second_negative_prompt_matters_where_it_is_recorded(load):
+def test_another_second_negative_prompt_is_refused_only_if_recorded(load):
     pipe = load("sdxl")
     with pytest.raises(TraceError, match="prompt_2 differs from prompt"):
         heedmap.edit(pipe, "a house", "a sea", steps=1, prompt_2="a cat")
@@ -453,7 +453,7 @@ def followed(pipe, **arguments):
 
 
 @pytest.mark.parametrize("scheduler", [None, HeunDiscreteScheduler])
-def test_steps_are_told_by_pipelines_without_callbacks(load, scheduler):
+def test_progress_is_reported_by_pipelines_without_callbacks(load, scheduler):
     pipe = load("upscaler")
     if scheduler is not None:
         pipe.scheduler = scheduler.from_config(pipe.scheduler.config)
@@ -464,7 +464,7 @@ def test_steps_are_told_by_pipelines_without_callbacks(load, scheduler):
     assert np.array_equal(run.image, plain.image)
 
 
-def test_a_blend_on_a_pipeline_without_callbacks(load):
+def test_a_blend_works_on_a_pipeline_without_callbacks(load):
     pipe = load("upscaler")
     given = {"image": [picture(32, 32)] * 2, "seed": 1, "steps": 3}
     pair = heedmap.edit(pipe, PROMPT, "a red tree", only="house->tree", **given)
@@ -473,7 +473,7 @@ def test_a_blend_on_a_pipeline_without_callbacks(load):
     assert not np.array_equal(pair.edited.image, plain.edited.image)
 
 
-def test_what_a_user_follows_goes_on(load):
+def test_a_users_callback_keeps_its_inputs(load):
     """Our listening takes nothing from a user's callback, nor from what it asked to be given."""
     pipe = load("sd1")
     seen = []
@@ -505,7 +505,7 @@ def test_what_a_user_follows_goes_on(load):
         ("sigma", PixArtSigmaPAGPipeline, ["blocks.1"]),
     ],
 )
-def test_an_edit_with_perturbed_attention(load, family, kind, layers):
+def test_an_edit_with_perturbed_attention_equals_the_definition(load, family, kind, layers):
     pipe = load(family, kind, pag_applied_layers=layers)
     before = state_of(pipe)
     given = {"seed": 1, "steps": 2, "pag_scale": 3.0}
@@ -526,7 +526,7 @@ def test_an_edit_with_perturbed_attention(load, family, kind, layers):
     np.testing.assert_allclose(edited, plain, atol=1e-4)
 
 
-def test_an_edit_with_self_attention_guidance(load):
+def test_an_edit_with_self_attention_guidance_equals_the_definition(load):
     pipe = load("sd1", StableDiffusionSAGPipeline)
     given = {"seed": 1, "steps": 2, "sag_scale": 0.75, "size": (128, 128)}
     pair = heedmap.edit(pipe, PROMPT, "a red tree", **given)
@@ -569,7 +569,7 @@ def test_image_to_image_counts_its_own_steps(load):
     ],
 )
 @pytest.mark.parametrize("family", ["short", "sigma"])
-def test_windows_without_a_step_are_told(load, family, given, said):
+def test_windows_without_a_step_give_a_warning(load, family, given, said):
     pipe = load(family)
     with pytest.warns(UserWarning, match=said):
         pair = heedmap.edit(pipe, PROMPT, "a red tree", seed=1, steps=4, **given)

@@ -44,7 +44,7 @@ def check(pipe, folder, *, steps: int, ran: int | None = None, **asked):
     return run, saved
 
 
-def test_img2img_with_a_strength(load, tmp_path):
+def test_img2img_with_a_strength_is_repeated(load, tmp_path):
     pipe = load("sd1", StableDiffusionImg2ImgPipeline)
     image = picture()
     _, saved = check(pipe, tmp_path / "run", steps=8, ran=4, image=image, strength=0.5)
@@ -54,14 +54,14 @@ def test_img2img_with_a_strength(load, tmp_path):
 
 
 @pytest.mark.parametrize("strength", [np.float32(0.7), np.float64(0.7), np.array([0.5])[0]])
-def test_a_number_of_numpys_is_one_of_pythons(load, tmp_path, strength):
+def test_numbers_of_numpy_are_saved_as_pythons(load, tmp_path, strength):
     """Ten times the float32 0.7 is 7, and ten times its digits less."""
     pipe = load("sd1", StableDiffusionImg2ImgPipeline)
     ran = int(10 * float(strength))
     check(pipe, tmp_path / "run", steps=10, ran=ran, image=picture(), strength=strength)
 
 
-def test_the_kind_of_pipeline_that_the_settings_name(load, folder, tmp_path):
+def test_the_pipeline_class_of_the_settings_is_used(load, folder, tmp_path):
     """The folder says `StableDiffusionPipeline`; the run was drawn with another on its parts."""
     image = picture()
     pipe = load("sd1", StableDiffusionImg2ImgPipeline)
@@ -71,19 +71,19 @@ def test_the_kind_of_pipeline_that_the_settings_name(load, folder, tmp_path):
     assert found.same and found.changed == {}
 
 
-def test_img2img_of_the_larger_model(load, tmp_path):
+def test_img2img_of_sdxl_is_repeated(load, tmp_path):
     pipe = load("sdxl", StableDiffusionXLImg2ImgPipeline)
     check(pipe, tmp_path / "run", steps=6, ran=3, image=picture(64, 64), strength=0.5)
 
 
-def test_inpainting(load, tmp_path):
+def test_inpainting_is_repeated(load, tmp_path):
     pipe = load("sd1", StableDiffusionInpaintPipeline)
     mask = Image.fromarray((np.arange(64 * 64).reshape(64, 64) % 64 > 32).astype(np.uint8) * 255)
     images = {"image": picture(64, 64), "mask_image": mask}
     check(pipe, tmp_path / "run", steps=4, ran=3, size=(64, 64), strength=0.75, **images)
 
 
-def test_an_end_before_the_end(load, tmp_path):
+def test_denoising_that_ends_early_is_repeated(load, tmp_path):
     pipe = load("sdxl")
     run, _ = check(
         pipe, tmp_path / "run", steps=5, ran=3, denoising_end=0.7, size=(64, 64),
@@ -92,7 +92,7 @@ def test_an_end_before_the_end(load, tmp_path):
     assert run.settings.arguments["original_size"]["object"] == "tuple"
 
 
-def test_karras_sigmas(load, tmp_path):
+def test_karras_sigmas_are_repeated(load, tmp_path):
     pipe = load("short")
     pipe.scheduler = DPMSolverMultistepScheduler.from_config(
         pipe.scheduler.config, use_karras_sigmas=True
@@ -105,7 +105,7 @@ def test_karras_sigmas(load, tmp_path):
 
 
 @pytest.mark.parametrize("family", ["sd2", "turbo", "lcm", "sigma", "alpha"])
-def test_what_nobody_said(load, tmp_path, family):
+def test_defaults_of_the_model_are_repeated(load, tmp_path, family):
     pipe = load(family)
     small = {"size": (64, 96)} if family == "alpha" else {}
     run = generate(pipe, PROMPT, seed=3, steps=2, **small)
@@ -114,7 +114,7 @@ def test_what_nobody_said(load, tmp_path, family):
 
 
 @pytest.mark.parametrize("length", [20, 300])
-def test_what_is_told_of_the_text_is_told_again(load, folder, tmp_path, length):
+def test_the_length_of_the_text_is_repeated(load, folder, tmp_path, length):
     """With as many tokens as were asked for, weights and edits act where they did."""
     pipe = load("sigma")
     asked = {"size": (64, 96), "max_sequence_length": length}
@@ -176,7 +176,7 @@ def test_a_fused_lora_is_noted(load, tmp_path, lora):
 
 
 @pytest.mark.parametrize("family", ["sd1", "sigma"])
-def test_other_weights_are_no_setting(load, family):
+def test_other_weights_give_another_image_with_equal_settings(load, family):
     pipe = load(family)
     run = heedmap.generate(pipe, "a red house", seed=1, steps=2)
     last = pipe.unet.conv_out if family == "sd1" else pipe.transformer.proj_out

@@ -97,7 +97,7 @@ def given_first(pipe, draw):
 
 @pytest.mark.filterwarnings("ignore:The decode_latents method is deprecated:FutureWarning")
 @pytest.mark.parametrize("name", list(PIPELINES))
-def test_edits_start_as_their_source(load, name):
+def test_edits_start_from_the_noise_of_their_source(load, name):
     make, given = PIPELINES[name]
     pipe = make(load)
     pipe.set_progress_bar_config(disable=True)

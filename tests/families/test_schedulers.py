@@ -43,7 +43,7 @@ CASES = [
 
 @pytest.mark.parametrize("family", ["sd1", "sigma"])
 @pytest.mark.parametrize(("scheduler", "config", "groups"), CASES)
-def test_scheduler(load, family, scheduler, config, groups):
+def test_each_scheduler_has_one_map_a_step(load, family, scheduler, config, groups):
     pipe = load(family)
     pipe.scheduler = scheduler.from_config(pipe.scheduler.config, **config)
     less = {"max_sequence_length": 20} if family == "sigma" else {}
@@ -62,7 +62,7 @@ def test_scheduler(load, family, scheduler, config, groups):
     ("scheduler", "groups"),
     [(EulerAncestralDiscreteScheduler, [[0], [1]]), (HeunDiscreteScheduler, [[0, 1], [2]])],
 )
-def test_scheduler_of_img2img(load, scheduler, groups):
+def test_each_scheduler_of_img2img_has_one_map_a_step(load, scheduler, groups):
     """It begins in the middle of the schedule."""
     pipe = load("sd1", StableDiffusionImg2ImgPipeline)
     pipe.scheduler = scheduler.from_config(pipe.scheduler.config)
@@ -73,7 +73,7 @@ def test_scheduler_of_img2img(load, scheduler, groups):
     check(pipe, call, [PROMPT], groups=groups)
 
 
-def test_custom_timesteps(load):
+def test_custom_timesteps_are_steps(load):
     """`steps` may be a schedule of the user's own."""
     pipe = load("sd1")
     pipe.scheduler = DPMSolverMultistepScheduler.from_config(pipe.scheduler.config)
@@ -175,7 +175,7 @@ MANY = (19, 50, 100)
 
 
 @pytest.mark.slow
-def test_every_scheduler_of_diffusers(counting):
+def test_every_scheduler_of_diffusers_is_recorded_or_refused(counting):
     """Each with each of its settings in four steps, and in 19, 50 or 100 in turn.
 
     So each scheduler that has three settings meets all of these, and all of them meet many.

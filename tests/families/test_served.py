@@ -69,7 +69,7 @@ CASES = [
 
 
 @pytest.mark.parametrize(("family", "arguments", "layout", "latent"), CASES)
-def test_family(load, family, arguments, layout, latent):
+def test_each_family_gives_exact_maps(load, family, arguments, layout, latent):
     pipe = load(family)
     recorder = check(pipe, lambda: paint(pipe, PROMPTS, seeds=(1, 2), **arguments), PROMPTS, layout)
     h, w = latent
@@ -81,7 +81,7 @@ def test_family(load, family, arguments, layout, latent):
 
 
 @pytest.mark.parametrize("family", ["sd1", "sd2", "sdxl", "pix2pix", "sigma"])
-def test_negative_branch(load, family):
+def test_each_family_gives_exact_maps_of_the_negative_branch(load, family):
     pipe = load(family)
     arguments = {"image": picture(128, 128)} if family == "pix2pix" else {}
     layout = PIX2PIX if family == "pix2pix" else GUIDED
@@ -113,14 +113,6 @@ def test_labels_of_both_encoders_agree(load):
     assert {token.kind for token in table.tokens[6:]} == {"pad"}
 
 
-@pytest.mark.parametrize("same", ["a red house", ["a red house"]])
-def test_the_same_second_prompt_is_fine(load, same):
-    pipe = load("sdxl")
-    with trace(pipe) as recorder:
-        paint(pipe, same, prompt_2=same, guidance_scale=1.0, steps=1)
-    assert recorder.maps[0]["red"].values.max() > 0
-
-
 def test_another_second_prompt_is_refused(load):
     pipe = load("sdxl")
     steps = []
@@ -134,7 +126,7 @@ def test_another_second_prompt_is_refused(load):
     assert not steps
 
 
-def test_encoders_that_read_a_text_differently_are_told(load):
+def test_encoders_that_read_a_text_differently_are_refused(load):
     """CLIP's vocabulary joins "!!", but a tokenizer that pads with "!" reads each apart."""
     pipe = load("sdxl")
     vocabulary = pipe.tokenizer.get_vocab() | {"!!</w>": len(pipe.tokenizer)}
@@ -149,7 +141,7 @@ def test_encoders_that_read_a_text_differently_are_told(load):
     assert not steps
 
 
-def test_negative_of_zeros_is_even(load):
+def test_a_negative_prompt_of_zeros_has_even_maps(load):
     """Without a negative prompt SDXL's negative branch reads zeros, not a text."""
     pipe = load("sdxl")
     with trace(pipe, {"layer"}, tokens="all", branches=("negative",)) as recorder:
@@ -162,7 +154,7 @@ def test_negative_of_zeros_is_even(load):
 
 
 @pytest.mark.parametrize("family", ["sigma", "alpha"])
-def test_hidden_padding_draws_exactly_nothing(load, family):
+def test_masked_padding_gets_no_attention(load, family):
     pipe = load(family)
     length = {"sigma": 300, "alpha": 120}[family]
     small = {"width": 32, "height": 32, "use_resolution_binning": False}
@@ -180,7 +172,7 @@ def test_hidden_padding_draws_exactly_nothing(load, family):
 
 
 @pytest.mark.parametrize("prompt", ["  A Red HOUSE ", "at İzmir, ΑΣ at sea"])
-def test_a_text_that_is_read_in_small_letters(load, prompt):
+def test_a_text_that_is_lowercased_keeps_its_words(load, prompt):
     """A small letter may be two: the words are those that were written."""
     pipe = load("sigma")
     recorder = check(pipe, lambda: paint(pipe, prompt, max_sequence_length=40), [prompt])
@@ -194,30 +186,8 @@ def test_a_text_that_is_read_in_small_letters(load, prompt):
             assert token.text.lower().startswith(piece.removeprefix("▁"))
 
 
-def test_a_text_that_is_cleaned_to_another_is_told(load, monkeypatch):
-    """Of what the pipeline itself cleans with, nothing is installed here."""
-    pipe = load("sigma")
-    monkeypatch.setattr(
-        type(pipe),
-        "_text_preprocessing",
-        lambda self, text, clean_caption=False: [
-            (t.replace("#", "") if clean_caption else t).lower().strip()
-            for t in ([text] if isinstance(text, str) else text)
-        ],
-    )
-    for name in ("is_bs4_available", "is_ftfy_available"):
-        monkeypatch.setattr(f"heedmap.backends.pixart.{name}", lambda: True)
-    small = {"max_sequence_length": 20, "steps": 1}
-    check(pipe, lambda: paint(pipe, "A house", **small), ["A house"])
-    with pytest.raises(TraceError, match="makes 'a house' of the prompt '#A house'"), trace(pipe):
-        paint(pipe, "#A house", **small)
-    with trace(pipe) as recorder:
-        paint(pipe, "#A house", clean_caption=False, **small)
-    assert recorder.maps[0]["house"].values.max() > 0
-
-
 @pytest.mark.parametrize("length", [7, 5])
-def test_how_much_is_read_is_what_the_call_says(load, length):
+def test_the_number_of_tokens_read_is_the_calls(load, length):
     pipe = load("sigma")
     prompt = "a red house at"
     with pytest.warns(HeedmapWarning, match=f"the model reads {length - 1} tokens"):
@@ -250,7 +220,7 @@ def test_a_picture_that_is_scaled_after_it_was_drawn_is_refused(load, family):
         generate(pipe, PROMPTS[0], seed=1, steps=2, size=(64, 40))
 
 
-def test_the_class_that_older_models_name(folder):
+def test_the_class_name_of_older_models_is_served(folder):
     """PixArt was published with its transformer as a `Transformer2DModel`."""
     at = folder("sigma")
     pipe = PixArtSigmaPipeline.from_pretrained(at)

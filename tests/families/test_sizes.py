@@ -22,7 +22,7 @@ CASES = [
 
 
 @pytest.mark.parametrize(("family", "size", "grids"), CASES)
-def test_size(load, family, size, grids):
+def test_each_size_gives_exact_maps(load, family, size, grids):
     pipe = load(family)
     w, h = size
 

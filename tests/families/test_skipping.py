@@ -242,7 +242,7 @@ def test_a_call_that_failed_leaves_no_maps(load):
 
 
 @torch.no_grad()
-def test_a_loop_of_ones_own_can_be_read_after_the_trace(load):
+def test_a_users_own_loop_can_be_read_after_the_trace(load):
     pipe = load("sd1")
     scheduler, latents = pipe.scheduler, torch.randn(1, 4, 8, 8)
     with trace(pipe, {"step"}) as recorder:

@@ -61,7 +61,7 @@ PAIR = [PROMPT, "the cat sat at a big tree"]
     ("family", "kind"),
     [("sd1", StableDiffusionImg2ImgPipeline), ("sdxl", StableDiffusionXLImg2ImgPipeline)],
 )
-def test_img2img(load, family, kind):
+def test_img2img_gives_exact_maps(load, family, kind):
     pipe = load(family, kind)
 
     def call():
@@ -79,7 +79,7 @@ def test_img2img(load, family, kind):
     ("family", "kind"),
     [("sd1", StableDiffusionInpaintPipeline), ("sdxl", StableDiffusionXLInpaintPipeline)],
 )
-def test_inpainting_with_a_plain_unet(load, family, kind):
+def test_inpainting_with_a_plain_unet_gives_exact_maps(load, family, kind):
     pipe = load(family, kind)
 
     def call():
@@ -93,7 +93,7 @@ def test_inpainting_with_a_plain_unet(load, family, kind):
 
 
 @pytest.mark.parametrize("guess", [False, True])
-def test_controlnet(load, tmp_path, guess):
+def test_a_controlnet_gives_exact_maps(load, tmp_path, guess):
     models.controlnet(load("sd1").unet).save_pretrained(tmp_path)
     pipe = load(
         "sd1",
@@ -109,7 +109,7 @@ def test_controlnet(load, tmp_path, guess):
     assert recorder.recordings[0].size == (96, 64)
 
 
-def test_guess_mode_without_a_prompt(load, tmp_path):
+def test_guess_mode_without_a_prompt_gives_exact_maps(load, tmp_path):
     """As it is meant to be used: the branches differ by the ControlNet alone, not by their text."""
     models.controlnet(load("sd1").unet).save_pretrained(tmp_path)
     controlnet = ControlNetModel.from_pretrained(tmp_path)
@@ -117,7 +117,7 @@ def test_guess_mode_without_a_prompt(load, tmp_path):
     check(pipe, lambda: paint(pipe, "", image=picture(64, 64), guess_mode=True), [""])
 
 
-def test_gligen(tmp_path):
+def test_gligen_gives_exact_maps(tmp_path):
     """Boxes in which things shall stand, tied to the picture by attention of their own."""
     models.gligen().save_pretrained(tmp_path)
     pipe = StableDiffusionGLIGENPipeline.from_pretrained(tmp_path)
@@ -143,7 +143,7 @@ def test_gligen(tmp_path):
     [(7.5, ("negative", "conditional", "safety")), (1.0, ALONE)],
     ids=["guided", "alone"],
 )
-def test_safe(load, guidance, layout):
+def test_the_safe_pipeline_records_the_prompts_branch(load, guidance, layout):
     """Its third branch reads what shall not be seen; the prompt's is the second all the same."""
     pipe = load("sd1", StableDiffusionPipelineSafe)
     pipe.safety_concept = "a cat"
@@ -159,7 +159,7 @@ def test_safe(load, guidance, layout):
 
 # Its pipeline still decodes by a method that diffusers deprecates.
 @pytest.mark.filterwarnings("ignore:The decode_latents method is deprecated:FutureWarning")
-def test_t2i_adapter(load, tmp_path):
+def test_a_t2i_adapter_gives_exact_maps(load, tmp_path):
     models.t2i_adapter().save_pretrained(tmp_path)
     adapter = T2IAdapter.from_pretrained(tmp_path)
     pipe = load("sd1", StableDiffusionAdapterPipeline, adapter=adapter)
@@ -170,7 +170,7 @@ def test_t2i_adapter(load, tmp_path):
     check(pipe, call, [PROMPT])
 
 
-def test_lora(load, tmp_path):
+def test_a_lora_gives_exact_maps(load, tmp_path):
     from peft import LoraConfig
     from peft.utils import get_peft_model_state_dict
 
@@ -196,7 +196,7 @@ def test_lora(load, tmp_path):
     assert np.abs(with_lora - bare.recordings[0].arrays[0]).max() > 100 * TOLERANCE
 
 
-def test_lora_of_a_transformer(load):
+def test_a_lora_of_a_transformer_gives_exact_maps(load):
     """As diffusers' documentation loads one: peft wraps the transformer whole."""
     from peft import LoraConfig, get_peft_model
 
@@ -227,7 +227,7 @@ def adapted(load, tmp_path):
     return pipe
 
 
-def test_ip_adapter(adapted):
+def test_an_ip_adapter_gives_exact_maps_of_the_text(adapted):
     def call():
         return paint(adapted, PAIR, seeds=(1, 2), ip_adapter_image=picture(32, 32))
 
@@ -250,7 +250,7 @@ def test_the_scale_of_an_ip_adapter_can_change_between_steps(adapted):
         assert np.array_equal(bare, call(callback_on_step_end=cutoff))
 
 
-def test_ip_adapter_with_the_same_text_on_both_sides(adapted):
+def test_an_ip_adapter_with_equal_prompts_gives_exact_maps(adapted):
     """The branches differ by their picture alone, so their texts cannot tell them apart."""
 
     def call():
@@ -270,7 +270,9 @@ def test_ip_adapter_with_the_same_text_on_both_sides(adapted):
         ("sigma", PixArtSigmaPAGPipeline, ["blocks.1"]),
     ],
 )
-def test_pag(load, family, kind, layers, guidance, layout):
+def test_perturbed_attention_guidance_gives_exact_maps(
+    load, family, kind, layers, guidance, layout
+):
     pipe = load(family, kind, pag_applied_layers=layers)
 
     def call():
@@ -292,7 +294,7 @@ def inverted(load, tmp_path):
     return pipe
 
 
-def test_textual_inversion(inverted):
+def test_a_learned_word_has_all_its_tokens(inverted):
     prompt = "a <cat>, at a house"
     recorder = check(inverted, lambda: paint(inverted, prompt), [prompt])
     table, maps = recorder.recordings[0].table, recorder.maps[0]
@@ -303,7 +305,7 @@ def test_textual_inversion(inverted):
     np.testing.assert_allclose(maps["<cat>"].values, each, atol=TOLERANCE)
 
 
-def test_textual_inversion_twice_and_in_the_negative_prompt(inverted):
+def test_a_learned_word_may_stand_twice_and_in_the_negative_prompt(inverted):
     prompts = ["a <cat> <cat>", "a red house"]
     recorder = check(
         inverted,
@@ -336,14 +338,14 @@ def inverted_twice(load, tmp_path):
     return made
 
 
-def test_textual_inversion_of_both_encoders(inverted_twice):
+def test_a_learned_word_of_both_encoders_gives_exact_maps(inverted_twice):
     pipe, prompt = inverted_twice(3, 3), "a <cat>, at a house"
     recorder = check(pipe, lambda: paint(pipe, prompt, guidance_scale=1.0), [prompt], ALONE)
     assert recorder.recordings[0].table.words[1].tokens == (2, 3, 4)
 
 
 @pytest.mark.parametrize(("first", "second"), [(3, 2), (1, 3)])
-def test_encoders_that_read_a_word_at_other_positions(inverted_twice, first, second):
+def test_encoders_with_a_word_at_other_positions_are_refused(inverted_twice, first, second):
     """No position belongs to one word; a prompt whose words are at the same positions is drawn."""
     pipe = inverted_twice(first, second)
     with counted(pipe) as steps, pytest.raises(TraceError) as refused:
@@ -352,7 +354,7 @@ def test_encoders_that_read_a_word_at_other_positions(inverted_twice, first, sec
     assert generate(pipe, "a house", seed=1, steps=1).maps["house"].values.max() > 0
 
 
-def test_an_embedding_of_one_encoder_as_long_as_what_the_other_reads(load, inverted_twice):
+def test_a_learned_word_of_equal_length_in_both_encoders_gives_exact_maps(load, inverted_twice):
     letters = len(load("sdxl").tokenizer_2.tokenize("<cat>"))
     pipe, prompt = inverted_twice(letters, 0), "a <cat> at a house"
     check(pipe, lambda: paint(pipe, prompt, guidance_scale=1.0), [prompt], ALONE)
@@ -397,7 +399,7 @@ def counted(pipe):
 
 @pytest.mark.parametrize("family", ["sd1", "sdxl", "sigma"])
 @pytest.mark.parametrize("guidance", [1.0, 5.0])
-def test_prompt_embeds_by_position(load, family, guidance):
+def test_prompt_embeds_are_recorded_by_position(load, family, guidance):
     pipe = load(family)
     given = encode(pipe, PAIR)
 
@@ -414,7 +416,7 @@ def test_prompt_embeds_by_position(load, family, guidance):
 
 
 @pytest.mark.parametrize("family", ["sd1", "sdxl", "sigma"])
-def test_prompt_embeds_with_their_prompts(load, family):
+def test_prompt_embeds_are_labelled_by_their_prompts(load, family):
     pipe = load(family)
     given = encode(pipe, PAIR)
     recorder = check(pipe, lambda: paint(pipe, seeds=(1, 2), **given), PAIR, labels=PAIR)
@@ -425,7 +427,7 @@ def test_prompt_embeds_with_their_prompts(load, family):
         np.testing.assert_allclose(mine.at(-1).values, theirs.at(-1).values, atol=TOLERANCE)
 
 
-def test_prompt_embeds_longer_than_one_text(load):
+def test_prompt_embeds_longer_than_one_text_are_recorded(load):
     """Prompt weighting tools join several texts of 77 tokens."""
     pipe = load("sd1")
     first, second = encode(pipe, [PAIR[0]]), encode(pipe, [PAIR[1]])
@@ -435,7 +437,7 @@ def test_prompt_embeds_longer_than_one_text(load):
 
 
 @pytest.mark.parametrize("family", ["sd1", "sigma"])
-def test_prompts_that_do_not_fit_the_embeds(load, family):
+def test_prompts_that_do_not_fit_the_embeds_are_refused(load, family):
     pipe = load(family)
     given = encode(pipe, PAIR)
     with counted(pipe) as steps:
@@ -446,7 +448,7 @@ def test_prompts_that_do_not_fit_the_embeds(load, family):
 
 
 @pytest.mark.parametrize("family", ["sd1", "sdxl"])
-def test_clip_skip(load, family):
+def test_clip_skip_gives_exact_maps(load, family):
     pipe = load(family)
     if family == "sd1" and not hasattr(pipe.text_encoder, "text_model"):
         # diffusers 0.42 asks for `text_encoder.text_model`, which transformers 5 no longer has:
@@ -461,7 +463,7 @@ def test_clip_skip(load, family):
 
 
 @pytest.mark.parametrize("family", ["sd1", "sigma"])
-def test_a_prompt_past_the_limit(load, family):
+def test_words_past_the_limit_have_no_map(load, family):
     pipe = load(family)
     prompt = "at house " + "x" * (READ[family] + 3) + " the end"
     room = READ[family] - (1 if family == "sigma" else 2)  # T5 has no start token
@@ -483,20 +485,20 @@ def test_a_prompt_past_the_limit(load, family):
     ],
 )
 @pytest.mark.parametrize("family", ["sd1", "sdxl", "sigma"])
-def test_guidance(load, family, arguments, layout):
+def test_each_guidance_scale_gives_exact_maps(load, family, arguments, layout):
     pipe = load(family)
     check(pipe, lambda: paint(pipe, PAIR, seeds=(1, 2), **arguments), PAIR, layout)
 
 
 @pytest.mark.parametrize("family", ["sd1", "sdxl"])
-def test_rescaled_guidance(load, family):
+def test_rescaled_guidance_gives_exact_maps(load, family):
     pipe = load(family)
     rescaled = {"guidance_scale": 5.0, "guidance_rescale": 0.7}
     check(pipe, lambda: paint(pipe, PAIR, seeds=(1, 2), **rescaled), PAIR)
 
 
 @pytest.mark.parametrize("family", ["sd1", "sigma"])
-def test_negative_prompts_of_a_batch(load, family):
+def test_negative_prompts_of_a_batch_give_exact_maps(load, family):
     pipe = load(family)
     negatives = ["ugly hat", ""]
 
@@ -511,7 +513,7 @@ def test_negative_prompts_of_a_batch(load, family):
 
 
 @pytest.mark.parametrize("family", ["sd1", "sigma"])
-def test_a_negative_branch_that_is_not_there(load, family):
+def test_a_missing_negative_branch_is_refused_before_sampling(load, family):
     pipe = load(family)
     with (
         counted(pipe) as steps,
@@ -527,7 +529,7 @@ def test_a_negative_branch_that_is_not_there(load, family):
 
 
 @pytest.mark.parametrize("family", ["sd1", "sdxl", "lcm", "sigma"])
-def test_images_per_prompt(load, family):
+def test_images_per_prompt_have_each_their_map(load, family):
     pipe = load(family)
 
     def call():
@@ -537,7 +539,7 @@ def test_images_per_prompt(load, family):
     check(pipe, call, texts, ALONE if family == "lcm" else GUIDED)
 
 
-def test_images_per_prompt_of_instruct_pix2pix(load):
+def test_images_per_prompt_of_instruct_pix2pix_have_each_their_map(load):
     pipe = load("pix2pix")
 
     def call():
@@ -563,7 +565,7 @@ def test_prompts_of_different_length_keep_their_own_tokens(load, family):
 
 
 @pytest.mark.parametrize("family", ["sd1", "sigma"])
-def test_one_generator_for_a_batch(load, family):
+def test_one_generator_for_a_batch_gives_exact_maps(load, family):
     pipe = load(family)
 
     def call():
@@ -588,7 +590,7 @@ def test_a_list_of_generators_gives_each_image_its_own_noise(load, family):
 
 
 @pytest.mark.parametrize("family", ["sd1", "sigma"])
-def test_several_calls_under_one_trace(load, family):
+def test_several_calls_in_one_trace_have_each_their_maps(load, family):
     pipe = load(family)
     small = {"use_resolution_binning": False} if family == "sigma" else {}
 
@@ -611,7 +613,7 @@ def test_several_calls_under_one_trace(load, family):
     compare(recorder.recordings[2:], expect(second, [ALONE] * 3, [[0], [1], [2]]))
 
 
-def test_two_pipelines_in_two_threads(load):
+def test_two_pipelines_in_two_threads_keep_their_own_maps(load):
     pipes = load("sd1"), load("sd2")
     together = Barrier(2, timeout=60)
 
@@ -634,7 +636,7 @@ def test_two_pipelines_in_two_threads(load):
 # --- callbacks ---
 
 
-def test_a_callback_that_changes_the_latents(load):
+def test_a_callback_that_changes_the_latents_gives_exact_maps(load):
     pipe = load("sd1")
 
     def dampen(pipe, step, timestep, given):
@@ -657,7 +659,7 @@ WITH_EMBEDS = {
 }
 
 
-def test_guidance_that_ends_half_way(load):
+def test_guidance_that_ends_half_way_gives_exact_maps(load):
     pipe = load("sd1")
 
     def call():
@@ -666,7 +668,7 @@ def test_guidance_that_ends_half_way(load):
     check(pipe, call, PAIR, [GUIDED, GUIDED, ALONE, ALONE])
 
 
-def test_a_negative_branch_that_ends_half_way(load):
+def test_a_negative_branch_that_ends_half_way_has_its_steps_or_is_refused(load):
     """It was there for two steps of four: these are recorded, or the reason why not is told."""
     pipe = load("sd1")
     with reference(pipe) as scores:
@@ -681,18 +683,7 @@ def test_a_negative_branch_that_ends_half_way(load):
         compare(recordings, expect(scores, [GUIDED] * 2, [[0], [1]], "negative"))
 
 
-def test_text_states_changed_by_a_callback_are_told(load):
-    pipe = load("sd1")
-
-    def swap(pipe, step, timestep, given):
-        return {"prompt_embeds": given["prompt_embeds"] + 1}
-
-    inputs = {"callback_on_step_end": swap, "callback_on_step_end_tensor_inputs": ["prompt_embeds"]}
-    with pytest.raises(TraceError, match="callback"), trace(pipe):
-        paint(pipe, PROMPT, **inputs)
-
-
-def test_interrupt(load):
+def test_an_interrupted_call_has_the_maps_of_its_steps(load):
     pipe = load("sd1")
 
     def stop(pipe, step, timestep, given):
@@ -709,7 +700,7 @@ def test_interrupt(load):
 # --- a safety checker ---
 
 
-def test_black_images_are_noted_and_warned_of_once(load, tmp_path):
+def test_black_images_are_noted_and_give_one_warning(load, tmp_path):
     pipe = load("short")
     drawn = generate_batch(pipe, PAIR, seeds=[1, 2], steps=2)
     assert [run.settings.nsfw_content_detected for run in drawn] == [None, None]

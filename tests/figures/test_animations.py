@@ -11,7 +11,7 @@ def colours(*rgb: tuple[int, int, int]) -> tuple[Image.Image, ...]:
     return tuple(Image.new("RGB", (20, 10), one) for one in rgb)
 
 
-def test_each_frame_stands_as_long_as_it_was_given_and_it_goes_on_for_ever():
+def test_frames_keep_their_durations_and_the_animation_loops():
     frames = colours((200, 0, 0), (0, 160, 0), (0, 0, 220))
     found, durations, about = gif_frames(Animation("x", frames, (100, 250, 1500)).gif())
     assert durations == [100, 250, 1500] and about["loop"] == 0
@@ -19,7 +19,7 @@ def test_each_frame_stands_as_long_as_it_was_given_and_it_goes_on_for_ever():
         assert np.abs(np.asarray(one, int) - np.asarray(frame, int)).max() <= 6
 
 
-def test_nothing_of_a_frame_is_seen_in_the_next():
+def test_each_frame_is_drawn_whole():
     """What stood still for a frame is drawn again where it is uncovered."""
     dark, light = colours((10, 10, 10), (240, 240, 240))
     part = light.copy()
@@ -29,7 +29,7 @@ def test_nothing_of_a_frame_is_seen_in_the_next():
         assert np.abs(np.asarray(one, int) - np.asarray(frame, int)).max() <= 15
 
 
-def test_all_frames_share_one_palette_of_which_the_grain_stays_in_its_place():
+def test_all_frames_share_one_palette_with_a_still_grain():
     """A colour that the palette lacks is the same mixture in each frame: nothing crawls."""
     ramp = np.linspace(0, 255, 64 * 64).reshape(64, 64, 1).repeat(3, axis=2).astype(np.uint8)
     ramp[..., 1] = ramp[::-1, :, 1]
@@ -42,7 +42,7 @@ def test_all_frames_share_one_palette_of_which_the_grain_stays_in_its_place():
     assert len(np.unique(np.stack(found).reshape(-1, 3), axis=0)) <= 256
 
 
-def test_saved_and_shown_in_a_notebook(tmp_path):
+def test_an_animation_is_saved_and_shown_in_a_notebook(tmp_path):
     moving = Animation("at <house>", colours((1, 2, 3), (4, 5, 6)), (100, 200))
     path = moving.save(tmp_path / "house.gif")
     assert path.read_bytes() == moving.gif()

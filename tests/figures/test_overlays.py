@@ -33,7 +33,7 @@ def ramp(h: int = 8, w: int = 8) -> np.ndarray:
 # --- resizing ---------------------------------------------------------------------------------
 
 
-def test_bilinear_by_hand():
+def test_a_map_is_resized_as_worked_out_by_hand():
     # Cell centres at half pixels, border held: the four pixels of a side lie at 0, ¼, ¾, 1.
     at = np.array([0, 0.25, 0.75, 1])
     got = resize_map(np.array([[0, 1], [2, 3]]), (4, 4))
@@ -43,7 +43,7 @@ def test_bilinear_by_hand():
 
 @pytest.mark.parametrize("size", [(1, 1), (7, 3), (48, 72), (301, 64)])
 @pytest.mark.parametrize("value", [0.0, 0.1, 1 / 3, -2.7e8, 1e-30])
-def test_a_constant_stays_constant_to_the_bit(value, size):
+def test_a_constant_map_stays_constant_to_the_bit(value, size):
     got = resize_map(np.full((5, 9), value, np.float32), size)
     assert got.shape == size[::-1]
     assert np.all(got == np.float32(value))
@@ -58,7 +58,7 @@ def test_a_constant_stays_constant_to_the_bit(value, size):
     ),
     st.tuples(st.integers(1, 40), st.integers(1, 40)),
 )
-def test_nothing_rings(values, size):
+def test_a_resized_map_stays_within_its_range(values, size):
     before = values.copy()
     got = resize_map(values, size)
     assert got.shape == size[::-1]
@@ -83,7 +83,7 @@ def test_rows_stay_rows_on_a_picture_that_is_not_square():
         ((40, 30), 90, (120, 90)),
     ],
 )
-def test_enlarge_by_whole_numbers(size, short, wanted):
+def test_a_map_is_enlarged_by_whole_numbers(size, short, wanted):
     image = scene(*size)
     got = enlarge(image, short_side=short)
     assert got.size == wanted and got.mode == "RGB" and got is not image
@@ -92,7 +92,7 @@ def test_enlarge_by_whole_numbers(size, short, wanted):
 # --- colour -----------------------------------------------------------------------------------
 
 
-def test_colours_of_both_ends():
+def test_both_ends_of_the_scale_have_their_colours():
     got = colour([[0, 1]])
     assert got.dtype == np.uint8 and got.shape == (1, 2, 3)
     np.testing.assert_allclose(got[0], [INFERNO_FOOT, INFERNO_TOP], atol=1)
@@ -118,13 +118,13 @@ def test_heat_zero_shows_the_picture_and_heat_one_the_colour():
     np.testing.assert_allclose(got[0, -1], 0.15 * 120 + 0.85 * np.array(INFERNO_TOP), atol=1)
 
 
-def test_cold_places_keep_their_hues():
+def test_cold_pixels_keep_the_images_hues():
     got = np.asarray(overlay(scene(), np.zeros((2, 2)), low=0, high=1)).astype(int)
     sky, wall = got[0, 0], got[-1, 20]
     assert sky[2] > sky[1] > sky[0] and wall[0] > 2 * wall[1]
 
 
-def test_the_scale_is_the_callers_and_clips():
+def test_values_are_clipped_to_the_callers_scale():
     image = scene()
     shifted = overlay(image, ramp() * 0.02 + 5, low=5, high=5.02)
     np.testing.assert_allclose(
@@ -144,7 +144,7 @@ def test_a_constant_map_on_its_own_scale_is_all_cold(value):
 
 
 @pytest.mark.parametrize("value", [0.013, -0.4])
-def test_a_range_of_rounding_has_no_contrast(value):
+def test_differences_of_rounding_get_no_contrast(value):
     """Whatever scale it is of: several maps that are the same everywhere have none between them."""
     image, low = scene(), value
     values = np.linspace(low, low + 1e-6 * abs(low), 16).reshape(4, 4)
@@ -154,7 +154,7 @@ def test_a_range_of_rounding_has_no_contrast(value):
     assert wide.tobytes() != got.tobytes()
 
 
-def test_what_is_transparent_is_white():
+def test_transparent_pixels_are_white():
     clear = Image.new("RGBA", (4, 4), (255, 0, 0, 0))
     palette = Image.new("P", (4, 4), 0)
     palette.putpalette([255, 0, 0])
@@ -185,12 +185,12 @@ def test_every_mode_of_8_bits_is_drawn():
         lambda: enlarge(scene(), short_side=1.5),
     ],
 )
-def test_what_cannot_be_drawn_is_refused(call):
+def test_maps_and_images_that_cannot_be_drawn_are_refused(call):
     with pytest.raises(ArgumentError):
         call()
 
 
-def test_png_is_the_picture_and_its_text():
+def test_a_png_holds_the_image_and_its_text():
     pixels = np.random.default_rng(0).integers(0, 256, (9, 7, 3), dtype=np.uint8)
     text = PngInfo()
     text.add_itxt("parameters", "a house")
@@ -205,7 +205,7 @@ def test_a_shrunk_picture_has_no_side_above_the_limit():
     assert overlays.shrunk(large, 300).size == (300, 150)
 
 
-def test_heat_alone_is_the_colour_map():
+def test_heat_without_an_image_is_the_colour_map():
     got = np.asarray(overlays.heat([[0.1, 0.5]], (40, 20), low=0.1, high=0.5))
     assert got.shape == (20, 40, 3)
     np.testing.assert_allclose(got[0, [0, -1]], [INFERNO_FOOT, INFERNO_TOP], atol=1)

@@ -77,7 +77,7 @@ def test_sheets_are_near_16_to_9_and_their_images_large(count, least):
     assert np.sqrt(red.sum() / count) >= least
 
 
-def test_images_follow_in_reading_order_captions_below_them():
+def test_images_are_in_reading_order_with_captions_below():
     panels = [Panel(f"caption {n}", plain(c), f"note {n}") for n, c in enumerate(COLOURS)]
     figure = plots.draw_panels(panels, title="a title", columns=3)
     image, texts = pixels(figure), extents(figure)
@@ -111,7 +111,7 @@ def test_images_of_another_shape_are_fitted_in():
     assert (right - left + 3) / (bottom - top + 3) == pytest.approx(3, abs=0.05)
 
 
-def test_what_cannot_be_laid_out_is_refused():
+def test_a_sheet_without_panels_is_refused():
     with pytest.raises(ArgumentError):
         plots.draw_panels([])
 
@@ -119,7 +119,7 @@ def test_what_cannot_be_laid_out_is_refused():
 # --- tables -----------------------------------------------------------------------------------
 
 
-def test_labels_stand_beside_and_above():
+def test_labels_are_left_of_rows_and_above_columns():
     rows = [("a row", [plain(c) for c in COLOURS[:2]]), ("b", [plain(c) for c in COLOURS[2:4]])]
     figure = plots.draw_table(rows, ["one", "two"], title="title", bars=[BAR])
     image, texts = pixels(figure), extents(figure)
@@ -173,7 +173,7 @@ def test_contact_sheets_are_legible(shape, size, least):
         (-0.5, 0.5, ("−0.5", "0.5")),
     ],
 )
-def test_the_ends_and_the_name_of_a_bar(low, high, ends):
+def test_a_scale_bar_has_its_ends_and_its_name(low, high, ends):
     bars = [BAR, ScaleBar("x", (low, high))]
     figure = plots.draw_panels([Panel("", plain())], bars=bars)
     texts = extents(figure)
@@ -203,7 +203,7 @@ def test_wrapped_lines_keep_every_word_within_the_width(text, width):
     assert all(plots.text_width(line) * 8 <= width for line in lines if len(line) > 1)
 
 
-def test_prompts_are_no_mathematics_and_end_somewhere():
+def test_prompts_are_cut_and_not_read_as_mathematics():
     figure = plots.draw_panels([Panel("$x^2$ \x07", plain())], title="a_b^2 $\\frac" * 200)
     assert "$x^2$" in extents(figure)
     assert len(figure.get_suptitle()) <= 1000
@@ -217,7 +217,7 @@ def example() -> Figure:
     return plots.draw_panels(panels, title="a $5 house & <tree>", bars=[BAR])
 
 
-def test_png_is_the_figure():
+def test_the_png_is_the_rendered_figure():
     data = plots.encode(example())
     with Image.open(io.BytesIO(data)) as image:
         assert image.mode == "RGB"

@@ -14,7 +14,7 @@ def frame(number: int, size: tuple[int, int] = (5, 3)) -> Image.Image:
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 7, 9, 50])
-def test_what_is_put_together_comes_apart(count: int):
+def test_step_images_are_read_back_from_their_mosaic(count: int):
     steps = StepPictures(tuple(map(frame, range(count))), "prediction")
     sheet = steps.mosaic()
     across, down = tiles(count)
@@ -27,5 +27,5 @@ def test_what_is_put_together_comes_apart(count: int):
         assert same_pixels(one, other)
 
 
-def test_a_thousand_steps_are_no_wider_than_a_picture_may_be():
+def test_the_mosaic_of_a_thousand_steps_fits_in_an_image():
     assert max(mosaic_size(999, (64, 64))) <= 2**11

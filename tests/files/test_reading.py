@@ -19,7 +19,7 @@ from heedmap.results.runs import Run
 
 
 @pytest.mark.parametrize("given", [None, 5, b"x", ["x"], "", "a\0b", "\ud800", object()])
-def test_what_is_no_path(given):
+def test_objects_that_are_no_path_are_refused(given):
     with pytest.raises(ArgumentError):
         reading.path_of(given)
 
@@ -91,7 +91,7 @@ def empty_png(width: int, height: int) -> bytes:
 @pytest.mark.parametrize(
     "size", [(2**15, 1), (1, 2**14 + 1), (2**13 + 1, 2**13), (2**14, 2**14), (2**31 - 1, 9)]
 )
-def test_pictures_are_measured_before_they_are_decoded(tmp_path, size):
+def test_oversized_images_are_refused_before_decoding(tmp_path, size):
     path = tmp_path / "x.png"
     path.write_bytes(empty_png(*size))
     with pytest.raises(RunError):
@@ -101,7 +101,7 @@ def test_pictures_are_measured_before_they_are_decoded(tmp_path, size):
 
 
 @pytest.mark.parametrize("size", [(8, 9), (9, 8), (7, 8), (6, 8)])
-def test_pictures_have_the_size_that_they_should_have(tmp_path, size):
+def test_images_of_another_size_are_refused(tmp_path, size):
     Image.new("RGB", (8, 6)).save(tmp_path / "x.png")
     assert reading.read_image(tmp_path / "x.png", size=(8, 6)).size == (8, 6)
     with pytest.raises(RunError):
@@ -120,7 +120,7 @@ def test_only_whole_pngs_are_read(tmp_path):
         reading.read_image(path, size=(64, 64))
 
 
-def test_what_pillow_warns_of_is_no_concern_of_the_user(tmp_path, recwarn):
+def test_warnings_of_pillow_are_silenced(tmp_path, recwarn):
     Image.new("RGB", (8, 8)).save(tmp_path / "x.png")
     held = (tmp_path / "x.png").read_bytes()
     at = held.index(b"IDAT") - 4
@@ -130,7 +130,7 @@ def test_what_pillow_warns_of_is_no_concern_of_the_user(tmp_path, recwarn):
 
 
 @pytest.mark.parametrize("kind", ["PNG", "JPEG", "WEBP", "BMP"])
-def test_pictures_that_users_have(tmp_path, kind):
+def test_image_files_of_users_are_read(tmp_path, kind):
     path = tmp_path / "photo"
     Image.new("RGB", (48, 32), (200, 10, 30)).save(path, kind)
     found = read_photograph(path)
@@ -138,7 +138,7 @@ def test_pictures_that_users_have(tmp_path, kind):
     assert np.abs(np.asarray(found, int) - (200, 10, 30)).max() <= 8
 
 
-def test_other_files_are_no_pictures_of_users(tmp_path):
+def test_other_files_of_users_are_refused(tmp_path):
     for kind in ("GIF", "TIFF", "PDF", "EPS"):
         Image.new("RGB", (48, 32)).save(tmp_path / kind, kind)
     (tmp_path / "nothing").symlink_to("nowhere.png")

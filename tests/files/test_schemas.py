@@ -15,7 +15,7 @@ def keys(schema: type) -> set[str]:
     return {one.encode_name for one in structs.fields(schema)}
 
 
-def test_the_settings_of_a_fresh_run(random_model, tmp_path):
+def test_settings_of_a_new_run_fit_the_schema(random_model, tmp_path):
     run = heedmap.generate(random_model, "a (red:2) house", seed=7, steps=1, size=(128, 64))
     settings = run.settings
     assert isinstance(settings, heedmap.Settings)
@@ -29,7 +29,7 @@ def test_the_settings_of_a_fresh_run(random_model, tmp_path):
     assert heedmap.Run.load(folder).settings == settings
 
 
-def test_the_report_of_a_fresh_edit(random_model, tmp_path):
+def test_the_report_of_a_new_edit_fits_the_schema(random_model, tmp_path):
     options = {"only": "house->sea", "protect": "red", "word_windows": {"red": 0.5}}
     pair = heedmap.edit(random_model, "a red house", "a red sea", seed=7, steps=2, **options)
     about = pair.report
@@ -44,7 +44,7 @@ def test_the_report_of_a_fresh_edit(random_model, tmp_path):
     assert heedmap.EditResult.load(folder).report == about
 
 
-def test_the_report_of_a_fresh_grid(random_model, tmp_path):
+def test_the_report_of_a_new_grid_fits_the_schema(random_model, tmp_path):
     grid = heedmap.grid(random_model, "a red house", weights={"red": [1, 2]}, seeds=7, steps=1)
     about = grid.report
     assert (about.weights, about.seeds, about.batch) == ({"red": (1.0, 2.0)}, (7,), 3)

@@ -50,7 +50,7 @@ def test_a_new_or_an_empty_folder_is_filled(tmp_path):
     assert not [*tmp_path.rglob(".*")]
 
 
-def test_what_is_there_stays(tmp_path, monkeypatch):
+def test_existing_files_and_folders_are_kept(tmp_path, monkeypatch):
     save(tmp_path / "x")
     (tmp_path / "file").write_text("mine")
     (tmp_path / "here").mkdir()
@@ -84,7 +84,7 @@ def test_a_folder_that_another_process_writes_meanwhile_stays(tmp_path):
     assert texts(tmp_path) == ["mine"]
 
 
-def test_places_where_nothing_can_be_written_are_refused_early(tmp_path):
+def test_unwritable_places_are_refused_early(tmp_path):
     (tmp_path / "file").touch()
     for place in ("file/x", "x" * 300):
         for many in (False, True):
@@ -108,7 +108,7 @@ for most in sys.argv[3:]:
 
 
 @posix
-def test_a_disk_that_takes_no_more_leaves_nothing(tmp_path):
+def test_a_full_disk_leaves_nothing(tmp_path):
     """Only the system knows when it refuses, and safetensors has an error of its own."""
     from making import made_run
 
@@ -164,7 +164,7 @@ def test_a_process_that_is_killed_at_any_moment_leaves_all_or_nothing(tmp_path):
     assert cut > 0
 
 
-def test_names_that_are_taken_count_on(tmp_path):
+def test_taken_names_are_counted_up(tmp_path):
     place = Destination(None, root=tmp_path / "outputs")
     assert [place.put(save, "x").name for _ in range(3)] == ["x", "x-2", "x-3"]
     named = Destination(tmp_path / "many", many=True)
@@ -213,7 +213,7 @@ def test_a_file_replaces_an_older_one(tmp_path):
         ("a/b\\c:d\0e\nf", "a-b-c-d-e-f"),
     ],
 )
-def test_names_of_files(text, expected):
+def test_texts_become_names_of_files(text, expected):
     assert slug(text, 40) == expected
 
 

@@ -26,26 +26,26 @@ def with_ties(seed: int, shape=(9, 7)) -> np.ndarray:
     return np.random.default_rng(seed).integers(0, 12, shape).astype(np.float32)
 
 
-def test_ranks_by_hand():
+def test_ranks_equal_those_worked_out_by_hand():
     np.testing.assert_array_equal(ranks(np.array([[30, 10], [20, 20]])), [[4, 1], [2.5, 2.5]])
     np.testing.assert_array_equal(ranks(np.full(5, 7.0)), np.full(5, 3.0))
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_ranks_with_ties_by_definition(seed):
+def test_ranks_with_ties_equal_the_definition(seed):
     values = with_ties(seed)
     np.testing.assert_array_equal(ranks(values), counted_ranks(values))
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_rank_correlation_is_that_of_the_ranks(seed):
+def test_rank_correlation_is_the_correlation_of_the_ranks(seed):
     a, b = with_ties(seed), with_ties(seed + 10) + with_ties(seed)
     wanted = np.corrcoef(counted_ranks(a).ravel(), counted_ranks(b).ravel())[0, 1]
     assert rank_correlation(a, b) == pytest.approx(wanted, abs=1e-12)
     assert rank_correlation(b, a) == pytest.approx(wanted, abs=1e-12)
 
 
-def test_rank_correlation_by_hand():
+def test_rank_correlation_equals_the_value_worked_out_by_hand():
     # Without ties it is 1 - 6 Σd² / n(n² - 1): here Σd² = 0 + 1 + 1 + 0 of n = 4.
     a, b = np.array([[1.0, 2.0], [3.0, 4.0]]), np.array([[10.0, 30.0], [20.0, 400.0]])
     assert rank_correlation(a, b) == pytest.approx(1 - 6 * 2 / (4 * 15))
@@ -53,7 +53,7 @@ def test_rank_correlation_by_hand():
     assert rank_correlation(a, -a) == -1
 
 
-def test_a_map_that_is_the_same_everywhere_has_no_order():
+def test_a_constant_map_has_no_rank_correlation():
     flat, values = np.full((3, 3), 0.2), with_ties(0, (3, 3))
     assert rank_correlation(flat, values) is None
     assert rank_correlation(values, flat) is None
@@ -61,7 +61,7 @@ def test_a_map_that_is_the_same_everywhere_has_no_order():
 
 
 @pytest.mark.parametrize("level", [0.2, -3.0, 1e-7, 1e6])
-def test_a_map_that_is_even_but_for_rounding_has_no_order(level):
+def test_a_map_that_is_constant_up_to_rounding_has_no_rank_correlation(level):
     values = with_ties(0)
     rounded = (level * (1 + 1e-6 * np.random.default_rng(1).standard_normal((9, 7)))).astype("f4")
     assert np.ptp(rounded) > 0 and is_even(rounded)
@@ -77,21 +77,21 @@ def test_a_map_that_is_even_but_for_rounding_has_no_order(level):
     assert changed_region(seen).any()
 
 
-def test_what_is_no_number_has_no_order():
+def test_a_map_with_nan_has_no_rank_correlation():
     odd = with_ties(0)
     odd[2, 3] = np.nan
     assert is_even(odd) and rank_correlation(odd, with_ties(1)) is None
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_auc_with_ties_by_definition(seed):
+def test_auc_with_ties_equals_the_definition(seed):
     values, inside = with_ties(seed), with_ties(seed + 20) > 7
     wanted = counted_auc(values, inside)
     assert auc(values, inside) == pytest.approx(wanted, abs=1e-12)
     assert auc(-values, inside) == pytest.approx(1 - wanted, abs=1e-12)
 
 
-def test_auc_by_hand():
+def test_auc_equals_the_value_worked_out_by_hand():
     inside = np.array([True, True, False, False])
     assert auc(np.array([4.0, 3.0, 2.0, 1.0]), inside) == 1
     assert auc(np.array([1.0, 2.0, 3.0, 4.0]), inside) == 0
@@ -101,7 +101,7 @@ def test_auc_by_hand():
         assert auc(np.arange(4.0), nothing) is None
 
 
-def test_the_changed_region_by_hand():
+def test_the_changed_region_equals_the_one_worked_out_by_hand():
     values = np.array([[0.0, 0.1, 0.9], [0.1, 1.0, 0.0]])
     np.testing.assert_array_equal(changed_region(values), values > 0.5)
     # One that stands out counts for less than two groups do.
@@ -115,7 +115,7 @@ def test_the_changed_region_by_hand():
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_the_changed_region_is_otsus(seed):
+def test_the_changed_region_is_cut_at_otsus_threshold(seed):
     rng = np.random.default_rng(seed)
     values = np.concatenate([rng.integers(0, 90, 300), rng.integers(60, 256, 84)]).reshape(16, 24)
     wanted = values > threshold_otsu(values.astype(np.uint8))

@@ -10,7 +10,7 @@ from heedmap.errors import NothingRecordedError, SelectionError
 from heedmap.maps.recordings import Selection
 
 
-def test_the_mean_is_over_layers_each_as_one_whatever_its_heads():
+def test_layers_weigh_equally_whatever_their_number_of_heads():
     """Layers of 2, 4 and 2 heads that are 0.1, 0.4 and 0.7 everywhere: 0.4."""
     made = recording()
     arrays = [np.full_like(a, n) for a, n in zip(made.arrays, (0.1, 0.4, 0.7), strict=True)]
@@ -23,7 +23,7 @@ def test_the_mean_is_over_layers_each_as_one_whatever_its_heads():
     assert of.extremes == pytest.approx((0.4 * shortest, 0.4 * longest))
 
 
-def test_a_selection_is_what_it_names():
+def test_a_selection_is_the_mean_of_its_layers_steps_and_heads():
     made = recording()
     part = Selection(made).with_layers("up_blocks.0*", None).with_steps(1)
     part = part.with_heads([3])
@@ -36,7 +36,7 @@ def test_a_selection_is_what_it_names():
     assert found.max() <= plane.max()
 
 
-def test_what_was_not_recorded():
+def test_tokens_that_were_not_recorded_are_refused():
     made = recording()
     with pytest.raises(SelectionError):
         Selection(made).mean_of([999])

@@ -5,9 +5,10 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from figure_reading import read_figure, shows
 from hypothesis import given
 from hypothesis import strategies as st
-from making import recording, same_pixels
+from making import recording
 from matplotlib.backends.backend_agg import RendererAgg
 from matplotlib.figure import Figure
 from PIL import Image
@@ -31,7 +32,7 @@ def constant(value: float, latent=(12, 16)) -> HeatMaps:
     )  # fmt: skip
 
 
-def test_words_are_keys():
+def test_maps_are_looked_up_by_word():
     maps = constant(0.125)
     assert maps.keys() == ("at", "house", "sea") == tuple(dict(maps))
     assert "house" in maps and "at sea" in maps and "House " in maps
@@ -48,7 +49,7 @@ def test_a_map_is_an_array():
         np.array(heat, dtype=np.float64, copy=False)
 
 
-def test_a_constant_stays_constant():
+def test_a_constant_map_stays_constant():
     maps = constant(0.125)
     assert maps["house"].values.shape == (64, 85)
     np.testing.assert_array_equal(maps["house"].values, 0.125)
@@ -76,7 +77,7 @@ def test_values_are_the_mean_over_layers_steps_and_heads():
     np.testing.assert_allclose(every, np.mean(parts, axis=0), rtol=1e-5)
 
 
-def test_a_hot_cell_stays_where_it_is():
+def test_a_hot_cell_keeps_its_place_in_the_map():
     made = recording(latent=(8, 16), steps=1)
     arrays = [np.zeros_like(a) for a in made.arrays]
     column = made.positions.index(made.table.find("house")[0])
@@ -122,11 +123,11 @@ def test_the_short_side_has_64_cells(h, w):
         ({"steps": slice(0, 2), "heads": 1}, 3),
     ],
 )
-def test_selections(choice, count):
+def test_selections_have_the_chosen_layers(choice, count):
     assert len(HeatMaps(recording()).select(**choice).layers) == count
 
 
-def test_refined_maps_name_themselves_and_say_what_they_are_not_of():
+def test_refined_maps_are_named_and_have_no_layers_or_steps():
     made = recording(keep={"step", "head"})
     refined = np.ones((8, 8, len(made.positions)), np.float32)
     maps = HeatMaps(replace(made, refined=refined))
@@ -192,7 +193,7 @@ def test_averaged_axes_cannot_be_selected(axis):
         HeatMaps(made).select(**choice)
 
 
-def test_words_that_are_not_there():
+def test_unknown_words_are_refused():
     maps = HeatMaps(recording("at house " + "x" * 90 + " end"))
     with pytest.raises(UnknownWordError):
         _ = maps["hous"]
@@ -227,24 +228,25 @@ def holds(sheet: np.ndarray, picture: Image.Image) -> bool:
     )
 
 
-def test_a_map_is_a_figure_on_its_scale(panels, framed):
+def test_a_maps_figure_has_its_scale():
     picture = Image.new("RGB", (128, 128), (40, 120, 200))
     heat = HeatMaps(recording(), picture)["house"]
     for scale, name in (("word", "the word's own"), ("raw", "raw probability")):
         figure = heat.figure(scale=scale)
-        assert figure.get_suptitle() == "house" and framed[-1]["bar"].name == name
-        assert same_pixels(panels[-1].picture, heat.overlay(scale=scale, short_side=384))
-        assert holds(np.asarray(plots.render(figure)), panels[-1].picture.crop((1, 1, 383, 383)))
+        found, overlay = read_figure(figure), heat.overlay(scale=scale, short_side=384)
+        assert found.title == "house" and found.scales[0][0] == name
+        assert shows(found.panels[0].picture, overlay)
+        assert holds(np.asarray(plots.render(figure)), overlay.crop((1, 1, 383, 383)))
     assert heat._repr_png_() == plots.encode(heat.figure())
     bare = HeatMaps(recording())["house"]
     assert shown(bare._repr_png_()).shape == shown(heat._repr_png_()).shape
     low, high = bare.value_range("word")
     alone = overlays.heat(bare.values, (384, 384), low=low, high=high)
-    assert same_pixels(panels[-2].picture, alone)
+    assert shows(read_figure(bare.figure()).panels[0].picture, alone)
 
 
 @pytest.mark.parametrize("scale", ["word", "shared", "raw"])
-def test_a_map_on_axes_of_ones_own(scale):
+def test_a_map_is_plotted_on_a_users_axes(scale):
     """On axes as large as the picture its pixels are those of the overlay, a colour apart."""
     picture = Image.radial_gradient("L").resize((128, 128)).convert("RGB")
     known, bare = (HeatMaps(recording(), image)["house"] for image in (picture, None))
@@ -261,7 +263,7 @@ def test_a_map_on_axes_of_ones_own(scale):
     assert alone.get_array().shape == (128, 128, 3) and len(alone.axes.images) == 1
 
 
-def test_all_maps_show_themselves_in_a_notebook():
+def test_a_notebook_shows_the_sheet_of_all_maps():
     made = recording()
     bare = HeatMaps(made)
     known = HeatMaps(made, Image.new("RGB", (128, 128), (40, 120, 200)))
@@ -274,7 +276,7 @@ def test_all_maps_show_themselves_in_a_notebook():
     assert HeatMaps(empty)._repr_png_() is None
 
 
-def test_the_share_among_the_content_words():
+def test_a_words_share_is_among_the_content_words():
     maps = HeatMaps(recording("a house at a house"))  # "a" and "at" are no content
     house, at = maps["house"].values, maps["at"].values
     np.testing.assert_allclose(maps.share("house").values, np.ones_like(house), rtol=1e-6)
@@ -308,6 +310,6 @@ def numbered(values: dict[str, float]) -> HeatMaps:
         ({"house": 0.0, "sea": 0.0}, "sea", 0.0),
     ],
 )
-def test_the_share_where_weights_are_negative(values, query, share):
+def test_a_words_share_is_counted_with_negative_weights(values, query, share):
     maps = numbered(values)
     np.testing.assert_allclose(maps.share(query).values, share, rtol=1e-5)

@@ -23,17 +23,17 @@ SHORT = {
 }
 
 
-def test_short_names():
+def test_layers_have_short_names():
     assert {name: short_name(name) for name in SHORT} == SHORT
     assert {name: Layer(name, 1, (1, 1)).short for name in SHORT} == SHORT
 
 
-def test_stages():
+def test_layers_have_their_stage():
     assert list(map(stage_of, SHORT)) == ["up", "mid", "down", ""]
     assert stage_of("transformer_blocks.0.attn2") == stage_of("upper") == ""
 
 
-def test_a_name_a_stage_or_a_pattern():
+def test_layers_are_chosen_by_name_stage_or_pattern():
     name = NAME("up_blocks.1", 2, 0)
     assert all(name_fits(name, wanted) for wanted in ("up", name, "up 1.2", "up_*", "*.2.*attn?"))
     assert not any(
@@ -43,7 +43,7 @@ def test_a_name_a_stage_or_a_pattern():
 
 
 @pytest.mark.parametrize("family", ["sd1", "sdxl", "upscaler", "sigma"])
-def test_a_short_name_is_one_layers_and_is_read_as_it(family):
+def test_a_short_name_belongs_to_one_layer(family):
     names = list(cross_attention_layers(models.FAMILIES[family]()))
     shorts = short_names(names)
     assert len(set(shorts)) == len(names) and max(map(len, shorts)) <= 16
@@ -52,7 +52,7 @@ def test_a_short_name_is_one_layers_and_is_read_as_it(family):
         assert [other for other in names if name_fits(other, name)] == [name]
 
 
-def test_those_nearest_are_told_by_their_short_names():
+def test_the_nearest_layers_are_listed_by_short_name():
     names = [NAME("up_blocks.1", n, m) for n in range(3) for m in range(4)]
     assert nearest_layers("up 1.2.2", names)[0] == "up 1.2.2"
     assert nearest_layers(NAME("up_blocks.1", 1, 3), names)[0] == "up 1.1.3"

@@ -18,7 +18,7 @@ FIELDS = ("layers", "keep", "timesteps", "positions", "table", "latent", "size")
 
 @pytest.mark.parametrize("keep", [(), ("step",), ("layer", "head"), ("layer", "step", "head")])
 @pytest.mark.parametrize("latent", [(16, 16), (5, 12), (7, 3), (1, 1)])
-def test_what_is_written_is_read_back_equal(tmp_path: Path, keep, latent):
+def test_a_saved_recording_is_read_back_equal(tmp_path: Path, keep, latent):
     made = recording("at house", keep=keep, latent=latent)
     made.save(tmp_path / "maps")
     for path in (tmp_path / "maps", str(tmp_path / "maps")):
@@ -50,7 +50,7 @@ def test_refined_maps_are_read_back_equal(tmp_path: Path):
         read.refined[0] = 0
 
 
-def test_without_refined_maps_there_are_none(tmp_path: Path):
+def test_a_file_without_refined_maps_has_none(tmp_path: Path):
     """As in the files of older versions, which have no word of them."""
     recording().save(tmp_path / "maps")
     rewritten(tmp_path / "maps", lambda about: about.pop("refined"))
@@ -114,13 +114,13 @@ def refused(path: Path) -> None:
         lambda a: a.update(format=99),
     ],
 )
-def test_what_does_not_hold_together_is_refused(tmp_path: Path, change):
+def test_inconsistent_files_are_refused(tmp_path: Path, change):
     recording(latent=(16, 16)).save(tmp_path / "maps")
     rewritten(tmp_path / "maps", change)
     refused(tmp_path / "maps")
 
 
-def test_the_last_token_of_the_prompt_is_one(tmp_path: Path):
+def test_the_last_token_of_the_prompt_is_kept(tmp_path: Path):
     made = recording()
     last = len(made.table.tokens) - 1
     replace(made, positions=(*made.positions[:-1], last)).save(tmp_path / "maps")
@@ -138,13 +138,13 @@ def test_the_last_token_of_the_prompt_is_one(tmp_path: Path):
         lambda t: t["layer.2"].__setitem__((0, 0, 0, 0), -1.1e20),
     ],
 )
-def test_arrays_are_what_the_file_says_of_them(tmp_path: Path, change):
+def test_arrays_that_contradict_the_header_are_refused(tmp_path: Path, change):
     recording().save(tmp_path / "maps")
     rewritten(tmp_path / "maps", arrays=change)
     refused(tmp_path / "maps")
 
 
-def test_files_without_a_word_of_heedmaps(tmp_path: Path):
+def test_files_without_heedmaps_header_are_refused(tmp_path: Path):
     save_file({"layer.0": np.zeros((1, 1, 1, 1), np.float32)}, tmp_path / "maps")
     refused(tmp_path / "maps")
 
@@ -155,7 +155,7 @@ def test_a_header_that_is_too_long_is_not_read(tmp_path: Path, size: int):
     refused(tmp_path / "maps")
 
 
-def test_broken_and_missing_files(tmp_path: Path):
+def test_broken_and_missing_files_are_refused(tmp_path: Path):
     path = tmp_path / "maps"
     refused(path)
     for content in (b"", b"\x80\x04pickle", b"\xff" * 64):
@@ -166,7 +166,7 @@ def test_broken_and_missing_files(tmp_path: Path):
     refused(path)
 
 
-def test_what_was_recorded_cannot_be_changed(tmp_path: Path):
+def test_recorded_arrays_are_read_only(tmp_path: Path):
     given = recording(keep=frozenset({"layer", "step", "head"}))
     mine = np.ones_like(given.arrays[0])
     held = replace(given, arrays=(mine, *given.arrays[1:]))

@@ -36,13 +36,13 @@ def read(about: dict) -> np.ndarray | None:
 # --- what is written --------------------------------------------------------------------------
 
 
-def test_its_bits_stand_row_by_row_from_the_upper_left():
+def test_bits_of_a_mask_are_row_by_row_from_the_upper_left():
     about = to_json(packed(MASK))
     assert about == {**noted([3, 3], BITS), "share": pytest.approx(4 / 9)}
     assert base64.b64decode(about["packed"]) == zlib.compress(BITS, 9)
 
 
-def test_its_size_is_width_and_height():
+def test_the_size_of_a_mask_is_width_and_height():
     """As a picture's, and not as an array's."""
     wide = np.array([[True, False, False, True, True], [False, False, False, False, True]])
     assert to_json(packed(wide))["mask"] == [5, 2]
@@ -55,7 +55,7 @@ def test_its_size_is_width_and_height():
 
 
 @pytest.mark.parametrize("size", [(1, 1), (1, 9), (9, 1), (3, 5), (64, 48), (257, 129)])
-def test_it_comes_back_from_its_bits(size):
+def test_a_mask_is_read_back_from_its_bits(size):
     mask = np.random.default_rng(0).random(size[::-1]) < 0.3
     about = json.loads(json.dumps(to_json(packed(mask))))
     assert about["mask"] == list(size)
@@ -64,7 +64,7 @@ def test_it_comes_back_from_its_bits(size):
     assert found is not None and found.dtype == bool
 
 
-def test_one_too_large_for_the_file_is_told_apart_alone():
+def test_a_mask_too_large_for_the_file_keeps_only_its_digest():
     mask = np.random.default_rng(0).random((3000, 3000)) < 0.5
     about = to_json(packed(mask))
     assert about["packed"] is None
@@ -78,11 +78,11 @@ def test_one_too_large_for_the_file_is_told_apart_alone():
 @pytest.mark.parametrize(
     "wrong", [{"packed": "no base64"}, {"packed": held(BITS)[:8]}, {"mask": [3, 9]}]
 )
-def test_broken_bits_are_an_error(wrong):
+def test_broken_bits_are_refused(wrong):
     with pytest.raises(ArgumentError):
         read({**noted([3, 3], BITS), **wrong})
 
 
 @pytest.mark.parametrize("more", [{}, {"packed": None}])
-def test_without_its_bits_it_is_none(more):
+def test_a_mask_without_bits_is_none(more):
     assert read({"mask": [3, 3], "sha256": "0", **more}) is None

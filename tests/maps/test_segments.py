@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from figure_reading import read_figure
 from making import recording
 from PIL import Image
 
@@ -47,7 +48,7 @@ def decoded(counts: list[int], size: list[int]) -> np.ndarray:
     return np.array(columns).T
 
 
-def test_of_concepts_each_is_labelled_also_what_names_no_thing():
+def test_every_concept_is_labelled_also_one_that_names_no_object():
     table = TokenTable.of_texts(["house", "with", "red"])
     rng = np.random.default_rng(0)
     found = recording("a red house", keep=())
@@ -62,7 +63,7 @@ def test_of_concepts_each_is_labelled_also_what_names_no_thing():
 
 
 @pytest.mark.parametrize("threshold", [0.2, 0.5, 0.9, 1])
-def test_a_pixel_is_of_the_phrase_whose_soft_mask_is_greatest(threshold):
+def test_a_pixel_has_the_phrase_with_the_greatest_soft_mask(threshold):
     maps = made()
     found = maps.segment(threshold=threshold)
     assert found.names == ("red house", "blue tree", "sea")
@@ -75,7 +76,7 @@ def test_a_pixel_is_of_the_phrase_whose_soft_mask_is_greatest(threshold):
     assert not found.labels.flags.writeable and found.labels.dtype == np.uint8
 
 
-def test_from_0_on_every_pixel_is_of_a_phrase_but_where_none_is_seen():
+def test_threshold_0_labels_every_pixel_with_a_soft_mask():
     maps = made()
     seen = np.stack([maps[name].soft_mask() for name in ("red house", "sea")]).any(axis=0)
     labels = maps.segment(["red house", "sea"], threshold=0).labels
@@ -85,7 +86,7 @@ def test_from_0_on_every_pixel_is_of_a_phrase_but_where_none_is_seen():
     assert not blank.labels.any() and blank.shares == (0, 0, 0)
 
 
-def test_phrases_are_asked_for_by_words_and_numbers():
+def test_phrases_are_chosen_by_words_and_numbers():
     maps = made()
     whole = maps.segment(["tree", "red house"])
     assert whole.names == ("tree", "red house")
@@ -97,14 +98,14 @@ def test_phrases_are_asked_for_by_words_and_numbers():
     np.testing.assert_array_equal(maps.refined.segment("house").labels, one.labels)
 
 
-def test_two_phrases_of_one_name_are_two_segments():
+def test_two_phrases_with_one_text_are_two_segments():
     maps = made("house at sea, house")
     found = maps.segment()
     assert found.names == ("house", "sea", "house")
     np.testing.assert_array_equal(found.mask("house"), np.isin(found.labels, (1, 3)))
 
 
-def test_what_coco_holds_is_the_labels():
+def test_coco_annotations_equal_the_labels():
     found = made().segment(threshold=0.3)
     coco = json.loads(json.dumps(found.coco("a.png")))
     height, width = found.labels.shape
@@ -121,7 +122,7 @@ def test_what_coco_holds_is_the_labels():
     np.testing.assert_array_equal(again, found.labels)
 
 
-def test_runs_by_hand():
+def test_run_lengths_equal_those_worked_out_by_hand():
     labels = np.array([[1, 0, 0], [1, 1, 2]], np.uint8)
     found = Segments(("a", "b", "c"), labels).coco()["annotations"]
     assert [one["segmentation"]["counts"] for one in found] == [[0, 2, 1, 1, 2], [5, 1]]
@@ -170,7 +171,7 @@ def test_saved_files_are_read_back(tmp_path: Path):
     assert [path.name for path in tmp_path.iterdir()] == ["x"]
 
 
-def test_the_description_of_saved_files(tmp_path: Path):
+def test_the_json_describes_the_saved_files(tmp_path: Path):
     found = Segments(("a", "b", "a"), np.array([[1, 1, 0], [1, 2, 0]], np.uint8))
     folder = found.save(tmp_path / "x", run="y", kind="pdf")
     about = json.loads((folder / "segment.json").read_text())
@@ -189,7 +190,7 @@ def test_odd_phrases_are_refused(odd):
         made().segment(odd)
 
 
-def test_what_cannot_be_told_apart_is_refused():
+def test_words_of_one_phrase_are_refused_as_segments():
     maps = made()
     with pytest.raises(ArgumentError):
         maps.segment(["red", "house"])
@@ -209,17 +210,17 @@ def test_what_cannot_be_told_apart_is_refused():
         drawn(("a",)).mask("cat")
 
 
-def test_the_sheet_says_how_much_of_the_picture_a_phrase_has(panels):
+def test_the_sheet_has_each_phrases_share_of_the_image():
     """Of 200 pixels: none, one, two (a hundredth of them), one more, and the rest but 94."""
     labels = np.repeat(np.arange(6, dtype=np.uint8), [94, 0, 1, 2, 1, 102]).reshape(10, 20)
-    Segments(("a", "b", "c", "d", "e"), labels).sheet()
-    assert [(panel.caption, panel.note) for panel in panels] == [
+    found = read_figure(Segments(("a", "b", "c", "d", "e"), labels).figure())
+    assert [(panel.caption, panel.note) for panel in found.panels] == [
         ("", "47 % background"), ("a", "no pixel"), ("b", "under 1 %"), ("c", "1 %"),
         ("d", "under 1 %"), ("e", "51 %"),
     ]  # fmt: skip
 
 
-def test_labels_of_a_picture_that_is_no_square_lie_as_its_pixels_do():
+def test_labels_of_a_wide_image_have_its_shape():
     wide = HeatMaps(replace(made().recording, size=(160, 96)))
     found = wide.segment(["house"])
     assert found.labels.shape == (96, 160) and 0 < found.shares[0] < 1
@@ -227,7 +228,7 @@ def test_labels_of_a_picture_that_is_no_square_lie_as_its_pixels_do():
 
 
 @pytest.mark.parametrize("query", ["chasing", "dog", "cats", "dog chasing", '"dog"', 0, 1, 2, 3])
-def test_a_segment_alone_is_the_mask_of_the_map(query):
+def test_one_segment_equals_the_mask_of_its_map(query):
     """Also of a verb, which is in no phrase."""
     maps = made("a dog chasing cats")
     heat = maps[query] if isinstance(query, str) else maps.at(query)

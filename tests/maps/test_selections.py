@@ -32,17 +32,17 @@ def chosen(wanted) -> list[str]:
 
 
 @pytest.mark.parametrize(("stage", "count"), [("down", 6), ("mid", 1), ("up", 9)])
-def test_a_stage_is_its_layers(stage, count):
+def test_a_stage_chooses_its_layers(stage, count):
     assert chosen(stage) == [one.name for one in LAYERS if one.name.startswith(stage)]
     assert len(chosen(stage)) == count
 
 
 @pytest.mark.parametrize("pattern", ["*attentions.0*", "up_blocks.?.*.[02].*", "*", "none*"])
-def test_a_pattern_is_that_of_a_shell(pattern):
+def test_a_pattern_chooses_as_in_a_shell(pattern):
     assert chosen(pattern) == [one.name for one in LAYERS if fnmatchcase(one.name, pattern)]
 
 
-def test_a_list_is_all_that_any_of_its_entries_is():
+def test_a_list_chooses_the_layers_of_all_its_entries():
     single = LAYERS[3].name
     assert chosen(["mid", single]) == [single, LAYERS[6].name]
     assert chosen(("up", "up_blocks.1*")) == chosen("up")
@@ -52,14 +52,14 @@ def test_a_list_is_all_that_any_of_its_entries_is():
     assert chosen([]) == []
 
 
-def test_a_function_says_yes_or_no():
+def test_a_function_chooses_layers():
     assert chosen(lambda layer: layer.grid[0] == 16) == [
         one.name for one in LAYERS if one.grid == (16, 16)
     ]
 
 
 @pytest.mark.parametrize("odd", [3, 2.5, [3], [None], {"up": 1}.values()])
-def test_what_picks_no_layers(odd):
+def test_choices_of_no_layer_are_refused(odd):
     with pytest.raises(ArgumentError):
         chosen(odd)
 
@@ -78,7 +78,7 @@ def test_what_picks_no_layers(odd):
         ),
     ),
 )
-def test_numbers_are_those_that_indexing_gives(total, wanted):
+def test_numbers_and_slices_choose_as_indexing_does(total, wanted):
     """Against numpy's own indexing; ascending, and each once."""
     every = np.arange(total)
     if wanted is None:
@@ -96,7 +96,7 @@ def test_numbers_are_those_that_indexing_gives(total, wanted):
 
 
 @pytest.mark.parametrize("odd", [2.0, "1", [1.5], [], {1.5}, object(), slice(0.5), slice(0, 3, 0)])
-def test_what_is_no_number_of_a_step(odd):
+def test_numbers_of_no_step_are_refused(odd):
     with pytest.raises(SelectionError):
         recordings.numbers_of(odd, 4, "step")
 

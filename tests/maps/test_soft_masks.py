@@ -54,7 +54,7 @@ def halves(soft: np.ndarray) -> tuple[float, float]:
 # --- the contest ------------------------------------------------------------------------------
 
 
-def test_a_place_goes_to_the_phrase_that_stands_out_more_by_hand():
+def test_a_cell_goes_to_the_stronger_phrase_as_worked_out_by_hand():
     """Four places: heights above the mean, by the highest, are (1, 0, 0, 0) and (0, 1, .5, 0)."""
     plain = np.array([[[0.7, 0.1, 0.1, 0.1]], [[0.1, 0.5, 0.35, 0.05]]])
     refined = np.array([[[0.9, 0.5, 0.5, 0.1]], [[0.6, 0.6, 0.4, 0.2]]])
@@ -65,7 +65,7 @@ def test_a_place_goes_to_the_phrase_that_stands_out_more_by_hand():
     np.testing.assert_allclose(made[1], [[0, 1, 0.5, 0]], atol=1e-6)
 
 
-def test_where_both_stand_out_the_share_is_that_of_fourth_powers():
+def test_two_strong_phrases_share_a_cell_by_fourth_powers():
     """Heights of 1 and 1/2 of their own: 16/17 and 1/17 are left, of what is wholly refined."""
     plain = np.array([[[1.0, 0.0, 0.0, 0.0]], [[0.6, 0.9, 0.0, 0.0]]])
     # Means 0.25 and 0.375; heights 0.75 / 0.75 = 1, and (0.225, 0.525) / 0.525 = 3/7 and 1.
@@ -75,7 +75,7 @@ def test_where_both_stand_out_the_share_is_that_of_fourth_powers():
     np.testing.assert_allclose(made[1, 0], [rival / (1 + rival), 1, 0, 0], atol=1e-6)
 
 
-def test_what_is_alone_or_even_takes_and_loses_nothing():
+def test_a_single_phrase_and_an_even_map_change_nothing():
     hill = np.array([[[0.1, 0.2, 0.6]]])
     np.testing.assert_allclose(suppress_rivals(hill, hill), [[[0, 0.2, 1]]], atol=1e-6)
     even = np.full((1, 1, 3), 0.9)
@@ -92,7 +92,7 @@ def test_what_is_alone_or_even_takes_and_loses_nothing():
 # --- of a run ---------------------------------------------------------------------------------
 
 
-def test_two_of_a_noun_are_told_apart_though_each_is_drawn_to_both():
+def test_two_phrases_of_one_noun_have_separate_masks():
     maps = HeatMaps(placed(HOUSES, carried=MIXED))
     left, right = halves(maps.refined.at(2).soft_mask())
     assert (left, right) == (1.0, pytest.approx(0, abs=0.02))
@@ -100,7 +100,7 @@ def test_two_of_a_noun_are_told_apart_though_each_is_drawn_to_both():
     assert (left, right) == (pytest.approx(0, abs=0.02), 1.0)
 
 
-def test_whose_a_place_is_plain_maps_tell():
+def test_plain_maps_separate_phrases_with_equal_refined_maps():
     """Where self-attention has mixed two of a noun wholly, nothing else can."""
     alike = dict.fromkeys(HOUSES, BOTH)
     maps = HeatMaps(placed(HOUSES, carried=alike))
@@ -108,7 +108,7 @@ def test_whose_a_place_is_plain_maps_tell():
     assert (left, right) == (1.0, pytest.approx(0, abs=0.1))
 
 
-def test_a_word_stands_for_its_phrase_and_a_text_for_all_its_places():
+def test_a_word_has_its_phrases_mask_and_a_text_that_of_all_its_places():
     maps = HeatMaps(placed(HOUSES, carried=MIXED))
     red = maps["red"].soft_mask()
     for same in (
@@ -124,7 +124,7 @@ def test_a_word_stands_for_its_phrase_and_a_text_for_all_its_places():
     np.testing.assert_array_equal(both, np.maximum(red, maps["blue"].soft_mask()))
 
 
-def test_a_word_that_names_no_thing_has_its_own_map_and_is_no_rival():
+def test_a_word_that_names_no_object_suppresses_no_phrase():
     """Wherever "at" is drawn to."""
     maps = HeatMaps(placed({**HOUSES, "at": LEFT}))
     without = HeatMaps(placed(HOUSES))
@@ -135,7 +135,7 @@ def test_a_word_that_names_no_thing_has_its_own_map_and_is_no_rival():
     np.testing.assert_allclose(below["at"].soft_mask(), maps["at"].soft_mask(), atol=1e-5)
 
 
-def test_a_weight_below_0_acts_where_a_map_is_lowest():
+def test_a_negative_weight_masks_where_the_map_is_lowest():
     """And does not take away from what the other words of its phrase draw."""
     below = 0.02  # twice of what all words draw everywhere: the maps are mirrored exactly
     against = {"red": -LEFT - below, "house": LEFT, "blue": RIGHT, "house#1": -RIGHT - below}
@@ -144,7 +144,7 @@ def test_a_weight_below_0_acts_where_a_map_is_lowest():
         np.testing.assert_allclose(weighted[word].soft_mask(), plain[word].soft_mask(), atol=1e-5)
 
 
-def test_masks_are_soft_masks_from_a_threshold_on():
+def test_a_mask_holds_the_pixels_at_or_above_the_threshold():
     heat = HeatMaps(placed(HOUSES))["red"]
     soft = heat.soft_mask()
     assert soft.dtype == np.float32
@@ -174,7 +174,7 @@ def test_masks_have_the_edges_of_the_picture():
     assert HeatMaps(made)["red"].mask(image=grey).any()
 
 
-def test_a_map_that_is_not_of_the_whole_run_is_cut_by_itself():
+def test_a_selections_mask_is_cut_without_rivals():
     made = placed(HOUSES, carried=MIXED)
     maps = HeatMaps(made)
     of_old = HeatMaps(replace(made, refined=None))
@@ -192,13 +192,13 @@ def test_a_map_that_is_not_of_the_whole_run_is_cut_by_itself():
     assert part.recording is None
 
 
-def test_without_refined_maps_there_are_none_of_phrases():
+def test_soft_masks_need_refined_maps():
     with pytest.raises(SelectionError):
         next(soft_masks(recording(), [[1]], None))
 
 
 @pytest.mark.parametrize("size", [(64, 64), (128, 127), (129, 128)])
-def test_a_picture_of_another_size(size):
+def test_a_mask_has_the_size_of_the_given_image(size):
     heat = HeatMaps(placed(HOUSES))["red"]
     with pytest.raises(ArgumentError):
         heat.mask(image=Image.new("RGB", size))

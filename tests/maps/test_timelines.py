@@ -4,7 +4,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from making import by_hand, gif_frames, maps_of, same_pixels
+from figure_reading import ends, read_figure, shows
+from making import by_hand, gif_frames, maps_of
 
 from heedmap.errors import ArgumentError, SelectionError, UnknownWordError
 from heedmap.figures import overlays, plots
@@ -13,60 +14,58 @@ from heedmap.maps import word_figures
 # --- over the steps ---------------------------------------------------------------------------
 
 
-def test_frames_of_a_timeline_are_the_overlays_of_their_steps(panels, framed):
+def test_frames_of_a_timeline_are_the_overlays_of_their_steps():
     maps = maps_of(steps=9)
-    drawn = plots.render(word_figures.timeline(maps, "house", frames=3))
+    figure = word_figures.timeline(maps, "house", frames=3)
+    found = read_figure(figure)
     every = [maps.select(steps=step)["house"].values for step in range(9)]
     expected = by_hand(maps, every)
-    assert [panel.caption for panel in panels] == ["step 0", "step 4", "step 8", "the picture"]
-    assert [panel.note for panel in panels[:3]] == ["timestep 900", "timestep 896", "timestep 892"]
-    for panel, step in zip(panels[:3], (0, 4, 8), strict=True):
-        assert same_pixels(panel.picture, expected[step])
-    (said,) = framed
-    assert said["title"] == "Over the steps: house"
-    assert said["note"] == (
-        "3 of 9 steps, each by itself, over the finished picture · mean of 3 layers, all heads · "
+    assert [one.caption for one in found.panels] == ["step 0", "step 4", "step 8", "the image"]
+    timesteps = ["timestep 900", "timestep 896", "timestep 892"]
+    assert [one.note for one in found.panels[:3]] == timesteps
+    for panel, step in zip(found.panels[:3], (0, 4, 8), strict=True):
+        assert shows(panel.picture, expected[step])
+    assert found.title == "Over the steps: house"
+    assert found.note == (
+        "3 of 9 steps, each by itself, over the finished image · mean of 3 layers, all heads · "
         "at house, at sea"
     )
     low, high = min(e.min() for e in every), max(e.max() for e in every)
-    assert said["bar"].ends == (low, high)
-    assert said["bar"].name == "one for the word at all steps"
-    assert drawn.mode == "RGB"
-    assert drawn.width <= 2 * plots.MAX_WIDTH
+    assert found.scales == [("one for the word at all steps", ends(low, high))]
+    assert plots.render(figure).width <= 2 * plots.MAX_WIDTH
 
 
-def test_a_timeline_of_a_selection(panels, framed):
+def test_a_timeline_of_a_selection_has_its_steps_and_layers():
     maps = maps_of(steps=9)
     part = maps.select("up", heads=[0, 1]).select(steps=slice(-4, None))
-    word_figures.timeline(part, "house", frames=2)
-    assert [panel.caption for panel in panels[:2]] == ["step 5", "step 8"]
+    found = read_figure(word_figures.timeline(part, "house", frames=2))
+    assert [one.caption for one in found.panels[:2]] == ["step 5", "step 8"]
     every = [part.select(steps=step)["house"].values for step in range(5, 9)]
-    assert same_pixels(panels[0].picture, by_hand(maps, every)[0])
-    assert framed[0]["note"].startswith("2 of 9 steps")
-    assert "mean of 2 layers, heads 0, 1 · " in framed[0]["note"]
-    word_figures.timeline(part.select(heads=1), "house", frames=2)
-    assert "mean of 2 layers, head 1 · " in framed[1]["note"]
+    assert shows(found.panels[0].picture, by_hand(maps, every)[0])
+    assert found.note.startswith("2 of 9 steps")
+    assert "mean of 2 layers, heads 0, 1 · " in found.note
+    found = read_figure(word_figures.timeline(part.select(heads=1), "house", frames=2))
+    assert "mean of 2 layers, head 1 · " in found.note
 
 
 @pytest.mark.parametrize(
     ("frames", "steps"), [(1, [2]), (2, [0, 2]), (3, [0, 1, 2]), (99, [0, 1, 2])]
 )
-def test_how_many_frames(panels, frames, steps):
-    word_figures.timeline(maps_of(), "house", frames=frames)
-    assert [p.caption for p in panels[:-1]] == [f"step {step}" for step in steps]
+def test_frames_are_spread_over_the_steps(frames, steps):
+    found = read_figure(word_figures.timeline(maps_of(), "house", frames=frames))
+    assert [one.caption for one in found.panels[:-1]] == [f"step {step}" for step in steps]
 
 
-def test_scales_of_a_timeline(framed):
+def test_a_timeline_has_one_scale_for_all_steps():
     maps = maps_of()
     for scale, name in (("shared", "one for all words at all steps"), ("raw", "raw probability")):
-        word_figures.timeline(maps, "house", scale=scale)
-        bar = framed[-1]["bar"]
-        assert bar.name == name
+        found = read_figure(word_figures.timeline(maps, "house", scale=scale))
         spans = [maps.select(steps=step)["house"].value_range(scale) for step in range(3)]
-        assert bar.ends == (min(low for low, _ in spans), max(high for _, high in spans))
+        expected = ends(min(low for low, _ in spans), max(high for _, high in spans))
+        assert found.scales == [(name, expected)]
 
 
-def test_a_step_or_a_word_of_no_recording():
+def test_a_timeline_needs_kept_steps_and_a_known_word():
     averaged = maps_of(keep=("layer",))
     for draw in (word_figures.timeline, word_figures.animation):
         with pytest.raises(SelectionError):
@@ -79,25 +78,21 @@ def test_a_step_or_a_word_of_no_recording():
         word_figures.timeline(maps_of(), "house", frames=0)
 
 
-def test_without_a_picture_the_heat_alone(panels, framed):
+def test_a_timeline_without_an_image_shows_the_heat_alone():
     maps = replace(maps_of((8, 16)), image=None)
-    word_figures.timeline(maps, "house", frames=2)
-    assert [panel.caption for panel in panels] == ["step 0", "step 2"]
-    assert framed[0]["bar"].alone
-    assert "finished picture" not in framed[0]["note"]
+    found = read_figure(word_figures.timeline(maps, "house", frames=2))
+    assert [one.caption for one in found.panels] == ["step 0", "step 2"]
+    assert "finished picture" not in found.note
     every = [maps.select(steps=step)["house"].values for step in range(3)]
     low, high = min(e.min() for e in every), max(e.max() for e in every)
-    assert panels[0].picture.size == (362, 181)
-    heat = (overlays.resize_map(every[0], (362, 181)) - low) / (high - low)
-    expected = overlays.colour(np.clip(heat, 0, 1))
-    assert np.abs(np.asarray(panels[0].picture, int) - expected).max() <= 6  # one colour apart
+    assert shows(found.panels[0].picture, overlays.heat(every[0], (362, 181), low=low, high=high))
 
 
 # --- that move --------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("latent", [(12, 20)])
-def test_every_step_is_a_frame_of_the_gif(latent):
+def test_the_gif_has_a_frame_for_every_step(latent):
     maps = maps_of(latent, steps=7)
     moving = word_figures.animation(maps, "house")
     frames, durations, about = gif_frames(moving.gif())

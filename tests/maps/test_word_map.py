@@ -9,7 +9,7 @@ from heedmap.errors import ArgumentError
 from heedmap.maps.heatmaps import HeatMap, HeatMaps, common_range
 
 
-def test_overlays_and_scales():
+def test_an_overlay_is_drawn_on_the_chosen_scale():
     picture = Image.new("RGB", (128, 128), (40, 120, 200))
     maps = HeatMaps(recording(), picture)
     heat = maps["house"]
@@ -29,7 +29,7 @@ def heat(values: np.ndarray, size: tuple[int, int], **more) -> HeatMap:
     return HeatMap("cat", values.astype(np.float32), size, **more)
 
 
-def test_the_span_of_each_scale():
+def test_each_scale_has_its_range():
     made = heat(np.array([[0.1, 0.4], [0.2, 0.3]]), (2, 2), shared=(0.05, 0.9))
     assert made.value_range("word") == pytest.approx((0.1, 0.4))
     assert made.value_range("shared") == (0.05, 0.9)
@@ -87,7 +87,7 @@ def test_a_mask_is_of_the_pictures_size_and_grows_as_the_threshold_falls():
     assert shares[2] == pytest.approx(0.5, abs=0.02) and shares[1] == pytest.approx(0.75, abs=0.02)
 
 
-def test_the_scales_of_a_word_beside_one_below_zero():
+def test_scales_include_words_with_negative_weights():
     """All words of a prompt with a negative weight have scales whose middle is 0."""
     below = HeatMap("red", np.array([[-0.3, -0.1]]), (2, 1), shared=(-0.3, 0.2))
     above = HeatMap("house", np.array([[0.05, 0.2]]), (2, 1), shared=(-0.3, 0.2))

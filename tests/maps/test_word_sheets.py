@@ -47,7 +47,7 @@ def test_words_of_any_length_and_script_are_whole(word):
         assert (edge[:, -28:] == 255).all()
 
 
-def test_a_phrase_and_a_number_are_words_too():
+def test_word_figures_take_phrases_and_numbers():
     maps = maps_of()
     assert same_pixels(word_figures.timeline(maps, 1), word_figures.timeline(maps, "house"))
     assert not same_pixels(
@@ -55,7 +55,7 @@ def test_a_phrase_and_a_number_are_words_too():
     )
 
 
-def test_runs_have_them_as_methods():
+def test_word_figures_are_methods_of_a_run():
     maps = maps_of()
     run = Run(maps.image, maps, {"prompt": "at house, at sea"})
     assert same_pixels(
@@ -92,12 +92,12 @@ def many(layers: int = 1, heads: int = 1, steps: int = 1, words: int = 2) -> Hea
         ({"layers": lambda layer: "0" in layer.name}, "mean of 1 layer, 5 steps, all heads"),
     ],
 )
-def test_a_note_says_over_what_is_averaged(chosen, said):
+def test_the_note_names_the_averaged_axes(chosen, said):
     """As `select` takes it, counted from 0."""
     assert mean_of(many(layers=2, heads=4, steps=5).select(**chosen)) == said
 
 
-def test_a_note_leaves_out_what_is_shown():
+def test_the_note_omits_the_axes_that_are_shown():
     maps = many(layers=2, heads=4, steps=5)
     assert mean_of(maps, "step") == "mean of 2 layers, all heads"
     assert mean_of(maps, "layer", "head") == "mean of 5 steps"
@@ -105,7 +105,7 @@ def test_a_note_leaves_out_what_is_shown():
     assert mean_of(averaged, "layer") == "mean of 5 steps, all heads"
 
 
-def test_a_word_of_many_is_drawn_by_its_own_scale_in_no_more_time():
+def test_a_words_own_scale_is_fast_with_many_words():
     """The range of 200 words at 999 steps takes long: only their own scale needs it."""
     began = time.process_time()
     word_figures.timeline(many(steps=999, words=200), 0)

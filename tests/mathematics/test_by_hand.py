@@ -17,7 +17,7 @@ def drawn(*shape: int, seed: int = 0) -> np.ndarray:
     return np.random.default_rng(seed).normal(size=shape)
 
 
-def test_the_worked_example():
+def test_attention_equals_the_worked_example():
     """Q = [1, 0], K = I, V = 10·I: e^(1/√2) and e^0, over their sum."""
     found = hm.attention([1, 0], np.eye(2), 10 * np.eye(2))
     assert_allclose(found.scores, [1, 0], atol=1e-15)
@@ -31,7 +31,7 @@ def test_the_worked_example():
 
 @pytest.mark.parametrize("kind", [np.float32, torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("masked", ["not", "added", "boolean"])
-def test_as_torch_has_it(kind, masked):
+def test_attention_equals_torchs_for_heads_and_batches(kind, masked):
     """Heads and pictures before the rows, whatever the numbers are made of."""
     q, k, v = drawn(2, 3, 5, 4), drawn(2, 3, 7, 4, seed=1), drawn(2, 3, 7, 6, seed=2)
     given = [torch.tensor(one, dtype=torch.float32) for one in (q, k, v)]
@@ -59,7 +59,7 @@ def test_as_torch_has_it(kind, masked):
         assert (found.unscaled_probabilities[..., hidden.numpy()] == 0).all()
 
 
-def test_a_scale_of_ones_own_and_heads_that_broadcast():
+def test_a_users_scale_and_broadcast_heads_are_computed():
     q, k, v = drawn(8, 1, 5, 4), drawn(3, 7, 4), drawn(7, 2)
     found = hm.attention(q, k, v, scale=0.3)
     for one, other in np.ndindex(8, 3):
@@ -70,7 +70,7 @@ def test_a_scale_of_ones_own_and_heads_that_broadcast():
     assert "× 0.3" in found.table()
 
 
-def test_values_of_heads_that_share_their_row():
+def test_heads_may_share_queries_and_keys():
     q, k, v = drawn(5, 4), drawn(7, 4), drawn(3, 7, 6)
     for mask in (None, np.where(drawn(3, 5, 7) > 0.9, -math.inf, 0)):
         found, one = hm.attention(q, k, v, mask), hm.attention(q[1], k, v)
@@ -83,7 +83,7 @@ def test_values_of_heads_that_share_their_row():
         assert one.output.shape == (3, 6) and "number 2" in one.table(at=2)
 
 
-def test_one_query_is_the_row_of_many():
+def test_one_query_gives_its_row_of_many():
     q, k, v = drawn(5, 4), drawn(2, 7, 4), drawn(2, 7, 3)
     whole, one = hm.attention(q, k, v), hm.attention(q[3], k, v)
     for name in ("scores", "masked", "probabilities", "unscaled_probabilities", "output"):
@@ -96,7 +96,7 @@ def test_large_scores_do_not_overflow():
     assert_allclose(found.probabilities, [1, 0], atol=1e-12)
 
 
-def test_a_lesson():
+def test_the_table_shows_each_step_of_the_computation():
     told = hm.attention([1, 0], np.eye(2), 10 * np.eye(2)).table(["red", "house"])
     assert told.splitlines() == [
         "one query of 2 numbers; 2 tokens: a key of 2 and a value of 2 each",
@@ -109,7 +109,7 @@ def test_a_lesson():
 
 
 @pytest.mark.parametrize("d_v", [1, 3, 4, 5])
-def test_up_to_four_numbers_of_a_value_stand_side_by_side(d_v):
+def test_the_table_shows_up_to_four_numbers_of_a_value(d_v):
     value = drawn(2, d_v)
     found = hm.attention([1, 0], np.eye(2), value)
     title, _, head, first, _, sums = found.table().splitlines()
@@ -123,7 +123,7 @@ def test_up_to_four_numbers_of_a_value_stand_side_by_side(d_v):
         assert first.split()[-1] == f"{np.linalg.norm(brought):.8f}"
 
 
-def test_a_lesson_on_one_of_many():
+def test_the_table_of_one_query_among_many_is_chosen():
     found = hm.attention(drawn(2, 5, 4), drawn(2, 3, 4), drawn(2, 3, 9), [True, False, True])
     told = found.table(at=(1, -1))
     assert told.startswith("one query of 4 numbers, number 1, 4; 3 tokens")
@@ -134,7 +134,7 @@ def test_a_lesson_on_one_of_many():
     assert told.endswith(f"‖PV‖ = {length:.8f}")
 
 
-def test_in_a_notebook():
+def test_a_notebook_shows_the_table():
     shown = hm.attention([1, 0], np.eye(2), 10 * np.eye(2))._repr_html_()
     assert "0.66976155" in shown and "6.69761549" in shown
 
@@ -163,17 +163,17 @@ def test_in_a_notebook():
         ([1, 0], np.eye(2), np.eye(2), [1, 0]),
     ],
 )
-def test_inputs_that_do_not_fit_are_refused(given):
+def test_inputs_of_wrong_shape_are_refused(given):
     with pytest.raises(ArgumentError):
         hm.attention(*given)
 
 
-def test_a_mask_of_large_numbers_hides_nothing():
+def test_a_mask_of_large_numbers_does_not_overflow():
     found = hm.attention([1.0, 0], np.eye(2), np.eye(2), [-1e308, -1e308])
     assert found.probabilities.sum() == 1
 
 
-def test_a_scale_or_a_row_that_is_none():
+def test_a_scale_of_nan_and_a_missing_row_are_refused():
     with pytest.raises(ArgumentError):
         hm.attention([1, 0], np.eye(2), np.eye(2), scale=math.nan)
     with pytest.raises(ArgumentError):
@@ -186,7 +186,7 @@ def test_a_scale_or_a_row_that_is_none():
         found.table(["a", "b"])
 
 
-def test_needs_no_torch():
+def test_attention_by_hand_loads_no_torch():
     code = (
         "import sys, heedmap as hm; hm.attention([1, 0], [[1, 0]], [[1]]).table(); "
         "assert 'torch' not in sys.modules"

@@ -32,7 +32,7 @@ def by_definition(picture, values, radius):
 
 
 @pytest.mark.parametrize(("height", "width", "radius"), [(12, 12, 3), (9, 20, 4), (8, 11, 1)])
-def test_it_is_what_the_definition_says(height, width, radius):
+def test_the_guided_filter_equals_the_definition(height, width, radius):
     rng = np.random.default_rng(height)
     picture = rng.integers(0, 256, (height, width, 3), np.uint8)
     maps = rng.random((2, height, width), dtype=np.float32)
@@ -53,7 +53,7 @@ def blurred_edge(at, width, blur):
 
 
 @pytest.mark.parametrize("scale", [1, 4])
-def test_an_edge_goes_to_where_the_picture_has_one(scale):
+def test_edges_of_a_map_move_to_edges_of_the_image(scale):
     """The map rises around pixel 40, blurred by 10; the picture turns from blue to red at 36."""
     width = 80 * scale
     picture = np.zeros((32 * scale, width, 3), np.uint8)
@@ -68,7 +68,7 @@ def test_an_edge_goes_to_where_the_picture_has_one(scale):
     assert made[:, 36 * scale + 1].min() - made[:, 36 * scale - 2].max() > 0.4
 
 
-def test_where_the_picture_is_flat_maps_are_smoothed_and_keep_their_mean():
+def test_on_a_flat_image_maps_are_smoothed_and_keep_their_mean():
     picture = np.full((40, 40, 3), 128, np.uint8)
     noise = np.random.default_rng(0).random((1, 40, 40), dtype=np.float32)
     made = guided(picture, noise, 5)
@@ -78,7 +78,7 @@ def test_where_the_picture_is_flat_maps_are_smoothed_and_keep_their_mean():
     np.testing.assert_allclose(guided(picture, even, 5), even, atol=1e-5)
 
 
-def test_of_large_pictures_a_part_of_the_pixels_is_looked_at():
+def test_large_images_are_subsampled_without_visible_change():
     """What a coarser look costs: nothing that is seen, on a picture of shapes."""
     y, x = np.mgrid[:192, :192]
     inside = (y - 90) ** 2 + (x - 100) ** 2 < 50**2
@@ -95,7 +95,7 @@ def test_of_large_pictures_a_part_of_the_pixels_is_looked_at():
 
 @pytest.mark.parametrize("shape", [(1, 1), (1, 9), (2, 3), (3, 3), (4, 50), (7, 7)])
 @pytest.mark.parametrize("radius", [0, 1, 12, 500])
-def test_pictures_smaller_than_the_filter(shape, radius):
+def test_images_smaller_than_the_filter_are_filtered(shape, radius):
     rng = np.random.default_rng(0)
     picture = rng.integers(0, 256, (*shape, 3), np.uint8)
     maps = rng.random((3, *shape), dtype=np.float32)
@@ -109,7 +109,7 @@ def test_pictures_smaller_than_the_filter(shape, radius):
 
 @pytest.mark.parametrize("shape", [(128, 128), (256, 320), (250, 333)])
 @pytest.mark.parametrize("cells", [16, 8])
-def test_a_map_stays_where_it_is(shape, cells):
+def test_a_filtered_map_is_not_shifted(shape, cells):
     """Whatever part of the pixels is looked at, nothing moves, and no side is preferred."""
     h, w = shape
     y, x = np.mgrid[:h, :w]

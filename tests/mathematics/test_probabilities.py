@@ -8,14 +8,14 @@ from hypothesis import strategies as st
 from heedmap.mathematics.probabilities import Scores, fused, probabilities, scored
 
 
-def test_worked_example():
+def test_probabilities_equal_the_worked_example():
     query, key = torch.tensor([[1.0, 0.0]]), torch.eye(2)
     weights = probabilities(query, key)
     torch.testing.assert_close(weights, torch.tensor([[0.66976155, 0.33023845]]))
 
 
 @pytest.mark.parametrize("scale", [None, 0.3])
-def test_equals_sdpa(scale):
+def test_probabilities_times_values_equal_sdpa(scale):
     torch.manual_seed(0)
     q, k, v = torch.randn(2, 3, 20, 8), torch.randn(2, 3, 7, 8), torch.randn(2, 3, 7, 8)
     expected = torch.nn.functional.scaled_dot_product_attention(q, k, v, scale=scale)
@@ -57,7 +57,7 @@ BOUNDS = {torch.bfloat16: (1e-4, 5e-5), torch.float16: (1e-4, 5e-5), torch.float
 @pytest.mark.parametrize("dtype", BOUNDS, ids=str)
 @pytest.mark.parametrize("size", [0.1, 1.0, 3.0, 6.0])
 @pytest.mark.parametrize("start", [False, True], ids=["plain", "start token"])
-def test_probabilities_from_the_kernels_sum_are_as_good_as_told(dtype, size, start):
+def test_probabilities_from_the_log_sum_keep_their_error_bound(dtype, size, start):
     """Beside double precision, relative to their size, over shapes of layers and prompts."""
     known = 0
     for seed, (heads, queries, d) in enumerate(
@@ -103,7 +103,7 @@ def drawn(seed=0, b=3, h=4, q=5, k=7, d=8):
 
 @pytest.mark.parametrize("tokens", [[0, 3], [6], list(range(7))])
 @pytest.mark.parametrize("scale", [None, 0.7])
-def test_a_few_tokens_by_the_log_sum(tokens, scale):
+def test_a_few_tokens_are_computed_from_the_log_sum(tokens, scale):
     query, key, value = drawn()
     output, log_sum = fused(query, key, value, scale=scale)
     used = 8**-0.5 if scale is None else scale
@@ -116,7 +116,7 @@ def test_a_few_tokens_by_the_log_sum(tokens, scale):
 
 
 @pytest.mark.parametrize("kind", ["added", "boolean", "of all", None])
-def test_a_few_tokens_by_the_mask_of_their_row(kind):
+def test_a_few_tokens_respect_the_mask_of_their_row(kind):
     query, key, _ = drawn()
     generator = torch.Generator().manual_seed(1)
     mask = torch.randn(1 if kind == "of all" else 3, 1, 1, 7, generator=generator)
@@ -128,7 +128,7 @@ def test_a_few_tokens_by_the_mask_of_their_row(kind):
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
-def test_of_half_types_all_tokens_sum_to_one(dtype):
+def test_rows_of_half_types_sum_to_one(dtype):
     query, key, value = (part.to(dtype) for part in drawn())
     off = torch.full((3, 4, 5), 1e-3)
     _, log_sum = fused(query, key, value)
@@ -148,7 +148,7 @@ def test_of_half_types_all_tokens_sum_to_one(dtype):
     ("score", "known"),
     [(31.99, True), (32.0, False), (-31.99, True), (-32.0, False), (40.0, False), (0.0, True)],
 )
-def test_a_large_log_sum_is_not_known(score, known):
+def test_a_too_large_log_sum_is_not_used(score, known):
     """Of one token it is the score itself."""
     one = torch.ones(1, 1, 1, 1)
     output, log_sum = fused(score * one, one, 3 * one, scale=1.0)
@@ -158,7 +158,7 @@ def test_a_large_log_sum_is_not_known(score, known):
     assert (several is not None) == known
 
 
-def test_large_scores_that_lie_close():
+def test_large_scores_that_lie_close_are_exact():
     """Whole numbers, so the scores are exact; their log-sum has two digits behind the point."""
     query = torch.tensor([[[[300.0]], [[1.0]]]])
     key = torch.tensor([[[[300.0], [299.0]], [[2.0], [1.0]]]])
@@ -168,7 +168,7 @@ def test_large_scores_that_lie_close():
     torch.testing.assert_close(found, expected, atol=1e-6, rtol=0)
 
 
-def test_no_log_sum_but_the_same_output():
+def test_without_a_log_sum_the_output_is_sdpas():
     query, key, value = drawn(k=5)
     plain = torch.nn.functional.scaled_dot_product_attention
     mask = torch.zeros(5, 5)
@@ -205,7 +205,7 @@ def test_autocast_changes_no_probability(dtype, known):
     assert found.dtype == torch.float32 and torch.equal(found, expected)
 
 
-def test_scores_of_queries_and_keys():
+def test_scores_of_queries_and_keys_equal_the_softmax():
     torch.manual_seed(0)
     query, key = torch.randn(1, 3, 20, 8), torch.randn(1, 3, 7, 8)
     made = scored(query, key, 0.4)

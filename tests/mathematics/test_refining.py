@@ -20,7 +20,7 @@ def by_definition(query, key, maps, power, scale):
 @pytest.mark.parametrize("tokens", [1, 7, 8, 9, 77])
 @pytest.mark.parametrize("power", [1.0, 1.5, POWER])
 @pytest.mark.parametrize("scale", [None, 0.7])
-def test_it_is_what_the_definition_says(tokens, power, scale):
+def test_propagation_equals_the_definition(tokens, power, scale):
     """Also for more tokens than a head has channels, which the kernels do not take at once."""
     generator = torch.Generator().manual_seed(tokens)
     query, key = (torch.randn(3, 20, 8, generator=generator) for _ in range(2))
@@ -31,7 +31,7 @@ def test_it_is_what_the_definition_says(tokens, power, scale):
     np.testing.assert_allclose(made.numpy(), exact, rtol=1e-5, atol=1e-6)
 
 
-def test_by_hand():
+def test_propagation_equals_the_values_worked_out_by_hand():
     """Two places, one head, scores of ln 3 and 0: 3/4 and 1/4, squared 9/10 and 1/10."""
     query = torch.tensor([[[np.log(3)], [0.0]]], dtype=torch.float32)
     key = torch.tensor([[[1.0], [0.0]]])
@@ -52,7 +52,7 @@ def test_half_types_are_computed_in_float32(dtype):
     )
 
 
-def test_autocast_does_not_reach_it():
+def test_autocast_does_not_change_propagation():
     generator = torch.Generator().manual_seed(0)
     query, key = (torch.randn(2, 9, 4, generator=generator) for _ in range(2))
     maps = torch.rand(9, 3, generator=generator)
@@ -61,7 +61,7 @@ def test_autocast_does_not_reach_it():
     assert torch.equal(made, propagate(query, key, maps))
 
 
-def test_no_map_leaves_its_range_and_a_constant_one_stays():
+def test_propagated_maps_stay_in_their_range_and_constant_maps_stay():
     generator = torch.Generator().manual_seed(0)
     query, key = (9 * torch.randn(2, 30, 4, generator=generator) for _ in range(2))
     maps = torch.cat([torch.rand(30, 2, generator=generator), torch.full((30, 1), 0.3)], dim=1)

@@ -33,7 +33,7 @@ def inject(columns, start=0.0, end=0.8):
     return Inject(columns, torch.full((k,), start), torch.full((k,), end))
 
 
-def test_replace_by_hand():
+def test_replace_equals_the_values_worked_out_by_hand():
     # Source token 1 becomes the two target tokens 1 and 2, half of its attention each.
     columns = torch.tensor([[1, 0, 0], [0, 0.5, 0.5], [0, 0, 0.0]])
     edited = inject(columns)(P, site())
@@ -41,19 +41,19 @@ def test_replace_by_hand():
 
 
 @pytest.mark.parametrize(("step", "acts"), [(0, False), (2, True), (7, True), (8, False)])
-def test_the_window_is_closed_below_and_open_above(step, acts):
+def test_a_window_includes_its_start_and_excludes_its_end(step, acts):
     rule = inject(torch.eye(3), start=0.2, end=0.8)
     expected = SOURCE if acts else P
     torch.testing.assert_close(rule(P, site(step)), expected)
     assert (rule.mix(site(step)) is not None) == acts
 
 
-def test_a_token_without_counterpart_keeps_its_own():
+def test_a_token_without_counterpart_keeps_its_attention():
     edited = Inject(torch.eye(3), torch.zeros(3), torch.tensor([0.8, 0, 0.8]))(P, site())
     torch.testing.assert_close(edited, torch.stack([SOURCE[..., 0], P[..., 1], SOURCE[..., 2]], -1))
 
 
-def test_reweight_by_hand():
+def test_reweight_equals_the_values_worked_out_by_hand():
     rule = Weights(torch.tensor([1, -1, 2.0]))
     edited = rule(P, site())
     torch.testing.assert_close(edited, torch.tensor([[[0.5, -0.3, 0.4], [0.1, -0.1, 1.6]]]))
@@ -66,7 +66,7 @@ def test_reweight_by_hand():
     torch.testing.assert_close(Renormalize()(rows, site()), whole)
 
 
-def test_region_is_a_bias_before_the_softmax():
+def test_a_region_is_a_bias_before_the_softmax():
     scores = torch.randn(2, 4, 3, generator=torch.Generator().manual_seed(0))
     region = torch.tensor([[1.0, 0], [0, 0]])
     rule = Region((1,), region, strength=1.5, end=0.6)
@@ -98,7 +98,7 @@ def test_no_strength_of_a_region_overflows(strength, tokens):
         torch.testing.assert_close(edited.double(), expected, rtol=2e-5, atol=1e-7)
 
 
-def test_a_token_that_is_not_seen_stays_so():
+def test_a_token_with_zero_attention_stays_at_zero():
     p = torch.tensor([[[0.0, 0.25, 0.75], [1.0, 0.0, 0.0]]])
     rule = Region((0, 1), torch.ones(1, 2), strength=1000.0)
     edited = rule(p, site(grid=(1, 2)))
@@ -107,14 +107,14 @@ def test_a_token_that_is_not_seen_stays_so():
     torch.testing.assert_close(alone(p, site(grid=(1, 2))), p)  # in the first place it is not seen
 
 
-def test_a_region_smaller_than_a_cell_has_the_fullest():
+def test_a_region_smaller_than_a_cell_has_the_cell_it_covers_most():
     region = torch.zeros(8, 8)
     region[0, 0] = 1
     bias = Region((0,), region, strength=3.0).bias(site(grid=(2, 2)))
     assert torch.isfinite(bias[:, 0]).tolist() == [True, False, False, False]
 
 
-def test_rules_of_a_users_own():
+def test_a_users_rule_is_applied():
     def flatten(p, site):
         return p.mean(dim=1, keepdim=True).expand_as(p)
 
@@ -132,7 +132,7 @@ def test_rules_of_a_users_own():
     assert torch.equal(apply([lambda p, site: p > 0], P, site()), (P > 0).float())
 
 
-def test_a_source_that_is_not_there():
+def test_a_rule_without_its_source_is_refused():
     with pytest.raises(ArgumentError):
         inject(torch.eye(3))(P, site(source=None))
     scores = Scores(torch.randn(1, 1, 2, 4), torch.randn(1, 1, 3, 4), 0.5)
@@ -142,7 +142,7 @@ def test_a_source_that_is_not_there():
 
 
 @given(st.integers(0, 1000))
-def test_mixtures_compose_as_the_rules_do(seed):
+def test_mixtures_compose_like_the_rules(seed):
     generator = torch.Generator().manual_seed(seed)
     p, source = (torch.rand(2, 5, 4, generator=generator).softmax(-1) for _ in range(2))
     rules = [
@@ -159,7 +159,7 @@ def test_mixtures_compose_as_the_rules_do(seed):
 @pytest.mark.parametrize("source", [0, 2])
 @pytest.mark.parametrize("mask", [False, True])
 @pytest.mark.parametrize("kind", ["inject", "reweight", "confine", "all"])
-def test_the_fast_way_is_the_definition(kind, mask, source):
+def test_the_fast_computation_equals_the_rules(kind, mask, source):
     generator = torch.Generator().manual_seed(1)
     b, h, q, k, d = 5, 2, 6, 5, 8
     query, value = (torch.randn(b, h, n, d, generator=generator) for n in (q, k))
@@ -215,7 +215,7 @@ def test_a_users_rule_sees_all_heads():
     torch.testing.assert_close(after, p.mean(0).expand(3, -1, -1))
 
 
-def test_blend():
+def test_the_blend_mask_is_resized_and_thresholded():
     maps = torch.zeros(4, 4)
     maps[1, 1] = 1.0
     mask = blend_mask(maps, (8, 12), 0.4)
@@ -236,7 +236,7 @@ def test_blend():
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
-def test_a_blend_is_of_latents_to_the_bit(dtype):
+def test_blended_latents_are_bit_identical_to_either_side(dtype):
     generator = torch.Generator().manual_seed(0)
     source, target = (torch.randn(4, 6, 5, generator=generator).to(dtype) * 9 for _ in range(2))
     mask = torch.rand(6, 5, generator=generator) > 0.5

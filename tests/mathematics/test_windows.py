@@ -13,7 +13,7 @@ HUNDREDTHS = range(101)
 
 
 @pytest.mark.parametrize("steps", [*range(1, 101), 137, 150, 151, 199, 200])
-def test_every_fraction_of_a_hundred_is_counted_as_it_is_written(steps):
+def test_fractions_in_hundredths_give_exact_steps(steps):
     """⌈k·steps/100⌉ in whole numbers, for the float that a user's digits become."""
     for k in HUNDREDTHS:
         stop = -(-k * steps // 100)
@@ -39,12 +39,12 @@ def test_every_fraction_of_a_hundred_is_counted_as_it_is_written(steps):
         (1.0, 25, 25),
     ],
 )
-def test_how_many_steps_a_window_has(bound, steps, count):
+def test_a_window_has_the_steps_that_begin_in_it(bound, steps, count):
     assert len(steps_within(0.0, bound, steps)) == count
 
 
 @given(st.integers(1, 200), st.integers(0, 1000), st.integers(0, 1000), st.integers(0, 1000))
-def test_windows_that_meet_share_no_step_and_leave_none_out(steps, a, b, c):
+def test_adjacent_windows_share_and_omit_no_step(steps, a, b, c):
     low, middle, high = (k / 1000 for k in sorted((a, b, c)))
     first, second = steps_within(low, middle, steps), steps_within(middle, high, steps)
     assert [*first, *second] == [*steps_within(low, high, steps)]
@@ -52,7 +52,7 @@ def test_windows_that_meet_share_no_step_and_leave_none_out(steps, a, b, c):
 
 
 @given(st.integers(1, 200), st.floats(0, 1), st.floats(0, 1))
-def test_any_floats_give_steps_of_the_run_in_order(steps, low, high):
+def test_any_bounds_give_steps_of_the_run_in_order(steps, low, high):
     found = steps_within(low, high, steps)
     assert all(0 <= step < steps for step in found)
     assert bool(found) <= (low < high)

@@ -15,7 +15,7 @@ TEMPLATE = (
 )
 
 
-def test_the_policy_has_the_hashes_of_the_style_and_the_script():
+def test_the_content_policy_has_the_hashes_of_style_and_script():
     page = pages.document(TEMPLATE, "a", "p {}", "x = 1;", body="<p>{{style}}</p>")
     for name, text in (("style", "p {}"), ("script", "x = 1;")):
         digest = base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
@@ -24,7 +24,7 @@ def test_the_policy_has_the_hashes_of_the_style_and_the_script():
     assert "<p>{{style}}</p>" in page  # a part is not filled in again
 
 
-def test_a_title_and_data_are_no_markup():
+def test_title_and_data_are_escaped():
     page = pages.document(TEMPLATE, "</title><b>\ud800", "", "", body="")
     assert "&lt;/title&gt;&lt;b&gt;" in page
     data = {"a": "</script><!--&\u2028"}
@@ -32,7 +32,7 @@ def test_a_title_and_data_are_no_markup():
     assert not re.search("[<>&\u2028]", text) and json.loads(text) == data
 
 
-def test_the_page_of_an_explanation_holds_its_file_and_needs_nothing_else(tmp_path):
+def test_the_page_of_an_explanation_is_self_contained(tmp_path):
     folder = made_explanation().save(tmp_path / "x")
     page = (folder / "index.html").read_text("utf-8")
     assert data_of(page) == json.loads((folder / "explain.json").read_text("utf-8"))

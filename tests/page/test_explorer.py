@@ -43,7 +43,7 @@ def test_fifty_steps_of_stable_diffusion_fit_in_eight_megabytes(axes: set, words
     assert maps["tables"][0]["windows"] == [[0, 50]] and len(maps["layers"]) == len(BLOCKS)
 
 
-def test_a_page_keeps_to_its_limit_where_much_was_kept():
+def test_a_page_with_many_kept_axes_stays_within_its_limit():
     run = small("a red house next to a blue tree", frozenset({"layer", "step", "head"}))
     whole, tight = pages.run_page(run), pages.run_page(run, limit=320_000)
     assert len(tight) <= 320_000 < len(whole)
@@ -51,7 +51,7 @@ def test_a_page_keeps_to_its_limit_where_much_was_kept():
 
 
 @pytest.mark.parametrize("limit", [262_000, 290_000, 400_000])
-def test_a_page_with_refined_maps_and_masks_keeps_to_its_limit(limit: int):
+def test_a_page_with_refined_maps_and_masks_stays_within_its_limit(limit: int):
     page = pages.run_page(with_refined(small("a red house next to a blue tree")), limit=limit)
     data = data_of(page)
     assert len(page) <= limit and data["maps"]["refined"] and data["runs"][0]["masks"]
@@ -72,7 +72,7 @@ def test_a_negative_prompt_of_fewer_steps_is_left_out():
 # --- what is typed stays text -----------------------------------------------------------------
 
 
-def test_what_a_user_typed_never_becomes_html():
+def test_typed_text_never_becomes_html():
     run = noting(
         small(HOSTILE),
         negative=HOSTILE,
@@ -88,7 +88,7 @@ def test_what_a_user_typed_never_becomes_html():
     assert f"<title>{html.escape(HOSTILE)} " in page
 
 
-def test_the_policy_allows_this_style_and_this_script_alone():
+def test_the_content_policy_allows_only_the_pages_style_and_script():
     page = pages.run_page(small())
     (policy,) = re.findall(r'Content-Security-Policy" content="([^"]*)"', page)
     assert policy.startswith("default-src 'none'; img-src data: blob:;")
@@ -98,13 +98,13 @@ def test_the_policy_allows_this_style_and_this_script_alone():
     assert "style=" not in re.sub(r"<script.*?</script>", "", page, flags=re.S)
 
 
-def test_the_page_and_python_hold_the_same_for_rounding():
+def test_the_page_and_python_have_one_rounding_constant():
     folder = Path(pages.__file__).parent / "assets"
     (found,) = re.findall(r"const ROUNDING = (\S+);", (folder / "drawing.js").read_text())
     assert float(found) == ROUNDING
 
 
-def test_a_frame_is_shut_off():
+def test_a_frame_is_sandboxed():
     framed = pages.frame(pages.run_page(small(HOSTILE)))
     assert framed.count("<") == 2 and 'sandbox="allow-scripts allow-downloads"' in framed
 
@@ -114,7 +114,7 @@ def test_a_frame_is_shut_off():
 ABOUT = report_of(why="'red' became 'blue'")
 
 
-def test_edits_of_one_source_share_its_run():
+def test_edits_of_one_source_hold_its_run_once():
     source, about = small(), ABOUT
     pairs = [Edited(source, small(text), about) for text in ("a blue house", "a red cat")]
     data = data_of(pages.pairs_page([("one", pairs[0]), ("two", pairs[1])]))
@@ -136,7 +136,7 @@ def test_a_page_names_the_model_option_if_the_model_has_no_name():
     assert data_of(pages.run_page(nameless))["runs"][0]["model"] == "--model MODEL"
 
 
-def test_words_that_the_model_was_not_taught_are_told():
+def test_unknown_words_are_named_on_the_page():
     run = small("a horse", frozenset({"layer"}))
     assert data_of(pages.run_page(run))["runs"][0]["untaught"] == ""
     told = data_of(pages.run_page(noting(run, untaught=["horse"])))["runs"][0]

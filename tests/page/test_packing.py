@@ -51,7 +51,7 @@ def unpacked(packed: dict[str, Any], table: dict[str, Any]) -> list[np.ndarray]:
 
 
 @pytest.mark.parametrize("bits, budget", [(16, 10**9), (8, 110_000)])
-def test_rounding_stays_below_what_is_promised(bits: int, budget: int):
+def test_rounding_stays_within_its_bound(bits: int, budget: int):
     """Each plane is within 1/131070 (16 bits) or 1/510 (8 bits) of its own range."""
     recording = small(keep=frozenset({"layer", "step", "head"})).maps.recording
     packed = pack(recording, budget)
@@ -63,7 +63,7 @@ def test_rounding_stays_below_what_is_promised(bits: int, budget: int):
         assert (np.abs(planes - exact) <= allowed * 1.001 + 1e-8).all()
 
 
-def test_a_plane_that_is_even_but_for_rounding_is_even():
+def test_a_plane_that_is_constant_up_to_rounding_becomes_constant():
     recording = small(keep=frozenset({"layer", "step", "head"})).maps.recording
     first = recording.arrays[0].copy()
     noise = np.random.default_rng(0).random(first.shape[:3], np.float32)
@@ -87,7 +87,7 @@ def test_the_first_table_is_the_mean_of_all_steps_and_heads():
         np.testing.assert_allclose(planes[0, 0].T, array.mean(axis=(0, 1)), atol=2e-5)
 
 
-def test_words_of_several_tokens_are_added_up_and_specials_come_after():
+def test_words_sum_their_tokens_and_special_tokens_follow():
     run = small("a red house")
     table = run.maps.tokens
     joined = Word(2, "house", 6, 11, (3, 4), 0)
@@ -110,7 +110,7 @@ def test_words_of_several_tokens_are_added_up_and_specials_come_after():
     np.testing.assert_allclose(planes[0, 0, 2], arrays[0][0, 0, :, 3:5].sum(-1), atol=2e-5)
 
 
-def test_the_prompt_is_cut_into_words_and_what_is_between():
+def test_the_prompt_is_split_into_words_and_the_text_between():
     table = table_of("(a) 빨간 집,  next")
     run = small("(a) 빨간 집,  next")
     pieces = pack(run.maps.recording, 10**6)["pieces"]
@@ -118,7 +118,7 @@ def test_the_prompt_is_cut_into_words_and_what_is_between():
     assert [text for text, number, _ in pieces if number >= 0] == ["a", "빨간", "집", "next"]
 
 
-def test_words_past_the_limit_are_told_and_not_offered():
+def test_words_past_the_limit_are_marked_and_have_no_map():
     run = small()
     table = run.maps.tokens
     longer = replace(

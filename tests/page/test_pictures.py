@@ -18,7 +18,7 @@ def opened(link: str) -> Image.Image:
     return image
 
 
-def test_a_picture_is_exact_where_there_is_room():
+def test_an_image_is_lossless_if_it_fits():
     exact = picture_data(noise(1), 10**7)
     assert exact["exact"]
     assert same_pixels(opened(exact["picture"]).convert("RGB"), noise(1).convert("RGB"))
@@ -26,7 +26,7 @@ def test_a_picture_is_exact_where_there_is_room():
     assert not compressed["exact"] and opened(compressed["picture"]).format == "WEBP"
 
 
-def test_masks_are_those_of_the_phrases():
+def test_each_phrase_has_its_soft_mask():
     maps = with_refined(small("a red house next to a blue tree")).maps
     found = masks_data(maps, 10**9)
     assert [one["words"] for one in found] == [[1, 2], [6, 7]]
@@ -43,7 +43,7 @@ def test_masks_are_those_of_the_phrases():
     )
 
 
-def test_steps_are_near_what_they_were_and_halved_until_they_fit():
+def test_step_images_are_halved_until_they_fit():
     smooth = [noise(n, (4, 4)).resize((64, 64), Image.Resampling.BICUBIC) for n in range(5)]
     steps = StepPictures(tuple(smooth), "latents")
     told = steps_data(steps, 10**6)

@@ -19,7 +19,7 @@ def test_a_page_opens_with_the_strongest_content_word():
     assert run_summary(small("..."))["rest"] is None
 
 
-def test_a_picture_of_the_users():
+def test_a_users_image_is_named_by_its_use():
     noted = {"size": [300, 200], "sha256": "0" * 64}
     for settings, use in (
         ({"located": noted}, "located"),
@@ -41,7 +41,7 @@ def edit(
     return Edited(source, edited, report_of(kind=kind, why=said, weights=at))
 
 
-def test_the_weighted_words_of_an_edit_and_its_sentence():
+def test_an_edit_has_its_weighted_words_and_its_reason():
     told = edit_summary(edit("reweight", {"house": 2.5, "red": 1}))
     assert told["weights"] == [(2, 2.5)] and "“house” ×2.5" in told["why"]
     assert edit_summary(edit("replace", {}, "'cat' became 'dog'"))["why"] == "'cat' became 'dog'."
@@ -55,14 +55,14 @@ def test_the_weighted_words_of_an_edit_and_its_sentence():
         ("a red house", "a red house", []),
     ],
 )
-def test_the_weights_that_were_written_into_a_prompt(prompt: str, read: str, weights: list):
+def test_weights_in_a_prompt_are_listed(prompt: str, read: str, weights: list):
     run = noisy_run(prompt, 0, read)
     assert run_summary(run)["weights"] == weights
     edit_of = structs.replace(run.settings, edit={})
     assert run_summary(replace(run, settings=edit_of))["weights"] == []  # its pair has them
 
 
-def test_the_tables():
+def test_the_tables_of_an_edit_have_its_evidence():
     told = edit_tables(edit("replace", {}).report, blended=True)
     assert [row[0] for row in told["change"]] == ["inside of the mask", "outside of the mask"]
     assert ["how", "replace"] in told["attention"]
@@ -71,6 +71,6 @@ def test_the_tables():
 
 
 @pytest.mark.parametrize("edited", ["a red house", "a red house, a cat"])
-def test_words_that_correspond(edited):
+def test_corresponding_words_are_paired(edited):
     pair = Edited(small("a red house"), small(edited), report_of(kind="refine"))
     assert edit_summary(pair)["words"] == [[0, 0], [1, 1], [2, 2]]

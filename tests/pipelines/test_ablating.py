@@ -35,7 +35,7 @@ def apart(one: hm.Run, other: hm.Run) -> np.ndarray:
 # --- to the bit -------------------------------------------------------------------------------
 
 
-def test_attention_set_to_0_is_a_weight_of_0(random_model, run, found):
+def test_an_ablated_words_attention_is_reweighted_by_0(random_model, run, found):
     drawn = hm.generate(random_model, PROMPT, edits=[hm.Reweight("house", 0)], **HOW)
     assert same_pixels(found.without["attention"].image, drawn.image)
     assert found.without["attention"].settings == drawn.settings
@@ -48,14 +48,14 @@ def test_attention_set_to_0_is_a_weight_of_0(random_model, run, found):
     assert (found.without["attention"].maps["house"].values == 0).all()
 
 
-def test_the_prompt_is_read_without_it(random_model, run, found):
+def test_the_second_image_reads_the_prompt_without_the_word(random_model, run, found):
     drawn = hm.generate(random_model, "a red , a tree", **HOW)
     assert same_pixels(found.without["prompt"].image, drawn.image)
     assert found.without["prompt"].settings == drawn.settings
     assert [word.text for word in found.without["prompt"].maps.words] == ["a", "red", "a", "tree"]
 
 
-def test_the_run_is_drawn_again_and_is_the_same(run, found):
+def test_the_run_is_generated_again_bit_identically(run, found):
     assert same_pixels(found.run.image, run.image) and found.run.settings == run.settings
     assert found.word == "house"
     for way, other in found.without.items():
@@ -63,7 +63,7 @@ def test_the_run_is_drawn_again_and_is_the_same(run, found):
         assert found.difference(way).max() > 0
 
 
-def test_of_a_folder(random_model, run, found, tmp_path):
+def test_a_saved_run_is_ablated(random_model, run, found, tmp_path):
     made = hm.ablate(random_model, str(run.save(tmp_path / "a run")), "house")
     assert made.word == "house"
     pairs = [(made.without[way], found.without[way]) for way in ("attention", "prompt")]
@@ -74,7 +74,7 @@ def test_of_a_folder(random_model, run, found, tmp_path):
 # --- with all that the run was drawn with -----------------------------------------------------
 
 
-def test_its_edits_and_weights_stay_unless_they_name_the_word(random_model):
+def test_other_words_keep_their_edits_and_weights(random_model):
     edits = [hm.Reweight("tree", 2), hm.Confine("house", (0, 0, 64, 128)), hm.Reweight("house", 3)]
     edits += [hm.Confine("tree", (64, 0, 128, 128), along=["red house"])]
     run = hm.generate(random_model, "a (red:2) house, a tree", edits=edits, **HOW)
@@ -89,7 +89,7 @@ def test_its_edits_and_weights_stay_unless_they_name_the_word(random_model):
     assert same_pixels(found.without["prompt"].image, again.image)
 
 
-def test_a_prompt_with_weights_is_read_without_its_brackets(random_model):
+def test_words_of_a_weighted_prompt_are_found_without_brackets(random_model):
     """Its words are told by what the model reads: "red house" stands in it, and its edit stays."""
     prompt, edits = "a (red:2) house, a tree", [hm.Reweight("red house", 2)]
     run = hm.generate(random_model, prompt, edits=edits, **HOW)
@@ -102,7 +102,7 @@ def test_a_prompt_with_weights_is_read_without_its_brackets(random_model):
     assert same_pixels(found.without["prompt"].image, drawn.image)
 
 
-def test_a_rule_of_ones_own_is_to_be_passed_and_acts_in_both(random_model):
+def test_a_users_rule_must_be_given_and_acts_in_both_images(random_model):
     calls: list[int] = []
 
     def pale(p: torch.Tensor, site: hm.Site) -> torch.Tensor:
@@ -118,7 +118,7 @@ def test_a_rule_of_ones_own_is_to_be_passed_and_acts_in_both(random_model):
     assert [edit.name for edit in found.without["prompt"].settings.edits] == ["pale"]
 
 
-def test_a_run_that_is_another_now_is_told(random_model, run):
+def test_a_run_that_generates_differently_now_gives_a_warning(random_model, run):
     other = replace(run, image=Image.new("RGB", run.image.size))
     with pytest.warns(HeedmapWarning):
         found = hm.ablate(random_model, other, "house")
@@ -134,7 +134,7 @@ def test_a_run_that_is_another_now_is_told(random_model, run):
 # --- refused ----------------------------------------------------------------------------------
 
 
-def test_words_that_cannot_be_left_out_are_refused(random_model, run):
+def test_words_that_cannot_be_removed_are_refused(random_model, run):
     with pytest.raises(UnknownWordError):
         hm.ablate(random_model, run, "cat")
     for word in ("a red house a tree", 3):

@@ -21,7 +21,7 @@ def pipe():
 
 
 @pytest.mark.parametrize("size", [(128, 128), (160, 128)])
-def test_outside_of_the_mask_the_latents_are_those_of_the_source(pipe, size):
+def test_latents_outside_the_mask_equal_the_sources(pipe, size):
     before, after = [], []
 
     def callback(pipe, step, timestep, tensors):

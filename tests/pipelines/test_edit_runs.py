@@ -28,7 +28,7 @@ def plan(
     return EditSource(pipe, source, given, GenerateOptions()).plan(target, weights)
 
 
-def test_windows_of_tokens():
+def test_a_words_window_holds_for_its_tokens():
     inject = plan(
         "a red house", "a blue house", (0.1, 0.8), word_windows={"blue": (0.2, 0.6)}
     ).rules[0]
@@ -43,7 +43,7 @@ def test_windows_of_tokens():
     assert (refined.columns[:, ~new].sum(0) == 1).all()
 
 
-def test_rules_in_their_order():
+def test_rules_are_in_order():
     plain = plan("a red house", "a blue house").rules
     assert [type(rule) for rule in plain] == [Inject]
     weighted = plan("a red house", "a blue (house:2)").rules
@@ -53,7 +53,7 @@ def test_rules_in_their_order():
     assert whole[1].weights.tolist() == [2.0 if n == 6 else 1.0 for n in range(77)]
 
 
-def test_a_new_word_has_no_window():
+def test_a_window_of_a_new_word_is_refused():
     with pytest.raises(ArgumentError):
         plan("a house", "a red house", word_windows={"red": (0.0, 0.5)})
     with pytest.raises(UnknownWordError):
@@ -78,13 +78,13 @@ def changed(made):
         ("a (red:1) house", "a red house", {}, "reweight", False, ([], [])),
     ],
 )
-def test_the_words_that_an_edit_is_about(source, target, weights, kind, has_effect, words):
+def test_an_edit_knows_the_words_it_changes(source, target, weights, kind, has_effect, words):
     made = plan(source, target, weights=weights)
     assert (made.kind, made.has_effect, changed(made)) == (kind, has_effect, words)
     assert made.source.prompt == source
 
 
-def test_words_past_the_limit():
+def test_changed_words_past_the_limit_are_refused():
     with pytest.raises(TruncatedWordError):
         plan("a b c d sea", "a b c d cat", limit=6)
     # The model reads a word that only one of the prompts has within the limit.
@@ -94,7 +94,7 @@ def test_words_past_the_limit():
     assert changed(made) == ([0], [0, 1])
 
 
-def test_swaps_are_words_of_their_prompts():
+def test_swapped_words_must_be_in_their_prompts():
     assert plan("a cat", "a dog", only="cat->dog").swaps == (((2, 3), (2, 3, 4)),)
     assert plan("a cat", "a dog").swaps == ()
     for only in ("dog->dog", "cat->cat"):

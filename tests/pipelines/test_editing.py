@@ -30,7 +30,7 @@ def swap(pipe):
 # --- what it gives ----------------------------------------------------------------------------
 
 
-def test_the_source_is_the_plain_picture(pipe, swap):
+def test_the_source_equals_the_plain_image(pipe, swap):
     batch = generate_batch(pipe, ["a red house", "a red sea"], seeds=[7, 7], steps=STEPS)
     assert apart(swap.source.image, batch[0].image) == 0
     for mine, other in zip(swap.source.maps, batch[0].maps, strict=True):
@@ -58,7 +58,7 @@ def test_several_targets_share_their_source(pipe, swap):
     assert edit(pipe, "a house", ["a sea"], seed=7, steps=1)[0].report.kind == "replace"
 
 
-def test_the_evidence(swap):
+def test_the_report_has_the_evidence_of_the_edit(swap):
     about = swap.report
     assert about.why.startswith("'house' became 'sea'")
     assert (about.words.source, about.words.edited) == ((2,), (2,))
@@ -71,14 +71,14 @@ def test_the_evidence(swap):
     assert swap.blend is None
 
 
-def test_without_injection_it_is_the_plain_target(pipe):
+def test_without_injection_an_edit_is_the_plain_target(pipe):
     pair = edit(pipe, "a red house", "a sea", seed=2, steps=STEPS, cross_replace=0, self_replace=0)
     plain = generate_batch(pipe, ["a red house", "a sea"], seeds=[2, 2], steps=STEPS)
     assert apart(pair.edited.image, plain[1].image) == 0
     assert (pair.report.sites, pair.report.self_sites, pair.report.moved) == (0, 0, 0.0)
 
 
-def test_weights_alone(pipe):
+def test_weights_without_injection_equal_generate(pipe):
     free = {"cross_replace": 0, "self_replace": 0, "seed": 2, "steps": STEPS}
     pair = edit(pipe, "a (red:3) house", **free)
     run = generate(pipe, "a (red:3) house", seed=2, steps=STEPS)
@@ -105,13 +105,13 @@ def test_weights_of_the_source_act_on_the_source(pipe):
     assert apart(less.edited.image, less.source.image) > 1
 
 
-def test_windows(pipe, swap):
+def test_windows_choose_the_steps_of_an_edit(pipe, swap):
     base = {"seed": 7, "steps": STEPS}
     late = edit(pipe, "a red house", "a red sea", cross_replace=(0.5, 1.0), **base)
     assert late.report.sites == 1 * 7  # only 2/3
     assert apart(late.edited.image, swap.edited.image) > 0
     own = edit(pipe, "a red house", "a red sea", word_windows={"sea": 0.2, "a red": [0, 1]}, **base)
-    assert own.report.windows == {"sea": (0.0, 0.2), "a red": (0.0, 1.0)}
+    assert own.report.word_windows == {"sea": (0.0, 0.2), "a red": (0.0, 1.0)}
     assert apart(own.edited.image, swap.edited.image) > 0
     same = edit(pipe, "a red house", "a red sea", word_windows={"a red sea": 0.8}, **base)
     assert apart(same.edited.image, swap.edited.image) == 0
@@ -122,7 +122,7 @@ def test_windows(pipe, swap):
 # --- what it says -----------------------------------------------------------------------------
 
 
-def test_an_edit_that_changed_nothing_says_so(pipe):
+def test_an_edit_that_changed_nothing_gives_a_warning(pipe):
     with pytest.warns(HeedmapWarning) as warned:
         edit(pipe, "a (red:1.000001) house", seed=7, steps=1)
     assert warned[0].filename == __file__
@@ -144,7 +144,7 @@ def test_an_edit_that_changed_nothing_says_so(pipe):
         ({"cross_replace": (0.1, 0.2), "word_windows": {"a": (0.1, 0.2), "sea": 0.5}}, 2),
     ],
 )
-def test_windows_that_hold_no_step_say_so(pipe, windows, unused):
+def test_windows_without_a_step_give_a_warning(pipe, windows, unused):
     with warnings.catch_warnings(record=True, action="always") as caught:
         edit(pipe, "a house", "a sea", seed=7, steps=2, **windows)
     assert [one.filename for one in caught if "took no" in str(one.message)] == [__file__] * unused
@@ -201,7 +201,7 @@ def test_bad_edits_end_before_the_first_step(pipe, arguments, error):
 
 
 @pytest.mark.slow
-def test_a_red_house_becomes_a_blue_one_and_the_rest_stays(embedded):
+def test_a_red_house_becomes_blue_and_the_rest_stays(embedded):
     source, target = (f"a {colour} house next to a green tree" for colour in ("red", "blue"))
     pair = edit(embedded, source, target, seed=2)
     plain = generate(embedded, target, seed=2)
@@ -241,7 +241,7 @@ def swaps(pipe):
 
 
 @pytest.mark.parametrize("keep", [(), ("step",), ("layer", "head"), ("layer", "step", "head")])
-def test_what_is_kept_changes_no_picture(pipe, swaps, keep):
+def test_the_kept_axes_change_no_image(pipe, swaps, keep):
     """Neither of a blend, which reads the attention too, nor of anything else that is edited."""
     for told, how in zip(swaps, SWAPS, strict=True):
         other = edit(pipe, "a red house", "a red sea", seed=3, steps=4, keep=keep, **how)
@@ -253,7 +253,7 @@ def test_what_is_kept_changes_no_picture(pipe, swaps, keep):
 # --- what is read -----------------------------------------------------------------------------
 
 
-def test_a_threshold_that_no_place_is_above(pipe):
+def test_a_blend_threshold_above_all_cells_gives_a_warning(pipe):
     with pytest.warns(HeedmapWarning):
         pair = edit(
             pipe, "a red house", "a red sea", seed=7, steps=STEPS, only="house->sea", blend_from=0,
@@ -262,7 +262,7 @@ def test_a_threshold_that_no_place_is_above(pipe):
     assert not pair.blend.any() and pair.edited.image == pair.source.image
 
 
-def test_windows_where_nobody_says_are_those_of_the_kind_of_edit(pipe):
+def test_default_windows_depend_on_the_kind_of_edit(pipe):
     targets = ["a red sea", "a red house and a tree", "a blue house", "a (red:2) house"]
     pairs = edit(pipe, "a red house", targets, seed=7, steps=1)
     purposes = ["swap", "addition", "colour", None]
@@ -280,7 +280,7 @@ def test_windows_where_nobody_says_are_those_of_the_kind_of_edit(pipe):
     )
 
 
-def test_a_grid_of_several_kinds_has_the_windows_of_the_loosest(pipe):
+def test_a_grid_of_several_kinds_has_the_loosest_default_windows(pipe):
     targets = ["a red sea", "a red house and a tree"]
     made = grid(pipe, "a red house", targets, seeds=1, steps=1)
     cross, own = ((0.0, window) for window in USUAL["addition"])

@@ -19,7 +19,7 @@ from heedmap import EditResult, Grid, edit, grid, repeat
 from heedmap.errors import ArgumentError, ModelError
 
 # An autoencoder of random weights gives no picture back well.
-pytestmark = pytest.mark.filterwarnings("ignore:the picture (comes back at|changed outside)")
+pytestmark = pytest.mark.filterwarnings("ignore:the image (comes back at|changed outside)")
 SOURCE, TARGET = "a red house", "a blue house"
 BETAS: dict[str, Any] = {
     "beta_start": 0.00085, "beta_end": 0.012, "beta_schedule": "scaled_linear",
@@ -64,7 +64,7 @@ def pipe():
     ],
 )  # fmt: skip
 @pytest.mark.parametrize("kind", ["v_prediction"])
-def test_the_source_is_what_the_autoencoder_gives_back(pipe, name, steps, kind):
+def test_the_source_is_the_autoencoders_reconstruction(pipe, name, steps, kind):
     own, picture = pipe.scheduler, painted()
     pipe.scheduler = getattr(diffusers, name).from_config({**BETAS, "prediction_type": kind})
     try:
@@ -128,7 +128,7 @@ def by_hand(
         ("KDPM2DiscreteScheduler", 3, 2),
     ],
 )  # fmt: skip
-def test_edits_are_carried_as_their_difference_from_the_source(pipe, name, steps, each):
+def test_edits_follow_the_difference_of_predictions(pipe, name, steps, each):
     """From step to step: where a scheduler calls the model twice a step, not in between."""
     prompts, seen = [SOURCE, TARGET, "a red sea"], []
     own = pipe.scheduler
@@ -147,7 +147,7 @@ def test_edits_are_carried_as_their_difference_from_the_source(pipe, name, steps
     assert (wanted[1] - wanted[2]).abs().max() > 1e-3
 
 
-def test_an_edit_that_draws_as_its_source_does_is_the_picture(pipe):
+def test_an_edit_equal_to_its_source_gives_the_image_back(pipe):
     """Under guidance, too: what that does to the source it does to the edit, and is taken off."""
     seen: list[torch.Tensor] = []
     how: dict[str, Any] = {"image": painted(), "seeds": 3, "steps": 6, "guidance": 3}
@@ -190,7 +190,7 @@ def test_the_model_sees_the_picture_with_fresh_noise_at_each_step(pipe, name):
 
 
 @pytest.mark.parametrize("size", [(128, 64), (64, 136)])
-def test_any_size(pipe, size):
+def test_an_image_is_edited_at_any_size(pipe, size):
     pair = edit(pipe, SOURCE, TARGET, image=painted(640, 480), seed=3, steps=2, size=size)
     assert pair.source.image.size == pair.edited.image.size == size
     noted = pair.edited.settings.input_image
@@ -198,12 +198,12 @@ def test_any_size(pipe, size):
 
 
 @pytest.mark.slow
-def test_steps_that_nobody_said_are_the_pipelines_own(pipe):
+def test_the_default_steps_are_the_pipelines(pipe):
     pair = edit(pipe, SOURCE, TARGET, image=painted(), seed=3)
     assert pair.report.steps == 50 and apart(pair.source.image, returned(pipe, painted())) <= 1
 
 
-def test_outside_of_a_blend_the_source_stays(embedded):
+def test_outside_a_blend_the_source_stays(embedded):
     picture = painted()
     how: dict[str, Any] = {"only": "house->tree", "seed": 3, "steps": 6}
     pair = edit(embedded, "a red house", "a red tree", image=picture, **how)
@@ -215,7 +215,7 @@ def test_outside_of_a_blend_the_source_stays(embedded):
     assert cells[far].mean() < 0.4 * cells[~far].mean()  # the decoder spreads what changes
 
 
-def test_a_model_of_half_precision():
+def test_a_model_in_half_precision_reconstructs_the_source():
     """Its latents stay of its own kind; the source comes back as well as that can hold it."""
     pipe = random_pipeline()
     wanted = returned(pipe, painted())
@@ -225,7 +225,7 @@ def test_a_model_of_half_precision():
     assert apart(pair.edited.image, np.asarray(pair.source.image).astype(int)) > 3
 
 
-def test_a_pipeline_that_takes_an_image_is_given_it(tmp_path: Path):
+def test_an_img2img_pipeline_gets_the_image_as_its_argument(tmp_path: Path):
     made = StableDiffusionImg2ImgPipeline(
         **random_pipeline().components, requires_safety_checker=False
     )
@@ -246,7 +246,7 @@ def pair(pipe) -> EditResult:
     return edit(pipe, SOURCE, TARGET, image=painted(200, 100), seed=3, steps=3)
 
 
-def test_saved_loaded_and_drawn_again(pipe, pair: EditResult, tmp_path: Path):
+def test_an_edit_of_an_image_is_saved_loaded_and_repeated(pipe, pair: EditResult, tmp_path: Path):
     folder = pair.save(tmp_path / "x")
     read = EditResult.load(folder)
     assert read.report == pair.report and read.source.settings == pair.source.settings
@@ -258,7 +258,7 @@ def test_saved_loaded_and_drawn_again(pipe, pair: EditResult, tmp_path: Path):
         assert "parameters" not in image.info  # no settings alone make it
 
 
-def test_a_grid_of_it(pipe, tmp_path: Path):
+def test_a_grid_of_an_image_is_saved_and_repeated(pipe, tmp_path: Path):
     made = grid(pipe, SOURCE, image=painted(), weights={"red": [-1, 1, 3]}, seeds=3, steps=2)
     assert {cell.result.source.settings.input_image for cell in made.cells} != {None}
     folder = made.save(tmp_path / "x")
@@ -267,7 +267,7 @@ def test_a_grid_of_it(pipe, tmp_path: Path):
     assert repeat(pipe, folder / "cells" / "003").same
 
 
-def test_without_its_picture_it_is_not_drawn_again(pipe, pair: EditResult, tmp_path: Path):
+def test_an_edit_without_its_saved_image_is_not_repeated(pipe, pair: EditResult, tmp_path: Path):
     folder = pair.save(tmp_path / "x")
     for side in ("source", "edited"):
         (folder / side / "input.png").unlink()
@@ -289,7 +289,7 @@ def test_without_its_picture_it_is_not_drawn_again(pipe, pair: EditResult, tmp_p
 # --- the pipeline, and what is refused ------------------------------------------------------------
 
 
-def test_the_pipeline_is_as_it_was(pipe):
+def test_the_pipeline_is_restored(pipe):
     edit(pipe, SOURCE, TARGET, seed=3, steps=1)
     before, own = state_of(pipe), pipe.scheduler
     edit(pipe, SOURCE, TARGET, image=painted(), seed=3, steps=2)
@@ -312,12 +312,12 @@ def _stop(done: int, of: int) -> None:
         {"sigmas": [9.0, 0.5]},
     ],
 )
-def test_what_does_not_go_with_a_picture(pipe, given):
+def test_options_that_contradict_an_image_are_refused(pipe, given):
     with pytest.raises(ArgumentError):
         edit(pipe, SOURCE, TARGET, seed=3, steps=2, **{"image": painted(), **given})
 
 
-def test_models_that_cannot_be_shown_one():
+def test_models_that_cannot_edit_an_image_are_refused():
     pipe = models.lcm()
     with pytest.raises(ModelError):
         edit(pipe, SOURCE, TARGET, image=painted(), seed=3, steps=2)
@@ -330,7 +330,7 @@ def test_models_that_cannot_be_shown_one():
         edit(pipe, SOURCE, TARGET, image=painted(), seed=3, steps=2)
 
 
-def test_a_picture_that_comes_back_badly_is_warned_of(pipe):
+def test_a_poor_reconstruction_gives_a_warning(pipe):
     pixels = np.random.default_rng(0).integers(0, 256, (128, 128, 3), dtype=np.uint8)
     noise = Image.fromarray(pixels)
     with pytest.warns(heedmap.HeedmapWarning, match=r"comes back at \d+\.\d dB"):

@@ -82,7 +82,7 @@ def check_file(folder):
     return told
 
 
-def test_all_that_is_shown_is_computed_of_the_file_alone(random_model, run, tmp_path):
+def test_an_explanation_is_recomputed_from_its_file_alone(random_model, run, tmp_path):
     found = hm.explain(random_model, run, "house", AT)
     told = check_file(found.save(tmp_path / "x"))
     assert told["report"]["maps_difference"] < 1e-6 and told["report"]["settings_diff"] == []
@@ -91,7 +91,7 @@ def test_all_that_is_shown_is_computed_of_the_file_alone(random_model, run, tmp_
     assert back.page() == found.page() and repr(back) == repr(found)
 
 
-def test_of_a_masked_model_and_of_an_edit(tmp_path):
+def test_a_masked_model_with_an_edit_is_explained(tmp_path):
     pipe = random_pixart()
     pipe.set_progress_bar_config(disable=True)
     edits = [hm.Reweight("house", -1.5)]
@@ -102,7 +102,7 @@ def test_of_a_masked_model_and_of_an_edit(tmp_path):
     assert told["report"]["automatic_axes"] == ["layer", "head", "step"]
 
 
-def test_a_folder_an_edit_and_a_negative_prompt(random_model, run, tmp_path):
+def test_saved_runs_edits_and_negative_prompts_are_explained(random_model, run, tmp_path):
     folder = run.save(tmp_path / "run", overlays=False)
     one, other = (hm.explain(random_model, it, "house", AT) for it in (run, str(folder)))
     assert one.numbers == other.numbers
@@ -145,19 +145,19 @@ def test_arguments_that_fit_no_run_are_refused(random_model, run, asked, kind):
         ((63, 77), (5, 3), (3, 1)),
     ],
 )
-def test_the_position_that_holds_a_pixel(at, grid, place):
+def test_a_pixel_belongs_to_its_position(at, grid, place):
     probe = Probe((3,), at, (96, 128), 0, "conditional", 0, 0, (), None)
     assert probe.place(grid) == place
 
 
-def test_a_word_of_a_negative_weight_draws_most_where_it_is_lowest(random_model):
+def test_a_negative_weight_chooses_the_lowest_head(random_model):
     run = hm.generate(random_model, "a red (house:-0.5)", seed=3, steps=2)
     one = hm.explain(random_model, run, "house", AT, step=1)
     drawn = one.probabilities[:, list(one.report.tokens)].sum(axis=1)
     assert drawn.min() < 0 and one.report.head == drawn.argmin()
 
 
-def test_a_layer_or_head_of_a_run_that_kept_none(random_model):
+def test_a_run_without_layers_is_explained_at_known_layers_only(random_model):
     run = hm.generate(random_model, PROMPT, seed=3, steps=2, keep=())
     with pytest.raises(SelectionError):
         hm.explain(random_model, run, "house", AT, layer="up 9")
@@ -167,7 +167,7 @@ def test_a_layer_or_head_of_a_run_that_kept_none(random_model):
     assert found.report.head == 1 and found.report.automatic_axes == ("step",)
 
 
-def test_a_run_that_cannot_be_drawn_again(random_model, run, tmp_path):
+def test_a_run_that_cannot_be_repeated_is_refused(random_model, run, tmp_path):
     with pytest.raises(HeedmapError):
         hm.explain(random_model, noting(run, arguments={"image": "<Image>"}), "house", AT)
     with pytest.raises(RunError):

@@ -30,14 +30,14 @@ def never(*_):
     raise AssertionError("a step was run")
 
 
-def test_same_seed_same_picture(pipe):
+def test_one_seed_gives_one_image(pipe):
     first = generate(pipe, "a red house", seed=7, steps=2)
     assert same(first, generate(random_pipeline(), "a red house", seed=7, steps=2))
     assert not same(first, generate(pipe, "a red house", seed=8, steps=2))
     assert generate(pipe, "a house", steps=1).settings.seed in range(2**31)
 
 
-def test_the_picture_is_the_bare_pipelines(pipe):
+def test_the_image_equals_the_bare_pipelines(pipe):
     run = generate(pipe, "a house", seed=3, steps=2, guidance=4.0, size=(144, 96), negative="sea")
     bare = pipe(
         "a house", negative_prompt="sea", num_inference_steps=2, guidance_scale=4.0, width=144,
@@ -48,7 +48,7 @@ def test_the_picture_is_the_bare_pipelines(pipe):
     assert run.maps["house"].values.shape == (64, 96)
 
 
-def test_progress_previews_and_the_users_own_callback_change_nothing(pipe):
+def test_progress_previews_and_callbacks_change_no_image(pipe):
     reported, callbacks, shapes = [], [], []
 
     def callback(pipe, step, timestep, tensors):
@@ -77,7 +77,7 @@ def test_progress_previews_and_the_users_own_callback_change_nothing(pipe):
 # --- settings ---
 
 
-def test_settings_repeat_the_run(pipe):
+def test_the_settings_repeat_the_run(pipe):
     run = generate(pipe, "a house", steps=2, guidance=3.0, eta=0.5, keep={"layer", "step"})
     s = run.settings
     assert (s.steps, s.guidance, s.arguments) == (2, 3.0, {"eta": 0.5})
@@ -94,7 +94,7 @@ def fade(p, site):
     return p * 0.5
 
 
-def test_edits_are_saved(pipe):
+def test_edits_are_saved_in_the_settings(pipe):
     mask = np.zeros((128, 128), dtype=bool)
     mask[:, :64] = True
     edits = [
@@ -135,7 +135,7 @@ def test_the_size_of_the_call_is_saved_if_the_image_has_another():
 # --- weights and batches ---
 
 
-def test_weights_in_a_prompt(pipe, tmp_path):
+def test_weights_in_a_prompt_are_applied_and_saved(pipe, tmp_path):
     plain = generate(pipe, "a red house", seed=7, steps=2)
     assert plain.settings.prompt == plain.settings.text == "a red house"
     run = generate(pipe, "a (red:3) house", seed=7, steps=2)
@@ -157,7 +157,7 @@ def test_weights_in_a_prompt(pipe, tmp_path):
     assert same(edited, generate(pipe, "a (red:0) house", seed=7, steps=2))
 
 
-def test_weights_may_be_negative_and_of_some_of_a_batch(pipe, tmp_path):
+def test_weights_may_be_negative_and_in_part_of_a_batch(pipe, tmp_path):
     prompts = ["a red house", "a (red house:-1)", "a red house"]
     runs = generate_batch(pipe, prompts, seeds=[7, 7, 7], steps=2)
     plain = generate_batch(pipe, ["a red house"] * 3, seeds=[7, 7, 7], steps=2)
@@ -170,7 +170,7 @@ def test_weights_may_be_negative_and_of_some_of_a_batch(pipe, tmp_path):
     assert Run.load(runs[1].save(tmp_path / "run")).sheet().width > 256
 
 
-def test_a_batch_is_many_runs(pipe):
+def test_a_batch_gives_one_run_for_each_prompt(pipe):
     prompts = ["a house", "at the sea"]
     runs = generate_batch(pipe, prompts, seeds=[1, 2], steps=2)
     assert [r.settings.prompt for r in runs] == prompts
@@ -180,7 +180,7 @@ def test_a_batch_is_many_runs(pipe):
     assert np.abs(difference).max() <= 1
 
 
-def test_more_tokens_and_the_negative_branch(pipe):
+def test_all_tokens_and_the_negative_branch_are_recorded(pipe):
     plain = generate(pipe, "a house", negative="at sea", seed=1, steps=2)
     assert plain.negative_maps is None
     run = generate(
@@ -220,7 +220,7 @@ def test_concepts_change_no_picture(pipe):
         "!!!",
     ],
 )
-def test_hostile_prompts(pipe, prompt, tmp_path, recwarn):
+def test_hostile_prompts_are_saved_and_read_back(pipe, prompt, tmp_path, recwarn):
     run = generate(pipe, prompt, seed=0, steps=1)
     back = Run.load(run.save(tmp_path / "run"))
     assert back.settings.prompt == prompt
@@ -277,14 +277,14 @@ def test_a_weight_of_words_that_the_model_does_not_read_ends_before_the_first_st
         ("a house", "(red:1.3) house", True),
     ],
 )
-def test_brackets_that_are_no_weights_are_warned_of(pipe, prompt, negative, warned):
+def test_brackets_that_are_no_weights_give_a_warning(pipe, prompt, negative, warned):
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", HeedmapWarning)
         generate(pipe, prompt, seed=1, steps=1, guidance=2, negative=negative)
     assert len(caught) == warned
 
 
-def test_words_that_the_model_was_not_taught_are_warned_of_and_saved(embedded):
+def test_unknown_words_give_a_warning_and_are_saved(embedded):
     prompts = ["a (Horse:1.5), a red cat", "a red house"]
     with pytest.warns(HeedmapWarning) as warned:
         runs = generate_batch(embedded, prompts, seeds=[1, 2], steps=1, negative="blurry, a cat")
@@ -300,7 +300,7 @@ def test_words_that_the_model_was_not_taught_are_warned_of_and_saved(embedded):
 @pytest.mark.parametrize(
     ("size", "far"), [((96, 96), False), ((128, 256), False), ((88, 88), True), ((136, 256), True)]
 )
-def test_a_size_far_from_the_models_own_is_warned_of(pipe, size, far):
+def test_a_size_far_from_the_models_gives_a_warning(pipe, size, far):
     for call in (
         lambda: generate(pipe, "a house", steps=1, size=size),
         lambda: edit(pipe, "a red house", "a red tree", steps=1, cross_replace=0.0, size=size),
@@ -311,7 +311,7 @@ def test_a_size_far_from_the_models_own_is_warned_of(pipe, size, far):
         assert [one.category for one in about] == [HeedmapWarning] * far
 
 
-def test_latents_that_are_not_finite_are_no_picture():
+def test_latents_that_are_not_finite_are_an_error():
     """diffusers' own UniPC of the first kind of B(h) divides by nothing in its last step."""
     pipe = random_pipeline()
     pipe.scheduler = diffusers.UniPCMultistepScheduler.from_config(

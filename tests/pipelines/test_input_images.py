@@ -42,7 +42,7 @@ def painted(width: int = 128, height: int = 128, seed: int = 0) -> Image.Image:
         ((90, 1000), (40, 432)),
     ],
 )
-def test_the_size_that_the_model_sees(given, seen):
+def test_an_image_is_scaled_to_a_size_of_the_model(given, seen):
     pipe = random_pipeline()
     found = locate(pipe, painted(*given), PROMPT, seed=1, steps=1)
     assert found.image.size == found.settings.size == found.maps.recording.size == seen
@@ -51,14 +51,14 @@ def test_the_size_that_the_model_sees(given, seen):
     assert np.array_equal(np.asarray(again.image), np.asarray(found.image))
 
 
-def test_a_size_of_ones_own():
+def test_a_users_size_is_used():
     found = locate(random_pipeline(), painted(), PROMPT, seed=1, steps=1, size=(64, 96))
     assert found.image.size == (64, 96)
     expected = painted().resize((64, 96), Image.Resampling.LANCZOS)
     assert np.array_equal(np.asarray(found.image), np.asarray(expected))
 
 
-def test_files_and_modes(tmp_path: Path):
+def test_images_of_all_files_and_modes_are_read(tmp_path: Path):
     pipe, picture = random_pipeline(), painted(128, 96)
     turned = picture.transpose(Image.Transpose.ROTATE_90)
     exif = Image.Exif()
@@ -76,7 +76,7 @@ def test_files_and_modes(tmp_path: Path):
         assert np.array_equal(np.asarray(found.image), np.asarray(expected)), given
 
 
-def test_pictures_that_cannot_be_read(tmp_path: Path):
+def test_images_that_cannot_be_read_are_refused(tmp_path: Path):
     pipe = random_pipeline()
     painted().save(tmp_path / "x.png")
     (tmp_path / "cut.png").write_bytes((tmp_path / "x.png").read_bytes()[:9000])
@@ -92,7 +92,7 @@ def test_pictures_that_cannot_be_read(tmp_path: Path):
 
 
 @torch.no_grad()
-def test_its_latents_are_those_of_diffusers():
+def test_encoded_latents_equal_those_of_diffusers():
     pipe, picture = random_pipeline(), painted(128, 64)
     pixels = pipe.image_processor.preprocess(picture)
     wanted = pipe.vae.encode(pixels).latent_dist.mode() * pipe.vae.config.scaling_factor
@@ -100,7 +100,7 @@ def test_its_latents_are_those_of_diffusers():
 
 
 @pytest.mark.parametrize("kind", [StableDiffusionImg2ImgPipeline, StableDiffusionInpaintPipeline])
-def test_pipelines_that_begin_with_a_picture_are_refused(kind):
+def test_pipelines_that_start_from_an_image_are_refused(kind):
     pipe = kind(**random_pipeline().components, requires_safety_checker=False)
     with pytest.raises(ModelError):
         locate(pipe, painted(), PROMPT)
@@ -111,7 +111,7 @@ def _without_a_size(self: Any, prompt: str, latents: Any = None) -> None: ...
 
 
 @pytest.mark.parametrize("call", [_without_latents, _without_a_size])
-def test_pipelines_that_cannot_be_shown_a_picture(call):
+def test_pipelines_with_another_signature_are_refused(call):
     pipe = type("Own", (StableDiffusionPipeline,), {"__call__": call})(
         **random_pipeline().components, requires_safety_checker=False
     )

@@ -33,7 +33,7 @@ def test_a_name_that_the_pipeline_does_not_take_is_refused(pipe, name: str):
             draw()
 
 
-def test_what_an_edit_does_not_take(pipe):
+def test_unknown_arguments_of_an_edit_are_refused(pipe):
     for name in ("seeds", "tokens", "self_atention"):
         with pytest.raises(ArgumentError):
             heedmap.edit(pipe, "a cat", "a dog", **{name: 1})
@@ -66,7 +66,7 @@ THEIRS = {
 }
 
 
-def test_names_of_diffusers_draw_the_same_pictures(pipe):
+def test_names_of_diffusers_give_the_same_images(pipe):
     def pictures(ours, theirs) -> None:
         (expected, found) = (np.asarray(one.image) for one in (ours, theirs))
         assert np.array_equal(expected, found)
@@ -90,7 +90,7 @@ def test_names_of_diffusers_draw_the_same_pictures(pipe):
     assert (about.seed, about.steps, about.size) == (7, 2, (64, 48))
 
 
-def test_one_side_alone_leaves_the_other_as_the_model_has_it(pipe):
+def test_a_height_alone_keeps_the_models_width(pipe):
     run = heedmap.generate(pipe, "a cat", seed=1, num_inference_steps=1, height=48)
     assert run.image.size == (usual_size(pipe)[0], 48)
     for draw in (
@@ -102,7 +102,7 @@ def test_one_side_alone_leaves_the_other_as_the_model_has_it(pipe):
 
 
 @pytest.mark.parametrize("theirs", SYNONYMS)
-def test_an_option_under_two_names(pipe, theirs: str):
+def test_an_option_under_two_names_is_refused(pipe, theirs: str):
     value = {**THEIRS, "generator": seeded(7)}[theirs]
     ours = options.OWN_NAMES[theirs]
     for draw in (heedmap.generate, heedmap.edit, heedmap.grid):
@@ -111,12 +111,12 @@ def test_an_option_under_two_names(pipe, theirs: str):
             draw(pipe, "a (red:2) cat", **{theirs: value, own: OURS[ours]})
 
 
-def test_what_is_not_given_under_a_name_of_diffusers(pipe):
+def test_none_under_a_name_of_diffusers_is_ignored(pipe):
     run = heedmap.generate(pipe, "a cat", steps=1, seed=7, **dict.fromkeys(SYNONYMS))
     assert (run.settings.steps, run.settings.seed) == (1, 7)
 
 
-def test_a_generator_whose_seed_is_not_known(pipe):
+def test_a_generator_with_unknown_state_is_refused(pipe):
     drawn = seeded(7)
     torch.randn(1, generator=drawn)
     for generator in (drawn, 7, [drawn]):

@@ -63,7 +63,7 @@ def by_diffusers(pipe, picture: Image.Image, prompt: str, seed: int, steps: int,
 
 
 @pytest.mark.parametrize("steps", [1, 3, 10])
-def test_the_maps_are_those_of_the_noised_picture(pipe, steps):
+def test_maps_equal_those_of_the_noised_image(pipe, steps):
     picture = painted()
     keep = {"layer", "step", "head"}
     found = locate(pipe, picture, PROMPT, seed=4, steps=steps, keep=keep)
@@ -77,7 +77,7 @@ def test_the_maps_are_those_of_the_noised_picture(pipe, steps):
     assert found.maps.tokens == expected.tokens
 
 
-def test_it_is_a_run_like_any_other(pipe, tmp_path: Path):
+def test_locate_returns_a_run_with_its_settings(pipe, tmp_path: Path):
     picture = painted()
     found = locate(pipe, picture, PROMPT, seed=4, steps=2)
     assert np.array_equal(np.asarray(found.image), np.asarray(picture))
@@ -94,7 +94,7 @@ def test_it_is_a_run_like_any_other(pipe, tmp_path: Path):
     assert saved.maps.segment().labels.shape == (128, 128)
 
 
-def test_the_pipeline_is_as_it_was(pipe):
+def test_the_pipeline_is_restored(pipe):
     generate(pipe, PROMPT, seed=1, steps=1)  # some attributes are there after the first call
     before, scheduler = state_of(pipe), pipe.scheduler
     locate(pipe, painted(), PROMPT, seed=4, steps=2)
@@ -107,7 +107,7 @@ def test_the_pipeline_is_as_it_was(pipe):
     assert state_of(pipe) == before and pipe.scheduler is scheduler
 
 
-def test_what_is_refused(pipe, tmp_path: Path):
+def test_wrong_images_and_options_are_refused(pipe, tmp_path: Path):
     (tmp_path / "text.png").write_text("no picture")
     for given in (tmp_path / "text.png", tmp_path / "none.png", 3):
         with pytest.raises(ArgumentError):
@@ -125,7 +125,7 @@ def test_what_is_refused(pipe, tmp_path: Path):
             locate(pipe, painted(), PROMPT, **{name: 2})
 
 
-def test_it_repeats(pipe, tmp_path: Path):
+def test_a_located_run_is_repeated(pipe, tmp_path: Path):
     found = locate(pipe, painted(300, 200), PROMPT, seed=4, steps=3, tokens="all")
     saved = found.save(tmp_path / "run")
     again = repeat(pipe, saved)
@@ -142,7 +142,7 @@ def test_it_repeats(pipe, tmp_path: Path):
     assert told.largest == pytest.approx(0.25, abs=1e-6)
 
 
-def test_another_scheduler_looks_alike(pipe):
+def test_another_scheduler_gives_similar_maps(pipe):
     """The noise is that of the training, whichever scheduler draws."""
     picture = painted()
     one = locate(pipe, picture, PROMPT, seed=4, steps=2)
@@ -156,7 +156,7 @@ def test_another_scheduler_looks_alike(pipe):
 
 
 @pytest.mark.slow
-def test_things_are_found_where_they_are(embedded):
+def test_maps_overlap_the_exact_masks(embedded):
     """On rendered scenes of the drawn world the masks are known."""
     overlaps: list[float] = []
     for seed in range(12):
@@ -172,7 +172,7 @@ def test_things_are_found_where_they_are(embedded):
     assert len(overlaps) >= 12 and np.mean(overlaps) > 0.8
 
 
-def test_concepts_are_seen_as_the_words_of_a_longer_prompt_and_change_nothing(pipe):
+def test_concepts_are_located_without_changing_the_prompts_maps(pipe):
     """As `trace` has them around a call of the same latents; and are repeated and saved."""
     picture, sought = painted(), ["sky", "blue tree"]
     alone = locate(pipe, picture, PROMPT, seed=4, steps=3)
@@ -193,7 +193,7 @@ def test_concepts_are_seen_as_the_words_of_a_longer_prompt_and_change_nothing(pi
     assert not repeat(pipe, changed).same
 
 
-def test_an_image_unlike_those_that_the_model_draws_is_warned_of(embedded):
+def test_an_image_unlike_the_models_gives_a_warning(embedded):
     own = generate(embedded, PROMPT, seed=1, steps=4).image
     with warnings.catch_warnings(action="error"):
         locate(embedded, own, PROMPT, seed=1, steps=1)

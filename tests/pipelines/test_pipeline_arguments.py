@@ -27,7 +27,7 @@ plain = st.recursive(
 
 
 @given(plain)
-def test_plain_values_come_back(value):
+def test_plain_values_are_read_back(value):
     note = json.loads(json.dumps(argument_note(value), allow_nan=False))
     assert repr(argument(note)) == repr(value)  # tells 1 from True, lists from tuples
     assert argument_note(value) == note
@@ -41,7 +41,7 @@ def test_numbers_of_numpy_become_those_of_python(value, back):
     assert type(argument_note(value)) is type(back)
 
 
-def test_nan_comes_back():
+def test_nan_is_read_back():
     assert np.isnan(argument(argument_note(float("nan"))))
 
 
@@ -67,7 +67,7 @@ tinted.putpalette([9, *(tinted.getpalette() or [])[1:]])
         (print, repr),
     ],
 )
-def test_objects_are_recognised(value, another):
+def test_objects_are_recognised_by_their_digest(value, another):
     note = json.loads(json.dumps(argument_note(value)))
     with pytest.raises(ValueError):
         argument(note)
@@ -75,13 +75,13 @@ def test_objects_are_recognised(value, another):
     assert description(note)
 
 
-def test_a_slice_and_its_copy_are_the_same():
+def test_a_slice_and_its_copy_have_one_digest():
     whole = torch.arange(12.0).reshape(3, 4)
     assert argument_note(whole[:, 1].clone()) == argument_note(whole[:, 1])
 
 
 @pytest.mark.parametrize("value", [object(), {1: 2}, {"object": 3}])
-def test_what_has_no_bytes_is_known_by_its_type(value):
+def test_objects_without_bytes_are_noted_by_type(value):
     note = json.loads(json.dumps(argument_note(value)))
     assert argument_note(value) == note
     with pytest.raises(ValueError):

@@ -55,7 +55,7 @@ def drawn_by(scheduler: Any, pipe: Any) -> Run:
         pipe.scheduler = own
 
 
-def test_settings_of_a_scheduler_of_the_same_class(embedded, tmp_path):
+def test_scheduler_settings_of_one_class_are_restored(embedded, tmp_path):
     own = embedded.scheduler
     run = drawn_by(DDIMScheduler.from_config(own.config, timestep_spacing="leading"), embedded)
     found = again(embedded, run, tmp_path / "run")
@@ -78,7 +78,7 @@ def test_settings_of_a_scheduler_of_the_same_class(embedded, tmp_path):
         {"edits": [Confine("red", np.eye(128, dtype=bool), strength=1.7, end=0.9, tail=False)]},
     ],
 )
-def test_a_run(pipe, tmp_path, asked):
+def test_a_run_repeats(pipe, tmp_path, asked):
     asked = {"prompt": PROMPT, "seed": 7, "steps": 2, **asked}
     run = generate(pipe, **asked)
     assert_same(again(pipe, run, tmp_path / "run"))
@@ -89,7 +89,7 @@ def test_a_run(pipe, tmp_path, asked):
     assert found.run.settings == run.settings
 
 
-def test_one_of_a_batch(pipe, tmp_path):
+def test_one_run_of_a_batch_repeats(pipe, tmp_path):
     runs = generate_batch(pipe, [PROMPT, "at sea", "a house"], seeds=[1, 2, 3], steps=2)
     for number, run in enumerate(runs):
         assert run.settings.batch_place == (number, 3)
@@ -101,14 +101,14 @@ EDITS = [
     {"target": "a red sea", "cross_replace": (0.2, 0.9), "self_replace": 0.6, "max_self_cells": 64},
     {
         "target": "a red sea", "only": "house->sea", "protect": ["red"], "threshold": 0.55,
-        "blend_from": 0.3, "words": {"red": (0.1, 0.5)}, "negative": "",
+        "blend_from": 0.3, "word_windows": {"red": (0.1, 0.5)}, "negative": "",
     },
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize("asked", EDITS)
 @pytest.mark.filterwarnings("ignore:the edit")
-def test_an_edit(pipe, tmp_path, asked):
+def test_an_edit_repeats(pipe, tmp_path, asked):
     pair = edit(pipe, **{"source": PROMPT, "seed": 7, "steps": 5, **asked})
     folder = pair.save(tmp_path / "pair")
     found = repeat(pipe, folder)
@@ -121,7 +121,7 @@ def test_an_edit(pipe, tmp_path, asked):
 
 
 @pytest.mark.filterwarnings("ignore:the edit")
-def test_a_grid(pipe, tmp_path):
+def test_a_grid_repeats(pipe, tmp_path):
     made = grid(
         pipe, PROMPT, weights={"red": [1, 2.5]}, cross_replace=[0.3, (0.2, 0.8)], seeds=[5, 6],
         steps=3, batch=4,
@@ -140,7 +140,7 @@ def test_a_grid(pipe, tmp_path):
 # --- what is not the same -----------------------------------------------------------------------
 
 
-def test_what_is_another_now_is_listed(pipe):
+def test_settings_that_differ_now_are_listed(pipe):
     run = generate(pipe, PROMPT, seed=1, steps=1)
     noted = structs.replace(
         run.settings, versions=structs.replace(run.settings.versions, torch="1.0"), threads=64,
@@ -159,7 +159,7 @@ def test_what_is_another_now_is_listed(pipe):
 # --- what the file does not hold ----------------------------------------------------------------
 
 
-def test_tensors_must_be_the_very_ones(pipe, tmp_path):
+def test_tensors_must_be_given_again_unchanged(pipe, tmp_path):
     latents = torch.randn(1, 4, 16, 16, generator=torch.Generator().manual_seed(3))
     run = generate(pipe, PROMPT, seed=1, steps=2, latents=latents)
     folder = run.save(tmp_path / "run")
@@ -177,7 +177,7 @@ def fade(p, site):
     return p
 
 
-def test_rules_of_a_users_own_must_be_given(pipe, tmp_path):
+def test_a_users_rules_must_be_given_again(pipe, tmp_path):
     edits = [Reweight("house", 2), fade]
     folder = generate(pipe, PROMPT, seed=1, steps=2, edits=edits).save(tmp_path / "run")
     with pytest.raises(ArgumentError):
@@ -190,7 +190,7 @@ def test_rules_of_a_users_own_must_be_given(pipe, tmp_path):
 # --- models and errors ------------------------------------------------------------------------
 
 
-def test_the_model_that_the_settings_name(pipe, run, tmp_path):
+def test_the_model_of_the_settings_is_loaded(pipe, run, tmp_path):
     pipe.save_pretrained(tmp_path / "model")
     loaded = heedmap.load(tmp_path / "model", device="cpu")
     mine = generate(loaded, PROMPT, seed=1, steps=1)
@@ -201,7 +201,7 @@ def test_the_model_that_the_settings_name(pipe, run, tmp_path):
         repeat(None, run)
 
 
-def test_what_is_no_folder_of_heedmaps(pipe, tmp_path):
+def test_folders_without_a_result_are_refused(pipe, tmp_path):
     with pytest.raises(RunError):
         repeat(pipe, tmp_path)
     with pytest.raises(ArgumentError):
@@ -223,7 +223,7 @@ def figures(found):
     return found.same, found.largest, found.differing, found.pixels
 
 
-def test_the_same():
+def test_equal_images_have_no_differing_pixel():
     assert figures(compared(made_run(), made_run(), {})) == (True, 0, 0, 128 * 128)
 
 
@@ -241,13 +241,13 @@ def test_changed_pixels_are_counted(pixels, by):
     }
 
 
-def test_all_images_count():
+def test_pixels_of_all_images_are_compared():
     pair = made_pair()
     found = compared(pair, replace(pair, edited=changed(pair.edited, 3, 9)), {})
     assert figures(found) == (False, 9, 3, 2 * 128 * 128)
 
 
-def test_a_scheduler_does_not_explain_a_difference():
+def test_another_scheduler_is_not_given_as_the_reason():
     """The repetition used the saved one."""
     run = made_run()
     other = changed(run, 3, 9)
@@ -258,7 +258,7 @@ def test_a_scheduler_does_not_explain_a_difference():
     assert plain == scheduler != threads
 
 
-def test_another_size_differs_everywhere():
+def test_images_of_another_size_differ_everywhere():
     run = made_run()
     small = replace(run, image=run.image.resize((64, 64)))
     assert figures(compared(small, run, {})) == (False, 255, 64 * 64, 64 * 64)

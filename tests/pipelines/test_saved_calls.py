@@ -24,7 +24,7 @@ def read(given=(), pipe=None, **noted):
     return saved_call(settings_of(**noted), pipe or Pipe(), dict(given))
 
 
-def test_all_arguments():
+def test_settings_give_all_arguments_of_the_call():
     call = read(
         prompt="a red house", seed=5, steps=4, guidance=2.5, size=[64, 96], negative="sea",
         keep=["layer", "step"], tokens="all", branches=["conditional", "negative"],
@@ -49,7 +49,7 @@ def test_all_arguments():
         ({"steps": 3, "defaults": {"steps": "sigmas"}}, None),
     ],
 )
-def test_a_default_is_left_to_the_pipeline(noted, found):
+def test_a_default_of_the_pipeline_is_not_passed(noted, found):
     assert read(**noted).options.steps == found
 
 
@@ -63,7 +63,7 @@ def test_a_size_that_the_pipeline_chose_is_not_passed():
     assert read(pipe=Fixed(), size=[64, 96], defaults={}).options.size is None
 
 
-def test_arguments_that_are_not_saved_must_be_given():
+def test_arguments_that_cannot_be_saved_must_be_given():
     noted = {"eta": {"object": "Tensor"}}
     with pytest.raises(ArgumentError):
         read(arguments=noted)
@@ -74,7 +74,7 @@ def test_arguments_that_are_not_saved_must_be_given():
     assert read({"eta": 0.5}, arguments={"eta": 0.5}).options.arguments == {"eta": 0.5}
 
 
-def test_edits_are_read_or_given():
+def test_saved_edits_are_read_and_rules_must_be_given():
     weighted = {"kind": "reweight", "word": "red", "weight": 2.0, "renormalize": False}
     rule = {"kind": "rule", "name": "fade"}
     assert read(edits=[weighted]).edits == (Reweight("red", 2),)

@@ -25,7 +25,7 @@ def asking(**schedulers: dict[str, Any]) -> Settings:
     return settings_of(schedulers=schedulers)
 
 
-def test_the_pipelines_own_come_back_after_an_error(pipe):
+def test_the_pipelines_schedulers_are_restored_after_an_error(pipe):
     own = pipe.scheduler, pipe.low_res_scheduler
     saved = asking(
         scheduler=note("EulerDiscreteScheduler"), low_res_scheduler=note(clip_sample=False)
@@ -38,14 +38,14 @@ def test_the_pipelines_own_come_back_after_an_error(pipe):
     assert (pipe.scheduler, pipe.low_res_scheduler) == own
 
 
-def test_one_that_is_the_same_stays(pipe):
+def test_an_equal_scheduler_is_kept(pipe):
     own = pipe.scheduler
     config = {k: v for k, v in own.config.items() if not k.startswith("_")}
     with saved_schedulers(pipe, asking(scheduler=note(**config))):
         assert pipe.scheduler is own
 
 
-def test_one_of_a_users_own_class(pipe):
+def test_a_scheduler_of_a_users_class_is_rebuilt(pipe):
     class Mine(DDIMScheduler):
         pass
 
@@ -63,7 +63,7 @@ def test_one_of_a_users_own_class(pipe):
         note(trained_betas={"object": "tensor", "shape": [1]}),
     ],
 )
-def test_one_that_cannot_be_made_is_an_error(pipe, bad):
+def test_a_scheduler_that_cannot_be_built_is_an_error(pipe, bad):
     own = pipe.scheduler, pipe.low_res_scheduler
     saved = asking(scheduler=note("EulerDiscreteScheduler"), low_res_scheduler=bad)
     with pytest.raises(RunError), saved_schedulers(pipe, saved):

@@ -10,7 +10,7 @@ from heedmap.pipelines import settings
 from heedmap.pipelines.arguments import argument
 
 
-def test_an_interrupted_run_notes_what_was_asked_for(pipe):
+def test_an_interrupted_run_has_the_requested_settings(pipe):
     def stop(pipe, step, timestep, tensors):
         pipe._interrupt = step == 1
         return tensors
@@ -23,7 +23,7 @@ def test_an_interrupted_run_notes_what_was_asked_for(pipe):
     }
 
 
-def test_a_callback_does_not_change_what_is_noted(pipe):
+def test_a_callback_does_not_change_the_settings(pipe):
     def meddle(pipe, step, timestep, tensors):
         if step == 2:
             pipe._guidance_scale, pipe._num_timesteps = 0.0, 1
@@ -42,7 +42,7 @@ def test_a_callback_does_not_change_what_is_noted(pipe):
         (EulerAncestralDiscreteScheduler, {}),
     ],
 )
-def test_the_steps_are_those_asked_for_and_the_scheduler_is_told(pipe, scheduler, options):
+def test_settings_have_the_requested_steps_and_the_scheduler(pipe, scheduler, options):
     pipe.scheduler = scheduler.from_config(pipe.scheduler.config, **options)
     noted = generate(pipe, "a house", seed=1, steps=4).settings
     assert noted.steps == 4
@@ -54,7 +54,7 @@ def test_the_steps_are_those_asked_for_and_the_scheduler_is_told(pipe, scheduler
     assert told == own
 
 
-def test_what_nobody_said_is_told_with_whose_it_is(pipe, embedded):
+def test_defaults_are_saved_with_their_origin(pipe, embedded):
     noted = generate(pipe, "a house", seed=1, steps=1, guidance=2).settings
     assert noted.defaults == {"size": "pipeline"}
     own = (
@@ -66,14 +66,14 @@ def test_what_nobody_said_is_told_with_whose_it_is(pipe, embedded):
     assert settings.effective_value(pipe, "guidance", None) == (7.5, "pipeline")
 
 
-def test_a_source_that_is_text_in_brackets_is_noted_so_that_it_reads_back(pipe):
+def test_a_source_with_brackets_is_saved_escaped(pipe):
     pair = edit(pipe, r"a \(red\) (house:2)", seed=1, steps=2)
     assert pair.edited.settings.edit.source == r"a \(red\) house"
     assert pair.source.settings.prompt == r"a \(red\) house"
     assert pair.source.settings.text == "a (red) house"
 
 
-def test_all_that_an_edit_was_asked_is_noted(pipe):
+def test_settings_of_an_edit_have_all_its_options(pipe):
     targets = ["a blue house", "a red sea"]
     pairs = edit(pipe, "a red house", targets, kind="replace", batch=3, seed=1, steps=2)
     for number, pair in enumerate(pairs, 1):
@@ -98,7 +98,7 @@ def test_settings_that_differ_are_listed():
     assert set(found) == {"dtype", "schedulers.scheduler.class"}
 
 
-def test_a_commit_is_read_from_where_the_parts_came_from(pipe):
+def test_the_commit_is_read_from_the_paths_of_the_parts(pipe):
     commit = "0123456789abcdef0123456789abcdef01234567"
     pipe.unet.register_to_config(_name_or_path=f"/h/models--a--b/snapshots/{commit}/unet")
     assert settings.describe(pipe)["revision"] == commit

@@ -35,7 +35,7 @@ MADE: dict[str, tuple[Callable[[], Any], dict[str, Any]]] = {
 
 
 @pytest.mark.parametrize("name", MADE)
-def test_they_change_nothing_and_there_is_one_for_each_step(name: str):
+def test_each_step_has_an_image_and_no_result_changes(name: str):
     make, asked = MADE[name]
     pipe = make()
     asked = {"seeds": [5, 6], "steps": 5, **asked}
@@ -58,7 +58,7 @@ def near(frame: Image.Image, image: Image.Image) -> float:
     return float(np.corrcoef(pixels(frame).ravel(), pixels(small).ravel())[0, 1])
 
 
-def test_the_last_is_near_the_picture_of_its_own_and_the_first_is_farther(embedded):
+def test_the_last_step_image_is_nearer_the_result_than_the_first(embedded):
     prompts = ["a red house next to a blue tree", "a yellow boat at night"]
     runs = generate_batch(embedded, prompts, seeds=[7, 5], steps=10, keep={"step"})
     for run, other in zip(runs, reversed(runs), strict=True):
@@ -69,7 +69,7 @@ def test_the_last_is_near_the_picture_of_its_own_and_the_first_is_farther(embedd
         assert near(frames[-1], run.image) > near(frames[-1], other.image) + 0.2
 
 
-def test_of_an_edit_both_sides_have_them_and_neither_changes(embedded):
+def test_both_sides_of_an_edit_have_step_images(embedded):
     asked: dict[str, Any] = {"seed": 3, "steps": 4, "only": "cat->dog"}
     pairs = [
         editing.edit(embedded, "a cat", "a dog", keep=keep, **asked) for keep in ({"step"}, ())
@@ -97,7 +97,7 @@ def chance(seed: int, h: int = 8, w: int = 12) -> torch.Tensor:
 PICTURE = Image.fromarray(np.random.default_rng(1).integers(0, 256, (64, 96, 3), dtype=np.uint8))
 
 
-def test_where_nothing_is_foretold_the_latents_are_shown_and_it_says_so():
+def test_without_predictions_step_images_are_named_latents():
     latents = [chance(n) for n in range(3)]
     (steps,) = seen([None] * 3, latents).images([PICTURE], 3)
     assert steps is not None and steps.shows == "latents" and steps.size == (96, 64)
@@ -116,5 +116,5 @@ def test_where_nothing_is_foretold_the_latents_are_shown_and_it_says_so():
         seen([torch.cat([chance(1)] * 2)] * 2, [torch.cat([chance(1)] * 2)] * 2),
     ],
 )
-def test_a_run_that_cannot_be_followed_has_none(watch: StepRecorder):
+def test_a_run_without_step_calls_has_no_step_images(watch: StepRecorder):
     assert watch.images([PICTURE], 2) == [None]

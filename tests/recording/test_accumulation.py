@@ -26,7 +26,7 @@ def everything():
 
 
 @pytest.mark.parametrize("wanted", [(64, 64), (64, 96), (5, 7), (200, 130)])
-def test_another_grid_is_filled_as_pillow_does_it(wanted):
+def test_resizing_to_another_grid_equals_pillows(wanted):
     """Of a finer one no cell is skipped: each counts where it lies."""
     h, w = 128, 96
     p = torch.rand(2, h * w, 3, generator=torch.Generator().manual_seed(1))
@@ -58,7 +58,7 @@ def told(keep, positions=((1, 4, 7), (0, 2)), passes=1, device=CPU):
 @pytest.mark.parametrize("passes", [1, 3])
 @pytest.mark.parametrize("step", [True, False])
 @pytest.mark.parametrize("head", [True, False])
-def test_means_of_each_layer(step, head, passes, device):
+def test_each_layer_has_its_mean(step, head, passes, device):
     keep = {"layer"} | ({"step"} if step else set()) | ({"head"} if head else set())
     tally, every = told(keep, passes=passes, device=device)
     for image, name in product(range(IMAGES), GRIDS):
@@ -74,7 +74,7 @@ def test_means_of_each_layer(step, head, passes, device):
 
 
 @pytest.mark.parametrize("head", [True, False])
-def test_means_over_layers(head):
+def test_maps_are_averaged_over_layers(head):
     tally, every = told({"head"} if head else ())
     columns = list(tally.positions[1])
     planes = []

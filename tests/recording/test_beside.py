@@ -14,7 +14,7 @@ EVERY = ("layer", "step", "head")
 
 
 @pytest.mark.parametrize("keep", [(), ("layer",), ("step",), EVERY])
-def test_what_is_kept_of_concepts_is_what_is_kept_of_the_prompt(pipe, keep):
+def test_concepts_have_the_axes_that_the_prompt_has(pipe, keep):
     before = state_without_timing(pipe)
     plain = run(pipe, ["a house", "at sea"], (1, 2), steps=3)
     with trace(pipe, keep, concepts=["cat", "red tree"]) as recorder:
@@ -38,7 +38,7 @@ def test_what_is_kept_of_concepts_is_what_is_kept_of_the_prompt(pipe, keep):
     assert np.ptp(first["red tree"].values - second["red tree"].values) > 0
 
 
-def test_refined_concepts_are_those_of_that_very_text(pipe):
+def test_refined_concepts_equal_those_of_a_prompt_of_that_text(pipe):
     """Of one text alone, in the place of the prompt, where the queries are the same: a step."""
     states = pipe.encode_prompt(["cat and house"], "cpu", 1, False)[0]
     with trace(pipe, concepts=["cat", "house"]) as recorder:
@@ -51,7 +51,7 @@ def test_refined_concepts_are_those_of_that_very_text(pipe):
         assert np.abs(mine.refined[word].values - theirs.refined[word].values).max() < 1e-6
 
 
-def test_concepts_count_toward_the_limit(pipe):
+def test_concepts_count_in_the_memory_limit(pipe):
     with trace(pipe, EVERY, concepts=["cat", "red tree"]) as recorder:
         run(pipe, "a house", steps=2)
     size = sum(
@@ -69,7 +69,7 @@ def test_concepts_count_toward_the_limit(pipe):
         run(pipe, "a house", steps=2)
 
 
-def test_edits_of_the_prompt_are_none_of_concepts(pipe):
+def test_edits_of_the_prompt_do_not_act_on_concepts(pipe):
     """In the first layer at the first step, where nothing has been drawn otherwise yet."""
     edits = [Reweight("house", 3.0), Confine("red", (0, 0, 64, 128))]
     found = []
@@ -82,7 +82,7 @@ def test_edits_of_the_prompt_are_none_of_concepts(pipe):
     assert np.array_equal(sought, beside)
 
 
-def test_the_classic_computation_has_the_same_concepts(pipe):
+def test_attention_slicing_gives_the_same_concepts(pipe):
     with trace(pipe, EVERY, concepts=["house"]) as recorder:
         run(pipe, "a cat", steps=1)
     pipe.enable_attention_slicing(1)
@@ -93,7 +93,7 @@ def test_the_classic_computation_has_the_same_concepts(pipe):
 
 
 @pytest.mark.parametrize("kind", [torch.bfloat16, torch.float32])
-def test_of_one_text_they_are_as_good_as_the_prompts(kind):
+def test_concepts_equal_the_prompts_maps_for_one_text(kind):
     """Of half precision, too: in one run, whose prompt is that very text."""
     pipe = random_pipeline().to(kind)
     states = pipe.encode_prompt(["house"], "cpu", 1, False)[0]

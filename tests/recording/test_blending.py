@@ -80,7 +80,7 @@ def cut(heat, size, threshold):
         ((264, 264), 2, {"threshold": 0.5}, ("layer",)),  # 33 × 33 and 17 × 17
     ],
 )
-def test_blended_latents(random_model, size, steps, options, keep):
+def test_blended_latents_equal_the_definition(random_model, size, steps, options, keep):
     blended(random_model, size, steps, options, keep)
 
 
@@ -92,13 +92,13 @@ def test_blended_latents(random_model, size, steps, options, keep):
         ((96, 160), 2, {"only": '"house"->"at"', "threshold": 0.5}, ()),  # 5 × 3
     ],
 )
-def test_blended_latents_of_a_transformer(size, steps, options, keep):
+def test_blended_latents_of_a_transformer_equal_the_definition(size, steps, options, keep):
     blended(oracled("pixart", AttnProcessor2_0), size, steps, options, keep)
 
 
 @pytest.mark.parametrize("protect", [[], ["house"]])
 @pytest.mark.parametrize(("kind", "house"), [("unet", 1), ("pixart", 0)])
-def test_a_place_is_whose_phrase_stands_out_most(kind, house, protect):
+def test_the_blend_mask_gives_a_cell_to_the_strongest_phrase(kind, house, protect):
     pipe, sea = oracled(kind, AttnProcessor2_0), [house + 2, house + 3, house + 4]
 
     def mask_of(acts):

@@ -32,7 +32,7 @@ def started(encoding, timesteps=(9.0, 6.0), steps=(0, 1), kind="Pipe"):
 # --- which rows are read by which branch --------------------------------------------------------
 
 
-def test_blocks_of_a_batch():
+def test_blocks_of_a_batch_are_found_by_their_states():
     mine, other = branch(1, 2), branch(3, 4)
     batch = torch.cat([states(3, 4), states(1, 2), states(1, 2), states(2, 1), states(1, 9)])
     assert mine.blocks_in(batch) == [1, 2]
@@ -55,12 +55,12 @@ def test_blocks_of_a_batch():
         (False, 1, {"conditional": [0], "negative": [0]}),
     ],
 )
-def test_one_text_for_both_branches(prompt_first, count, expected):
+def test_equal_texts_of_both_branches_are_told_apart_by_order(prompt_first, count, expected):
     same = Encoding(branch(1, 2), branch(1, 2), prompt_first)
     assert same.blocks_in(torch.cat([states(1, 2)] * count)) == expected
 
 
-def test_what_the_unet_reads_of_what_was_encoded():
+def test_the_encoding_that_the_unet_reads_is_found():
     """The one with the most pictures, then the one read last in the batch, then the newest."""
     one, two = Encoding(branch(1), None), Encoding(branch(1, 2), None)
     assert encoding_of([two, one], states(1, 2)) is two
@@ -77,7 +77,7 @@ def test_what_the_unet_reads_of_what_was_encoded():
 # --- pass by pass -------------------------------------------------------------------------------
 
 
-def test_passes_of_a_guided_run():
+def test_a_guided_pass_has_both_branches():
     call = started(Encoding(branch(1), branch(2)))
     given = torch.cat([states(2), states(1)])
     for step, timestep in enumerate((9.0, 6.0)):
@@ -91,7 +91,7 @@ def test_passes_of_a_guided_run():
     assert call.done == 2
 
 
-def test_guidance_that_ends_on_the_way():
+def test_guidance_that_ends_early_leaves_the_conditional_branch():
     call = started(Encoding(branch(1), branch(2)))
     call.enter(torch.cat([states(2), states(1)]), 9.0)
     call.leave()
@@ -101,7 +101,7 @@ def test_guidance_that_ends_on_the_way():
     assert not call.records["negative"].recorded
 
 
-def test_two_passes_of_one_step():
+def test_two_passes_of_one_step_have_one_step():
     """Each is a call of the scheduler; the step is told by the first."""
     call = started(Encoding(branch(1), None), (9.0, 8.0), (0, 0))
     for timestep in (9.0, 8.0):
@@ -110,7 +110,7 @@ def test_two_passes_of_one_step():
     assert call.records["conditional"].timesteps == {0: 9.0}
 
 
-def test_passes_that_are_no_step():
+def test_passes_with_unknown_text_or_timestep_are_refused():
     call = started(Encoding(branch(1), branch(2)))
     with pytest.raises(TraceError):
         call.enter(states(7), 9.0)
@@ -136,7 +136,7 @@ def test_blurred_passes_are_left_out():
 @pytest.mark.parametrize(
     ("name", "blocks"), [("CycleDiffusionPipeline", [2]), ("StableDiffusionPipeline", [1, 2])]
 )
-def test_a_source_prompt_beside(name, blocks):
+def test_a_source_prompt_in_the_batch_has_its_own_block(name, blocks):
     call = started(Encoding(branch(1), branch(2)), kind=name)
     call.enter(torch.cat([states(2), states(1), states(1)]), 9.0)
     assert list(call.blocks) == blocks
@@ -147,7 +147,7 @@ def test_a_source_prompt_beside(name, blocks):
 # --- what is left -------------------------------------------------------------------------------
 
 
-def test_a_pass_of_the_negative_prompts_alone():
+def test_a_pass_of_the_negative_prompts_has_no_conditional_block():
     """Guidance in two passes: each has a row a picture."""
     call = started(Encoding(branch(1, 2), branch(3, 4)))
     call.enter(states(3, 4), 9.0)

@@ -48,7 +48,7 @@ def pipe(request):
 
 
 @pytest.mark.parametrize("guidance", [1.0, 7.5])
-def test_weights(pipe, guidance):
+def test_reweighted_words_equal_the_definition(pipe, guidance):
     edits = [hm.Reweight("red", -1.5), hm.Reweight("house", 2)]
     _, held = generated(
         pipe, edits, lambda here: weighed(here.p[0], [(RED, -1.5), (HOUSE, 2)]), guidance=guidance
@@ -56,12 +56,12 @@ def test_weights(pipe, guidance):
     assert min(held.moved) > 1e-3
 
 
-def test_weights_in_the_prompt(pipe):
+def test_weights_in_the_prompt_equal_the_definition(pipe):
     rule = lambda here: weighed(here.p[0], [(RED, 0.5), (HOUSE, 6)])  # noqa: E731
     generated(pipe, [], rule, "a (red:0.5) ((house:3):2)")
 
 
-def test_renormalized_after_each_weight(pipe):
+def test_renormalized_weights_equal_the_definition(pipe):
     edits = [hm.Reweight("red", -2, renormalize=True), hm.Reweight("house", 3)]
     rule = lambda here: weighed(normal(weighed(here.p[0], [(RED, -2)])), [(HOUSE, 3)])  # noqa: E731
     generated(pipe, edits, rule)
@@ -71,7 +71,7 @@ BOX = (0, 0, 52, 100)  # half of a cell at 16 cells, a quarter at 8, five eighth
 
 
 @pytest.mark.parametrize("tail", [True, False])
-def test_confined(pipe, tail):
+def test_a_confined_word_equals_the_definition(pipe, tail):
     word = hm.Confine("house", BOX, strength=1.5, start=0.2, end=0.6, tail=tail)
 
     def rule(here):
@@ -86,7 +86,7 @@ def test_confined(pipe, tail):
     assert [moved > 0 for moved in held.moved] == acted
 
 
-def test_several_confined_and_weighed(pipe):
+def test_several_confined_and_weighted_words_equal_the_definition(pipe):
     """Biases add up, and act first wherever they stand; where regions meet the tail is seen."""
     boxes = {"house": (0, 0, 70, 128), "red": (40, 8, 128, 128)}
     edits = [
@@ -108,7 +108,7 @@ def test_several_confined_and_weighed(pipe):
     generated(pipe, edits, rule)
 
 
-def test_a_box_smaller_than_a_cell(pipe):
+def test_a_box_smaller_than_a_cell_equals_the_definition(pipe):
     box = (60, 20, 66, 30)
     word = hm.Confine("house", box, along=[], end=1.0)
 
@@ -121,7 +121,7 @@ def test_a_box_smaller_than_a_cell(pipe):
 
 
 @pytest.mark.parametrize("edits", [1, 2])
-def test_a_rule_of_a_users_own(pipe, edits):
+def test_a_users_rule_equals_the_definition(pipe, edits):
     sites = []
 
     def mine(p, site):
@@ -137,7 +137,7 @@ def test_a_rule_of_a_users_own(pipe, edits):
     assert set(sites) == every
 
 
-def test_a_rule_of_chance_is_asked_once(pipe):
+def test_a_random_rule_is_called_once_a_site(pipe):
     """The map is of what acted in the picture, and so is `moved`."""
     gave = {}
 
@@ -157,7 +157,7 @@ def test_a_rule_of_chance_is_asked_once(pipe):
 
 
 @pytest.mark.parametrize("strength", [-100.0, 100.0])
-def test_confined_beyond_what_floats_hold(pipe, strength):
+def test_a_confining_bias_beyond_floats_equals_the_definition(pipe, strength):
     box = (0, 0, 64, 128)
 
     def rule(here):
@@ -168,7 +168,7 @@ def test_confined_beyond_what_floats_hold(pipe, strength):
     generated(pipe, edits, rule)
 
 
-def test_rules_of_each_image_of_a_batch(pipe):
+def test_each_image_of_a_batch_has_its_rules(pipe):
     prompts = ["a (red:3) house", "at the sea", "(at:-1) home"]
 
     def rule(here):
@@ -185,7 +185,7 @@ def test_rules_of_each_image_of_a_batch(pipe):
 # --- what an edit takes from its source ---------------------------------------------------------
 
 
-def test_token_by_token(pipe):
+def test_words_of_equal_length_are_replaced_token_by_token(pipe):
     """A word of three tokens that became another of three: the k-th is the k-th's."""
     same = columns(*(([n], [n]) for n in range(K)))
 
@@ -196,7 +196,7 @@ def test_token_by_token(pipe):
 
 
 @pytest.mark.parametrize("window", [0.6, (0.2, 0.8), (0.4, 0.4), 1.0])
-def test_replaced(pipe, window):
+def test_a_replaced_word_equals_the_definition(pipe, window):
     def rule(here, source, own):
         return injected(here, source, own, SWAP, window)
 
@@ -209,7 +209,7 @@ def test_replaced(pipe, window):
         p[1], held.plain[_, step][1])} == set(steps)  # fmt: skip
 
 
-def test_refined(pipe):
+def test_added_words_equal_the_definition(pipe):
     """New tokens keep their own columns, also where padding took the place of them."""
     taken = {0: 0, 1: 1, 5: 2, 6: 3, 7: 4, 8: 5, 9: 6} | {n + 3: n for n in range(7, K - 3)}
     matrix = columns(*(([w], [n]) for n, w in taken.items()))
@@ -221,7 +221,7 @@ def test_refined(pipe):
     assert pair.report.kind == "refine"
 
 
-def test_windows_of_words(pipe):
+def test_windows_of_words_equal_the_definition(pipe):
     windows = {"blue": (0.4, 0.8), "house": 0.2}
 
     def rule(here, source, own):
@@ -233,7 +233,7 @@ def test_windows_of_words(pipe):
 
 
 @pytest.mark.parametrize("renormalize", [False, True])
-def test_weights_of_source_and_target(pipe, renormalize):
+def test_weights_of_source_and_target_equal_the_definition(pipe, renormalize):
     """What is taken is the source's plain attention; each prompt's weights are its own."""
     finish = normal if renormalize else lambda p: p
 
@@ -246,7 +246,7 @@ def test_weights_of_source_and_target(pipe, renormalize):
     edited(pipe, *texts, rule, steps=3, **arguments)
 
 
-def test_several_targets(pipe):
+def test_several_targets_equal_the_definition(pipe):
     same = columns(*(([n], [n]) for n in range(K)))
 
     def both(here):
@@ -264,7 +264,7 @@ def test_several_targets(pipe):
 
 
 @pytest.mark.parametrize("cells", [1024, 64, 63])
-def test_self_attention_of_the_source(pipe, cells):
+def test_replaced_self_attention_equals_the_definition(pipe, cells):
     window = (0.2, 0.6)
 
     def sharing(step, size):
@@ -285,7 +285,7 @@ def test_self_attention_of_the_source(pipe, cells):
     assert pair.report.self_sites == held.own > 0
 
 
-def test_how_much_was_moved(pipe):
+def test_the_moved_attention_equals_the_definition(pipe):
     def rule(here, source, own):
         return injected(here, source, own, SWAP, 1.0)
 

@@ -59,7 +59,7 @@ def of_left(grid=(16, 16)) -> np.ndarray:
         ("(red:6) and red", [Reweight("red", 2, False), Reweight("red", 3)]),
     ],
 )
-def test_reweight_is_the_weight_in_the_prompt(pipe, written, edits):
+def test_reweight_equals_a_weight_in_the_prompt(pipe, written, edits):
     bare = written.replace("(red:6) and red", "(red:6) and (red:6)")
     plain = generation.parse_weights(written).text
     assert same(generate(pipe, bare), generate(pipe, plain, edits))
@@ -86,7 +86,7 @@ def test_renormalized_rows_sum_to_one(pipe):
 
 
 @pytest.mark.parametrize("size", [(128, 128), (192, 128), (64, 160)])
-def test_the_word_is_seen_inside_alone(pipe, size):
+def test_a_confined_word_acts_only_inside_its_box(pipe, size):
     width, height = size
     right = (width // 2, 0, width, height)
     run = generate(pipe, edits=[Confine("house", right, end=1)], size=size)
@@ -109,7 +109,7 @@ def test_the_word_is_seen_inside_alone(pipe, size):
     ],
     ids=["array", "lists", "picture 1", "picture L", "box array", "box list"],
 )
-def test_a_region_said_in_many_ways(where):
+def test_a_region_can_be_given_in_many_forms(where):
     table = tokenize("a red house", random_pipeline().tokenizer)
     rule, _ = Confine("house", where).rules(table, SIZE)
     plain, _ = Confine("house", LEFT).rules(table, SIZE)
@@ -136,7 +136,7 @@ def test_a_region_said_in_many_ways(where):
         ("a red house next to a blue tree", "red", "red"),
     ],
 )
-def test_the_words_that_describe_it_are_kept_with_it(pipe, prompt, word, kept):
+def test_a_confined_word_takes_its_phrase_along(pipe, prompt, word, kept):
     table = prompt_table(pipe, prompt)
     rule, _ = Confine(word, LEFT).rules(table, SIZE)
     assert rule.tokens == table.find(kept)
@@ -144,7 +144,7 @@ def test_the_words_that_describe_it_are_kept_with_it(pipe, prompt, word, kept):
     assert alone.tokens == table.find(word)
 
 
-def test_the_end_and_the_padding_are_hidden_outside(pipe):
+def test_end_and_padding_tokens_are_confined_too(pipe):
     table = prompt_table(pipe, "a red house")
     word, tail = Confine("house", LEFT, strength=2, start=0.2, end=0.5).rules(table, SIZE)
     assert tail.tokens == table.positions("end", "pad") and len(tail.tokens) > 60
@@ -159,13 +159,13 @@ def test_the_end_and_the_padding_are_hidden_outside(pipe):
     assert all(np.isfinite(heat.values).all() for heat in run.maps)
 
 
-def test_all_places_of_a_word_are_meant(pipe):
+def test_every_occurrence_of_a_word_is_confined(pipe):
     table = prompt_table(pipe, "a red house and a blue house")
     rule, _ = Confine("house", LEFT).rules(table, SIZE)
     assert rule.tokens == (*table.find("red house"), *table.find("blue house"))
 
 
-def test_fractions_of_pixels_count(pipe):
+def test_partly_covered_pixels_count_by_their_fraction(pipe):
     table = prompt_table(pipe, "a house")
     rule, _ = Confine("house", (0.5, 1, 2, 2)).rules(table, (4, 3))
     expected = [[0, 0, 0, 0], [0.5, 1, 0, 0], [0, 0, 0, 0]]
@@ -175,7 +175,7 @@ def test_fractions_of_pixels_count(pipe):
 # --- rules of a user's own ----------------------------------------------------------------------
 
 
-def test_a_rule_of_ones_own(pipe):
+def test_a_users_rule_changes_the_image(pipe):
     def threefold(p, site):
         assert p.shape[1] == site.grid[0] * site.grid[1]
         p[..., list(prompt_table(pipe, "a red house").find("red"))] *= 3  # in place
@@ -190,7 +190,7 @@ def test_a_rule_of_ones_own(pipe):
     assert run.settings.edits == (Ruled(name="threefold"),)
 
 
-def test_a_rule_that_gives_something_else_is_named(pipe):
+def test_a_rule_with_a_wrong_result_is_refused(pipe):
     def broken(p, site):
         return p.mean(-1)
 
@@ -201,13 +201,13 @@ def test_a_rule_that_gives_something_else_is_named(pipe):
 # --- in a run -----------------------------------------------------------------------------------
 
 
-def test_no_edits_are_the_plain_run(pipe):
+def test_a_run_without_edits_is_the_plain_run(pipe):
     plain = heedmap.generate(pipe, "a red house", seed=7, steps=2)
     assert same(plain, generate(pipe, edits=[]))
     assert plain.settings.edits == ()
 
 
-def test_the_settings_say_which(pipe, tmp_path):
+def test_the_settings_have_the_edits(pipe, tmp_path):
     mask = of_left((128, 128))
     edits = [
         Reweight("red", np.float32(1.5), renormalize=True),
@@ -238,7 +238,7 @@ def test_the_settings_say_which(pipe, tmp_path):
     assert same(run, generate(pipe, edits=read, steps=4))
 
 
-def test_a_batch_is_edited_alike(pipe):
+def test_edits_act_on_every_image_of_a_batch(pipe):
     prompts = ["a red house", "house (at:2) red sea"]
     edits = [Reweight("red", 2), Confine("house", LEFT)]
     runs = generate_batch(pipe, prompts, seeds=[7, 8], steps=2, edits=iter(edits))
@@ -261,7 +261,7 @@ def unchanged(p, site):
     "edit", [Reweight("red", 1), Confine("red", LEFT, start=0.6, end=0.9), unchanged]
 )
 @pytest.mark.parametrize("beside", [[], [Reweight("house", 2)]])
-def test_an_edit_that_did_nothing_is_told(pipe, edit, beside):
+def test_an_edit_that_changed_nothing_gives_a_warning(pipe, edit, beside):
     with pytest.warns(UserWarning, match="changed nothing"):
         run = generate(pipe, edits=[edit, *beside])
     other = generate(pipe, edits=beside)
@@ -322,27 +322,27 @@ def test_edits_are_refused_before_the_first_step(pipe, make):
 @pytest.mark.parametrize(
     "edit", [Reweight("cat", 2), Confine("cat", LEFT), Confine("red", LEFT, along=["cat"])]
 )
-def test_a_word_that_is_not_in_the_prompt(pipe, edit):
+def test_a_word_that_is_not_in_the_prompt_is_refused(pipe, edit):
     with pytest.raises(UnknownWordError):
         generate(pipe, edits=[edit])
 
 
 @pytest.mark.filterwarnings("ignore:the model reads")
-def test_a_word_past_the_limit(pipe):
+def test_a_word_past_the_limit_is_refused(pipe):
     long = "a house " * 40 + "red"
     for edit in (Reweight("red", 2), Confine("red", LEFT)):
         with pytest.raises(TruncatedWordError):
             generate(pipe, long, [edit])
 
 
-def test_the_size_that_is_asked_for_counts(pipe):
+def test_a_region_outside_the_requested_size_is_refused(pipe):
     with pytest.raises(ArgumentError):
         generate(pipe, edits=[Confine("red", LEFT)], size=(64, 96))
     with pytest.raises(ArgumentError):
         generate(pipe, edits=[Confine("red", LEFT)], size=(100, 96))
 
 
-def test_a_bias_of_another_shape(pipe):
+def test_a_bias_of_another_shape_is_refused(pipe):
     class Odd:
         def __init__(self, *shape):
             self.shape = shape

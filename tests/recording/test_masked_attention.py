@@ -50,7 +50,7 @@ def masked(pipe):
     handle.remove()
 
 
-def test_masks_of_each_row(masked):
+def test_masks_of_each_image_give_exact_maps(masked):
     with (
         beside(masked, 2, lambda here: list(here.p), images=2) as held,
         hm.trace(masked, ("layer", "step", "head"), tokens="all") as recorder,
@@ -64,7 +64,7 @@ def test_masks_of_each_row(masked):
 
 
 @pytest.mark.parametrize("confine", [False, True])
-def test_edits_under_masks(masked, confine):
+def test_edits_with_masks_equal_the_definition(masked, confine):
     box = (0, 0, 64, 128)
     edits = [hm.Reweight("red", 3)]
     edits += [hm.Confine("house", box, along=[], end=1.0, tail=False)] * confine
@@ -76,7 +76,7 @@ def test_edits_under_masks(masked, confine):
     generated(masked, edits, rule)
 
 
-def test_an_edit_under_masks(masked):
+def test_a_replaced_word_with_masks_equals_the_definition(masked):
     edited(
         masked, "a red house", "a blue house",
         lambda here, source, own: injected(here, source, own, SWAP, 0.6), cross_replace=0.6,

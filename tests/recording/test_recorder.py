@@ -13,7 +13,6 @@ from heedmap.backends.processors import RecordingProcessor
 from heedmap.backends.registry import cross_attention_layers, self_attention_layers
 from heedmap.errors import ArgumentError, NothingRecordedError, TraceError
 from heedmap.mathematics.rules import Weights
-from heedmap.recording import accumulation
 from heedmap.recording.accumulation import regrid
 from heedmap.recording.calls import RecordingSpec
 from heedmap.recording.edits import Steering
@@ -30,18 +29,19 @@ def test_later_runs_do_not_alter_a_recording(pipe):
     assert len(recorder.maps) == 2
 
 
-def test_restored_after_success_and_errors(pipe):
+class Stop(BaseException):
+    pass
+
+
+def stop(*_):
+    raise Stop
+
+
+def test_the_pipeline_is_restored_after_success_and_errors(pipe):
     before = state_without_timing(pipe)
     with trace(pipe):
         run(pipe, "a house")
     assert state_without_timing(pipe) == before
-
-    class Stop(BaseException):
-        pass
-
-    def stop(*_):
-        raise Stop
-
     with pytest.raises(Stop), trace(pipe):
         run(pipe, "a house", callback_on_step_end=stop)
     assert state_without_timing(pipe) == before
@@ -50,7 +50,7 @@ def test_restored_after_success_and_errors(pipe):
     assert state_without_timing(pipe) == before
 
 
-def test_restored_when_installing_fails_half_way(pipe, monkeypatch):
+def test_the_pipeline_is_restored_when_installation_fails_half_way(pipe, monkeypatch):
     before = state_without_timing(pipe)
     layers = list(cross_attention_layers(pipe).values())
     original = layers[3].set_processor
@@ -71,7 +71,7 @@ def AttnSet(layer, processor):
     layer.processor = processor
 
 
-def test_restored_when_a_layer_fails_within(pipe):
+def test_the_pipeline_is_restored_when_a_layer_fails(pipe):
     before = state_without_timing(pipe)
     layer = next(iter(cross_attention_layers(pipe).values()))
 
@@ -85,7 +85,7 @@ def test_restored_when_a_layer_fails_within(pipe):
     assert state_without_timing(pipe) == before
 
 
-def test_replaced_processors_are_told_before_a_step_is_spent(pipe):
+def test_replaced_processors_are_refused_before_the_first_step(pipe):
     calls = []
     with pytest.raises(TraceError), trace(pipe):
         pipe.enable_attention_slicing()
@@ -99,7 +99,7 @@ def test_replaced_processors_are_told_before_a_step_is_spent(pipe):
 
 
 @pytest.mark.parametrize("bad", [float("nan"), float("inf")])
-def test_latents_that_are_no_numbers(pipe, bad):
+def test_latents_with_nan_or_infinity_are_refused(pipe, bad):
     with pytest.raises(ArgumentError), trace(pipe):
         run(pipe, "a house", latents=torch.full((1, 4, 16, 16), bad))
 
@@ -130,7 +130,7 @@ def test_steps_are_those_of_the_last_call(pipe):
         (("layer", "step", "head"), 2 * (3 * 256 + 3 * 64 + 16), 3),
     ],
 )
-def test_what_is_kept_is_known_to_the_byte(pipe, keep, cells, steps):
+def test_the_memory_of_a_recording_is_known_to_the_byte(pipe, keep, cells, steps):
     """Four bytes a cell, for start, "a", "house" and end."""
     size = 4 * cells * steps * 4
     with trace(pipe, keep, limit=size) as recorder:
@@ -169,7 +169,7 @@ def test_a_call_that_failed_is_left_out(pipe):
     assert [maps.tokens.prompt for maps in recorder.maps] == ["a house", "a cat"]
 
 
-def test_whether_a_negative_prompt_was_read(pipe):
+def test_a_trace_knows_if_a_call_was_guided(pipe):
     with trace(pipe) as recorder:
         assert not recorder.guided
         for scale, guided in ((1.0, False), (2.0, True), (1.0, False)):
@@ -177,7 +177,7 @@ def test_whether_a_negative_prompt_was_read(pipe):
             assert recorder.guided is guided
 
 
-def test_guidance_that_ends_on_the_way(pipe):
+def test_guidance_that_ends_early_keeps_its_steps_of_the_negative_branch(pipe):
     """The negative branch has the maps of the steps at which it ran."""
 
     def end(pipe, step, timestep, given):
@@ -196,7 +196,7 @@ def test_guidance_that_ends_on_the_way(pipe):
     assert theirs.timesteps == mine.timesteps[:2]
 
 
-def test_the_scheduler_of_each_call_is_followed_and_left_as_it_was(pipe):
+def test_the_scheduler_of_each_call_is_followed_and_restored(pipe):
     first = pipe.scheduler
     with trace(pipe) as recorder:
         run(pipe, "a house", steps=2)
@@ -206,7 +206,7 @@ def test_the_scheduler_of_each_call_is_followed_and_left_as_it_was(pipe):
     assert recorder.steps == 3 and len(recorder.maps) == 2
 
 
-def test_a_call_that_is_over_keeps_no_text_states(pipe):
+def test_a_finished_call_keeps_no_text_states(pipe):
     def alive():
         gc.collect()
         tensors = [one for one in gc.get_objects() if isinstance(one, torch.Tensor)]
@@ -219,7 +219,7 @@ def test_a_call_that_is_over_keeps_no_text_states(pipe):
     assert len(recorder.concept_maps) == 1
 
 
-def test_a_pass_without_a_step_drew_nothing(pipe):
+def test_a_pass_without_a_scheduler_step_records_nothing(pipe):
     with trace(pipe) as recorder:
         states, _ = pipe.encode_prompt("a red house", "cpu", 1, False)
         pipe.scheduler.set_timesteps(2)
@@ -228,10 +228,11 @@ def test_a_pass_without_a_step_drew_nothing(pipe):
             _ = recorder.maps
 
 
-def test_large_recordings_say_so_beforehand(pipe, monkeypatch):
-    monkeypatch.setattr("heedmap.recording.tracing.MEMORY_WARNING", 1000)
-    with pytest.warns(UserWarning), trace(pipe):
-        run(pipe, "a house", steps=1)
+def test_large_recordings_warn_before_the_first_step_ends(pipe):
+    size = {"height": 512, "width": 512}
+    everything = trace(pipe, keep={"step", "layer", "head"})
+    with pytest.warns(UserWarning), pytest.raises(Stop), everything:
+        run(pipe, "a house", steps=900, callback_on_step_end=stop, **size)
 
 
 # --- what takes part in the run ---------------------------------------------------------------
@@ -255,7 +256,7 @@ def test_the_latents_after_a_step_are_those_of_the_hook(pipe):
     assert other[0].tobytes() == images[0].tobytes()  # no word and no noise is left in them
 
 
-def test_self_attention_is_followed_where_a_call_replaces_its_processors():
+def test_self_attention_is_edited_where_a_call_replaces_processors():
     """As perturbed-attention guidance does."""
     pipe, mine = random_pipeline(), AttnProcessor2_0()
     layers = list(self_attention_layers(pipe).values())
@@ -274,12 +275,20 @@ def test_self_attention_is_followed_where_a_call_replaces_its_processors():
     assert len(recorder.controller.shared[1]) == len(layers)
 
 
-@pytest.mark.parametrize("carry", [True, False])
-def test_what_was_watched_is_refined_once_there_is_something(pipe, monkeypatch, carry):
-    """The latent is 16×16, whose layers of 16 cells on a side carry; signs do not cancel."""
+class ValuesAlone:
+    """A processor without attention."""
+
+    def __call__(self, attn, hidden_states, encoder_hidden_states=None, attention_mask=None):
+        return attn.to_out[0](attn.to_v(hidden_states))
+
+
+@pytest.mark.parametrize("propagated", [True, False])
+def test_the_blends_map_is_refined_as_soon_as_maps_are_propagated(pipe, propagated):
+    """The latent is 16×16, whose layers of 16 cells on a side propagate; signs do not cancel."""
     seen, tokens = [], [2, 3]
-    if not carry:
-        monkeypatch.setattr(accumulation, "PROPAGATION_CELLS", (1, 1))  # all are finer
+    if not propagated:
+        for layer in self_attention_layers(pipe).values():
+            layer.set_processor(ValuesAlone())
 
     def look(state):
         seen.append(state.strength(0, tokens))
@@ -302,15 +311,15 @@ def test_what_was_watched_is_refined_once_there_is_something(pipe, monkeypatch, 
     for step, (refined, plain) in enumerate(seen):
         expected = np.abs(planes[:, : step + 1].mean((0, 1))).sum(-1).reshape(16, 16)
         np.testing.assert_allclose(plain, expected, atol=1e-6)
-        assert np.array_equal(refined, plain) == (step < 2 or not carry)
-    assert (recording.refined is not None) == carry
-    if carry:
+        assert np.array_equal(refined, plain) == (step < 2 or not propagated)
+    assert (recording.refined is not None) == propagated
+    if propagated:
         expected = np.abs(recording.refined[..., columns]).sum(-1)
         np.testing.assert_allclose(seen[-1][0], expected, rtol=1e-5)
 
 
 @pytest.mark.parametrize("scheduler", [EulerDiscreteScheduler, HeunDiscreteScheduler])
-def test_what_is_watched_is_what_is_recorded_of_the_prompt_alone(pipe, scheduler):
+def test_the_blends_map_equals_the_prompts_refined_map(pipe, scheduler):
     """Whatever else is recorded, and of however many passes a step is made."""
     pipe.scheduler = scheduler.from_config(pipe.scheduler.config)
     seen = []
@@ -362,7 +371,7 @@ def test_a_call_that_failed_after_its_last_step_is_left_out_too(pipe):
     assert len(recorder.maps) == 1
 
 
-def test_latents_given_back_without_letting_go_of_the_models():
+def test_latents_as_output_without_freeing_the_models_have_maps():
     """As pipelines of SDXL do, which let go of them only where they make a picture."""
     pipe = random_pipeline()
 

@@ -62,7 +62,7 @@ def square(name, places):
 
 @pytest.mark.parametrize("guidance", [1.0, 5.0])
 @pytest.mark.parametrize("steps", [1, 2, 5])
-def test_each_image_has_the_maps_that_are_defined(pipe, guidance, steps):
+def test_each_images_refined_maps_equal_the_definition(pipe, guidance, steps):
     prompts = ["a red house", "at the cat"]
     oracle = Oracle(pipe.unet, (16, 16))
     with trace(pipe, {"layer"}) as recorder:
@@ -87,7 +87,7 @@ def test_a_step_of_two_passes_weighs_as_much_as_one_of_one(pipe):
 
 
 @pytest.mark.parametrize("keep", [(), ("step",), ("layer", "step", "head")])
-def test_what_is_kept_changes_nothing(pipe, keep):
+def test_the_kept_axes_change_no_refined_map(pipe, keep):
     made = []
     for kept in ({"layer"}, keep):
         with trace(pipe, kept) as recorder:
@@ -96,7 +96,7 @@ def test_what_is_kept_changes_nothing(pipe, keep):
     np.testing.assert_allclose(*made, rtol=1e-5, atol=1e-7)
 
 
-def test_the_negative_branch_has_its_own(pipe):
+def test_the_negative_branch_has_its_own_refined_maps(pipe):
     pipe.scheduler = EulerDiscreteScheduler.from_config(pipe.scheduler.config)
     oracle = Oracle(pipe.unet, (16, 16))
     with trace(pipe, branches=("conditional", "negative")) as recorder:
@@ -108,7 +108,7 @@ def test_the_negative_branch_has_its_own(pipe):
     np.testing.assert_allclose(recording.refined, exact, rtol=1e-4, atol=1e-6)
 
 
-def test_a_layer_that_cannot_be_seen_carries_nothing_and_stops_nothing(pipe):
+def test_a_layer_without_attention_is_left_out_of_propagation(pipe):
     class Unseen:
         """Attention computed where nobody can see it."""
 
@@ -148,13 +148,13 @@ def named(*grids):
         ([], []),
     ],
 )
-def test_a_middle_grid_carries(sides, expected):
+def test_maps_are_propagated_on_a_middle_grid(sides, expected):
     every = named(*((side, side) for side in sides))
     found = propagation_layers(every, every or named((16, 16)))
     assert list(found) == [f"layer {n}" for n in expected]
 
 
-def test_all_that_carry_have_one_grid():
+def test_all_propagation_layers_have_one_grid():
     """Stages of a narrow picture may have as few rows as one another, and other columns."""
     for every in (named((1, 3), (1, 2), (1, 3)), named((16, 24), (16, 32), (16, 24))):
         assert propagation_layers(every, every) == ("layer 0", "layer 2")
@@ -170,7 +170,7 @@ def test_all_that_carry_have_one_grid():
         ((16, 16), [(64, 64)], 1),  # fine enough, however fine the text's are
     ],
 )
-def test_maps_are_not_carried_where_they_would_be_coarser(own, cross, count):
+def test_maps_are_not_propagated_on_coarser_grids(own, cross, count):
     assert len(propagation_layers(named(own), named(*cross))) == count
 
 
@@ -182,20 +182,20 @@ def test_maps_are_not_carried_where_they_would_be_coarser(own, cross, count):
         ([(64, 96), (49, 64)], None),
     ],
 )
-def test_the_middle_grid(grids, expected):
+def test_the_middle_grid_is_the_coarsest_from_16_cells_on(grids, expected):
     assert middle_grid(grids) == expected
 
 
 @pytest.mark.parametrize(
     ("steps", "first"), [(1, 0), (2, 1), (3, 2), (4, 2), (5, 3), (25, 13), (100, 50)]
 )
-def test_they_carry_in_the_later_half_and_always_in_the_last_step(steps, first):
+def test_maps_are_propagated_in_the_later_half_and_the_last_step(steps, first):
     assert [step for step in range(steps) if is_propagated(step, steps)] == list(
         range(first, steps)
     )
 
 
-def test_between_calls_self_attention_is_as_it_was(pipe):
+def test_self_attention_is_restored_between_calls(pipe):
     """So that an IP-Adapter may be loaded there, which makes each processor anew by its class."""
 
     def own():

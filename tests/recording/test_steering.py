@@ -28,7 +28,7 @@ def edited(pipe, prompts, steering, steps=3, keep=("layer",), seeds=None, **argu
 
 
 @pytest.mark.parametrize("guidance", [1.0, 5.0])
-def test_a_prompt_replaced_by_itself_is_the_plain_picture(pipe, guidance):
+def test_a_prompt_replaced_by_itself_gives_the_plain_image(pipe, guidance):
     prompts = ["a red house", "a red house"]
     plain = run(pipe, prompts, (5, 5), guidance_scale=guidance)
     steering = Steering({1: [inject(), Weights(torch.ones(K))]}, {1: 0}, {1: (0, 1)})
@@ -53,7 +53,7 @@ def test_only_the_image_that_is_named_is_changed(pipe):
     assert set(recorder.controller.acted) == {1}
 
 
-def test_restored_also_where_self_attention_was_shared(pipe):
+def test_layers_are_restored_after_sharing_self_attention(pipe):
     before = state_without_timing(pipe)
     edited(pipe, ["a house", "a sea"], Steering({1: [inject()]}, {1: 0}, {1: (0, 1)}))
     assert state_without_timing(pipe) == before
@@ -62,7 +62,7 @@ def test_restored_also_where_self_attention_was_shared(pipe):
     assert state_without_timing(pipe) == before
 
 
-def test_slices_cannot_take_from_each_other(pipe):
+def test_attention_slicing_refuses_an_injection(pipe):
     pipe.enable_attention_slicing(1)
     with pytest.raises(TraceError):
         edited(pipe, ["a house", "a sea"], Steering({1: [inject()]}, {1: 0}))
@@ -81,7 +81,7 @@ def rows_of_two_blocks():
 
 
 @pytest.mark.parametrize("classic", [False, True])
-def test_what_is_recorded_is_what_a_rule_made_of_the_first_rows(classic):
+def test_the_recording_has_what_a_rule_made_of_each_block(classic):
     scores, value, position = rows_of_two_blocks()
     gave = []
 
@@ -117,7 +117,7 @@ def test_what_is_recorded_is_what_a_rule_made_of_the_first_rows(classic):
     assert len(gave) == 4
 
 
-def test_self_attention_is_taken_in_each_block_that_is_there():
+def test_self_attention_is_replaced_in_each_block_of_the_batch():
     scores, _, _ = rows_of_two_blocks()
     steering = Steering({}, {1: 0}, {1: (0.0, 1.0)})
     query, key = scores.query, scores.query + 1
@@ -134,7 +134,7 @@ def test_self_attention_is_taken_in_each_block_that_is_there():
     assert late.inputs("own", query, key) == (query, key) and late.shared == {}
 
 
-def test_self_attention_is_taken_within_its_window_and_grid():
+def test_self_attention_is_replaced_within_its_window_and_grid():
     query, key = torch.randn(4, 1, 16, 2), torch.randn(4, 1, 16, 2)
     windows = {1: (0.2, 0.4), 2: (0, 0.3)}  # 3 has none
 

@@ -36,7 +36,7 @@ class Reference:
 
 @pytest.mark.parametrize("guidance", [1.0, 5.0])
 @pytest.mark.parametrize("size", [(128, 128), (96, 128), (104, 176)])
-def test_picture_is_bit_identical(pipe, guidance, size):
+def test_a_traced_image_is_bit_identical(pipe, guidance, size):
     arguments = {"guidance_scale": guidance, "height": size[0], "width": size[1]}
     plain = run(pipe, "a red house", **arguments)
     with trace(pipe, {"layer", "step", "head"}) as recorder:
@@ -111,7 +111,7 @@ def _mass(recording):
     return np.mean([a.sum(-1).mean() for a in recording.arrays])
 
 
-def test_each_image_its_own_map(pipe):
+def test_each_image_has_its_own_map(pipe):
     prompts = ["a red house", "at the very big cat"]
     with trace(pipe, {"layer", "step"}) as recorder:
         # One noise for each of four pictures: prompt by prompt, two each.
@@ -132,7 +132,7 @@ def test_each_image_its_own_map(pipe):
 @pytest.mark.parametrize(
     ("scheduler", "steps"), [(EulerAncestralDiscreteScheduler, 4), (HeunDiscreteScheduler, 4)]
 )
-def test_one_map_a_step(pipe, scheduler, steps):
+def test_each_step_has_one_map(pipe, scheduler, steps):
     pipe.scheduler = scheduler.from_config(pipe.scheduler.config)
     with trace(pipe, {"layer", "step"}) as recorder:
         run(pipe, "a house", steps=steps)
@@ -142,7 +142,7 @@ def test_one_map_a_step(pipe, scheduler, steps):
     assert list(recording.timesteps) == sorted(recording.timesteps, reverse=True)
 
 
-def test_tokens_are_the_prompts_own_or_all(pipe):
+def test_the_prompts_tokens_or_all_are_recorded(pipe):
     with trace(pipe) as own, pytest.raises(TraceError), trace(pipe):
         pass
     with trace(pipe) as own:
@@ -153,7 +153,7 @@ def test_tokens_are_the_prompts_own_or_all(pipe):
     assert every.recordings[0].positions == tuple(range(77))
 
 
-def test_errors_say_what_to_do(pipe):
+def test_wrong_arguments_and_empty_traces_are_errors(pipe):
     with pytest.raises(ArgumentError):
         trace(pipe, {"colour"})
     with pytest.raises(ArgumentError):
@@ -176,7 +176,7 @@ def test_errors_say_what_to_do(pipe):
         pipe.unet(torch.zeros(1, 4, 16, 16), 1, torch.zeros(1, 77, 32))
 
 
-def test_models_without_text_cross_attention(pipe):
+def test_models_without_text_cross_attention_are_refused(pipe):
     class Transformer:
         unet = None
 
@@ -184,7 +184,7 @@ def test_models_without_text_cross_attention(pipe):
         trace(Transformer())
 
 
-def test_words_past_the_limit(pipe):
+def test_words_past_the_limit_give_a_warning_and_have_no_map(pipe):
     prompt = "at house " + "x" * 80 + " the end"
     with trace(pipe) as recorder, pytest.warns(hm.HeedmapWarning, match="'the' and 'end'"):
         run(pipe, prompt, steps=1)
@@ -199,7 +199,7 @@ def test_words_past_the_limit(pipe):
 # --- prompt_embeds, the negative branch, what may be kept ---
 
 
-def test_states_given_directly_are_labelled_by_position_or_by_their_prompts(pipe):
+def test_prompt_embeds_are_labelled_by_position_or_by_their_prompts(pipe):
     states = pipe.encode_prompt("a red house", "cpu", 1, False)[0]
     arguments = {"prompt_embeds": states, "guidance_scale": 1.0}
     with trace(pipe) as known:
@@ -214,7 +214,7 @@ def test_states_given_directly_are_labelled_by_position_or_by_their_prompts(pipe
     assert np.array_equal(told.maps[0]["house"].values, known.maps[0]["house"].values)
 
 
-def test_labels_that_are_not_what_was_read(pipe):
+def test_labels_that_differ_from_the_encoded_text_are_refused(pipe):
     states = pipe.encode_prompt(["a red house", "at the cat"], "cpu", 1, False)[0]
 
     for prompts, embeds in (
@@ -244,7 +244,7 @@ def test_labels_that_are_not_what_was_read(pipe):
     assert recorder.maps[0]["3"].values.max() > 0
 
 
-def test_the_negative_branch_on_request(pipe):
+def test_the_negative_branch_is_recorded_on_request(pipe):
     negative = {"negative_prompt": "at cat"}
     with trace(pipe, branches=["conditional", "negative"]) as both:
         run(pipe, "a house", **negative)
@@ -284,7 +284,7 @@ def test_arguments_of_a_trace_are_checked(pipe, given):
 # --- edits --------------------------------------------------------------------------------------
 
 
-def test_edits_of_a_call_of_ones_own_are_those_of_generate():
+def test_edits_of_a_traced_call_equal_those_of_generate():
     """Each prompt of the batch has the rules of its own words, and the pictures are equal."""
     edits = [hm.Reweight("house", 3), hm.Confine("house", (0, 0, 64, 128))]
     pipe = random_pipeline()
@@ -310,7 +310,7 @@ def test_edits_of_a_call_of_ones_own_are_those_of_generate():
     np.testing.assert_array_equal(recorder.maps[1]["house"].values, alone.maps["house"].values)
 
 
-def test_edits_that_do_nothing_or_cannot_are_told():
+def test_edits_that_change_nothing_or_cannot_act_are_reported():
     pipe = random_pipeline()
 
     def call(*edits):
@@ -329,7 +329,7 @@ def test_edits_that_do_nothing_or_cannot_are_told():
 
 
 @pytest.mark.parametrize("prompts", [[1], ["a", None], 3, {"a": 1}, {"a"}])
-def test_prompts_are_texts(pipe, prompts):
+def test_prompts_that_are_no_texts_are_refused(pipe, prompts):
     with pytest.raises(ArgumentError):
         trace(pipe, prompts=prompts)
 

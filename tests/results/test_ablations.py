@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from figure_reading import ends, read_figure
 from making import made_ablation, made_pair, made_run, noisy_run, noting, recording, with_refined
 from PIL import Image
 
@@ -34,7 +35,7 @@ def found() -> Ablation:
     return made_ablation()
 
 
-def test_the_difference_by_hand(found):
+def test_the_difference_equals_the_one_worked_out_by_hand(found):
     before = np.full((128, 128, 3), 100, np.uint8)
     after = before.copy()
     after[0, 0] = (100, 40, 250)  # 0, 60 and 150 of 255
@@ -50,7 +51,7 @@ def test_the_difference_by_hand(found):
     np.testing.assert_array_equal(turned.difference("attention"), values)
 
 
-def test_it_is_that_of_floats(found):
+def test_the_difference_equals_the_one_of_floats(found):
     a, b = (
         np.asarray(run.image, dtype=np.float64) / 255
         for run in (found.run, found.without["prompt"])
@@ -59,7 +60,7 @@ def test_it_is_that_of_floats(found):
     np.testing.assert_allclose(found.difference("prompt"), wanted, rtol=1e-6)
 
 
-def test_there_are_two_ways(found):
+def test_an_unknown_way_is_refused(found):
     with pytest.raises(ArgumentError):
         found.difference("both")
 
@@ -67,7 +68,7 @@ def test_there_are_two_ways(found):
 # --- agreement --------------------------------------------------------------------------------
 
 
-def test_the_agreement_by_its_parts():
+def test_the_agreement_equals_its_measures():
     plain = made_ablation()
     found = replace(plain, run=with_refined(plain.run))
     heat, refined = found.run.maps["house"], found.run.maps.refined["house"]
@@ -88,7 +89,7 @@ def test_the_agreement_by_its_parts():
     assert plain.agreement["attention"].heat == found.agreement["attention"].heat
 
 
-def test_a_heat_that_is_the_change_itself():
+def test_a_map_equal_to_the_change_agrees_fully():
     found = made_ablation()
     heat = found.run.maps["house"].values
     low, high = heat.min(), heat.max()
@@ -113,7 +114,7 @@ def test_a_heat_that_is_the_change_itself():
     assert lowest.agreement["attention"].refined == with_both[0].agreement["attention"].refined
 
 
-def test_of_a_picture_that_is_no_square():
+def test_a_wide_image_is_compared_in_its_shape():
     """Wider than high: 24×16 cells, drawn at eight pixels each; the difference is the heat."""
     found = made_ablation()
     wide = recording("at house, at sea", latent=(16, 24))
@@ -128,7 +129,7 @@ def test_of_a_picture_that_is_no_square():
     assert made.agreement["attention"].heat.rank > 0.95
 
 
-def test_a_word_without_influence():
+def test_a_word_without_influence_has_no_agreement():
     found = made_ablation()
     made = changed_at(found, "attention", np.asarray(found.run.image))
     assert not made.difference("attention").any()
@@ -143,39 +144,43 @@ def test_a_word_without_influence():
 # --- shown ------------------------------------------------------------------------------------
 
 
-def test_the_sheet_shows_the_images_the_heat_and_the_changes(found, panels, framed):
+def test_the_sheet_shows_the_images_the_heat_and_the_changes(found):
     figure = found.figure()
-    assert len(panels) == 6
-    prompts = [panel.note for panel in panels]
+    content = read_figure(figure)
+    prompts = [panel.note for panel in content.panels]
+    assert len(prompts) == 6
     assert (prompts[0], prompts[2]) == ("at house, at sea", "at , at sea")
-    (frame,) = framed
     low, high = found.run.maps["house"].value_range()
     top = max(float(found.difference(way).max()) for way in ablations.WAYS)
-    assert [bar.ends for bar in frame["bars"]] == [(low, high), ("0", f"{top:.0%}")]
+    assert {*map(tuple, (texts for _, texts in content.scales))} == {
+        tuple(ends(low, high)), ("0", f"{top:.0%}"),
+    }  # fmt: skip
     assert plots.render(figure) == found.sheet()
     assert found._repr_html_().startswith("<img")
 
 
-def test_both_changes_are_on_one_scale(found, panels):
+def changes(made: Ablation) -> list[np.ndarray]:
+    """The two images of the sheet that show what changed."""
+    return [np.asarray(panel.picture, dtype=int) for panel in read_figure(made.figure()).panels[4:]]
+
+
+def test_both_changes_are_on_one_scale(found):
     faint = np.asarray(found.run.image).copy()
-    faint[0, 0] ^= 16
+    faint[9, 9] ^= 16
     strong = faint.copy()
     strong[60:, 60:] = 255 - strong[60:, 60:]
     made = changed_at(changed_at(found, "attention", faint), "prompt", strong)
-    made.sheet()
-    first, second = (np.asarray(panel.picture, dtype=int) for panel in panels[4:])
+    first, second = changes(made)
     assert second.max() > 200
-    assert first.max() < 60  # on a scale of its own its one pixel would glow
+    assert first[1:-1, 1:-1].max() < 60  # on a scale of its own its one pixel would glow
     even = np.asarray(found.run.image) ^ np.uint8(128)  # half of full range, and no less anywhere
-    panels.clear()
-    changed_at(changed_at(found, "attention", even), "prompt", even).sheet()
-    assert np.asarray(panels[4].picture).min() > 60
+    first, _ = changes(changed_at(changed_at(found, "attention", even), "prompt", even))
+    assert first[1:-1, 1:-1].min() > 60
     nothing = changed_at(
         changed_at(found, "attention", faint), "prompt", np.asarray(found.run.image)
     )
-    panels.clear()
-    nothing.sheet()
-    assert np.asarray(panels[5].picture).max() < 10
+    _, second = changes(nothing)
+    assert second[1:-1, 1:-1].max() < 10
 
 
 def test_the_summary_is_json(found):
@@ -196,7 +201,7 @@ FILES = {
 }  # fmt: skip
 
 
-def test_written_whole_and_read_back_equal(found, tmp_path):
+def test_a_saved_ablation_is_read_back_equal(found, tmp_path):
     folder = found.save(tmp_path / "outputs" / "x")
     assert {p.name for p in folder.iterdir()} == FILES
     back = Ablation.load(folder)
@@ -221,7 +226,7 @@ def test_written_whole_and_read_back_equal(found, tmp_path):
     assert Run.load(folder / "prompt").settings.prompt == "at , at sea"
 
 
-def test_one_of_its_runs_is_meant_where_a_run_is_asked_for(found, tmp_path):
+def test_an_ablation_is_not_loaded_as_a_run(found, tmp_path):
     folder = found.save(tmp_path / "x")
     with pytest.raises(RunError):
         Run.load(folder)
@@ -233,7 +238,7 @@ def test_one_of_its_runs_is_meant_where_a_run_is_asked_for(found, tmp_path):
 # --- what may be left out ---------------------------------------------------------------------
 
 
-def test_a_run_by_itself(found):
+def test_only_a_single_run_is_ablatable(found):
     run = found.run
     assert ablations.shorter_prompt(run, "house") == (run, "at , at sea")
     edited = noting(
@@ -246,7 +251,7 @@ def test_a_run_by_itself(found):
             ablations.shorter_prompt(other, "house")
 
 
-def test_words_that_cannot_be_left_out(found):
+def test_words_that_cannot_be_removed_are_refused(found):
     with pytest.raises(UnknownWordError):
         ablations.shorter_prompt(found.run, "tree")
     with pytest.raises(TruncatedWordError):
@@ -255,12 +260,12 @@ def test_words_that_cannot_be_left_out(found):
         ablations.shorter_prompt(found.run, "at house at sea")
 
 
-def test_a_weight_stays():
+def test_other_words_keep_their_weights():
     run = noisy_run("at (house:2), at (sea:3)", 0, "at house, at sea")
     assert ablations.shorter_prompt(run, "house")[1] == "at , at (sea:3)"
 
 
-def test_a_run_that_drew_nothing_has_no_word_to_leave_out():
+def test_runs_of_input_images_are_refused():
     noted = {"size": [128, 128], "sha256": "0" * 64}
     own = noting(made_run(), input_image=noted, batch_place=[0, 2])
     for run in (own, replace(made_pair(), source=own), noting(made_run(), located=noted)):

@@ -14,7 +14,7 @@ def cell(**changed) -> Cell:
     return Cell(**{**made, **changed})
 
 
-def test_the_line_of_a_cell():
+def test_a_cell_has_a_row_of_values():
     made = cell()
     about = made.result.report
     assert made.row() == {
@@ -29,7 +29,7 @@ def test_the_line_of_a_cell():
     }  # fmt: skip
 
 
-def test_where_a_cell_stands():
+def test_a_cell_has_its_place_in_the_grid():
     assert cell().place() == {
         "seed": 3,
         "target": "at sea",
@@ -50,5 +50,5 @@ def test_where_a_cell_stands():
         ("self_replace", (0.25, 0.5), "self 0.25–0.5"),
     ],
 )
-def test_what_a_row_is_called(name, value, said):
+def test_values_of_an_axis_have_labels(name, value, said):
     assert label(name, value) == said

@@ -3,7 +3,8 @@
 from dataclasses import replace
 
 import pytest
-from making import gradient, letter_tokenizer, noting, recording, run_of, same_pixels
+from figure_reading import ends, read_figure, shows
+from making import gradient, letter_tokenizer, noting, recording, run_of
 from PIL import Image
 
 from heedmap.errors import ArgumentError, TruncatedWordError, UnknownWordError
@@ -13,11 +14,11 @@ from heedmap.results import runs as comparisons
 from heedmap.text.words import tokenize
 
 
-def test_a_row_a_run_on_one_scale(tables, framed):
+def test_each_run_has_a_row_on_one_scale():
     runs = [run_of("a red house at sea", seed=1), run_of("a house, a blue sea", seed=2)]
-    comparisons.compare(runs)
-    rows, columns = tables[0]
-    assert columns == ["the picture", "house", "sea"]  # what both prompts have, but "a"
+    sheet = read_figure(comparisons.compare(runs))
+    rows, columns = sheet.rows, sheet.columns
+    assert columns == ["the image", "house", "sea"]  # what both prompts have, but "a"
     assert [label for label, _ in rows] == [
         "a red house at sea, seed 1", "a house, a blue sea, seed 2",
     ]  # fmt: skip
@@ -26,56 +27,51 @@ def test_a_row_a_run_on_one_scale(tables, framed):
     high = max(float(v.max()) for row in heats for v in row)
     for run, (_, row), values in zip(runs, rows, heats, strict=True):
         image = run.image.resize((256, 256), Image.Resampling.LANCZOS)
-        assert same_pixels(row[0], image)
+        assert shows(row[0], image)
         for cell, value in zip(row[1:], values, strict=True):
-            assert same_pixels(cell, overlays.overlay(image, value, low=low, high=high))
-    said = framed[0]
-    assert said["bar"].ends == (low, high)
-    assert said["bar"].name == "shared by all words and runs shown"
-    assert said["title"] == "2 runs compared"
-    assert said["note"] == "4 steps · guidance 7.5 · 128×128 · org/model"
+            assert shows(cell, overlays.overlay(image, value, low=low, high=high))
+    assert sheet.scales == [("shared by all words and runs shown", ends(low, high))]
+    assert sheet.title == "2 runs compared"
+    assert sheet.note == "4 steps · guidance 7.5 · 128×128 · org/model"
 
 
-def test_articles_are_compared_where_there_is_nothing_else(tables):
-    comparisons.compare([run_of("a red house"), run_of("a blue sea")])
-    assert tables[0][1] == ["the picture", "a"]
+def test_articles_are_compared_if_no_other_word_is_common():
+    sheet = read_figure(comparisons.compare([run_of("a red house"), run_of("a blue sea")]))
+    assert sheet.columns == ["the image", "a"]
 
 
-def test_scales_of_a_comparison(tables, framed):
+def test_a_comparison_has_the_chosen_scale():
     runs = [run_of(seed=1), run_of(seed=2)]
-    comparisons.compare(runs, ["red", "red house"], scale="word")
-    assert framed[-1]["bar"].ends == ("least", "most")
-    rows, columns = tables[-1]
-    assert framed[-1]["title"] == "a red house"
-    for place, word in enumerate(columns[1:], 1):
+    sheet = read_figure(comparisons.compare(runs, ["red", "red house"], scale="word"))
+    assert [texts for _, texts in sheet.scales] == [["least", "most"]]
+    assert sheet.title == "a red house"
+    image = runs[0].image.resize((256, 256), Image.Resampling.LANCZOS)
+    for place, word in enumerate(sheet.columns[1:], 1):
         values = [run.maps[word].values for run in runs]
         low, high = min(v.min() for v in values), max(v.max() for v in values)
-        image = rows[0][1][0]
-        assert same_pixels(
-            rows[0][1][place], overlays.overlay(image, values[0], low=low, high=high)
-        )
-    comparisons.compare(runs, ["red"], scale="raw")
-    assert framed[-1]["bar"].ends == (0, 1)
+        expected = overlays.overlay(image, values[0], low=low, high=high)
+        assert shows(sheet.rows[0][1][place], expected)
+    raw = read_figure(comparisons.compare(runs, ["red"], scale="raw"))
+    assert [texts for _, texts in raw.scales] == [["0", "1"]]
     with pytest.raises(ArgumentError):
         comparisons.compare(runs, scale="loud")
 
 
-def test_words_that_one_run_lacks(tables):
+def test_a_word_missing_in_one_run_is_a_text():
     runs = [run_of("a red house"), run_of("a blue house")]
-    comparisons.compare(runs, ["red", "blue", "house"])
-    rows, _ = tables[0]
+    rows = read_figure(comparisons.compare(runs, ["red", "blue", "house"])).rows
     assert isinstance(rows[0][1][2], str) and isinstance(rows[1][1][1], str)
     assert isinstance(rows[0][1][1], Image.Image)
     long = run_of("many " * 80 + "house")
     table = tokenize("many " * 80 + "house", letter_tokenizer())
     cut = replace(long, maps=HeatMaps(replace(recording(), table=table), long.image))
-    comparisons.compare([runs[0], cut], ["house"])
-    assert isinstance(tables[1][0][1][1][1], str)
+    rows = read_figure(comparisons.compare([runs[0], cut], ["house"])).rows
+    assert isinstance(rows[1][1][1], str)
     with pytest.raises(TruncatedWordError):
         comparisons.compare([cut, cut], ["house"])
 
 
-def test_what_cannot_be_compared():
+def test_runs_without_common_words_are_refused():
     with pytest.raises(ArgumentError):
         comparisons.compare([run_of()])
     with pytest.raises(ArgumentError):
@@ -86,16 +82,16 @@ def test_what_cannot_be_compared():
         comparisons.compare([run_of(), run_of()], ["house", "dog"])
 
 
-def test_runs_of_different_shape_keep_theirs(tables):
+def test_runs_of_different_shape_keep_their_shape():
     wide = run_of()
     image = gradient(192, 96)
     shaped = replace(wide.maps.recording, size=image.size)
     wide = replace(wide, image=image, maps=replace(wide.maps, image=image, recording=shaped))
-    sheet = plots.render(comparisons.compare([run_of(seed=1), wide], ["house"]))
-    rows, _ = tables[0]
-    assert [row[0].size for _, row in rows] == [(256, 256), (362, 181)]
+    figure = comparisons.compare([run_of(seed=1), wide], ["house"])
+    large = image.resize((362, 181), Image.Resampling.LANCZOS)
+    assert shows(read_figure(figure).rows[1][1][0], large)
     flat = plots.render(comparisons.compare([wide, noting(wide, seed=9)]))
-    assert flat.height < sheet.height
+    assert flat.height < plots.render(figure).height
 
 
 TREE = {"source": "a tree", "cross_replace": [0, 1], "self_replace": [0, 1]}

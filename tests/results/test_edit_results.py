@@ -19,7 +19,7 @@ from heedmap.results.edits import EditResult, change_between, similarity
 # --- figures ----------------------------------------------------------------------------------
 
 
-def test_figures_by_hand():
+def test_measures_of_change_equal_those_worked_out_by_hand():
     before = Image.new("RGB", (16, 8), (0, 0, 0))
     pixels = np.zeros((8, 16, 3), dtype=np.uint8)
     pixels[:, :4] = (51, 0, 102)  # 0.2, 0, 0.4: the squares' mean is (0.04 + 0.16) / 3
@@ -37,7 +37,7 @@ def test_figures_by_hand():
 
 @pytest.mark.parametrize("shape", [(128, 96, 3), (7, 9, 3), (5, 64, 3), (3, 3, 1), (64, 300, 3)])
 @pytest.mark.parametrize("window", [3, 7])
-def test_similarity_is_that_of_scikit_image(shape, window):
+def test_similarity_equals_scikit_images(shape, window):
     if window > min(shape[:2]):
         window = 3
     random = np.random.default_rng(window)
@@ -51,7 +51,7 @@ def test_similarity_is_that_of_scikit_image(shape, window):
 
 
 @pytest.mark.parametrize("size", [(128, 128), (8, 24), (40, 9), (3, 3)])
-def test_the_same_picture_has_not_changed(size):
+def test_equal_images_have_no_change(size):
     picture = noise(3, size)
     for inside in (np.ones(size[::-1], dtype=bool), np.zeros(size[::-1], dtype=bool)):
         change = change_between(picture, picture, inside)
@@ -65,7 +65,7 @@ def test_the_same_picture_has_not_changed(size):
             }
 
 
-def test_other_sizes_are_not_compared():
+def test_images_of_other_sizes_are_refused():
     inside = np.ones((128, 128), dtype=bool)
     for other, mask in ((noise(0, (64, 128)), inside), (noise(0), inside[:64])):
         with pytest.raises(ArgumentError):
@@ -75,7 +75,7 @@ def test_other_sizes_are_not_compared():
 # --- pictures ---------------------------------------------------------------------------------
 
 
-def test_the_difference_is_hot_where_it_changed():
+def test_the_difference_is_hot_at_changed_pixels():
     pair = made_pair()
     after = np.asarray(pair.source.image).copy()
     after[100:, 100:] = 255 - after[100:, 100:]
@@ -87,7 +87,7 @@ def test_the_difference_is_hot_where_it_changed():
     assert len(np.unique(np.asarray(same).reshape(-1, 3), axis=0)) == 1
 
 
-def test_sheets_of_all_kinds():
+def test_edits_of_all_kinds_have_a_sheet():
     usual, blended = made_pair().sheet(), made_pair(blended=True).sheet()
     assert blended.tobytes() != usual.tobytes()
     nowhere = made_pair()
@@ -121,7 +121,7 @@ def test_each_side_shows_the_words_that_changed_there():
 
 
 @pytest.mark.parametrize("blended", [False, True])
-def test_written_whole_and_read_back_equal(tmp_path, blended):
+def test_a_saved_edit_is_read_back_equal(tmp_path, blended):
     pair = made_pair(blended, "(at sea:2)")
     folder = pair.save(tmp_path / "outputs" / "x")
     here = {p.name for p in folder.iterdir()}

@@ -16,7 +16,7 @@ from heedmap.results.explanations import Explanation
 H, K, D, C = 3, 6, 4, 10
 
 
-def test_written_whole_and_read_back_equal(tmp_path):
+def test_a_saved_explanation_is_read_back_equal(tmp_path):
     made = made_explanation()
     folder = made.save(tmp_path / "x")
     names = {path.name for path in folder.iterdir()}
@@ -28,7 +28,7 @@ def test_written_whole_and_read_back_equal(tmp_path):
         made.save(folder)
 
 
-def test_what_is_told_in_a_line():
+def test_an_explanation_has_a_line_a_table_and_a_summary():
     made = made_explanation()
     p = made.probabilities[1, 3]
     assert f"{p:.6g}" in repr(made) and "house" in made.table()
@@ -36,7 +36,7 @@ def test_what_is_told_in_a_line():
     assert made._repr_html_().startswith("<iframe")
 
 
-def test_the_parts_add_up():
+def test_contributions_of_all_tokens_sum_to_the_output():
     """What each token of each head brought, and the bias, is the layer's output."""
     for made in (made_explanation(), made_explanation(masked=False, edited=True)):
         bias = made.output - made.contributions.sum(axis=(0, 1))
@@ -47,7 +47,7 @@ def test_the_parts_add_up():
     assert_allclose(bare.probabilities[1], made.attention.probabilities, rtol=1e-12)
 
 
-def test_a_residual_a_factor_and_what_was_added():
+def test_the_output_includes_residual_factor_and_added_parts():
     made = made_explanation()
     extra = np.arange(C, dtype=np.float64)
     given = structs.replace(made.inputs, residual=extra, factor=2.0)
@@ -76,7 +76,7 @@ def test_arrays_that_do_not_fit_are_refused(tmp_path, name):
         Explanation.load(folder)
 
 
-def test_another_picture_or_none_is_refused(tmp_path):
+def test_another_or_a_missing_image_is_refused(tmp_path):
     folder = made_explanation().save(tmp_path / "x")
     noise(1, (64, 64)).save(folder / "image.png")
     with pytest.raises(RunError):

@@ -10,7 +10,7 @@ from heedmap.errors import ArgumentError, RunError
 from heedmap.results.grids import load_result
 
 
-def test_a_folder_is_loaded_as_its_kind(tmp_path: Path):
+def test_a_folder_is_loaded_as_its_kind_of_result(tmp_path: Path):
     run, pair = made_run(), made_pair()
     run.save(tmp_path / "run")
     pair.save(tmp_path / "pair")

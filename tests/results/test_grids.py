@@ -3,18 +3,19 @@
 import csv
 import json
 import warnings
+from types import SimpleNamespace
 
 import numpy as np
+import psutil
 import pytest
 import torch
+from figure_reading import read_figure
 from making import apart, random_pipeline
 from msgspec import structs
 from PIL import Image
 
-from heedmap.backends import latents
 from heedmap.errors import ArgumentError, UnknownWordError
 from heedmap.io.schemas import to_json
-from heedmap.pipelines import edit_runs
 from heedmap.pipelines.editing import edit, grid
 from heedmap.results.edits import EditResult
 from heedmap.results.grids import Grid
@@ -51,7 +52,7 @@ def saved(strip, tmp_path):
 # --- what it gives ----------------------------------------------------------------------------
 
 
-def test_every_cell_is_the_edit_alone(pipe, strip):
+def test_every_cell_equals_its_single_edit(pipe, strip):
     assert [cell.number for cell in strip] == list(range(1, 13))
     assert len(strip) == 12
     assert {(c.seed, c.weights["red"], c.cross_replace) for c in strip} == {
@@ -84,7 +85,7 @@ def test_cells_of_a_seed_share_their_source(strip):
     assert strip.report.batch == 7
 
 
-def test_the_reference_cell_changes_nothing_and_is_no_error(pipe, strip):
+def test_the_cell_of_weight_1_changes_nothing(pipe, strip):
     assert any(cell.weights["red"] == 1 for cell in strip)
     for cell in strip:
         if cell.weights["red"] == 1 and cell.cross_replace[1]:
@@ -100,7 +101,7 @@ def test_the_reference_cell_changes_nothing_and_is_no_error(pipe, strip):
     assert [warning.filename for warning in told] == [__file__]
 
 
-def test_targets_windows_and_blends(pipe):
+def test_targets_windows_and_blends_are_axes_of_a_grid(pipe):
     made = grid(
         pipe, SOURCE, ["a red sea", "a blue sea"], self_replace=[0.0, 0.5], cross_replace=0.5,
         seeds=3, steps=STEPS, only="house->sea",
@@ -117,7 +118,7 @@ def test_targets_windows_and_blends(pipe):
         assert (alone.blend == cell.result.blend).mean() > 0.99
 
 
-def test_a_word_is_measured_where_it_acts_whatever_its_weight(pipe):
+def test_a_negative_weight_is_measured_where_the_word_acts(pipe):
     """The map of a negative weight is its mirror: what acts most is lowest."""
     free = {"seeds": 2, "steps": 1, "cross_replace": 1, "self_replace": 1}
     made = grid(pipe, SOURCE, weights={"red": [-2, 2]}, **free)
@@ -125,7 +126,7 @@ def test_a_word_is_measured_where_it_acts_whatever_its_weight(pipe):
     assert shares[0] == pytest.approx(shares[1], abs=0.02)
 
 
-def test_weights_of_source_and_target_hold_once(pipe):
+def test_weights_of_source_and_target_are_applied_once(pipe):
     """Throughout, the target takes the source's attention: 3 × P where it says so, else 1 × P."""
     base = {"seed": 2, "steps": 1, "cross_replace": 1, "self_replace": 1}
     same, gone = edit(pipe, "a (red:3) house", ["a (red:3) sea", "a red sea"], **base)
@@ -137,7 +138,7 @@ def test_weights_of_source_and_target_hold_once(pipe):
     )
 
 
-def test_the_settings_say_that_it_is_an_edit(strip, saved):
+def test_the_settings_of_a_cell_name_its_source(strip, saved):
     settings = strip.cells[0].result.edited.settings
     assert settings.edit.source == SOURCE
     assert settings.edit.cross_replace == (0.0, 0.0)
@@ -153,7 +154,7 @@ def test_the_settings_say_that_it_is_an_edit(strip, saved):
 # --- batches ----------------------------------------------------------------------------------
 
 
-def test_cut_batches_are_those_of_one(pipe, strip):
+def test_split_batches_equal_one_batch(pipe, strip):
     said = []
     made = grid(
         pipe, SOURCE, weights={"red": [-1, 1, 3]}, cross_replace=[0, (0, 0.8)], seeds=[7, 8],
@@ -168,7 +169,7 @@ def test_cut_batches_are_those_of_one(pipe, strip):
     assert said == [(n, 12) for n in range(1, 13)]
 
 
-def test_edit_cuts_its_batches_too(pipe):
+def test_edit_splits_its_batches(pipe):
     targets = ["a red sea", "a blue house", "a (red:2) house"]
     whole = edit(pipe, SOURCE, targets, seed=7, steps=1)
     cut = edit(pipe, SOURCE, targets, seed=7, steps=1, batch=2, only=None)
@@ -178,27 +179,24 @@ def test_edit_cuts_its_batches_too(pipe):
 
 
 def test_memory_that_runs_out_halves_the_batch(pipe, strip, monkeypatch):
-    drawn = []
-    draw = edit_runs.generate_batch
+    forward = pipe.unet.forward
 
-    def small(pipe, prompts, *rest, **options):
-        drawn.append(len(prompts))
-        if len(prompts) > 4:
+    def small(latents, *rest, **options):
+        if len(latents) > 2 * 4:  # with the negative branch
             raise torch.OutOfMemoryError("CUDA out of memory")
-        return draw(pipe, prompts, *rest, **options)
+        return forward(latents, *rest, **options)
 
-    monkeypatch.setattr(edit_runs, "generate_batch", small)
+    monkeypatch.setattr(pipe.unet, "forward", small)
     made = grid(
         pipe, SOURCE, weights={"red": [-1, 1, 3]}, cross_replace=[0, (0, 0.8)], seeds=7, steps=STEPS
     )
-    assert drawn == [7, 4, 4]
     assert (made.report.batch, made.report.sources_drawn) == (4, 2)
     for mine, whole in zip(made, strip.cells[:6], strict=True):
         assert apart(mine.result.edited.image, whole.result.edited.image) <= 1
 
 
-def test_a_full_machine_draws_one_by_one(pipe, monkeypatch):
-    monkeypatch.setattr(latents, "free_bytes", lambda device: 0)
+def test_without_free_memory_edits_are_generated_one_by_one(pipe, monkeypatch):
+    monkeypatch.setattr(psutil, "virtual_memory", lambda: SimpleNamespace(available=0))
     made = grid(pipe, SOURCE, weights={"red": [0, 2, 3]}, seeds=1, steps=1)
     assert (made.report.batch, made.report.sources_drawn) == (2, 3)
 
@@ -206,28 +204,23 @@ def test_a_full_machine_draws_one_by_one(pipe, monkeypatch):
 # --- the sheet and the figures ----------------------------------------------------------------
 
 
-def labels(grid: Grid, tables, framed) -> tuple[list[str], list[str], str, str]:
-    """The labels of the rows and the columns of a sheet, its title and note."""
-    assert grid.sheet().mode == "RGB"
-    ((rows, columns),), (said,) = tables, framed
-    assert all(len(row) == len(columns) for _, row in rows)
-    return [label for label, _ in rows], columns, said["title"], said["note"]
+def test_the_sheet_is_labelled_by_what_varies(strip):
+    sheet = read_figure(strip.figure())
+    assert sheet.columns == ["the source", "red ×−1", "red ×1", "red ×3"]
+    assert [label for label, _ in sheet.rows] == [
+        f"seed {seed} · cross {c}" for seed in (7, 8) for c in ("0", "0.8")
+    ]
+    assert sheet.title == SOURCE
+    assert sheet.note.startswith("self 0.4 · 2 steps · guidance")
 
 
-def test_the_sheet_is_labelled_by_what_varies(strip, tables, framed):
-    rows, columns, title, note = labels(strip, tables, framed)
-    assert columns == ["the source", "red ×−1", "red ×1", "red ×3"]
-    assert rows == [f"seed {seed} · cross {c}" for seed in (7, 8) for c in ("0", "0.8")]
-    assert title == SOURCE
-    assert note.startswith("self 0.4 · 2 steps · guidance")
-
-
-def test_seeds_are_rows(strip, tables, framed):
+def test_seeds_are_rows_of_the_sheet(strip):
     cells = [cell for cell in strip if cell.weights["red"] == 3 and cell.cross_replace[1]]
-    rows, columns, title, note = labels(Grid(tuple(cells), strip.report), tables, framed)
-    assert (rows, columns) == (["seed 7", "seed 8"], ["the source", "cross 0.8"])
-    assert title == "a red house → a (red:3) house"
-    assert note.startswith("red ×3 · self 0.4 · cross 0.8 · ")
+    sheet = read_figure(Grid(tuple(cells), strip.report).figure())
+    assert [label for label, _ in sheet.rows] == ["seed 7", "seed 8"]
+    assert sheet.columns == ["the source", "cross 0.8"]
+    assert sheet.title == "a red house → a (red:3) house"
+    assert sheet.note.startswith("red ×3 · self 0.4 · cross 0.8 · ")
 
 
 def test_the_tables_agree_with_the_pairs(strip, saved):
@@ -258,7 +251,7 @@ def test_the_tables_agree_with_the_pairs(strip, saved):
 # --- on disk ----------------------------------------------------------------------------------
 
 
-def test_written_whole_and_read_back_equal(strip, saved):
+def test_a_saved_grid_is_read_back_equal(strip, saved):
     there = {p.relative_to(saved).as_posix() for p in saved.rglob("*") if p.is_file()}
     parts = {"image.png", "maps.safetensors", "run.json"}
     folders = {*(f"cells/{n:03d}" for n in range(1, 13)), "sources/7", "sources/8"}

@@ -25,7 +25,7 @@ from heedmap.results.runs import Run, parameters_text, word_file
 from heedmap.text.words import TokenTable, tokenize
 
 
-def test_written_whole_and_read_back_equal(tmp_path):
+def test_a_saved_run_is_read_back_equal(tmp_path):
     run = made_run()
     folder = run.save(tmp_path / "outputs" / "x")
     assert {p.relative_to(folder).as_posix() for p in folder.rglob("*") if p.is_file()} == {
@@ -43,7 +43,7 @@ def test_written_whole_and_read_back_equal(tmp_path):
     assert list(tmp_path.glob("outputs/.*")) == []
 
 
-def test_the_maps_of_the_negative_prompt_come_along(tmp_path):
+def test_maps_of_the_negative_prompt_are_saved(tmp_path):
     run = made_run()
     run = replace(run, negative_maps=HeatMaps(recording("at dogs"), run.image))
     folder = run.save(tmp_path / "x")
@@ -70,7 +70,7 @@ def sought(run: Run, *concepts: str) -> Run:
     return replace(noting(run, concepts=[*concepts]), concepts=HeatMaps(some, run.image))
 
 
-def test_what_was_looked_for_comes_along(tmp_path):
+def test_concepts_are_saved(tmp_path):
     run = sought(made_run(), "sky", "red house")
     folder = run.save(tmp_path / "x")
     back = Run.load(folder)
@@ -88,7 +88,7 @@ def test_what_was_looked_for_comes_along(tmp_path):
     assert np.array_equal(np.asarray(sheet), np.asarray(run.concepts.sheet(title=title)))
 
 
-def test_the_pictures_of_the_steps_come_along(tmp_path):
+def test_step_images_are_saved(tmp_path):
     run = stepped()
     folder = run.save(tmp_path / "x")
     back = Run.load(folder).step_pictures
@@ -100,7 +100,7 @@ def test_the_pictures_of_the_steps_come_along(tmp_path):
 
 
 @pytest.mark.parametrize("steps", [{"size": [7, 4]}, {"size": [60, 4]}])
-def test_pictures_of_steps_that_do_not_fit_are_refused(tmp_path, steps):
+def test_step_images_of_wrong_size_are_refused(tmp_path, steps):
     folder = stepped().save(tmp_path / "x")
     about = json.loads((folder / "run.json").read_text())
     about["steps"] |= steps
@@ -109,7 +109,7 @@ def test_pictures_of_steps_that_do_not_fit_are_refused(tmp_path, steps):
         Run.load(folder)
 
 
-def test_the_picture_that_was_edited_comes_along(tmp_path):
+def test_the_input_image_is_saved(tmp_path):
     picture = noise(5)
     noted = {"size": [300, 200], "sha256": digest_of(picture)}
     run = replace(noting(made_run(), input_image=noted, batch_place=[0, 2]), input_image=picture)
@@ -129,7 +129,7 @@ def test_parts_of_different_runs_are_refused(tmp_path):
         Run.load(one)
 
 
-def test_what_is_there_stays(tmp_path):
+def test_an_existing_folder_is_kept(tmp_path):
     folder = made_run().save(tmp_path / "x")
     with pytest.raises(TakenError):
         made_run("at sea").save(folder)
@@ -139,14 +139,14 @@ def test_what_is_there_stays(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["x"]
 
 
-def test_same_run_same_bytes(tmp_path):
+def test_one_run_saves_the_same_bytes(tmp_path):
     a, b = made_run().save(tmp_path / "a"), made_run().save(tmp_path / "b")
     for path in a.rglob("*"):
         if path.is_file():
             assert path.read_bytes() == (b / path.relative_to(a)).read_bytes()
 
 
-def test_the_picture_tells_its_settings(tmp_path):
+def test_the_png_holds_its_settings(tmp_path):
     folder = made_run("수박 at <b> “house”").save(tmp_path / "x")
     with Image.open(folder / "image.png") as image:
         text = image.text["parameters"]
@@ -163,7 +163,7 @@ def test_word_files_stay_within_the_folder(tmp_path):
         assert (tmp_path / word_file(word)).resolve().parent == (tmp_path / "words").resolve()
 
 
-def test_in_a_notebook_a_run_is_its_sheet_and_small(embedded):
+def test_a_notebook_shows_a_small_sheet_of_a_run(embedded):
     pictured = generate(embedded, "a red house, a blue tree", seed=7, steps=2, keep="all")
     many = replace(pictured, maps=HeatMaps(recording("at house, " * 18), noise(1)))
     for run in (pictured, many):

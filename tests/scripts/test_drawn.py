@@ -25,7 +25,7 @@ def thing(noun: str, colour: str, x: float) -> layouts.Thing:
     return layouts.Thing(noun, colour, "", x, 0.5, 0.16, 1.0, 5)
 
 
-def test_what_the_judge_does_not_find_as_often_as_told_has_no_mask():
+def test_objects_that_the_judge_counts_differently_have_no_mask():
     shown = layouts.Layout(5, (thing("cat", "red", 0.25), thing("house", "blue", 0.75)), "none", "")
     picture = scenes.render(shown).image
     (said,) = judge.detect(picture[None])
@@ -41,7 +41,7 @@ def test_what_the_judge_does_not_find_as_often_as_told_has_no_mask():
     assert not drawn.masks_of(two, picture, said).any()  # one is not two
 
 
-def test_captions_are_no_other_questions():
+def test_captions_differ_from_those_of_other_evaluations():
     """The rendered scenes of `truth` and what rivals are chosen on begin elsewhere."""
     mine = {layout.seed for _, layout in islice(truth.held_out(drawn.FIRST), 25)}
     others = {layout.seed for _, layout in islice(truth.held_out(), 25)}

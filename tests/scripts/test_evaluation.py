@@ -186,7 +186,7 @@ def test_a_faultless_edit_gets_full_marks(twelve: list[Swap]):
     assert figures["inside_mse_ratio"] == figures["cut"] == 0
 
 
-def test_an_edit_that_was_cut_into(twelve: list[Swap]):
+def test_an_edit_that_was_half_blended_away_is_measured(twelve: list[Swap]):
     """Half of the thing came through, from the left."""
     case = drawn(twelve[0], "target")
     thing = measures.pixels(case.edited_cells("without_blend"))
@@ -215,7 +215,7 @@ def test_plain_generation_keeps_nothing_by_its_own_measure(twelve: list[Swap]):
     assert figures["success_of_attainable"] == 1
 
 
-def test_what_stays_is_no_part_of_the_region(twelve: list[Swap]):
+def test_objects_that_stay_are_no_part_of_the_region(twelve: list[Swap]):
     swap = next(swap for swap in twelve if len(swap.source.layout.things) == 2)
     case = drawn(swap, "target")
     staying = scenes.render(swap.source.layout).masks[1 - swap.thing]

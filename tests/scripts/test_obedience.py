@@ -88,7 +88,7 @@ def test_a_faultless_model_gets_full_marks():
     assert {r.verdict for results in rows.values() for r in results} == {"right"}
 
 
-def test_things_alike_of_which_two_may_touch_are_not_counted_as_told():
+def test_equal_objects_that_may_touch_do_not_count_as_right():
     for row in ("count_two", "count_three", "two_objects"):
         (result, *_) = drawn_as_told(row, 2)
         first, *others = result.said.things
@@ -170,7 +170,7 @@ def test_words_point_to_their_own_things_where_a_noun_stands_twice(swapped: bool
             if mention.things
         }
         plan, maps = cases.Plan(layout, caption, 0), MapsOf(caption, peaks)
-        points = list(obedience._points(plan, maps, said))  # type: ignore[arg-type]
+        points = list(obedience.points_of(plan, maps, said))  # type: ignore[arg-type]
         assert [p.kind for p in points] == ["colour", "noun"] * 2
         assert all(p.inside is not swapped for p in points)
 

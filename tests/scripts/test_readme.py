@@ -22,7 +22,7 @@ def test_every_picture_that_a_page_shows_has_a_recipe():
 # One of the others is of eighteen pictures, which take a minute and a half; the page has the
 # letters of the machine on which it was taken.
 @pytest.mark.parametrize("name", ["red-house-blue-tree.png", "house-over-steps.png", "edits.png"])
-def test_the_pictures_are_what_is_drawn_today(name: str, embedded):
+def test_the_saved_images_equal_newly_generated_ones(name: str, embedded):
     drawn = np.asarray(readme.PICTURES[name](embedded).convert("RGB"), dtype=float)
     with Image.open(readme.GALLERY / name) as shown:
         there = np.asarray(shown.convert("RGB"), dtype=float)
@@ -34,7 +34,7 @@ def test_the_pictures_are_what_is_drawn_today(name: str, embedded):
 @pytest.mark.skipif(
     not readme.chromium(), reason="no chromium: install it, or name one in HEEDMAP_CHROMIUM"
 )
-def test_the_page_is_shown_as_it_is_today(embedded):
+def test_the_saved_screenshot_resembles_the_page(embedded):
     """By the mean of each 50×50 pixels: letters are those of the machine."""
     pytest.importorskip("playwright", reason="pip install -c constraints.txt -e '.[dev]'")
     drawn = readme.PICTURES["page.png"](embedded).convert("RGB")
@@ -50,7 +50,7 @@ def test_the_page_is_shown_as_it_is_today(embedded):
     ("now", "written"),
     [((9, 9, 9), False), ((13, 5, 9), False), ((9, 9, 14), True), ((4, 9, 9), True)],
 )
-def test_a_picture_is_written_where_it_has_changed(now, written, tmp_path: Path, monkeypatch):
+def test_an_image_is_written_only_if_it_has_changed(now, written, tmp_path: Path, monkeypatch):
     monkeypatch.setitem(readme.PICTURES, "x.png", lambda pipe: Image.new("RGB", (4, 3), pipe))
     assert readme.made("x.png", (9, 9, 9), tmp_path)
     before = (tmp_path / "x.png").read_bytes()

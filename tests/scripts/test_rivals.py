@@ -22,7 +22,7 @@ def shown(embedded):
     return maps, heard, picture
 
 
-def test_what_is_heard_is_what_heedmap_records(shown):
+def test_independent_hooks_hear_what_heedmap_records(shown):
     maps, heard, _ = shown
     told = maps.recording
     assert len(heard.steps) == 4
@@ -35,7 +35,7 @@ def test_what_is_heard_is_what_heedmap_records(shown):
 
 
 @torch.no_grad()
-def test_what_heads_bring_adds_up_to_the_layers_output():
+def test_contributions_of_heads_sum_to_the_layers_output():
     """Beside diffusers' own processor that makes its probabilities."""
     torch.manual_seed(0)
     for text in (None, 5):
@@ -49,7 +49,7 @@ def test_what_heads_bring_adds_up_to_the_layers_output():
         torch.testing.assert_close(queries, layer.to_q(states))
 
 
-def test_of_a_guided_run_the_prompts_row_is_heard(embedded):
+def test_hooks_take_the_prompts_half_of_a_guided_run(embedded):
     with listening.listening(embedded) as heard:
         run = heedmap.generate(embedded, "a red house", seed=1, steps=2, guidance=4.0)
     gathered = Gathered.of(heard)
@@ -63,7 +63,7 @@ def test_of_a_guided_run_the_prompts_row_is_heard(embedded):
     np.testing.assert_allclose(mine, np.mean(layers, axis=0), atol=1e-5)
 
 
-def test_hearing_changes_nothing_and_leaves_nothing(embedded):
+def test_hooks_change_nothing_and_are_removed(embedded):
     plain = heedmap.generate(embedded, "a red house", seed=1, steps=2)
     with listening.listening(embedded) as heard:
         run = heedmap.generate(embedded, "a red house", seed=1, steps=2)

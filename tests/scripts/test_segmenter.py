@@ -25,7 +25,7 @@ def decoded(pipe, picture: np.ndarray) -> np.ndarray:
     return ((y[0].movedim(0, -1) + 1) * 127.5).clamp(0, 255).round().to(torch.uint8).numpy()
 
 
-def test_masks_are_the_exact_ones(embedded):
+def test_masks_overlap_the_exact_ones(embedded):
     drawn = rendered(20)
     pictures = np.stack([decoded(embedded, s.image) for s in drawn])
     overlaps, by_cells = [], []
@@ -53,7 +53,7 @@ def found(mask: np.ndarray, colour: str = "red") -> Found:
     return Found("balloon", colour, cells, (0.5, 0.5), float(cells.mean()))
 
 
-def test_a_disc_with_a_contour_and_a_window_in_it():
+def test_a_disc_with_a_contour_and_a_window_is_one_object():
     """All of it is the thing: what encloses nothing but itself, and the contour outside."""
     picture = np.full((128, 128, 3), 235, np.uint8)
     picture[disc(30)] = scenes.tints("red")["ink"]
@@ -65,7 +65,7 @@ def test_a_disc_with_a_contour_and_a_window_in_it():
     assert made[window].all()
 
 
-def test_what_lies_apart_is_no_part_of_a_thing():
+def test_separate_pixels_are_no_part_of_an_object():
     picture = np.full((128, 128, 3), 235, np.uint8)
     picture[disc(20)] = layouts.COLOURS["red"]
     speck = disc(1.2, x=87)
@@ -83,5 +83,5 @@ def test_two_things_that_touch_are_told_by_their_colours():
     assert measures.overlap(made[0], left) > 0.95 and measures.overlap(made[1], right) > 0.95
 
 
-def test_of_no_things_there_are_no_masks():
+def test_no_objects_give_no_masks():
     assert segmenter.masks(np.zeros((128, 128, 3), np.uint8), []).shape == (0, 128, 128)

@@ -156,7 +156,7 @@ def test_crops_have_their_own_masks():
     assert np.array_equal(masks[0, 0].numpy().astype(bool), expected) and expected.any()
 
 
-def test_picture_loss_worked_by_hand():
+def test_the_picture_loss_equals_the_one_worked_out_by_hand():
     x = torch.zeros(2, 3, 8, 8)
     nothing, things = torch.zeros(2, 1, 8, 8), torch.ones(2, 1, 8, 8)
     assert picture_loss(x, x, things) == 0
@@ -373,7 +373,7 @@ def test_the_averaged_weights_are_exported(tmp_path):
     assert (to / "card.json").exists()
 
 
-def test_what_is_retold_is_still_true_of_the_picture():
+def test_a_reworded_caption_is_still_true():
     rng, silent, told = Random(0), 0, 0
     for seed in range(400):
         layout = training_layout(seed, 2)

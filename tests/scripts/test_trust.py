@@ -49,7 +49,7 @@ def test_words_stand_in_the_caption_once(embedded):
     assert 5 < first < 25  # of either thing
 
 
-def test_where_the_judge_sees_the_things():
+def test_masks_of_the_judge_are_put_to_the_words():
     plan = trust.plans(1)[0]
     masks = np.zeros((2, 32, 32), bool)
     masks[0, :16, :16], masks[1, 20:, 20:] = True, True
@@ -86,7 +86,7 @@ def found() -> Any:
     return replace(made, run=run, without={"attention": attention, "prompt": prompt})
 
 
-def test_maps_beside_a_change(found):
+def test_maps_are_compared_with_a_change_and_an_object(found):
     word = trust.Word("noun", "house", (0,), "sea")
     thing = np.zeros((64, 64), bool)
     thing[:32] = True
@@ -112,7 +112,7 @@ def test_maps_beside_a_change(found):
 # --- figures ----------------------------------------------------------------------------------
 
 
-def test_means_and_their_intervals():
+def test_means_have_intervals():
     rng = np.random.default_rng(0)
     values = [*np.linspace(0, 1, 40), None]
     told = trust.mean_of(values, rng)
@@ -143,7 +143,7 @@ def cases(found) -> list[trust.Case]:
     return some
 
 
-def test_what_is_told_of_all(found):
+def test_figures_are_summed_over_all_cases(found):
     figures = trust.summed(cases(found), 4, np.random.default_rng(0))
     assert (figures["n"], figures["right"]) == (4, 0.5)
     for kind in trust.KINDS:

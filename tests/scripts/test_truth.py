@@ -23,23 +23,23 @@ def asked(mask: np.ndarray) -> truth.Asked:
 
 def made(values: np.ndarray) -> truth.Score:
     values = values.astype(np.float32)
-    return truth.score(truth._half(values), asked(quarter()))
+    return truth.score(truth.half_way(values), asked(quarter()))
 
 
-def test_a_map_that_is_the_truth():
+def test_a_map_equal_to_the_truth_gets_full_marks():
     found = made(quarter())
     assert (found.point, found.ap, found.shipped) == (True, 1.0, 1.0)
     assert found.ious[0] == 0.25  # at the least value all is let in
     assert (found.ious[1:] == 1).all()
 
 
-def test_a_map_that_is_its_opposite():
+def test_a_map_opposite_to_the_truth_gets_no_marks():
     found = made(~quarter())
     assert (found.point, found.shipped, found.ious[1:].max()) == (False, 0.0, 0.0)
     assert found.ap == pytest.approx(0.25)  # what is right comes in last, all at once
 
 
-def test_average_precision_by_hand():
+def test_average_precision_equals_the_value_worked_out_by_hand():
     values = np.array([[0.9, 0.8, 0.8, 0.1]])
     held = np.array([[True, False, True, True]])
     # 1 of 1; two come in together, 2 of 3; 3 of 4.
@@ -61,7 +61,7 @@ def test_overlaps_are_those_of_each_threshold():
 
 def test_the_ceiling_is_the_truth_on_cells():
     mask = quarter()
-    found = truth.score(truth._ceiling(None, asked(mask)), asked(mask))
+    found = truth.score(truth.ceiling(None, asked(mask)), asked(mask))
     assert found.point and found.shipped > 0.97
 
 
@@ -69,7 +69,7 @@ def test_figures_are_means_and_lie_within_their_intervals():
     rng, one = np.random.default_rng(0), quarter()
     noisy = [one + rng.normal(0, 0.5, one.shape) for _ in range(12)]
     scores = [
-        truth.score(truth._half(values.astype(np.float32)), asked(one), scene // 2)
+        truth.score(truth.half_way(values.astype(np.float32)), asked(one), scene // 2)
         for scene, values in enumerate(noisy)
     ]
     found = truth.figures_of(scores, rng)
@@ -117,7 +117,7 @@ def test_words_are_asked_with_the_masks_of_their_things(embedded):
     assert {"one, noun", "same noun, colour", "several, noun"} <= groups
 
 
-def test_what_is_seen_is_the_picture_and_not_what_the_model_would_draw(embedded):
+def test_maps_follow_a_mirrored_image(embedded):
     """Mirrored, the picture has its map mirrored, too: nothing is drawn of the words."""
     for name, layout in islice(truth.held_out(), 1):
         scene = scenes.render(layout)

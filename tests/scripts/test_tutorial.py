@@ -42,7 +42,7 @@ def code_cells(notebook: nbformat.NotebookNode) -> list[nbformat.NotebookNode]:
     return [cell for cell in notebook.cells if cell.cell_type == "code"]
 
 
-def test_the_tutorial_is_kept_without_what_it_made():
+def test_the_tutorial_is_saved_without_outputs():
     notebook = nbformat.read(TUTORIAL, 4)
     nbformat.validate(notebook)
     for cell in code_cells(notebook):

@@ -84,7 +84,7 @@ def shown(source: str, target: str, **kwargs) -> str:
         ("a cat", "", "refine: -a -cat"),
     ],
 )
-def test_words(source, target, expected):
+def test_words_of_two_prompts_are_paired(source, target, expected):
     assert shown(source, target) == expected
 
 
@@ -129,13 +129,13 @@ def test_words(source, target, expected):
         ),
     ],
 )
-def test_the_pairs_that_a_reader_expects(source, target, expected):
+def test_changed_words_are_paired_as_a_reader_expects(source, target, expected):
     """In prompts of different lengths; all other words stay, or are added or dropped."""
     found = pair_words(table(source), table(target))
     assert " ".join(f"{a.text}>{b.text}" for a, b in found.changes if a and b) == expected
 
 
-def test_pairs_that_are_a_guess():
+def test_pairs_without_evidence_are_marked_as_guesses():
     found = pair_words(table("a red house"), table("a purple giraffe playing chess"))
     assert found.guesses == tuple(pair for pair in found.changes if all(pair)) != ()
     for source, target in (
@@ -162,12 +162,12 @@ def test_pairs_that_are_a_guess():
         ),
     ],
 )
-def test_why(source, target, kind, parts):
+def test_the_reason_names_the_changed_words(source, target, kind, parts):
     why = pair_words(table(source), table(target), kind).why
     assert all(part in why for part in parts), why
 
 
-def test_a_kind_that_was_asked_for():
+def test_the_requested_kind_is_used():
     assert shown("a house red", "a red house", kind="replace") == "replace: =a house>red red>house"
     assert shown("a cat", "a dog", kind="refine") == "refine: =a cat>dog"
     with pytest.raises(ArgumentError):
@@ -193,7 +193,7 @@ WORDS = st.lists(st.sampled_from(["a", "cat", "Cat", "red", "on", "house"]), max
 
 
 @given(WORDS, WORDS)
-def test_words_hold_together(a, b):
+def test_every_word_is_in_one_pair_in_order(a, b):
     source, target = table(" ".join(a)), table(", ".join(b))
     found = pair_words(source, target)
     assert [x for x, _ in found.pairs if x] == list(source.words)
@@ -235,11 +235,11 @@ def test_the_fewest_changes_come_before_the_most_words_kept():
         ('"cat"->"dog"', (('"cat"', '"dog"'),)),
     ],
 )
-def test_swaps(text, expected):
+def test_a_swap_is_parsed_from_its_text(text, expected):
     assert swap_of(text) == expected
 
 
 @pytest.mark.parametrize("text", ["", "cat", "cat->", "->", "a->b->c", "a->b,", "!->?", 3])
-def test_no_swaps(text):
+def test_texts_that_are_no_swap_are_refused(text):
     with pytest.raises(ArgumentError):
         swap_of(text)

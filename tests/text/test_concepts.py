@@ -30,7 +30,7 @@ def test_concepts_are_different_words_or_phrases():
         ["a" * 1001],
     ],
 )
-def test_what_is_no_concept_is_refused(given):
+def test_texts_that_are_no_concepts_are_refused(given):
     with pytest.raises(ArgumentError):
         checked_concepts(given)
 
@@ -84,7 +84,7 @@ def test_a_concept_has_its_own_tokens_and_those_of_the_prompts_words():
     assert words == [{0, 50}, {8, 12, 33, 37}, {22}]  # not the house that is not red
 
 
-def test_a_concept_is_not_looked_for_within_another():
+def test_a_concept_inside_another_has_its_own_tokens():
     concepts = ("house", "red house")
     table = read(concepts, "")
     house, red = concept_places(concepts, table)
@@ -102,7 +102,7 @@ def test_a_concept_past_the_encoders_length_is_refused():
     assert concept_places(concepts, read(concepts, "a cat", limit=short + 1))[2]
 
 
-def test_only_a_table_of_concepts_is_of_concepts():
+def test_a_table_knows_if_it_is_of_concepts():
     """An encoder may read as many tokens as the prompt has words."""
     assert TokenTable.of_texts(["sky", "red house"]).of_concepts
     for limit in (3, 5, 77):

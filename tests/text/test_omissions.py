@@ -45,7 +45,7 @@ def without(written: str, word: str) -> str:
         ("one (two, three:2) four", "two", "one (, three:2) four"),
     ],
 )
-def test_what_is_left(written, word, left):
+def test_a_word_is_removed_from_a_prompt(written, word, left):
     if left is None:  # not side by side
         with pytest.raises(UnknownWordError):
             without(written, word)
@@ -61,7 +61,7 @@ def test_what_is_left(written, word, left):
         ]
 
 
-def test_what_is_past_the_limit_goes_too():
+def test_occurrences_past_the_limit_are_removed_too():
     prompt = "sea " * 80 + "and house, at sea and house"
     table = tokenize(prompt, letter_tokenizer())
     assert not table.words[-1].tokens

@@ -63,12 +63,12 @@ def texts(prompt: str) -> list[str]:
         (" \n\t ", []),
     ],
 )
-def test_split(prompt, expected):
+def test_a_prompt_is_split_into_words(prompt, expected):
     assert texts(prompt) == (expected.split() if isinstance(expected, str) else expected)
 
 
 @given(PROMPTS)
-def test_spans_are_in_order_and_within(prompt):
+def test_spans_of_words_are_in_order_within_the_text(prompt):
     spans = split_words(prompt)
     flat = [0, *(edge for span in spans for edge in span), len(prompt)]
     assert flat == sorted(flat)
@@ -86,7 +86,7 @@ def test_no_letter_is_lost(prompt):
 
 
 @pytest.mark.parametrize("unit", ["_", "<a", "a_", "a-", "1.", "😂", "a\u200d"])
-def test_splitting_is_linear(unit):
+def test_splitting_takes_linear_time(unit):
     def seconds(length):
         prompt = (unit * length)[:length]
         started = time.process_time()
@@ -115,11 +115,11 @@ def test_spellings_of_one_word_are_folded_to_one(one, other):
 
 
 @pytest.mark.parametrize("others", [("cat", "cats"), ("a", "á"), ("1.5", "15"), ("猫", "犬")])
-def test_other_words_stay_others(others):
+def test_different_words_stay_different(others):
     assert fold(others[0]) != fold(others[1])
 
 
-def test_what_a_search_compares_are_the_folded_words():
+def test_words_are_compared_folded():
     assert word_keys("A red-house, don’t!") == ("a", "red-house", "don't")
     assert word_keys(" ,.! ") == ()
 
@@ -164,11 +164,11 @@ KNOWN = {"a", "red", "house", "next", "to", "Café", "snow", "covered"}
         ("", ()),
     ],
 )
-def test_what_is_not_in_the_vocabulary(text: str, strange: tuple[str, ...]):
+def test_words_outside_the_vocabulary_are_found(text: str, strange: tuple[str, ...]):
     assert untaught([text], KNOWN) == strange
 
 
-def test_it_is_what_the_tokenizer_reads():
+def test_the_vocabulary_agrees_with_the_tokenizer():
     """A word is taught exactly where it has the tokens of one that is."""
     tokenizer = loading.tokenizer()
     spelled = (

@@ -103,13 +103,13 @@ def tokenizer():
         ("a cat", "the cat", None),
     ],
 )  # fmt: skip
-def test_what_an_edit_is_for(tokenizer, source: str, target: str, purpose: str | None):
+def test_an_edit_has_its_purpose(tokenizer, source: str, target: str, purpose: str | None):
     tables = (tokenize(text, tokenizer) for text in (source, target))
     assert purpose_of(pair_words(*tables)) == purpose
 
 
 @pytest.mark.parametrize("kind", kinds.KINDS)
-def test_the_edits_that_are_measured_are_of_their_kind(tokenizer, kind: kinds.EditPurpose):
+def test_evaluated_edits_have_their_purpose(tokenizer, kind: kinds.EditPurpose):
     found = Counter(
         purpose_of(pair_words(*(tokenize(text, tokenizer) for text in case.texts)))
         for case in kinds.cases(kind, 60)

@@ -54,7 +54,7 @@ def alignments(a, b):
 
 @settings(max_examples=400)
 @given(sized(), sized(), st.sampled_from([TOKENS, WORDS, {"match": 2, "swap": -1, "gap": -2}]))
-def test_the_best_of_all(one, other, scores):
+def test_the_alignment_is_the_best_of_all(one, other, scores):
     (a, a_sizes), (b, b_sizes) = one, other
     a_sizes, b_sizes = a_sizes or [1] * len(a), b_sizes or [1] * len(b)
     found = best_matches(a, b, a_sizes, b_sizes, **scores)
@@ -78,7 +78,7 @@ def test_the_best_of_all(one, other, scores):
         ("", "", []),
     ],
 )
-def test_surplus(a, b, expected):
+def test_surplus_units_are_joined_or_dropped(a, b, expected):
     assert best_matches(a, b, **TOKENS) == expected
 
 
@@ -87,6 +87,6 @@ def test_a_seam_costs_the_same_before_a_whole_unit_and_within_one():
     assert found == [(0, 1), (1, 2)]
 
 
-def test_too_long():
+def test_sequences_that_are_too_long_are_refused():
     with pytest.raises(ArgumentError):
         best_matches("ab" * 400, "bc" * 400, **TOKENS)

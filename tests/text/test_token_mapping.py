@@ -28,7 +28,7 @@ def sums_to_one(source, found):
     assert all(abs(sum(row.values()) - 1) < 1e-9 for row in found.values())
 
 
-def test_a_swap_that_changes_the_number_of_tokens():
+def test_a_swap_with_another_number_of_tokens_is_mapped():
     # letters: <start> a house a t | to  ->  a d o g a t: "house" is one token, "dog" three
     source, target = table("a house, at tree", 14), table("a dog, at tree", 14)
     assert [w.tokens for w in source.words] == [(1,), (2,), (4,), (5, 6, 7, 8)]
@@ -54,7 +54,7 @@ def test_a_swap_that_changes_the_number_of_tokens():
     }
 
 
-def test_two_words_of_several_tokens():
+def test_words_of_several_tokens_are_mapped_evenly():
     source, target = table("dog"), table("bird")
     found = rows(source, target)
     for w in (1, 2, 3):
@@ -85,7 +85,7 @@ def test_a_swap_of_as_many_tokens_pairs_them():
     assert rows(source, target)[3] == {3: 1}
 
 
-def test_signs_between_signs_that_stayed():
+def test_changed_signs_are_mapped_between_kept_signs():
     """Surplus ones go to the last of their own gap, not past the comma."""
     found = rows(table("b !?, cat", 16), table("b ., cat", 16))
     assert {w: found[w] for w in (2, 3, 4)} == {2: {2: 1}, 3: {2: 1}, 4: {3: 1}}
@@ -109,13 +109,13 @@ def test_signs_between_signs_that_stayed():
         ("a , b", "a b ,", {2: {2: 1}, 3: {2: 1}}),  # between other words: another
     ],
 )
-def test_punctuation(source, target, expected):
+def test_punctuation_is_mapped_with_its_word(source, target, expected):
     found = rows(table(source), table(target))
     assert {w: row for w, row in found.items() if w in expected} == expected
     sums_to_one(table(source), found)
 
 
-def test_replace_past_the_limit():
+def test_replaced_words_at_the_limit_keep_rows_that_sum_to_one():
     # 8 positions: <start>, 6 tokens, <end>
     source, target = table("a b c house d e f g", 8), table("a b c dog d e f g", 8)
     assert [len(w.tokens) for w in source.words] == [1, 1, 1, 1, 1, 1, 0, 0]
@@ -137,14 +137,14 @@ def test_replace_past_the_limit():
     assert found[4] == found[5] == found[6] == {6: 1}
 
 
-def test_changed_words_that_are_not_read():
+def test_changed_words_past_the_limit_are_listed():
     source = table("a b cat", 4)
     assert [word.text for word in pair_words(source, table("a b dog", 4)).unread] == ["cat", "dog"]
     assert [word.text for word in pair_words(source, table("a b cat d", 4)).unread] == ["d"]
     assert not pair_words(source, source).unread
 
 
-def test_tables_without_specials():
+def test_tables_without_special_tokens_are_mapped():
     bare = TokenTable.of_texts("01")
     sums_to_one(table("a b"), rows(table("a b"), bare, kind="replace"))
     sums_to_one(bare, rows(bare, table("a b"), kind="replace"))
@@ -211,7 +211,7 @@ def test_a_prompt_to_itself_is_the_identity(prompt, limit, name):
 # --- Refine -----------------------------------------------------------------------------------
 
 
-def test_new_tokens_keep_their_own():
+def test_new_tokens_have_no_source():
     source, target = table("a cow, at", 12), table("a red cow at", 12)
     assert [t.text for t in source.tokens[:8]] == ["<start>", *"acow,", "at", "<end>"]
     # <start> a r e d c o w at <end> <pad> <pad>
@@ -231,7 +231,7 @@ def test_new_tokens_keep_their_own():
         ("cow", "cot owl cow how", "cow"),
     ],
 )
-def test_words_stay_whole(source, target, expected):
+def test_mapped_words_keep_all_their_tokens(source, target, expected):
     source, target = table(source), table(target)
     taken = refinement(source, target)
     kept = [n for n in target.positions() if taken[n] is not None]
@@ -240,7 +240,7 @@ def test_words_stay_whole(source, target, expected):
         assert len({taken[n] is None for n in word.tokens}) == 1
 
 
-def test_repeats_go_with_the_words():
+def test_repeated_words_are_mapped_with_their_neighbours():
     source, target = table("a house and a dog"), table("a house and a cat and a dog")
     taken = refinement(source, target)
     words = {
@@ -255,7 +255,7 @@ def test_repeats_go_with_the_words():
 
 @settings(max_examples=200)
 @given(PROMPTS, PROMPTS, LIMITS, NAMES)
-def test_columns_ascend(a, b, limit, name):
+def test_mapped_columns_ascend(a, b, limit, name):
     source, target = table(a, limit, name), table(b, limit, name)
     taken = refinement(source, target)
     assert len(taken) == limit

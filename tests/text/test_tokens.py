@@ -15,7 +15,7 @@ from heedmap.text.prompts import split_words
 from heedmap.text.words import TokenTable, tokenize
 
 
-def test_table_of_a_plain_prompt(clip):
+def test_a_plain_prompt_has_its_table(clip):
     table = tokenize("A red  \n house,", clip)
     assert table.limit == len(table.tokens) == 77
     assert [t.position for t in table.tokens] == list(range(77))
@@ -83,7 +83,7 @@ def test_a_word_has_all_its_tokens(clip, prompt, query):
     assert covered == set(range(word.start, word.end))
 
 
-def test_added_tokens(clip):
+def test_added_tokens_are_words(clip):
     own = build_tokenizer()
     own.add_tokens(["<my-cat>", "<my-cat>_1"])
     table = tokenize("a <my-cat>, and <my-cat> <my-cat>_1!", own)
@@ -102,7 +102,7 @@ def test_emoji_that_share_a_token_are_one_word(clip):
 
 @settings(max_examples=150)
 @given(PROMPTS, st.sampled_from([2, 3, 8, 77]))
-def test_tables_hold_together(prompt, limit):
+def test_each_token_belongs_to_at_most_one_word(prompt, limit):
     table = tokenize(prompt, shared_tokenizer(limit))
     assert len(table.tokens) == table.limit == limit
     owned = [position for word in table.words for position in word.tokens]
@@ -137,7 +137,7 @@ def test_tables_hold_together(prompt, limit):
 
 
 @pytest.mark.parametrize("prompt", ["", "   ", "\n", "!?", "'\"'"])
-def test_prompts_without_words(clip, prompt):
+def test_a_prompt_without_words_has_special_tokens_only(clip, prompt):
     table = tokenize(prompt, clip)
     assert table.words == () and table.tokens[0].kind == "start"
     with pytest.raises(UnknownWordError):
@@ -156,7 +156,7 @@ def test_long_prompts_are_read_without_a_warning(caplog, monkeypatch):
     assert "longer than the specified maximum" in caplog.text
 
 
-def test_unset_limit_is_clips_own():
+def test_an_unset_limit_is_clips_77():
     tokenizer = build_tokenizer(None)
     assert tokenizer.model_max_length > 10**20
     assert tokenize("a cat", tokenizer).limit == 77
@@ -170,7 +170,7 @@ def test_tokenizers_that_pad_or_cut_on_the_left_are_refused(side):
         tokenize("a cat" if side == "padding_side" else "a red house at night, a cat", tokenizer)
 
 
-def test_a_tokenizer_without_a_start_token():
+def test_a_tokenizer_without_a_start_token_has_a_table():
     table = tokenize("a house", letter_t5(), limit=6)
     kinds = ["text", "text", "text", "end", "pad", "pad"]  # "a" is two tokens
     assert [token.kind for token in table.tokens] == kinds

@@ -16,7 +16,7 @@ def shown(prompt: str) -> tuple[str, list[tuple[str, float]]]:
     return found.text, [(found.text[start:end], weight) for start, end, weight in found.spans]
 
 
-def test_there_is_one_zero():
+def test_a_weight_of_minus_zero_becomes_zero():
     for zero in ("-0", "−0", "-0.0", "-1e-400"):
         assert str(parse_weights(f"a (red:{zero}) house").spans[0][-1]) == "0.0"
 
@@ -58,7 +58,7 @@ def test_there_is_one_zero():
         (r"\:", ":", []),
     ],
 )
-def test_weights(prompt, text, weights):
+def test_weights_in_brackets_are_parsed(prompt, text, weights):
     assert shown(prompt) == (text, weights)
 
 
@@ -135,7 +135,7 @@ def test_empty_brackets_are_read_and_refused_later():
         "(cat:1e7)",
     ],
 )
-def test_what_is_no_weight(prompt):
+def test_brackets_with_a_wrong_weight_are_refused(prompt):
     with pytest.raises(ArgumentError):
         parse_weights(prompt)
 
@@ -156,12 +156,12 @@ def test_what_is_no_weight(prompt):
         "(cat) dog:-1)",
     ],
 )
-def test_unbalanced(prompt):
+def test_unbalanced_brackets_are_refused(prompt):
     with pytest.raises(ArgumentError):
         parse_weights(prompt)
 
 
-def test_what_is_no_prompt():
+def test_prompts_that_are_no_texts_are_refused():
     with pytest.raises(ArgumentError):
         parse_weights(None)  # pyright: ignore[reportArgumentType]
 
@@ -173,7 +173,7 @@ TEXTS = st.text(max_size=40) | st.text(r"()\:1.5a ", max_size=40)
 
 @settings(max_examples=400)
 @given(TEXTS)
-def test_escaped_text_is_read_as_it_was(text):
+def test_escaped_text_is_read_back(text):
     found = parse_weights(escape(text))
     assert found.text == text and found.spans == ()
     if not set(text) & set("()[]\\"):
@@ -202,7 +202,7 @@ def written(tree, at: int) -> tuple[str, str, list[tuple[int, int, float]]]:
 
 @settings(max_examples=300)
 @given(st.lists(TREES, max_size=4))
-def test_what_was_written_is_read(trees):
+def test_nested_weights_are_read_back(trees):
     trees = [t.replace("\\", "") if isinstance(t, str) else strip(t) for t in trees]
     prompt, text, spans = "", "", []
     for tree in trees:
@@ -237,7 +237,7 @@ def test_spans_lie_in_the_text(text):
 
 
 @pytest.mark.parametrize("unit", ["(", ")", "(a:1.5)", "(:", "\\(", "(a:1", "1."])
-def test_hostile_prompts_are_linear(unit):
+def test_hostile_prompts_take_linear_time(unit):
     def seconds(length: int) -> float:
         prompt = (unit * length)[:length]
         began = time.process_time()
@@ -282,11 +282,11 @@ def weights(prompt: str, limit: int = 77) -> dict[str, float]:
         ("( house :2) a", {"1house": 2}),
     ],
 )
-def test_token_weights(prompt, expected):
+def test_each_token_has_the_weight_of_its_word(prompt, expected):
     assert weights(prompt) == expected
 
 
-def test_words_past_the_limit():
+def test_weighted_words_past_the_limit_are_refused():
     assert weights("a (b c d:2) e", 5) == {"2b": 2, "3c": 2}
     assert weights("(house dog:2)", 4) == {"1house": 2, "2d": 2}
     with pytest.raises(TruncatedWordError):
@@ -294,12 +294,12 @@ def test_words_past_the_limit():
 
 
 @pytest.mark.parametrize("prompt", ["a (:2)", "a(:2)b", "a (, !:2) b", "( :2)"])
-def test_a_weight_without_a_word(prompt):
+def test_a_weight_without_a_word_is_refused(prompt):
     with pytest.raises(ArgumentError):
         weights(prompt)
 
 
-def test_weights_that_multiply_to_too_much():
+def test_nested_weights_have_a_largest_product():
     assert weights("((a:1e3):1e3)") == {"1a": 1e6}
     with pytest.raises(ArgumentError):
         weights("((a:1e4):-1e4)")
@@ -327,7 +327,7 @@ def test_weights_that_multiply_to_too_much():
         ("a\\ cat", {"cat": 2}, "a\\ (cat:2)"),
     ],
 )
-def test_weights_written_into_a_prompt(written, weights, expected):
+def test_weights_are_written_into_a_prompt(written, weights, expected):
     said = weigh(written, table(parse_weights(written).text), weights)
     assert said == expected
     assert parse_weights(said).text == parse_weights(written).text
@@ -336,19 +336,19 @@ def test_weights_written_into_a_prompt(written, weights, expected):
 
 
 @pytest.mark.parametrize("weight", [float("nan"), "2", True])
-def test_what_cannot_be_written_as_a_weight(weight):
+def test_values_that_are_no_weights_are_refused(weight):
     with pytest.raises(ArgumentError):
         weigh("a red house", table("a red house"), {"red": weight})
 
 
-def test_weighted_twice():
+def test_a_word_weighted_twice_is_refused():
     with pytest.raises(ArgumentError):
         weigh("a (red:2) house", table("a red house"), {"red": 3})
     with pytest.raises(ArgumentError):
         weigh("a red house", table("a red house"), {"red": 3, "red house": 2})
 
 
-def test_a_place_past_the_limit_is_not_weighted():
+def test_an_occurrence_past_the_limit_is_not_weighted():
     read = table("a cat b at cat", 7)
     assert [word.tokens for word in read.words] == [(1,), (2, 3), (4,), (5,), ()]
     assert weigh("a cat b at cat", read, {"cat": 2}) == "a (cat:2) b at cat"

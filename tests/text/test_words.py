@@ -22,7 +22,7 @@ PROMPT = "A red house, a RED  tree; the cathedral 'house' and red\nhouse"
         ("\uff48\uff4f\uff55\uff53\uff45", ["house", "house", "house"]),
     ],
 )
-def test_matches(clip, query, places):
+def test_words_and_phrases_are_found_in_a_prompt(clip, query, places):
     table = tokenize(PROMPT, clip)
     found = table.matches(query)
     assert [" ".join(word.text for word in place) for place in found] == places
@@ -63,13 +63,13 @@ def test_matches(clip, query, places):
         ("a T house", '"T"', "T"),
     ],
 )
-def test_the_phrase_of_a_word(clip, prompt, query, expected):
+def test_a_word_has_its_phrase(clip, prompt, query, expected):
     table = tokenize(prompt, clip)
     wanted = [t for part in expected.split(" | ") for t in table.find(part)]
     assert table.phrase(query) == tuple(sorted(wanted))
 
 
-def test_the_text_of_tokens(clip):
+def test_tokens_have_their_text(clip):
     table = tokenize("a snow-covered Red  house at a red tree", clip)
     for query, said in (
         ("house", "snow-covered Red  house"),
@@ -83,14 +83,14 @@ def test_the_text_of_tokens(clip):
     assert table.positions("start", "end") == (0, kinds.index("end"))
 
 
-def test_a_phrase_beyond_the_limit(clip):
+def test_a_phrase_past_the_limit_has_only_its_read_words(clip):
     table = tokenize("a red house at a blue tree", shared_tokenizer(4))
     assert table.phrase("red") == table.find("red")  # its noun was not read
     with pytest.raises(TruncatedWordError):
         table.phrase("tree")
 
 
-def test_places_do_not_overlap(clip):
+def test_occurrences_do_not_overlap(clip):
     assert len(tokenize("a a a", clip).matches("a a")) == 1
 
 
@@ -103,7 +103,7 @@ def test_an_unknown_word_is_named_with_one_like_it(clip, query, named):
         tokenize(PROMPT, clip).find(query)
 
 
-def test_numbers(clip):
+def test_words_are_found_by_number(clip):
     table = tokenize(PROMPT, clip)
     assert table.at(2).text == table.at(-1).text == "house"
     with pytest.raises(UnknownWordError):
@@ -114,7 +114,7 @@ def test_numbers(clip):
         table.find(2)  # pyright: ignore[reportArgumentType]
 
 
-def test_words_past_the_limit():
+def test_words_past_the_limit_are_refused():
     table = tokenize("a red house and a blue tree, a red zebra", shared_tokenizer(8))
     assert table.find("red") == (2,)  # the second one was not read; the first was
     with pytest.raises(TruncatedWordError):
@@ -124,7 +124,7 @@ def test_words_past_the_limit():
     assert table.at(-1).tokens == () and "'zebra'" in table.unread
 
 
-def test_a_word_cut_in_the_middle():
+def test_a_word_cut_by_the_limit_has_its_read_tokens():
     table = tokenize("a zygomorphic", shared_tokenizer(8))
     word = table.at(1)
     assert word.tokens == (2, 3, 4, 5, 6) == table.find("zygomorphic")

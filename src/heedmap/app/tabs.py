@@ -432,7 +432,6 @@ class App:
 
 
 def _title(result: Any) -> str:
-    """Name a result after its prompt and its seed."""
     if isinstance(result, hm.Grid):
         return f"{slug(f'grid {result.report.source}', 48)}-{result.report.seeds[0]}"
     if isinstance(result, hm.Explanation):
@@ -444,7 +443,6 @@ def _title(result: Any) -> str:
 
 @contextmanager
 def _page_errors() -> Iterator[None]:
-    """Show heedmap's errors on the page."""
     try:
         yield
     except HeedmapError as error:
@@ -453,7 +451,6 @@ def _page_errors() -> Iterator[None]:
 
 @contextmanager
 def _columns() -> Iterator[tuple[gr.Column, gr.Column]]:
-    """Add a column for the inputs, and one for the result beside it."""
     with gr.Row(equal_height=False):
         inputs = gr.Column(scale=2, min_width=340)
         yield inputs, gr.Column(scale=5, min_width=340, elem_classes="result")
@@ -464,5 +461,4 @@ def _upload() -> gr.Image:
 
 
 def _press(button: Any) -> str:
-    """Write the JavaScript that presses a hidden button."""
     return f"document.getElementById('{button.elem_id}').click()"

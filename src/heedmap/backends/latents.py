@@ -108,7 +108,6 @@ def announced(pipe: Any, first: float) -> Schedule:
 
 
 def _steps(scheduler: Any, start: int, timesteps: Sequence[float]) -> list[int]:
-    """Return the step of each call."""
     order = int(getattr(scheduler, "order", 1))
     if order > 1:  # Heun, KDPM2, DPM++ SDE: the last step has one call
         return [number // order for number in range(len(timesteps))]
@@ -127,7 +126,6 @@ def _steps(scheduler: Any, start: int, timesteps: Sequence[float]) -> list[int]:
 
 
 def _is_same(a: float, b: float) -> bool:
-    """Compare two timesteps to the digits of float32."""
     return abs(a - b) <= 1e-6 * max(abs(a), 1.0)
 
 
@@ -209,7 +207,6 @@ def latents_of(vae: Any, pixels: Tensor, device: torch.device | None = None) -> 
 
 @contextmanager
 def _upcast(vae: Any) -> Iterator[None]:
-    """Keep an autoencoder in float32 if it overflows in float16."""
     dtype = vae.dtype
     overflows = dtype == torch.float16 and getattr(vae.config, "force_upcast", False)
     try:

@@ -51,6 +51,9 @@ def load(
 ) -> "CallablePipeline":
     """Load a pipeline of Stable Diffusion or PixArt, ready to generate.
 
+        pipe = heedmap.load()
+        pipe = heedmap.load("org/name", device="cuda", dtype="float16")
+
     The embedded model was trained on some 70 words, which its card lists (`model_card`). It draws a
     prompt with other words as well as it can, and a warning names them.
 
@@ -58,7 +61,7 @@ def load(
         model: None for the embedded model (needs no network), a folder that `save_pretrained`
             wrote, the id of a model on the hub, or a .safetensors checkpoint file, whose
             configuration comes from the hub. Only safetensors weights are read.
-        device: "cpu", "cuda", "mps", or "auto" for the best one there is.
+        device: "cpu", "cuda", "mps", or "auto" for the best that is there.
         dtype: "float32", "float16", "bfloat16", or "auto": float32 on the CPU, else float16.
 
     Returns:
@@ -139,12 +142,12 @@ def of_kind(pipe: "DiffusionPipeline", name: str) -> "DiffusionPipeline":
 
 
 class ModelCard(Struct):
-    """The card.json of a model: the embedded one, or one that `train_tiny.py export` writes.
+    """The `card.json` of a model: the embedded model has one, `train_tiny.py export` writes one.
 
     Attributes:
         vocabulary: the words that the model was trained on; None if unknown.
         phrases: parts of prompts, by what they describe ("colours").
-        limits: a text on what the model can draw.
+        limits: a text on the limits of the model.
     """
 
     vocabulary: Annotated[frozenset[str], Meta(min_length=1)] | None = None
@@ -204,7 +207,6 @@ def token_table(prompt: str, model: str | Path | None = None) -> TokenTable:
 
 
 def _source(model: str | Path | None) -> Path | str:
-    """Return the folder or file of a model, or its hub id."""
     if model is None or str(model) == EMBEDDED:
         return FOLDER
     path = reading.path_of(model)
@@ -227,7 +229,6 @@ def _source(model: str | Path | None) -> Path | str:
 
 
 def _index(where: Path | str) -> dict[str, Any]:
-    """Read the model_index.json of a folder or of a hub id; for a file, that of its repository."""
     from transformers.utils import cached_file
 
     name, source = "model_index.json", _repository(where)

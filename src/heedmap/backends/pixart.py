@@ -100,7 +100,6 @@ class PixArt(Family):
 
 
 def _check_size(size: tuple[int, int], real: tuple[int, int]) -> None:
-    """Raise an ArgumentError unless an image (h, w) is drawn at the requested size."""
     if real != size:
         raise ArgumentError(
             f"the image of {size[1]}×{size[0]} pixels would be drawn at {real[1]}×{real[0]} "

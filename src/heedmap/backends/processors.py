@@ -89,15 +89,8 @@ class RecordingProcessor:
 class _Tap(TorchFunctionMode):
     """An interceptor of the attention that a layer computes in this thread.
 
-    Args:
-        processor: the layer's recording processor.
-        attn: the layer.
-        rows: the number of rows in the batch.
-        states: the text states (B, K, C) of a cross-attention layer, in a tuple with those of an
-            IP-Adapter.
-
-    Raises:
-        TraceError: if the attention is not one over all text states, in all heads.
+    It raises a TraceError if the attention is not one over all text states (B, K, C), in all heads.
+    An IP-Adapter gives the states in a tuple with its own.
     """
 
     def __init__(
@@ -211,7 +204,6 @@ class _Tap(TorchFunctionMode):
         return Scores(query, key, self.attn.scale, mask)
 
     def _by_head(self, x: Tensor) -> Tensor:
-        """Reshape (B·H, …) to (B, H, …)."""
         return x.unflatten(0, (-1, self.attn.heads))
 
 
@@ -442,8 +434,8 @@ class LayerShapes:
         key: E·W_K, (K, H·d); the values have the same shape.
         scores: those of one head, and so its probabilities: (Q, K).
         output: Y, after the output projection: (Q, C).
-        masked: the number of the prompt's K tokens that a mask hides: their probability is exactly
-            0. None without a mask.
+        masked: the number of the prompt's K tokens that a mask hides, so that their probability is
+            exactly 0; None without a mask.
     """
 
     name: str
@@ -460,14 +452,15 @@ class LayerShapes:
 
     @property
     def head_dim(self) -> int:
-        """Return d, the channels of one head."""
+        """d, the channels of one head."""
         return self.query[1] // self.heads
 
     def chain(self) -> list[tuple[str, str, Shape]]:
         """Return the matrix products from the hidden states X and the text E to the output Y.
 
         Returns:
-            Result, factors and shape: ("O_h = P_h·V_h", "(9 × 77) · (77 × 8)", (9, 8)).
+            Of each product the equation, the factors and the shape:
+            ("Q = X·W_Q", "(256 × 64) · (64 × 64)", (256, 64)).
         """
         (places, channels), (tokens, width) = self.hidden, self.text
         inner, d = self.query[1], self.head_dim
@@ -488,16 +481,19 @@ class LayerShapes:
 def layer_shapes(
     pipe: Any, prompt: str = "a cat", *, size: Shape | None = None, **arguments: Any
 ) -> tuple[LayerShapes, ...]:
-    """Return the shapes in every text cross-attention layer of a pipeline.
+    """Return the shapes in every text cross-attention layer of a pipeline; nothing is generated.
+
+        for layer in heedmap.layer_shapes(pipe, size=(512, 768)):
+            print(layer.name, layer.grid, layer.heads, layer.scores)
 
     Args:
-        pipe: a pipeline, as `load` returns it.
-        prompt: a text for the model.
-        size: (width, height) in pixels; the model's own if None.
-        arguments: other arguments of the call.
+        pipe: a pipeline that `load` returns.
+        prompt: the prompt of the call.
+        size: (width, height) in pixels. Default: the model's.
+        arguments: other arguments of the pipeline.
 
     Returns:
-        The layers in the order in which the model runs them.
+        The layers, as the model runs them one after the other.
 
     Raises:
         ArgumentError: if the size does not fit the model, or the pipeline takes no such argument.
@@ -533,8 +529,8 @@ def pick(layers: Sequence[LayerShapes], wanted: str) -> list[LayerShapes]:
     Raises:
         SelectionError: if there are none; it lists the layers there are.
     """
-    found = [layer for layer in layers if name_fits(layer.name, wanted)]
-    if not found:
+    fitting = [layer for layer in layers if name_fits(layer.name, wanted)]
+    if not fitting:
         names = layers_there([layer.name for layer in layers], wanted)
         raise SelectionError(f"no layer fits layer={quoted(wanted)}: expected {names}")
-    return found
+    return fitting

@@ -35,8 +35,8 @@ def prompt_table(pipe: Any, prompt: str, arguments: Mapping[str, Any] | None = N
 def _tokenizer(pipe: Any) -> Any:
     """Return the first tokenizer of a pipeline, whose words label the maps."""
     for name in _ENCODERS:
-        if (found := getattr(pipe, name, None)) is not None:
-            return found
+        if (tokenizer := getattr(pipe, name, None)) is not None:
+            return tokenizer
     raise TraceError(
         f"{type(pipe).__name__} has no tokenizer: load it with one, or pass prompt_embeds alone "
         "(the maps are then by position)"
@@ -178,7 +178,6 @@ def _encode_others(reading: Reading, encode: Callable[..., Any], texts: Iterable
 
 
 def _check_labels(reading: Reading, encode: Callable[..., Any], prompts: Sequence[str]) -> None:
-    """Raise a TraceError unless the pipeline read the prompts of the trace."""
     labels = quoted(list(prompts))
     without = "leave `prompts` out of the trace (the maps are then by position)"
     texts, embeds = (reading.arguments.get(name) for name in ("prompt", "prompt_embeds"))
@@ -267,11 +266,11 @@ class Branch:
 
     def blocks_in(self, states: Tensor) -> list[int]:
         """Return which blocks of B rows of a model's text states (n·B, K, C) are this branch's."""
-        own = self.states.to(states)
-        if own.shape[1:] != states.shape[1:]:
+        branch = self.states.to(states)
+        if branch.shape[1:] != states.shape[1:]:
             return []
         blocks = states.split(len(self.tables))
-        return [number for number, block in enumerate(blocks) if torch.equal(block, own)]
+        return [number for number, block in enumerate(blocks) if torch.equal(block, branch)]
 
 
 @dataclass(frozen=True, eq=False)
@@ -411,9 +410,9 @@ def _branch(tables: Sequence[TokenTable], states: Tensor) -> Branch:
     images, tokens = states.shape[:2]
     wrong = next((t for t in tables if len(t.tokens) != tokens), None)
     if not tables or images % len(tables) or wrong is not None:
-        read = f"{len(wrong.tokens)} tokens" if wrong else f"{len(tables)} prompts"
+        size = f"{len(wrong.tokens)} tokens" if wrong else f"{len(tables)} prompts"
         raise TraceError(
-            f"the prompts have {read}, the text states are {images} of {tokens} tokens: expected "
+            f"the prompts have {size}, the text states are {images} of {tokens} tokens: expected "
             "the prompts of these prompt_embeds, or none"
         )
     each = images // len(tables)

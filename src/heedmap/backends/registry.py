@@ -49,7 +49,6 @@ def family_named(index: Mapping[str, Any]) -> type[Family]:
 
 
 def _unreadable(name: str, parts: Mapping[str, str]) -> ModelError:
-    """Return the error of a pipeline, by the classes of its denoisers."""
     expected = " or ".join(family.description for family in FAMILIES)
     why = " and ".join(f"its {part} is of class {kind}" for part, kind in parts.items())
     return ModelError(
@@ -207,7 +206,6 @@ def for_batch(
 
 
 def _repeated(name: str, value: Any, count: int) -> Any:
-    """Return an argument with one row for each image."""
     axes = getattr(value, "ndim", 0)
     if axes == 3 and name == "mask_image":  # (B, H, W), or an array (H, W, 1)
         axes += value.shape[-1] != 1

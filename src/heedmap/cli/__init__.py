@@ -1,7 +1,8 @@
 """The command line: each command calls the Python function of the same name.
 
-A command imports what it uses when it runs: `--help` is instant, `words` loads no torch and
-`inspect` no diffusers. An error ends in one sentence and exit code 2, Ctrl-C in exit code 130.
+A command imports its modules when it runs: `--help` is instant, `words` loads no torch, and
+`inspect` neither diffusers nor, for the table alone, matplotlib. An error ends in one sentence and
+exit code 2, Ctrl-C in exit code 130.
 """
 
 import gc

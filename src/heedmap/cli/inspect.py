@@ -56,19 +56,20 @@ def inspect(
     ] = None,
     kind: Format = "png",
 ) -> None:
-    """Show other words, layers, steps or heads of a saved run.
+    """Show the maps of a saved run: other words, layers, steps or heads.
 
-    No model is loaded. Saves overlays and a sheet of the selection; with --over, also a sheet of a
-    word over its steps (timeline.png, timeline.gif), layers or heads.
+    No model is loaded. Without options, prints a table of the run's maps and of its own overlays.
+    Else also saves overlays and a sheet of the selection; with --over, a sheet of a word over its
+    steps (timeline.png, timeline.gif), layers or heads.
     """
     from heedmap.figures.overlays import png
     from heedmap.figures.plots import encode
     from heedmap.io.writing import slug, whole_folder
     from heedmap.maps.heatmaps import REFINED_BY
     from heedmap.maps.word_figures import mean_of
+    from heedmap.results.runs import word_file
 
     saved = hm.Run.load(run)
-    place = task.place(run / "inspect")
     maps = maps_of(saved, concepts)
     parts = {"layers": layers, "steps": steps, "heads": heads}
     parts = {axis: part for axis, part in parts.items() if part is not None}
@@ -79,39 +80,49 @@ def inspect(
         parts["steps"] = f"{first}:{last}"
     flags = {"refined": refined, "concepts": concepts, **parts, "over": over, "scale": scale}
     flags["format"] = kind != "png" and kind
-    name = folder_name(word, flags)
-    scale = scale or ("word" if over else "shared")
-    selection = {"words": word, **flags, "scale": scale}
+    selection = {"words": word, **flags, "scale": scale or ("word" if over else "shared")}
 
     words = list(dict.fromkeys(word or [one.number for one in maps.words]))
     heats = [maps[one] if isinstance(one, str) else maps.at(one) for one in words]
-    images = [f"words/{n}-{slug(heat.label, 40)}.png" for n, heat in enumerate(heats)]
-    of_axes = _draw_over(maps, words, over, scale, kind) if over else {}
-    figure, overlays = maps.figure_and_overlays(heats, scale=scale)
-    files = {f"sheet.{kind}": encode(figure, kind), **of_axes}
-    files |= zip(images, map(png, overlays), strict=True)
+    images = [word_file(one) for one in maps.words]
+    of_axes: dict[str, bytes] = {}
 
-    data: dict[str, Any] = {
-        "run": str(run),
-        "prompt": maps.tokens.prompt,
-        "selection": {name: value for name, value in selection.items() if value},
-        "layers": [layer.name for layer in maps.layers],
-    }
+    def description(folder: Path) -> dict[str, Any]:
+        return {
+            "run": str(run),
+            "prompt": maps.tokens.prompt,
+            "selection": {name: value for name, value in selection.items() if value},
+            "layers": [layer.name for layer in maps.layers],
+            "words": [
+                {"word": heat.label, **heat_summary(heat), "file": str(folder / file)}
+                for heat, file in zip(heats, images, strict=True)
+            ],
+            "over": [str(folder / file) for file in of_axes],
+            "folder": str(folder),
+            "sheet": str(folder / f"sheet.{kind}"),
+        }
 
-    def save(folder: Path) -> None:
-        data["words"] = [
-            {"word": heat.label, **heat_summary(heat), "file": str(folder / file)}
-            for heat, file in zip(heats, images, strict=True)
-        ]
-        data["over"] = [str(folder / file) for file in of_axes]
-        data.update(folder=str(folder), sheet=str(folder / f"sheet.{kind}"))
-        with whole_folder(folder) as partial:
-            (partial / "words").mkdir()
-            for file, content in files.items():
-                (partial / file).write_bytes(content)
-            (partial / "inspect.json").write_text(json.dumps(data) + "\n", encoding="utf-8")
+    is_all = not (word or task.out or any(flags.values()))
+    if is_all and all((run / file).is_file() for file in ("sheet.png", *images)):
+        folder = run  # its overlays are these
+    else:
+        place = task.place(run / "inspect")
+        images = [f"words/{n}-{slug(heat.label, 40)}.png" for n, heat in enumerate(heats)]
+        of_axes = _draw_over(maps, words, over, selection["scale"], kind) if over else {}
+        figure, overlays = maps.figure_and_overlays(heats, scale=selection["scale"])
+        files = {f"sheet.{kind}": encode(figure, kind), **of_axes}
+        files |= zip(images, map(png, overlays), strict=True)
 
-    folder = place.put(save, name)
+        def save(folder: Path) -> None:
+            with whole_folder(folder) as partial:
+                (partial / "words").mkdir()
+                for file, content in files.items():
+                    (partial / file).write_bytes(content)
+                text = json.dumps(description(folder)) + "\n"
+                (partial / "inspect.json").write_text(text, encoding="utf-8")
+
+        folder = place.put(save, folder_name(word, flags))
+    data = description(folder)
     if task.verbose:
         each = zip(heats, images, strict=True)
         rows = [(heat.label, *heat_cells(heat), file) for heat, file in each]
@@ -270,7 +281,7 @@ def _draw_over(
     from heedmap.maps import word_figures
 
     if len(words) != 1:
-        raise ArgumentError(f"over shows one word, not {len(words)}: name one with --word")
+        raise ArgumentError("--over shows one word: name it with --word")
     (word,) = words
     if over == "steps":
         return {

@@ -120,7 +120,7 @@ def to_rgb(image: Image.Image) -> Image.Image:
     """Return an image of any mode of 8 bits as RGB, transparent pixels as white."""
     if not isinstance(image, Image.Image) or min(image.size) < 1 or image.mode[0] in "IF":
         raise ArgumentError(
-            f"the picture is {quoted(image)}: expected a Pillow image with 8-bit colours; scale "
+            f"the image is {quoted(image)}: expected a Pillow image with 8-bit colours; scale "
             "its values to 0 to 255, and convert it to mode 'L'"
         )
     try:
@@ -129,7 +129,7 @@ def to_rgb(image: Image.Image) -> Image.Image:
             image = Image.alpha_composite(white, image.convert("RGBA"))
         return image.convert("RGB")
     except (OSError, SyntaxError, ValueError) as error:  # Pillow reads pixels as late as here
-        raise ArgumentError(f"the picture is broken or closed ({error}): open it again") from error
+        raise ArgumentError(f"the image is broken or closed ({error}): open it again") from error
 
 
 def _dimmed(image: Image.Image, grey: float) -> NDArray[np.floating]:
@@ -159,7 +159,6 @@ def _scaled(
 
 
 def _map(values: ArrayLike) -> NDArray[np.float32]:
-    """Return checked values as (h, w) float32."""
     cells = np.ascontiguousarray(values, dtype=np.float32)
     if cells.ndim != 2 or cells.size == 0 or not np.isfinite(cells).all():
         raise ArgumentError(f"the map is {quoted(values)}: expected an array (h, w) of numbers")
@@ -228,12 +227,12 @@ def _corners(count: int, size: tuple[int, int]) -> list[tuple[int, int]]:
 
 @dataclass(frozen=True, eq=False)
 class Animation:
-    """Frames that a GIF shows one after the other, for ever.
+    """Frames that a GIF shows one after the other, again and again (`heedmap.Run.animation`).
 
     Attributes:
         label: the title.
         frames: RGB images of one size.
-        durations: of each, in milliseconds; GIFs count in tens of them.
+        durations: of each frame, in milliseconds, a multiple of 10.
     """
 
     label: str
@@ -261,7 +260,11 @@ class Animation:
         return file.getvalue()
 
     def save(self, path: str | Path) -> Path:
-        """Write the GIF file, in the place of an older one; RunError if it cannot be written."""
+        """Write the GIF file, in the place of an older one, and return its path.
+
+        Raises:
+            RunError: if the file cannot be written.
+        """
         return put_file(path, self.gif())
 
     def _repr_html_(self) -> str:

@@ -187,7 +187,6 @@ def text_width(lines: str) -> float:
 
 
 def _plan(count: int, shape: float, columns: int | None) -> tuple[int, int, int]:
-    """Choose the columns of a sheet, and the width and height of its images."""
     rows = max(1, round(math.sqrt(count * shape / 2.1)))
     most = (MAX_WIDTH - 2 * _MARGIN + _GAP) // (_COLUMN + _GAP)
     columns = min(columns or math.ceil(count / rows), count, most)
@@ -223,7 +222,6 @@ def _figure(
 
 
 def _with_bars(figure: "Figure", bars: Sequence[ScaleBar]) -> "Figure":
-    """Draw scale bars at the foot of a figure, and set the fonts of all its texts."""
     from matplotlib.text import Text
 
     width, height = figure.get_size_inches() * 72
@@ -252,7 +250,6 @@ def _with_bars(figure: "Figure", bars: Sequence[ScaleBar]) -> "Figure":
 
 
 def _fitted(picture: Image.Image, box: tuple[int, int]) -> Image.Image:
-    """Resize an image until it fits into a box, and outline it."""
     fitted = ImageOps.contain(to_rgb(picture), box, Image.Resampling.LANCZOS)
     ImageDraw.Draw(fitted).rectangle((0, 0, fitted.width - 1, fitted.height - 1), outline=_RULE)
     return fitted

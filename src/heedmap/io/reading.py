@@ -97,7 +97,7 @@ def read_photograph(path: Path) -> Image.Image:
     try:
         return _open(path, ("PNG", "JPEG", "WEBP", "BMP"))
     except RunError as error:
-        raise ArgumentError(f"{error}: expected a picture (PNG, JPEG, WebP or BMP)") from error
+        raise ArgumentError(f"{error}: expected an image (PNG, JPEG, WebP or BMP)") from error
 
 
 def _open(path: Path, formats: tuple[str, ...]) -> Image.Image:
@@ -117,4 +117,4 @@ def _open(path: Path, formats: tuple[str, ...]) -> Image.Image:
     except (RunError, MemoryError):
         raise
     except Exception as error:  # Pillow's plugins raise errors of any type
-        raise RunError(f"{path} is not a picture that can be read") from error
+        raise RunError(f"{path} is not an image that can be read") from error

@@ -115,7 +115,7 @@ class EditTerms(Note, frozen=True, kw_only=True):
     """The options of an edit besides its windows.
 
     Attributes:
-        renormalize: whether rows with weights were normalized to sum to 1.
+        renormalize: True if rows with weights were normalized to sum to 1.
         only: the words of the local blend, as "cat->dog"; None without a blend.
         max_self_cells: the largest grid, in cells, at which self-attention was replaced.
         protect: words whose regions the blend kept.
@@ -210,7 +210,7 @@ WordEditNoted = Reweighted | Confined | Ruled
 
 
 class InputImageSettings(Note, frozen=True, kw_only=True):
-    """A picture of the user's that was located or edited.
+    """An image of the user's that was located or edited.
 
     Attributes:
         size: its own (width, height) in pixels.
@@ -235,7 +235,7 @@ class Settings(Note, frozen=True, kw_only=True):
     """The settings of a run: the arguments of the call, the pipeline and the versions.
 
         run.settings.seed, run.settings.size, run.settings.versions.torch
-        run.settings.edit.source if run.settings.edit else None
+        msgspec.structs.asdict(run.settings)        # all as a dictionary
 
     Attributes:
         prompt: the prompt as written, with weights.
@@ -245,8 +245,7 @@ class Settings(Note, frozen=True, kw_only=True):
         steps: denoising steps; None if the pipeline does not say.
         guidance: classifier-free guidance scale; None if the pipeline does not say.
         size: (width, height) in pixels.
-        defaults: the source of the values of "steps", "guidance" and "size" that the user did not
-            give.
+        defaults: the source of "steps", "guidance" and "size", if the user did not set them.
         keep: the axes kept in the maps.
         tokens: "prompt" or "all".
         branches: the branches whose maps were recorded.
@@ -268,10 +267,10 @@ class Settings(Note, frozen=True, kw_only=True):
         batch_place: the number of the image in its batch, from 0, and the size of the batch; None
             if it was alone.
         edit: the options of an edit; None of any other run.
-        located: the picture of a located run (`heedmap.locate`).
-        input_image: the user's image that was edited (`image=`).
+        located: the size and digest of the user's image in a located run (`heedmap.locate`).
+        input_image: the size and digest of the user's image that was edited (`image=`).
         untaught: words that the model's card does not list; None without such a list.
-        nsfw_content_detected: whether the safety checker made the image black; None without one.
+        nsfw_content_detected: True if the safety checker made the image black; None without one.
     """
 
     prompt: Text
@@ -333,16 +332,22 @@ def returned(psnr_db: float | None) -> str:
 
 
 class Change(Note, frozen=True, kw_only=True):
-    """The change of an image inside of a blend's mask, or of the changed words' maps, and outside.
+    """The change of an image inside a region and outside of it, each a `Measures`.
 
-    pair.report.change.inside.mse
+    The region is the mask of the blend, or else the masks of the changed words. The values of a
+    `Measures` are `share` (of the image, 0 to 1), `mse` (of values in 0 to 1), `psnr_db` and
+    `ssim` (Wang et al., 2004); None if they are not defined.
+
+    Attributes:
+        inside: the change of the region.
+        outside: the change of the rest.
     """
 
     inside: Measures
     outside: Measures
 
     def sides(self) -> dict[str, Measures]:
-        """Return both by name."""
+        """Return both by name, "inside" and "outside"."""
         return {"inside": self.inside, "outside": self.outside}
 
 
@@ -378,6 +383,8 @@ class EditReport(EditTerms, frozen=True, kw_only=True):
         purpose: "swap", "colour", "addition", "removal", "size", "relation" or "setting"; None if
             only weights, signs or articles and the like change.
         notes: warnings of the edit, one sentence each; None if there were none.
+
+    The other fields are options of `heedmap.edit`.
     """
 
     kind: Name
@@ -412,6 +419,8 @@ class GridReport(EditTerms, frozen=True, kw_only=True):
         word_windows: the windows of single words.
         batch: the number of images in the largest batch.
         sources_drawn: the number of times that the source was computed.
+
+    The other fields are options of `heedmap.grid`.
     """
 
     source: Text = ""

@@ -49,13 +49,17 @@ MOST_SHOWN = 75
 
 @dataclass(frozen=True, eq=False)
 class HeatMap:
-    """One word's map.
+    """The heat map of a word or phrase; `numpy.asarray` returns its values.
+
+        heat = run.maps["house"]
+        heat.values, heat.peak, heat.overlay(), heat.mask()
 
     Attributes:
         label: the word or phrase.
         values: float32 (h, w), 64 cells on the short side: the share of attention (0 to 1) from
-            each place to the word's tokens, averaged over the selection.
-        size: (W, H) of the image in pixels.
+            each place to the word's tokens, the mean over the selection. Weights and edits can
+            lead to values outside of 0 to 1.
+        size: (width, height) of the image in pixels.
         image: the image, if known.
         shared: the lowest and the highest value among the maps of all the prompt's words in the
             selection.
@@ -85,7 +89,7 @@ class HeatMap:
         return np.array(self.values, dtype=dtype, copy=copy)
 
     def value_range(self, scale: Scale = "word") -> tuple[float, float]:
-        """Return the values that are coldest and hottest on a scale.
+        """Return the coldest and the hottest value of a scale.
 
         Args:
             scale: "word" (this map's least and greatest value; of a constant map, but for rounding,
@@ -114,19 +118,25 @@ class HeatMap:
             scale: see `value_range`.
             short_side: in pixels, at least; smaller images are enlarged by a whole number.
 
+        Returns:
+            An RGB image.
+
         Raises:
-            ArgumentError: if no image is known or passed.
+            ArgumentError: if no image is known or passed, or an argument is wrong.
         """
         if image is None and self.image is None:
             raise ArgumentError(
-                f"the map of '{self.label}' knows no picture: pass it, as in overlay(image)"
+                f"the map of '{self.label}' has no image: pass it, as in overlay(image)"
             )
         return self.render(*self.value_range(scale), image=image, short_side=short_side)
 
     def render(
         self, low: float, high: float, *, image: Image.Image | None = None, short_side: int = 256
     ) -> Image.Image:
-        """Draw the heat from `low` to `high` over the image, or alone if none is known."""
+        """Draw the heat from `low` to `high` over the image, or alone if none is known.
+
+        The arguments are those of `overlay`, with the two ends in place of a scale.
+        """
         image = self.image if image is None else image
         base = overlays.enlarge(image or Image.new("RGB", self.size), short_side=short_side)
         if image is None:
@@ -134,7 +144,7 @@ class HeatMap:
         return overlays.overlay(base, self.values, low=low, high=high)
 
     def figure(self, *, scale: Scale = "word") -> "Figure":
-        """Draw the heat over the image, or alone if none is known, with its `scale`."""
+        """Draw the heat over the image, or alone if none is known, with a bar of its `scale`."""
         low, high = self.value_range(scale)
         name = "the word's own" if scale == "word" else SCALES[scale]
         name += f" · {REFINED_BY}" if self.refined else ""
@@ -173,6 +183,9 @@ class HeatMap:
             threshold: 0 to 1, the value that the soft mask must have at least. A soft mask that is
                 0 everywhere has an empty mask.
             image: see `soft_mask`.
+
+        Raises:
+            ArgumentError: if the threshold is out of range, or the image is of another size.
         """
         threshold = check_fraction("threshold", threshold)
         soft = self.soft_mask(image=image)
@@ -219,7 +232,20 @@ def common_range(heats: Sequence[HeatMap], scale: Scale) -> tuple[float, float]:
 
 @dataclass(frozen=True, eq=False)
 class HeatMaps:
-    """The heat maps of one image: by word, by number, over a selection of layers, steps, heads."""
+    """The heat maps of one image: by word, by number, over a selection of layers, steps and heads.
+
+        maps["house"], maps["red house"], maps.at(2), [heat.peak for heat in maps], "cat" in maps
+        maps.select(layers="up", steps=slice(0, 10), heads=[1, 3])["house"]
+        maps.refined["house"], maps.segment()
+
+    A map is the mean of the attention probabilities over layers, steps and heads, each layer
+    resized to the map's grid, after DAAM (Tang et al., 2022, arXiv 2210.04885).
+
+    Attributes:
+        recording: the probabilities, at the axes that were kept: of each layer float32
+            (S, H, Q, K), where S or H is 1 if it was averaged.
+        image: the image, if known.
+    """
 
     recording: Recording
     image: Image.Image | None = None
@@ -251,7 +277,7 @@ class HeatMaps:
         return len(self.words)
 
     def __getitem__(self, query: str) -> HeatMap:
-        """Return the map of a word or phrase.
+        """Return the map of a word or phrase, regardless of case.
 
         A word's tokens are added up, and so are a phrase's words and all the places at which it
         stands in the prompt: the value is the share of attention that went to any of them.
@@ -274,7 +300,7 @@ class HeatMaps:
         return tuple(dict.fromkeys(word.text for word in self.words))
 
     def at(self, number: int) -> HeatMap:
-        """Return the map of the word with this number; negative ones count from the end.
+        """Return the map of the word with this number, from 0; negative ones count from the end.
 
         Raises:
             WordError: if the prompt has no such word, or the model did not read it.
@@ -331,7 +357,7 @@ class HeatMaps:
         """Return the maps over a part of the axes that were kept.
 
         Args:
-            layers: "down", "mid" or "up"; a layer's name; a pattern ("*attentions.0*"); a list of
+            layers: "down", "mid" or "up"; a layer's name; a pattern (`"*attentions.0*"`); a list of
                 these; or a predicate of a `Layer`.
             steps: a step number, a slice or a list (negative numbers count from the end).
             heads: a head's number or a list; layers with fewer heads are then left out.
@@ -352,9 +378,10 @@ class HeatMaps:
 
     @property
     def refined(self) -> "HeatMaps":
-        """The maps of all layers, steps and heads, propagated along the image's self-attention.
+        """The maps over all layers, steps and heads, propagated along the image's self-attention.
 
-        They are truer to the image (`heedmap.mathematics.probabilities.propagate`).
+        A value becomes a mean over the places that its place attends to, so the maps fit the image
+        better: after Dataset Diffusion (Nguyen et al., 2023, arXiv 2309.14303).
 
         Raises:
             SelectionError: if there are none, or these are the maps of a selection.
@@ -379,6 +406,10 @@ class HeatMaps:
             phrases: words or phrases, or numbers of words; all phrases of the prompt if None.
             threshold: 0 to 1, the value that a soft mask must have at least; else it is background.
             image: the image, if the maps do not know it.
+
+        Returns:
+            Segments, with `.labels` (uint8 (H, W), 0 for the background), `.names`, `.shares`,
+            `.mask(name)`, `.sheet()` and `.save(folder)`.
 
         Raises:
             ArgumentError: if there is no phrase, or two are the same, or the image does not fit.
@@ -449,7 +480,7 @@ class HeatMaps:
             title += f" · the first {MOST_SHOWN} words"
         panels: list[Panel] = []
         if self.image is not None:
-            panels.append(Panel("", overlays.enlarge(self.image), "the picture"))
+            panels.append(Panel("", overlays.enlarge(self.image), "the image"))
         if not heats:
             return plots.draw_panels(panels, title=title), []
         ranges = [heat.value_range(scale) for heat in heats]

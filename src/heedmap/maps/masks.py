@@ -87,7 +87,7 @@ def place(where: object, name: str) -> tuple[float, ...] | np.ndarray:
         return tuple(array.tolist())
     raise ArgumentError(
         f"the region of {name} is {quoted(where)}: expected a box (left, top, right, bottom) of "
-        "four numbers, or a mask of bool (H, W), as in mask > 0.5 or picture.convert('L')"
+        "four numbers, or a mask of bool (H, W), as in mask > 0.5 or image.convert('L')"
     )
 
 
@@ -101,7 +101,7 @@ def region(place: tuple[float, ...] | np.ndarray, width: int, height: int, name:
         if not (0 <= left < right <= width and 0 <= top < bottom <= height):
             sides = ", ".join(f"{side:g}" for side in place)
             raise ArgumentError(
-                f"the box ({sides}) of {name} does not lie in the picture of {width}×{height} "
+                f"the box ({sides}) of {name} does not lie in the image of {width}×{height} "
                 f"pixels, or is empty: expected 0 ≤ left < right ≤ {width} and 0 ≤ top < bottom ≤ "
                 f"{height}"
             )
@@ -110,8 +110,8 @@ def region(place: tuple[float, ...] | np.ndarray, width: int, height: int, name:
         return np.outer(rows, columns)
     if place.shape != (height, width):
         raise ArgumentError(
-            f"the mask of {name} is {place.shape[1]}×{place.shape[0]} pixels, the picture "
-            f"{width}×{height}: expected a mask of the picture's size; resize it"
+            f"the mask of {name} is {place.shape[1]}×{place.shape[0]} pixels, the image "
+            f"{width}×{height}: expected a mask of the image's size; resize it"
         )
     return place.astype(np.float32)
 
@@ -145,7 +145,6 @@ def soft_masks(
 
 
 def _with_edges(recording: Recording, image: Image.Image, large: np.ndarray) -> np.ndarray:
-    """Fit a map of the image's size to the image's edges."""
     from heedmap.mathematics.probabilities import guided
 
     assert recording.refined is not None
@@ -172,7 +171,7 @@ def check_image(image: object, size: tuple[int, int]) -> None:
     """Raise an ArgumentError if an image is passed whose size is not that of the maps (W, H)."""
     if image is not None and (not isinstance(image, Image.Image) or image.size != size):
         raise ArgumentError(
-            f"the picture is {quoted(image)}: expected the Pillow image of {size[0]}×{size[1]} "
+            f"the image is {quoted(image)}: expected the Pillow image of {size[0]}×{size[1]} "
             "pixels that the maps were recorded with"
         )
 
@@ -334,7 +333,7 @@ class Segments:
         base = overlays.enlarge(overlays.shrunk(base, plots.MAX_WIDTH))
         labels = Image.fromarray(self.labels).resize(base.size, Image.Resampling.NEAREST)
         labels = np.asarray(labels)
-        panels = [] if self.image is None else [Panel("", base, "the picture")]
+        panels = [] if self.image is None else [Panel("", base, "the image")]
         if len(self.names) != 1:
             rest = f"{100 * (1 - sum(self.shares)):.0f} % background"
             panels.append(Panel("", overlays.labelled(base, labels), rest))
@@ -343,7 +342,7 @@ class Segments:
             small = "under 1 %" if share else "no pixel"
             note = f"{100 * share:.0f} %" if share >= 0.01 else small
             panels.append(Panel(name, overlays.labelled(base, single), note))
-        note = f"a pixel shows a phrase from {self.threshold:g} of its soft mask on"
+        note = f"threshold: {self.threshold:g} of each phrase's soft mask"
         return plots.draw_panels(panels, title=self.prompt if title is None else title, note=note)
 
     def _repr_png_(self) -> bytes:

@@ -394,7 +394,7 @@ class Selection:
 
     @cached_property
     def _sums(self) -> dict[tuple[int, int], np.ndarray]:
-        """For each grid the sum of its layers' means over steps and heads: (Q, K).
+        """The sum of the layers' means over steps and heads, (Q, K), by grid.
 
         Resizing is linear: layers of one grid are added up first, and resized once.
         """

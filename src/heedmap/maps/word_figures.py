@@ -36,25 +36,13 @@ ANIMATION_SIDE = 384
 def timeline(
     maps: HeatMaps, word: str | int, *, frames: int = FRAMES, scale: Scale = "word"
 ) -> "Figure":
-    """Draw a word's overlay at several single steps, and the finished image.
-
-    Args:
-        maps: of one image, with "step" kept; a selection of it, as a rule of layers or heads.
-        word: a word or phrase of the prompt, or a word's number.
-        frames: the number of steps, evenly chosen from the first to the last of the selection; all,
-            where there are fewer.
-        scale: "word", "shared" or "raw", over all steps, those between the frames too.
-
-    Raises:
-        SelectionError: if the steps were averaged while recording.
-        WordError: if the model did not read such a word.
-    """
+    """Draw the figure of `Run.timeline`, for maps or a selection of them."""
     maps = resized(maps, SIDE)
     heats, ends = _each_step(maps, word, scale, frames)
     timesteps = maps.recording.timesteps
     captions = [(f"step {step}", f"timestep {timesteps[step]:.4g}") for step in heats]
     note = f"{len(heats)} of {plural(len(timesteps), 'step')}, each by itself"
-    note += "" if maps.image is None else ", over the finished picture"
+    note += "" if maps.image is None else ", over the finished image"
     return plots.draw_panels(
         _panels(maps, list(heats.values()), captions, ends),
         title=f"Over the steps: {next(iter(heats.values())).label}",
@@ -64,10 +52,7 @@ def timeline(
 
 
 def animation(maps: HeatMaps, word: str | int, *, scale: Scale = "word") -> Animation:
-    """Draw a word's overlay step by step, of at most 60 steps, evenly chosen.
-
-    The arguments and errors are those of `timeline`.
-    """
+    """Draw the animation of `Run.animation`, for maps or a selection of them."""
     maps = resized(maps, ANIMATION_SIDE)
     heats, ends = _each_step(maps, word, scale, MOST_FRAMES)
     last = len(maps.recording.timesteps) - 1
@@ -89,21 +74,7 @@ def animation(maps: HeatMaps, word: str | int, *, scale: Scale = "word") -> Anim
 def layers_by_heads(
     maps: HeatMaps, word: str | int, *, axes: Collection[Axis] | None = None, scale: Scale = "word"
 ) -> "Figure":
-    """Draw a word's map in every layer (rows) and head (columns), nothing averaged over them.
-
-    A layer with fewer heads than others leaves places blank. Of one axis alone it is a figure of
-    overlays, averaged over the other.
-
-    Args:
-        maps: of one image; a selection of it, where not all layers, heads or steps are wanted.
-        word: a word or phrase of the prompt, or a word's number.
-        axes: "layer", "head" or both; if None, those of the two that were kept.
-        scale: "word", "shared" or "raw", over all maps of the figure.
-
-    Raises:
-        SelectionError: if an axis was averaged while recording, or both were.
-        WordError: if the model did not read such a word.
-    """
+    """Draw the figure of `Run.layers_by_heads`, for maps or a selection of them."""
     if axes is None:
         axes = [axis for axis in ("layer", "head") if axis in maps.recording.keep] or ["layer"]
     axes = [*dict.fromkeys(check_subset("axes", axes, ("layer", "head"), least=1))]
@@ -130,7 +101,7 @@ def layers_by_heads(
         return plots.draw_panels(panels, title=title, note=note, bars=bars)
     table: list[tuple[str, list[Image.Image | str]]] = []
     if image is not None:
-        table.append(("the picture", [image, *[""] * (len(heads) - 1)]))
+        table.append(("the image", [image, *[""] * (len(heads) - 1)]))
     for layer, row in zip(maps.layers, rows, strict=True):
         cells = ["" if heat is None else heat.render(*ends, short_side=1) for heat in row]
         table.append((layer.short, cells))
@@ -146,12 +117,11 @@ def _panels(
     captions: Sequence[tuple[str, str]],
     ends: tuple[float, float],
 ) -> list[Panel]:
-    """Return a panel for each map, with its caption and note, and one of the image."""
     panels = [
         Panel(caption, heat.render(*ends, short_side=1), note)
         for heat, (caption, note) in zip(heats, captions, strict=True)
     ]
-    return panels if maps.image is None else [*panels, Panel("the picture", maps.image)]
+    return panels if maps.image is None else [*panels, Panel("the image", maps.image)]
 
 
 def _in_part(

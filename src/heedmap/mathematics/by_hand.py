@@ -2,7 +2,7 @@
 
     hm.attention([1, 0], np.eye(2), 10 * np.eye(2)).output      # 6.69761549, 3.30238451
 
-Source: Vaswani et al., 2017, arXiv 1706.03762, section 3.2.1. No image is made with it.
+No image is made with it.
 """
 
 import math
@@ -33,8 +33,8 @@ class Attention:
         query: (…, Q, d).
         key: (…, K, d).
         value: (…, K, d_v).
-        scale: the factor of QKᵀ, 1/√d unless given.
-        mask: as given: added before the softmax, or boolean, True where a token may be seen.
+        scale: the factor of QKᵀ; 1/√d by default.
+        mask: added to the scaled scores; or boolean, True where a token may be seen; or None.
     """
 
     query: np.ndarray
@@ -46,7 +46,7 @@ class Attention:
 
     @cached_property
     def scores(self) -> np.ndarray:
-        """QKᵀ, (…, Q, K): how well each query fits each key."""
+        """QKᵀ, (…, Q, K): the score of each key for each query."""
         return self._product(self.query, self.key.swapaxes(-1, -2))
 
     @cached_property
@@ -139,7 +139,6 @@ class Attention:
         return array if self._single else array[..., None, :, :]
 
     def _place(self, at: int | Sequence[int] | None) -> tuple[int, ...]:
-        """Return the index of a row of P."""
         axes = self.scores.shape[:-1]
         at = (0,) * len(axes) if at is None else at
         try:
@@ -155,7 +154,7 @@ class Attention:
 
 
 def attention(q: Any, k: Any, v: Any, mask: Any = None, *, scale: float | None = None) -> Attention:
-    """Compute an attention with all intermediate results: softmax(QKᵀ/√d + M) V.
+    """Compute an attention with all intermediate results: softmax(QKᵀ/√d + M) V, in float64.
 
         found = hm.attention([1, 0], [[1, 0], [0, 1]], [[10, 0], [0, 10]])
         found.probabilities                 # 0.66976155, 0.33023845
@@ -170,9 +169,14 @@ def attention(q: Any, k: Any, v: Any, mask: Any = None, *, scale: float | None =
             refused: the 1 and 0 of a tokenizer are meant as booleans.
         scale: factor of QKᵀ. Default: 1/√d.
 
+    Returns:
+        The inputs, with `scores`, `probabilities`, `output` and the others of `Attention`.
+
     Raises:
         ArgumentError: if the shapes do not fit, something is no finite number, or a row has no
             token that may be seen.
+
+    Source: Vaswani et al., 2017, arXiv 1706.03762, section 3.2.1.
     """
     query, key, value = (_finite(name, one) for name, one in (("q", q), ("k", k), ("v", v)))
     single = query.ndim == 1

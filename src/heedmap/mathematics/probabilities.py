@@ -190,7 +190,7 @@ Chosen on the drawn world; a tenth of it is a point better there, and worse on i
 _FINE = 6  # least radius in pixels at which the filter subsamples
 
 
-def guided(picture: np.ndarray, maps: np.ndarray, radius: int) -> np.ndarray:
+def guided(image: np.ndarray, maps: np.ndarray, radius: int) -> np.ndarray:
     """Move the edges of maps to the edges of an image near them, by a guided filter.
 
     Around each pixel a map is taken for a linear function of the colours (He, Sun and Tang, *Guided
@@ -199,16 +199,16 @@ def guided(picture: np.ndarray, maps: np.ndarray, radius: int) -> np.ndarray:
     turn of the result.
 
     Args:
-        picture: uint8 (H, W, 3).
+        image: uint8 (H, W, 3).
         maps: (N, H, W), 0 to 1.
         radius: pixels on each side that are looked at; as far as the maps are blurred.
 
     Returns:
         float32 (N, H, W), 0 to 1.
     """
-    guide = torch.tensor(picture).movedim(-1, 0)[None].float() / 255
+    guide = torch.tensor(image).movedim(-1, 0)[None].float() / 255
     values = torch.tensor(maps, dtype=torch.float32)[None]
-    radius = min(radius, (min(picture.shape[:2]) - 1) // 2)  # a window fits into the image
+    radius = min(radius, (min(image.shape[:2]) - 1) // 2)  # a window fits into the image
     if radius < 1:
         return values[0].numpy()
     coarse = max(1, radius // _FINE)

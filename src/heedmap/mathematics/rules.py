@@ -34,21 +34,13 @@ FINEST = 10_000
 
 @lru_cache(maxsize=4096)
 def steps_within(start: float, end: float, steps: int) -> range:
-    """Return the steps s of a run with `start ≤ s/steps < end`, in whole numbers.
+    """Return the steps s of a run with `start ≤ s/steps < end`, from 0; fractions are 0 to 1.
 
     A bound counts as the nearest fraction p/q with q up to 10,000, the meaning of its decimal
     digits: 0.6 of 25 steps are 15, though `0.6 * 25` in floats may come out above 15. So there are
     ⌈end·steps⌉ − ⌈start·steps⌉ steps, and windows that meet leave no step out and take none twice.
     Prompt-to-prompt's own code (Hertz et al., 2022) rounds down instead: it takes cross-attention
     for the first ⌊f·(steps + 1)⌋ steps, self-attention for the first ⌊f·steps⌋.
-
-    Args:
-        start: first fraction of the run, 0 to 1.
-        end: fraction at which it ends, 0 to 1.
-        steps: number of steps of the whole run.
-
-    Returns:
-        The numbers of the steps, from 0; none if `end` is not above `start`.
     """
     bounds = (Fraction(float(bound)).limit_denominator(FINEST) for bound in (start, end))
     low, high = (ceil(bound * steps) for bound in bounds)
@@ -57,13 +49,17 @@ def steps_within(start: float, end: float, steps: int) -> range:
 
 @dataclass(frozen=True, eq=False)
 class Site:
-    """A layer at a denoising step.
+    """A layer at a denoising step: the second argument of a rule of your own.
+
+        def flatten(p, site):  # P, float32 (H, Q, K), of one image
+            return p.mean(dim=1, keepdim=True).expand_as(p) if site.step < 5 else p
+        heedmap.generate(pipe, "a red house", edits=[flatten])
 
     Attributes:
         layer: the layer's dotted path.
-        step: from 0.
-        steps: number of steps of the whole run.
-        grid: (h, w) of the layer.
+        step: the number of the step, from 0.
+        steps: the number of steps of the whole run.
+        grid: (h, w) of the layer; Q = h·w.
         source: the source prompt's probabilities (H, Q, K) at this site, if there is a source.
     """
 

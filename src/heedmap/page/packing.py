@@ -65,7 +65,6 @@ def as_script(data: Mapping[str, Any]) -> str:
 
 
 def _words(run: Mapping[str, Recording]) -> dict[str, Any]:
-    """Return the prompts of a run, and the entries of all of them."""
     return {
         "prompts": [
             {
@@ -114,7 +113,6 @@ def _layers(recording: Recording) -> list[dict[str, Any]]:
 
 
 def _tables(runs: _Runs, budget: int) -> list[dict[str, Any]]:
-    """Return the table of the mean over steps and heads, then finer ones that still fit."""
     steps, keep = len(runs[0][0].timesteps), runs[0][0].keep
     by_step, by_head = "step" in keep and steps > 1, "head" in keep
     tables = _finest(runs, [(steps, False, 16)], budget) or [_table(runs, (steps, False, 8))]
@@ -131,7 +129,6 @@ def _tables(runs: _Runs, budget: int) -> list[dict[str, Any]]:
 
 
 def _finest(runs: _Runs, shapes: Sequence[_Shape], budget: int) -> list[dict[str, Any]]:
-    """Return the first table that fits into the budget, if any does."""
     first = runs[0][0]
     entries = sum(len(_entries(one)) for run in runs for one in run)
     for window, heads, bits in shapes:

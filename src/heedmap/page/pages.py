@@ -240,7 +240,6 @@ def steps_data(steps: StepPictures | None, budget: int) -> dict[str, Any] | None
 
 
 def _colours(name: str) -> str:
-    """Return the 256 colours of a colour map as base64."""
     ramp = overlays.colour(np.linspace(0, 1, 256)[None], name)
     return base64.b64encode(ramp.tobytes()).decode("ascii")
 
@@ -251,7 +250,7 @@ def _colours(name: str) -> str:
 def run_summary(run: "Run") -> dict[str, Any]:
     """Return the texts about a run.
 
-    `own` is "located" or "edited" if the run uses a picture of the user's; `model` is the option
+    `own` is "located" or "edited" if the run uses an image of the user's; `model` is the option
     that `repeat` and `explain` need if the model had no name; `rest` is the word shown at first.
     """
     settings = run.settings

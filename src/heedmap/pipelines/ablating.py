@@ -50,6 +50,9 @@ def ablate(
         progress: called after every step with the number of steps done and of all steps.
         arguments: those that a file cannot hold, as in `repeat`.
 
+    Returns:
+        The run and both runs without the word, with their differences and the measures.
+
     Raises:
         ArgumentError: if the run is an edit, nothing is left of the prompt, or one of `arguments`
             is missing.

@@ -31,7 +31,7 @@ from heedmap.pipelines.input_images import ImageSource, distortion_warning
 from heedmap.recording.edits import Steering, weights_rule
 from heedmap.recording.probing import Probe
 from heedmap.recording.tracing import StepState, Trace
-from heedmap.results.edits import EditResult, apart, change_between
+from heedmap.results.edits import EditResult, change_between, image_difference
 from heedmap.results.runs import Run
 from heedmap.text.alignment import (
     WordAlignment,
@@ -373,7 +373,6 @@ def _pair(
     number: int,
     latent_mask: torch.Tensor | None,
 ) -> EditResult:
-    """Return the pair of an edit, with its report, and the edit in the edited run's settings."""
     controller, words = trace.controller, plan.words
     assert controller is not None
     mask = masked_by = None
@@ -408,7 +407,7 @@ def _pair(
         self_sites=len(controller.shared[number]),
         moved=sum(moved) / len(moved) if moved else 0.0,
         change=change_between(source.image, edited.image, inside),
-        reconstruction=source.input_image and apart(source.input_image, source.image),
+        reconstruction=source.input_image and image_difference(source.input_image, source.image),
         masked_by=masked_by,
         **shared,
     )
@@ -451,14 +450,14 @@ def _notes(
         yield distortion_warning(report.reconstruction.psnr_db)
         if scheduler in MULTISTEP_SCHEDULERS and steps < ENOUGH_STEPS:
             yield (
-                f"{scheduler} uses the model's output at earlier steps, and a picture has other "
+                f"{scheduler} uses the model's output at earlier steps, and an image has other "
                 f"noise at each: edits in {steps} steps are rough; take {ENOUGH_STEPS} or more, or "
                 "a DDIMScheduler"
             )
         outside = report.change.outside.psnr_db
         if only is None and outside is not None and outside < LEAST_KEPT:
             yield (
-                f"the picture changed outside of the edit's words, too, to {outside:.1f} dB: let "
+                f"the image changed outside of the edit's words, too, to {outside:.1f} dB: let "
                 "the edit in at these words alone, by a blend"
             )
     if guesses := plan.alignment.guesses:

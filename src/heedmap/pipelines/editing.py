@@ -80,29 +80,31 @@ def edit(
         pair = heedmap.edit(pipe, "a (fluffy:2.5) cat", seed=7)
         pair = heedmap.edit(pipe, "a cat on grass", "a dog on grass", seed=7, only="cat->dog")
 
-    Weights in brackets, `(word:1.5)`, multiply the attention to a word (`heedmap.text.weights`).
-    Those of a target hold for the edit and those of the source for the source: an edit takes the
-    source's attention before its weights. So "a (red:3) house" -> "a (red:3) sea" weights red once,
-    and "a (red:3) house" -> "a red house" not at all.
+    An edit uses the source's attention (prompt-to-prompt: Hertz et al., 2022, arXiv 2208.01626).
+
+    Weights in brackets, `(word:1.5)`, multiply the attention to a word. The weights of a target
+    hold for the edit, and those of the source for the source: an edit takes the source's attention
+    before its weights. So "a (red:3) house" -> "a (red:3) sea" weights red once, and
+    "a (red:3) house" -> "a red house" not at all.
 
     Args:
-        pipe: a pipeline, as `load` returns it.
+        pipe: a pipeline of Stable Diffusion or PixArt, such as `load` returns.
         source: the prompt that is edited. Its weights hold for the edit if no target is given.
         target: the edited prompt, or several. Default: the source with its weights.
         seed: the seed of the noise. Default: random, and saved in the settings.
         kind: "replace" pairs the words one to one, "refine" allows added words. Default: decided by
             aligning the words (`pair.report.why`).
-        cross_replace: part of the run in which the source's cross-attention is used, 0 to 1, or
+        cross_replace: part of the run that uses the source's cross-attention: its end, 0 to 1, or
             (start, end). Default: by the purpose of the edit (`heedmap.options.USUAL`).
         word_windows: other windows for words or phrases of the target.
-        self_replace: part of the run in which the source's self-attention is used. Default: by
-            the purpose of the edit.
+        self_replace: part of the run that uses the source's self-attention. Default: by the
+            purpose of the edit.
         max_self_cells: the largest grid, in cells, whose self-attention is replaced.
         renormalize: normalize weighted rows to sum to 1.
         only: "cat->dog" changes only the region of these words and of their phrases (LocalBlend);
             '"cat"->"dog"' means the words alone.
         protect: words of the source whose regions stay; requires `only`.
-        blend_from: fraction of the run from which `only` acts, below 1.
+        blend_from: fraction of the run from which `only` acts, 0 to below 1.
         threshold: threshold of the region of `only`, 0 to 1.
         image: an image of yours to edit (Pillow, or a file), which the source describes. A pipeline
             with an argument `image` is given it instead.
@@ -180,7 +182,7 @@ def grid(
     cells have that of the first.
 
     Args:
-        pipe: a pipeline, as `load` returns it.
+        pipe: as in `edit`.
         source: the prompt that is edited, as in `edit`.
         target: the edited prompt, or several. Default: the source with its weights.
         cross_replace: as in `edit`, or a list of such windows; a tuple of two numbers is one
@@ -207,6 +209,9 @@ def grid(
         progress: as in `edit`.
         preview: as in `edit`.
         arguments: as in `generate`.
+
+    Returns:
+        The cells, with a contact sheet, a table and a page of all.
 
     Raises:
         ArgumentError: if nothing varies, a target would change nothing in any cell, a word is

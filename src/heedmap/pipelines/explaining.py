@@ -46,7 +46,8 @@ def explain(
         print(found.table())
         found.save("outputs/why")
 
-    The run is generated again up to the step, and the numbers are those of the model.
+    P = softmax(QKᵀ/√d + M), O = P V (Vaswani et al., 2017, arXiv 1706.03762). The run is generated
+    again up to the step, and the numbers are those of the model.
 
     Args:
         pipe: the pipeline to use; None loads the model named in the settings.
@@ -63,6 +64,9 @@ def explain(
             negative numbers count from the end. The saved maps of such a step are a mean.
         progress: called after every step with the number of steps done and of all steps.
         arguments: those that a file cannot hold, as in `repeat`.
+
+    Returns:
+        The inputs of the layer at the pixel's position, and all results up to its output.
 
     Raises:
         ArgumentError: if the pixel is outside the image, the branch or pass does not exist, or

@@ -80,20 +80,22 @@ def generate(
         run.image; run.maps["house"].overlay(); run.save("outputs/house")
 
     Args:
-        pipe: a pipeline, as `load` returns it.
-        prompt: the prompt. Weights in brackets, `(word:1.5)`, multiply the attention to a word
-            (`heedmap.text.weights`).
-        seed: the seed of the noise. Default: random, and saved in the settings.
-        steps: denoising steps. Default: the model's.
+        pipe: a pipeline of Stable Diffusion or PixArt, such as `load` returns.
+        prompt: the prompt. Weights in brackets, `(word:1.5)`, multiply the attention to a word.
+        seed: the seed of the noise, from 0. Default: random, and saved in the settings.
+        steps: denoising steps, 1 to 999. Default: the model's.
         guidance: classifier-free guidance scale. Default: the model's.
         size: (width, height) in pixels. Default: the model's.
         negative: negative prompt.
-        keep: axes to keep in the maps, of "layer", "step", "head"; or "all".
+        keep: axes to keep in the maps, of "layer", "step", "head"; or "all". The others are
+            averaged while it runs.
         tokens: "prompt" records the prompt's tokens, "all" the padding, too.
         branches: "conditional" records the prompt's maps, "negative" also those of the negative
             prompt (`Run.negative_maps`).
-        concepts: words and phrases to map that the prompt need not contain (`Run.concepts`).
-        limit: bytes that the maps may take; a run that needs more is refused before it starts.
+        concepts: words and phrases to map that the prompt need not contain (`Run.concepts`), by
+            the image's queries: after OVAM (Marcos-Manchón et al., 2024, arXiv 2403.14291).
+        limit: bytes that the maps may take, 2 GiB by default; a run that needs more is refused
+            before it starts.
         edits: changes of the attention: `Reweight`, `Confine`, or rules of your own, each a
             callable `rule(P, site) -> P'`. They act in order, but `Confine` acts first, before the
             softmax.
@@ -101,6 +103,9 @@ def generate(
         preview: called after every step with a copy of the latents (1, C, h, w).
         arguments: other arguments of the pipeline. diffusers' names (num_inference_steps,
             guidance_scale, negative_prompt, height, width, generator) work, too.
+
+    Returns:
+        The image with its maps; the image is bit-identical to one without a recording.
 
     Raises:
         ArgumentError: if an argument is out of range, a weight is not a number, or an edit does not
@@ -221,7 +226,6 @@ def generate_batch(
 def _weights_of(
     pipe: Any, prompts: Sequence[WeightedPrompt], options: GenerateOptions
 ) -> Steering | None:
-    """Return the rules of the weights in prompts; None if no weight changes anything."""
     rules: dict[int, list[Rule]] = {}
     for number, prompt in enumerate(prompts):
         table = prompt_table(pipe, prompt.text, options.arguments)
@@ -261,7 +265,6 @@ def _call(
 
 
 def _shared_settings(pipe: Any, options: GenerateOptions, edits: Sequence[Edit]) -> dict[str, Any]:
-    """Return the settings that all runs of a batch share."""
     steps, steps_by = settings.effective_value(pipe, "steps", options.steps, options.arguments)
     guidance, guidance_by = settings.effective_value(pipe, "guidance", options.guidance)
     size_by = "pipeline" if options.size is None else None
@@ -296,7 +299,6 @@ def _after_step(
     preview: Preview | None,
     recorder: "StepRecorder | None",
 ) -> AfterStep:
-    """Return one function for all that happens after a step."""
 
     def after_step(state: StepState) -> torch.Tensor:
         moment = state.moment
@@ -312,7 +314,7 @@ def _after_step(
         if moment.last and moment.step + 1 == moment.steps and not bool(latents.isfinite().all()):
             raise ModelError(
                 f"after {moment.steps} steps the latents hold values that are not finite, of which "
-                "no picture can be made: draw with another scheduler, or in float32"
+                "no image can be made: generate with another scheduler, or in float32"
             )
         return latents
 
@@ -353,7 +355,6 @@ class StepRecorder:
 
 
 def _small(latents: torch.Tensor) -> torch.Tensor:
-    """Return a copy of latents (B, C, h, w), averaged to the size of a small image."""
     h, w = latents.shape[-2:]
     part = min(1.0, STEP_SIDE / min(h, w))
     size = (round(h * part), round(w * part))

@@ -60,7 +60,7 @@ from heedmap.pipelines.arguments import (
 )
 from heedmap.pipelines.generation import Progress, generate_batch
 from heedmap.recording.probing import Probe
-from heedmap.results.edits import apart
+from heedmap.results.edits import image_difference
 from heedmap.results.runs import Run
 from heedmap.text.weights import parse_weights
 
@@ -81,7 +81,7 @@ def open_image(image: object) -> Image.Image:
         image = reading.read_photograph(reading.path_of(image))
     if not isinstance(image, Image.Image):
         raise ArgumentError(
-            f"the picture is {quoted(image)}: expected a Pillow image, or the path of a file"
+            f"the image is {quoted(image)}: expected a Pillow image, or the path of a file"
         )
     upright = image
     with warnings.catch_warnings(action="ignore"), suppress(Exception):  # broken EXIF data
@@ -117,19 +117,19 @@ def check_takes_latents(pipe: Pipeline) -> None:
     names, kind = parameters(pipe), type(pipe).__name__
     if "latents" not in names or "strength" in names or THEIR_NAMES["size"] not in names:
         raise ModelError(
-            f"{kind} begins with a picture of its own: expected a pipeline of the same model that "
+            f"{kind} begins with an image of its own: expected a pipeline of the same model that "
             "draws from a text alone, as diffusers' AutoPipelineForText2Image.from_pipe(pipe)"
         )
     if not hasattr(family_of(pipe).decoder, "encode"):
         raise ModelError(
-            f"{kind} has no autoencoder that encodes a picture: load the model with all its parts"
+            f"{kind} has no autoencoder that encodes an image: load the model with all its parts"
         )
 
 
 def refuse_arguments(arguments: Iterable[str], names: Iterable[str]) -> None:
     """Raise an ArgumentError if an argument is given that the image decides."""
     for name in sorted({*arguments} & {*names}):
-        raise ArgumentError(f"a picture is given, so {name} cannot be set: leave it out")
+        raise ArgumentError(f"an image is given, so {name} cannot be set: leave it out")
 
 
 @dataclass(frozen=True, eq=False)
@@ -167,7 +167,7 @@ def autoencoder_psnr(pipe: Pipeline, image: InputImage) -> float | None:
     vae = family_of(pipe).decoder
     pixels = pictures_of(vae, unscaled(vae, image.latents).to(device_of(pipe)))[0].clamp(0, 1)
     decoded = Image.fromarray((pixels * 255).round().byte().movedim(0, -1).numpy())
-    return apart(image.image, decoded).psnr_db
+    return image_difference(image.image, decoded).psnr_db
 
 
 def distortion_warning(psnr_db: float | None) -> str:
@@ -175,7 +175,7 @@ def distortion_warning(psnr_db: float | None) -> str:
     if psnr_db is None or psnr_db >= LEAST_PSNR:
         return ""
     return (
-        f"the picture {returned(psnr_db)} from the model's autoencoder, so its maps and edits are "
+        f"the image {returned(psnr_db)} from the model's autoencoder, so its maps and edits are "
         f"unsure: expected {LEAST_PSNR:g} dB or more; use one like those that the model draws"
     )
 
@@ -208,16 +208,16 @@ def locate(
         found = heedmap.locate(pipe, "photo.jpg", "a cat next to a car")
         found.maps["cat"].mask(), found.maps.segment(), found.save("outputs/photo")
 
-    The result is a run whose image is yours at the size that the model saw. A word that the image
-    does not show has heat somewhere, too.
+    Nothing is generated: the model sees the image with noise of several strengths. A word that the
+    image does not show has heat somewhere, too.
 
     Args:
-        pipe: a pipeline that generates from text alone, as `load` returns it.
+        pipe: a pipeline that generates from text alone, such as `load` returns.
         picture: a Pillow image, or a file (PNG, JPEG, WebP, BMP). Transparent pixels become white.
         prompt: the words to find. Weights have no meaning here.
         seed: the seed of the noise. Default: random, and saved in the settings.
-        steps: the number of noise levels at which the model is asked, the middles of equal parts
-            of the training's timesteps. Default: 10.
+        steps: the number of noise levels at which the model is asked, in the middles of equal
+            parts of the training's timesteps. Default: 10.
         size: (width, height) in pixels that the model sees. Default: that of the image if the model
             can draw it and it has half to twice the pixels of the model's own; else about as many
             as the model's, close to the image's proportions.
@@ -225,12 +225,15 @@ def locate(
         tokens: as in `generate`.
         concepts: as in `generate`.
         limit: as in `generate`.
-        progress: called after every step.
-        probe: ends the run when it has found its numbers.
+        progress: called after every step with the number of steps done and of all steps.
+        probe: of `explain`; ends the run when it has found its numbers.
         arguments: other arguments of the pipeline, as in `generate`.
 
+    Returns:
+        A run whose image is yours at the size that the model saw.
+
     Raises:
-        ArgumentError: if an argument is wrong.
+        ArgumentError: if the image cannot be read, the prompt has weights, or an argument is wrong.
         ModelError: if the pipeline starts from an image, or the noise of the model's training is
             not known.
         TraceError: if the maps could not be recorded.
@@ -328,7 +331,7 @@ def extract_image(
     if family_of(pipe).why_unblended() is not None:
         raise ModelError(
             f"{type(pipe).__name__} does not draw from the latents of its steps alone, so that "
-            "your picture would not come back: expected another pipeline of such a model, "
+            "your image would not come back: expected another pipeline of such a model, "
             "as StableDiffusionPipeline with an LCMScheduler"
         )
     refuse_arguments(arguments, ("latents", "denoising_end", *STEP_LISTS))
@@ -345,7 +348,7 @@ def saved_image(
     image = rest.pop("image", run.input_image)
     if image is None:
         raise ArgumentError(
-            "the picture that was edited, input.png, is not with this run any more: put it there "
+            "the image that was edited, input.png, is not with this run any more: put it there "
             "again, or pass it, as in hm.repeat(pipe, run, image=…)"
         )
     image = _resize(open_image(image), run.settings.size)

@@ -47,7 +47,7 @@ class RepeatResult:
 
     Attributes:
         run: the new result.
-        same: whether all pixels are the same, or all numbers of the maps.
+        same: True if all pixels are the same, or all numbers of the maps.
         largest: the largest difference of a channel, 0 to 255, or of a number.
         differing: the number of pixels that differ, in all images, or of numbers.
         pixels: the number of all pixels or numbers; of another size or shape all of them differ.
@@ -63,7 +63,7 @@ class RepeatResult:
     changed: dict[str, tuple[Any, Any]] = field(default_factory=dict)
 
     def __str__(self) -> str:
-        """Say in a sentence whether the result is the same."""
+        """Write the result of the comparison as a sentence."""
         if self.same:
             return "The repetition is identical."
         located = isinstance(self.run, Run) and self.run.settings.located
@@ -160,7 +160,6 @@ def saved_call(settings: Settings, pipe: Any, extra: Mapping[str, Any]) -> Saved
 
 
 def _arguments(pipe: Any, settings: Settings, extra: Mapping[str, Any]) -> dict[str, Any]:
-    """Restore the arguments of the pipeline; those that are not saved must be given."""
     notes, values = settings.arguments, dict(extra)
     check_names(pipe, notes, ())
     for name in values.keys() - notes.keys():
@@ -185,7 +184,7 @@ def repeat(
     run: Drawing | str | Path,
     *,
     progress: Progress | None = None,
-    **given: Any,
+    **arguments: Any,
 ) -> RepeatResult:
     """Generate a saved run, edit or grid again from its settings, and compare the images.
 
@@ -199,9 +198,12 @@ def repeat(
         pipe: the pipeline to use; None loads the model named in the settings.
         run: a run, an edit or a grid, or the folder of one.
         progress: called after every step with the number of steps done and of all steps.
-        given: arguments that a file cannot hold, by name: images, tensors and functions that were
+        arguments: values that a file cannot hold, by name: images, tensors and functions that were
             passed to the pipeline, and `edits` if one was a rule of your own. An image or tensor is
             compared with the SHA-256 of the original, a function with its name.
+
+    Returns:
+        The new result, with the number of pixels that differ and the settings that differ.
 
     Raises:
         ArgumentError: if such an argument is missing or differs from the original.
@@ -218,14 +220,14 @@ def repeat(
     changed = settings_diff(settings, pipe)
     with saved_schedulers(pipe, settings):
         if isinstance(saved, Grid):
-            new = _grid(pipe, saved, given, progress)
+            new = _grid(pipe, saved, arguments, progress)
         elif isinstance(saved, Run):
-            new = _run(pipe, saved, given, progress)
+            new = _run(pipe, saved, arguments, progress)
         else:
-            new = _pair(pipe, saved.edited, given, progress)
+            new = _pair(pipe, saved.edited, arguments, progress)
             batches = (one.settings.batch_place or (0, 1) for one in (saved.source, saved.edited))
             if len({size for _, size in batches}) > 1:  # the source is that of an earlier batch
-                new = replace(new, source=_run(pipe, saved.source, given, progress))
+                new = replace(new, source=_run(pipe, saved.source, arguments, progress))
     return compared(saved, new, changed)
 
 
@@ -247,7 +249,7 @@ def generate_calls(
 
 
 def run_probe(
-    pipe: Any, run: Run, given: Mapping[str, Any], probe: Probe, progress: Progress | None
+    pipe: Any, run: Run, arguments: Mapping[str, Any], probe: Probe, progress: Progress | None
 ) -> dict[str, tuple[Any, Any]]:
     """Generate a saved run again until its probe has found its numbers, or to the end.
 
@@ -257,7 +259,7 @@ def run_probe(
     with saved_schedulers(pipe, run.settings):
         changed = settings_diff(run.settings, pipe)
         with suppress(StopRun), left_early(pipe):
-            _run(pipe, run, given, progress, probe)
+            _run(pipe, run, arguments, progress, probe)
     return changed
 
 
@@ -289,16 +291,16 @@ def load_for(
 def _run(
     pipe: Any,
     run: Run,
-    given: Mapping[str, Any],
+    arguments: Mapping[str, Any],
     progress: Progress | None,
     probe: Probe | None = None,
 ) -> Run:
     settings = run.settings
     if settings.edit is not None:
-        return _pair(pipe, run, given, progress, probe).edited
-    if settings.input_image is not None:  # the source of edits of a picture of the user's
-        return _pair(pipe, run, given, progress, probe).source
-    call = saved_call(settings, pipe, given)
+        return _pair(pipe, run, arguments, progress, probe).edited
+    if settings.input_image is not None:  # the source of edits of an image of the user's
+        return _pair(pipe, run, arguments, progress, probe).source
+    call = saved_call(settings, pipe, arguments)
     if settings.located is None:
         return _generate(pipe, call, progress, probe)
     options = call.options
@@ -313,7 +315,6 @@ def _run(
 def _generate(
     pipe: Any, call: SavedCall, progress: Progress | None, probe: Probe | None = None
 ) -> Run:
-    """Generate one image of a batch, with copies of it around it."""
     number, size = call.place
     prompts, seeds = [call.prompt] * size, [call.seed] * size
     options = replace(call.options, limit=_LIMIT)
@@ -326,13 +327,13 @@ def _generate(
 def _pair(
     pipe: Any,
     run: Run,
-    given: Mapping[str, Any],
+    arguments: Mapping[str, Any],
     progress: Progress | None,
     probe: Probe | None = None,
 ) -> EditResult:
     """Generate a source and copies of an edit; of a source alone the edits change nothing."""
-    picture, given = saved_image(run, given)
-    call, edit = saved_call(run.settings, pipe, given), run.settings.edit
+    picture, arguments = saved_image(run, arguments)
+    call, edit = saved_call(run.settings, pipe, arguments), run.settings.edit
     number, size = run.settings.batch_place or (1, 2)
     values: dict[str, Any] = {"cross_replace": 0.0, "self_replace": 0.0}
     if edit is not None:
@@ -345,10 +346,10 @@ def _pair(
     return run_edits(edits, plans, call.seed, progress, probe=probe)[number - 1]
 
 
-def _grid(pipe: Any, saved: Grid, given: Mapping[str, Any], progress: Progress | None) -> Grid:
+def _grid(pipe: Any, saved: Grid, arguments: Mapping[str, Any], progress: Progress | None) -> Grid:
     report, first = saved.report, saved.cells[0].result
-    picture, given = saved_image(first.source, given)
-    options = saved_call(first.edited.settings, pipe, given).options
+    picture, arguments = saved_image(first.source, arguments)
+    options = saved_call(first.edited.settings, pipe, arguments).options
     names = (*_TERMS, "weights", "seeds", "kind", "word_windows", "batch")
     values = {name: getattr(report, name) for name in names}
     for name in ("steps", "guidance", "size", "negative", "keep"):
@@ -360,7 +361,6 @@ def _grid(pipe: Any, saved: Grid, given: Mapping[str, Any], progress: Progress |
 
 
 def _settings(saved: Drawing) -> Settings:
-    """Return the settings of a run, or of the first edit of a result."""
     if isinstance(saved, Grid):
         saved = saved.cells[0].result
     return saved.edited.settings if isinstance(saved, EditResult) else saved.settings

@@ -98,13 +98,6 @@ class Call:
     Mappings by name are by the dotted path of a layer, grids are (h, w).
 
     Args:
-        family: the pipeline.
-        spec: the choice of what to record.
-        encoding: the text that it reads.
-        schedule: the calls of its scheduler.
-        latent: the grid of its latents.
-        layers: the cross-attention layers, in the order of the model.
-        self_layers: the self-attention layers.
         map_tokens: for some images the tokens of `current_maps`.
         frame: that of the pipeline's method; None where the user wrote the denoising loop.
 

@@ -49,7 +49,7 @@ from heedmap.text.words import TokenTable
 
 @dataclass(frozen=True)
 class Reweight:
-    """Multiply the attention of a word or phrase, like `(word:3)` in a prompt.
+    """The attention of a word or phrase times a weight, as `(word:3)` in a prompt.
 
         heedmap.generate(pipe, "a red house", edits=[heedmap.Reweight("red", 3)])
 
@@ -57,8 +57,8 @@ class Reweight:
         word: a word or phrase of the prompt, at all its places.
         weight: 1 changes nothing, 0 removes the word's attention, negative weights work against it;
             −2 to 3 is useful.
-        renormalize: whether the probabilities are scaled to sum to 1 again, so that the other
-            tokens lose what the word gains.
+        renormalize: if True, the probabilities are scaled to sum to 1 again, so that the other
+            tokens lose as much as the word gains.
 
     Raises:
         ArgumentError: if the weight is not a number from -1e6 to 1e6.
@@ -83,7 +83,7 @@ class Reweight:
 
 @dataclass(frozen=True, eq=False)
 class Confine:
-    """Keep a word's attention inside of a region of the image, and so place its object.
+    """The attention of a word kept inside of a region of the image, which places its object.
 
         half = (0, 0, 64, 128)
         heedmap.generate(pipe, "a red cat in the snow", edits=[heedmap.Confine("cat", half)])
@@ -101,16 +101,18 @@ class Confine:
             of bool (H, W), True inside, or a PIL image of mode "1" or "L" (128 and above is
             inside).
         strength: added to the scores inside, in natural logarithms: 1 multiplies the odds by e.
-        start: fraction of the run from which it acts.
-        end: fraction up to which it acts.
+        start: fraction of the run from which it acts, 0 to 1.
+        end: fraction up to which it acts, 0 to 1.
         along: the words of the prompt that are confined with it. If None, those that describe it:
             up to two, back to the article, number, preposition, conjunction, "-ing" or sign before
             them (of English; in other languages name them).
-        tail: whether the end and the padding are hidden outside. Where they carry much of the rest
+        tail: if True, the end and the padding are hidden outside. Where they carry much of the rest
             of the image, False may draw it better, and place the word less surely.
 
     Raises:
         ArgumentError: if `where` is neither a box nor a mask, or a number is out of range.
+
+    After Paint-with-Words (eDiff-I: Balaji et al., 2022, arXiv 2211.01324, section 4.4).
     """
 
     word: str
@@ -238,7 +240,6 @@ def warn_of_idle(
 
 
 def _acts(rule: Rule, sites: Sequence[Site]) -> bool:
-    """Return whether a rule changes something at one of these sites."""
     if isinstance(rule, CountedRule):
         return rule.changed > 0
     if is_linear(rule):

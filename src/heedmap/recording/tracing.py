@@ -70,23 +70,27 @@ def trace(
         trace.maps[0]["cat"]
 
     Without edits the images are bit-identical to those of the bare pipeline. Afterwards the
-    pipeline is as it was, also after an exception.
+    pipeline is as it was, also after an exception. The maps are those of DAAM (Tang et al., 2022,
+    arXiv 2210.04885), for any size of image and any number of images.
 
     Args:
         pipe: a pipeline of Stable Diffusion or PixArt.
-        keep: the axes to keep, of "layer", "step", "head", or "all"; the others are averaged
+        keep: the axes to keep, of "layer", "step", "head"; or "all". The others are averaged
             while it runs (steps: over the calls of the model).
         tokens: "prompt" for the prompt's own tokens with start and end, "all" for the padding too.
-        branches: what to record of a guided run: "conditional", "negative", or both.
+        branches: the branches of a guided run to record: "conditional", "negative", or both.
         concepts: words and phrases to look for in each image, by the image's own queries, whether
             or not its prompt has them (`Trace.concept_maps`).
         prompts: the texts that `prompt_embeds` were made of, where the pipeline is given these.
             They are encoded again to check them. Without them words are the positions of tokens.
-        limit: the number of bytes that may be kept in all; a run that would keep more is refused
-            before its first step.
-        edits: what to change in the attention of every prompt, as in `generate`. The images then
-            differ, and the maps are of the edited attention. Weights that are written into a
-            prompt, as `(word:1.5)`, are not read here: pass `Reweight`.
+        limit: the number of bytes that may be kept in all, 2 GiB by default; a run that would keep
+            more is refused before its first step.
+        edits: changes of the attention of every prompt, as in `generate`. The images then differ,
+            and the maps are of the edited attention. Weights that are written into a prompt, as
+            `(word:1.5)`, are not read here: pass `Reweight`.
+
+    Returns:
+        A context manager. `maps` and the others are there during and after the `with` block.
 
     Raises:
         ArgumentError: if an axis, a branch, the choice of tokens or an edit is not known, or a
@@ -237,10 +241,13 @@ def _refuse(name: str, *args: Any, **kwargs: Any) -> None:
 
 
 class Trace:
-    """An open recording, made by `trace`. `maps` has one entry an image, in the order of images.
+    """The recording that `trace` opens: a context manager, with one entry for each image.
+
+    The entries are in the order of the images, over all calls of the pipeline so far. Maps that
+    were not recorded raise a NothingRecordedError.
 
     Attributes:
-        controller: the edits, and how much they changed; None without.
+        controller: the edits, and their effect; None without edits.
     """
 
     def __init__(
@@ -281,32 +288,32 @@ class Trace:
 
     @property
     def recordings(self) -> tuple[Recording, ...]:
-        """One recording an image, in the order of the images, over all calls so far."""
+        """The probabilities of each image, at the axes that were kept (`HeatMaps.recording`)."""
         return self._recordings("conditional")
 
     @property
     def negative_recordings(self) -> tuple[Recording, ...]:
-        """The recordings of the negative branch, where it was asked for."""
+        """The recordings of the negative branch."""
         return self._recordings("negative")
 
     @property
     def concept_recordings(self) -> tuple[Recording, ...]:
-        """The recordings of the concepts, where some were asked for."""
+        """The recordings of the concepts."""
         return self._recordings("concepts")
 
     @property
     def maps(self) -> tuple[HeatMaps, ...]:
-        """The heat maps of each image, in the order of the images, over all calls so far."""
+        """The heat maps of each image."""
         return tuple(map(HeatMaps, self.recordings))
 
     @property
     def negative_maps(self) -> tuple[HeatMaps, ...]:
-        """The heat maps of the negative prompt's words, where that branch was asked for."""
+        """The heat maps of the negative prompt's words, of each image."""
         return tuple(map(HeatMaps, self.negative_recordings))
 
     @property
     def concept_maps(self) -> tuple[HeatMaps, ...]:
-        """The heat maps of the concepts, each one word, where some were asked for."""
+        """The heat maps of the concepts, each one word, of each image."""
         return tuple(map(HeatMaps, self.concept_recordings))
 
     @property
@@ -316,7 +323,7 @@ class Trace:
 
     @property
     def guided(self) -> bool:
-        """True if the last call read a negative prompt beside the prompt (an empty one, too)."""
+        """True if the last call used a negative prompt, also an empty one: with guidance."""
         return bool(self._calls) and self._calls[-1].guided
 
     def _done(self) -> list[Call]:
@@ -373,7 +380,6 @@ class Trace:
     # --- while it runs ---
 
     def _begin(self, encoding: Encoding) -> None:
-        """Begin a call of the pipeline, which has just encoded its prompts."""
         running, kind = base.active_calls(self._pipe), type(self._pipe).__name__
         if len(running) > 1:
             raise TraceError(
@@ -383,8 +389,7 @@ class Trace:
         count = len(encoding.conditional.tables)
         if count > 1 and self._family.has_quirk("source_first"):
             raise TraceError(
-                f"{kind} draws one picture a call, and was given {count} prompts: call it once for "
-                "each"
+                f"{kind} generates one image a call, and got {count} prompts: call it once for each"
             )
         branches = filter(None, (encoding.conditional, encoding.negative))
         tables = [table for branch in branches for table in branch.tables]
@@ -417,7 +422,6 @@ class Trace:
     def _before_pass(
         self, model: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> None:
-        """Begin a pass of the model."""
         self._hooks.check()
         sample, now, states = self._family.passed(args, kwargs)
         timesteps = torch.as_tensor(now).flatten()
@@ -440,7 +444,6 @@ class Trace:
             self.controller.enter(call.position)
 
     def _start(self, sample: Tensor, timestep: float, states: Tensor) -> None:
-        """Start the call whose prompts were encoded: the model runs for the first time."""
         encodings, self._encodings = self._encodings, []
         if not bool(sample.isfinite().all()):
             raise ArgumentError(
@@ -480,7 +483,6 @@ class Trace:
         self._predicted = predicted(*args, **kwargs)
 
     def _after_scheduler(self, latents: Tensor) -> Tensor:
-        """Return the latents to go on with after a call of the scheduler."""
         call = self._calls[-1] if self._calls else None
         if call is None or call.over or self._encodings:
             return latents
@@ -501,7 +503,6 @@ class Trace:
         return latents
 
     def _end(self) -> None:
-        """End the present call: the pipeline has finished."""
         self._hooks.end_call()
         self._encodings, self._frame = [], None
         if not self._calls or self._calls[-1].over:

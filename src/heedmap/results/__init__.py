@@ -30,7 +30,7 @@ class Saved(ABC):
         """Write the result to a folder, whole or not at all, and return the folder.
 
         Args:
-            folder: new or empty. The docstring of the class lists the files in it.
+            folder: new or empty; the class lists the files in it.
 
         Raises:
             ArgumentError: if `folder` is not a path.
@@ -42,9 +42,10 @@ class Saved(ABC):
 
     @classmethod
     def load(cls, folder: str | Path) -> Self:
-        """Read a saved result; no model and no torch is loaded.
+        """Read a result that `save` wrote; no model and no torch is loaded.
 
         Raises:
+            ArgumentError: if `folder` is not a path.
             RunError: if the folder has no such result, or something in it is broken.
         """
         return cls.read_files(path_of(folder))

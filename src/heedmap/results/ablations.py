@@ -150,14 +150,14 @@ class Ablation(Result):
         shorter = self.without["prompt"].settings.prompt
         without = self.without["attention"].image, self.without["prompt"].image
         panels = [
-            plots.Panel("the picture", self.run.image, prompt),
+            plots.Panel("the image", self.run.image, prompt),
             plots.Panel(f"no attention to {name}", without[0], "probabilities at 0"),
             plots.Panel(f"{name} is not in the prompt", without[1], shorter),
             plots.Panel(f"heat of {name}", heat.render(low, high), f"up to {heat.extremum:.2g}"),
         ]
         for way, change in self.agreement.items():
             note = f"up to {change.largest:.0%} of full range; with the heat: {change.heat}"
-            panels.append(plots.Panel("change of the picture", self._heat_of_change(way), note))
+            panels.append(plots.Panel("change of the image", self._heat_of_change(way), note))
         top = max(change.largest for change in self.agreement.values())
         bars = [
             plots.ScaleBar(f"the heat of {name}", (low, high)),

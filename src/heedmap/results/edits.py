@@ -58,19 +58,18 @@ class EditResult(Result):
         return f"<EditResult {change}, seed {source.seed}: {self.report.kind}>"
 
     def difference(self) -> Image.Image:
-        """Draw the change of each pixel as heat, from 0 to the largest change."""
+        """Draw the mean change of each pixel's colours as heat, from 0 to the largest change."""
         change = self._change()
         return Image.fromarray(colour(change / max(float(change.max()), 1 / 255)))
 
     def _change(self) -> np.ndarray:
-        """Return the change of each pixel, (H, W), 0 to 1."""
         change = _floats(self.source.image) - _floats(self.edited.image)
         return np.abs(change).mean(axis=-1)
 
     def figure(self) -> "Figure":
         """Draw both images, their difference, the changed words of both, and the blend's mask.
 
-        If a picture of yours was edited, it comes first.
+        If an image of yours was edited, it comes first.
         """
         words = self.report.words
         sides = (("before", self.source, words.source), ("after", self.edited, words.edited))
@@ -83,7 +82,7 @@ class EditResult(Result):
         picture, back = self.source.input_image, self.report.reconstruction
         panels: list[Panel] = []
         if picture is not None and back is not None:
-            panels.append(Panel("your picture", enlarge(picture), returned(back.psnr_db)))
+            panels.append(Panel("your image", enlarge(picture), returned(back.psnr_db)))
         panels += [
             Panel("the source", enlarge(self.source.image), source),
             Panel("the edit", enlarge(self.edited.image), edited),
@@ -91,12 +90,12 @@ class EditResult(Result):
         ]
         panels += [Panel(f"{heat.label} ({side})", heat.render(low, top)) for heat, side in heats]
         if self.blend is not None:
-            panels.append(Panel("let in", enlarge(Image.fromarray(self.blend))))
+            panels.append(Panel("region that may change", enlarge(Image.fromarray(self.blend))))
         bars = [ScaleBar("shared by both prompts' words", (low, top))]
         return plots.draw_panels(panels, title=f"{source} → {edited}", bars=bars)
 
     def explorer(self) -> str:
-        """Return the page: one HTML file that needs nothing else (`heedmap.page`)."""
+        """Return the page of the edit: the text of an HTML file that needs nothing else."""
         return pages.pairs_page([("", self)])
 
     def write_files(self, folder: Path, *, overlays: bool = True) -> None:
@@ -138,7 +137,7 @@ def change_between(before: Image.Image, after: Image.Image, inside: np.ndarray) 
     """
     if before.size != after.size or inside.shape != before.size[::-1]:
         raise ArgumentError(
-            f"pictures of {before.size} and {after.size} and a mask of {inside.shape[::-1]} cannot "
+            f"images of {before.size} and {after.size} and a mask of {inside.shape[::-1]} cannot "
             "be compared: expected one size"
         )
     a, b = _floats(before), _floats(after)
@@ -158,7 +157,7 @@ def change_between(before: Image.Image, after: Image.Image, inside: np.ndarray) 
     return Change(inside=measures(inside), outside=measures(~inside))
 
 
-def apart(before: Image.Image, after: Image.Image) -> Measures:
+def image_difference(before: Image.Image, after: Image.Image) -> Measures:
     """Measure the difference of two images of one size."""
     everywhere = np.ones(before.size[::-1], dtype=bool)
     return change_between(before, after, everywhere).inside
@@ -169,12 +168,8 @@ def similarity(a: np.ndarray, b: np.ndarray, window: int) -> np.ndarray:
 
     Over square windows of equal weights, with sample variances, K1 = 0.01 and K2 = 0.03: Wang,
     Bovik, Sheikh and Simoncelli, "Image quality assessment: from error visibility to structural
-    similarity" (2004). Images are mirrored at their borders.
-
-    Args:
-        a: float64 (H, W, C), from 0 to 1.
-        b: the other image, of the same shape.
-        window: pixels on the side of a window, an odd number.
+    similarity" (2004). Images are mirrored at their borders. Both are float64 (H, W, C)
+    from 0 to 1; `window` is the side of a window in pixels, an odd number.
     """
     mean_a, mean_b = _means(a, window), _means(b, window)
     sample = window**2 / max(1, window**2 - 1)

@@ -107,7 +107,7 @@ class Cell(Place, frozen=True, kw_only=False, eq=False):
         }
 
     def place(self) -> dict[str, Any]:
-        """Return the value of the cell on each axis."""
+        """Return the value of the cell on each axis, by the names of `Grid.axes`."""
         return {
             "seed": self.seed,
             "target": self.target,
@@ -162,7 +162,7 @@ class Grid(Result):
 
     @property
     def sources(self) -> dict[int, Run]:
-        """The source's run of each seed."""
+        """The run of the source, by seed."""
         return {cell.seed: cell.result.source for cell in self.cells}
 
     @property
@@ -177,7 +177,7 @@ class Grid(Result):
         return {name: several for name, several in values.items() if len(several) > 1}
 
     def rows(self) -> list[dict[str, Any]]:
-        """Return the row of each cell in `grid.csv`; None if there is nothing to measure."""
+        """Return the row of each cell in `grid.csv`; a value is None if it is not defined."""
         return [cell.row() for cell in self.cells]
 
     def figure(self) -> "Figure":
@@ -225,12 +225,12 @@ class Grid(Result):
         return source if "target" in axes or edited == source else f"{source} → {edited}"
 
     def _returned(self) -> str:
-        """Write how near to itself a picture of yours came back, which is equal in all cells."""
+        """Write how near to itself an image of yours came back, which is equal in all cells."""
         back = self.cells[0].result.report.reconstruction
-        return "" if back is None else f"your picture {returned(back.psnr_db)}"
+        return "" if back is None else f"your image {returned(back.psnr_db)}"
 
     def explorer(self) -> str:
-        """Return the page: one HTML file that needs nothing else (`heedmap.page`)."""
+        """Return the page of the grid: the text of an HTML file that needs nothing else."""
         axes = self.axes
         columns, rows = self._layout()
         layout = {

@@ -30,11 +30,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _NEGATIVE, _CONCEPTS, _INPUT = "negative.safetensors", "concepts.safetensors", "input.png"
-_RUNS_IN = {
-    "edit.json": "its folder edited",
-    "grid.json": "cells/001",
-    "ablate.json": "its folder run",
-}
+_RUNS_IN = {"edit.json": "edited", "grid.json": "cells/001", "ablate.json": "run"}
 
 
 class WordFile(Struct, frozen=True):
@@ -75,11 +71,11 @@ class Run(Result):
         settings: the arguments of the call, the pipeline and the versions: `run.settings.seed`,
             `.prompt` (with weights), `.steps`, `.size`, `.model`, `.arguments` and others.
         negative_maps: the heat maps of the negative prompt, if its branch was recorded.
-        step_pictures: a small image of each step, if the steps were kept and could be followed
-            (`figures.overlays`).
+        step_pictures: a small image of each step (`.frames`), if the steps were kept and the
+            pipeline allowed it.
         concepts: the heat maps of the concepts, each one word: `run.concepts["sky"]`; None without
             concepts.
-        input_image: the picture of yours that was edited, as the model saw it; None of other runs.
+        input_image: the image of yours that was edited, as the model saw it; None of other runs.
     """
 
     image: Image.Image
@@ -113,36 +109,59 @@ class Run(Result):
     def timeline(
         self, word: str | int, *, frames: int = word_figures.FRAMES, scale: Scale = "word"
     ) -> "Figure":
-        """Draw a word's overlay at several steps, on one scale (`word_figures.timeline`)."""
+        """Draw a word's overlay at several single steps, and the finished image.
+
+        Args:
+            word: a word or phrase of the prompt, or a word's number.
+            frames: the number of steps, evenly chosen from the first to the last.
+            scale: "word", "shared" or "raw" (`HeatMap.value_range`), over all steps.
+
+        Raises:
+            SelectionError: if the steps were averaged while recording.
+            WordError: if the model did not read such a word.
+        """
         return word_figures.timeline(self.maps, word, frames=frames, scale=scale)
 
     def animation(self, word: str | int, *, scale: Scale = "word") -> Animation:
-        """Animate a word's overlay: `.save("house.gif")` (`word_figures.animation`)."""
+        """Draw a word's overlay step by step, of at most 60 steps; arguments as in `timeline`."""
         return word_figures.animation(self.maps, word, scale=scale)
 
     def layers_by_heads(
         self, word: str | int, *, axes: Collection[Axis] | None = None, scale: Scale = "word"
     ) -> "Figure":
-        """Draw a word's heat in every layer and head (`word_figures.layers_by_heads`)."""
+        """Draw a word's heat in every layer (rows) and head (columns), the mean over the steps.
+
+        A layer with fewer heads than others leaves places blank.
+
+        Args:
+            word: a word or phrase of the prompt, or a word's number.
+            axes: "layer", "head" or both; of one axis alone overlays are drawn, averaged over the
+                other. Default: those that were kept.
+            scale: "word", "shared" or "raw", over all maps of the figure.
+
+        Raises:
+            SelectionError: if an axis was averaged while recording, or both were.
+            WordError: if the model did not read such a word.
+        """
         return word_figures.layers_by_heads(self.maps, word, axes=axes, scale=scale)
 
     def explorer(self) -> str:
-        """Return the page: one HTML file that needs nothing else (`heedmap.page`)."""
+        """Return the page of the run: the text of an HTML file that needs nothing else."""
         return pages.run_page(self)
 
     def save(self, folder: str | Path, *, overlays: bool = True) -> Path:
         """Write the run to a folder, whole or not at all, and return the folder.
 
-        `image.png` (with the settings as a `parameters` text chunk, unless it was made from a
-        picture), `input.png` (a picture of yours that was edited), `index.html` (the page),
+        `image.png` (with the settings as a `parameters` text chunk, unless it was made from an
+        image), `input.png` (an image of yours that was edited), `index.html` (the page),
         `sheet.png`, `words/<number>-<word>.png`, `maps.safetensors` (and `negative.safetensors`),
         `steps.png` (the images of the steps, row by row, if they were kept), `run.json`; and of
         concepts `concepts.safetensors`, `concepts.png` and `words/concept-<number>-<concept>.png`.
 
         Args:
             folder: new or empty.
-            overlays: whether to write the page, the sheets and the overlays of the first 75 words;
-                `heedmap inspect` draws them from the other files, too.
+            overlays: if True, write the page, the sheets and the overlays of the first 75 words;
+                `heedmap inspect` draws the overlays from the other files, too.
 
         Raises:
             ArgumentError: if `folder` is not a path, or `overlays` not True or False.
@@ -191,7 +210,9 @@ class Run(Result):
         """Read the files that `write_files` wrote to a folder."""
         for name, place in _RUNS_IN.items():
             if (folder / name).is_file():
-                raise RunError(f"{folder} has {name} and holds several runs: name one, as {place}")
+                raise RunError(
+                    f"{folder} holds several runs: name one of them, as {folder / place}"
+                )
         file = reading.read_json(folder / "run.json", RunFile)
         settings, size = file.settings, file.settings.size
         image = reading.read_image(folder / "image.png", size=size)
@@ -295,6 +316,9 @@ def compare(
         scale: "shared" (one for all), "word" (one for each word, the same in all runs) or "raw"
             (0 to 1).
 
+    Returns:
+        A matplotlib figure with a row for each run: `.savefig("compared.pdf")`.
+
     Raises:
         ArgumentError: if there are fewer than two runs, or no word is common to all.
         WordError: if no run has read one of the words.
@@ -331,7 +355,7 @@ def compare(
     ends = ("−most" if negative else "least", "most") if scale == "word" else every
     return plots.draw_table(
         rows,
-        ["the picture", *names],
+        ["the image", *names],
         title=common.get("prompt", f"{len(several)} runs compared"),
         note=" · ".join(filter(None, note)),
         bars=[plots.ScaleBar(_SCALES[scale], ends)],

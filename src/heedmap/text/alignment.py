@@ -308,7 +308,6 @@ def _ids(table: TokenTable, positions: Sequence[int]) -> list[int]:
 
 
 def _owners(table: TokenTable) -> dict[int, int]:
-    """Return the number of the word of each position that has one."""
     return {p: number for number, word in enumerate(table.words) for p in word.tokens}
 
 

@@ -39,9 +39,9 @@ class WeightedPrompt:
 
     Attributes:
         text: the text that the model reads, without weights and escapes.
-        spans: `(start, end, weight)` of each bracket with a weight, in characters of `text` and in
-            the order in which the brackets open. Spans are nested or apart; each has the weight of
-            its bracket alone.
+        spans: `(start, end, weight)` of each bracket with a weight, in characters of `text`, by
+            the place of the opening brackets. Spans are nested or apart; each has the weight of its
+            bracket alone.
         bracket: the first pair of unescaped brackets that is text, with its content.
     """
 

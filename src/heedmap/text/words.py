@@ -89,14 +89,18 @@ class Word:
 
 @dataclass(frozen=True, slots=True)
 class TokenTable:
-    """The words and tokens of one prompt.
+    """The words and tokens of one prompt: `run.maps.tokens`.
+
+        table.find("red house"), table.at(2).tokens, [token.text for token in table.tokens]
 
     Attributes:
         prompt: the text as given.
         limit: number of tokens that the model reads, specials included (77 for CLIP).
         missing: number of tokens of the prompt past the limit.
-        tokens: all positions of the encoded text, specials included.
-        words: all words of the prompt, with those past the limit.
+        tokens: all positions of the encoded text, specials included; each token has a `position`
+            on the `K` axis, `id`, `text`, `start`, `end` (characters of the prompt) and `kind`.
+        words: all words of the prompt, with those past the limit; each word has a `number`, `text`,
+            `start`, `end`, `tokens` (positions) and `missing` (tokens past the limit).
     """
 
     prompt: Text
@@ -107,7 +111,7 @@ class TokenTable:
 
     @classmethod
     def of_texts(cls, texts: Iterable[str], separator: str = ", ") -> "TokenTable":
-        """Return a table in which each text, such as a concept, is one word and one token."""
+        """Return a table whose words are texts, such as concepts, of one token each."""
         tokens: list[Token] = []
         words: list[Word] = []
         start = 0
@@ -166,7 +170,7 @@ class TokenTable:
         return tuple(t.position for t in self.tokens if t.kind in (kinds or ("text",)))
 
     def at(self, number: int) -> Word:
-        """Return the word with this number; negative numbers count from the end.
+        """Return the word with this number, from 0; negative numbers count from the end.
 
         Raises:
             UnknownWordError: if there is no such word.

@@ -138,7 +138,7 @@ function createOverview(model, pictures) {
     );
     const names = curves.map(({ term }) => `“${term.label}”`).join(", ");
     $("curve").querySelector("figcaption").textContent =
-      `${names} over the ${steps} steps: mean over the picture, on a scale from ${number(least)} to ${number(most)}. Click for one step.`;
+      `${names} over the ${steps} steps: mean over the image, on a scale from ${number(least)} to ${number(most)}. Click for one step.`;
   }
 
   /** Show the step at which the curve was clicked. */

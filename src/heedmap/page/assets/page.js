@@ -99,7 +99,7 @@ function createCommands(model) {
     const folder = `FOLDER${data.grid ? `/cells/${place.cell.padStart(3, "0")}` : ""}`;
     explain.set([`heedmap explain ${folder}`, ...flags, option].filter(Boolean).join(" "));
     const one = place.layer && place.head && place.step;
-    const mean = `The map holds a mean (${model.shownText()}). The command explains one number of it: by default, at the layer and head with the word's largest probability up to one half.`;
+    const mean = `The map holds a mean (${model.shownText()}). An explanation shows one number of it: by default, at the layer and head with the word's largest probability that is at most 0.5.`;
     $("why").querySelector(".hint").textContent = `“${term.label}” at pixel ${pixel}. ${one ? "" : mean}`;
   }
 

@@ -83,7 +83,7 @@ function createPictures(model, words) {
     await Promise.all(shown.map(load));
     const made = shown.map((run, n) => {
       const { w, h } = runs[run].enlarged;
-      const own = !n && pair && runs[run].own === "edited" ? ": your picture, as it comes back" : "";
+      const own = !n && pair && runs[run].own === "edited" ? ": your image, as it comes back" : "";
       return figure("run", run, model.sideOf(run) + own, new ImageData(w, h), pair ? ["source", "edited"][n] : "run");
     });
     if (pair) {

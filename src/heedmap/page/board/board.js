@@ -141,7 +141,7 @@ function position() {
     ["pass", passes > 1 ? `${pass} of 0–${passes - 1} within the step` : ""],
     ["branch", report.branch === "negative" ? "the negative prompt" : ""],
     ...report.automatic_axes.map((axis) => [`${axis} chosen`, how(axis)]),
-    ["saved maps", report.maps_difference === null ? "" : `they differ by at most ${report.maps_difference.toExponential(1)}`],
+    ["difference from the saved map", report.maps_difference === null ? "" : `at most ${report.maps_difference.toExponential(1)}`],
     ["model", `${report.model}, ${report.dtype}, seed ${report.seed}`],
     ["other settings", report.settings_diff.join(", ")],
   ]);
@@ -186,8 +186,8 @@ function scale() {
   const effect =
     most > 0.999
       ? `The largest probability of this head is ${digits(most)}, so the row looks the same without the scale.`
-      : `Without the scale, the largest probability would be ${digits(before)} instead of ${digits(most)}, and the row as wide as ` +
-        `${width(other).toFixed(2)} equal probabilities instead of ${width(p).toFixed(2)}.`;
+      : `Without the scale, the largest probability would be ${digits(before)} instead of ${digits(most)}, as if ` +
+        `${width(other).toFixed(2)} tokens shared the attention equally instead of ${width(p).toFixed(2)}.`;
   return [
     root ? "÷ √d, and P without it" : "× scale, and P without it",
     paragraph(`A sum of ${d} products grows with √${d}, so the scores are divided by ${by}. ${effect}`),
