@@ -17,6 +17,17 @@ import heedmap as hm
 from sweeps.test_sweeps import same_sweeps
 
 SWEEP = ("heedmap", "sweep", "jobs.jsonl", "--no-page", "--out", "out")
+RECORD = """
+import json, os
+import heedmap
+from heedmap.sweeps.workers import Worker
+
+lines, run = [], Worker.run
+Worker.run = lambda self, unit: (lines.extend(job.line for job in unit), run(self, unit))
+heedmap.sweep("jobs.jsonl", "out", pages=False)
+with open(f"rank-{os.environ['RANK']}.json", "w") as file:
+    json.dump(lines, file)
+"""
 # The launcher that `accelerate launch` starts on GPUs; on CPUs that needs MPI.
 LAUNCH = ("torch.distributed.run", "--nproc_per_node", 2, "-m")
 
@@ -86,8 +97,11 @@ def test_processes_of_accelerate_make_one_sweep(jobs):
 
     kill_after(process, 1, kill)
     assert ended(process) != 0 and not Path("out/results.parquet").exists()
-    assert ended(start(*LAUNCH, *SWEEP)) == 1  # for the job that fails
+    Path("record.py").write_text(RECORD)
+    assert ended(start(*LAUNCH[:-1], "record.py")) == 0
     same_sweeps()
+    lines = [json.loads(path.read_text()) for path in Path().glob("rank-*.json")]
+    assert len(lines) == 2 and not set(lines[0]) & set(lines[1])  # each has run its own part
 
 
 @pytest.mark.slow

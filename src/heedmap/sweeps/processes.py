@@ -104,8 +104,10 @@ def sweep(
     check_int("shard", number, least=1, most=check_int("the number of shards", count))
     if shard is None and ray is None:
         from accelerate import PartialState
+        from torch import accelerator
 
-        state = PartialState(timeout=_LONGEST)
+        # Without `cpu`, it finds no other processes on a machine that has CPUs alone.
+        state = PartialState(cpu=not accelerator.is_available(), timeout=_LONGEST)
         number, count = state.process_index + 1, state.num_processes
     every = read_jobs(jobs, model=model, dtype=dtype)
     folder = tables.claim(out, every, {"batch": batch})

@@ -52,11 +52,11 @@ class Worker:
                 if job in missing:
                     self._save(job, result, tables.row_of(job, result, seconds, warnings))
         except Exception as error:  # one job ends no sweep
-            if len(unit) == 1:
-                self._save_failure(unit[0], error)
-            else:
+            if len(unit) > 1:
                 for job in unit:
                     self.run([job])
+            elif not tables.is_done(self.folder, unit[0]):  # else another process has done it
+                self._save_failure(unit[0], error)
 
     def _pipeline(self, model: str | None) -> Any:
         if self._model is None or self._model[0] != model:
