@@ -87,7 +87,7 @@ def _card_table(card: dict[str, Any]) -> str:
         ("“two cats”: two, and nothing else", counts["two"], n),
         ("“three red balloons”: three, and nothing else", counts["three"], n),
         ("two objects of one noun in two colours: both right", twins["both_right"], n),
-        ("of those, maximum of the noun's map inside its own object", twins["pointing"], n),
+        ("two objects of one noun: maximum of the map inside its own", twins["pointing"], n),
         ("small object: there, in its colour", measured["small"]["there"], measured["small"]["n"]),
         (
             "unknown word (giraffe, robot): something is drawn",

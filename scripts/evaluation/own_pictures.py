@@ -82,11 +82,11 @@ def table(figures: Figures) -> str:
         "| --- | --- | --- | --- | --- |",
     ]
     kinds = [figures[f"{kind}_swap"] for kind in KINDS]
-    for name, way in (("with `only=`", "edit"), ("in the whole picture", "without_blend")):
+    for name, way in (("with `only=`", "edit"), ("without `only=`", "without_blend")):
         told = [(one[way]["success"], one[way]["outside_mse_ratio"]) for one in kinds]
         rows.append(
             f"| {name} | " + " | ".join(f"{100 * a:.1f} % | {b:.3f}" for a, b in told) + " |"
         )
     drawn = " | ".join(f"{100 * one['drawn']:.1f} % |" for one in kinds)
-    rows.append(f"| pictures that the model drew, with `only=` | {drawn} |")
+    rows.append(f"| for comparison: images that the model generated, with `only=` | {drawn} |")
     return "\n".join(rows)

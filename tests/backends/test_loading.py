@@ -117,7 +117,7 @@ def test_folders_without_a_pipeline_are_refused(tmp_path, folder):
 @pytest.mark.parametrize(
     ("name", "part", "kind"),
     [
-        ("StableDiffusion3Pipeline", "transformer", "SD3Transformer2DModel"),
+        ("QwenImagePipeline", "transformer", "QwenImageTransformer2DModel"),
         ("StableDiffusionParadigmsPipeline", "unet", "UNet2DConditionModel"),
     ],
 )

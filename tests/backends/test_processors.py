@@ -148,7 +148,7 @@ def test_recording_processors_are_installed_and_removed(pipe):
     mine = AttnProcessor()
     name, first = next(iter(layers.items()))
     first.set_processor(mine)  # what a user set meanwhile is theirs
-    for undo in undone:
+    for undo in reversed(undone):
         undo()
     assert {name: layer.processor for name, layer in layers.items()} == before | {name: mine}
 

@@ -7,6 +7,7 @@ import numpy as np
 import torch
 from diffusers import DiffusionPipeline
 from diffusers.models.attention_processor import Attention
+from diffusers.models.transformers.transformer_flux import FluxAttention
 from torch import nn
 
 from heedmap.recording.tracing import trace
@@ -66,10 +67,22 @@ def reference(pipe) -> Iterator[Scores]:
     processor is touched, so this serves them all, and nothing here knows of heedmap.
     """
     scores: Scores = {}
+    text_places: dict[str, torch.Tensor] = {}  # of Flux's pass
+
+    def place(model: nn.Module, args: tuple, kwargs: dict) -> None:
+        text_places.update({n: one for n, one in kwargs.items() if n in ("txt_ids", "img_ids")})
 
     def watch(name: str) -> Callable[..., None]:
         def read(layer: Attention, args: tuple, kwargs: dict) -> None:
             text = kwargs.get("encoder_hidden_states")
+            if layer.added_kv_proj_dim is not None or isinstance(layer, FluxAttention):
+                image = kwargs["hidden_states"]
+                places = [*text_places.values()]
+                if text is None:  # a single block of Flux has joined them
+                    text, image = image.split([len(one) for one in places], dim=1)
+                found, _ = joint_attention(layer, image, text, places)
+                scores.setdefault(name, []).append(found[..., : text.shape[1]].numpy())
+                return
             if text is None:  # self-attention
                 return
             text = text[0] if isinstance(text, tuple) else text  # IP-Adapter: (text, pictures)
@@ -90,13 +103,59 @@ def reference(pipe) -> Iterator[Scores]:
     handles = [
         layer.register_forward_pre_hook(watch(name), with_kwargs=True)
         for name, layer in denoiser(pipe).named_modules()
-        if isinstance(layer, Attention)
+        if isinstance(layer, Attention | FluxAttention)
     ]
+    handles.append(denoiser(pipe).register_forward_pre_hook(place, with_kwargs=True))
     try:
         yield scores
     finally:
         for handle in handles:
             handle.remove()
+
+
+@torch.no_grad()
+def joint_attention(
+    layer: nn.Module, image: torch.Tensor, text: torch.Tensor, places: Sequence[torch.Tensor]
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """P (B, H, Q, K + N) of the image's queries, and the values, in float64 from the weights.
+
+    The keys are those of the text and then of the image, whatever their order in the model, in one
+    softmax, as the papers define it. The places (N, 3) of the text and of the image rotate pairs of
+    channels (Su et al., 2021).
+    """
+
+    def projected(name: str, states: torch.Tensor, norm: str | None = None) -> torch.Tensor:
+        weights = getattr(layer, name)
+        heads = nn.functional.linear(
+            states.double(), weights.weight.double(), weights.bias.double()
+        ).unflatten(-1, (layer.heads, -1))
+        normed = None if norm is None else getattr(layer, norm)
+        if normed is not None:
+            size = heads.square().mean(dim=-1, keepdim=True) + normed.eps
+            heads = heads / size.sqrt() * normed.weight.double()
+        return heads.transpose(1, 2)
+
+    single = layer.added_kv_proj_dim is None
+    names = ("to_k", "norm_k", "to_v") if single else ("add_k_proj", "norm_added_k", "add_v_proj")
+    query = projected("to_q", image, "norm_q")
+    keys = [projected(names[0], text, names[1]), projected("to_k", image, "norm_k")]
+    if places:
+        keys = [rotated(*pair) for pair in zip(keys, places, strict=True)]
+        query = rotated(query, places[1])
+    values = torch.cat([projected(names[2], text), projected("to_v", image)], dim=2)
+    scores = query @ torch.cat(keys, dim=2).mT / query.shape[-1] ** 0.5
+    return scores.softmax(dim=-1), values
+
+
+def rotated(heads: torch.Tensor, places: torch.Tensor) -> torch.Tensor:
+    """Queries or keys (B, H, N, 16), rotated by places (N, 3): 4, 4 and 8 channels an axis."""
+    angles = [
+        places[:, axis, None].double() * 10000.0 ** -(torch.arange(0, size, 2).double() / size)
+        for axis, size in enumerate((4, 4, 8))
+    ]
+    turn = torch.polar(torch.ones(len(places), 8).double(), torch.cat(angles, dim=-1))
+    pairs = torch.view_as_complex(heads.unflatten(-1, (-1, 2)).contiguous())
+    return torch.view_as_real(pairs * turn).flatten(-2)
 
 
 def state_of(pipe) -> dict[str, object]:
@@ -139,6 +198,8 @@ def assert_restored(pipe, before: dict[str, object]) -> None:
 def grid(pipe, name: str, latent: tuple[int, int]) -> tuple[int, int]:
     """The grid that a layer has by its place: patches, or in a UNet ceil-halvings of the latent."""
     config = denoiser(pipe).config
+    if "in_channels" in config and "axes_dims_rope" in config:  # Flux packs four cells
+        return latent[0] // 2, latent[1] // 2
     if name.startswith("transformer_blocks"):
         return latent[0] // config.patch_size, latent[1] // config.patch_size
     levels = len(config.block_out_channels)

@@ -16,7 +16,7 @@ def folder(tmp_path_factory):
     def of(family):
         if family not in made:
             made[family] = tmp_path_factory.mktemp("families") / family
-            models.FAMILIES[family]().save_pretrained(made[family])
+            (models.FAMILIES | models.JOINT)[family]().save_pretrained(made[family])
         return made[family]
 
     return of

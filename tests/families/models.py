@@ -18,9 +18,14 @@ from diffusers import (
     DDPMScheduler,
     DiffusionPipeline,
     EulerDiscreteScheduler,
+    FlowMatchEulerDiscreteScheduler,
+    FluxPipeline,
+    FluxTransformer2DModel,
     LatentConsistencyModelPipeline,
     LCMScheduler,
     PixArtAlphaPipeline,
+    SD3Transformer2DModel,
+    StableDiffusion3Pipeline,
     StableDiffusionGLIGENPipeline,
     StableDiffusionInpaintPipeline,
     StableDiffusionInstructPix2PixPipeline,
@@ -32,7 +37,7 @@ from diffusers import (
     UNet2DConditionModel,
 )
 from diffusers.pipelines.stable_diffusion.safety_checker import StableDiffusionSafetyChecker
-from making import letter_tokenizer, random_pixart
+from making import letter_t5, letter_tokenizer, random_pixart
 from PIL import Image
 from safetensors.torch import save_file
 from transformers import (
@@ -44,6 +49,8 @@ from transformers import (
     CLIPTokenizer,
     CLIPVisionConfig,
     CLIPVisionModelWithProjection,
+    T5Config,
+    T5EncoderModel,
 )
 
 BETAS = {"beta_start": 0.00085, "beta_end": 0.012, "beta_schedule": "scaled_linear"}
@@ -282,6 +289,106 @@ FAMILIES: dict[str, Callable[[], DiffusionPipeline]] = {
         *(sd1, short, least, sd2, turbo, lcm, pix2pix, inpainting, sdxl, refiner, upscaler),
         *(alpha, sigma),
     )
+}
+
+
+# --- joint attention: text and image in one softmax ---
+
+
+def t5_encoder(width: int) -> T5EncoderModel:
+    torch.manual_seed(9)
+    config = T5Config(
+        vocab_size=len(letter_t5()), d_model=width, d_kv=8, d_ff=2 * width, num_layers=2,
+        num_heads=3, feed_forward_proj="gated-gelu", is_encoder_decoder=False, use_cache=False,
+    )  # fmt: skip
+    encoder = T5EncoderModel(config).eval()
+    for name, parameter in encoder.named_parameters():
+        if "embed_tokens" in name or "relative_attention_bias" in name or "shared" in name:
+            torch.nn.init.normal_(parameter)
+    return encoder
+
+
+def sharpened(model: torch.nn.Module) -> torch.nn.Module:
+    """The model with sharp attention, also between text and image, so that wrong maps are seen."""
+    for name, parameter in model.named_parameters():
+        if ".to_q." in name or ".add_k_proj." in name or ".norm_q." in name:
+            parameter.data.mul_(4)
+    return model.eval()
+
+
+def sd3(kind=StableDiffusion3Pipeline, **config) -> DiffusionPipeline:
+    """stabilityai/stable-diffusion-3-medium-diffusers."""
+    torch.manual_seed(10)
+    transformer = SD3Transformer2DModel(
+        **{
+            "sample_size": 8,  # 128
+            "pos_embed_max_size": 12,  # 192
+            "num_layers": 4,  # 24
+            "num_attention_heads": 3,  # 24
+            "attention_head_dim": 16,  # 64
+            "joint_attention_dim": 64,  # 4096
+            "caption_projection_dim": 48,  # 1536
+            "pooled_projection_dim": 24 + 40,  # 768 + 1280
+            "in_channels": 4,  # 16
+            "out_channels": 4,
+        }
+        | config
+    )
+    return kind(
+        transformer=sharpened(transformer),
+        scheduler=FlowMatchEulerDiscreteScheduler(shift=3.0),
+        vae=vae(scaling_factor=1.5305, shift_factor=0.0609),
+        text_encoder=text_encoder(24, projection=24),
+        text_encoder_2=text_encoder(40, projection=40, act="gelu"),
+        text_encoder_3=t5_encoder(64),
+        tokenizer=tokenizer(),
+        tokenizer_2=tokenizer("!"),
+        tokenizer_3=letter_t5(),
+    )
+
+
+def sd35() -> DiffusionPipeline:
+    """stabilityai/stable-diffusion-3.5-medium: its first blocks attend to the image once more."""
+    return sd3(dual_attention_layers=(0, 1), qk_norm="rms_norm")
+
+
+def flux(kind=FluxPipeline, **config) -> DiffusionPipeline:
+    """black-forest-labs/FLUX.1-dev: its guidance is an embedding."""
+    torch.manual_seed(11)
+    transformer = FluxTransformer2DModel(
+        **{
+            "in_channels": 16,  # 64
+            "num_layers": 2,  # 19
+            "num_single_layers": 2,  # 38
+            "attention_head_dim": 16,  # 128
+            "num_attention_heads": 3,  # 24
+            "joint_attention_dim": 24,  # 4096
+            "pooled_projection_dim": 32,  # 768
+            "axes_dims_rope": (4, 4, 8),  # (16, 56, 56)
+            "guidance_embeds": True,
+        }
+        | config
+    )
+    pipe = kind(
+        transformer=sharpened(transformer),
+        scheduler=FlowMatchEulerDiscreteScheduler(shift=3.0, use_dynamic_shifting=True),
+        vae=vae(scaling_factor=0.3611, shift_factor=0.1159),
+        text_encoder=text_encoder(32),
+        text_encoder_2=t5_encoder(24),
+        tokenizer=tokenizer(),
+        tokenizer_2=letter_t5(),
+    )
+    pipe.default_sample_size = 8  # 128
+    return pipe
+
+
+def schnell() -> DiffusionPipeline:
+    """black-forest-labs/FLUX.1-schnell: no guidance at all."""
+    return flux(guidance_embeds=False)
+
+
+JOINT: dict[str, Callable[[], DiffusionPipeline]] = {
+    made.__name__: made for made in (sd3, sd35, flux, schnell)
 }
 
 

@@ -15,7 +15,9 @@ from diffusers import DiffusionPipeline
 from diffusers.models.attention_processor import Attention
 from torch import Tensor
 
-from heedmap.text.words import TokenTable, tokenize
+from heedmap.errors import TraceError
+from heedmap.mathematics.probabilities import Scores
+from heedmap.text.words import Rewritten, TokenTable, concatenate, expanded, tokenize
 
 Pipeline = DiffusionPipeline
 GridShape = tuple[int, int]
@@ -43,6 +45,14 @@ class Family(ABC):
             prompt, "repeats_passes" if it runs the model again in a step, on other latents.
         defaults: arguments of the pipelines that apply unless the user passes them.
         masks_padding: whether a mask hides the padding of a prompt from the image.
+        is_joint: whether text and image are keys of one softmax.
+        sequences: the tokenizers whose tokens make the K axis: one tuple for each part of the axis,
+            in order, with the tokenizers that share its positions. The encoder of "tokenizer_2" is
+            "text_encoder_2".
+        encodes_negative_apart: whether a call of its own encodes the negative prompt.
+        negative_guidance: the guidance that makes a pipeline read the negative prompt.
+        unsupported: by the name of a use ("edits of a source", "concepts", "explanations",
+            "located images", "layer shapes") the reason why the family does not serve it.
     """
 
     description: ClassVar[str]
@@ -53,6 +63,11 @@ class Family(ABC):
     quirks: ClassVar[Mapping[str, str]] = {}
     defaults: ClassVar[Mapping[str, Any]] = {}
     masks_padding: ClassVar[bool] = False
+    is_joint: ClassVar[bool] = False
+    sequences: ClassVar[tuple[tuple[str, ...], ...]] = (("tokenizer", "tokenizer_2"),)
+    encodes_negative_apart: ClassVar[bool] = False
+    negative_guidance: ClassVar[str] = "a guidance"
+    unsupported: ClassVar[Mapping[str, str]] = {}
 
     def __init__(self, pipe: Any) -> None:
         self.pipe = pipe
@@ -61,7 +76,19 @@ class Family(ABC):
 
     @abstractmethod
     def attention(self) -> dict[str, Attention]:
-        """Return the layers that attend to the text alone or to the image alone, in their order."""
+        """Return the layers of the image's attention to the text or to itself, in their order."""
+
+    def reads_text(self, layer: Any) -> bool:
+        """Return whether a layer attends to the text; else it attends to the image alone."""
+        return layer.is_cross_attention
+
+    def text_scores(self, scores: Scores, positions: int) -> Scores:
+        """Return the scores of the image's queries, so many, and the text's keys in a layer."""
+        return scores
+
+    def groups(self, names: Sequence[str]) -> dict[str, str]:
+        """Return the group of layers that each of these is in, by dotted path, if it has one."""
+        return {}
 
     @abstractmethod
     def grid(self, name: str, latent: GridShape) -> GridShape:
@@ -71,6 +98,11 @@ class Family(ABC):
     def latent_multiple(self) -> int:
         """The divisor of both sides of a latent."""
         return 1
+
+    @property
+    def usual_cells(self) -> int | Sequence[int]:
+        """The cells on each side of a latent by default, or (h, w)."""
+        return self.model.config.sample_size
 
     def project_text(self, states: Tensor) -> Tensor:
         """Return text states (B, K, C) as the model passes them to its layers."""
@@ -108,11 +140,51 @@ class Family(ABC):
         values = {**dict(zip(self.inputs, args, strict=False)), **kwargs}
         return values[self.inputs[0]], values["timestep"], values["encoder_hidden_states"]
 
+    def latent(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> GridShape:
+        """Return the (h, w) of the latent of a forward pass."""
+        sample = self.passed(args, kwargs)[0]
+        return sample.shape[-2], sample.shape[-1]
+
+    def unpack(self, latents: Tensor, latent: GridShape) -> Tensor:
+        """Return the latents of a scheduler as (B, C, h, w)."""
+        return latents
+
+    def pack(self, latents: Tensor) -> Tensor:
+        """Return latents (B, C, h, w) as the scheduler has them."""
+        return latents
+
+    def repeats(self, kwargs: Mapping[str, Any]) -> bool:
+        """Return whether a pass is a further one of its step, which is not recorded."""
+        return False
+
     # --- the pipeline ---
 
     def table(self, tokenizer: Any, prompt: str, arguments: Mapping[str, Any]) -> TokenTable:
-        """Return the words and tokens of a prompt as a call with these arguments reads it."""
+        """Return the words and tokens of a prompt as one tokenizer reads it in such a call."""
         return tokenize(prompt, tokenizer)
+
+    def placeholders_expanded(self, tokenizer: Any) -> Callable[[str], Rewritten | None] | None:
+        """Return a function that expands the placeholders of textual inversion, if any can be."""
+        convert = getattr(self.pipe, "maybe_convert_prompt", None)
+        if convert is None:
+            return None
+        return lambda text: expanded(text, tokenizer, lambda piece: convert(piece, tokenizer))
+
+    def whole_table(self, prompt: str, arguments: Mapping[str, Any]) -> TokenTable:
+        """Return the words and tokens of a prompt on the whole K axis in such a call."""
+        parts = [self.tokenizer_of(names) for names in self.sequences]
+        return concatenate([self.table(one, prompt, arguments) for one in parts])
+
+    def tokenizer_of(self, names: Sequence[str]) -> Any:
+        """Return the first tokenizer that is loaded, of these; TraceError if none is."""
+        loaded = [getattr(self.pipe, name, None) for name in names]
+        first = next((one for one in loaded if one is not None), None)
+        if first is None:
+            raise TraceError(
+                f"{type(self.pipe).__name__} has no tokenizer: load it with one, or pass "
+                "prompt_embeds alone (the maps are then by position)"
+            )
+        return first
 
     def text_states(self, encoded: Any) -> TextStates:
         """Return the text states among the result of `encode_prompt`."""

@@ -32,6 +32,8 @@ from heedmap.errors import ModelError, TraceError
 
 SCHEDULERS = ("scheduler", "low_res_scheduler")
 """The names of schedulers in a pipeline."""
+SAME = 1e-6
+"""The relative error of a timestep in float32."""
 _RUNGE_KUTTA = 4  # calls of the scheduler in such a step of PNDM (Liu et al., 2022)
 
 
@@ -72,9 +74,10 @@ class Schedule:
         return Moment(step, self.count, call + 1 == len(self.steps) or self.steps[call + 1] > step)
 
 
-def announced(pipe: Any, first: float) -> Schedule:
+def announced(pipe: Any, first: float, error: float = SAME) -> Schedule:
     """Return the schedule of the run that begins with a pass at the timestep `first`.
 
+    The timestep has a relative `error`, by its rounding.
     Image to image begins in the middle of the scheduler's timesteps, and `denoising_end` stops
     before their end.
 
@@ -92,7 +95,7 @@ def announced(pipe: Any, first: float) -> Schedule:
         cutoff = round(scheduler.config.num_train_timesteps * (1 - end))
         before_end = sum(t >= cutoff for t in every)
         count = before_end if count is None else min(count, before_end)
-    starts = [i for i, t in enumerate(every) if _is_same(t, first)]
+    starts = [i for i, t in enumerate(every) if _is_same(t, first, error)]
     begin = getattr(scheduler, "begin_index", None)
     # A run begins with a whole step; if timesteps repeat, with the one that leaves `count` calls.
     whole = [i for i in starts if i % order == 0] or starts
@@ -125,13 +128,20 @@ def _steps(scheduler: Any, start: int, timesteps: Sequence[float]) -> list[int]:
     return steps
 
 
-def _is_same(a: float, b: float) -> bool:
-    return abs(a - b) <= 1e-6 * max(abs(a), 1.0)
+def _is_same(a: float, b: float, error: float) -> bool:
+    return abs(a - b) <= error * max(abs(a), 1.0)
 
 
-def matches(schedule: Schedule, call: int, timestep: float) -> bool:
+def rounding_of(timesteps: Tensor) -> float:
+    """Return the relative error of timesteps, which some pipelines convert to half types."""
+    return (
+        max(SAME, 2 * torch.finfo(timesteps.dtype).eps) if timesteps.is_floating_point() else SAME
+    )
+
+
+def matches(schedule: Schedule, call: int, timestep: float, error: float = SAME) -> bool:
     """Return whether a pass at this timestep can belong to this call of the scheduler."""
-    return call < len(schedule.timesteps) and _is_same(schedule.timesteps[call], timestep)
+    return call < len(schedule.timesteps) and _is_same(schedule.timesteps[call], timestep, error)
 
 
 def listen(

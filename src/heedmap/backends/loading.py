@@ -49,7 +49,7 @@ def load(
     device: Device = LoadOptions.device,
     dtype: Dtype = LoadOptions.dtype,
 ) -> "CallablePipeline":
-    """Load a pipeline of Stable Diffusion or PixArt, ready to generate.
+    """Load a pipeline of Stable Diffusion (1, 2, XL, 3, 3.5), PixArt or Flux.1, ready to generate.
 
         pipe = heedmap.load()
         pipe = heedmap.load("org/name", device="cuda", dtype="float16")
@@ -187,7 +187,7 @@ def token_table(prompt: str, model: str | Path | None = None) -> TokenTable:
     where = _source(model)
     index = {} if where == FOLDER else _index(where)
     kind = (index.get("tokenizer") or (None, None))[-1]
-    if kind is None or str(kind).startswith("CLIP"):
+    if kind is None or ("unet" in index and str(kind).startswith("CLIP")):
         return tokenize(prompt, tokenizer(model))
     # Other pipelines change a text before they tokenize it: load one without its large parts.
     with silence_logs():
@@ -197,10 +197,10 @@ def token_table(prompt: str, model: str | Path | None = None) -> TokenTable:
 
         family = family_named(index)
         parts = [name for name, part in index.items() if isinstance(part, list)]
-        large = {name: None for name in parts if name != "tokenizer"}
+        large = {name: None for name in parts if not name.startswith("tokenizer")}
         with _explained(where):
             pipe: Any = DiffusionPipeline.from_pretrained(str(where), **large)
-    return family(pipe).table(pipe.tokenizer, prompt, {})
+    return family(pipe).whole_table(prompt, {})
 
 
 # --- where a model is ---

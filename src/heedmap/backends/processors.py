@@ -14,6 +14,8 @@ from functools import partial
 from typing import Any, NoReturn
 
 import torch
+from diffusers.models import attention_dispatch
+from diffusers.models.attention_dispatch import AttentionBackendName
 from diffusers.models.attention_processor import Attention
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
@@ -31,6 +33,7 @@ from heedmap.mathematics.probabilities import Scores
 Record = Callable[[str, Scores], None]
 uncompiled: Any = torch.compiler.disable
 """A decorator of functions that `torch.compile` leaves out of what it compiles around them."""
+_UNSEEN = ("_native_npu", "_native_xla")
 _DEFAULT = "call set_default_attn_processor() of the model before the trace"
 
 
@@ -45,6 +48,7 @@ class RecordingProcessor:
         editor: the changes of the attention (`recording.edits.AttentionController`); without, the
             output is the original's to the bit.
         needed: whether attention that cannot be seen is an error.
+        joint: whether the layer attends to text and image in one softmax.
     """
 
     original: Any
@@ -52,6 +56,7 @@ class RecordingProcessor:
     record: Record
     editor: Any = None
     needed: bool = True
+    joint: bool = False
 
     def __post_init__(self) -> None:
         # `Attention.forward` inspects the signature of `processor.__call__` to decide which keyword
@@ -66,7 +71,7 @@ class RecordingProcessor:
     def __call__(self, attn: Attention, hidden_states: Tensor, *args: Any, **kwargs: Any) -> Tensor:
         """Run the original processor."""
         states = kwargs.get("encoder_hidden_states", args[0] if args else None)
-        tap = _Tap(self, attn, len(hidden_states), states)
+        tap = _Tap(self, attn, hidden_states.shape, states)
         with tap:
             output = self.original(attn, hidden_states, *args, **kwargs)
         scores = tap.scores()
@@ -90,17 +95,25 @@ class _Tap(TorchFunctionMode):
     """An interceptor of the attention that a layer computes in this thread.
 
     It raises a TraceError if the attention is not one over all text states (B, K, C), in all heads.
-    An IP-Adapter gives the states in a tuple with its own.
+    An IP-Adapter gives the states in a tuple with its own. The hidden states have the `shape` (B,
+    Q, C).
+
+    Attributes:
+        keys: the number of keys that the attention must have; None for any.
+        reads_text: whether the layer attends to the text.
     """
 
     def __init__(
-        self, processor: RecordingProcessor, attn: Attention, rows: int, states: Any
+        self, processor: RecordingProcessor, attn: Attention, shape: torch.Size, states: Any
     ) -> None:
         super().__init__()
-        self.processor, self.attn, self.rows = processor, attn, rows
+        self.processor, self.attn, self.rows = processor, attn, shape[0]
         self.adapted = isinstance(states, tuple)
         text: Tensor | None = states[0] if self.adapted else states
-        self.tokens = None if text is None else text.shape[1]
+        self.keys = None if text is None else text.shape[1]
+        self.reads_text = processor.joint or attn.is_cross_attention
+        if processor.joint:  # some blocks join text and image before the layer
+            self.keys = shape[1] + (self.keys or 0)
         self.overridden = False
         self.fused: Scores | None = None
         # The inputs of the classic computation, by slices of the B·H rows where it is sliced.
@@ -110,7 +123,7 @@ class _Tap(TorchFunctionMode):
         # Another mode around this one may replace the attention (LayerSkip of diffusers does).
         modes = _get_current_function_mode_stack()
         self.overridden = not all(isinstance(mode, _Tap | DeviceContext) for mode in modes)
-        self._original = self.attn.get_attention_scores
+        self._original: Any = getattr(self.attn, "get_attention_scores", None)
         vars(self.attn)["get_attention_scores"] = self._classic
         return super().__enter__()
 
@@ -133,21 +146,21 @@ class _Tap(TorchFunctionMode):
         if self.fused or self.classic:
             self._check_later(key)
             return func(*args, **kwargs)
-        if self.tokens is not None:
+        if self.keys is not None:
             if key.ndim != 4 or (query.shape[1], key.shape[1]) != (heads, heads):
                 self._fail(f"of shape {tuple(query.shape)}, not of all {heads} heads")
             if arguments.get("is_causal"):
                 self._fail("with is_causal")
-        self._check_tokens(key)
+        self._check_keys(key)
         editor = self.processor.editor
-        if editor is not None and not self.attn.is_cross_attention:
+        if editor is not None and not self.reads_text:
             query, key = editor.inputs(self.processor.name, query, key)
             arguments["query"], arguments["key"] = query, key
         output, log_sum = probabilities.fused(**arguments)
         scale, mask = arguments.get("scale"), arguments.get("attn_mask")
         scale = query.shape[-1] ** -0.5 if scale is None else scale
         self.fused = Scores(query.detach(), key.detach(), scale, mask, log_sum)
-        if editor is not None and self.attn.is_cross_attention:
+        if editor is not None and self.reads_text:
             output = editor.output(self.processor.name, self.fused, arguments["value"], output)
         return output
 
@@ -157,30 +170,33 @@ class _Tap(TorchFunctionMode):
         if self.fused or sum(len(part) for part, _, _ in self.classic) >= every:
             self._check_later(key)
             return self._original(query, key, attention_mask)
-        self._check_tokens(key)
+        self._check_keys(key)
         if editor is not None and len(query) != every:
             raise TraceError(
                 "attention slicing computes the images one by one, so that none can take from "
                 "another: call pipe.disable_attention_slicing() before an edit"
             )
-        if editor is not None and not self.attn.is_cross_attention:
+        if editor is not None and self.processor.joint:
+            self._fail("by get_attention_scores, which an edit cannot change there")
+        if editor is not None and not self.reads_text:
             edited = editor.inputs(self.processor.name, self._by_head(query), self._by_head(key))
             query, key = (part.flatten(0, 1) for part in edited)
         self.classic.append((query.detach(), key.detach(), attention_mask))
         p = self._original(query, key, attention_mask)
-        if editor is not None and self.attn.is_cross_attention:
+        if editor is not None and self.reads_text:
             scores = self.scores()
             assert scores is not None
             p = editor.weights(self.processor.name, scores, self._by_head(p)).flatten(0, 1)
         return p
 
-    def _check_tokens(self, key: Tensor) -> None:
-        if self.tokens not in (None, key.shape[-2]):
-            self._fail(f"over {key.shape[-2]} keys, of {self.tokens} text states")
+    def _check_keys(self, key: Tensor) -> None:
+        if self.keys not in (None, key.shape[-2]):
+            what = "text and image states" if self.processor.joint else "text states"
+            self._fail(f"over {key.shape[-2]} keys, of {self.keys} {what}")
 
     def _check_later(self, key: Tensor) -> None:
         """Refuse a later attention over as many keys as there are text states, if they differ."""
-        if self.tokens != key.shape[-2] or self.adapted:
+        if self.keys != key.shape[-2] or self.adapted:
             return
         first = self.classic[0][1] if self.fused is None else self.fused.key
         if first.numel() == key.numel() and not torch.equal(
@@ -216,6 +232,7 @@ def install(
     undo: Undo,
     editor: Any = None,
     needed: bool = True,
+    joint: bool = False,
 ) -> dict[str, RecordingProcessor]:
     """Install a recording processor in every layer, until undone; return them by dotted path.
 
@@ -225,9 +242,10 @@ def install(
     for name, layer in layers.items():
         if isinstance(layer.processor, RecordingProcessor):
             raise TraceError(f"another trace is open on this model (at {name}): close it first")
+        _check_backend(name, layer.processor)
     installed: dict[str, RecordingProcessor] = {}
     for name, layer in layers.items():
-        recorder: Any = RecordingProcessor(layer.processor, name, record, editor, needed)
+        recorder: Any = RecordingProcessor(layer.processor, name, record, editor, needed, joint)
 
         def restore(layer: Attention = layer, recorder: Any = recorder) -> None:
             if layer.processor is recorder:  # a processor that the user set meanwhile stays
@@ -241,6 +259,27 @@ def install(
             undo(replace_method(layer, method, partial(replacement, layer, own)))
         installed[name] = recorder
     return installed
+
+
+def _check_backend(name: str, processor: Any) -> None:
+    """Raise a TraceError if diffusers' dispatcher computes attention out of sight.
+
+    The native backends end in `scaled_dot_product_attention`.
+    """
+    if not hasattr(processor, "_attention_backend"):  # it does not use the dispatcher
+        return
+    active, _ = attention_dispatch._AttentionBackendRegistry.get_active_backend()
+    backend = AttentionBackendName(processor._attention_backend or active).value
+    if processor._parallel_config is not None:
+        raise TraceError(
+            f"{name} runs in parallel on several devices, each with a part of the image: expected "
+            "one; call the pipeline without context parallelism"
+        )
+    if not backend.removeprefix("_").startswith("native") or backend in _UNSEEN:
+        raise TraceError(
+            f"{name} computes attention with the backend {backend!r}, which heedmap cannot see: "
+            "call set_attention_backend('native') of the model first"
+        )
 
 
 def _original(layer: Attention, get: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
@@ -497,9 +536,10 @@ def layer_shapes(
 
     Raises:
         ArgumentError: if the size does not fit the model, or the pipeline takes no such argument.
-        ModelError: if the model has no text cross-attention.
+        ModelError: if the model has no text cross-attention, or its text and image share a softmax.
     """
     layers, family = registry.cross_attention_layers(pipe), registry.family_of(pipe)
+    registry.check_supports(pipe, "layer shapes")
     registry.check_names(pipe, arguments, ("prompt", "size"))
     width, height = registry.usual_size(pipe) if size is None else registry.check_size(pipe, size)
     table, side = prompt_table(pipe, prompt, arguments), family.cell_side

@@ -5,15 +5,16 @@ The tables of a call are checked against the ids that its text encoders were giv
 
 import inspect
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
+from types import FrameType
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from heedmap.backends.base import TextStates, replace_method
+from heedmap.backends.base import TextStates, active_calls, replace_method
 from heedmap.backends.loading import silence_logs
 from heedmap.backends.registry import encoding_method, family_of
 from heedmap.errors import TraceError, plural, quoted
@@ -23,33 +24,38 @@ from heedmap.text.words import TokenTable, asked_text, concept_places
 CLOSE = 0.05
 """Largest distance of a token's state from what its text encodes to, as a share of its length: half
 types differ by about 0.01, other words by 0.2 and more."""
-_ENCODERS = {"tokenizer": "text_encoder", "tokenizer_2": "text_encoder_2"}
 
 
 def prompt_table(pipe: Any, prompt: str, arguments: Mapping[str, Any] | None = None) -> TokenTable:
     """Return the words and tokens of a prompt as a pipeline reads it in a call with arguments."""
     with silence_logs(pipe):
-        return family_of(pipe).table(_tokenizer(pipe), prompt, arguments or {})
+        return family_of(pipe).whole_table(prompt, arguments or {})
 
 
-def _tokenizer(pipe: Any) -> Any:
-    """Return the first tokenizer of a pipeline, whose words label the maps."""
-    for name in _ENCODERS:
-        if (tokenizer := getattr(pipe, name, None)) is not None:
-            return tokenizer
-    raise TraceError(
-        f"{type(pipe).__name__} has no tokenizer: load it with one, or pass prompt_embeds alone "
-        "(the maps are then by position)"
-    )
+def _encoders(pipe: Any) -> Iterator[tuple[Any, Any, Any]]:
+    """Yield each tokenizer, the first one that reads the same positions, and the text encoder.
+
+    A part that is not loaded is None.
+    """
+    for names in family_of(pipe).sequences:
+        tokenizers = [getattr(pipe, name, None) for name in names]
+        first = next((one for one in tokenizers if one is not None), None)
+        for name, tokenizer in zip(names, tokenizers, strict=True):
+            encoder = getattr(pipe, name.replace("tokenizer", "text_encoder"), None)
+            yield tokenizer, first, encoder
 
 
 @dataclass(eq=False)
 class Reader:
-    """A tokenizer, with the ids that its text encoder reads at each call, and its states."""
+    """A tokenizer, with the ids that its text encoder reads at each call, and its states.
+
+    `first` is the first tokenizer of those that read the same positions; None for this one.
+    """
 
     tokenizer: Any
     ids: list[list[list[int]]] = field(default_factory=list)
     states: list[Tensor] = field(default_factory=list)
+    first: Any = None
     # Another pipeline may use the encoder in another thread.
     _thread: int = field(default_factory=threading.get_ident)
 
@@ -79,10 +85,9 @@ class Reading:
     def run(self, encode: Callable[[], Any]) -> "Reading":
         """Call `encode`; keep its result, and the ids and states of the text encoders."""
         with ExitStack() as stack:
-            for pair in _ENCODERS.items():
-                tokenizer, encoder = (getattr(self.pipe, name, None) for name in pair)
+            for tokenizer, first, encoder in _encoders(self.pipe):
                 if tokenizer is not None and encoder is not None:
-                    reader = Reader(tokenizer)
+                    reader = Reader(tokenizer, first=first)
                     self.readers.append(reader)
                     hook = encoder.register_forward_hook(reader.record, with_kwargs=True)
                     stack.callback(hook.remove)
@@ -126,15 +131,16 @@ class Reading:
             count: the number of prompts for which a single text stands.
         """
         texts = _listed(self.arguments.get(which) or "", count)
-        other = self.arguments.get(f"{which}_2") or texts  # an empty one is none
-        if _listed(other, count) != texts:
-            raise TraceError(
-                f"{which}_2 differs from {which}: each position of the text is then one key made "
-                f"of two tokens, whose attention cannot be divided; pass {which} alone, or "
-                "prompt_embeds (the maps are then by position)"
-            )
-        tokenizer, table = _tokenizer(self.pipe), family_of(self.pipe).table
-        labels = [table(tokenizer, text, self.arguments) for text in texts]
+        for name in (f"{which}_2", f"{which}_3"):
+            other = self.arguments.get(name) or texts  # an empty one is none
+            if _listed(other, count) != texts:
+                raise TraceError(
+                    f"{name} differs from {which}: the text encoders then read different texts, "
+                    f"and the words of one cannot label both; pass {which} alone, or "
+                    "prompt_embeds (the maps are then by position)"
+                )
+        family = family_of(self.pipe)
+        labels = [family.whole_table(text, self.arguments) for text in texts]
         for reader in self.readers:
             if call >= len(reader.ids):  # a negative prompt of zeros is read by no encoder
                 continue
@@ -142,11 +148,13 @@ class Reading:
                 read = plural(len(reader.ids[call]), "text")
                 raise TraceError(f"{which} is {read} for {len(texts)} images: expected one each")
             for label, ids in zip(labels, reader.ids[call], strict=True):
-                own = label
-                if reader.tokenizer is not tokenizer:
-                    own = table(reader.tokenizer, label.prompt, self.arguments)
-                first, second = ([(w.start, w.tokens) for w in one.words] for one in (label, own))
-                if first != second:
+                own, other = (
+                    family.table(one, label.prompt, self.arguments)
+                    for one in (reader.tokenizer, reader.first or reader.tokenizer)
+                )
+                if [(w.start, w.tokens) for w in own.words] != [
+                    (w.start, w.tokens) for w in other.words
+                ]:
                     raise TraceError(
                         f"the two text encoders read the words of {quoted(label.prompt)} at "
                         "different positions, whose attention cannot be divided: load embeddings "
@@ -232,7 +240,7 @@ def read_concepts(
     """
     pipe = reading.pipe
     # Most models have no second encoder, and a refiner has no first; each needs its tokenizer.
-    loaded = [{getattr(pipe, one, None) is not None for one in pair} for pair in _ENCODERS.items()]
+    loaded = [{one is not None for one in (pair[0], pair[2])} for pair in _encoders(pipe)]
     if {True} not in loaded or {True, False} in loaded:
         raise TraceError(
             f"{type(pipe).__name__} has no tokenizer or text encoder loaded, and concepts are "
@@ -358,12 +366,21 @@ def watch(
     name = encoding_method(pipe)
     encode, release = getattr(pipe, name), pipe.maybe_free_model_hooks
     signature = inspect.signature(encode)
+    is_separate = family_of(pipe).encodes_negative_apart
+    # The encoding of the prompt, and the call of the pipeline, which may encode a negative prompt.
+    last: tuple[FrameType, Encoding] | None = None
 
     def watched(*args: Any, **kwargs: Any) -> Any:
+        nonlocal last
         bound = signature.bind(*args, **kwargs)
         bound.apply_defaults()
         reading = Reading(pipe, bound.arguments).run(lambda: encode(*args, **kwargs))
         reading.text_states()  # refuses what has another form
+        running = active_calls(pipe) if is_separate else []
+        if last is not None and running and running[0] is last[0]:
+            second = _encoding(reading, None, negative)
+            begin(replace(last[1], negative=second.conditional))
+            return reading.result
         if prompts is not None:
             _check_labels(reading, encode, prompts)
         encoding = _encoding(reading, prompts, negative)
@@ -372,10 +389,13 @@ def watch(
             texts = [t.prompt if labelled else "" for t in encoding.conditional.tables]
             states = read_concepts(reading, encode, concepts, texts)
             encoding = replace(encoding, concepts=states)
+        last = (running[0], encoding) if running else None
         begin(encoding)
         return reading.result
 
     def released() -> None:
+        nonlocal last
+        last = None
         end()
         release()
 

@@ -11,14 +11,16 @@ from diffusers.models.attention_processor import Attention
 from torch import Tensor
 
 from heedmap.backends.base import Family, parameters
+from heedmap.backends.flux import Flux
 from heedmap.backends.pixart import PixArt
+from heedmap.backends.sd3 import StableDiffusion3
 from heedmap.backends.unet import UNet
 from heedmap.checks import as_ordered_list, check_int
 from heedmap.errors import ArgumentError, ModelError, nearest, quoted
 from heedmap.io.reading import MAX_ASPECT, MAX_PIXELS, MAX_SIDE
 from heedmap.options import OWN_NAMES, GenerateOptions
 
-FAMILIES: tuple[type[Family], ...] = (UNet, PixArt)
+FAMILIES: tuple[type[Family], ...] = (UNet, PixArt, StableDiffusion3, Flux)
 
 
 def family_of(pipe: Any) -> Family:
@@ -64,6 +66,13 @@ def check_served(pipe: Any) -> None:
     encoding_method(pipe)
 
 
+def check_supports(pipe: Any, use: str) -> None:
+    """Raise a ModelError if a pipeline's family does not serve a use (`Family.unsupported`)."""
+    reason = family_of(pipe).unsupported.get(use)
+    if reason is not None:
+        raise ModelError(f"{type(pipe).__name__} does not support {use}: {reason}")
+
+
 def _check_class(names: Iterable[str]) -> None:
     unserved = {name: why for family in FAMILIES for name, why in family.unserved.items()}
     for name in names:
@@ -92,9 +101,10 @@ def encoding_method(pipe: Any) -> str:
 
 
 def cross_attention_layers(pipe: Any) -> dict[str, Attention]:
-    """Return the text cross-attention layers of a pipeline, by dotted path, in running order."""
-    every = family_of(pipe).attention()
-    layers = {name: layer for name, layer in every.items() if layer.is_cross_attention}
+    """Return the layers of a pipeline that attend to the text, by dotted path, in running order."""
+    family = family_of(pipe)
+    every = family.attention()
+    layers = {name: layer for name, layer in every.items() if family.reads_text(layer)}
     if not layers:
         raise ModelError(
             f"the layers of {type(pipe).__name__} attend to no text, or to text and image in one "
@@ -105,8 +115,9 @@ def cross_attention_layers(pipe: Any) -> dict[str, Attention]:
 
 def self_attention_layers(pipe: Any) -> dict[str, Attention]:
     """Return the layers of the image's attention to itself, by dotted path."""
-    every = family_of(pipe).attention()
-    return {name: layer for name, layer in every.items() if not layer.is_cross_attention}
+    family = family_of(pipe)
+    every = family.attention()
+    return {name: layer for name, layer in every.items() if not family.reads_text(layer)}
 
 
 # --- the size of its images ---
@@ -115,7 +126,7 @@ def self_attention_layers(pipe: Any) -> dict[str, Attention]:
 def usual_size(pipe: Any) -> tuple[int, int]:
     """Return the (width, height) in pixels that a pipeline draws by default."""
     family = family_of(pipe)
-    cells, side = family.model.config.sample_size, family.cell_side
+    cells, side = family.usual_cells, family.cell_side
     h, w = (cells, cells) if isinstance(cells, int) else cells
     return w * side, h * side
 

@@ -9,7 +9,7 @@ from diffusers.models.attention_processor import Attention
 
 from heedmap.backends.base import Family, GridShape
 from heedmap.errors import ArgumentError
-from heedmap.text.words import Rewritten, TokenTable, expanded, tokenize
+from heedmap.text.words import TokenTable, tokenize
 
 _STAGES = ("down_blocks", "mid_block", "up_blocks")  # in the order they run
 _OWN_PROCESSORS = "runs attention processors of its own in place of heedmap's"
@@ -81,14 +81,7 @@ class UNet(Family):
 
     def table(self, tokenizer: Any, prompt: str, arguments: Mapping[str, Any]) -> TokenTable:
         """Return the words and tokens of a prompt, with placeholders expanded."""
-        convert = getattr(self.pipe, "maybe_convert_prompt", None)
-        if convert is None:
-            return tokenize(prompt, tokenizer)
-
-        def rewrite(text: str) -> Rewritten | None:
-            return expanded(text, tokenizer, lambda piece: convert(piece, tokenizer))
-
-        return tokenize(prompt, tokenizer, rewrite=rewrite)
+        return tokenize(prompt, tokenizer, rewrite=self.placeholders_expanded(tokenizer))
 
     def guards(self) -> Iterable[tuple[object, str, Callable[..., Any]]]:
         """Yield the method with which inpainting selects a crop, which it draws enlarged."""

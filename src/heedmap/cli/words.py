@@ -48,8 +48,8 @@ def words(task: Task, prompt: Prompt) -> None:
             for word, one in zip(table.words, data["words"], strict=True)
         ]
         print_table(("#", "word", "tokens", "positions", "read", "weight"), rows)
-        count = len(table.positions("text"))
-        typer.echo(f"{plural(count, 'token')} of the {table.room} that the model can read.")
+        counts = [f"{plural(count, 'token')} of the {most}" for count, most in table.loads]
+        typer.echo(f"{' and '.join(counts)} that the model can read.")
         if table.unread:
             typer.echo(as_sentence(table.unread))
     task.finish(data, [])

@@ -353,17 +353,22 @@ class HeatMaps:
         heads: int | Sequence[int] | None = None,
         *,
         resolution: int | tuple[int, int] | None = None,
+        encoder: int | None = None,
     ) -> "HeatMaps":
         """Return the maps over a part of the axes that were kept.
 
         Args:
-            layers: "down", "mid" or "up"; a layer's name; a pattern (`"*attentions.0*"`); a list of
-                these; or a predicate of a `Layer`.
+            layers: a group ("down", "mid" or "up" of a UNet; "early", "middle" or "late" of SD 3;
+                "double" or "single" of Flux); a layer's name; a pattern (`"*attentions.0*"`); a
+                list of these; or a predicate of a `Layer`.
             steps: a step number, a slice or a list (negative numbers count from the end).
             heads: a head's number or a list; layers with fewer heads are then left out.
             resolution: only layers whose grid is (h, w), or has this many cells on its short side.
+            encoder: only a word's tokens in one of several text encoders: 0 for CLIP or 1 for T5 of
+                SD 3.
 
         Raises:
+            UnknownWordError: if the prompt was read by no such encoder.
             SelectionError: if an axis was not kept, or nothing is left.
             ArgumentError: if an argument is of the wrong kind.
         """
@@ -374,7 +379,11 @@ class HeatMaps:
             part = part.with_steps(steps)
         if heads is not None:
             part = part.with_heads(heads)
-        return replace(self, _selection=part)
+        if encoder is None:
+            return replace(self, _selection=part)
+        table = self.tokens.of_encoder(encoder)
+        recording = replace(self.recording, table=table)
+        return replace(self, recording=recording, _selection=replace(part, recording=recording))
 
     @property
     def refined(self) -> "HeatMaps":

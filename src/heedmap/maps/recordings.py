@@ -71,9 +71,9 @@ def name_fits(name: str, wanted: str) -> bool:
     return wanted in (name, short_name(name)) or fnmatch.fnmatchcase(name, wanted)
 
 
-def layers_there(names: Sequence[str], like: str) -> str:
-    """List stages and layers for an error, of many layers those most like a name."""
-    stages = sorted({stage_of(name) for name in names} - {""})
+def layers_there(names: Sequence[str], like: str, groups: Iterable[str] = ()) -> str:
+    """List groups and layers for an error, of many layers those most like a name."""
+    stages = sorted({*groups, *map(stage_of, names)} - {""})
     return join_words([*stages, *nearest_layers(like, names)], "or", most=8)
 
 
@@ -84,7 +84,7 @@ def nearest_layers(like: str, names: Sequence[str]) -> list[str]:
 
 def short_name(name: str) -> str:
     """Return the name of a layer in figures and tables: "up 1.0", "mid 0", "down 2.1.7"."""
-    short = name.removesuffix(".attn2").removesuffix(".transformer_blocks.0")
+    short = name.removesuffix(".attn2").removesuffix(".attn").removesuffix(".transformer_blocks.0")
     for part in ("_blocks", "_block", ".attentions", ".transformer"):
         short = short.replace(part, "")
     return short.replace(".", " ", 1)
@@ -105,11 +105,25 @@ def cells(latent: tuple[int, int]) -> tuple[int, int]:
 
 @dataclass(frozen=True, slots=True)
 class Layer:
-    """One cross-attention layer: its dotted path in the model, its heads, its grid (h, w)."""
+    """One layer that attends to the text.
+
+    Attributes:
+        name: its dotted path in the model.
+        heads: the number of its heads.
+        grid: (h, w).
+        part: the name of the layers that it belongs to, such as "early" or "single"; empty in a
+            UNet, whose stages are in the names of layers.
+    """
 
     name: Annotated[str, Meta(max_length=MAX_LAYER_NAME)]
     heads: Annotated[int, Meta(ge=1, le=1024)]
     grid: tuple[SideLength, SideLength]
+    part: Annotated[str, Meta(max_length=MAX_LAYER_NAME)] = ""
+
+    @property
+    def group(self) -> str:
+        """The group of layers that it is in, as `select` takes it; empty if in none."""
+        return self.part or stage_of(self.name)
 
     @property
     def short(self) -> str:
@@ -326,7 +340,10 @@ class Selection:
             and (grid is None or grid in (min(layer.grid), [*layer.grid]))
         )
         if not numbers:
-            names = layers_there([layer.name for layer in before.values()], f"{layers or ''}")
+            groups = {layer.part for layer in before.values()}
+            names = layers_there(
+                [layer.name for layer in before.values()], f"{layers or ''}", groups
+            )
             sides = sorted({min(layer.grid) for layer in before.values()})
             raise SelectionError(
                 f"no layer fits {quoted(layers if resolution is None else resolution)}: expected "
@@ -413,13 +430,13 @@ class Selection:
 def layer_fits(layer: Layer, wanted: object) -> bool:
     """Return whether a layer fits a `LayerFilter`; ArgumentError if it is none."""
     if isinstance(wanted, str):
-        return name_fits(layer.name, wanted)
+        return wanted == layer.group or name_fits(layer.name, wanted)
     if callable(wanted):
         return bool(wanted(layer))
     if not isinstance(wanted, Sequence):
         raise ArgumentError(
-            f"layers is {quoted(wanted)}: expected 'down', 'mid' or 'up', a name, a pattern, a "
-            "list of these, or a function of a layer"
+            f"layers is {quoted(wanted)}: expected a group such as 'up', a name, a pattern, a list "
+            "of these, or a function of a layer"
         )
     return any(layer_fits(layer, one) for one in cast(Sequence[object], wanted))
 

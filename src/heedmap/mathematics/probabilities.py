@@ -40,6 +40,21 @@ def probabilities(
     return scores.softmax(dim=-1)
 
 
+@dataclass(frozen=True, eq=False)
+class JointKeys:
+    """The keys of a softmax that text and image share.
+
+    Attributes:
+        key: (B, H, N, d), of text and image.
+        text: the place of the text among them.
+        image: the place of the image among them, and of its queries among those of the layer.
+    """
+
+    key: Tensor
+    text: slice
+    image: slice
+
+
 LARGE = 32.0
 """Log-sums of this size or more have lost digits, and no probabilities are computed from them."""
 
@@ -57,6 +72,8 @@ class Scores:
         log_sum: (B, H, Q) float32, the logarithm of Σ exp over all K tokens, if known: then the
             probabilities of a few tokens cost a few columns. In half-precision types a kernel's
             value is good to 1e-4, and so are the probabilities, relative to their size.
+        joint: all keys of the softmax, where the image's share it with the text's: then rows sum to
+            less than 1. None where the text has a softmax of its own.
     """
 
     query: Tensor
@@ -64,6 +81,7 @@ class Scores:
     scale: float
     mask: Tensor | None = None
     log_sum: Tensor | None = None
+    joint: JointKeys | None = None
 
     def mask_of(self, image: int) -> Tensor | None:
         """Return the mask (H, Q, K) of an image as numbers to add; None without one."""
@@ -82,16 +100,54 @@ class Scores:
                 return self.of(image, heads, tokens)
         query = self.query[image, heads].float()
         key = self.key[image, heads]
-        if self.log_sum is None:
+        if self.log_sum is not None:
+            log_sum = self.log_sum[image, heads].float()
+        elif self.joint is not None:
+            log_sum = log_sums(query, self.joint.key[image, heads], self.scale)
+        else:
             mask = self.mask_of(image)
             mask = None if mask is None else mask[heads]
             return probabilities(query, key, scale=self.scale, mask=mask)[..., list(tokens)]
-        every = len(tokens) == key.shape[1]
+        whole = len(tokens) == key.shape[1] and self.joint is None
         key = key[:, list(tokens)].float() * self.scale
-        offset = -self.log_sum[image, heads, :, None].float()
-        p = torch.baddbmm(offset, query, key.mT).exp_()
+        p = torch.baddbmm(-log_sum[..., None], query, key.mT).exp_()
         # In half types the log-sum is good to 1e-4 only; with all tokens it is not needed.
-        return p.div_(p.sum(dim=-1, keepdim=True)) if every and self.key.itemsize < 4 else p
+        return p.div_(p.sum(dim=-1, keepdim=True)) if whole and self.key.itemsize < 4 else p
+
+    def rows(self, image: int) -> Tensor:
+        """Return whole rows of probabilities of an image, float32: (H, Q, K).
+
+        In a joint softmax there is one more column, the last: the sum over the image's keys.
+        """
+        if self.joint is None:
+            return self.of(image, slice(None), range(self.key.shape[2]))
+        device = self.query.device.type
+        with torch.autocast(device, enabled=False):
+            query, keys = self.query[image].float(), self.joint.key[image][:, self.joint.image]
+            text = query @ self.key[image].float().mT * self.scale
+            rest = log_sums(query, keys, self.scale)[..., None]
+            return torch.cat([text, rest], dim=-1).softmax(dim=-1)
+
+
+MAX_SCORES = 2**24
+"""The largest number of scores in memory at once while log-sums are computed."""
+
+
+def log_sums(query: Tensor, key: Tensor, scale: float) -> Tensor:
+    """Return log Σ exp(q·k·scale) over all keys, computed in float32 by parts of the queries.
+
+    Args:
+        query: (H, Q, d).
+        key: (H, N, d).
+        scale: factor of QKᵀ.
+
+    Returns:
+        (H, Q), float32.
+    """
+    key = key.float().mT * scale
+    part = max(1, MAX_SCORES // (key.shape[0] * key.shape[2]))
+    parts = [query[:, at : at + part].float() for at in range(0, query.shape[1], part)]
+    return torch.cat([(one @ key).logsumexp(dim=-1) for one in parts], dim=-1)
 
 
 def scored(query: Tensor, key: Tensor, scale: float) -> Scores:

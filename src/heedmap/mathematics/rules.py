@@ -227,22 +227,47 @@ class Region:
     def __call__(self, p: Tensor, site: Site) -> Tensor:
         """Return P' (H, Q, K), the softmax of the biased scores: P e^b / Σ P e^b.
 
-        Computed as softmax(log P + b), with b less its largest in each row, so that no strength
-        overflows or costs digits. A token that the softmax had rounded to 0 stays 0, and a row
-        without a visible token is NaN, as of the softmax.
+        A token that the softmax had rounded to 0 stays 0, and a row without a visible token is NaN,
+        as of the softmax.
         """
         bias = self.bias(site)
-        if bias is None:
-            return p
-        bias = pad(bias.to(p), (0, p.shape[-1] - bias.shape[1]))
-        visible = bias.expand_as(p).masked_fill(p <= 0, float("-inf"))
-        return (p.log() + (bias - visible.amax(dim=-1, keepdim=True))).softmax(dim=-1)
+        return p if bias is None else add_bias(p, bias)
+
+
+def add_bias(p: Tensor, bias: Tensor) -> Tensor:
+    """Return P e^b / Σ P e^b of whole rows P (H, Q, K) and a bias (Q, K), or of fewer columns.
+
+    Computed as softmax(log P + b), with b less its largest in each row, so that no strength
+    overflows or costs digits.
+    """
+    bias = pad(bias.to(p), (0, p.shape[-1] - bias.shape[1]))
+    visible = bias.expand_as(p).masked_fill(p <= 0, float("-inf"))
+    return (p.log() + (bias - visible.amax(dim=-1, keepdim=True))).softmax(dim=-1)
 
 
 def apply(rules: Iterable[Rule], p: Tensor, site: Site) -> Tensor:
     """Return P' (H, Q, K) after all rules in order; ArgumentError as in `checked_result`."""
     for rule in rules:
         p = checked_result(rule, rule(p, site), p, site)
+    return p
+
+
+def apply_joint(rules: Iterable[Any], p: Tensor, site: Site) -> Tensor:
+    """Return P' (H, Q, K + 1) after all rules, of rows whose last column is the image's share.
+
+    A bias and `Renormalize` act on whole rows. All other rules are given the K text tokens, and
+    leave the image's share as it is.
+    """
+    for rule in rules:
+        bias = rule.bias(site) if is_biased(rule) else None
+        if bias is not None:
+            p = add_bias(p, bias)
+        elif isinstance(rule, Renormalize):
+            p = rule(p, site)
+        elif not is_biased(rule):
+            text = p[..., :-1]
+            text = checked_result(rule, rule(text, site), text, site)
+            p = torch.cat([text, p[..., -1:]], dim=-1)
     return p
 
 

@@ -21,7 +21,7 @@ import numpy as np
 
 from heedmap.errors import as_sentence
 from heedmap.io.schemas import TokenKind
-from heedmap.maps.recordings import Recording, cells, is_even, short_names, stage_of
+from heedmap.maps.recordings import Recording, cells, is_even, short_names
 from heedmap.text.words import TokenTable
 
 _SPECIALS: dict[TokenKind, str] = {"start": "start token", "end": "end token", "pad": "padding"}
@@ -107,7 +107,7 @@ def _pieces(table: TokenTable) -> list[list[Any]]:
 def _layers(recording: Recording) -> list[dict[str, Any]]:
     shorts = short_names([layer.name for layer in recording.layers])
     return [
-        {**asdict(layer), "short": short, "group": stage_of(layer.name)}
+        {**asdict(layer), "short": short, "group": layer.group}
         for layer, short in zip(recording.layers, shorts, strict=True)
     ]
 

@@ -161,7 +161,9 @@ def resolve_options(
     size, latents = check_size(pipe, options.size), arguments.get("latents")
     side = family_of(pipe).cell_side
     grid = (size[1] // side, size[0] // side)
-    if isinstance(latents, torch.Tensor) and latents.shape[-2:] != grid:
+    # Those of Flux are packed, and tell no grid.
+    unpacked = isinstance(latents, torch.Tensor) and latents.ndim == 4
+    if isinstance(latents, torch.Tensor) and unpacked and latents.shape[-2:] != grid:
         raise ArgumentError(
             f"the latents have the shape {tuple(latents.shape)}, and the size {size[0]}×{size[1]} "
             f"needs {grid[0]} rows and {grid[1]} columns: pass one of the two, or make them agree"

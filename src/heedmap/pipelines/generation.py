@@ -186,7 +186,7 @@ def generate_batch(
     if negative and not trace.guided:
         warn(
             f"the negative prompt {quoted(negative)} changed nothing, since guidance was off: pass "
-            "a guidance above 1"
+            f"{family_of(pipe).negative_guidance} above 1"
         )
     each = zip(prompts, seeds, flags, strict=True)
     if black := [f"{quoted(prompt)} (seed {seed})" for prompt, seed, is_black in each if is_black]:

@@ -40,6 +40,7 @@ from heedmap.backends.registry import (
     STEP_LISTS,
     THEIR_NAMES,
     check_size,
+    check_supports,
     family_of,
     noise,
     unit,
@@ -257,6 +258,7 @@ def resolve_location(call: Mapping[str, Any]) -> tuple[GenerateOptions, Any, Ima
     """Return the checked options, the seed and the image of `locate`, by its arguments."""
     pipe, prompt, arguments = call["pipe"], call["prompt"], call["arguments"]
     options, seed = resolve_options(call, has_image=True)
+    check_supports(pipe, "located images")
     check_takes_latents(pipe)
     refused = ("latents", "num_images_per_prompt", "guidance_scale", "negative_prompt", *STEP_LISTS)
     refuse_arguments(arguments, refused)

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from heedmap.backends.base import Family, GridShape
-from heedmap.backends.latents import Moment, Schedule, matches
+from heedmap.backends.latents import SAME, Moment, Schedule, matches
 from heedmap.backends.processors import skipping_tools
 from heedmap.backends.prompts import Encoding, foreign_states
 from heedmap.errors import NothingRecordedError, TraceError, plural
@@ -138,7 +138,8 @@ class Call:
         self.edited: Sequence[Sequence[Sequence[Rule]]] = ()
         self.done, self.over = 0, False
         self.blocks: Sequence[int] = ()  # of the model's batch that read the prompt in this pass
-        self._rows = 0  # of the batch of this pass
+        self._rows = self._tokens = 0  # of the batch and of the text of this pass
+        self._groups = family.groups(list(layers))
         w, h = cells(latent)  # on the latent's grid layers would be resized twice
         # Layers that may be skipped are averaged when it is known at which steps each ran.
         layer: frozenset[Axis] = frozenset({"layer"} if self.skipping else ())
@@ -151,7 +152,8 @@ class Call:
             if encoding.negative is None:
                 raise TraceError(
                     "the negative branch was asked for, but this call has none (guidance is off, "
-                    "or embedded in the model): pass a guidance above 1, or leave it out"
+                    f"or embedded in the model): pass {family.negative_guidance} above 1, or leave "
+                    "it out"
                 )
             tables["negative"] = encoding.negative.tables
         if encoding.concepts:
@@ -210,8 +212,13 @@ class Call:
 
     # --- pass by pass ---
 
-    def enter(self, states: torch.Tensor, timestep: float) -> None:
+    def enter(
+        self, states: torch.Tensor, timestep: float, repeats: bool = False, error: float = SAME
+    ) -> None:
         """Begin a pass of the model on text states (n·B, K, C): find the rows of each branch.
+
+        A pass that `repeats` is a further one of its step, which is not recorded. The timestep has
+        a relative `error`, by its rounding.
 
         Raises:
             TraceError: if it is not a pass of this call on the image's own latents.
@@ -220,11 +227,11 @@ class Call:
         pipe = type(self.family.pipe).__name__
         # Compared by value in every pass: a callback may change the text states in place.
         blocks = self.encoding.blocks_in(states)
-        self._rows = len(states)
+        self._rows, self._tokens = states.shape[:2]
         count = self._rows // self.images
         if "conditional" not in blocks and len(blocks.get("negative", ())) < count:
             raise foreign_states(states)  # none of the prompt, and some that nobody encoded
-        if not matches(self.schedule, self.done, timestep):
+        if not matches(self.schedule, self.done, timestep, error):
             raise TraceError(
                 f"the model ran at timestep {timestep:g}, which is not that of call "
                 f"{self.done + 1} of {len(self.schedule.timesteps)} of this run's scheduler: "
@@ -242,7 +249,7 @@ class Call:
             if record.block is None:
                 continue
             if record.recorded:
-                if not self.family.has_quirk("repeats_passes"):
+                if not (repeats or self.family.has_quirk("repeats_passes")):
                     raise TraceError(
                         f"{pipe} ran its model twice on this prompt before the scheduler went on, "
                         "and heedmap cannot tell which of the two draws the image: expected one "
@@ -252,7 +259,7 @@ class Call:
                 record.block = None
                 continue
             record.recorded = True
-            record.timesteps.setdefault(step, timestep)
+            record.timesteps.setdefault(step, self.schedule.timesteps[self.done])
             record.passes[step] += 1
 
     def record(self, name: str, scores: Scores, controller: AttentionController | None) -> None:
@@ -261,14 +268,17 @@ class Call:
         Raises:
             TraceError: if it ran for other rows or positions than were expected.
         """
+        h, w = self.grids[name]
+        scores = self.family.text_scores(scores, h * w)
         rows, _, positions, _ = scores.query.shape
+        if scores.joint is not None:
+            positions = scores.joint.key.shape[2] - self._tokens
         if rows != self._rows:
             raise TraceError(
                 f"{name} computed attention for {rows} rows where the model was given "
                 f"{self._rows}: heedmap cannot tell which image each row belongs to; switch off "
                 "the tool that leaves out a part of the batch"
             )
-        h, w = self.grids[name]
         if positions != h * w:
             raise TraceError(
                 f"{name} ran on {positions} positions, but its grid is {h}×{w} = {h * w}: remove "
@@ -388,7 +398,10 @@ class Call:
                 flat = regrid(means.flatten(0, 1), self.grids[layer], sums.mean_grid)
                 means = flat.unflatten(0, means.shape[:2])
             arrays.append(means.cpu().numpy())
-        layers = tuple(Layer(n, self.heads[n], self.grids[n]) for n in names if n)
+        groups = self._groups
+        layers = tuple(
+            Layer(n, self.heads[n], self.grids[n], groups.get(n, "")) for n in names if n
+        )
         if "layer" not in keep:
             arrays = [np.mean(arrays, axis=0) if len(arrays) > 1 else arrays[0]]
             layers = (Layer(AVERAGED, max(self.heads.values()), sums.mean_grid),)

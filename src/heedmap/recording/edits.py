@@ -20,7 +20,7 @@ from PIL import Image
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
-from heedmap.backends.base import GridShape
+from heedmap.backends.base import Family, GridShape
 from heedmap.checks import as_list, check_bool, check_float, check_text
 from heedmap.errors import ArgumentError, quoted, warn
 from heedmap.io.schemas import MAX_EDITS, Confined, Mask, Reweighted, Ruled, WordEditNoted
@@ -33,6 +33,7 @@ from heedmap.mathematics.rules import (
     Site,
     Weights,
     apply,
+    apply_joint,
     checked_result,
     is_biased,
     is_linear,
@@ -56,7 +57,8 @@ class Reweight:
     Attributes:
         word: a word or phrase of the prompt, at all its places.
         weight: 1 changes nothing, 0 removes the word's attention, negative weights work against it;
-            −2 to 3 is useful.
+            −2 to 3 is useful. In a joint softmax (SD 3, Flux) the image's attention to itself
+            stays as it is, so that the sum of a row changes.
         renormalize: if True, the probabilities are scaled to sum to 1 again, so that the other
             tokens lose as much as the word gains.
 
@@ -92,7 +94,7 @@ class Confine:
     in the first part of the run, which settles where things are (`mathematics.rules.Region`). The
     words that describe it are confined with it. The end of the text and the padding have read the
     word, so they are hidden outside as well; with several words confined, they are seen where the
-    regions meet.
+    regions meet. In a joint softmax (SD 3, Flux) the image gets the share of the hidden words.
 
     Attributes:
         word: a word or phrase of the prompt, at all its places.
@@ -301,12 +303,14 @@ class Steering:
     ) -> tuple[Tensor, Tensor]:
         """Return one image's probabilities (H, Q, K), unedited and as its rules define them.
 
-        The branch's images are in the rows of the batch from `first` on.
+        In a joint softmax the last of K columns is the sum over the image's keys. The branch's
+        images are in the rows of the batch from `first` on.
         """
-        every, source = range(scores.key.shape[2]), self.sources.get(image)
-        p = scores.of(first + image, slice(None), every)
-        source_p = None if source is None else scores.of(first + source, slice(None), every)
+        source, p = self.sources.get(image), scores.rows(first + image)
         rules = sorted(self.rules[image], key=is_biased, reverse=True)
+        if scores.joint is not None:
+            return p, apply_joint(rules, p, site)
+        source_p = None if source is None else scores.rows(first + source)
         return p, apply(rules, p, replace(site, source=source_p))
 
     def output(
@@ -319,7 +323,12 @@ class Steering:
         if mix is None and bias is None:
             return None
         row = first + image
-        values = value[row] if mix is None else mix.target.to(value) @ value[row]
+        values = value[row]
+        if mix is not None and scores.joint is not None:
+            values, text = values.clone(), scores.joint.text
+            values[:, text] = mix.target.to(value) @ values[:, text]
+        elif mix is not None:
+            values = mix.target.to(value) @ values
         edited = _attend(scores, row, values, bias)
         if mix is not None and mix.source is not None:
             if image not in self.sources:
@@ -332,12 +341,27 @@ class Steering:
 def _attend(scores: Scores, row: int, value: Tensor, bias: Tensor | None) -> Tensor:
     """Return one row's attention (H, Q, d) to other values, with a bias on its scores."""
     query, mask = scores.query[row], scores.mask_of(row)
-    if bias is not None:
+    key = scores.key[row] if scores.joint is None else scores.joint.key[row]
+    if bias is not None and scores.joint is not None:
+        mask = torch.zeros(len(bias), key.shape[1], device=bias.device)
+        mask[:, scores.joint.text] = bias
+    elif bias is not None:
         mask = bias if mask is None else mask + bias
     mask = None if mask is None else mask.to(query.dtype)
-    return scaled_dot_product_attention(
-        query, scores.key[row], value, attn_mask=mask, scale=scores.scale
+    return scaled_dot_product_attention(query, key, value, attn_mask=mask, scale=scores.scale)
+
+
+def _weighted(scores: Scores, p: Tensor, value: Tensor, row: int) -> Tensor:
+    """Return one row's values (H, Q, d) weighted by probabilities (H, Q, K), as `rows` has them."""
+    values = value[row].float()
+    if scores.joint is None:
+        return p @ values
+    text, image = scores.joint.text, scores.joint.image
+    key = scores.joint.key[row][:, image].float()
+    rest = scaled_dot_product_attention(
+        scores.query[row].float(), key, values[:, image], scale=scores.scale
     )
+    return p[..., :-1] @ values[:, text] + p[..., -1:] * rest
 
 
 def _bias_sum(biases: Sequence[Tensor | None], scores: Scores) -> Tensor | None:
@@ -375,6 +399,7 @@ class AttentionController:
 
     Attributes:
         steering: the edits.
+        family: the family of the pipeline; None if its text has a softmax of its own.
         position: that of the present pass of the model; None where no row reads the prompt.
         acted: for each image the sites (a layer at a step) at which a rule acted.
         shared: for each image those at which it took the source's self-attention.
@@ -383,8 +408,8 @@ class AttentionController:
             heads (0 to 1; more where large weights make rows of far more than 1).
     """
 
-    def __init__(self, steering: Steering) -> None:
-        self.steering = steering
+    def __init__(self, steering: Steering, family: Family | None = None) -> None:
+        self.steering, self.family = steering, family
         self.position: RunPosition | None = None
         self.moved: defaultdict[int, list[float]] = defaultdict(list)
         self.acted: defaultdict[int, set[tuple[str, int]]] = defaultdict(set)
@@ -399,15 +424,20 @@ class AttentionController:
         self._pairs.clear()
 
     def output(self, layer: str, scores: Scores, value: Tensor, output: Tensor) -> Tensor:
-        """Return the output (B, H, Q, d) of a cross-attention layer with the edits."""
+        """Return the output (B, H, Q, d) of a layer that attends to the text, with the edits."""
+        if self.position is None:
+            return output
+        h, w = self.position.grids[layer]
+        scores = scores if self.family is None else self.family.text_scores(scores, h * w)
+        rows = slice(None) if scores.joint is None else scores.joint.image
         for image, first, site in self._edits(layer):
             if self.steering.is_linear(image):
                 edited = self.steering.output(scores, value, first, image, site)
             else:
                 _, p = self._pair(scores, first, image, site)
-                edited = p @ value[first + image].float()
+                edited = _weighted(scores, p, value, first + image)
             if edited is not None:
-                output[first + image] = edited.to(output)
+                output[first + image, :, rows] = edited.to(output)
                 self.acted[image].add((layer, site.step))
         return output
 

@@ -19,8 +19,8 @@ import torch
 from torch import Tensor
 
 from heedmap.backends import base, loading, processors, prompts, registry
-from heedmap.backends.base import Family, Pipeline
-from heedmap.backends.latents import Moment, announced, listen, predicted
+from heedmap.backends.base import Family, GridShape, Pipeline
+from heedmap.backends.latents import Moment, announced, listen, predicted, rounding_of
 from heedmap.backends.processors import Record, RecordingProcessor
 from heedmap.backends.prompts import Encoding
 from heedmap.checks import as_ordered_list
@@ -74,7 +74,7 @@ def trace(
     arXiv 2210.04885), for any size of image and any number of images.
 
     Args:
-        pipe: a pipeline of Stable Diffusion or PixArt.
+        pipe: a pipeline of Stable Diffusion (1, 2, XL, 3, 3.5), PixArt or Flux.1.
         keep: the axes to keep, of "layer", "step", "head"; or "all". The others are averaged
             while it runs (steps: over the calls of the model).
         tokens: "prompt" for the prompt's own tokens with start and end, "all" for the padding too.
@@ -179,7 +179,9 @@ class TraceHooks:
         pipe, model = family.pipe, family.called_model
         processors.check_forwards(self.layers)
         self.undo.enter_context(loading.silence_logs(pipe))
-        self._installed = processors.install(self.layers, record, undo, self._controller)
+        self._installed = processors.install(
+            self.layers, record, undo, self._controller, joint=family.is_joint
+        )
         processors.run_uncompiled(model, undo)
         # These replace attention processors, and do not know those of a trace.
         replacing = [(pipe, "load_ip_adapter"), (pipe, "unload_ip_adapter")]
@@ -263,14 +265,23 @@ class Trace:
         probe: Probe | None = None,  # ends the run when it has its numbers
     ) -> None:
         registry.check_served(pipe)
+        spec = spec or RecordingSpec()
+        uses = {
+            "edits of a source": steering is not None and bool(steering.sources),
+            "concepts": bool(spec.concepts),
+            "explanations": probe is not None,
+        }
+        for use in (use for use, is_asked in uses.items() if is_asked):
+            registry.check_supports(pipe, use)
         self._pipe, self._family = pipe, registry.family_of(pipe)
-        self._spec = spec = spec or RecordingSpec()
+        self._spec = spec
         self._edits, self._probe = edits, probe
         self._after_step, self._map_tokens = after_step, map_tokens
         self._predicts, self._predicted = predicts, None
         steering = Steering({}) if edits and steering is None else steering
         self._rules = {} if steering is None else steering.rules
-        self.controller = None if steering is None else AttentionController(steering)
+        editor = None if steering is None else AttentionController(steering, self._family)
+        self.controller = editor
         self._hooks = TraceHooks(self._family, self.controller)
         several = len({layer.heads for layer in self._hooks.layers.values()}) > 1
         if several and "head" in spec.keep and "layer" not in spec.keep:
@@ -430,20 +441,23 @@ class Trace:
                 f"{type(self._pipe).__name__} runs several timesteps in one batch, so the rows of "
                 "its model are not the images: expected a pipeline that draws step by step"
             )
-        timestep = float(timesteps[0])
+        timestep, error = float(timesteps[0]), rounding_of(timesteps)
         if self._encodings:
-            self._start(sample, timestep, states)
+            latent = self._family.latent(args, kwargs)
+            self._start(sample, latent, states, timestep, error)
         elif not self._calls or self._calls[-1].over:
             raise TraceError(
                 "the model ran before the pipeline of this trace encoded a prompt: call that very "
                 "pipeline, with the prompt as text, inside of the trace"
             )
         call = self._calls[-1]
-        call.enter(states, timestep)
+        call.enter(states, timestep, self._family.repeats(kwargs), error)
         if self.controller is not None:
             self.controller.enter(call.position)
 
-    def _start(self, sample: Tensor, timestep: float, states: Tensor) -> None:
+    def _start(
+        self, sample: Tensor, latent: GridShape, states: Tensor, timestep: float, error: float
+    ) -> None:
         encodings, self._encodings = self._encodings, []
         if not bool(sample.isfinite().all()):
             raise ArgumentError(
@@ -452,8 +466,7 @@ class Trace:
             )
         family, hooks, encoding = self._family, self._hooks, prompts.encoding_of(encodings, states)
         call = Call(
-            *(family, self._spec, encoding, announced(self._pipe, timestep)),
-            (sample.shape[-2], sample.shape[-1]),
+            *(family, self._spec, encoding, announced(self._pipe, timestep, error), latent),
             hooks.layers,
             hooks.self_layers,
             map_tokens=self._map_tokens,
@@ -461,7 +474,7 @@ class Trace:
         )
         check_memory_limit([*self._calls, call], self._spec)
         if self._edits and self.controller is not None:
-            size = (sample.shape[-1] * family.cell_side, sample.shape[-2] * family.cell_side)
+            size = (latent[1] * family.cell_side, latent[0] * family.cell_side)
             call.edited = [
                 [rules_of(edit, table, size) for edit in self._edits]
                 for table in encoding.conditional.tables
@@ -495,8 +508,9 @@ class Trace:
         if self._probe is not None:
             self._probe.leave()
         if self._after_step is not None:
-            maps = call.current_maps()
-            latents = self._after_step(StepState(call.moment, latents, self._predicted, maps))
+            maps, opened = call.current_maps(), self._family.unpack(latents, call.latent)
+            state = StepState(call.moment, opened, self._predicted, maps)
+            latents = self._family.pack(self._after_step(state))
         call.leave()
         if call.done == count and not base.announces_end(self._pipe):
             self._end()

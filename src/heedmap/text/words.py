@@ -8,7 +8,7 @@ table are also its schema in files.
 """
 
 from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import accumulate, pairwise
 from operator import itemgetter
 from typing import Annotated, Any
@@ -101,6 +101,8 @@ class TokenTable:
             on the `K` axis, `id`, `text`, `start`, `end` (characters of the prompt) and `kind`.
         words: all words of the prompt, with those past the limit; each word has a `number`, `text`,
             `start`, `end`, `tokens` (positions) and `missing` (tokens past the limit).
+        parts: the number of positions of each text encoder, where several stand one after another
+            on the `K` axis; empty for one.
     """
 
     prompt: Text
@@ -108,6 +110,7 @@ class TokenTable:
     missing: Small
     tokens: Annotated[tuple[Token, ...], TOKENS_AT_MOST]
     words: Annotated[tuple[Word, ...], WORDS_AT_MOST]
+    parts: Annotated[tuple[Small, ...], TOKENS_AT_MOST] = ()
 
     @classmethod
     def of_texts(cls, texts: Iterable[str], separator: str = ", ") -> "TokenTable":
@@ -134,8 +137,45 @@ class TokenTable:
 
     @property
     def room(self) -> int:
-        """The number of tokens of a prompt that the model reads, without specials (75 for CLIP)."""
-        return len(self.positions("text", "pad"))
+        """The number of tokens of a prompt that the model reads, without specials (75 for CLIP).
+
+        Of several encoders it is that of the longest.
+        """
+        return max(most for _, most in self.loads)
+
+    @property
+    def loads(self) -> tuple[tuple[int, int], ...]:
+        """The number of the prompt's tokens and the room for tokens, of each text encoder."""
+        sizes = self.parts or (len(self.tokens),)
+        ends = [*accumulate(sizes)]
+        parts = [self.tokens[end - size : end] for end, size in zip(ends, sizes, strict=True)]
+        kinds = [[token.kind for token in part] for part in parts]
+        if self.parts:  # an encoder that is not loaded reads nothing, and no end
+            kinds = [each for each in kinds if "end" in each]
+        texts = [each.count("text") for each in kinds]
+        return tuple((n, n + each.count("pad")) for n, each in zip(texts, kinds, strict=True))
+
+    def of_encoder(self, number: int) -> "TokenTable":
+        """Return the table whose words have their tokens in one of several encoders alone.
+
+        Raises:
+            UnknownWordError: if there is no such encoder; they are counted from 0.
+        """
+        number = check_int("the encoder", number)
+        if not 0 <= number < len(self.parts):
+            raise UnknownWordError(
+                f"there is no encoder {quoted(number)} to select: the words of this prompt have "
+                f"tokens in {plural(max(len(self.parts), 1), 'encoder')}, counted from 0"
+            )
+        end = sum(self.parts[: number + 1])
+        places = range(end - self.parts[number], end)
+        return replace(
+            self,
+            words=tuple(
+                replace(word, tokens=tuple(place for place in word.tokens if place in places))
+                for word in self.words
+            ),
+        )
 
     @property
     def unread(self) -> str:
@@ -387,6 +427,51 @@ def tokenize(
         for number, (start, end, members) in enumerate(_assign(split_words(prompt), spans))
     ]
     return TokenTable(prompt, len(tokens), len(rows) - count, tuple(tokens), tuple(words))
+
+
+def concatenate(tables: Sequence[TokenTable]) -> TokenTable:
+    """Return the table of a prompt that several encoders read, one after another on the K axis.
+
+    A word has its tokens in all of them. It is past the limit if it is past each encoder's. Words
+    that one encoder reads as one (emoji) are one word.
+    """
+    if len(tables) == 1:
+        return tables[0]
+    sizes = [len(table.tokens) for table in tables]
+    starts = [*accumulate(sizes, initial=0)]
+    tokens: list[Token] = []
+    # By encoder the words, with their tokens on the whole axis.
+    every: list[tuple[int, Word]] = []
+    for number, (table, first) in enumerate(zip(tables, starts, strict=False)):
+        tokens += [replace(token, position=token.position + first) for token in table.tokens]
+        for word in table.words:
+            places = tuple(place + first for place in word.tokens)
+            every.append((number, replace(word, tokens=places)))
+    groups: list[list[tuple[int, Word]]] = []
+    end = 0
+    for number, word in sorted(every, key=lambda one: (one[1].start, one[1].end)):
+        if not groups or word.start >= end:
+            groups.append([])
+        groups[-1].append((number, word))
+        end = max(end, word.end)
+    words: list[Word] = []
+    for number, group in enumerate(groups):
+        start, end = group[0][1].start, max(word.end for _, word in group)
+        places = sorted(place for _, word in group for place in word.tokens)
+        missing = min(
+            sum(word.missing for of, word in group if of == encoder)
+            for encoder in {of for of, _ in group}
+        )
+        prompt = tables[0].prompt
+        words.append(Word(number, prompt[start:end], start, end, tuple(places), missing))
+    return TokenTable(
+        prompt=tables[0].prompt,
+        limit=sum(table.limit for table in tables),
+        missing=min(table.missing for table in tables),
+        tokens=tuple(tokens),
+        words=tuple(words),
+        parts=tuple(sizes),
+    )
 
 
 def _whole_spans(prompt: str, offsets: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:

@@ -1,0 +1,56 @@
+"""Joint attention: text and image are keys of one softmax.
+
+A layer's queries and keys are those of the text and of the image, one after the other. The
+recording has the rows of the image's queries and the columns of the text's keys. They are shares of
+all attention, that to the image included: a row sums to less than 1.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import ClassVar
+
+from heedmap.backends.base import Family
+from heedmap.errors import TraceError
+from heedmap.mathematics.probabilities import JointKeys, Scores
+
+_NOT_YET = "its text and image share one softmax, for which this is not yet implemented"
+
+
+class JointFamily(Family):
+    """A pipeline with a transformer over text and image.
+
+    Attributes:
+        text_first: whether the text precedes the image among the keys.
+    """
+
+    component = "transformer"
+    is_joint = True
+    text_first: ClassVar[bool]
+    unsupported: ClassVar[Mapping[str, str]] = dict.fromkeys(
+        ("edits of a source", "concepts", "explanations", "located images", "layer shapes"),
+        _NOT_YET,
+    )
+
+    def text_scores(self, scores: Scores, positions: int) -> Scores:
+        """Return the scores of the image's queries, so many, and the text's keys."""
+        query, key, log_sum = scores.query, scores.key, scores.log_sum
+        is_whole = query.shape[2] == key.shape[2] >= positions
+        if not is_whole or scores.mask is not None:
+            raise TraceError(
+                f"{type(self.pipe).__name__} computes attention of {query.shape[2]} queries to "
+                f"{key.shape[2]} keys, {'with' if scores.mask is not None else 'without'} a mask: "
+                "expected those of text and image, without a mask"
+            )
+        tokens = key.shape[2] - positions
+        text, image = slice(positions, None), slice(positions)
+        if self.text_first:
+            text, image = slice(tokens), slice(tokens, None)
+        if log_sum is not None:  # a kernel's value in half-precision types is good to 1e-4 only
+            log_sum = log_sum[:, :, image] if key.itemsize >= 4 else None
+        joint = JointKeys(key, text, image)
+        return Scores(query[:, :, image], key[:, :, text], scores.scale, None, log_sum, joint)
+
+
+def thirds(names: Sequence[str]) -> dict[str, str]:
+    """Return the third of the depth that each layer is in: "early", "middle" or "late"."""
+    parts = ("early", "middle", "late")
+    return {name: parts[3 * number // len(names)] for number, name in enumerate(names)}

@@ -1,0 +1,83 @@
+"""Stable Diffusion 3 and 3.5: a transformer over patches, read by two CLIPs and T5.
+
+On the K axis the positions of CLIP come first, each read by both CLIPs, and then those of T5. No
+mask hides the padding. The first blocks of SD 3.5 medium also have attention of the image alone.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+from diffusers import SD3Transformer2DModel
+from diffusers.models.attention_processor import Attention
+
+from heedmap.backends.base import GridShape, default_of
+from heedmap.backends.joint import JointFamily, thirds
+from heedmap.checks import check_int
+from heedmap.text.words import LABELS, Token, TokenTable, tokenize
+
+_PERTURBED = "perturbs the attention of a part of its batch"
+
+
+class StableDiffusion3(JointFamily):
+    """A pipeline with an `SD3Transformer2DModel`: all layers have one grid, of patches."""
+
+    description = "a Stable Diffusion 3 or 3.5 pipeline"
+    model_class = SD3Transformer2DModel
+    text_first = False
+    sequences = (("tokenizer", "tokenizer_2"), ("tokenizer_3",))
+    unserved: ClassVar[Mapping[str, str]] = {
+        "StableDiffusion3PAGPipeline": _PERTURBED,
+        "StableDiffusion3PAGImg2ImgPipeline": _PERTURBED,
+    }
+
+    @property
+    def latent_multiple(self) -> int:
+        """The side of a patch."""
+        return self.model.config.patch_size
+
+    def attention(self) -> dict[str, Attention]:
+        """Return the layers of each block: of text and image, and of SD 3.5 of the image alone."""
+        return {
+            name: module
+            for name, module in self.model.named_modules()
+            if isinstance(module, Attention) and name.startswith("transformer_blocks.")
+        }
+
+    def reads_text(self, layer: Any) -> bool:
+        """Return whether a layer has linear maps for the text."""
+        return layer.added_kv_proj_dim is not None
+
+    def grid(self, name: str, latent: GridShape) -> GridShape:
+        """Return the grid of the patches."""
+        return latent[0] // self.latent_multiple, latent[1] // self.latent_multiple
+
+    def groups(self, names: Sequence[str]) -> dict[str, str]:
+        """Return the third of the depth that each layer is in."""
+        return thirds(names)
+
+    def repeats(self, kwargs: Mapping[str, Any]) -> bool:
+        """Return whether a pass skips layers, as skip-layer guidance does after the usual pass."""
+        return kwargs.get("skip_layers") is not None
+
+    def tokenizer_of(self, names: Sequence[str]) -> Any:
+        """Return the first tokenizer of these; None for T5's if its encoder is not loaded."""
+        if names != ("tokenizer_3",):
+            return super().tokenizer_of(names)
+        # A pipeline that was loaded without its models reads nothing: the tokenizer alone tells.
+        is_read = self.pipe.text_encoder_3 is not None or self.model is None
+        return self.pipe.tokenizer_3 if is_read else None
+
+    def table(self, tokenizer: Any, prompt: str, arguments: Mapping[str, Any]) -> TokenTable:
+        """Return the words and tokens of a prompt as a CLIP reads it, or T5; None is T5's absence.
+
+        Without T5 its positions hold zeros, which are padding.
+        """
+        pipe = self.pipe
+        if tokenizer is not None and tokenizer is not pipe.tokenizer_3:
+            return tokenize(prompt, tokenizer, limit=pipe.tokenizer_max_length)
+        name = "max_sequence_length"
+        limit = check_int(name, arguments.get(name, default_of(pipe, name)), least=1)
+        if tokenizer is not None:
+            return tokenize(prompt, tokenizer, limit=limit)
+        padding = [Token(number, 0, LABELS["pad"], 0, 0, "pad") for number in range(limit)]
+        return TokenTable(prompt, limit, 0, tuple(padding), ())
