@@ -75,7 +75,7 @@ def test_a_row_has_what_the_call_gives(model):
     assert [word["word"] for word in row.words] == ["a", "red", "house"]
     for word, heat in zip(row.words, single.maps, strict=True):
         values = heat.values
-        assert word["most"] == values.max() and word["mean"] == pytest.approx(values.mean())
+        assert word["extremum"] == values.max() and word["mean"] == pytest.approx(values.mean())
         y, x = np.unravel_index(values.argmax(), values.shape)
         scale = single.image.width / values.shape[1]
         assert word["peak"].tolist() == [int((x + 0.5) * scale), int((y + 0.5) * scale)]

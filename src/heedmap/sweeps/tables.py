@@ -120,7 +120,7 @@ def row_of(
             {
                 "number": word.number,
                 "word": word.text,
-                "most": heat.extremum,
+                "extremum": heat.extremum,
                 "mean": float(heat.values.mean()),
                 "peak": heat.peak,
             }
@@ -191,7 +191,7 @@ def _schema() -> "pyarrow.Schema":
     import pyarrow as pa
 
     text, whole, number = pa.string(), pa.int64(), pa.float64()
-    word = {"number": whole, "word": text, "most": number, "mean": number, "peak": pa.list_(whole)}
+    word = {"number": whole, "word": text, "extremum": number, "mean": number, "peak": pa.list_(whole)}
     compared = {"word": text, "pointing": pa.bool_(), "iou": number, "map_iou": number}
     columns = {
         **dict.fromkeys(("id", "task", "model", "prompt", "source", "negative"), text),
