@@ -271,5 +271,5 @@ def test_a_box_is_given_in_pixels_of_the_image(load, kind, arguments, size):
     )
     assert run.image.size == size
     outside = Confine("house", (0, 0, size[0] + 1, size[1]))
-    with pytest.raises(ArgumentError, match="picture of {}×{} pixels".format(*size)):
+    with pytest.raises(ArgumentError, match="{}×{} pixels".format(*size)):
         generate(pipe, SOURCE, seed=1, steps=2, edits=[outside], **arguments)

@@ -100,10 +100,7 @@ def test_cycle_diffusion_draws_one_picture_a_call(load, several):
     """Of a batch it reads the first two rows alone, which are not those of any one picture."""
     pipe = load("sd1", CycleDiffusionPipeline)
     pipe.scheduler = DDIMScheduler.from_config(pipe.scheduler.config)
-    with (
-        trace(pipe),
-        pytest.raises(TraceError, match="one picture a call, and was given 2 prompts"),
-    ):
+    with trace(pipe), pytest.raises(TraceError, match="2 prompts"):
         pipe(
             **{"prompt": PROMPT, "source_prompt": "a big tree", "strength": 0.99, **several},
             image=picture(128, 128),

@@ -199,8 +199,7 @@ def test_self_attention_is_restored_between_calls(pipe):
     """So that an IP-Adapter may be loaded there, which makes each processor anew by its class."""
 
     def own():
-        every = pipe.unet.attn_processors
-        return {name: one for name, one in every.items() if f".{SELF}." in name}
+        return {name: layer.processor for name, layer in self_attention_layers(pipe).items()}
 
     def during(pipe, number, timestep, state):
         seen.append(sum(own()[name] is not one for name, one in before.items()))
