@@ -6,6 +6,7 @@ from diffusers import EulerDiscreteScheduler, HeunDiscreteScheduler
 from making import run
 from torch.nn.functional import interpolate
 
+from heedmap.backends.registry import self_attention_layers
 from heedmap.recording.accumulation import is_propagated, middle_grid, propagation_layers
 from heedmap.recording.tracing import trace
 
