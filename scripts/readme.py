@@ -171,7 +171,8 @@ def _edits_table(edits: dict[str, Any]) -> str:
         "divided by that of plain generation of the new prompt (1: nothing was kept). It is a "
         "ratio of means; with the published "
         f"rules, the median is {medians[0]:.2f} for nouns and {medians[1]:.2f} for colours.",
-        "- *Cut*: the mask excludes more than a fifth of the new object (in squared error).",
+        "- *Cut*: the share in which the mask of `only=` cuts off more than a fifth of the new "
+        "object (in squared error).",
         "",
         "**Weights.** A colour word gets the weights −1, 0, 1, 2 and 4. In "
         f"{_percent(weighted['monotone'])} of {weighted['n']} series, a higher weight gives more "
