@@ -5,6 +5,7 @@
     python scripts/benchmark.py record --width 64 --latent 32 --rounds 5       a quick look
     python scripts/benchmark.py record --device cuda    whole runs by the clock, SD 1.5 and SDXL
     python scripts/benchmark.py edit                    an edit beside plain pictures, same shape
+    python scripts/benchmark.py sweep                   a sweep: time, memory, processes, kills
 
 `record` runs one step of a real pipeline with random weights and keeps what every attention layer
 is given. Then these layers alone are replayed, bare and recorded in turn, many times: what the
@@ -24,7 +25,7 @@ from collections.abc import Sequence
 import torch
 from rich.console import Console
 
-from benchmarking import editing, recording
+from benchmarking import editing, recording, sweeping
 from heedmap.backends import loading
 
 # --- the command line -------------------------------------------------------------------------
@@ -59,9 +60,11 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     verbs = parser.add_subparsers(required=True, metavar="WHAT")
     for_recording = verbs.add_parser("record", help="what recording costs")
     for_edits = verbs.add_parser("edit", help="what an edit costs")
+    for_sweeps = verbs.add_parser("sweep", help="what a sweep costs beside its model")
     for_peak = verbs.add_parser("peak", help="the peak memory of one run; `record` asks for it")
     for verb, function in (
         (for_recording, run_record), (for_edits, run_edit), (for_peak, recording.run_peak),
+        (for_sweeps, sweeping.sweeping),
     ):  # fmt: skip
         verb.add_argument("--width", type=int, default=320, help="channels of the UNet (320)")
         verb.add_argument("--latent", type=int, default=64, help="side of the latent (64)")
@@ -71,6 +74,12 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     for verb, rounds in ((for_recording, 24), (for_edits, 8)):
         verb.add_argument("--rounds", type=int, default=rounds, help=f"pairs compared ({rounds})")
         verb.add_argument("--json", action="store_true", help="print one JSON object")
+    for_sweeps.add_argument("--stage", choices=sweeping.STAGES, action="append", help="(all)")
+    for_sweeps.add_argument("--images", type=int, default=3, help="at the shape of SD 1.5 (3)")
+    for_sweeps.add_argument("--jobs", type=int, default=1000, help="of the embedded model (1000)")
+    for_sweeps.add_argument("--steps", type=int, default=25, help="(25)")
+    for_sweeps.add_argument("--rounds", type=int, default=3, help="of one and two processes (3)")
+    for_sweeps.add_argument("--kills", type=int, default=20, help="of each launcher (20)")
     for_edits.add_argument("--peers", action="store_true", help="the original's way too: slow")
     for_recording.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     for_recording.add_argument("--repeats", type=int, default=3, help="pairs of peaks measured (3)")

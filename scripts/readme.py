@@ -164,13 +164,15 @@ def _edits_table(edits: dict[str, Any]) -> str:
         "",
         f"{noun['n']} replacements of nouns and {colour['n']} of colours:",
         "",
-        "- *Done*: the judge finds the target, if plain generation shows it from the same noise "
-        f"({_percent(noun['attainable'])} and "
+        "- *Done*: the share in which the judge finds the target, of the cases where plain "
+        f"generation shows it from the same noise ({_percent(noun['attainable'])} and "
         f"{_percent(colour['attainable'])}).",
-        "- *Changed elsewhere*: the squared error against the source outside the object, relative "
-        "to plain generation of the new prompt (1). It is a ratio of means; with the published "
+        "- *Changed elsewhere*: the mean squared error against the source outside the object, "
+        "divided by that of plain generation of the new prompt (1: nothing was kept). It is a "
+        "ratio of means; with the published "
         f"rules, the median is {medians[0]:.2f} for nouns and {medians[1]:.2f} for colours.",
-        "- *Cut*: the mask excludes more than a fifth of the new object (in squared error).",
+        "- *Cut*: the share in which the mask of `only=` cuts off more than a fifth of the new "
+        "object (in squared error).",
         "",
         "**Weights.** A colour word gets the weights −1, 0, 1, 2 and 4. In "
         f"{_percent(weighted['monotone'])} of {weighted['n']} series, a higher weight gives more "

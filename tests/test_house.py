@@ -70,7 +70,7 @@ each_file = pytest.mark.parametrize(
 @each_file
 def test_modules_import_only_declared_packages(path: Path):
     packages = {"pillow": "PIL", "typing-extensions": "typing_extensions"}
-    extras = ("app",) if room(path) == "app" else ()
+    extras = {"app": ("app",), "sweeps": ("sweep", "ray")}.get(room(path), ())
     declared = {packages.get(name, name) for name in requirements(*extras)}
     known = {name.partition(".")[0] for name in imports(path)}
     assert known <= declared | set(sys.stdlib_module_names) | {"heedmap"}
@@ -198,7 +198,7 @@ def loaded_by(code: str, folder: Path) -> set[str]:
 
 def test_packages_without_torch_load_none(tmp_path: Path):
     """Not by what it imports, either; nor does `text` load what computes."""
-    heavy = {"backends", "recording", "pipelines", "mathematics", "app", "cli"}
+    heavy = {"backends", "recording", "pipelines", "mathematics", "app", "cli", "sweeps"}
     light = [p.relative_to(SOURCE.parent) for p in FILES if room(p) not in heavy]
     names = sorted(".".join(p.with_suffix("").parts).removesuffix(".__init__") for p in light)
     assert not loaded_by(f"import {', '.join(names)}", tmp_path) & {"torch", "diffusers"}

@@ -44,6 +44,8 @@ if TYPE_CHECKING:
     from heedmap.results.explanations import Explanation
     from heedmap.results.grids import Cell, Grid
     from heedmap.results.runs import Run, compare
+    from heedmap.sweeps.gallery import gallery
+    from heedmap.sweeps.processes import SweepResult, sweep
     from heedmap.text.words import TokenTable
 
     __version__: str
@@ -72,6 +74,7 @@ __all__ = [
     "Run",
     "Settings",
     "Site",
+    "SweepResult",
     "TokenTable",
     "Trace",
     "ablate",
@@ -79,12 +82,14 @@ __all__ = [
     "compare",
     "edit",
     "explain",
+    "gallery",
     "generate",
     "grid",
     "layer_shapes",
     "load",
     "locate",
     "repeat",
+    "sweep",
     "trace",
 ]
 
@@ -112,6 +117,7 @@ _HOME = {
     "Run": "results.runs",
     "Settings": "io.schemas",
     "Site": "mathematics.rules",
+    "SweepResult": "sweeps.processes",
     "TokenTable": "text.words",
     "Trace": "recording.tracing",
     "ablate": "pipelines.ablating",
@@ -119,12 +125,14 @@ _HOME = {
     "compare": "results.runs",
     "edit": "pipelines.editing",
     "explain": "pipelines.explaining",
+    "gallery": "sweeps.gallery",
     "generate": "pipelines.generation",
     "grid": "pipelines.editing",
     "layer_shapes": "backends.processors",
     "load": "backends.loading",
     "locate": "pipelines.input_images",
     "repeat": "pipelines.repeating",
+    "sweep": "sweeps.processes",
     "trace": "recording.tracing",
 }
 

@@ -159,6 +159,12 @@ def parse_word(text: str) -> str | int:
     return _numbers(text[1:], int, "a number after '#'", 1)[0] if text.startswith("#") else text
 
 
+def parse_shard(text: str) -> tuple[int, int]:
+    """Read `I/N`: part I of N, from 1."""
+    number, count = _numbers(text.replace("/", ","), int, "I/N, such as 3/16", 2)
+    return number, count
+
+
 def parse_range(text: str) -> slice:
     """Read `A:B` (from A up to, not including, B), `A:`, `:B`, or one number."""
     first, colon, last = (part.strip() for part in text.partition(":"))

@@ -6,6 +6,7 @@ from diffusers import EulerDiscreteScheduler, HeunDiscreteScheduler
 from making import run
 from torch.nn.functional import interpolate
 
+from heedmap.backends.registry import self_attention_layers
 from heedmap.recording.accumulation import is_propagated, middle_grid, propagation_layers
 from heedmap.recording.tracing import trace
 
@@ -199,8 +200,7 @@ def test_self_attention_is_restored_between_calls(pipe):
     """So that an IP-Adapter may be loaded there, which makes each processor anew by its class."""
 
     def own():
-        every = pipe.unet.attn_processors
-        return {name: one for name, one in every.items() if f".{SELF}." in name}
+        return {name: layer.processor for name, layer in self_attention_layers(pipe).items()}
 
     def during(pipe, number, timestep, state):
         seen.append(sum(own()[name] is not one for name, one in before.items()))

@@ -98,6 +98,37 @@ def load(
     return pipe.to(torch_device)
 
 
+def outline(model: str | Path | None = None) -> "CallablePipeline":
+    """Load a pipeline without weights, against which the arguments of a call can be checked.
+
+    It has the model's tokenizers and scheduler, and the denoiser and autoencoder on torch's "meta"
+    device. Arguments and errors are those of `load`.
+    """
+    where = _source(model)
+    with silence_logs():
+        import diffusers
+        from accelerate import init_empty_weights
+
+        from heedmap.backends.registry import family_named
+
+        index, source = _index(where), _repository(where)
+        component = family_named(index).component
+        local = isinstance(source, Path)
+        parts: dict[str, Any] = {
+            name: None
+            for name, part in index.items()
+            if isinstance(part, list) and not name.startswith(("tokenizer", "scheduler"))
+        }
+        with _explained(where):
+            for name in {component, "vae"} & parts.keys():
+                kind = getattr(diffusers, index[name][-1])
+                config = kind.load_config(str(source), subfolder=name, local_files_only=local)
+                with init_empty_weights():
+                    parts[name] = kind.from_config(config)
+            load_parts: Any = diffusers.DiffusionPipeline.from_pretrained
+            return load_parts(str(source), local_files_only=local, **parts)
+
+
 def of_kind(pipe: "DiffusionPipeline", name: str) -> "DiffusionPipeline":
     """Return a pipeline of this class with the same parts; the pipeline itself if unknown."""
     import diffusers

@@ -14,7 +14,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from heedmap.cli import edit, generate, inspect, repeat, serve
+from heedmap.cli import edit, generate, inspect, repeat, serve, sweep
 from heedmap.cli.words import layers, words
 from heedmap.errors import HeedmapError
 
@@ -86,6 +86,8 @@ for command in (
     *(repeat.explain, repeat.ablate, inspect.compare, repeat.repeat, words, layers),
 ):
     app.command()(command)
+app.command(cls=sweep.SweepCommand)(sweep.sweep)
+app.command()(sweep.gallery)
 app.command("app")(serve.serve)
 
 

@@ -8,6 +8,7 @@ import gc
 import inspect
 import os
 import sys
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import Field, dataclass, field, fields
@@ -114,9 +115,18 @@ def progress_bar(label: str, visible: bool) -> Iterator[Callable[[int, int], Non
     from rich.console import Console
 
     columns = (*progress.Progress.get_default_columns(), progress.TimeElapsedColumn())
+    columns = (*columns, progress.TextColumn("{task.fields[rate]}"))
     with progress.Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task(label, total=None)
-        yield lambda done, total: bar.update(task, completed=done, total=total)
+        task, before, start = bar.add_task(label, total=None, rate=""), -1, time.monotonic()
+
+        def advance(done: int, total: int) -> None:
+            nonlocal before, start
+            if before < 0:  # what was done before the bar began has no rate
+                before, start = done, time.monotonic()
+            rate = (done - before) / max(time.monotonic() - start, 1e-3) * 60
+            bar.update(task, completed=done, total=total, rate=f"{rate:.3g} a minute")
+
+        yield advance
 
 
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]], title: object = "") -> None:

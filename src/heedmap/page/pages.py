@@ -117,17 +117,20 @@ def preview(result: object, sheet: Image.Image, limit: int = 190_000) -> str:
 # --- documents --------------------------------------------------------------------------------
 
 
-def document(template: str, title: str, style: str, script: str, **parts: str) -> str:
+def document(
+    template: str, title: str, style: str, script: str, *, images: str = "data: blob:", **parts: str
+) -> str:
     """Fill a template: HTML with `{{title}}`, `{{policy}}`, `{{style}}`, `{{script}}` and parts.
 
-    The title is plain text; other parts are HTML, or JSON from `as_script`.
+    The title is plain text; other parts are HTML, or JSON from `as_script`. `images` are the
+    sources of images that the page may load.
     """
     style_hash, script_hash = (
         base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
         for text in (style, script)
     )
     policy = (
-        f"default-src 'none'; img-src data: blob:; style-src 'sha256-{style_hash}'; "
+        f"default-src 'none'; img-src {images}; style-src 'sha256-{style_hash}'; "
         f"script-src 'sha256-{script_hash}'; base-uri 'none'; form-action 'none'"
     )
     title = html.escape(title.encode("utf-8", "replace").decode("utf-8"))

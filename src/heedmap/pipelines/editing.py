@@ -130,10 +130,10 @@ def edit(
         UnknownWordError: if a word is not in its prompt.
         TraceError: if the edit could not act.
     """
-    edits, targets, seed = _resolve(locals())
+    edits, targets, seed = resolve_edits(locals())
     plans = [edits.plan(text) for text in targets]
     for plan in plans:
-        _check_effect([plan])
+        check_effect([plan])
     pairs = run_edits(edits, plans, check_seed(seed), progress, preview)
     _warn_of_notes(pairs)
     return pairs[0] if target is None or isinstance(target, str) else pairs
@@ -222,7 +222,7 @@ def grid(
         TraceError: if an edit could not act.
     """
     windows = {"cross_replace": None, "self_replace": None}  # these are lists here
-    edits, targets, seeds = _resolve({**locals(), **windows})
+    edits, targets, seeds = resolve_edits({**locals(), **windows})
     if not isinstance(weights, Mapping | None):
         raise ArgumentError(
             f"weights is {quoted(weights)}: expected weights by word, as in {{'red': [0, 1, 2]}}"
@@ -253,7 +253,7 @@ def grid(
     for text in targets:  # the last axis varies fastest
         every = product(varied, self_windows, crosses)
         some = [edits.plan(text, weights, cross, window) for weights, window, cross in every]
-        _check_effect(some)
+        check_effect(some)
         plans += some
     pairs: list[tuple[int, Plan, EditResult]] = []
     for done, seed in enumerate(numbers):
@@ -284,7 +284,8 @@ def grid(
     )
 
 
-def _resolve(call: Mapping[str, Any]) -> tuple[EditSource, list[str], Any]:
+def resolve_edits(call: Mapping[str, Any]) -> tuple[EditSource, list[str], Any]:
+    """Return the source, the targets and the seed or seeds of `edit` or `grid`, checked."""
     pipe, source, target = call["pipe"], call["source"], call["target"]
     options = options_of(EditOptions, call)
     image, arguments = extract_image(pipe, options.image, call["arguments"])
@@ -315,7 +316,8 @@ def _axis(name: str, values: Any, check: Callable[[str, Any], Any]) -> list[Any]
     return checked
 
 
-def _check_effect(plans: Sequence[Plan]) -> None:
+def check_effect(plans: Sequence[Plan]) -> None:
+    """Raise an ArgumentError if no plan changes anything."""
     if not any(plan.has_effect for plan in plans):
         raise ArgumentError(
             f"the prompt {quoted(plans[0].source.table.prompt)} and its edit "

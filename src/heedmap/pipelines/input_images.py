@@ -239,26 +239,9 @@ def locate(
             not known.
         TraceError: if the maps could not be recorded.
     """
-    options, seed = resolve_options(locals(), has_image=True)
-    check_supports(pipe, "located images")
-    check_takes_latents(pipe)
-    refused = ("latents", "num_images_per_prompt", "guidance_scale", "negative_prompt", *STEP_LISTS)
-    refuse_arguments(arguments, refused)
-    text = parse_weights(check_prompt(prompt))
-    if text.spans:
-        raise ArgumentError(
-            f"the prompt {quoted(prompt)} has weights, which locate cannot use: write "
-            f"{quoted(text.text)}"
-        )
-    image = open_image(picture)
-    size = options.size or fitting_size(pipe, image.size)
-    options = replace(
-        options,
-        steps=LOCATE_STEPS if options.steps is None else options.steps,
-        guidance=1.0 if THEIR_NAMES["guidance"] in parameters(pipe) else None,
-        size=size,
-    )
-    encoded = encode_image(pipe, image, size)
+    options, seed, image = resolve_location(locals())
+    assert options.size is not None
+    encoded = encode_image(pipe, image, options.size)
     if warning := distortion_warning(autoencoder_psnr(pipe, encoded)):
         warn(warning)
     (run,), _ = generate_batch(
@@ -269,6 +252,30 @@ def locate(
         probe=probe,
     )
     return replace(run, settings=structs.replace(run.settings, located=encoded.settings))
+
+
+def resolve_location(call: Mapping[str, Any]) -> tuple[GenerateOptions, Any, Image.Image]:
+    """Return the checked options, the seed and the image of `locate`, by its arguments."""
+    pipe, prompt, arguments = call["pipe"], call["prompt"], call["arguments"]
+    options, seed = resolve_options(call, has_image=True)
+    check_supports(pipe, "located images")
+    check_takes_latents(pipe)
+    refused = ("latents", "num_images_per_prompt", "guidance_scale", "negative_prompt", *STEP_LISTS)
+    refuse_arguments(arguments, refused)
+    text = parse_weights(check_prompt(prompt))
+    if text.spans:
+        raise ArgumentError(
+            f"the prompt {quoted(prompt)} has weights, which locate cannot use: write "
+            f"{quoted(text.text)}"
+        )
+    image = open_image(call["picture"])
+    options = replace(
+        options,
+        steps=LOCATE_STEPS if options.steps is None else options.steps,
+        guidance=1.0 if THEIR_NAMES["guidance"] in parameters(pipe) else None,
+        size=options.size or fitting_size(pipe, image.size),
+    )
+    return options, seed, image
 
 
 # --- the image of an edit ---

@@ -98,12 +98,13 @@ class EditResult(Result):
         """Return the page of the edit: the text of an HTML file that needs nothing else."""
         return pages.pairs_page([("", self)])
 
-    def write_files(self, folder: Path) -> None:
-        """Write the files of the result to a folder."""
-        self.source.write_files(folder / "source")
-        self.edited.write_files(folder / "edited")
-        (folder / "index.html").write_text(self.explorer(), encoding="utf-8")
-        (folder / "sheet.png").write_bytes(png(self.sheet()))
+    def write_files(self, folder: Path, *, overlays: bool = True) -> None:
+        """Write the files of the result to a folder; with `overlays`, the pages and sheets."""
+        self.source.write_files(folder / "source", overlays=overlays)
+        self.edited.write_files(folder / "edited", overlays=overlays)
+        if overlays:
+            (folder / "index.html").write_text(self.explorer(), encoding="utf-8")
+            (folder / "sheet.png").write_bytes(png(self.sheet()))
         (folder / "difference.png").write_bytes(png(self.difference()))
         if self.blend is not None:
             (folder / "blend.png").write_bytes(png(Image.fromarray(self.blend)))

@@ -1,0 +1,109 @@
+"""`heedmap sweep`: many jobs, one table."""
+
+import os
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperCommand
+
+import heedmap as hm
+from heedmap.cli.console import EMBEDDED, Task, command, parsed, progress_bar
+from heedmap.errors import HeedmapError, plural
+from heedmap.options import parse_shard
+
+
+class SweepCommand(TyperCommand):
+    """The command, whose flag --ray may stand without an address."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Read the arguments."""
+        alone = [
+            one == "--ray" and (following is None or following.startswith("-"))
+            for one, following in zip(args, [*args[1:], None], strict=False)
+        ]
+        args = ["--ray=local" if bare else one for one, bare in zip(args, alone, strict=True)]
+        return super().parse_args(ctx, args)
+
+
+@command(model=EMBEDDED, out="required", without="open_")
+def sweep(
+    task: Task,
+    jobs: Annotated[
+        Path, typer.Argument(metavar="JOBS", help="A .jsonl or .csv file, or a .toml product.")
+    ],
+    *,
+    out: Annotated[
+        Path, typer.Option("--out", "-o", help="A new folder, or that of this sweep to continue.")
+    ],
+    batch: Annotated[
+        int, typer.Option(min=1, help="Images at once; equal up to rounding to one at a time.")
+    ] = 1,
+    no_page: Annotated[
+        bool, typer.Option("--no-page", help="Save no pages, sheets and overlays.")
+    ] = False,
+    shard: Annotated[
+        Any, parsed(parse_shard, "I/N", "Run part I of N, from 1, as in a SLURM array.")
+    ] = None,
+    ray: Annotated[
+        str | None,
+        typer.Option(metavar="[ADDRESS]", help="Run on a Ray cluster. Default: this machine."),
+    ] = None,
+    workers: Annotated[
+        int | None, typer.Option(min=1, help="Ray's actors. Default: one for each GPU, or one.")
+    ] = None,
+) -> None:
+    """Run the jobs of a file, and write a table of their results (results.parquet).
+
+    A job is a call of generate, edit or locate: {"task": "generate", "prompt": "a cat", "seed": 7}.
+    A sweep that is started again skips what is done. Under `accelerate launch` the processes share
+    the jobs. The exit code is 1 if a job failed; failed.jsonl lists these.
+    """
+    first = os.environ.get("RANK", "0") == "0"  # of the processes that Accelerate launches
+    try:
+        with task.loading():
+            from heedmap.sweeps import processes
+        with progress_bar("Jobs", task.verbose and first) as progress:
+            result = processes.sweep(
+                *(jobs, out),
+                model=task.model,
+                device=task.device,
+                dtype=task.dtype,
+                batch=batch,
+                pages=not no_page,
+                shard=shard,
+                ray=ray,
+                workers=workers,
+                progress=progress,
+            )
+    except HeedmapError as error:
+        if first:
+            raise
+        raise typer.Exit(2) from error
+    if first:  # the launcher ends all processes if another one ends with an error
+        _finish(task, result)
+        if result.failed:
+            raise typer.Exit(1)
+
+
+def _finish(task: Task, result: "hm.SweepResult") -> None:
+    table = None if result.pending else str(result.table)
+    if task.verbose:
+        typer.echo(f"{result.folder}: {plural(result.done, 'job')} done.")
+        if result.failed:
+            typer.echo(f"{result.failed} failed: {result.folder / 'failed.jsonl'} lists them.")
+        typer.echo(f"The table: {table}" if table else f"{result.pending} are left to others.")
+    counts = {name: getattr(result, name) for name in ("done", "failed", "pending")}
+    task.finish({"folder": str(result.folder), "table": table, **counts}, [result.folder])
+
+
+@command(out="none", without="out")
+def gallery(
+    task: Task,
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="The folder of a sweep.")],
+) -> None:
+    """Write one page of all results of a sweep, to filter and to sort (DIR/index.html)."""
+    page = hm.gallery(folder)
+    if task.verbose:
+        typer.echo(f"The page: {page}")
+    task.finish({"page": str(page)}, [page], page)

@@ -1,0 +1,63 @@
+"""The gallery of a sweep: one static page of all results, filtered and sorted in the browser."""
+
+import os
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+from heedmap.errors import RunError, reason
+from heedmap.io.reading import path_of
+from heedmap.io.writing import put_file
+from heedmap.page.packing import as_script
+from heedmap.page.pages import document, page_part
+from heedmap.sweeps import TABLE
+
+_SORTS = {
+    "line": "job",
+    "prompt": "prompt",
+    "seed": "seed",
+    "moved": "attention moved",
+    "mse_inside": "change inside (MSE)",
+    "mse_outside": "change outside (MSE)",
+    "iou": "overlap with truth (IoU)",
+    "seconds": "seconds",
+}
+_SHOWN = ("task", "model", "source", "steps", "width", "height", "folder", "image", "truths")
+
+
+def gallery(folder: str | Path) -> Path:
+    """Write the page of all results of a sweep, `index.html` in its folder, and return its path.
+
+    Each image links to the page of its result; images load as one scrolls to them.
+
+    Raises:
+        RunError: if the folder has no table of a sweep, or cannot be written.
+    """
+    from pyarrow import ArrowException, parquet
+
+    place = path_of(folder)
+    names = [*(name for name in _SORTS if name != "iou"), *_SHOWN]
+    try:
+        rows = parquet.read_table(place / TABLE, columns=names).to_pylist()
+    except (OSError, ArrowException) as error:
+        raise RunError(
+            f"{place / TABLE} cannot be read ({reason(error)}): run the sweep"
+        ) from error
+    runs = [_run(place, row) for row in rows]
+    sorts = [item for item in _SORTS.items() if any(run[item[0]] is not None for run in runs)]
+    page = document(
+        page_part("gallery/gallery.html"),
+        place.resolve().name,
+        page_part("assets/base.css") + page_part("gallery/gallery.css"),
+        page_part("assets/dom.js") + page_part("gallery/gallery.js"),
+        images="'self' file:",
+        data=as_script({"runs": runs, "sorts": sorts}),
+    )
+    return put_file(place / "index.html", page.encode())
+
+
+def _run(place: Path, row: dict[str, Any]) -> dict[str, Any]:
+    """Return what the page shows of a row."""
+    page, ious = f"{row.pop('folder')}/index.html", [one["iou"] for one in row.pop("truths")]
+    link = page if os.path.exists(place / page) else row["image"]
+    return {**row, "page": link, "iou": fmean(ious) if ious else None}

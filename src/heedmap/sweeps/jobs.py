@@ -1,0 +1,305 @@
+"""The jobs of a sweep: read from a manifest, checked before a model is loaded, named by a hash.
+
+A job is a call of `generate`, `edit` or `locate` with its arguments:
+
+    {"task": "edit", "source": "a red house", "target": "a blue house", "seed": 7, "steps": 30}
+
+Besides, it may have "model", "weights" by word, and "truths": the mask files or boxes of words.
+A manifest is JSONL or CSV with one job a line, or TOML. In TOML the plural of an argument is a list
+("prompts", "seeds", "targets"), and each combination of such lists and of weights is a job.
+"""
+
+import csv
+import hashlib
+import inspect
+import itertools
+import json
+import tomllib
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from PIL import Image
+
+from heedmap.backends import loading
+from heedmap.backends.prompts import prompt_table
+from heedmap.backends.registry import usual_size
+from heedmap.checks import check_int, check_one_of, check_prompt, check_text
+from heedmap.errors import ArgumentError, HeedmapError, plural, quoted
+from heedmap.io import reading
+from heedmap.io.schemas import MAX_WHOLE
+from heedmap.maps.masks import place, region
+from heedmap.options import GenerateOptions
+from heedmap.pipelines.arguments import resolve_options
+from heedmap.pipelines.editing import check_effect, edit, resolve_edits
+from heedmap.pipelines.generation import generate
+from heedmap.pipelines.input_images import locate, resolve_location
+from heedmap.text.weights import parse_weights, spelled, token_weights, weighed
+from heedmap.text.words import checked_concepts
+
+TASKS: Mapping[str, Callable[..., Any]] = {"generate": generate, "edit": edit, "locate": locate}
+"""The function of each task."""
+_SIGNATURES = {task: inspect.signature(function) for task, function in TASKS.items()}
+_ABOUT_JOB = ("task", "model", "weights", "truths")
+_NOT_IN_JOBS = {"edits", "preview", "probe", "progress"}
+_TEXTS = {"task", "model", "prompt", "source", "target", "negative", "picture", "image"}
+_LARGEST = 2**32  # bytes of a manifest
+_MOST_ERRORS = 5  # in a message
+Size = tuple[int, int]
+
+
+@dataclass(frozen=True)
+class Job:
+    """A call of `generate`, `edit` or `locate`, checked.
+
+    Attributes:
+        id: 16 hexadecimal digits of the SHA-256 of its settings.
+        line: its line in the manifest, or its number in a list or a TOML product, from 1.
+        task: the function that is called.
+        model: the model as in `load`; None for the embedded model.
+        arguments: the keyword arguments of the call, without the pipeline.
+        truths: by word or phrase, the mask file or the box (left, top, right, bottom) in pixels
+            with which the word's map is compared.
+        shape: equal for jobs that can be generated in one batch.
+    """
+
+    id: str
+    line: int
+    task: str
+    model: str | None
+    arguments: dict[str, Any]
+    truths: dict[str, Any]
+    shape: str
+
+
+def read_jobs(
+    source: str | Path | Iterable[Mapping[str, Any]],
+    *,
+    model: str | Path | None = None,
+    dtype: str = "auto",
+) -> list[Job]:
+    """Read and check the jobs of a manifest, or of a list of mappings.
+
+    `model` is that of jobs that name none, and `dtype` the precision of all. ArgumentError if a job
+    is wrong or occurs twice, with the lines; RunError if the file is missing.
+    """
+    if isinstance(source, str | Path):
+        path = reading.path_of(source)
+        name, root, rows = str(path), path.parent, _rows(path)
+    else:
+        name, root, rows = "the list", Path(), enumerate(source, 1)
+    checker = _Checker(root.resolve(), None if model is None else str(model), dtype)
+    jobs: dict[str, Job] = {}
+    errors: list[str] = []
+    for line, row in rows:
+        try:
+            job = checker.job(line, row)
+            if job.id in jobs:
+                raise ArgumentError(f"it is the same job as line {jobs[job.id].line}")
+            jobs[job.id] = job
+        except HeedmapError as error:
+            errors.append(f"line {line}: {error}")
+    if errors:
+        more = [f"and {len(errors) - _MOST_ERRORS} more"] * (len(errors) > _MOST_ERRORS)
+        listed = "; ".join([*errors[:_MOST_ERRORS], *more])
+        raise ArgumentError(f"{name} has {plural(len(errors), 'job')} that cannot run: {listed}")
+    if not jobs:
+        raise ArgumentError(f"{name} has no jobs: expected one job a line")
+    return list(jobs.values())
+
+
+def in_units(jobs: Iterable[Job], batch: int = 1) -> list[list[Job]]:
+    """Return the jobs in lists, each for one call of a pipeline, those of one model in a row.
+
+    Images of one shape share a call, at most `batch` of them.
+    """
+    shapes: dict[tuple[str | None, str], list[Job]] = {}
+    for job in jobs:
+        shapes.setdefault((job.model, job.shape), []).append(job)
+    models = list(dict.fromkeys(model for model, _ in shapes))
+    units: list[list[Job]] = []
+    for same in shapes.values():
+        most = batch if same[0].task == "generate" else 1
+        units += [same[at : at + most] for at in range(0, len(same), most)]
+    return sorted(units, key=lambda unit: (models.index(unit[0].model), unit[0].line))
+
+
+# --- manifests --------------------------------------------------------------------------------
+
+
+def _rows(path: Path) -> Iterable[tuple[int, Any]]:
+    """Return the line and the content of each job of a file."""
+    readers = {".jsonl": _jsonl_rows, ".csv": _csv_rows, ".toml": _product}
+    data, read = reading.read_bytes(path, most=_LARGEST), readers.get(path.suffix.lower())
+    if read is None:
+        raise ArgumentError(f"{path} is no manifest: expected a .jsonl, .csv or .toml file")
+    try:
+        return list(read(data.decode("utf-8-sig")))
+    except (UnicodeDecodeError, tomllib.TOMLDecodeError, csv.Error) as error:
+        raise ArgumentError(f"{path} cannot be read: {error}") from error
+
+
+def _jsonl_rows(text: str) -> Iterator[tuple[int, Any]]:
+    for line, part in enumerate(text.split("\n"), 1):
+        if part.strip():
+            yield line, _json(part)
+
+
+def _csv_rows(text: str) -> Iterator[tuple[int, Any]]:
+    reader = csv.DictReader(text.splitlines(keepends=True), strict=True)
+    for cells in reader:
+        row = {
+            name: cell if name in _TEXTS else _json(cell) for name, cell in cells.items() if cell
+        }
+        yield reader.line_num, row
+
+
+def _json(text: Any) -> Any:
+    """Read JSON; return another text as it is."""
+    try:
+        return json.loads(text)
+    except (TypeError, ValueError, RecursionError):
+        return text
+
+
+def _product(text: str) -> Iterator[tuple[int, Any]]:
+    """Yield each combination of the lists of a TOML file."""
+    fixed = tomllib.loads(text)
+    check_one_of("task", task := fixed.get("task", "generate"), TASKS)
+    names = {*_SIGNATURES[task].parameters, *_ABOUT_JOB}
+    weights = fixed.pop("weights", {})
+    if not isinstance(weights, dict):
+        raise ArgumentError("weights is no table: expected one such as {red = [1, 2]}")
+    plurals = [name for name in fixed if name not in names and name.removesuffix("s") in names]
+    axes = {("weights", word): values for word, values in weights.items()}
+    axes |= {(name.removesuffix("s"), ""): fixed.pop(name) for name in plurals}
+    lists = [values if isinstance(values, list) else [values] for values in axes.values()]
+    for number, values in enumerate(itertools.product(*lists), 1):
+        row: dict[str, Any] = dict(fixed)
+        for (name, word), value in zip(axes, values, strict=True):
+            row[name] = {**row.get(name, {}), word: value} if word else value
+        yield number, row
+
+
+# --- checks -----------------------------------------------------------------------------------
+
+
+class _Checker:
+    """The checks of jobs, by the same functions as those of the calls, without weights."""
+
+    def __init__(self, root: Path, model: str | None, dtype: str) -> None:
+        self._root, self._model, self._dtype = root, model, dtype
+        self._outlines: dict[str | None, Any] = {}  # pipelines, or the errors of their models
+        self._options: dict[str, GenerateOptions] = {}
+
+    def job(self, line: int, row: Any) -> Job:
+        """Check a job of a manifest."""
+        if not isinstance(row, Mapping):
+            raise ArgumentError(f"it is {quoted(row)}: expected a JSON object with the arguments")
+        try:
+            row = json.loads(json.dumps(dict(row), allow_nan=False))
+        except (TypeError, ValueError) as error:
+            raise ArgumentError(f"a job is plain JSON: {error}") from error
+        about = {name: row.pop(name, None) for name in _ABOUT_JOB}
+        task, model = about["task"] or "generate", about["model"] or self._model
+        check_one_of("task", task, TASKS)
+        settings = {**row, **about, "task": task, "model": model, "dtype": self._dtype}
+        identity = hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:16]
+        check_int("the seed", row.get("seed"), least=0, most=MAX_WHOLE)
+        try:
+            _SIGNATURES[task].bind(None, **row)
+        except TypeError as error:
+            raise ArgumentError(f"{task}: {error}") from error
+        if unknown := sorted(_NOT_IN_JOBS & row.keys()):
+            raise ArgumentError(f"a job takes no {unknown[0]}: leave it out")
+        for name in ("picture", "image") if task != "generate" else ():
+            if isinstance(row.get(name), str):
+                row[name] = str(self._root / row[name])
+        for name in ("truths", "weights"):
+            if not isinstance(about[name], dict | None):
+                raise ArgumentError(f"{name} is {quoted(about[name])}: expected one by word")
+        places = about["truths"] or {}
+        size = self._check(task, model, row, about["weights"], list(places))
+        truths = {
+            word: str(self._root / where) if isinstance(where, str) else where
+            for word, where in places.items()
+        }
+        if truths and task != "locate":  # a picture that is located may have another size
+            size = size or usual_size(self._outline(model))
+            for word, where in truths.items():
+                truth(where, word, size, size)
+        shape = json.dumps([task, {**row, "prompt": None, "seed": None}], sort_keys=True)
+        return Job(identity, line, task, model, row, truths, shape)
+
+    def _outline(self, model: str | None) -> Any:
+        if model not in self._outlines:
+            try:
+                self._outlines[model] = loading.outline(model)
+            except HeedmapError as error:
+                self._outlines[model] = error
+        if isinstance(self._outlines[model], HeedmapError):
+            raise self._outlines[model]
+        return self._outlines[model]
+
+    def _check(
+        self, task: str, model: str | None, row: dict[str, Any], weights: Any, words: list[str]
+    ) -> Size | None:
+        """Check a call, write weights into its prompt, and return the size that it names."""
+        pipe = self._outline(model)
+        if weights is not None:
+            name = "target" if row.get("target") else "source" if task == "edit" else "prompt"
+            parsed = parse_weights(check_prompt(row[name]))
+            spans = weighed(parsed, prompt_table(pipe, parsed.text), weights)
+            row[name] = spelled(parsed.text, spans)
+        if task == "edit":
+            check_text("target", row.get("target") or "")  # a list would be several jobs
+            source, (target,), _ = resolve_edits(call_of(task, pipe, row))
+            plan = source.plan(target)
+            check_effect([plan])
+            for word in words:
+                plan.table.find(word)
+            return source.sampling.size
+        if task == "locate":
+            options, _, _ = resolve_location(call_of(task, pipe, row))
+        else:  # once for all prompts and seeds that have the same options
+            others = {name: value for name, value in row.items() if name not in ("prompt", "seed")}
+            key = json.dumps([model, others], sort_keys=True)
+            if key not in self._options:
+                self._options[key] = resolve_options(call_of(task, pipe, row))[0]
+            options = self._options[key]
+        checked_concepts(options.concepts)
+        parsed = parse_weights(check_prompt(row["prompt"]))
+        if parsed.spans or words:
+            table = prompt_table(pipe, parsed.text, options.arguments)
+            token_weights(parsed.spans, table)
+            for word in words:
+                table.find(word)
+        return options.size
+
+
+def truth(where: Any, word: str, own: Size, size: Size) -> np.ndarray:
+    """Return the mask of a word's truth, bool (H, W), at a size (W, H).
+
+    `where` is the path of a mask file of any size, or a box in pixels of a picture of the size
+    `own`.
+    """
+    name = quoted(word)
+    if isinstance(where, str):
+        mask = reading.read_photograph(Path(where)).convert("L")
+        where = place(mask.resize(size, Image.Resampling.NEAREST), name)
+        return region(where, *size, name) >= 0.5
+    box = place(where, name)
+    region(box, *own, name)
+    scaled = tuple(side * size[n % 2] / own[n % 2] for n, side in enumerate(box))
+    return region(scaled, *size, name) >= 0.5
+
+
+def call_of(task: str, pipe: Any, row: Mapping[str, Any]) -> dict[str, Any]:
+    """Return all arguments of a task's function by name; those of its pipeline are `arguments`."""
+    parameters = _SIGNATURES[task].parameters
+    named = {name: one.default for name, one in parameters.items() if name != "arguments"}
+    values = {name: value for name, value in row.items() if name in named}
+    others = {name: value for name, value in row.items() if name not in named}
+    return {**named, **values, "pipe": pipe, "arguments": others}

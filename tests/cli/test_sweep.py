@@ -1,0 +1,74 @@
+"""`heedmap sweep`: what it prints, and its exit codes."""
+
+import json
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from cli.calling import PROMPT, as_json, bad, call, files, good, misused
+from heedmap.backends import loading
+from heedmap.sweeps import processes
+
+
+@pytest.fixture
+def jobs(model, monkeypatch) -> Path:
+    monkeypatch.setattr(loading, "outline", lambda _=None: model)
+    path = Path("jobs.toml")
+    path.write_text(f'prompts = ["{PROMPT}", "a tree"]\nseeds = [1, 2]\nsteps = 2\n')
+    return path
+
+
+def test_a_sweep_is_the_librarys(jobs):
+    printed = good("sweep", jobs, "--out", "out", "--no-page")
+    processes.sweep(jobs, "mine", pages=False)
+    assert files(Path("out")) == files(Path("mine"))
+    assert "4 jobs" in printed and "out/results.parquet" in printed
+    assert len(pd.read_parquet("out/results.parquet")) == 4
+
+
+def test_what_it_prints(jobs):
+    options = ("sweep", jobs, "--out", "out", "--no-page")
+    assert good(*options, "--quiet") == "out\n"
+    counts = {"done": 4, "failed": 0, "pending": 0, "warnings": []}
+    assert as_json(*options) == {"folder": "out", "table": "out/results.parquet", **counts}
+
+
+def test_a_shard_leaves_the_rest(jobs):
+    options = ("sweep", jobs, "--out", "out", "--no-page", "--batch", 2)
+    part = as_json(*options, "--shard", "1/2")
+    assert (part["done"], part["pending"], part["table"]) == (2, 2, None)
+    assert as_json(*options, "--shard", "2/2")["table"] == "out/results.parquet"
+
+
+def test_the_exit_code_is_1_if_a_job_failed(jobs):
+    Path("jobs.jsonl").write_text(json.dumps({"prompt": PROMPT, "seed": 1, "eta": "much"}))
+    result = call("sweep", "jobs.jsonl", "--out", "out", "--json")
+    assert result.exit_code == 1
+    assert json.loads(result.stdout)["failed"] == 1
+    assert Path("out/failed.jsonl").read_text().count("\n") == 1
+
+
+def test_bad_input_ends_with_one_sentence(jobs, desk):
+    Path("jobs.jsonl").write_text('{"prompt": "a cat", "seed": 1}\nnothing\n')
+    assert "line 2: " in bad("sweep", "jobs.jsonl", "--out", "out")
+    bad("sweep", "missing.csv", "--out", "out")
+    bad("sweep", jobs, "--out", "out", "--shard", "3/2")
+    bad("sweep", jobs, "--out", "out", "--workers", 2)
+    bad("sweep", jobs, "--out", desk)
+    misused("sweep", jobs)
+    misused("sweep", jobs, "--out", "out", "--shard", "1")
+    assert not Path("out").exists()
+
+
+@pytest.mark.parametrize(
+    ("flags", "address"),
+    [(["--ray"], "local"), (["--ray", "-q"], "local"), (["--ray", "ray://a:1"], "ray://a:1")],
+    ids=str,
+)
+def test_ray_needs_no_address(jobs, monkeypatch, flags, address):
+    calls = []
+    monkeypatch.setattr(processes, "_by_ray", lambda *options: calls.append(options) or [])
+    call("sweep", jobs, "--out", "out", "--workers", 3, *flags)
+    ((units, _, *pool),) = calls
+    assert len(units) == 4 and pool == [address, 3]

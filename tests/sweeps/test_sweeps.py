@@ -1,0 +1,308 @@
+"""Sweeps in one process: what they write, what they skip, what they survive."""
+
+import json
+import shutil
+from pathlib import Path
+from random import Random
+
+import numpy as np
+import pandas as pd
+import pytest
+from PIL import Image
+
+import heedmap as hm
+from evaluation import truth
+from heedmap.errors import ArgumentError, RunError
+from heedmap.io.writing import digest_of
+from heedmap.pipelines.generation import generate
+from heedmap.sweeps import workers
+from world import captions, layouts, scenes
+
+JOBS = [
+    {"prompt": "a red house", "seed": 7, "steps": 2},
+    {"prompt": "a blue tree", "seed": 8, "steps": 2, "keep": ["step"]},
+    {"prompt": "a blue tree", "seed": 9, "steps": 2},
+    {"task": "edit", "source": "a red house", "target": "a blue house", "seed": 7, "steps": 2},
+]
+
+
+def run(jobs=JOBS, out="out", **options) -> hm.SweepResult:
+    return hm.sweep(jobs, out, pages=options.pop("pages", False), **options)
+
+
+def table(out="out") -> pd.DataFrame:
+    """The table without the time that a job took, which no other sweep has."""
+    return pd.read_parquet(Path(out) / "results.parquet").drop(columns="seconds")
+
+
+def failures(file="out/failed.jsonl") -> list[dict]:
+    return [json.loads(line) for line in Path(file).read_text().splitlines()]
+
+
+def files(out="out") -> dict[str, object]:
+    """The content of each file: of images their pixels, of failures all but the traceback."""
+    content: dict[str, object] = {}
+    for path in Path(out).rglob("*"):
+        name = path.relative_to(out).as_posix()
+        if path.suffix == ".png":
+            content[name] = digest_of(Image.open(path))
+        elif name == "failed.jsonl" or name.startswith("failed/"):
+            content[name] = [{**one, "traceback": None} for one in failures(path)]
+        elif path.is_file() and path.name not in ("results.parquet", "row.json"):
+            content[name] = path.read_bytes()
+    return content
+
+
+def same_sweeps(one="out", other="undisturbed") -> None:
+    """Row by row, and file by file."""
+    assert table(one).to_json() == table(other).to_json()
+    assert files(one) == files(other)
+
+
+# --- results ----------------------------------------------------------------------------------
+
+
+def test_a_row_has_what_the_call_gives(model):
+    result = run()
+    assert (result.done, result.failed, result.pending) == (4, 0, 0) and failures() == []
+    rows = table()
+    assert rows.line.tolist() == [1, 2, 3, 4]
+    assert rows.task.tolist() == ["generate"] * 3 + ["edit"]
+    single = generate(model, "a red house", seed=7, steps=2)
+    row = rows.iloc[0]
+    assert (row.prompt, row.seed, row.steps, row.width) == ("a red house", 7, 2, single.image.width)
+    assert row.sha256 == digest_of(single.image)
+    assert [word["word"] for word in row.words] == ["a", "red", "house"]
+    for word, heat in zip(row.words, single.maps, strict=True):
+        values = heat.values
+        assert word["extremum"] == values.max() and word["mean"] == pytest.approx(values.mean())
+        y, x = np.unravel_index(values.argmax(), values.shape)
+        scale = single.image.width / values.shape[1]
+        assert word["peak"].tolist() == [int((x + 0.5) * scale), int((y + 0.5) * scale)]
+    saved = hm.Run.load(Path("out") / row.folder)
+    assert saved.settings == single.settings
+    assert digest_of(Image.open(Path("out") / row.image)) == row.sha256
+
+
+def test_a_row_of_an_edit_has_its_change(model):
+    run([JOBS[3]])
+    (row,) = table().itertuples()
+    edit = hm.EditResult.load(Path("out") / row.folder)
+    assert (row.prompt, row.source) == ("a blue house", "a red house")
+    assert row.moved == edit.report.moved
+    assert row.mse_inside == edit.report.change.inside.mse
+    assert row.mse_outside == edit.report.change.outside.mse
+    assert row.sha256 == digest_of(edit.edited.image) != digest_of(edit.source.image)
+
+
+def test_a_picture_is_located_beside_its_manifest(model, desk):
+    (desk / "set").mkdir()
+    Image.new("RGB", (64, 64), "red").save("set/photo.png")
+    row = {"task": "locate", "picture": "photo.png", "prompt": "a red house", "seed": 1, "steps": 2}
+    Path("set/jobs.jsonl").write_text(json.dumps(row))
+    assert run("set/jobs.jsonl").done == 1
+    found = hm.Run.load(Path("out") / table().folder[0])
+    assert found.settings.located is not None and found.settings.located.size == (64, 64)
+
+
+def test_pages_are_written_unless_they_are_left_out(model):
+    run(JOBS[:1], pages=True)
+    run(JOBS[:1] + JOBS[3:], "bare")
+    names = {Path(name).name for name in files()}
+    bare = {Path(name).name for name in files("bare")}
+    assert {"index.html", "sheet.png", "1-red.png"} <= names - bare
+    assert {"image.png", "maps.safetensors", "run.json", "edit.json"} <= bare
+    assert table().to_json() == table("bare")[:1].to_json()
+
+
+def test_progress_counts_all_jobs(model):
+    seen: list[tuple[int, int]] = []
+    run(JOBS[1:3], progress=lambda done, total: seen.append((done, total)))
+    assert seen[0] == (0, 2) and sorted(seen) == seen and {total for _, total in seen} == {2}
+
+
+# --- truths -----------------------------------------------------------------------------------
+
+
+def test_truths_give_the_figures_of_the_evaluation(embedded, monkeypatch):
+    """On a scene of the synthetic world: the rows "mean" and "mask" of its table."""
+    monkeypatch.setattr(workers.loading, "load", lambda *_, **__: embedded)
+    layout = next(laid for _, laid in truth.held_out())
+    scene, caption = scenes.render(layout), captions.object_caption(layout, Random(layout.seed))
+    Image.fromarray(scene.image).save("scene.png")
+    Image.fromarray(scene.masks[0]).save("mask.png")
+    job = {"task": "locate", "picture": "scene.png", "prompt": caption.text, "seed": 3, "steps": 2}
+    maps = hm.locate(embedded, "scene.png", caption.text, seed=3, steps=2).maps
+    every = truth.asked_of("one", scene.masks, caption, maps)
+    words = {maps.words[asked.words[0]].text: asked for asked in every}
+    assert words
+    run([{**job, "truths": dict.fromkeys(words, "mask.png")}])
+    for row in table().truths[0]:
+        asked = words[row["word"]]
+        mean, mask = (truth.score(truth.METHODS[n](maps, asked), asked) for n in ("mean", "mask"))
+        assert row["pointing"] == mean.point
+        assert (row["map_iou"], row["iou"]) == (mean.shipped, mask.shipped)
+    assert isinstance(layout, layouts.Layout)
+
+
+# --- failures ---------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def broken(monkeypatch):
+    """Images of the seed 8 fail while this set has something in it."""
+    real, active = workers.generate_batch, {True}
+
+    def draw(pipe, prompts, seeds, options):
+        if active and 8 in seeds:
+            raise RuntimeError("CUDA error: out of luck\nmore lines")
+        return real(pipe, prompts, seeds, options)
+
+    monkeypatch.setattr(workers, "generate_batch", draw)
+    return active
+
+
+def test_a_bad_job_ends_nothing_and_runs_again(model, broken):
+    result = run()
+    assert (result.done, result.failed, result.pending) == (3, 1, 0)
+    assert table().line.tolist() == [1, 3, 4]
+    (failure,) = failures()
+    assert (failure["line"], failure["error"]) == (2, "RuntimeError")
+    assert failure["arguments"] == JOBS[1]
+    assert "out of luck" in failure["message"] and "Traceback" in failure["traceback"]
+    broken.clear()
+    assert run().failed == 0 and failures() == []
+    run(out="undisturbed")
+    same_sweeps()
+
+
+def test_a_bad_job_of_a_batch_fails_alone(model, broken):
+    jobs = [{**JOBS[0], "seed": seed} for seed in (7, 8, 9)]
+    result = run(jobs, batch=3)
+    assert (result.done, result.failed) == (2, 1) and table().seed.tolist() == [7, 9]
+
+
+def test_an_argument_that_the_pipeline_refuses_is_a_failure(model):
+    result = run([JOBS[0], {**JOBS[0], "eta": "much"}])
+    assert (result.done, result.failed) == (1, 1) and failures()[0]["line"] == 2
+
+
+# --- going on ---------------------------------------------------------------------------------
+
+
+def test_a_sweep_that_is_started_again_draws_nothing(model, monkeypatch):
+    run()
+    before = files()
+    monkeypatch.setattr(workers, "_results", None)
+    assert run().done == 4 and files() == before
+
+
+def test_what_is_missing_runs_again(model):
+    """Half of the results are gone, and what a killed process leaves is there."""
+    run()
+    shutil.copytree("out", "undisturbed")
+    for folder in list(Path("out/runs").glob("*/*"))[::2]:
+        folder.rename(folder.with_name(f".{folder.name}.tmp-0a1b2c3d"))
+        (folder.with_name(f".{folder.name}.tmp-0a1b2c3d") / "run.json").unlink(missing_ok=True)
+    Path("out/results.parquet").unlink()
+    run()
+    same_sweeps()
+
+
+def test_the_folder_of_another_sweep_is_refused(model):
+    run(JOBS[:2])
+    before = files()
+    for jobs, options in ((JOBS, {}), (JOBS[:2], {"batch": 2}), (JOBS[1::-1], {})):
+        with pytest.raises(RunError):
+            run(jobs, **options)
+    assert files() == before
+
+
+def test_a_folder_with_other_files_is_refused(model, desk):
+    (desk / "out").mkdir()
+    (desk / "out" / "mine.txt").write_text("mine")
+    with pytest.raises(RunError):
+        run()
+    assert set(files()) == {"mine.txt"}
+
+
+def test_nothing_is_written_for_a_bad_job(model, desk):
+    with pytest.raises(ArgumentError):
+        run([*JOBS, {"prompt": "a house", "seed": 7, "steps": 0}])
+    assert not (desk / "out").exists()
+
+
+def test_an_interrupt_leaves_whole_results(model, monkeypatch):
+    real, seeds = workers.generate_batch, []
+
+    def draw(pipe, prompts, now, options):
+        seeds.append(now)
+        if len(seeds) == 2:
+            raise KeyboardInterrupt
+        return real(pipe, prompts, now, options)
+
+    monkeypatch.setattr(workers, "generate_batch", draw)
+    with pytest.raises(KeyboardInterrupt):
+        run(JOBS[:3])
+    assert len(list(Path("out/runs").glob("*/*"))) == 1
+    assert run(JOBS[:3]).done == 3 and seeds == [[7], [8], [8], [9]]
+
+
+# --- batches ----------------------------------------------------------------------------------
+
+
+def test_a_batch_differs_from_single_images_by_rounding(model):
+    jobs = [{**JOBS[0], "prompt": f"a {animal}"} for animal in ("cat", "dog", "bird")]
+    run(jobs)
+    run(jobs, "batched", batch=2)
+    for one, other in zip(table().itertuples(), table("batched").itertuples(), strict=True):
+        images = [
+            np.asarray(Image.open(Path(out) / row.image), int)
+            for out, row in (("out", one), ("batched", other))
+        ]
+        assert np.abs(images[0] - images[1]).max() <= 1
+        for a, b in zip(one.words, other.words, strict=True):
+            assert a["mean"] == pytest.approx(b["mean"], rel=1e-5)
+
+
+def test_a_batch_is_drawn_again_as_a_whole(model):
+    jobs = [{**JOBS[0], "seed": seed} for seed in range(4)]
+    run(jobs, batch=3)
+    shutil.copytree("out", "undisturbed")
+    for folder in table().folder[1:4:2]:
+        shutil.rmtree(Path("out") / folder)
+    run(jobs, batch=3)
+    same_sweeps()
+
+
+# --- shards -----------------------------------------------------------------------------------
+
+
+def test_shards_are_parts_of_one_sweep(model, broken):
+    first = run(shard=(1, 2))
+    assert (first.done, first.failed, first.pending) == (2, 0, 2) and not first.table.exists()
+    second = run(shard=(2, 2))
+    assert (second.done, second.failed, second.pending) == (3, 1, 0)
+    run(out="undisturbed")
+    assert table().to_json() == table("undisturbed").to_json()
+    broken.clear()
+    assert run(shard=(2, 2)).failed == 0 and table().line.tolist() == [1, 2, 3, 4]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"shard": (0, 2)},
+        {"shard": (3, 2)},
+        {"shard": (1, 2), "ray": "local"},
+        {"workers": 2},
+        {"workers": 0, "ray": "local"},
+        {"batch": 0},
+        {"pages": "no"},
+    ],
+    ids=str,
+)
+def test_options_out_of_range_are_refused(model, desk, options):
+    with pytest.raises(ArgumentError):
+        run(**options)
+    assert not (desk / "out").exists()
