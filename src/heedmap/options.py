@@ -273,8 +273,8 @@ class GenerateOptions:
     )
     size: tuple[int, int] | None = option(
         None,
-        "In pixels, as 512x768, or 512 for a square. Default: the model's; for an image of yours, "
-        "near it, in the image's proportions.",
+        "In pixels, as 512x768, or 512 for a square. Default: the model's; for your image, "
+        "about as many pixels in its proportions.",
         parse_size,
         metavar="WxH",
     )
@@ -438,8 +438,8 @@ class ExplainOptions:
 
     layer: str | None = option(
         None,
-        "A layer, as 'up 1.0', or a pattern with * for several. Of several layers or heads, the "
-        "one with the word's largest probability up to 0.5.",
+        "A layer, as 'up 1.0', or a pattern with * for several. If several layers or heads "
+        "fit: the one with the word's largest probability, of those that do not exceed 0.5.",
         names=["--layer", "-l"],
     )
     head: int | None = option(None, "The attention head, from 0.", parse_integer, metavar="N")

@@ -47,7 +47,7 @@ class Models:
         """Load a pipeline in place of the other; ArgumentError if the name is not on offer."""
         if name not in self.names:
             offered = ", ".join(self.names)
-            raise ArgumentError(f"the app has no model {quoted(name)}: choose of {offered}")
+            raise ArgumentError(f"the app has no model {quoted(name)}: choose from {offered}")
         if self._loaded[0] != name:
             self._loaded = ("", None)
             torch.cuda.empty_cache()

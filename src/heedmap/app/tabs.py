@@ -73,7 +73,7 @@ GRID_READERS = {
 REQUIRED = {"prompt", "source", "picture", "name", "word", "at"}
 _BY_MODEL, _WINDOW = {"placeholder": "model default"}, {"placeholder": "by kind of edit"}
 _WINDOW["info"] = "Fraction of the run, such as 0.8"
-_LINES = {"info": "One word on each line.", "lines": 2}
+_LINES = {"info": "One entry per line.", "lines": 2}
 LOOKS: dict[str, dict[str, Any]] = {
     "prompt": {"lines": 2},
     "source": {"label": "Prompt", "lines": 2},
@@ -283,7 +283,7 @@ class App:
             with gr.Accordion("Layer, head and step", open=False):
                 gr.Markdown(
                     "Default: the middle step, and there the layer and head with the word's "
-                    "largest probability up to 0.5."
+                    "largest probability, of those that do not exceed 0.5."
                 )
                 form.text("layer")
                 form.row("head", "step")

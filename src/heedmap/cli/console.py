@@ -240,9 +240,9 @@ def _flag(one: Field[Any], usual: str = "") -> inspect.Parameter:
 
 # --- flags that several commands declare ------------------------------------------------------
 
-_WORD = "A word, a phrase, or #N for word N. May be repeated. Default: all."
+_WORD = "A word, a phrase, or #N for word number N, from 0. May be repeated. Default: all."
 _TARGET = "Edited prompts. Without one, the weights in SOURCE are edited, as in 'a (red:3) house'."
-_COUNT = "Number of images, with seeds from --seed up."
+_COUNT = "Number of seeds, from --seed up."
 _CONCEPTS = "Use the maps of the run's concepts instead of its prompt's."
 
 Prompt = Annotated[str, typer.Argument(metavar="PROMPT", help="The prompt.")]

@@ -81,8 +81,8 @@ def _print_pair(folder: Path, pair: "hm.EditResult") -> None:
     from heedmap.page.pages import edit_tables
 
     tables = edit_tables(pair.report, blended=pair.blend is not None)
-    print_table(("change", "of the image", "MSE", "PSNR (dB)", "SSIM"), tables["change"], folder)
-    print_table(("attention", "of the edit"), tables["attention"])
+    print_table(("region", "share of image", "MSE", "PSNR (dB)", "SSIM"), tables["change"], folder)
+    print_table(("edit", "value"), tables["attention"])
     typer.echo(as_sentence(pair.report.why))
     size, steps = "{}×{}".format(*pair.edited.image.size), plural(pair.report.steps, "step")
     seed = pair.edited.settings.seed

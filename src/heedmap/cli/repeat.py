@@ -54,7 +54,7 @@ def ablate(
     """Remove a word from a saved run, and test whether its map predicts what changes.
 
     The word is removed in two ways: its attention is set to 0, or it is left out of the prompt.
-    Saves the three runs, the changes of the image (attention.npy and prompt.npy, from 0 to 1, and
+    Saves the repeated run and the two without the word, the changes of the image (attention.npy and prompt.npy, from 0 to 1, and
     as images), a sheet with the map, and the agreement of map and change (ablate.json).
     """
     from heedmap.io.writing import slug
@@ -87,7 +87,10 @@ def explain(
     run: RunFolder,
     *,
     word: Annotated[
-        Any, parsed(parse_word, "WORD", "A word, a phrase, or #N for word N.", "--word", "-w")
+        Any,
+        parsed(
+            parse_word, "WORD", "A word, a phrase, or #N for word number N, from 0.", "--word", "-w"
+        ),
     ],
     at: Annotated[Any, parsed(parse_pixel, "X,Y", "A pixel, counted from 0,0 at the upper left.")],
     **options: Any,

@@ -396,7 +396,9 @@ class HeatMaps:
             SelectionError: if there are none, or these are the maps of a selection.
         """
         if self._selection is not None:
-            raise SelectionError("a selection has no refined maps: take them of the run's maps")
+            raise SelectionError(
+                "a selection has no refined maps: take them from the run's unselected maps"
+            )
         if self._whole is not None:
             return self
         refined = self.recording.refined_alone()

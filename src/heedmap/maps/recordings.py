@@ -42,7 +42,7 @@ from heedmap.io.schemas import (
     Small,
 )
 from heedmap.io.writing import WriteError
-from heedmap.options import Axis
+from heedmap.options import AXES, Axis
 from heedmap.text.words import TokenTable, Word
 
 MAX_FILE = 4 * 2**30
@@ -379,10 +379,10 @@ class Selection:
 
     def _check_kept(self, axis: Axis) -> None:
         if axis not in self.recording.keep:
-            axes = ", ".join(sorted(self.recording.keep)) or "none"
+            kept = [name for name in AXES if name in {axis, *self.recording.keep}]
             raise SelectionError(
-                f"{axis}s cannot be selected, since they were averaged (kept: {axes}): generate "
-                f"the run again with keep={{'{axis}'}} (--keep {axis})"
+                f"{axis}s cannot be selected, since they were averaged: generate the run again "
+                f"with keep={kept} (--keep {','.join(kept)})"
             )
 
     def mean_of(self, positions: Iterable[int]) -> np.ndarray:

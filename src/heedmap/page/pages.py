@@ -311,10 +311,10 @@ def edit_tables(report: EditReport, *, blended: bool) -> dict[str, Any]:
     rows = {
         "kind": report.kind,
         "what changes": report.purpose,
-        "edited region of": report.masked_by,
+        "region from the maps of": report.masked_by,
         "your image": None if back is None else returned(back.psnr_db),
         "attention changed": f"{report.moved:.1%}",
-        "edits applied (layers × steps)": plural(report.sites, "time"),
+        "attention edited (layers × steps)": plural(report.sites, "time"),
         "self-attention copied (layers × steps)": plural(report.self_sites, "time"),
     }
     formats = {"mse": ".2g", "psnr_db": ".1f", "ssim": "z.2f"}

@@ -191,7 +191,13 @@ def _schema() -> "pyarrow.Schema":
     import pyarrow as pa
 
     text, whole, number = pa.string(), pa.int64(), pa.float64()
-    word = {"number": whole, "word": text, "extremum": number, "mean": number, "peak": pa.list_(whole)}
+    word = {
+        "number": whole,
+        "word": text,
+        "extremum": number,
+        "mean": number,
+        "peak": pa.list_(whole),
+    }
     compared = {"word": text, "pointing": pa.bool_(), "iou": number, "map_iou": number}
     columns = {
         **dict.fromkeys(("id", "task", "model", "prompt", "source", "negative"), text),

@@ -32,8 +32,8 @@ function createEdits({ data, state, runs, pair, listen, change }) {
     $("evidence").replaceChildren(
       make("h2", {}, "Effect of the edit"),
       make("p", {}, why),
-      table("Change of the image", ["Region", "of the image", "MSE", "PSNR, dB", "SSIM"], figures.change),
-      table("Change of the attention", [], figures.attention),
+      table("Change of the image", ["Region", "share of image", "MSE", "PSNR, dB", "SSIM"], figures.change),
+      table("About the edit", [], figures.attention),
     );
   }
 
@@ -99,7 +99,7 @@ function createCommands(model) {
     const folder = `FOLDER${data.grid ? `/cells/${place.cell.padStart(3, "0")}` : ""}`;
     explain.set([`heedmap explain ${folder}`, ...flags, option].filter(Boolean).join(" "));
     const one = place.layer && place.head && place.step;
-    const mean = `The map is an average (${model.shownText()}). The explanation covers one number: by default, the word’s largest probability up to 0.5 among the layers and heads.`;
+    const mean = `The map is an average (${model.shownText()}). The explanation covers one number: by default, the largest of the word’s probabilities in all layers and heads that do not exceed 0.5.`;
     $("why").querySelector(".hint").textContent = `“${term.label}” at pixel ${pixel}. ${one ? "" : mean}`;
   }
 

@@ -131,7 +131,7 @@ function position() {
   drawn.firstChild.setAttribute("href", document.getElementById("picture").src);
   const [pass, passes] = report.passes;
   const how = (axis) =>
-    axis === "step" ? "the middle step" : "the word's largest probability up to 0.5 at this pixel and step";
+    axis === "step" ? "the middle step" : "the largest of the word's probabilities at this pixel and step that do not exceed 0.5";
   const list = facts([
     ["pixel", `${report.at[0]},${report.at[1]} of ${w}×${h}, from the upper left`],
     ["position", `row ${y}, column ${x} of a grid of ${rowCount}×${columnCount}, counted from 0`],
