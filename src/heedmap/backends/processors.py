@@ -80,7 +80,7 @@ class RecordingProcessor:
                 self.record(self.name, scores)
         elif self.needed and tap.overridden:
             raise TraceError(
-                f"a TorchFunctionMode may replace the attention at {self.name}: exit that mode first"
+                f"a TorchFunctionMode may replace the attention at {self.name}: exit it first"
             )
         elif self.needed:
             raise TraceError(
@@ -173,8 +173,8 @@ class _Tap(TorchFunctionMode):
         self._check_keys(key)
         if editor is not None and len(query) != every:
             raise TraceError(
-                "attention slicing computes the images one by one, so that an edit cannot take from "
-                "another: call pipe.disable_attention_slicing() before an edit"
+                "attention slicing computes the images one by one, so an edit cannot take from its "
+                "source: call pipe.disable_attention_slicing() before an edit"
             )
         if editor is not None and self.processor.joint:
             self._fail("by get_attention_scores, which an edit cannot change there")
@@ -414,8 +414,8 @@ def record_activations(layer: Any, record: Callable[[LayerActivations], None], u
         processor = getattr(layer.processor, "original", layer.processor)
         if len(tensors) < 2:
             raise TraceError(
-                f"{type(processor).__name__} has linear layers of its own: expected a processor that "
-                "uses its layer's to_v and to_out; load the model without it"
+                f"{type(processor).__name__} has linear layers of its own: expected a processor "
+                "that uses its layer's to_v and to_out; load the model without it"
             )
         hidden = args[0] if args else kwargs["hidden_states"]
         activations = LayerActivations(

@@ -54,8 +54,9 @@ def ablate(
     """Remove a word from a saved run, and test whether its map predicts what changes.
 
     The word is removed in two ways: its attention is set to 0, or it is left out of the prompt.
-    Saves the repeated run and the two without the word, the changes of the image (attention.npy and prompt.npy, from 0 to 1, and
-    as images), a sheet with the map, and the agreement of map and change (ablate.json).
+    Saves the repeated run and the two without the word, the changes of the image (attention.npy and
+    prompt.npy, from 0 to 1, and as images), a sheet with the map, and the agreement of map and
+    change (ablate.json).
     """
     from heedmap.io.writing import slug
     from heedmap.results.ablations import shorter_prompt
