@@ -62,7 +62,7 @@ def test_a_path_in_place_of_a_results_name_is_refused(url: str, name: str):
         client.predict("", [name], "", "shared", api_name="/compare")
 
 
-def test_clients_at_once_are_each_served_or_refused_by_the_queue(url: str, folder: Path):
+def test_twenty_clients_at_once_are_each_served_or_refused_by_the_queue(url: str, folder: Path):
     """Each is served, or is told that the queue is full; the app answers afterwards."""
 
     def draw(seed: int) -> str:
@@ -73,8 +73,8 @@ def test_clients_at_once_are_each_served_or_refused_by_the_queue(url: str, folde
         answer = httpx.get(f"{call}/{asked.json()['event_id']}", timeout=60).text
         return "served" if "event: complete" in answer else answer
 
-    with ThreadPoolExecutor(8) as pool:
-        answers = [*pool.map(draw, range(8))]
+    with ThreadPoolExecutor(20) as pool:
+        answers = [*pool.map(draw, range(20))]
     served = [one for one in answers if one == "served"]
     assert served and all("queue" in one.lower() for one in answers if one != "served"), answers
     assert len([*(folder / "outputs/app").glob("a-cat-*/run.json")]) == len(served)
