@@ -87,7 +87,7 @@ def _card_table(card: dict[str, Any]) -> str:
         ("“two cats”: two, and nothing else", counts["two"], n),
         ("“three red balloons”: three, and nothing else", counts["three"], n),
         ("two objects of one noun in two colours: both right", twins["both_right"], n),
-        ("two objects of one noun: maximum of the map inside its own", twins["pointing"], n),
+        ("two objects of one noun: maximum of each map inside its object", twins["pointing"], n),
         ("small object: there, in its colour", measured["small"]["there"], measured["small"]["n"]),
         (
             "unknown word (giraffe, robot): something is drawn",
@@ -164,9 +164,9 @@ def _edits_table(edits: dict[str, Any]) -> str:
         "",
         f"{noun['n']} replacements of nouns and {colour['n']} of colours:",
         "",
-        "- *Done*: the share in which the judge finds the target, of the cases where plain "
-        f"generation shows it from the same noise ({_percent(noun['attainable'])} and "
-        f"{_percent(colour['attainable'])}).",
+        "- *Done*: of the edits whose target plain generation shows from the same noise "
+        f"({_percent(noun['attainable'])} and {_percent(colour['attainable'])}), the share in "
+        "which the judge finds it.",
         "- *Changed elsewhere*: the mean squared error against the source outside the object, "
         "divided by that of plain generation of the new prompt (1: nothing was kept). It is a "
         "ratio of means; with the published "
