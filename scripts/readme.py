@@ -164,9 +164,10 @@ def _edits_table(edits: dict[str, Any]) -> str:
         "",
         f"{noun['n']} replacements of nouns and {colour['n']} of colours:",
         "",
-        "- *Done*: of the edits whose target plain generation shows from the same noise "
-        f"({_percent(noun['attainable'])} and {_percent(colour['attainable'])}), the share in "
-        "which the judge finds it.",
+        "- *Done*: the share of edits in which the judge finds the target. Only edits count whose "
+        "target plain generation shows from the same noise, too "
+        f"({_percent(noun['attainable'])} of the nouns, {_percent(colour['attainable'])} of the "
+        "colours).",
         "- *Changed elsewhere*: the mean squared error against the source outside the object, "
         "divided by that of plain generation of the new prompt (1: nothing was kept). It is a "
         "ratio of means; with the published "
