@@ -83,7 +83,7 @@ def overlay(image: Image.Image, values: ArrayLike, *, low: float, high: float) -
     dimmed and greyed a little, everywhere alike, so that heat is visible on bright and on dark;
     then colour covers it in proportion to the heat, from nothing at 0 to `OPACITY` at 1. A scale
     that begins below 0 is centred on 0, where nothing is covered, and has the colours of `SIGNED`.
-    Where `low` and `high` are the same, but for rounding (of constant maps), all is cold.
+    If `low` and `high` are equal up to rounding (constant maps), all is cold.
     """
     base = _dimmed(image, GREY)
     position = _scaled(values, image.size, low, high)

@@ -44,7 +44,7 @@ SCALES: dict[Scale, str] = {
 REFINED_BY = "refined by self-attention"
 """The mark of refined maps in figures and tables."""
 MOST_SHOWN = 75
-"""Words in a figure, and of which a saved run has overlays, unless others are chosen."""
+"""The largest number of words in a figure, and of overlays in a saved run, by default."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -31,7 +31,7 @@ function createModel(data) {
     hover: null,
     bare: false, // no word is shown while none is pinned or pointed at
     point: null, // [x, y] as parts of the picture: the pointer
-    place: null, // the same, of a click
+    place: null, // [x, y] as parts of the image: the last click
   };
 
   // --- changes
