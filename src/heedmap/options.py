@@ -253,8 +253,10 @@ def option(default: Any, help: str, parse: Any = str, **flag: Any) -> Any:
 class LoadOptions:
     """The keyword arguments of `load`."""
 
-    device: Device = option("auto", "Where to run.", Device)
-    dtype: Dtype = option("auto", "Precision.", Dtype)
+    device: Device = option(
+        "auto", "Where to run. For a saved run, auto is its own device, if present.", Device
+    )
+    dtype: Dtype = option("auto", "Precision. For a saved run, auto is its own.", Dtype)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -273,8 +275,8 @@ class GenerateOptions:
     )
     size: tuple[int, int] | None = option(
         None,
-        "In pixels, as 512x768, or 512 for a square. Default: the model's; for your image, "
-        "about as many pixels in its proportions.",
+        "In pixels, as 512x768, or 512 for a square. Default: the model's; with an input "
+        "image, in its proportions.",
         parse_size,
         metavar="WxH",
     )

@@ -148,8 +148,8 @@ class Attention:
             return tuple(map(int, np.unravel_index(int(row), axes)))
         except (IndexError, TypeError):
             raise ArgumentError(
-                f"at is {quoted(at)}: expected {plural(len(axes), 'number')} below {axes}, the "
-                "number of a query, and before it those of its head and the like"
+                f"at is {quoted(at)}: expected {plural(len(axes), 'number')} below {axes}: the "
+                "indices of the leading axes (such as the head), then that of the query"
             ) from None
 
 
@@ -226,7 +226,7 @@ def _mask(values: Any, shape: tuple[int, ...]) -> np.ndarray:
     if mask.dtype.kind in "iu" and (mask > 0).any():
         raise ArgumentError(
             f"mask is {quoted(values)}: expected booleans, True where a token may be seen, or "
-            "numbers with a point that are added to the scores; pass mask.astype(bool)"
+            "floats that are added to the scores; pass mask.astype(bool)"
         )
     if np.isnan(mask).any() or (mask.dtype != bool and (mask == np.inf).any()):
         raise ArgumentError("mask holds NaN or +Inf: expected finite numbers, or -inf to hide")

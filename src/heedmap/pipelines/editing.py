@@ -312,7 +312,7 @@ def _axis(name: str, values: Any, check: Callable[[str, Any], Any]) -> list[Any]
     listed = as_ordered_list(values)
     checked = [check(name, one) for one in ([values] if listed is None else listed)]
     if not checked or len({*checked}) < len(checked):
-        raise ArgumentError(f"{name} is {quoted(values)}: expected one value, or different ones")
+        raise ArgumentError(f"{name} is {quoted(values)}: expected values without duplicates")
     return checked
 
 

@@ -113,8 +113,9 @@ def explain(
     site, inputs = probe.site, probe.inputs
     if site is None or inputs is None or site.table.tokens != table.tokens:
         raise RunError(
-            f"the new run did not read {quoted(table.prompt)} at step {number} as the saved one: "
-            "choose another step, or use the model and the versions that its settings name"
+            f"at step {number}, the new run read other tokens of {quoted(table.prompt)} than the "
+            "saved one, or did not run the layer: choose another step, or use the model and the "
+            "versions that its settings name"
         )
     difference = _difference(saved, branch, number, site)
     if difference is not None and difference > MAX_DIFFERENCE:

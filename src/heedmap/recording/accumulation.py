@@ -95,9 +95,9 @@ class ConceptKeys:
                 (expected - actual).float().norm() <= MAX_KEY_ERROR * actual.float().norm()
             ):
                 raise TraceError(
-                    f"{name} makes other keys of the prompt than its own linear map does (a "
-                    "processor with weights of its own?), so its keys of a concept are not known: "
-                    "leave concepts out"
+                    f"the keys of {name} are not those of its own to_k layer (a processor with "
+                    "weights of its own?), so its keys of a concept cannot be computed: leave "
+                    "concepts out"
                 )
             self._checked.add(name)
         keys = {one: keys_of(layer, text.to(key)) for one, text in self._texts.items()}

@@ -219,7 +219,9 @@ class _Checker:
                 row[name] = str(self._root / row[name])
         for name in ("truths", "weights"):
             if not isinstance(about[name], dict | None):
-                raise ArgumentError(f"{name} is {quoted(about[name])}: expected one by word")
+                raise ArgumentError(
+                    f"{name} is {quoted(about[name])}: expected a value for each word"
+                )
         places = about["truths"] or {}
         size = self._check(task, model, row, about["weights"], list(places))
         truths = {

@@ -288,7 +288,7 @@ function everything() {
 
 function lead() {
   const p = numbers.probabilities, most = p.indexOf(Math.max(...p));
-  const other = mine.has(most) ? [] : [" Most goes to ", element("bdi", {}, tokens[most].text), `: ${brief(p[most])}.`];
+  const other = mine.has(most) ? [] : [" The largest share of one token goes to ", element("bdi", {}, tokens[most].text), `: ${brief(p[most])}.`];
   const place = `At pixel ${report.at[0]},${report.at[1]}, in head ${head} of ${report.short}, at step ${report.step} of 0–${report.steps - 1}, `;
   const text = [element("b", {}, digits(numbers.word_probabilities[head])), " of the attention goes to ", element("b", {}, report.word), ".", ...other];
   return element("p", { class: "lead" }, place, ...text, " The sections show how the model computes that number, in order.");
