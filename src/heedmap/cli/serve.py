@@ -42,12 +42,13 @@ def serve(
 ) -> None:
     """Generate, edit and inspect in the browser.
 
-    Only reachable from this machine unless --host or --share is given. Ctrl-C ends it.
+    Only reachable from this machine unless --host or --share is given, or the variable
+    GRADIO_SERVER_NAME is set. Ctrl-C ends it.
     """
     parts = [text.partition(":") for text in auth or ()]
     users = [(name, password) for name, _, password in parts]
     if not all(name and password for name, password in users):
-        raise ArgumentError("auth (or HEEDMAP_AUTH) has no password: expected USER:PASSWORD")
+        raise ArgumentError("auth (or HEEDMAP_AUTH) is not USER:PASSWORD")
     os.environ.setdefault("TQDM_DISABLE", "1")
     from heedmap.app import launch
 

@@ -30,7 +30,10 @@ class SweepCommand(TyperCommand):
 def sweep(
     task: Task,
     jobs: Annotated[
-        Path, typer.Argument(metavar="JOBS", help="A .jsonl or .csv file, or a .toml product.")
+        Path,
+        typer.Argument(
+            metavar="JOBS", help="A .jsonl or .csv file of jobs, or .toml lists to combine."
+        ),
     ],
     *,
     out: Annotated[

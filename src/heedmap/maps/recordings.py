@@ -205,8 +205,8 @@ class Recording:
         """
         if self.refined is None:
             raise SelectionError(
-                "there are no refined maps: they need self-attention layers on a middle grid that "
-                "attend from each place of the image to each of its places and to nothing else"
+                "there are no refined maps: they need self-attention layers of medium resolution, "
+                "in which each position of the image attends to all of them and to nothing else"
             )
         h, w, tokens = self.refined.shape
         array = self.refined.reshape(1, 1, h * w, tokens)
