@@ -683,6 +683,17 @@ def test_a_negative_branch_that_ends_half_way_has_its_steps_or_is_refused(load):
         compare(recordings, expect(scores, [GUIDED] * 2, [[0], [1]], "negative"))
 
 
+def test_text_states_changed_by_a_callback_are_refused(load):
+    pipe = load("sd1")
+
+    def swap(pipe, step, timestep, given):
+        return {"prompt_embeds": given["prompt_embeds"] + 1}
+
+    inputs = {"callback_on_step_end": swap, "callback_on_step_end_tensor_inputs": ["prompt_embeds"]}
+    with pytest.raises(TraceError, match="callback"), trace(pipe):
+        paint(pipe, PROMPT, **inputs)
+
+
 def test_an_interrupted_call_has_the_maps_of_its_steps(load):
     pipe = load("sd1")
 
