@@ -103,8 +103,10 @@ def test_a_type_checker_finds_no_mistake_in_the_readme(tmp_path: Path):
 @pytest.mark.slow
 @pytest.mark.usefixtures("few_steps")
 def test_the_commands_of_the_pages_run(tmp_path: Path, monkeypatch):
-    """One after the other, in one folder, each once."""
+    """One after the other, in one folder, each once; the sweep has the guide's jobs."""
     monkeypatch.chdir(tmp_path)
+    (jobs,) = blocks(ROOT / "src/heedmap/GUIDE.md", "toml")
+    Path("jobs.toml").write_text(jobs, encoding="utf-8")
     monkeypatch.setenv("TQDM_DISABLE", "1")
     for command in VERBS:
         result = CliRunner().invoke(cli.app, shlex.split(command)[1:])
