@@ -28,18 +28,14 @@ class SweepCommand(TyperCommand):
 def sweep(
     task: Task,
     jobs: Annotated[
-        Path,
-        typer.Argument(
-            metavar="JOBS", help="A .jsonl or .csv file of jobs, or .toml lists to combine."
-        ),
+        Path, typer.Argument(metavar="JOBS", help="Jobs: .jsonl, .csv, or .toml lists to combine.")
     ],
     *,
     out: Annotated[
         Path, typer.Option("--out", "-o", help="A new folder, or that of this sweep to continue.")
     ],
     batch: Annotated[
-        int,
-        typer.Option(min=1, help="Most images at once, if the memory allows. Rounds differently."),
+        int, typer.Option(min=1, help="Most images at once; equal up to rounding to single ones.")
     ] = 1,
     no_page: Annotated[
         bool, typer.Option("--no-page", help="Save no pages, sheets and overlays.")

@@ -47,8 +47,6 @@ _ABOUT_JOB = ("task", "model", "weights", "truths")
 _NOT_IN_JOBS = {"edits", "preview", "probe", "progress"}
 _TEXTS = {"task", "model", "prompt", "source", "target", "negative", "picture", "image"}
 _LARGEST = 2**32  # bytes of a manifest
-_MOST_ERRORS = 5  # in a message
-Size = tuple[int, int]
 
 
 @dataclass(frozen=True)
@@ -103,7 +101,7 @@ def read_jobs(
         except HeedmapError as error:
             errors.append(f"line {line}: {error}")
     if errors or not jobs:
-        most = "; ".join(errors[:_MOST_ERRORS]) or "there are no jobs: expected one a line"
+        most = "; ".join(errors[:5]) or "there are no jobs: expected one a line"
         raise ArgumentError(f"{name} cannot run ({plural(len(errors), 'error')}): {most}")
     return list(jobs.values())
 
@@ -116,15 +114,11 @@ def in_units(jobs: Iterable[Job], batch: int = 1) -> list[list[Job]]:
     shapes: dict[tuple[str | None, str], list[Job]] = {}
     for job in jobs:
         shapes.setdefault((job.model, job.shape), []).append(job)
-    models = list(dict.fromkeys(model for model, _ in shapes))
     units: list[list[Job]] = []
     for same in shapes.values():
         most = batch if same[0].task == "generate" else 1
         units += [same[at : at + most] for at in range(0, len(same), most)]
-    return sorted(units, key=lambda unit: (models.index(unit[0].model), unit[0].line))
-
-
-# --- manifests --------------------------------------------------------------------------------
+    return sorted(units, key=lambda unit: (unit[0].model or "", unit[0].line))
 
 
 def _rows(path: Path) -> Iterator[tuple[int, Any]]:
@@ -174,9 +168,6 @@ def _product(fixed: dict[str, Any]) -> Iterator[dict[str, Any]]:
         yield row
 
 
-# --- checks -----------------------------------------------------------------------------------
-
-
 class _Checker:
     """The checks of jobs, by the same functions as those of the calls, without weights."""
 
@@ -205,8 +196,8 @@ class _Checker:
         weights, truths = about["weights"] or {}, about["truths"] or {}
         if not isinstance(weights, dict) or not isinstance(truths, dict):
             raise ArgumentError("weights and truths are tables: expected a value for each word")
-        files = row if task != "generate" else {}
-        files |= {name: self._path(files[name]) for name in ("picture", "image") if name in files}
+        for name in {"picture", "image"} & row.keys() if task != "generate" else ():
+            row[name] = self._path(row[name])
         pipe = self._outline(model)
         if weights:
             name = "target" if row.get("target") else "source" if task == "edit" else "prompt"
@@ -220,11 +211,9 @@ class _Checker:
         return job
 
     def _path(self, value: Any) -> Any:
-        """Return a path in the manifest's folder; return another value as it is."""
         return str(self._root / value) if isinstance(value, str) else value
 
     def _check(self, job: Job, pipe: Any) -> None:
-        """Check the call of a job, and its words."""
         try:
             call = call_of(job.task, pipe, job.arguments)
         except TypeError as error:
@@ -254,7 +243,7 @@ class _Checker:
                 truth(where, word, size, size)
 
 
-def truth(where: Any, word: str, own: Size, size: Size) -> np.ndarray:
+def truth(where: Any, word: str, own: tuple[int, int], size: tuple[int, int]) -> np.ndarray:
     """Return the mask of a word's truth, bool (H, W), at a size (W, H).
 
     `where` is the path of a mask file of any size, or a box in pixels of a picture of the size

@@ -34,9 +34,6 @@ from heedmap.results.runs import Run
 from heedmap.sweeps import TABLE, tables
 from heedmap.sweeps.jobs import TASKS, Job, call_of, in_units, read_jobs
 
-_LONGEST = timedelta(days=365)  # that one process waits for another
-_MOST_BLOCKS = 10_000  # into which Ray divides the parts
-
 
 @dataclass(frozen=True)
 class SweepResult:
@@ -46,8 +43,7 @@ class SweepResult:
         folder: the folder of the sweep.
         done: the number of jobs that have a result.
         failed: the number of jobs that failed; `failed.jsonl` lists them.
-        pending: the number of jobs that other processes have yet to run. The tables are written
-            when there are none.
+        pending: the number of jobs left to other processes. The last one writes the tables.
     """
 
     folder: Path
@@ -122,23 +118,17 @@ def sweep(
         from accelerate import PartialState
 
         # Without `cpu`, it finds no other processes on a machine that has CPUs alone.
-        state = PartialState(cpu=not torch.accelerator.is_available(), timeout=_LONGEST)
+        state = PartialState(cpu=not torch.accelerator.is_available(), timeout=timedelta(days=365))
         number, count = state.process_index + 1, state.num_processes
     every = read_jobs(jobs, model=model, dtype=dtype)
     folder = tables.claim(out, every, {"batch": batch, "maps": maps})
     units, is_first = in_units(every, batch), number == 1 or shard is not None
     size = max(1, tables.JOBS_A_SHARD // batch) if maps == "shards" else 1
     parts = [units[at : at + size] for at in range(0, len(units), size)][number - 1 :: count]
-    _, failed = tables.ended(folder)
-    for job in chain(*chain(*parts)):
-        if job.id in failed:  # it runs again
-            tables.failure_file(folder, job).unlink(missing_ok=True)
-    arguments, earliest = (folder.resolve(), device, dtype, pages, maps == "shards"), 0.0
-    if ray is None:
-        running = chain.from_iterable(map(Worker(*arguments).run_part, parts))
-    else:
-        running = _by_ray(parts, arguments, ray, workers)
-    for _ in chain([None], running):
+    arguments: Any = folder.resolve(), device, dtype, pages, maps == "shards"
+    earliest = 0.0
+    here = chain.from_iterable(map(Worker(*arguments).run_part, parts))
+    for _ in chain([None], here if ray is None else _by_ray(parts, arguments, ray, workers)):
         start = time.monotonic()
         if progress is not None and is_first and start >= earliest:
             progress(sum(map(len, tables.ended(folder))), len(every))
@@ -153,10 +143,7 @@ def sweep(
 
 
 def _by_ray(
-    parts: Iterable[Sequence[Sequence[Job]]],
-    arguments: tuple[Any, ...],
-    address: str,
-    workers: int | None,
+    parts: Sequence[Any], arguments: Any, address: str, workers: int | None
 ) -> Iterator[Any]:
     """Run parts in a pool of Ray's actors, and yield something after each.
 
@@ -172,12 +159,11 @@ def _by_ray(
     logging.getLogger("ray.data").setLevel(logging.ERROR)
     gpus = ray.cluster_resources().get("GPU", 0)
     pool = workers or int(gpus) or 1
-    actor: Any = Worker  # the type of `map` is that of functions
     rows = [{"part": json.dumps([[asdict(job) for job in unit] for unit in p])} for p in parts]
     yield from (
-        ray.data.from_items(rows, override_num_blocks=min(len(rows), _MOST_BLOCKS))
+        ray.data.from_items(rows, override_num_blocks=min(len(rows), 10_000))
         .map(
-            actor,
+            Worker,  # pyright: ignore[reportArgumentType]
             fn_constructor_args=arguments,
             compute=ray.data.ActorPoolStrategy(size=pool),
             num_gpus=min(1, gpus / pool),
@@ -188,7 +174,7 @@ def _by_ray(
 
 @dataclass
 class Worker:
-    """The work of one process, which keeps the model of its last job."""
+    """The work of one process, with the model of its last job."""
 
     folder: Path
     device: Device
@@ -218,13 +204,12 @@ class Worker:
         processor rounds. If a batch fails, its halves run; a job that fails alone leaves its error
         in a file. After an error of memory, batches of this shape are halved at once.
         """
-        missing = [job for job in unit if not tables.run_folder(self.folder, job).exists()]
-        kind, half = (unit[0].model, unit[0].shape), len(unit) // 2
-        if not missing:
+        if all(tables.run_folder(self.folder, job).exists() for job in unit):
             return
+        kind, half = (unit[0].model, unit[0].shape), len(unit) // 2
         if len(unit) <= self._largest.get(kind, len(unit)):
             try:
-                return self._generate(unit, missing)
+                return self._run(unit)
             except Exception as error:  # one job ends no sweep
                 if isinstance(error, torch.OutOfMemoryError):
                     self._largest[kind] = max(1, half)
@@ -233,7 +218,7 @@ class Worker:
         self.run(unit[:half])  # the memory of the batch is free: its error is gone
         self.run(unit[half:])
 
-    def _generate(self, unit: Sequence[Job], missing: Sequence[Job]) -> None:
+    def _run(self, unit: Sequence[Job]) -> None:
         if self._model is None or self._model[0] != unit[0].model:
             self._model = None  # the memory is free before the next model is loaded
             pipe = loading.load(unit[0].model, device=self.device, dtype=self.dtype)
@@ -244,17 +229,14 @@ class Worker:
             results = _results(self._model[1], unit)
             seconds = (time.perf_counter() - start) / len(unit)
         for job, result in zip(unit, results, strict=True):
-            if job in missing:
-                self._save(job, result, tables.row_of(job, result, seconds, warnings))
-
-    def _save(self, job: Job, result: Run | EditResult, row: dict[str, Any]) -> None:
-        target = tables.run_folder(self.folder, job)
-        for partial in target.parent.glob(f".{target.name}.tmp-*"):  # of a process that was killed
-            shutil.rmtree(partial, ignore_errors=True)
-        with suppress(TakenError), whole_folder(target) as partial:
-            result.write_files(partial, overlays=self.pages)
-            (partial / tables.ROW).write_text(json.dumps(row), encoding="utf-8")
-        tables.failure_file(self.folder, job).unlink(missing_ok=True)
+            target = tables.run_folder(self.folder, job)
+            for partial in target.parent.glob(f".{target.name}.tmp-*"):  # of a killed process
+                shutil.rmtree(partial, ignore_errors=True)
+            with suppress(TakenError), whole_folder(target) as partial:  # unless it is done
+                result.write_files(partial, overlays=self.pages)
+                row = tables.row_of(job, result, seconds, warnings)
+                (partial / tables.ROW).write_text(json.dumps(row), encoding="utf-8")
+            tables.failure_file(self.folder, job).unlink(missing_ok=True)
 
     def _save_failure(self, job: Job, error: Exception) -> None:
         failure = {

@@ -19,13 +19,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import chain, islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from heedmap.errors import RunError
 from heedmap.figures.overlays import resize_map
-from heedmap.io.reading import path_of, read_bytes
+from heedmap.io.reading import path_of
 from heedmap.io.writing import TakenError, digest_of, whole_folder
 from heedmap.maps.heatmaps import HeatMap
 from heedmap.options import MASK_THRESHOLD
@@ -34,16 +34,8 @@ from heedmap.results.runs import Run
 from heedmap.sweeps import TABLE
 from heedmap.sweeps.jobs import Job, truth
 
-if TYPE_CHECKING:
-    import pyarrow
-
 FAILURES, ROW, SHARDS = "failed.jsonl", "row.json", "shards"
 JOBS_A_SHARD = 100
-_ROWS_AT_ONCE = 10_000
-_LARGEST = 2**24  # bytes of a row
-
-
-# --- places -----------------------------------------------------------------------------------
 
 
 def claim(out: str | Path, jobs: Sequence[Job], settings: Mapping[str, Any]) -> Path:
@@ -57,7 +49,7 @@ def claim(out: str | Path, jobs: Sequence[Job], settings: Mapping[str, Any]) -> 
     except TakenError:
         if not file.exists():  # else this or another process has made it
             raise
-    if read_bytes(file, most=_LARGEST) != data:
+    if file.read_bytes() != data:
         raise RunError(f"{folder} holds another sweep, or other settings: name a new folder")
     return folder
 
@@ -87,9 +79,6 @@ def whole_file(path: Path) -> Iterator[Path]:
     os.replace(partial, path)
 
 
-# --- rows -------------------------------------------------------------------------------------
-
-
 def row_of(
     job: Job, result: Run | EditResult, seconds: float, warnings: Sequence[str]
 ) -> dict[str, Any]:
@@ -102,15 +91,10 @@ def row_of(
     else:
         run, report, image = result, None, "image.png"
     names = ("model", "prompt", "negative", "seed", "steps", "guidance")
-    maps, size, located = run.maps.without_shared_scale(), run.image.size, run.settings.located
-    masks = {
-        word: truth(where, word, located.size if located else size, size)
-        for word, where in job.truths.items()
-    }
+    maps, size = run.maps.without_shared_scale(), run.image.size
+    own = run.settings.located.size if run.settings.located else size
     return {
-        "id": job.id,
-        "line": job.line,
-        "task": job.task,
+        **{name: getattr(job, name) for name in ("id", "line", "task")},
         **{name: getattr(run.settings, name) for name in names},
         "source": job.arguments.get("source"),
         "width": size[0],
@@ -128,7 +112,10 @@ def row_of(
             }
             for word, heat in zip(maps.words, maps, strict=True)
         ],
-        "truths": [{"word": word, **overlap(maps[word], mask)} for word, mask in masks.items()],
+        "truths": [
+            {"word": word, **_overlap(maps[word], truth(where, word, own, size))}
+            for word, where in job.truths.items()
+        ],
         "moved": report and report.moved,
         "mse_inside": report and report.change.inside.mse,
         "mse_outside": report and report.change.outside.mse,
@@ -138,12 +125,8 @@ def row_of(
     }
 
 
-def overlap(heat: HeatMap, mask: np.ndarray) -> dict[str, Any]:
-    """Compare a word's map with the mask of its truth, bool (H, W).
-
-    `pointing` is True if the map's peak is inside; `iou` is the intersection over union with
-    `HeatMap.mask`, and `map_iou` that with the map from the middle of its range on.
-    """
+def _overlap(heat: HeatMap, mask: np.ndarray) -> dict[str, Any]:
+    """Compare a word's mask, and its map from the middle of its range on, with bool (H, W)."""
     x, y = heat.peak
     low, high = float(heat.values.min()), float(heat.values.max())
     upper = resize_map(heat.values, heat.size) >= low + MASK_THRESHOLD * (high - low)
@@ -151,9 +134,6 @@ def overlap(heat: HeatMap, mask: np.ndarray) -> dict[str, Any]:
         float((one & mask).sum() / max((one | mask).sum(), 1)) for one in (heat.mask(), upper)
     )
     return {"pointing": bool(mask[y, x]), "iou": iou, "map_iou": map_iou}
-
-
-# --- shards -----------------------------------------------------------------------------------
 
 
 def pack(folder: Path, jobs: Sequence[Job]) -> None:
@@ -164,10 +144,8 @@ def pack(folder: Path, jobs: Sequence[Job]) -> None:
     shard is complete. A result that the shard already has is not added again.
     """
     shard = folder / SHARDS / f"{jobs[0].line:08}.tar"
-    places = {job.id: run_folder(folder, job) for job in jobs}
-    maps = {key: sorted(place.rglob("*.safetensors")) for key, place in places.items()}
-    loose = {key: paths for key, paths in maps.items() if paths}
-    if not loose:
+    maps = {job.id: sorted(run_folder(folder, job).rglob("*.safetensors")) for job in jobs}
+    if not any(maps.values()):
         return
     for partial in shard.parent.glob(f".{shard.name}.tmp-*"):  # of a process that was killed
         partial.unlink()
@@ -176,19 +154,18 @@ def pack(folder: Path, jobs: Sequence[Job]) -> None:
             shutil.copyfile(shard, partial)
         with tarfile.open(partial, "a") as tar:
             packed = _keys(tar)
-            for key, paths in loose.items():
-                for path in [*paths, places[key] / ROW] if key not in packed else ():
-                    name = path.relative_to(places[key]).as_posix().replace("/", ".")
-                    tar.add(path, f"{key}.{name.removeprefix('row.')}")
-    for path in chain.from_iterable(loose.values()):
+            for job in jobs:
+                if maps[job.id] and job.id not in packed:
+                    place = run_folder(folder, job)
+                    for path in maps[job.id]:
+                        tar.add(path, ".".join([job.id, *path.relative_to(place).parts]))
+                    tar.add(place / ROW, f"{job.id}.json")
+    for path in chain(*maps.values()):
         path.unlink()
 
 
 def _keys(shard: tarfile.TarFile) -> set[str]:
     return {name.partition(".")[0] for name in shard.getnames()}
-
-
-# --- tables -----------------------------------------------------------------------------------
 
 
 def write_tables(folder: Path, jobs: Sequence[Job]) -> None:
@@ -198,7 +175,7 @@ def write_tables(folder: Path, jobs: Sequence[Job]) -> None:
     done, failed = ended(folder)
     rows = _rows(folder, [job for job in jobs if job.id in done])
     with whole_file(folder / TABLE) as partial, parquet.ParquetWriter(partial, schema()) as writer:
-        while some := list(islice(rows, _ROWS_AT_ONCE)):
+        while some := list(islice(rows, 10_000)):
             writer.write_batch(RecordBatch.from_pylist(some, schema()))
     failures = [failure_file(folder, job).read_bytes() for job in jobs if job.id in failed]
     with whole_file(folder / FAILURES) as partial:
@@ -212,23 +189,22 @@ def _rows(folder: Path, jobs: Iterable[Job]) -> Iterator[dict[str, Any]]:
             shards |= dict.fromkeys(_keys(shard), f"{SHARDS}/{path.name}")
     for job in jobs:
         place = run_folder(folder, job)
-        row, name = json.loads(read_bytes(place / ROW, most=_LARGEST)), place.relative_to(folder)
+        row, name = json.loads((place / ROW).read_bytes()), place.relative_to(folder)
         row |= {"folder": name.as_posix(), "image": (name / row["image"]).as_posix()}
         yield {**row, "shard": shards.get(job.id)}
 
 
-def schema() -> "pyarrow.Schema":
-    """Return the columns of the table, with the types of an example."""
+def schema() -> Any:
+    """Return the pyarrow schema of the table: the types of an example."""
     from pyarrow import Table
 
-    word = {"number": 0, "word": "", "extremum": 0.0, "mean": 0.0, "peak": [0]}
     example = {
         **dict.fromkeys(("id", "task", "model", "prompt", "source", "negative"), ""),
         **dict.fromkeys(("arguments", "folder", "image", "shard", "sha256"), ""),
         **dict.fromkeys(("line", "seed", "steps", "width", "height"), 0),
         **dict.fromkeys(("guidance", "moved", "seconds"), 0.0),
         **dict.fromkeys(("mse_inside", "mse_outside", "ssim_outside"), 0.0),
-        "words": [word],
+        "words": [{"number": 0, "word": "", "extremum": 0.0, "mean": 0.0, "peak": [0]}],
         "truths": [{"word": "", "pointing": False, "iou": 0.0, "map_iou": 0.0}],
         "warnings": [""],
     }
