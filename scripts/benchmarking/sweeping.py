@@ -77,9 +77,10 @@ def overhead(options: argparse.Namespace, folder: Path) -> Figures:
         return first + (second - first) * (options.steps - FEW[0]) / (FEW[1] - FEW[0])
 
     for pages in (True, False):
-        times = []
+        times, out = [], folder / f"pages-{pages}"
         for steps in FEW:
-            out, one = folder / f"pages-{pages}-{steps}", jobs(options.jobs + 1, steps)
+            one = jobs(options.jobs + 1, steps)
+            shutil.rmtree(out, ignore_errors=True)
             moments.clear()
             heedmap.sweep(one, out, pages=pages, progress=progress)
             total, model = (

@@ -39,9 +39,7 @@ def gallery(folder: str | Path) -> Path:
     try:
         runs = parquet.read_table(place / TABLE, columns=names).to_pylist()
     except (OSError, ArrowException) as error:
-        raise RunError(
-            f"{place / TABLE} cannot be read: run the sweep ({reason(error)})"
-        ) from error
+        raise RunError(f"{place} has no table: run the sweep ({reason(error)})") from error
     for run in runs:
         page, ious = f"{run.pop('folder')}/index.html", [one["iou"] for one in run.pop("truths")]
         run["page"] = page if os.path.exists(place / page) else run["image"]

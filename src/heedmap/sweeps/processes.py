@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import torch
+from accelerate import PartialState
 
 from heedmap.backends import loading
 from heedmap.checks import check_bool, check_int, check_one_of
@@ -115,8 +116,6 @@ def sweep(
         if find_spec(package) is None:
             raise ArgumentError(f"{package} is not installed: pip install 'heedmap[{extra}]'")
     if shard is None and ray is None:
-        from accelerate import PartialState
-
         # Without `cpu`, it finds no other processes on a machine that has CPUs alone.
         state = PartialState(cpu=not torch.accelerator.is_available(), timeout=timedelta(days=365))
         number, count = state.process_index + 1, state.num_processes
@@ -142,9 +141,7 @@ def sweep(
     return SweepResult(folder, done, failed, pending)
 
 
-def _by_ray(
-    parts: Sequence[Any], arguments: Any, address: str, workers: int | None
-) -> Iterator[Any]:
+def _by_ray(parts: list[Any], arguments: Any, address: str, workers: int | None) -> Iterator[Any]:
     """Run parts in a pool of Ray's actors, and yield something after each.
 
     Ray starts an actor that has died again, and runs its part again.
