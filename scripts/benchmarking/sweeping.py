@@ -183,6 +183,7 @@ def kills(options: argparse.Namespace, folder: Path) -> Figures:
                 running = _start(*command, **how)
             longest = time.monotonic() - start if number < 0 else longest
             count["equal"] += number >= 0 and _content(out) == expected
+            Console(stderr=True).print(name, number + 1, count)
             shutil.rmtree(out)
         found[name] = {**count, "seconds_undisturbed": round(longest, 1)}
     return found

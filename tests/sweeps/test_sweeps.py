@@ -222,7 +222,8 @@ def test_what_is_missing_runs_again(model):
 def test_the_folder_of_another_sweep_is_refused(model):
     run(JOBS[:2])
     before = files()
-    for jobs, options in ((JOBS, {}), (JOBS[:2], {"batch": 2}), (JOBS[1::-1], {})):
+    others = ({"batch": 2}, {"maps": "shards"})
+    for jobs, options in ((JOBS, {}), (JOBS[1::-1], {}), *((JOBS[:2], one) for one in others)):
         with pytest.raises(RunError):
             run(jobs, **options)
     assert files() == before
@@ -344,8 +345,11 @@ def test_shards_have_the_maps_of_the_folders(model, packed):
         folder, files = Path("plain") / row.folder, found[row.id]
         for path in folder.rglob("*.safetensors"):
             name = str(path.relative_to(folder)).replace("/", ".")
+            (Path("out") / row.folder / path.relative_to(folder)).write_bytes(files[name])
             assert files.pop(name) == path.read_bytes()
         assert json.loads(files.pop("json"))["sha256"] == row.sha256 and not files
+        kind = hm.EditResult if row.task == "edit" else hm.Run
+        assert repr(kind.load(Path("out") / row.folder)) == repr(kind.load(folder))
 
 
 def test_a_process_that_is_killed_while_it_packs_loses_and_doubles_nothing(model, packed):

@@ -124,6 +124,8 @@ def sweep(
     units, is_first = in_units(every, batch), number == 1 or shard is not None
     size = max(1, tables.JOBS_A_SHARD // batch) if maps == "shards" else 1
     parts = [units[at : at + size] for at in range(0, len(units), size)][number - 1 :: count]
+    for job in chain(*chain(*parts)):  # those that failed run again
+        tables.failure_file(folder, job).unlink(missing_ok=True)
     arguments: Any = folder.resolve(), device, dtype, pages, maps == "shards"
     earliest = 0.0
     here = chain.from_iterable(map(Worker(*arguments).run_part, parts))
