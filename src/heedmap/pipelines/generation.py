@@ -257,7 +257,7 @@ def _call(
             pipe(**call, latents=first.to(pipe.dtype), output_type="latent")  # nothing is decoded
         return [image], [None]
     if latents is not None:
-        call = {**call, "latents": latents.to(pipe.dtype)}
+        call = {**call, "latents": family_of(pipe).pack(latents.to(pipe.dtype))}
     result = pipe(**call)
     images = family_of(pipe).pictures(result)
     flags = getattr(result, "nsfw_content_detected", None)
