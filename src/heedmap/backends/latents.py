@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from copy import copy, deepcopy
 from dataclasses import dataclass
-from inspect import signature
+from inspect import signature, unwrap
 from typing import Any, TypeVar
 
 import diffusers
@@ -287,7 +287,7 @@ def noise_levels(pipe: Any, steps: int) -> tuple[list[tuple[float, float]], floa
     scheduler = deepcopy(pipe.scheduler)
     unknown = ModelError(
         f"{type(scheduler).__name__} does not define how much noise there is at a step: expected "
-        "one of the schedulers of Stable Diffusion, or FlowMatchEulerDiscreteScheduler for a flow"
+        f"one of the usual schedulers of {type(pipe).__name__}"
     )
     if scheduler.config.get("use_dynamic_shifting"):  # the pipeline shifts them by the size
         raise unknown
@@ -305,11 +305,14 @@ def noise_levels(pipe: Any, steps: int) -> tuple[list[tuple[float, float]], floa
     return [*levels, (1.0, 0.0)], float(getattr(scheduler, "init_noise_sigma", 1.0))
 
 
-def is_flow(scheduler: Any) -> bool:
-    """Return whether a scheduler follows a flow from noise to image, without noise of its own."""
-    config = scheduler.config
-    adds_noise = config.get("stochastic_sampling") or config.get("invert_sigmas")
-    return isinstance(scheduler, _FLOWS) and not adds_noise
+def is_flow(pipe: Any) -> bool:
+    """Return whether a pipeline follows a flow from noise to image, without noise on the way."""
+    scheduler = pipe.scheduler
+    others = map(scheduler.config.get, ("stochastic_sampling", "invert_sigmas"))
+    if not isinstance(scheduler, _FLOWS) or any(others):
+        return False
+    # Pipelines of diffusion scale their noise for the scheduler.
+    return "init_noise_sigma" not in unwrap(type(pipe).prepare_latents).__code__.co_names
 
 
 def flow_level(scheduler: Any) -> tuple[float, float]:

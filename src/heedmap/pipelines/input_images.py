@@ -296,7 +296,7 @@ class ImageSource:
         assert options.size is not None
         steps = apply_model_defaults(pipe, options).steps
         steps = steps or default_of(pipe, THEIR_NAMES["steps"])
-        self._flow = pipe.scheduler if is_flow(pipe.scheduler) else None
+        self._flow = pipe.scheduler if is_flow(pipe) else None
         count, self._levels, self._scale = steps, [(0.0, 1.0)], 1.0  # those of a flow's beginning
         if self._flow is None:
             self._levels, self._scale = noise_levels(pipe, steps)
