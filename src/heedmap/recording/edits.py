@@ -497,10 +497,10 @@ class AttentionController:
                 # Perturbed-attention guidance attends in the first rows of the batch alone.
                 if first + max(images) < count:
                     rows[first + image] = first + steering.sources[image]
-        taken = query[rows], key[rows]
-        for part, own in zip(taken, (query, key), strict=True):
+        result = query[rows], key[rows]
+        for part, own in zip(result, (query, key), strict=True):
             part[:, :, text] = own[:, :, text]
-        return taken
+        return result
 
     def recorded(self, scores: Scores, image: int, layer: str) -> tuple[Tensor, Tensor] | None:
         """Return P and P' (H, Q, K) of an image in the recorded rows; None if it has no rules."""
