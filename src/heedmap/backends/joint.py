@@ -33,12 +33,10 @@ class JointFamily(Family):
     def text_scores(self, scores: Scores, positions: int) -> Scores:
         """Return the scores of the image's queries, so many, and the text's keys."""
         query, key, log_sum = scores.query, scores.key, scores.log_sum
-        is_whole = query.shape[2] == key.shape[2] >= positions
-        if not is_whole or scores.mask is not None:
+        if not query.shape[2] == key.shape[2] >= positions:
             raise TraceError(
                 f"{type(self.pipe).__name__} computes attention of {query.shape[2]} queries to "
-                f"{key.shape[2]} keys, {'with' if scores.mask is not None else 'without'} a mask: "
-                "expected those of text and image, without a mask"
+                f"{key.shape[2]} keys: expected those of text and image"
             )
         tokens = key.shape[2] - positions
         text, image = slice(positions, None), slice(positions)
@@ -46,8 +44,12 @@ class JointFamily(Family):
             text, image = slice(tokens), slice(tokens, None)
         if log_sum is not None:  # a kernel's value in half-precision types is good to 1e-4 only
             log_sum = log_sum[:, :, image] if key.itemsize >= 4 else None
-        joint = JointKeys(key, text, image)
-        return Scores(query[:, :, image], key[:, :, text], scores.scale, None, log_sum, joint)
+        mask = scores.mask
+        if mask is not None and mask.shape[-2] > 1:  # else the same keys are hidden from all
+            mask = mask[..., image, :]
+        joint = JointKeys(key, text, image, mask)
+        mask = None if mask is None else mask[..., text]
+        return Scores(query[:, :, image], key[:, :, text], scores.scale, mask, log_sum, joint)
 
 
 def thirds(names: Sequence[str]) -> dict[str, str]:

@@ -340,12 +340,14 @@ class Steering:
 
 def _attend(scores: Scores, row: int, value: Tensor, bias: Tensor | None) -> Tensor:
     """Return one row's attention (H, Q, d) to other values, with a bias on its scores."""
-    query, mask = scores.query[row], scores.mask_of(row)
-    key = scores.key[row] if scores.joint is None else scores.joint.key[row]
-    if bias is not None and scores.joint is not None:
-        mask = torch.zeros(len(bias), key.shape[1], device=bias.device)
-        mask[:, scores.joint.text] = bias
-    elif bias is not None:
+    query, joint = scores.query[row], scores.joint
+    key, mask = scores.key[row], scores.mask_of(row)
+    if joint is not None:
+        key, mask = joint.key[row], scores.joint_mask_of(row)
+    if bias is not None and joint is not None:
+        text, bias = bias, torch.zeros(len(bias), key.shape[1], device=bias.device)
+        bias[:, joint.text] = text
+    if bias is not None:
         mask = bias if mask is None else mask + bias
     mask = None if mask is None else mask.to(query.dtype)
     return scaled_dot_product_attention(query, key, value, attn_mask=mask, scale=scores.scale)
@@ -357,9 +359,10 @@ def _weighted(scores: Scores, p: Tensor, value: Tensor, row: int) -> Tensor:
     if scores.joint is None:
         return p @ values
     text, image = scores.joint.text, scores.joint.image
-    key = scores.joint.key[row][:, image].float()
+    key, mask = scores.joint.key[row][:, image].float(), scores.joint_mask_of(row)
+    mask = None if mask is None else mask[..., image]
     rest = scaled_dot_product_attention(
-        scores.query[row].float(), key, values[:, image], scale=scores.scale
+        scores.query[row].float(), key, values[:, image], attn_mask=mask, scale=scores.scale
     )
     return p[..., :-1] @ values[:, text] + p[..., -1:] * rest
 
