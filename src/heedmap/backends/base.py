@@ -15,7 +15,7 @@ from diffusers import DiffusionPipeline
 from diffusers.models.attention_processor import Attention
 from torch import Tensor
 
-from heedmap.errors import TraceError
+from heedmap.errors import ArgumentError, TraceError
 from heedmap.mathematics.probabilities import Scores
 from heedmap.text.words import Rewritten, TokenTable, concatenate, expanded, tokenize
 
@@ -49,6 +49,7 @@ class Family(ABC):
         sequences: the tokenizers whose tokens make the K axis: one tuple for each part of the axis,
             in order, with the tokenizers that share its positions. The encoder of "tokenizer_2" is
             "text_encoder_2".
+        pads_to_longest: whether prompts are padded to the longest of their batch alone.
         encodes_negative_apart: whether a call of its own encodes the negative prompt.
         negative_guidance: the guidance that makes a pipeline read the negative prompt.
         unsupported: by the name of a use ("edits of a source", "concepts", "explanations",
@@ -65,6 +66,7 @@ class Family(ABC):
     masks_padding: ClassVar[bool] = False
     is_joint: ClassVar[bool] = False
     sequences: ClassVar[tuple[tuple[str, ...], ...]] = (("tokenizer", "tokenizer_2"),)
+    pads_to_longest: ClassVar[bool] = False
     encodes_negative_apart: ClassVar[bool] = False
     negative_guidance: ClassVar[str] = "a guidance"
     unsupported: ClassVar[Mapping[str, str]] = {}
@@ -186,13 +188,21 @@ class Family(ABC):
             )
         return first
 
+    def ids_read(self, ids: Sequence[int], visible: Sequence[int]) -> Sequence[int]:
+        """Return the ids on the K axis, of those that a text encoder was given with its mask."""
+        return ids
+
     def text_states(self, encoded: Any) -> TextStates:
         """Return the text states among the result of `encode_prompt`."""
         return encoded[0], encoded[1], None
 
     def guards(self) -> Iterable[tuple[object, str, Callable[..., Any]]]:
-        """Yield replacements (owner, name, method) that refuse calls with misplaced maps."""
-        return ()
+        """Yield replacements (owner, name, method) that refuse calls with misplaced maps.
+
+        Inpainting selects a crop by one of these, and draws it enlarged.
+        """
+        if hasattr(self.pipe, "mask_processor"):
+            yield self.pipe.mask_processor, "get_crop_region", _refuse_crop
 
     def why_unblended(self) -> str | None:
         """Return why blended latents would not reach the image; None if they do."""
@@ -215,6 +225,13 @@ class Family(ABC):
     def cell_side(self) -> int:
         """The pixels on the side of a cell of the latent."""
         return int(getattr(self.pipe, "vae_scale_factor", 8))
+
+
+def _refuse_crop(*args: Any, **kwargs: Any) -> Any:
+    raise ArgumentError(
+        "padding_mask_crop draws a part of the image alone, so that its maps would be misplaced: "
+        "leave it out, or crop the image and the mask before"
+    )
 
 
 # --- the parts of a pipeline ---

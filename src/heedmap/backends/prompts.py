@@ -14,12 +14,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from heedmap.backends.base import TextStates, active_calls, replace_method
+from heedmap.backends.base import Family, TextStates, active_calls, replace_method
 from heedmap.backends.loading import silence_logs
 from heedmap.backends.registry import encoding_method, family_of
 from heedmap.errors import TraceError, plural, quoted
 from heedmap.options import GenerateOptions
-from heedmap.text.words import TokenTable, asked_text, concept_places
+from heedmap.text.words import TokenTable, asked_text, concept_places, padded
 
 CLOSE = 0.05
 """Largest distance of a token's state from what its text encodes to, as a share of its length: half
@@ -47,13 +47,14 @@ def _encoders(pipe: Any) -> Iterator[tuple[Any, Any, Any]]:
 
 @dataclass(eq=False)
 class Reader:
-    """A tokenizer, with the ids that its text encoder reads at each call, and its states.
+    """A tokenizer, with the ids that its text encoder reads at each call, its masks and states.
 
     `first` is the first tokenizer of those that read the same positions; None for this one.
     """
 
     tokenizer: Any
     ids: list[list[list[int]]] = field(default_factory=list)
+    visible: list[list[list[int]]] = field(default_factory=list)
     states: list[Tensor] = field(default_factory=list)
     first: Any = None
     # Another pipeline may use the encoder in another thread.
@@ -62,7 +63,10 @@ class Reader:
     def record(self, encoder: Any, args: Any, kwargs: Any, output: Any) -> None:
         """Record the ids and states of a forward pass of the encoder."""
         if threading.get_ident() == self._thread:
-            self.ids.append((args[0] if args else kwargs["input_ids"]).tolist())
+            ids = args[0] if args else kwargs["input_ids"]
+            mask = kwargs.get("attention_mask")
+            self.ids.append(ids.tolist())
+            self.visible.append((torch.ones_like(ids) if mask is None else mask).tolist())
             self.states.append(output[0])
 
 
@@ -147,7 +151,8 @@ class Reading:
             if len(reader.ids[call]) != len(texts):
                 read = plural(len(reader.ids[call]), "text")
                 raise TraceError(f"{which} is {read} for {len(texts)} images: expected one each")
-            for label, ids in zip(labels, reader.ids[call], strict=True):
+            rows = zip(labels, reader.ids[call], reader.visible[call], strict=True)
+            for label, ids, visible in rows:
                 own, other = (
                     family.table(one, label.prompt, self.arguments)
                     for one in (reader.tokenizer, reader.first or reader.tokenizer)
@@ -161,7 +166,8 @@ class Reading:
                         "attention cannot be separated: load embeddings with the same number of "
                         "vectors, or pass prompt_embeds (the maps are then by position)"
                     )
-                if [token.id for token in own.tokens] != ids:
+                read = family.ids_read(ids, visible)[: own.limit]
+                if [token.id for token in own.tokens] != list(read):
                     raise TraceError(
                         "the text encoder read other tokens than those of the prompt "
                         f"{quoted(label.prompt)}: pass it as plain text"
@@ -415,19 +421,22 @@ def _encoding(reading: Reading, prompts: Sequence[str] | None, label_negative: b
         tables = [prompt_table(pipe, prompt, arguments) for prompt in prompts]
     else:
         tables = [unlabelled] * (len(states) // reading.images_per_prompt)
-    conditional = _branch(tables, states)
+    family = family_of(pipe)
+    conditional = _branch(family, tables, states)
     if negative_states is None:
         return Encoding(conditional, None)
     negative = [unlabelled] * len(tables)
     if label_negative and arguments.get("negative_prompt_embeds") is None and reading.readers:
         call = 1 if arguments.get("prompt_embeds") is None else 0
         negative = reading.tables("negative_prompt", call, count=len(tables))
-    prompt_first = family_of(pipe).has_quirk("prompt_first")
-    return Encoding(conditional, _branch(negative, negative_states), prompt_first)
+    prompt_first = family.has_quirk("prompt_first")
+    return Encoding(conditional, _branch(family, negative, negative_states), prompt_first)
 
 
-def _branch(tables: Sequence[TokenTable], states: Tensor) -> Branch:
+def _branch(family: Family, tables: Sequence[TokenTable], states: Tensor) -> Branch:
     images, tokens = states.shape[:2]
+    if family.pads_to_longest and max(len(table.tokens) for table in tables) == tokens:
+        tables = [padded(table, tokens) for table in tables]
     wrong = next((t for t in tables if len(t.tokens) != tokens), None)
     if not tables or images % len(tables) or wrong is not None:
         size = f"{len(wrong.tokens)} tokens" if wrong else f"{len(tables)} prompts"
