@@ -28,9 +28,9 @@ from transformers import (
     CLIPTextConfig,
     CLIPTextModel,
     CLIPTokenizer,
+    Qwen2Tokenizer,
     T5Config,
     T5EncoderModel,
-    Qwen2Tokenizer,
     T5Tokenizer,
 )
 

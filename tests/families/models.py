@@ -520,10 +520,12 @@ def dev2() -> DiffusionPipeline:
     )
     words = letter_qwen()
     words.bos_token, words.padding_side = "<|im_start|>", "left"
-    vision = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1,
-              "num_attention_heads": 2, "head_dim": 8, "image_size": 32, "patch_size": 8}  # fmt: skip
+    vision = {
+        "hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "image_size": 32,
+        "num_attention_heads": 2, "head_dim": 8, "patch_size": 8, "model_type": "pixtral",
+    }  # fmt: skip
     text = language(8, 31, model_type="mistral")  # 40; states of 10, 20, 30
-    config = Mistral3Config(text_config=text, vision_config={**vision, "model_type": "pixtral"})
+    config = Mistral3Config(text_config=text, vision_config=vision)
     parts = flux2_parts(8)
     parts["text_encoder"] = Mistral3ForConditionalGeneration(config).eval()
     pipe = Flux2Pipeline(tokenizer=Processor(words, chat_template=template), **parts)
