@@ -20,7 +20,7 @@ from heedmap.backends.qwen import QwenImage
 from heedmap.backends.sd3 import StableDiffusion3
 from heedmap.backends.unet import UNet
 from heedmap.checks import as_ordered_list, check_int
-from heedmap.errors import ArgumentError, ModelError, nearest, quoted
+from heedmap.errors import ArgumentError, ModelError, join_words, nearest, quoted
 from heedmap.io.reading import MAX_ASPECT, MAX_PIXELS, MAX_SIDE
 from heedmap.options import OWN_NAMES, GenerateOptions
 
@@ -76,7 +76,7 @@ def family_named(index: Mapping[str, Any]) -> type[Family]:
 
 
 def _unreadable(name: str, parts: Mapping[str, str]) -> ModelError:
-    expected = " or ".join(family.description for family in families())
+    expected = join_words([family.description for family in families()], "or")
     why = " and ".join(f"its {part} is of class {kind}" for part, kind in parts.items())
     return ModelError(
         f"{name} has no text cross-attention that heedmap reads: "

@@ -74,7 +74,7 @@ def trace(
     2022, arXiv 2210.04885), for any size of image and any number of images.
 
     Args:
-        pipe: a pipeline of Stable Diffusion (1, 2, XL, 3, 3.5), PixArt or Flux.1.
+        pipe: a pipeline that `load` returns, or another of a family that is served.
         keep: the axes to store separately: any of "layer", "step" and "head", or "all". The maps
             are averaged over the other axes during the run; every step has the same weight, even
             if it calls the model twice.
