@@ -80,7 +80,8 @@ def reference(pipe) -> Iterator[Scores]:
     def watch(name: str) -> Callable[..., None]:
         def read(layer: Attention, args: tuple, kwargs: dict) -> None:
             text = kwargs.get("encoder_hidden_states")
-            if isinstance(layer, JOINT_LAYERS) or layer.added_kv_proj_dim is not None:
+            joint = isinstance(layer, JOINT_LAYERS) or layer.added_kv_proj_dim is not None
+            if joint or type(layer.processor).__name__ == "CogView4AttnProcessor":
                 image = kwargs["hidden_states"]
                 if text is None:  # a single block of Flux has joined them
                     text, image = image.split([len(one) for one in places], dim=1)
@@ -122,6 +123,13 @@ def places_of(kwargs: dict) -> list[torch.Tensor]:
     """The places (K, A) of the text and (N, A) of the image in a pass; none without rotations."""
     if "txt_ids" in kwargs:
         return [ids[0] if ids.ndim == 3 else ids for ids in (kwargs["txt_ids"], kwargs["img_ids"])]
+    if "original_size" in kwargs:  # CogView 4 spreads 256 places over rows and columns
+        h, w = (side // 2 for side in kwargs["hidden_states"].shape[-2:])
+        axes = (torch.arange(side) * 256 // side for side in (h, w))
+        return [
+            torch.zeros(kwargs["encoder_hidden_states"].shape[1], 2),
+            torch.cartesian_prod(*axes),
+        ]
     if "img_shapes" not in kwargs:
         return []
     # Qwen-Image counts rows and columns from the middle, and the text on from half of the longer.
@@ -167,7 +175,9 @@ def joint_attention(
             states.double(), weight.double(), None if bias is None else bias.double()
         ).unflatten(-1, (layer.heads, -1))
         normed = None if norm is None else getattr(layer, norm)
-        if normed is not None:
+        if isinstance(normed, nn.LayerNorm):  # of CogView 4, without weights
+            heads = nn.functional.layer_norm(heads, heads.shape[-1:], eps=normed.eps)
+        elif normed is not None:
             size = heads.square().mean(dim=-1, keepdim=True) + normed.eps
             heads = heads / size.sqrt() * normed.weight.double()
         return heads.transpose(1, 2)
@@ -185,15 +195,20 @@ def joint_attention(
 
 
 def rotated(heads: torch.Tensor, places: torch.Tensor) -> torch.Tensor:
-    """Queries or keys (B, H, N, 16), rotated by places: 4, 4 and 8 channels an axis, or 4 of 4."""
-    sizes, base = ((4, 4, 8), 10000.0) if places.shape[1] == 3 else ((4, 4, 4, 4), 2000.0)
+    """Queries or keys (B, H, N, 16), rotated by places: 4, 4 and 8 channels an axis, or 4 of 4.
+
+    Of two axes each has 8, and a channel's partner is 8 further on.
+    """
+    sizes, base = {2: ((8, 8), 1e4), 3: ((4, 4, 8), 1e4), 4: ((4, 4, 4, 4), 2e3)}[places.shape[1]]
     angles = [
         places[:, axis, None].double() * base ** -(torch.arange(0, size, 2).double() / size)
         for axis, size in enumerate(sizes)
     ]
     turn = torch.polar(torch.ones(len(places), 8).double(), torch.cat(angles, dim=-1))
-    pairs = torch.view_as_complex(heads.unflatten(-1, (-1, 2)).contiguous())
-    return torch.view_as_real(pairs * turn).flatten(-2)
+    halves = len(sizes) == 2
+    pairs = heads.unflatten(-1, (2, -1)).mT if halves else heads.unflatten(-1, (-1, 2))
+    turned = torch.view_as_real(torch.view_as_complex(pairs.contiguous()) * turn)
+    return (turned.mT if halves else turned).flatten(-2)
 
 
 def state_of(pipe) -> dict[str, object]:

@@ -17,6 +17,8 @@ from diffusers import (
     AutoencoderKLQwenImage,
     ChromaPipeline,
     ChromaTransformer2DModel,
+    CogView4Pipeline,
+    CogView4Transformer2DModel,
     ControlNetModel,
     DDIMScheduler,
     DDPMScheduler,
@@ -49,6 +51,7 @@ from diffusers.pipelines.stable_diffusion.safety_checker import StableDiffusionS
 from making import letter_qwen, letter_t5, letter_tokenizer, random_pixart
 from PIL import Image
 from safetensors.torch import save_file
+from tokenizers.processors import TemplateProcessing
 from transformers import (
     CLIPConfig,
     CLIPImageProcessor,
@@ -58,8 +61,11 @@ from transformers import (
     CLIPTokenizer,
     CLIPVisionConfig,
     CLIPVisionModelWithProjection,
+    GlmConfig,
+    GlmModel,
     Mistral3Config,
     Mistral3ForConditionalGeneration,
+    PreTrainedTokenizerFast,
     ProcessorMixin,
     Qwen2_5_VLConfig,
     Qwen2_5_VLForConditionalGeneration,
@@ -533,8 +539,45 @@ def dev2() -> DiffusionPipeline:
     return pipe
 
 
+def letter_glm() -> PreTrainedTokenizerFast:
+    """Letters and words, behind two special tokens; it pads in front, as GLM's does."""
+    backend = letter_qwen().backend_tokenizer
+    starts = [(text, backend.token_to_id(text)) for text in ("<|im_start|>", "<think>")]
+    backend.post_processor = TemplateProcessing(
+        single="<|im_start|> <think> $A", special_tokens=starts
+    )
+    return PreTrainedTokenizerFast(
+        tokenizer_object=backend, pad_token="<|endoftext|>", eos_token="<|endoftext|>",
+        padding_side="left", model_input_names=["input_ids", "attention_mask"],
+    )  # fmt: skip
+
+
+def cogview4(kind=CogView4Pipeline) -> DiffusionPipeline:
+    """THUDM/CogView4-6B."""
+    torch.manual_seed(15)
+    transformer = CogView4Transformer2DModel(
+        in_channels=4,  # 16
+        out_channels=4,  # 16
+        num_layers=3,  # 30
+        attention_head_dim=16,  # 40
+        num_attention_heads=3,  # 64
+        text_embed_dim=16,  # 4096
+        time_embed_dim=8,  # 512
+        condition_dim=4,  # 256
+        sample_size=8,  # 128
+    )
+    encoder = GlmModel(GlmConfig(**language(16, 3))).eval()
+    return kind(
+        transformer=sharpened(transformer),
+        scheduler=FlowMatchEulerDiscreteScheduler(use_dynamic_shifting=True),
+        vae=vae(),
+        text_encoder=encoder,
+        tokenizer=letter_glm(),
+    )
+
+
 JOINT: dict[str, Callable[[], DiffusionPipeline]] = {
-    made.__name__: made for made in (sd3, sd35, flux, schnell, chroma, qwen, klein)
+    made.__name__: made for made in (sd3, sd35, flux, schnell, chroma, qwen, klein, cogview4)
 }
 
 

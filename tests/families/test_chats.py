@@ -1,4 +1,4 @@
-"""Language models as text encoders (Qwen-Image, Flux.2), and padding with a mask (Chroma)."""
+"""Language models as text encoders (Qwen-Image, Flux.2, CogView 4), and the mask of Chroma."""
 
 import numpy as np
 import pytest
@@ -23,18 +23,16 @@ from heedmap.recording.tracing import trace
 
 pytestmark = pytest.mark.filterwarnings("ignore:`FluxPosEmbed` is deprecated:FutureWarning")
 PROMPTS = ["a red house", "at"]
-NAMES = ("qwen", "klein", "chroma", "dev2")
-SAVED = pytest.mark.parametrize("family", NAMES[:3])
+NAMES = ("cogview4", "qwen", "klein", "chroma", "dev2")
+SAVED = pytest.mark.parametrize("family", NAMES[:4])
 EACH = pytest.mark.parametrize("family", NAMES)
+PACKED = pytest.mark.parametrize("family", NAMES[1:])
 # What each is asked for: no guidance, and room for its template.
-ROOM = {"qwen": 12, "klein": 24, "chroma": 12, "dev2": 230}
-PLAIN = {
-    "qwen": {},
-    "klein": {"guidance_scale": 1.0},
-    "chroma": {"guidance_scale": 1.0},
-    "dev2": {},
-}
+ROOM = {"cogview4": 16, "qwen": 12, "klein": 24, "chroma": 12, "dev2": 230}
+UNGUIDED = {"guidance_scale": 1.0}
+PLAIN = {"cogview4": UNGUIDED, "qwen": {}, "klein": UNGUIDED, "chroma": UNGUIDED, "dev2": {}}
 GUIDED = {
+    "cogview4": {"negative_prompt": ["at night", "a"], "guidance_scale": 3.0},
     "qwen": {"negative_prompt": ["at night", "a"], "true_cfg_scale": 3.0},
     "klein": {"guidance_scale": 3.0},
     "chroma": {"negative_prompt": ["at night", "a"], "guidance_scale": 3.0},
@@ -116,6 +114,20 @@ def test_padding_of_the_shorter_prompt_has_exactly_nothing(load):
         assert (array[..., : counts[1]] > 0).all()
 
 
+def test_padding_of_cogview_stands_in_front_and_is_seen(load):
+    """It pads to the longest prompt of a batch and to a multiple of 16, without a mask."""
+    pipe = load("cogview4")
+    more = asked("cogview4", width=64, height=64) | {"max_sequence_length": 40}
+    prompts = ["a red house at night at sea", "at"]
+    with trace(pipe, WHOLE, tokens="all") as recorder:
+        paint(pipe, prompt=prompts, seeds=(1, 2), **more)
+    long, short = recorder.recordings
+    assert len(prompt_table(pipe, "at", more).tokens) == 16
+    assert len(short.table.tokens) == len(long.table.tokens) == 32
+    assert short.table.positions("pad") == tuple(range(28)) and short.table.find("at") == (30, 31)
+    assert all((array > 0).all() for array in short.arrays)
+
+
 @EACH
 def test_half_types_leave_the_image_as_it_is(load, family):
     pipe = load(family).to(torch.bfloat16)
@@ -147,12 +159,10 @@ def test_words_stand_inside_of_the_template(load, folder):
     assert loading.token_table("a red house", folder("klein")).find("house") == (6, 7)
 
 
-@EACH
+@pytest.mark.parametrize("family", ["cogview4", "qwen", "klein", "dev2"])
 @pytest.mark.parametrize("prompt", ["user", "the image user", "{} a", "\n\na", "", "Grüße 🏠"])
 def test_a_prompt_with_words_of_the_template_is_found_in_its_place(load, family, prompt):
     pipe, more = load(family), asked(family, width=32, height=32, steps=1)
-    if family == "chroma":
-        pytest.skip("Chroma has no template")
     more["max_sequence_length"] += 20
     with trace(pipe, tokens="all") as recorder:  # which compares with what the encoder read
         paint(pipe, prompt=prompt, **more)
@@ -207,7 +217,7 @@ def test_prompt_embeds(load, family, labels):
     pipe, more = load(family), asked(family, width=32, height=32)
     made = pipe.encode_prompt(PROMPTS, max_sequence_length=ROOM[family])
     embeds = {"prompt_embeds": made[0]}
-    if family != "klein":
+    if family in ("qwen", "chroma"):
         name = "prompt_embeds_mask" if family == "qwen" else "prompt_attention_mask"
         embeds[name] = made[1 if family == "qwen" else 2]
     with trace(pipe, prompts=labels) as recorder:
@@ -227,7 +237,8 @@ def test_runs_are_saved_and_repeat(load, family, tmp_path):
     run = hm.generate(pipe, "a red house", seed=1, steps=3, keep="all", **more)
     assert run.image.size == (64, 64) and unit(pipe) == 16
     run.save(tmp_path / "run")
-    groups = {"qwen": ["early", "middle", "late"]}.get(family, ["double"] * 2 + ["single"] * 2)
+    thirds = family in ("qwen", "cogview4")
+    groups = ["early", "middle", "late"] if thirds else ["double"] * 2 + ["single"] * 2
     for maps in (run.maps, hm.Run.load(tmp_path / "run").maps):
         layers = maps.recording.layers
         assert [layer.group for layer in layers] == groups
@@ -260,7 +271,7 @@ def test_each_step_has_a_small_image_of_its_latents(load, family):
     assert len(run.step_pictures.frames) == 2
 
 
-@EACH
+@PACKED
 def test_packing_is_undone(load, family):
     pipe, latents = load(family), torch.randn(2, 4, 6, 10)
     packed = family_of(pipe).pack(latents)

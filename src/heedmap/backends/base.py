@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import update_wrapper
 from types import FrameType
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import torch
 from diffusers import DiffusionPipeline
@@ -49,7 +49,8 @@ class Family(ABC):
         sequences: the tokenizers whose tokens make the K axis: one tuple for each part of the axis,
             in order, with the tokenizers that share its positions. The encoder of "tokenizer_2" is
             "text_encoder_2".
-        pads_to_longest: whether prompts are padded to the longest of their batch alone.
+        pads_to_longest: the side on which prompts are padded to the longest of their batch alone;
+            "" where they are not.
         encodes_negative_apart: whether a call of its own encodes the negative prompt.
         negative_guidance: the guidance that makes a pipeline read the negative prompt.
         unsupported: by the name of a use ("edits of a source", "concepts", "explanations",
@@ -66,7 +67,7 @@ class Family(ABC):
     masks_padding: ClassVar[bool] = False
     is_joint: ClassVar[bool] = False
     sequences: ClassVar[tuple[tuple[str, ...], ...]] = (("tokenizer", "tokenizer_2"),)
-    pads_to_longest: ClassVar[bool] = False
+    pads_to_longest: ClassVar[Literal["", "left", "right"]] = ""
     encodes_negative_apart: ClassVar[bool] = False
     negative_guidance: ClassVar[str] = "a guidance"
     unsupported: ClassVar[Mapping[str, str]] = {}
@@ -161,6 +162,10 @@ class Family(ABC):
 
     # --- the pipeline ---
 
+    def axis_places(self, count: int, arguments: Mapping[str, Any]) -> Sequence[int]:
+        """Return the places on the K axis, among so many that a text encoder reads in a call."""
+        return range(count)
+
     def table(self, tokenizer: Any, prompt: str, arguments: Mapping[str, Any]) -> TokenTable:
         """Return the words and tokens of a prompt as one tokenizer reads it in such a call."""
         return tokenize(prompt, tokenizer)
@@ -187,10 +192,6 @@ class Family(ABC):
                 "prompt_embeds alone (the maps are then by position)"
             )
         return first
-
-    def ids_read(self, ids: Sequence[int], visible: Sequence[int]) -> Sequence[int]:
-        """Return the ids on the K axis, of those that a text encoder was given with its mask."""
-        return ids
 
     def text_states(self, encoded: Any) -> TextStates:
         """Return the text states among the result of `encode_prompt`."""

@@ -33,6 +33,11 @@ class JointFamily(Family):
         _NOT_YET,
     )
 
+    def longest(self, arguments: Mapping[str, Any]) -> int:
+        """Return the number of tokens that a call reads at most."""
+        name = "max_sequence_length"
+        return check_int(name, arguments.get(name, default_of(self.pipe, name)), least=1)
+
     def text_scores(self, scores: Scores, positions: int) -> Scores:
         """Return the scores of the image's queries, so many, and the text's keys."""
         query, key, log_sum = scores.query, scores.key, scores.log_sum
@@ -104,11 +109,6 @@ class PackedFamily(JointFamily):
     def pack(self, latents: Tensor) -> Tensor:
         """Return latents (B, C, h, w) as the pipeline packs them."""
         return self.pipe._pack_latents(latents.contiguous(), *latents.shape)
-
-    def longest(self, arguments: Mapping[str, Any]) -> int:
-        """Return the number of tokens that a call reads at most."""
-        name = "max_sequence_length"
-        return check_int(name, arguments.get(name, default_of(self.pipe, name)), least=1)
 
 
 _MARK = "\ue000"  # a character that no template holds

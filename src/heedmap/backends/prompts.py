@@ -47,14 +47,13 @@ def _encoders(pipe: Any) -> Iterator[tuple[Any, Any, Any]]:
 
 @dataclass(eq=False)
 class Reader:
-    """A tokenizer, with the ids that its text encoder reads at each call, its masks and states.
+    """A tokenizer, with the ids that its text encoder reads at each call, and its states.
 
     `first` is the first tokenizer of those that read the same positions; None for this one.
     """
 
     tokenizer: Any
     ids: list[list[list[int]]] = field(default_factory=list)
-    visible: list[list[list[int]]] = field(default_factory=list)
     states: list[Tensor] = field(default_factory=list)
     first: Any = None
     # Another pipeline may use the encoder in another thread.
@@ -63,10 +62,7 @@ class Reader:
     def record(self, encoder: Any, args: Any, kwargs: Any, output: Any) -> None:
         """Record the ids and states of a forward pass of the encoder."""
         if threading.get_ident() == self._thread:
-            ids = args[0] if args else kwargs["input_ids"]
-            mask = kwargs.get("attention_mask")
-            self.ids.append(ids.tolist())
-            self.visible.append((torch.ones_like(ids) if mask is None else mask).tolist())
+            self.ids.append((args[0] if args else kwargs["input_ids"]).tolist())
             self.states.append(output[0])
 
 
@@ -151,8 +147,7 @@ class Reading:
             if len(reader.ids[call]) != len(texts):
                 read = plural(len(reader.ids[call]), "text")
                 raise TraceError(f"{which} is {read} for {len(texts)} images: expected one each")
-            rows = zip(labels, reader.ids[call], reader.visible[call], strict=True)
-            for label, ids, visible in rows:
+            for label, ids in zip(labels, reader.ids[call], strict=True):
                 own, other = (
                     family.table(one, label.prompt, self.arguments)
                     for one in (reader.tokenizer, reader.first or reader.tokenizer)
@@ -166,13 +161,22 @@ class Reading:
                         "attention cannot be separated: load embeddings with the same number of "
                         "vectors, or pass prompt_embeds (the maps are then by position)"
                     )
-                read = family.ids_read(ids, visible)[: own.limit]
-                if [token.id for token in own.tokens] != list(read):
+                places = family.axis_places(len(ids), self.arguments)
+                if not _is_read(family, own, [ids[place] for place in places]):
                     raise TraceError(
                         "the text encoder read other tokens than those of the prompt "
                         f"{quoted(label.prompt)}: pass it as plain text"
                     )
         return labels
+
+
+def _is_read(family: Family, table: TokenTable, ids: Sequence[int]) -> bool:
+    """Return whether a text encoder read these tokens; padding may depend on the batch."""
+    side, tokens = family.pads_to_longest, table.tokens
+    if side:
+        tokens = [token for token in tokens if token.kind != "pad"]
+        ids = ids[len(ids) - len(tokens) :] if side == "left" else ids[: len(tokens)]
+    return [token.id for token in tokens] == ids
 
 
 def _listed(text: str | Sequence[str], count: int | None) -> list[str]:
@@ -436,7 +440,8 @@ def _encoding(reading: Reading, prompts: Sequence[str] | None, label_negative: b
 def _branch(family: Family, tables: Sequence[TokenTable], states: Tensor) -> Branch:
     images, tokens = states.shape[:2]
     if family.pads_to_longest and max(len(table.tokens) for table in tables) == tokens:
-        tables = [padded(table, tokens) for table in tables]
+        in_front = family.pads_to_longest == "left"
+        tables = [padded(table, tokens, in_front=in_front) for table in tables]
     wrong = next((t for t in tables if len(t.tokens) != tokens), None)
     if not tables or images % len(tables) or wrong is not None:
         size = f"{len(wrong.tokens)} tokens" if wrong else f"{len(tables)} prompts"

@@ -24,7 +24,7 @@ class QwenImage(PackedFamily):
     description = "a Qwen-Image pipeline"
     model_class = QwenImageTransformer2DModel
     masks_padding = True
-    pads_to_longest = True
+    pads_to_longest = "right"
     encodes_negative_apart = True
     sequences = (("tokenizer",),)
     negative_guidance = "true_cfg_scale"
@@ -68,10 +68,9 @@ class QwenImage(PackedFamily):
         """Select the states and the mask of the one text."""
         return encoded[0], None, encoded[1]
 
-    def ids_read(self, ids: Sequence[int], visible: Sequence[int]) -> Sequence[int]:
-        """Return the ids of the tokens that are no padding, after those that are dropped."""
-        seen = [token for token, mask in zip(ids, visible, strict=True) if mask]
-        return seen[self.pipe.prompt_template_encode_start_idx :]
+    def axis_places(self, count: int, arguments: Mapping[str, Any]) -> Sequence[int]:
+        """Return the places after those that are dropped."""
+        return range(self.pipe.prompt_template_encode_start_idx, count)
 
     def table(self, tokenizer: Any, prompt: str, arguments: Mapping[str, Any]) -> TokenTable:
         """Return the words and tokens of a prompt inside of the template, after its first ones."""

@@ -13,6 +13,7 @@ from diffusers.models.attention_processor import Attention
 from torch import Tensor
 
 from heedmap.backends.base import Family, parameters
+from heedmap.backends.cogview4 import CogView4
 from heedmap.backends.flux import Chroma, Flux
 from heedmap.backends.flux2 import Flux2
 from heedmap.backends.pixart import PixArt
@@ -25,7 +26,7 @@ from heedmap.io.reading import MAX_ASPECT, MAX_PIXELS, MAX_SIDE
 from heedmap.options import OWN_NAMES, GenerateOptions
 
 FAMILIES: tuple[type[Family], ...] = (
-    *(UNet, PixArt, StableDiffusion3, Flux, Chroma, Flux2, QwenImage),
+    *(UNet, PixArt, StableDiffusion3, Flux, Chroma, Flux2, QwenImage, CogView4),
 )
 GROUP = "heedmap.families"
 """The group of entry points by which other packages add families."""

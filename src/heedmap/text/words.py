@@ -470,11 +470,16 @@ def tokenize_between(
     return TokenTable(prompt, limit, len(spans) - len(places), tuple(shown), words)
 
 
-def padded(table: TokenTable, tokens: int) -> TokenTable:
-    """Return the table of a prompt that is padded to so many tokens in its batch."""
-    more = range(len(table.tokens), tokens)
-    padding = (Token(place, 0, LABELS["pad"], 0, 0, "pad") for place in more)
-    return replace(table, tokens=(*table.tokens, *padding))
+def padded(table: TokenTable, count: int, *, in_front: bool = False) -> TokenTable:
+    """Return the table of a prompt that is padded to so many tokens, behind it or in front."""
+    more = count - len(table.tokens)
+    padding = [Token(0, 0, LABELS["pad"], 0, 0, "pad")] * more
+    every = [*padding, *table.tokens] if in_front else [*table.tokens, *padding]
+    tokens = tuple(replace(token, position=place) for place, token in enumerate(every))
+    if not in_front:
+        return replace(table, tokens=tokens)
+    words = (replace(one, tokens=tuple(t + more for t in one.tokens)) for one in table.words)
+    return replace(table, tokens=tokens, words=tuple(words))
 
 
 def _check_offsets(tokenizer: Any) -> None:
