@@ -209,7 +209,7 @@ def _scaling(vae: Any, like: Tensor) -> tuple[float, Any, Any]:
 
 
 def is_of_frames(vae: Any) -> bool:
-    """Return whether an autoencoder is of videos (Qwen-Image), of which one frame is used."""
+    """Return whether an autoencoder codes videos: Qwen-Image uses one frame."""
     return hasattr(vae.config, "temperal_downsample")
 
 

@@ -465,9 +465,9 @@ def tokenize_between(
     spans = _whole_spans(prompt, offsets)
     for place, (start, end) in zip(places, spans, strict=False):
         tokens[place] = replace(tokens[place], text=prompt[start:end], start=start, end=end)
-    shown = [replace(one, position=one.position - drop) for one in tokens[drop:]]
+    axis = tuple(replace(one, position=one.position - drop) for one in tokens[drop:])
     words = _words(prompt, spans, [place - drop for place in places])
-    return TokenTable(prompt, limit, len(spans) - len(places), tuple(shown), words)
+    return TokenTable(prompt, limit, len(spans) - len(places), axis, words)
 
 
 def padded(table: TokenTable, count: int, *, in_front: bool = False) -> TokenTable:
