@@ -11,7 +11,7 @@ from diffusers import CogView4Transformer2DModel
 from diffusers.models.attention_processor import Attention
 
 from heedmap.backends.base import GridShape
-from heedmap.backends.joint import JointFamily, thirds
+from heedmap.backends.joint import OTHER_BLOCKS, JointFamily, thirds
 from heedmap.text.words import TokenTable, padded, tokenize_between
 
 _MULTIPLE = 16  # of the tokens of a prompt
@@ -28,6 +28,7 @@ class CogView4(JointFamily):
     unserved: ClassVar[Mapping[str, str]] = {
         "CogView4ControlPipeline": "gives its model the channels of an image beside the latent's"
     }
+    unsupported: ClassVar[Mapping[str, str]] = {**JointFamily.unsupported, **OTHER_BLOCKS}
 
     @property
     def latent_multiple(self) -> int:

@@ -13,7 +13,7 @@ from diffusers.models.transformers.transformer_flux import FluxAttention
 from torch import Tensor, nn
 
 from heedmap.backends.base import GridShape, TextStates
-from heedmap.backends.joint import PackedFamily
+from heedmap.backends.joint import OTHER_BLOCKS, JointFamily, PackedFamily
 from heedmap.text.words import TokenTable, tokenize
 
 REFERENCE = "puts the positions of an image of yours beside those of the image that it draws"
@@ -83,6 +83,7 @@ class Chroma(Flux):
     encodes_negative_apart = False
     negative_guidance = "guidance_scale"
     unserved: ClassVar[Mapping[str, str]] = {}
+    unsupported: ClassVar[Mapping[str, str]] = {**JointFamily.unsupported, **OTHER_BLOCKS}
 
     def text_states(self, encoded: Any) -> TextStates:
         """Select the states of both prompts; padding stays visible."""

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from heedmap.backends.base import GridShape
 from heedmap.backends.flux import REFERENCE, Flux
-from heedmap.backends.joint import template_around
+from heedmap.backends.joint import OTHER_BLOCKS, JointFamily, template_around
 from heedmap.text.words import TokenTable, tokenize_between
 
 
@@ -31,6 +31,18 @@ class Flux2(Flux):
     sequences = (("tokenizer",),)
     negative_guidance = "guidance_scale"
     unserved: ClassVar[Mapping[str, str]] = {"Flux2KleinInpaintPipeline": REFERENCE}
+    unsupported: ClassVar[Mapping[str, str]] = {
+        **JointFamily.unsupported,
+        **OTHER_BLOCKS,
+        "explanations": (
+            "one matrix of its single blocks makes queries, keys, values and more, for which this "
+            "is not yet implemented"
+        ),
+    }
+
+    def text_width(self, layer: Any) -> int:
+        """Return the width of the text; of the model where it was joined with the image before."""
+        return getattr(layer, "added_kv_proj_dim", None) or layer.query_dim
 
     def unpack(self, latents: Tensor, latent: GridShape) -> Tensor:
         """Return packed latents (B, N, 4C) as (B, C, h, w)."""

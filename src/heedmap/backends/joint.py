@@ -16,6 +16,8 @@ from heedmap.errors import TraceError, quoted
 from heedmap.mathematics.probabilities import JointKeys, Scores
 
 _NOT_YET = "its text and image share one softmax, for which this is not yet implemented"
+OTHER_BLOCKS = {"concepts": "its blocks pass on their text in a way that is not yet implemented"}
+"""Of families whose blocks are called in another way than those of SD 3 and Flux.1."""
 
 
 class JointFamily(Family):
