@@ -4,6 +4,8 @@ import numpy as np
 import pytest
 import torch
 from diffusers import (
+    CogView4ControlPipeline,
+    CogView4Transformer2DModel,
     Flux2KleinInpaintPipeline,
     FluxInpaintPipeline,
     QwenImageEditPipeline,
@@ -231,6 +233,15 @@ def test_prompt_embeds(load, family, labels):
 # --- runs ---------------------------------------------------------------------------------------
 
 
+@SAVED
+def test_models_load_with_and_without_their_weights(folder, family):
+    pipe, outline = hm.load(folder(family)), loading.outline(folder(family))
+    assert type(pipe) is type(outline) and outline.transformer.device.type == "meta"
+    tables = [prompt_table(one, "a red house", asked(family)) for one in (pipe, outline)]
+    assert tables[0] == tables[1] and unit(outline) == 16
+    assert list(cross_attention_layers(outline)) == list(cross_attention_layers(pipe))
+
+
 @EACH
 def test_runs_are_saved_and_repeat(load, family, tmp_path):
     pipe, more = load(family), asked(family)
@@ -283,6 +294,16 @@ def test_packing_is_undone(load, family):
 def test_image_to_image(load):
     pipe = load("qwen", QwenImageImg2ImgPipeline)
     more = asked("qwen", image=models.picture(64, 64), strength=0.7, steps=4, width=64, height=64)
+    check(pipe, lambda: paint(pipe, prompt=PROMPTS[0], **more), PROMPTS[:1], ALONE)
+
+
+def test_control_by_the_channels_of_an_image(load):
+    parts = load("cogview4").components
+    config = {**parts["transformer"].config, "in_channels": 8}
+    torch.manual_seed(4)
+    parts["transformer"] = models.sharpened(CogView4Transformer2DModel.from_config(config))
+    pipe = CogView4ControlPipeline(**parts)
+    more = asked("cogview4", width=64, height=64, control_image=models.picture(64, 64))
     check(pipe, lambda: paint(pipe, prompt=PROMPTS[0], **more), PROMPTS[:1], ALONE)
 
 

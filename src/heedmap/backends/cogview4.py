@@ -25,9 +25,6 @@ class CogView4(JointFamily):
     text_first = True
     pads_to_longest = "left"
     negative_guidance = "guidance_scale"
-    unserved: ClassVar[Mapping[str, str]] = {
-        "CogView4ControlPipeline": "gives its model the channels of an image beside the latent's"
-    }
     unsupported: ClassVar[Mapping[str, str]] = {**JointFamily.unsupported, **OTHER_BLOCKS}
 
     @property
