@@ -304,7 +304,12 @@ def test_control_by_the_channels_of_an_image(load):
     parts["transformer"] = models.sharpened(CogView4Transformer2DModel.from_config(config))
     pipe = CogView4ControlPipeline(**parts)
     more = asked("cogview4", width=64, height=64, control_image=models.picture(64, 64))
-    check(pipe, lambda: paint(pipe, prompt=PROMPTS[0], **more), PROMPTS[:1], ALONE)
+
+    def call():
+        torch.manual_seed(5)  # the pipeline draws the control image's latents without a generator
+        return paint(pipe, prompt=PROMPTS[0], **more)
+
+    check(pipe, call, PROMPTS[:1], ALONE)
 
 
 # --- edits --------------------------------------------------------------------------------------
