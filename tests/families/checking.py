@@ -86,7 +86,7 @@ def reference(pipe) -> Iterator[Scores]:
                 if text is None:  # a single block of Flux has joined them
                     text, image = image.split([len(one) for one in places], dim=1)
                 mask = mask_of(kwargs, text.shape[1], image.shape[1])
-                found, _ = joint_attention(layer, image, text, places, mask)
+                found, _ = joint_attention(layer, image, text, places, mask=mask)
                 scores.setdefault(name, []).append(found[..., : text.shape[1]].numpy())
                 return
             if text is None:  # self-attention
@@ -156,13 +156,14 @@ def joint_attention(
     image: torch.Tensor,
     text: torch.Tensor,
     places: Sequence[torch.Tensor],
+    sources: Sequence[int] | None = None,
     mask: torch.Tensor | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """P (B, H, Q, K + N) of the image's queries, and the values, in float64 from the weights.
 
     The keys are those of the text and then of the image, whatever their order in the model, in one
     softmax, as the papers define it. The places of the text and of the image rotate pairs of
-    channels (Su et al., 2021).
+    channels (Su et al., 2021). A row takes the image's queries and keys of its source.
     """
 
     def projected(name: str, states: torch.Tensor, norm: str | None = None) -> torch.Tensor:
@@ -189,6 +190,8 @@ def joint_attention(
     if places:
         keys = [rotated(*pair) for pair in zip(keys, places, strict=True)]
         query = rotated(query, places[1])
+    if sources is not None:
+        query, keys[1] = query[list(sources)], keys[1][list(sources)]
     values = torch.cat([projected(names[2], text), projected("to_v", image)], dim=2)
     scores = query @ torch.cat(keys, dim=2).mT / query.shape[-1] ** 0.5
     return (scores if mask is None else scores + mask).softmax(dim=-1), values

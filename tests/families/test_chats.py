@@ -364,6 +364,40 @@ def test_a_rule_that_changes_nothing_gives_the_plain_image(load, family):
     np.testing.assert_allclose(same, plain, rtol=0, atol=1e-4 * np.ptp(plain))
 
 
+@pytest.mark.filterwarnings("ignore:the edit:heedmap.errors.HeedmapWarning")
+@EACH
+def test_edits_of_a_source_with_more_tokens(load, family):
+    """A word that stays takes the source's columns, wherever both prompts have its tokens."""
+    pipe, more = load(family), asked(family, steps=2)
+    plain = hm.generate(pipe, "a red house", seed=1, **more)
+    result = hm.edit(
+        pipe, "a red house", "at a red house", seed=1, cross_replace=1.0, self_replace=0.0,
+        keep="all", **more,
+    )  # fmt: skip
+    near = np.abs(np.asarray(result.source.image, float) - np.asarray(plain.image, float)).max()
+    assert near <= 1
+    source, edited = (run.maps.recording for run in (result.source, result.edited))
+    assert len(source.table.tokens) == len(edited.table.tokens)
+    for word in ("red", "house"):
+        before, after = (
+            [one.positions.index(place) for place in one.table.find(word)]
+            for one in (source, edited)
+        )
+        for array, other in zip(source.arrays, edited.arrays, strict=True):
+            np.testing.assert_allclose(array[..., before], other[..., after], atol=1e-5)
+            assert array[..., before].max() > 1e-3
+
+
+def test_edits_that_move_the_tokens_of_a_source_are_refused(load):
+    """CogView 4 pads in front of the shorter prompt."""
+    pipe, ran = load("cogview4"), []
+    pipe.transformer.register_forward_hook(lambda *_: ran.append(1))
+    more = asked("cogview4") | {"max_sequence_length": 40}
+    with pytest.raises(HeedmapError):
+        hm.edit(pipe, "a red house", "a red house at night at sea", seed=1, steps=2, **more)
+    assert not ran
+
+
 # --- refused before sampling --------------------------------------------------------------------
 
 

@@ -281,7 +281,6 @@ def test_a_mask_acts_before_the_softmax_of_text_and_image(load):
     "ask",
     [
         lambda pipe: hm.generate(pipe, "a red house", seed=1, concepts=["sky"], **SHORT),
-        lambda pipe: hm.edit(pipe, "a red house", "a blue house", seed=1),
         lambda pipe: hm.locate(pipe, models.picture(64, 64), "a red house"),
     ],
 )

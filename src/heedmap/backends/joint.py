@@ -31,8 +31,7 @@ class JointFamily(Family):
     is_joint = True
     text_first: ClassVar[bool]
     unsupported: ClassVar[Mapping[str, str]] = dict.fromkeys(
-        ("edits of a source", "concepts", "explanations", "located images", "layer shapes"),
-        _NOT_YET,
+        ("concepts", "explanations", "located images", "layer shapes"), _NOT_YET
     )
 
     def longest(self, arguments: Mapping[str, Any]) -> int:

@@ -277,10 +277,17 @@ def read_concepts(
 
 @dataclass(frozen=True, eq=False)
 class Branch:
-    """One branch of a call: the words of each image, and the text states (B, K, C)."""
+    """One branch of a call.
+
+    Attributes:
+        tables: the words of each image.
+        states: the text states (B, K, C).
+        shifted: whether the batch pads some of its prompts in front, which moves their tokens.
+    """
 
     tables: tuple[TokenTable, ...]
     states: Tensor
+    shifted: bool = False
 
     def blocks_in(self, states: Tensor) -> list[int]:
         """Return which blocks of B rows of a model's text states (n·B, K, C) are this branch's."""
@@ -439,6 +446,7 @@ def _encoding(reading: Reading, prompts: Sequence[str] | None, label_negative: b
 
 def _branch(family: Family, tables: Sequence[TokenTable], states: Tensor) -> Branch:
     images, tokens = states.shape[:2]
+    shifted = family.pads_to_longest == "left" and len({len(one.tokens) for one in tables}) > 1
     if family.pads_to_longest and max(len(table.tokens) for table in tables) == tokens:
         in_front = family.pads_to_longest == "left"
         tables = [padded(table, tokens, in_front=in_front) for table in tables]
@@ -451,4 +459,5 @@ def _branch(family: Family, tables: Sequence[TokenTable], states: Tensor) -> Bra
         )
     each = images // len(tables)
     # A copy, since a callback may change the pipeline's own in place.
-    return Branch(tuple(table for table in tables for _ in range(each)), states.clone())
+    every = tuple(table for table in tables for _ in range(each))
+    return Branch(every, states.clone(), shifted)

@@ -467,6 +467,12 @@ class Trace:
                 "at the latents or the image that the pipeline was given"
             )
         family, hooks, encoding = self._family, self._hooks, prompts.encoding_of(encodings, states)
+        if encoding.conditional.shifted and (self._rules or self._map_tokens):
+            raise ArgumentError(
+                f"{type(self._pipe).__name__} pads the prompts of a batch in front, which moves "
+                "the tokens of the shorter ones, so that an edit would act on others: expected "
+                "prompts that are as long, up to a multiple of 16 tokens"
+            )
         call = Call(
             *(family, self._spec, encoding, announced(self._pipe, timestep, error), latent),
             hooks.layers,
