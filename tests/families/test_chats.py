@@ -291,6 +291,16 @@ def test_packing_is_undone(load, family):
     assert torch.equal(family_of(pipe).unpack(packed, (6, 10)), latents)
 
 
+def test_latents_of_the_users_own(load):
+    """Flux.2 takes them unpacked; in a trace, packed as its scheduler has them, too."""
+    pipe, latents = load("klein"), torch.randn(1, 4, 6, 8)
+    more = asked("klein", width=64, height=48, prompt="at")
+    bare = paint(pipe, latents=pipe._patchify_latents(latents), **more)
+    for given in (pipe._patchify_latents(latents), family_of(pipe).pack(latents)):
+        with trace(pipe):
+            assert np.array_equal(paint(pipe, latents=given, **more), bare)
+
+
 def test_image_to_image(load):
     pipe = load("qwen", QwenImageImg2ImgPipeline)
     more = asked("qwen", image=models.picture(64, 64), strength=0.7, steps=4, width=64, height=64)
