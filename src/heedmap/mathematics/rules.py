@@ -106,7 +106,8 @@ class Mix:
         """Return the mixture for a prompt that its batch pads to so many tokens, at its end."""
         if len(self.target) == tokens and (self.source is None or len(self.source) == tokens):
             return self
-        target = torch.block_diag(self.target, torch.eye(tokens - len(self.target)))
+        target, own = torch.eye(tokens), len(self.target)
+        target[:own, :own] = self.target
         if self.source is None:
             return replace(self, target=target)
         rows, columns = self.source.shape
