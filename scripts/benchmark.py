@@ -5,7 +5,7 @@
     python scripts/benchmark.py record --width 64 --latent 32 --rounds 5       a quick look
     python scripts/benchmark.py record --device cuda    whole runs by the clock, SD 1.5 and SDXL
     python scripts/benchmark.py edit                    an edit beside plain pictures, same shape
-    python scripts/benchmark.py sweep                   a sweep: time, memory, processes, kills
+    python scripts/benchmark.py sweep memory            of a sweep; also: overhead, processes, kills
 
 `record` runs one step of a real pipeline with random weights and keeps what every attention layer
 is given. Then these layers alone are replayed, bare and recorded in turn, many times: what the
@@ -74,12 +74,12 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     for verb, rounds in ((for_recording, 24), (for_edits, 8)):
         verb.add_argument("--rounds", type=int, default=rounds, help=f"pairs compared ({rounds})")
         verb.add_argument("--json", action="store_true", help="print one JSON object")
-    for_sweeps.add_argument("--stage", choices=sweeping.STAGES, action="append", help="(all)")
-    for_sweeps.add_argument("--images", type=int, default=3, help="at the shape of SD 1.5 (3)")
-    for_sweeps.add_argument("--jobs", type=int, default=1000, help="of the embedded model (1000)")
-    for_sweeps.add_argument("--steps", type=int, default=25, help="(25)")
+    for_sweeps.add_argument("stages", nargs="*", metavar="STAGE", help=", ".join(sweeping.STAGES))
+    for_sweeps.add_argument("--jobs", type=int, help=f"({sweeping.JOBS})")
+    for_sweeps.add_argument("--steps", type=int, help=f"of a job ({sweeping.STEPS})")
     for_sweeps.add_argument("--rounds", type=int, default=3, help="of one and two processes (3)")
     for_sweeps.add_argument("--kills", type=int, default=20, help="of each launcher (20)")
+    for_sweeps.add_argument("--launcher", choices=("accelerate", "ray"), action="append")
     for_edits.add_argument("--peers", action="store_true", help="the original's way too: slow")
     for_recording.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     for_recording.add_argument("--repeats", type=int, default=3, help="pairs of peaks measured (3)")

@@ -1,11 +1,13 @@
 """What a sweep costs beside its model: time, memory, processes, and processes that are killed."""
 
 import argparse
+import hashlib
 import os
 import random
 import shutil
 import subprocess
 import sys
+import tarfile
 import tempfile
 import time
 from collections.abc import Callable
@@ -22,11 +24,12 @@ from benchmarking.replay import PROMPT, Figures, random_pipeline
 from heedmap.backends import loading
 
 LAUNCH = ("torch.distributed.run", "--nproc_per_node")
+FEW = (2, 6)  # steps, of which those of a whole run are extrapolated
 
 
-def jobs(count: int, **options: Any) -> list[dict[str, Any]]:
+def jobs(count: int, steps: int) -> list[dict[str, Any]]:
     """Jobs that differ in their seeds."""
-    return [{"prompt": PROMPT, "seed": seed, **options} for seed in range(count)]
+    return [{"prompt": PROMPT, "seed": seed, "steps": steps} for seed in range(count)]
 
 
 def manifest(folder: Path, count: int, steps: int) -> Path:
@@ -40,7 +43,11 @@ def manifest(folder: Path, count: int, steps: int) -> Path:
 
 
 def overhead(options: argparse.Namespace, folder: Path) -> Figures:
-    """The share of a sweep's time in which no part of the model runs, at the given shape."""
+    """The share of a sweep's time in which no part of the model runs, at the given shape.
+
+    Jobs of 2 and of 6 steps are measured, after one of each that is not, and a job of all steps is
+    extrapolated: its time outside of the model and that inside grow with the steps.
+    """
     pipe, spent = random_pipeline(options), [0.0]
 
     def timed(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -60,27 +67,46 @@ def overhead(options: argparse.Namespace, folder: Path) -> Figures:
     ):
         setattr(part, name, timed(getattr(part, name)))
     loading.load = loading.outline = lambda *_, **__: pipe
-    some, moments, found = jobs(options.images, steps=options.steps), [], {}
+    moments, found = [], {}
 
     def progress(done: int, total: int) -> None:
         moments.append((time.perf_counter(), spent[0]))
 
+    def line(first: float, second: float) -> float:
+        """The value at all steps, of the values at few."""
+        return first + (second - first) * (options.steps - FEW[0]) / (FEW[1] - FEW[0])
+
     for pages in (True, False):
-        out = folder / f"pages-{pages}"
-        moments.clear()
-        heedmap.sweep(some, out, pages=pages, progress=progress)
-        total, model = (last - first for first, last in zip(moments[0], moments[-1], strict=True))
+        times, out = [], folder / f"pages-{pages}"
+        for steps in FEW:
+            one = jobs(options.jobs + 1, steps)
+            shutil.rmtree(out, ignore_errors=True)
+            moments.clear()
+            heedmap.sweep(one, out, pages=pages, progress=progress)
+            total, model = (
+                b - a for a, b in zip(moments[1], moments[options.jobs + 1], strict=True)
+            )
+            times.append(((total - model) / options.jobs, model / options.jobs))
+        outside, model = (line(*pair) for pair in zip(*times, strict=True))
         found["with_pages" if pages else "without_pages"] = {
-            "overhead": round(1 - model / total, 4),
-            "seconds_an_image": round(total / options.images, 2),
-            "outside_an_image": round((total - model) / options.images, 2),
-            "bytes_an_image": _bytes(out) // options.images,
+            "measured": {
+                n: [round(one, 3) for one in pair] for n, pair in zip(FEW, times, strict=True)
+            },
+            "outside_seconds": round(outside, 2),
+            "model_seconds": round(model, 1),
+            "overhead": round(outside / (outside + model), 4),
+            "bytes_an_image": _bytes(out) // (options.jobs + 1),
+            "files_an_image": _files(out) / (options.jobs + 1),
         }
-    return found
+    return {"extrapolated_to_steps": options.steps, **found}
 
 
 def _bytes(folder: Path) -> int:
     return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+
+
+def _files(folder: Path) -> int:
+    return sum(path.is_file() for path in folder.glob("runs/**/*"))
 
 
 # --- memory -----------------------------------------------------------------------------------
@@ -93,27 +119,22 @@ def memory(options: argparse.Namespace, folder: Path) -> Figures:
     def progress(done: int, total: int) -> None:
         found[done] = process.memory_info().rss / 1e6
 
-    heedmap.sweep(jobs(options.jobs, steps=options.steps), folder / "out", progress=progress)
+    some = jobs(options.jobs, options.steps)
+    heedmap.sweep(some, folder / "out", pages=False, progress=progress)
     first = min(done for done in found if done >= min(50, options.jobs // 2))
-    size = _bytes(folder / "out") // options.jobs
     return {
         "mb": {str(done): round(found[done], 1) for done in (first, options.jobs)},
         "ratio": round(found[options.jobs] / found[first], 4),
-        "bytes_an_image": size,
-        "files_an_image": sum(p.is_file() for p in (folder / "out").rglob("*")) / options.jobs,
     }
 
 
 # --- processes --------------------------------------------------------------------------------
 
 
-def _start(*words: object) -> subprocess.Popen[bytes]:
-    command = [sys.executable, "-W", "ignore", "-m", *map(str, words)]
-    return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-
-
-def _sweep(path: Path, out: Path, *launch: object) -> subprocess.Popen[bytes]:
-    return _start(*launch, "heedmap", "sweep", path, "--out", out, "--no-page", "--quiet")
+def _start(path: Path, out: Path, *flags: object, launch: tuple[object, ...] = ()) -> Any:
+    command = ("-m", *launch, "heedmap", "sweep", path, "--out", out, "--no-page", "--quiet")
+    words = [sys.executable, "-W", "ignore", *map(str, (*command, *flags))]
+    return subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
 
 def processes(options: argparse.Namespace, folder: Path) -> Figures:
@@ -121,7 +142,7 @@ def processes(options: argparse.Namespace, folder: Path) -> Figures:
     path, rates = manifest(folder, options.jobs, options.steps), {"1": [], "2": []}
     for count in list(rates) * options.rounds:
         out = folder / f"out-{count}"
-        if _sweep(path, out, *LAUNCH, count, "-m").wait():
+        if _start(path, out, launch=(*LAUNCH, count, "-m")).wait():
             raise SystemExit("a sweep failed")
         moments = sorted(one.stat().st_mtime for one in out.glob("runs/*/*"))
         rates[count].append(round((len(moments) - 1) / (moments[-1] - moments[0]), 3))
@@ -130,49 +151,84 @@ def processes(options: argparse.Namespace, folder: Path) -> Figures:
 
 
 def kills(options: argparse.Namespace, folder: Path) -> Figures:
-    """Sweeps of which a process is killed at a random moment, then started again if need be."""
-    path, chance = manifest(folder, options.jobs, options.steps), random.Random(0)
+    """Sweeps of which a process is killed at a random moment, then started again if need be.
+
+    The process is a worker, or Ray's driver; the moment is between its start and the end of an
+    undisturbed sweep. Every other sweep packs its maps in shards.
+    """
+    path, chance, found = manifest(folder, options.jobs, options.steps), random.Random(0), {}
     heedmap.sweep(path, folder / "undisturbed", pages=False)
-    expected, found = _rows(folder / "undisturbed"), {}
-    for name in ("accelerate", "ray"):
-        launch = (*LAUNCH, 2, "-m") if name == "accelerate" else ()
-        flags = () if launch else ("--ray", "--workers", 2)
-        equal = again = 0
-        for number in range(options.kills):
+    expected, longest = _content(folder / "undisturbed"), 0.0
+    for name in options.launcher or ("accelerate", "ray"):
+        how: Any = {"launch": (*LAUNCH, 2, "-m")} if name == "accelerate" else {}
+        flags = ("--ray", "--workers", 2) if name == "ray" else ()
+        count = {"sweeps": options.kills, "killed": 0, "started_again": 0, "equal": 0}
+        for number in range(-1, options.kills):  # the first is not killed
             out = folder / f"{name}-{number}"
-            command = (*launch, "heedmap", "sweep", path, "--out", out, "--no-page", *flags)
-            running, wanted = _start(*command), chance.randrange(options.jobs - 1)
-            while len(list(out.glob("runs/*/*"))) <= wanted and running.poll() is None:
-                time.sleep(0.01)
-            time.sleep(chance.random())
-            children = psutil.Process(running.pid).children(recursive=True)
-            workers = [one for one in children if launch or "MapWorker" in str(one.cmdline())]
-            if workers:
-                chance.choice(workers).kill()
+            command = (path, out, *flags, "--maps", ("files", "shards")[number % 2])
+            running = _start(*command, **how)
+            while not (victims := _workers(running.pid, name)) and running.poll() is None:
+                time.sleep(0.05)
+            start = time.monotonic()
+            if number >= 0:
+                time.sleep(chance.uniform(0, longest))
+                victims = [
+                    one for one in _workers(running.pid, name) or victims if one.is_running()
+                ]
+                if victims and running.poll() is None:
+                    chance.choice(victims).kill()
+                    count["killed"] += 1
             while running.wait():
-                again, running = again + 1, _start(*command)
-            equal += _rows(out) == expected
+                count["started_again"] += 1
+                running = _start(*command, **how)
+            longest = time.monotonic() - start if number < 0 else longest
+            count["equal"] += number >= 0 and _content(out) == expected
+            Console(stderr=True).print(name, number + 1, count)
             shutil.rmtree(out)
-        found[name] = {"kills": options.kills, "equal": equal, "started_again": again}
+        found[name] = {**count, "seconds_undisturbed": round(longest, 1)}
     return found
 
 
-def _rows(folder: Path) -> list[dict[str, Any]]:
-    """The table, of which `sha256` has the pixels of each image."""
+def _workers(pid: int, launcher: str) -> list[psutil.Process]:
+    """The processes that run jobs, and Ray's driver when there are such."""
+    part = "heedmap" if launcher == "accelerate" else "MapWorker"
+    try:
+        every = psutil.Process(pid).children(recursive=True)
+        found = [one for one in every if part in " ".join(one.cmdline())]
+    except psutil.Error:
+        return []
+    return [*found, psutil.Process(pid)] if found and launcher == "ray" else found
+
+
+def _content(folder: Path) -> dict[str, Any]:
+    """The table, of which `sha256` has the pixels of each image, and the digests of all maps."""
     table = parquet.read_table(folder / "results.parquet")
-    return table.drop_columns(["seconds"]).to_pylist()
+    maps = [(path.parent.name, path.read_bytes()) for path in folder.rglob("*.safetensors")]
+    for path in folder.glob("shards/*"):
+        with tarfile.open(path) as shard:
+            for member in shard:
+                file = shard.extractfile(member)
+                if member.name.endswith("safetensors") and file is not None:
+                    maps.append((member.name.partition(".")[0], file.read()))
+    return {
+        "rows": table.drop_columns(["seconds", "shard"]).to_pylist(),
+        "maps": sorted((key, hashlib.sha256(data).hexdigest()) for key, data in maps),
+    }
 
 
 # --- all --------------------------------------------------------------------------------------
 
 STAGES = {"overhead": overhead, "memory": memory, "processes": processes, "kills": kills}
+JOBS = {"overhead": 1, "memory": 1000, "processes": 60, "kills": 30}
+STEPS = {"overhead": 25, "memory": 1, "processes": 10, "kills": 2}
 
 
 def sweeping(options: argparse.Namespace) -> None:
     """The sub-command `sweep`: prints the figures of the stages as JSON."""
     os.environ["OMP_NUM_THREADS"] = str(options.threads)
-    setting = {"threads": options.threads, "torch": torch.__version__}
-    for name in options.stage or STAGES:
+    for name in options.stages or STAGES:
+        own = {"jobs": options.jobs or JOBS[name], "steps": options.steps or STEPS[name]}
+        setting = {**own, "threads": options.threads, "torch": torch.__version__}
         with tempfile.TemporaryDirectory() as folder:
-            figures = STAGES[name](options, Path(folder))
-        Console().print_json(data={"stage": name, **figures, **setting})
+            figures = STAGES[name](argparse.Namespace(**{**vars(options), **own}), Path(folder))
+        Console().print_json(data={"stage": name, **setting, **figures})

@@ -10,7 +10,7 @@ from pyarrow import parquet
 
 import heedmap as hm
 from browser.conftest import MISSING
-from heedmap.sweeps.tables import _schema
+from heedmap.sweeps.tables import schema
 
 expect = pytest.importorskip("playwright.sync_api", reason=MISSING).expect
 
@@ -19,7 +19,7 @@ expect = pytest.importorskip("playwright.sync_api", reason=MISSING).expect
 def page(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("sweep")
     gradient().save(folder / "image.png")
-    empty = dict.fromkeys(_schema().names)
+    empty = dict.fromkeys(schema().names)
     row = {**empty, "task": "generate", "model": "m", "truths": [], "width": 128, "height": 128}
     rows = [
         {
@@ -33,7 +33,7 @@ def page(tmp_path_factory) -> Path:
         }
         for n in range(1, 10_001)
     ]
-    parquet.write_table(pyarrow.Table.from_pylist(rows, _schema()), folder / "results.parquet")
+    parquet.write_table(pyarrow.Table.from_pylist(rows, schema()), folder / "results.parquet")
     return hm.gallery(folder)
 
 

@@ -7,21 +7,19 @@ import pandas as pd
 import pytest
 
 from cli.calling import PROMPT, as_json, bad, call, files, good, misused
-from heedmap.backends import loading
 from heedmap.sweeps import processes
 
 
 @pytest.fixture
-def jobs(model, monkeypatch) -> Path:
-    monkeypatch.setattr(loading, "outline", lambda _=None: model)
+def jobs(model) -> Path:
     path = Path("jobs.toml")
     path.write_text(f'prompts = ["{PROMPT}", "a tree"]\nseeds = [1, 2]\nsteps = 2\n')
     return path
 
 
-def test_a_sweep_is_the_librarys(jobs):
+def test_a_sweep_is_the_librarys(jobs, random_folder):
     printed = good("sweep", jobs, "--out", "out", "--no-page")
-    processes.sweep(jobs, "mine", pages=False)
+    processes.sweep(jobs, "mine", model=random_folder, pages=False)
     assert files(Path("out")) == files(Path("mine"))
     assert "4 jobs" in printed and "out/results.parquet" in printed
     assert len(pd.read_parquet("out/results.parquet")) == 4

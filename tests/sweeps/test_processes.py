@@ -20,7 +20,7 @@ SWEEP = ("heedmap", "sweep", "jobs.jsonl", "--no-page", "--out", "out")
 RECORD = """
 import json, os
 import heedmap
-from heedmap.sweeps.workers import Worker
+from heedmap.sweeps.processes import Worker
 
 lines, run = [], Worker.run
 Worker.run = lambda self, unit: (lines.extend(job.line for job in unit), run(self, unit))
@@ -76,12 +76,16 @@ def kill_after(process: subprocess.Popen[bytes], count: int, kill: Callable[[], 
     kill()
 
 
-def test_a_killed_sweep_continues(jobs):
-    process = start(*SWEEP)
+@pytest.mark.parametrize("maps", ["files", "shards"])
+def test_a_killed_sweep_continues(jobs, maps):
+    if maps == "shards":
+        shutil.rmtree("undisturbed")
+        hm.sweep(jobs, "undisturbed", pages=False, maps=maps)
+    process = start(*SWEEP, "--maps", maps)
     kill_after(process, 2, process.kill)
     assert process.wait() == -signal.SIGKILL
     assert 2 <= len(list(Path("out").glob("runs/*/*"))) < 5
-    assert hm.sweep(jobs, "out", pages=False).done == 5
+    assert hm.sweep(jobs, "out", pages=False, maps=maps).done == 5
     same_sweeps()
 
 

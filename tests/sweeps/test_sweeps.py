@@ -1,13 +1,18 @@
 """Sweeps in one process: what they write, what they skip, what they survive."""
 
+import gc
 import json
 import shutil
+import tarfile
+import warnings
 from pathlib import Path
 from random import Random
 
 import numpy as np
 import pandas as pd
 import pytest
+import torch
+import webdataset
 from PIL import Image
 
 import heedmap as hm
@@ -15,7 +20,7 @@ from evaluation import truth
 from heedmap.errors import ArgumentError, RunError
 from heedmap.io.writing import digest_of
 from heedmap.pipelines.generation import generate
-from heedmap.sweeps import workers
+from heedmap.sweeps import processes, tables
 from world import captions, layouts, scenes
 
 JOBS = [
@@ -40,12 +45,17 @@ def failures(file="out/failed.jsonl") -> list[dict]:
 
 
 def files(out="out") -> dict[str, object]:
-    """The content of each file: of images their pixels, of failures all but the traceback."""
+    """The content of each file: pixels, maps in shards, failures without their traceback."""
     content: dict[str, object] = {}
     for path in Path(out).rglob("*"):
         name = path.relative_to(out).as_posix()
         if path.suffix == ".png":
             content[name] = digest_of(Image.open(path))
+        elif path.suffix == ".tar":
+            with tarfile.open(path) as shard:
+                members = {one.name: shard.extractfile(one) for one in shard}
+                read = {name: file.read() for name, file in members.items() if file}
+            content[name] = {name: read[name] for name in read if not name.endswith("json")}
         elif name == "failed.jsonl" or name.startswith("failed/"):
             content[name] = [{**one, "traceback": None} for one in failures(path)]
         elif path.is_file() and path.name not in ("results.parquet", "row.json"):
@@ -126,7 +136,7 @@ def test_progress_counts_all_jobs(model):
 
 def test_truths_give_the_figures_of_the_evaluation(embedded, monkeypatch):
     """On a scene of the synthetic world: the rows "mean" and "mask" of its table."""
-    monkeypatch.setattr(workers.loading, "load", lambda *_, **__: embedded)
+    monkeypatch.setattr(processes.loading, "load", lambda *_, **__: embedded)
     layout = next(laid for _, laid in truth.held_out())
     scene, caption = scenes.render(layout), captions.object_caption(layout, Random(layout.seed))
     Image.fromarray(scene.image).save("scene.png")
@@ -151,14 +161,14 @@ def test_truths_give_the_figures_of_the_evaluation(embedded, monkeypatch):
 @pytest.fixture
 def broken(monkeypatch):
     """Images of the seed 8 fail while this set has something in it."""
-    real, active = workers.generate_batch, {True}
+    real, active = processes.generate_batch, {True}
 
     def draw(pipe, prompts, seeds, options):
         if active and 8 in seeds:
             raise RuntimeError("CUDA error: out of luck\nmore lines")
         return real(pipe, prompts, seeds, options)
 
-    monkeypatch.setattr(workers, "generate_batch", draw)
+    monkeypatch.setattr(processes, "generate_batch", draw)
     return active
 
 
@@ -193,7 +203,7 @@ def test_an_argument_that_the_pipeline_refuses_is_a_failure(model):
 def test_a_sweep_that_is_started_again_draws_nothing(model, monkeypatch):
     run()
     before = files()
-    monkeypatch.setattr(workers, "_results", None)
+    monkeypatch.setattr(processes, "_results", None)
     assert run().done == 4 and files() == before
 
 
@@ -212,7 +222,8 @@ def test_what_is_missing_runs_again(model):
 def test_the_folder_of_another_sweep_is_refused(model):
     run(JOBS[:2])
     before = files()
-    for jobs, options in ((JOBS, {}), (JOBS[:2], {"batch": 2}), (JOBS[1::-1], {})):
+    others = ({"batch": 2}, {"maps": "shards"})
+    for jobs, options in ((JOBS, {}), (JOBS[1::-1], {}), *((JOBS[:2], one) for one in others)):
         with pytest.raises(RunError):
             run(jobs, **options)
     assert files() == before
@@ -233,7 +244,7 @@ def test_nothing_is_written_for_a_bad_job(model, desk):
 
 
 def test_an_interrupt_leaves_whole_results(model, monkeypatch):
-    real, seeds = workers.generate_batch, []
+    real, seeds = processes.generate_batch, []
 
     def draw(pipe, prompts, now, options):
         seeds.append(now)
@@ -241,7 +252,7 @@ def test_an_interrupt_leaves_whole_results(model, monkeypatch):
             raise KeyboardInterrupt
         return real(pipe, prompts, now, options)
 
-    monkeypatch.setattr(workers, "generate_batch", draw)
+    monkeypatch.setattr(processes, "generate_batch", draw)
     with pytest.raises(KeyboardInterrupt):
         run(JOBS[:3])
     assert len(list(Path("out/runs").glob("*/*"))) == 1
@@ -275,6 +286,101 @@ def test_a_batch_is_drawn_again_as_a_whole(model):
     same_sweeps()
 
 
+def test_a_batch_that_does_not_fit_is_halved(model, monkeypatch):
+    """So are later batches of its shape at once; the images are those of smaller batches."""
+    real, sizes = processes.generate_batch, []
+
+    def draw(pipe, prompts, seeds, options):
+        sizes.append(len(prompts))
+        if len(prompts) > 2:
+            raise torch.OutOfMemoryError
+        return real(pipe, prompts, seeds, options)
+
+    jobs = [{**JOBS[0], "seed": seed} for seed in range(16)]
+    run(jobs, "undisturbed", batch=2)
+    monkeypatch.setattr(processes, "generate_batch", draw)
+    assert run(jobs, batch=8).done == 16
+    assert sizes == [8, 4, *[2] * 8]
+    assert table().to_json() == table("undisturbed").to_json()
+
+
+# --- maps in shards ---------------------------------------------------------------------------
+
+
+def samples(out="out") -> dict[str, dict[str, bytes]]:
+    """The files of each job in the shards, as WebDataset reads them; no job is there twice."""
+    shards = sorted(map(str, Path(out).glob("shards/*")))
+    with warnings.catch_warnings(action="ignore", category=ResourceWarning):
+        found = list(webdataset.WebDataset(shards, shardshuffle=False, empty_check=False))
+        gc.collect()  # WebDataset leaves files open
+    keys = {one["__key__"]: one for one in found}
+    assert len(keys) == len(found)
+    return {
+        key: {name: data for name, data in one.items() if not name.startswith("__")}
+        for key, one in keys.items()
+    }
+
+
+def loose(out="out") -> list[Path]:
+    return list(Path(out).rglob("*.safetensors"))
+
+
+@pytest.fixture
+def packed(monkeypatch) -> list[dict]:
+    """Jobs of two shards, each of two jobs."""
+    monkeypatch.setattr(tables, "JOBS_A_SHARD", 2)
+    return [JOBS[0], {**JOBS[1], "concepts": ["tree"]}, *JOBS[2:]]
+
+
+def test_shards_have_the_maps_of_the_folders(model, packed):
+    run(packed, "plain")
+    assert run(packed, maps="shards").done == 4 and not loose()
+    rows, plain = table(), table("plain")
+    columns = [name for name in rows.columns if name != "shard"]
+    assert rows[columns].to_json() == plain[columns].to_json() and plain.shard.isna().all()
+    assert rows.shard.tolist() == ["shards/00000001.tar"] * 2 + ["shards/00000003.tar"] * 2
+    found = samples()
+    assert set(found) == set(rows.id)
+    for row in rows.itertuples():
+        folder, files = Path("plain") / row.folder, found[row.id]
+        for path in folder.rglob("*.safetensors"):
+            name = str(path.relative_to(folder)).replace("/", ".")
+            (Path("out") / row.folder / path.relative_to(folder)).write_bytes(files[name])
+            assert files.pop(name) == path.read_bytes()
+        assert json.loads(files.pop("json"))["sha256"] == row.sha256 and not files
+        kind = hm.EditResult if row.task == "edit" else hm.Run
+        assert repr(kind.load(Path("out") / row.folder)) == repr(kind.load(folder))
+
+
+def test_a_process_that_is_killed_while_it_packs_loses_and_doubles_nothing(model, packed):
+    """One has not yet deleted the maps; one has written a part of the shard."""
+    run(packed, "undisturbed", maps="shards")
+    shutil.copytree("undisturbed", "out")
+    run(packed, "plain")
+    for path in loose("plain")[::2]:
+        shutil.copy(path, Path("out") / path.relative_to("plain"))
+    shard = Path("out/shards/00000003.tar")
+    shard.with_name(f".{shard.name}.tmp-0a1b2c3d").write_bytes(shard.read_bytes()[:999])
+    shard.unlink()
+    for row in table("plain").iloc[2:].itertuples():
+        folder = Path("out") / row.folder
+        shutil.copytree(Path("plain") / row.folder, folder, dirs_exist_ok=True)
+    assert loose()
+    run(packed, maps="shards")
+    assert files() == files("undisturbed") and not loose()
+
+
+def test_a_job_that_failed_is_packed_when_it_is_done(model, packed, broken):
+    assert run(packed, maps="shards").failed == 1
+    assert set(samples()) == set(table().id) and len(table()) == 3
+    broken.clear()
+    assert run(packed, maps="shards").done == 4
+    run(packed, "undisturbed", maps="shards")
+    assert samples().keys() == samples("undisturbed").keys() and not loose()
+    assert files() == files("undisturbed")
+    assert table().to_json() == table("undisturbed").to_json()
+
+
 # --- shards -----------------------------------------------------------------------------------
 
 
@@ -299,6 +405,7 @@ def test_shards_are_parts_of_one_sweep(model, broken):
         {"workers": 0, "ray": "local"},
         {"batch": 0},
         {"pages": "no"},
+        {"maps": "tars"},
     ],
     ids=str,
 )

@@ -2,7 +2,7 @@
 
 import os
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 from typer.core import TyperCommand
@@ -18,10 +18,8 @@ class SweepCommand(TyperCommand):
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Read the arguments."""
-        alone = [
-            one == "--ray" and (following is None or following.startswith("-"))
-            for one, following in zip(args, [*args[1:], None], strict=False)
-        ]
+        pairs = zip(args, [*args[1:], "-"], strict=True)
+        alone = [one == "--ray" and following.startswith("-") for one, following in pairs]
         args = ["--ray=local" if bare else one for one, bare in zip(args, alone, strict=True)]
         return super().parse_args(ctx, args)
 
@@ -30,21 +28,22 @@ class SweepCommand(TyperCommand):
 def sweep(
     task: Task,
     jobs: Annotated[
-        Path,
-        typer.Argument(
-            metavar="JOBS", help="A .jsonl or .csv file of jobs, or .toml lists to combine."
-        ),
+        Path, typer.Argument(metavar="JOBS", help="Jobs: .jsonl, .csv, or .toml lists to combine.")
     ],
     *,
     out: Annotated[
         Path, typer.Option("--out", "-o", help="A new folder, or that of this sweep to continue.")
     ],
     batch: Annotated[
-        int, typer.Option(min=1, help="Images at once; equal up to rounding to one at a time.")
+        int, typer.Option(min=1, help="Most images at once; equal up to rounding to single ones.")
     ] = 1,
     no_page: Annotated[
         bool, typer.Option("--no-page", help="Save no pages, sheets and overlays.")
     ] = False,
+    maps: Annotated[
+        Literal["files", "shards"],
+        typer.Option(help="Maps in each result's folder, or packed in tar files (WebDataset)."),
+    ] = "files",
     shard: Annotated[
         Any, parsed(parse_shard, "I/N", "Run part I of N, from 1, as in a SLURM array.")
     ] = None,
@@ -74,6 +73,7 @@ def sweep(
                 dtype=task.dtype,
                 batch=batch,
                 pages=not no_page,
+                maps=maps,
                 shard=shard,
                 ray=ray,
                 workers=workers,
@@ -83,13 +83,8 @@ def sweep(
         if first:
             raise
         raise typer.Exit(2) from error
-    if first:  # the launcher ends all processes if another one ends with an error
-        _finish(task, result)
-        if result.failed:
-            raise typer.Exit(1)
-
-
-def _finish(task: Task, result: "hm.SweepResult") -> None:
+    if not first:  # the launcher ends all processes if another one ends with an error
+        return
     table = None if result.pending else str(result.table)
     if task.verbose:
         typer.echo(f"{result.folder}: {plural(result.done, 'job')} done.")
@@ -98,6 +93,8 @@ def _finish(task: Task, result: "hm.SweepResult") -> None:
         typer.echo(f"The table: {table}" if table else f"{result.pending} are left to others.")
     counts = {name: getattr(result, name) for name in ("done", "failed", "pending")}
     task.finish({"folder": str(result.folder), "table": table, **counts}, [result.folder])
+    if result.failed:
+        raise typer.Exit(1)
 
 
 @command(out="none", without="out")

@@ -1,4 +1,3 @@
 """Sweeps: many jobs in one or more processes, and the table and the gallery of their results."""
 
-TABLE = "results.parquet"
-"""The file of a sweep's table in its folder."""
+TABLE = "results.parquet"  # in the folder of a sweep

@@ -3,7 +3,6 @@
 import os
 from pathlib import Path
 from statistics import fmean
-from typing import Any
 
 from heedmap.errors import RunError, reason
 from heedmap.io.reading import path_of
@@ -22,7 +21,7 @@ _SORTS = {
     "iou": "overlap with truth (IoU)",
     "seconds": "seconds",
 }
-_SHOWN = ("task", "model", "source", "steps", "width", "height", "folder", "image", "truths")
+_SHOWN = ("task", "model", "source", "steps", "width", "height", "image")
 
 
 def gallery(folder: str | Path) -> Path:
@@ -36,14 +35,15 @@ def gallery(folder: str | Path) -> Path:
     from pyarrow import ArrowException, parquet
 
     place = path_of(folder)
-    names = [*(name for name in _SORTS if name != "iou"), *_SHOWN]
+    names = [*(_SORTS.keys() - {"iou"}), *_SHOWN, "folder", "truths"]
     try:
-        rows = parquet.read_table(place / TABLE, columns=names).to_pylist()
+        runs = parquet.read_table(place / TABLE, columns=names).to_pylist()
     except (OSError, ArrowException) as error:
-        raise RunError(
-            f"{place / TABLE} cannot be read ({reason(error)}): run the sweep"
-        ) from error
-    runs = [_run(place, row) for row in rows]
+        raise RunError(f"{place} has no table: run the sweep ({reason(error)})") from error
+    for run in runs:
+        page, ious = f"{run.pop('folder')}/index.html", [one["iou"] for one in run.pop("truths")]
+        run["page"] = page if os.path.exists(place / page) else run["image"]
+        run["iou"] = fmean(ious) if ious else None
     sorts = [item for item in _SORTS.items() if any(run[item[0]] is not None for run in runs)]
     page = document(
         page_part("gallery/gallery.html"),
@@ -54,10 +54,3 @@ def gallery(folder: str | Path) -> Path:
         data=as_script({"runs": runs, "sorts": sorts}),
     )
     return put_file(place / "index.html", page.encode())
-
-
-def _run(place: Path, row: dict[str, Any]) -> dict[str, Any]:
-    """Return what the page shows of a row."""
-    page, ious = f"{row.pop('folder')}/index.html", [one["iou"] for one in row.pop("truths")]
-    link = page if os.path.exists(place / page) else row["image"]
-    return {**row, "page": link, "iou": fmean(ious) if ious else None}

@@ -17,6 +17,7 @@ import json
 import tomllib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -46,8 +47,6 @@ _ABOUT_JOB = ("task", "model", "weights", "truths")
 _NOT_IN_JOBS = {"edits", "preview", "probe", "progress"}
 _TEXTS = {"task", "model", "prompt", "source", "target", "negative", "picture", "image"}
 _LARGEST = 2**32  # bytes of a manifest
-_MOST_ERRORS = 5  # in a message
-Size = tuple[int, int]
 
 
 @dataclass(frozen=True)
@@ -101,12 +100,9 @@ def read_jobs(
             jobs[job.id] = job
         except HeedmapError as error:
             errors.append(f"line {line}: {error}")
-    if errors:
-        more = [f"and {len(errors) - _MOST_ERRORS} more"] * (len(errors) > _MOST_ERRORS)
-        listed = "; ".join([*errors[:_MOST_ERRORS], *more])
-        raise ArgumentError(f"{name} has {plural(len(errors), 'job')} that cannot run: {listed}")
-    if not jobs:
-        raise ArgumentError(f"{name} has no jobs: expected one job a line")
+    if errors or not jobs:
+        most = "; ".join(errors[:5]) or "there are no jobs: expected one a line"
+        raise ArgumentError(f"{name} cannot run ({plural(len(errors), 'error')}): {most}")
     return list(jobs.values())
 
 
@@ -118,42 +114,32 @@ def in_units(jobs: Iterable[Job], batch: int = 1) -> list[list[Job]]:
     shapes: dict[tuple[str | None, str], list[Job]] = {}
     for job in jobs:
         shapes.setdefault((job.model, job.shape), []).append(job)
-    models = list(dict.fromkeys(model for model, _ in shapes))
     units: list[list[Job]] = []
     for same in shapes.values():
         most = batch if same[0].task == "generate" else 1
         units += [same[at : at + most] for at in range(0, len(same), most)]
-    return sorted(units, key=lambda unit: (models.index(unit[0].model), unit[0].line))
+    return sorted(units, key=lambda unit: (unit[0].model or "", unit[0].line))
 
 
-# --- manifests --------------------------------------------------------------------------------
-
-
-def _rows(path: Path) -> Iterable[tuple[int, Any]]:
-    """Return the line and the content of each job of a file."""
-    readers = {".jsonl": _jsonl_rows, ".csv": _csv_rows, ".toml": _product}
-    data, read = reading.read_bytes(path, most=_LARGEST), readers.get(path.suffix.lower())
-    if read is None:
-        raise ArgumentError(f"{path} is no manifest: expected a .jsonl, .csv or .toml file")
+def _rows(path: Path) -> Iterator[tuple[int, Any]]:
+    """Yield the line and the content of each job of a file."""
+    data, kind = reading.read_bytes(path, most=_LARGEST), path.suffix.lower()
+    check_one_of("the ending of the manifest", kind, (".jsonl", ".csv", ".toml"))
     try:
-        return list(read(data.decode("utf-8-sig")))
+        text = data.decode("utf-8-sig")
+        if kind == ".jsonl":
+            lines = enumerate(text.split("\n"), 1)
+            yield from ((line, _json(part)) for line, part in lines if part.strip())
+        elif kind == ".csv":
+            reader = csv.DictReader(text.splitlines(keepends=True), strict=True)
+            for cells in reader:
+                cells = {name: cell for name, cell in cells.items() if cell}
+                row = {n: cell if n in _TEXTS else _json(cell) for n, cell in cells.items()}
+                yield reader.line_num, row
+        else:
+            yield from enumerate(_product(tomllib.loads(text)), 1)
     except (UnicodeDecodeError, tomllib.TOMLDecodeError, csv.Error) as error:
         raise ArgumentError(f"{path} cannot be read: {error}") from error
-
-
-def _jsonl_rows(text: str) -> Iterator[tuple[int, Any]]:
-    for line, part in enumerate(text.split("\n"), 1):
-        if part.strip():
-            yield line, _json(part)
-
-
-def _csv_rows(text: str) -> Iterator[tuple[int, Any]]:
-    reader = csv.DictReader(text.splitlines(keepends=True), strict=True)
-    for cells in reader:
-        row = {
-            name: cell if name in _TEXTS else _json(cell) for name, cell in cells.items() if cell
-        }
-        yield reader.line_num, row
 
 
 def _json(text: Any) -> Any:
@@ -164,9 +150,8 @@ def _json(text: Any) -> Any:
         return text
 
 
-def _product(text: str) -> Iterator[tuple[int, Any]]:
+def _product(fixed: dict[str, Any]) -> Iterator[dict[str, Any]]:
     """Yield each combination of the lists of a TOML file."""
-    fixed = tomllib.loads(text)
     check_one_of("task", task := fixed.get("task", "generate"), TASKS)
     names = {*_SIGNATURES[task].parameters, *_ABOUT_JOB}
     weights = fixed.pop("weights", {})
@@ -176,14 +161,11 @@ def _product(text: str) -> Iterator[tuple[int, Any]]:
     axes = {("weights", word): values for word, values in weights.items()}
     axes |= {(name.removesuffix("s"), ""): fixed.pop(name) for name in plurals}
     lists = [values if isinstance(values, list) else [values] for values in axes.values()]
-    for number, values in enumerate(itertools.product(*lists), 1):
-        row: dict[str, Any] = dict(fixed)
+    for values in itertools.product(*lists):
+        row = dict(fixed)
         for (name, word), value in zip(axes, values, strict=True):
             row[name] = {**row.get(name, {}), word: value} if word else value
-        yield number, row
-
-
-# --- checks -----------------------------------------------------------------------------------
+        yield row
 
 
 class _Checker:
@@ -191,8 +173,8 @@ class _Checker:
 
     def __init__(self, root: Path, model: str | None, dtype: str) -> None:
         self._root, self._model, self._dtype = root, model, dtype
-        self._outlines: dict[str | None, Any] = {}  # pipelines, or the errors of their models
-        self._options: dict[str, GenerateOptions] = {}
+        self._outline = cache(loading.outline)
+        self._options: dict[tuple[str | None, str], GenerateOptions] = {}  # by model and shape
 
     def job(self, line: int, row: Any) -> Job:
         """Check a job of a manifest."""
@@ -205,83 +187,63 @@ class _Checker:
         about = {name: row.pop(name, None) for name in _ABOUT_JOB}
         task, model = about["task"] or "generate", about["model"] or self._model
         check_one_of("task", task, TASKS)
+        check_text("model", model or "")
         settings = {**row, **about, "task": task, "model": model, "dtype": self._dtype}
         identity = hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:16]
         check_int("the seed", row.get("seed"), least=0, most=MAX_WHOLE)
-        try:
-            _SIGNATURES[task].bind(None, **row)
-        except TypeError as error:
-            raise ArgumentError(f"{task}: {error}") from error
         if unknown := sorted(_NOT_IN_JOBS & row.keys()):
             raise ArgumentError(f"a job takes no {unknown[0]}: leave it out")
-        for name in ("picture", "image") if task != "generate" else ():
-            if isinstance(row.get(name), str):
-                row[name] = str(self._root / row[name])
-        for name in ("truths", "weights"):
-            if not isinstance(about[name], dict | None):
-                raise ArgumentError(
-                    f"{name} is {quoted(about[name])}: expected a value for each word"
-                )
-        places = about["truths"] or {}
-        size = self._check(task, model, row, about["weights"], list(places))
-        truths = {
-            word: str(self._root / where) if isinstance(where, str) else where
-            for word, where in places.items()
-        }
-        if truths and task != "locate":  # a picture that is located may have another size
-            size = size or usual_size(self._outline(model))
-            for word, where in truths.items():
-                truth(where, word, size, size)
-        shape = json.dumps([task, {**row, "prompt": None, "seed": None}], sort_keys=True)
-        return Job(identity, line, task, model, row, truths, shape)
-
-    def _outline(self, model: str | None) -> Any:
-        if model not in self._outlines:
-            try:
-                self._outlines[model] = loading.outline(model)
-            except HeedmapError as error:
-                self._outlines[model] = error
-        if isinstance(self._outlines[model], HeedmapError):
-            raise self._outlines[model]
-        return self._outlines[model]
-
-    def _check(
-        self, task: str, model: str | None, row: dict[str, Any], weights: Any, words: list[str]
-    ) -> Size | None:
-        """Check a call, write weights into its prompt, and return the size that it names."""
+        weights, truths = about["weights"] or {}, about["truths"] or {}
+        if not isinstance(weights, dict) or not isinstance(truths, dict):
+            raise ArgumentError("weights and truths are tables: expected a value for each word")
+        for name in {"picture", "image"} & row.keys() if task != "generate" else ():
+            row[name] = self._path(row[name])
         pipe = self._outline(model)
-        if weights is not None:
+        if weights:
             name = "target" if row.get("target") else "source" if task == "edit" else "prompt"
-            parsed = parse_weights(check_prompt(row[name]))
+            parsed = parse_weights(check_prompt(row.get(name)))
             spans = weighed(parsed, prompt_table(pipe, parsed.text), weights)
             row[name] = spelled(parsed.text, spans)
-        if task == "edit":
-            check_text("target", row.get("target") or "")  # a list would be several jobs
-            source, (target,), _ = resolve_edits(call_of(task, pipe, row))
+        truths = {word: self._path(where) for word, where in truths.items()}
+        shape = json.dumps([task, {**row, "prompt": None, "seed": None}], sort_keys=True)
+        job = Job(identity, line, task, model, row, truths, shape)
+        self._check(job, pipe)
+        return job
+
+    def _path(self, value: Any) -> Any:
+        return str(self._root / value) if isinstance(value, str) else value
+
+    def _check(self, job: Job, pipe: Any) -> None:
+        try:
+            call = call_of(job.task, pipe, job.arguments)
+        except TypeError as error:
+            raise ArgumentError(f"{job.task}: {error}") from error
+        if job.task == "edit":
+            check_text("target", call["target"] or "")  # a list would be several jobs
+            source, (target,), _ = resolve_edits(call)
             plan = source.plan(target)
             check_effect([plan])
-            for word in words:
-                plan.table.find(word)
-            return source.sampling.size
-        if task == "locate":
-            options, _, _ = resolve_location(call_of(task, pipe, row))
-        else:  # once for all prompts and seeds that have the same options
-            others = {name: value for name, value in row.items() if name not in ("prompt", "seed")}
-            key = json.dumps([model, others], sort_keys=True)
-            if key not in self._options:
-                self._options[key] = resolve_options(call_of(task, pipe, row))[0]
-            options = self._options[key]
-        checked_concepts(options.concepts)
-        parsed = parse_weights(check_prompt(row["prompt"]))
-        if parsed.spans or words:
+            options, table = source.sampling, plan.table
+        else:
+            key = job.model, job.shape
+            if job.task == "locate":
+                self._options[key] = resolve_location(call)[0]
+            elif key not in self._options:  # once for all prompts and seeds
+                self._options[key] = resolve_options(call)[0]
+            options, parsed = self._options[key], parse_weights(check_prompt(call["prompt"]))
+            checked_concepts(options.concepts)
+            if not parsed.spans and not job.truths:
+                return
             table = prompt_table(pipe, parsed.text, options.arguments)
             token_weights(parsed.spans, table)
-            for word in words:
-                table.find(word)
-        return options.size
+        size = options.size or usual_size(pipe)
+        for word, where in job.truths.items():
+            table.find(word)
+            if job.task != "locate":  # whose picture may have another size
+                truth(where, word, size, size)
 
 
-def truth(where: Any, word: str, own: Size, size: Size) -> np.ndarray:
+def truth(where: Any, word: str, own: tuple[int, int], size: tuple[int, int]) -> np.ndarray:
     """Return the mask of a word's truth, bool (H, W), at a size (W, H).
 
     `where` is the path of a mask file of any size, or a box in pixels of a picture of the size
@@ -289,19 +251,14 @@ def truth(where: Any, word: str, own: Size, size: Size) -> np.ndarray:
     """
     name = quoted(word)
     if isinstance(where, str):
-        mask = reading.read_photograph(Path(where)).convert("L")
-        where = place(mask.resize(size, Image.Resampling.NEAREST), name)
-        return region(where, *size, name) >= 0.5
-    box = place(where, name)
-    region(box, *own, name)
-    scaled = tuple(side * size[n % 2] / own[n % 2] for n, side in enumerate(box))
-    return region(scaled, *size, name) >= 0.5
+        where = reading.read_photograph(Path(where)).convert("L")
+        own = where.size
+    mask = Image.fromarray(region(place(where, name), *own, name) >= 0.5)
+    return np.asarray(mask.resize(size, Image.Resampling.NEAREST))
 
 
 def call_of(task: str, pipe: Any, row: Mapping[str, Any]) -> dict[str, Any]:
     """Return all arguments of a task's function by name; those of its pipeline are `arguments`."""
-    parameters = _SIGNATURES[task].parameters
-    named = {name: one.default for name, one in parameters.items() if name != "arguments"}
-    values = {name: value for name, value in row.items() if name in named}
-    others = {name: value for name, value in row.items() if name not in named}
-    return {**named, **values, "pipe": pipe, "arguments": others}
+    bound = _SIGNATURES[task].bind(pipe, **row)
+    bound.apply_defaults()
+    return bound.arguments

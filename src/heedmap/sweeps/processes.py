@@ -1,28 +1,39 @@
 """A sweep in one process, or in many by Accelerate, by shards or by Ray.
 
-Processes share the folder of the sweep and nothing else. Each runs its part of the units; a unit
-is a job, or the jobs of one batch. The one that finds no job left writes the tables.
+Processes share the folder of the sweep and nothing else. Each runs its parts of the jobs. A part is
+a unit (a job, or the jobs of one batch), or the units whose maps share a file. Results are written
+whole. The process that finds no job left writes the tables.
 """
 
 import json
 import logging
 import os
+import shutil
 import time
+import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field
 from datetime import timedelta
+from importlib.util import find_spec
+from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
-from heedmap.checks import check_bool, check_int
-from heedmap.errors import ArgumentError
+import torch
+from accelerate import PartialState
+
+from heedmap.backends import loading
+from heedmap.checks import check_bool, check_int, check_one_of
+from heedmap.errors import ArgumentError, HeedmapError, record_warnings
+from heedmap.io.writing import TakenError, whole_folder
 from heedmap.options import Device, Dtype, LoadOptions
+from heedmap.pipelines.arguments import resolve_options
+from heedmap.pipelines.generation import generate_batch
+from heedmap.results.edits import EditResult
+from heedmap.results.runs import Run
 from heedmap.sweeps import TABLE, tables
-from heedmap.sweeps.jobs import Job, in_units, read_jobs
-from heedmap.sweeps.workers import Worker
-
-_LONGEST = timedelta(days=365)  # that one process waits for another
-_MOST_BLOCKS = 10_000  # into which Ray divides the units
+from heedmap.sweeps.jobs import TASKS, Job, call_of, in_units, read_jobs
 
 
 @dataclass(frozen=True)
@@ -33,8 +44,7 @@ class SweepResult:
         folder: the folder of the sweep.
         done: the number of jobs that have a result.
         failed: the number of jobs that failed; `failed.jsonl` lists them.
-        pending: the number of jobs that other processes have yet to run. The tables are written
-            when there are none.
+        pending: the number of jobs left to other processes. The last one writes the tables.
     """
 
     folder: Path
@@ -57,6 +67,7 @@ def sweep(
     dtype: Dtype = LoadOptions.dtype,
     batch: int = 1,
     pages: bool = True,
+    maps: Literal["files", "shards"] = "files",
     shard: tuple[int, int] | None = None,
     ray: str | None = None,
     workers: int | None = None,
@@ -77,9 +88,11 @@ def sweep(
         model: the model of the jobs that name none, as in `load`.
         device: as in `load`.
         dtype: as in `load`.
-        batch: the most images of one call. In a batch, images differ from those of single calls by
-            rounding; a sweep that continues still draws the same batches.
+        batch: the most images of one call; a batch that does not fit the memory is halved. In a
+            batch, images differ by rounding; a sweep that continues draws the same batches.
         pages: whether results have pages, sheets and overlays.
+        maps: "files" in the folder of each result, or "shards": tar files of WebDataset, each with
+            the maps of 100 jobs.
         shard: (number, count) runs one of so many parts, from 1, in this process.
         ray: the address of a Ray cluster, or "local": runs the jobs in a pool of Ray's actors.
         workers: the number of these actors. Default: one for each GPU, or one.
@@ -91,93 +104,53 @@ def sweep(
     """
     batch = check_int("batch", batch, least=1, most=10_000)
     pages = check_bool("pages", pages)
-    try:
-        import pyarrow  # noqa: F401
-    except ImportError as error:
-        raise ArgumentError("the table needs pyarrow: pip install 'heedmap[sweep]'") from error
+    check_one_of("maps", maps, ("files", "shards"))
     if ray is not None and shard is not None:
         raise ArgumentError("ray and shard are both set: Ray divides the jobs itself; set one")
     if workers is not None and ray is None:
         raise ArgumentError("workers is the number of Ray's actors: set ray, too")
     check_int("workers", 1 if workers is None else workers, least=1)
-    state, (number, count) = None, (1, 1) if shard is None else shard
+    state, (number, count) = None, shard or (1, 1)
     check_int("shard", number, least=1, most=check_int("the number of shards", count))
+    for package, extra in (("pyarrow", "sweep"), ("ray", "ray"))[: 1 if ray is None else 2]:
+        if find_spec(package) is None:
+            raise ArgumentError(f"{package} is not installed: pip install 'heedmap[{extra}]'")
     if shard is None and ray is None:
-        from accelerate import PartialState
-        from torch import accelerator
-
         # Without `cpu`, it finds no other processes on a machine that has CPUs alone.
-        state = PartialState(cpu=not accelerator.is_available(), timeout=_LONGEST)
+        state = PartialState(cpu=not torch.accelerator.is_available(), timeout=timedelta(days=365))
         number, count = state.process_index + 1, state.num_processes
     every = read_jobs(jobs, model=model, dtype=dtype)
-    folder = tables.claim(out, every, {"batch": batch})
-    units = in_units(every, batch)[number - 1 :: count]
-    _forget_failures(folder, units)
-    todo = [unit for unit in units if not all(tables.is_done(folder, job) for job in unit)]
-    report = _counting(folder, every, progress if number == 1 or shard else None)
-    arguments = folder.resolve(), device, dtype, pages
-    report()
-    if ray is None:
-        worker = Worker(*arguments)
-        for unit in todo:
-            worker.run(unit)
-            report()
-    elif todo:
-        for _ in _by_ray(todo, arguments, ray, workers):
-            report()
+    folder = tables.claim(out, every, {"batch": batch, "maps": maps})
+    units, is_first = in_units(every, batch), number == 1 or shard is not None
+    size = max(1, tables.JOBS_A_SHARD // batch) if maps == "shards" else 1
+    parts = [units[at : at + size] for at in range(0, len(units), size)][number - 1 :: count]
+    for job in chain(*chain(*parts)):  # those that failed run again
+        tables.failure_file(folder, job).unlink(missing_ok=True)
+    arguments: Any = folder.resolve(), device, dtype, pages, maps == "shards"
+    earliest = 0.0
+    here = chain.from_iterable(map(Worker(*arguments).run_part, parts))
+    for _ in chain([None], here if ray is None else _by_ray(parts, arguments, ray, workers)):
+        start = time.monotonic()
+        if progress is not None and is_first and start >= earliest:
+            progress(sum(map(len, tables.ended(folder))), len(every))
+            earliest = time.monotonic() + 20 * (time.monotonic() - start)  # to count costs little
     if state is not None:  # the launcher ends all processes if the first ends with an error
         state.wait_for_everyone()
-    pending = sum(tables.is_pending(folder, job) for job in every)
-    done = sum(tables.is_done(folder, job) for job in every)
-    if not pending and (number == 1 or shard is not None):
+    done, failed = map(len, tables.ended(folder))
+    pending = len(every) - done - failed
+    if is_first and not pending:
         tables.write_tables(folder, every)
-    return SweepResult(folder, done, len(every) - done - pending, pending)
+    return SweepResult(folder, done, failed, pending)
 
 
-def _forget_failures(folder: Path, units: Iterable[Sequence[Job]]) -> None:
-    """Delete the failures of jobs that run again."""
-    failed = {one.stem for one in (folder / "failed").glob("*.json")}
-    for job in (job for unit in units for job in unit if job.id in failed):
-        tables.failure_file(folder, job).unlink(missing_ok=True)
+def _by_ray(parts: list[Any], arguments: Any, address: str, workers: int | None) -> Iterator[Any]:
+    """Run parts in a pool of Ray's actors, and yield something after each.
 
-
-def _counting(
-    folder: Path, jobs: Sequence[Job], progress: Callable[[int, int], None] | None
-) -> Callable[[], None]:
-    """Return the function that counts the jobs of all processes, and reports the number.
-
-    It looks at the files of jobs that had not ended before, for at most a twentieth of the time.
+    Ray starts an actor that has died again, and runs its part again.
     """
-    pending, earliest = list(jobs), 0.0
+    import ray
+    import ray.data
 
-    def report() -> None:
-        nonlocal pending, earliest
-        start = time.monotonic()
-        if progress is None or start < earliest:
-            return
-        pending = [job for job in pending if tables.is_pending(folder, job)]
-        progress(len(jobs) - len(pending), len(jobs))
-        end = time.monotonic()
-        earliest = end + 20 * (end - start)
-
-    return report
-
-
-# --- Ray --------------------------------------------------------------------------------------
-
-
-def _by_ray(
-    units: Sequence[Sequence[Job]], arguments: tuple[Any, ...], address: str, workers: int | None
-) -> Iterator[Any]:
-    """Run units in a pool of Ray's actors, and yield something after each.
-
-    Ray starts an actor that has died again, and runs its unit again.
-    """
-    try:
-        import ray
-        import ray.data
-    except ImportError as error:
-        raise ArgumentError("Ray is not installed: pip install 'heedmap[ray]'") from error
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     quiet: Any = {"log_to_driver": False, "logging_level": logging.ERROR}
     ray.init(None if address == "local" else address, ignore_reinit_error=True, **quiet)
@@ -185,12 +158,11 @@ def _by_ray(
     logging.getLogger("ray.data").setLevel(logging.ERROR)
     gpus = ray.cluster_resources().get("GPU", 0)
     pool = workers or int(gpus) or 1
-    actor: Any = _Actor  # the type of `map` is that of functions
-    rows = [{"unit": json.dumps([asdict(job) for job in unit])} for unit in units]
+    rows = [{"part": json.dumps([[asdict(job) for job in unit] for unit in p])} for p in parts]
     yield from (
-        ray.data.from_items(rows, override_num_blocks=min(len(units), _MOST_BLOCKS))
+        ray.data.from_items(rows, override_num_blocks=min(len(rows), 10_000))
         .map(
-            actor,
+            Worker,  # pyright: ignore[reportArgumentType]
             fn_constructor_args=arguments,
             compute=ray.data.ActorPoolStrategy(size=pool),
             num_gpus=min(1, gpus / pool),
@@ -199,12 +171,87 @@ def _by_ray(
     )
 
 
-class _Actor:
-    """A worker in a process of Ray's."""
+@dataclass
+class Worker:
+    """The work of one process, with the model of its last job."""
 
-    def __init__(self, *arguments: Any) -> None:
-        self._worker = Worker(*arguments)
+    folder: Path
+    device: Device
+    dtype: Dtype
+    pages: bool
+    shards: bool
+    _model: tuple[str | None, Any] | None = field(default=None, init=False)
+    _largest: dict[tuple[str | None, str], int] = field(default_factory=dict, init=False)
 
     def __call__(self, row: dict[str, Any]) -> dict[str, Any]:
-        self._worker.run([Job(**job) for job in json.loads(row["unit"])])
-        return row
+        """Run the part in a row of Ray's data."""
+        units = [[Job(**job) for job in unit] for unit in json.loads(row["part"])]
+        return {"units": len(list(self.run_part(units)))}
+
+    def run_part(self, units: Sequence[Sequence[Job]]) -> Iterator[None]:
+        """Run units, yield after each, and pack their maps if these belong into a shard."""
+        for unit in units:
+            self.run(unit)
+            yield
+        if self.shards:
+            tables.pack(self.folder, [job for unit in units for job in unit])
+
+    def run(self, unit: Sequence[Job]) -> None:
+        """Run the jobs of a unit that have no result, in one call of the pipeline.
+
+        All of the unit is generated if one result is missing: the size of a batch changes how a
+        processor rounds. If a batch fails, its halves run; a job that fails alone leaves its error
+        in a file. After an error of memory, batches of this shape are halved at once.
+        """
+        if all(tables.run_folder(self.folder, job).exists() for job in unit):
+            return
+        kind, half = (unit[0].model, unit[0].shape), len(unit) // 2
+        if len(unit) <= self._largest.get(kind, len(unit)):
+            try:
+                return self._run(unit)
+            except Exception as error:  # one job ends no sweep
+                if isinstance(error, torch.OutOfMemoryError):
+                    self._largest[kind] = max(1, half)
+                if not half:
+                    return self._save_failure(unit[0], error)
+        self.run(unit[:half])  # the memory of the batch is free: its error is gone
+        self.run(unit[half:])
+
+    def _run(self, unit: Sequence[Job]) -> None:
+        if self._model is None or self._model[0] != unit[0].model:
+            self._model = None  # the memory is free before the next model is loaded
+            pipe = loading.load(unit[0].model, device=self.device, dtype=self.dtype)
+            pipe.set_progress_bar_config(disable=True)
+            self._model = unit[0].model, pipe
+        with record_warnings() as warnings:
+            start = time.perf_counter()
+            results = _results(self._model[1], unit)
+            seconds = (time.perf_counter() - start) / len(unit)
+        for job, result in zip(unit, results, strict=True):
+            target = tables.run_folder(self.folder, job)
+            for partial in target.parent.glob(f".{target.name}.tmp-*"):  # of a killed process
+                shutil.rmtree(partial, ignore_errors=True)
+            with suppress(TakenError), whole_folder(target) as partial:  # unless it is done
+                result.write_files(partial, overlays=self.pages)
+                row = tables.row_of(job, result, seconds, warnings)
+                (partial / tables.ROW).write_text(json.dumps(row), encoding="utf-8")
+            tables.failure_file(self.folder, job).unlink(missing_ok=True)
+
+    def _save_failure(self, job: Job, error: Exception) -> None:
+        failure = {
+            **asdict(job),
+            "error": type(error).__name__,
+            "message": str(error),
+            "traceback": None if isinstance(error, HeedmapError) else traceback.format_exc(),
+        }
+        with tables.whole_file(tables.failure_file(self.folder, job)) as partial:
+            partial.write_text(json.dumps(failure) + "\n", encoding="utf-8")
+
+
+def _results(pipe: Any, unit: Sequence[Job]) -> Sequence[Run | EditResult]:
+    first = unit[0]
+    if first.task != "generate":
+        return [TASKS[first.task](pipe, **first.arguments)]
+    options, _ = resolve_options(call_of(first.task, pipe, first.arguments))
+    prompts, seeds = ([job.arguments[name] for job in unit] for name in ("prompt", "seed"))
+    return generate_batch(pipe, prompts, seeds, options)[0]

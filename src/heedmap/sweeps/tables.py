@@ -3,6 +3,7 @@
     sweep.json                    which sweep the folder holds
     runs/<ab>/<abcdef…>/          a job's result, as its task saves it, with `row.json`
     failed/<abcdef…>.json         a job that failed at its last attempt
+    shards/00000001.tar           the maps of results, if they are packed
     results.parquet, failed.jsonl the rows of all jobs, and those that failed
 
 The two tables are made of the other files when no job is left, so any process can die before.
@@ -12,33 +13,29 @@ import hashlib
 import json
 import os
 import secrets
+import shutil
+import tarfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import islice
+from contextlib import contextmanager
+from itertools import chain, islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from heedmap.errors import RunError
 from heedmap.figures.overlays import resize_map
-from heedmap.io.reading import path_of, read_bytes
-from heedmap.io.writing import TakenError, check_new, digest_of, put_file
-from heedmap.maps.heatmaps import HeatMaps
+from heedmap.io.reading import path_of
+from heedmap.io.writing import TakenError, digest_of, whole_folder
+from heedmap.maps.heatmaps import HeatMap
 from heedmap.options import MASK_THRESHOLD
 from heedmap.results.edits import EditResult
 from heedmap.results.runs import Run
 from heedmap.sweeps import TABLE
 from heedmap.sweeps.jobs import Job, truth
 
-if TYPE_CHECKING:
-    import pyarrow
-
-FAILURES, ROW = "failed.jsonl", "row.json"
-_ROWS_AT_ONCE = 10_000
-_LARGEST = 2**24  # bytes of a row
-
-
-# --- places -----------------------------------------------------------------------------------
+FAILURES, ROW, SHARDS = "failed.jsonl", "row.json", "shards"
+JOBS_A_SHARD = 100
 
 
 def claim(out: str | Path, jobs: Sequence[Job], settings: Mapping[str, Any]) -> Path:
@@ -47,15 +44,12 @@ def claim(out: str | Path, jobs: Sequence[Job], settings: Mapping[str, Any]) -> 
     file, ids = folder / "sweep.json", hashlib.sha256("".join(job.id for job in jobs).encode())
     data = json.dumps({"jobs": len(jobs), "sha256": ids.hexdigest(), **settings}).encode()
     try:
-        if not file.exists():
-            names = os.listdir(folder) if folder.is_dir() else [""]
-            if not all(name.startswith(f".{file.name}") for name in names):
-                check_new(folder)
-            replace_file(file, data)
+        with whole_folder(folder) as partial:
+            (partial / file.name).write_bytes(data)
     except TakenError:
-        if not file.exists():  # else another process has just made it
+        if not file.exists():  # else this or another process has made it
             raise
-    if read_bytes(file, most=_LARGEST) != data:
+    if file.read_bytes() != data:
         raise RunError(f"{folder} holds another sweep, or other settings: name a new folder")
     return folder
 
@@ -70,24 +64,19 @@ def failure_file(folder: Path, job: Job) -> Path:
     return folder / "failed" / f"{job.id}.json"
 
 
-def is_done(folder: Path, job: Job) -> bool:
-    """Return whether a job has its result."""
-    return run_folder(folder, job).exists()
+def ended(folder: Path) -> tuple[set[str], set[str]]:
+    """Return the ids of the jobs that have a result, and of those that failed."""
+    done = {path.name for path in folder.glob("runs/*/[!.]*")}
+    return done, {path.stem for path in folder.glob("failed/[!.]*")} - done
 
 
-def is_pending(folder: Path, job: Job) -> bool:
-    """Return whether a job has neither a result nor a failure."""
-    return not (is_done(folder, job) or failure_file(folder, job).exists())
-
-
-def replace_file(path: Path, data: bytes) -> None:
-    """Write a file whole, in the place of an older one."""
+@contextmanager
+def whole_file(path: Path) -> Iterator[Path]:
+    """Let the block write a temporary file, then rename it to `path`, in place of an older one."""
     partial = path.with_name(f".{path.name}.tmp-{secrets.token_hex(4)}")
-    put_file(partial, data)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    yield partial
     os.replace(partial, path)
-
-
-# --- rows -------------------------------------------------------------------------------------
 
 
 def row_of(
@@ -102,17 +91,14 @@ def row_of(
     else:
         run, report, image = result, None, "image.png"
     names = ("model", "prompt", "negative", "seed", "steps", "guidance")
-    maps, (width, height) = run.maps.without_shared_scale(), run.image.size
-    own = run.settings.located.size if run.settings.located else run.image.size
-    heats = [(word, maps.at(word.number)) for word in maps.words]
+    maps, size = run.maps.without_shared_scale(), run.image.size
+    own = run.settings.located.size if run.settings.located else size
     return {
-        "id": job.id,
-        "line": job.line,
-        "task": job.task,
+        **{name: getattr(job, name) for name in ("id", "line", "task")},
         **{name: getattr(run.settings, name) for name in names},
         "source": job.arguments.get("source"),
-        "width": width,
-        "height": height,
+        "width": size[0],
+        "height": size[1],
         "arguments": json.dumps(job.arguments, sort_keys=True, ensure_ascii=False),
         "image": image,
         "sha256": digest_of(run.image),
@@ -124,10 +110,10 @@ def row_of(
                 "mean": float(heat.values.mean()),
                 "peak": heat.peak,
             }
-            for word, heat in heats
+            for word, heat in zip(maps.words, maps, strict=True)
         ],
         "truths": [
-            {"word": word, **overlap(maps, word, truth(where, word, own, run.image.size))}
+            {"word": word, **_overlap(maps[word], truth(where, word, own, size))}
             for word, where in job.truths.items()
         ],
         "moved": report and report.moved,
@@ -139,74 +125,87 @@ def row_of(
     }
 
 
-def overlap(maps: HeatMaps, word: str, mask: np.ndarray) -> dict[str, Any]:
-    """Compare a word's map with the mask of its truth, bool (H, W).
-
-    `pointing` is True if the map's peak is inside; `iou` is the intersection over union with
-    `HeatMap.mask`, and `map_iou` that with the map from the middle of its range on.
-    """
-    heat = maps[word]
+def _overlap(heat: HeatMap, mask: np.ndarray) -> dict[str, Any]:
+    """Compare a word's mask, and its map from the middle of its range on, with bool (H, W)."""
     x, y = heat.peak
     low, high = float(heat.values.min()), float(heat.values.max())
-    own = resize_map(heat.values, heat.size) >= low + MASK_THRESHOLD * (high - low)
-    return {
-        "pointing": bool(mask[y, x]),
-        "iou": _iou(heat.mask(), mask),
-        "map_iou": _iou(own, mask),
-    }
+    upper = resize_map(heat.values, heat.size) >= low + MASK_THRESHOLD * (high - low)
+    iou, map_iou = (
+        float((one & mask).sum() / max((one | mask).sum(), 1)) for one in (heat.mask(), upper)
+    )
+    return {"pointing": bool(mask[y, x]), "iou": iou, "map_iou": map_iou}
 
 
-def _iou(a: np.ndarray, b: np.ndarray) -> float:
-    return float((a & b).sum() / max((a | b).sum(), 1))
+def pack(folder: Path, jobs: Sequence[Job]) -> None:
+    """Move the maps of results into a tar file, their shard.
+
+    A result is a sample of WebDataset: `<id>.maps.safetensors` (of an edit
+    `<id>.edited.maps.safetensors` and so on), and its row, `<id>.json`. Maps are deleted when the
+    shard is complete. A result that the shard already has is not added again.
+    """
+    shard = folder / SHARDS / f"{jobs[0].line:08}.tar"
+    maps = {job.id: sorted(run_folder(folder, job).rglob("*.safetensors")) for job in jobs}
+    if not any(maps.values()):
+        return
+    for partial in shard.parent.glob(f".{shard.name}.tmp-*"):  # of a process that was killed
+        partial.unlink()
+    with whole_file(shard) as partial:
+        if shard.exists():
+            shutil.copyfile(shard, partial)
+        with tarfile.open(partial, "a") as tar:
+            packed = _keys(tar)
+            for job in jobs:
+                if maps[job.id] and job.id not in packed:
+                    place = run_folder(folder, job)
+                    for path in maps[job.id]:
+                        tar.add(path, ".".join([job.id, *path.relative_to(place).parts]))
+                    tar.add(place / ROW, f"{job.id}.json")
+    for path in chain(*maps.values()):
+        path.unlink()
 
 
-# --- tables -----------------------------------------------------------------------------------
+def _keys(shard: tarfile.TarFile) -> set[str]:
+    return {name.partition(".")[0] for name in shard.getnames()}
 
 
 def write_tables(folder: Path, jobs: Sequence[Job]) -> None:
     """Write `results.parquet` and `failed.jsonl`."""
     from pyarrow import RecordBatch, parquet
 
-    schema, rows = _schema(), _rows(folder, jobs)
-    partial = folder / f".{TABLE}.tmp-{secrets.token_hex(4)}"
-    with parquet.ParquetWriter(partial, schema) as writer:
-        while some := list(islice(rows, _ROWS_AT_ONCE)):
-            writer.write_batch(RecordBatch.from_pylist(some, schema))
-    os.replace(partial, folder / TABLE)
-    files = [failure_file(folder, job) for job in jobs]
-    failures = [file.read_bytes() for file in files if file.exists()]
-    replace_file(folder / FAILURES, b"".join(failures))
+    done, failed = ended(folder)
+    rows = _rows(folder, [job for job in jobs if job.id in done])
+    with whole_file(folder / TABLE) as partial, parquet.ParquetWriter(partial, schema()) as writer:
+        while some := list(islice(rows, 10_000)):
+            writer.write_batch(RecordBatch.from_pylist(some, schema()))
+    failures = [failure_file(folder, job).read_bytes() for job in jobs if job.id in failed]
+    with whole_file(folder / FAILURES) as partial:
+        partial.write_bytes(b"".join(failures))
 
 
 def _rows(folder: Path, jobs: Iterable[Job]) -> Iterator[dict[str, Any]]:
+    shards: dict[str, str] = {}
+    for path in folder.glob(f"{SHARDS}/[!.]*"):
+        with tarfile.open(path) as shard:
+            shards |= dict.fromkeys(_keys(shard), f"{SHARDS}/{path.name}")
     for job in jobs:
         place = run_folder(folder, job)
-        if is_done(folder, job):
-            row = json.loads(read_bytes(place / ROW, most=_LARGEST))
-            name = place.relative_to(folder).as_posix()
-            yield {**row, "folder": name, "image": f"{name}/{row['image']}"}
+        row, name = json.loads((place / ROW).read_bytes()), place.relative_to(folder)
+        row |= {"folder": name.as_posix(), "image": (name / row["image"]).as_posix()}
+        yield {**row, "shard": shards.get(job.id)}
 
 
-def _schema() -> "pyarrow.Schema":
-    import pyarrow as pa
+def schema() -> Any:
+    """Return the pyarrow schema of the table: the types of an example."""
+    from pyarrow import Table
 
-    text, whole, number = pa.string(), pa.int64(), pa.float64()
-    word = {
-        "number": whole,
-        "word": text,
-        "extremum": number,
-        "mean": number,
-        "peak": pa.list_(whole),
+    example = {
+        **dict.fromkeys(("id", "task", "model", "prompt", "source", "negative"), ""),
+        **dict.fromkeys(("arguments", "folder", "image", "shard", "sha256"), ""),
+        **dict.fromkeys(("line", "seed", "steps", "width", "height"), 0),
+        **dict.fromkeys(("guidance", "moved", "seconds"), 0.0),
+        **dict.fromkeys(("mse_inside", "mse_outside", "ssim_outside"), 0.0),
+        "words": [{"number": 0, "word": "", "extremum": 0.0, "mean": 0.0, "peak": [0]}],
+        "truths": [{"word": "", "pointing": False, "iou": 0.0, "map_iou": 0.0}],
+        "warnings": [""],
     }
-    compared = {"word": text, "pointing": pa.bool_(), "iou": number, "map_iou": number}
-    columns = {
-        **dict.fromkeys(("id", "task", "model", "prompt", "source", "negative"), text),
-        **dict.fromkeys(("arguments", "folder", "image", "sha256"), text),
-        **dict.fromkeys(("line", "seed", "steps", "width", "height"), whole),
-        **dict.fromkeys(("guidance", "moved", "seconds"), number),
-        **dict.fromkeys(("mse_inside", "mse_outside", "ssim_outside"), number),
-        "words": pa.list_(pa.struct(word.items())),
-        "truths": pa.list_(pa.struct(compared.items())),
-        "warnings": pa.list_(text),
-    }
-    return pa.schema(columns.items())
+    return Table.from_pylist([example]).schema
