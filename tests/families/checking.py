@@ -87,8 +87,7 @@ def reference(pipe) -> Iterator[Scores]:
                 return
             text = text[0] if isinstance(text, tuple) else text  # IP-Adapter: (text, pictures)
             with torch.no_grad():
-                query = layer.head_to_batch_dim(layer.to_q(args[0])).float()
-                key = layer.head_to_batch_dim(layer.to_k(text)).float()
+                query, key = query_and_key(layer, args[0], text, kwargs.get("image_rotary_emb"))
                 mask = layer.prepare_attention_mask(
                     kwargs.get("attention_mask"), key.shape[1], args[0].shape[0]
                 )
@@ -111,6 +110,31 @@ def reference(pipe) -> Iterator[Scores]:
     finally:
         for handle in handles:
             handle.remove()
+
+
+def query_and_key(
+    layer: Attention, image: torch.Tensor, text: torch.Tensor, rotary=None
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """(B·H, Q, d) and (B·H, K, d), float32: normed, and the queries rotated by their places."""
+
+    def normed(states: torch.Tensor, norm: nn.Module | None) -> torch.Tensor:
+        heads = states.unflatten(-1, (layer.heads, -1)).transpose(1, 2)
+        if norm is None:
+            return heads
+        weight = norm.weight
+        if len(weight) != heads.shape[-1]:  # over all heads together
+            size = states.square().mean(dim=-1, keepdim=True) + norm.eps
+            return (states / size.sqrt() * weight).unflatten(-1, (layer.heads, -1)).transpose(1, 2)
+        centred = heads - heads.mean(dim=-1, keepdim=True)
+        spread = centred.square().mean(dim=-1, keepdim=True) + norm.eps
+        return centred / spread.sqrt() * weight + norm.bias
+
+    query, key = normed(layer.to_q(image), layer.norm_q), normed(layer.to_k(text), layer.norm_k)
+    if rotary is not None:  # of pairs of channels
+        turn = torch.complex(rotary[0][:, ::2], rotary[1][:, ::2])
+        pairs = torch.view_as_complex(query.float().unflatten(-1, (-1, 2)).contiguous())
+        query = torch.view_as_real(pairs * turn).flatten(-2)
+    return query.flatten(0, 1).float(), key.flatten(0, 1).float()
 
 
 @torch.no_grad()
@@ -200,7 +224,7 @@ def grid(pipe, name: str, latent: tuple[int, int]) -> tuple[int, int]:
     config = denoiser(pipe).config
     if "in_channels" in config and "axes_dims_rope" in config:  # Flux packs four cells
         return latent[0] // 2, latent[1] // 2
-    if name.startswith("transformer_blocks"):
+    if name.startswith(("transformer_blocks", "blocks")):
         return latent[0] // config.patch_size, latent[1] // config.patch_size
     levels = len(config.block_out_channels)
     stage, number = name.split(".")[0], name.split(".")[1]

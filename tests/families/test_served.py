@@ -15,6 +15,8 @@ from heedmap.recording.tracing import trace
 
 PROMPTS = ["a red house", "the cat sat at a big tree"]
 
+ODD = {"width": 192, "height": 288, "use_resolution_binning": False, "max_sequence_length": 40}
+
 # Family, what its call needs, the branches of its batch, the latent's (h, w).
 CASES = [
     pytest.param("sd1", {"guidance_scale": 5.0}, GUIDED, (16, 16), id="SD 1"),
@@ -65,6 +67,17 @@ CASES = [
         id="PixArt-α",
     ),
     pytest.param("sigma", {"guidance_scale": 1.0}, ALONE, (32, 32), id="PixArt without guidance"),
+    pytest.param("sana", {"guidance_scale": 5.0, **ODD}, GUIDED, (9, 6), id="Sana"),
+    pytest.param("sana15", {"guidance_scale": 5.0, **ODD}, GUIDED, (9, 6), id="Sana 1.5"),
+    pytest.param("sana", {"guidance_scale": 1.0, **ODD}, ALONE, (9, 6), id="Sana, unguided"),
+    pytest.param("sprint", ODD, ALONE, (9, 6), id="Sana Sprint"),
+    pytest.param(
+        "hunyuan",
+        {"guidance_scale": 5.0, "width": 64, "height": 96, "use_resolution_binning": False},
+        GUIDED,
+        (12, 8),
+        id="HunyuanDiT",
+    ),
 ]
 
 
@@ -80,10 +93,12 @@ def test_each_family_gives_exact_maps(load, family, arguments, layout, latent):
         assert maps[recording.table.words[-1].text].values.max() > 0
 
 
-@pytest.mark.parametrize("family", ["sd1", "sd2", "sdxl", "pix2pix", "sigma"])
+@pytest.mark.parametrize("family", ["sd1", "sd2", "sdxl", "pix2pix", "sigma", "sana", "hunyuan"])
 def test_each_family_gives_exact_maps_of_the_negative_branch(load, family):
     pipe = load(family)
     arguments = {"image": picture(128, 128)} if family == "pix2pix" else {}
+    if family in ("sana", "hunyuan"):
+        arguments = {"width": 128, "height": 128, "use_resolution_binning": False}
     layout = PIX2PIX if family == "pix2pix" else GUIDED
 
     def call():

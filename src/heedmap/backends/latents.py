@@ -212,7 +212,7 @@ def latents_of(vae: Any, pixels: Tensor, device: torch.device | None = None) -> 
     """Encode images (B, 3, H, W), 0 to 1, to latents of an autoencoder, on a device if given."""
     with _upcast(vae):
         encoded = vae.encode((pixels * 2 - 1).to(device or vae.device, vae.dtype))
-        return encoded.latent_dist.mode() if hasattr(encoded, "latent_dist") else encoded.latents
+        return encoded.latent_dist.mode() if hasattr(encoded, "latent_dist") else encoded[0]
 
 
 @contextmanager

@@ -12,7 +12,9 @@ from torch import Tensor
 
 from heedmap.backends.base import Family, parameters
 from heedmap.backends.flux import Flux
+from heedmap.backends.hunyuan import HunyuanDiT
 from heedmap.backends.pixart import PixArt
+from heedmap.backends.sana import Sana
 from heedmap.backends.sd3 import StableDiffusion3
 from heedmap.backends.unet import UNet
 from heedmap.checks import as_ordered_list, check_int
@@ -20,7 +22,7 @@ from heedmap.errors import ArgumentError, ModelError, nearest, quoted
 from heedmap.io.reading import MAX_ASPECT, MAX_PIXELS, MAX_SIDE
 from heedmap.options import OWN_NAMES, GenerateOptions
 
-FAMILIES: tuple[type[Family], ...] = (UNet, PixArt, StableDiffusion3, Flux)
+FAMILIES: tuple[type[Family], ...] = (UNet, PixArt, Sana, HunyuanDiT, StableDiffusion3, Flux)
 
 
 def family_of(pipe: Any) -> Family:
