@@ -87,7 +87,10 @@ def reference(pipe) -> Iterator[Scores]:
                 return
             text = text[0] if isinstance(text, tuple) else text  # IP-Adapter: (text, pictures)
             with torch.no_grad():
-                query, key = query_and_key(layer, args[0], text, kwargs.get("image_rotary_emb"))
+                query, key = query_and_key(
+                    layer, layer.to_q(args[0]), layer.to_k(text), kwargs.get("image_rotary_emb")
+                )
+                query, key = query.flatten(0, 1).float(), key.flatten(0, 1).float()
                 mask = layer.prepare_attention_mask(
                     kwargs.get("attention_mask"), key.shape[1], args[0].shape[0]
                 )
@@ -113,28 +116,33 @@ def reference(pipe) -> Iterator[Scores]:
 
 
 def query_and_key(
-    layer: Attention, image: torch.Tensor, text: torch.Tensor, rotary=None
+    layer: Attention, query: torch.Tensor, key: torch.Tensor, rotary=None
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """(B·H, Q, d) and (B·H, K, d), float32: normed, and the queries rotated by their places."""
+    """(B, H, Q, d) and (B, H, K, d) of projections: normed, and the queries rotated by places."""
 
     def normed(states: torch.Tensor, norm: nn.Module | None) -> torch.Tensor:
         heads = states.unflatten(-1, (layer.heads, -1)).transpose(1, 2)
         if norm is None:
             return heads
         weight = norm.weight
-        if len(weight) != heads.shape[-1]:  # over all heads together
+        is_whole = len(weight) != heads.shape[-1]  # over all heads together
+        if states.dtype.itemsize < 4:  # another order of the roundings would give other numbers
+            whole = norm(states) if is_whole else norm(heads).transpose(1, 2).flatten(2)
+            return whole.unflatten(-1, (layer.heads, -1)).transpose(1, 2)
+        if is_whole:
             size = states.square().mean(dim=-1, keepdim=True) + norm.eps
-            return (states / size.sqrt() * weight).unflatten(-1, (layer.heads, -1)).transpose(1, 2)
+            whole = states / size.sqrt() * weight
+            return whole.unflatten(-1, (layer.heads, -1)).transpose(1, 2)
         centred = heads - heads.mean(dim=-1, keepdim=True)
         spread = centred.square().mean(dim=-1, keepdim=True) + norm.eps
         return centred / spread.sqrt() * weight + norm.bias
 
-    query, key = normed(layer.to_q(image), layer.norm_q), normed(layer.to_k(text), layer.norm_k)
+    query, key = normed(query, layer.norm_q), normed(key, layer.norm_k)
     if rotary is not None:  # of pairs of channels
-        turn = torch.complex(rotary[0][:, ::2], rotary[1][:, ::2])
-        pairs = torch.view_as_complex(query.float().unflatten(-1, (-1, 2)).contiguous())
-        query = torch.view_as_real(pairs * turn).flatten(-2)
-    return query.flatten(0, 1).float(), key.flatten(0, 1).float()
+        turn = torch.complex(rotary[0][:, ::2].double(), rotary[1][:, ::2].double())
+        pairs = torch.view_as_complex(query.double().unflatten(-1, (-1, 2)).contiguous())
+        query = torch.view_as_real(pairs * turn).flatten(-2).to(key.dtype)
+    return query, key
 
 
 @torch.no_grad()

@@ -5,7 +5,7 @@ a call for each. No mask hides the padding: the model puts a learned state in it
 image attends to.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -15,6 +15,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from heedmap.backends.base import Family, GridShape, TextStates
+from heedmap.backends.joint import thirds
 from heedmap.text.words import TokenTable, tokenize
 
 
@@ -52,6 +53,10 @@ class HunyuanDiT(Family):
     def grid(self, name: str, latent: GridShape) -> GridShape:
         """Return the grid of the patches."""
         return latent[0] // self.latent_multiple, latent[1] // self.latent_multiple
+
+    def groups(self, names: Sequence[str]) -> dict[str, str]:
+        """Return the third of the depth that each layer is in."""
+        return thirds(names)
 
     def passed(
         self, args: tuple[Any, ...], kwargs: Mapping[str, Any]

@@ -4,7 +4,7 @@ A prompt is padded to the length that the call asks for. A mask hides the paddin
 is exactly 0. The transformer projects T5's states once for all of its layers.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from diffusers import PixArtTransformer2DModel
@@ -13,6 +13,7 @@ from diffusers.utils import is_bs4_available, is_ftfy_available
 from torch import Tensor
 
 from heedmap.backends.base import Family, GridShape, TextStates, default_of
+from heedmap.backends.joint import thirds
 from heedmap.checks import check_int
 from heedmap.errors import ArgumentError, TraceError, quoted
 from heedmap.text.words import Rewritten, TokenTable, tokenize
@@ -53,6 +54,10 @@ class PixArt(Family):
     def grid(self, name: str, latent: GridShape) -> GridShape:
         """Return the grid of the patches."""
         return latent[0] // self.latent_multiple, latent[1] // self.latent_multiple
+
+    def groups(self, names: Sequence[str]) -> dict[str, str]:
+        """Return the third of the depth that each layer is in."""
+        return thirds(names)
 
     def project_text(self, states: Tensor) -> Tensor:
         """Return T5's states, projected."""
