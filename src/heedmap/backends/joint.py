@@ -10,7 +10,7 @@ from typing import ClassVar
 
 from heedmap.backends.base import Family
 from heedmap.errors import TraceError
-from heedmap.mathematics.probabilities import JointKeys, Scores
+from heedmap.mathematics.probabilities import EXACT_HALF_LOG_SUMS, JointKeys, Scores
 
 _NOT_YET = "its text and image share one softmax, for which this is not yet implemented"
 
@@ -44,8 +44,9 @@ class JointFamily(Family):
         text, image = slice(positions, None), slice(positions)
         if self.text_first:
             text, image = slice(tokens), slice(tokens, None)
-        if log_sum is not None:  # a kernel's value in half-precision types is good to 1e-4 only
-            log_sum = log_sum[:, :, image] if key.itemsize >= 4 else None
+        if log_sum is not None:  # kernels' values in half types may be good to 1e-4 only
+            exact = key.itemsize >= 4 or key.device.type in EXACT_HALF_LOG_SUMS
+            log_sum = log_sum[:, :, image] if exact else None
         joint = JointKeys(key, text, image)
         return Scores(query[:, :, image], key[:, :, text], scores.scale, None, log_sum, joint)
 

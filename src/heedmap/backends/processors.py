@@ -371,10 +371,10 @@ def keys_of(layer: Any, states: Tensor) -> Tensor:
     if layer.norm_cross is not None:
         states = layer.norm_encoder_hidden_states(states)
     key, norm = layer.to_k(states), layer.norm_k
-    is_whole = norm is not None and norm.weight.numel() == key.shape[-1]  # over all heads together
-    key = norm(key) if is_whole else key
+    if norm is not None and norm.weight.numel() == key.shape[-1]:  # over all heads together
+        key, norm = norm(key), None
     key = key.unflatten(-1, (layer.heads, -1)).transpose(1, 2)
-    return key if is_whole or norm is None else norm(key)
+    return key if norm is None else norm(key)
 
 
 @dataclass(frozen=True, eq=False)

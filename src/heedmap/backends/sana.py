@@ -39,7 +39,7 @@ class Sana(PixArt):
 
         The pipeline's own size is that of one of its models.
         """
-        side = self.usual_cells * self.cell_side
+        side = self.model.config.sample_size * self.cell_side
         return {**super().defaults, "height": side, "width": side}
 
     def attention(self) -> dict[str, Attention]:
