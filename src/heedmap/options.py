@@ -294,7 +294,6 @@ class GenerateOptions:
         (),
         "Also map a word or phrase that is not in PROMPT. May be repeated.",
         metavar="WORD",
-        names=["--concept"],
         collect=list,
     )
     limit: int = 2 * 2**30

@@ -268,7 +268,6 @@ def test_a_mask_in_joint_attention_is_refused(load):
     "ask",
     [
         lambda pipe: hm.generate(pipe, "a red house", seed=1, concepts=["sky"], **SHORT),
-        lambda pipe: hm.edit(pipe, "a red house", "a blue house", seed=1),
         lambda pipe: hm.locate(pipe, models.picture(64, 64), "a red house"),
     ],
 )

@@ -26,8 +26,7 @@ class JointFamily(Family):
     is_joint = True
     text_first: ClassVar[bool]
     unsupported: ClassVar[Mapping[str, str]] = dict.fromkeys(
-        ("edits of a source", "concepts", "explanations", "located images", "layer shapes"),
-        _NOT_YET,
+        ("concepts", "explanations", "located images", "layer shapes"), _NOT_YET
     )
 
     def text_scores(self, scores: Scores, positions: int) -> Scores:
