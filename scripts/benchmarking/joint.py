@@ -1,4 +1,4 @@
-"""What recording costs where text and image share a softmax: a few blocks at the true width.
+"""The cost of recording where text and image share a softmax: a few blocks at the true width.
 
 A pipeline of random weights runs with each recorder in turn, and each pass of its transformer is
 timed: on a CPU in CPU time, on a GPU by the clock. Beside heedmap stands the method of
@@ -6,6 +6,7 @@ attention-map-diffusers, an explicit softmax of the whole matrix, whose mean ove
 """
 
 import argparse
+import gc
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -154,7 +155,7 @@ def timed(model: torch.nn.Module, device: str) -> Iterator[list[float]]:
 
 @torch.no_grad()
 def record(options: argparse.Namespace, held_mb: Callable[[], float]) -> Figures:
-    """What recording costs: each round runs every recorder once, and its first pass warms up."""
+    """Measure the cost: each round runs every recorder once, and its first pass warms up."""
     options.width = options.width or WIDTHS[options.family]
     options.latent = options.latent or 128
     pipe = random_pipeline(options)
@@ -162,18 +163,23 @@ def record(options: argparse.Namespace, held_mb: Callable[[], float]) -> Figures
     held: dict[str, dict[int, float]] = {name: {} for name in RECORDERS}
     outputs: dict[str, torch.Tensor] = {}
 
-    def measure(name: str, steps: int) -> list[float]:
-        before = held_mb()
+    def measure(name: str, steps: int, holds: bool = False) -> list[float]:
+        before = held_mb() if holds else 0.0
         with timed(pipe.transformer, options.device) as seconds:
             with (recorder := RECORDERS[name](pipe, options)):
                 output = run(pipe, options, steps)
-            held[name][steps] = round(held_mb() - before - output.nbytes / 1e6, 3)
+            if holds:
+                held[name][steps] = round(held_mb() - before - output.nbytes / 1e6, 3)
         outputs.setdefault(name, output)
         del recorder
         return seconds[1:]
 
+    gc.collect()
+    gc.freeze()  # what is there already is no longer looked through for tensors
     for name in RECORDERS:
-        measure(name, 4)
+        for steps in (4, 2):
+            measure(name, steps, holds=True)
+    gc.unfreeze()
     for _ in range(options.rounds):
         for name in RECORDERS:
             passes[name] += measure(name, 2)
