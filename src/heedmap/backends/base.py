@@ -8,14 +8,14 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import update_wrapper
 from types import FrameType
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import torch
 from diffusers import DiffusionPipeline
 from diffusers.models.attention_processor import Attention
 from torch import Tensor
 
-from heedmap.errors import TraceError
+from heedmap.errors import ArgumentError, TraceError
 from heedmap.mathematics.probabilities import Scores
 from heedmap.text.words import Rewritten, TokenTable, concatenate, expanded, tokenize
 
@@ -48,6 +48,8 @@ class Family(ABC):
         sequences: the tokenizers whose tokens make the K axis: one tuple for each part of the axis,
             in order, with the tokenizers that share its positions. The encoder of "tokenizer_2" is
             "text_encoder_2".
+        pads_to_longest: the side on which prompts are padded to the longest of their batch alone;
+            "" where they are not.
         encodes_negative_apart: whether a call of its own encodes the negative prompt.
         encoding_calls: the number of calls that encode a prompt, one for each text encoder, by its
             "text_encoder_index".
@@ -65,6 +67,7 @@ class Family(ABC):
     masks_padding: ClassVar[bool] = False
     is_joint: ClassVar[bool] = False
     sequences: ClassVar[tuple[tuple[str, ...], ...]] = (("tokenizer", "tokenizer_2"),)
+    pads_to_longest: ClassVar[Literal["", "left", "right"]] = ""
     encodes_negative_apart: ClassVar[bool] = False
     encoding_calls: ClassVar[int] = 1
     negative_guidance: ClassVar[str] = "a guidance"
@@ -205,8 +208,12 @@ class Family(ABC):
         return encoded[0], encoded[1], None
 
     def guards(self) -> Iterable[tuple[object, str, Callable[..., Any]]]:
-        """Yield replacements (owner, name, method) that refuse calls with misplaced maps."""
-        return ()
+        """Yield replacements (owner, name, method) that refuse calls with misplaced maps.
+
+        Inpainting selects a crop by one of these, and draws it enlarged.
+        """
+        if hasattr(self.pipe, "mask_processor"):
+            yield self.pipe.mask_processor, "get_crop_region", _refuse_crop
 
     def why_unblended(self) -> str | None:
         """Return why blended latents would not reach the image; None if they do."""
@@ -229,6 +236,13 @@ class Family(ABC):
     def cell_side(self) -> int:
         """The pixels on the side of a cell of the latent."""
         return int(getattr(self.pipe, "vae_scale_factor", 8))
+
+
+def _refuse_crop(*args: Any, **kwargs: Any) -> Any:
+    raise ArgumentError(
+        "padding_mask_crop draws a part of the image alone, so that its maps would be misplaced: "
+        "leave it out, or crop the image and the mask before"
+    )
 
 
 # --- the parts of a pipeline ---
