@@ -4,6 +4,7 @@
     python scripts/benchmark.py record --json           the same, as one JSON object
     python scripts/benchmark.py record --width 64 --latent 32 --rounds 5       a quick look
     python scripts/benchmark.py record --device cuda    whole runs by the clock, SD 1.5 and SDXL
+    python scripts/benchmark.py record --family flux    text and image in one softmax; or sd3
     python scripts/benchmark.py edit                    an edit beside plain pictures, same shape
     python scripts/benchmark.py sweep memory            of a sweep; also: overhead, processes, kills
 
@@ -25,7 +26,7 @@ from collections.abc import Sequence
 import torch
 from rich.console import Console
 
-from benchmarking import editing, recording, sweeping
+from benchmarking import editing, joint, recording, sweeping
 from heedmap.backends import loading
 
 # --- the command line -------------------------------------------------------------------------
@@ -33,6 +34,14 @@ from heedmap.backends import loading
 
 def run_record(options: argparse.Namespace) -> None:
     """The sub-command `record`."""
+    if options.family != "sd15":
+        figures = joint.record(options, recording.held_mb)
+        if options.json:
+            print(json.dumps(figures))
+        else:
+            joint.report(figures)
+        return
+    options.width, options.latent = options.width or 320, options.latent or 64
     by_the_clock = options.device == "cuda"
     figures = (recording.record_by_the_clock if by_the_clock else recording.record)(options)
     if options.json:
@@ -81,6 +90,13 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     for_sweeps.add_argument("--kills", type=int, default=20, help="of each launcher (20)")
     for_sweeps.add_argument("--launcher", choices=("accelerate", "ray"), action="append")
     for_edits.add_argument("--peers", action="store_true", help="the original's way too: slow")
+    for_recording.set_defaults(width=None, latent=None)
+    for_recording.add_argument(
+        "--family", choices=("sd15", *joint.WIDTHS), default="sd15",
+        help="flux, sd3: a few blocks of their width (3072, 1536), 4096 positions (--latent 128)",
+    )  # fmt: skip
+    for_recording.add_argument("--text-tokens", type=int, default=512, help="flux, sd3 (512)")
+    for_recording.add_argument("--blocks", type=int, default=3, help="flux, sd3 (3)")
     for_recording.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     for_recording.add_argument("--repeats", type=int, default=3, help="pairs of peaks measured (3)")
     for_recording.add_argument("--steps", type=int, default=50, help="of a run on a GPU (50)")

@@ -93,8 +93,10 @@ def reference(pipe) -> Iterator[Scores]:
                 return
             text = text[0] if isinstance(text, tuple) else text  # IP-Adapter: (text, pictures)
             with torch.no_grad():
-                query = layer.head_to_batch_dim(layer.to_q(args[0])).float()
-                key = layer.head_to_batch_dim(layer.to_k(text)).float()
+                query, key = query_and_key(
+                    layer, layer.to_q(args[0]), layer.to_k(text), kwargs.get("image_rotary_emb")
+                )
+                query, key = query.flatten(0, 1).float(), key.flatten(0, 1).float()
                 mask = layer.prepare_attention_mask(
                     kwargs.get("attention_mask"), key.shape[1], args[0].shape[0]
                 )
@@ -117,6 +119,36 @@ def reference(pipe) -> Iterator[Scores]:
     finally:
         for handle in handles:
             handle.remove()
+
+
+def query_and_key(
+    layer: Attention, query: torch.Tensor, key: torch.Tensor, rotary=None
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """(B, H, Q, d) and (B, H, K, d) of projections: normed, and the queries rotated by places."""
+
+    def normed(states: torch.Tensor, norm: nn.Module | None) -> torch.Tensor:
+        heads = states.unflatten(-1, (layer.heads, -1)).transpose(1, 2)
+        if norm is None:
+            return heads
+        weight = norm.weight
+        is_whole = len(weight) != heads.shape[-1]  # over all heads together
+        if states.dtype.itemsize < 4:  # another order of the roundings would give other numbers
+            whole = norm(states) if is_whole else norm(heads).transpose(1, 2).flatten(2)
+            return whole.unflatten(-1, (layer.heads, -1)).transpose(1, 2)
+        if is_whole:
+            size = states.square().mean(dim=-1, keepdim=True) + norm.eps
+            whole = states / size.sqrt() * weight
+            return whole.unflatten(-1, (layer.heads, -1)).transpose(1, 2)
+        centred = heads - heads.mean(dim=-1, keepdim=True)
+        spread = centred.square().mean(dim=-1, keepdim=True) + norm.eps
+        return centred / spread.sqrt() * weight + norm.bias
+
+    query, key = normed(query, layer.norm_q), normed(key, layer.norm_k)
+    if rotary is not None:  # of pairs of channels
+        turn = torch.complex(rotary[0][:, ::2].double(), rotary[1][:, ::2].double())
+        pairs = torch.view_as_complex(query.double().unflatten(-1, (-1, 2)).contiguous())
+        query = torch.view_as_real(pairs * turn).flatten(-2).to(key.dtype)
+    return query, key
 
 
 def places_of(kwargs: dict) -> list[torch.Tensor]:
@@ -256,7 +288,7 @@ def grid(pipe, name: str, latent: tuple[int, int]) -> tuple[int, int]:
     config = denoiser(pipe).config
     if "in_channels" in config and "axes_dims_rope" in config:  # Flux packs four cells
         return latent[0] // 2, latent[1] // 2
-    if name.startswith("transformer_blocks"):
+    if name.startswith(("transformer_blocks", "blocks")):
         return latent[0] // config.patch_size, latent[1] // config.patch_size
     levels = len(config.block_out_channels)
     stage, number = name.split(".")[0], name.split(".")[1]

@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import torch
 from diffusers import (
+    AutoencoderDC,
     AutoencoderKL,
     AutoencoderKLFlux2,
     AutoencoderKLQwenImage,
@@ -30,11 +31,17 @@ from diffusers import (
     Flux2Transformer2DModel,
     FluxPipeline,
     FluxTransformer2DModel,
+    HunyuanDiT2DModel,
+    HunyuanDiTPipeline,
     LatentConsistencyModelPipeline,
     LCMScheduler,
     PixArtAlphaPipeline,
     QwenImagePipeline,
     QwenImageTransformer2DModel,
+    SanaPipeline,
+    SanaSprintPipeline,
+    SanaTransformer2DModel,
+    SCMScheduler,
     SD3Transformer2DModel,
     StableDiffusion3Pipeline,
     StableDiffusionGLIGENPipeline,
@@ -53,6 +60,9 @@ from PIL import Image
 from safetensors.torch import save_file
 from tokenizers.processors import TemplateProcessing
 from transformers import (
+    BertConfig,
+    BertModel,
+    BertTokenizer,
     CLIPConfig,
     CLIPImageProcessor,
     CLIPTextConfig,
@@ -61,6 +71,9 @@ from transformers import (
     CLIPTokenizer,
     CLIPVisionConfig,
     CLIPVisionModelWithProjection,
+    Gemma2Config,
+    Gemma2Model,
+    GemmaTokenizer,
     GlmConfig,
     GlmModel,
     Mistral3Config,
@@ -305,11 +318,128 @@ def alpha() -> DiffusionPipeline:
     return random_pixart(PixArtAlphaPipeline, sample_size=128, attention_head_dim=12, num_layers=2)
 
 
+# --- Sana and HunyuanDiT: other transformers that attend to the text alone ---
+
+
+def letter_gemma() -> GemmaTokenizer:
+    """A Gemma tokenizer of letters and two words: a space is the beginning of the next token."""
+    letters = "abcdefghijklmnopqrstuvwxyz"
+    merges = [("h", "o"), ("u", "s"), ("ho", "us"), ("hous", "e"), ("a", "t")]
+    merges += [("▁", piece) for piece in ("house", "at", *letters)]
+    pieces = ["<pad>", "<eos>", "<bos>", "<unk>", "<mask>", "▁", *letters, *letters.upper()]
+    pieces += [*".,!?-:'\n>", *("".join(pair) for pair in merges)]
+    vocabulary = {piece: number for number, piece in enumerate(pieces)}
+    return GemmaTokenizer(vocab=vocabulary, merges=merges, add_bos_token=True)
+
+
+def sana(kind=SanaPipeline, scheduler=None, **config) -> DiffusionPipeline:
+    """Efficient-Large-Model/Sana_600M_512px_diffusers."""
+    torch.manual_seed(12)
+    words, levels = letter_gemma(), 6
+    encoder = Gemma2Model(
+        Gemma2Config(
+            vocab_size=len(words), hidden_size=24, intermediate_size=48, num_hidden_layers=2,
+            num_attention_heads=2, num_key_value_heads=1, head_dim=12, initializer_range=0.5,
+        )
+    )  # fmt: skip
+    transformer = SanaTransformer2DModel(
+        **{
+            "in_channels": 4,  # 32
+            "out_channels": 4,
+            "num_attention_heads": 4,  # 36
+            "attention_head_dim": 8,  # 32
+            "num_layers": 2,  # 28
+            "num_cross_attention_heads": 2,  # 16
+            "cross_attention_head_dim": 16,  # 72
+            "cross_attention_dim": 32,  # 1152
+            "caption_channels": 24,  # 2304
+            "sample_size": 16,
+        }
+        | config
+    )
+    torch.nn.init.normal_(transformer.caption_norm.weight, mean=1.0, std=0.5)
+    kinds = ("ResBlock",) * (levels - 1) + ("EfficientViTBlock",)
+    torch.manual_seed(1)
+    autoencoder = AutoencoderDC(
+        latent_channels=4, attention_head_dim=4, scaling_factor=0.41407,
+        encoder_block_types=kinds, encoder_block_out_channels=(8,) * levels,
+        encoder_layers_per_block=(1,) * levels, encoder_qkv_multiscales=((),) * levels,
+        decoder_block_types=kinds, decoder_block_out_channels=(8,) * levels,
+        decoder_layers_per_block=(1,) * levels, decoder_qkv_multiscales=((),) * levels,
+    )  # fmt: skip
+    return kind(
+        tokenizer=words,
+        text_encoder=encoder.eval(),
+        vae=autoencoder.eval(),
+        transformer=sharpened(transformer),
+        scheduler=scheduler or FlowMatchEulerDiscreteScheduler(shift=3.0),
+    )
+
+
+def sana15() -> DiffusionPipeline:
+    """Efficient-Large-Model/SANA1.5_1.6B_1024px_diffusers: its queries and keys are normed."""
+    return sana(qk_norm="rms_norm_across_heads", timestep_scale=0.5)
+
+
+def sprint() -> DiffusionPipeline:
+    """Efficient-Large-Model/Sana_Sprint_0.6B_1024px_diffusers: two steps, no negative prompt."""
+    return sana(SanaSprintPipeline, SCMScheduler(), guidance_embeds=True, sample_size=32)
+
+
+def letter_bert() -> BertTokenizer:
+    """A BERT tokenizer of letters and two words."""
+    letters = "abcdefghijklmnopqrstuvwxyz"
+    pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *letters, *".,!?-'", "house", "at"]
+    pieces += [f"##{letter}" for letter in letters]
+    return BertTokenizer(vocab={piece: number for number, piece in enumerate(pieces)})
+
+
+def hunyuan(kind=HunyuanDiTPipeline, **config) -> DiffusionPipeline:
+    """Tencent-Hunyuan/HunyuanDiT-v1.2-Diffusers: BERT and T5 read the prompt."""
+    torch.manual_seed(13)
+    words = letter_bert()
+    encoder = BertModel(
+        BertConfig(
+            vocab_size=len(words), hidden_size=32, intermediate_size=64, num_hidden_layers=2,
+            num_attention_heads=4, initializer_range=0.5, pad_token_id=0,
+        )
+    )  # fmt: skip
+    transformer = HunyuanDiT2DModel(
+        **{
+            "sample_size": 16,  # 128
+            "num_layers": 4,  # 40
+            "patch_size": 2,
+            "num_attention_heads": 3,  # 16
+            "attention_head_dim": 8,  # 88
+            "hidden_size": 24,  # 1408
+            "in_channels": 4,
+            "cross_attention_dim": 32,  # 1024
+            "cross_attention_dim_t5": 40,  # 2048
+            "pooled_projection_dim": 16,  # 1024
+            "use_style_cond_and_image_meta_size": False,
+        }
+        | config
+    )
+    for name, parameter in transformer.named_parameters():
+        if ".norm_q." in name or ".norm_k." in name:  # in a trained model they are not those of 1
+            torch.nn.init.normal_(parameter, mean=1.0, std=0.5)
+    return kind(
+        vae=vae(scaling_factor=0.13025),
+        text_encoder=encoder.eval(),
+        tokenizer=words,
+        transformer=sharpened(transformer),
+        scheduler=DDPMScheduler(**BETAS, prediction_type="v_prediction"),
+        text_encoder_2=t5_encoder(40),
+        tokenizer_2=letter_t5(),
+        **UNCHECKED,
+    )
+
+
 FAMILIES: dict[str, Callable[[], DiffusionPipeline]] = {
     made.__name__: made
     for made in (
         *(sd1, short, least, sd2, turbo, lcm, pix2pix, inpainting, sdxl, refiner, upscaler),
-        *(alpha, sigma),
+        *(alpha, sigma, sana, sana15, sprint, hunyuan),
     )
 }
 

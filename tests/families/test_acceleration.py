@@ -27,10 +27,12 @@ from heedmap.recording.tracing import trace
 
 PROMPT = "a red house"
 PAIR = [PROMPT, "the cat sat at a big tree"]
+SMALL = {"width": 64, "height": 96, "use_resolution_binning": False}
 
 
 def pair(pipe, **arguments):
-    return paint(pipe, PAIR, seeds=(1, 2), **arguments)
+    more = SMALL if type(pipe).__name__.startswith(("Sana", "Hunyuan")) else {}
+    return paint(pipe, PAIR, seeds=(1, 2), **more, **arguments)
 
 
 class Steps:
@@ -63,10 +65,10 @@ def test_attention_slicing_gives_exact_maps(load, family, size):
     check(pipe, lambda: pair(pipe), PAIR, branches=("conditional", "negative"))
 
 
-@pytest.mark.parametrize("family", ["sd1", "sdxl", "sigma"])
+@pytest.mark.parametrize("family", ["sd1", "sdxl", "sigma", "hunyuan"])
 def test_fused_projections_give_exact_maps(load, family):
     pipe = load(family)
-    (pipe.transformer if family == "sigma" else pipe).fuse_qkv_projections()
+    (pipe.transformer if hasattr(pipe, "transformer") else pipe).fuse_qkv_projections()
     check(pipe, lambda: pair(pipe), PAIR)
 
 
@@ -138,7 +140,14 @@ def test_slices_and_tiles_of_the_vae_give_exact_maps(load):
 # --- offloading: accelerate's hooks; its accelerator is the CPU here ---
 
 
-@pytest.mark.parametrize("family", ["sd1", "sigma"])
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("family", ["sana", "sana15", "hunyuan"])
+def test_low_precision_of_other_transformers_gives_exact_maps(load, family, dtype):
+    pipe = load(family, dtype=dtype)
+    check(pipe, lambda: paint(pipe, PROMPT, output_type="latent", **SMALL), [PROMPT])
+
+
+@pytest.mark.parametrize("family", ["sd1", "sigma", "sana", "hunyuan"])
 def test_model_offload_gives_exact_maps(load, family):
     pipe = load(family)
     pipe.enable_model_cpu_offload(device="cpu")
@@ -146,7 +155,7 @@ def test_model_offload_gives_exact_maps(load, family):
     check(pipe, lambda: pair(pipe), PAIR)
 
 
-@pytest.mark.parametrize("family", ["sd1", "sigma"])
+@pytest.mark.parametrize("family", ["sd1", "sigma", "sana"])
 def test_sequential_offload_gives_exact_maps(load, family):
     """What `enable_sequential_cpu_offload` does, but to "cpu": accelerate fails on its "cpu:0"."""
     pipe = load(family)

@@ -8,7 +8,7 @@ import pytest
 import torch
 from diffusers.models.attention_processor import Attention
 
-from families.checking import WHOLE, denoiser, paint
+from families.checking import WHOLE, denoiser, paint, query_and_key
 from families.models import picture
 from heedmap.backends.registry import cross_attention_layers
 from heedmap.errors import ArgumentError, TraceError
@@ -18,56 +18,79 @@ PROMPTS = ["a red house", "the cat sat at a big tree"]
 CONCEPTS = ["sea wind", "house", "cat"]
 
 
-def hidden_of(pipe) -> tuple[dict[str, list[torch.Tensor]], list]:
-    """What each cross-attention layer is given of the picture, at each pass."""
-    seen: dict[str, list[torch.Tensor]] = {name: [] for name in cross_attention_layers(pipe)}
+def hidden_of(pipe) -> tuple[dict[str, list[tuple]], list]:
+    """What each cross-attention layer is given of the picture, at each pass, and its rotation."""
+    seen: dict[str, list[tuple]] = {name: [] for name in cross_attention_layers(pipe)}
     handles = [
         layer.register_forward_pre_hook(
-            lambda _, args, name=name: seen[name].append(args[0].detach().clone())
+            lambda _, args, kwargs, name=name: seen[name].append(
+                (args[0].detach().clone(), kwargs.get("image_rotary_emb"))
+            ),
+            with_kwargs=True,
         )
         for name, layer in cross_attention_layers(pipe).items()
     ]
     return seen, handles
 
 
-def encoded(pipe, text: str) -> tuple[torch.Tensor, list[list[tuple[int, int]]]]:
+def encoded(pipe, text: str, instruction: str) -> tuple[torch.Tensor, list[tuple[int, int]]]:
     """The states (K, C) that layers are given of a text, by its encoders alone; tokens' spans."""
-    if hasattr(pipe, "transformer"):
-        text = text.lower()
-        told = pipe.tokenizer(
-            text, padding="max_length", max_length=300, truncation=True, return_tensors="pt",
+    model = denoiser(pipe)
+
+    def read(tokenizer, text: str, length: int):
+        return tokenizer(
+            text, padding="max_length", max_length=length, truncation=True, return_tensors="pt",
             return_offsets_mapping=True,
         )  # fmt: skip
-        seen = told.attention_mask.bool()
+
+    if hasattr(model, "text_embedder"):  # HunyuanDiT: padding is replaced, not hidden
+        parts, spans = [], []
+        for name, length in (("", 77), ("_2", 256)):
+            told = read(getattr(pipe, f"tokenizer{name}"), text, length)
+            encoder = getattr(pipe, f"text_encoder{name}")
+            states = encoder(told.input_ids, attention_mask=told.attention_mask)[0]
+            states = model.text_embedder(states) if name else states
+            parts.append(states[0].masked_fill(told.attention_mask[0, :, None] == 0, torch.nan))
+            spans += told.offset_mapping[0].tolist()
+        states = torch.cat(parts)
+        return torch.where(states.isnan(), model.text_embedding_padding, states), spans
+    if hasattr(pipe, "transformer"):
+        extra = len(pipe.tokenizer(instruction).input_ids) - 2 if instruction else 0
+        told = read(pipe.tokenizer, instruction + text.lower(), 300 + extra)
         states = pipe.text_encoder(told.input_ids, attention_mask=told.attention_mask)[0]
-        return pipe.transformer.caption_projection(states)[seen], told.offset_mapping[seen].tolist()
+        states = model.caption_projection(states)
+        states = model.caption_norm(states) if hasattr(model, "caption_norm") else states
+        seen = told.attention_mask.bool()
+        if instruction:
+            seen[:, 1 : extra + 1] = False
+        spans = told.offset_mapping[seen] - len(instruction)
+        return states[seen], spans.tolist()
     pairs = [(pipe.tokenizer, pipe.text_encoder)]
     xl = getattr(pipe, "tokenizer_2", None)
     pairs += [(xl, pipe.text_encoder_2)] if xl else []
     parts = []
     for tokenizer, encoder in pairs:
-        told = tokenizer(
-            text, padding="max_length", max_length=77, return_tensors="pt",
-            return_offsets_mapping=True,
-        )  # fmt: skip
+        told = read(tokenizer, text, 77)
         made = encoder(told.input_ids, output_hidden_states=True)
         parts.append(made.hidden_states[-2] if xl else made.last_hidden_state)
     return torch.cat(parts, dim=-1)[0], told.offset_mapping[0].tolist()
 
 
 @torch.no_grad()
-def by_definition(pipe, layer: Attention, hidden: torch.Tensor, prompt: str) -> np.ndarray:
+def by_definition(
+    pipe, layer: Attention, hidden: torch.Tensor, rotary, prompt: str, instruction: str = ""
+) -> np.ndarray:
     """The probabilities (H, Q, concepts) in float64, from the layer's own weights."""
     text = " and ".join([*CONCEPTS, prompt])
-    states, spans = encoded(pipe, text)
+    states, spans = encoded(pipe, text, instruction)
 
-    def by_head(linear: torch.nn.Linear, x: torch.Tensor) -> torch.Tensor:
+    def projected(linear: torch.nn.Linear, x: torch.Tensor) -> torch.Tensor:
         made = x.double() @ linear.weight.double().T
-        made = made if linear.bias is None else made + linear.bias.double()
-        return made.unflatten(-1, (layer.heads, -1)).transpose(0, 1)
+        return (made if linear.bias is None else made + linear.bias.double())[None]
 
-    query, key = by_head(layer.to_q, hidden), by_head(layer.to_k, states)
-    p = (query @ key.mT / query.shape[-1] ** 0.5).softmax(dim=-1)
+    query, key = projected(layer.to_q, hidden), projected(layer.to_k, states)
+    query, key = query_and_key(layer, query, key, rotary)
+    p = (query[0] @ key[0].mT / query.shape[-1] ** 0.5).softmax(dim=-1)
     found = []
     for concept in CONCEPTS:
         places = [match.span() for match in re.finditer(rf"\b{concept}\b", text)]
@@ -81,6 +104,7 @@ def by_definition(pipe, layer: Attention, hidden: torch.Tensor, prompt: str) -> 
     return torch.stack(found, dim=-1).numpy()
 
 
+SMALL = {"use_resolution_binning": False, "width": 64, "height": 96}
 CASES = [
     ("sd1", {"guidance_scale": 5.0}, 1),
     ("sd1", {"guidance_scale": 1.0}, 0),
@@ -88,6 +112,9 @@ CASES = [
     ("sdxl", {"guidance_scale": 5.0}, 1),
     ("sigma", {"guidance_scale": 5.0}, 1),
     ("alpha", {"guidance_scale": 5.0, "use_resolution_binning": False, "height": 64}, 1),
+    ("sana", {**SMALL, "complex_human_instruction": ["Draw: ", "Prompt: "]}, 1),
+    ("sana15", {**SMALL, "complex_human_instruction": None}, 1),
+    ("hunyuan", SMALL, 1),
 ]
 
 
@@ -103,14 +130,19 @@ def test_the_picture_is_the_same_and_the_maps_are_exact(load, family, arguments,
         for handle in handles:
             handle.remove()
     assert np.array_equal(plain, traced)
+    lines = arguments.get("complex_human_instruction")
+    instruction = "\n".join(lines) if lines else ""
     for image, recording in enumerate(recorder.concept_recordings):
         assert [word.text for word in recording.table.words] == CONCEPTS
-        assert recording.refined is not None and recording.refined.shape[-1] == len(CONCEPTS)
+        assert (recording.refined is None) == family.startswith("sana")  # linear self-attention
+        if recording.refined is not None:
+            assert recording.refined.shape[-1] == len(CONCEPTS)
         for layer, array in zip(recording.layers, recording.arrays, strict=True):
             module = denoiser(pipe).get_submodule(layer.name)
-            for step, hidden in enumerate(seen[layer.name]):
+            for step, (hidden, rotary) in enumerate(seen[layer.name]):
                 row = hidden[block * len(PROMPTS) + image]
-                expected = by_definition(pipe, module, row, PROMPTS[image])
+                prompt = PROMPTS[image]
+                expected = by_definition(pipe, module, row, rotary, prompt, instruction)
                 assert np.abs(array[step] - expected).max() < 1e-5, (layer.name, step)
     assert max(len(passes) for passes in seen.values()) == 2  # steps, each of which was compared
 

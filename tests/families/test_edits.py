@@ -29,20 +29,30 @@ from diffusers.models.attention_processor import Attention
 from making import generate_batch
 
 from families import models
-from families.checking import ALONE, GUIDED, Layout, assert_restored, denoiser, state_of
+from families.checking import (
+    ALONE,
+    GUIDED,
+    Layout,
+    assert_restored,
+    denoiser,
+    query_and_key,
+    state_of,
+)
 from families.models import mask, picture
 from heedmap import Confine, Reweight, edit, generate
 from heedmap.errors import ArgumentError
 
 RED = [2, 3, 4]  # "r", "e" and "d": after the start and "a"
+RED_TWICE = [*RED, 79, 80, 81]  # and as T5 reads them behind 77 positions
 SOURCE, TARGET = "a red house", "a red at"  # of as many tokens: each takes the source's column
+TALL = {"sana": (64, 96), "sprint": (96, 64), "hunyuan": (64, 96)}
 Change = Callable[[torch.Tensor], torch.Tensor]  # of P (B, H, Q, K), of the conditional branch
 
 
 def threefold(p: torch.Tensor) -> torch.Tensor:
     """What Reweight("red", 3) does to every image."""
     changed = p.clone()
-    changed[..., RED] *= 3
+    changed[..., RED_TWICE if p.shape[-1] == 77 + 256 else RED] *= 3
     return changed
 
 
@@ -67,10 +77,13 @@ def arithmetic(
             return
         expected = plain[name](layer, args[0], **kwargs)
         text = text[0] if isinstance(text, tuple) else text
-        query, key, value = (
-            layer.head_to_batch_dim(part).float()
-            for part in (layer.to_q(args[0]), layer.to_k(text), layer.to_v(text))
+        query, key = (
+            part.flatten(0, 1).float()
+            for part in query_and_key(
+                layer, layer.to_q(args[0]), layer.to_k(text), kwargs.get("image_rotary_emb")
+            )
         )
+        value = layer.head_to_batch_dim(layer.to_v(text)).float()
         mask = layer.prepare_attention_mask(
             kwargs.get("attention_mask"), key.shape[1], args[0].shape[0]
         )
@@ -122,9 +135,9 @@ def check(pipe, layout: Layout = GUIDED, tolerance: float = 2e-5, passes: int = 
     return run
 
 
-@pytest.mark.parametrize("family", ["sd1", "sigma"])
+@pytest.mark.parametrize("family", ["sd1", "sigma", "sana", "sprint", "hunyuan"])
 def test_one_edit_without_guidance_equals_the_definition(load, family):
-    check(load(family))
+    check(load(family), ALONE if family == "sprint" else GUIDED, size=TALL.get(family))
 
 
 def test_an_edit_of_a_transformer_with_a_size_condition_equals_the_definition(load):
@@ -213,7 +226,7 @@ def test_an_edit_with_pndm_equals_the_definition(load, family):
     check(pipe, passes=3)  # two calls before its first step
 
 
-@pytest.mark.parametrize("family", ["short", "sigma"])
+@pytest.mark.parametrize("family", ["short", "sigma", "hunyuan"])
 def test_an_edit_with_fused_projections_equals_the_definition(load, family):
     pipe = load(family)
     denoiser(pipe).fuse_qkv_projections()
@@ -221,7 +234,7 @@ def test_an_edit_with_fused_projections_equals_the_definition(load, family):
 
 
 @pytest.mark.parametrize(("dtype", "tolerance"), [("float16", 4e-3), ("bfloat16", 3e-2)])
-@pytest.mark.parametrize("family", ["short", "sigma"])
+@pytest.mark.parametrize("family", ["short", "sigma", "sana15", "hunyuan"])
 def test_edits_in_half_precision_equal_the_definition(load, family, dtype, tolerance):
     pipe = load(family).to(getattr(torch, dtype))
     run = check(pipe, tolerance=tolerance)

@@ -27,6 +27,7 @@ from torch.nn.functional import linear
 
 import heedmap as hm
 from families import models
+from families.checking import query_and_key
 from families.models import BETAS, picture
 from heedmap.backends.registry import cross_attention_layers
 from heedmap.errors import HeedmapWarning, SelectionError, TraceError
@@ -57,10 +58,10 @@ def defined(pipe, name):
         x, text = args[0].double(), kwargs["encoder_hidden_states"].double()
         query, key, value = (
             linear(part, made.weight.double(), None if made.bias is None else made.bias.double())
-            .unflatten(-1, (layer.heads, -1))
-            .transpose(1, 2)
             for part, made in ((x, layer.to_q), (text, layer.to_k), (text, layer.to_v))
         )
+        query, key = query_and_key(layer, query, key, kwargs.get("image_rotary_emb"))
+        value = value.unflatten(-1, (layer.heads, -1)).transpose(1, 2)
         scores = query @ key.mT / query.shape[-1] ** 0.5
         mask = kwargs.get("attention_mask")
         if mask is not None:
@@ -124,12 +125,16 @@ def kept(run, found, maps=None):
     return side.arrays[number][found.report.step, :, position_of(found)], list(side.positions)
 
 
-@pytest.mark.parametrize("family", ["sd1", "sd2", "turbo", "lcm", "sdxl", "sigma", "alpha"])
+@pytest.mark.parametrize(
+    "family",
+    ["sd1", "sd2", "turbo", "lcm", "sdxl", "sigma", "alpha", "sana", "sana15", "sprint", "hunyuan"],
+)
 def test_an_explanation_equals_the_recording_and_the_definition(family):
     pipe = models.FAMILIES[family]()
     pipe.set_progress_bar_config(disable=True)
     steps = 2 if family != "turbo" else 1
-    run = hm.generate(pipe, PROMPT, seed=3, steps=steps, keep=ALL, tokens="all")
+    size = (64, 96) if family.startswith(("sana", "sprint")) else None
+    run = hm.generate(pipe, PROMPT, seed=3, steps=steps, keep=ALL, tokens="all", size=size)
     name = layer_of(pipe)
     with defined(pipe, name) as seen:
         found = hm.explain(pipe, run, WORD, AT, layer=name, head=1, step=steps - 1)
@@ -140,7 +145,7 @@ def test_an_explanation_equals_the_recording_and_the_definition(family):
     assert_allclose(found.probabilities[:, positions], p, atol=1e-6)
     assert found.report.maps_difference < 1e-6 and found.inputs.edited is None
     assert_allclose(found.attention.probabilities.sum(), 1, rtol=1e-12)
-    masked = family in ("sigma", "alpha")
+    masked = family in ("sigma", "alpha", "sana", "sana15", "sprint")
     assert (found.inputs.mask is not None) == masked
     if masked:
         pads = [one.position for one in found.tokens if one.kind == "pad"]

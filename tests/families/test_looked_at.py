@@ -47,7 +47,7 @@ def noised(pipe, picture: Image.Image, seed: int, timesteps: list[int]) -> list[
     ]
 
 
-@pytest.mark.parametrize("family", ["sd1", "sd2", "turbo", "lcm", "sdxl", "sigma"])
+@pytest.mark.parametrize("family", ["sd1", "sd2", "turbo", "lcm", "sdxl", "sigma", "hunyuan"])
 @pytest.mark.parametrize("size", [(128, 128), (96, 160)])
 def test_locate_gives_the_model_the_noised_image(load, tmp_path, family, size):
     pipe, picture, runs = load(family), painted(*size), []

@@ -14,6 +14,7 @@ from diffusers import (
     DPMSolverMultistepScheduler,
     EulerDiscreteScheduler,
     HeunDiscreteScheduler,
+    HunyuanDiTPAGPipeline,
     PixArtSigmaPAGPipeline,
     StableDiffusionAttendAndExcitePipeline,
     StableDiffusionDiffEditPipeline,
@@ -500,6 +501,7 @@ def test_a_users_callback_keeps_its_inputs(load):
     [
         ("sd1", StableDiffusionPAGPipeline, ["mid", "up"]),
         ("sigma", PixArtSigmaPAGPipeline, ["blocks.1"]),
+        ("hunyuan", HunyuanDiTPAGPipeline, ["1"]),
     ],
 )
 def test_an_edit_with_perturbed_attention_equals_the_definition(load, family, kind, layers):
@@ -514,8 +516,10 @@ def test_an_edit_with_perturbed_attention_equals_the_definition(load, family, ki
     assert after["processors"] == before["processors"]
     # A prompt replaced by itself is the plain picture, perturbed rows included.
     twice = {"seeds": (1, 1), "pag_scale": 3.0}
+    if family == "hunyuan":
+        twice |= {"width": 128, "height": 128, "use_resolution_binning": False}
     plain = paint(pipe, [PROMPT] * 2, **twice)
-    read = 77 if family == "sd1" else 300
+    read = {"sd1": 77, "sigma": 300, "hunyuan": 77 + 256}[family]
     itself = Inject(torch.eye(read), torch.zeros(read), torch.ones(read))
     with Trace(pipe, steering=Steering({1: [itself]}, {1: 0}, {1: (0.0, 1.0)})) as recorder:
         edited = paint(pipe, [PROMPT] * 2, **twice)

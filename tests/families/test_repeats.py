@@ -104,10 +104,12 @@ def test_karras_sigmas_are_repeated(load, tmp_path):
     assert found.same and "schedulers.scheduler.class" in found.changed
 
 
-@pytest.mark.parametrize("family", ["sd2", "turbo", "lcm", "sigma", "alpha"])
+@pytest.mark.parametrize(
+    "family", ["sd2", "turbo", "lcm", "sigma", "alpha", "sana15", "sprint", "hunyuan"]
+)
 def test_defaults_of_the_model_are_repeated(load, tmp_path, family):
     pipe = load(family)
-    small = {"size": (64, 96)} if family == "alpha" else {}
+    small = {"size": (64, 96)} if family in ("alpha", "sprint") else {}
     run = generate(pipe, PROMPT, seed=3, steps=2, **small)
     found = repeat(pipe, run.save(tmp_path / "run"))
     assert found.same and found.run.settings == run.settings

@@ -8,12 +8,15 @@ from transformers import CLIPTokenizer
 
 from families.checking import ALONE, GUIDED, PIX2PIX, check, paint
 from families.models import mask, picture
-from heedmap.backends.registry import cross_attention_layers
+from heedmap.backends.registry import cross_attention_layers, self_attention_layers
 from heedmap.errors import ArgumentError, HeedmapWarning, TraceError
+from heedmap.pipelines.editing import edit
 from heedmap.pipelines.generation import generate
 from heedmap.recording.tracing import trace
 
 PROMPTS = ["a red house", "the cat sat at a big tree"]
+
+ODD = {"width": 192, "height": 288, "use_resolution_binning": False, "max_sequence_length": 40}
 
 # Family, what its call needs, the branches of its batch, the latent's (h, w).
 CASES = [
@@ -65,6 +68,17 @@ CASES = [
         id="PixArt-α",
     ),
     pytest.param("sigma", {"guidance_scale": 1.0}, ALONE, (32, 32), id="PixArt without guidance"),
+    pytest.param("sana", {"guidance_scale": 5.0, **ODD}, GUIDED, (9, 6), id="Sana"),
+    pytest.param("sana15", {"guidance_scale": 5.0, **ODD}, GUIDED, (9, 6), id="Sana 1.5"),
+    pytest.param("sana", {"guidance_scale": 1.0, **ODD}, ALONE, (9, 6), id="Sana, unguided"),
+    pytest.param("sprint", ODD, ALONE, (9, 6), id="Sana Sprint"),
+    pytest.param(
+        "hunyuan",
+        {"guidance_scale": 5.0, "width": 64, "height": 96, "use_resolution_binning": False},
+        GUIDED,
+        (12, 8),
+        id="HunyuanDiT",
+    ),
 ]
 
 
@@ -80,10 +94,12 @@ def test_each_family_gives_exact_maps(load, family, arguments, layout, latent):
         assert maps[recording.table.words[-1].text].values.max() > 0
 
 
-@pytest.mark.parametrize("family", ["sd1", "sd2", "sdxl", "pix2pix", "sigma"])
+@pytest.mark.parametrize("family", ["sd1", "sd2", "sdxl", "pix2pix", "sigma", "sana", "hunyuan"])
 def test_each_family_gives_exact_maps_of_the_negative_branch(load, family):
     pipe = load(family)
     arguments = {"image": picture(128, 128)} if family == "pix2pix" else {}
+    if family in ("sana", "hunyuan"):
+        arguments = {"width": 128, "height": 128, "use_resolution_binning": False}
     layout = PIX2PIX if family == "pix2pix" else GUIDED
 
     def call():
@@ -233,3 +249,96 @@ def test_the_class_name_of_older_models_is_served(folder):
         config.write_text(text)
     pipe.transformer = older
     assert list(cross_attention_layers(pipe)) == [f"transformer_blocks.{n}.attn2" for n in range(3)]
+
+
+# --- Sana: an instruction before the prompt; HunyuanDiT: padding that is replaced ---
+
+TINY = {"width": 64, "height": 64, "use_resolution_binning": False}
+
+
+@pytest.mark.parametrize("lines", [None, ["Draw this:", "Prompt: "], ["draw."]])
+@pytest.mark.parametrize("prompt", ["  A Red HOUSE ", "?at sea"])
+def test_words_behind_an_instruction_are_the_prompts(load, prompt, lines):
+    """Gemma reads both in one text, and the image reads the last tokens behind the first."""
+    pipe = load("sana")
+    more = {"max_sequence_length": 12, "complex_human_instruction": lines, **TINY}
+    recorder = check(pipe, lambda: paint(pipe, prompt, **more), [prompt])
+    (recording,) = recorder.recordings
+    table, text = recording.table, prompt.strip().lower()
+    instruction = "\n".join(lines or ())
+    pipe.tokenizer.padding_side = "right"
+    extra = len(pipe.tokenizer(instruction).input_ids) - 2 if lines else 0
+    read = pipe.tokenizer(instruction + text, padding="max_length", max_length=12 + extra)
+    assert [token.id for token in table.tokens] == [
+        read.input_ids[0], *read.input_ids[extra + 1 :],
+    ]  # fmt: skip
+    assert [word.text for word in table.words] == prompt.replace("?", "").split()
+    for word in table.words:
+        assert len(word.tokens) == len(pipe.tokenizer(f" {word.text.lower()}").input_ids) - 1
+    for array in recording.arrays:  # a mask hides the padding
+        kinds = np.array([token.kind for token in table.tokens])
+        assert not array[..., kinds == "pad"].any() and (kinds == "pad").any()
+        np.testing.assert_allclose(array.sum(-1), 1, atol=1e-6)
+
+
+def test_a_long_prompt_behind_an_instruction_is_cut(load):
+    pipe, more = load("sana"), {"max_sequence_length": 6, **TINY}
+    with pytest.warns(HeedmapWarning, match="'house'"):
+        recorder = check(pipe, lambda: paint(pipe, "a red at house", **more), ["a red at house"])
+    words = recorder.recordings[0].table.words
+    assert [(word.tokens, word.missing) for word in words] == [
+        ((1,), 0), ((2, 3, 4), 0), ((5,), 0), ((), 1),
+    ]  # fmt: skip
+
+
+def test_sana_has_no_refined_maps_and_no_self_attention_to_take(load):
+    pipe = load("sana")
+    assert self_attention_layers(pipe) == {}
+    with pytest.warns(HeedmapWarning, match="linear"):
+        pair = edit(pipe, "a red house", "a red tree", seed=1, steps=2, size=(64, 64))
+    assert pair.source.maps.recording.refined is None
+    assert pair.report.self_sites == 0 and pair.report.sites == 2 * 2
+
+
+def test_the_default_size_of_sana_is_the_models(load):
+    """The pipelines draw 1024 pixels unless they are told, whatever the model was trained on."""
+    run = generate(load("sana"), "a red house", seed=1, steps=1)
+    assert run.image.size == (512, 512)
+
+
+@pytest.mark.parametrize("family", ["sana", "hunyuan"])
+def test_several_images_of_several_prompts_give_exact_maps(load, family):
+    """Diffusers then repeats the masks in another order than the texts: that is what acts."""
+    pipe, seeds = load(family), (1, 2, 3, 4)
+    more = {"num_images_per_prompt": 2, "negative_prompt": ["no", "a cat"], **TINY}
+    prompts = [text for text in PROMPTS for _ in range(2)]
+    branches = ("conditional", "negative")
+    check(pipe, lambda: paint(pipe, PROMPTS, seeds=seeds, **more), prompts, branches=branches)
+
+
+def test_padding_of_hunyuan_is_read_by_the_image(load):
+    pipe = load("hunyuan")
+    recorder = check(pipe, lambda: paint(pipe, "a red house", **TINY), ["a red house"])
+    table = recorder.recordings[0].table
+    assert table.parts == (77, 256)
+    assert [word.tokens for word in table.words] == [
+        (1, 77, 78), (2, 3, 4, 79, 80, 81), (5, 82),
+    ]  # fmt: skip
+    kinds = np.array([token.kind for token in table.tokens])
+    assert ["start", *["text"] * 5, "end"] == list(kinds[:7]) and (kinds == "pad").sum() == 319
+    shares = [array[..., kinds == "pad"].sum(-1).mean() for array in recorder.recordings[0].arrays]
+    assert min(shares) > 0.05
+
+
+@pytest.mark.parametrize("labels", [None, ["a red house"]])
+def test_embeds_of_both_encoders_of_hunyuan(load, labels):
+    pipe = load("hunyuan")
+    given = {"guidance_scale": 1.0, **TINY}
+    for number, end in enumerate(("", "_2")):
+        made = pipe.encode_prompt("a red house", "cpu", text_encoder_index=number)
+        given |= {f"prompt_embeds{end}": made[0], f"prompt_attention_mask{end}": made[2]}
+    with trace(pipe, prompts=labels, concepts=["cat"]) as recorder:
+        paint(pipe, **given)
+    assert len(recorder.maps[0].words) == (333 if labels is None else 3)
+    with pytest.raises(TraceError), trace(pipe, prompts=["at sea"]):
+        paint(pipe, **given)

@@ -10,7 +10,9 @@ import pytest
 import torch
 from diffusers import (
     ControlNetModel,
+    HunyuanDiTPAGPipeline,
     PixArtSigmaPAGPipeline,
+    SanaPAGPipeline,
     StableDiffusionAdapterPipeline,
     StableDiffusionControlNetPipeline,
     StableDiffusionGLIGENPipeline,
@@ -268,6 +270,8 @@ def test_an_ip_adapter_with_equal_prompts_gives_exact_maps(adapted):
     [
         ("sd1", StableDiffusionPAGPipeline, ["mid", "up"]),
         ("sigma", PixArtSigmaPAGPipeline, ["blocks.1"]),
+        ("hunyuan", HunyuanDiTPAGPipeline, ["1"]),
+        ("sana", SanaPAGPipeline, ["blocks.1"]),
     ],
 )
 def test_perturbed_attention_guidance_gives_exact_maps(
@@ -275,8 +279,11 @@ def test_perturbed_attention_guidance_gives_exact_maps(
 ):
     pipe = load(family, kind, pag_applied_layers=layers)
 
+    more = {"width": 64, "height": 96} if family in ("sana", "hunyuan") else {}
+    more |= {"use_resolution_binning": False} if more else {}
+
     def call():
-        return paint(pipe, PAIR, seeds=(1, 2), guidance_scale=guidance, pag_scale=3.0)
+        return paint(pipe, PAIR, seeds=(1, 2), guidance_scale=guidance, pag_scale=3.0, **more)
 
     branches = ("conditional", "negative") if "negative" in layout else ("conditional",)
     check(pipe, call, PAIR, layout, branches=branches)

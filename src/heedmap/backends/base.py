@@ -43,7 +43,6 @@ class Family(ABC):
         quirks: by the name of a pipeline's class "prompt_first" if the prompt precedes the negative
             prompt in its batches, "source_first" if the prompt of a source image precedes the
             prompt, "repeats_passes" if it runs the model again in a step, on other latents.
-        defaults: arguments of the pipelines that apply unless the user passes them.
         masks_padding: whether a mask hides the padding of a prompt from the image.
         is_joint: whether text and image are keys of one softmax.
         sequences: the tokenizers whose tokens make the K axis: one tuple for each part of the axis,
@@ -52,6 +51,8 @@ class Family(ABC):
         pads_to_longest: the side on which prompts are padded to the longest of their batch alone;
             "" where they are not.
         encodes_negative_apart: whether a call of its own encodes the negative prompt.
+        encoding_calls: the number of calls that encode a prompt, one for each text encoder, by its
+            "text_encoder_index".
         negative_guidance: the guidance that makes a pipeline read the negative prompt.
         unsupported: by the name of a use ("edits of a source", "concepts", "explanations",
             "located images", "layer shapes") the reason why the family does not serve it.
@@ -63,12 +64,12 @@ class Family(ABC):
     older_names: ClassVar[tuple[str, ...]] = ()
     unserved: ClassVar[Mapping[str, str]] = {}
     quirks: ClassVar[Mapping[str, str]] = {}
-    defaults: ClassVar[Mapping[str, Any]] = {}
     masks_padding: ClassVar[bool] = False
     is_joint: ClassVar[bool] = False
     sequences: ClassVar[tuple[tuple[str, ...], ...]] = (("tokenizer", "tokenizer_2"),)
     pads_to_longest: ClassVar[Literal["", "left", "right"]] = ""
     encodes_negative_apart: ClassVar[bool] = False
+    encoding_calls: ClassVar[int] = 1
     negative_guidance: ClassVar[str] = "a guidance"
     unsupported: ClassVar[Mapping[str, str]] = {}
 
@@ -162,6 +163,15 @@ class Family(ABC):
 
     # --- the pipeline ---
 
+    @property
+    def defaults(self) -> Mapping[str, Any]:
+        """The arguments of the pipeline that apply unless the user passes them."""
+        return {}
+
+    def negative_arguments(self, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return the arguments with which the negative prompt of such a call is read."""
+        return arguments
+
     def axis_places(self, count: int, arguments: Mapping[str, Any]) -> Sequence[int]:
         """Return the places on the K axis, among so many that a text encoder reads in a call."""
         return range(count)
@@ -194,7 +204,7 @@ class Family(ABC):
         return first
 
     def text_states(self, encoded: Any) -> TextStates:
-        """Return the text states among the result of `encode_prompt`."""
+        """Return the text states among the result of `encode_prompt`, or of its several calls."""
         return encoded[0], encoded[1], None
 
     def guards(self) -> Iterable[tuple[object, str, Callable[..., Any]]]:

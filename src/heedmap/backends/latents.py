@@ -227,7 +227,7 @@ def latents_of(vae: Any, pixels: Tensor, device: torch.device | None = None) -> 
     with _upcast(vae):
         pixels = (pixels * 2 - 1).to(device or vae.device, vae.dtype)
         encoded = vae.encode(pixels[:, :, None] if is_of_frames(vae) else pixels)
-        latents = encoded.latent_dist.mode() if hasattr(encoded, "latent_dist") else encoded.latents
+        latents = encoded.latent_dist.mode() if hasattr(encoded, "latent_dist") else encoded[0]
         return latents[:, :, 0] if is_of_frames(vae) else latents
 
 

@@ -4,8 +4,8 @@ A prompt is padded to the length that the call asks for. A mask hides the paddin
 is exactly 0. The transformer projects T5's states once for all of its layers.
 """
 
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any, ClassVar
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
 
 from diffusers import PixArtTransformer2DModel
 from diffusers.models.attention_processor import Attention
@@ -13,6 +13,7 @@ from diffusers.utils import is_bs4_available, is_ftfy_available
 from torch import Tensor
 
 from heedmap.backends.base import Family, GridShape, TextStates, default_of
+from heedmap.backends.joint import thirds
 from heedmap.checks import check_int
 from heedmap.errors import ArgumentError, TraceError, quoted
 from heedmap.text.words import Rewritten, TokenTable, tokenize
@@ -26,12 +27,16 @@ class PixArt(Family):
     model_class = PixArtTransformer2DModel
     older_names = ("Transformer2DModel",)
     masks_padding = True
-    defaults: ClassVar[Mapping[str, Any]] = {
-        # Otherwise it draws the nearest size of a list, and then scales and crops the image.
-        "use_resolution_binning": False,
-        # Without these packages it cannot clean a text, and logs four lines at each call.
-        **({} if is_bs4_available() and is_ftfy_available() else {"clean_caption": False}),
-    }
+
+    @property
+    def defaults(self) -> Mapping[str, Any]:
+        """The arguments of the pipeline that apply unless the user passes them."""
+        return {
+            # Otherwise it draws the nearest size of a list, and then scales and crops the image.
+            "use_resolution_binning": False,
+            # Without these packages it cannot clean a text, and logs four lines at each call.
+            **({} if is_bs4_available() and is_ftfy_available() else {"clean_caption": False}),
+        }
 
     @property
     def latent_multiple(self) -> int:
@@ -50,6 +55,10 @@ class PixArt(Family):
         """Return the grid of the patches."""
         return latent[0] // self.latent_multiple, latent[1] // self.latent_multiple
 
+    def groups(self, names: Sequence[str]) -> dict[str, str]:
+        """Return the third of the depth that each layer is in."""
+        return thirds(names)
+
     def project_text(self, states: Tensor) -> Tensor:
         """Return T5's states, projected."""
         projection = self.model.caption_projection
@@ -59,10 +68,15 @@ class PixArt(Family):
         """Select the states and the mask; each branch's mask follows its states."""
         return encoded[0], encoded[2], encoded[1]
 
-    def table(self, tokenizer: Any, prompt: str, arguments: Mapping[str, Any]) -> TokenTable:
-        """Return the words and tokens of a prompt, in lower case and padded as the call asks."""
-        names = ("max_sequence_length", "clean_caption")
-        length, clean = (arguments.get(name, default_of(self.pipe, name)) for name in names)
+    def length(self, arguments: Mapping[str, Any]) -> int:
+        """Return the number of positions on the K axis in such a call."""
+        name = "max_sequence_length"
+        return check_int(name, arguments.get(name, default_of(self.pipe, name)), least=1)
+
+    def lowered(self, arguments: Mapping[str, Any]) -> Callable[[str], Rewritten]:
+        """Return the function that makes the text that such a call reads of a prompt."""
+        name = "clean_caption"
+        clean = arguments.get(name, default_of(self.pipe, name))
 
         def rewrite(text: str) -> Rewritten:
             origin = [(at, at + 1) for at, char in enumerate(text) for _ in char.lower()]
@@ -78,7 +92,11 @@ class PixArt(Family):
                     )
             return Rewritten(stripped, origin[start : start + len(stripped)])
 
-        limit = check_int("max_sequence_length", length, least=1)
+        return rewrite
+
+    def table(self, tokenizer: Any, prompt: str, arguments: Mapping[str, Any]) -> TokenTable:
+        """Return the words and tokens of a prompt, in lower case and padded as the call asks."""
+        rewrite, limit = self.lowered(arguments), self.length(arguments)
         return tokenize(prompt, tokenizer, rewrite=rewrite, limit=limit)
 
     def guards(self) -> Iterable[tuple[object, str, Callable[..., Any]]]:

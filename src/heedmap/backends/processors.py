@@ -370,8 +370,11 @@ def keys_of(layer: Any, states: Tensor) -> Tensor:
     """Return the keys (B, H, K, d) that a layer's processor makes of text states (B, K, C)."""
     if layer.norm_cross is not None:
         states = layer.norm_encoder_hidden_states(states)
-    key = layer.to_k(states).unflatten(-1, (layer.heads, -1)).transpose(1, 2)
-    return key if layer.norm_k is None else layer.norm_k(key)
+    key, norm = layer.to_k(states), layer.norm_k
+    if norm is not None and norm.weight.numel() == key.shape[-1]:  # over all heads together
+        key, norm = norm(key), None
+    key = key.unflatten(-1, (layer.heads, -1)).transpose(1, 2)
+    return key if norm is None else norm(key)
 
 
 @dataclass(frozen=True, eq=False)

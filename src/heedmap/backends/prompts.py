@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
+from functools import partial
 from types import FrameType
 from typing import Any
 
@@ -74,13 +75,13 @@ class Reading:
         pipe: the pipeline.
         arguments: those of the call.
         readers: one for each text encoder that is loaded with its tokenizer.
-        result: the result of the call.
+        results: the result of the call, and of a further one for each other encoder.
     """
 
     pipe: Any
     arguments: Mapping[str, Any]
     readers: list[Reader] = field(default_factory=list)
-    result: Any = None
+    results: list[Any] = field(default_factory=list)
 
     def run(self, encode: Callable[[], Any]) -> "Reading":
         """Call `encode`; keep its result, and the ids and states of the text encoders."""
@@ -91,8 +92,13 @@ class Reading:
                     self.readers.append(reader)
                     hook = encoder.register_forward_hook(reader.record, with_kwargs=True)
                     stack.callback(hook.remove)
-            self.result = encode()
+            self.results.append(encode())
         return self
+
+    @property
+    def is_whole(self) -> bool:
+        """True if the calls of all encoders are in it."""
+        return len(self.results) == family_of(self.pipe).encoding_calls
 
     @property
     def images_per_prompt(self) -> int:
@@ -101,7 +107,7 @@ class Reading:
 
     def text_states(self) -> TextStates:
         """Return the states of both prompts, and the prompt's mask."""
-        result = self.result
+        result = self.results[0] if len(self.results) == 1 else self.results
         if isinstance(result, Tensor):
             # The older method returns its branches in one tensor, in an order of the pipeline's.
             read = self.readers[0].states[:2] if self.readers else []
@@ -139,8 +145,10 @@ class Reading:
                     f"and the words of one cannot label both; pass {which} alone, or "
                     "prompt_embeds (the maps are then by position)"
                 )
-        family = family_of(self.pipe)
-        labels = [family.whole_table(text, self.arguments) for text in texts]
+        family, arguments = family_of(self.pipe), self.arguments
+        if which == "negative_prompt":
+            arguments = family.negative_arguments(arguments)
+        labels = [family.whole_table(text, arguments) for text in texts]
         for reader in self.readers:
             if call >= len(reader.ids):  # a negative prompt of zeros is read by no encoder
                 continue
@@ -149,7 +157,7 @@ class Reading:
                 raise TraceError(f"{which} is {read} for {len(texts)} images: expected one each")
             for label, ids in zip(labels, reader.ids[call], strict=True):
                 own, other = (
-                    family.table(one, label.prompt, self.arguments)
+                    family.table(one, label.prompt, arguments)
                     for one in (reader.tokenizer, reader.first or reader.tokenizer)
                 )
                 if [(w.start, w.tokens) for w in own.words] != [
@@ -161,7 +169,7 @@ class Reading:
                         "attention cannot be separated: load embeddings with the same number of "
                         "vectors, or pass prompt_embeds (the maps are then by position)"
                     )
-                places = family.axis_places(len(ids), self.arguments)
+                places = family.axis_places(len(ids), arguments)
                 if not _is_read(family, own, [ids[place] for place in places]):
                     raise TraceError(
                         "the text encoder read other tokens than those of the prompt "
@@ -192,7 +200,13 @@ def _encode_others(reading: Reading, encode: Callable[..., Any], texts: Iterable
     single = {"num_images_per_prompt": 1, "do_classifier_free_guidance": False}
     arguments |= {name: value for name, value in single.items() if name in arguments}
     arguments["prompt"] = list(texts)
-    return Reading(reading.pipe, arguments).run(lambda: encode(**arguments))
+    other = Reading(reading.pipe, arguments)
+    calls = family_of(reading.pipe).encoding_calls
+    for number in range(calls):
+        if calls > 1:
+            arguments |= {"text_encoder_index": number, "max_sequence_length": None}
+        other.run(partial(encode, **arguments))
+    return other
 
 
 def _check_labels(reading: Reading, encode: Callable[..., Any], prompts: Sequence[str]) -> None:
@@ -386,18 +400,24 @@ def watch(
     is_separate = family_of(pipe).encodes_negative_apart
     # The encoding of the prompt, and the call of the pipeline, which may encode a negative prompt.
     last: tuple[FrameType, Encoding] | None = None
+    begun: Reading | None = None  # of some encoders
 
     def watched(*args: Any, **kwargs: Any) -> Any:
-        nonlocal last
+        nonlocal last, begun
         bound = signature.bind(*args, **kwargs)
         bound.apply_defaults()
-        reading = Reading(pipe, bound.arguments).run(lambda: encode(*args, **kwargs))
+        is_further = begun is not None and bound.arguments.get("text_encoder_index")
+        reading = begun if begun and is_further else Reading(pipe, bound.arguments)
+        result = reading.run(lambda: encode(*args, **kwargs)).results[-1]
+        begun = None if reading.is_whole else reading
+        if begun is not None:
+            return result
         reading.text_states()  # refuses what has another form
         running = active_calls(pipe) if is_separate else []
         if last is not None and running and running[0] is last[0]:
             second = _encoding(reading, None, negative)
             begin(replace(last[1], negative=second.conditional))
-            return reading.result
+            return result
         if prompts is not None:
             _check_labels(reading, encode, prompts)
         encoding = _encoding(reading, prompts, negative)
@@ -408,7 +428,7 @@ def watch(
             encoding = replace(encoding, concepts=states)
         last = (running[0], encoding) if running else None
         begin(encoding)
-        return reading.result
+        return result
 
     def released() -> None:
         nonlocal last

@@ -16,8 +16,10 @@ from heedmap.backends.base import Family, parameters
 from heedmap.backends.cogview4 import CogView4
 from heedmap.backends.flux import Chroma, Flux
 from heedmap.backends.flux2 import Flux2
+from heedmap.backends.hunyuan import HunyuanDiT
 from heedmap.backends.pixart import PixArt
 from heedmap.backends.qwen import QwenImage
+from heedmap.backends.sana import Sana
 from heedmap.backends.sd3 import StableDiffusion3
 from heedmap.backends.unet import UNet
 from heedmap.checks import as_ordered_list, check_int
@@ -26,7 +28,7 @@ from heedmap.io.reading import MAX_ASPECT, MAX_PIXELS, MAX_SIDE
 from heedmap.options import OWN_NAMES, GenerateOptions
 
 FAMILIES: tuple[type[Family], ...] = (
-    *(UNet, PixArt, StableDiffusion3, Flux, Chroma, Flux2, QwenImage, CogView4),
+    *(UNet, PixArt, Sana, HunyuanDiT, StableDiffusion3, Flux, Chroma, Flux2, QwenImage, CogView4),
 )
 GROUP = "heedmap.families"
 """The group of entry points by which other packages add families."""

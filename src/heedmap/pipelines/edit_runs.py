@@ -19,7 +19,7 @@ from PIL import Image
 
 from heedmap.backends.latents import fitting, in_batches
 from heedmap.backends.prompts import prompt_table
-from heedmap.backends.registry import check_supports, family_of
+from heedmap.backends.registry import check_supports, family_of, self_attention_layers
 from heedmap.errors import ArgumentError, TruncatedWordError, join_words, quoted
 from heedmap.figures import overlays
 from heedmap.io.schemas import ChangedWords, EditNoted, EditReport, EditTerms
@@ -429,6 +429,10 @@ def _notes(
         copied = report.self_sites if name == "self-attention" else len(inside)
         if start < end and not copied:
             why = f"no layer has {report.max_self_cells} or fewer cells"
+            pipe = plan.source.pipe
+            is_linear = not (family_of(pipe).is_joint or self_attention_layers(pipe))
+            if name == "self-attention" and is_linear:
+                why = "the model's self-attention is linear and has no probabilities"
             if not inside:
                 why = f"none of the {steps} steps falls between {start:g} and {end:g} of the run"
             yield f"{why}, so no {name} was copied from the source"

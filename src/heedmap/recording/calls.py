@@ -105,6 +105,7 @@ class Call:
         images: the number of images.
         guided: whether it reads a negative prompt beside the prompt.
         grids: those of the cross-attention layers.
+        groups: the group of each of these layers that has one.
         skipping: the tools that may skip layers at some steps.
         propagating: the self-attention layers along which maps are propagated, with their grids.
         edited: for each image the rules of each edit.
@@ -139,7 +140,7 @@ class Call:
         self.done, self.over = 0, False
         self.blocks: Sequence[int] = ()  # of the model's batch that read the prompt in this pass
         self._rows = self._tokens = 0  # of the batch and of the text of this pass
-        self._groups = family.groups(list(layers))
+        self.groups = family.groups(list(layers))
         w, h = cells(latent)  # on the latent's grid layers would be resized twice
         # Layers that may be skipped are averaged when it is known at which steps each ran.
         layer: frozenset[Axis] = frozenset({"layer"} if self.skipping else ())
@@ -398,7 +399,7 @@ class Call:
                 flat = regrid(means.flatten(0, 1), self.grids[layer], sums.mean_grid)
                 means = flat.unflatten(0, means.shape[:2])
             arrays.append(means.cpu().numpy())
-        groups = self._groups
+        groups = self.groups
         layers = tuple(
             Layer(n, self.heads[n], self.grids[n], groups.get(n, "")) for n in names if n
         )

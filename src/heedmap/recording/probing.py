@@ -116,7 +116,7 @@ class Probe:
         if head < len(score) and float(score[head]) > self._highest:
             self._highest = float(score[head])
             site = ProbeSite(
-                layer=Layer(name, len(score), grid),
+                layer=Layer(name, len(score), grid, call.groups.get(name, "")),
                 head=head,
                 place=place,
                 probabilities=_array(after),

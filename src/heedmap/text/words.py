@@ -357,6 +357,7 @@ def tokenize(
     *,
     rewrite: Callable[[str], Rewritten | None] | None = None,
     limit: int | None = None,
+    before: str = "",
 ) -> TokenTable:
     """Tokenize a prompt as the pipelines of diffusers do, and build its table.
 
@@ -368,6 +369,8 @@ def tokenize(
         tokenizer: a fast tokenizer of transformers; another one is a ModelError.
         rewrite: makes the text that is tokenized of the prompt; None for no change.
         limit: number of tokens that are read, specials included. Default: the tokenizer's own.
+        before: an instruction that the pipeline puts before the prompt; its tokens are of the kind
+            "start".
     """
     check_text("the prompt", prompt, most=MAX_PROMPT)
     _check_offsets(tokenizer)
@@ -381,7 +384,9 @@ def tokenize(
         )
     rewritten = None if rewrite is None else rewrite(prompt)
     text = prompt if rewritten is None else rewritten.text
-    (encoding,) = tokenizer(text, padding="max_length", max_length=limit, truncation=True).encodings
+    (encoding,) = tokenizer(
+        before + text, padding="max_length", max_length=limit, truncation=True
+    ).encodings
     # The tokens past the limit stand in further parts.
     rows: list[tuple[tuple[int, int], int]] = [
         (offset, token)
@@ -392,15 +397,19 @@ def tokenize(
         if not special
     ]
     rows.sort(key=itemgetter(0))
-    offsets = [offset for offset, _ in rows]
+    cut = len(before)
+    instruction = [token for (_, end), token in rows if end <= cut] if before else []
+    rows = rows[len(instruction) :]
+    offsets = [(max(start - cut, 0), end - cut) for (start, end), _ in rows]
     if rewritten is not None:
         offsets = [(rewritten.origin[a][0], rewritten.origin[max(a, b - 1)][1]) for a, b in offsets]
     spans = _whole_spans(prompt, offsets)
 
-    lead, tail = (int(one is not None) for one in (tokenizer.bos_token_id, tokenizer.eos_token_id))
-    count = min(len(rows), max(0, limit - lead - tail))
-    expected = [tokenizer.bos_token_id] * lead + [token for _, token in rows[:count]]
-    expected += [tokenizer.eos_token_id] * tail
+    starts, ends = _added(tokenizer)
+    starts += instruction
+    lead = len(starts)
+    count = min(len(rows), max(0, limit - lead - len(ends)))
+    expected = [*starts, *(token for _, token in rows[:count]), *ends]
     if encoding.ids[: len(expected)] != expected:
         raise ModelError(
             f"the tokenizer {type(tokenizer).__name__} does not put {quoted(prompt)} first and the "
@@ -505,6 +514,31 @@ def _words(
             sum(index >= count for index in members),
         )
         for number, (start, end, members) in enumerate(_assign(split_words(prompt), spans))
+    )
+
+
+def _added(tokenizer: Any) -> tuple[list[int], list[int]]:
+    """Return the ids that a tokenizer puts before each text and after it."""
+    (encoding,) = tokenizer("a").encodings
+    is_added = encoding.special_tokens_mask
+    first, last = is_added.index(0), is_added[::-1].index(0)
+    return encoding.ids[:first], encoding.ids[len(is_added) - last :]
+
+
+def part_of(table: TokenTable, places: Sequence[int]) -> TokenTable:
+    """Return the table of some positions of the K axis, ascending, which become the whole axis."""
+    numbers = {place: number for number, place in enumerate(places)}
+    words: list[Word] = []
+    for word in table.words:
+        tokens = tuple(numbers[place] for place in word.tokens if place in numbers)
+        missing = word.missing + len(word.tokens) - len(tokens)
+        words.append(replace(word, tokens=tokens, missing=missing))
+    return replace(
+        table,
+        limit=len(places),
+        missing=table.missing + len({*table.positions("text")} - {*places}),
+        tokens=tuple(replace(table.tokens[place], position=n) for place, n in numbers.items()),
+        words=tuple(words),
     )
 
 

@@ -1,0 +1,213 @@
+"""Joint attention in the company of other tools: exact maps of what was computed, or a refusal.
+
+The queries and keys are taken where a bare run hands them to torch, so that whatever a tool does to
+them is in the expected shares; those are computed in float64.
+"""
+
+from contextlib import contextmanager
+
+import numpy as np
+import pytest
+import torch
+from accelerate import cpu_offload
+from diffusers import (
+    FirstBlockCacheConfig,
+    FluxControlNetModel,
+    FluxControlNetPipeline,
+    MagCacheConfig,
+    PyramidAttentionBroadcastConfig,
+    SD3ControlNetModel,
+    StableDiffusion3ControlNetPipeline,
+    TaylorSeerCacheConfig,
+)
+from diffusers.models.attention_dispatch import AttentionBackendName, _AttentionBackendRegistry
+from peft import LoraConfig
+from torch.nn.functional import scaled_dot_product_attention
+from torch.overrides import TorchFunctionMode
+
+from families import models
+from families.checking import TOLERANCE, WHOLE, denoiser, paint, state_of
+from heedmap.backends.registry import cross_attention_layers
+from heedmap.recording.tracing import trace
+
+PROMPT, STEPS = "a red house", 3
+CALL = {"steps": STEPS, "max_sequence_length": 12, "output_type": "latent", "width": 48}
+CALL |= {"height": 64, "guidance_scale": 1.0}
+EACH = pytest.mark.parametrize("family", ["sd3", "sd35", "flux"])
+
+
+@contextmanager
+def computed(pipe):
+    """The shares (B, H, Q, K) of each layer at each step at which it computed."""
+    found: dict[str, dict[int, np.ndarray]] = {name: {} for name in cross_attention_layers(pipe)}
+    now = {"step": -1, "layer": None, "tokens": 0}
+
+    class Taking(TorchFunctionMode):
+        def __torch_function__(self, func, types, args=(), kwargs=None):
+            given = kwargs or {}
+            if func is scaled_dot_product_attention and now["layer"] is not None:
+                parts = args or tuple(given[name] for name in ("query", "key"))
+                query, key = (part.double() for part in parts[:2])
+                p = (query @ key.mT * query.shape[-1] ** -0.5).softmax(-1)
+                count = now["tokens"]
+                is_first = hasattr(pipe.transformer, "single_transformer_blocks")
+                p = p[:, :, count:, :count] if is_first else p[:, :, :-count, -count:]
+                found[now["layer"]][now["step"]] = p.numpy()
+                now["layer"] = None
+            return func(*args, **given)
+
+    def begin(_, args, given):
+        now.update(step=now["step"] + 1, tokens=given["encoder_hidden_states"].shape[1])
+
+    model = denoiser(pipe)
+    handles = [model.register_forward_pre_hook(begin, with_kwargs=True)]
+    for name, layer in cross_attention_layers(pipe).items():
+        handles.append(
+            layer.register_forward_pre_hook(lambda *_, name=name: now.update(layer=name))
+        )
+    try:
+        with Taking():
+            yield found
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+def check(make, prepare=lambda pipe: None, **arguments):
+    """Hold every share of a traced run against a bare run's; return what was computed there."""
+    call = {**CALL, **arguments}
+    pipe = make()
+    prepare(pipe)
+    with computed(pipe) as expected:
+        bare = paint(pipe, PROMPT, **call)
+    pipe = make()
+    prepare(pipe)
+    before = state_of(pipe)
+    with trace(pipe, WHOLE, tokens="all") as recorder:
+        assert np.array_equal(paint(pipe, PROMPT, **call), bare)
+    after = state_of(pipe)
+    assert after["processors"] == before["processors"] and after["classes"] == before["classes"]
+    (recording,) = recorder.recordings
+    assert [layer.name for layer in recording.layers] == [n for n, ran in expected.items() if ran]
+    for layer, array in zip(recording.layers, recording.arrays, strict=True):
+        ran = expected[layer.name]
+        mean = np.mean([*ran.values()], axis=0)
+        for step in range(STEPS):
+            wanted = ran.get(step, mean)[0]
+            np.testing.assert_allclose(array[step], wanted, atol=TOLERANCE, err_msg=layer.name)
+    assert recorder.maps[0]["house"].values.max() > 0
+    return expected
+
+
+@pytest.fixture
+def make(load):
+    def of(family, *args, **arguments):
+        pipe = load(family, *args, **arguments)
+        pipe.default_sample_size = 8
+        return pipe
+
+    return of
+
+
+@EACH
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_half_types(make, family, dtype):
+    check(lambda: make(family, dtype=dtype))
+
+
+@EACH
+def test_a_lora(make, family):
+    def adapt(pipe):
+        torch.manual_seed(3)
+        targets = ["to_q", "to_k", "to_v", "to_out.0", "add_k_proj", "add_q_proj"]
+        pipe.transformer.add_adapter(
+            LoraConfig(r=2, target_modules=targets, init_lora_weights=False)
+        )
+
+    plain, adapted = check(lambda: make(family)), check(lambda: make(family), adapt)
+    last = list(plain)[-1]
+    assert np.abs(plain[last][0] - adapted[last][0]).max() > 1e-3
+
+
+@pytest.mark.parametrize("family", ["sd3", "flux"])
+def test_fused_projections(make, family):
+    check(lambda: make(family), lambda pipe: pipe.transformer.fuse_qkv_projections())
+
+
+@EACH
+@pytest.mark.parametrize("way", ["model", "sequential", "group"])
+def test_offload_hooks(make, family, way):
+    def offload(pipe):
+        if way == "model":
+            pipe.enable_model_cpu_offload(device="cpu")
+        elif way == "sequential":
+            cpu_offload(pipe.transformer, torch.device("cpu"))
+        else:
+            where = {"onload_device": torch.device("cpu"), "offload_device": torch.device("cpu")}
+            pipe.transformer.enable_group_offload(offload_type="leaf_level", **where)
+
+    check(lambda: make(family), offload)
+
+
+@pytest.mark.parametrize("backend", ["native", "_native_math"])
+@pytest.mark.parametrize("family", ["flux"])  # SD 3 does not go through the dispatcher
+def test_native_backends(make, family, backend):
+    try:
+        check(lambda: make(family), lambda pipe: pipe.transformer.set_attention_backend(backend))
+    finally:
+        _AttentionBackendRegistry.set_active_backend(AttentionBackendName.NATIVE)  # of all models
+
+
+def controlled(pipe, kind, net):
+    for name, parameter in net.named_parameters():
+        if name.startswith(("controlnet_", "pos_embed_input")):  # these start at zero
+            torch.nn.init.normal_(parameter, std=0.2)
+    made = kind(**pipe.components, controlnet=net.eval())
+    made.set_progress_bar_config(disable=True)
+    return made
+
+
+def test_a_controlnet_of_sd3(make):
+    def of():
+        pipe = make("sd3")
+        torch.manual_seed(4)
+        net = SD3ControlNetModel.from_transformer(
+            pipe.transformer, num_layers=2, num_extra_conditioning_channels=0
+        )
+        return controlled(pipe, StableDiffusion3ControlNetPipeline, net)
+
+    check(of, control_image=models.picture(48, 64))
+
+
+@pytest.mark.filterwarnings("ignore:.*FluxPosEmbed.*deprecated")
+def test_a_controlnet_of_flux(make):
+    def of():
+        pipe = make("flux")
+        torch.manual_seed(4)
+        config = {**pipe.transformer.config, "num_layers": 1, "num_single_layers": 1}
+        made = controlled(pipe, FluxControlNetPipeline, FluxControlNetModel.from_config(config))
+        made.default_sample_size = 8
+        return made
+
+    check(of, control_image=models.picture(48, 64), guidance_scale=3.5)
+
+
+CACHES = {
+    "first block": FirstBlockCacheConfig(threshold=10.0),
+    "mag": MagCacheConfig(
+        threshold=10.0, retention_ratio=0.1, num_inference_steps=STEPS, mag_ratios=[1.0] * STEPS
+    ),
+    "taylor": TaylorSeerCacheConfig(cache_interval=2, disable_cache_before_step=1),
+    "pyramid": PyramidAttentionBroadcastConfig(
+        spatial_attention_block_skip_range=2, current_timestep_callback=lambda: 500
+    ),
+}
+
+
+@pytest.mark.filterwarnings("ignore:.*skipped")
+@pytest.mark.parametrize("cache", CACHES)
+def test_layers_that_a_cache_skips_are_counted(make, cache):
+    expected = check(
+        lambda: make("flux"), lambda pipe: pipe.transformer.enable_cache(CACHES[cache])
+    )
+    assert sum(map(len, expected.values())) < STEPS * len(expected)
