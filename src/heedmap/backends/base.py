@@ -52,7 +52,7 @@ class Family(ABC):
         encodes_negative_apart: whether a call of its own encodes the negative prompt.
         negative_guidance: the guidance that makes a pipeline read the negative prompt.
         unsupported: by the name of a use ("edits of a source", "concepts", "explanations",
-            "located images", "layer shapes") the reason why the family does not serve it.
+            "located images") the reason why the family does not serve it.
     """
 
     description: ClassVar[str]
@@ -81,6 +81,10 @@ class Family(ABC):
     def reads_text(self, layer: Any) -> bool:
         """Return whether a layer attends to the text; else it attends to the image alone."""
         return layer.is_cross_attention
+
+    def text_width(self, layer: Any) -> int:
+        """Return the number of channels of the text states that a layer is given."""
+        return layer.cross_attention_dim
 
     def text_scores(self, scores: Scores, positions: int) -> Scores:
         """Return the scores of the image's queries, so many, and the text's keys in a layer."""

@@ -6,7 +6,7 @@ all attention, that to the image included: a row sums to less than 1.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from heedmap.backends.base import Family
 from heedmap.errors import TraceError
@@ -26,9 +26,12 @@ class JointFamily(Family):
     is_joint = True
     text_first: ClassVar[bool]
     unsupported: ClassVar[Mapping[str, str]] = dict.fromkeys(
-        ("edits of a source", "concepts", "explanations", "located images", "layer shapes"),
-        _NOT_YET,
+        ("edits of a source", "concepts", "explanations", "located images"), _NOT_YET
     )
+
+    def text_width(self, layer: Any) -> int:
+        """Return the width of the text; of the model where it was joined with the image before."""
+        return layer.added_kv_proj_dim or layer.query_dim
 
     def text_scores(self, scores: Scores, positions: int) -> Scores:
         """Return the scores of the image's queries, so many, and the text's keys."""

@@ -457,7 +457,7 @@ Shape = tuple[int, int]
 
 @dataclass(frozen=True)
 class LayerShapes:
-    """The shapes in one text cross-attention layer, for one row of the batch.
+    """The shapes in one layer that attends to the text, for one row of the batch.
 
     Letters: Q latent positions (Q = h·w), K text tokens, H heads of d channels, C channels of the
     hidden states, T channels of the text.
@@ -471,10 +471,15 @@ class LayerShapes:
         text: E, (K, T), the text states.
         query: X·W_Q, (Q, H·d).
         key: E·W_K, (K, H·d); the values have the same shape.
-        scores: those of one head, and so its probabilities: (Q, K).
+        scores: those of one head, and so its probabilities: (Q, K), or (Q, K + Q) where the image's
+            keys share the softmax with the text's.
         output: Y, after the output projection: (Q, C).
         masked: the number of the prompt's K tokens that a mask hides, so that their probability is
             exactly 0; None without a mask.
+        image_key: X·W'_K, the image's keys, (Q, H·d); its values have the same shape. W'_K is W_K
+            in the single blocks of Flux. None where the text has a softmax of its own.
+        projected: whether the layer has an output projection; else Y has the heads side by side.
+        part: the name of the layers that it belongs to, such as "early" or "single".
     """
 
     name: str
@@ -488,6 +493,9 @@ class LayerShapes:
     scores: Shape
     output: Shape
     masked: int | None = None
+    image_key: Shape | None = None
+    projected: bool = True
+    part: str = ""
 
     @property
     def head_dim(self) -> int:
@@ -502,25 +510,32 @@ class LayerShapes:
             ("Q = X·W_Q", "(256 × 64) · (64 × 64)", (256, 64)).
         """
         (places, channels), (tokens, width) = self.hidden, self.text
-        inner, d = self.query[1], self.head_dim
+        inner, d, keys = self.query[1], self.head_dim, self.scores[1]
         root = math.isclose(self.scale, d**-0.5, rel_tol=1e-6)
-        score = "S_h = Q_h·K_hᵀ" + (f"/√{d}" if root else f"·{self.scale:.6g}")
+        key, value = ("K_h", "V_h") if self.image_key is None else ("[K_h; K'_h]", "[V_h; V'_h]")
+        score = f"S_h = Q_h·{key}ᵀ" + (f"/√{d}" if root else f"·{self.scale:.6g}")
         mask = "" if self.masked is None else " + M"
         products = [
             ("Q = X·W_Q", places, channels, inner),
             ("K = E·W_K", tokens, width, inner),
             ("V = E·W_V", tokens, width, inner),
-            (score, places, d, tokens),
-            (f"O_h = softmax(S_h{mask})·V_h", places, tokens, d),
-            (f"Y = [O_0 … O_{self.heads - 1}]·W_O + b", places, inner, self.output[1]),
         ]
+        if self.image_key is not None:
+            products += [(f"{x}' = X·W'_{x}", places, channels, inner) for x in "KV"]
+        products += [
+            (score, places, d, keys),
+            (f"O_h = softmax(S_h{mask})·{value}", places, keys, d),
+        ]
+        if self.projected:
+            name = f"Y = [O_0 … O_{self.heads - 1}]·W_O + b"
+            products.append((name, places, inner, self.output[1]))
         return [(name, f"({m} × {k}) · ({k} × {n})", (m, n)) for name, m, k, n in products]
 
 
 def layer_shapes(
     pipe: Any, prompt: str = "a cat", *, size: Shape | None = None, **arguments: Any
 ) -> tuple[LayerShapes, ...]:
-    """Return the shapes in every text cross-attention layer of a pipeline; nothing is generated.
+    """Return the shapes in every layer that attends to the text; nothing is generated.
 
         for layer in heedmap.layer_shapes(pipe, size=(512, 768)):
             print(layer.name, layer.grid, layer.heads, layer.scores)
@@ -536,41 +551,44 @@ def layer_shapes(
 
     Raises:
         ArgumentError: if the size does not fit the model, or the pipeline takes no such argument.
-        ModelError: if the model has no text cross-attention, or its text and image share a softmax.
+        ModelError: if the model has no layer that attends to the text.
     """
     layers, family = registry.cross_attention_layers(pipe), registry.family_of(pipe)
-    registry.check_supports(pipe, "layer shapes")
     registry.check_names(pipe, arguments, ("prompt", "size"))
     width, height = registry.usual_size(pipe) if size is None else registry.check_size(pipe, size)
     table, side = prompt_table(pipe, prompt, arguments), family.cell_side
     grids = [family.grid(name, (height // side, width // side)) for name in layers]
-    tokens = len(table.tokens)
+    tokens, parts = len(table.tokens), family.groups(list(layers))
     return tuple(
         LayerShapes(
             name=name,
             grid=(h, w),
             heads=layer.heads,
-            scale=layer.scale,
+            scale=getattr(layer, "scale", (layer.inner_dim // layer.heads) ** -0.5),
             hidden=(h * w, layer.query_dim),
-            text=(tokens, layer.cross_attention_dim),
+            text=(tokens, family.text_width(layer)),
             query=(h * w, layer.inner_dim),
-            key=(tokens, layer.inner_kv_dim),
-            scores=(h * w, tokens),
+            key=(tokens, getattr(layer, "inner_kv_dim", layer.inner_dim)),
+            scores=(h * w, tokens + h * w * family.is_joint),
             output=(h * w, layer.out_dim),
             masked=len(table.positions("pad")) if family.masks_padding else None,
+            image_key=(h * w, layer.inner_dim) if family.is_joint else None,
+            projected=getattr(layer, "to_out", None) is not None,
+            part=parts.get(name, ""),
         )
         for (name, layer), (h, w) in zip(layers.items(), grids, strict=True)
     )
 
 
 def pick(layers: Sequence[LayerShapes], wanted: str) -> list[LayerShapes]:
-    """Return the layers of "down", "mid", "up", a name, or a pattern with `*`.
+    """Return the layers of a group such as "up" or "single", a name, or a pattern with `*`.
 
     Raises:
         SelectionError: if there are none; it lists the layers there are.
     """
-    fitting = [layer for layer in layers if name_fits(layer.name, wanted)]
+    fitting = [one for one in layers if name_fits(one.name, wanted) or one.part == wanted]
     if not fitting:
-        names = layers_there([layer.name for layer in layers], wanted)
+        parts = {layer.part for layer in layers}
+        names = layers_there([layer.name for layer in layers], wanted, parts)
         raise SelectionError(f"no layer matches {quoted(wanted)}: available are {names}")
     return fitting

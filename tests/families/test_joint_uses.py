@@ -1,0 +1,72 @@
+"""What UNets have beside maps, where text and image share a softmax: against float64."""
+
+import re
+
+import pytest
+from diffusers.models.attention_processor import Attention
+from diffusers.models.transformers.transformer_flux import FluxAttention
+
+import heedmap as hm
+from families.checking import denoiser, paint
+from heedmap.backends.processors import pick
+
+SHORT = {"max_sequence_length": 12}
+EACH = pytest.mark.parametrize("family", ["sd3", "sd35", "flux"])
+
+
+@pytest.fixture
+def load(load):
+    def of(family, **arguments):
+        pipe = load(family, **arguments)
+        pipe.default_sample_size = 8  # of Flux; it is no part of the configuration
+        return pipe
+
+    return of
+
+
+# --- the shapes of layers -----------------------------------------------------------------------
+
+
+@EACH
+def test_shapes_equal_those_of_a_real_pass(load, family):
+    pipe, seen = load(family), {}
+
+    def shapes_of(name, layer):
+        def after(_, args, kwargs, output):
+            text = kwargs.get("encoder_hidden_states")
+            found = {name: kwargs["hidden_states"].shape[1:], "text": text}
+            seen[name] = found | {"output": output if text is None else output[0]}
+
+        return layer.register_forward_hook(after, with_kwargs=True)
+
+    shapes = {one.name: one for one in hm.layer_shapes(pipe, "at", size=(48, 80), **SHORT)}
+    layers = {name: denoiser(pipe).get_submodule(name) for name in shapes}
+    assert all(isinstance(layer, Attention | FluxAttention) for layer in layers.values())
+    handles = [shapes_of(*pair) for pair in layers.items()]
+    paint(pipe, "at", steps=1, width=48, height=80, **SHORT)
+    for handle in handles:
+        handle.remove()
+    for name, one in shapes.items():
+        found, layer = seen[name], layers[name]
+        (places, channels), text = found[name], found["text"]
+        if text is None:  # a single block of Flux is given both at once
+            places -= one.text[0]
+            assert not one.projected and one.text == (12, channels)
+        else:
+            assert one.projected and one.text == text.shape[1:]
+        assert one.grid == (5, 3) and places == 15
+        assert one.hidden == (15, channels) and one.query == (15, layer.to_q.out_features)
+        assert one.key == (one.text[0], layer.to_k.out_features)
+        assert one.image_key == (15, layer.to_k.out_features)
+        assert one.scores == (15, one.text[0] + 15) and one.scale == 16**-0.5
+        assert one.output[1] == found["output"].shape[2]
+        for what, how, shape in one.chain():
+            a, b, c, d = map(int, re.findall(r"\d+", how))
+            assert b == c and (a, d) == shape, what
+
+
+def test_layers_are_picked_by_their_group(load):
+    shapes = hm.layer_shapes(load("flux"))
+    assert [one.part for one in shapes] == ["double"] * 2 + ["single"] * 2
+    assert pick(shapes, "single") == list(shapes[2:])
+    assert len(pick(hm.layer_shapes(load("sd3")), "early")) == 2
