@@ -269,7 +269,6 @@ def test_a_mask_in_joint_attention_is_refused(load):
     [
         lambda pipe: hm.generate(pipe, "a red house", seed=1, concepts=["sky"], **SHORT),
         lambda pipe: hm.edit(pipe, "a red house", "a blue house", seed=1),
-        lambda pipe: hm.locate(pipe, models.picture(64, 64), "a red house"),
     ],
 )
 def test_what_is_not_served_is_refused_before_sampling(load, ask):

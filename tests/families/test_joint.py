@@ -369,7 +369,6 @@ def test_other_keys_than_text_and_image_are_refused(load):
         lambda pipe: hm.edit(pipe, "a red house", "a blue house", seed=1),
         lambda pipe: hm.edit(pipe, "a house", "a sea", seed=1, image=models.picture(64, 64)),
         lambda pipe: hm.grid(pipe, "a red house", ["a blue house"], seeds=1),
-        lambda pipe: hm.locate(pipe, models.picture(64, 64), "a red house"),
         lambda pipe: trace(pipe, concepts=["sky"]),
     ],
 )

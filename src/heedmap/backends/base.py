@@ -46,13 +46,14 @@ class Family(ABC):
         defaults: arguments of the pipelines that apply unless the user passes them.
         masks_padding: whether a mask hides the padding of a prompt from the image.
         is_joint: whether text and image are keys of one softmax.
+        matches_flow: whether the model is trained by flow matching, on (1 - σ) · clean + σ · noise.
         sequences: the tokenizers whose tokens make the K axis: one tuple for each part of the axis,
             in order, with the tokenizers that share its positions. The encoder of "tokenizer_2" is
             "text_encoder_2".
         encodes_negative_apart: whether a call of its own encodes the negative prompt.
         negative_guidance: the guidance that makes a pipeline read the negative prompt.
-        unsupported: by the name of a use ("edits of a source", "concepts", "explanations",
-            "located images") the reason why the family does not serve it.
+        unsupported: by the name of a use ("edits of a source", "concepts", "explanations") the
+            reason why the family does not serve it.
     """
 
     description: ClassVar[str]
@@ -64,6 +65,7 @@ class Family(ABC):
     defaults: ClassVar[Mapping[str, Any]] = {}
     masks_padding: ClassVar[bool] = False
     is_joint: ClassVar[bool] = False
+    matches_flow: ClassVar[bool] = False
     sequences: ClassVar[tuple[tuple[str, ...], ...]] = (("tokenizer", "tokenizer_2"),)
     encodes_negative_apart: ClassVar[bool] = False
     negative_guidance: ClassVar[str] = "a guidance"

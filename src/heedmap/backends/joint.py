@@ -24,6 +24,7 @@ class JointFamily(Family):
 
     component = "transformer"
     is_joint = True
+    matches_flow = True
     text_first: ClassVar[bool]
     unsupported: ClassVar[Mapping[str, str]] = dict.fromkeys(
         ("edits of a source", "concepts", "explanations", "located images"), _NOT_YET
