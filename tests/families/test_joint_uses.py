@@ -1,6 +1,8 @@
 """What UNets have beside maps, where text and image share a softmax: against float64."""
 
 import re
+from contextlib import contextmanager
+from functools import partial
 
 import numpy as np
 import pytest
@@ -11,12 +13,41 @@ from diffusers.models.transformers.transformer_flux import FluxAttention
 
 import heedmap as hm
 from families import models
-from families.checking import denoiser, paint, state_of
+from families.checking import denoiser, joint_attention, paint, state_of
 from heedmap.backends.processors import pick
 from heedmap.recording.tracing import trace
 
 SHORT = {"max_sequence_length": 12}
 EACH = pytest.mark.parametrize("family", ["sd3", "sd35", "flux"])
+
+
+@contextmanager
+def watched(pipe, tell):
+    """Call `tell(name, P, values)` after each joint layer, with those of `joint_attention`."""
+    places = {}
+
+    def before(model, args, kwargs):
+        places.update({n: one for n, one in kwargs.items() if n in ("txt_ids", "img_ids")})
+
+    def after(name, layer, args, kwargs, output):
+        image, text = kwargs["hidden_states"], kwargs.get("encoder_hidden_states")
+        if isinstance(layer, Attention) and layer.added_kv_proj_dim is None:
+            return  # the second attention of SD 3.5
+        if text is None:  # a single block of Flux has joined them
+            text, image = image.split([len(one) for one in places.values()], dim=1)
+        p, values = joint_attention(layer, image, text, [*places.values()])
+        tell(name, text.shape[1], p, values)
+
+    handles = [denoiser(pipe).register_forward_pre_hook(before, with_kwargs=True)]
+    for name, layer in denoiser(pipe).named_modules():
+        if isinstance(layer, Attention | FluxAttention):
+            hook = partial(after, name)
+            handles.append(layer.register_forward_hook(hook, with_kwargs=True))
+    try:
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()
 
 
 @pytest.fixture
@@ -125,3 +156,29 @@ def test_maps_of_an_image_equal_those_of_its_noised_latents(load, family, tmp_pa
     assert np.array_equal(found.image, picture)
     again = hm.repeat(pipe, found.save(tmp_path / "found"))
     assert again.same and not again.changed
+
+
+# --- refined maps -------------------------------------------------------------------------------
+
+
+@EACH
+def test_refined_maps_are_propagated_along_the_images_part_of_the_softmax(load, family):
+    pipe, plain, made = load(family), [], []
+
+    def tell(name, count, p, values):
+        text, image = p[-1][..., :count], p[-1][..., count:]
+        plain.append(text.mean(0))
+        if len(plain) > 4:  # the second of two steps; there are four layers
+            squared = (image / image.sum(-1, keepdim=True)) ** 2
+            squared /= squared.sum(-1, keepdim=True)
+            made.append((squared @ torch.stack(plain).mean(0)).mean(0))
+
+    with watched(pipe, tell):
+        run = hm.generate(
+            pipe, "a red house", seed=1, steps=2, tokens="all", size=(48, 80), **SHORT
+        )
+    expected = torch.stack(made).mean(0).view(5, 3, -1)
+    np.testing.assert_allclose(run.maps.recording.refined, expected, rtol=1e-4, atol=1e-7)
+    assert len(made) == 4 and run.maps.refined["house"].values.std() > 0
+    assert run.maps["house"].mask().shape == (80, 48)
+    assert run.maps.segment().labels.shape == (80, 48)

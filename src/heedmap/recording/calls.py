@@ -23,6 +23,9 @@ from heedmap.recording.accumulation import (
     AttentionAccumulator,
     ConceptKeys,
     RefinedMaps,
+    coarsened,
+    evenly_chosen,
+    image_attention,
     is_propagated,
     middle_grid,
     propagation_layers,
@@ -106,7 +109,8 @@ class Call:
         guided: whether it reads a negative prompt beside the prompt.
         grids: those of the cross-attention layers.
         skipping: the tools that may skip layers at some steps.
-        propagating: the self-attention layers along which maps are propagated, with their grids.
+        propagating: the layers along which maps are propagated, with their grids: self-attention
+            layers, or joint ones, by the part of their softmax that the image's keys have.
         edited: for each image the rules of each edit.
         done: the number of calls of the scheduler.
         over: whether the pipeline has finished.
@@ -133,8 +137,11 @@ class Call:
         self.grids = {name: family.grid(name, latent) for name in layers}
         self.skipping = skipping_tools(family.model, layers)
         self_grids = {name: family.grid(name, latent) for name in self_layers}
-        names = propagation_layers(self_grids, self.grids)
-        self.propagating = {name: self_grids[name] for name in names}
+        if family.is_joint:
+            self.propagating = {name: self.grids[name] for name in evenly_chosen([*self.grids])}
+        else:
+            names = propagation_layers(self_grids, self.grids)
+            self.propagating = {name: self_grids[name] for name in names}
         self.edited: Sequence[Sequence[Sequence[Rule]]] = ()
         self.done, self.over = 0, False
         self.blocks: Sequence[int] = ()  # of the model's batch that read the prompt in this pass
@@ -143,7 +150,7 @@ class Call:
         w, h = cells(latent)  # on the latent's grid layers would be resized twice
         # Layers that may be skipped are averaged when it is known at which steps each ran.
         layer: frozenset[Axis] = frozenset({"layer"} if self.skipping else ())
-        grid = next(iter(self.propagating.values()), None)
+        grid = next(map(coarsened, self.propagating.values()), None)
 
         tables: dict[RecordName, Sequence[TokenTable]] = {}
         if "conditional" in spec.branches:
@@ -305,9 +312,11 @@ class Call:
                 if branch == "conditional" and self._token_maps and image in self._map_tokens:
                     mean = p.mean(self._map_tokens[image])
                     self._token_maps.add(image, mean, site.grid, passes)
+        if scores.joint is not None:
+            self.propagate(name, image_attention(scores))
 
     def propagate(self, name: str, scores: Scores) -> None:
-        """Propagate the maps so far along a self-attention layer that has just run."""
+        """Propagate the maps so far along a layer of the image's attention that has just run."""
         step = self.moment.step
         if name not in self.propagating or not is_propagated(step, self.schedule.count):
             return
@@ -328,7 +337,7 @@ class Call:
                 row = record.block * self.images + image
                 for maps in (record.refined, token_maps):
                     if maps is not None and row < rows:
-                        maps.propagate(image, scores, row, passes)
+                        maps.propagate(image, scores, row, (h, w), passes)
 
     def current_maps(self) -> dict[int, dict[int, np.ndarray]]:
         """Return by image and token, of `map_tokens`, the maps so far (2, h, w).
