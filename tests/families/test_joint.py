@@ -364,11 +364,9 @@ def test_other_keys_than_text_and_image_are_refused(load):
 @pytest.mark.parametrize(
     "ask",
     [
-        lambda pipe: hm.generate(pipe, "a red house", seed=1, concepts=["sky"], **SHORT),
         lambda pipe: hm.edit(pipe, "a red house", "a blue house", seed=1),
         lambda pipe: hm.edit(pipe, "a house", "a sea", seed=1, image=models.picture(64, 64)),
         lambda pipe: hm.grid(pipe, "a red house", ["a blue house"], seeds=1),
-        lambda pipe: trace(pipe, concepts=["sky"]),
     ],
 )
 def test_what_is_not_served_is_refused_before_sampling(load, ask):

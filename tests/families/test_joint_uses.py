@@ -2,12 +2,15 @@
 
 import re
 from contextlib import contextmanager
+from copy import deepcopy
 from functools import partial
+from inspect import signature
+from itertools import chain
 
 import numpy as np
 import pytest
 import torch
-from diffusers import FlowMatchEulerDiscreteScheduler
+from diffusers import FirstBlockCacheConfig, FlowMatchEulerDiscreteScheduler
 from diffusers.models.attention_processor import Attention
 from diffusers.models.transformers.transformer_flux import FluxAttention
 
@@ -15,6 +18,8 @@ import heedmap as hm
 from families import models
 from families.checking import denoiser, joint_attention, paint, state_of
 from heedmap.backends.processors import pick
+from heedmap.backends.prompts import prompt_table
+from heedmap.errors import TraceError
 from heedmap.recording.tracing import trace
 
 SHORT = {"max_sequence_length": 12}
@@ -182,3 +187,124 @@ def test_refined_maps_are_propagated_along_the_images_part_of_the_softmax(load, 
     assert len(made) == 4 and run.maps.refined["house"].values.std() > 0
     assert run.maps["house"].mask().shape == (80, 48)
     assert run.maps.segment().labels.shape == (80, 48)
+
+
+# --- concepts -----------------------------------------------------------------------------------
+
+SOUGHT = ["sky", "at sea"]
+
+
+def concept_shares(pipe, prompts, steps, call):
+    """By layer (S, B, H, Q, C): the shares of concepts, and the image of the same call.
+
+    The blocks of a float64 copy run on the image's states of the call and on the concepts' own.
+    """
+    transformer, blocks, passes = denoiser(pipe), {}, []
+    double = deepcopy(transformer).double()
+    rows, places, texts = len(prompts), {}, []
+    for prompt in prompts:
+        text = f"sky and at sea and {prompt}"
+        states = pipe.encode_prompt(
+            **{name: text for name in ("prompt", "prompt_2", "prompt_3")
+               if name in signature(pipe.encode_prompt).parameters}, **SHORT
+        )[0]  # fmt: skip
+        table = prompt_table(pipe, text, SHORT)
+        own = [[t for t in table.find(one) if table.tokens[t].start < 15] for one in SOUGHT]
+        texts.append((states.double(), own))
+
+    def start(model, args, kwargs):
+        passes.append({})
+        places.update({n: one for n, one in kwargs.items() if n in ("txt_ids", "img_ids")})
+
+    def given(name, block, args, kwargs):
+        passes[-1][name] = dict(kwargs)
+
+    def shares(name, image, concepts):
+        """P of an image's concepts beside its prompt, in a layer of the copy."""
+        layer, count = double.get_submodule(name), concepts.shape[1]
+        prompt = image["prompt"]
+        text = torch.cat([prompt, concepts], dim=1)
+        zeros = torch.zeros(text.shape[1], 3)
+        each = [zeros, places["img_ids"]] if places else []
+        p, _ = joint_attention(layer, image["image"], text, each)
+        return p[0][..., prompt.shape[1] : prompt.shape[1] + count]
+
+    handles = [transformer.register_forward_pre_hook(start, with_kwargs=True)]
+    for name, block in transformer.named_modules():
+        if hasattr(block, "attn"):
+            blocks[name] = double.get_submodule(name)
+            hook = partial(given, name)
+            handles.append(block.register_forward_pre_hook(hook, with_kwargs=True))
+    made = call()
+    for handle in handles:
+        handle.remove()
+
+    def attended(block, arguments):
+        """The states that the block's attention is given, image and text, and the text after it."""
+        seen = {}
+        hook = block.attn.register_forward_pre_hook(
+            lambda _, args, kwargs: seen.update(kwargs), with_kwargs=True
+        )
+        after, _ = block(**arguments)
+        hook.remove()
+        image, text = seen["hidden_states"], seen.get("encoder_hidden_states")
+        if text is None:
+            count = arguments["encoder_hidden_states"].shape[1]
+            text, image = image[:, :count], image[:, count:]
+        return {"image": image, "prompt": text}, after
+
+    found = {name: [[] for _ in passes] for name in blocks}
+    with torch.no_grad():
+        for step, ran in enumerate(passes):
+            for image, (states, own) in enumerate(texts):
+                tokens = sorted({*chain(*own)})
+                stream = double.context_embedder(states[:, tokens])
+                for name, block in blocks.items():
+                    row = len(ran[name]["temb"]) - rows + image
+                    plain = {
+                        n: ran[name][n][[row]].double()
+                        for n in ("hidden_states", "encoder_hidden_states", "temb")
+                    }
+                    alone = plain | {"encoder_hidden_states": stream}
+                    if places:
+                        for one in (plain, alone):
+                            count = one["encoder_hidden_states"].shape[1]
+                            ids = torch.cat([torch.zeros(count, 3), places["img_ids"]])
+                            one["image_rotary_emb"] = double.pos_embed(ids)
+                    inputs, _ = attended(block, plain)
+                    concepts, stream = attended(block, alone)
+                    p = shares(f"{name}.attn", inputs, concepts["prompt"])
+                    sums = [p[..., [tokens.index(t) for t in one]].sum(-1) for one in own]
+                    found[name][step].append(torch.stack(sums, dim=-1))
+    return {
+        f"{n}.attn": torch.stack([torch.stack(s) for s in one]) for n, one in found.items()
+    }, made
+
+
+@EACH
+def test_concepts_have_the_share_that_they_would_have_beside_the_prompt(load, family):
+    pipe, prompts = load(family), ["a red house", "a cat"]
+    more = {"guidance_scale": 4.0, "width": 48, "height": 80, **SHORT}
+    call = lambda: paint(pipe, prompts, seeds=(1, 2), **more)  # noqa: E731
+    expected, bare = concept_shares(pipe, prompts, 2, call)
+    before = state_of(pipe)["processors"], state_of(pipe)["hooks"]
+    with trace(pipe, "all", concepts=SOUGHT) as traced:
+        assert np.array_equal(call(), bare)
+    assert (state_of(pipe)["processors"], state_of(pipe)["hooks"]) == before
+    with trace(pipe, "all") as alone:
+        call()
+    for image, recording in enumerate(traced.concept_recordings):
+        assert [word.text for word in recording.table.words] == SOUGHT
+        for layer, array in zip(recording.layers, recording.arrays, strict=True):
+            np.testing.assert_allclose(array, expected[layer.name][:, image], atol=1e-5)
+            assert array.max() > 1e-2
+        assert recording.refined is not None
+    for one, other in zip(traced.recordings, alone.recordings, strict=True):
+        assert all(map(np.array_equal, one.arrays, other.arrays))
+
+
+def test_concepts_are_refused_where_layers_may_be_skipped(load):
+    pipe = load("flux")
+    pipe.transformer.enable_cache(FirstBlockCacheConfig(threshold=0.1))
+    with pytest.raises(TraceError), trace(pipe, concepts=["sky"]):
+        paint(pipe, "at", width=48, height=48, **SHORT)

@@ -8,6 +8,7 @@ and run in a pass of its own.
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
+import torch
 from diffusers import FluxTransformer2DModel
 from diffusers.models.transformers.transformer_flux import FluxAttention
 from torch import Tensor
@@ -95,6 +96,15 @@ class Flux(JointFamily):
     def pack(self, latents: Tensor) -> Tensor:
         """Return latents (B, C, h, w) as the pipeline packs them."""
         return self.pipe._pack_latents(latents.contiguous(), *latents.shape)
+
+    def with_text(self, arguments: Mapping[str, Any], text: Tensor, row: int) -> dict[str, Any]:
+        """Return the arguments of a block for one row; the places of all text tokens are equal."""
+        tokens = arguments["encoder_hidden_states"].shape[1]
+        rotations = tuple(
+            torch.cat([one[:1].expand(text.shape[1], -1), one[tokens:]])
+            for one in arguments["image_rotary_emb"]
+        )
+        return super().with_text(arguments, text, row) | {"image_rotary_emb": rotations}
 
     def text_states(self, encoded: Any) -> TextStates:
         """Select T5's states of the one text."""

@@ -8,6 +8,8 @@ all attention, that to the image included: a row sums to less than 1.
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
+from torch import Tensor
+
 from heedmap.backends.base import Family
 from heedmap.errors import TraceError
 from heedmap.mathematics.probabilities import JointKeys, Scores
@@ -27,12 +29,33 @@ class JointFamily(Family):
     matches_flow = True
     text_first: ClassVar[bool]
     unsupported: ClassVar[Mapping[str, str]] = dict.fromkeys(
-        ("edits of a source", "concepts", "explanations", "located images"), _NOT_YET
+        ("edits of a source", "explanations"), _NOT_YET
     )
 
     def text_width(self, layer: Any) -> int:
         """Return the width of the text; of the model where it was joined with the image before."""
         return layer.added_kv_proj_dim or layer.query_dim
+
+    def project_text(self, states: Tensor) -> Tensor:
+        """Return text states (B, K, C) as the model passes them to its first block."""
+        return self.model.context_embedder(states)
+
+    def blocks(self) -> dict[str, Any]:
+        """Return the block around each layer that attends to the text, by the layer's path."""
+        names = [name for name, layer in self.attention().items() if self.reads_text(layer)]
+        return {name: self.model.get_submodule(name.rpartition(".")[0]) for name in names}
+
+    def with_text(self, arguments: Mapping[str, Any], text: Tensor, row: int) -> dict[str, Any]:
+        """Return the arguments of a block for one row of its batch, with other text (1, K, C).
+
+        Raises:
+            TraceError: if an image prompt is among them.
+        """
+        if "ip_hidden_states" in (arguments.get("joint_attention_kwargs") or ()):
+            raise TraceError("concepts cannot be recorded with an image prompt: leave one out")
+        image, condition = (arguments[name][[row]] for name in ("hidden_states", "temb"))
+        own = {"hidden_states": image, "encoder_hidden_states": text, "temb": condition}
+        return {**arguments, **own}
 
     def text_scores(self, scores: Scores, positions: int) -> Scores:
         """Return the scores of the image's queries, so many, and the text's keys."""

@@ -8,7 +8,8 @@ projections, slices and image prompts.
 
 import inspect
 import math
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, NoReturn
@@ -66,6 +67,16 @@ class RecordingProcessor:
 
         call.__signature__ = inspect.signature(self.original.__call__)
         self.__dict__["__call__"] = call
+
+    @contextmanager
+    def redirected(self, record: Record) -> Iterator[None]:
+        """Record to another function within the block, and edit nothing."""
+        before = self.record, self.editor
+        self.record, self.editor = record, None
+        try:
+            yield
+        finally:
+            self.record, self.editor = before
 
     @uncompiled
     def __call__(self, attn: Attention, hidden_states: Tensor, *args: Any, **kwargs: Any) -> Tensor:

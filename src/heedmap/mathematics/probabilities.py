@@ -100,10 +100,8 @@ class Scores:
                 return self.of(image, heads, tokens)
         query = self.query[image, heads].float()
         key = self.key[image, heads]
-        if self.log_sum is not None:
-            log_sum = self.log_sum[image, heads].float()
-        elif self.joint is not None:
-            log_sum = log_sums(query, self.joint.key[image, heads], self.scale)
+        if self.log_sum is not None or self.joint is not None:
+            log_sum = self.log_sum_of(image, heads)
         else:
             mask = self.mask_of(image)
             mask = None if mask is None else mask[heads]
@@ -113,6 +111,17 @@ class Scores:
         p = torch.baddbmm(-log_sum[..., None], query, key.mT).exp_()
         # In half types the log-sum is good to 1e-4 only; with all tokens it is not needed.
         return p.div_(p.sum(dim=-1, keepdim=True)) if whole and self.key.itemsize < 4 else p
+
+    def log_sum_of(self, image: int, heads: slice = slice(None)) -> Tensor:
+        """Return the logarithm of Σ exp over all keys in some heads of an image: float32 (H', Q).
+
+        It must be known, or the softmax joint.
+        """
+        if self.log_sum is not None:
+            return self.log_sum[image, heads].float()
+        assert self.joint is not None
+        query = self.query[image, heads].float()
+        return log_sums(query, self.joint.key[image, heads], self.scale)
 
     def rows(self, image: int) -> Tensor:
         """Return whole rows of probabilities of an image, float32: (H, Q, K).

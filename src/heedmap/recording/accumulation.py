@@ -103,12 +103,13 @@ class ConceptKeys:
             self._checked.add(name)
         keys = {one: keys_of(layer, text.to(key)) for one, text in self._texts.items()}
         return [
-            _concept_probabilities(scored(scores.query[[row]], keys[one], scores.scale), one)
+            concept_probabilities(scored(scores.query[[row]], keys[one], scores.scale), one)
             for row, one in enumerate(self._concepts, first)
         ]
 
 
-def _concept_probabilities(scores: Scores, concepts: ConceptStates) -> SiteProbabilities:
+def concept_probabilities(scores: Scores, concepts: ConceptStates) -> SiteProbabilities:
+    """Return the probabilities of concepts, whose tokens are the keys of one row of scores."""
     p, counts = row_probabilities(scores, 0), [len(places) for places in concepts.places]
 
     def of(heads: slice, numbers: Sequence[int]) -> Tensor:

@@ -11,8 +11,9 @@ import numpy as np
 import torch
 
 from heedmap.backends.base import Family, GridShape
+from heedmap.backends.joint import JointFamily
 from heedmap.backends.latents import SAME, Moment, Schedule, matches
-from heedmap.backends.processors import skipping_tools
+from heedmap.backends.processors import RecordingProcessor, skipping_tools
 from heedmap.backends.prompts import Encoding, foreign_states
 from heedmap.errors import NothingRecordedError, TraceError, plural
 from heedmap.maps.recordings import AVERAGED, Layer, Recording, cells
@@ -23,6 +24,7 @@ from heedmap.recording.accumulation import (
     AttentionAccumulator,
     ConceptKeys,
     RefinedMaps,
+    SiteProbabilities,
     coarsened,
     evenly_chosen,
     image_attention,
@@ -32,6 +34,7 @@ from heedmap.recording.accumulation import (
     regrid,
     row_probabilities,
 )
+from heedmap.recording.concepts import ConceptStreams
 from heedmap.recording.edits import AttentionController, RunPosition
 from heedmap.text.words import TokenTable, checked_concepts
 
@@ -72,7 +75,8 @@ class BranchRecord:
     tables: tuple[TokenTable, ...]  # for each image its words
     accumulator: AttentionAccumulator
     refined: RefinedMaps | None = None  # None where no layer propagates maps
-    concept_keys: ConceptKeys | None = None  # None for a branch
+    concept_keys: ConceptKeys | None = None  # None for a branch, and where attention is joint
+    concept_streams: ConceptStreams | None = None  # where it is
     block: int | None = None  # of the model's batch, recorded in this pass; None if none is
     recorded: bool = False  # since the scheduler was last called
     timesteps: dict[int, float] = field(default_factory=dict)  # of each step at which it ran
@@ -172,7 +176,15 @@ class Call:
             sums = AttentionAccumulator(spec.keep | layer, positions, (h, w))
             refined = None if grid is None else RefinedMaps(grid)
             self.records[name] = BranchRecord(tuple(each), sums, refined)
-        if encoding.concepts:
+        if encoding.concepts and isinstance(family, JointFamily):
+            if self.skipping:
+                raise TraceError(
+                    f"{' and '.join(self.skipping)} may skip layers, and concepts need each block "
+                    "to run once more: switch it off, or leave concepts out"
+                )
+            streams = ConceptStreams(family, encoding.concepts)
+            self.records["concepts"].concept_streams = streams
+        elif encoding.concepts:
             keys = ConceptKeys(layers, encoding, family.project_text)
             self.records["concepts"].concept_keys = keys
         self._map_tokens = {n: tokens for n, tokens in (map_tokens or {}).items() if tokens}
@@ -255,6 +267,8 @@ class Call:
             record.block = candidates[-1 if source_first else 0] if candidates else None
             if record.block is None:
                 continue
+            if record.concept_streams is not None:
+                record.concept_streams.begin()
             if record.recorded:
                 if not (repeats or self.family.has_quirk("repeats_passes")):
                     raise TraceError(
@@ -291,29 +305,50 @@ class Call:
                 f"{name} ran on {positions} positions, but its grid is {h}×{w} = {h * w}: remove "
                 "what merges tokens or rescales the layer's input"
             )
-        step = self.moment.step
-        passes = self.schedule.steps.count(step)
-        site = Site(name, step, self.schedule.count, (h, w))
         for branch, record in self.records.items():
             if record.block is None:
                 continue
-            record.ran[name, step] += 1
+            if record.concept_streams is not None:
+                record.concept_streams.hear(scores)
+                continue
             first = record.block * self.images
             if record.concept_keys is not None:
                 every = record.concept_keys.probabilities(name, scores, first)
             else:
                 every = [row_probabilities(scores, first + image) for image in range(self.images)]
-            for image, p in enumerate(every):
-                if branch == "conditional" and controller is not None:
-                    p = controller.probabilities(scores, image, name, p)
-                recorded = record.accumulator.add(image, site, p, passes)
-                if record.refined is not None:
-                    record.refined.add(image, recorded, site.grid, passes)
-                if branch == "conditional" and self._token_maps and image in self._map_tokens:
-                    mean = p.mean(self._map_tokens[image])
-                    self._token_maps.add(image, mean, site.grid, passes)
+            if branch == "conditional" and controller is not None:
+                every = [
+                    controller.probabilities(scores, image, name, p)
+                    for image, p in enumerate(every)
+                ]
+            self._add(record, name, every)
+            if branch == "conditional" and self._token_maps:
+                for image, tokens in self._map_tokens.items():
+                    passes = self.schedule.steps.count(self.moment.step)
+                    self._token_maps.add(image, every[image].mean(tokens), (h, w), passes)
         if scores.joint is not None:
             self.propagate(name, image_attention(scores))
+
+    def record_concepts(
+        self, name: str, block: Any, arguments: Mapping[str, Any], recorder: RecordingProcessor
+    ) -> None:
+        """Add the attention to the concepts in a joint block that has just run, by its layer."""
+        record = self.records["concepts"]
+        if record.concept_streams is not None and record.block is not None:
+            first, positions = record.block * self.images, math.prod(self.grids[name])
+            streams = record.concept_streams
+            every = streams.probabilities(block, arguments, recorder, positions, first)
+            self._add(record, name, every)
+
+    def _add(self, record: BranchRecord, name: str, every: Sequence[SiteProbabilities]) -> None:
+        """Add the probabilities of each image in a layer to a record."""
+        step, steps = self.moment.step, self.schedule.count
+        site, passes = Site(name, step, steps, self.grids[name]), self.schedule.steps.count(step)
+        record.ran[name, step] += 1
+        for image, p in enumerate(every):
+            recorded = record.accumulator.add(image, site, p, passes)
+            if record.refined is not None:
+                record.refined.add(image, recorded, site.grid, passes)
 
     def propagate(self, name: str, scores: Scores) -> None:
         """Propagate the maps so far along a layer of the image's attention that has just run."""
@@ -365,7 +400,7 @@ class Call:
         """End the call, and release the text states."""
         self.over, self.frame, self.encoding = True, None, None
         for record in self.records.values():
-            record.concept_keys = None
+            record.concept_keys = record.concept_streams = None
 
     def check(self, name: RecordName) -> None:
         """Raise a TraceError unless every layer was recorded at every step that ran."""

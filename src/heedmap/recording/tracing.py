@@ -20,6 +20,7 @@ from torch import Tensor
 
 from heedmap.backends import base, loading, processors, prompts, registry
 from heedmap.backends.base import Family, GridShape, Pipeline
+from heedmap.backends.joint import JointFamily
 from heedmap.backends.latents import Moment, announced, listen, predicted, rounding_of
 from heedmap.backends.processors import Record, RecordingProcessor
 from heedmap.backends.prompts import Encoding
@@ -161,6 +162,7 @@ class TraceHooks:
     Attributes:
         layers: the text cross-attention layers, by dotted path.
         self_layers: the self-attention layers.
+        installed: the processors of the text cross-attention layers.
         undo: takes everything back.
     """
 
@@ -169,7 +171,7 @@ class TraceHooks:
         self.layers = registry.cross_attention_layers(family.pipe)
         self.self_layers = registry.self_attention_layers(family.pipe)
         self.undo = ExitStack()
-        self._installed: Mapping[str, RecordingProcessor] = {}
+        self.installed: Mapping[str, RecordingProcessor] = {}
         # Of the present call: its self-attention layers with a processor of the trace.
         self._needed: Mapping[str, Any] = {}
         self._self_options: dict[str, Any] = {}
@@ -181,7 +183,7 @@ class TraceHooks:
         pipe, model = family.pipe, family.called_model
         processors.check_forwards(self.layers)
         self.undo.enter_context(loading.silence_logs(pipe))
-        self._installed = processors.install(
+        self.installed = processors.install(
             self.layers, record, undo, self._controller, joint=family.is_joint
         )
         processors.run_uncompiled(model, undo)
@@ -210,7 +212,7 @@ class TraceHooks:
         Of self-attention they are installed again: perturbed-attention guidance replaces them.
         """
         for name, layer in self.layers.items():
-            if layer.processor is not self._installed[name]:
+            if layer.processor is not self.installed[name]:
                 raise TraceError(
                     f"the attention processor of {name} was replaced while the trace was open "
                     "(attention slicing, fused projections, xformers and load_ip_adapter do that): "
@@ -369,6 +371,10 @@ class Trace:
         spec, hooks = self._spec, self._hooks
         try:
             hooks.install(self._record, self._before_pass)
+            if spec.concepts and isinstance(self._family, JointFamily):
+                for name, block in self._family.blocks().items():
+                    after = partial(self._after_block, name)
+                    hooks.undo.callback(block.register_forward_hook(after, with_kwargs=True).remove)
             if self._probe is not None:
                 self._probe.attach(hooks.layers, hooks.undo.callback)
             is_labelled = "negative" in spec.branches
@@ -494,6 +500,13 @@ class Trace:
         call.record(name, scores, self.controller)
         if self._probe is not None:
             self._probe.record(call, name, scores, self.controller)
+
+    @processors.uncompiled
+    def _after_block(
+        self, name: str, block: Any, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any
+    ) -> None:
+        """Record the concepts in a joint block that has just run, whose layer has this name."""
+        self._calls[-1].record_concepts(name, block, kwargs, self._hooks.installed[name])
 
     def _before_scheduler(self, *args: Any, **kwargs: Any) -> None:
         self._predicted = predicted(*args, **kwargs)
