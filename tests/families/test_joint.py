@@ -379,16 +379,6 @@ def test_what_is_not_served_is_refused_before_sampling(load, ask):
     assert not ran
 
 
-def test_explain_is_refused_before_sampling(load):
-    pipe = load("sd3")
-    run = hm.generate(pipe, "a red house", seed=1, steps=2, **SHORT)
-    ran = []
-    pipe.transformer.register_forward_pre_hook(lambda *_: ran.append(1))
-    with pytest.raises(ModelError, match="one softmax"):
-        hm.explain(pipe, run, "house", at=(3, 3))
-    assert not ran
-
-
 def test_perturbed_attention_guidance_is_refused(load):
     parts = load("sd3").components
     parts = {name: part for name, part in parts.items() if part is not None}

@@ -308,3 +308,47 @@ def test_concepts_are_refused_where_layers_may_be_skipped(load):
     pipe.transformer.enable_cache(FirstBlockCacheConfig(threshold=0.1))
     with pytest.raises(TraceError), trace(pipe, concepts=["sky"]):
         paint(pipe, "at", width=48, height=48, **SHORT)
+
+
+# --- explanations -------------------------------------------------------------------------------
+
+
+@EACH
+@pytest.mark.parametrize("layer", ["0", "3"])  # double and single blocks of Flux
+def test_an_explanation_has_the_image_as_one_more_token(load, family, layer, tmp_path):
+    pipe, seen = load(family), []
+    edits = [hm.Reweight("red", -1.5)] if layer == "0" else []
+    call = {"seed": 1, "steps": 2, "size": (48, 80), "keep": "all", **SHORT}
+    run = hm.generate(pipe, "a red house", edits=edits, **call)
+    name = run.maps.recording.layers[int(layer)].name
+
+    def tell(ran, count, p, values):
+        if ran == name:
+            seen.append((count, p[-1], values[-1]))
+
+    with watched(pipe, tell):
+        found = hm.explain(pipe, run, "house", (20, 41), layer=name, head=1, step=1, edits=edits)
+    place = 2 * 3 + 1  # row and column of the pixel's position of 16 pixels
+    count, p, values = seen[1][0], seen[1][1][:, place], seen[1][2]
+    assert found.tokens[-1].kind == "image" and len(found.tokens) == count + 1
+    shares = torch.cat([p[:, :count], p[:, count:].sum(-1, keepdim=True)], dim=-1)
+    np.testing.assert_allclose(found.attention.probabilities, shares[1], atol=1e-5)
+    if edits:
+        tokens = list(prompt_table(pipe, "a red house", SHORT).find("red"))
+        for one in (p, shares):
+            one[:, tokens] *= -1.5
+    np.testing.assert_allclose(found.probabilities, shares, atol=1e-5)
+    heads = torch.einsum("hn,hnd->hd", p, values).flatten()
+    np.testing.assert_allclose(found.heads_output, heads, atol=1e-5 * float(heads.abs().max()))
+    assert found.difference < 1e-5 * np.abs(found.inputs.output).max()
+    assert found.report.maps_difference < 1e-5
+    back = hm.Explanation.load(found.save(tmp_path / "x"))
+    assert back.numbers == found.numbers and back.page() == found.page()
+    assert "<image>" in found.table()
+
+
+def test_explain_chooses_among_the_layers_of_a_group(load):
+    pipe = load("flux")
+    run = hm.generate(pipe, "a red house", seed=1, steps=2, **SHORT)
+    found = hm.explain(pipe, run, "house", (20, 41), layer="single")
+    assert found.report.layer.name.startswith("single_") and found.report.maps_difference is None

@@ -28,9 +28,7 @@ class JointFamily(Family):
     is_joint = True
     matches_flow = True
     text_first: ClassVar[bool]
-    unsupported: ClassVar[Mapping[str, str]] = dict.fromkeys(
-        ("edits of a source", "explanations"), _NOT_YET
-    )
+    unsupported: ClassVar[Mapping[str, str]] = dict.fromkeys(("edits of a source",), _NOT_YET)
 
     def text_width(self, layer: Any) -> int:
         """Return the width of the text; of the model where it was joined with the image before."""
@@ -74,7 +72,10 @@ class JointFamily(Family):
         if log_sum is not None:  # a kernel's value in half-precision types is good to 1e-4 only
             log_sum = log_sum[:, :, image] if key.itemsize >= 4 else None
         joint = JointKeys(key, text, image)
-        return Scores(query[:, :, image], key[:, :, text], scores.scale, None, log_sum, joint)
+        return Scores(
+            *(query[:, :, image], key[:, :, text], scores.scale, None, log_sum, joint),
+            value=scores.value,
+        )
 
 
 def thirds(names: Sequence[str]) -> dict[str, str]:

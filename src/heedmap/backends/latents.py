@@ -412,7 +412,7 @@ class ImageScheduler:
         return a * self.image + s * noise
 
 
-class DiffusedImage(ImageScheduler, DDPMScheduler):
+class DiffusedImage(ImageScheduler, DDPMScheduler):  # pyright: ignore[reportIncompatibleMethodOverride]
     """An image with the noise of diffusion, by the betas of a scheduler."""
 
     def rounded(self, above: int, below: int) -> int:
@@ -425,7 +425,7 @@ class DiffusedImage(ImageScheduler, DDPMScheduler):
         return share**0.5, (1 - share) ** 0.5
 
 
-class FlowingImage(ImageScheduler, FlowMatchEulerDiscreteScheduler):
+class FlowingImage(ImageScheduler, FlowMatchEulerDiscreteScheduler):  # pyright: ignore[reportIncompatibleMethodOverride]
     """An image on its way to noise, as flow matching trains: (1 - σ) · clean + σ · noise."""
 
     def rounded(self, above: int, below: int) -> float:

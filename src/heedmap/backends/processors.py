@@ -170,7 +170,8 @@ class _Tap(TorchFunctionMode):
         output, log_sum = probabilities.fused(**arguments)
         scale, mask = arguments.get("scale"), arguments.get("attn_mask")
         scale = query.shape[-1] ** -0.5 if scale is None else scale
-        self.fused = Scores(query.detach(), key.detach(), scale, mask, log_sum)
+        value = arguments["value"].detach()
+        self.fused = Scores(query.detach(), key.detach(), scale, mask, log_sum, value=value)
         if editor is not None and self.reads_text:
             output = editor.output(self.processor.name, self.fused, arguments["value"], output)
         return output
@@ -392,15 +393,16 @@ class LayerActivations:
     Axes: B row of the batch · Q position · K token · H·d heads side by side · C channels.
 
     Attributes:
-        value: (B, K, H·d).
+        value: (B, K, H·d); None of a layer whose text and image share one softmax.
         joined: (B, Q, H·d), the outputs of the heads, which the output projection is given.
         residual: (B, Q, C), the input of the layer, if the layer adds it.
         factor: the divisor.
-        output: (B, Q, C).
+        output: (B, Q, C). In the single blocks of Flux the text's rows precede the image's here
+            and in `joined`.
         adapted: whether another attention is added to `joined`, such as an image prompt's.
     """
 
-    value: Tensor
+    value: Tensor | None
     joined: Tensor
     residual: Tensor | None
     factor: float
@@ -408,31 +410,39 @@ class LayerActivations:
     adapted: bool
 
 
-def record_activations(layer: Any, record: Callable[[LayerActivations], None], undo: Undo) -> None:
+def record_activations(
+    layer: Any, record: Callable[[LayerActivations], None], undo: Undo, joint: bool = False
+) -> None:
     """Call `record` with the activations after each pass of a layer, until undone."""
     tensors: dict[str, Tensor] = {}
-    hooks: list[tuple[torch.nn.Module, Any]] = [
-        (layer.to_v, lambda _, args, output: tensors.update(value=output)),
-        (layer.to_out[0], lambda _, args, output: tensors.update(joined=args[0])),
-    ]
-    if hasattr(layer, "to_kv"):  # fused projections, which run in place of to_k and to_v
+    hooks: list[tuple[torch.nn.Module, Any]] = []
+    projected = getattr(layer, "to_out", None) is not None
+    if projected:
+        hooks.append((layer.to_out[0], lambda _, args, output: tensors.update(joined=args[0])))
+    if not joint:
+        hooks.append((layer.to_v, lambda _, args, output: tensors.update(value=output)))
+    if not joint and hasattr(layer, "to_kv"):  # which runs in place of to_k and to_v if fused
         hooks.append(
             (layer.to_kv, lambda _, args, output: tensors.update(value=output.chunk(2, -1)[1]))
         )
 
     @uncompiled
-    def end(module: Any, args: tuple[Any, ...], kwargs: Any, output: Tensor) -> None:
+    def end(module: Any, args: tuple[Any, ...], kwargs: Any, output: Any) -> None:
         processor = getattr(layer.processor, "original", layer.processor)
-        if len(tensors) < 2:
+        output = output[0] if isinstance(output, tuple) else output  # the text's follow
+        if not projected:
+            tensors["joined"] = output
+        if len(tensors) < 2 - joint:
             raise TraceError(
                 f"{type(processor).__name__} has linear layers of its own: expected a processor "
                 "that uses its layer's to_v and to_out; load the model without it"
             )
         hidden = args[0] if args else kwargs["hidden_states"]
         activations = LayerActivations(
-            **tensors,
-            residual=hidden if layer.residual_connection else None,
-            factor=float(layer.rescale_output_factor),
+            value=tensors.get("value"),
+            joined=tensors["joined"],
+            residual=hidden if getattr(layer, "residual_connection", False) else None,
+            factor=float(getattr(layer, "rescale_output_factor", 1)),
             output=output,
             adapted=hasattr(processor, "to_k_ip"),
         )
@@ -448,8 +458,11 @@ def record_activations(layer: Any, record: Callable[[LayerActivations], None], u
 def output_projection(layer: Any, joined: Tensor) -> tuple[Tensor, Tensor | None]:
     """Return W (C, H·d) and b (C) of a layer that has just run on `joined` (B, Q, H·d), float32.
 
-    They include active LoRAs; b is None if there is none.
+    They include active LoRAs; b is None if there is none. Of a layer without an output projection W
+    is the identity.
     """
+    if getattr(layer, "to_out", None) is None:
+        return torch.eye(joined.shape[-1], device=joined.device), None
     module: Any = layer.to_out[0]
     if type(module) is torch.nn.Linear and not module.weight.is_meta:
         bias = None if module.bias is None else module.bias.detach().float()

@@ -48,7 +48,7 @@ Window = tuple[Fraction, Fraction]
 TOKENS_AT_MOST, WORDS_AT_MOST = Meta(max_length=MAX_TOKENS), Meta(max_length=MAX_PROMPT)
 Words = tuple[Text, ...]
 Numbers = tuple[Small, ...]
-TokenKind = Literal["text", "start", "end", "pad"]
+TokenKind = Literal["text", "start", "end", "pad", "image"]
 StepSource = Literal["prediction", "latents"]
 """The content of a step's image: the prediction of the finished image, or the noisy latents."""
 

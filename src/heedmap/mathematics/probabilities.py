@@ -74,6 +74,7 @@ class Scores:
             value is good to 1e-4, and so are the probabilities, relative to their size.
         joint: all keys of the softmax, where the image's share it with the text's: then rows sum to
             less than 1. None where the text has a softmax of its own.
+        value: (B, H, N, d), the values of all keys of the softmax, if known.
     """
 
     query: Tensor
@@ -82,6 +83,7 @@ class Scores:
     mask: Tensor | None = None
     log_sum: Tensor | None = None
     joint: JointKeys | None = None
+    value: Tensor | None = None
 
     def mask_of(self, image: int) -> Tensor | None:
         """Return the mask (H, Q, K) of an image as numbers to add; None without one."""

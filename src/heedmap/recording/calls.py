@@ -229,6 +229,10 @@ class Call:
             size += 4 * (sum(each) if by_layer else max(each)) * steps * tokens
         return size
 
+    def layer(self, name: str) -> Layer:
+        """Return the description of a layer."""
+        return Layer(name, self.heads[name], self.grids[name], self._groups.get(name, ""))
+
     # --- pass by pass ---
 
     def enter(
@@ -442,10 +446,7 @@ class Call:
                 flat = regrid(means.flatten(0, 1), self.grids[layer], sums.mean_grid)
                 means = flat.unflatten(0, means.shape[:2])
             arrays.append(means.cpu().numpy())
-        groups = self._groups
-        layers = tuple(
-            Layer(n, self.heads[n], self.grids[n], groups.get(n, "")) for n in names if n
-        )
+        layers = tuple(self.layer(layer) for layer in names if layer)
         if "layer" not in keep:
             arrays = [np.mean(arrays, axis=0) if len(arrays) > 1 else arrays[0]]
             layers = (Layer(AVERAGED, max(self.heads.values()), sums.mean_grid),)

@@ -157,9 +157,15 @@ function vectors() {
     ["P", `1 × ${count}`, "a probability for each token, 1 in all"],
     ["PV", `1 × ${dv}`, "the output of the head"],
   ].map(([name, shape, what]) => element("tr", {}, element("th", {}, name), element("td", {}, shape), element("td", { class: "word" }, what)));
+  const joint = tokens.at(-1).kind === "image";
+  const others = joint ? `${count - 1} tokens and to the image, in one softmax` : `${count} tokens`;
+  const image = joint
+    ? [paragraph("The row <image> stands for all keys of the image: its scaled score is the logarithm of the sum of e to the power of theirs, and its value is the mean of their values, weighted by their attention.")]
+    : [];
   return [
     "Query, keys and values",
-    paragraph(`One position of the image attends to ${count} tokens. Each of the ${heads} heads has its own queries and keys of ${d} numbers; this is head ${head}.`),
+    paragraph(`One position of the image attends to ${others}. Each of the ${heads} heads has its own queries and keys of ${d} numbers; this is head ${head}.`),
+    ...image,
     table([], shapes),
   ];
 }
