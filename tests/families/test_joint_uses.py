@@ -13,13 +13,14 @@ import torch
 from diffusers import FirstBlockCacheConfig, FlowMatchEulerDiscreteScheduler
 from diffusers.models.attention_processor import Attention
 from diffusers.models.transformers.transformer_flux import FluxAttention
+from matplotlib.text import Text
 
 import heedmap as hm
 from families import models
 from families.checking import denoiser, joint_attention, paint, state_of
 from heedmap.backends.processors import pick
 from heedmap.backends.prompts import prompt_table
-from heedmap.errors import TraceError
+from heedmap.errors import ArgumentError, TraceError
 from heedmap.recording.tracing import trace
 
 SHORT = {"max_sequence_length": 12}
@@ -352,3 +353,73 @@ def test_explain_chooses_among_the_layers_of_a_group(load):
     run = hm.generate(pipe, "a red house", seed=1, steps=2, **SHORT)
     found = hm.explain(pipe, run, "house", (20, 41), layer="single")
     assert found.report.layer.name.startswith("single_") and found.report.maps_difference is None
+
+
+# --- shares of the attention to the text --------------------------------------------------------
+
+
+@EACH
+@pytest.mark.parametrize("weight", [None, -1.5])
+def test_shares_of_the_text_are_divided_by_its_sum_at_each_site(load, family, weight, tmp_path):
+    pipe, sites = load(family), {}
+    red = list(prompt_table(pipe, "a red house", SHORT).find("red"))
+
+    def tell(name, count, p, values):
+        text = p[-1][..., :count].clone()
+        text[..., red] *= 1 if weight is None else weight
+        sites.setdefault(name, []).append(text / text.abs().sum(-1, keepdim=True))
+
+    edits = [] if weight is None else [hm.Reweight("red", weight)]
+    call = {"seed": 1, "steps": 2, "size": (48, 80), "edits": edits, **SHORT}
+    plain = hm.generate(pipe, "a red house", **call)
+    with watched(pipe, tell):
+        run = hm.generate(pipe, "a red house", keep="all", tokens="all", share_of="text", **call)
+    assert np.array_equal(run.image, plain.image)
+    recording = run.maps.recording
+    for layer, array in zip(recording.layers, recording.arrays, strict=True):
+        np.testing.assert_allclose(array, torch.stack(sites[layer.name]), atol=1e-5)
+    assert (plain.settings.share_of, run.settings.share_of) == ("all", "text")
+    back = hm.Run.load(run.save(tmp_path / "run", overlays=False))
+    assert back.maps.recording.share_of == back.maps["house"].share_of == "text"
+    if weight is None:
+        assert hm.repeat(pipe, back).run.settings.share_of == "text"
+        found = hm.explain(pipe, back, "house", (20, 41))
+        assert found.report.maps_difference < 1e-5
+
+
+def test_concepts_as_shares_of_the_text_and_their_own(load):
+    """Without the image's keys: the odds to the prompt's words stay as they are."""
+    pipe, found = load("sd3"), {}
+    for share_of in ("all", "text"):
+        with trace(pipe, "all", tokens="all", concepts=["sky"], share_of=share_of) as traced:
+            paint(pipe, "a red house", guidance_scale=1.0, width=48, height=48, **SHORT)
+        (words,), (concepts,) = traced.recordings, traced.concept_recordings
+        found[share_of] = words.arrays[1].astype(float), concepts.arrays[1].astype(float)
+    (of_all, sky), (of_text, expected) = found["all"], found["text"]
+    # With the concept's keys beside them the words have 1 - sky of what they had.
+    words = of_all.sum(-1, keepdims=True) * (1 - sky)
+    np.testing.assert_allclose(expected, sky / (words + sky), atol=1e-5)
+    np.testing.assert_allclose(of_text.sum(-1), 1, atol=1e-5)
+
+
+def test_figures_and_pages_name_the_shares(load):
+    pipe, call = load("flux"), {"seed": 1, "steps": 2, "keep": ["step"], **SHORT}
+    runs = [hm.generate(pipe, "a cat", share_of=share, **call) for share in ("all", "text")]
+    for run, name in zip(
+        runs, ("share of all attention", "of the attention to the text"), strict=True
+    ):
+        for figure in (run.figure(), run.maps["cat"].figure(), run.timeline("cat")):
+            assert name in figure.axes[-1].get_title(loc="left").replace("\n", " ")
+        assert f'"shareOf":"{run.settings.share_of}"' in run.explorer()
+    texts = " ".join(text.get_text() for text in hm.compare(runs).findobj(Text)).replace("\n", " ")
+    assert "share of all attention" in texts and "share of the attention to" in texts
+
+
+def test_shares_of_the_text_have_no_meaning_in_a_softmax_of_its_own(load):
+    pipe = load("sd1")
+    for ask in (hm.generate, hm.trace):
+        with pytest.raises(ArgumentError):
+            ask(pipe, *["at"] * (ask is hm.generate), share_of="text")
+    with pytest.raises(ArgumentError):
+        hm.locate(pipe, models.picture(64, 64), "at", share_of="text")
+    assert hm.generate(pipe, "at", seed=1, steps=1).maps.recording.share_of is None

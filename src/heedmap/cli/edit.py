@@ -36,7 +36,7 @@ _WEIGHTS = "N weights of a word from A to B, or a list, as red=0,1,3. May be rep
 _WINDOWS = "One or more windows, as in `heedmap edit`, with commas between: 0,0.5,1."
 
 
-@command(GenerateOptions, EditOptions, model=EMBEDDED, out=OUTPUTS, without="concepts")
+@command(GenerateOptions, EditOptions, model=EMBEDDED, out=OUTPUTS, without="concepts share_of")
 def edit(
     task: Task, source: Source, target: Targets = None, *, seed: Seed = None, **options: Any
 ) -> None:
@@ -89,7 +89,7 @@ def _print_pair(folder: Path, pair: "hm.EditResult") -> None:
     typer.echo(f"{size}, seed {seed}, {steps}. Open {folder / 'index.html'}.")
 
 
-@command(GenerateOptions, EditOptions, model=EMBEDDED, out=OUTPUT, without="concepts")
+@command(GenerateOptions, EditOptions, model=EMBEDDED, out=OUTPUT, without="concepts share_of")
 def grid(
     task: Task,
     source: Source,

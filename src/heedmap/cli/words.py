@@ -61,7 +61,7 @@ def words(task: Task, prompt: Prompt) -> None:
     task.finish(data, [])
 
 
-@command(GenerateOptions, model=EMBEDDED, without="steps guidance negative keep concepts")
+@command(GenerateOptions, model=EMBEDDED, without="steps guidance negative keep concepts share_of")
 def layers(
     task: Task,
     *,

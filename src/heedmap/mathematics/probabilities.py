@@ -115,15 +115,11 @@ class Scores:
         return p.div_(p.sum(dim=-1, keepdim=True)) if whole and self.key.itemsize < 4 else p
 
     def log_sum_of(self, image: int, heads: slice = slice(None)) -> Tensor:
-        """Return the logarithm of Σ exp over all keys in some heads of an image: float32 (H', Q).
-
-        It must be known, or the softmax joint.
-        """
+        """Return the logarithm of Σ exp over all keys in heads of an image, float32 (H', Q)."""
         if self.log_sum is not None:
             return self.log_sum[image, heads].float()
-        assert self.joint is not None
-        query = self.query[image, heads].float()
-        return log_sums(query, self.joint.key[image, heads], self.scale)
+        query, keys = self.query[image, heads].float(), self.joint or self
+        return log_sums(query, keys.key[image, heads], self.scale)
 
     def rows(self, image: int) -> Tensor:
         """Return whole rows of probabilities of an image, float32: (H, Q, K).

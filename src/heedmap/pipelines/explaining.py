@@ -162,6 +162,9 @@ def _difference(saved: Run, branch: BranchName, step: int, site: ProbeSite) -> f
             f"grid of {h}×{w}: use the model that the settings name"
         )
     array = recording.arrays[recording.layers.index(layer)]  # (S, H, Q, K)
-    p = site.probabilities[:, list(recording.positions)]
+    p = site.probabilities
+    if recording.share_of == "text":
+        p = p[:, :-1] / np.abs(p[:, :-1]).sum(axis=1, keepdims=True)
+    p = p[:, list(recording.positions)]
     p = p if "head" in recording.keep else p.mean(axis=0, keepdims=True)
     return float(np.abs(array[step, :, site.place[0] * w + site.place[1]] - p).max())

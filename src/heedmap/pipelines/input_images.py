@@ -52,7 +52,7 @@ from heedmap.figures.overlays import to_rgb
 from heedmap.io import reading
 from heedmap.io.schemas import InputImageSettings
 from heedmap.io.writing import digest_of
-from heedmap.options import LOCATE_STEPS, GenerateOptions, Keep, Tokens
+from heedmap.options import LOCATE_STEPS, GenerateOptions, Keep, ShareOf, Tokens
 from heedmap.pipelines.arguments import (
     apply_model_defaults,
     check_seed,
@@ -199,6 +199,7 @@ def locate(
     keep: Keep = GenerateOptions.keep,
     tokens: Tokens = GenerateOptions.tokens,
     concepts: Sequence[str] = GenerateOptions.concepts,
+    share_of: ShareOf = GenerateOptions.share_of,
     limit: int = GenerateOptions.limit,
     progress: Progress | None = None,
     probe: Probe | None = None,
@@ -225,6 +226,7 @@ def locate(
         keep: as in `generate`.
         tokens: as in `generate`.
         concepts: as in `generate`.
+        share_of: as in `generate`.
         limit: as in `generate`.
         progress: called after every step with the number of steps done and of all steps.
         probe: of `explain`; ends the run when it has found its numbers.

@@ -55,6 +55,20 @@ def row_probabilities(scores: Scores, row: int) -> SiteProbabilities:
     return SiteProbabilities(partial(scores.of, row), scores.query.shape[1], scores.query.device)
 
 
+def shares_of_text(p: SiteProbabilities, tokens: int) -> SiteProbabilities:
+    """Return probabilities of a joint softmax by their sum over the text, which has `tokens`.
+
+    Those of negative weights count by their magnitude; where all are 0, the shares are 0.
+    """
+
+    def of(heads: slice, some: Sequence[int]) -> Tensor:
+        every = p.of(heads, range(tokens))
+        total = every.abs().sum(dim=-1, keepdim=True)
+        return every[..., list(some)] / total.clamp_min(torch.finfo(every.dtype).tiny)
+
+    return replace(p, of=of)
+
+
 MAX_KEY_ERROR = 0.02
 """Largest relative distance between a layer's keys of the prompt and those computed here. Rounding
 of half-precision types stays below it."""

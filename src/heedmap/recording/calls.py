@@ -3,7 +3,7 @@
 import math
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import FrameType
 from typing import Any, Literal
 
@@ -19,7 +19,7 @@ from heedmap.errors import NothingRecordedError, TraceError, plural
 from heedmap.maps.recordings import AVERAGED, Layer, Recording, cells
 from heedmap.mathematics.probabilities import Scores
 from heedmap.mathematics.rules import Rule, Site
-from heedmap.options import Axis, BranchName, GenerateOptions, Tokens
+from heedmap.options import Axis, BranchName, GenerateOptions, ShareOf, Tokens
 from heedmap.recording.accumulation import (
     AttentionAccumulator,
     ConceptKeys,
@@ -33,6 +33,7 @@ from heedmap.recording.accumulation import (
     propagation_layers,
     regrid,
     row_probabilities,
+    shares_of_text,
 )
 from heedmap.recording.concepts import ConceptStreams
 from heedmap.recording.edits import AttentionController, RunPosition
@@ -47,6 +48,7 @@ class RecordingSpec:
     tokens: Tokens = GenerateOptions.tokens
     branches: frozenset[BranchName] = frozenset({"conditional"})
     concepts: tuple[str, ...] = ()
+    share_of: ShareOf = GenerateOptions.share_of
     limit: int = GenerateOptions.limit
     prompts: tuple[str, ...] | None = None
     weights_read: bool = False  # whether weights written in the prompts were read before
@@ -59,6 +61,7 @@ class RecordingSpec:
             "tokens": options.tokens,
             "branches": frozenset(options.branches),
             "concepts": checked_concepts(options.concepts),
+            "share_of": options.share_of,
             "limit": options.limit,
         }
         return cls(**{**values, **more})
@@ -151,6 +154,7 @@ class Call:
         self.blocks: Sequence[int] = ()  # of the model's batch that read the prompt in this pass
         self._rows = self._tokens = 0  # of the batch and of the text of this pass
         self._groups = family.groups(list(layers))
+        self._of_text = spec.share_of == "text"
         w, h = cells(latent)  # on the latent's grid layers would be resized twice
         # Layers that may be skipped are averaged when it is known at which steps each ran.
         layer: frozenset[Axis] = frozenset({"layer"} if self.skipping else ())
@@ -309,22 +313,23 @@ class Call:
                 f"{name} ran on {positions} positions, but its grid is {h}×{w} = {h * w}: remove "
                 "what merges tokens or rescales the layer's input"
             )
+        shown = replace(scores, joint=None, log_sum=None) if self._of_text else scores
         for branch, record in self.records.items():
             if record.block is None:
                 continue
             if record.concept_streams is not None:
-                record.concept_streams.hear(scores)
+                record.concept_streams.hear(shown)
                 continue
             first = record.block * self.images
             if record.concept_keys is not None:
                 every = record.concept_keys.probabilities(name, scores, first)
             else:
-                every = [row_probabilities(scores, first + image) for image in range(self.images)]
-            if branch == "conditional" and controller is not None:
-                every = [
-                    controller.probabilities(scores, image, name, p)
-                    for image, p in enumerate(every)
-                ]
+                every = [row_probabilities(shown, first + image) for image in range(self.images)]
+            for image, p in enumerate(every):
+                if branch == "conditional" and controller is not None:
+                    every[image] = acted = controller.probabilities(scores, image, name, p)
+                    if acted is not p and self._of_text:
+                        every[image] = shares_of_text(acted, scores.key.shape[2])
             self._add(record, name, every)
             if branch == "conditional" and self._token_maps:
                 for image, tokens in self._map_tokens.items():
@@ -461,4 +466,5 @@ class Call:
             self.latent,
             (w * side, h * side),
             None if record.refined is None else record.refined.value(image),
+            self.spec.share_of if self.family.is_joint else None,
         )

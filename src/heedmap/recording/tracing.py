@@ -36,7 +36,7 @@ from heedmap.errors import (
 from heedmap.maps.heatmaps import HeatMaps
 from heedmap.maps.recordings import Recording
 from heedmap.mathematics.probabilities import Scores
-from heedmap.options import AXES, BranchName, GenerateOptions, Keep, Tokens
+from heedmap.options import AXES, BranchName, GenerateOptions, Keep, ShareOf, Tokens
 from heedmap.recording.calls import Call, RecordingSpec, RecordName
 from heedmap.recording.edits import (
     AttentionController,
@@ -61,6 +61,7 @@ def trace(
     branches: Iterable[BranchName] = GenerateOptions.branches,
     concepts: Sequence[str] = GenerateOptions.concepts,
     prompts: str | Sequence[str] | None = None,
+    share_of: ShareOf = GenerateOptions.share_of,
     limit: int = GenerateOptions.limit,
     edits: Iterable[Edit] = (),
 ) -> "Trace":
@@ -85,6 +86,7 @@ def trace(
             or not its prompt has them (`Trace.concept_maps`).
         prompts: if you call the pipeline with `prompt_embeds`: the texts they were encoded from.
             Without them, maps are labelled by token position.
+        share_of: as in `generate`.
         limit: the number of bytes that may be kept in all, 2 GiB by default; a run that would keep
             more is refused before its first step.
         edits: changes of the attention of every prompt, as in `generate`. The images then differ,
@@ -97,15 +99,21 @@ def trace(
 
     Raises:
         ArgumentError: if an axis, a branch, the choice of tokens or an edit is not known, or a
-            concept is none.
+            concept is none, or share_of is "text" where the text has a softmax of its own.
         ModelError: if the model has no text cross-attention.
     """
     options = GenerateOptions(
-        keep=keep, tokens=tokens, branches=branches, concepts=concepts, limit=limit
+        keep=keep,
+        tokens=tokens,
+        branches=branches,
+        concepts=concepts,
+        share_of=share_of,
+        limit=limit,
     )
     texts = [prompts] if isinstance(prompts, str) else as_ordered_list(prompts or [])
     if texts is None or not all(isinstance(text, str) for text in texts):
         raise ArgumentError(f"prompts is {quoted(prompts)}: expected a list of texts")
+    registry.check_share(pipe, options.share_of)
     spec = RecordingSpec.of(options, prompts=None if prompts is None else tuple(texts))
     return Trace(pipe, spec, edits=checked_edits(edits))
 
