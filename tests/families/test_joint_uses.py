@@ -1,16 +1,21 @@
 """What UNets have beside maps, where text and image share a softmax: against float64."""
 
 import re
+from collections import defaultdict
 from contextlib import contextmanager
 from copy import deepcopy
 from functools import partial
-from inspect import signature
 from itertools import chain
 
 import numpy as np
 import pytest
 import torch
-from diffusers import FirstBlockCacheConfig, FlowMatchEulerDiscreteScheduler
+from diffusers import (
+    FirstBlockCacheConfig,
+    FlowMatchEulerDiscreteScheduler,
+    FluxPipeline,
+    StableDiffusion3Pipeline,
+)
 from diffusers.models.attention_processor import Attention
 from diffusers.models.transformers.transformer_flux import FluxAttention
 from matplotlib.text import Text
@@ -193,93 +198,67 @@ def test_refined_maps_are_propagated_along_the_images_part_of_the_softmax(load, 
 # --- concepts -----------------------------------------------------------------------------------
 
 SOUGHT = ["sky", "at sea"]
+TEXTS = {
+    StableDiffusion3Pipeline: ("prompt", "prompt_2", "prompt_3"),
+    FluxPipeline: ("prompt", "prompt_2"),
+}
 
 
-def concept_shares(pipe, prompts, steps, call):
+def concept_shares(pipe, prompts, call):
     """By layer (S, B, H, Q, C): the shares of concepts, and the image of the same call.
 
     The blocks of a float64 copy run on the image's states of the call and on the concepts' own.
     """
-    transformer, blocks, passes = denoiser(pipe), {}, []
-    double = deepcopy(transformer).double()
-    rows, places, texts = len(prompts), {}, []
-    for prompt in prompts:
-        text = f"sky and at sea and {prompt}"
-        states = pipe.encode_prompt(
-            **{name: text for name in ("prompt", "prompt_2", "prompt_3")
-               if name in signature(pipe.encode_prompt).parameters}, **SHORT
-        )[0]  # fmt: skip
-        table = prompt_table(pipe, text, SHORT)
-        own = [[t for t in table.find(one) if table.tokens[t].start < 15] for one in SOUGHT]
-        texts.append((states.double(), own))
+    double, ran, places = deepcopy(denoiser(pipe)).double(), [], {}
 
     def start(model, args, kwargs):
-        passes.append({})
         places.update({n: one for n, one in kwargs.items() if n in ("txt_ids", "img_ids")})
 
-    def given(name, block, args, kwargs):
-        passes[-1][name] = dict(kwargs)
-
-    def shares(name, image, concepts):
-        """P of an image's concepts beside its prompt, in a layer of the copy."""
-        layer, count = double.get_submodule(name), concepts.shape[1]
-        prompt = image["prompt"]
-        text = torch.cat([prompt, concepts], dim=1)
-        zeros = torch.zeros(text.shape[1], 3)
-        each = [zeros, places["img_ids"]] if places else []
-        p, _ = joint_attention(layer, image["image"], text, each)
-        return p[0][..., prompt.shape[1] : prompt.shape[1] + count]
-
-    handles = [transformer.register_forward_pre_hook(start, with_kwargs=True)]
-    for name, block in transformer.named_modules():
-        if hasattr(block, "attn"):
-            blocks[name] = double.get_submodule(name)
-            hook = partial(given, name)
-            handles.append(block.register_forward_pre_hook(hook, with_kwargs=True))
-    made = call()
-    for handle in handles:
-        handle.remove()
-
     def attended(block, arguments):
-        """The states that the block's attention is given, image and text, and the text after it."""
-        seen = {}
+        """The text states after a block, and those that its layer is given."""
+        seen, count = {}, arguments["encoder_hidden_states"].shape[1]
         hook = block.attn.register_forward_pre_hook(
             lambda _, args, kwargs: seen.update(kwargs), with_kwargs=True
         )
         after, _ = block(**arguments)
         hook.remove()
         image, text = seen["hidden_states"], seen.get("encoder_hidden_states")
-        if text is None:
-            count = arguments["encoder_hidden_states"].shape[1]
-            text, image = image[:, :count], image[:, count:]
-        return {"image": image, "prompt": text}, after
+        return after, *((image[:, count:], image[:, :count]) if text is None else (image, text))
 
-    found = {name: [[] for _ in passes] for name in blocks}
-    with torch.no_grad():
-        for step, ran in enumerate(passes):
-            for image, (states, own) in enumerate(texts):
-                tokens = sorted({*chain(*own)})
-                stream = double.context_embedder(states[:, tokens])
-                for name, block in blocks.items():
-                    row = len(ran[name]["temb"]) - rows + image
-                    plain = {
-                        n: ran[name][n][[row]].double()
-                        for n in ("hidden_states", "encoder_hidden_states", "temb")
-                    }
-                    alone = plain | {"encoder_hidden_states": stream}
-                    if places:
-                        for one in (plain, alone):
-                            count = one["encoder_hidden_states"].shape[1]
-                            ids = torch.cat([torch.zeros(count, 3), places["img_ids"]])
-                            one["image_rotary_emb"] = double.pos_embed(ids)
-                    inputs, _ = attended(block, plain)
-                    concepts, stream = attended(block, alone)
-                    p = shares(f"{name}.attn", inputs, concepts["prompt"])
-                    sums = [p[..., [tokens.index(t) for t in one]].sum(-1) for one in own]
-                    found[name][step].append(torch.stack(sums, dim=-1))
-    return {
-        f"{n}.attn": torch.stack([torch.stack(s) for s in one]) for n, one in found.items()
-    }, made
+    handles = [denoiser(pipe).register_forward_pre_hook(start, with_kwargs=True)]
+    for name, block in denoiser(pipe).named_modules():
+        if hasattr(block, "attn"):
+            keep = lambda _, args, kwargs, name=name: ran.append((name, dict(kwargs)))  # noqa: E731
+            handles.append(block.register_forward_pre_hook(keep, with_kwargs=True))
+    made, found = call(), defaultdict(list)
+    for handle in handles:
+        handle.remove()
+    for image, prompt in enumerate(prompts):
+        text = f"sky and at sea and {prompt}"
+        table = prompt_table(pipe, text, SHORT)
+        own = [[t for t in table.find(one) if table.tokens[t].start < 15] for one in SOUGHT]
+        tokens = sorted({*chain(*own)})
+        states = pipe.encode_prompt(**dict.fromkeys(TEXTS[type(pipe)], text), **SHORT)[0]
+        for name, given in ran:
+            block = double.get_submodule(name)
+            if name == ran[0][0]:  # a pass begins
+                concepts = double.context_embedder(states[:, tokens].double())
+            row = len(given["temb"]) - len(prompts) + image
+            names = ("hidden_states", "encoder_hidden_states", "temb")
+            plain = {name: given[name][[row]].double() for name in names}
+            both = plain, plain | {"encoder_hidden_states": concepts}
+            for one in both if places else ():
+                zeros = torch.zeros(one["encoder_hidden_states"].shape[1], 3)
+                one["image_rotary_emb"] = double.pos_embed(torch.cat([zeros, places["img_ids"]]))
+            _, states_of_image, beside = attended(block, both[0])
+            concepts, _, keys = attended(block, both[1])
+            text = torch.cat([beside, keys], dim=1)
+            each = [torch.zeros(text.shape[1], 3), places["img_ids"]] if places else []
+            p, _ = joint_attention(block.attn, states_of_image, text, each)
+            p = p[0][..., beside.shape[1] : text.shape[1]]
+            sums = [p[..., [tokens.index(t) for t in one]].sum(-1) for one in own]
+            found[f"{name}.attn", image].append(torch.stack(sums, dim=-1))
+    return {place: torch.stack(one) for place, one in found.items()}, made
 
 
 @EACH
@@ -287,7 +266,8 @@ def test_concepts_have_the_share_that_they_would_have_beside_the_prompt(load, fa
     pipe, prompts = load(family), ["a red house", "a cat"]
     more = {"guidance_scale": 4.0, "width": 48, "height": 80, **SHORT}
     call = lambda: paint(pipe, prompts, seeds=(1, 2), **more)  # noqa: E731
-    expected, bare = concept_shares(pipe, prompts, 2, call)
+    with torch.no_grad():
+        expected, bare = concept_shares(pipe, prompts, call)
     before = state_of(pipe)["processors"], state_of(pipe)["hooks"]
     with trace(pipe, "all", concepts=SOUGHT) as traced:
         assert np.array_equal(call(), bare)
@@ -297,7 +277,7 @@ def test_concepts_have_the_share_that_they_would_have_beside_the_prompt(load, fa
     for image, recording in enumerate(traced.concept_recordings):
         assert [word.text for word in recording.table.words] == SOUGHT
         for layer, array in zip(recording.layers, recording.arrays, strict=True):
-            np.testing.assert_allclose(array, expected[layer.name][:, image], atol=1e-5)
+            np.testing.assert_allclose(array, expected[layer.name, image], atol=1e-5)
             assert array.max() > 1e-2
         assert recording.refined is not None
     for one, other in zip(traced.recordings, alone.recordings, strict=True):

@@ -368,16 +368,13 @@ class ImageScheduler:
         count = int(num_inference_steps or (1 if sigmas is None else len(sigmas)))
         every = int(self.config["num_train_timesteps"])
         self.num_inference_steps, self.custom_timesteps = count, False
-        parts = [self.rounded(every * (2 * (count - n) - 1), 2 * count) for n in range(count)]
-        self.timesteps = torch.tensor(parts, device=device)
+        parts = [(every * (2 * (count - n) - 1), 2 * count) for n in range(count)]
+        timesteps, self._shares = zip(*(self.level(*part) for part in parts), strict=True)
+        self.timesteps = torch.tensor(timesteps, device=device)
         self._call, self.noised = 0, self._add_noise(0, self._first)
 
-    def rounded(self, above: int, below: int) -> float:
-        """Return a timestep, a fraction, as the model was trained with them."""
-        raise NotImplementedError
-
-    def shares(self, timestep: float) -> tuple[float, float]:
-        """Return the shares of clean latents and of noise at a timestep."""
+    def level(self, above: int, below: int) -> tuple[float, tuple[float, float]]:
+        """Return the timestep above / below, and the shares of clean latents and of noise there."""
         raise NotImplementedError
 
     def start(self, image: Tensor, noise: torch.Generator, steps: int) -> Tensor:
@@ -408,34 +405,26 @@ class ImageScheduler:
         return torch.randn(self.image.shape, generator=self.noise).to(self.image.device)
 
     def _add_noise(self, call: int, noise: Tensor) -> Tensor:
-        a, s = self.shares(float(self.timesteps[call]))
+        a, s = self._shares[call]
         return a * self.image + s * noise
 
 
 class DiffusedImage(ImageScheduler, DDPMScheduler):  # pyright: ignore[reportIncompatibleMethodOverride]
     """An image with the noise of diffusion, by the betas of a scheduler."""
 
-    def rounded(self, above: int, below: int) -> int:
-        """Return a whole timestep."""
-        return above // below
-
-    def shares(self, timestep: float) -> tuple[float, float]:
-        """Return √ᾱ and √(1 - ᾱ)."""
-        share = float(self.alphas_cumprod[int(timestep)])
-        return share**0.5, (1 - share) ** 0.5
+    def level(self, above: int, below: int) -> tuple[int, tuple[float, float]]:
+        """Return a whole timestep, √ᾱ and √(1 - ᾱ)."""
+        share = float(self.alphas_cumprod[above // below])
+        return above // below, (share**0.5, (1 - share) ** 0.5)
 
 
 class FlowingImage(ImageScheduler, FlowMatchEulerDiscreteScheduler):  # pyright: ignore[reportIncompatibleMethodOverride]
     """An image on its way to noise, as flow matching trains: (1 - σ) · clean + σ · noise."""
 
-    def rounded(self, above: int, below: int) -> float:
-        """Return σ in timesteps."""
-        return above / below
-
-    def shares(self, timestep: float) -> tuple[float, float]:
-        """Return 1 - σ and σ."""
-        sigma = timestep / self.config["num_train_timesteps"]
-        return 1 - sigma, sigma
+    def level(self, above: int, below: int) -> tuple[float, tuple[float, float]]:
+        """Return σ as a timestep, 1 - σ and σ."""
+        sigma = above / below / self.config["num_train_timesteps"]
+        return above / below, (1 - sigma, sigma)
 
 
 @contextmanager

@@ -228,7 +228,7 @@ class HeatMap:
 
 def scale_name(name: str, share_of: ShareOf | None, refined: bool = False) -> str:
     """Write the name of a scale with the attention of which its values are shares."""
-    return " · ".join(filter(None, (name, SHARES[share_of], refined and REFINED_BY)))
+    return " · ".join(filter(None, (name, SHARES[share_of], REFINED_BY if refined else "")))
 
 
 def common_range(heats: Sequence[HeatMap], scale: Scale) -> tuple[float, float]:
