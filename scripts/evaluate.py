@@ -350,7 +350,8 @@ def run_on_model(options: argparse.Namespace) -> None:
     options.measure(options, pipe, folder)
 
 
-def main() -> None:
+def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
+    """Return the options of the command line."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -385,13 +386,18 @@ def main() -> None:
     verb = verbs.choices["maps"]
     verb.set_defaults(steps=truth.STEPS)
     verb.add_argument("--drawn", type=int, default=100, help="captions drawn by the model (100)")
-    options = parser.parse_args()
+    options = parser.parse_args(arguments)
     if getattr(options, "n", 1) < 1:
         parser.error("--n must be at least 1")
+    return options
+
+
+def main() -> None:
+    options = parse()
     try:
         options.function(options)
     except HeedmapError as error:
-        parser.error(str(error))
+        sys.exit(f"Error: {error}")
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ import io
 import json
 import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Literal, cast
 
@@ -341,22 +341,22 @@ PICTURES: dict[str, Callable[[Any], Image.Image]] = {
 """How each picture of these pages is made, by its name in the gallery."""
 
 
-def made(name: str, pipe: Any, gallery: Path = GALLERY) -> bool:
-    """Make a picture, and write it if there is none or it has changed.
+def write(picture: Image.Image, path: Path) -> bool:
+    """Write a picture if there is none or it has changed.
 
     Values that are off by 4 of 255 are no change: sums are rounded otherwise with other threads.
 
     Returns:
         whether the file was written.
     """
-    picture, path = PICTURES[name](pipe).convert("RGB"), gallery / name
+    picture = picture.convert("RGB")
     if path.exists():
         with Image.open(path) as older:
             same = older.size == picture.size
             off = ImageChops.difference(older.convert("RGB"), picture) if same else None
         if off is not None and max(most for _, most in cast(Any, off.getextrema())) <= 4:
             return False
-    gallery.mkdir(parents=True, exist_ok=True)
+    path.parent.mkdir(parents=True, exist_ok=True)
     picture.save(path, optimize=True)
     return True
 
@@ -364,15 +364,21 @@ def made(name: str, pipe: Any, gallery: Path = GALLERY) -> bool:
 # --- the command line -------------------------------------------------------------------------
 
 
-def main() -> None:
+def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
+    """Return the options of the command line."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("pictures", nargs="*", metavar="PICTURE", help=", ".join(PICTURES))
     parser.add_argument("--table", action="store_true", help="the tables alone, no pictures")
-    options = parser.parse_args()
+    options = parser.parse_args(arguments)
     if unknown := set(options.pictures) - set(PICTURES):
         parser.error(f"no recipe for {', '.join(sorted(unknown))}: there are {', '.join(PICTURES)}")
+    return options
+
+
+def main() -> None:
+    options = parse()
     import heedmap as hm
     from heedmap.tiny import FOLDER
 
@@ -386,7 +392,8 @@ def main() -> None:
     pipe = hm.load()
     pipe.set_progress_bar_config(disable=True)
     for name in options.pictures or PICTURES:
-        print(name, "written" if made(name, pipe) else "as it was", flush=True)
+        changed = write(PICTURES[name](pipe), GALLERY / name)
+        print(name, "written" if changed else "unchanged", flush=True)
 
 
 if __name__ == "__main__":

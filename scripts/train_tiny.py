@@ -24,6 +24,7 @@ No mask shapes the attention. Masks weight the diffusion loss (object pixels cou
 """
 
 import argparse
+from collections.abc import Sequence
 from pathlib import Path
 
 import torch
@@ -47,8 +48,8 @@ SPREAD = {
 """The stages that run in several processes."""
 
 
-def parser() -> argparse.ArgumentParser:
-    """The command line."""
+def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
+    """Return the options of the command line."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -68,6 +69,7 @@ def parser() -> argparse.ArgumentParser:
     parser.add_argument("--alone", type=float, default=0.2, help="captions without mixing")
     parser.add_argument("--one-object-until", type=int, default=120_000, help="samples")
     parser.add_argument("--scenes", type=int, default=40_000)
+    parser.add_argument("--shard", type=int, default=2048, help="scenes in one file of latents")
     parser.add_argument("--sheet-minutes", type=float, default=10.0)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--port", type=int, default=29511)
@@ -78,11 +80,11 @@ def parser() -> argparse.ArgumentParser:
     parser.add_argument("--from-export", action="store_true", help="begin at the exported weights")
     parser.add_argument("--no-compile", dest="compile", action="store_false")
     parser.add_argument("--no-bf16", dest="bf16", action="store_false")
-    return parser
+    return parser.parse_args(arguments)
 
 
 def main() -> None:
-    options = parser().parse_args()
+    options = parse()
     options.work.mkdir(parents=True, exist_ok=True)
     if options.stage == "tokenizer":
         train_tokenizer(options.work)

@@ -1,11 +1,11 @@
 """What the pages tell a reader to type: the Python and the commands run as they stand."""
 
-import argparse
 import json
+import os
 import re
 import runpy
-import secrets
 import shlex
+import shutil
 import subprocess
 import sys
 from codeop import compile_command
@@ -13,12 +13,8 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
+import pandas as pd
 import pytest
-from diffusers import StableDiffusionPipeline
-from msgspec import structs
-from typer.testing import CliRunner
-
-from heedmap import cli, tiny
 
 ROOT = Path(__file__).parents[1]
 README = ROOT / "README.md"
@@ -53,30 +49,32 @@ VERBS = dict.fromkeys(line for page in PAGES for line in beginning(page, "heedma
 SCRIPTS = [(page, line) for page in PAGES for line in beginning(page, "python scripts/")]
 
 
-@pytest.fixture
-def few_steps(monkeypatch):
-    """Few steps where a page names none, in place of heedmap's 25 and diffusers' 50."""
-    few = structs.replace(tiny.defaults(), steps=4)
-    monkeypatch.setattr(tiny, "defaults", lambda: few)
-    call = StableDiffusionPipeline.__call__.__wrapped__
-    defaults = tuple(4 if default == 50 else default for default in call.__defaults__)
-    monkeypatch.setattr(call, "__defaults__", defaults)
+@pytest.fixture(scope="module")
+def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy of the package, whose embedded model takes 4 steps by default."""
+    folder = tmp_path_factory.mktemp("src")
+    shutil.copytree(ROOT / "src/heedmap", folder / "heedmap")
+    card = folder / "heedmap/tiny/model/card.json"
+    data = json.loads(card.read_bytes())
+    data["defaults"]["steps"] = 4
+    card.write_text(json.dumps(data), encoding="utf-8")
+    return folder
+
+
+def run_texts(language: str, texts: list[str], package: Path, folder: Path) -> None:
+    """Run Python or commands, one after the other in an empty folder, with a package."""
+    environment = {**os.environ, "PYTHONPATH": str(package), "TQDM_DISABLE": "1"}
+    done = subprocess.run(
+        [sys.executable, ROOT / "tests/running.py", language], input=json.dumps(texts), text=True,
+        capture_output=True, cwd=folder, env=environment,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("few_steps")
 @pytest.mark.parametrize("page", PYTHON, ids=of)
-def test_the_python_of_a_page_runs(page: Path, tmp_path: Path, monkeypatch):
-    """In the order in which it stands there, in an empty folder, with the embedded model.
-
-    Every example names its seed: what it shows does not go by chance.
-    """
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("TQDM_DISABLE", "1")
-    monkeypatch.delattr(secrets, "randbelow")
-    names: dict[str, object] = {}
-    for code in blocks(page, "python"):
-        exec(compile(code, of(page), "exec"), names)
+def test_the_python_of_a_page_runs(page: Path, package: Path, tmp_path: Path):
+    run_texts("python", blocks(page, "python"), package, tmp_path)
 
 
 @pytest.mark.parametrize("page", PYTHON, ids=of)
@@ -101,29 +99,33 @@ def test_a_type_checker_finds_no_mistake_in_the_readme(tmp_path: Path):
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("few_steps")
-def test_the_commands_of_the_pages_run(tmp_path: Path, monkeypatch):
-    """One after the other, in one folder, each once; the sweep has the guide's jobs."""
-    monkeypatch.chdir(tmp_path)
+def test_the_commands_of_the_pages_run(package: Path, tmp_path: Path):
+    """Each runs once, all in one folder; the sweep has the guide's jobs."""
     (jobs,) = blocks(ROOT / "src/heedmap/GUIDE.md", "toml")
-    Path("jobs.toml").write_text(jobs, encoding="utf-8")
-    monkeypatch.setenv("TQDM_DISABLE", "1")
-    for command in VERBS:
-        result = CliRunner().invoke(cli.app, shlex.split(command)[1:])
-        assert result.exit_code == 0, (command, result.output)
+    (tmp_path / "jobs.toml").write_text(jobs, encoding="utf-8")
+    run_texts("commands", list(VERBS), package, tmp_path)
+
+
+@pytest.mark.slow
+def test_the_cluster_commands_of_the_guide_run(package: Path, tmp_path: Path):
+    """On this machine, as the only task of a SLURM array."""
+    guide = ROOT / "src/heedmap/GUIDE.md"
+    (jobs,), (lines,) = blocks(guide, "toml"), blocks(guide, "sh")
+    (tmp_path / "jobs.toml").write_text(jobs, encoding="utf-8")
+    environment = {
+        **os.environ, "PYTHONPATH": str(package), "TQDM_DISABLE": "1",
+        "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+        "SLURM_ARRAY_TASK_ID": "1", "SLURM_ARRAY_TASK_COUNT": "1",
+    }  # fmt: skip
+    done = subprocess.run(
+        ["bash", "-e", "-c", lines], cwd=tmp_path, env=environment, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    assert len(pd.read_parquet(tmp_path / "sweep/results.parquet")) == 8
 
 
 @pytest.mark.parametrize(("page", "command"), SCRIPTS, ids=lambda of: str(of).rpartition("/")[2])
-def test_a_script_understands_what_a_page_says(page: Path, command: str, monkeypatch):
-    """They take hours: it is their options alone that are read."""
-    parse = argparse.ArgumentParser.parse_args
-
-    def stop(self, arguments=None, namespace=None):
-        parse(self, arguments, namespace)
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(argparse.ArgumentParser, "parse_args", stop)
+def test_a_script_understands_the_options_of_a_page(page: Path, command: str):
+    """They take hours: only their options are read."""
     _, script, *arguments = shlex.split(command)
-    monkeypatch.setattr(sys, "argv", [script, *arguments])
-    with pytest.raises(KeyboardInterrupt):
-        runpy.run_path(str(ROOT / script), run_name="__main__")
+    runpy.run_path(str(ROOT / script))["parse"](arguments)

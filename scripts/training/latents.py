@@ -1,6 +1,6 @@
 """The stage `latents`: scenes drawn and encoded once, so that the UNet's training need not.
 
-A shard is a file of `SHARD` scenes. It names their seeds and groups (`GROUPS`), from which the
+A shard is a file of scenes. It names their seeds and groups (`GROUPS`), from which the
 layouts, and so any number of captions, are made again when it is read.
 """
 
@@ -22,10 +22,8 @@ from training.pictures import to_tensor, training_layout
 from training.run import Run
 from world import layouts, scenes
 
-SHARD = 2048
-"""Scenes in one file of latents."""
 BATCH = 64
-"""Scenes encoded at a time; a shard holds a whole number of such batches."""
+"""Scenes encoded at a time."""
 GROUPS: tuple[tuple[int, layouts.Kind], ...] = (
     (1, "different"), (2, "different"), (3, "different"), (2, "several"), (3, "several"),
     (2, "twins"),
@@ -36,22 +34,19 @@ TURNS = ((0, 0), (1, 1), (3, 4), (5, 5), (0, 1), (2, 4))
 
 
 class Drawn(Dataset[tuple[np.ndarray, np.ndarray]]):
-    """The scenes of one shard in batches: pictures (n, h, w, 3), and `cell_cover`, both uint8."""
+    """A shard's scenes in batches: pictures (n, h, w, 3), and `cell_cover`, both uint8."""
 
-    def __init__(self, shard: int, side: int) -> None:
+    def __init__(self, shard: int, size: int, side: int) -> None:
         self.shard, self.side = shard, side
+        seeds = range(shard * size, (shard + 1) * size)
+        self.batches = [seeds[at : at + BATCH] for at in range(0, size, BATCH)]
 
     def __len__(self) -> int:
-        return SHARD // BATCH
+        return len(self.batches)
 
     def __getitem__(self, number: int) -> tuple[np.ndarray, np.ndarray]:
-        if number >= len(self):
-            raise IndexError(number)
-        start = self.shard * SHARD + number * BATCH
-        drawn = [
-            scenes.render(layout_of(seed, group_of(self.shard, seed)))
-            for seed in range(start, start + BATCH)
-        ]
+        seeds = self.batches[number]
+        drawn = [scenes.render(layout_of(seed, group_of(self.shard, seed))) for seed in seeds]
         masks = np.stack([scene.masks.any(axis=0) for scene in drawn])
         return np.stack([scene.image for scene in drawn]), cell_cover(masks, self.side)
 
@@ -68,19 +63,20 @@ def make_latents(rank: int, options: argparse.Namespace) -> None:
         with run.autocast():
             return latents_of(vae, x)
 
-    shards = range(rank, math.ceil(options.scenes / SHARD), run.world)
+    size = options.shard
+    shards = range(rank, math.ceil(options.scenes / size), run.world)
     wanted = [n for n in shards if not (folder / f"{n:05d}.safetensors").exists()]
     if not wanted:
         return
-    batches = ConcatDataset([Drawn(n, options.latent_side) for n in wanted])
+    batches = ConcatDataset([Drawn(n, size, options.latent_side) for n in wanted])
     loader = iter(DataLoader(batches, batch_size=None, num_workers=options.workers))
     for shard in wanted:
         latents, cover = [], []
-        for images, share in itertools.islice(loader, SHARD // BATCH):
+        for images, share in itertools.islice(loader, math.ceil(size / BATCH)):
             with torch.no_grad():
                 latents.append(encode(to_tensor(images, run.device)).half().cpu())
             cover.append(share)
-        seeds = torch.arange(shard * SHARD, (shard + 1) * SHARD)
+        seeds = torch.arange(shard * size, (shard + 1) * size)
         arrays = {
             "latents": torch.cat(latents),
             "cover": torch.cat(cover),

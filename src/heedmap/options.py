@@ -302,7 +302,6 @@ class GenerateOptions:
         (),
         "Also map a word or phrase that is not in PROMPT. May be repeated.",
         metavar="WORD",
-        names=["--concept"],
         collect=list,
     )
     share_of: ShareOf = option(

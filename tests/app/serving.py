@@ -1,4 +1,4 @@
-"""The app in a process of its own."""
+"""The app in a process of its own, as its command starts it."""
 
 import os
 import socket
@@ -11,23 +11,19 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-LAUNCH = (
-    "import sys; from heedmap.app import launch; launch(port=int(sys.argv[1]), **eval(sys.argv[2]))"
-)
-
 
 @contextmanager
-def serve(folder: Path, **options: object) -> Iterator[str]:
+def serve(folder: Path, *flags: str, **environment: str) -> Iterator[str]:
     """Serve the app of the embedded model until the block ends; give its address."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     folder.mkdir(exist_ok=True)
-    environment = {key: value for key, value in os.environ.items() if "proxy" not in key.lower()}
+    direct = {key: value for key, value in os.environ.items() if "proxy" not in key.lower()}
     process = subprocess.Popen(
-        [sys.executable, "-c", LAUNCH, str(port), repr(options)],
+        [sys.executable, "-m", "heedmap", "app", "--port", str(port), *flags],
         cwd=folder,
-        env=environment,
+        env={**direct, **environment},
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
     )

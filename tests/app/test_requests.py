@@ -87,7 +87,7 @@ def generated(seed: str) -> list[object]:
 
 
 def test_a_password_keeps_others_out_and_sessions_apart(tmp_path: Path):
-    with serve(tmp_path, auth=[("ann", "right")]) as url:
+    with serve(tmp_path, HEEDMAP_AUTH="bob:b\nann:right") as url:
         assert httpx.get(f"{url}/config").status_code == 401
         wrong = {"username": "ann", "password": "wrong"}
         assert httpx.post(f"{url}/login", data=wrong).status_code == 400

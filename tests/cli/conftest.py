@@ -1,10 +1,15 @@
-"""A folder for each test, the random model in place of every model, and a saved run."""
+"""A folder for each test, the random model as the default of commands, and a saved run."""
 
 import shutil
 import webbrowser
+from collections.abc import Iterator
 from pathlib import Path
 
+import diffusers
 import pytest
+import transformers
+from diffusers import StableDiffusionPipeline
+from making import random_pipeline
 
 from cli.calling import PROMPT, quiet
 from heedmap.backends import loading
@@ -20,14 +25,33 @@ def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+@pytest.fixture(scope="module", autouse=True)
+def _without_bars() -> Iterator[None]:
+    """Hide the bars of loading, as commands do: tqdm reads the environment when it is imported."""
+    for library in (diffusers, transformers):
+        library.utils.logging.disable_progress_bar()
+    yield
+    for library in (diffusers, transformers):
+        library.utils.logging.enable_progress_bar()
+
+
+@pytest.fixture(scope="module")
+def random_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The random model's folder."""
+    folder = tmp_path_factory.mktemp("random")
+    random_pipeline().save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def random_model(random_folder: Path) -> StableDiffusionPipeline:
+    return loading.load(random_folder)
+
+
 @pytest.fixture
-def model(random_model, monkeypatch: pytest.MonkeyPatch):
-    """The random model in place of every model."""
-    monkeypatch.setattr(loading, "load", lambda *_, **__: random_model)
-    monkeypatch.setattr(loading, "tokenizer", lambda _=None: random_model.tokenizer)
-    monkeypatch.setattr(
-        loading, "model_card", lambda _=None: loading.ModelCard()
-    )  # it was taught nothing
+def model(random_folder, random_model, monkeypatch: pytest.MonkeyPatch):
+    """The random model, which commands load by default."""
+    monkeypatch.setenv("HEEDMAP_MODEL", str(random_folder))
     return random_model
 
 

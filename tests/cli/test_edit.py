@@ -97,11 +97,12 @@ def test_the_page_is_opened(model, desk, opened):
     assert opened == [(desk / "x" / "index.html").as_uri()]
 
 
-GRID = ("grid", "a red house", "--seed", 7, "--steps", 1)
+GRID = ("grid", "a red house", "--steps", 1)
 
 
 def test_a_grid_equals_the_librarys(model, desk):
-    printed = good(*GRID, "--weight", "red=0:2:3", "--cross-replace", "0,0.5,1", "--count", 2)
+    windows = ("--cross-replace", "0,0.5,1")
+    printed = good(*GRID, "--weights", "red=0:2:3", *windows, "--seeds", "7,8")
     folder = desk / "outputs" / "grid-a-red-house-7"
     assert list((desk / "outputs").iterdir()) == [folder]
     lines = printed.splitlines()
@@ -118,7 +119,7 @@ def test_a_grid_equals_the_librarys(model, desk):
 def test_json_of_a_grid_names_its_cells_and_files(model, desk, opened):
     targets = ("a red sea", "a blue house")
     asked = (*GRID[:2], *targets, *GRID[2:], "--self-replace", "0,0.5", "--out", "x", "--open")
-    found = as_json(*asked)["grid"]
+    found = as_json(*asked, "--seeds", 7)["grid"]
     made = Grid.load("x")
     assert (found["folder"], found["source"], found["sources_drawn"]) == ("x", "a red house", 1)
     assert found["varies"] == {"target": list(targets), "self_replace": [[0, 0], [0, 0.5]]}
@@ -135,11 +136,11 @@ def test_json_of_a_grid_names_its_cells_and_files(model, desk, opened):
     "arguments",
     [
         [],
-        ["--weight", "red=2"],
+        ["--weights", "red=2"],
         ["--batch", "1"],
-        ["--weight", "dog=0,1"],
-        ["--weight", "red=0,1", "--weight", "red=2"],
-        ["--weight", "red=0,1", "--out", "thesis"],
+        ["--weights", "dog=0,1"],
+        ["--weights", "red=0,1", "--weights", "red=2"],
+        ["--weights", "red=0,1", "--out", "thesis"],
     ],
 )
 def test_refused_grids_leave_nothing(model, desk, arguments):
@@ -149,6 +150,6 @@ def test_refused_grids_leave_nothing(model, desk, arguments):
     assert [path.name for path in desk.iterdir()] == ["thesis"]
 
 
-@pytest.mark.parametrize("option", [["--weight", "red"], ["--cross-replace", "0,2"]])
+@pytest.mark.parametrize("option", [["--weights", "red"], ["--cross-replace", "0,2"]])
 def test_wrong_usage_of_grid_is_refused(option):
     misused(*GRID, *option)

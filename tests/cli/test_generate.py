@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image
 
 from cli.calling import FILES, PROMPT, as_json, bad, call, files, good, misused, raising
@@ -29,7 +30,7 @@ def test_generate_saves_a_run_and_prints_its_words(model, desk: Path):
 
 def test_json_names_every_file(model, desk: Path):
     asked = ("generate", PROMPT, "--seed", 7, "--steps", 2)
-    (found,) = as_json(*asked, "--keep", "layer,step", "--concept", "sky", "-o", "x")["runs"]
+    (found,) = as_json(*asked, "--keep", "layer,step", "--concepts", "sky", "-o", "x")["runs"]
     assert (found["prompt"], found["seed"], found["folder"]) == (PROMPT, 7, "x")
     names = ("image", "page", "sheet", "maps", "settings", "step_pictures", "concept_sheet")
     named = {found[name] for name in (*names, "concept_maps")}
@@ -119,7 +120,7 @@ def test_a_full_disk_leaves_nothing(model, desk: Path, monkeypatch):
 
 @pytest.mark.parametrize("error", [MemoryError(), RuntimeError("CUDA out of memory. Tried 2 GiB")])
 def test_running_out_of_memory_is_one_sentence(model, monkeypatch, error):
-    monkeypatch.setattr(model.unet, "forward", raising(error))
+    monkeypatch.setattr(torch.nn.Conv2d, "forward", raising(error))
     assert "memory" in bad("generate", PROMPT)
 
 
@@ -158,9 +159,9 @@ def test_options_of_locate_are_passed_on_and_json_names_the_files(
     model, desk: Path, photo: Path, opened: list[str]
 ):
     asked = ("--size", "96x96", "--keep", "layer,step", "--num-inference-steps", 2, "--seed", 1)
-    (found,) = as_json("locate", photo, "a house", *asked, "--concept", "sky", "-o", "x", "--open")[
-        "runs"
-    ]
+    (found,) = as_json(
+        "locate", photo, "a house", *asked, "--concepts", "sky", "-o", "x", "--open"
+    )["runs"]
     run = Run.load("x")
     assert (found["size"], found["steps"], found["folder"]) == ([96, 96], 2, "x")
     assert run.settings.keep == ("layer", "step") and run.settings.concepts == ("sky",)
@@ -173,7 +174,7 @@ def test_a_refused_locate_writes_nothing(model, desk: Path, photo: Path):
     bad("locate", "none.png", PROMPT)
     bad("locate", "text.png", PROMPT)
     bad("locate", photo, " ")
-    assert call("locate", photo, PROMPT, "--concept", "(sky:2)").exit_code == 2
+    assert call("locate", photo, PROMPT, "--concepts", "(sky:2)").exit_code == 2
     misused("locate", photo, PROMPT, "--guidance", 2)
     misused("locate", photo)
     assert files(desk) == {"text.png", photo.name}

@@ -50,9 +50,9 @@ def test_the_saved_screenshot_resembles_the_page(embedded):
     ("now", "written"),
     [((9, 9, 9), False), ((13, 5, 9), False), ((9, 9, 14), True), ((4, 9, 9), True)],
 )
-def test_an_image_is_written_only_if_it_has_changed(now, written, tmp_path: Path, monkeypatch):
-    monkeypatch.setitem(readme.PICTURES, "x.png", lambda pipe: Image.new("RGB", (4, 3), pipe))
-    assert readme.made("x.png", (9, 9, 9), tmp_path)
-    before = (tmp_path / "x.png").read_bytes()
-    assert readme.made("x.png", now, tmp_path) == written
-    assert ((tmp_path / "x.png").read_bytes() != before) == written
+def test_an_image_is_written_only_if_it_has_changed(now, written, tmp_path: Path):
+    path = tmp_path / "x.png"
+    assert readme.write(Image.new("RGB", (4, 3), (9, 9, 9)), path)
+    before = path.read_bytes()
+    assert readme.write(Image.new("RGB", (4, 3), now), path) == written
+    assert (path.read_bytes() != before) == written

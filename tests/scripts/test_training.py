@@ -55,7 +55,7 @@ def options(work: Path, *line: str) -> Namespace:
     """The options of a command line, for this process, uncompiled and in float32."""
     threads = str(torch.get_num_threads())  # a stage sets it: leave it as it is
     fixed = ("--work", str(work), "--device", "cpu", "--threads", threads)
-    return train_tiny.parser().parse_args([*line, *fixed, "--no-compile", "--no-bf16"])
+    return train_tiny.parse([*line, *fixed, "--no-compile", "--no-bf16"])
 
 
 def orthogonal(n: int, seed: int) -> torch.Tensor:
@@ -74,7 +74,7 @@ def test_commands_in_the_docs_are_understood():
             "tokenizer", "vae", "decoder", "latents", "unet", "joint", "export"
         }  # fmt: skip
         for line in lines:
-            train_tiny.parser().parse_args(shlex.split(line))
+            train_tiny.parse(shlex.split(line))
 
 
 # --- optimising -------------------------------------------------------------------------------
@@ -189,17 +189,16 @@ def test_whitening_makes_latents_white_and_leaves_pictures():
     assert z.std.max() < 1e-4
 
 
-def test_latents_are_those_of_the_scenes_they_name(tmp_path, monkeypatch):
+def test_latents_are_those_of_the_scenes_they_name(tmp_path):
     """With the embedded autoencoder, in shards of four scenes."""
-    monkeypatch.setattr(latents, "SHARD", 4)
-    monkeypatch.setattr(latents, "BATCH", 2)
+    asked = options(tmp_path, "latents", "--scenes", "10", "--shard", "4")
     folder = tmp_path / "latents"
     folder.mkdir()
     (folder / "00001.safetensors").write_bytes(b"made before")
-    latents.make_latents(0, options(tmp_path, "latents", "--scenes", "10"))
+    latents.make_latents(0, asked)
     assert (folder / "00001.safetensors").read_bytes() == b"made before"
     (folder / "00001.safetensors").unlink()
-    latents.make_latents(0, options(tmp_path, "latents", "--scenes", "10"))
+    latents.make_latents(0, asked)
 
     data = latents.Latents(folder)
     assert [len(layout.things) for layout in data.layouts] == [1] * 4 + [2] * 4 + [2, 3] * 2

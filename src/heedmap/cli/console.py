@@ -227,7 +227,8 @@ def _flag(one: Field[Any], usual: str = "") -> inspect.Parameter:
     if default not in (None, False, ()):
         text += f" Default: {','.join(default) if isinstance(default, tuple) else default}."
     names, metavar = how.get("names", [f"--{one.name.replace('_', '-')}"]), how.get("metavar")
-    info = typer.Option(*names, metavar=metavar, help=text)
+    variable = "HEEDMAP_MODEL" if usual == EMBEDDED else None
+    info = typer.Option(*names, metavar=metavar, envvar=variable, help=text)
     if inspect.isfunction(kind):
         kind, info = Any, parsed(kind, metavar, text, *names)
     if "collect" in how:

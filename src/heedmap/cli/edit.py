@@ -10,7 +10,6 @@ from heedmap.cli.console import (
     EMBEDDED,
     OUTPUT,
     OUTPUTS,
-    Count,
     Seed,
     Source,
     Targets,
@@ -20,7 +19,14 @@ from heedmap.cli.console import (
     print_table,
 )
 from heedmap.errors import as_sentence, plural
-from heedmap.options import EditOptions, GenerateOptions, by_word, parse_windows, parse_word_weights
+from heedmap.options import (
+    EditOptions,
+    GenerateOptions,
+    by_word,
+    parse_integers,
+    parse_windows,
+    parse_word_weights,
+)
 
 FILES = {
     "source_image": "source/image.png",
@@ -33,6 +39,7 @@ FILES = {
     "figures": "edit.json",
 }
 _WEIGHTS = "N weights of a word from A to B, or a list, as red=0,1,3. May be repeated."
+_SEEDS = "Random seeds, with commas between. Default: one at random (printed)."
 _WINDOWS = "One or more windows, as in `heedmap edit`, with commas between: 0,0.5,1."
 
 
@@ -95,9 +102,8 @@ def grid(
     source: Source,
     target: Targets = None,
     *,
-    weight: Annotated[list[Any] | None, parsed(parse_word_weights, "WORD=A:B:N", _WEIGHTS)] = None,
-    count: Count = 1,
-    seed: Seed = None,
+    weights: Annotated[list[Any] | None, parsed(parse_word_weights, "WORD=A:B:N", _WEIGHTS)] = None,
+    seeds: Annotated[Any, parsed(parse_integers, "N,…", _SEEDS)] = None,
     cross_replace: Annotated[Any, parsed(parse_windows, "A:B,…", _WINDOWS)] = None,
     self_replace: Annotated[Any, parsed(parse_windows, "A:B,…", _WINDOWS, "--self-replace")] = None,
     **options: Any,
@@ -106,26 +112,24 @@ def grid(
 
     Saves each as an edit, and a contact sheet, a page and a table of all.
     """
-    import secrets
-
     from heedmap.io.schemas import returned
     from heedmap.io.writing import slug
     from heedmap.results.grids import label
 
-    place, weights = task.place(), by_word(weight or ())
-    seed = secrets.randbelow(2**31) if seed is None else seed
+    place = task.place()
     with task.sampling() as (pipe, progress):
         result = hm.grid(
             pipe,
             source,
             target,
-            weights=weights,
-            seeds=list(range(seed, seed + count)),
+            weights=by_word(weights or ()),
+            seeds=seeds,
             cross_replace=cross_replace,
             self_replace=self_replace,
             progress=progress,
             **options,
         )
+        seed = result.cells[0].result.edited.settings.seed
         folder = place.put(result.save, f"{slug(f'grid {(target or [source])[0]}', 48)}-{seed}")
     if task.verbose:
         rows = []

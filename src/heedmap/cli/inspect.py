@@ -255,7 +255,7 @@ def maps_of(run: "hm.Run", concepts: bool) -> "hm.HeatMaps":
     """Return the maps of a run's prompt, or of its concepts."""
     maps = run.concepts if concepts else run.maps
     if maps is None:
-        raise RunError("this run has no concept maps: omit --concepts, or generate with --concept")
+        raise RunError("this run has no concept maps: omit --concepts, or generate with --concepts")
     return maps
 
 

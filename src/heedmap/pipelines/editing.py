@@ -243,7 +243,7 @@ def grid(
     if cells == 1:
         raise ArgumentError(
             "the grid has only one cell: vary something, such as weights={'red': [0, 1, 2]} "
-            "(--weight red=0,1,2)"
+            "(--weights red=0,1,2)"
         )
     usual = [USUAL[edits.plan(text).purpose] for text in targets]
     crosses = crosses or [(0.0, min(end for end, _ in usual))]
