@@ -257,15 +257,6 @@ def coarsened(grid: GridShape) -> GridShape:
     return math.ceil(grid[0] / divisor), math.ceil(grid[1] / divisor)
 
 
-def image_attention(scores: Scores) -> Scores:
-    """Return the scores of the image's queries and the image's keys of a joint softmax.
-
-    Their softmax is the attention to the image alone, renormalised.
-    """
-    assert scores.joint is not None
-    return Scores(scores.query, scores.joint.key[:, :, scores.joint.image], scores.scale)
-
-
 def is_propagated(step: int, steps: int) -> bool:
     """Return whether maps are propagated at a step; always at the last one."""
     return step in steps_within(*PROPAGATION_WINDOW, steps) or step == steps - 1

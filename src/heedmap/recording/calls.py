@@ -27,7 +27,6 @@ from heedmap.recording.accumulation import (
     SiteProbabilities,
     coarsened,
     evenly_chosen,
-    image_attention,
     is_propagated,
     middle_grid,
     propagation_layers,
@@ -336,7 +335,8 @@ class Call:
                     passes = self.schedule.steps.count(self.moment.step)
                     self._token_maps.add(image, every[image].mean(tokens), (h, w), passes)
         if scores.joint is not None:
-            self.propagate(name, image_attention(scores))
+            keys = scores.joint.key[:, :, scores.joint.image]  # the softmax over these alone
+            self.propagate(name, Scores(scores.query, keys, scores.scale))
 
     def record_concepts(
         self, name: str, block: Any, arguments: Mapping[str, Any], recorder: RecordingProcessor
