@@ -115,13 +115,17 @@ def reference(pipe) -> Iterator[Scores]:
 
 @torch.no_grad()
 def joint_attention(
-    layer: nn.Module, image: torch.Tensor, text: torch.Tensor, places: Sequence[torch.Tensor]
+    layer: nn.Module,
+    image: torch.Tensor,
+    text: torch.Tensor,
+    places: Sequence[torch.Tensor],
+    sources: Sequence[int] | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """P (B, H, Q, K + N) of the image's queries, and the values, in float64 from the weights.
 
     The keys are those of the text and then of the image, whatever their order in the model, in one
     softmax, as the papers define it. The places (N, 3) of the text and of the image rotate pairs of
-    channels (Su et al., 2021).
+    channels (Su et al., 2021). A row takes the image's queries and keys of its source.
     """
 
     def projected(name: str, states: torch.Tensor, norm: str | None = None) -> torch.Tensor:
@@ -142,6 +146,8 @@ def joint_attention(
     if places:
         keys = [rotated(*pair) for pair in zip(keys, places, strict=True)]
         query = rotated(query, places[1])
+    if sources is not None:
+        query, keys[1] = query[list(sources)], keys[1][list(sources)]
     values = torch.cat([projected(names[2], text), projected("to_v", image)], dim=2)
     scores = query @ torch.cat(keys, dim=2).mT / query.shape[-1] ** 0.5
     return scores.softmax(dim=-1), values

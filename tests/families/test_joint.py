@@ -361,24 +361,6 @@ def test_other_keys_than_text_and_image_are_refused(load):
 # --- refused before sampling --------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "ask",
-    [
-        lambda pipe: hm.edit(pipe, "a red house", "a blue house", seed=1),
-        lambda pipe: hm.edit(pipe, "a house", "a sea", seed=1, image=models.picture(64, 64)),
-        lambda pipe: hm.grid(pipe, "a red house", ["a blue house"], seeds=1),
-    ],
-)
-def test_what_is_not_served_is_refused_before_sampling(load, ask):
-    pipe = load("sd3")
-    ran = []
-    pipe.transformer.register_forward_pre_hook(lambda *_: ran.append(1))
-    pipe.vae.register_forward_pre_hook(lambda *_: ran.append(1))
-    with pytest.raises(ModelError, match="one softmax"):
-        ask(pipe)
-    assert not ran
-
-
 def test_perturbed_attention_guidance_is_refused(load):
     parts = load("sd3").components
     parts = {name: part for name, part in parts.items() if part is not None}

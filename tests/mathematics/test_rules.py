@@ -14,6 +14,7 @@ from heedmap.mathematics.rules import (
     Site,
     Weights,
     apply,
+    apply_joint,
     blend,
     blend_mask,
     mixture,
@@ -154,6 +155,20 @@ def test_mixtures_compose_like_the_rules(seed):
     where = site(source=source)
     mix = mixture(rules, where)
     torch.testing.assert_close(mix(p, source), apply(rules, p, where), atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize(("image", "own"), [((0.0, 0.1), 0.0), ((0.1, 0.8), 1.0)])
+def test_the_images_share_is_one_more_column(image, own):
+    """It is the source's in a window of its own, and weights leave it as it is."""
+    p, source = (torch.rand(2, 5, 5).softmax(-1) for _ in range(2))
+    columns, weights = torch.rand(4, 4), torch.randn(4)
+    taken = Inject(columns, torch.zeros(4), torch.ones(4), image)
+    rules, where = [taken, Weights(weights)], site(source=source)
+    text, share = source[..., :4] @ columns * weights, torch.lerp(source, p, own)[..., 4:]
+    wanted = torch.cat([text, share], dim=-1)
+    torch.testing.assert_close(apply_joint(rules, p, where), wanted)
+    torch.testing.assert_close(mixture(rules, where).joint(p, source), wanted)
+    torch.testing.assert_close(mixture([taken, *rules], where).joint(p, source)[..., 4:], share)
 
 
 @pytest.mark.parametrize("source", [0, 2])

@@ -14,8 +14,6 @@ from heedmap.backends.base import Family
 from heedmap.errors import TraceError
 from heedmap.mathematics.probabilities import JointKeys, Scores
 
-_NOT_YET = "its text and image share one softmax, for which this is not yet implemented"
-
 
 class JointFamily(Family):
     """A pipeline with a transformer over text and image.
@@ -28,7 +26,6 @@ class JointFamily(Family):
     is_joint = True
     matches_flow = True
     text_first: ClassVar[bool]
-    unsupported: ClassVar[Mapping[str, str]] = dict.fromkeys(("edits of a source",), _NOT_YET)
 
     def text_width(self, layer: Any) -> int:
         """Return the width of the text; of the model where it was joined with the image before."""

@@ -13,13 +13,13 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from copy import copy, deepcopy
 from dataclasses import dataclass
-from inspect import signature
+from inspect import signature, unwrap
 from typing import Any, TypeVar
 
 import diffusers
 import psutil
 import torch
-from diffusers import DDPMScheduler, FlowMatchEulerDiscreteScheduler
+from diffusers import DDPMScheduler, FlowMatchEulerDiscreteScheduler, FlowMatchHeunDiscreteScheduler
 from diffusers.schedulers.scheduling_ddpm import DDPMSchedulerOutput
 from torch import Tensor
 from torch.nn.functional import pad, pixel_shuffle, pixel_unshuffle, unfold
@@ -270,6 +270,7 @@ def _neighbours(latents: Tensor, around: int) -> Tensor:
 # --- noise levels ---
 
 _PREDICTIONS = ("epsilon", "sample", "v_prediction")
+_FLOWS = (FlowMatchEulerDiscreteScheduler, FlowMatchHeunDiscreteScheduler)
 _STEP_ARGUMENTS = ("model_output", "timestep", "sample")
 
 
@@ -284,6 +285,12 @@ def noise_levels(pipe: Any, steps: int) -> tuple[list[tuple[float, float]], floa
         ModelError: if the scheduler does not define them.
     """
     scheduler = deepcopy(pipe.scheduler)
+    unknown = ModelError(
+        f"{type(scheduler).__name__} does not define how much noise there is at a step: expected "
+        f"one of the usual schedulers of {type(pipe).__name__}"
+    )
+    if scheduler.config.get("use_dynamic_shifting"):  # the pipeline shifts them by the size
+        raise unknown
     scheduler.set_timesteps(steps)
     step_of_call = _steps(scheduler, 0, [float(t) for t in scheduler.timesteps])
     levels: list[tuple[float, float]] = []
@@ -293,12 +300,29 @@ def noise_levels(pipe: Any, steps: int) -> tuple[list[tuple[float, float]], floa
         except (NotImplementedError, IndexError):  # some have the method without a use for it
             level = None
         if level is None:
-            raise ModelError(
-                f"{type(scheduler).__name__} does not define how much noise there is at a step: "
-                "expected one of the schedulers of Stable Diffusion"
-            )
+            raise unknown
         levels.append(level)
     return [*levels, (1.0, 0.0)], float(getattr(scheduler, "init_noise_sigma", 1.0))
+
+
+def is_flow(pipe: Any) -> bool:
+    """Return whether a pipeline follows a flow from noise to image, without noise on the way."""
+    scheduler = pipe.scheduler
+    others = map(scheduler.config.get, ("stochastic_sampling", "invert_sigmas"))
+    if not isinstance(scheduler, _FLOWS) or any(others):
+        return False
+    # Pipelines of diffusion scale their noise for the scheduler.
+    return "init_noise_sigma" not in unwrap(type(pipe).prepare_latents).__code__.co_names
+
+
+def flow_level(scheduler: Any) -> tuple[float, float]:
+    """Return the noise level (1 − σ, σ) of the latents that a running flow has just made.
+
+    They are (1 − σ) · clean + σ · noise. A pipeline sets σ by the size of the image when it runs,
+    and begins with noise alone.
+    """
+    sigma = float(scheduler.sigmas[scheduler.step_index])
+    return 1 - sigma, sigma
 
 
 def predicted(scheduler: Any, *args: Any, **kwargs: Any) -> Tensor | None:

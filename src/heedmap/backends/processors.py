@@ -164,7 +164,7 @@ class _Tap(TorchFunctionMode):
                 self._fail("with is_causal")
         self._check_keys(key)
         editor = self.processor.editor
-        if editor is not None and not self.reads_text:
+        if editor is not None and (self.processor.joint or not self.reads_text):
             query, key = editor.inputs(self.processor.name, query, key)
             arguments["query"], arguments["key"] = query, key
         output, log_sum = probabilities.fused(**arguments)

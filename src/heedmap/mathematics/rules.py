@@ -80,10 +80,13 @@ class Mix:
     Attributes:
         source: A (K, K), or None if the source has no part.
         target: B (K, K).
+        image: in a joint softmax, the part of the source's in the share of the image, 0 to 1; the
+            rest of that share is the prompt's own.
     """
 
     source: Tensor | None
     target: Tensor
+    image: float = 0.0
 
     def __call__(self, p: Tensor, source: Tensor | None) -> Tensor:
         """Return P' (…, Q, K), made of P and P_src.
@@ -98,12 +101,21 @@ class Mix:
             raise no_source()
         return mixed + source @ self.source.to(p)
 
+    def joint(self, p: Tensor, source: Tensor | None) -> Tensor:
+        """Return P' (…, Q, K + 1) of rows whose last column is the image's share."""
+        text = self(p[..., :-1], None if source is None else source[..., :-1])
+        share = p[..., -1:]
+        if source is not None:
+            share = share.lerp(source[..., -1:], self.image)
+        return torch.cat([text, share], dim=-1)
+
     def then(self, other: "Mix") -> "Mix":
         """Return this mixture followed by another one."""
         source = None if self.source is None else self.source @ other.target
         if other.source is not None:
             source = other.source if source is None else source + other.source
-        return Mix(source, self.target @ other.target)
+        image = 1 - (1 - self.image) * (1 - other.image)
+        return Mix(source, self.target @ other.target, image)
 
 
 def no_source() -> ArgumentError:
@@ -132,27 +144,41 @@ class Inject:
     (`steps_within`), else 0: a new token, which keeps its own column, has an `end` of 0. M is from
     `text.alignment`.
 
+    In a joint softmax the image's share is one more column, which is matched with itself. So rows
+    sum to what they would without an image: to 1 if every token takes a column, and the rows of M
+    sum to 1. The image's keys divide that share as they do in the target.
+
     Attributes:
         columns: M (K_src, K).
         start: (K,), fraction of the run from which each target token takes the source's column.
         end: (K,), fraction at which it stops.
+        image: (start, end) of the share of the image, which a softmax of the text alone has not.
     """
 
     columns: Tensor
     start: Tensor
     end: Tensor
+    image: tuple[float, float] = (0.0, 0.0)
 
     def mix(self, site: Site) -> Mix | None:
-        """Return A = M diag(α) and B = diag(1 − α)."""
+        """Return A = M diag(α) and B = diag(1 − α), and the image's α."""
         bounds: list[list[float]] = cast(Any, torch.stack([self.start, self.end], 1)).tolist()
         acts = [site.step in steps_within(low, high, site.steps) for low, high in bounds]
         alpha = torch.tensor(acts, dtype=torch.float32)
-        return Mix(self.columns * alpha, torch.diag(1 - alpha)) if alpha.any() else None
+        if not alpha.any():
+            return None
+        image = float(site.step in steps_within(*self.image, site.steps))
+        return Mix(self.columns * alpha, torch.diag(1 - alpha), image)
 
     def __call__(self, p: Tensor, site: Site) -> Tensor:
         """Return P' (H, Q, K)."""
         mix = self.mix(site)
         return p if mix is None else mix(p, site.source)
+
+    def joint(self, p: Tensor, site: Site) -> Tensor:
+        """Return P' (H, Q, K + 1) of rows whose last column is the image's share."""
+        mix = self.mix(site)
+        return p if mix is None else mix.joint(p, site.source)
 
 
 @dataclass(frozen=True, eq=False)
@@ -255,8 +281,8 @@ def apply(rules: Iterable[Rule], p: Tensor, site: Site) -> Tensor:
 def apply_joint(rules: Iterable[Any], p: Tensor, site: Site) -> Tensor:
     """Return P' (H, Q, K + 1) after all rules, of rows whose last column is the image's share.
 
-    A bias and `Renormalize` act on whole rows. All other rules are given the K text tokens, and
-    leave the image's share as it is.
+    A bias, `Inject` and `Renormalize` act on whole rows; the source's at the site are such rows,
+    too. All other rules are given the K text tokens, and leave the image's share as it is.
     """
     for rule in rules:
         bias = rule.bias(site) if is_biased(rule) else None
@@ -264,6 +290,8 @@ def apply_joint(rules: Iterable[Any], p: Tensor, site: Site) -> Tensor:
             p = add_bias(p, bias)
         elif isinstance(rule, Renormalize):
             p = rule(p, site)
+        elif isinstance(rule, Inject):
+            p = rule.joint(p, site)
         elif not is_biased(rule):
             text = p[..., :-1]
             text = checked_result(rule, rule(text, site), text, site)

@@ -33,14 +33,7 @@ from heedmap.recording.probing import Probe
 from heedmap.recording.tracing import StepState, Trace
 from heedmap.results.edits import EditResult, change_between, image_difference
 from heedmap.results.runs import Run
-from heedmap.text.alignment import (
-    WordAlignment,
-    pair_words,
-    purpose_of,
-    refinement,
-    replacement,
-    swap_of,
-)
+from heedmap.text.alignment import WordAlignment, pair_words, purpose_of, swap_of, token_shares
 from heedmap.text.weights import escape, parse_weights, spelled, token_weights, weighed
 from heedmap.text.words import MOVE_IT, TokenTable, Word
 
@@ -171,12 +164,7 @@ class EditSource:
                 f"tokens that the model reads: {MOVE_IT}"
             )
         columns = torch.zeros(len(source.tokens), len(target.tokens))
-        if alignment.kind == "replace":
-            entries = replacement(source, target, alignment)
-        else:
-            partners = enumerate(refinement(source, target))
-            entries = [(w, n, 1.0) for n, w in partners if w is not None]
-        for w, n, share in entries:
+        for w, n, share in token_shares(source, target, alignment):
             columns[w, n] = share
         return target, alignment, columns
 
@@ -203,7 +191,7 @@ class EditSource:
                     "the source, so it has no window: leave it out of word_windows"
                 )
             start[tokens], end[tokens] = window
-        return Inject(columns, start, end)
+        return Inject(columns, start, end, cross)
 
 
 @dataclass(frozen=True, eq=False)

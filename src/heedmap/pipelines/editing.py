@@ -87,8 +87,14 @@ def edit(
     before its weights. So "a (red:3) house" -> "a (red:3) sea" weights red once, and
     "a (red:3) house" -> "a red house" not at all.
 
+    In a joint softmax (SD 3, Flux) an edit changes the attention of the image's positions. With the
+    source's attention to its words they take the source's share of attention to the image, so that
+    a row sums to 1 again if each word has a partner; within the image that share is divided as in
+    the edit. The text's own attention stays the edit's. With the source's self-attention they take
+    the image's queries and keys of the source (Shin et al., 2025, arXiv 2508.07519).
+
     Args:
-        pipe: a pipeline of Stable Diffusion or PixArt, such as `load` returns.
+        pipe: a pipeline of Stable Diffusion, PixArt or Flux.1, such as `load` returns.
         source: the prompt that is edited. Its weights hold for the edit if no target is given.
         target: the edited prompt, or several. Default: the source with its weights.
         seed: the seed of the noise. Default: random, and saved in the settings.
@@ -99,7 +105,8 @@ def edit(
         word_windows: other windows for words or phrases of the target.
         self_replace: part of the run that uses the source's self-attention. Default: by the
             purpose of the edit.
-        max_self_cells: the largest grid, in cells, whose self-attention is replaced.
+        max_self_cells: the largest grid, in cells, whose self-attention is replaced. PixArt, SD 3
+            and Flux have one grid, of 64 × 64 at 1024 pixels: there pass 4096.
         renormalize: rescale each position's attention to sum to 1 after weighting.
         only: "cat->dog" changes only the region of these words and of their phrases (LocalBlend);
             '"cat"->"dog"' means the words alone.

@@ -81,7 +81,7 @@ def generate(
         run.image; run.maps["house"].overlay(); run.save("outputs/house")
 
     Args:
-        pipe: a pipeline of Stable Diffusion or PixArt, such as `load` returns.
+        pipe: a pipeline of Stable Diffusion, PixArt or Flux.1, such as `load` returns.
         prompt: the prompt. Weights in brackets, `(word:1.5)`, multiply the attention to a word.
         seed: the seed of the noise, from 0. Default: random, and saved in the settings.
         steps: denoising steps, 1 to 999. Default: the model's.
@@ -261,7 +261,7 @@ def _call(
             pipe(**call, latents=first.to(pipe.dtype), output_type="latent")  # nothing is decoded
         return [image], [None]
     if latents is not None:
-        call = {**call, "latents": latents.to(pipe.dtype)}
+        call = {**call, "latents": family_of(pipe).pack(latents.to(pipe.dtype))}
     result = pipe(**call)
     images = family_of(pipe).pictures(result)
     flags = getattr(result, "nsfw_content_detected", None)

@@ -9,8 +9,8 @@ An edit of an image starts from the image's latents with noise. At each step the
 with new noise of that step's strength, and the edits keep their difference from the source: the
 scheduler's error for the source is taken off the edits, too. So no inversion is needed, and an edit
 that draws as its source does returns the image. After FlowEdit (Kulikov et al., 2024, arXiv
-2412.08629) and InfEdit (Xu et al., 2023, arXiv 2312.04965), for any scheduler whose noise levels
-are known.
+2412.08629), which it is for a flow, and InfEdit (Xu et al., 2023, arXiv 2312.04965), for any
+scheduler whose noise levels are known.
 """
 
 import warnings
@@ -31,6 +31,8 @@ from PIL import Image, ImageOps
 from heedmap.backends.base import Pipeline, default_of, device_of, parameters
 from heedmap.backends.latents import (
     Moment,
+    flow_level,
+    is_flow,
     latents_of,
     noise_levels,
     pictures_of,
@@ -295,29 +297,34 @@ class ImageSource:
         assert options.size is not None
         steps = apply_model_defaults(pipe, options).steps
         steps = steps or default_of(pipe, THEIR_NAMES["steps"])
-        self._levels, self._scale = noise_levels(pipe, steps)
+        self._flow = pipe.scheduler if is_flow(pipe) else None
+        count, self._levels, self._scale = steps, [(0.0, 1.0)], 1.0  # those of a flow's beginning
+        if self._flow is None:
+            self._levels, self._scale = noise_levels(pipe, steps)
+            count = len(self._levels) - 1
         self.image, generator = encode_image(pipe, image, options.size), noise(seed)
         latents = self.image.latents
         # One for each step that is taken: some schedulers take more than are asked of them.
         self._noises = [
-            torch.randn(latents.shape, generator=generator).to(latents.device)
-            for _ in self._levels[:-1]
+            torch.randn(latents.shape, generator=generator).to(latents.device) for _ in range(count)
         ]
 
     def start(self, count: int) -> torch.Tensor:
         """Return the initial latents of a source and its edits, (count, C, h, w)."""
-        return (self._at(0) / self._scale).repeat(count, 1, 1, 1)
+        return (self._at(0, self._levels[0]) / self._scale).repeat(count, 1, 1, 1)
 
     def next_latents(self, moment: Moment, latents: torch.Tensor) -> torch.Tensor:
         """Return the latents (B, C, h, w) to go on with after a call of the scheduler."""
         if not moment.last:
             return latents
-        source, new = self._at(moment.step + 1), latents.float()
+        step, new = moment.step + 1, latents.float()
+        level = self._levels[step] if self._flow is None else flow_level(self._flow)
+        source = self._at(step, level)
         return (source + (new - new[:1])).to(latents)
 
-    def _at(self, step: int) -> torch.Tensor:
+    def _at(self, step: int, level: tuple[float, float]) -> torch.Tensor:
         """Return the source's latents (1, C, h, w) at the start of a step, or after the last."""
-        a, s = self._levels[step]
+        a, s = level
         return a * self.image.latents + s * self._noises[min(step, len(self._noises) - 1)]
 
 

@@ -7,6 +7,7 @@ All functions make new tensors, so that nothing that is recorded changes; only t
 attention, fresh from the kernel, is changed in place.
 """
 
+import math
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -285,7 +286,10 @@ class Steering:
             first, since they come before the softmax.
         sources: for each image that takes attention from another the number of that one.
         self_windows: for each image with a source the fractions of the run, from and up to which it
-            also takes the source's self-attention (queries and keys, with its own values).
+            also takes the source's self-attention (queries and keys, with its own values). In a
+            joint softmax these are the image's queries and keys, so that its queries also meet the
+            prompt's own keys, and the text's queries the source's image (after Shin et al., 2025,
+            arXiv 2508.07519).
         max_self_cells: the largest grid, in cells, at which it does.
     """
 
@@ -308,10 +312,8 @@ class Steering:
         """
         source, p = self.sources.get(image), scores.rows(first + image)
         rules = sorted(self.rules[image], key=is_biased, reverse=True)
-        if scores.joint is not None:
-            return p, apply_joint(rules, p, site)
-        source_p = None if source is None else scores.rows(first + source)
-        return p, apply(rules, p, replace(site, source=source_p))
+        site = replace(site, source=None if source is None else scores.rows(first + source))
+        return p, (apply if scores.joint is None else apply_joint)(rules, p, site)
 
     def output(
         self, scores: Scores, value: Tensor, first: int, image: int, site: Site
@@ -324,18 +326,30 @@ class Steering:
             return None
         row = first + image
         values = value[row]
-        if mix is not None and scores.joint is not None:
-            values, text = values.clone(), scores.joint.text
-            values[:, text] = mix.target.to(value) @ values[:, text]
-        elif mix is not None:
-            values = mix.target.to(value) @ values
+        if mix is not None:
+            values = _mixed(scores, mix.target, values, 1 - mix.image)
         edited = _attend(scores, row, values, bias)
-        if mix is not None and mix.source is not None:
-            if image not in self.sources:
-                raise no_source()
-            source_values = mix.source.to(value) @ value[row]
-            edited = edited + _attend(scores, first + self.sources[image], source_values, None)
+        if mix is None or mix.source is None:
+            return edited
+        if image not in self.sources:
+            raise no_source()
+        source = first + self.sources[image]
+        edited = edited + _attend(scores, source, _mixed(scores, mix.source, value[row], 0.0), None)
+        if scores.joint is not None and mix.image:
+            ones = torch.zeros_like(values)
+            ones[:, scores.joint.image] = mix.image
+            share = _attend(scores, source, ones, None)
+            edited = edited + share * _attend_image(scores, row, value[row])
         return edited
+
+
+def _mixed(scores: Scores, matrix: Tensor, values: Tensor, image: float) -> Tensor:
+    """Return one row's values (H, N, d): the text's times a matrix, the image's times a number."""
+    if scores.joint is None:
+        return matrix.to(values) @ values
+    mixed, text = values * image, scores.joint.text
+    mixed[:, text] = matrix.to(values) @ values[:, text]
+    return mixed
 
 
 def _attend(scores: Scores, row: int, value: Tensor, bias: Tensor | None) -> Tensor:
@@ -356,12 +370,18 @@ def _weighted(scores: Scores, p: Tensor, value: Tensor, row: int) -> Tensor:
     values = value[row].float()
     if scores.joint is None:
         return p @ values
-    text, image = scores.joint.text, scores.joint.image
-    key = scores.joint.key[row][:, image].float()
-    rest = scaled_dot_product_attention(
-        scores.query[row].float(), key, values[:, image], scale=scores.scale
+    rest = _attend_image(scores, row, values)
+    return p[..., :-1] @ values[:, scores.joint.text] + p[..., -1:] * rest
+
+
+def _attend_image(scores: Scores, row: int, values: Tensor) -> Tensor:
+    """Return one row's attention (H, Q, d) to the image's keys alone, in the type of the values."""
+    assert scores.joint is not None
+    image = scores.joint.image
+    query, key = scores.query[row], scores.joint.key[row][:, image]
+    return scaled_dot_product_attention(
+        query.to(values), key.to(values), values[:, image], scale=scores.scale
     )
-    return p[..., :-1] @ values[:, text] + p[..., -1:] * rest
 
 
 def _bias_sum(biases: Sequence[Tensor | None], scores: Scores) -> Tensor | None:
@@ -452,9 +472,16 @@ class AttentionController:
         return p
 
     def inputs(self, layer: str, query: Tensor, key: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the queries and keys (B, H, …) of a self-attention layer, some of the sources'."""
+        """Return the queries and keys (B, H, …) of a layer, the image's of some the sources'."""
         position, steering, count = self.position, self.steering, query.shape[0]
-        if position is None or query.shape[2] > steering.max_self_cells:
+        if position is None:
+            return query, key
+        cells, text = query.shape[2], slice(0)
+        if self.family is not None and layer in position.grids:  # text and image in one softmax
+            cells = math.prod(position.grids[layer])
+            joint = self.family.text_scores(Scores(query, key, 1.0), cells).joint
+            text = slice(0) if joint is None else joint.text
+        if cells > steering.max_self_cells:
             return query, key
         images = [
             image
@@ -470,7 +497,10 @@ class AttentionController:
                 # Perturbed-attention guidance attends in the first rows of the batch alone.
                 if first + max(images) < count:
                     rows[first + image] = first + steering.sources[image]
-        return query[rows], key[rows]
+        result = query[rows], key[rows]
+        for part, own in zip(result, (query, key), strict=True):
+            part[:, :, text] = own[:, :, text]
+        return result
 
     def recorded(self, scores: Scores, image: int, layer: str) -> tuple[Tensor, Tensor] | None:
         """Return P and P' (H, Q, K) of an image in the recorded rows; None if it has no rules."""

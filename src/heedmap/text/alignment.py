@@ -5,7 +5,7 @@ Colours, sizes, places and phrases are those of English.
 
 import re
 from collections.abc import Hashable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import accumulate, groupby, pairwise, product, zip_longest
 from operator import itemgetter
 from typing import Any, Literal, TypeVar, get_args
@@ -14,7 +14,7 @@ from heedmap.checks import check_one_of, check_text
 from heedmap.errors import ArgumentError, join_words, quoted
 from heedmap.options import EditKind, EditPurpose
 from heedmap.text.prompts import CONNECTIVES, fold, is_content, plurals, word_keys, word_set
-from heedmap.text.words import TokenTable, Word
+from heedmap.text.words import TokenTable, Word, separate
 
 _Pair = tuple[Word | None, Word | None]
 _Pairs = list[_Pair]
@@ -229,6 +229,36 @@ def swap_of(text: str) -> tuple[tuple[str, str], ...]:
 
 
 # --- tokens -------------------------------------------------------------------------------------
+
+
+def token_shares(
+    source: TokenTable, target: TokenTable, alignment: WordAlignment
+) -> list[tuple[int, int, float]]:
+    """Return the matrix M `[K source, K target]` of an edit, as its entries that are not 0.
+
+    The target's token n takes the share of the attention to the source's token w, for each entry
+    `(w, n, share)`. Encoders that stand one after another on the K axis are aligned each by itself.
+    """
+    entries: list[tuple[int, int, float]] = []
+    first_w = first_n = 0
+    for before, after in zip(separate(source), separate(target), strict=True):
+        if alignment.kind == "replace":
+            part = replacement(before, after, _of_encoder(alignment, before, after))
+        else:
+            partners = enumerate(refinement(before, after))
+            part = [(w, n, 1.0) for n, w in partners if w is not None]
+        entries += [(first_w + w, first_n + n, share) for w, n, share in part]
+        first_w, first_n = first_w + len(before.tokens), first_n + len(after.tokens)
+    return entries
+
+
+def _of_encoder(alignment: WordAlignment, before: TokenTable, after: TokenTable) -> WordAlignment:
+    """Return an alignment with the words as one encoder's tables have them."""
+
+    def words(pairs: Sequence[_Pair]) -> tuple[_Pair, ...]:
+        return tuple((a and before.words[a.number], b and after.words[b.number]) for a, b in pairs)
+
+    return replace(alignment, pairs=words(alignment.pairs), changes=words(alignment.changes))
 
 
 def replacement(

@@ -474,6 +474,22 @@ def concatenate(tables: Sequence[TokenTable]) -> TokenTable:
     )
 
 
+def separate(table: TokenTable) -> list[TokenTable]:
+    """Return the table of each encoder of a prompt, on a K axis of its own, with all the words."""
+    if not table.parts:
+        return [table]
+    tables: list[TokenTable] = []
+    for end, size in zip(accumulate(table.parts), table.parts, strict=True):
+        first, places = end - size, range(end - size, end)
+        tokens = [replace(t, position=t.position - first) for t in table.tokens[first:end]]
+        words = [
+            replace(word, tokens=tuple(place - first for place in word.tokens if place in places))
+            for word in table.words
+        ]
+        tables.append(TokenTable(table.prompt, size, table.missing, tuple(tokens), tuple(words)))
+    return tables
+
+
 def _whole_spans(prompt: str, offsets: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
     """Trim spaces off the spans, and extend them over accents that normalization merged.
 
