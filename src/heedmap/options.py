@@ -32,7 +32,7 @@ BranchName = Literal["conditional", "negative"]
 Tokens = Literal["prompt", "all"]
 """The tokens that are recorded: the prompt's own, or the padding too."""
 ShareOf = Literal["all", "text"]
-"""What a recorded probability is a share of, where text and image share one softmax."""
+"""Recorded probabilities are shares of this attention where text and image share one softmax."""
 SHARES: Mapping[ShareOf | None, str] = {
     None: "",
     "all": "share of all attention",

@@ -49,8 +49,8 @@ class JointFamily(Family):
         if "ip_hidden_states" in (arguments.get("joint_attention_kwargs") or ()):
             raise TraceError("concepts cannot be recorded with an image prompt: leave one out")
         image, condition = (arguments[name][[row]] for name in ("hidden_states", "temb"))
-        own = {"hidden_states": image, "encoder_hidden_states": text, "temb": condition}
-        return {**arguments, **own}
+        one = {"hidden_states": image, "encoder_hidden_states": text, "temb": condition}
+        return {**arguments, **one}
 
     def text_scores(self, scores: Scores, positions: int) -> Scores:
         """Return the scores of the image's queries, so many, and the text's keys."""

@@ -467,8 +467,8 @@ def showing(pipe: Any, latents: Tensor, noise: torch.Generator, steps: int) -> I
         pipe.scheduler = before
 
 
-def _image_scheduler(own: Any, matches_flow: bool) -> ImageScheduler:
-    config = own.config
+def _image_scheduler(scheduler: Any, matches_flow: bool) -> ImageScheduler:
+    config = scheduler.config
     if matches_flow:
         return FlowingImage(num_train_timesteps=config.get("num_train_timesteps", 1000))
     betas = ("num_train_timesteps", "beta_start", "beta_end", "beta_schedule", "prediction_type")
@@ -481,7 +481,7 @@ def _image_scheduler(own: Any, matches_flow: bool) -> ImageScheduler:
         return DiffusedImage(**{name: config[name] for name in names})
     except NotImplementedError:  # also of an unknown schedule of betas
         raise ModelError(
-            f"{type(own).__name__} defines no schedule of betas, as of the noise of the "
+            f"{type(scheduler).__name__} defines no schedule of betas, as of the noise of the "
             "training: expected one of the schedulers of Stable Diffusion"
         ) from None
 

@@ -250,8 +250,7 @@ class Settings(Note, frozen=True, kw_only=True):
         tokens: "prompt" or "all".
         branches: the branches whose maps were recorded.
         concepts: the words that were searched in the image besides the prompt.
-        share_of: "all" or "text", the attention of which the values of maps are shares; None where
-            the text has a softmax of its own.
+        share_of: "all" or "text", as in `Recording`; None where the text has a softmax of its own.
         model: the name or folder of the model.
         revision: the commit of a model from the hub; None if unknown.
         pipeline: the class of the pipeline.

@@ -227,7 +227,7 @@ class HeatMap:
 
 
 def scale_name(name: str, share_of: ShareOf | None, refined: bool = False) -> str:
-    """Write the name of a scale with the attention of which its values are shares."""
+    """Return the name of a scale in figures, with its share and the mark of refined maps."""
     return " · ".join(filter(None, (name, SHARES[share_of], REFINED_BY if refined else "")))
 
 

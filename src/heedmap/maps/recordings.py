@@ -166,8 +166,8 @@ class Recording:
         size: (W, H) of the image in pixels.
         refined: the maps of the same tokens refined by self-attention, read-only float32
             (h, w, K); None where there are none.
-        share_of: "all" or "text", the attention of which the values are shares where text and image
-            share one softmax; None where the text has one of its own.
+        share_of: "all" if the values are shares of all attention, "text" if they are shares of the
+            attention to the text; None where the text has a softmax of its own.
     """
 
     layers: tuple[Layer, ...]

@@ -105,8 +105,8 @@ def explain(
     groups = family.groups([*layers])
     names = [name for name in layers if name_fits(name, wanted) or groups.get(name) == wanted]
     if not names:
-        there = layers_there([*layers], wanted, groups.values())
-        raise SelectionError(f"no layer matches {quoted(wanted)}: available are {there}")
+        available = layers_there([*layers], wanted, groups.values())
+        raise SelectionError(f"no layer matches {quoted(wanted)}: available are {available}")
     if head is not None:
         head = check_index("head", head, max(layers[name].heads for name in names))
     free: dict[Axis, bool] = {"layer": len(names) > 1, "head": head is None, "step": step is None}

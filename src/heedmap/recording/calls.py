@@ -312,18 +312,20 @@ class Call:
                 f"{name} ran on {positions} positions, but its grid is {h}×{w} = {h * w}: remove "
                 "what merges tokens or rescales the layer's input"
             )
-        shown = replace(scores, joint=None, log_sum=None) if self._of_text else scores
+        share_scores = replace(scores, joint=None, log_sum=None) if self._of_text else scores
         for branch, record in self.records.items():
             if record.block is None:
                 continue
             if record.concept_streams is not None:
-                record.concept_streams.hear(shown)
+                record.concept_streams.keep(share_scores)
                 continue
             first = record.block * self.images
             if record.concept_keys is not None:
                 every = record.concept_keys.probabilities(name, scores, first)
             else:
-                every = [row_probabilities(shown, first + image) for image in range(self.images)]
+                every = [
+                    row_probabilities(share_scores, first + image) for image in range(self.images)
+                ]
             for image, p in enumerate(every):
                 if branch == "conditional" and controller is not None:
                     every[image] = acted = controller.probabilities(scores, image, name, p)

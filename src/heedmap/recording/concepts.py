@@ -26,7 +26,7 @@ class ConceptStreams:
     """
 
     def __init__(self, family: JointFamily, concepts: Sequence[ConceptStates]) -> None:
-        self._family, self._concepts = family, [_own_tokens(one) for one in concepts]
+        self._family, self._concepts = family, [_selected(one) for one in concepts]
         self._texts: list[Tensor] = []  # of each image (1, K, C), in this pass
         self._scores: Scores | None = None  # of the layer whose block is running
 
@@ -34,7 +34,7 @@ class ConceptStreams:
         """Begin a pass of the model."""
         self._texts = []
 
-    def hear(self, scores: Scores) -> None:
+    def keep(self, scores: Scores) -> None:
         """Keep the scores of a block's layer, for all rows of the batch, until the block ends."""
         self._scores = scores
 
@@ -52,29 +52,29 @@ class ConceptStreams:
         That of a concept is the sum over its tokens. Images are in the rows of the batch from
         `first` on.
         """
-        beside, self._scores = self._scores, None
-        assert beside is not None
+        prompt, self._scores = self._scores, None
+        assert prompt is not None
         if not self._texts:  # not earlier: the model may be offloaded until it runs
             states = arguments["encoder_hidden_states"]
             texts = [one.states[None].to(states) for one in self._concepts]
             self._texts = list(map(self._family.project_text, texts))
-        found: list[SiteProbabilities] = []
+        every: list[SiteProbabilities] = []
         for image, concepts in enumerate(self._concepts):
-            row, seen = first + image, list[Scores]()
-            given = self._family.with_text(arguments, self._texts[image], row)
-            with recorder.redirected(lambda _, scores, seen=seen: seen.append(scores)):
-                # Not as a call: the hooks of the block belong to the image's own pass.
-                self._texts[image] = block.forward(**given)[0]
-            own = self._family.text_scores(seen[0], positions)
-            query, rest = beside.query[[row]], beside.log_sum_of(row)
-            together = log_sums(query[0], own.key[0], own.scale).logaddexp(rest)[None]
-            scores = Scores(query, own.key, own.scale, None, together, own.joint)
-            found.append(concept_probabilities(scores, concepts))
-        return found
+            row, recorded = first + image, list[Scores]()
+            inputs = self._family.with_text(arguments, self._texts[image], row)
+            with recorder.redirected(lambda _, scores, recorded=recorded: recorded.append(scores)):
+                # Not as a call: the hooks of the block belong to the pass of the image.
+                self._texts[image] = block.forward(**inputs)[0]
+            concept = self._family.text_scores(recorded[0], positions)
+            query, rest = prompt.query[[row]], prompt.log_sum_of(row)
+            together = log_sums(query[0], concept.key[0], concept.scale).logaddexp(rest)[None]
+            scores = Scores(query, concept.key, concept.scale, None, together, concept.joint)
+            every.append(concept_probabilities(scores, concepts))
+        return every
 
 
-def _own_tokens(concepts: ConceptStates) -> ConceptStates:
-    """Return the states of the concepts' tokens alone, without padding and the prompt's."""
+def _selected(concepts: ConceptStates) -> ConceptStates:
+    """Return the states of the concepts' tokens alone, without other words and padding."""
     tokens = sorted({*chain(*concepts.places)})
     places = tuple(tuple(map(tokens.index, place)) for place in concepts.places)
     return ConceptStates(places, concepts.states[tokens])

@@ -207,8 +207,8 @@ class TraceHooks:
     def install_self_attention(self, propagating: Iterable[str], propagate: Record) -> None:
         """Call `propagate` after these self-attention layers, and after those that edits change."""
         shared = self._controller is not None and bool(self._controller.steering.sources)
-        own = [name for name in propagating if name in self.self_layers]
-        names = self.self_layers if shared else own
+        alone = [name for name in propagating if name in self.self_layers]
+        names = self.self_layers if shared else alone
         self._needed = {name: self.self_layers[name] for name in names}
         editor, undo = self._controller if shared else None, self._undo_call.callback
         self._self_options = dict(record=propagate, undo=undo, editor=editor, needed=shared)
