@@ -28,6 +28,7 @@ from transformers import (
     CLIPTextConfig,
     CLIPTextModel,
     CLIPTokenizer,
+    Qwen2Tokenizer,
     T5Config,
     T5EncoderModel,
     T5Tokenizer,
@@ -421,6 +422,34 @@ def letter_t5() -> T5Tokenizer:
     pieces += [(f"▁{letter}", -3.0) for letter in letters[1:]]
     pieces += [("▁house", -2.0), ("▁at", -2.0)]
     return T5Tokenizer(vocab=pieces, extra_ids=0)
+
+
+CHAT = (
+    "{% for message in messages %}<|im_start|>{{ message.role }}\n{{ message.content }}<|im_end|>\n"
+    "{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n"
+    "{% if enable_thinking is false %}<think>\n\n</think>\n\n{% endif %}{% endif %}"
+)
+
+
+def letter_qwen() -> Qwen2Tokenizer:
+    """A tokenizer of Qwen's class, of letters, " house", and the words of its chat templates.
+
+    As the real one, it reads 34 tokens before the prompt of Qwen-Image. Special tokens have no
+    merges. The template is that of Qwen 3, without tools.
+    """
+    words = (
+        "system Describe user assistant Ġthe Ġimage Ġby Ġdetailing Ġcolor Ġshape Ġsize Ġtexture "
+        "Ġquantity Ġtext Ġspatial Ġrelationships Ġof Ġobjects Ġand Ġbackground Ġhouse ĊĊ"
+    )
+    pairs = [(w[:n], w[n]) for w in words.split() for n in range(1, len(w))]
+    merges = [*dict.fromkeys(pairs)]
+    pieces = [*sorted(pre_tokenizers.ByteLevel.alphabet()), *("".join(pair) for pair in merges)]
+    specials = ("<|endoftext|>", "<|im_start|>", "<|im_end|>", "<think>", "</think>")
+    vocabulary = {piece: number for number, piece in enumerate([*pieces, *specials])}
+    made = Qwen2Tokenizer(vocab=vocabulary, merges=merges, model_max_length=1024)
+    made.add_special_tokens({"additional_special_tokens": [*specials[1:]]})
+    made.chat_template = CHAT
+    return made
 
 
 @cache

@@ -1,12 +1,22 @@
 """The table of families: who serves a pipeline, and what is said where nobody does."""
 
+import importlib
 from types import SimpleNamespace
 
 import pytest
 import torch
 from making import random_pipeline, random_pixart
 
-from heedmap.backends.registry import family_named, family_of, unit, usual_size
+import heedmap as hm
+from heedmap.backends.registry import (
+    FAMILIES,
+    GROUP,
+    families,
+    family_named,
+    family_of,
+    unit,
+    usual_size,
+)
 from heedmap.errors import ModelError
 
 
@@ -38,3 +48,58 @@ def test_pipelines_of_no_family_are_refused():
 
 def test_the_usual_size_is_the_models_and_a_multiple_of_its_unit():
     assert (usual_size(random_pixart()), unit(random_pixart())) == ((256, 256), 16)
+
+
+FAMILY = """
+from diffusers import UNet2DConditionModel
+from heedmap.backends.unet import UNet
+
+
+class Deeper(UNet2DConditionModel):
+    def __init__(self, *args, **kwargs):
+        super().__init__(*args, **kwargs)
+
+
+class DeeperUNet(UNet):
+    description = "a pipeline with a Deeper"
+    model_class = Deeper
+    unserved = {}
+"""
+
+
+@pytest.fixture
+def package(tmp_path, monkeypatch):
+    """An installed package with an entry point, for as long as the test runs."""
+
+    def install(value):
+        (tmp_path / "deeper.py").write_text(FAMILY)
+        info = tmp_path / "deeper-1.0.dist-info"
+        info.mkdir()
+        (info / "METADATA").write_text("Metadata-Version: 2.1\nName: deeper\nVersion: 1.0\n")
+        (info / "entry_points.txt").write_text(f"[{GROUP}]\ndeeper = {value}\n")
+        monkeypatch.syspath_prepend(tmp_path)
+        importlib.invalidate_caches()
+        families.cache_clear()
+
+    yield install
+    monkeypatch.undo()
+    importlib.invalidate_caches()
+    families.cache_clear()
+
+
+def test_another_package_adds_a_family(package):
+    package("deeper:DeeperUNet")
+    pipe = random_pipeline()
+    pipe.unet.__class__ = importlib.import_module("deeper").Deeper
+    assert type(family_of(pipe)).__name__ == "DeeperUNet"
+    assert families()[:-1] == FAMILIES
+    run = hm.generate(pipe, "a red house", seed=1, steps=2)
+    assert run.maps["house"].values.max() > 0
+    index = {"_class_name": "A", "unet": ["deeper", "Deeper"]}
+    assert family_named(index) is families()[-1]
+
+
+def test_a_family_that_cannot_be_loaded_is_named(package):
+    package("deeper:Missing")
+    with pytest.raises(ModelError, match="deeper"):
+        family_of(random_pipeline())

@@ -8,6 +8,10 @@ import torch
 from diffusers import DiffusionPipeline
 from diffusers.models.attention_processor import Attention
 from diffusers.models.transformers.transformer_flux import FluxAttention
+from diffusers.models.transformers.transformer_flux2 import (
+    Flux2Attention,
+    Flux2ParallelSelfAttention,
+)
 from torch import nn
 
 from heedmap.recording.tracing import trace
@@ -23,6 +27,7 @@ Layout = tuple[str, ...]
 
 TOLERANCE = 1e-5
 WHOLE = {"layer", "step", "head"}
+JOINT_LAYERS = (FluxAttention, Flux2Attention, Flux2ParallelSelfAttention)
 Scores = dict[str, list[np.ndarray]]  # by layer, one (B, H, Q, K) a pass of the UNet
 
 
@@ -67,20 +72,21 @@ def reference(pipe) -> Iterator[Scores]:
     processor is touched, so this serves them all, and nothing here knows of heedmap.
     """
     scores: Scores = {}
-    text_places: dict[str, torch.Tensor] = {}  # of Flux's pass
+    places: list[torch.Tensor] = []  # of the pass: of text and image
 
     def place(model: nn.Module, args: tuple, kwargs: dict) -> None:
-        text_places.update({n: one for n, one in kwargs.items() if n in ("txt_ids", "img_ids")})
+        places[:] = places_of(kwargs)
 
     def watch(name: str) -> Callable[..., None]:
         def read(layer: Attention, args: tuple, kwargs: dict) -> None:
             text = kwargs.get("encoder_hidden_states")
-            if layer.added_kv_proj_dim is not None or isinstance(layer, FluxAttention):
+            joint = isinstance(layer, JOINT_LAYERS) or layer.added_kv_proj_dim is not None
+            if joint or type(layer.processor).__name__ == "CogView4AttnProcessor":
                 image = kwargs["hidden_states"]
-                places = [*text_places.values()]
                 if text is None:  # a single block of Flux has joined them
                     text, image = image.split([len(one) for one in places], dim=1)
-                found, _ = joint_attention(layer, image, text, places)
+                mask = mask_of(kwargs, text.shape[1], image.shape[1])
+                found, _ = joint_attention(layer, image, text, places, mask=mask)
                 scores.setdefault(name, []).append(found[..., : text.shape[1]].numpy())
                 return
             if text is None:  # self-attention
@@ -103,7 +109,7 @@ def reference(pipe) -> Iterator[Scores]:
     handles = [
         layer.register_forward_pre_hook(watch(name), with_kwargs=True)
         for name, layer in denoiser(pipe).named_modules()
-        if isinstance(layer, Attention | FluxAttention)
+        if isinstance(layer, (Attention, *JOINT_LAYERS))
     ]
     handles.append(denoiser(pipe).register_forward_pre_hook(place, with_kwargs=True))
     try:
@@ -113,6 +119,37 @@ def reference(pipe) -> Iterator[Scores]:
             handle.remove()
 
 
+def places_of(kwargs: dict) -> list[torch.Tensor]:
+    """The places (K, A) of the text and (N, A) of the image in a pass; none without rotations."""
+    if "txt_ids" in kwargs:
+        return [ids[0] if ids.ndim == 3 else ids for ids in (kwargs["txt_ids"], kwargs["img_ids"])]
+    if "original_size" in kwargs:  # CogView 4 spreads 256 places over rows and columns
+        h, w = (side // 2 for side in kwargs["hidden_states"].shape[-2:])
+        axes = (torch.arange(side) * 256 // side for side in (h, w))
+        return [
+            torch.zeros(kwargs["encoder_hidden_states"].shape[1], 2),
+            torch.cartesian_prod(*axes),
+        ]
+    if "img_shapes" not in kwargs:
+        return []
+    # Qwen-Image counts rows and columns from the middle, and the text on from half of the longer.
+    (_, h, w) = kwargs["img_shapes"][0][0]
+    rows, columns = torch.arange(h) - (h - h // 2), torch.arange(w) - (w - w // 2)
+    image = torch.cartesian_prod(torch.arange(1), rows, columns)
+    text = max(h // 2, w // 2) + torch.arange(kwargs["encoder_hidden_states"].shape[1])
+    return [text[:, None].expand(-1, 3), image]
+
+
+def mask_of(kwargs: dict, text: int, image: int) -> torch.Tensor | None:
+    """The mask (B, 1, …, K + N) that is added to the scores of the image's queries."""
+    seen, added = kwargs.get("encoder_hidden_states_mask"), kwargs.get("attention_mask")
+    if seen is not None:  # Qwen-Image hides padding
+        hidden = torch.zeros(len(seen), 1, 1, text + image).double()
+        hidden[:, 0, 0, :text][~seen.bool()] = -torch.inf
+        return hidden
+    return None if added is None else added[:, :, text:].double()  # Chroma adds 1 and 0
+
+
 @torch.no_grad()
 def joint_attention(
     layer: nn.Module,
@@ -120,26 +157,33 @@ def joint_attention(
     text: torch.Tensor,
     places: Sequence[torch.Tensor],
     sources: Sequence[int] | None = None,
+    mask: torch.Tensor | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """P (B, H, Q, K + N) of the image's queries, and the values, in float64 from the weights.
 
     The keys are those of the text and then of the image, whatever their order in the model, in one
-    softmax, as the papers define it. The places (N, 3) of the text and of the image rotate pairs of
+    softmax, as the papers define it. The places of the text and of the image rotate pairs of
     channels (Su et al., 2021). A row takes the image's queries and keys of its source.
     """
 
     def projected(name: str, states: torch.Tensor, norm: str | None = None) -> torch.Tensor:
-        weights = getattr(layer, name)
+        if hasattr(layer, "to_qkv_mlp_proj"):  # one matrix for all of a single block of Flux.2
+            whole = layer.to_qkv_mlp_proj.weight[: 3 * layer.inner_dim].chunk(3)
+            weight, bias = whole[("to_q", "to_k", "to_v").index(name)], None
+        else:
+            weight, bias = getattr(layer, name).weight, getattr(layer, name).bias
         heads = nn.functional.linear(
-            states.double(), weights.weight.double(), weights.bias.double()
+            states.double(), weight.double(), None if bias is None else bias.double()
         ).unflatten(-1, (layer.heads, -1))
         normed = None if norm is None else getattr(layer, norm)
-        if normed is not None:
+        if isinstance(normed, nn.LayerNorm):  # of CogView 4, without weights
+            heads = nn.functional.layer_norm(heads, heads.shape[-1:], eps=normed.eps)
+        elif normed is not None:
             size = heads.square().mean(dim=-1, keepdim=True) + normed.eps
             heads = heads / size.sqrt() * normed.weight.double()
         return heads.transpose(1, 2)
 
-    single = layer.added_kv_proj_dim is None
+    single = getattr(layer, "added_kv_proj_dim", None) is None
     names = ("to_k", "norm_k", "to_v") if single else ("add_k_proj", "norm_added_k", "add_v_proj")
     query = projected("to_q", image, "norm_q")
     keys = [projected(names[0], text, names[1]), projected("to_k", image, "norm_k")]
@@ -150,18 +194,24 @@ def joint_attention(
         query, keys[1] = query[list(sources)], keys[1][list(sources)]
     values = torch.cat([projected(names[2], text), projected("to_v", image)], dim=2)
     scores = query @ torch.cat(keys, dim=2).mT / query.shape[-1] ** 0.5
-    return scores.softmax(dim=-1), values
+    return (scores if mask is None else scores + mask).softmax(dim=-1), values
 
 
 def rotated(heads: torch.Tensor, places: torch.Tensor) -> torch.Tensor:
-    """Queries or keys (B, H, N, 16), rotated by places (N, 3): 4, 4 and 8 channels an axis."""
+    """Queries or keys (B, H, N, 16), rotated by places: 4, 4 and 8 channels an axis, or 4 of 4.
+
+    Of two axes each has 8, and a channel's partner is 8 further on.
+    """
+    sizes, base = {2: ((8, 8), 1e4), 3: ((4, 4, 8), 1e4), 4: ((4, 4, 4, 4), 2e3)}[places.shape[1]]
     angles = [
-        places[:, axis, None].double() * 10000.0 ** -(torch.arange(0, size, 2).double() / size)
-        for axis, size in enumerate((4, 4, 8))
+        places[:, axis, None].double() * base ** -(torch.arange(0, size, 2).double() / size)
+        for axis, size in enumerate(sizes)
     ]
     turn = torch.polar(torch.ones(len(places), 8).double(), torch.cat(angles, dim=-1))
-    pairs = torch.view_as_complex(heads.unflatten(-1, (-1, 2)).contiguous())
-    return torch.view_as_real(pairs * turn).flatten(-2)
+    halves = len(sizes) == 2
+    pairs = heads.unflatten(-1, (2, -1)).mT if halves else heads.unflatten(-1, (-1, 2))
+    turned = torch.view_as_real(torch.view_as_complex(pairs.contiguous()) * turn)
+    return (turned.mT if halves else turned).flatten(-2)
 
 
 def state_of(pipe) -> dict[str, object]:

@@ -13,17 +13,28 @@ import numpy as np
 import torch
 from diffusers import (
     AutoencoderKL,
+    AutoencoderKLFlux2,
+    AutoencoderKLQwenImage,
+    ChromaPipeline,
+    ChromaTransformer2DModel,
+    CogView4Pipeline,
+    CogView4Transformer2DModel,
     ControlNetModel,
     DDIMScheduler,
     DDPMScheduler,
     DiffusionPipeline,
     EulerDiscreteScheduler,
     FlowMatchEulerDiscreteScheduler,
+    Flux2KleinPipeline,
+    Flux2Pipeline,
+    Flux2Transformer2DModel,
     FluxPipeline,
     FluxTransformer2DModel,
     LatentConsistencyModelPipeline,
     LCMScheduler,
     PixArtAlphaPipeline,
+    QwenImagePipeline,
+    QwenImageTransformer2DModel,
     SD3Transformer2DModel,
     StableDiffusion3Pipeline,
     StableDiffusionGLIGENPipeline,
@@ -37,9 +48,10 @@ from diffusers import (
     UNet2DConditionModel,
 )
 from diffusers.pipelines.stable_diffusion.safety_checker import StableDiffusionSafetyChecker
-from making import letter_t5, letter_tokenizer, random_pixart
+from making import letter_qwen, letter_t5, letter_tokenizer, random_pixart
 from PIL import Image
 from safetensors.torch import save_file
+from tokenizers.processors import TemplateProcessing
 from transformers import (
     CLIPConfig,
     CLIPImageProcessor,
@@ -49,6 +61,16 @@ from transformers import (
     CLIPTokenizer,
     CLIPVisionConfig,
     CLIPVisionModelWithProjection,
+    GlmConfig,
+    GlmModel,
+    Mistral3Config,
+    Mistral3ForConditionalGeneration,
+    PreTrainedTokenizerFast,
+    ProcessorMixin,
+    Qwen2_5_VLConfig,
+    Qwen2_5_VLForConditionalGeneration,
+    Qwen3Config,
+    Qwen3ForCausalLM,
     T5Config,
     T5EncoderModel,
 )
@@ -387,8 +409,175 @@ def schnell() -> DiffusionPipeline:
     return flux(guidance_embeds=False)
 
 
+def chroma(kind=ChromaPipeline) -> DiffusionPipeline:
+    """lodestones/Chroma1-HD."""
+    torch.manual_seed(12)
+    transformer = ChromaTransformer2DModel(
+        in_channels=16,  # 64
+        num_layers=2,  # 19
+        num_single_layers=2,  # 38
+        attention_head_dim=16,  # 128
+        num_attention_heads=3,  # 24
+        joint_attention_dim=24,  # 4096
+        axes_dims_rope=(4, 4, 8),  # (16, 56, 56)
+        approximator_num_channels=8,  # 64
+        approximator_hidden_dim=16,  # 5120
+        approximator_layers=1,  # 5
+    )
+    return kind(
+        transformer=sharpened(transformer),
+        scheduler=FlowMatchEulerDiscreteScheduler(),
+        vae=vae(scaling_factor=0.3611, shift_factor=0.1159),
+        text_encoder=t5_encoder(24),
+        tokenizer=letter_t5(),
+    )
+
+
+def language(width: int, layers: int, **more) -> dict[str, object]:
+    """A small configuration of a language model that reads `letter_qwen`."""
+    words = letter_qwen()
+    return {
+        "vocab_size": len(words), "hidden_size": width, "intermediate_size": 2 * width,
+        "num_hidden_layers": layers, "num_attention_heads": 2, "num_key_value_heads": 2,
+        "head_dim": width // 2, "max_position_embeddings": 1024, "bos_token_id": None,
+        "eos_token_id": words.eos_token_id, "pad_token_id": words.pad_token_id,
+    } | more  # fmt: skip
+
+
+def qwen(kind=QwenImagePipeline) -> DiffusionPipeline:
+    """Qwen/Qwen-Image."""
+    torch.manual_seed(13)
+    transformer = QwenImageTransformer2DModel(
+        in_channels=16,  # 64
+        out_channels=4,  # 16
+        num_layers=3,  # 60
+        attention_head_dim=16,  # 128
+        num_attention_heads=3,  # 24
+        joint_attention_dim=16,  # 3584
+        axes_dims_rope=(4, 4, 8),  # (16, 56, 56)
+    )
+    autoencoder = AutoencoderKLQwenImage(
+        base_dim=4, z_dim=4, num_res_blocks=1,  # 96, 16, 2
+        latents_mean=[-0.7, 0.5, 0.1, -0.2], latents_std=[2.8, 1.4, 2.3, 1.6],
+    )  # fmt: skip
+    rope = {"mrope_section": [1, 1, 2], "rope_type": "default", "rope_theta": 1e6}
+    vision = {
+        "depth": 1, "hidden_size": 16, "intermediate_size": 16, "num_heads": 2,
+        "out_hidden_size": 16,
+    }  # fmt: skip
+    text = language(16, 2, rope_parameters=rope)
+    return kind(
+        transformer=sharpened(transformer),
+        scheduler=FlowMatchEulerDiscreteScheduler(shift=3.0, use_dynamic_shifting=True),
+        vae=autoencoder.eval(),
+        text_encoder=Qwen2_5_VLForConditionalGeneration(
+            Qwen2_5_VLConfig(text_config=text, vision_config=vision)
+        ).eval(),
+        tokenizer=letter_qwen(),
+    )
+
+
+def flux2_parts(width: int, **config) -> dict[str, object]:
+    """The transformer, the autoencoder and the scheduler of Flux.2, for states of a width."""
+    torch.manual_seed(14)
+    transformer = Flux2Transformer2DModel(
+        in_channels=16,  # 128
+        num_layers=2,  # 8
+        num_single_layers=2,  # 48
+        attention_head_dim=16,  # 128
+        num_attention_heads=3,  # 48
+        joint_attention_dim=3 * width,  # three layers of the text encoder
+        timestep_guidance_channels=16,  # 256
+        axes_dims_rope=(4, 4, 4, 4),  # (32, 32, 32, 32)
+        **config,
+    )
+    autoencoder = AutoencoderKLFlux2(
+        block_out_channels=(8,) * 4, down_block_types=("DownEncoderBlock2D",) * 4,
+        up_block_types=("UpDecoderBlock2D",) * 4, layers_per_block=1, norm_num_groups=4,
+        latent_channels=4,
+    ).eval()  # fmt: skip
+    autoencoder.bn.running_mean.normal_()
+    autoencoder.bn.running_var.uniform_(0.5, 2.0)
+    return {
+        "transformer": sharpened(transformer),
+        "vae": autoencoder,
+        "scheduler": FlowMatchEulerDiscreteScheduler(shift=3.0, use_dynamic_shifting=True),
+    }
+
+
+def klein(kind=Flux2KleinPipeline) -> DiffusionPipeline:
+    """black-forest-labs/FLUX.2-klein-base-9B: guidance by an empty prompt in passes of its own."""
+    parts = flux2_parts(8, guidance_embeds=False)
+    encoder = Qwen3ForCausalLM(Qwen3Config(**language(8, 28))).eval()  # 36; states of 9, 18, 27
+    return kind(text_encoder=encoder, tokenizer=letter_qwen(), **parts)
+
+
+class Processor(ProcessorMixin):
+    """A processor around a tokenizer, as Pixtral's, which needs torchvision."""
+
+    def __init__(self, tokenizer=None, chat_template=None):
+        super().__init__(tokenizer, chat_template=chat_template)
+
+
+def dev2() -> DiffusionPipeline:
+    """black-forest-labs/FLUX.2-dev: guidance embedded, a system message before the prompt."""
+    template = (
+        "{{ bos_token }}{% for m in messages %}[{{ m.role }}]{{ m.content[0].text }}[/]{% endfor %}"
+    )
+    words = letter_qwen()
+    words.bos_token, words.padding_side = "<|im_start|>", "left"
+    vision = {
+        "hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "image_size": 32,
+        "num_attention_heads": 2, "head_dim": 8, "patch_size": 8, "model_type": "pixtral",
+    }  # fmt: skip
+    text = language(8, 31, model_type="mistral")  # 40; states of 10, 20, 30
+    config = Mistral3Config(text_config=text, vision_config=vision)
+    parts = flux2_parts(8)
+    parts["text_encoder"] = Mistral3ForConditionalGeneration(config).eval()
+    pipe = Flux2Pipeline(tokenizer=Processor(words, chat_template=template), **parts)
+    pipe.set_progress_bar_config(disable=True)
+    return pipe
+
+
+def letter_glm() -> PreTrainedTokenizerFast:
+    """Letters and words, behind two special tokens; it pads in front, as GLM's does."""
+    backend = letter_qwen().backend_tokenizer
+    starts = [(text, backend.token_to_id(text)) for text in ("<|im_start|>", "<think>")]
+    backend.post_processor = TemplateProcessing(
+        single="<|im_start|> <think> $A", special_tokens=starts
+    )
+    return PreTrainedTokenizerFast(
+        tokenizer_object=backend, pad_token="<|endoftext|>", eos_token="<|endoftext|>",
+        padding_side="left", model_input_names=["input_ids", "attention_mask"],
+    )  # fmt: skip
+
+
+def cogview4(kind=CogView4Pipeline) -> DiffusionPipeline:
+    """THUDM/CogView4-6B."""
+    torch.manual_seed(15)
+    transformer = CogView4Transformer2DModel(
+        in_channels=4,  # 16
+        out_channels=4,  # 16
+        num_layers=3,  # 30
+        attention_head_dim=16,  # 40
+        num_attention_heads=3,  # 64
+        text_embed_dim=16,  # 4096
+        time_embed_dim=8,  # 512
+        condition_dim=4,  # 256
+        sample_size=8,  # 128
+    )
+    encoder = GlmModel(GlmConfig(**language(16, 3))).eval()
+    return kind(
+        transformer=sharpened(transformer),
+        scheduler=FlowMatchEulerDiscreteScheduler(use_dynamic_shifting=True),
+        vae=vae(),
+        text_encoder=encoder,
+        tokenizer=letter_glm(),
+    )
+
+
 JOINT: dict[str, Callable[[], DiffusionPipeline]] = {
-    made.__name__: made for made in (sd3, sd35, flux, schnell)
+    made.__name__: made for made in (sd3, sd35, flux, schnell, chroma, qwen, klein, cogview4)
 }
 
 

@@ -248,20 +248,33 @@ def test_the_pipeline_is_restored_after_an_error(load):
 
 
 class Masked(FluxAttnProcessor):
-    """Hides the last key from all queries."""
+    """Hides the third text token from the image, and adds to the scores of the fourth."""
 
     def __call__(self, attn, image, text=None, attention_mask=None, image_rotary_emb=None):
-        mask = torch.ones(1, 1, 1, image.shape[1] + text.shape[1], dtype=torch.bool)
-        mask[..., -1] = False
+        count = image.shape[1] + (0 if text is None else text.shape[1])
+        mask = torch.zeros(1, 1, count, count)
+        mask[..., 12:, 2], mask[..., 12:, 3] = -torch.inf, 1.5
         return super().__call__(attn, image, text, mask, image_rotary_emb)
 
 
-def test_a_mask_in_joint_attention_is_refused(load):
-    """The log-sum would have to leave out what it hides."""
-    pipe = load()
+def test_a_mask_acts_before_the_softmax_of_text_and_image(load):
+    """Of the layer's own scores: what is hidden has exactly nothing, also of the log-sum."""
+    pipe, name = load(), "transformer_blocks.0.attn"
+    with reference(pipe) as scores:
+        paint(pipe, PROMPTS[0], steps=1, **SMALL)
     pipe.transformer.transformer_blocks[0].attn.set_processor(Masked())
-    with pytest.raises(TraceError, match="mask"), trace(pipe):
-        paint(pipe, PROMPTS[0], **SMALL)
+    bare = paint(pipe, PROMPTS[0], steps=1, **SMALL)
+    with trace(pipe, WHOLE, tokens="all") as recorder:
+        assert np.array_equal(paint(pipe, PROMPTS[0], steps=1, **SMALL), bare)
+    (layer,) = [one for one in recorder.recordings[0].layers if one.name == name]
+    found = recorder.recordings[0].arrays[recorder.recordings[0].layers.index(layer)][0]
+    plain = scores[name][0][0].astype(np.float64)
+    factor = np.ones(12)
+    factor[2], factor[3] = 0.0, np.exp(1.5)
+    expected = plain * factor
+    expected /= expected.sum(-1, keepdims=True) + 1 - plain.sum(-1, keepdims=True)
+    np.testing.assert_allclose(found, expected, atol=1e-5)
+    assert (found[..., 2] == 0).all() and plain[..., 2].min() > 0
 
 
 def test_latents_of_the_users_own(load):

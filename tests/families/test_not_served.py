@@ -15,6 +15,8 @@ from diffusers import (
     UNet2DConditionModel,
     UNet2DModel,
     UNetMotionModel,
+    WanPipeline,
+    WanTransformer3DModel,
 )
 from diffusers.pipelines.onnx_utils import OnnxRuntimeModel
 
@@ -47,6 +49,25 @@ def aura_flow():
     )
 
 
+def video():
+    transformer = WanTransformer3DModel(
+        num_attention_heads=2,
+        attention_head_dim=12,
+        in_channels=4,
+        out_channels=4,
+        text_dim=8,
+        freq_dim=8,
+        ffn_dim=8,
+        num_layers=1,
+    )
+    scheduler = FlowMatchEulerDiscreteScheduler()
+    return WanPipeline(
+        scheduler=scheduler,
+        transformer=transformer,
+        **dict.fromkeys(("text_encoder", "tokenizer", "vae")),
+    )
+
+
 def unconditional():
     unet = UNet2DModel(
         sample_size=16,
@@ -70,7 +91,12 @@ def without_cross_attention():
     return pipe
 
 
-@pytest.mark.parametrize("make", [aura_flow, unconditional, without_cross_attention])
+UNSERVED = pytest.mark.parametrize(
+    "make", [aura_flow, video, unconditional, without_cross_attention]
+)
+
+
+@UNSERVED
 def test_unsupported_pipelines_are_refused_by_name(make):
     pipe = make()
     for ask in (trace, cross_attention_layers):
@@ -78,13 +104,14 @@ def test_unsupported_pipelines_are_refused_by_name(make):
             ask(pipe)
     said = {
         aura_flow: "AuraFlowTransformer2DModel",
+        video: "WanTransformer3DModel",
         unconditional: "its unet is of class UNet2DModel",
         without_cross_attention: "attend to no text",
     }
     assert said[make] in str(raised.value)
 
 
-@pytest.mark.parametrize("make", [aura_flow, unconditional, without_cross_attention])
+@UNSERVED
 @pytest.mark.parametrize(
     "ask",
     [

@@ -8,14 +8,14 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import update_wrapper
 from types import FrameType
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import torch
 from diffusers import DiffusionPipeline
 from diffusers.models.attention_processor import Attention
 from torch import Tensor
 
-from heedmap.errors import TraceError
+from heedmap.errors import ArgumentError, TraceError
 from heedmap.mathematics.probabilities import Scores
 from heedmap.text.words import Rewritten, TokenTable, concatenate, expanded, tokenize
 
@@ -50,6 +50,8 @@ class Family(ABC):
         sequences: the tokenizers whose tokens make the K axis: one tuple for each part of the axis,
             in order, with the tokenizers that share its positions. The encoder of "tokenizer_2" is
             "text_encoder_2".
+        pads_to_longest: the side on which prompts are padded to the longest of their batch alone;
+            "" where they are not.
         encodes_negative_apart: whether a call of its own encodes the negative prompt.
         negative_guidance: the guidance that makes a pipeline read the negative prompt.
         unsupported: by the name of a use ("edits of a source", "concepts", "explanations") the
@@ -67,6 +69,7 @@ class Family(ABC):
     is_joint: ClassVar[bool] = False
     matches_flow: ClassVar[bool] = False
     sequences: ClassVar[tuple[tuple[str, ...], ...]] = (("tokenizer", "tokenizer_2"),)
+    pads_to_longest: ClassVar[Literal["", "left", "right"]] = ""
     encodes_negative_apart: ClassVar[bool] = False
     negative_guidance: ClassVar[str] = "a guidance"
     unsupported: ClassVar[Mapping[str, str]] = {}
@@ -165,6 +168,10 @@ class Family(ABC):
 
     # --- the pipeline ---
 
+    def axis_places(self, count: int, arguments: Mapping[str, Any]) -> Sequence[int]:
+        """Return the places on the K axis, among so many that a text encoder reads in a call."""
+        return range(count)
+
     def table(self, tokenizer: Any, prompt: str, arguments: Mapping[str, Any]) -> TokenTable:
         """Return the words and tokens of a prompt as one tokenizer reads it in such a call."""
         return tokenize(prompt, tokenizer)
@@ -197,8 +204,12 @@ class Family(ABC):
         return encoded[0], encoded[1], None
 
     def guards(self) -> Iterable[tuple[object, str, Callable[..., Any]]]:
-        """Yield replacements (owner, name, method) that refuse calls with misplaced maps."""
-        return ()
+        """Yield replacements (owner, name, method) that refuse calls with misplaced maps.
+
+        Inpainting selects a crop by one of these, and draws it enlarged.
+        """
+        if hasattr(self.pipe, "mask_processor"):
+            yield self.pipe.mask_processor, "get_crop_region", _refuse_crop
 
     def why_unblended(self) -> str | None:
         """Return why blended latents would not reach the image; None if they do."""
@@ -221,6 +232,13 @@ class Family(ABC):
     def cell_side(self) -> int:
         """The pixels on the side of a cell of the latent."""
         return int(getattr(self.pipe, "vae_scale_factor", 8))
+
+
+def _refuse_crop(*args: Any, **kwargs: Any) -> Any:
+    raise ArgumentError(
+        "padding_mask_crop draws a part of the image alone, so that its maps would be misplaced: "
+        "leave it out, or crop the image and the mask before"
+    )
 
 
 # --- the parts of a pipeline ---

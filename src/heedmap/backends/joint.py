@@ -5,14 +5,18 @@ recording has the rows of the image's queries and the columns of the text's keys
 all attention, that to the image included: a row sums to less than 1.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar
 
 from torch import Tensor
 
-from heedmap.backends.base import Family
-from heedmap.errors import TraceError
+from heedmap.backends.base import Family, GridShape, default_of
+from heedmap.checks import check_int
+from heedmap.errors import TraceError, quoted
 from heedmap.mathematics.probabilities import JointKeys, Scores
+
+OTHER_BLOCKS = {"concepts": "its blocks pass on their text in a way that is not yet implemented"}
+"""Of families whose blocks are called in another way than those of SD 3 and Flux.1."""
 
 
 class JointFamily(Family):
@@ -52,15 +56,18 @@ class JointFamily(Family):
         one = {"hidden_states": image, "encoder_hidden_states": text, "temb": condition}
         return {**arguments, **one}
 
+    def longest(self, arguments: Mapping[str, Any]) -> int:
+        """Return the number of tokens that a call reads at most."""
+        name = "max_sequence_length"
+        return check_int(name, arguments.get(name, default_of(self.pipe, name)), least=1)
+
     def text_scores(self, scores: Scores, positions: int) -> Scores:
         """Return the scores of the image's queries, so many, and the text's keys."""
         query, key, log_sum = scores.query, scores.key, scores.log_sum
-        is_whole = query.shape[2] == key.shape[2] >= positions
-        if not is_whole or scores.mask is not None:
+        if not query.shape[2] == key.shape[2] >= positions:
             raise TraceError(
                 f"{type(self.pipe).__name__} computes attention of {query.shape[2]} queries to "
-                f"{key.shape[2]} keys, {'with' if scores.mask is not None else 'without'} a mask: "
-                "expected those of text and image, without a mask"
+                f"{key.shape[2]} keys: expected those of text and image"
             )
         tokens = key.shape[2] - positions
         text, image = slice(positions, None), slice(positions)
@@ -68,11 +75,85 @@ class JointFamily(Family):
             text, image = slice(tokens), slice(tokens, None)
         if log_sum is not None:  # a kernel's value in half-precision types is good to 1e-4 only
             log_sum = log_sum[:, :, image] if key.itemsize >= 4 else None
-        joint = JointKeys(key, text, image)
+        mask = scores.mask
+        if mask is not None and mask.shape[-2] > 1:  # else the same keys are hidden from all
+            mask = mask[..., image, :]
+        joint = JointKeys(key, text, image, mask)
+        mask = None if mask is None else mask[..., text]
         return Scores(
-            *(query[:, :, image], key[:, :, text], scores.scale, None, log_sum, joint),
+            *(query[:, :, image], key[:, :, text], scores.scale, mask, log_sum, joint),
             value=scores.value,
         )
+
+
+class PackedFamily(JointFamily):
+    """A pipeline that packs four cells of its latent into one position of the transformer.
+
+    Its text precedes the image, each layer reads it, and passes have a thousandth of a timestep.
+    """
+
+    text_first = True
+
+    @property
+    def latent_multiple(self) -> int:
+        """The side of a packed position, in cells."""
+        return 2
+
+    @property
+    def usual_cells(self) -> int:
+        """The cells on each side of a latent by default."""
+        return self.pipe.default_sample_size
+
+    def reads_text(self, layer: Any) -> bool:
+        """Return True: each layer attends to the text."""
+        return True
+
+    def grid(self, name: str, latent: GridShape) -> GridShape:
+        """Return the grid of the packed latent."""
+        return latent[0] // 2, latent[1] // 2
+
+    def passed(
+        self, args: tuple[Any, ...], kwargs: Mapping[str, Any]
+    ) -> tuple[Tensor, Any, Tensor]:
+        """Return the packed latent, the scheduler's timestep and the text states of a pass."""
+        sample, timestep, states = super().passed(args, kwargs)
+        return sample, timestep * 1000, states
+
+    def checked_latent(self, h: int, w: int, positions: int, references: bool) -> GridShape:
+        """Return the (h, w) of the latent of a pass on h·w positions.
+
+        Raises:
+            TraceError: if other positions stand beside those of the image.
+        """
+        if positions != h * w or references:
+            raise TraceError(
+                f"{type(self.pipe).__name__} gives its model {positions} positions for an image of "
+                f"{h}×{w}: expected those of the image alone"
+            )
+        return 2 * h, 2 * w
+
+    def pack(self, latents: Tensor) -> Tensor:
+        """Return latents (B, C, h, w) as the pipeline packs them."""
+        return self.pipe._pack_latents(latents.contiguous(), *latents.shape)
+
+
+_MARK = "\ue000"  # a character that no template holds
+
+
+def template_around(prompt: str, render: Callable[[str], str]) -> tuple[str, str]:
+    """Return the texts that a chat template puts before and after a prompt.
+
+    Raises:
+        TraceError: if the template changes the prompt.
+    """
+    before, _, after = render(_MARK).partition(_MARK)
+    if render(prompt) != before + prompt + after:
+        raise TraceError(
+            f"the chat template of the text encoder changes the prompt {quoted(prompt)}, so that "
+            "heedmap cannot label its words: write it without spaces around it, and without marks "
+            "of the template"
+        )
+    return before, after
 
 
 def thirds(names: Sequence[str]) -> dict[str, str]:

@@ -196,23 +196,39 @@ def rescaled(vae: Any, latents: Tensor) -> Tensor:
 def _scaling(vae: Any, like: Tensor) -> tuple[float, Any, Any]:
     config = vae.config
     factor = getattr(config, "scaling_factor", 1.0)
+    if hasattr(vae, "bn"):  # Flux.2 normalizes four cells together, packed into channels
+        mean, spread = vae.bn.running_mean, (vae.bn.running_var + config.batch_norm_eps).sqrt()
+        grid = (like.shape[-2] // 2, like.shape[-1] // 2)
+        packed = (one.to(like).view(-1, 1, 1).expand(-1, *grid) for one in (mean, spread))
+        shift, spread = (pixel_shuffle(one, 2) for one in packed)
+        return 1.0, shift, spread
     if getattr(config, "latents_mean", None) is None:
         return factor, getattr(config, "shift_factor", None) or 0.0, 1.0
     mean, spread = config.latents_mean, config.latents_std
     return factor, like.new_tensor(mean).view(-1, 1, 1), like.new_tensor(spread).view(-1, 1, 1)
 
 
+def is_of_frames(vae: Any) -> bool:
+    """Return whether an autoencoder codes videos: Qwen-Image uses one frame."""
+    return hasattr(vae.config, "temperal_downsample")
+
+
 def pictures_of(vae: Any, latents: Tensor) -> Tensor:
     """Decode latents of an autoencoder to images (B, 3, H, W), 0 to 1."""
     with _upcast(vae):
-        return vae.decode(latents.to(vae.dtype)).sample.float().cpu() / 2 + 0.5
+        latents = latents.to(vae.dtype)
+        if is_of_frames(vae):
+            return vae.decode(latents[:, :, None]).sample[:, :, 0].float().cpu() / 2 + 0.5
+        return vae.decode(latents).sample.float().cpu() / 2 + 0.5
 
 
 def latents_of(vae: Any, pixels: Tensor, device: torch.device | None = None) -> Tensor:
     """Encode images (B, 3, H, W), 0 to 1, to latents of an autoencoder, on a device if given."""
     with _upcast(vae):
-        encoded = vae.encode((pixels * 2 - 1).to(device or vae.device, vae.dtype))
-        return encoded.latent_dist.mode() if hasattr(encoded, "latent_dist") else encoded.latents
+        pixels = (pixels * 2 - 1).to(device or vae.device, vae.dtype)
+        encoded = vae.encode(pixels[:, :, None] if is_of_frames(vae) else pixels)
+        latents = encoded.latent_dist.mode() if hasattr(encoded, "latent_dist") else encoded.latents
+        return latents[:, :, 0] if is_of_frames(vae) else latents
 
 
 @contextmanager

@@ -49,7 +49,7 @@ def load(
     device: Device = LoadOptions.device,
     dtype: Dtype = LoadOptions.dtype,
 ) -> "CallablePipeline":
-    """Load a pipeline of Stable Diffusion (1, 2, XL, 3, 3.5), PixArt or Flux.1, ready to generate.
+    """Load a pipeline of Stable Diffusion, PixArt, Flux or Qwen-Image, ready to generate.
 
         pipe = heedmap.load()
         pipe = heedmap.load("org/name", device="cuda", dtype="float16")

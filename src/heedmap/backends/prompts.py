@@ -14,12 +14,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from heedmap.backends.base import TextStates, active_calls, replace_method
+from heedmap.backends.base import Family, TextStates, active_calls, replace_method
 from heedmap.backends.loading import silence_logs
 from heedmap.backends.registry import encoding_method, family_of
 from heedmap.errors import TraceError, plural, quoted
 from heedmap.options import GenerateOptions
-from heedmap.text.words import TokenTable, asked_text, concept_places
+from heedmap.text.words import TokenTable, asked_text, concept_places, padded
 
 CLOSE = 0.05
 """Largest distance of a token's state from what its text encodes to, as a share of its length: half
@@ -161,12 +161,22 @@ class Reading:
                         "attention cannot be separated: load embeddings with the same number of "
                         "vectors, or pass prompt_embeds (the maps are then by position)"
                     )
-                if [token.id for token in own.tokens] != ids:
+                places = family.axis_places(len(ids), self.arguments)
+                if not _is_read(family, own, [ids[place] for place in places]):
                     raise TraceError(
                         "the text encoder read other tokens than those of the prompt "
                         f"{quoted(label.prompt)}: pass it as plain text"
                     )
         return labels
+
+
+def _is_read(family: Family, table: TokenTable, ids: Sequence[int]) -> bool:
+    """Return whether a text encoder read these tokens; padding may depend on the batch."""
+    side, tokens = family.pads_to_longest, table.tokens
+    if side:
+        tokens = [token for token in tokens if token.kind != "pad"]
+        ids = ids[len(ids) - len(tokens) :] if side == "left" else ids[: len(tokens)]
+    return [token.id for token in tokens] == ids
 
 
 def _listed(text: str | Sequence[str], count: int | None) -> list[str]:
@@ -267,10 +277,17 @@ def read_concepts(
 
 @dataclass(frozen=True, eq=False)
 class Branch:
-    """One branch of a call: the words of each image, and the text states (B, K, C)."""
+    """One branch of a call.
+
+    Attributes:
+        tables: the words of each image.
+        states: the text states (B, K, C).
+        shifted: whether the batch pads some of its prompts in front, which moves their tokens.
+    """
 
     tables: tuple[TokenTable, ...]
     states: Tensor
+    shifted: bool = False
 
     def blocks_in(self, states: Tensor) -> list[int]:
         """Return which blocks of B rows of a model's text states (n·B, K, C) are this branch's."""
@@ -415,19 +432,24 @@ def _encoding(reading: Reading, prompts: Sequence[str] | None, label_negative: b
         tables = [prompt_table(pipe, prompt, arguments) for prompt in prompts]
     else:
         tables = [unlabelled] * (len(states) // reading.images_per_prompt)
-    conditional = _branch(tables, states)
+    family = family_of(pipe)
+    conditional = _branch(family, tables, states)
     if negative_states is None:
         return Encoding(conditional, None)
     negative = [unlabelled] * len(tables)
     if label_negative and arguments.get("negative_prompt_embeds") is None and reading.readers:
         call = 1 if arguments.get("prompt_embeds") is None else 0
         negative = reading.tables("negative_prompt", call, count=len(tables))
-    prompt_first = family_of(pipe).has_quirk("prompt_first")
-    return Encoding(conditional, _branch(negative, negative_states), prompt_first)
+    prompt_first = family.has_quirk("prompt_first")
+    return Encoding(conditional, _branch(family, negative, negative_states), prompt_first)
 
 
-def _branch(tables: Sequence[TokenTable], states: Tensor) -> Branch:
+def _branch(family: Family, tables: Sequence[TokenTable], states: Tensor) -> Branch:
     images, tokens = states.shape[:2]
+    shifted = family.pads_to_longest == "left" and len({len(one.tokens) for one in tables}) > 1
+    if family.pads_to_longest and max(len(table.tokens) for table in tables) == tokens:
+        in_front = family.pads_to_longest == "left"
+        tables = [padded(table, tokens, in_front=in_front) for table in tables]
     wrong = next((t for t in tables if len(t.tokens) != tokens), None)
     if not tables or images % len(tables) or wrong is not None:
         size = f"{len(wrong.tokens)} tokens" if wrong else f"{len(tables)} prompts"
@@ -437,4 +459,5 @@ def _branch(tables: Sequence[TokenTable], states: Tensor) -> Branch:
         )
     each = images // len(tables)
     # A copy, since a callback may change the pipeline's own in place.
-    return Branch(tuple(table for table in tables for _ in range(each)), states.clone())
+    every = tuple(table for table in tables for _ in range(each))
+    return Branch(every, states.clone(), shifted)

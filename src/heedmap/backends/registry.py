@@ -4,6 +4,8 @@ import inspect
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import cache
+from importlib.metadata import entry_points
 from typing import Any
 
 import torch
@@ -11,28 +13,52 @@ from diffusers.models.attention_processor import Attention
 from torch import Tensor
 
 from heedmap.backends.base import Family, parameters
-from heedmap.backends.flux import Flux
+from heedmap.backends.cogview4 import CogView4
+from heedmap.backends.flux import Chroma, Flux
+from heedmap.backends.flux2 import Flux2
 from heedmap.backends.pixart import PixArt
+from heedmap.backends.qwen import QwenImage
 from heedmap.backends.sd3 import StableDiffusion3
 from heedmap.backends.unet import UNet
 from heedmap.checks import as_ordered_list, check_int
-from heedmap.errors import ArgumentError, ModelError, nearest, quoted
+from heedmap.errors import ArgumentError, ModelError, join_words, nearest, quoted
 from heedmap.io.reading import MAX_ASPECT, MAX_PIXELS, MAX_SIDE
 from heedmap.options import OWN_NAMES, GenerateOptions, ShareOf
 
-FAMILIES: tuple[type[Family], ...] = (UNet, PixArt, StableDiffusion3, Flux)
+FAMILIES: tuple[type[Family], ...] = (
+    *(UNet, PixArt, StableDiffusion3, Flux, Chroma, Flux2, QwenImage, CogView4),
+)
+GROUP = "heedmap.families"
+"""The group of entry points by which other packages add families."""
+
+
+@cache
+def families() -> tuple[type[Family], ...]:
+    """Return heedmap's families, and those of other packages: a class for each entry point.
+
+    Raises:
+        ModelError: if one cannot be imported.
+    """
+    added: list[type[Family]] = []
+    for point in sorted(entry_points(group=GROUP)):
+        try:
+            added.append(point.load())
+        except Exception as error:
+            raise ModelError(
+                f"the model family {point.name} cannot be loaded from {point.value} "
+                f"({type(error).__name__}: {error}): remove the package that adds it, or mend it"
+            ) from error
+    return (*FAMILIES, *added)
 
 
 def family_of(pipe: Any) -> Family:
     """Return a pipeline as one of its family; raise a ModelError if none serves it."""
-    families = [family(pipe) for family in FAMILIES]
-    for family in families:
+    each = [family(pipe) for family in families()]
+    for family in each:
         if family.serves():
             return family
     parts = {
-        family.component: type(family.model).__name__
-        for family in families
-        if family.model is not None
+        family.component: type(family.model).__name__ for family in each if family.model is not None
     }
     raise _unreadable(quoted(pipe) if isinstance(pipe, str) else type(pipe).__name__, parts)
 
@@ -41,7 +67,7 @@ def family_named(index: Mapping[str, Any]) -> type[Family]:
     """Return the family of the pipeline of a model_index.json; raise a ModelError if unserved."""
     name, parts = str(index.get("_class_name")), {}
     _check_class([name])
-    for family in FAMILIES:
+    for family in families():
         part = index.get(family.component)
         if isinstance(part, list) and part and part[-1] is not None:
             if part[-1] in (family.model_class.__name__, *family.older_names):
@@ -51,7 +77,7 @@ def family_named(index: Mapping[str, Any]) -> type[Family]:
 
 
 def _unreadable(name: str, parts: Mapping[str, str]) -> ModelError:
-    expected = " or ".join(family.description for family in FAMILIES)
+    expected = join_words([family.description for family in families()], "or")
     why = " and ".join(f"its {part} is of class {kind}" for part, kind in parts.items())
     return ModelError(
         f"{name} has no text cross-attention that heedmap reads: "
@@ -86,7 +112,7 @@ def check_share(pipe: Any, share_of: ShareOf) -> None:
 
 
 def _check_class(names: Iterable[str]) -> None:
-    unserved = {name: why for family in FAMILIES for name, why in family.unserved.items()}
+    unserved = {name: why for family in families() for name, why in family.unserved.items()}
     for name in names:
         if name in unserved:
             raise ModelError(

@@ -1,6 +1,6 @@
 """The UNets of Stable Diffusion: 1.x, 2.x, XL and their relatives."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import torch
@@ -8,7 +8,6 @@ from diffusers import UNet2DConditionModel
 from diffusers.models.attention_processor import Attention
 
 from heedmap.backends.base import Family, GridShape
-from heedmap.errors import ArgumentError
 from heedmap.text.words import TokenTable, tokenize
 
 _STAGES = ("down_blocks", "mid_block", "up_blocks")  # in the order they run
@@ -83,11 +82,6 @@ class UNet(Family):
         """Return the words and tokens of a prompt, with placeholders expanded."""
         return tokenize(prompt, tokenizer, rewrite=self.placeholders_expanded(tokenizer))
 
-    def guards(self) -> Iterable[tuple[object, str, Callable[..., Any]]]:
-        """Yield the method with which inpainting selects a crop, which it draws enlarged."""
-        if hasattr(self.pipe, "mask_processor"):
-            yield self.pipe.mask_processor, "get_crop_region", _refuse_crop
-
     def why_unblended(self) -> str | None:
         """Return why latent consistency models cannot blend."""
         if not self.has_quirk("unblended"):
@@ -96,10 +90,3 @@ class UNet(Family):
             "decodes what its scheduler makes besides the latents and a blend does not reach: "
             "leave only out, or use StableDiffusionPipeline with an LCMScheduler"
         )
-
-
-def _refuse_crop(*args: Any, **kwargs: Any) -> Any:
-    raise ArgumentError(
-        "padding_mask_crop draws a part of the image alone, so that its maps would be misplaced: "
-        "leave it out, or crop the image and the mask before"
-    )

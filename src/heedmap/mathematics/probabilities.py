@@ -48,11 +48,14 @@ class JointKeys:
         key: (B, H, N, d), of text and image.
         text: the place of the text among them.
         image: the place of the image among them, and of its queries among those of the layer.
+        mask: added before the softmax, or boolean, as in `probabilities`; broadcast to
+            (B, H, Q, N), of the image's queries.
     """
 
     key: Tensor
     text: slice
     image: slice
+    mask: Tensor | None = None
 
 
 LARGE = 32.0
@@ -87,12 +90,18 @@ class Scores:
 
     def mask_of(self, image: int) -> Tensor | None:
         """Return the mask (H, Q, K) of an image as numbers to add; None without one."""
-        if self.mask is None:
+        return self._numbers(self.mask, image)
+
+    def joint_mask_of(self, image: int) -> Tensor | None:
+        """Return the mask (H, Q, N) over all keys of a joint softmax; None without one."""
+        return None if self.joint is None else self._numbers(self.joint.mask, image)
+
+    def _numbers(self, mask: Tensor | None, image: int) -> Tensor | None:
+        if mask is None:
             return None
-        mask = self.mask.expand(*self.query.shape[:3], -1)[image]
         if mask.dtype == torch.bool:
             mask = torch.zeros(mask.shape, device=mask.device).masked_fill(~mask, float("-inf"))
-        return mask
+        return mask.float().expand(*self.query.shape[:3], -1)[image]
 
     def of(self, image: int, heads: slice, tokens: Sequence[int]) -> Tensor:
         """Return the probabilities (H', Q, K') of tokens in some heads of an image, float32."""
@@ -101,16 +110,17 @@ class Scores:
             with torch.autocast(device, enabled=False):
                 return self.of(image, heads, tokens)
         query = self.query[image, heads].float()
-        key = self.key[image, heads]
+        key, mask = self.key[image, heads], self.mask_of(image)
+        mask = None if mask is None else mask[heads]
         if self.log_sum is not None or self.joint is not None:
             log_sum = self.log_sum_of(image, heads)
         else:
-            mask = self.mask_of(image)
-            mask = None if mask is None else mask[heads]
             return probabilities(query, key, scale=self.scale, mask=mask)[..., list(tokens)]
         whole = len(tokens) == key.shape[1] and self.joint is None
         key = key[:, list(tokens)].float() * self.scale
-        p = torch.baddbmm(-log_sum[..., None], query, key.mT).exp_()
+        bias = -log_sum[..., None]
+        bias = bias if mask is None else bias + mask[..., list(tokens)]
+        p = torch.baddbmm(bias, query, key.mT).exp_()
         # In half types the log-sum is good to 1e-4 only; with all tokens it is not needed.
         return p.div_(p.sum(dim=-1, keepdim=True)) if whole and self.key.itemsize < 4 else p
 
@@ -119,7 +129,9 @@ class Scores:
         if self.log_sum is not None:
             return self.log_sum[image, heads].float()
         query, keys = self.query[image, heads].float(), self.joint or self
-        return log_sums(query, keys.key[image, heads], self.scale)
+        mask = self.mask_of(image) if self.joint is None else self.joint_mask_of(image)
+        mask = None if mask is None else mask[heads]
+        return log_sums(query, keys.key[image, heads], self.scale, mask)
 
     def rows(self, image: int) -> Tensor:
         """Return whole rows of probabilities of an image, float32: (H, Q, K).
@@ -132,7 +144,10 @@ class Scores:
         with torch.autocast(device, enabled=False):
             query, keys = self.query[image].float(), self.joint.key[image][:, self.joint.image]
             text = query @ self.key[image].float().mT * self.scale
-            rest = log_sums(query, keys, self.scale)[..., None]
+            mask, every = self.mask_of(image), self.joint_mask_of(image)
+            text = text if mask is None else text + mask
+            every = None if every is None else every[..., self.joint.image]
+            rest = log_sums(query, keys, self.scale, every)[..., None]
             return torch.cat([text, rest], dim=-1).softmax(dim=-1)
 
 
@@ -140,21 +155,26 @@ MAX_SCORES = 2**24
 """The largest number of scores in memory at once while log-sums are computed."""
 
 
-def log_sums(query: Tensor, key: Tensor, scale: float) -> Tensor:
-    """Return log Σ exp(q·k·scale) over all keys, computed in float32 by parts of the queries.
+def log_sums(query: Tensor, key: Tensor, scale: float, mask: Tensor | None = None) -> Tensor:
+    """Return log Σ exp(q·k·scale + M) over all keys, computed in float32 by parts of the queries.
 
     Args:
         query: (H, Q, d).
         key: (H, N, d).
         scale: factor of QKᵀ.
+        mask: M, (H, Q, N), float32.
 
     Returns:
         (H, Q), float32.
     """
     key = key.float().mT * scale
-    part = max(1, MAX_SCORES // (key.shape[0] * key.shape[2]))
-    parts = [query[:, at : at + part].float() for at in range(0, query.shape[1], part)]
-    return torch.cat([(one @ key).logsumexp(dim=-1) for one in parts], dim=-1)
+    size = max(1, MAX_SCORES // (key.shape[0] * key.shape[2]))
+    sums: list[Tensor] = []
+    for part in (slice(at, at + size) for at in range(0, query.shape[1], size)):
+        scores = query[:, part].float() @ key
+        scores = scores if mask is None else scores.add_(mask[:, part])
+        sums.append(scores.logsumexp(dim=-1))
+    return torch.cat(sums, dim=-1)
 
 
 def scored(query: Tensor, key: Tensor, scale: float) -> Scores:

@@ -15,7 +15,7 @@ Prompt-to-prompt: Hertz et al., 2022, arXiv 2208.01626. Paint-with-Words: Balaji
 """
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import lru_cache, reduce
 from math import ceil
@@ -94,12 +94,25 @@ class Mix:
         Raises:
             ArgumentError: if the source takes part and is missing.
         """
-        mixed = p @ self.target.to(p)
-        if self.source is None:
+        mix = self.padded(p.shape[-1])
+        mixed = p @ mix.target.to(p)
+        if mix.source is None:
             return mixed
         if source is None:
             raise no_source()
-        return mixed + source @ self.source.to(p)
+        return mixed + source @ mix.source.to(p)
+
+    def padded(self, tokens: int) -> "Mix":
+        """Return the mixture for a prompt that its batch pads to so many tokens, at its end."""
+        if len(self.target) == tokens and (self.source is None or len(self.source) == tokens):
+            return self
+        target, own = torch.eye(tokens), len(self.target)
+        target[:own, :own] = self.target
+        if self.source is None:
+            return replace(self, target=target)
+        rows, columns = self.source.shape
+        source = pad(self.source, (0, tokens - columns, 0, tokens - rows))
+        return replace(self, source=source, target=target)
 
     def joint(self, p: Tensor, source: Tensor | None) -> Tensor:
         """Return P' (…, Q, K + 1) of rows whose last column is the image's share."""
@@ -197,7 +210,7 @@ class Weights:
 
     def __call__(self, p: Tensor, site: Site) -> Tensor:
         """Return P' (H, Q, K), whose rows do not sum to 1."""
-        return p * self.weights.to(p)
+        return p * pad(self.weights.to(p), (0, p.shape[-1] - len(self.weights)), value=1.0)
 
 
 @dataclass(frozen=True, eq=False)

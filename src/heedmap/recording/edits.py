@@ -327,6 +327,7 @@ class Steering:
         row = first + image
         values = value[row]
         if mix is not None:
+            mix = mix.padded(scores.key.shape[2])
             values = _mixed(scores, mix.target, values, 1 - mix.image)
         edited = _attend(scores, row, values, bias)
         if mix is None or mix.source is None:
@@ -354,12 +355,14 @@ def _mixed(scores: Scores, matrix: Tensor, values: Tensor, image: float) -> Tens
 
 def _attend(scores: Scores, row: int, value: Tensor, bias: Tensor | None) -> Tensor:
     """Return one row's attention (H, Q, d) to other values, with a bias on its scores."""
-    query, mask = scores.query[row], scores.mask_of(row)
-    key = scores.key[row] if scores.joint is None else scores.joint.key[row]
-    if bias is not None and scores.joint is not None:
-        mask = torch.zeros(len(bias), key.shape[1], device=bias.device)
-        mask[:, scores.joint.text] = bias
-    elif bias is not None:
+    query, joint = scores.query[row], scores.joint
+    key, mask = scores.key[row], scores.mask_of(row)
+    if joint is not None:
+        key, mask = joint.key[row], scores.joint_mask_of(row)
+    if bias is not None and joint is not None:
+        text, bias = bias, torch.zeros(len(bias), key.shape[1], device=bias.device)
+        bias[:, joint.text] = text
+    if bias is not None:
         mask = bias if mask is None else mask + bias
     mask = None if mask is None else mask.to(query.dtype)
     return scaled_dot_product_attention(query, key, value, attn_mask=mask, scale=scores.scale)
@@ -379,8 +382,10 @@ def _attend_image(scores: Scores, row: int, values: Tensor) -> Tensor:
     assert scores.joint is not None
     image = scores.joint.image
     query, key = scores.query[row], scores.joint.key[row][:, image]
+    mask = scores.joint_mask_of(row)
+    mask = None if mask is None else mask[..., image].to(values)
     return scaled_dot_product_attention(
-        query.to(values), key.to(values), values[:, image], scale=scores.scale
+        query.to(values), key.to(values), values[:, image], attn_mask=mask, scale=scores.scale
     )
 
 

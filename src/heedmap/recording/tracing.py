@@ -76,7 +76,7 @@ def trace(
     2022, arXiv 2210.04885), for any size of image and any number of images.
 
     Args:
-        pipe: a pipeline of Stable Diffusion (1, 2, XL, 3, 3.5), PixArt or Flux.1.
+        pipe: a pipeline that `load` returns, or another of a family that is served.
         keep: the axes to store separately: any of "layer", "step" and "head", or "all". The maps
             are averaged over the other axes during the run; every step has the same weight, even
             if it calls the model twice.
@@ -482,6 +482,12 @@ class Trace:
                 "at the latents or the image that the pipeline was given"
             )
         family, hooks, encoding = self._family, self._hooks, prompts.encoding_of(encodings, states)
+        if encoding.conditional.shifted and (self._rules or self._map_tokens):
+            raise ArgumentError(
+                f"{type(self._pipe).__name__} pads the prompts of a batch in front, which moves "
+                "the tokens of the shorter ones, so that an edit would act on others: expected "
+                "prompts that are as long, up to a multiple of 16 tokens"
+            )
         call = Call(
             *(family, self._spec, encoding, announced(self._pipe, timestep, error), latent),
             hooks.layers,

@@ -95,7 +95,8 @@ class TokenTable:
 
     Attributes:
         prompt: the text as given.
-        limit: number of tokens that the model reads, specials included (77 for CLIP).
+        limit: number of tokens that the model reads, specials included (77 for CLIP). It may be
+            more than there are, where a prompt is padded to the longest of its batch alone.
         missing: number of tokens of the prompt past the limit.
         tokens: all positions of the encoded text, specials included; each token has a `position`
             on the `K` axis, `id`, `text`, `start`, `end` (characters of the prompt) and `kind`.
@@ -146,12 +147,14 @@ class TokenTable:
     @property
     def loads(self) -> tuple[tuple[int, int], ...]:
         """The number of the prompt's tokens and the room for tokens, of each text encoder."""
-        sizes = self.parts or (len(self.tokens),)
-        ends = [*accumulate(sizes)]
-        parts = [self.tokens[end - size : end] for end, size in zip(ends, sizes, strict=True)]
-        kinds = [[token.kind for token in part] for part in parts]
-        if self.parts:  # an encoder that is not loaded reads nothing, and no end
-            kinds = [each for each in kinds if "end" in each]
+        if not self.parts:  # padding need not fill the room
+            kinds = [token.kind for token in self.tokens]
+            around = kinds.count("start") + kinds.count("end")
+            return ((kinds.count("text"), self.limit - around),)
+        ends = [*accumulate(self.parts)]
+        parts = [self.tokens[end - size : end] for end, size in zip(ends, self.parts, strict=True)]
+        # An encoder that is not loaded reads nothing, and no end.
+        kinds = [each for part in parts if "end" in (each := [token.kind for token in part])]
         texts = [each.count("text") for each in kinds]
         return tuple((n, n + each.count("pad")) for n, each in zip(texts, kinds, strict=True))
 
@@ -367,11 +370,7 @@ def tokenize(
         limit: number of tokens that are read, specials included. Default: the tokenizer's own.
     """
     check_text("the prompt", prompt, most=MAX_PROMPT)
-    if not getattr(tokenizer, "is_fast", False):
-        raise ModelError(
-            f"the tokenizer {type(tokenizer).__name__} gives no character offsets, so words cannot "
-            "be tied to tokens: load the model with its fast tokenizer"
-        )
+    _check_offsets(tokenizer)
     limit = int(tokenizer.model_max_length) if limit is None else limit
     if limit > _NOT_SET:
         limit = _CLIP_LIMIT
@@ -415,18 +414,98 @@ def tokenize(
         else:
             kind = "start" if position < lead else "end" if position < len(expected) else "pad"
             tokens.append(Token(position, token, LABELS[kind], 0, 0, kind))
-    words = [
+    words = _words(prompt, spans, range(lead, lead + count))
+    return TokenTable(prompt, len(tokens), len(rows) - count, tuple(tokens), words)
+
+
+def tokenize_between(
+    before: str,
+    prompt: str,
+    after: str,
+    tokenizer: Any,
+    *,
+    limit: int,
+    drop: int = 0,
+    **options: Any,
+) -> TokenTable:
+    """Tokenize a prompt inside of a template for chats, and build its table.
+
+    The template's tokens before the prompt are of the kind "start", those after it of "end".
+
+    Args:
+        before: the template's text before the prompt.
+        prompt: one text.
+        after: the template's text after the prompt.
+        tokenizer: a fast tokenizer of transformers; another one is a ModelError.
+        limit: number of tokens that are read, the template's included.
+        drop: number of the first tokens that the model does not see, beyond the limit.
+        options: of the tokenizer's call; "max_length" pads to the limit.
+    """
+    check_text("the prompt", prompt, most=MAX_PROMPT)
+    _check_offsets(tokenizer)
+    text, size = before + prompt + after, limit + drop
+    (encoding,) = tokenizer(text, max_length=size, truncation=True, **options).encodings
+    tokens: list[Token] = []
+    offsets: list[tuple[int, int]] = []
+    places: list[int] = []
+    first, last = len(before), len(before) + len(prompt)
+    for part in (encoding, *encoding.overflowing):  # the tokens past the limit
+        for token, (start, end), visible in zip(
+            part.ids, part.offsets, part.attention_mask, strict=True
+        ):
+            kind: TokenKind = "start" if end <= first else "end" if start >= last else "text"
+            if start == end == 0 and tokens and tokens[-1].kind in ("text", "end"):
+                kind = "end"  # which the tokenizer adds
+            kind = kind if visible else "pad"
+            if kind == "text":
+                offsets.append((max(start, first) - first, min(end, last) - first))
+            if part is encoding:
+                places += [len(tokens)] * (kind == "text")
+                tokens.append(Token(len(tokens), token, LABELS.get(kind, ""), 0, 0, kind))
+    spans = _whole_spans(prompt, offsets)
+    for place, (start, end) in zip(places, spans, strict=False):
+        tokens[place] = replace(tokens[place], text=prompt[start:end], start=start, end=end)
+    axis = tuple(replace(one, position=one.position - drop) for one in tokens[drop:])
+    words = _words(prompt, spans, [place - drop for place in places])
+    return TokenTable(prompt, limit, len(spans) - len(places), axis, words)
+
+
+def padded(table: TokenTable, count: int, *, in_front: bool = False) -> TokenTable:
+    """Return the table of a prompt that is padded to so many tokens, behind it or in front."""
+    more = count - len(table.tokens)
+    padding = [Token(0, 0, LABELS["pad"], 0, 0, "pad")] * more
+    every = [*padding, *table.tokens] if in_front else [*table.tokens, *padding]
+    tokens = tuple(replace(token, position=place) for place, token in enumerate(every))
+    if not in_front:
+        return replace(table, tokens=tokens)
+    words = (replace(one, tokens=tuple(t + more for t in one.tokens)) for one in table.words)
+    return replace(table, tokens=tokens, words=tuple(words))
+
+
+def _check_offsets(tokenizer: Any) -> None:
+    if not getattr(tokenizer, "is_fast", False):
+        raise ModelError(
+            f"the tokenizer {type(tokenizer).__name__} gives no character offsets, so words cannot "
+            "be tied to tokens: load the model with its fast tokenizer"
+        )
+
+
+def _words(
+    prompt: str, spans: Sequence[tuple[int, int]], places: Sequence[int]
+) -> tuple[Word, ...]:
+    """Return the words of a prompt; its first tokens are at these places, others past the limit."""
+    count = len(places)
+    return tuple(
         Word(
             number,
             prompt[start:end],
             start,
             end,
-            tuple(index + lead for index in members if index < count),
+            tuple(places[index] for index in members if index < count),
             sum(index >= count for index in members),
         )
         for number, (start, end, members) in enumerate(_assign(split_words(prompt), spans))
-    ]
-    return TokenTable(prompt, len(tokens), len(rows) - count, tuple(tokens), tuple(words))
+    )
 
 
 def concatenate(tables: Sequence[TokenTable]) -> TokenTable:

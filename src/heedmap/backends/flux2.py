@@ -1,0 +1,87 @@
+"""Flux.2: a transformer whose double and single blocks attend to a chat's text and to the image.
+
+A language model reads the prompt inside of its chat template: Mistral for dev, Qwen 3 for klein.
+All tokens are on the K axis, those of the template and the padding, too. Latents are packed: four
+cells make one position, normalized by the autoencoder's own statistics.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, ClassVar
+
+from diffusers import Flux2Transformer2DModel
+from diffusers.models.transformers.transformer_flux2 import (
+    Flux2Attention,
+    Flux2ParallelSelfAttention,
+)
+from diffusers.pipelines.flux2.pipeline_flux2 import format_input
+from torch import Tensor
+
+from heedmap.backends.base import GridShape
+from heedmap.backends.flux import REFERENCE, Flux
+from heedmap.backends.joint import OTHER_BLOCKS, JointFamily, template_around
+from heedmap.text.words import TokenTable, tokenize_between
+
+
+class Flux2(Flux):
+    """A pipeline with a `Flux2Transformer2DModel`, whose layers have half of the latent's grid."""
+
+    description = "a Flux.2 pipeline"
+    model_class = Flux2Transformer2DModel
+    layer_classes = (Flux2Attention, Flux2ParallelSelfAttention)
+    sequences = (("tokenizer",),)
+    negative_guidance = "guidance_scale"
+    unserved: ClassVar[Mapping[str, str]] = {"Flux2KleinInpaintPipeline": REFERENCE}
+    unsupported: ClassVar[Mapping[str, str]] = {
+        **JointFamily.unsupported,
+        **OTHER_BLOCKS,
+        "explanations": (
+            "one matrix of its single blocks makes queries, keys, values and more, for which this "
+            "is not yet implemented"
+        ),
+    }
+
+    def text_width(self, layer: Any) -> int:
+        """Return the width of the text; of the model where it was joined with the image before."""
+        return getattr(layer, "added_kv_proj_dim", None) or layer.query_dim
+
+    def unpack(self, latents: Tensor, latent: GridShape) -> Tensor:
+        """Return packed latents (B, N, 4C) as (B, C, h, w)."""
+        grid = (latent[0] // 2, latent[1] // 2)
+        return self.pipe._unpatchify_latents(latents.mT.unflatten(2, grid))
+
+    def pack(self, latents: Tensor) -> Tensor:
+        """Return latents (B, C, h, w) as the pipeline packs them."""
+        return self.pipe._pack_latents(self.pipe._patchify_latents(latents.contiguous()))
+
+    def guards(self) -> Iterable[tuple[object, str, Callable[..., Any]]]:
+        """Yield also the method that is given latents: it takes them packed, as others' do."""
+        prepare = self.pipe.prepare_latents
+
+        def prepare_packed(*args: Any, **kwargs: Any) -> Any:
+            latents, side = kwargs.get("latents"), 2 * self.cell_side
+            if latents is not None and latents.ndim == 3:
+                grid = (int(kwargs["height"]) // side, int(kwargs["width"]) // side)
+                kwargs["latents"] = latents.mT.unflatten(2, grid)
+            return prepare(*args, **kwargs)
+
+        yield from super().guards()
+        yield self.pipe, "prepare_latents", prepare_packed
+
+    def table(self, tokenizer: Any, prompt: str, arguments: Mapping[str, Any]) -> TokenTable:
+        """Return the words and tokens of a prompt inside of the chat template."""
+        system = getattr(self.pipe, "system_message", None)  # dev has one
+
+        def render(text: str) -> str:
+            if system is not None:
+                (chat,) = format_input([text], system_message=system)
+                return tokenizer.apply_chat_template(chat, tokenize=False)
+            chat = [{"role": "user", "content": text}]
+            options = {"add_generation_prompt": True, "enable_thinking": False}
+            return tokenizer.apply_chat_template(chat, tokenize=False, **options)
+
+        before, after = template_around(prompt, render)
+        inner = getattr(tokenizer, "tokenizer", tokenizer)  # a processor adds no second start token
+        begun = inner is not tokenizer and before.startswith(inner.bos_token or "\0")
+        options = {"padding": "max_length", "add_special_tokens": not begun}
+        limit = self.longest(arguments)
+        return tokenize_between(before, prompt, after, inner, limit=limit, **options)

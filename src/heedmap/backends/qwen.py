@@ -1,0 +1,82 @@
+"""Qwen-Image: a transformer over packed latents and the states of a language model.
+
+Qwen 2.5 VL reads the prompt inside of a chat template. The pipeline drops the template's first
+tokens, and pads the prompts of a batch to the longest of them. A mask hides the padding, so its
+attention is exactly 0. A negative prompt is encoded by a call and run in a pass of its own.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+from diffusers import QwenImageTransformer2DModel
+from diffusers.models.attention_processor import Attention
+from torch import Tensor
+
+from heedmap.backends.base import GridShape, TextStates
+from heedmap.backends.flux import REFERENCE
+from heedmap.backends.joint import OTHER_BLOCKS, JointFamily, PackedFamily, thirds
+from heedmap.text.words import TokenTable, tokenize_between
+
+
+class QwenImage(PackedFamily):
+    """A pipeline with a `QwenImageTransformer2DModel`, whose layers have half the latent's grid."""
+
+    description = "a Qwen-Image pipeline"
+    model_class = QwenImageTransformer2DModel
+    masks_padding = True
+    pads_to_longest = "right"
+    encodes_negative_apart = True
+    sequences = (("tokenizer",),)
+    negative_guidance = "true_cfg_scale"
+    unserved: ClassVar[Mapping[str, str]] = {
+        "QwenImageEditPipeline": REFERENCE,
+        "QwenImageEditPlusPipeline": REFERENCE,
+        "QwenImageEditInpaintPipeline": REFERENCE,
+        "QwenImageLayeredPipeline": "draws several layers, one image each",
+    }
+    unsupported: ClassVar[Mapping[str, str]] = {**JointFamily.unsupported, **OTHER_BLOCKS}
+
+    def attention(self) -> dict[str, Attention]:
+        """Return the layer of each block."""
+        return {
+            name: module
+            for name, module in self.model.named_modules()
+            if isinstance(module, Attention) and name.startswith("transformer_blocks.")
+        }
+
+    def groups(self, names: Sequence[str]) -> dict[str, str]:
+        """Return the third of the depth that each layer is in."""
+        return thirds(names)
+
+    def latent(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> GridShape:
+        """Return the (h, w) of the latent, by the shape that the model is given.
+
+        Raises:
+            TraceError: if other positions stand beside those of the image.
+        """
+        values = {**dict(zip(self.inputs, args, strict=False)), **kwargs}
+        shapes, positions = values["img_shapes"][0], values[self.inputs[0]].shape[1]
+        _, h, w = shapes[0]
+        return self.checked_latent(h, w, positions, references=len(shapes) > 1)
+
+    def unpack(self, latents: Tensor, latent: GridShape) -> Tensor:
+        """Return packed latents (B, N, 4C) as (B, C, h, w)."""
+        side = self.cell_side
+        size = latent[0] * side, latent[1] * side
+        return self.pipe._unpack_latents(latents, *size, side)[:, :, 0]
+
+    def text_states(self, encoded: Any) -> TextStates:
+        """Select the states and the mask of the one text."""
+        return encoded[0], None, encoded[1]
+
+    def axis_places(self, count: int, arguments: Mapping[str, Any]) -> Sequence[int]:
+        """Return the places after those that are dropped."""
+        return range(self.pipe.prompt_template_encode_start_idx, count)
+
+    def table(self, tokenizer: Any, prompt: str, arguments: Mapping[str, Any]) -> TokenTable:
+        """Return the words and tokens of a prompt inside of the template, after its first ones."""
+        pipe = self.pipe
+        before, after = pipe.prompt_template_encode.split("{}")
+        limit = min(self.longest(arguments), pipe.tokenizer_max_length)
+        drop = pipe.prompt_template_encode_start_idx
+        return tokenize_between(before, prompt, after, tokenizer, limit=limit, drop=drop)
