@@ -31,6 +31,14 @@ BranchName = Literal["conditional", "negative"]
 """The prompt or the negative prompt, whose attention is recorded."""
 Tokens = Literal["prompt", "all"]
 """The tokens that are recorded: the prompt's own, or the padding too."""
+ShareOf = Literal["all", "text"]
+"""Recorded probabilities are shares of this attention where text and image share one softmax."""
+SHARES: Mapping[ShareOf | None, str] = {
+    None: "",
+    "all": "share of all attention",
+    "text": "share of the attention to the text",
+}
+"""The name of each in figures; None stands for models whose text has a softmax of its own."""
 EditKind = Literal["replace", "refine"]
 """How the words of an edit correspond: one to one, or with words that are new."""
 EditPurpose = Literal["relation", "addition", "removal", "setting", "swap", "size", "colour"]
@@ -296,6 +304,12 @@ class GenerateOptions:
         metavar="WORD",
         collect=list,
     )
+    share_of: ShareOf = option(
+        "all",
+        "Of models whose text and image share one softmax: what the values of maps are shares of. "
+        "text: of the attention to the text alone.",
+        ShareOf,
+    )
     limit: int = 2 * 2**30
     arguments: Mapping[str, Any] = field(default_factory=dict)
 
@@ -306,6 +320,7 @@ class GenerateOptions:
             "limit": check_int("limit", self.limit, least=1, most=2**63 - 1),
         }
         check_one_of("tokens", self.tokens, get_args(Tokens))
+        check_one_of("share_of", self.share_of, get_args(ShareOf))
         if self.steps is not None:
             values["steps"] = check_int("steps", self.steps, least=1, most=MAX_STEPS)
         if self.guidance is not None:

@@ -277,22 +277,6 @@ def test_a_mask_acts_before_the_softmax_of_text_and_image(load):
     assert (found[..., 2] == 0).all() and plain[..., 2].min() > 0
 
 
-@pytest.mark.parametrize(
-    "ask",
-    [
-        lambda pipe: hm.generate(pipe, "a red house", seed=1, concepts=["sky"], **SHORT),
-        lambda pipe: hm.locate(pipe, models.picture(64, 64), "a red house"),
-    ],
-)
-def test_what_is_not_served_is_refused_before_sampling(load, ask):
-    pipe, ran = load(), []
-    for part in (pipe.transformer, pipe.vae):
-        part.register_forward_pre_hook(lambda *_: ran.append(1))
-    with pytest.raises(ModelError, match="one softmax"):
-        ask(pipe)
-    assert not ran
-
-
 def test_latents_of_the_users_own(load):
     pipe = load()
     latents = torch.randn(1, 16, 16, generator=torch.Generator().manual_seed(3))

@@ -2,12 +2,21 @@
 
 import numpy as np
 import pytest
+import torch
 from diffusers import EulerDiscreteScheduler, HeunDiscreteScheduler
 from making import run
 from torch.nn.functional import interpolate
 
 from heedmap.backends.registry import self_attention_layers
-from heedmap.recording.accumulation import is_propagated, middle_grid, propagation_layers
+from heedmap.mathematics.probabilities import Scores
+from heedmap.recording.accumulation import (
+    RefinedMaps,
+    coarsened,
+    evenly_chosen,
+    is_propagated,
+    middle_grid,
+    propagation_layers,
+)
 from heedmap.recording.tracing import trace
 
 SELF, CROSS = "attn1", "attn2"
@@ -185,6 +194,33 @@ def test_maps_are_not_propagated_on_coarser_grids(own, cross, count):
 )
 def test_the_middle_grid_is_the_coarsest_from_16_cells_on(grids, expected):
     assert middle_grid(grids) == expected
+
+
+@pytest.mark.parametrize(
+    ("grid", "expected"),
+    [((48, 70), (48, 70)), ((64, 64), (32, 32)), ((96, 49), (48, 25)), ((128, 130), (43, 44))],
+)
+def test_fine_grids_are_divided_by_a_whole_number(grid, expected):
+    assert coarsened(grid) == expected
+
+
+def test_layers_are_chosen_evenly():
+    assert evenly_chosen("abcdefghijkl") == ("b", "d", "f", "h", "j", "l")
+    assert evenly_chosen("abc") == ("a", "b", "c")
+
+
+def test_on_a_coarser_grid_queries_and_keys_of_neighbours_are_averaged():
+    torch.manual_seed(0)
+    query, key = torch.randn(2, 1, 3, 24, 5, dtype=torch.float64).float()  # (1, H, Q, d)
+    maps, plain = RefinedMaps((2, 3)), torch.rand(1, 6, 2)
+    maps.add(0, plain, (2, 3), 1)
+    maps.propagate(0, Scores(query, key, 0.4), 0, (4, 6), 1)
+    coarse = [
+        x.double().view(3, 2, 2, 3, 2, 5).mean(dim=(2, 4)).view(3, 6, 5) for x in (query, key)
+    ]
+    p = (coarse[0] @ coarse[1].mT * 0.4).softmax(-1) ** 2
+    expected = (p / p.sum(-1, keepdim=True) @ plain[0].double()).mean(0)
+    np.testing.assert_allclose(maps.value(0), expected.view(2, 3, 2), rtol=1e-5)
 
 
 @pytest.mark.parametrize(

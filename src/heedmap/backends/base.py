@@ -54,8 +54,8 @@ class Family(ABC):
         encoding_calls: the number of calls that encode a prompt, one for each text encoder, by its
             "text_encoder_index".
         negative_guidance: the guidance that makes a pipeline read the negative prompt.
-        unsupported: by the name of a use ("edits of a source", "concepts", "explanations",
-            "located images", "layer shapes") the reason why the family does not serve it.
+        unsupported: by the name of a use ("edits of a source", "concepts", "explanations") the
+            reason why the family does not serve it.
     """
 
     description: ClassVar[str]
@@ -86,6 +86,10 @@ class Family(ABC):
         """Return whether a layer attends to the text; else it attends to the image alone."""
         return layer.is_cross_attention
 
+    def text_width(self, layer: Any) -> int:
+        """Return the number of channels of the text states that a layer is given."""
+        return layer.cross_attention_dim
+
     def text_scores(self, scores: Scores, positions: int) -> Scores:
         """Return the scores of the image's queries, so many, and the text's keys in a layer."""
         return scores
@@ -97,6 +101,11 @@ class Family(ABC):
     @abstractmethod
     def grid(self, name: str, latent: GridShape) -> GridShape:
         """Return the grid (h, w) of a layer for a latent (h, w), by the model's structure."""
+
+    @property
+    def matches_flow(self) -> bool:
+        """Whether a timestep is σ of latents (1 - σ) · clean + σ · noise, as in flow matching."""
+        return False
 
     @property
     def latent_multiple(self) -> int:

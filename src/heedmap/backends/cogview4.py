@@ -25,7 +25,12 @@ class CogView4(JointFamily):
     text_first = True
     pads_to_longest = "left"
     negative_guidance = "guidance_scale"
-    unsupported: ClassVar[Mapping[str, str]] = {**JointFamily.unsupported, **OTHER_BLOCKS}
+    unsupported: ClassVar[Mapping[str, str]] = OTHER_BLOCKS
+
+    @property
+    def matches_flow(self) -> bool:
+        """False: the scheduler shifts the noise of its timesteps by the size of the image."""
+        return False
 
     @property
     def latent_multiple(self) -> int:

@@ -8,12 +8,13 @@ negative prompt runs in a pass of its own.
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
+import torch
 from diffusers import ChromaTransformer2DModel, FluxTransformer2DModel
 from diffusers.models.transformers.transformer_flux import FluxAttention
 from torch import Tensor, nn
 
 from heedmap.backends.base import GridShape, TextStates
-from heedmap.backends.joint import OTHER_BLOCKS, JointFamily, PackedFamily
+from heedmap.backends.joint import OTHER_BLOCKS, PackedFamily
 from heedmap.text.words import TokenTable, tokenize
 
 REFERENCE = "puts the positions of an image of yours beside those of the image that it draws"
@@ -60,6 +61,15 @@ class Flux(PackedFamily):
         side = self.cell_side
         return self.pipe._unpack_latents(latents, latent[0] * side, latent[1] * side, side)
 
+    def with_text(self, arguments: Mapping[str, Any], text: Tensor, row: int) -> dict[str, Any]:
+        """Return the arguments of a block for one row; the places of all text tokens are equal."""
+        tokens = arguments["encoder_hidden_states"].shape[1]
+        rotations = tuple(
+            torch.cat([one[:1].expand(text.shape[1], -1), one[tokens:]])
+            for one in arguments["image_rotary_emb"]
+        )
+        return super().with_text(arguments, text, row) | {"image_rotary_emb": rotations}
+
     def text_states(self, encoded: Any) -> TextStates:
         """Select T5's states of the one text."""
         return encoded[0], None, None
@@ -83,7 +93,7 @@ class Chroma(Flux):
     encodes_negative_apart = False
     negative_guidance = "guidance_scale"
     unserved: ClassVar[Mapping[str, str]] = {}
-    unsupported: ClassVar[Mapping[str, str]] = {**JointFamily.unsupported, **OTHER_BLOCKS}
+    unsupported: ClassVar[Mapping[str, str]] = OTHER_BLOCKS
 
     def text_states(self, encoded: Any) -> TextStates:
         """Select the states of both prompts; padding stays visible."""

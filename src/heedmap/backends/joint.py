@@ -15,7 +15,6 @@ from heedmap.checks import check_int
 from heedmap.errors import TraceError, quoted
 from heedmap.mathematics.probabilities import EXACT_HALF_LOG_SUMS, JointKeys, Scores
 
-_NOT_YET = "its text and image share one softmax, for which this is not yet implemented"
 OTHER_BLOCKS = {"concepts": "its blocks pass on their text in a way that is not yet implemented"}
 """Of families whose blocks are called in another way than those of SD 3 and Flux.1."""
 
@@ -30,9 +29,36 @@ class JointFamily(Family):
     component = "transformer"
     is_joint = True
     text_first: ClassVar[bool]
-    unsupported: ClassVar[Mapping[str, str]] = dict.fromkeys(
-        ("concepts", "explanations", "located images", "layer shapes"), _NOT_YET
-    )
+
+    @property
+    def matches_flow(self) -> bool:
+        """True: all these models are trained by flow matching."""
+        return True
+
+    def text_width(self, layer: Any) -> int:
+        """Return the width of the text; of the model where it was joined with the image before."""
+        return layer.added_kv_proj_dim or layer.query_dim
+
+    def project_text(self, states: Tensor) -> Tensor:
+        """Return text states (B, K, C) as the model passes them to its first block."""
+        return self.model.context_embedder(states)
+
+    def blocks(self) -> dict[str, Any]:
+        """Return the block around each layer that attends to the text, by the layer's path."""
+        names = [name for name, layer in self.attention().items() if self.reads_text(layer)]
+        return {name: self.model.get_submodule(name.rpartition(".")[0]) for name in names}
+
+    def with_text(self, arguments: Mapping[str, Any], text: Tensor, row: int) -> dict[str, Any]:
+        """Return the arguments of a block for one row of its batch, with other text (1, K, C).
+
+        Raises:
+            TraceError: if an image prompt is among them.
+        """
+        if "ip_hidden_states" in (arguments.get("joint_attention_kwargs") or ()):
+            raise TraceError("concepts cannot be recorded with an image prompt: leave one out")
+        image, condition = (arguments[name][[row]] for name in ("hidden_states", "temb"))
+        one = {"hidden_states": image, "encoder_hidden_states": text, "temb": condition}
+        return {**arguments, **one}
 
     def longest(self, arguments: Mapping[str, Any]) -> int:
         """Return the number of tokens that a call reads at most."""
@@ -59,7 +85,10 @@ class JointFamily(Family):
             mask = mask[..., image, :]
         joint = JointKeys(key, text, image, mask)
         mask = None if mask is None else mask[..., text]
-        return Scores(query[:, :, image], key[:, :, text], scores.scale, mask, log_sum, joint)
+        return Scores(
+            *(query[:, :, image], key[:, :, text], scores.scale, mask, log_sum, joint),
+            value=scores.value,
+        )
 
 
 class PackedFamily(JointFamily):

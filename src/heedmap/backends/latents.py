@@ -388,25 +388,37 @@ def level_of(scheduler: Any, timestep: Any, call: int = 0) -> tuple[float, float
 # --- a given image in place of the drawn one ---
 
 
-class ImageScheduler(DDPMScheduler):
-    """A scheduler that gives the model one image with fresh noise at each timestep."""
+class ImageScheduler:
+    """A part of schedulers that give the model one image with fresh noise at each timestep."""
 
+    config: Any
     image: Tensor
-    """(1, C, h, w), as the pipeline has latents, in float32: half types would round the noise."""
+    """(1, …), as the pipeline has latents, in float32: half types would round the noise."""
     noise: torch.Generator
 
     def set_timesteps(
-        self, num_inference_steps: int | None = None, device: Any = None, *_: Any, **__: Any
+        self,
+        num_inference_steps: int | None = None,
+        device: Any = None,
+        sigmas: Any = None,
+        *_: Any,
+        **__: Any,
     ) -> None:
-        """Set the middles of so many equal parts of the training's timesteps."""
-        count, every = int(num_inference_steps or 1), int(self.config["num_train_timesteps"])
+        """Set the middles of so many, or as many as sigmas, equal parts of the timesteps."""
+        count = int(num_inference_steps or (1 if sigmas is None else len(sigmas)))
+        every = int(self.config["num_train_timesteps"])
         self.num_inference_steps, self.custom_timesteps = count, False
-        parts = [every * (2 * (count - n) - 1) // (2 * count) for n in range(count)]
-        self.timesteps = torch.tensor(parts, device=device)
+        parts = [(every * (2 * (count - n) - 1), 2 * count) for n in range(count)]
+        timesteps, self._shares = zip(*(self.level(*part) for part in parts), strict=True)
+        self.timesteps = torch.tensor(timesteps, device=device)
         self._call, self.noised = 0, self._add_noise(0, self._first)
 
+    def level(self, above: int, below: int) -> tuple[float, tuple[float, float]]:
+        """Return the timestep above / below, and the shares of clean latents and of noise there."""
+        raise NotImplementedError
+
     def start(self, image: Tensor, noise: torch.Generator, steps: int) -> Tensor:
-        """Set the image (1, C, h, w) and its noise; return the first latents."""
+        """Set the image (1, …) and its noise; return the first latents."""
         self.image, self.noise = image.float(), noise
         self._first = self._draw()  # pipelines call set_timesteps again
         self.set_timesteps(steps)
@@ -415,7 +427,7 @@ class ImageScheduler(DDPMScheduler):
     def step(
         self,
         model_output: Tensor,
-        timestep: int,
+        timestep: Any,
         sample: Tensor,
         generator: Any = None,
         return_dict: bool = True,
@@ -433,19 +445,48 @@ class ImageScheduler(DDPMScheduler):
         return torch.randn(self.image.shape, generator=self.noise).to(self.image.device)
 
     def _add_noise(self, call: int, noise: Tensor) -> Tensor:
-        share = float(self.alphas_cumprod[int(self.timesteps[call])])
-        return share**0.5 * self.image + (1 - share) ** 0.5 * noise
+        a, s = self._shares[call]
+        return a * self.image + s * noise
+
+
+class DiffusedImage(ImageScheduler, DDPMScheduler):  # pyright: ignore[reportIncompatibleMethodOverride]
+    """An image with the noise of diffusion, by the betas of a scheduler."""
+
+    def level(self, above: int, below: int) -> tuple[int, tuple[float, float]]:
+        """Return a whole timestep, √ᾱ and √(1 - ᾱ)."""
+        share = float(self.alphas_cumprod[above // below])
+        return above // below, (share**0.5, (1 - share) ** 0.5)
+
+
+class FlowingImage(ImageScheduler, FlowMatchEulerDiscreteScheduler):  # pyright: ignore[reportIncompatibleMethodOverride]
+    """An image on its way to noise, as flow matching trains: (1 - σ) · clean + σ · noise."""
+
+    def level(self, above: int, below: int) -> tuple[float, tuple[float, float]]:
+        """Return σ as a timestep, 1 - σ and σ."""
+        sigma = above / below / self.config["num_train_timesteps"]
+        return above / below, (1 - sigma, sigma)
 
 
 @contextmanager
 def showing(pipe: Any, latents: Tensor, noise: torch.Generator, steps: int) -> Iterator[Tensor]:
     """Give a pipeline's model these latents (1, C, h, w) at each step, with fresh noise.
 
-    The noise is that of the training, by the betas of the pipeline's scheduler, which comes back
-    after the block. The first latents for the pipeline's call are yielded.
+    The noise is that of the training: for flow matching at evenly spaced σ, which no shift of the
+    pipeline's scheduler changes, else by the betas of that scheduler. It comes back after the
+    block. The first latents for the pipeline's call are yielded, as the pipeline packs them.
     """
-    before = pipe.scheduler
-    config = before.config
+    before, family = pipe.scheduler, family_of(pipe)
+    pipe.scheduler = scheduler = _image_scheduler(before, family.matches_flow)
+    try:
+        yield scheduler.start(family.pack(latents), noise, steps)
+    finally:
+        pipe.scheduler = before
+
+
+def _image_scheduler(scheduler: Any, matches_flow: bool) -> ImageScheduler:
+    config = scheduler.config
+    if matches_flow:
+        return FlowingImage(num_train_timesteps=config.get("num_train_timesteps", 1000))
     betas = ("num_train_timesteps", "beta_start", "beta_end", "beta_schedule", "prediction_type")
     known = all(name in config for name in betas) and config.prediction_type in _PREDICTIONS
     # `from_config` would ignore the defaults of the pipeline's own scheduler.
@@ -453,17 +494,12 @@ def showing(pipe: Any, latents: Tensor, noise: torch.Generator, steps: int) -> I
     try:
         if not known or config.get("use_flow_sigmas"):
             raise NotImplementedError
-        scheduler = ImageScheduler(**{name: config[name] for name in names})
+        return DiffusedImage(**{name: config[name] for name in names})
     except NotImplementedError:  # also of an unknown schedule of betas
         raise ModelError(
-            f"{type(before).__name__} defines no schedule of betas, as of the noise of the "
+            f"{type(scheduler).__name__} defines no schedule of betas, as of the noise of the "
             "training: expected one of the schedulers of Stable Diffusion"
         ) from None
-    pipe.scheduler = scheduler
-    try:
-        yield scheduler.start(latents, noise, steps)
-    finally:
-        pipe.scheduler = before
 
 
 # --- memory ---

@@ -8,7 +8,8 @@ projections, slices and image prompts.
 
 import inspect
 import math
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, NoReturn
@@ -66,6 +67,16 @@ class RecordingProcessor:
 
         call.__signature__ = inspect.signature(self.original.__call__)
         self.__dict__["__call__"] = call
+
+    @contextmanager
+    def redirected(self, record: Record) -> Iterator[None]:
+        """Record to another function within the block, and edit nothing."""
+        before = self.record, self.editor
+        self.record, self.editor = record, None
+        try:
+            yield
+        finally:
+            self.record, self.editor = before
 
     @uncompiled
     def __call__(self, attn: Attention, hidden_states: Tensor, *args: Any, **kwargs: Any) -> Tensor:
@@ -159,7 +170,8 @@ class _Tap(TorchFunctionMode):
         output, log_sum = probabilities.fused(**arguments)
         scale, mask = arguments.get("scale"), arguments.get("attn_mask")
         scale = query.shape[-1] ** -0.5 if scale is None else scale
-        self.fused = Scores(query.detach(), key.detach(), scale, mask, log_sum)
+        value = arguments["value"].detach()
+        self.fused = Scores(query.detach(), key.detach(), scale, mask, log_sum, value=value)
         if editor is not None and self.reads_text:
             output = editor.output(self.processor.name, self.fused, arguments["value"], output)
         return output
@@ -384,15 +396,16 @@ class LayerActivations:
     Axes: B row of the batch · Q position · K token · H·d heads side by side · C channels.
 
     Attributes:
-        value: (B, K, H·d).
+        value: (B, K, H·d); None of a layer whose text and image share one softmax.
         joined: (B, Q, H·d), the outputs of the heads, which the output projection is given.
         residual: (B, Q, C), the input of the layer, if the layer adds it.
         factor: the divisor.
-        output: (B, Q, C).
+        output: (B, Q, C). In the single blocks of Flux the text's rows precede the image's here
+            and in `joined`.
         adapted: whether another attention is added to `joined`, such as an image prompt's.
     """
 
-    value: Tensor
+    value: Tensor | None
     joined: Tensor
     residual: Tensor | None
     factor: float
@@ -400,31 +413,39 @@ class LayerActivations:
     adapted: bool
 
 
-def record_activations(layer: Any, record: Callable[[LayerActivations], None], undo: Undo) -> None:
+def record_activations(
+    layer: Any, record: Callable[[LayerActivations], None], undo: Undo, joint: bool = False
+) -> None:
     """Call `record` with the activations after each pass of a layer, until undone."""
     tensors: dict[str, Tensor] = {}
-    hooks: list[tuple[torch.nn.Module, Any]] = [
-        (layer.to_v, lambda _, args, output: tensors.update(value=output)),
-        (layer.to_out[0], lambda _, args, output: tensors.update(joined=args[0])),
-    ]
-    if hasattr(layer, "to_kv"):  # fused projections, which run in place of to_k and to_v
+    hooks: list[tuple[torch.nn.Module, Any]] = []
+    projected = getattr(layer, "to_out", None) is not None
+    if projected:
+        hooks.append((layer.to_out[0], lambda _, args, output: tensors.update(joined=args[0])))
+    if not joint:
+        hooks.append((layer.to_v, lambda _, args, output: tensors.update(value=output)))
+    if not joint and hasattr(layer, "to_kv"):  # which runs in place of to_k and to_v if fused
         hooks.append(
             (layer.to_kv, lambda _, args, output: tensors.update(value=output.chunk(2, -1)[1]))
         )
 
     @uncompiled
-    def end(module: Any, args: tuple[Any, ...], kwargs: Any, output: Tensor) -> None:
+    def end(module: Any, args: tuple[Any, ...], kwargs: Any, output: Any) -> None:
         processor = getattr(layer.processor, "original", layer.processor)
-        if len(tensors) < 2:
+        output = output[0] if isinstance(output, tuple) else output  # the text's follow
+        if not projected:
+            tensors["joined"] = output
+        if len(tensors) < 2 - joint:
             raise TraceError(
                 f"{type(processor).__name__} has linear layers of its own: expected a processor "
                 "that uses its layer's to_v and to_out; load the model without it"
             )
         hidden = args[0] if args else kwargs["hidden_states"]
         activations = LayerActivations(
-            **tensors,
-            residual=hidden if layer.residual_connection else None,
-            factor=float(layer.rescale_output_factor),
+            value=tensors.get("value"),
+            joined=tensors["joined"],
+            residual=hidden if getattr(layer, "residual_connection", False) else None,
+            factor=float(getattr(layer, "rescale_output_factor", 1)),
             output=output,
             adapted=hasattr(processor, "to_k_ip"),
         )
@@ -440,8 +461,11 @@ def record_activations(layer: Any, record: Callable[[LayerActivations], None], u
 def output_projection(layer: Any, joined: Tensor) -> tuple[Tensor, Tensor | None]:
     """Return W (C, H·d) and b (C) of a layer that has just run on `joined` (B, Q, H·d), float32.
 
-    They include active LoRAs; b is None if there is none.
+    They include active LoRAs; b is None if there is none. Of a layer without an output projection W
+    is the identity.
     """
+    if getattr(layer, "to_out", None) is None:
+        return torch.eye(joined.shape[-1], device=joined.device), None
     module: Any = layer.to_out[0]
     if type(module) is torch.nn.Linear and not module.weight.is_meta:
         bias = None if module.bias is None else module.bias.detach().float()
@@ -460,7 +484,7 @@ Shape = tuple[int, int]
 
 @dataclass(frozen=True)
 class LayerShapes:
-    """The shapes in one text cross-attention layer, for one row of the batch.
+    """The shapes in one layer that attends to the text, for one row of the batch.
 
     Letters: Q latent positions (Q = h·w), K text tokens, H heads of d channels, C channels of the
     hidden states, T channels of the text.
@@ -474,10 +498,15 @@ class LayerShapes:
         text: E, (K, T), the text states.
         query: X·W_Q, (Q, H·d).
         key: E·W_K, (K, H·d); the values have the same shape.
-        scores: those of one head, and so its probabilities: (Q, K).
+        scores: those of one head, and so its probabilities: (Q, K), or (Q, K + Q) where the image's
+            keys share the softmax with the text's.
         output: Y, after the output projection: (Q, C).
         masked: the number of the prompt's K tokens that a mask hides, so that their probability is
             exactly 0; None without a mask.
+        image_key: X·W'_K, the image's keys, (Q, H·d); its values have the same shape. W'_K is W_K
+            in the single blocks of Flux. None where the text has a softmax of its own.
+        projected: whether the layer has an output projection; else Y has the heads side by side.
+        part: the name of the layers that it belongs to, such as "early" or "single".
     """
 
     name: str
@@ -491,6 +520,9 @@ class LayerShapes:
     scores: Shape
     output: Shape
     masked: int | None = None
+    image_key: Shape | None = None
+    projected: bool = True
+    part: str = ""
 
     @property
     def head_dim(self) -> int:
@@ -505,25 +537,32 @@ class LayerShapes:
             ("Q = X·W_Q", "(256 × 64) · (64 × 64)", (256, 64)).
         """
         (places, channels), (tokens, width) = self.hidden, self.text
-        inner, d = self.query[1], self.head_dim
+        inner, d, keys = self.query[1], self.head_dim, self.scores[1]
         root = math.isclose(self.scale, d**-0.5, rel_tol=1e-6)
-        score = "S_h = Q_h·K_hᵀ" + (f"/√{d}" if root else f"·{self.scale:.6g}")
+        key, value = ("K_h", "V_h") if self.image_key is None else ("[K_h; K'_h]", "[V_h; V'_h]")
+        score = f"S_h = Q_h·{key}ᵀ" + (f"/√{d}" if root else f"·{self.scale:.6g}")
         mask = "" if self.masked is None else " + M"
         products = [
             ("Q = X·W_Q", places, channels, inner),
             ("K = E·W_K", tokens, width, inner),
             ("V = E·W_V", tokens, width, inner),
-            (score, places, d, tokens),
-            (f"O_h = softmax(S_h{mask})·V_h", places, tokens, d),
-            (f"Y = [O_0 … O_{self.heads - 1}]·W_O + b", places, inner, self.output[1]),
         ]
+        if self.image_key is not None:
+            products += [(f"{x}' = X·W'_{x}", places, channels, inner) for x in "KV"]
+        products += [
+            (score, places, d, keys),
+            (f"O_h = softmax(S_h{mask})·{value}", places, keys, d),
+        ]
+        if self.projected:
+            name = f"Y = [O_0 … O_{self.heads - 1}]·W_O + b"
+            products.append((name, places, inner, self.output[1]))
         return [(name, f"({m} × {k}) · ({k} × {n})", (m, n)) for name, m, k, n in products]
 
 
 def layer_shapes(
     pipe: Any, prompt: str = "a cat", *, size: Shape | None = None, **arguments: Any
 ) -> tuple[LayerShapes, ...]:
-    """Return the shapes in every text cross-attention layer of a pipeline; nothing is generated.
+    """Return the shapes in every layer that attends to the text; nothing is generated.
 
         for layer in heedmap.layer_shapes(pipe, size=(512, 768)):
             print(layer.name, layer.grid, layer.heads, layer.scores)
@@ -539,41 +578,44 @@ def layer_shapes(
 
     Raises:
         ArgumentError: if the size does not fit the model, or the pipeline takes no such argument.
-        ModelError: if the model has no text cross-attention, or its text and image share a softmax.
+        ModelError: if the model has no layer that attends to the text.
     """
     layers, family = registry.cross_attention_layers(pipe), registry.family_of(pipe)
-    registry.check_supports(pipe, "layer shapes")
     registry.check_names(pipe, arguments, ("prompt", "size"))
     width, height = registry.usual_size(pipe) if size is None else registry.check_size(pipe, size)
     table, side = prompt_table(pipe, prompt, arguments), family.cell_side
     grids = [family.grid(name, (height // side, width // side)) for name in layers]
-    tokens = len(table.tokens)
+    tokens, parts = len(table.tokens), family.groups(list(layers))
     return tuple(
         LayerShapes(
             name=name,
             grid=(h, w),
             heads=layer.heads,
-            scale=layer.scale,
+            scale=getattr(layer, "scale", (layer.inner_dim // layer.heads) ** -0.5),
             hidden=(h * w, layer.query_dim),
-            text=(tokens, layer.cross_attention_dim),
+            text=(tokens, family.text_width(layer)),
             query=(h * w, layer.inner_dim),
-            key=(tokens, layer.inner_kv_dim),
-            scores=(h * w, tokens),
+            key=(tokens, getattr(layer, "inner_kv_dim", layer.inner_dim)),
+            scores=(h * w, tokens + h * w * family.is_joint),
             output=(h * w, layer.out_dim),
             masked=len(table.positions("pad")) if family.masks_padding else None,
+            image_key=(h * w, layer.inner_dim) if family.is_joint else None,
+            projected=getattr(layer, "to_out", None) is not None,
+            part=parts.get(name, ""),
         )
         for (name, layer), (h, w) in zip(layers.items(), grids, strict=True)
     )
 
 
 def pick(layers: Sequence[LayerShapes], wanted: str) -> list[LayerShapes]:
-    """Return the layers of "down", "mid", "up", a name, or a pattern with `*`.
+    """Return the layers of a group such as "up" or "single", a name, or a pattern with `*`.
 
     Raises:
         SelectionError: if there are none; it lists the layers there are.
     """
-    fitting = [layer for layer in layers if name_fits(layer.name, wanted)]
+    fitting = [one for one in layers if name_fits(one.name, wanted) or one.part == wanted]
     if not fitting:
-        names = layers_there([layer.name for layer in layers], wanted)
+        parts = {layer.part for layer in layers}
+        names = layers_there([layer.name for layer in layers], wanted, parts)
         raise SelectionError(f"no layer matches {quoted(wanted)}: available are {names}")
     return fitting

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from heedmap.backends.base import GridShape, TextStates
 from heedmap.backends.flux import REFERENCE
-from heedmap.backends.joint import OTHER_BLOCKS, JointFamily, PackedFamily, thirds
+from heedmap.backends.joint import OTHER_BLOCKS, PackedFamily, thirds
 from heedmap.text.words import TokenTable, tokenize_between
 
 
@@ -34,7 +34,7 @@ class QwenImage(PackedFamily):
         "QwenImageEditInpaintPipeline": REFERENCE,
         "QwenImageLayeredPipeline": "draws several layers, one image each",
     }
-    unsupported: ClassVar[Mapping[str, str]] = {**JointFamily.unsupported, **OTHER_BLOCKS}
+    unsupported: ClassVar[Mapping[str, str]] = OTHER_BLOCKS
 
     def attention(self) -> dict[str, Attention]:
         """Return the layer of each block."""

@@ -25,7 +25,7 @@ from heedmap.backends.unet import UNet
 from heedmap.checks import as_ordered_list, check_int
 from heedmap.errors import ArgumentError, ModelError, join_words, nearest, quoted
 from heedmap.io.reading import MAX_ASPECT, MAX_PIXELS, MAX_SIDE
-from heedmap.options import OWN_NAMES, GenerateOptions
+from heedmap.options import OWN_NAMES, GenerateOptions, ShareOf
 
 FAMILIES: tuple[type[Family], ...] = (
     *(UNet, PixArt, Sana, HunyuanDiT, StableDiffusion3, Flux, Chroma, Flux2, QwenImage, CogView4),
@@ -99,6 +99,18 @@ def check_supports(pipe: Any, use: str) -> None:
     reason = family_of(pipe).unsupported.get(use)
     if reason is not None:
         raise ModelError(f"{type(pipe).__name__} does not support {use}: {reason}")
+
+
+def check_share(pipe: Any, share_of: ShareOf) -> None:
+    """Raise an ArgumentError if probabilities are not shares of all attention where they must be.
+
+    Only a softmax that the image shares has others.
+    """
+    if share_of == "text" and not family_of(pipe).is_joint:
+        raise ArgumentError(
+            f"share_of is 'text', and the text of {type(pipe).__name__} has a softmax of its own, "
+            "whose probabilities are shares of the text already: leave it out"
+        )
 
 
 def _check_class(names: Iterable[str]) -> None:

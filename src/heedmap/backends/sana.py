@@ -42,6 +42,11 @@ class Sana(PixArt):
         side = self.model.config.sample_size * self.cell_side
         return {**super().defaults, "height": side, "width": side}
 
+    @property
+    def matches_flow(self) -> bool:
+        """Whether a timestep is σ, as in all models but Sana Sprint."""
+        return not hasattr(self.pipe.scheduler.config, "sigma_data")
+
     def attention(self) -> dict[str, Attention]:
         """Return the attention of each block to the text; its attention to itself is linear."""
         return {name: one for name, one in super().attention().items() if one.is_cross_attention}

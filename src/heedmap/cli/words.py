@@ -11,8 +11,8 @@ from heedmap.errors import as_sentence, plural, warn
 from heedmap.options import GenerateOptions
 
 _LAYER = (
-    "Layers whose computation is also written as matrix products: 'up', 'up 1.0' or a pattern "
-    "with *. Default: the first."
+    "Layers whose computation is also written as matrix products: 'up', 'single', 'up 1.0' or a "
+    "pattern with *. Default: the first."
 )
 
 
@@ -61,14 +61,14 @@ def words(task: Task, prompt: Prompt) -> None:
     task.finish(data, [])
 
 
-@command(GenerateOptions, model=EMBEDDED, without="steps guidance negative keep concepts")
+@command(GenerateOptions, model=EMBEDDED, without="steps guidance negative keep concepts share_of")
 def layers(
     task: Task,
     *,
     layer: Annotated[str | None, typer.Option("--layer", "-l", help=_LAYER)] = None,
     **options: Any,
 ) -> None:
-    """Print the shapes of Q, K, V, the scores and the output in every cross-attention layer."""
+    """Print the shapes of Q, K, V, the scores and the output in every layer that reads the text."""
     pipe = task.load()
     from heedmap.backends import loading, processors
     from heedmap.backends.registry import usual_size
@@ -84,11 +84,14 @@ def layers(
         rows = []
         for one in shapes:
             heads = (one.heads, one.head_dim)
-            cells = (one.grid, heads, one.query, one.key, one.scores, one.output)
+            keys = [one.key, *filter(None, [one.image_key])]
+            cells = (one.grid, heads, one.query, *keys, one.scores, one.output)
             rows.append((short[one.name], *("{}×{}".format(*cell) for cell in cells)))
-        count = plural(len(shapes), "cross-attention layer")
+        joint = any(one.image_key for one in shapes)
+        count = plural(len(shapes), f"{'joint' if joint else 'cross'}-attention layer")
         title = f"{name}, {width}×{height} pixels: {count}"
-        print_table(("layer", "grid", "heads", "Q", "K, V", "scores", "output"), rows, title)
+        keys = ("K, V: text", "image") if joint else ("K, V",)
+        print_table(("layer", "grid", "heads", "Q", *keys, "scores", "output"), rows, title)
         typer.echo("heads: number × channels per head; scores: for one head; others: for all.")
         for one in followed:
             lines = [(what, how, "{} × {}".format(*shape)) for what, how, shape in one.chain()]

@@ -16,7 +16,7 @@ from PIL import Image
 from heedmap.errors import ArgumentError, RunError, format_bytes, quoted
 from heedmap.io.schemas import FORMAT, decode_array
 
-MAX_JSON = 2**26
+MAX_JSON = 2**27
 """Bytes of a JSON file."""
 MAX_SIDE = 2**14
 """Pixels on a side of an image."""

@@ -12,7 +12,7 @@ import msgspec
 from msgspec import Meta, Struct, field
 
 from heedmap.errors import RunError, format_number
-from heedmap.options import Axis, BranchName, EditKind, EditPurpose, Tokens
+from heedmap.options import Axis, BranchName, EditKind, EditPurpose, ShareOf, Tokens
 
 FORMAT = 3
 """The format of the files that this version writes and reads."""
@@ -48,7 +48,7 @@ Window = tuple[Fraction, Fraction]
 TOKENS_AT_MOST, WORDS_AT_MOST = Meta(max_length=MAX_TOKENS), Meta(max_length=MAX_PROMPT)
 Words = tuple[Text, ...]
 Numbers = tuple[Small, ...]
-TokenKind = Literal["text", "start", "end", "pad"]
+TokenKind = Literal["text", "start", "end", "pad", "image"]
 StepSource = Literal["prediction", "latents"]
 """The content of a step's image: the prediction of the finished image, or the noisy latents."""
 
@@ -250,6 +250,7 @@ class Settings(Note, frozen=True, kw_only=True):
         tokens: "prompt" or "all".
         branches: the branches whose maps were recorded.
         concepts: the words that were searched in the image besides the prompt.
+        share_of: "all" or "text", as in `Recording`; None where the text has a softmax of its own.
         model: the name or folder of the model.
         revision: the commit of a model from the hub; None if unknown.
         pipeline: the class of the pipeline.
@@ -285,6 +286,7 @@ class Settings(Note, frozen=True, kw_only=True):
     tokens: Tokens = "prompt"
     branches: tuple[BranchName, ...] = ("conditional",)
     concepts: Words = ()
+    share_of: ShareOf | None = None
     model: Name
     revision: Name | None = None
     pipeline: Name = ""

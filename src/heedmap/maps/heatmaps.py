@@ -25,7 +25,7 @@ from heedmap.figures import overlays, plots
 from heedmap.figures.plots import Panel, ScaleBar
 from heedmap.maps.masks import Segments, check_image, scaled, segmented, soft_masks
 from heedmap.maps.recordings import REFINED, Layer, LayerFilter, Recording, Selection, is_even
-from heedmap.options import MASK_THRESHOLD
+from heedmap.options import MASK_THRESHOLD, SHARES, ShareOf
 from heedmap.text.prompts import is_content
 from heedmap.text.words import TokenTable, Word
 
@@ -67,6 +67,7 @@ class HeatMap:
         recording: the recording whose phrases its masks are made of; None if they are made of the
             map itself.
         refined: True if self-attention refined the map.
+        share_of: "all" or "text", as in `Recording`; None also of a share.
     """
 
     label: str
@@ -77,6 +78,7 @@ class HeatMap:
     tokens: tuple[int, ...] = ()
     recording: Recording | None = field(default=None, repr=False)
     refined: bool = False
+    share_of: ShareOf | None = None
 
     def __repr__(self) -> str:
         (height, width), low, high = self.values.shape, self.values.min(), self.values.max()
@@ -147,7 +149,7 @@ class HeatMap:
         """Draw the heat over the image, or alone if none is known, with a bar of its `scale`."""
         low, high = self.value_range(scale)
         name = "the word's own" if scale == "word" else SCALES[scale]
-        name += f" · {REFINED_BY}" if self.refined else ""
+        name = scale_name(name, self.share_of, self.refined)
         panels = [Panel("", self.render(low, high, short_side=384))]
         bar = ScaleBar(name, (low, high), alone=self.image is None)
         return plots.draw_panels(panels, title=self.label, bars=[bar])
@@ -222,6 +224,11 @@ class HeatMap:
         h, w = self.values.shape
         y, x = divmod(int(np.abs(self.values).argmax()), w)
         return int((x + 0.5) * self.size[0] / w), int((y + 0.5) * self.size[1] / h)
+
+
+def scale_name(name: str, share_of: ShareOf | None, refined: bool = False) -> str:
+    """Return the name of a scale in figures, with its share and the mark of refined maps."""
+    return " · ".join(filter(None, (name, SHARES[share_of], REFINED_BY if refined else "")))
 
 
 def common_range(heats: Sequence[HeatMap], scale: Scale) -> tuple[float, float]:
@@ -508,7 +515,7 @@ class HeatMaps:
             )
             text += ", refined" if heat.refined and not all_refined else ""
             panels.append(Panel(heat.label, image, text))
-        name = SCALES[scale] + (f" · {REFINED_BY}" if all_refined else "")
+        name = scale_name(SCALES[scale], self.recording.share_of, all_refined)
         bar = ScaleBar(name, ends, alone=self.image is None)
         return plots.draw_panels(panels, title=title, bars=[bar]), images
 
@@ -529,6 +536,7 @@ class HeatMaps:
             positions,
             whole if has_phrases else None,
             self._whole is not None,
+            self.recording.share_of,
         )
 
     @cached_property

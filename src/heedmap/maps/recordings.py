@@ -42,7 +42,7 @@ from heedmap.io.schemas import (
     Small,
 )
 from heedmap.io.writing import WriteError
-from heedmap.options import AXES, Axis
+from heedmap.options import AXES, Axis, ShareOf
 from heedmap.text.words import TokenTable, Word
 
 MAX_FILE = 4 * 2**30
@@ -143,9 +143,11 @@ class RecordingFile(Struct, frozen=True):
     latent: tuple[SideLength, SideLength]
     size: tuple[SideLength, SideLength]
     refined: tuple[SideLength, SideLength] | None = None
+    share_of: ShareOf | None = None
 
 
-_FIELDS = ("layers", "timesteps", "positions", "table", "latent", "size")  # as in `Recording`
+# As in `Recording`.
+_FIELDS = ("layers", "timesteps", "positions", "table", "latent", "size", "share_of")
 
 
 @dataclass(frozen=True, eq=False)
@@ -164,6 +166,8 @@ class Recording:
         size: (W, H) of the image in pixels.
         refined: the maps of the same tokens refined by self-attention, read-only float32
             (h, w, K); None where there are none.
+        share_of: "all" if the values are shares of all attention, "text" if they are shares of the
+            attention to the text; None where the text has a softmax of its own.
     """
 
     layers: tuple[Layer, ...]
@@ -175,6 +179,7 @@ class Recording:
     latent: tuple[int, int]
     size: tuple[int, int]
     refined: np.ndarray | None = None
+    share_of: ShareOf | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "arrays", tuple(map(_read_only, self.arrays)))

@@ -16,7 +16,7 @@ from heedmap.errors import plural
 from heedmap.figures import overlays, plots
 from heedmap.figures.overlays import Animation
 from heedmap.figures.plots import Panel, ScaleBar
-from heedmap.maps.heatmaps import SCALES, HeatMap, HeatMaps, Scale, common_range
+from heedmap.maps.heatmaps import SCALES, HeatMap, HeatMaps, Scale, common_range, scale_name
 from heedmap.maps.recordings import Layer
 from heedmap.options import Axis
 
@@ -172,7 +172,8 @@ def mean_of(maps: HeatMaps, *axes: Axis) -> str:
 
 def _scale_bar(maps: HeatMaps, scale: Scale, where: str, ends: tuple[float, float]) -> ScaleBar:
     names = {"word": f"one for the word {where}", "shared": f"one for all words {where}"}
-    return ScaleBar(names.get(scale, SCALES["raw"]), ends, alone=maps.image is None)
+    name = scale_name(names.get(scale, SCALES["raw"]), maps.recording.share_of)
+    return ScaleBar(name, ends, alone=maps.image is None)
 
 
 def _each_step(

@@ -267,6 +267,11 @@ def _number(value: Any) -> str:
 class LayerInputs(Note, frozen=True, kw_only=True):
     """The tensors of a layer at one position, float64. Axes: H head · K token · d · C channel.
 
+    Where text and image share one softmax, the last of K stands for the image. Its key lies along
+    the query, and its scaled score is the logarithm of Σ exp over the image's keys (without the
+    scale it counts as this one key); its value is the mean of the image's values, by their
+    attention.
+
     Attributes:
         query: (H, d).
         key: (H, K, d).
@@ -276,6 +281,7 @@ class LayerInputs(Note, frozen=True, kw_only=True):
         edited: (H, K), P after the edits; None if no edit changed it.
         added: (H·d_v), the attention to an image prompt, added to the heads; None without one.
         weight: (C, H·d_v), W_O transposed, as torch stores it: each head has d_v of its columns.
+            The identity in the single blocks of Flux, which have no W_O.
         bias: (C); None without a bias.
         residual: (C), the input of the layer, if the layer adds it; None if it does not.
         factor: the divisor of the sum.

@@ -78,6 +78,7 @@ class Scores:
             value is good to 1e-4, and so are the probabilities, relative to their size.
         joint: all keys of the softmax, where the image's share it with the text's: then rows sum to
             less than 1. None where the text has a softmax of its own.
+        value: (B, H, N, d), the values of all keys of the softmax, if known.
     """
 
     query: Tensor
@@ -86,6 +87,7 @@ class Scores:
     mask: Tensor | None = None
     log_sum: Tensor | None = None
     joint: JointKeys | None = None
+    value: Tensor | None = None
 
     def mask_of(self, image: int) -> Tensor | None:
         """Return the mask (H, Q, K) of an image as numbers to add; None without one."""
@@ -111,12 +113,8 @@ class Scores:
         query = self.query[image, heads].float()
         key, mask = self.key[image, heads], self.mask_of(image)
         mask = None if mask is None else mask[heads]
-        if self.log_sum is not None:
-            log_sum = self.log_sum[image, heads].float()
-        elif self.joint is not None:
-            every = self.joint_mask_of(image)
-            every = None if every is None else every[heads]
-            log_sum = log_sums(query, self.joint.key[image, heads], self.scale, every)
+        if self.log_sum is not None or self.joint is not None:
+            log_sum = self.log_sum_of(image, heads)
         else:
             return probabilities(query, key, scale=self.scale, mask=mask)[..., list(tokens)]
         whole = len(tokens) == key.shape[1] and self.joint is None
@@ -126,6 +124,15 @@ class Scores:
         p = torch.baddbmm(bias, query, key.mT).exp_()
         # In half types the log-sum is good to 1e-4 only; with all tokens it is not needed.
         return p.div_(p.sum(dim=-1, keepdim=True)) if whole and self.key.itemsize < 4 else p
+
+    def log_sum_of(self, image: int, heads: slice = slice(None)) -> Tensor:
+        """Return the logarithm of Σ exp over all keys in heads of an image, float32 (H', Q)."""
+        if self.log_sum is not None:
+            return self.log_sum[image, heads].float()
+        query, keys = self.query[image, heads].float(), self.joint or self
+        mask = self.mask_of(image) if self.joint is None else self.joint_mask_of(image)
+        mask = None if mask is None else mask[heads]
+        return log_sums(query, keys.key[image, heads], self.scale, mask)
 
     def rows(self, image: int) -> Tensor:
         """Return whole rows of probabilities of an image, float32: (H, Q, K).

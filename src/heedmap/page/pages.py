@@ -250,8 +250,9 @@ def _colours(name: str) -> str:
 def run_summary(run: "Run") -> dict[str, Any]:
     """Return the texts about a run.
 
-    `own` is "located" or "edited" if the run uses an image of the user's; `model` is the option
-    that `repeat` and `explain` need if the model had no name; `rest` is the word shown at first.
+    `own` is "located" or "edited" if the run uses an image of the user's; `shareOf` is the setting
+    `share_of`; `model` is the option that `repeat` and `explain` need if the model had no name;
+    `rest` is the word shown at first.
     """
     settings = run.settings
     table, weights, unknown = run.maps.tokens, [], settings.untaught or ()
@@ -264,6 +265,7 @@ def run_summary(run: "Run") -> dict[str, Any]:
         "settings": settings_rows(settings),
         "model": "--model MODEL" if settings.model == settings.pipeline else "",
         "untaught": " ".join(map(as_sentence, notes)),
+        "shareOf": settings.share_of,
         "own": "located" if settings.located else "edited" if settings.input_image else "",
         "weights": weights,
         "rest": strongest_word(run.maps),
@@ -338,6 +340,7 @@ _LABELS = {
     "defaults": "defaults from",
     "kind_asked": "requested kind",
     "located": "image searched",
+    "share_of": "values are shares of",
     "untaught": "words not in training",
 }
 

@@ -22,6 +22,7 @@ from heedmap.backends.loading import is_embedded
 from heedmap.backends.registry import (
     check_names,
     check_served,
+    check_share,
     check_size,
     family_of,
     seed_of,
@@ -127,6 +128,7 @@ def resolve_options(
     pipe, options = call["pipe"], options_of(GenerateOptions, call)
     seed = call.get("seed", call.get("seeds"))
     check_served(pipe)
+    check_share(pipe, options.share_of)
     arguments = {name: _own(value) for name, value in options.arguments.items()}
     width, height = arguments.pop("width", None), arguments.pop("height", None)
     generator: Any = arguments.pop("generator", None)

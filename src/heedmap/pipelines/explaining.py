@@ -8,7 +8,7 @@ import numpy as np
 
 from heedmap.backends.base import Pipeline
 from heedmap.backends.prompts import prompt_table
-from heedmap.backends.registry import cross_attention_layers
+from heedmap.backends.registry import cross_attention_layers, family_of
 from heedmap.checks import as_ordered_list, check_int, check_one_of, check_text
 from heedmap.errors import ArgumentError, RunError, SelectionError, plural, quoted, warn
 from heedmap.maps.recordings import layers_there, name_fits
@@ -21,6 +21,7 @@ from heedmap.results.edits import EditResult
 from heedmap.results.explanations import Explanation, ExplanationReport
 from heedmap.results.grids import load_result
 from heedmap.results.runs import Run
+from heedmap.text.words import LABELS, Token
 
 MAX_DIFFERENCE = 1e-3
 """The difference of a probability above which the new run is said to differ from the saved one."""
@@ -47,16 +48,17 @@ def explain(
         found.save("outputs/why")
 
     P = softmax(QKᵀ/√d + M), O = P V (Vaswani et al., 2017, arXiv 1706.03762). The run is generated
-    again up to the step, and the numbers are those of the model.
+    again up to the step, and the numbers are those of the model. Where text and image share one
+    softmax, one more token, the last, stands for the image.
 
     Args:
         pipe: the pipeline to use; None loads the model named in the settings.
         run: a run or an edit, or its folder; of an edit the edited image is explained.
         word: a word or phrase, or the number of a word.
         at: (x, y), a pixel of the image from its upper left, from 0.
-        layer: "down", "mid" or "up"; a layer's name, its short name ("up 1.0") or a pattern. If
-            several layers or heads fit, the one is chosen where the word's probability at this
-            pixel is largest, counting only probabilities up to 0.5
+        layer: a group, as "up", "late" or "single"; a layer's name, its short name ("up 1.0") or a
+            pattern. If several layers or heads fit, the one is chosen where the word's probability
+            at this pixel is largest, counting only probabilities up to 0.5
             (`heedmap.recording.probing.selection_score`).
         head: from 0; negative numbers count from the end. Default: all.
         step: from 0; negative numbers count from the end. Default: the middle step.
@@ -98,17 +100,18 @@ def explain(
     if branch == "negative":
         table = prompt_table(pipe, saved.settings.negative or "", call.options.arguments)
     tokens = table.find(word) if isinstance(word, str) else table.tokens_at(word)
-    layers = cross_attention_layers(pipe)
+    layers, family = cross_attention_layers(pipe), family_of(pipe)
     wanted = "*" if layer is None else check_text("layer", layer, "up 1.0")
-    names = [name for name in layers if name_fits(name, wanted)]
+    groups = family.groups([*layers])
+    names = [name for name in layers if name_fits(name, wanted) or groups.get(name) == wanted]
     if not names:
-        raise SelectionError(
-            f"no layer matches {quoted(wanted)}: available are {layers_there([*layers], wanted)}"
-        )
+        available = layers_there([*layers], wanted, groups.values())
+        raise SelectionError(f"no layer matches {quoted(wanted)}: available are {available}")
     if head is not None:
         head = check_index("head", head, max(layers[name].heads for name in names))
     free: dict[Axis, bool] = {"layer": len(names) > 1, "head": head is None, "step": step is None}
-    probe = Probe(tokens, (x, y), size, call.place[0], branch, number, pass_, names, head)
+    place = size, call.place[0], branch, number, pass_, names, head
+    probe = Probe(tokens, (x, y), *place, family.is_joint)
     changed = repeating.run_probe(pipe, saved, arguments, probe, progress)
     site, inputs = probe.site, probe.inputs
     if site is None or inputs is None or site.table.tokens != table.tokens:
@@ -136,7 +139,10 @@ def explain(
         **_values(site, "layer", "place", "head", "passes", "timestep"),
         **_values(saved.settings, "seed", "model", "dtype"),
     )
-    return Explanation(report, site.table.tokens, inputs, saved.image)
+    every = site.table.tokens
+    if family.is_joint:
+        every = (*every, Token(len(every), 0, LABELS["image"], 0, 0, "image"))
+    return Explanation(report, every, inputs, saved.image)
 
 
 def _values(owner: object, *names: str) -> dict[str, Any]:
@@ -156,6 +162,9 @@ def _difference(saved: Run, branch: BranchName, step: int, site: ProbeSite) -> f
             f"grid of {h}×{w}: use the model that the settings name"
         )
     array = recording.arrays[recording.layers.index(layer)]  # (S, H, Q, K)
-    p = site.probabilities[:, list(recording.positions)]
+    p = site.probabilities
+    if recording.share_of == "text":
+        p = p[:, :-1] / np.abs(p[:, :-1]).sum(axis=1, keepdims=True)
+    p = p[:, list(recording.positions)]
     p = p if "head" in recording.keep else p.mean(axis=0, keepdims=True)
     return float(np.abs(array[step, :, site.place[0] * w + site.place[1]] - p).max())

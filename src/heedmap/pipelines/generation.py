@@ -26,7 +26,7 @@ from heedmap.io.schemas import Settings
 from heedmap.maps.heatmaps import HeatMaps
 from heedmap.maps.recordings import Recording
 from heedmap.mathematics.rules import Rule
-from heedmap.options import BranchName, GenerateOptions, Keep, Tokens
+from heedmap.options import BranchName, GenerateOptions, Keep, ShareOf, Tokens
 from heedmap.pipelines import settings
 from heedmap.pipelines.arguments import (
     apply_model_defaults,
@@ -68,6 +68,7 @@ def generate(
     tokens: Tokens = GenerateOptions.tokens,
     branches: Iterable[BranchName] = GenerateOptions.branches,
     concepts: Sequence[str] = GenerateOptions.concepts,
+    share_of: ShareOf = GenerateOptions.share_of,
     limit: int = GenerateOptions.limit,
     edits: Iterable[Edit] = (),
     progress: Progress | None = None,
@@ -94,6 +95,9 @@ def generate(
             prompt (`Run.negative_maps`).
         concepts: words and phrases to map that the prompt need not contain (`Run.concepts`), by
             the image's queries: after OVAM (Marcos-Manchón et al., 2024, arXiv 2403.14291).
+        share_of: where text and image share one softmax (SD 3, Flux), the values of maps are shares
+            of "all" attention, also that to the image. With "text" they are shares of the attention
+            to the text: at each site divided by its sum over the text.
         limit: bytes that the maps may take, 2 GiB by default; a run that needs more is refused
             before it starts.
         edits: changes of the attention: `Reweight`, `Confine`, or rules of your own, each a
@@ -277,6 +281,7 @@ def _shared_settings(pipe: Any, options: GenerateOptions, edits: Sequence[Edit])
         "keep": tuple(sorted(options.keep)),
         "tokens": options.tokens,
         "branches": tuple(sorted(options.branches)),
+        "share_of": options.share_of if family_of(pipe).is_joint else None,
         **settings.describe(pipe),
         "edits": tuple(map(note_of, edits)),
         "arguments": {name: argument_note(value) for name, value in options.arguments.items()},

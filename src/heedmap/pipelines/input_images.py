@@ -1,8 +1,9 @@
 """Images of the user's: to locate words in, and to edit.
 
 To locate words, the encoded image is given to the model at several timesteps, each time with new
-noise of that timestep's strength, as in DDPM's training (Ho et al., arXiv 2006.11239, eq. 4),
-without guidance. The attention is recorded as in any run, and averaged over the timesteps.
+noise of that timestep's strength, as in its training, without guidance: DDPM's (Ho et al., arXiv
+2006.11239, eq. 4), or flow matching's (Lipman et al., arXiv 2210.02747; Liu et al., arXiv
+2209.03003). The attention is recorded as in any run, and averaged over the timesteps.
 
 An edit of an image starts from the image's latents with noise. At each step the source is the image
 with new noise of that step's strength, and the edits keep their difference from the source: the
@@ -42,7 +43,6 @@ from heedmap.backends.registry import (
     STEP_LISTS,
     THEIR_NAMES,
     check_size,
-    check_supports,
     family_of,
     noise,
     unit,
@@ -54,7 +54,7 @@ from heedmap.figures.overlays import to_rgb
 from heedmap.io import reading
 from heedmap.io.schemas import InputImageSettings
 from heedmap.io.writing import digest_of
-from heedmap.options import LOCATE_STEPS, GenerateOptions, Keep, Tokens
+from heedmap.options import LOCATE_STEPS, GenerateOptions, Keep, ShareOf, Tokens
 from heedmap.pipelines.arguments import (
     apply_model_defaults,
     check_seed,
@@ -201,6 +201,7 @@ def locate(
     keep: Keep = GenerateOptions.keep,
     tokens: Tokens = GenerateOptions.tokens,
     concepts: Sequence[str] = GenerateOptions.concepts,
+    share_of: ShareOf = GenerateOptions.share_of,
     limit: int = GenerateOptions.limit,
     progress: Progress | None = None,
     probe: Probe | None = None,
@@ -227,6 +228,7 @@ def locate(
         keep: as in `generate`.
         tokens: as in `generate`.
         concepts: as in `generate`.
+        share_of: as in `generate`.
         limit: as in `generate`.
         progress: called after every step with the number of steps done and of all steps.
         probe: of `explain`; ends the run when it has found its numbers.
@@ -260,7 +262,6 @@ def resolve_location(call: Mapping[str, Any]) -> tuple[GenerateOptions, Any, Ima
     """Return the checked options, the seed and the image of `locate`, by its arguments."""
     pipe, prompt, arguments = call["pipe"], call["prompt"], call["arguments"]
     options, seed = resolve_options(call, has_image=True)
-    check_supports(pipe, "located images")
     check_takes_latents(pipe)
     refused = ("latents", "num_images_per_prompt", "guidance_scale", "negative_prompt", *STEP_LISTS)
     refuse_arguments(arguments, refused)

@@ -155,6 +155,7 @@ def saved_call(settings: Settings, pipe: Any, extra: Mapping[str, Any]) -> Saved
         values["size"] = settings.size
     for name in ("negative", "keep", "tokens", "branches", "concepts"):
         values[name] = getattr(settings, name)
+    values["share_of"] = settings.share_of or GenerateOptions.share_of
     options = GenerateOptions(**values, arguments=_arguments(pipe, settings, extra))
     return SavedCall(settings.prompt, settings.seed, edits, options, settings.batch_place or (0, 1))
 
@@ -304,7 +305,8 @@ def _run(
     if settings.located is None:
         return _generate(pipe, call, progress, probe)
     options = call.options
-    values = {name: getattr(options, name) for name in ("steps", "keep", "tokens", "concepts")}
+    names = ("steps", "keep", "tokens", "concepts", "share_of")
+    values = {name: getattr(options, name) for name in names}
     values |= {"seed": call.seed, "size": run.image.size, "limit": _LIMIT, **options.arguments}
     located = input_images.locate(
         pipe, run.image, call.prompt, progress=progress, probe=probe, **values

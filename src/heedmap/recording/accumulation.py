@@ -3,6 +3,7 @@
 Axes: H head · Q position (Q = h·w, row-major) · K token.
 """
 
+import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -13,7 +14,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
-from torch.nn.functional import interpolate
+from torch.nn.functional import adaptive_avg_pool2d, interpolate
 
 from heedmap.backends.base import GridShape
 from heedmap.backends.processors import keys_of
@@ -52,6 +53,20 @@ class SiteProbabilities:
 def row_probabilities(scores: Scores, row: int) -> SiteProbabilities:
     """Return the unedited probabilities of one row of the batch."""
     return SiteProbabilities(partial(scores.of, row), scores.query.shape[1], scores.query.device)
+
+
+def shares_of_text(p: SiteProbabilities, tokens: int) -> SiteProbabilities:
+    """Return probabilities of a joint softmax by their sum over the text, which has `tokens`.
+
+    Those of negative weights count by their magnitude; where all are 0, the shares are 0.
+    """
+
+    def of(heads: slice, some: Sequence[int]) -> Tensor:
+        every = p.of(heads, range(tokens))
+        total = every.abs().sum(dim=-1, keepdim=True)
+        return every[..., list(some)] / total.clamp_min(torch.finfo(every.dtype).tiny)
+
+    return replace(p, of=of)
 
 
 MAX_KEY_ERROR = 0.02
@@ -102,12 +117,13 @@ class ConceptKeys:
             self._checked.add(name)
         keys = {one: keys_of(layer, text.to(key)) for one, text in self._texts.items()}
         return [
-            _concept_probabilities(scored(scores.query[[row]], keys[one], scores.scale), one)
+            concept_probabilities(scored(scores.query[[row]], keys[one], scores.scale), one)
             for row, one in enumerate(self._concepts, first)
         ]
 
 
-def _concept_probabilities(scores: Scores, concepts: ConceptStates) -> SiteProbabilities:
+def concept_probabilities(scores: Scores, concepts: ConceptStates) -> SiteProbabilities:
+    """Return the probabilities of concepts, whose tokens are the keys of one row of scores."""
     p, counts = row_probabilities(scores, 0), [len(places) for places in concepts.places]
 
     def of(heads: slice, numbers: Sequence[int]) -> Tensor:
@@ -226,9 +242,19 @@ def propagation_layers(
     finest = max(map(min, cross_attention.values()), default=0)
     if best is None or min(best) < min(PROPAGATION_CELLS[0], finest):
         return ()
-    names = [name for name, grid in self_attention.items() if grid == best]
+    return evenly_chosen([name for name, grid in self_attention.items() if grid == best])
+
+
+def evenly_chosen(names: Sequence[str]) -> tuple[str, ...]:
+    """Return at most `PROPAGATION_LAYERS` of these layers."""
     count = min(PROPAGATION_LAYERS, len(names))
     return tuple(names[(2 * i + 1) * len(names) // (2 * count)] for i in range(count))
+
+
+def coarsened(grid: GridShape) -> GridShape:
+    """Return a grid divided by the least whole number that makes it coarse enough, rounded up."""
+    divisor = math.ceil(min(grid) / PROPAGATION_CELLS[1])
+    return math.ceil(grid[0] / divisor), math.ceil(grid[1] / divisor)
 
 
 def is_propagated(step: int, steps: int) -> bool:
@@ -240,7 +266,7 @@ class RefinedMaps:
     """The mean map of each image, and its means after propagation along self-attention.
 
     Args:
-        grid: (h, w) of the layers along which maps are propagated.
+        grid: (h, w) on which maps are propagated: that of the layers, or a coarser one.
     """
 
     def __init__(self, grid: GridShape) -> None:
@@ -253,12 +279,22 @@ class RefinedMaps:
         part = regrid(p.mean(dim=0, keepdim=True), grid, self.grid)[0]
         self._plain[image].add(part, passes)
 
-    def propagate(self, image: int, scores: Scores, row: int, passes: int) -> None:
-        """Propagate an image's mean map so far along a self-attention layer."""
+    def propagate(self, image: int, scores: Scores, row: int, grid: GridShape, passes: int) -> None:
+        """Propagate an image's mean map so far along a self-attention layer of this grid.
+
+        If it is finer than the maps', the queries and keys of neighbours are averaged.
+        """
         if image in self._plain:
-            plain = self._plain[image].value()
-            propagated = propagate(scores.query[row], scores.key[row], plain, scale=scores.scale)
+            plain, query, key = self._plain[image].value(), scores.query[row], scores.key[row]
+            if grid != self.grid:
+                query, key = (self._averaged(part, grid) for part in (query, key))
+            propagated = propagate(query, key, plain, scale=scores.scale)
             self._refined[image].add(propagated, passes)
+
+    def _averaged(self, states: Tensor, grid: GridShape) -> Tensor:
+        """Return queries or keys (H, Q, d) on the maps' grid, float32."""
+        planes = states.float().mT.unflatten(-1, grid)
+        return adaptive_avg_pool2d(planes, self.grid).flatten(-2).mT
 
     def value(self, image: int) -> np.ndarray | None:
         """Return an image's refined maps (h, w, K), float32; None if none was propagated."""

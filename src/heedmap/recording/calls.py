@@ -3,7 +3,7 @@
 import math
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import FrameType
 from typing import Any, Literal
 
@@ -11,24 +11,30 @@ import numpy as np
 import torch
 
 from heedmap.backends.base import Family, GridShape
+from heedmap.backends.joint import JointFamily
 from heedmap.backends.latents import SAME, Moment, Schedule, matches
-from heedmap.backends.processors import skipping_tools
+from heedmap.backends.processors import RecordingProcessor, skipping_tools
 from heedmap.backends.prompts import Encoding, foreign_states
 from heedmap.errors import NothingRecordedError, TraceError, plural
 from heedmap.maps.recordings import AVERAGED, Layer, Recording, cells
 from heedmap.mathematics.probabilities import Scores
 from heedmap.mathematics.rules import Rule, Site
-from heedmap.options import Axis, BranchName, GenerateOptions, Tokens
+from heedmap.options import Axis, BranchName, GenerateOptions, ShareOf, Tokens
 from heedmap.recording.accumulation import (
     AttentionAccumulator,
     ConceptKeys,
     RefinedMaps,
+    SiteProbabilities,
+    coarsened,
+    evenly_chosen,
     is_propagated,
     middle_grid,
     propagation_layers,
     regrid,
     row_probabilities,
+    shares_of_text,
 )
+from heedmap.recording.concepts import ConceptStreams
 from heedmap.recording.edits import AttentionController, RunPosition
 from heedmap.text.words import TokenTable, checked_concepts
 
@@ -41,6 +47,7 @@ class RecordingSpec:
     tokens: Tokens = GenerateOptions.tokens
     branches: frozenset[BranchName] = frozenset({"conditional"})
     concepts: tuple[str, ...] = ()
+    share_of: ShareOf = GenerateOptions.share_of
     limit: int = GenerateOptions.limit
     prompts: tuple[str, ...] | None = None
     weights_read: bool = False  # whether weights written in the prompts were read before
@@ -53,6 +60,7 @@ class RecordingSpec:
             "tokens": options.tokens,
             "branches": frozenset(options.branches),
             "concepts": checked_concepts(options.concepts),
+            "share_of": options.share_of,
             "limit": options.limit,
         }
         return cls(**{**values, **more})
@@ -69,7 +77,8 @@ class BranchRecord:
     tables: tuple[TokenTable, ...]  # for each image its words
     accumulator: AttentionAccumulator
     refined: RefinedMaps | None = None  # None where no layer propagates maps
-    concept_keys: ConceptKeys | None = None  # None for a branch
+    concept_keys: ConceptKeys | None = None  # None for a branch, and where attention is joint
+    concept_streams: ConceptStreams | None = None  # where it is
     block: int | None = None  # of the model's batch, recorded in this pass; None if none is
     recorded: bool = False  # since the scheduler was last called
     timesteps: dict[int, float] = field(default_factory=dict)  # of each step at which it ran
@@ -105,9 +114,9 @@ class Call:
         images: the number of images.
         guided: whether it reads a negative prompt beside the prompt.
         grids: those of the cross-attention layers.
-        groups: the group of each of these layers that has one.
         skipping: the tools that may skip layers at some steps.
-        propagating: the self-attention layers along which maps are propagated, with their grids.
+        propagating: the layers along which maps are propagated, with their grids: self-attention
+            layers, or joint ones, by the part of their softmax that the image's keys have.
         edited: for each image the rules of each edit.
         done: the number of calls of the scheduler.
         over: whether the pipeline has finished.
@@ -134,17 +143,21 @@ class Call:
         self.grids = {name: family.grid(name, latent) for name in layers}
         self.skipping = skipping_tools(family.model, layers)
         self_grids = {name: family.grid(name, latent) for name in self_layers}
-        names = propagation_layers(self_grids, self.grids)
-        self.propagating = {name: self_grids[name] for name in names}
+        if family.is_joint:
+            self.propagating = {name: self.grids[name] for name in evenly_chosen([*self.grids])}
+        else:
+            names = propagation_layers(self_grids, self.grids)
+            self.propagating = {name: self_grids[name] for name in names}
         self.edited: Sequence[Sequence[Sequence[Rule]]] = ()
         self.done, self.over = 0, False
         self.blocks: Sequence[int] = ()  # of the model's batch that read the prompt in this pass
         self._rows = self._tokens = 0  # of the batch and of the text of this pass
-        self.groups = family.groups(list(layers))
+        self._groups = family.groups(list(layers))
+        self._of_text = spec.share_of == "text"
         w, h = cells(latent)  # on the latent's grid layers would be resized twice
         # Layers that may be skipped are averaged when it is known at which steps each ran.
         layer: frozenset[Axis] = frozenset({"layer"} if self.skipping else ())
-        grid = next(iter(self.propagating.values()), None)
+        grid = next(map(coarsened, self.propagating.values()), None)
 
         tables: dict[RecordName, Sequence[TokenTable]] = {}
         if "conditional" in spec.branches:
@@ -166,7 +179,15 @@ class Call:
             sums = AttentionAccumulator(spec.keep | layer, positions, (h, w))
             refined = None if grid is None else RefinedMaps(grid)
             self.records[name] = BranchRecord(tuple(each), sums, refined)
-        if encoding.concepts:
+        if encoding.concepts and isinstance(family, JointFamily):
+            if self.skipping:
+                raise TraceError(
+                    f"{' and '.join(self.skipping)} may skip layers, and concepts need each block "
+                    "to run once more: switch it off, or leave concepts out"
+                )
+            streams = ConceptStreams(family, encoding.concepts)
+            self.records["concepts"].concept_streams = streams
+        elif encoding.concepts:
             keys = ConceptKeys(layers, encoding, family.project_text)
             self.records["concepts"].concept_keys = keys
         self._map_tokens = {n: tokens for n, tokens in (map_tokens or {}).items() if tokens}
@@ -211,6 +232,10 @@ class Call:
             size += 4 * (sum(each) if by_layer else max(each)) * steps * tokens
         return size
 
+    def layer(self, name: str) -> Layer:
+        """Return the description of a layer."""
+        return Layer(name, self.heads[name], self.grids[name], self._groups.get(name, ""))
+
     # --- pass by pass ---
 
     def enter(
@@ -249,6 +274,8 @@ class Call:
             record.block = candidates[-1 if source_first else 0] if candidates else None
             if record.block is None:
                 continue
+            if record.concept_streams is not None:
+                record.concept_streams.begin()
             if record.recorded:
                 if not (repeats or self.family.has_quirk("repeats_passes")):
                     raise TraceError(
@@ -285,30 +312,57 @@ class Call:
                 f"{name} ran on {positions} positions, but its grid is {h}×{w} = {h * w}: remove "
                 "what merges tokens or rescales the layer's input"
             )
-        step = self.moment.step
-        passes = self.schedule.steps.count(step)
-        site = Site(name, step, self.schedule.count, (h, w))
+        share_scores = replace(scores, joint=None, log_sum=None) if self._of_text else scores
         for branch, record in self.records.items():
             if record.block is None:
                 continue
-            record.ran[name, step] += 1
+            if record.concept_streams is not None:
+                record.concept_streams.keep(share_scores)
+                continue
             first = record.block * self.images
             if record.concept_keys is not None:
                 every = record.concept_keys.probabilities(name, scores, first)
             else:
-                every = [row_probabilities(scores, first + image) for image in range(self.images)]
+                every = [
+                    row_probabilities(share_scores, first + image) for image in range(self.images)
+                ]
             for image, p in enumerate(every):
                 if branch == "conditional" and controller is not None:
-                    p = controller.probabilities(scores, image, name, p)
-                recorded = record.accumulator.add(image, site, p, passes)
-                if record.refined is not None:
-                    record.refined.add(image, recorded, site.grid, passes)
-                if branch == "conditional" and self._token_maps and image in self._map_tokens:
-                    mean = p.mean(self._map_tokens[image])
-                    self._token_maps.add(image, mean, site.grid, passes)
+                    every[image] = acted = controller.probabilities(scores, image, name, p)
+                    if acted is not p and self._of_text:
+                        every[image] = shares_of_text(acted, scores.key.shape[2])
+            self._add(record, name, every)
+            if branch == "conditional" and self._token_maps:
+                for image, tokens in self._map_tokens.items():
+                    passes = self.schedule.steps.count(self.moment.step)
+                    self._token_maps.add(image, every[image].mean(tokens), (h, w), passes)
+        if scores.joint is not None:
+            keys = scores.joint.key[:, :, scores.joint.image]  # the softmax over these alone
+            self.propagate(name, Scores(scores.query, keys, scores.scale))
+
+    def record_concepts(
+        self, name: str, block: Any, arguments: Mapping[str, Any], recorder: RecordingProcessor
+    ) -> None:
+        """Add the attention to the concepts in a joint block that has just run, by its layer."""
+        record = self.records["concepts"]
+        if record.concept_streams is not None and record.block is not None:
+            first, positions = record.block * self.images, math.prod(self.grids[name])
+            streams = record.concept_streams
+            every = streams.probabilities(block, arguments, recorder, positions, first)
+            self._add(record, name, every)
+
+    def _add(self, record: BranchRecord, name: str, every: Sequence[SiteProbabilities]) -> None:
+        """Add the probabilities of each image in a layer to a record."""
+        step, steps = self.moment.step, self.schedule.count
+        site, passes = Site(name, step, steps, self.grids[name]), self.schedule.steps.count(step)
+        record.ran[name, step] += 1
+        for image, p in enumerate(every):
+            recorded = record.accumulator.add(image, site, p, passes)
+            if record.refined is not None:
+                record.refined.add(image, recorded, site.grid, passes)
 
     def propagate(self, name: str, scores: Scores) -> None:
-        """Propagate the maps so far along a self-attention layer that has just run."""
+        """Propagate the maps so far along a layer of the image's attention that has just run."""
         step = self.moment.step
         if name not in self.propagating or not is_propagated(step, self.schedule.count):
             return
@@ -329,7 +383,7 @@ class Call:
                 row = record.block * self.images + image
                 for maps in (record.refined, token_maps):
                     if maps is not None and row < rows:
-                        maps.propagate(image, scores, row, passes)
+                        maps.propagate(image, scores, row, (h, w), passes)
 
     def current_maps(self) -> dict[int, dict[int, np.ndarray]]:
         """Return by image and token, of `map_tokens`, the maps so far (2, h, w).
@@ -357,7 +411,7 @@ class Call:
         """End the call, and release the text states."""
         self.over, self.frame, self.encoding = True, None, None
         for record in self.records.values():
-            record.concept_keys = None
+            record.concept_keys = record.concept_streams = None
 
     def check(self, name: RecordName) -> None:
         """Raise a TraceError unless every layer was recorded at every step that ran."""
@@ -399,10 +453,7 @@ class Call:
                 flat = regrid(means.flatten(0, 1), self.grids[layer], sums.mean_grid)
                 means = flat.unflatten(0, means.shape[:2])
             arrays.append(means.cpu().numpy())
-        groups = self.groups
-        layers = tuple(
-            Layer(n, self.heads[n], self.grids[n], groups.get(n, "")) for n in names if n
-        )
+        layers = tuple(self.layer(layer) for layer in names if layer)
         if "layer" not in keep:
             arrays = [np.mean(arrays, axis=0) if len(arrays) > 1 else arrays[0]]
             layers = (Layer(AVERAGED, max(self.heads.values()), sums.mean_grid),)
@@ -417,4 +468,5 @@ class Call:
             self.latent,
             (w * side, h * side),
             None if record.refined is None else record.refined.value(image),
+            self.spec.share_of if self.family.is_joint else None,
         )

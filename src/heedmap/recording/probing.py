@@ -14,14 +14,15 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn.functional import pad, scaled_dot_product_attention
 
 from heedmap.backends.base import Undo
 from heedmap.backends.processors import LayerActivations, output_projection, record_activations
 from heedmap.checks import check_int
-from heedmap.errors import SelectionError, quoted
+from heedmap.errors import SelectionError, TraceError, quoted
 from heedmap.maps.recordings import Layer
 from heedmap.mathematics.by_hand import LayerInputs
-from heedmap.mathematics.probabilities import Scores
+from heedmap.mathematics.probabilities import Scores, log_sums
 from heedmap.options import BranchName
 from heedmap.recording.calls import Call
 from heedmap.recording.edits import AttentionController
@@ -39,7 +40,8 @@ class ProbeSite:
     Attributes:
         layer: the layer, with its number of heads and its grid.
         place: (row, column) of the position of the grid that holds the pixel.
-        probabilities: (H, K), P of all heads after the edits.
+        probabilities: (H, K), P of all heads after the edits. In a joint softmax there is one more
+            column, the last: the image's share.
         passes: the pass within the step, from 0, and the number of passes.
         table: the text that the branch reads.
     """
@@ -65,6 +67,7 @@ class Probe:
         pass_: the model's pass within the step; negative numbers count from the end.
         layers: the dotted paths of the layers to choose from.
         head: from 0; None to choose from all.
+        joint: whether text and image share one softmax.
         site: None until the run has reached the target.
         inputs: the inputs of the layer there, and its output.
     """
@@ -78,6 +81,7 @@ class Probe:
     pass_: int
     layers: Collection[str]
     head: int | None
+    joint: bool = False
     site: ProbeSite | None = None
     inputs: LayerInputs | None = None
     _highest: float = -math.inf  # score
@@ -91,7 +95,8 @@ class Probe:
     def attach(self, layers: Mapping[str, Any], undo: Undo) -> None:
         """Install hooks on the layers to choose from, until undone."""
         for name in self.layers:
-            record_activations(layers[name], partial(self._finish, layers[name]), undo)
+            finish = partial(self._finish, layers[name])
+            record_activations(layers[name], finish, undo, self.joint)
 
     def record(
         self, call: Call, name: str, scores: Scores, controller: AttentionController | None
@@ -107,7 +112,8 @@ class Probe:
         if record.block is None:  # without the branch, or repeated on other latents
             return
         row, place = record.block * call.images + self.image, self.place(grid)
-        plain = scores.of(row, slice(None), range(scores.key.shape[2]))
+        scores = call.family.text_scores(scores, math.prod(grid))
+        plain = scores.rows(row)
         edits = controller if self.branch == "conditional" else None
         pair = edits and edits.recorded(scores, self.image, name)
         before, after = (p[:, place[0] * grid[1] + place[1]] for p in pair or (plain, plain))
@@ -116,7 +122,7 @@ class Probe:
         if head < len(score) and float(score[head]) > self._highest:
             self._highest = float(score[head])
             site = ProbeSite(
-                layer=Layer(name, len(score), grid, call.groups.get(name, "")),
+                layer=call.layer(name),
                 head=head,
                 place=place,
                 probabilities=_array(after),
@@ -136,17 +142,25 @@ class Probe:
         if self._pending is None:
             return
         (site, scores, row, edited), self._pending = self._pending, None
-        position = row, site.place[0] * site.layer.grid[1] + site.place[1]
+        place = site.place[0] * site.layer.grid[1] + site.place[1]
         weight, bias = output_projection(layer, computed.joined)
         residual, mask = computed.residual, scores.mask_of(row)
-        value = _array(computed.value[row].unflatten(-1, (site.layer.heads, -1)).transpose(0, 1))
+        mask = None if mask is None else mask[:, place]
+        key, value, before = scores.key[row], computed.value, 0
+        if value is None:
+            key, value = _image_as_one(scores, row, place)
+            mask = None if mask is None else pad(mask, (0, 1))
+            before = computed.output.shape[1] - math.prod(site.layer.grid)  # of the text
+        else:
+            value = value[row].unflatten(-1, (site.layer.heads, -1)).transpose(0, 1)
+        position, value = (row, before + place), _array(value)
         joined = np.einsum("hk,hkd->hd", site.probabilities, value).reshape(-1)
         self.site = site
         self.inputs = LayerInputs(
-            query=_array(scores.query[row, :, position[1]]),
-            key=_array(scores.key[row]),
+            query=_array(scores.query[row, :, place]),
+            key=_array(key),
             value=value,
-            mask=None if mask is None else _array(mask[:, position[1]]),
+            mask=None if mask is None else _array(mask),
             scale=float(scores.scale),
             edited=site.probabilities if edited else None,
             added=_array(computed.joined[position]) - joined if computed.adapted else None,
@@ -156,6 +170,26 @@ class Probe:
             factor=computed.factor,
             output=_array(computed.output[position]),
         )
+
+
+def _image_as_one(scores: Scores, row: int, place: int) -> tuple[Tensor, Tensor]:
+    """Return the keys and values (H, K + 1, d) of a joint softmax for the query at a place.
+
+    The last ones stand for the image: the key along the query whose scaled score is the logarithm
+    of Σ exp over the image's keys, and the mean of the image's values by their attention.
+    """
+    joint = scores.joint
+    if joint is None or scores.value is None:
+        raise TraceError(
+            "the layer computes its probabilities by get_attention_scores, where its values are "
+            "not known: call set_default_attn_processor() of the model first"
+        )
+    query, value = scores.query[row, :, [place]].float(), scores.value[row].float()
+    image, values = joint.key[row][:, joint.image].float(), value[:, joint.image]
+    score = log_sums(query, image, scores.scale)[..., None] / scores.scale
+    mean = scaled_dot_product_attention(query, image, values, scale=scores.scale)
+    key = torch.cat([scores.key[row], score * query / query.square().sum(-1, keepdim=True)], dim=1)
+    return key, torch.cat([value[:, joint.text], mean], dim=1)
 
 
 def selection_score(p: Tensor) -> Tensor:

@@ -20,6 +20,7 @@ from torch import Tensor
 
 from heedmap.backends import base, loading, processors, prompts, registry
 from heedmap.backends.base import Family, GridShape, Pipeline
+from heedmap.backends.joint import JointFamily
 from heedmap.backends.latents import Moment, announced, listen, predicted, rounding_of
 from heedmap.backends.processors import Record, RecordingProcessor
 from heedmap.backends.prompts import Encoding
@@ -35,7 +36,7 @@ from heedmap.errors import (
 from heedmap.maps.heatmaps import HeatMaps
 from heedmap.maps.recordings import Recording
 from heedmap.mathematics.probabilities import Scores
-from heedmap.options import AXES, BranchName, GenerateOptions, Keep, Tokens
+from heedmap.options import AXES, BranchName, GenerateOptions, Keep, ShareOf, Tokens
 from heedmap.recording.calls import Call, RecordingSpec, RecordName
 from heedmap.recording.edits import (
     AttentionController,
@@ -60,6 +61,7 @@ def trace(
     branches: Iterable[BranchName] = GenerateOptions.branches,
     concepts: Sequence[str] = GenerateOptions.concepts,
     prompts: str | Sequence[str] | None = None,
+    share_of: ShareOf = GenerateOptions.share_of,
     limit: int = GenerateOptions.limit,
     edits: Iterable[Edit] = (),
 ) -> "Trace":
@@ -84,6 +86,7 @@ def trace(
             or not its prompt has them (`Trace.concept_maps`).
         prompts: if you call the pipeline with `prompt_embeds`: the texts they were encoded from.
             Without them, maps are labelled by token position.
+        share_of: as in `generate`.
         limit: the number of bytes that may be kept in all, 2 GiB by default; a run that would keep
             more is refused before its first step.
         edits: changes of the attention of every prompt, as in `generate`. The images then differ,
@@ -96,15 +99,21 @@ def trace(
 
     Raises:
         ArgumentError: if an axis, a branch, the choice of tokens or an edit is not known, or a
-            concept is none.
+            concept is none, or share_of is "text" where the text has a softmax of its own.
         ModelError: if the model has no text cross-attention.
     """
     options = GenerateOptions(
-        keep=keep, tokens=tokens, branches=branches, concepts=concepts, limit=limit
+        keep=keep,
+        tokens=tokens,
+        branches=branches,
+        concepts=concepts,
+        share_of=share_of,
+        limit=limit,
     )
     texts = [prompts] if isinstance(prompts, str) else as_ordered_list(prompts or [])
     if texts is None or not all(isinstance(text, str) for text in texts):
         raise ArgumentError(f"prompts is {quoted(prompts)}: expected a list of texts")
+    registry.check_share(pipe, options.share_of)
     spec = RecordingSpec.of(options, prompts=None if prompts is None else tuple(texts))
     return Trace(pipe, spec, edits=checked_edits(edits))
 
@@ -161,6 +170,7 @@ class TraceHooks:
     Attributes:
         layers: the text cross-attention layers, by dotted path.
         self_layers: the self-attention layers.
+        installed: the processors of the text cross-attention layers.
         undo: takes everything back.
     """
 
@@ -169,7 +179,7 @@ class TraceHooks:
         self.layers = registry.cross_attention_layers(family.pipe)
         self.self_layers = registry.self_attention_layers(family.pipe)
         self.undo = ExitStack()
-        self._installed: Mapping[str, RecordingProcessor] = {}
+        self.installed: Mapping[str, RecordingProcessor] = {}
         # Of the present call: its self-attention layers with a processor of the trace.
         self._needed: Mapping[str, Any] = {}
         self._self_options: dict[str, Any] = {}
@@ -181,7 +191,7 @@ class TraceHooks:
         pipe, model = family.pipe, family.called_model
         processors.check_forwards(self.layers)
         self.undo.enter_context(loading.silence_logs(pipe))
-        self._installed = processors.install(
+        self.installed = processors.install(
             self.layers, record, undo, self._controller, joint=family.is_joint
         )
         processors.run_uncompiled(model, undo)
@@ -197,7 +207,8 @@ class TraceHooks:
     def install_self_attention(self, propagating: Iterable[str], propagate: Record) -> None:
         """Call `propagate` after these self-attention layers, and after those that edits change."""
         shared = self._controller is not None and bool(self._controller.steering.sources)
-        names = self.self_layers if shared else propagating
+        alone = [name for name in propagating if name in self.self_layers]
+        names = self.self_layers if shared else alone
         self._needed = {name: self.self_layers[name] for name in names}
         editor, undo = self._controller if shared else None, self._undo_call.callback
         self._self_options = dict(record=propagate, undo=undo, editor=editor, needed=shared)
@@ -209,7 +220,7 @@ class TraceHooks:
         Of self-attention they are installed again: perturbed-attention guidance replaces them.
         """
         for name, layer in self.layers.items():
-            if layer.processor is not self._installed[name]:
+            if layer.processor is not self.installed[name]:
                 raise TraceError(
                     f"the attention processor of {name} was replaced while the trace was open "
                     "(attention slicing, fused projections, xformers and load_ip_adapter do that): "
@@ -368,6 +379,10 @@ class Trace:
         spec, hooks = self._spec, self._hooks
         try:
             hooks.install(self._record, self._before_pass)
+            if spec.concepts and isinstance(self._family, JointFamily):
+                for name, block in self._family.blocks().items():
+                    after = partial(self._after_block, name)
+                    hooks.undo.callback(block.register_forward_hook(after, with_kwargs=True).remove)
             if self._probe is not None:
                 self._probe.attach(hooks.layers, hooks.undo.callback)
             is_labelled = "negative" in spec.branches
@@ -499,6 +514,13 @@ class Trace:
         call.record(name, scores, self.controller)
         if self._probe is not None:
             self._probe.record(call, name, scores, self.controller)
+
+    @processors.uncompiled
+    def _after_block(
+        self, name: str, block: Any, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any
+    ) -> None:
+        """Record the concepts in a joint block that has just run, whose layer has this name."""
+        self._calls[-1].record_concepts(name, block, kwargs, self._hooks.installed[name])
 
     def _before_scheduler(self, *args: Any, **kwargs: Any) -> None:
         self._predicted = predicted(*args, **kwargs)

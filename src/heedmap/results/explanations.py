@@ -87,7 +87,8 @@ class Explanation(Saved):
 
     Attributes:
         report: the word, pixel, layer, head, step and branch, and the run.
-        tokens: the K tokens of the text.
+        tokens: the K tokens of the text; the last stands for the image where both share one
+            softmax.
         inputs: the inputs of the layer at the position, and its output in the model.
         image: the image of the run.
     """

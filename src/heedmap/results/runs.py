@@ -20,7 +20,7 @@ from heedmap.io.writing import slug, whole_folder
 from heedmap.maps import word_figures
 from heedmap.maps.heatmaps import SCALES, HeatMaps, Scale, common_range
 from heedmap.maps.recordings import Recording
-from heedmap.options import Axis
+from heedmap.options import SHARES, Axis
 from heedmap.page import pages
 from heedmap.results import Files, Result, write_json
 from heedmap.text.prompts import is_content
@@ -298,6 +298,7 @@ _LABELS: dict[str, Callable[[Any], str]] = {
     "guidance": lambda scale: "" if scale is None else f"guidance {scale:g}",
     "size": lambda size: "{}×{}".format(*size),
     "model": str,
+    "share_of": lambda share: SHARES[share],
     "scheduler": str,
     "dtype": str,
     "arguments": lambda values: ", ".join(f"{name} {value}" for name, value in values.items()),
@@ -351,7 +352,7 @@ def compare(
         rows.append((label, [maps.image or "", *cells]))
     first, *others = [setting_texts(run.settings).items() for run in several]
     common = dict(pair for pair in first if all(pair in texts for texts in others))
-    note = [common.get(name) for name in ("seed", "steps", "guidance", "size", "model")]
+    note = [common.get(name) for name in ("seed", "steps", "guidance", "size", "model", "share_of")]
     ends = ("−most" if negative else "least", "most") if scale == "word" else every
     return plots.draw_table(
         rows,

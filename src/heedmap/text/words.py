@@ -36,7 +36,7 @@ from heedmap.io.schemas import (
 )
 from heedmap.text.prompts import describes, is_content, split_words, word_keys
 
-LABELS: dict[str, str] = {"start": "<start>", "end": "<end>", "pad": "<pad>"}
+LABELS: dict[str, str] = {"start": "<start>", "end": "<end>", "pad": "<pad>", "image": "<image>"}
 LONGEST_PHRASE = 3  # words; a longer run without a joint is a list, or another language
 MOVE_IT = "shorten the prompt, or move the word towards its start"  # advice of errors
 _NOT_SET = 2**16  # transformers writes 1e30 where a tokenizer has no limit
@@ -55,7 +55,7 @@ class Token:
             Several tokens may cover the same characters: an emoji is often three.
         start: first character in the prompt (0 for the specials).
         end: one past the last character (0 for the specials).
-        kind: "text", or the kind of special token.
+        kind: "text", or the kind of special token; "image" stands for the image's keys.
     """
 
     position: Small

@@ -202,8 +202,9 @@ function createPictures(model, words) {
     const below = heats.some(({ low }) => low < 0);
     const name = below ? SCALES[state.scale].replace(" probability", "") : SCALES[state.scale];
     const steps = !model.stepping() || state.scale === "raw" ? "" : model.steady() ? ", one scale for all steps" : ", scaled to these steps";
+    const share = { all: ", share of all attention", text: ", share of the attention to the text" }[runs[model.runsNow()[0]].shareOf] ?? "";
     const blue = below ? ` (signed weight${heats.length === 1 ? ": blue is below 0" : ""})` : "";
-    return `${name}${steps}${same ? `: ${model.rangeText(heats[0])}` : ""}${blue}`;
+    return `${name}${share}${steps}${same ? `: ${model.rangeText(heats[0])}` : ""}${blue}`;
   }
 
   function outlineText(heats) {
@@ -271,6 +272,8 @@ function createPictures(model, words) {
   const VALUES = {
     "signed weight": "Signed weight: the probability times the word's weight; negative weights give values below 0.",
     probability: "Probability: of all attention here; the rest goes to padding and special tokens.",
+    all: "Probability: of all attention here; the rest goes to the image itself, to padding and special tokens.",
+    text: "Probability: of the attention to the text here; the rest goes to padding and special tokens.",
     refined: "Refined: attention averaged over the positions that this one attends to.",
   };
 
@@ -282,7 +285,7 @@ function createPictures(model, words) {
     head.lastElementChild.textContent = `share · ${value}`;
     hint.textContent = placeText();
     const beside = runs[shown[0]].maps.prompts.some(({ name }) => name === "concepts");
-    help.textContent = `Share: this word’s part of the attention to the prompt’s words here${beside ? "; not given for concepts" : ""}. ${VALUES[value]}`;
+    help.textContent = `Share: this word’s part of the attention to the prompt’s words here${beside ? "; not given for concepts" : ""}. ${VALUES[value === "probability" ? (runs[shown[0]].shareOf ?? value) : value]}`;
     const lists = shown.flatMap((run) =>
       runs[run].maps.prompts.map(({ name }, prompt) => {
         const rows = model.wordsAt(run, prompt).slice(0, model.pair() ? 5 : 8);

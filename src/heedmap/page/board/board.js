@@ -8,6 +8,7 @@ const { report, tokens, inputs, numbers } = data;
 const [heads, count, dv] = inputs.value.shape;
 const d = inputs.query.shape[1], channels = inputs.output.shape[0], head = report.head;
 const mine = new Set(report.tokens);
+const joint = tokens.at(-1).kind === "image"; // text and image share one softmax
 const pads = tokens.filter((token) => token.kind === "pad" && !mine.has(token.position)).map((token) => token.position);
 const rows = tokens.filter((token) => !pads.includes(token.position));
 
@@ -157,9 +158,14 @@ function vectors() {
     ["P", `1 × ${count}`, "a probability for each token, 1 in all"],
     ["PV", `1 × ${dv}`, "the output of the head"],
   ].map(([name, shape, what]) => element("tr", {}, element("th", {}, name), element("td", {}, shape), element("td", { class: "word" }, what)));
+  const others = joint ? `${count - 1} tokens and to the image, in one softmax` : `${count} tokens`;
+  const image = joint
+    ? [paragraph("The row <image> stands for all keys of the image: its scaled score is the logarithm of the sum of e to the power of theirs, and its value is the mean of their values, weighted by their attention.")]
+    : [];
   return [
     "Query, keys and values",
-    paragraph(`One position of the image attends to ${count} tokens. Each of the ${heads} heads has its own queries and keys of ${d} numbers; this is head ${head}.`),
+    paragraph(`One position of the image attends to ${others}. Each of the ${heads} heads has its own queries and keys of ${d} numbers; this is head ${head}.`),
+    ...image,
     table([], shapes),
   ];
 }
@@ -190,7 +196,10 @@ function scale() {
         `${width(other).toFixed(2)} tokens shared the attention equally instead of ${width(p).toFixed(2)}.`;
   return [
     root ? "Scaling by √d, and P without it" : "Scaling, and P without it",
-    paragraph(`A sum of ${d} products grows with √${d}, so the scores are divided by ${by}. ${effect}`),
+    paragraph(
+      `A sum of ${d} products grows with √${d}, so the scores are divided by ${by}. ${effect}` +
+        `${joint ? " Without it, <image> counts as one key of the score above, not as many." : ""}`,
+    ),
     tokenTable([
       { title: root ? `÷ √${d}` : "scaled", values: scaled, format: brief, pad: "range" },
       { title: "P", values: p, format: "bar" }, { title: "", values: p, format: brief },

@@ -1,0 +1,80 @@
+"""Concepts beside the prompt of a joint transformer, whose text changes from block to block."""
+
+from collections.abc import Mapping, Sequence
+from itertools import chain
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from heedmap.backends.joint import JointFamily
+from heedmap.backends.processors import RecordingProcessor
+from heedmap.backends.prompts import ConceptStates
+from heedmap.mathematics.probabilities import Scores, log_sums
+from heedmap.recording.accumulation import SiteProbabilities, concept_probabilities
+
+
+class ConceptStreams:
+    """The text states of the concepts of a call's images, on their way through the blocks.
+
+    The tokens of an image's concepts pass through each block as a prompt does, and attend to
+    themselves and to the image, which does not attend to them (ConceptAttention: Helbling et al.,
+    2025, arXiv 2502.04320). A concept's probability is the share that its tokens would have beside
+    the prompt: of the softmax over the keys of the text, of the image and of all concepts.
+
+    A block runs once more for each image; the image's states that come out are discarded.
+    """
+
+    def __init__(self, family: JointFamily, concepts: Sequence[ConceptStates]) -> None:
+        self._family, self._concepts = family, [_selected(one) for one in concepts]
+        self._texts: list[Tensor] = []  # of each image (1, K, C), in this pass
+        self._scores: Scores | None = None  # of the layer whose block is running
+
+    def begin(self) -> None:
+        """Begin a pass of the model."""
+        self._texts = []
+
+    def keep(self, scores: Scores) -> None:
+        """Keep the scores of a block's layer, for all rows of the batch, until the block ends."""
+        self._scores = scores
+
+    @torch.no_grad()
+    def probabilities(
+        self,
+        block: Any,
+        arguments: Mapping[str, Any],
+        recorder: RecordingProcessor,
+        positions: int,
+        first: int,
+    ) -> list[SiteProbabilities]:
+        """Return each image's probabilities of its concepts in a block that has just run.
+
+        That of a concept is the sum over its tokens. Images are in the rows of the batch from
+        `first` on.
+        """
+        prompt, self._scores = self._scores, None
+        assert prompt is not None
+        if not self._texts:  # not earlier: the model may be offloaded until it runs
+            states = arguments["encoder_hidden_states"]
+            texts = [one.states[None].to(states) for one in self._concepts]
+            self._texts = list(map(self._family.project_text, texts))
+        every: list[SiteProbabilities] = []
+        for image, concepts in enumerate(self._concepts):
+            row, recorded = first + image, list[Scores]()
+            inputs = self._family.with_text(arguments, self._texts[image], row)
+            with recorder.redirected(lambda _, scores, recorded=recorded: recorded.append(scores)):
+                # Not as a call: the hooks of the block belong to the pass of the image.
+                self._texts[image] = block.forward(**inputs)[0]
+            concept = self._family.text_scores(recorded[0], positions)
+            query, rest = prompt.query[[row]], prompt.log_sum_of(row)
+            together = log_sums(query[0], concept.key[0], concept.scale).logaddexp(rest)[None]
+            scores = Scores(query, concept.key, concept.scale, None, together, concept.joint)
+            every.append(concept_probabilities(scores, concepts))
+        return every
+
+
+def _selected(concepts: ConceptStates) -> ConceptStates:
+    """Return the states of the concepts' tokens alone, without other words and padding."""
+    tokens = sorted({*chain(*concepts.places)})
+    places = tuple(tuple(map(tokens.index, place)) for place in concepts.places)
+    return ConceptStates(places, concepts.states[tokens])

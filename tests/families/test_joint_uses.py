@@ -1,0 +1,405 @@
+"""What UNets have beside maps, where text and image share a softmax: against float64."""
+
+import re
+from collections import defaultdict
+from contextlib import contextmanager
+from copy import deepcopy
+from functools import partial
+from itertools import chain
+
+import numpy as np
+import pytest
+import torch
+from diffusers import (
+    FirstBlockCacheConfig,
+    FlowMatchEulerDiscreteScheduler,
+    FluxPipeline,
+    StableDiffusion3Pipeline,
+)
+from diffusers.models.attention_processor import Attention
+from diffusers.models.transformers.transformer_flux import FluxAttention
+from matplotlib.text import Text
+
+import heedmap as hm
+from families import models
+from families.checking import denoiser, joint_attention, paint, state_of
+from heedmap.backends.processors import pick
+from heedmap.backends.prompts import prompt_table
+from heedmap.errors import ArgumentError, TraceError
+from heedmap.recording.tracing import trace
+
+SHORT = {"max_sequence_length": 12}
+EACH = pytest.mark.parametrize("family", ["sd3", "sd35", "flux"])
+
+
+@contextmanager
+def watched(pipe, tell):
+    """Call `tell(name, P, values)` after each joint layer, with those of `joint_attention`."""
+    places = {}
+
+    def before(model, args, kwargs):
+        places.update({n: one for n, one in kwargs.items() if n in ("txt_ids", "img_ids")})
+
+    def after(name, layer, args, kwargs, output):
+        image, text = kwargs["hidden_states"], kwargs.get("encoder_hidden_states")
+        if isinstance(layer, Attention) and layer.added_kv_proj_dim is None:
+            return  # the second attention of SD 3.5
+        if text is None:  # a single block of Flux has joined them
+            text, image = image.split([len(one) for one in places.values()], dim=1)
+        p, values = joint_attention(layer, image, text, [*places.values()])
+        tell(name, text.shape[1], p, values)
+
+    handles = [denoiser(pipe).register_forward_pre_hook(before, with_kwargs=True)]
+    for name, layer in denoiser(pipe).named_modules():
+        if isinstance(layer, Attention | FluxAttention):
+            hook = partial(after, name)
+            handles.append(layer.register_forward_hook(hook, with_kwargs=True))
+    try:
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+@pytest.fixture
+def load(load):
+    def of(family, **arguments):
+        pipe = load(family, **arguments)
+        pipe.default_sample_size = 8  # of Flux; it is no part of the configuration
+        return pipe
+
+    return of
+
+
+# --- the shapes of layers -----------------------------------------------------------------------
+
+
+@EACH
+def test_shapes_equal_those_of_a_real_pass(load, family):
+    pipe, seen = load(family), {}
+
+    def shapes_of(name, layer):
+        def after(_, args, kwargs, output):
+            text = kwargs.get("encoder_hidden_states")
+            found = {name: kwargs["hidden_states"].shape[1:], "text": text}
+            seen[name] = found | {"output": output if text is None else output[0]}
+
+        return layer.register_forward_hook(after, with_kwargs=True)
+
+    shapes = {one.name: one for one in hm.layer_shapes(pipe, "at", size=(48, 80), **SHORT)}
+    layers = {name: denoiser(pipe).get_submodule(name) for name in shapes}
+    assert all(isinstance(layer, Attention | FluxAttention) for layer in layers.values())
+    handles = [shapes_of(*pair) for pair in layers.items()]
+    paint(pipe, "at", steps=1, width=48, height=80, **SHORT)
+    for handle in handles:
+        handle.remove()
+    for name, one in shapes.items():
+        found, layer = seen[name], layers[name]
+        (places, channels), text = found[name], found["text"]
+        if text is None:  # a single block of Flux is given both at once
+            places -= one.text[0]
+            assert not one.projected and one.text == (12, channels)
+        else:
+            assert one.projected and one.text == text.shape[1:]
+        assert one.grid == (5, 3) and places == 15
+        assert one.hidden == (15, channels) and one.query == (15, layer.to_q.out_features)
+        assert one.key == (one.text[0], layer.to_k.out_features)
+        assert one.image_key == (15, layer.to_k.out_features)
+        assert one.scores == (15, one.text[0] + 15) and one.scale == 16**-0.5
+        assert one.output[1] == found["output"].shape[2]
+        for what, how, shape in one.chain():
+            a, b, c, d = map(int, re.findall(r"\d+", how))
+            assert b == c and (a, d) == shape, what
+
+
+def test_layers_are_picked_by_their_group(load):
+    shapes = hm.layer_shapes(load("flux"))
+    assert [one.part for one in shapes] == ["double"] * 2 + ["single"] * 2
+    assert pick(shapes, "single") == list(shapes[2:])
+    assert len(pick(hm.layer_shapes(load("sd3")), "early")) == 2
+
+
+# --- maps of a given image ----------------------------------------------------------------------
+
+
+@torch.no_grad()
+def by_diffusers(pipe, picture, seed, steps, **asked):
+    """The maps of an image by a scheduler, a callback and an encoder of diffusers alone."""
+    noise, own, factor = torch.Generator().manual_seed(seed), pipe.scheduler, pipe.vae.config
+    clean = pipe.vae.encode(pipe.image_processor.preprocess(picture)).latent_dist.mode()
+    clean = (clean - factor.shift_factor) * factor.scaling_factor
+    if hasattr(pipe, "_pack_latents"):
+        clean = pipe._pack_latents(clean, *clean.shape)
+    sigmas = [(2 * (steps - n) - 1) / (2 * steps) for n in range(steps)]
+    oracle = FlowMatchEulerDiscreteScheduler(shift=1.0)
+    oracle.set_timesteps(sigmas=sigmas)
+
+    def noised(step):
+        fresh = torch.randn(clean.shape, generator=noise)
+        return oracle.scale_noise(clean, oracle.timesteps[step : step + 1], fresh)
+
+    def again(pipe, step, timestep, given):
+        return {**given, "latents": noised(step + 1) if step + 1 < steps else clean}
+
+    pipe.scheduler = FlowMatchEulerDiscreteScheduler(shift=1.0)
+    try:
+        with trace(pipe, **asked) as traced:
+            pipe(
+                "a red house", sigmas=sigmas, latents=noised(0), guidance_scale=1.0, height=48,
+                width=80, callback_on_step_end=again, output_type="latent", **SHORT,
+            )  # fmt: skip
+    finally:
+        pipe.scheduler = own
+    return traced.recordings[0]
+
+
+@EACH
+def test_maps_of_an_image_equal_those_of_its_noised_latents(load, family, tmp_path):
+    pipe, picture = load(family), models.picture(80, 48)
+    own, before = pipe.scheduler, state_of(pipe)["processors"]
+    found = hm.locate(pipe, picture, "a red house", seed=4, steps=3, keep="all", **SHORT)
+    assert pipe.scheduler is own and state_of(pipe)["processors"] == before
+    recording, expected = found.maps.recording, by_diffusers(pipe, picture, 4, 3, keep="all")
+    assert recording.timesteps == expected.timesteps and len(recording.timesteps) == 3
+    for mine, theirs in zip(recording.arrays, expected.arrays, strict=True):
+        np.testing.assert_allclose(mine, theirs, atol=1e-5)
+    assert np.ptp(recording.arrays[0], axis=0).max() > 1e-3  # another map at each level
+    assert np.array_equal(found.image, picture)
+    again = hm.repeat(pipe, found.save(tmp_path / "found"))
+    assert again.same and not again.changed
+
+
+# --- refined maps -------------------------------------------------------------------------------
+
+
+@EACH
+def test_refined_maps_are_propagated_along_the_images_part_of_the_softmax(load, family):
+    pipe, plain, made = load(family), [], []
+
+    def tell(name, count, p, values):
+        text, image = p[-1][..., :count], p[-1][..., count:]
+        plain.append(text.mean(0))
+        if len(plain) > 4:  # the second of two steps; there are four layers
+            squared = (image / image.sum(-1, keepdim=True)) ** 2
+            squared /= squared.sum(-1, keepdim=True)
+            made.append((squared @ torch.stack(plain).mean(0)).mean(0))
+
+    with watched(pipe, tell):
+        run = hm.generate(
+            pipe, "a red house", seed=1, steps=2, tokens="all", size=(48, 80), **SHORT
+        )
+    expected = torch.stack(made).mean(0).view(5, 3, -1)
+    np.testing.assert_allclose(run.maps.recording.refined, expected, rtol=1e-4, atol=1e-7)
+    assert len(made) == 4 and run.maps.refined["house"].values.std() > 0
+    assert run.maps["house"].mask().shape == (80, 48)
+    assert run.maps.segment().labels.shape == (80, 48)
+
+
+# --- concepts -----------------------------------------------------------------------------------
+
+SOUGHT = ["sky", "at sea"]
+TEXTS = {
+    StableDiffusion3Pipeline: ("prompt", "prompt_2", "prompt_3"),
+    FluxPipeline: ("prompt", "prompt_2"),
+}
+
+
+def concept_shares(pipe, prompts, call):
+    """By layer (S, B, H, Q, C): the shares of concepts, and the image of the same call.
+
+    The blocks of a float64 copy run on the image's states of the call and on the concepts' own.
+    """
+    double, ran, places = deepcopy(denoiser(pipe)).double(), [], {}
+
+    def start(model, args, kwargs):
+        places.update({n: one for n, one in kwargs.items() if n in ("txt_ids", "img_ids")})
+
+    def attended(block, arguments):
+        """The text states after a block, and those that its layer is given."""
+        seen, count = {}, arguments["encoder_hidden_states"].shape[1]
+        hook = block.attn.register_forward_pre_hook(
+            lambda _, args, kwargs: seen.update(kwargs), with_kwargs=True
+        )
+        after, _ = block(**arguments)
+        hook.remove()
+        image, text = seen["hidden_states"], seen.get("encoder_hidden_states")
+        return after, *((image[:, count:], image[:, :count]) if text is None else (image, text))
+
+    handles = [denoiser(pipe).register_forward_pre_hook(start, with_kwargs=True)]
+    for name, block in denoiser(pipe).named_modules():
+        if hasattr(block, "attn"):
+            keep = lambda _, args, kwargs, name=name: ran.append((name, dict(kwargs)))  # noqa: E731
+            handles.append(block.register_forward_pre_hook(keep, with_kwargs=True))
+    made, found = call(), defaultdict(list)
+    for handle in handles:
+        handle.remove()
+    for image, prompt in enumerate(prompts):
+        text = f"sky and at sea and {prompt}"
+        table = prompt_table(pipe, text, SHORT)
+        own = [[t for t in table.find(one) if table.tokens[t].start < 15] for one in SOUGHT]
+        tokens = sorted({*chain(*own)})
+        states = pipe.encode_prompt(**dict.fromkeys(TEXTS[type(pipe)], text), **SHORT)[0]
+        for name, given in ran:
+            block = double.get_submodule(name)
+            if name == ran[0][0]:  # a pass begins
+                concepts = double.context_embedder(states[:, tokens].double())
+            row = len(given["temb"]) - len(prompts) + image
+            names = ("hidden_states", "encoder_hidden_states", "temb")
+            plain = {name: given[name][[row]].double() for name in names}
+            both = plain, plain | {"encoder_hidden_states": concepts}
+            for one in both if places else ():
+                zeros = torch.zeros(one["encoder_hidden_states"].shape[1], 3)
+                one["image_rotary_emb"] = double.pos_embed(torch.cat([zeros, places["img_ids"]]))
+            _, states_of_image, beside = attended(block, both[0])
+            concepts, _, keys = attended(block, both[1])
+            text = torch.cat([beside, keys], dim=1)
+            each = [torch.zeros(text.shape[1], 3), places["img_ids"]] if places else []
+            p, _ = joint_attention(block.attn, states_of_image, text, each)
+            p = p[0][..., beside.shape[1] : text.shape[1]]
+            sums = [p[..., [tokens.index(t) for t in one]].sum(-1) for one in own]
+            found[f"{name}.attn", image].append(torch.stack(sums, dim=-1))
+    return {place: torch.stack(one) for place, one in found.items()}, made
+
+
+@EACH
+def test_concepts_have_the_share_that_they_would_have_beside_the_prompt(load, family):
+    pipe, prompts = load(family), ["a red house", "a cat"]
+    more = {"guidance_scale": 4.0, "width": 48, "height": 80, **SHORT}
+    call = lambda: paint(pipe, prompts, seeds=(1, 2), **more)  # noqa: E731
+    with torch.no_grad():
+        expected, bare = concept_shares(pipe, prompts, call)
+    before = state_of(pipe)["processors"], state_of(pipe)["hooks"]
+    with trace(pipe, "all", concepts=SOUGHT) as traced:
+        assert np.array_equal(call(), bare)
+    assert (state_of(pipe)["processors"], state_of(pipe)["hooks"]) == before
+    with trace(pipe, "all") as alone:
+        call()
+    for image, recording in enumerate(traced.concept_recordings):
+        assert [word.text for word in recording.table.words] == SOUGHT
+        for layer, array in zip(recording.layers, recording.arrays, strict=True):
+            np.testing.assert_allclose(array, expected[layer.name, image], atol=1e-5)
+            assert array.max() > 1e-2
+        assert recording.refined is not None
+    for one, other in zip(traced.recordings, alone.recordings, strict=True):
+        assert all(map(np.array_equal, one.arrays, other.arrays))
+
+
+def test_concepts_are_refused_where_layers_may_be_skipped(load):
+    pipe = load("flux")
+    pipe.transformer.enable_cache(FirstBlockCacheConfig(threshold=0.1))
+    with pytest.raises(TraceError), trace(pipe, concepts=["sky"]):
+        paint(pipe, "at", width=48, height=48, **SHORT)
+
+
+# --- explanations -------------------------------------------------------------------------------
+
+
+@EACH
+@pytest.mark.parametrize("layer", ["0", "3"])  # double and single blocks of Flux
+def test_an_explanation_has_the_image_as_one_more_token(load, family, layer, tmp_path):
+    pipe, seen = load(family), []
+    edits = [hm.Reweight("red", -1.5)] if layer == "0" else []
+    call = {"seed": 1, "steps": 2, "size": (48, 80), "keep": "all", **SHORT}
+    run = hm.generate(pipe, "a red house", edits=edits, **call)
+    name = run.maps.recording.layers[int(layer)].name
+
+    def tell(ran, count, p, values):
+        if ran == name:
+            seen.append((count, p[-1], values[-1]))
+
+    with watched(pipe, tell):
+        found = hm.explain(pipe, run, "house", (20, 41), layer=name, head=1, step=1, edits=edits)
+    place = 2 * 3 + 1  # row and column of the pixel's position of 16 pixels
+    count, p, values = seen[1][0], seen[1][1][:, place], seen[1][2]
+    assert found.tokens[-1].kind == "image" and len(found.tokens) == count + 1
+    shares = torch.cat([p[:, :count], p[:, count:].sum(-1, keepdim=True)], dim=-1)
+    np.testing.assert_allclose(found.attention.probabilities, shares[1], atol=1e-5)
+    if edits:
+        tokens = list(prompt_table(pipe, "a red house", SHORT).find("red"))
+        for one in (p, shares):
+            one[:, tokens] *= -1.5
+    np.testing.assert_allclose(found.probabilities, shares, atol=1e-5)
+    heads = torch.einsum("hn,hnd->hd", p, values).flatten()
+    np.testing.assert_allclose(found.heads_output, heads, atol=1e-5 * float(heads.abs().max()))
+    assert found.difference < 1e-5 * np.abs(found.inputs.output).max()
+    assert found.report.maps_difference < 1e-5
+    back = hm.Explanation.load(found.save(tmp_path / "x"))
+    assert back.numbers == found.numbers and back.page() == found.page()
+    assert "<image>" in found.table()
+
+
+def test_explain_chooses_among_the_layers_of_a_group(load):
+    pipe = load("flux")
+    run = hm.generate(pipe, "a red house", seed=1, steps=2, **SHORT)
+    found = hm.explain(pipe, run, "house", (20, 41), layer="single")
+    assert found.report.layer.name.startswith("single_") and found.report.maps_difference is None
+
+
+# --- shares of the attention to the text --------------------------------------------------------
+
+
+@EACH
+@pytest.mark.parametrize("weight", [None, -1.5])
+def test_shares_of_the_text_are_divided_by_its_sum_at_each_site(load, family, weight, tmp_path):
+    pipe, sites = load(family), {}
+    red = list(prompt_table(pipe, "a red house", SHORT).find("red"))
+
+    def tell(name, count, p, values):
+        text = p[-1][..., :count].clone()
+        text[..., red] *= 1 if weight is None else weight
+        sites.setdefault(name, []).append(text / text.abs().sum(-1, keepdim=True))
+
+    edits = [] if weight is None else [hm.Reweight("red", weight)]
+    call = {"seed": 1, "steps": 2, "size": (48, 80), "edits": edits, **SHORT}
+    plain = hm.generate(pipe, "a red house", **call)
+    with watched(pipe, tell):
+        run = hm.generate(pipe, "a red house", keep="all", tokens="all", share_of="text", **call)
+    assert np.array_equal(run.image, plain.image)
+    recording = run.maps.recording
+    for layer, array in zip(recording.layers, recording.arrays, strict=True):
+        np.testing.assert_allclose(array, torch.stack(sites[layer.name]), atol=1e-5)
+    assert (plain.settings.share_of, run.settings.share_of) == ("all", "text")
+    back = hm.Run.load(run.save(tmp_path / "run", overlays=False))
+    assert back.maps.recording.share_of == back.maps["house"].share_of == "text"
+    if weight is None:
+        assert hm.repeat(pipe, back).run.settings.share_of == "text"
+        found = hm.explain(pipe, back, "house", (20, 41))
+        assert found.report.maps_difference < 1e-5
+
+
+def test_concepts_as_shares_of_the_text_and_their_own(load):
+    """Without the image's keys: the odds to the prompt's words stay as they are."""
+    pipe, found = load("sd3"), {}
+    for share_of in ("all", "text"):
+        with trace(pipe, "all", tokens="all", concepts=["sky"], share_of=share_of) as traced:
+            paint(pipe, "a red house", guidance_scale=1.0, width=48, height=48, **SHORT)
+        (words,), (concepts,) = traced.recordings, traced.concept_recordings
+        found[share_of] = words.arrays[1].astype(float), concepts.arrays[1].astype(float)
+    (of_all, sky), (of_text, expected) = found["all"], found["text"]
+    # With the concept's keys beside them the words have 1 - sky of what they had.
+    words = of_all.sum(-1, keepdims=True) * (1 - sky)
+    np.testing.assert_allclose(expected, sky / (words + sky), atol=1e-5)
+    np.testing.assert_allclose(of_text.sum(-1), 1, atol=1e-5)
+
+
+def test_figures_and_pages_name_the_shares(load):
+    pipe, call = load("flux"), {"seed": 1, "steps": 2, "keep": ["step"], **SHORT}
+    runs = [hm.generate(pipe, "a cat", share_of=share, **call) for share in ("all", "text")]
+    for run, name in zip(
+        runs, ("share of all attention", "of the attention to the text"), strict=True
+    ):
+        for figure in (run.figure(), run.maps["cat"].figure(), run.timeline("cat")):
+            assert name in figure.axes[-1].get_title(loc="left").replace("\n", " ")
+        assert f'"shareOf":"{run.settings.share_of}"' in run.explorer()
+    texts = " ".join(text.get_text() for text in hm.compare(runs).findobj(Text)).replace("\n", " ")
+    assert "share of all attention" in texts and "share of the attention to" in texts
+
+
+def test_shares_of_the_text_have_no_meaning_in_a_softmax_of_its_own(load):
+    pipe = load("sd1")
+    for ask in (hm.generate, hm.trace):
+        with pytest.raises(ArgumentError):
+            ask(pipe, *["at"] * (ask is hm.generate), share_of="text")
+    with pytest.raises(ArgumentError):
+        hm.locate(pipe, models.picture(64, 64), "at", share_of="text")
+    assert hm.generate(pipe, "at", seed=1, steps=1).maps.recording.share_of is None
