@@ -2,6 +2,7 @@
 
 import gc
 import os
+from pathlib import Path
 from typing import Any
 
 # Tiny tensors: threads cost more than they bring, above all where other work shares the cores. The
@@ -49,6 +50,14 @@ def _heap() -> None:
 def random_model() -> StableDiffusionPipeline:
     """The pipeline of random weights, for a file of tests together."""
     return random_pipeline()
+
+
+@pytest.fixture(scope="module")
+def random_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The random model's folder."""
+    folder = tmp_path_factory.mktemp("random")
+    random_pipeline().save_pretrained(folder)
+    return folder
 
 
 @pytest.fixture

@@ -9,7 +9,6 @@ import diffusers
 import pytest
 import transformers
 from diffusers import StableDiffusionPipeline
-from making import random_pipeline
 
 from cli.calling import PROMPT, quiet
 from heedmap.backends import loading
@@ -33,14 +32,6 @@ def _without_bars() -> Iterator[None]:
     yield
     for library in (diffusers, transformers):
         library.utils.logging.enable_progress_bar()
-
-
-@pytest.fixture(scope="module")
-def random_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The random model's folder."""
-    folder = tmp_path_factory.mktemp("random")
-    random_pipeline().save_pretrained(folder)
-    return folder
 
 
 @pytest.fixture(scope="module")

@@ -57,16 +57,3 @@ def test_bad_input_ends_with_one_sentence(jobs, desk):
     misused("sweep", jobs)
     misused("sweep", jobs, "--out", "out", "--shard", "1")
     assert not Path("out").exists()
-
-
-@pytest.mark.parametrize(
-    ("flags", "address"),
-    [(["--ray"], "local"), (["--ray", "-q"], "local"), (["--ray", "ray://a:1"], "ray://a:1")],
-    ids=str,
-)
-def test_ray_needs_no_address(jobs, monkeypatch, flags, address):
-    calls = []
-    monkeypatch.setattr(processes, "_by_ray", lambda *options: calls.append(options) or [])
-    call("sweep", jobs, "--out", "out", "--workers", 3, *flags)
-    ((units, _, *pool),) = calls
-    assert len(units) == 4 and pool == [address, 3]

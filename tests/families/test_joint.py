@@ -81,14 +81,6 @@ def test_odd_sizes_and_several_images_of_a_prompt(load, family, width, height):
     assert recorder.recordings[0].latent == (height // 8, width // 8)
 
 
-def test_parts_of_the_log_sum_agree_with_the_whole(load, monkeypatch):
-    """Where no kernel gives the log-sum, it is summed by parts of the queries."""
-    monkeypatch.setattr(probabilities, "LARGE", 0.0)  # no kernel's log-sum is taken
-    monkeypatch.setattr(probabilities, "MAX_SCORES", 300)
-    pipe = load("sd35")
-    check(pipe, lambda: paint(pipe, PROMPTS[0], **SHORT), PROMPTS[:1], GUIDED)
-
-
 def test_half_types_are_summed_in_float32(load):
     """A kernel's log-sum in bfloat16 is good to 1e-4 only: the recording does not use it."""
     pipe = load("sd35", dtype=torch.bfloat16)

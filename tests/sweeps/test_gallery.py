@@ -22,7 +22,7 @@ def data(page: Path) -> dict:
     return msgspec.json.decode(text)
 
 
-def test_the_gallery_has_each_result(model, tmp_path):
+def test_the_gallery_has_each_result(tmp_path):
     hm.sweep(JOBS[:2], "out", pages=False)
     hm.sweep(JOBS[2:], "paged")
     page = hm.gallery("out")

@@ -37,7 +37,7 @@ def refused(rows: list[dict]) -> str:
 # --- manifests --------------------------------------------------------------------------------
 
 
-def test_jsonl_has_a_job_a_line(model):
+def test_jsonl_has_a_job_a_line():
     path = written("jobs.jsonl", f"{json.dumps(JOB)}\n\n{json.dumps(EDIT)}\n")
     house, edit = read_jobs(path)
     assert (house.line, house.task, house.arguments) == (1, "generate", JOB)
@@ -45,7 +45,7 @@ def test_jsonl_has_a_job_a_line(model):
     assert edit.arguments == {name: EDIT[name] for name in ("source", "target", "seed")}
 
 
-def test_csv_has_the_jobs_of_jsonl(model):
+def test_csv_has_the_jobs_of_jsonl():
     cells = [
         "task,prompt,seed,steps,size,keep,target,source,negative",
         'generate,"a red house, at night",7,3,"[64, 64]","[""step""]",,,7',
@@ -61,7 +61,7 @@ def test_csv_has_the_jobs_of_jsonl(model):
     assert [job.line for job in read_jobs(path)] == [2, 3]
 
 
-def test_toml_multiplies_its_lists(model):
+def test_toml_multiplies_its_lists():
     path = written(
         "jobs.toml",
         'prompts = ["a red house", "a red tree"]\nseeds = [1, 2]\nsteps = 3\n'
@@ -74,7 +74,7 @@ def test_toml_multiplies_its_lists(model):
     assert {job.arguments["steps"] for job in jobs} == {3}
 
 
-def test_weights_of_an_edit_are_those_of_its_target(model):
+def test_weights_of_an_edit_are_those_of_its_target():
     weights = {"weights": {"house": 3}}
     swap, alone = read_jobs([{**EDIT, **weights}, {**EDIT, "target": None, **weights}])
     assert swap.arguments["target"] == "a blue (house:3)"
@@ -82,7 +82,7 @@ def test_weights_of_an_edit_are_those_of_its_target(model):
     assert alone.arguments["source"] == "a red (house:3)" and alone.arguments["target"] is None
 
 
-def test_a_list_has_jobs_of_plain_json(model):
+def test_a_list_has_jobs_of_plain_json():
     (job,) = read_jobs([{**JOB, "size": (64, 64)}])
     assert job.arguments == {**JOB, "size": [64, 64]}
     refused([{**JOB, "seed": np.int64(7)}])
@@ -91,8 +91,14 @@ def test_a_list_has_jobs_of_plain_json(model):
 # --- identity ---------------------------------------------------------------------------------
 
 
-def test_every_setting_is_part_of_the_identity(model):
-    other = {"seed": 8, "steps": 3, "guidance": 2, "negative": "blurry", "model": "org/name"}
+def test_every_setting_is_part_of_the_identity(random_folder):
+    other = {
+        "seed": 8,
+        "steps": 3,
+        "guidance": 2,
+        "negative": "blurry",
+        "model": str(random_folder),
+    }
     rows = [JOB, *({**JOB, name: value} for name, value in other.items()), EDIT]
     rows += [{**JOB, "truths": {"house": [0, 0, 8, 8]}}, {**EDIT, "cross_replace": 0.5}]
     ids = {job.id for job in read_jobs(rows)}
@@ -101,7 +107,7 @@ def test_every_setting_is_part_of_the_identity(model):
     assert {read_jobs([JOB])[0].id, read_jobs([dict(reversed(JOB.items()))])[0].id} <= ids
 
 
-def test_a_job_that_occurs_twice_is_refused(model):
+def test_a_job_that_occurs_twice_is_refused():
     text = refused([JOB, EDIT, JOB])
     assert "line 3" in text and "line 1" in text
 
@@ -146,11 +152,11 @@ def test_a_job_that_occurs_twice_is_refused(model):
     ],
     ids=str,
 )
-def test_a_job_that_its_call_would_refuse_is_refused(model, row):
+def test_a_job_that_its_call_would_refuse_is_refused(row):
     assert "line 2: " in refused([JOB, row])
 
 
-def test_all_bad_lines_are_in_one_error(model):
+def test_all_bad_lines_are_in_one_error():
     path = written("jobs.jsonl", f'{{"seed": 7}}\n{json.dumps(JOB)}\n{{"prompt":\n[]\n')
     with pytest.raises(ArgumentError) as caught:
         read_jobs(path)
@@ -168,7 +174,7 @@ def test_a_model_that_is_missing_is_refused_with_its_line():
     ("name", "text"),
     [("jobs.jsonl", "\n"), ("jobs.yaml", "a: b"), ("jobs.toml", "seeds ="), ("jobs.csv", "task\n")],
 )
-def test_a_file_that_is_no_manifest_is_refused(model, name, text):
+def test_a_file_that_is_no_manifest_is_refused(name, text):
     with pytest.raises(ArgumentError):
         read_jobs(written(name, text))
 
@@ -205,9 +211,9 @@ def test_an_outline_answers_as_the_model(embedded):
 # --- units ------------------------------------------------------------------------------------
 
 
-def test_a_unit_has_jobs_of_one_shape_and_model(model):
+def test_a_unit_has_jobs_of_one_shape_and_model(random_folder):
     rows = [{**JOB, "seed": n, "steps": 2 + n % 2} for n in range(6)]
-    rows += [{**EDIT, "seed": n} for n in range(2)] + [{**JOB, "model": "org/name"}]
+    rows += [{**EDIT, "seed": n} for n in range(2)] + [{**JOB, "model": str(random_folder)}]
     jobs = read_jobs(rows)
     units = in_units(jobs, 2)
     assert sorted(job.line for unit in units for job in unit) == list(range(1, 10))

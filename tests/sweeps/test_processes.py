@@ -33,24 +33,21 @@ LAUNCH = ("torch.distributed.run", "--nproc_per_node", 2, "-m")
 
 
 @pytest.fixture(scope="module")
-def sweep(embedded, tmp_path_factory) -> Path:
+def sweep(tmp_path_factory) -> Path:
     """A manifest of six jobs, of which one fails, and what one process makes of it."""
     folder = tmp_path_factory.mktemp("sweep")
     prompts = ("a red house", "a cat", "a blue tree", "a dog", "a green car")
     rows: list[dict] = [{"prompt": prompt, "seed": 1, "steps": 3} for prompt in prompts]
     rows.append({**rows[0], "eta": "much"})
     (folder / "jobs.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("heedmap.backends.loading.load", lambda *_, **__: embedded)
-        hm.sweep(folder / "jobs.jsonl", folder / "undisturbed", pages=False)
+    hm.sweep(folder / "jobs.jsonl", folder / "undisturbed", pages=False)
     return folder
 
 
 @pytest.fixture
-def jobs(desk: Path, sweep: Path, embedded, monkeypatch) -> Path:
+def jobs(desk: Path, sweep: Path, monkeypatch) -> Path:
     """The manifest, in a folder of the test's own."""
     monkeypatch.setenv("HOME", str(desk))  # Ray writes there
-    monkeypatch.setattr("heedmap.backends.loading.load", lambda *_, **__: embedded)
     shutil.copytree(sweep, desk, dirs_exist_ok=True)
     return desk / "jobs.jsonl"
 

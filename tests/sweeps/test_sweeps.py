@@ -13,6 +13,7 @@ import pandas as pd
 import pytest
 import torch
 import webdataset
+from diffusers import StableDiffusionPipeline
 from PIL import Image
 
 import heedmap as hm
@@ -20,7 +21,6 @@ from evaluation import truth
 from heedmap.errors import ArgumentError, RunError
 from heedmap.io.writing import digest_of
 from heedmap.pipelines.generation import generate
-from heedmap.sweeps import processes, tables
 from world import captions, layouts, scenes
 
 JOBS = [
@@ -72,13 +72,13 @@ def same_sweeps(one="out", other="undisturbed") -> None:
 # --- results ----------------------------------------------------------------------------------
 
 
-def test_a_row_has_what_the_call_gives(model):
+def test_a_row_has_what_the_call_gives(embedded):
     result = run()
     assert (result.done, result.failed, result.pending) == (4, 0, 0) and failures() == []
     rows = table()
     assert rows.line.tolist() == [1, 2, 3, 4]
     assert rows.task.tolist() == ["generate"] * 3 + ["edit"]
-    single = generate(model, "a red house", seed=7, steps=2)
+    single = generate(embedded, "a red house", seed=7, steps=2)
     row = rows.iloc[0]
     assert (row.prompt, row.seed, row.steps, row.width) == ("a red house", 7, 2, single.image.width)
     assert row.sha256 == digest_of(single.image)
@@ -94,7 +94,7 @@ def test_a_row_has_what_the_call_gives(model):
     assert digest_of(Image.open(Path("out") / row.image)) == row.sha256
 
 
-def test_a_row_of_an_edit_has_its_change(model):
+def test_a_row_of_an_edit_has_its_change():
     run([JOBS[3]])
     (row,) = table().itertuples()
     edit = hm.EditResult.load(Path("out") / row.folder)
@@ -105,7 +105,7 @@ def test_a_row_of_an_edit_has_its_change(model):
     assert row.sha256 == digest_of(edit.edited.image) != digest_of(edit.source.image)
 
 
-def test_a_picture_is_located_beside_its_manifest(model, desk):
+def test_a_picture_is_located_beside_its_manifest(desk):
     (desk / "set").mkdir()
     Image.new("RGB", (64, 64), "red").save("set/photo.png")
     row = {"task": "locate", "picture": "photo.png", "prompt": "a red house", "seed": 1, "steps": 2}
@@ -115,7 +115,7 @@ def test_a_picture_is_located_beside_its_manifest(model, desk):
     assert found.settings.located is not None and found.settings.located.size == (64, 64)
 
 
-def test_pages_are_written_unless_they_are_left_out(model):
+def test_pages_are_written_unless_they_are_left_out():
     run(JOBS[:1], pages=True)
     run(JOBS[:1] + JOBS[3:], "bare")
     names = {Path(name).name for name in files()}
@@ -125,7 +125,7 @@ def test_pages_are_written_unless_they_are_left_out(model):
     assert table().to_json() == table("bare")[:1].to_json()
 
 
-def test_progress_counts_all_jobs(model):
+def test_progress_counts_all_jobs():
     seen: list[tuple[int, int]] = []
     run(JOBS[1:3], progress=lambda done, total: seen.append((done, total)))
     assert seen[0] == (0, 2) and sorted(seen) == seen and {total for _, total in seen} == {2}
@@ -134,9 +134,8 @@ def test_progress_counts_all_jobs(model):
 # --- truths -----------------------------------------------------------------------------------
 
 
-def test_truths_give_the_figures_of_the_evaluation(embedded, monkeypatch):
+def test_truths_give_the_figures_of_the_evaluation(embedded):
     """On a scene of the synthetic world: the rows "mean" and "mask" of its table."""
-    monkeypatch.setattr(processes.loading, "load", lambda *_, **__: embedded)
     layout = next(laid for _, laid in truth.held_out())
     scene, caption = scenes.render(layout), captions.object_caption(layout, Random(layout.seed))
     Image.fromarray(scene.image).save("scene.png")
@@ -158,21 +157,32 @@ def test_truths_give_the_figures_of_the_evaluation(embedded, monkeypatch):
 # --- failures ---------------------------------------------------------------------------------
 
 
+def before_sampling(monkeypatch, act) -> None:
+    """Let a function of the seeds of a call act before the pipeline makes its first latents."""
+    real = StableDiffusionPipeline.prepare_latents
+
+    def prepare(pipe, *args, **kwargs):
+        (generators,) = (one for one in args if isinstance(one, list))
+        act([one.initial_seed() for one in generators])
+        return real(pipe, *args, **kwargs)
+
+    monkeypatch.setattr(StableDiffusionPipeline, "prepare_latents", prepare)
+
+
 @pytest.fixture
 def broken(monkeypatch):
     """Images of the seed 8 fail while this set has something in it."""
-    real, active = processes.generate_batch, {True}
+    active = {True}
 
-    def draw(pipe, prompts, seeds, options):
+    def act(seeds):
         if active and 8 in seeds:
             raise RuntimeError("CUDA error: out of luck\nmore lines")
-        return real(pipe, prompts, seeds, options)
 
-    monkeypatch.setattr(processes, "generate_batch", draw)
+    before_sampling(monkeypatch, act)
     return active
 
 
-def test_a_bad_job_ends_nothing_and_runs_again(model, broken):
+def test_a_bad_job_ends_nothing_and_runs_again(broken):
     result = run()
     assert (result.done, result.failed, result.pending) == (3, 1, 0)
     assert table().line.tolist() == [1, 3, 4]
@@ -186,13 +196,13 @@ def test_a_bad_job_ends_nothing_and_runs_again(model, broken):
     same_sweeps()
 
 
-def test_a_bad_job_of_a_batch_fails_alone(model, broken):
+def test_a_bad_job_of_a_batch_fails_alone(broken):
     jobs = [{**JOBS[0], "seed": seed} for seed in (7, 8, 9)]
     result = run(jobs, batch=3)
     assert (result.done, result.failed) == (2, 1) and table().seed.tolist() == [7, 9]
 
 
-def test_an_argument_that_the_pipeline_refuses_is_a_failure(model):
+def test_an_argument_that_the_pipeline_refuses_is_a_failure():
     result = run([JOBS[0], {**JOBS[0], "eta": "much"}])
     assert (result.done, result.failed) == (1, 1) and failures()[0]["line"] == 2
 
@@ -200,14 +210,14 @@ def test_an_argument_that_the_pipeline_refuses_is_a_failure(model):
 # --- going on ---------------------------------------------------------------------------------
 
 
-def test_a_sweep_that_is_started_again_draws_nothing(model, monkeypatch):
+def test_a_sweep_that_is_started_again_draws_nothing(monkeypatch):
     run()
     before = files()
-    monkeypatch.setattr(processes, "_results", None)
+    before_sampling(monkeypatch, lambda seeds: pytest.fail("it samples"))
     assert run().done == 4 and files() == before
 
 
-def test_what_is_missing_runs_again(model):
+def test_what_is_missing_runs_again():
     """Half of the results are gone, and what a killed process leaves is there."""
     run()
     shutil.copytree("out", "undisturbed")
@@ -219,7 +229,7 @@ def test_what_is_missing_runs_again(model):
     same_sweeps()
 
 
-def test_the_folder_of_another_sweep_is_refused(model):
+def test_the_folder_of_another_sweep_is_refused():
     run(JOBS[:2])
     before = files()
     others = ({"batch": 2}, {"maps": "shards"})
@@ -229,7 +239,7 @@ def test_the_folder_of_another_sweep_is_refused(model):
     assert files() == before
 
 
-def test_a_folder_with_other_files_is_refused(model, desk):
+def test_a_folder_with_other_files_is_refused(desk):
     (desk / "out").mkdir()
     (desk / "out" / "mine.txt").write_text("mine")
     with pytest.raises(RunError):
@@ -237,22 +247,21 @@ def test_a_folder_with_other_files_is_refused(model, desk):
     assert set(files()) == {"mine.txt"}
 
 
-def test_nothing_is_written_for_a_bad_job(model, desk):
+def test_nothing_is_written_for_a_bad_job(desk):
     with pytest.raises(ArgumentError):
         run([*JOBS, {"prompt": "a house", "seed": 7, "steps": 0}])
     assert not (desk / "out").exists()
 
 
-def test_an_interrupt_leaves_whole_results(model, monkeypatch):
-    real, seeds = processes.generate_batch, []
+def test_an_interrupt_leaves_whole_results(monkeypatch):
+    seeds: list[list[int]] = []
 
-    def draw(pipe, prompts, now, options):
+    def act(now):
         seeds.append(now)
         if len(seeds) == 2:
             raise KeyboardInterrupt
-        return real(pipe, prompts, now, options)
 
-    monkeypatch.setattr(processes, "generate_batch", draw)
+    before_sampling(monkeypatch, act)
     with pytest.raises(KeyboardInterrupt):
         run(JOBS[:3])
     assert len(list(Path("out/runs").glob("*/*"))) == 1
@@ -262,7 +271,7 @@ def test_an_interrupt_leaves_whole_results(model, monkeypatch):
 # --- batches ----------------------------------------------------------------------------------
 
 
-def test_a_batch_differs_from_single_images_by_rounding(model):
+def test_a_batch_differs_from_single_images_by_rounding():
     jobs = [{**JOBS[0], "prompt": f"a {animal}"} for animal in ("cat", "dog", "bird")]
     run(jobs)
     run(jobs, "batched", batch=2)
@@ -276,7 +285,7 @@ def test_a_batch_differs_from_single_images_by_rounding(model):
             assert a["mean"] == pytest.approx(b["mean"], rel=1e-5)
 
 
-def test_a_batch_is_drawn_again_as_a_whole(model):
+def test_a_batch_is_drawn_again_as_a_whole():
     jobs = [{**JOBS[0], "seed": seed} for seed in range(4)]
     run(jobs, batch=3)
     shutil.copytree("out", "undisturbed")
@@ -286,19 +295,18 @@ def test_a_batch_is_drawn_again_as_a_whole(model):
     same_sweeps()
 
 
-def test_a_batch_that_does_not_fit_is_halved(model, monkeypatch):
+def test_a_batch_that_does_not_fit_is_halved(monkeypatch):
     """So are later batches of its shape at once; the images are those of smaller batches."""
-    real, sizes = processes.generate_batch, []
+    sizes: list[int] = []
 
-    def draw(pipe, prompts, seeds, options):
-        sizes.append(len(prompts))
-        if len(prompts) > 2:
+    def act(seeds):
+        sizes.append(len(seeds))
+        if len(seeds) > 2:
             raise torch.OutOfMemoryError
-        return real(pipe, prompts, seeds, options)
 
     jobs = [{**JOBS[0], "seed": seed} for seed in range(16)]
     run(jobs, "undisturbed", batch=2)
-    monkeypatch.setattr(processes, "generate_batch", draw)
+    before_sampling(monkeypatch, act)
     assert run(jobs, batch=8).done == 16
     assert sizes == [8, 4, *[2] * 8]
     assert table().to_json() == table("undisturbed").to_json()
@@ -325,20 +333,21 @@ def loose(out="out") -> list[Path]:
     return list(Path(out).rglob("*.safetensors"))
 
 
-@pytest.fixture
-def packed(monkeypatch) -> list[dict]:
-    """Jobs of two shards, each of two jobs."""
-    monkeypatch.setattr(tables, "JOBS_A_SHARD", 2)
-    return [JOBS[0], {**JOBS[1], "concepts": ["tree"]}, *JOBS[2:]]
+# A shard has the maps of two batches of 50: of all images here, and of the edit.
+PACKED = [JOBS[0], {**JOBS[1], "concepts": ["tree"]}, *JOBS[2:]]
 
 
-def test_shards_have_the_maps_of_the_folders(model, packed):
-    run(packed, "plain")
-    assert run(packed, maps="shards").done == 4 and not loose()
+def run_packed(out="out", maps="shards") -> hm.SweepResult:
+    return run(PACKED, out, maps=maps, batch=50)
+
+
+def test_shards_have_the_maps_of_the_folders():
+    run_packed("plain", "files")
+    assert run_packed().done == 4 and not loose()
     rows, plain = table(), table("plain")
     columns = [name for name in rows.columns if name != "shard"]
     assert rows[columns].to_json() == plain[columns].to_json() and plain.shard.isna().all()
-    assert rows.shard.tolist() == ["shards/00000001.tar"] * 2 + ["shards/00000003.tar"] * 2
+    assert rows.shard.tolist() == ["shards/00000001.tar"] * 3 + ["shards/00000004.tar"]
     found = samples()
     assert set(found) == set(rows.id)
     for row in rows.itertuples():
@@ -352,30 +361,30 @@ def test_shards_have_the_maps_of_the_folders(model, packed):
         assert repr(kind.load(Path("out") / row.folder)) == repr(kind.load(folder))
 
 
-def test_a_process_that_is_killed_while_it_packs_loses_and_doubles_nothing(model, packed):
+def test_a_process_that_is_killed_while_it_packs_loses_and_doubles_nothing():
     """One has not yet deleted the maps; one has written a part of the shard."""
-    run(packed, "undisturbed", maps="shards")
+    run_packed("undisturbed")
     shutil.copytree("undisturbed", "out")
-    run(packed, "plain")
+    run_packed("plain", "files")
     for path in loose("plain")[::2]:
         shutil.copy(path, Path("out") / path.relative_to("plain"))
-    shard = Path("out/shards/00000003.tar")
+    shard = Path("out/shards/00000004.tar")
     shard.with_name(f".{shard.name}.tmp-0a1b2c3d").write_bytes(shard.read_bytes()[:999])
     shard.unlink()
-    for row in table("plain").iloc[2:].itertuples():
+    for row in table("plain").iloc[3:].itertuples():
         folder = Path("out") / row.folder
         shutil.copytree(Path("plain") / row.folder, folder, dirs_exist_ok=True)
     assert loose()
-    run(packed, maps="shards")
+    run_packed()
     assert files() == files("undisturbed") and not loose()
 
 
-def test_a_job_that_failed_is_packed_when_it_is_done(model, packed, broken):
-    assert run(packed, maps="shards").failed == 1
+def test_a_job_that_failed_is_packed_when_it_is_done(broken):
+    assert run_packed().failed == 1
     assert set(samples()) == set(table().id) and len(table()) == 3
     broken.clear()
-    assert run(packed, maps="shards").done == 4
-    run(packed, "undisturbed", maps="shards")
+    assert run_packed().done == 4
+    run_packed("undisturbed")
     assert samples().keys() == samples("undisturbed").keys() and not loose()
     assert files() == files("undisturbed")
     assert table().to_json() == table("undisturbed").to_json()
@@ -384,7 +393,7 @@ def test_a_job_that_failed_is_packed_when_it_is_done(model, packed, broken):
 # --- shards -----------------------------------------------------------------------------------
 
 
-def test_shards_are_parts_of_one_sweep(model, broken):
+def test_shards_are_parts_of_one_sweep(broken):
     first = run(shard=(1, 2))
     assert (first.done, first.failed, first.pending) == (2, 0, 2) and not first.table.exists()
     second = run(shard=(2, 2))
@@ -409,7 +418,7 @@ def test_shards_are_parts_of_one_sweep(model, broken):
     ],
     ids=str,
 )
-def test_options_out_of_range_are_refused(model, desk, options):
+def test_options_out_of_range_are_refused(desk, options):
     with pytest.raises(ArgumentError):
         run(**options)
     assert not (desk / "out").exists()
