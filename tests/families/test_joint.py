@@ -37,7 +37,6 @@ from heedmap.errors import (
     TruncatedWordError,
     WordError,
 )
-from heedmap.mathematics import probabilities
 from heedmap.recording.tracing import trace
 
 PROMPTS = ["a red house", "at sea"]
