@@ -8,7 +8,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import scaled_dot_product_attention
 
 from heedmap.mathematics import probabilities as probabilities_module
-from heedmap.mathematics.probabilities import Scores, fused, probabilities, scored
+from heedmap.mathematics.probabilities import Scores, fused, log_sums, probabilities, scored
 
 
 def test_probabilities_equal_the_worked_example():
@@ -116,6 +116,17 @@ def test_a_few_tokens_are_computed_from_the_log_sum(tokens, scale):
     found = Scores(query, key, used, None, log_sum).of(1, slice(1, 3), tokens)
     expected = softmax64(query, key, used)[1, 1:3][..., tokens].float()
     torch.testing.assert_close(found, expected, atol=1e-6, rtol=0)
+
+
+@pytest.mark.parametrize("masked", [False, True])
+def test_log_sums_in_parts_of_the_queries_are_those_of_float64(masked):
+    (query, key, _), mask = drawn(b=1, h=1, q=5000, k=5000), None
+    scores = query[0].double() @ key[0].double().mT
+    if masked:
+        mask = torch.where(torch.rand(1, 5000, 5000) < 0.5, 0, -torch.inf)
+        scores = scores + mask
+    found = log_sums(query[0], key[0], 1.0, mask)
+    torch.testing.assert_close(found.double(), scores.logsumexp(-1), atol=1e-5, rtol=0)
 
 
 @pytest.mark.parametrize("kind", ["added", "boolean", "of all", None])
