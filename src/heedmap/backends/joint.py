@@ -13,7 +13,7 @@ from torch import Tensor
 from heedmap.backends.base import Family, GridShape, default_of
 from heedmap.checks import check_int
 from heedmap.errors import TraceError, quoted
-from heedmap.mathematics.probabilities import EXACT_HALF_LOG_SUMS, JointKeys, Scores
+from heedmap.mathematics.probabilities import JointKeys, Scores
 
 OTHER_BLOCKS = {"concepts": "its blocks pass on their text in a way that is not yet implemented"}
 """Of families whose blocks are called in another way than those of SD 3 and Flux.1."""
@@ -77,9 +77,8 @@ class JointFamily(Family):
         text, image = slice(positions, None), slice(positions)
         if self.text_first:
             text, image = slice(tokens), slice(tokens, None)
-        if log_sum is not None:  # kernels' values in half types may be good to 1e-4 only
-            exact = key.itemsize >= 4 or key.device.type in EXACT_HALF_LOG_SUMS
-            log_sum = log_sum[:, :, image] if exact else None
+        if log_sum is not None:  # kernels' values in half types are good to 1e-4 only
+            log_sum = log_sum[:, :, image] if key.itemsize >= 4 else None
         mask = scores.mask
         if mask is not None and mask.shape[-2] > 1:  # else the same keys are hidden from all
             mask = mask[..., image, :]

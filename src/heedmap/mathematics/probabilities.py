@@ -200,14 +200,14 @@ def fused(
     logarithm of each row's sum of exponentials.
 
     Returns:
-        The output (B, H, Q, d), and the log-sum (B, H, Q) in float32; None in half types on CUDA
-        (`EXACT_HALF_LOG_SUMS`), on other devices, with a mask or autocast, and for scores so large
-        that digits would be lost.
+        The output (B, H, Q, d), and the log-sum (B, H, Q) in float32; None in half types on CUDA,
+        where its error is not measured, on other devices, with a mask or autocast, and for scores
+        so large that digits would be lost.
     """
     device = query.device.type
     tracked = torch.is_grad_enabled() and (query.requires_grad or key.requires_grad)
     plain = attn_mask is None and dropout_p == 0 and not is_causal and not enable_gqa
-    known = device == "cpu" or query.itemsize >= 4 or device in EXACT_HALF_LOG_SUMS
+    known = device == "cpu" or query.itemsize >= 4
     if plain and known and query.ndim == 4 and not tracked:
         kernel = _kernel(query, key, value, scale)
         if kernel is not None:
@@ -235,7 +235,7 @@ def _kernel(query: Tensor, key: Tensor, value: Tensor, scale: float | None) -> K
         return None
     choose = torch._fused_sdp_choice  # pyright: ignore[reportPrivateUsage, reportPrivateImportUsage]
     choice = choose(query, key, value, None, 0.0, False, scale=scale)
-    return _KERNELS.get((device, choice))
+    return KERNELS.get((device, choice))
 
 
 def _flash_on_cpu(
@@ -268,15 +268,12 @@ def _efficient_on_cuda(
     return output, log_sum[..., : query.shape[2]]  # it is padded to a multiple of 32
 
 
-_KERNELS: dict[tuple[str, int], Kernel] = {
+KERNELS: dict[tuple[str, int], Kernel] = {
     ("cpu", SDPBackend.FLASH_ATTENTION.value): _flash_on_cpu,
     ("cuda", SDPBackend.FLASH_ATTENTION.value): _flash_on_cuda,
     ("cuda", SDPBackend.EFFICIENT_ATTENTION.value): _efficient_on_cuda,
 }
-EXACT_HALF_LOG_SUMS: frozenset[str] = frozenset()
-"""The types of devices whose kernels' log-sums in half types are good to 1e-5. The CPU's are good
-to 1e-4. Those of CUDA have not been measured: whole rows are computed in float32 instead."""
-
+"""The kernels that give a log-sum, by type of device and torch's choice."""
 
 POWER = 2.0
 """The power of the probabilities of self-attention: weak attention is mostly to something else.
