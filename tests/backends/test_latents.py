@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from diffusers.models.autoencoders.vq_model import VQEncoderOutput
 from families.checking import paint
 from making import random_pipeline
 
@@ -44,7 +45,7 @@ def test_scaling_undoes_unscaling():
 
 
 def test_autoencoders_without_a_distribution_are_encoded():
-    made = SimpleNamespace(encode=lambda x: SimpleNamespace(latents=x[..., ::8, ::8]))
+    made = SimpleNamespace(encode=lambda x: VQEncoderOutput(x[..., ::8, ::8]))
     vae = SimpleNamespace(**vars(made), **vars(autoencoder()))
     assert torch.equal(latents_of(vae, torch.ones(1, 3, 16, 16)), torch.ones(1, 3, 2, 2))
 

@@ -41,8 +41,10 @@ STARTS = {
     },
     "refiner": lambda w, h: {"image": models.picture(w, h), "strength": 1.0},
     "upscaler": lambda w, h: {"image": models.picture(w // 4, h // 4)},
-    "sigma": lambda w, h: {"use_resolution_binning": False},
-    "alpha": lambda w, h: {"use_resolution_binning": False},
+    **dict.fromkeys(
+        ("sigma", "alpha", "sana", "sana15", "sprint", "hunyuan"),
+        lambda w, h: {"use_resolution_binning": False},
+    ),
 }  # fmt: skip
 
 
@@ -65,7 +67,9 @@ def test_shapes_equal_those_of_a_real_pass(family):
         assert shapes.scores == (h * w, text[0])
         assert (shapes.heads, shapes.head_dim) == (layer.heads, d)
         assert shapes.scale == pytest.approx(d**-0.5)
-        assert (shapes.masked is None) == (family not in ("sigma", "alpha"))
+        assert (shapes.masked is None) == (
+            family not in ("sigma", "alpha", "sana", "sana15", "sprint")
+        )
         assert shapes.text[1] == denoiser(pipe).config.cross_attention_dim
 
 

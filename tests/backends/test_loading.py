@@ -117,7 +117,7 @@ def test_folders_without_a_pipeline_are_refused(tmp_path, folder):
 @pytest.mark.parametrize(
     ("name", "part", "kind"),
     [
-        ("QwenImagePipeline", "transformer", "QwenImageTransformer2DModel"),
+        ("AuraFlowPipeline", "transformer", "AuraFlowTransformer2DModel"),
         ("StableDiffusionParadigmsPipeline", "unet", "UNet2DConditionModel"),
     ],
 )
