@@ -108,7 +108,7 @@ def test_a_row_of_an_edit_has_its_change():
 def test_a_picture_is_located_beside_its_manifest(desk):
     (desk / "set").mkdir()
     Image.new("RGB", (64, 64), "red").save("set/photo.png")
-    row = {"task": "locate", "picture": "photo.png", "prompt": "a red house", "seed": 1, "steps": 2}
+    row = {"task": "locate", "image": "photo.png", "prompt": "a red house", "seed": 1, "steps": 2}
     Path("set/jobs.jsonl").write_text(json.dumps(row))
     assert run("set/jobs.jsonl").done == 1
     found = hm.Run.load(Path("out") / table().folder[0])
@@ -140,7 +140,7 @@ def test_truths_give_the_figures_of_the_evaluation(embedded):
     scene, caption = scenes.render(layout), captions.object_caption(layout, Random(layout.seed))
     Image.fromarray(scene.image).save("scene.png")
     Image.fromarray(scene.masks[0]).save("mask.png")
-    job = {"task": "locate", "picture": "scene.png", "prompt": caption.text, "seed": 3, "steps": 2}
+    job = {"task": "locate", "image": "scene.png", "prompt": caption.text, "seed": 3, "steps": 2}
     maps = hm.locate(embedded, "scene.png", caption.text, seed=3, steps=2).maps
     every = truth.asked_of("one", scene.masks, caption, maps)
     words = {maps.words[asked.words[0]].text: asked for asked in every}

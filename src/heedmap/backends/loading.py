@@ -49,7 +49,7 @@ def load(
     device: Device = LoadOptions.device,
     dtype: Dtype = LoadOptions.dtype,
 ) -> "CallablePipeline":
-    """Load a pipeline of Stable Diffusion, PixArt, Flux or Qwen-Image, ready to generate.
+    """Load a pipeline of Stable Diffusion, Flux or another supported model, ready to generate.
 
         pipe = heedmap.load()
         pipe = heedmap.load("org/name", device="cuda", dtype="float16")
@@ -277,9 +277,9 @@ def _explained(where: Path | str) -> Iterator[None]:
         lines, name = str(error).strip().splitlines(), EMBEDDED if where == FOLDER else str(where)
         raise ModelError(
             f"the model {name} cannot be loaded ({type(error).__name__}: "
-            f"{lines[0][:200] if lines else ''}): expected a diffusers pipeline or a checkpoint of "
-            "Stable Diffusion 1, 2 or XL, with safetensors weights (and a network, once, for one "
-            "on the hub)"
+            f"{lines[0][:200] if lines else ''}): expected a diffusers pipeline, or a "
+            "checkpoint file of Stable Diffusion 1, 2 or XL, with safetensors weights (and a "
+            "network, once, for one on the hub)"
         ) from error
 
 

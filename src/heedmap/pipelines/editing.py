@@ -94,7 +94,7 @@ def edit(
     the image's queries and keys of the source (Shin et al., 2025, arXiv 2508.07519).
 
     Args:
-        pipe: a pipeline of Stable Diffusion, PixArt or Flux.1, such as `load` returns.
+        pipe: a pipeline of a supported model, such as `load` returns.
         source: the prompt that is edited. Its weights hold for the edit if no target is given.
         target: the edited prompt, or several. Default: the source with its weights.
         seed: the seed of the noise. Default: random, and saved in the settings.

@@ -81,7 +81,7 @@ def generate(
         run.image; run.maps["house"].overlay(); run.save("outputs/house")
 
     Args:
-        pipe: a pipeline of Stable Diffusion, PixArt or Flux.1, such as `load` returns.
+        pipe: a pipeline of a supported model, such as `load` returns.
         prompt: the prompt. Weights in brackets, `(word:1.5)`, multiply the attention to a word.
         seed: the seed of the noise, from 0. Default: random, and saved in the settings.
         steps: denoising steps, 1 to 999. Default: the model's.

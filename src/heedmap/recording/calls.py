@@ -139,6 +139,13 @@ class Call:
         self.latent, self.frame = latent, frame
         self.encoding: Encoding | None = encoding  # until it is over
         self.images, self.guided = len(encoding.conditional.tables), encoding.negative is not None
+        if encoding.negative is not None and family.encodes_negative_apart:
+            texts = zip(encoding.conditional.tables, encoding.negative.tables, strict=True)
+            if all(one.prompt == other.prompt for one, other in texts):
+                raise TraceError(
+                    "the negative prompt is the prompt itself, and their passes cannot be told "
+                    "apart: change one of them, or switch the guidance off"
+                )
         self.heads = {name: layer.heads for name, layer in layers.items()}
         self.grids = {name: family.grid(name, latent) for name in layers}
         self.skipping = skipping_tools(family.model, layers)

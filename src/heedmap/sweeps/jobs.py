@@ -26,7 +26,7 @@ from PIL import Image
 
 from heedmap.backends import loading
 from heedmap.backends.prompts import prompt_table
-from heedmap.backends.registry import usual_size
+from heedmap.backends.registry import check_names, usual_size
 from heedmap.checks import check_int, check_one_of, check_prompt, check_text
 from heedmap.errors import ArgumentError, HeedmapError, plural, quoted
 from heedmap.io import reading
@@ -45,7 +45,7 @@ TASKS: Mapping[str, Callable[..., Any]] = {"generate": generate, "edit": edit, "
 _SIGNATURES = {task: inspect.signature(function) for task, function in TASKS.items()}
 _ABOUT_JOB = ("task", "model", "weights", "truths")
 _NOT_IN_JOBS = {"edits", "preview", "probe", "progress"}
-_TEXTS = {"task", "model", "prompt", "source", "target", "negative", "picture", "image"}
+_TEXTS = {"task", "model", "prompt", "source", "target", "negative", "image"}
 _LARGEST = 2**32  # bytes of a manifest
 
 
@@ -101,8 +101,9 @@ def read_jobs(
         except HeedmapError as error:
             errors.append(f"line {line}: {error}")
     if errors or not jobs:
-        most = "; ".join(errors[:5]) or "there are no jobs: expected one a line"
-        raise ArgumentError(f"{name} cannot run ({plural(len(errors), 'error')}): {most}")
+        some = "; ".join(errors[:5]) or "there are no jobs: expected one a line"
+        more = f"; and {plural(len(errors) - 5, 'more error')}" if len(errors) > 5 else ""
+        raise ArgumentError(f"{name} cannot run: {some}{more}")
     return list(jobs.values())
 
 
@@ -190,15 +191,14 @@ class _Checker:
         check_text("model", model or "")
         settings = {**row, **about, "task": task, "model": model, "dtype": self._dtype}
         identity = hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:16]
+        pipe = self._outline(model)
+        check_names(pipe, row, _SIGNATURES[task].parameters.keys() - _NOT_IN_JOBS)
         check_int("the seed", row.get("seed"), least=0, most=MAX_WHOLE)
-        if unknown := sorted(_NOT_IN_JOBS & row.keys()):
-            raise ArgumentError(f"a job takes no {unknown[0]}: leave it out")
         weights, truths = about["weights"] or {}, about["truths"] or {}
         if not isinstance(weights, dict) or not isinstance(truths, dict):
             raise ArgumentError("weights and truths are tables: expected a value for each word")
-        for name in {"picture", "image"} & row.keys() if task != "generate" else ():
-            row[name] = self._path(row[name])
-        pipe = self._outline(model)
+        if "image" in row and task != "generate":
+            row["image"] = self._path(row["image"])
         if weights:
             name = "target" if row.get("target") else "source" if task == "edit" else "prompt"
             parsed = parse_weights(check_prompt(row.get(name)))
