@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import count, islice
 from random import Random
-from typing import Any, get_args
+from typing import Any
 
 import numpy as np
 from PIL import Image
@@ -23,7 +23,10 @@ from heedmap.options import USUAL, EditPurpose
 from world import layouts
 from world.layouts import Layout
 
-KINDS: tuple[EditPurpose, ...] = get_args(EditPurpose)
+KINDS: tuple[EditPurpose, ...] = (
+    *("swap", "colour", "addition", "removal", "size", "relation", "setting"),
+)
+"""The purposes of edits; the place of one chooses its scenes."""
 GROWN = 1.3
 """How many times larger a thing is that became big, or smaller one that became small, at least.
 
