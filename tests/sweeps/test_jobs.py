@@ -145,7 +145,7 @@ def test_a_job_that_occurs_twice_is_refused():
         {**EDIT, "threshold": 0.5},
         {**EDIT, "word_windows": {"tree": 0.5}},
         {**EDIT, "image": "missing.png"},
-        {"task": "locate", "image": "missing.png", "prompt": "a house", "seed": 7},
+        {"task": "locate", "picture": "missing.png", "prompt": "a house", "seed": 7},
         {"task": "locate", "prompt": "a house", "seed": 7},
         "a red house",
         7,

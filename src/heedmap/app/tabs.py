@@ -254,10 +254,7 @@ class App:
             gr.Examples(GRIDS, [source, target, weights, seeds], example_labels=labels)
 
     def _locate(self, _: Any) -> None:
-        def locate(pipe: Any, picture: Any, **arguments: Any) -> hm.Run:
-            return hm.locate(pipe, picture, **arguments)
-
-        with self._form("locate", self._draw(locate, preview=False)) as form:
+        with self._form("locate", self._draw(hm.locate, preview=False)) as form:
             form.add("picture", _upload())
             form.text("prompt", info="The words to find.")
             form.buttons("Locate")

@@ -178,9 +178,8 @@ def unit(pipe: Any) -> int:
 
 
 def check_size(pipe: Any, size: object) -> tuple[int, int]:
-    """Return a size (width, height), or of a square its side; ArgumentError if it does not fit."""
+    """Return a size (width, height) in pixels; raise an ArgumentError if it cannot be drawn."""
     multiple = unit(pipe)
-    size = (size, size) if isinstance(size, int) else size
     sides = [check_int("a side of the size", one) for one in as_ordered_list(size) or []]
     if (
         len(sides) != 2

@@ -192,7 +192,7 @@ def _resize(image: Image.Image, size: tuple[int, int]) -> Image.Image:
 
 def locate(
     pipe: Pipeline,
-    image: Image.Image | str | Path,
+    picture: Image.Image | str | Path,
     prompt: str,
     *,
     seed: int | None = None,
@@ -217,7 +217,7 @@ def locate(
 
     Args:
         pipe: a pipeline that generates from text alone, such as `load` returns.
-        image: a Pillow image, or a file (PNG, JPEG, WebP, BMP). Transparent pixels become white.
+        picture: a Pillow image, or a file (PNG, JPEG, WebP, BMP). Transparent pixels become white.
         prompt: the words to find. Weights have no meaning here.
         seed: the seed of the noise. Default: random, and saved in the settings.
         steps: the number of noise levels: the training timesteps are divided into this many equal
@@ -243,9 +243,9 @@ def locate(
             not known.
         TraceError: if the maps could not be recorded.
     """
-    options, seed, original = resolve_location(locals())
+    options, seed, image = resolve_location(locals())
     assert options.size is not None
-    encoded = encode_image(pipe, original, options.size)
+    encoded = encode_image(pipe, image, options.size)
     if warning := distortion_warning(autoencoder_psnr(pipe, encoded)):
         warn(warning)
     (run,), _ = generate_batch(
@@ -271,7 +271,7 @@ def resolve_location(call: Mapping[str, Any]) -> tuple[GenerateOptions, Any, Ima
             f"the prompt {quoted(prompt)} has weights, which locate cannot use: write "
             f"{quoted(text.text)}"
         )
-    image = open_image(call["image"])
+    image = open_image(call["picture"])
     options = replace(
         options,
         steps=LOCATE_STEPS if options.steps is None else options.steps,

@@ -28,7 +28,7 @@ from heedmap.backends import loading
 from heedmap.backends.prompts import prompt_table
 from heedmap.backends.registry import check_names, usual_size
 from heedmap.checks import check_int, check_one_of, check_prompt, check_text
-from heedmap.errors import ArgumentError, HeedmapError, plural, quoted
+from heedmap.errors import ArgumentError, HeedmapError, quoted
 from heedmap.io import reading
 from heedmap.io.schemas import MAX_WHOLE
 from heedmap.maps.masks import place, region
@@ -45,8 +45,7 @@ TASKS: Mapping[str, Callable[..., Any]] = {"generate": generate, "edit": edit, "
 _SIGNATURES = {task: inspect.signature(function) for task, function in TASKS.items()}
 _ABOUT_JOB = ("task", "model", "weights", "truths")
 _NOT_IN_JOBS = {"edits", "preview", "probe", "progress"}
-_TEXTS = {"task", "model", "prompt", "source", "target", "negative", "image"}
-_LARGEST = 2**32  # bytes of a manifest
+_TEXTS = {"task", "model", "prompt", "source", "target", "negative", "picture", "image"}
 
 
 @dataclass(frozen=True)
@@ -101,9 +100,9 @@ def read_jobs(
         except HeedmapError as error:
             errors.append(f"line {line}: {error}")
     if errors or not jobs:
-        some = "; ".join(errors[:5]) or "there are no jobs: expected one a line"
-        more = f"; and {plural(len(errors) - 5, 'more error')}" if len(errors) > 5 else ""
-        raise ArgumentError(f"{name} cannot run: {some}{more}")
+        listed = errors if len(errors) <= 5 else [*errors[:5], f"and {len(errors) - 5} more"]
+        most = "; ".join(listed) or "there are no jobs: expected one a line"
+        raise ArgumentError(f"{name} cannot run: {most}")
     return list(jobs.values())
 
 
@@ -124,7 +123,7 @@ def in_units(jobs: Iterable[Job], batch: int = 1) -> list[list[Job]]:
 
 def _rows(path: Path) -> Iterator[tuple[int, Any]]:
     """Yield the line and the content of each job of a file."""
-    data, kind = reading.read_bytes(path, most=_LARGEST), path.suffix.lower()
+    data, kind = reading.read_bytes(path, most=2**32), path.suffix.lower()
     check_one_of("the ending of the manifest", kind, (".jsonl", ".csv", ".toml"))
     try:
         text = data.decode("utf-8-sig")
@@ -191,14 +190,16 @@ class _Checker:
         check_text("model", model or "")
         settings = {**row, **about, "task": task, "model": model, "dtype": self._dtype}
         identity = hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:16]
+        if task == "locate" and "image" in row and "picture" not in row:
+            row["picture"] = row.pop("image")
         pipe = self._outline(model)
         check_names(pipe, row, _SIGNATURES[task].parameters.keys() - _NOT_IN_JOBS)
         check_int("the seed", row.get("seed"), least=0, most=MAX_WHOLE)
         weights, truths = about["weights"] or {}, about["truths"] or {}
         if not isinstance(weights, dict) or not isinstance(truths, dict):
             raise ArgumentError("weights and truths are tables: expected a value for each word")
-        if "image" in row and task != "generate":
-            row["image"] = self._path(row["image"])
+        for name in {"picture", "image"} & row.keys() if task != "generate" else ():
+            row[name] = self._path(row[name])
         if weights:
             name = "target" if row.get("target") else "source" if task == "edit" else "prompt"
             parsed = parse_weights(check_prompt(row.get(name)))
