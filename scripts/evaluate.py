@@ -49,6 +49,7 @@ import heedmap
 from evaluation import (
     blends,
     drawn,
+    joint_maps,
     judge,
     kinds,
     obedience,
@@ -63,7 +64,7 @@ from evaluation import (
 from evaluation.measures import Figures
 from heedmap.errors import HeedmapError
 from heedmap.figures.plots import Panel, draw_panels
-from heedmap.tiny import FOLDER
+from heedmap.tiny import EMBEDDED, FOLDERS, JOINT
 
 # --- sub-commands -----------------------------------------------------------------------------
 
@@ -167,8 +168,9 @@ def run_own(options: argparse.Namespace, pipe: Any, folder: Path) -> None:
 
 def run_maps(options: argparse.Namespace, pipe: Any, folder: Path) -> None:
     """The sub-command `maps`."""
-    figures = truth.measure(pipe, options.n, options.seed, show_progress, options.steps)
-    if options.drawn:
+    method = joint_maps if options.model == JOINT else truth
+    figures = method.measure(pipe, options.n, options.seed, show_progress, options.steps)
+    if options.drawn and method is truth:  # `listening` hears UNets
         figures["generated"] = drawn.measure(
             pipe, options.drawn, options.seed, judge.load(), show_progress,
             guidance=options.guidance,
@@ -322,7 +324,7 @@ def model_options(parser: argparse.ArgumentParser, n: int) -> None:
     parser.add_argument("--n", type=int, default=n, help=f"pictures or edits a row ({n})")
     parser.add_argument("--steps", type=int, default=obedience.STEPS, help=f"({obedience.STEPS})")
     parser.add_argument("--guidance", type=float, help="(the card's)")
-    parser.add_argument("--model", type=Path, metavar="FOLDER", help="(the embedded model)")
+    parser.add_argument("--model", metavar="FOLDER", help="or joint (the embedded UNet)")
     parser.add_argument("--seed", type=int, default=0, help="of the noise (0)")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     parser.add_argument("--sheet", type=Path, metavar="FILE", help="draw pictures with verdicts")
@@ -340,8 +342,8 @@ def judge_options(parser: argparse.ArgumentParser) -> None:
 
 def run_on_model(options: argparse.Namespace) -> None:
     """A sub-command that measures a model."""
-    folder = options.model or FOLDER
-    pipe = heedmap.load(options.model)
+    name = options.model or EMBEDDED
+    folder, pipe = FOLDERS.get(name) or Path(name), heedmap.load(name)
     if options.guidance is None:
         card = folder / "card.json"
         own = json.loads(card.read_text(encoding="utf-8")) if card.exists() else {}

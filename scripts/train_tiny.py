@@ -9,6 +9,7 @@ Stages, each resumable from its checkpoint in `--work` and each skipped by namin
     python scripts/train_tiny.py unet --minutes 120   text encoder and UNet together
     python scripts/train_tiny.py export               the pipeline folder, float16
     python scripts/train_tiny.py joint --minutes 300  a transformer of the Stable Diffusion 3 kind
+    python scripts/train_tiny.py export --of joint    its folder, without the autoencoder
 
 A call of `unet` trains for its minutes with a learning rate that falls to nothing at their end, so
 that each call leaves a finished model; a further call goes on from the checkpoint (or, where that
@@ -30,11 +31,11 @@ from pathlib import Path
 import torch
 import torch.multiprocessing as mp
 
+from heedmap.tiny import EMBEDDED, FOLDERS
 from training.autoencoder import train_decoder, train_vae
 from training.export import export
 from training.joint import train_joint
 from training.latents import make_latents
-from training.models import EXPORT
 from training.tokenizer import train_tokenizer
 from training.unet import train_unet
 
@@ -74,7 +75,8 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--port", type=int, default=29511)
     parser.add_argument("--guidance", type=float, default=4.0, help="default of the export")
-    parser.add_argument("--to", type=Path, default=EXPORT, help="folder of the export")
+    parser.add_argument("--of", choices=FOLDERS, default=EMBEDDED, help="model to export")
+    parser.add_argument("--to", type=Path, help="folder of the export (the package's)")
     parser.add_argument("--crop", type=int, choices=(64, 128), default=128, help="of 'decoder'")
     parser.add_argument("--encoder", action="store_true", help="the stage 'decoder' trains both")
     parser.add_argument("--from-export", action="store_true", help="begin at the exported weights")

@@ -73,5 +73,5 @@ def measure(
             yield truth.Shown(run.maps, Gathered.of(heard), asked)
             progress("drawn", number + 1, n)
 
-    figures = truth.compared(draw(), seed)
+    figures = truth.compared(truth.scores_of(draw()), seed)
     return {**figures, "left_out": share(left)}

@@ -169,10 +169,10 @@ def _as_shipped(maps: HeatMaps, asked: Asked) -> Map:
     )
 
 
-def ceiling(maps: HeatMaps, asked: Asked) -> Map:
-    """The truth itself, on a grid of 16×16."""
-    cell = scenes.SIZE // 16
-    return half_way(asked.truth.reshape(16, cell, 16, cell).mean(axis=(1, 3)).astype(np.float32))
+def ceiling(maps: HeatMaps, asked: Asked, side: int = 16) -> Map:
+    """The truth itself, on a grid of `side` × `side`."""
+    cells = asked.truth.reshape(side, scenes.SIZE // side, side, -1)
+    return half_way(cells.mean(axis=(1, 3)).astype(np.float32))
 
 
 METHODS: Mapping[str, Callable[[HeatMaps, Asked], Map]] = {
@@ -385,17 +385,24 @@ def rendered(pipe: Any, n: int, seed: int, progress: Progress, steps: int) -> It
         progress("scenes", number + 1, n)
 
 
-def compared(shown: Iterable[Shown], seed: int) -> Figures:
-    """All methods over pictures.
-
-    Returns:
-        `n` maps, the `best` method by overlap as shipped, and by method and by group the figures.
-    """
-    scores: dict[str, list[Score]] = {name: [] for name in ROWS}
+def scores_of(shown: Iterable[Shown]) -> Iterator[tuple[str, Score]]:
+    """Score all methods over pictures."""
     for number, one in enumerate(shown):
         for asked in one.asked:
             for method, found in made(one.maps, one.heard, asked):
-                scores[method].append(score(found, asked, number))
+                yield method, score(found, asked, number)
+
+
+def compared(every: Iterable[tuple[str, Score]], seed: int) -> Figures:
+    """Compare methods by their scores over the same words of the same pictures.
+
+    Returns:
+        `n` maps, the `best` method by overlap as shipped, and by method and by group the figures.
+        A method whose name begins with "truth" is a bound and no method.
+    """
+    scores: dict[str, list[Score]] = {}
+    for method, one in every:
+        scores.setdefault(method, []).append(one)
     rng = np.random.default_rng(seed)
     methods = {name: figures_of(some, rng) for name, some in scores.items()}
     groups: Figures = {}
@@ -404,10 +411,11 @@ def compared(shown: Iterable[Shown], seed: int) -> Figures:
             name: figures_of([one for one in some if one.group == group], rng)
             for name, some in scores.items()
         }
-    best = max(ROWS[:-1], key=lambda name: methods[name]["iou_shipped"])
+    rivals = [name for name in methods if not name.startswith("truth")]
+    best = max(rivals, key=lambda name: methods[name]["iou_shipped"])
     return {"n": len(scores["mean"]), "best": best, "methods": methods, "groups": groups}
 
 
 def measure(pipe: Any, n: int, seed: int, progress: Progress, steps: int = STEPS) -> Figures:
     """All methods over the first n scenes, as `compared` has them."""
-    return compared(rendered(pipe, n, seed, progress, steps), seed)
+    return compared(scores_of(rendered(pipe, n, seed, progress, steps)), seed)

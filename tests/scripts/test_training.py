@@ -12,7 +12,12 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
-from diffusers import AutoencoderKL, FlowMatchEulerDiscreteScheduler, StableDiffusionPipeline
+from diffusers import (
+    AutoencoderKL,
+    FlowMatchEulerDiscreteScheduler,
+    SD3Transformer2DModel,
+    StableDiffusionPipeline,
+)
 from making import letter_tokenizer
 from numpy.lib.stride_tricks import sliding_window_view
 from torch import nn
@@ -366,10 +371,29 @@ def test_the_averaged_weights_are_exported(tmp_path):
     assert card["training"]["samples_seen"] == 77 and card["defaults"]["guidance"] == 3
     assert model_card(to).vocabulary == captions.vocabulary()
 
-    (to / "model_index.json").unlink()  # now it is some folder of the user's
+    (to / "model_index.json").unlink()  # now the folder looks like a user's
     with pytest.raises(RunError):
         export(how)
     assert (to / "card.json").exists()
+
+
+def test_the_transformer_is_exported_without_the_shared_autoencoder(tmp_path):
+    to = tmp_path / "model"
+    model = joint.Model(joint.text_encoder(), joint.transformer_model())
+    averages = [p.detach() + 0.5 for p in model.parameters() if p.requires_grad]
+    state = {"model": model.state_dict(), "average": {"count": 1, "values": averages}, "seen": 77}
+    torch.save(state, tmp_path / "joint_training.pt")
+    export(options(tmp_path, "export", "--of", "joint", "--to", str(to)))
+    assert [path.name for path in (to / "vae").iterdir()] == ["config.json"]
+    exported = SD3Transformer2DModel.from_pretrained(to / "transformer", dtype=torch.float32)
+    weights = dict(zip(dict(model.transformer.named_parameters()), averages, strict=True))
+    folded = weights["context_embedder.weight"]
+    folded[:, :128] *= joint.EMBEDDING_SCALE
+    folded[:, 128:] *= joint.STATE_SCALE
+    assert all(torch.equal(p, weights[n].half().float()) for n, p in exported.named_parameters())
+    card = json.loads((to / "card.json").read_text())
+    assert card["training"]["samples_seen"] == 77
+    assert model_card(to).vocabulary == captions.vocabulary()
 
 
 def test_a_reworded_caption_is_still_true():

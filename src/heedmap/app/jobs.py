@@ -18,7 +18,7 @@ from heedmap.backends.latents import pictures_of, unscaled
 from heedmap.backends.registry import family_of
 from heedmap.errors import ArgumentError, RunError, quoted, record_warnings
 from heedmap.page import pages
-from heedmap.tiny import EMBEDDED
+from heedmap.tiny import FOLDERS
 
 _POLL = 0.2  # seconds between two updates of the page
 _PAUSE = 0.5  # seconds between two previews, at least
@@ -30,7 +30,7 @@ class Models:
     """The pipelines on offer; one at a time is in memory.
 
     Args:
-        model: a pipeline; or the name of a model, or several, besides the embedded one.
+        model: a pipeline; or the name of a model, or several, besides the embedded ones.
         options: `device` and `dtype`, as in `heedmap.load`.
     """
 
@@ -38,7 +38,7 @@ class Models:
         self._options, self._loaded = options, ("", None)
         if model is None or isinstance(model, str | list | tuple):
             names = [model] if isinstance(model, str) else model or []
-            self.names = [*dict.fromkeys([*names, EMBEDDED])]
+            self.names = [*dict.fromkeys([*names, *FOLDERS])]
         else:
             self.names = [loading.name_of(model)]
             self._loaded = (self.names[0], model)

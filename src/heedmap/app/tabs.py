@@ -18,7 +18,7 @@ from heedmap.app.jobs import Job, Models
 from heedmap.backends.loading import model_card
 from heedmap.errors import ArgumentError, HeedmapError, as_sentence
 from heedmap.io.writing import put_counting, slug
-from heedmap.tiny import EMBEDDED
+from heedmap.tiny import FOLDERS
 
 # Examples for the embedded model: a prompt and a seed;
 PROMPTS = [
@@ -176,8 +176,8 @@ class App:
 
     def __init__(self, models: Models, out: Path | None) -> None:
         self.models, self.out = models, out
-        # The maps of the embedded model take little memory.
-        embedded = models.names == [EMBEDDED]
+        # The maps of the embedded models take little memory.
+        embedded = models.names == [*FOLDERS]
         self._axes = options.AXES if embedded else options.GenerateOptions.keep
         self._directory = tempfile.TemporaryDirectory(prefix="heedmap-", ignore_cleanup_errors=True)
         self.temporary = Path(self._directory.name)  # deleted when Python ends

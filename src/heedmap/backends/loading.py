@@ -16,7 +16,7 @@ from heedmap.errors import ArgumentError, ModelError, RunError, quoted
 from heedmap.io import reading
 from heedmap.options import Device, Dtype, LoadOptions
 from heedmap.text.words import TokenTable, tokenize
-from heedmap.tiny import EMBEDDED, FOLDER
+from heedmap.tiny import EMBEDDED, FOLDER, FOLDERS, JOINT
 
 if TYPE_CHECKING:
     from diffusers import DiffusionPipeline
@@ -33,14 +33,19 @@ _PICKLES = (".ckpt", ".bin", ".pt", ".pth", ".pkl")
 
 
 def is_embedded(pipe: Any) -> bool:
-    """Return whether a pipeline is of the embedded model."""
-    return name_of(pipe) == EMBEDDED
+    """Return whether a pipeline is of an embedded model."""
+    return name_of(pipe) in FOLDERS
 
 
 def name_of(pipe: Any) -> str:
-    """Return the source of a pipeline: a hub id, a path, or "heedmap-tiny"."""
-    name = str(getattr(pipe, "name_or_path", "") or type(pipe).__name__)
-    return EMBEDDED if name == str(FOLDER) else name
+    """Return the source of a pipeline: a hub id, a path, or the name of an embedded model."""
+    return _display_name(getattr(pipe, "name_or_path", "") or type(pipe).__name__)
+
+
+def _display_name(where: Path | str) -> str:
+    """Return the name of the embedded model in a folder; of another, the folder or hub id."""
+    names = {str(folder): name for name, folder in FOLDERS.items()}
+    return names.get(str(where), str(where))
 
 
 def load(
@@ -54,18 +59,19 @@ def load(
         pipe = heedmap.load()
         pipe = heedmap.load("org/name", device="cuda", dtype="float16")
 
-    The embedded model was trained on some 70 words, which its card lists (`model_card`). It draws a
-    prompt with other words as well as it can, and a warning names them.
+    The embedded models were trained on some 70 words, which their cards list (`model_card`). They
+    draw a prompt with other words as well as they can, and a warning names them.
 
     Args:
-        model: None for the embedded model (needs no network), a folder that `save_pretrained`
-            wrote, the id of a model on the hub, or a .safetensors checkpoint file, whose
-            configuration comes from the hub. Only safetensors weights are read.
+        model: None for the embedded Stable Diffusion, "joint" for the embedded Stable Diffusion 3
+            (neither needs a network), a folder that `save_pretrained` wrote, the id of a model on
+            the hub, or a .safetensors checkpoint file, whose configuration comes from the hub. Only
+            safetensors weights are read.
         device: "cpu", "cuda", "mps", or "auto" for the best that is there.
         dtype: "float32", "float16", "bfloat16", or "auto": float32 on the CPU, else float16.
 
     Returns:
-        A diffusers pipeline. The embedded model has no safety checker; others keep theirs.
+        A diffusers pipeline. The embedded models have no safety checker; others keep theirs.
 
     Raises:
         ArgumentError: if device or dtype is unknown or not available.
@@ -90,9 +96,17 @@ def load(
                     elif part is not None:
                         getattr(part, "config", part).name_or_path = str(where)
             else:
-                options = {"use_safetensors": True, "local_files_only": isinstance(where, Path)}
+                options: dict[str, Any] = {
+                    "dtype": torch_dtype,
+                    "use_safetensors": True,
+                    "local_files_only": isinstance(where, Path),
+                }
+                parts = _empty_parts(index)
+                if where == FOLDERS[JOINT]:
+                    load_vae: Any = diffusers.AutoencoderKL.from_pretrained
+                    parts["vae"] = load_vae(str(FOLDER / "vae"), **options)
                 load_parts: Any = diffusers.DiffusionPipeline.from_pretrained
-                pipe = load_parts(str(where), dtype=torch_dtype, **options)
+                pipe = load_parts(str(where), **parts, **options)
 
     check_served(pipe)
     return pipe.to(torch_device)
@@ -114,11 +128,7 @@ def outline(model: str | Path | None = None) -> "CallablePipeline":
         index, source = _index(where), _repository(where)
         component = family_named(index).component
         local = isinstance(source, Path)
-        parts: dict[str, Any] = {
-            name: None
-            for name, part in index.items()
-            if isinstance(part, list) and not name.startswith(("tokenizer", "scheduler"))
-        }
+        parts = _empty_parts(index, "tokenizer", "scheduler")
         with _explained(where):
             for name in {component, "vae"} & parts.keys():
                 kind = getattr(diffusers, index[name][-1])
@@ -142,7 +152,7 @@ def of_kind(pipe: "DiffusionPipeline", name: str) -> "DiffusionPipeline":
 
 
 class ModelCard(Struct):
-    """The `card.json` of a model: the embedded model has one, `train_tiny.py export` writes one.
+    """The `card.json` of a model: the embedded models have one, `train_tiny.py export` writes one.
 
     Attributes:
         vocabulary: the words that the model was trained on; None if unknown.
@@ -157,7 +167,7 @@ class ModelCard(Struct):
 
 def model_card(model: str | Path | None = None) -> ModelCard:
     """Return the card of a model; an empty one if it has none, or a file of another kind."""
-    folder = FOLDER if model is None or str(model) == EMBEDDED else Path(model)
+    folder = _embedded_folder(model) or Path(str(model))
     try:
         data = reading.read_bytes(folder / "card.json", most=4 * 2**20)
         return msgspec.json.decode(data, type=ModelCard)
@@ -196,19 +206,22 @@ def token_table(prompt: str, model: str | Path | None = None) -> TokenTable:
         from heedmap.backends.registry import family_named
 
         family = family_named(index)
-        parts = [name for name, part in index.items() if isinstance(part, list)]
-        large = {name: None for name in parts if not name.startswith("tokenizer")}
+        parts = _empty_parts(index, "tokenizer")
         with _explained(where):
-            pipe: Any = DiffusionPipeline.from_pretrained(str(where), **large)
+            pipe: Any = DiffusionPipeline.from_pretrained(str(where), **parts)
     return family(pipe).whole_table(prompt, {})
 
 
 # --- where a model is ---
 
 
+def _embedded_folder(model: str | Path | None) -> Path | None:
+    return FOLDERS.get(EMBEDDED if model is None else str(model))
+
+
 def _source(model: str | Path | None) -> Path | str:
-    if model is None or str(model) == EMBEDDED:
-        return FOLDER
+    if (folder := _embedded_folder(model)) is not None:
+        return folder
     path = reading.path_of(model)
     if os.path.isfile(path / "model_index.json"):
         return path
@@ -223,7 +236,8 @@ def _source(model: str | Path | None) -> Path | str:
     if os.path.exists(path) or text.count("/") != 1 or text.startswith((".", "/", "~")):
         raise ModelError(
             f"there is no model {quoted(text)}: expected a folder that save_pretrained wrote, a "
-            ".safetensors file, a hub id such as 'org/model', or nothing for the embedded model"
+            ".safetensors file, a hub id such as 'org/model', 'joint', or nothing for the embedded "
+            "model"
         )
     return text
 
@@ -236,6 +250,15 @@ def _index(where: Path | str) -> dict[str, Any]:
         path = source / name if isinstance(source, Path) else Path(str(cached_file(source, name)))
         index = json.loads(path.read_text(encoding="utf-8"))
     return index if isinstance(index, dict) else {}
+
+
+def _empty_parts(index: Mapping[str, Any], *kept: str) -> dict[str, Any]:
+    """Return None for each part that a pipeline lacks; with `kept`, for all parts but these."""
+    return {
+        name: None
+        for name, part in index.items()
+        if isinstance(part, list) and (part[0] is None or (kept and not name.startswith(kept)))
+    }
 
 
 def _repository(where: Path | str) -> Path | str:
@@ -274,9 +297,9 @@ def _explained(where: Path | str) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        lines, name = str(error).strip().splitlines(), EMBEDDED if where == FOLDER else str(where)
+        lines = str(error).strip().splitlines()
         raise ModelError(
-            f"the model {name} cannot be loaded ({type(error).__name__}: "
+            f"the model {_display_name(where)} cannot be loaded ({type(error).__name__}: "
             f"{lines[0][:200] if lines else ''}): expected a diffusers pipeline, or a "
             "checkpoint file of Stable Diffusion 1, 2 or XL, with safetensors weights (and a "
             "network, once, for one on the hub)"

@@ -18,7 +18,7 @@ from PIL import Image
 
 from heedmap import tiny
 from heedmap.backends.base import Pipeline, parameters
-from heedmap.backends.loading import is_embedded
+from heedmap.backends.loading import is_embedded, name_of
 from heedmap.backends.registry import (
     check_names,
     check_served,
@@ -181,11 +181,12 @@ def _own(value: Any) -> Any:
 
 
 def apply_model_defaults(pipe: Pipeline, options: GenerateOptions) -> GenerateOptions:
-    """Fill in the steps and guidance of the embedded model's card where none are given."""
+    """Fill in the steps and guidance of an embedded model's card where none are given."""
     if not is_embedded(pipe):
         return options
     missing = [name for name in ("steps", "guidance") if getattr(options, name) is None]
-    return replace(options, **{name: getattr(tiny.defaults(), name) for name in missing})
+    defaults = tiny.defaults(name_of(pipe))
+    return replace(options, **{name: getattr(defaults, name) for name in missing})
 
 
 def has_usual_area(pipe: Pipeline, size: tuple[int, int]) -> bool:

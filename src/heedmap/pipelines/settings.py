@@ -28,7 +28,7 @@ def effective_value(
 ) -> tuple[Any, str | None]:
     """Return the "steps" or "guidance" that a pipeline will use, and the source of the value.
 
-    The value is None if it is not known. The source is "card" (of the embedded model), "pipeline",
+    The value is None if it is not known. The source is "card" (of an embedded model), "pipeline",
     the name of an argument (`timesteps` or `sigmas`) that sets the steps, or None for `value`, the
     user's.
     """
@@ -39,7 +39,7 @@ def effective_value(
     if value is not None:
         return argument_note(value), None
     if loading.is_embedded(pipe):
-        return getattr(tiny.defaults(), name), "card"
+        return getattr(tiny.defaults(loading.name_of(pipe)), name), "card"
     default = default_of(pipe, THEIR_NAMES[name])
     return default if isinstance(default, int | float) else None, "pipeline"
 

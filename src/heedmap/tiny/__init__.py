@@ -1,30 +1,32 @@
-"""The embedded model in `model/`: its name, folder and default settings, without torch."""
+"""The embedded models: their names, folders and default settings, without torch."""
 
 from functools import cache
 from pathlib import Path
-from typing import Any
 
-from msgspec import Struct, convert, json
+from msgspec import Struct, json
 
-EMBEDDED = "heedmap-tiny"
-"""The name of the embedded model, in settings and in `--model`."""
+EMBEDDED, JOINT = "heedmap-tiny", "joint"
+"""The names of the embedded models, a UNet and a transformer, in settings and in `--model`."""
 FOLDER = Path(__file__).with_name("model")
-"""The folder of the model, as `save_pretrained` writes it, with the model's card."""
+"""The folder of the UNet's model, as `save_pretrained` writes it, with the model's card."""
+FOLDERS = {EMBEDDED: FOLDER, JOINT: Path(__file__).with_name(JOINT)}
+"""The folders of the models by name. The transformer's has no weights of the autoencoder, which is
+that of the UNet's model."""
 
 
 class Defaults(Struct, frozen=True):
-    """The default settings of the embedded model; the size in pixels."""
+    """The default settings of an embedded model; the size in pixels."""
 
     steps: int
     guidance: float
     size: tuple[int, int]
 
 
+class _Card(Struct):
+    defaults: Defaults
+
+
 @cache
-def defaults() -> Defaults:
-    """Return the default settings on the model's card."""
-    return convert(_read("card.json")["defaults"], Defaults)
-
-
-def _read(name: str) -> dict[str, Any]:
-    return json.decode((FOLDER / name).read_bytes())
+def defaults(name: str = EMBEDDED) -> Defaults:
+    """Return the default settings on a model's card."""
+    return json.decode((FOLDERS[name] / "card.json").read_bytes(), type=_Card).defaults
