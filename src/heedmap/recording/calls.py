@@ -4,6 +4,7 @@ import math
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from types import FrameType
 from typing import Any, Literal
 
@@ -79,6 +80,7 @@ class BranchRecord:
     refined: RefinedMaps | None = None  # None where no layer propagates maps
     concept_keys: ConceptKeys | None = None  # None for a branch, and where attention is joint
     concept_streams: ConceptStreams | None = None  # where it is
+    outputs: AttentionAccumulator | None = None  # similarities of two or more such concepts
     block: int | None = None  # of the model's batch, recorded in this pass; None if none is
     recorded: bool = False  # since the scheduler was last called
     timesteps: dict[int, float] = field(default_factory=dict)  # of each step at which it ran
@@ -193,7 +195,11 @@ class Call:
                     "to run once more: switch it off, or leave concepts out"
                 )
             streams = ConceptStreams(family, encoding.concepts)
-            self.records["concepts"].concept_streams = streams
+            record = self.records["concepts"]
+            record.concept_streams = streams
+            if len(spec.concepts) > 1:
+                positions = record.accumulator.positions
+                record.outputs = AttentionAccumulator(spec.keep - {"head"}, positions, (h, w))
         elif encoding.concepts:
             keys = ConceptKeys(layers, encoding, family.project_text)
             self.records["concepts"].concept_keys = keys
@@ -227,7 +233,8 @@ class Call:
     def nbytes(self) -> int:
         """The number of bytes that it keeps when it is over."""
         size = 0
-        for sums in (record.accumulator for record in self.records.values()):
+        every = [(record.accumulator, record.outputs) for record in self.records.values()]
+        for sums in filter(None, chain(*every)):
             by_layer, by_head = "layer" in sums.keep, "head" in sums.keep
             each = [
                 math.prod(self.grids[name] if by_layer else sums.mean_grid)
@@ -355,11 +362,18 @@ class Call:
         if record.concept_streams is not None and record.block is not None:
             first, positions = record.block * self.images, math.prod(self.grids[name])
             streams = record.concept_streams
-            every = streams.probabilities(block, arguments, recorder, positions, first)
-            self._add(record, name, every)
+            every, similarities = streams.run(block, arguments, recorder, positions, first)
+            record.outputs = record.outputs if similarities else None
+            self._add(record, name, every, similarities)
 
-    def _add(self, record: BranchRecord, name: str, every: Sequence[SiteProbabilities]) -> None:
-        """Add the probabilities of each image in a layer to a record."""
+    def _add(
+        self,
+        record: BranchRecord,
+        name: str,
+        every: Sequence[SiteProbabilities],
+        similarities: Sequence[SiteProbabilities] = (),
+    ) -> None:
+        """Add the probabilities and the similarities of each image in a layer to a record."""
         step, steps = self.moment.step, self.schedule.count
         site, passes = Site(name, step, steps, self.grids[name]), self.schedule.steps.count(step)
         record.ran[name, step] += 1
@@ -367,6 +381,9 @@ class Call:
             recorded = record.accumulator.add(image, site, p, passes)
             if record.refined is not None:
                 record.refined.add(image, recorded, site.grid, passes)
+        for image, p in enumerate(similarities):
+            assert record.outputs is not None
+            record.outputs.add(image, site, p, passes)
 
     def propagate(self, name: str, scores: Scores) -> None:
         """Propagate the maps so far along a layer of the image's attention that has just run."""
@@ -448,26 +465,13 @@ class Call:
         ran = {layer for layer, _ in record.ran}
         names = [layer for layer in self.heads if layer in ran] if "layer" in sums.keep else [""]
         steps = tuple(record.timesteps) if "step" in keep else (0,)
-        arrays = []
-        for layer in names:
-            means = sums.mean(image, layer, steps)
-            if not bool(means.isfinite().all()):
-                raise TraceError(
-                    f"the attention of {layer or 'the model'} holds NaN or Inf, probably because "
-                    "the latents do: load the model with dtype 'float32' if it overflows"
-                )
-            if layer and "layer" not in keep:
-                flat = regrid(means.flatten(0, 1), self.grids[layer], sums.mean_grid)
-                means = flat.unflatten(0, means.shape[:2])
-            arrays.append(means.cpu().numpy())
         layers = tuple(self.layer(layer) for layer in names if layer)
         if "layer" not in keep:
-            arrays = [np.mean(arrays, axis=0) if len(arrays) > 1 else arrays[0]]
             layers = (Layer(AVERAGED, max(self.heads.values()), sums.mean_grid),)
         (h, w), side = self.latent, self.family.cell_side
         return Recording(
             layers,
-            tuple(arrays),
+            self._arrays(sums, image, names, steps),
             keep,
             tuple(record.timesteps.values()),
             sums.positions[image],
@@ -476,4 +480,28 @@ class Call:
             (w * side, h * side),
             None if record.refined is None else record.refined.value(image),
             self.spec.share_of if self.family.is_joint else None,
+            self._arrays(record.outputs, image, names, steps) if record.outputs else (),
         )
+
+    def _arrays(
+        self, sums: AttentionAccumulator, image: int, names: Sequence[str], steps: Sequence[int]
+    ) -> tuple[np.ndarray, ...]:
+        """Return the means (S, H, Q, K) of an image's layers; of them all if none is kept.
+
+        TraceError if they hold NaN or Inf.
+        """
+        arrays: list[np.ndarray] = []
+        for layer in names:
+            means = sums.mean(image, layer, steps)
+            if not bool(means.isfinite().all()):
+                raise TraceError(
+                    f"the attention of {layer or 'the model'} holds NaN or Inf, probably because "
+                    "the latents do: load the model with dtype 'float32' if it overflows"
+                )
+            if layer and "layer" not in self.spec.keep:
+                flat = regrid(means.flatten(0, 1), self.grids[layer], sums.mean_grid)
+                means = flat.unflatten(0, means.shape[:2])
+            arrays.append(means.cpu().numpy())
+        if "layer" not in self.spec.keep and len(arrays) > 1:
+            return (np.mean(arrays, axis=0),)
+        return tuple(arrays)
