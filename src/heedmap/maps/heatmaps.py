@@ -404,11 +404,7 @@ class HeatMaps:
         Raises:
             SelectionError: if there are none, or these are the maps of a selection or of outputs.
         """
-        if self._selection is not None or self.recording.share_of == "outputs":
-            raise SelectionError(
-                "neither a selection nor similarities of outputs have refined maps: take them from "
-                "the run's unselected maps"
-            )
+        self._check_whole("refined maps")
         if self._whole is not None:
             return self
         refined = self.recording.refined_alone()
@@ -432,12 +428,15 @@ class HeatMaps:
             SelectionError: if there are none: these are no maps of two or more concepts, or the
                 model's text has a softmax of its own; or if these are the maps of a selection.
         """
-        if self._selection is not None:
-            raise SelectionError(
-                "a selection has no similarities of outputs: take them from the run's unselected "
-                "maps, and select afterwards"
-            )
+        self._check_whole("maps of outputs")
         return replace(self, recording=self.recording.outputs_alone())
+
+    def _check_whole(self, kind: str) -> None:
+        if self._selection is not None or self.recording.share_of == "outputs":
+            raise SelectionError(
+                f"selections and maps of outputs have no {kind} of their own: take them from the "
+                "run's unselected maps"
+            )
 
     def segment(
         self,

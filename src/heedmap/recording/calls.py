@@ -4,7 +4,6 @@ import math
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import chain
 from types import FrameType
 from typing import Any, Literal
 
@@ -67,20 +66,20 @@ class RecordingSpec:
         return cls(**{**values, **more})
 
 
-RecordName = BranchName | Literal["concepts"]
-"""The records of a call: one for each branch of a guided run, and one for the concepts."""
+RecordName = BranchName | Literal["concepts", "outputs"]
+"""The records of a call: one for each branch of a guided run, one for the concepts, and one for the
+similarities of outputs of two or more concepts, where attention is joint."""
 
 
 @dataclass(eq=False)
 class BranchRecord:
-    """The attention recorded so far of one branch of a call, or of the concepts."""
+    """The attention, or the similarities, recorded so far by one of a call's records."""
 
     tables: tuple[TokenTable, ...]  # for each image its words
     accumulator: AttentionAccumulator
     refined: RefinedMaps | None = None  # None where no layer propagates maps
     concept_keys: ConceptKeys | None = None  # None for a branch, and where attention is joint
     concept_streams: ConceptStreams | None = None  # where it is
-    outputs: AttentionAccumulator | None = None  # similarities of two or more such concepts
     block: int | None = None  # of the model's batch, recorded in this pass; None if none is
     recorded: bool = False  # since the scheduler was last called
     timesteps: dict[int, float] = field(default_factory=dict)  # of each step at which it ran
@@ -181,12 +180,16 @@ class Call:
             tables["negative"] = encoding.negative.tables
         if encoding.concepts:
             tables["concepts"] = [TokenTable.of_texts(spec.concepts)] * self.images
+            if family.is_joint and len(spec.concepts) > 1:
+                tables["outputs"] = tables["concepts"]
         padding = ("pad",) if spec.tokens == "all" else ()
         self.records: dict[RecordName, BranchRecord] = {}
         for name, each in tables.items():
             positions = [table.positions("start", "text", "end", *padding) for table in each]
-            sums = AttentionAccumulator(spec.keep | layer, positions, (h, w))
-            refined = None if grid is None else RefinedMaps(grid)
+            dropped = {"head"} if name == "outputs" else ()  # an output has them all
+            keep = (spec.keep | layer).difference(dropped)
+            sums = AttentionAccumulator(keep, positions, (h, w))
+            refined = None if grid is None or name == "outputs" else RefinedMaps(grid)
             self.records[name] = BranchRecord(tuple(each), sums, refined)
         if encoding.concepts and isinstance(family, JointFamily):
             if self.skipping:
@@ -195,11 +198,8 @@ class Call:
                     "to run once more: switch it off, or leave concepts out"
                 )
             streams = ConceptStreams(family, encoding.concepts)
-            record = self.records["concepts"]
-            record.concept_streams = streams
-            if len(spec.concepts) > 1:
-                positions = record.accumulator.positions
-                record.outputs = AttentionAccumulator(spec.keep - {"head"}, positions, (h, w))
+            for name in tables.keys() & {"concepts", "outputs"}:
+                self.records[name].concept_streams = streams
         elif encoding.concepts:
             keys = ConceptKeys(layers, encoding, family.project_text)
             self.records["concepts"].concept_keys = keys
@@ -233,8 +233,7 @@ class Call:
     def nbytes(self) -> int:
         """The number of bytes that it keeps when it is over."""
         size = 0
-        every = [(record.accumulator, record.outputs) for record in self.records.values()]
-        for sums in filter(None, chain(*every)):
+        for sums in (record.accumulator for record in self.records.values()):
             by_layer, by_head = "layer" in sums.keep, "head" in sums.keep
             each = [
                 math.prod(self.grids[name] if by_layer else sums.mean_grid)
@@ -363,17 +362,12 @@ class Call:
             first, positions = record.block * self.images, math.prod(self.grids[name])
             streams = record.concept_streams
             every, similarities = streams.run(block, arguments, recorder, positions, first)
-            record.outputs = record.outputs if similarities else None
-            self._add(record, name, every, similarities)
+            self._add(record, name, every)
+            if similarities:
+                self._add(self.records["outputs"], name, similarities)
 
-    def _add(
-        self,
-        record: BranchRecord,
-        name: str,
-        every: Sequence[SiteProbabilities],
-        similarities: Sequence[SiteProbabilities] = (),
-    ) -> None:
-        """Add the probabilities and the similarities of each image in a layer to a record."""
+    def _add(self, record: BranchRecord, name: str, every: Sequence[SiteProbabilities]) -> None:
+        """Add the probabilities of each image in a layer to a record."""
         step, steps = self.moment.step, self.schedule.count
         site, passes = Site(name, step, steps, self.grids[name]), self.schedule.steps.count(step)
         record.ran[name, step] += 1
@@ -381,9 +375,6 @@ class Call:
             recorded = record.accumulator.add(image, site, p, passes)
             if record.refined is not None:
                 record.refined.add(image, recorded, site.grid, passes)
-        for image, p in enumerate(similarities):
-            assert record.outputs is not None
-            record.outputs.add(image, site, p, passes)
 
     def propagate(self, name: str, scores: Scores) -> None:
         """Propagate the maps so far along a layer of the image's attention that has just run."""
@@ -465,13 +456,28 @@ class Call:
         ran = {layer for layer, _ in record.ran}
         names = [layer for layer in self.heads if layer in ran] if "layer" in sums.keep else [""]
         steps = tuple(record.timesteps) if "step" in keep else (0,)
+        arrays = []
+        for layer in names:
+            means = sums.mean(image, layer, steps)
+            if not bool(means.isfinite().all()):
+                raise TraceError(
+                    f"the attention of {layer or 'the model'} holds NaN or Inf, probably because "
+                    "the latents do: load the model with dtype 'float32' if it overflows"
+                )
+            if layer and "layer" not in keep:
+                flat = regrid(means.flatten(0, 1), self.grids[layer], sums.mean_grid)
+                means = flat.unflatten(0, means.shape[:2])
+            arrays.append(means.cpu().numpy())
         layers = tuple(self.layer(layer) for layer in names if layer)
         if "layer" not in keep:
+            arrays = [np.mean(arrays, axis=0) if len(arrays) > 1 else arrays[0]]
             layers = (Layer(AVERAGED, max(self.heads.values()), sums.mean_grid),)
         (h, w), side = self.latent, self.family.cell_side
+        beside = self.records.get("outputs") if name == "concepts" else None
+        outputs = self.recording("outputs", image).arrays if beside and beside.ran else ()
         return Recording(
             layers,
-            self._arrays(sums, image, names, steps),
+            tuple(arrays),
             keep,
             tuple(record.timesteps.values()),
             sums.positions[image],
@@ -480,28 +486,5 @@ class Call:
             (w * side, h * side),
             None if record.refined is None else record.refined.value(image),
             self.spec.share_of if self.family.is_joint else None,
-            self._arrays(record.outputs, image, names, steps) if record.outputs else (),
+            outputs,
         )
-
-    def _arrays(
-        self, sums: AttentionAccumulator, image: int, names: Sequence[str], steps: Sequence[int]
-    ) -> tuple[np.ndarray, ...]:
-        """Return the means (S, H, Q, K) of an image's layers; of them all if none is kept.
-
-        TraceError if they hold NaN or Inf.
-        """
-        arrays: list[np.ndarray] = []
-        for layer in names:
-            means = sums.mean(image, layer, steps)
-            if not bool(means.isfinite().all()):
-                raise TraceError(
-                    f"the attention of {layer or 'the model'} holds NaN or Inf, probably because "
-                    "the latents do: load the model with dtype 'float32' if it overflows"
-                )
-            if layer and "layer" not in self.spec.keep:
-                flat = regrid(means.flatten(0, 1), self.grids[layer], sums.mean_grid)
-                means = flat.unflatten(0, means.shape[:2])
-            arrays.append(means.cpu().numpy())
-        if "layer" not in self.spec.keep and len(arrays) > 1:
-            return (np.mean(arrays, axis=0),)
-        return tuple(arrays)

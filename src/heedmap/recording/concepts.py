@@ -85,12 +85,8 @@ def output_similarities(image: Tensor, text: Tensor, concepts: ConceptStates) ->
 
     At each position they are the softmax over the concepts of the inner products of the image's
     output and theirs. An output has all heads side by side, before the output projection; that of a
-    concept is the mean over its tokens.
-
-    Args:
-        image: (H, Q, d), the outputs of the image's positions.
-        text: (H, K, d), those of the concepts' tokens.
-        concepts: the places of each concept's tokens.
+    concept is the mean over its tokens. The outputs of the image are (H, Q, d), of the text
+    (H, K, d).
     """
     outputs, tokens = (one.float().transpose(0, 1).flatten(1) for one in (image, text))
     means = torch.stack([tokens[list(place)].mean(dim=0) for place in concepts.places])
