@@ -155,22 +155,16 @@ def test_similarities_of_outputs_are_named_and_have_layers_and_steps():
     made = recording("at house", keep={"layer", "step", "head"})
     outputs = tuple(a[:, :1] / 2 for a in made.arrays)
     maps = HeatMaps(replace(made, outputs=outputs))
-    one, all_of_it = maps.outputs.select(steps=1, layers="up")["house"], maps.outputs
+    one, every = maps.outputs.select(steps=1, layers="up")["house"], maps.outputs
     half = maps.select(steps=1, layers="up", heads=0)["house"].values / 2
     np.testing.assert_allclose(one.values, half, rtol=1e-5)
-    for figure in (one.figure(scale="raw"), all_of_it.figure(), timeline(all_of_it, "house")):
+    for figure in (one.figure(scale="raw"), every.figure(), timeline(every, "house")):
         (name, *_), *_ = read_figure(figure).scales
         assert "similarity of outputs" in name and "probability" not in name
-    assert "heads" not in mean_of(all_of_it) and all_of_it["house"].mask().any()
-    asks = (
-        lambda: all_of_it.heads,
-        lambda: all_of_it.refined,
-        lambda: all_of_it.outputs,
-        lambda: maps.select(steps=1).outputs,
-    )
-    for ask in asks:
+    assert "heads" not in mean_of(every) and every["house"].mask().any()
+    for of, name in ((every, "heads"), (every, "refined"), (maps.select(steps=1), "outputs")):
         with pytest.raises(SelectionError):
-            ask()
+            getattr(of, name)
 
 
 def test_refined_maps_have_the_same_interface():

@@ -234,7 +234,7 @@ class Recording:
         if not self.outputs:
             raise SelectionError(
                 "there are no similarities of outputs: they need two or more concepts, and a model "
-                "in which text and image share one softmax (SD 3, Flux.1)"
+                "whose text and image share one softmax (SD 3, Flux.1), with diffusers' processors"
             )
         keep = self.keep - {"head"}
         return replace(
