@@ -419,10 +419,10 @@ class HeatMaps:
         A value is a share among the concepts, from 0 to 1, and no attention: the softmax over the
         concepts of the inner products of the image's output at a position and of each concept's. A
         layer's outputs are the sums of its values by their probabilities, all heads side by side,
-        before the output projection. A concept's is the mean over its tokens, wherever it stands in
-        the concepts and the prompt. The map is the mean over layers and steps, which can be
-        selected if they were kept. After ConceptAttention (Helbling et al., 2025, arXiv
-        2502.04320), which leaves out the single blocks of Flux.
+        before the output projection. A concept's is the mean over its tokens, those in the prompt
+        included. The map is the mean over layers and steps, which can be selected if they were
+        kept. After ConceptAttention (Helbling et al., 2025, arXiv 2502.04320), which leaves out the
+        single blocks of Flux: `select(layers="double")` does so.
 
         Raises:
             SelectionError: if there are none: these are no maps of two or more concepts, or the

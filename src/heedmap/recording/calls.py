@@ -473,8 +473,8 @@ class Call:
             arrays = [np.mean(arrays, axis=0) if len(arrays) > 1 else arrays[0]]
             layers = (Layer(AVERAGED, max(self.heads.values()), sums.mean_grid),)
         (h, w), side = self.latent, self.family.cell_side
-        beside = self.records.get("outputs") if name == "concepts" else None
-        outputs = self.recording("outputs", image).arrays if beside and beside.ran else ()
+        similar = self.records.get("outputs") if name == "concepts" else None
+        outputs = self.recording("outputs", image).arrays if similar and similar.ran else ()
         return Recording(
             layers,
             tuple(arrays),
