@@ -39,8 +39,8 @@ class StableDiffusion3(JointFamily):
         """Return the first tokenizer of these; None for T5's if its encoder is not loaded."""
         if names != ("tokenizer_3",):
             return super().tokenizer_of(names)
-        # A pipeline that was loaded without its models reads nothing: the tokenizer alone tells.
-        is_read = self.pipe.text_encoder_3 is not None or self.model is None
+        # Of a pipeline that was loaded without any encoder, the tokenizer alone tells.
+        is_read = self.pipe.text_encoder_3 is not None or self.pipe.text_encoder is None
         return self.pipe.tokenizer_3 if is_read else None
 
     def table(self, tokenizer: Any, prompt: str, arguments: Mapping[str, Any]) -> TokenTable:

@@ -19,8 +19,8 @@ from heedmap.cli.console import (
     parsed,
     print_table,
 )
-from heedmap.errors import ArgumentError, RunError
-from heedmap.options import MASK_THRESHOLD, parse_integers, parse_names, parse_range
+from heedmap.errors import ArgumentError, RunError, join_words
+from heedmap.options import MASK_THRESHOLD, SHARES, parse_integers, parse_names, parse_range
 
 COLUMNS = ("peak", "mean", "peak at")
 _LAYERS = "As down, mid, up, 'up 1.0' or a pattern with *; commas between."
@@ -125,7 +125,7 @@ def inspect(
         rows = [(heat.label, *heat_cells(heat), file) for heat, file in each]
         print_table(("word", *COLUMNS, "file"), rows, folder)
         how = f", {REFINED_BY}" if refined else ""
-        typer.echo(f"Shares of attention, {mean_of(maps)}{how}.")
+        typer.echo(f"{_share(maps)}, {mean_of(maps)}{how}.")
         for file in (data["sheet"], *data["over"]):
             typer.echo(file)
     task.finish(data, [folder], data["sheet"])
@@ -233,7 +233,8 @@ def compare(
         entries.append({"run": str(folder), "label": label, "words": numbers})
     if task.verbose:
         print_table(("run", "word", *COLUMNS), rows, path)
-        typer.echo("Shares of attention, averaged over all layers, heads and steps of a run.")
+        share = _share(*(run.maps for run in runs))
+        typer.echo(f"{share}, averaged over all layers, heads and steps of a run.")
     data = {"file": str(path), "scale": scale, "words": words, "runs": entries}
     task.finish(data, [path], path)
 
@@ -257,6 +258,12 @@ def maps_of(run: "hm.Run", concepts: bool) -> "hm.HeatMaps":
     if maps is None:
         raise RunError("this run has no concept maps: omit --concepts, or generate with --concepts")
     return maps
+
+
+def _share(*several: "hm.HeatMaps") -> str:
+    """Name what the values of maps are shares of, to begin a sentence."""
+    names = [SHARES[maps.recording.share_of] or "share of attention" for maps in several]
+    return join_words([*dict.fromkeys(names)], "or").capitalize()
 
 
 def folder_name(words: list[Any] | None, flags: Mapping[str, Any]) -> str:
