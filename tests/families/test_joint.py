@@ -23,6 +23,7 @@ from families.checking import (
     WHOLE,
     assert_restored,
     check,
+    denoiser,
     paint,
     reference,
     state_of,
@@ -150,13 +151,18 @@ def test_labels_are_those_that_the_encoder_read(load, family):
 
 @pytest.mark.parametrize(
     ("family", "other"),
-    [("sd3", "prompt_2"), ("sd3", "prompt_3"), ("sd3", "negative_prompt_3"), ("flux", "prompt_2")],
+    [
+        *(("sd3", name) for name in ("prompt_2", "prompt_3", "negative_prompt_3")),
+        *((family, "prompt_2") for family in ("flux", "sdxl")),
+    ],
 )
 def test_encoders_that_read_other_prompts_are_refused(load, family, other):
-    branches = ("conditional", "negative") if family == "sd3" else ("conditional",)
-    more = {"max_sequence_length": 12, other: "a blue house"}
-    with pytest.raises(TraceError), trace(pipe := load(family), branches=branches):
-        paint(pipe, "a red house", **more)
+    pipe, ran = load(family), []
+    denoiser(pipe).register_forward_pre_hook(lambda *_: ran.append(1))
+    branches = ("conditional",) if family == "flux" else ("conditional", "negative")
+    with pytest.raises(TraceError, match=other), trace(pipe, branches=branches):
+        paint(pipe, "a red house", **{other: "a blue house"})
+    assert not ran
 
 
 # By family the arguments of encode_prompt, and the places of arguments in its result.

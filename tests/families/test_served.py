@@ -91,19 +91,6 @@ def test_labels_of_both_encoders_agree(load):
     assert {token.kind for token in table.tokens[6:]} == {"pad"}
 
 
-def test_another_second_prompt_is_refused(load):
-    pipe = load("sdxl")
-    steps = []
-    with pytest.raises(TraceError, match="prompt_2"), trace(pipe):
-        paint(
-            pipe,
-            "a red house",
-            prompt_2="a blue tree",
-            callback_on_step_end=lambda *given: steps.append(1) or given[-1],
-        )
-    assert not steps
-
-
 def test_encoders_that_read_a_text_differently_are_refused(load):
     """CLIP's vocabulary joins "!!", but a tokenizer that pads with "!" reads each apart."""
     pipe = load("sdxl")
@@ -215,15 +202,13 @@ def test_the_class_name_of_older_models_is_served(folder):
 
 # --- Sana: an instruction before the prompt; HunyuanDiT: padding that is replaced ---
 
-TINY = {"width": 64, "height": 64, "use_resolution_binning": False}
-
 
 @pytest.mark.parametrize("lines", [None, ["Draw this:", "Prompt: "], ["draw."]])
 @pytest.mark.parametrize("prompt", ["  A Red HOUSE ", "?at sea"])
 def test_words_behind_an_instruction_are_the_prompts(load, prompt, lines):
     """Gemma reads both in one text, and the image reads the last tokens behind the first."""
     pipe = load("sana")
-    more = {"max_sequence_length": 12, "complex_human_instruction": lines, **TINY}
+    more = {"max_sequence_length": 12, "complex_human_instruction": lines, **SMALL}
     recorder = check(pipe, lambda: paint(pipe, prompt, **more), [prompt])
     (recording,) = recorder.recordings
     table, text = recording.table, prompt.strip().lower()
@@ -244,7 +229,7 @@ def test_words_behind_an_instruction_are_the_prompts(load, prompt, lines):
 
 
 def test_a_long_prompt_behind_an_instruction_is_cut(load):
-    pipe, more = load("sana"), {"max_sequence_length": 6, **TINY}
+    pipe, more = load("sana"), {"max_sequence_length": 6, **SMALL}
     with pytest.warns(HeedmapWarning, match="'house'"):
         recorder = check(pipe, lambda: paint(pipe, "a red at house", **more), ["a red at house"])
     words = recorder.recordings[0].table.words
@@ -270,7 +255,7 @@ def test_the_default_size_of_sana_is_the_models(load):
 
 def test_padding_of_hunyuan_is_read_by_the_image(load):
     pipe = load("hunyuan")
-    recorder = check(pipe, lambda: paint(pipe, "a red house", **TINY), ["a red house"])
+    recorder = check(pipe, lambda: paint(pipe, "a red house", **SMALL), ["a red house"])
     table = recorder.recordings[0].table
     assert table.parts == (77, 256)
     assert [word.tokens for word in table.words] == [
@@ -285,7 +270,7 @@ def test_padding_of_hunyuan_is_read_by_the_image(load):
 @pytest.mark.parametrize("labels", [None, ["a red house"]])
 def test_embeds_of_both_encoders_of_hunyuan(load, labels):
     pipe = load("hunyuan")
-    given = {"guidance_scale": 1.0, **TINY}
+    given = {"guidance_scale": 1.0, **SMALL}
     for number, end in enumerate(("", "_2")):
         made = pipe.encode_prompt("a red house", "cpu", text_encoder_index=number)
         given |= {f"prompt_embeds{end}": made[0], f"prompt_attention_mask{end}": made[2]}
