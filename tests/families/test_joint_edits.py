@@ -23,6 +23,8 @@ from heedmap.recording.tracing import Trace, trace
 pytestmark = pytest.mark.filterwarnings("ignore:`FluxPosEmbed` is deprecated:FutureWarning")
 STEPS = 2
 BOX = (0, 0, 32, 48)
+INSIDE = torch.zeros(4, 4, dtype=torch.bool)  # 16 pixels a cell
+INSIDE[:3, :2] = True
 EACH = pytest.mark.parametrize("family", ["sd3", "sd35", "flux"])
 OTHERS = pytest.mark.parametrize("family", ["chroma", "klein", "dev2", "qwen", "cogview4"])
 
@@ -61,6 +63,14 @@ def weighted(p, tokens, weight):
     return p
 
 
+def confined(p, *strengths):
+    """P' of tokens that are strengthened in the box, and hidden outside of it."""
+    bias, inside = torch.zeros(16, p.shape[-1]).double(), INSIDE.flatten()[:, None]
+    for tokens, strength in strengths:
+        bias[:, list(tokens)] = torch.where(inside, strength, -torch.inf).double()
+    return (p.log() + bias).softmax(-1)
+
+
 @EACH
 @pytest.mark.parametrize("guidance", [1.0, 4.0])
 def test_weights_act_on_the_words_columns_alone(load, family, guidance):
@@ -96,16 +106,10 @@ def test_a_confined_word_is_hidden_outside_and_the_image_gets_its_share(load, fa
     pipe = load(family)
     table = prompt_table(pipe, "a red house", SHORT)
     tokens, tail = table.find("red house"), table.positions("end", "pad")
-    inside = torch.zeros(4, 4, dtype=torch.bool)
-    inside[:3, :2] = True  # 16 pixels a cell
 
     def rule(p, step, count):
-        if step not in steps_within(0.0, 0.5, STEPS):
-            return p
-        bias = torch.zeros(16, p.shape[-1], dtype=torch.float64)
-        bias[:, list(tokens)] = torch.where(inside.flatten(), 1.5, -torch.inf)[:, None].double()
-        bias[:, list(tail)] = torch.where(inside.flatten(), 0.0, -torch.inf)[:, None].double()
-        return (p.log() + bias).softmax(-1)
+        acts = step in steps_within(0.0, 0.5, STEPS)
+        return confined(p, (tokens, 1.5), (tail, 0.0)) if acts else p
 
     word = hm.Confine("house", BOX, strength=1.5, end=0.5, along=["red"])
     held(pipe, "a red house", [word], rule, size=(64, 64))
@@ -134,11 +138,7 @@ def test_all_rules_in_one_run(load):
     house, red = table.find("house"), table.find("red")
 
     def expected(p, step, count):
-        bias = torch.zeros(16, p.shape[-1], dtype=torch.float64)
-        inside = torch.zeros(4, 4, dtype=torch.bool)
-        inside[:3, :2] = True
-        bias[:, list(house)] = torch.where(inside.flatten(), 2.0, -torch.inf)[:, None].double()
-        p = weighted((p.log() + bias).softmax(-1), red, 2)
+        p = weighted(confined(p, (house, 2.0)), red, 2)
         p = p / p.sum(-1, keepdim=True)
         return torch.cat([p[..., :count] / 2, p[..., count:]], dim=-1)
 

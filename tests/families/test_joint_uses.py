@@ -147,10 +147,7 @@ def concept_shares(pipe, prompts, call):
 
     The blocks of a float64 copy run on the image's states of the call and on the concepts' own.
     """
-    double, ran, places = deepcopy(denoiser(pipe)).double(), [], {}
-
-    def start(model, args, kwargs):
-        places.update({n: one for n, one in kwargs.items() if n in ("txt_ids", "img_ids")})
+    double, ran, places = deepcopy(denoiser(pipe)).double(), [], []
 
     def attended(block, arguments):
         """The text states after a block, and those that its layer is given."""
@@ -163,12 +160,13 @@ def concept_shares(pipe, prompts, call):
         image, text = seen["hidden_states"], seen.get("encoder_hidden_states")
         return after, *((image[:, count:], image[:, :count]) if text is None else (image, text))
 
-    handles = [denoiser(pipe).register_forward_pre_hook(start, with_kwargs=True)]
+    handles = []
     for name, block in denoiser(pipe).named_modules():
         if hasattr(block, "attn"):
             keep = lambda _, args, kwargs, name=name: ran.append((name, dict(kwargs)))  # noqa: E731
             handles.append(block.register_forward_pre_hook(keep, with_kwargs=True))
-    made, found = call(), defaultdict(list)
+    with watched(pipe, lambda layer: places.extend(layer.places[1:])):  # of the image
+        made, found = call(), defaultdict(list)
     for handle in handles:
         handle.remove()
     for image, prompt in enumerate(prompts):
@@ -187,11 +185,11 @@ def concept_shares(pipe, prompts, call):
             both = plain, plain | {"encoder_hidden_states": concepts}
             for one in both if places else ():
                 zeros = torch.zeros(one["encoder_hidden_states"].shape[1], 3)
-                one["image_rotary_emb"] = double.pos_embed(torch.cat([zeros, places["img_ids"]]))
+                one["image_rotary_emb"] = double.pos_embed(torch.cat([zeros, places[0]]))
             _, states_of_image, beside = attended(block, both[0])
             concepts, _, keys = attended(block, both[1])
             text = torch.cat([beside, keys], dim=1)
-            each = [torch.zeros(text.shape[1], 3), places["img_ids"]] if places else []
+            each = [torch.zeros(text.shape[1], 3), places[0]] if places else []
             p, _ = joint_attention(block.attn, states_of_image, text, each)
             p = p[0][..., beside.shape[1] : text.shape[1]]
             sums = [p[..., [tokens.index(t) for t in one]].sum(-1) for one in own]
