@@ -261,7 +261,7 @@ def maps_of(run: "hm.Run", concepts: bool) -> "hm.HeatMaps":
 
 
 def _share(*several: "hm.HeatMaps") -> str:
-    """Name what the values of maps are shares of, to begin a sentence."""
+    """Name the share that the values of maps are, to begin a sentence."""
     names = [SHARES[maps.recording.share_of] or "share of attention" for maps in several]
     return join_words([*dict.fromkeys(names)], "or").capitalize()
 
