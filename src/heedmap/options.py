@@ -33,10 +33,13 @@ Tokens = Literal["prompt", "all"]
 """The tokens that are recorded: the prompt's own, or the padding too."""
 ShareOf = Literal["all", "text"]
 """Recorded probabilities are shares of this attention where text and image share one softmax."""
-SHARES: Mapping[ShareOf | None, str] = {
+Share = Literal["all", "text", "outputs"]
+"""The shares that a map holds; those of "outputs" are no attention (`HeatMaps.outputs`)."""
+SHARES: Mapping[Share | None, str] = {
     None: "",
     "all": "share of all attention",
     "text": "share of the attention to the text",
+    "outputs": "similarity of outputs, as a share among the concepts",
 }
 """The name of each in figures; None stands for models whose text has a softmax of its own."""
 EditKind = Literal["replace", "refine"]

@@ -1,12 +1,14 @@
 """`heedmap inspect`: what it saves and prints, and what it refuses."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 from PIL import Image
 
+import heedmap as hm
 from cli.calling import FILES, PROMPT, as_json, bad, files, good, misused, quiet
 from heedmap.figures.plots import encode
 from heedmap.maps import word_figures
@@ -114,6 +116,15 @@ def test_maps_of_concepts_are_written(model, saved: Path):
     assert [word["word"] for word in found["words"]] == ["sky"]
     assert found["folder"] == "sought/inspect/all-concepts"
     bad("inspect", saved, "--concepts")
+    bad("inspect", "sought", "--outputs")  # the text has a softmax of its own
+    made = run.concepts.recording
+    similar = replace(made, outputs=tuple(a[:, :1] / 3 for a in made.arrays))
+    replace(run, concepts=replace(run.concepts, recording=similar)).save("similar")
+    part = ("--outputs", "-w", "sky", "--layers", "up")
+    assert "imilarity of outputs" in good("inspect", "similar", *part)
+    found = as_json("inspect", "similar", *part)["words"][0]
+    values = hm.HeatMaps(similar).outputs.select("up")["sky"].values
+    assert found["most"] == pytest.approx(values.max(), abs=1e-6)
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ import re
 from collections import defaultdict
 from copy import deepcopy
 from itertools import chain
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -23,7 +24,9 @@ from families.checking import denoiser, joint_attention, paint, state_of
 from families.joint import SHORT, watched
 from heedmap.backends.processors import pick
 from heedmap.backends.prompts import prompt_table
-from heedmap.errors import ArgumentError, TraceError
+from heedmap.errors import ArgumentError, SelectionError, TraceError
+from heedmap.maps.heatmaps import HeatMaps
+from heedmap.maps.recordings import Recording
 from heedmap.recording.tracing import trace
 
 EACH = pytest.mark.parametrize("family", ["sd3", "sd35", "flux"])
@@ -94,7 +97,8 @@ def by_diffusers(pipe, picture, seed, steps, **asked):
 def test_maps_of_an_image_equal_those_of_its_noised_latents(load, family, tmp_path):
     pipe, picture = load(family), models.picture(80, 48)
     own, before = pipe.scheduler, state_of(pipe)["processors"]
-    found = hm.locate(pipe, picture, "a red house", seed=4, steps=3, keep="all", **SHORT)
+    asked = {"keep": "all", "concepts": SOUGHT, **SHORT}
+    found = hm.locate(pipe, picture, "a red house", seed=4, steps=3, **asked)
     assert pipe.scheduler is own and state_of(pipe)["processors"] == before
     recording, expected = found.maps.recording, by_diffusers(pipe, picture, 4, 3, keep="all")
     assert recording.timesteps == expected.timesteps and len(recording.timesteps) == 3
@@ -104,6 +108,8 @@ def test_maps_of_an_image_equal_those_of_its_noised_latents(load, family, tmp_pa
     assert np.array_equal(found.image, picture)
     again = hm.repeat(pipe, found.save(tmp_path / "found"))
     assert again.same and not again.changed
+    before, after = (one.concepts.recording.outputs for one in (found, again.run))
+    assert len(before) == len(recording.layers) and all(map(np.array_equal, before, after))
 
 
 # --- refined maps -------------------------------------------------------------------------------
@@ -143,7 +149,9 @@ TEXTS = {
 
 
 def concept_shares(pipe, prompts, call):
-    """By layer (S, B, H, Q, C): the shares of concepts, and the image of the same call.
+    """By layer and image the shares of concepts (S, H, Q, C) and the similarities of outputs.
+
+    Those are (S, 1, Q, C). The image of the same call follows.
 
     The blocks of a float64 copy run on the image's states of the call and on the concepts' own.
     """
@@ -166,7 +174,7 @@ def concept_shares(pipe, prompts, call):
             keep = lambda _, args, kwargs, name=name: ran.append((name, dict(kwargs)))  # noqa: E731
             handles.append(block.register_forward_pre_hook(keep, with_kwargs=True))
     with watched(pipe, lambda layer: places.extend(layer.places[1:])):  # of the image
-        made, found = call(), defaultdict(list)
+        made, found, alike = call(), defaultdict(list), defaultdict(list)
     for handle in handles:
         handle.remove()
     for image, prompt in enumerate(prompts):
@@ -190,20 +198,46 @@ def concept_shares(pipe, prompts, call):
             concepts, _, keys = attended(block, both[1])
             text = torch.cat([beside, keys], dim=1)
             each = [torch.zeros(text.shape[1], 3), places[0]] if places else []
+            of_places = [each[0][: beside.shape[1]], each[1]] if places else []
+            seen = outputs(block.attn, states_of_image, beside, of_places)
+            of_places = [each[1], each[0][: keys.shape[1]]] if places else []
+            theirs = outputs(roles_swapped(block.attn), keys, states_of_image, of_places)
+            means = [theirs[[tokens.index(t) for t in one]].mean(0) for one in own]
+            shares = (seen @ torch.stack(means, dim=-1)).softmax(-1)
+            alike[f"{name}.attn", image].append(shares[None])
             p, _ = joint_attention(block.attn, states_of_image, text, each)
             p = p[0][..., beside.shape[1] : text.shape[1]]
             sums = [p[..., [tokens.index(t) for t in one]].sum(-1) for one in own]
             found[f"{name}.attn", image].append(torch.stack(sums, dim=-1))
-    return {place: torch.stack(one) for place, one in found.items()}, made
+    both = ({place: torch.stack(one) for place, one in of.items()} for of in (found, alike))
+    return *both, made
+
+
+def outputs(layer, image, text, places):
+    """The outputs (Q, H·d) of the image's queries, which attend to the text and the image."""
+    p, values = joint_attention(layer, image, text, places)
+    return (p @ values)[0].transpose(0, 1).flatten(1)
+
+
+def roles_swapped(layer):
+    """A layer whose linear maps of the text are those of the image, so that the text asks."""
+    if layer.added_kv_proj_dim is None:
+        return layer  # a single block of Flux has one map of both
+    pairs = [("to_q", "add_q_proj"), ("to_k", "add_k_proj"), ("to_v", "add_v_proj")]
+    pairs += [("norm_q", "norm_added_q"), ("norm_k", "norm_added_k")]
+    swapped = {a: getattr(layer, b) for one in pairs for a, b in (one, one[::-1])}
+    return SimpleNamespace(heads=layer.heads, added_kv_proj_dim=1, **swapped)
 
 
 @EACH
-def test_concepts_have_the_share_that_they_would_have_beside_the_prompt(load, family):
+def test_concepts_have_their_share_beside_the_prompt_and_the_similarity_of_outputs(
+    load, family, tmp_path
+):
     pipe, prompts = load(family), ["a red house", "a cat"]
     more = {"guidance_scale": 4.0, "width": 48, "height": 80, **SHORT}
     call = lambda: paint(pipe, prompts, seeds=(1, 2), **more)  # noqa: E731
     with torch.no_grad():
-        expected, bare = concept_shares(pipe, prompts, call)
+        expected, similar, bare = concept_shares(pipe, prompts, call)
     before = state_of(pipe)["processors"], state_of(pipe)["hooks"]
     with trace(pipe, "all", concepts=SOUGHT) as traced:
         assert np.array_equal(call(), bare)
@@ -216,8 +250,44 @@ def test_concepts_have_the_share_that_they_would_have_beside_the_prompt(load, fa
             np.testing.assert_allclose(array, expected[layer.name, image], atol=1e-5)
             assert array.max() > 1e-2
         assert recording.refined is not None
+        for layer, array in zip(recording.layers, recording.outputs, strict=True):
+            np.testing.assert_allclose(array, similar[layer.name, image], atol=1e-5)
+            assert np.ptp(array) > 1e-2
+        recording.save(tmp_path / "maps")
+        maps = HeatMaps(Recording.load(tmp_path / "maps")).outputs
+        assert all(map(np.array_equal, maps.recording.arrays, recording.outputs))
+        np.testing.assert_allclose(maps["sky"].values + maps["at sea"].values, 1, atol=1e-6)
     for one, other in zip(traced.recordings, alone.recordings, strict=True):
         assert all(map(np.array_equal, one.arrays, other.arrays))
+
+
+def test_similarities_of_outputs_are_averaged_where_no_axis_is_kept(load):
+    pipe, more, maps = load("sd3"), {"num_images_per_prompt": 2, "width": 48, "height": 48}, []
+    for keep in ((), ("layer", "step")):
+        with trace(pipe, keep, concepts=SOUGHT) as traced:
+            paint(pipe, ["a cat", "at"], seeds=(1, 2, 3, 4), **more, **SHORT)
+        maps.append([one.outputs["sky"].values for one in traced.concept_maps])
+        assert traced.concept_recordings[0].outputs[0].shape[:2] == (2 if keep else 1, 1)
+    np.testing.assert_allclose(*maps, atol=1e-5)
+    assert len(maps[0]) == 4 and np.ptp(maps[0], axis=0).max() > 1e-3
+
+
+def test_weights_change_the_outputs_of_the_image_that_concepts_are_compared_with(load):
+    pipe, call, maps = load("flux"), {"width": 48, "height": 48, "steps": 1, **SHORT}, []
+    for edits in ([], [hm.Reweight("red", -4)]):
+        with trace(pipe, "all", concepts=SOUGHT, edits=edits) as traced:
+            paint(pipe, "a red house", **call)
+        maps.append(traced.concept_recordings[0].outputs[0])  # its states are not edited yet
+    assert np.abs(maps[0] - maps[1]).max() > 1e-4
+
+
+@pytest.mark.parametrize(("family", "concepts"), [("sd3", ["sky"]), ("sd1", SOUGHT)])
+def test_one_concept_or_a_softmax_of_the_text_alone_has_no_similarities(load, family, concepts):
+    more = SHORT if family == "sd3" else {}
+    run = hm.generate(load(family), "at", seed=1, steps=1, concepts=concepts, **more)
+    assert run.concepts["sky"].values.max() > 0
+    with pytest.raises(SelectionError):
+        run.concepts.outputs  # noqa: B018
 
 
 def test_concepts_are_refused_where_layers_may_be_skipped(load):
@@ -304,11 +374,14 @@ def test_shares_of_the_text_are_divided_by_its_sum_at_each_site(load, family, we
         assert found.report.maps_difference < 1e-5
 
 
-def test_concepts_as_shares_of_the_text_and_their_own(load):
+@pytest.mark.parametrize("halved", [False, True])  # by autocast, but not for probabilities
+def test_concepts_as_shares_of_the_text_and_their_own(load, halved):
     """Without the image's keys: the odds to the prompt's words stay as they are."""
     pipe, found = load("sd3"), {}
     for share_of in ("all", "text"):
-        with trace(pipe, "all", tokens="all", concepts=["sky"], share_of=share_of) as traced:
+        spec = {"tokens": "all", "concepts": ["sky"], "share_of": share_of}
+        half = torch.autocast("cpu", torch.bfloat16, enabled=halved)
+        with half, trace(pipe, "all", **spec) as traced:
             paint(pipe, "a red house", guidance_scale=1.0, width=48, height=48, **SHORT)
         (words,), (concepts,) = traced.recordings, traced.concept_recordings
         found[share_of] = words.arrays[1].astype(float), concepts.arrays[1].astype(float)

@@ -17,6 +17,7 @@ from heedmap.errors import ArgumentError, SelectionError, TruncatedWordError, Un
 from heedmap.figures import overlays, plots
 from heedmap.maps.heatmaps import HeatMaps
 from heedmap.maps.recordings import Recording, cells
+from heedmap.maps.word_figures import mean_of, timeline
 
 PROMPT = "at house, at sea"  # tokens: start, at, house, ",", at, s, e, a, end
 
@@ -148,6 +149,22 @@ def test_refined_maps_are_named_and_have_no_layers_or_steps():
     for ask in (lambda: part.refined, part.segment):
         with pytest.raises(SelectionError):
             ask()
+
+
+def test_similarities_of_outputs_are_named_and_have_layers_and_steps():
+    made = recording("at house", keep={"layer", "step", "head"})
+    outputs = tuple(a[:, :1] / 2 for a in made.arrays)
+    maps = HeatMaps(replace(made, outputs=outputs))
+    one, every = maps.outputs.select(steps=1, layers="up")["house"], maps.outputs
+    half = maps.select(steps=1, layers="up", heads=0)["house"].values / 2
+    np.testing.assert_allclose(one.values, half, rtol=1e-5)
+    for figure in (one.figure(scale="raw"), every.figure(), timeline(every, "house")):
+        (name, *_), *_ = read_figure(figure).scales
+        assert "similarity of outputs" in name and "probability" not in name
+    assert "heads" not in mean_of(every) and every["house"].mask().any()
+    for of, name in ((every, "heads"), (every, "refined"), (maps.select(steps=1), "outputs")):
+        with pytest.raises(SelectionError):
+            getattr(of, name)
 
 
 def test_refined_maps_have_the_same_interface():

@@ -50,14 +50,37 @@ def test_refined_maps_are_read_back_equal(tmp_path: Path):
         read.refined[0] = 0
 
 
-def test_a_file_without_refined_maps_has_none(tmp_path: Path):
+def outputs_too(made: Recording) -> Recording:
+    """The same with similarities of outputs by chance."""
+    random = np.random.default_rng(5).random
+    shapes = [(len(a), 1, *a.shape[2:]) for a in made.arrays]
+    return replace(made, outputs=tuple(random(shape, dtype=np.float32) for shape in shapes))
+
+
+def test_similarities_of_outputs_are_read_back_equal(tmp_path: Path):
+    made = refined_too(outputs_too(recording(keep=("layer", "step", "head"))))
+    made.save(tmp_path / "maps")
+    read = Recording.load(tmp_path / "maps")
+    for name in ("arrays", "outputs"):
+        assert all(map(np.array_equal, getattr(read, name), getattr(made, name)))
+    assert np.array_equal(read.refined, made.refined) and read.share_of == made.share_of
+    read.outputs_alone().save(tmp_path / "alone")
+    alone = Recording.load(tmp_path / "alone")
+    assert (alone.share_of, alone.keep, alone.outputs) == ("outputs", {"layer", "step"}, ())
+    assert all(map(np.array_equal, alone.arrays, made.outputs))
+    rewritten(tmp_path / "maps", lambda about: about.update(outputs=False))
+    refused(tmp_path / "maps")
+
+
+def test_a_file_without_refined_maps_and_similarities_has_none(tmp_path: Path):
     """As in the files of older versions, which have no word of them."""
     recording().save(tmp_path / "maps")
-    rewritten(tmp_path / "maps", lambda about: about.pop("refined"))
+    rewritten(tmp_path / "maps", lambda about: (about.pop("refined"), about.pop("outputs")))
     read = Recording.load(tmp_path / "maps")
-    assert read.refined is None
-    with pytest.raises(SelectionError):
-        read.refined_alone()
+    assert read.refined is None and read.outputs == ()
+    for ask in (read.refined_alone, read.outputs_alone):
+        with pytest.raises(SelectionError):
+            ask()
 
 
 @pytest.mark.parametrize(

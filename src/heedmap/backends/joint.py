@@ -65,7 +65,7 @@ class JointFamily(Transformer):
 
     def text_scores(self, scores: Scores, positions: int) -> Scores:
         """Return the scores of the image's queries, so many, and the text's keys."""
-        query, key, log_sum = scores.query, scores.key, scores.log_sum
+        query, key, log_sum, output = scores.query, scores.key, scores.log_sum, scores.output
         if not query.shape[2] == key.shape[2] >= positions:
             raise TraceError(
                 f"{type(self.pipe).__name__} computes attention of {query.shape[2]} queries to "
@@ -85,6 +85,7 @@ class JointFamily(Transformer):
         return Scores(
             *(query[:, :, image], key[:, :, text], scores.scale, mask, log_sum, joint),
             value=scores.value,
+            output=None if output is None else output[:, :, image],
         )
 
 

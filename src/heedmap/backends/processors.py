@@ -10,7 +10,7 @@ import inspect
 import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, NoReturn
 
@@ -174,6 +174,8 @@ class _Tap(TorchFunctionMode):
         self.fused = Scores(query.detach(), key.detach(), scale, mask, log_sum, value=value)
         if editor is not None and self.reads_text:
             output = editor.output(self.processor.name, self.fused, arguments["value"], output)
+        if self.processor.joint:
+            self.fused = replace(self.fused, output=output.detach())
         return output
 
     def _classic(self, query: Tensor, key: Tensor, attention_mask: Tensor | None = None) -> Tensor:

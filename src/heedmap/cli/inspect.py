@@ -26,6 +26,7 @@ COLUMNS = ("peak", "mean", "peak at")
 _LAYERS = "As down, mid, up, 'up 1.0' or a pattern with *; commas between."
 _STEPS = "Steps from A up to, but not including, B, from 0; or one step."
 _REFINED = "Maps refined by self-attention, over all layers, steps and heads."
+_OUTPUTS = "Maps of the run's concepts by the similarity of attention outputs."
 _THRESHOLD = "Pixels whose mask value is below this are background."
 
 
@@ -40,6 +41,7 @@ def inspect(
     heads: Annotated[Any, parsed(parse_integers, "N,N", "As 0,2.")] = None,
     refined: Annotated[bool, typer.Option("--refined", help=_REFINED)] = False,
     concepts: OfConcepts = False,
+    outputs: Annotated[bool, typer.Option("--outputs", help=_OUTPUTS)] = False,
     over: Annotated[
         Literal["steps", "layers", "heads", "layers,heads"] | None,
         typer.Option(help="Show one --word over its steps (also as a GIF), layers or heads."),
@@ -66,17 +68,18 @@ def inspect(
     from heedmap.maps.word_figures import mean_of
     from heedmap.results.runs import word_file
 
-    saved = hm.Run.load(run)
+    saved, concepts = hm.Run.load(run), concepts or outputs
     maps = maps_of(saved, concepts)
     parts = {"layers": layers, "steps": steps, "heads": heads}
     parts = {axis: part for axis, part in parts.items() if part is not None}
+    maps = maps.outputs if outputs else maps
     maps = maps.refined if refined else maps
     maps = maps.select(**parts) if parts else maps
     if steps is not None:
         first, last, _ = steps.indices(len(saved.maps.recording.timesteps))
         parts["steps"] = f"{first}:{last}"
-    flags = {"refined": refined, "concepts": concepts, **parts, "over": over, "scale": scale}
-    flags["format"] = kind != "png" and kind
+    flags = {"refined": refined, "concepts": concepts, "outputs": outputs, **parts, "over": over}
+    flags |= {"scale": scale, "format": kind != "png" and kind}
     selection = {"words": word, **flags, "scale": scale or ("word" if over else "shared")}
 
     words = list(dict.fromkeys(word or [one.number for one in maps.words]))

@@ -25,7 +25,7 @@ from heedmap.figures import overlays, plots
 from heedmap.figures.plots import Panel, ScaleBar
 from heedmap.maps.masks import Segments, check_image, scaled, segmented, soft_masks
 from heedmap.maps.recordings import REFINED, Layer, LayerFilter, Recording, Selection, is_even
-from heedmap.options import MASK_THRESHOLD, SHARES, ShareOf
+from heedmap.options import MASK_THRESHOLD, SHARES, Share
 from heedmap.text.prompts import is_content
 from heedmap.text.words import TokenTable, Word
 
@@ -67,7 +67,7 @@ class HeatMap:
         recording: the recording whose phrases its masks are made of; None if they are made of the
             map itself.
         refined: True if self-attention refined the map.
-        share_of: "all" or "text", as in `Recording`; None also of a share.
+        share_of: "all", "text" or "outputs", as in `Recording`; None also of a share.
     """
 
     label: str
@@ -78,7 +78,7 @@ class HeatMap:
     tokens: tuple[int, ...] = ()
     recording: Recording | None = field(default=None, repr=False)
     refined: bool = False
-    share_of: ShareOf | None = None
+    share_of: Share | None = None
 
     def __repr__(self) -> str:
         (height, width), low, high = self.values.shape, self.values.min(), self.values.max()
@@ -226,8 +226,9 @@ class HeatMap:
         return int((x + 0.5) * self.size[0] / w), int((y + 0.5) * self.size[1] / h)
 
 
-def scale_name(name: str, share_of: ShareOf | None, refined: bool = False) -> str:
+def scale_name(name: str, share_of: Share | None, refined: bool = False) -> str:
     """Return the name of a scale in figures, with its share and the mark of refined maps."""
+    name = "raw" if share_of == "outputs" and name == SCALES["raw"] else name
     return " · ".join(filter(None, (name, SHARES[share_of], REFINED_BY if refined else "")))
 
 
@@ -246,7 +247,8 @@ class HeatMaps:
         maps.refined["house"], maps.segment()
 
     A map is the mean of the attention probabilities over layers, steps and heads, each layer
-    resized to the map's grid, after DAAM (Tang et al., 2022, arXiv 2210.04885).
+    resized to the map's grid, after DAAM (Tang et al., 2022, arXiv 2210.04885). Those of `outputs`
+    are of similarities instead.
 
     Attributes:
         recording: the probabilities, at the axes that were kept: of each layer float32
@@ -400,16 +402,41 @@ class HeatMaps:
         image better: after Dataset Diffusion (Nguyen et al., 2023, arXiv 2309.14303).
 
         Raises:
-            SelectionError: if there are none, or these are the maps of a selection.
+            SelectionError: if there are none, or these are the maps of a selection or of outputs.
         """
-        if self._selection is not None:
-            raise SelectionError(
-                "a selection has no refined maps: take them from the run's unselected maps"
-            )
+        self._check_whole("refined maps")
         if self._whole is not None:
             return self
         refined = self.recording.refined_alone()
         return replace(self, recording=refined, _whole=self.recording)
+
+    @property
+    def outputs(self) -> "HeatMaps":
+        """The maps of concepts by the similarity of attention outputs, in SD 3 and Flux.1.
+
+            run.concepts.outputs["tree"], run.concepts.outputs.select(layers="late")["tree"]
+
+        A value is a share among the concepts, from 0 to 1, and no attention: the softmax over the
+        concepts of the inner products of the image's output at a position and of each concept's. A
+        layer's outputs are the sums of its values by their probabilities, all heads side by side,
+        before the output projection. A concept's is the mean over its tokens, those in the prompt
+        included. The map is the mean over layers and steps, which can be selected if they were
+        kept. After ConceptAttention (Helbling et al., 2025, arXiv 2502.04320), which leaves out the
+        single blocks of Flux: `select(layers="double")` does so.
+
+        Raises:
+            SelectionError: if there are none: these are no maps of two or more concepts, or the
+                model's text has a softmax of its own; or if these are the maps of a selection.
+        """
+        self._check_whole("maps of outputs")
+        return replace(self, recording=self.recording.outputs_alone())
+
+    def _check_whole(self, kind: str) -> None:
+        if self._selection is not None or self.recording.share_of == "outputs":
+            raise SelectionError(
+                f"selections and maps of outputs have no {kind} of their own: take them from the "
+                "run's unselected maps"
+            )
 
     def segment(
         self,

@@ -42,7 +42,7 @@ from heedmap.io.schemas import (
     Small,
 )
 from heedmap.io.writing import WriteError
-from heedmap.options import AXES, Axis, ShareOf
+from heedmap.options import AXES, Axis, Share
 from heedmap.text.words import TokenTable, Word
 
 MAX_FILE = 4 * 2**30
@@ -151,7 +151,8 @@ class RecordingFile(Struct, frozen=True):
     latent: tuple[SideLength, SideLength]
     size: tuple[SideLength, SideLength]
     refined: tuple[SideLength, SideLength] | None = None
-    share_of: ShareOf | None = None
+    share_of: Share | None = None
+    outputs: bool = False
 
 
 # As in `Recording`.
@@ -175,7 +176,10 @@ class Recording:
         refined: the maps of the same tokens refined by self-attention, read-only float32
             (h, w, K); None where there are none.
         share_of: "all" if the values are shares of all attention, "text" if they are shares of the
-            attention to the text; None where the text has a softmax of its own.
+            attention to the text; None where the text has a softmax of its own; "outputs" of
+            `outputs_alone`.
+        outputs: the similarities of the concepts' outputs (`HeatMaps.outputs`), one read-only
+            float32 array (S, 1, Q, K) a layer; empty where there are none.
     """
 
     layers: tuple[Layer, ...]
@@ -187,10 +191,12 @@ class Recording:
     latent: tuple[int, int]
     size: tuple[int, int]
     refined: np.ndarray | None = None
-    share_of: ShareOf | None = None
+    share_of: Share | None = None
+    outputs: tuple[np.ndarray, ...] = ()
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "arrays", tuple(map(_read_only, self.arrays)))
+        object.__setattr__(self, "outputs", tuple(map(_read_only, self.outputs)))
         if self.refined is not None:
             object.__setattr__(self, "refined", _read_only(self.refined))
 
@@ -204,7 +210,7 @@ class Recording:
     @property
     def nbytes(self) -> int:
         """Bytes of the arrays."""
-        return sum(a.nbytes for a in self.arrays)
+        return sum(a.nbytes for a in (*self.arrays, *self.outputs))
 
     @cached_property
     def columns(self) -> dict[int, int]:
@@ -224,7 +230,24 @@ class Recording:
         h, w, tokens = self.refined.shape
         array = self.refined.reshape(1, 1, h * w, tokens)
         layers = (Layer(REFINED, 1, (h, w)),)
-        return replace(self, layers=layers, arrays=(array,), keep=frozenset(), refined=None)
+        return replace(
+            self, layers=layers, arrays=(array,), keep=frozenset(), refined=None, outputs=()
+        )
+
+    def outputs_alone(self) -> "Recording":
+        """Return the similarities of outputs as those of a recording that averaged its heads.
+
+        SelectionError if there are none.
+        """
+        if not self.outputs:
+            raise SelectionError(
+                "there are no similarities of outputs: they need two or more concepts, and a model "
+                "whose text and image share one softmax (SD 3, Flux.1), with diffusers' processors"
+            )
+        keep = self.keep - {"head"}
+        return replace(
+            self, arrays=self.outputs, keep=keep, refined=None, outputs=(), share_of="outputs"
+        )
 
     def save(self, path: str | Path) -> None:
         """Write the recording to a safetensors file, in the place of an older one.
@@ -236,8 +259,10 @@ class Recording:
         arrays = {f"layer.{i}": np.ascontiguousarray(a) for i, a in enumerate(self.arrays)}
         if self.refined is not None:
             arrays["refined"] = np.ascontiguousarray(self.refined)
+        arrays |= {f"output.{i}": np.ascontiguousarray(a) for i, a in enumerate(self.outputs)}
         values = {name: getattr(self, name) for name in _FIELDS}
         values["refined"] = None if self.refined is None else self.refined.shape[:2]
+        values["outputs"] = bool(self.outputs)
         about = RecordingFile(format=reading.FORMAT, keep=(*sorted(self.keep),), **values)
         try:
             path.touch()
@@ -285,8 +310,10 @@ def _arrays_of(about: RecordingFile, file: Any) -> Recording:
     steps = len(about.timesteps) if "step" in keep else 1
     shapes: dict[str, tuple[int, ...]] = {}
     for i, layer in enumerate(about.layers):
-        heads = layer.heads if "head" in keep else 1
-        shapes[f"layer.{i}"] = (steps, heads, layer.grid[0] * layer.grid[1], len(positions))
+        heads, size = layer.heads if "head" in keep else 1, layer.grid[0] * layer.grid[1]
+        shapes[f"layer.{i}"] = (steps, heads, size, len(positions))
+        if about.outputs:
+            shapes[f"output.{i}"] = (steps, 1, size, len(positions))
     if about.refined is not None:
         shapes["refined"] = (*about.refined, len(positions))
     if set(file.keys()) != set(shapes):
@@ -299,9 +326,10 @@ def _arrays_of(about: RecordingFile, file: Any) -> Recording:
         arrays[name] = array = file.get_tensor(name)
         if not (array.min() >= -LARGEST and array.max() <= LARGEST):  # both refuse NaN
             raise ValueError(f"{name} has numbers that are NaN, infinite or far too large")
-    refined = arrays.pop("refined", None)
     values = {name: getattr(about, name) for name in _FIELDS}
-    return Recording(arrays=tuple(arrays.values()), keep=keep, refined=refined, **values)
+    values["refined"] = arrays.pop("refined", None)
+    values["outputs"] = tuple(arrays.pop(name) for name in shapes if name.startswith("output."))
+    return Recording(arrays=tuple(arrays.values()), keep=keep, **values)
 
 
 # --- parts of a recording ------------------------------------------------------------------------
@@ -389,6 +417,11 @@ class Selection:
         return replace(self, layers=tuple(fitting), heads=numbers)
 
     def _check_kept(self, axis: Axis) -> None:
+        if axis == "head" and self.recording.share_of == "outputs":
+            raise SelectionError(
+                "similarities of outputs have no heads, since all heads are compared together: "
+                "select layers or steps"
+            )
         if axis not in self.recording.keep:
             kept = [name for name in AXES if name in {axis, *self.recording.keep}]
             raise SelectionError(

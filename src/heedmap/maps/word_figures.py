@@ -161,7 +161,7 @@ def mean_of(maps: HeatMaps, *axes: Axis) -> str:
     if "step" not in axes:
         count = len(maps.steps) if "step" in keep else total
         parts.append(plural(total, "step") if count == total else f"{count} of {total} steps")
-    if "head" not in axes:
+    if "head" not in axes and maps.recording.share_of != "outputs":
         heads = maps.heads if "head" in keep else ()
         if not heads or len(heads) == max(layer.heads for layer in maps.recording.layers):
             parts.append("all heads")

@@ -79,6 +79,8 @@ class Scores:
         joint: all keys of the softmax, where the image's share it with the text's: then rows sum to
             less than 1. None where the text has a softmax of its own.
         value: (B, H, N, d), the values of all keys of the softmax, if known.
+        output: (B, H, Q, d), the sums of the values that the layer goes on with, edited if it is;
+            known of a joint softmax alone.
     """
 
     query: Tensor
@@ -88,6 +90,7 @@ class Scores:
     log_sum: Tensor | None = None
     joint: JointKeys | None = None
     value: Tensor | None = None
+    output: Tensor | None = None
 
     def mask_of(self, image: int) -> Tensor | None:
         """Return the mask (H, Q, K) of an image as numbers to add; None without one."""

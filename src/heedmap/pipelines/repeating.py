@@ -104,7 +104,7 @@ def _arrays(result: Drawing) -> tuple[list[np.ndarray], float]:
     """
     if isinstance(result, Run) and result.settings.located is not None:
         recordings = [one.recording for one in (result.maps, result.concepts) if one is not None]
-        arrays = [array for one in recordings for array in (*one.arrays, one.refined)]
+        arrays = [a for one in recordings for a in (*one.arrays, *one.outputs, one.refined)]
         return [array[..., None] for array in arrays if array is not None], 1
     if isinstance(result, Run):
         runs = [result]

@@ -66,13 +66,14 @@ class RecordingSpec:
         return cls(**{**values, **more})
 
 
-RecordName = BranchName | Literal["concepts"]
-"""The records of a call: one for each branch of a guided run, and one for the concepts."""
+RecordName = BranchName | Literal["concepts", "outputs"]
+"""The records of a call: one for each branch of a guided run, one for the concepts, and one for the
+similarities of outputs of two or more concepts, where attention is joint."""
 
 
 @dataclass(eq=False)
 class BranchRecord:
-    """The attention recorded so far of one branch of a call, or of the concepts."""
+    """The attention, or the similarities, recorded so far by one of a call's records."""
 
     tables: tuple[TokenTable, ...]  # for each image its words
     accumulator: AttentionAccumulator
@@ -179,12 +180,16 @@ class Call:
             tables["negative"] = encoding.negative.tables
         if encoding.concepts:
             tables["concepts"] = [TokenTable.of_texts(spec.concepts)] * self.images
+            if family.is_joint and len(spec.concepts) > 1:
+                tables["outputs"] = tables["concepts"]
         padding = ("pad",) if spec.tokens == "all" else ()
         self.records: dict[RecordName, BranchRecord] = {}
         for name, each in tables.items():
             positions = [table.positions("start", "text", "end", *padding) for table in each]
-            sums = AttentionAccumulator(spec.keep | layer, positions, (h, w))
-            refined = None if grid is None else RefinedMaps(grid)
+            dropped = {"head"} if name == "outputs" else ()  # an output has them all
+            keep = (spec.keep | layer).difference(dropped)
+            sums = AttentionAccumulator(keep, positions, (h, w))
+            refined = None if grid is None or name == "outputs" else RefinedMaps(grid)
             self.records[name] = BranchRecord(tuple(each), sums, refined)
         if encoding.concepts and isinstance(family, JointFamily):
             if self.skipping:
@@ -193,7 +198,8 @@ class Call:
                     "to run once more: switch it off, or leave concepts out"
                 )
             streams = ConceptStreams(family, encoding.concepts)
-            self.records["concepts"].concept_streams = streams
+            for name in tables.keys() & {"concepts", "outputs"}:
+                self.records[name].concept_streams = streams
         elif encoding.concepts:
             keys = ConceptKeys(layers, encoding, family.project_text)
             self.records["concepts"].concept_keys = keys
@@ -355,8 +361,10 @@ class Call:
         if record.concept_streams is not None and record.block is not None:
             first, positions = record.block * self.images, math.prod(self.grids[name])
             streams = record.concept_streams
-            every = streams.probabilities(block, arguments, recorder, positions, first)
+            every, similarities = streams.run(block, arguments, recorder, positions, first)
             self._add(record, name, every)
+            if similarities:
+                self._add(self.records["outputs"], name, similarities)
 
     def _add(self, record: BranchRecord, name: str, every: Sequence[SiteProbabilities]) -> None:
         """Add the probabilities of each image in a layer to a record."""
@@ -465,6 +473,8 @@ class Call:
             arrays = [np.mean(arrays, axis=0) if len(arrays) > 1 else arrays[0]]
             layers = (Layer(AVERAGED, max(self.heads.values()), sums.mean_grid),)
         (h, w), side = self.latent, self.family.cell_side
+        similar = self.records.get("outputs") if name == "concepts" else None
+        outputs = self.recording("outputs", image).arrays if similar and similar.ran else ()
         return Recording(
             layers,
             tuple(arrays),
@@ -476,4 +486,5 @@ class Call:
             (w * side, h * side),
             None if record.refined is None else record.refined.value(image),
             self.spec.share_of if self.family.is_joint else None,
+            outputs,
         )

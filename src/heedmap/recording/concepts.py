@@ -10,7 +10,7 @@ from torch import Tensor
 from heedmap.backends.joint import JointFamily
 from heedmap.backends.processors import RecordingProcessor
 from heedmap.backends.prompts import ConceptStates
-from heedmap.mathematics.probabilities import Scores, log_sums
+from heedmap.mathematics.probabilities import Scores, log_sums, probabilities
 from heedmap.recording.accumulation import SiteProbabilities, concept_probabilities
 
 
@@ -20,7 +20,8 @@ class ConceptStreams:
     The tokens of an image's concepts pass through each block as a prompt does, and attend to
     themselves and to the image, which does not attend to them (ConceptAttention: Helbling et al.,
     2025, arXiv 2502.04320). A concept's probability is the share that its tokens would have beside
-    the prompt: of the softmax over the keys of the text, of the image and of all concepts.
+    the prompt: of the softmax over the keys of the text, of the image and of all concepts. Two or
+    more concepts also have the similarities of their outputs (`output_similarities`).
 
     A block runs once more for each image; the image's states that come out are discarded.
     """
@@ -39,18 +40,19 @@ class ConceptStreams:
         self._scores = scores
 
     @torch.no_grad()
-    def probabilities(
+    def run(
         self,
         block: Any,
         arguments: Mapping[str, Any],
         recorder: RecordingProcessor,
         positions: int,
         first: int,
-    ) -> list[SiteProbabilities]:
+    ) -> tuple[list[SiteProbabilities], list[SiteProbabilities]]:
         """Return each image's probabilities of its concepts in a block that has just run.
 
         That of a concept is the sum over its tokens. Images are in the rows of the batch from
-        `first` on.
+        `first` on. The images' similarities of outputs follow; there are none of a single concept,
+        or if the outputs are not known.
         """
         prompt, self._scores = self._scores, None
         assert prompt is not None
@@ -58,19 +60,38 @@ class ConceptStreams:
             states = arguments["encoder_hidden_states"]
             texts = [one.states[None].to(states) for one in self._concepts]
             self._texts = list(map(self._family.project_text, texts))
-        every: list[SiteProbabilities] = []
+        every, similarities = list[SiteProbabilities](), list[SiteProbabilities]()
         for image, concepts in enumerate(self._concepts):
             row, recorded = first + image, list[Scores]()
             inputs = self._family.with_text(arguments, self._texts[image], row)
             with recorder.redirected(lambda _, scores, recorded=recorded: recorded.append(scores)):
                 # Not as a call: the hooks of the block belong to the pass of the image.
                 self._texts[image] = block.forward(**inputs)[0]
-            concept = self._family.text_scores(recorded[0], positions)
-            query, rest = prompt.query[[row]], prompt.log_sum_of(row)
-            together = log_sums(query[0], concept.key[0], concept.scale).logaddexp(rest)[None]
-            scores = Scores(query, concept.key, concept.scale, None, together, concept.joint)
-            every.append(concept_probabilities(scores, concepts))
-        return every
+            concept, output = self._family.text_scores(recorded[0], positions), recorded[0].output
+            assert concept.joint is not None
+            with torch.autocast(prompt.query.device.type, enabled=False):  # else in half precision
+                query, rest = prompt.query[[row]], prompt.log_sum_of(row)
+                together = log_sums(query[0], concept.key[0], concept.scale).logaddexp(rest)[None]
+                scores = Scores(query, concept.key, concept.scale, None, together, concept.joint)
+                every.append(concept_probabilities(scores, concepts))
+                if len(concepts.places) > 1 and prompt.output is not None and output is not None:
+                    text = output[0][:, concept.joint.text]
+                    similarities.append(output_similarities(prompt.output[row], text, concepts))
+        return every, similarities
+
+
+def output_similarities(image: Tensor, text: Tensor, concepts: ConceptStates) -> SiteProbabilities:
+    """Return the similarities of attention outputs, from 0 to 1, as probabilities of one head.
+
+    At each position they are the softmax over the concepts of the inner products of the image's
+    output and theirs. An output has all heads side by side, before the output projection; that of a
+    concept is the mean over its tokens. The outputs of the image are (H, Q, d), of the text
+    (H, K, d).
+    """
+    outputs, tokens = (one.float().transpose(0, 1).flatten(1) for one in (image, text))
+    means = torch.stack([tokens[list(place)].mean(dim=0) for place in concepts.places])
+    shares = probabilities(outputs, means, scale=1.0)[None]
+    return SiteProbabilities(lambda _, numbers: shares[..., list(numbers)], 1, shares.device)
 
 
 def _selected(concepts: ConceptStates) -> ConceptStates:

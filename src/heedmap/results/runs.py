@@ -73,8 +73,8 @@ class Run(Result):
         negative_maps: the heat maps of the negative prompt, if its branch was recorded.
         step_pictures: a small image of each step (`.frames`), if the steps were kept and the
             pipeline allowed it.
-        concepts: the heat maps of the concepts, each one word: `run.concepts["sky"]`; None without
-            concepts.
+        concepts: the heat maps of the concepts, each one word: `run.concepts["sky"]`, and of some
+            models `run.concepts.outputs["sky"]`; None without concepts.
         input_image: the image of yours that was edited, as the model saw it; None of other runs.
     """
 

@@ -134,8 +134,7 @@ def _rows(path: Path) -> Iterator[tuple[int, Any]]:
             reader = csv.DictReader(text.splitlines(keepends=True), strict=True)
             for cells in reader:
                 cells = {name: cell for name, cell in cells.items() if cell}
-                row = {n: cell if n in _TEXTS else _json(cell) for n, cell in cells.items()}
-                yield reader.line_num, row
+                yield reader.line_num, {n: c if n in _TEXTS else _json(c) for n, c in cells.items()}
         else:
             yield from enumerate(_product(tomllib.loads(text)), 1)
     except (UnicodeDecodeError, tomllib.TOMLDecodeError, csv.Error) as error:
