@@ -76,17 +76,14 @@ def confined(p, *strengths):
 def test_weights_act_on_the_words_columns_alone(load, family, guidance):
     pipe = load(family)
     table = prompt_table(pipe, "a red house", SHORT)
-    rule = lambda p, step, count: weighted(p, table.find("red"), -1.5)  # noqa: E731
-    before = state_of(pipe)
-    held(pipe, "a red house", [hm.Reweight("red", -1.5)], rule, guidance=guidance)
-    after = state_of(pipe)
-    assert after["processors"] == before["processors"]
-
-
-def test_weights_in_the_prompt(load):
-    pipe = load("sd3")
-    house = prompt_table(pipe, "a red house", SHORT).find("house")
-    held(pipe, "a red (house:3)", [], lambda p, step, count: weighted(p, house, 3))
+    before = state_of(pipe)["processors"]
+    for prompt, edits, weight in (
+        ("a red house", [hm.Reweight("red", -1.5)], -1.5),
+        ("a (red:3) house", [], 3),
+    ):
+        rule = lambda p, step, count, w=weight: weighted(p, table.find("red"), w)  # noqa: E731
+        held(pipe, prompt, edits, rule, guidance=guidance)
+    assert state_of(pipe)["processors"] == before
 
 
 @EACH

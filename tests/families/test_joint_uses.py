@@ -10,12 +10,7 @@ import numpy as np
 import pytest
 import torch
 from cli.calling import good
-from diffusers import (
-    FirstBlockCacheConfig,
-    FlowMatchEulerDiscreteScheduler,
-    FluxPipeline,
-    StableDiffusion3Pipeline,
-)
+from diffusers import FirstBlockCacheConfig, FluxPipeline, StableDiffusion3Pipeline
 from matplotlib.text import Text
 
 import heedmap as hm
@@ -57,59 +52,6 @@ def test_shapes_equal_those_of_a_real_pass(load, family):
     assert [pick(shapes, part)[0].name for part in parts] == [
         shapes[0].name, shapes[2 if family == "flux" else 3].name,
     ]  # fmt: skip
-
-
-# --- maps of a given image ----------------------------------------------------------------------
-
-
-@torch.no_grad()
-def by_diffusers(pipe, picture, seed, steps, **asked):
-    """The maps of an image by a scheduler, a callback and an encoder of diffusers alone."""
-    noise, own, factor = torch.Generator().manual_seed(seed), pipe.scheduler, pipe.vae.config
-    clean = pipe.vae.encode(pipe.image_processor.preprocess(picture)).latent_dist.mode()
-    clean = (clean - factor.shift_factor) * factor.scaling_factor
-    if hasattr(pipe, "_pack_latents"):
-        clean = pipe._pack_latents(clean, *clean.shape)
-    sigmas = [(2 * (steps - n) - 1) / (2 * steps) for n in range(steps)]
-    oracle = FlowMatchEulerDiscreteScheduler(shift=1.0)
-    oracle.set_timesteps(sigmas=sigmas)
-
-    def noised(step):
-        fresh = torch.randn(clean.shape, generator=noise)
-        return oracle.scale_noise(clean, oracle.timesteps[step : step + 1], fresh)
-
-    def again(pipe, step, timestep, given):
-        return {**given, "latents": noised(step + 1) if step + 1 < steps else clean}
-
-    pipe.scheduler = FlowMatchEulerDiscreteScheduler(shift=1.0)
-    try:
-        with trace(pipe, **asked) as traced:
-            pipe(
-                "a red house", sigmas=sigmas, latents=noised(0), guidance_scale=1.0, height=48,
-                width=80, callback_on_step_end=again, output_type="latent", **SHORT,
-            )  # fmt: skip
-    finally:
-        pipe.scheduler = own
-    return traced.recordings[0]
-
-
-@EACH
-def test_maps_of_an_image_equal_those_of_its_noised_latents(load, family, tmp_path):
-    pipe, picture = load(family), models.picture(80, 48)
-    own, before = pipe.scheduler, state_of(pipe)["processors"]
-    asked = {"keep": "all", "concepts": SOUGHT, **SHORT}
-    found = hm.locate(pipe, picture, "a red house", seed=4, steps=3, **asked)
-    assert pipe.scheduler is own and state_of(pipe)["processors"] == before
-    recording, expected = found.maps.recording, by_diffusers(pipe, picture, 4, 3, keep="all")
-    assert recording.timesteps == expected.timesteps and len(recording.timesteps) == 3
-    for mine, theirs in zip(recording.arrays, expected.arrays, strict=True):
-        np.testing.assert_allclose(mine, theirs, atol=1e-5)
-    assert np.ptp(recording.arrays[0], axis=0).max() > 1e-3  # another map at each level
-    assert np.array_equal(found.image, picture)
-    again = hm.repeat(pipe, found.save(tmp_path / "found"))
-    assert again.same and not again.changed
-    before, after = (one.concepts.recording.outputs for one in (found, again.run))
-    assert len(before) == len(recording.layers) and all(map(np.array_equal, before, after))
 
 
 # --- refined maps -------------------------------------------------------------------------------

@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 import torch
-from diffusers import StableDiffusion3PAGPipeline
 from diffusers.models.attention_processor import JointAttnProcessor2_0
 
 import heedmap as hm
@@ -11,7 +10,7 @@ from families.checking import GUIDED, WHOLE, check, paint, reference
 from families.joint import SHORT
 from heedmap.backends.prompts import prompt_table
 from heedmap.backends.registry import self_attention_layers
-from heedmap.errors import HeedmapWarning, ModelError, TraceError, TruncatedWordError, WordError
+from heedmap.errors import TraceError, TruncatedWordError, WordError
 from heedmap.recording.tracing import trace
 
 PROMPTS = ["a red house", "at sea"]
@@ -73,20 +72,14 @@ def test_a_word_has_its_tokens_of_clip_and_of_t5(load):
     assert [token.id for token in table.tokens] == ids
 
 
-def test_a_map_is_the_sum_over_all_positions_of_a_word(load):
+def test_a_map_is_the_sum_over_both_encoders_and_each_is_selected_alone(load):
     run = hm.generate(load("sd3"), "a red house", seed=1, steps=2, tokens="all", **SHORT)
-    recording = run.maps.recording
-    assert recording.positions == tuple(range(CLIP + 12))
-    parts = sum(run.maps.token(position).values for position in (5, 82))
-    np.testing.assert_allclose(run.maps["house"].values, parts, atol=1e-6)
-    assert run.maps.token(5).values.max() > 0 and run.maps.token(82).values.max() > 0
-
-
-def test_one_encoder_alone_is_selected(load):
-    run = hm.generate(load("sd3"), "a red house", seed=1, steps=2, **SHORT)
-    for encoder, position in enumerate((5, 82)):
+    assert run.maps.recording.positions == tuple(range(CLIP + 12))
+    parts = [run.maps.token(position).values for position in (5, 82)]
+    np.testing.assert_allclose(run.maps["house"].values, sum(parts), atol=1e-6)
+    for encoder, values in enumerate(parts):
         maps = run.maps.select(encoder=encoder)
-        assert np.array_equal(maps["house"].values, run.maps.token(position).values)
+        assert np.array_equal(maps["house"].values, values) and values.max() > 0
         assert maps.words == run.maps.tokens.of_encoder(encoder).words
     with pytest.raises(WordError):
         run.maps.select(encoder=2)
@@ -168,21 +161,3 @@ def test_other_keys_than_text_and_image_are_refused(load):
     pipe.transformer.transformer_blocks[0].attn.set_processor(Widened())
     with pytest.raises(TraceError), trace(pipe):
         paint(pipe, PROMPTS[0], **SHORT)
-
-
-# --- refused before sampling --------------------------------------------------------------------
-
-
-def test_perturbed_attention_guidance_is_refused(load):
-    parts = load("sd3").components
-    parts = {name: part for name, part in parts.items() if part is not None}
-    pipe = StableDiffusion3PAGPipeline(**parts, pag_applied_layers=["0"])
-    with pytest.raises(ModelError, match="perturbs"):
-        trace(pipe)
-
-
-def test_long_prompts_warn_of_words_that_no_encoder_reads(load):
-    with pytest.warns(HeedmapWarning, match="'at'"):
-        hm.generate(
-            load("sd3"), "r " * 75 + "at", seed=1, steps=1, max_sequence_length=20, guidance=1
-        )

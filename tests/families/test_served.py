@@ -151,18 +151,6 @@ def test_a_text_that_is_lowercased_keeps_its_words(load, prompt):
             assert token.text.lower().startswith(piece.removeprefix("▁"))
 
 
-@pytest.mark.parametrize("length", [7, 5])
-def test_the_number_of_tokens_read_is_the_calls(load, length):
-    pipe = load("sigma")
-    prompt = "a red house at"
-    with pytest.warns(HeedmapWarning, match=f"the model reads {length - 1} tokens"):
-        recorder = check(pipe, lambda: paint(pipe, prompt, max_sequence_length=length), [prompt])
-    table = recorder.recordings[0].table
-    assert table.limit == length == len(table.tokens)
-    assert [token.kind for token in table.tokens] == ["text"] * (length - 1) + ["end"]
-    assert [word.text for word in table.read_words] == prompt.split()[: {7: 3, 5: 2}[length]]
-
-
 @pytest.mark.parametrize("family", ["sigma", "alpha"])
 def test_a_picture_that_is_scaled_after_it_was_drawn_is_refused(load, family):
     """Where the size is no size of the list, the nearest is drawn, scaled and cut."""
