@@ -333,7 +333,7 @@ def test_a_prompt_that_is_the_negative_prompt_is_refused(load, family, prompt):
 def test_pipelines_that_have_no_map_of_their_image_are_refused(load, family, kind):
     pipe = load(family)
     pipe.__class__ = getattr(diffusers, kind)
-    with pytest.raises(ModelError, match="perturbs|beside"):
+    with pytest.raises(ModelError, match=r"perturbs|beside"):
         check_served(pipe)
 
 
