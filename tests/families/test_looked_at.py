@@ -46,15 +46,14 @@ def noised(pipe, picture: Image.Image, seed: int, timesteps: list[float]) -> lis
     pixels = torch.from_numpy(np.array(picture)).permute(2, 0, 1)[None].float() / 127.5 - 1
     clean, config = pipe.vae.encode(pixels).latent_dist.mode(), pipe.vae.config
     clean = (clean - (config.shift_factor or 0)) * config.scaling_factor
+    if hasattr(pipe, "_pack_latents"):  # whose noise is that of packed latents
+        clean = pipe._pack_latents(clean, *clean.shape)
     generator = torch.Generator().manual_seed(seed)
     each = [(t, torch.randn(clean.shape, generator=generator)) for t in timesteps]
     if isinstance(pipe.scheduler, FlowMatchEulerDiscreteScheduler):
-        made = [(1 - t / 1000) * clean + t / 1000 * noise for t, noise in each]
-    else:
-        scheduler = DDPMScheduler.from_config(pipe.scheduler.config)
-        made = [scheduler.add_noise(clean, noise, torch.tensor([int(t)])) for t, noise in each]
-    is_packed = hasattr(pipe, "_pack_latents")
-    return [pipe._pack_latents(one, *one.shape) if is_packed else one for one in made]
+        return [(1 - t / 1000) * clean + t / 1000 * noise for t, noise in each]
+    scheduler = DDPMScheduler.from_config(pipe.scheduler.config)
+    return [scheduler.add_noise(clean, noise, torch.tensor([int(t)])) for t, noise in each]
 
 
 FLOW = ["sd3", "sd35", "flux"]
