@@ -504,25 +504,23 @@ def sd35() -> DiffusionPipeline:
     return sd3(dual_attention_layers=(0, 1), qk_norm="rms_norm")
 
 
+FLUX = {
+    "in_channels": 16,  # 64
+    "num_layers": 2,  # 19
+    "num_single_layers": 2,  # 38
+    "attention_head_dim": 16,  # 128
+    "num_attention_heads": 3,  # 24
+    "joint_attention_dim": 24,  # 4096
+    "axes_dims_rope": (4, 4, 8),  # (16, 56, 56)
+}
+
+
 def flux(kind=FluxPipeline, **config) -> DiffusionPipeline:
     """black-forest-labs/FLUX.1-dev: its guidance is an embedding."""
     torch.manual_seed(11)
-    transformer = FluxTransformer2DModel(
-        **{
-            "in_channels": 16,  # 64
-            "num_layers": 2,  # 19
-            "num_single_layers": 2,  # 38
-            "attention_head_dim": 16,  # 128
-            "num_attention_heads": 3,  # 24
-            "joint_attention_dim": 24,  # 4096
-            "pooled_projection_dim": 32,  # 768
-            "axes_dims_rope": (4, 4, 8),  # (16, 56, 56)
-            "guidance_embeds": True,
-        }
-        | config
-    )
+    config = {"pooled_projection_dim": 32, "guidance_embeds": True} | config  # 768
     pipe = kind(
-        transformer=sharpened(transformer),
+        transformer=sharpened(FluxTransformer2DModel(**FLUX, **config)),
         scheduler=FlowMatchEulerDiscreteScheduler(shift=3.0, use_dynamic_shifting=True),
         vae=vae(scaling_factor=0.3611, shift_factor=0.1159),
         text_encoder=text_encoder(32),
@@ -543,16 +541,10 @@ def chroma(kind=ChromaPipeline) -> DiffusionPipeline:
     """lodestones/Chroma1-HD."""
     torch.manual_seed(12)
     transformer = ChromaTransformer2DModel(
-        in_channels=16,  # 64
-        num_layers=2,  # 19
-        num_single_layers=2,  # 38
-        attention_head_dim=16,  # 128
-        num_attention_heads=3,  # 24
-        joint_attention_dim=24,  # 4096
-        axes_dims_rope=(4, 4, 8),  # (16, 56, 56)
         approximator_num_channels=8,  # 64
         approximator_hidden_dim=16,  # 5120
         approximator_layers=1,  # 5
+        **FLUX,
     )
     return kind(
         transformer=sharpened(transformer),
@@ -610,17 +602,9 @@ def qwen(kind=QwenImagePipeline) -> DiffusionPipeline:
 def flux2_parts(width: int, **config) -> dict[str, object]:
     """The transformer, the autoencoder and the scheduler of Flux.2, for states of a width."""
     torch.manual_seed(14)
-    transformer = Flux2Transformer2DModel(
-        in_channels=16,  # 128
-        num_layers=2,  # 8
-        num_single_layers=2,  # 48
-        attention_head_dim=16,  # 128
-        num_attention_heads=3,  # 48
-        joint_attention_dim=3 * width,  # three layers of the text encoder
-        timestep_guidance_channels=16,  # 256
-        axes_dims_rope=(4, 4, 4, 4),  # (32, 32, 32, 32)
-        **config,
-    )
+    sizes = {"joint_attention_dim": 3 * width, "axes_dims_rope": (4, 4, 4, 4)}  # of three layers
+    config |= {"timestep_guidance_channels": 16}  # 256
+    transformer = Flux2Transformer2DModel(**FLUX | sizes, **config)
     autoencoder = AutoencoderKLFlux2(
         block_out_channels=(8,) * 4, down_block_types=("DownEncoderBlock2D",) * 4,
         up_block_types=("UpDecoderBlock2D",) * 4, layers_per_block=1, norm_num_groups=4,

@@ -1,11 +1,9 @@
-"""Text and image in one softmax: shares against float64, on models of the real classes."""
+"""Text and image in one softmax: shares against float64, words, runs, and what is refused."""
 
+import diffusers
 import numpy as np
 import pytest
 import torch
-from diffusers import StableDiffusion3Img2ImgPipeline, StableDiffusion3PAGPipeline
-from diffusers.models.attention_processor import JointAttnProcessor2_0
-from torch.nn.functional import scaled_dot_product_attention
 
 import heedmap as hm
 from families import models
@@ -15,364 +13,341 @@ from families.checking import (
     WHOLE,
     assert_restored,
     check,
+    denoiser,
     paint,
     reference,
     state_of,
 )
+from families.joint import NAMES, NEGATIVE, PROMPTS, ROOM, asked
 from heedmap.backends import loading
+from heedmap.backends.latents import latents_of, pictures_of, rescaled, unscaled
 from heedmap.backends.prompts import prompt_table
 from heedmap.backends.registry import (
+    check_served,
     cross_attention_layers,
     family_of,
-    self_attention_layers,
     unit,
     usual_size,
 )
-from heedmap.errors import (
-    HeedmapError,
-    HeedmapWarning,
-    ModelError,
-    SelectionError,
-    TraceError,
-    TruncatedWordError,
-    WordError,
-)
+from heedmap.errors import HeedmapError, ModelError, SelectionError, TraceError
 from heedmap.recording.tracing import trace
 
-PROMPTS = ["a red house", "at sea"]
-SHORT = {"max_sequence_length": 12}
-EACH = pytest.mark.parametrize("family", ["sd3", "sd35"])
-CLIP = 77
+pytestmark = pytest.mark.filterwarnings("ignore:`FluxPosEmbed` is deprecated:FutureWarning")
+EACH = pytest.mark.parametrize("family", NAMES)
+SAVED = pytest.mark.parametrize("family", ["sd3", "flux", "chroma", "klein", "qwen", "cogview4"])
+SMALL = {"width": 64, "height": 64}
+
+# The layers of each in running order, and their groups.
+DOUBLE, FOUR = {"double": 2, "single": 2}, {"early": 2, "middle": 1, "late": 1}
+GROUPS = dict.fromkeys(NAMES, DOUBLE) | {"sd3": FOUR, "sd35": FOUR}
+GROUPS["qwen"] = GROUPS["cogview4"] = {"early": 1, "middle": 1, "late": 1}
+
+
+def layers_of(family: str) -> list[str]:
+    count = len(GROUPS[family]) if family in ("qwen", "cogview4") else 4
+    names = [f"transformer_blocks.{n}.attn" for n in range(count)]
+    if GROUPS[family] is DOUBLE:
+        names[2:] = [f"single_{name}" for name in names[:2]]
+    return [f"{name}1" for name in names] if family == "cogview4" else names
 
 
 # --- the probabilities --------------------------------------------------------------------------
 
 
 @EACH
-@pytest.mark.parametrize("guidance", [1.0, 5.0])
-def test_shares_agree_with_float64_at_every_layer_head_and_step(load, family, guidance):
+@pytest.mark.parametrize(("width", "height"), [(64, 64), (48, 80)])
+def test_shares_agree_with_float64_for_prompts_of_different_length(load, family, width, height):
     pipe = load(family)
-    layout = GUIDED if guidance > 1 else ALONE
-    branches = ("conditional", "negative") if guidance > 1 else ("conditional",)
+    more = asked(family, width=width, height=height, num_images_per_prompt=2)
+    prompts = [text for text in PROMPTS for _ in range(2)]
+    call = lambda: paint(pipe, prompt=PROMPTS, seeds=(1, 2, 3, 4), **more)  # noqa: E731
+    recorder = check(pipe, call, prompts, ALONE)
+    least = 0.95 if family.startswith(("sd3", "flux", "schnell")) else 0.98
+    for recording in recorder.recordings:
+        assert [layer.name for layer in recording.layers] == layers_of(family)
+        assert recording.size == (width, height)
+        assert {layer.grid for layer in recording.layers} == {(height // 16, width // 16)}
+        for array in recording.arrays:  # the image's keys have the rest
+            assert array.sum(-1).max() <= 1 + 1e-6 and array.sum(-1).min() < least
+
+
+@pytest.mark.parametrize("family", NEGATIVE)
+def test_the_negative_prompt_runs_in_a_pass_of_its_own(load, family):
+    pipe = load(family)
+    more = {"max_sequence_length": ROOM[family], **SMALL, **NEGATIVE[family]}
 
     def call():
-        return paint(pipe, PROMPTS, seeds=(1, 2), guidance_scale=guidance, **SHORT)
+        return paint(pipe, prompt=PROMPTS, seeds=(1, 2), **more)
 
-    recorder = check(pipe, call, PROMPTS, layout, branches=branches)
-    for recording in recorder.recordings:
-        assert [layer.name for layer in recording.layers] == [
-            f"transformer_blocks.{n}.attn" for n in range(4)
-        ]
-        for array in recording.arrays:
-            # The image's keys have the rest: true shares of text alone never reach 1.
-            assert array.sum(-1).max() <= 1 + 1e-6 and array.sum(-1).min() < 0.95
-
-
-@EACH
-@pytest.mark.parametrize(("width", "height"), [(48, 80), (80, 16)])
-def test_odd_sizes_and_several_images_of_a_prompt(load, family, width, height):
-    pipe = load(family)
-    more = dict(width=width, height=height, num_images_per_prompt=2, **SHORT)
-    prompts = [text for text in PROMPTS for _ in range(2)]
-    recorder = check(
-        pipe, lambda: paint(pipe, PROMPTS, seeds=(1, 2, 3, 4), **more), prompts, GUIDED
-    )
-    assert recorder.recordings[0].latent == (height // 8, width // 8)
-
-
-def test_half_types_are_summed_in_float32(load):
-    """A kernel's log-sum in bfloat16 is good to 1e-4 only: the recording does not use it."""
-    pipe = load("sd35", dtype=torch.bfloat16)
-    seen = []
-
-    def keep(query, key, value, *args, **kwargs):
-        seen.append((query, key))
-        return scaled_dot_product_attention(query, key, value, *args, **kwargs)
-
-    class Keeping(JointAttnProcessor2_0):
-        """Diffusers' processor, whose queries and keys are kept."""
-
-        def __call__(self, attn, hidden_states, *args, **kwargs):
-            before = torch.nn.functional.scaled_dot_product_attention
-            torch.nn.functional.scaled_dot_product_attention = keep
-            try:
-                return super().__call__(attn, hidden_states, *args, **kwargs)
-            finally:
-                torch.nn.functional.scaled_dot_product_attention = before
-
-    call = dict(guidance_scale=1.0, steps=1, **SHORT)
-    bare = paint(pipe, PROMPTS[0], **call)
-    with trace(pipe, WHOLE, tokens="all") as recorder:
-        assert np.array_equal(paint(pipe, PROMPTS[0], **call), bare)
-    pipe.transformer.transformer_blocks[1].attn.set_processor(Keeping())
-    paint(pipe, PROMPTS[0], **call)
-    ((query, key),) = seen
-    image = query.shape[2] - CLIP - SHORT["max_sequence_length"]
-    scores = query[:, :, :image].double() @ key.double().mT / query.shape[-1] ** 0.5
-    found = recorder.recordings[0].arrays[1][0]
-    np.testing.assert_allclose(found, scores.softmax(-1)[0, :, :, image:], atol=1e-6)
-
-
-def test_large_scores_keep_their_digits(load):
-    """Scores of some hundreds: the log-sum of a kernel would lose what they have in common."""
-    pipe = load("sd3")
-    for block in pipe.transformer.transformer_blocks:
-        block.attn.to_q.weight.data.mul_(30)
-    with reference(pipe) as scores, trace(pipe, WHOLE, tokens="all") as recorder:
-        paint(pipe, PROMPTS[0], guidance_scale=1.0, steps=1, **SHORT)
-    assert max(passes[0].max() for passes in scores.values()) > 0.999
-    for layer, array in zip(
-        recorder.recordings[0].layers, recorder.recordings[0].arrays, strict=True
-    ):
-        # Float32 rounds a score of 300 at its seventh digit, in any order of the computation.
-        np.testing.assert_allclose(array[0], scores[layer.name][0][0], atol=2e-4)
-
-
-def test_fused_projections(load):
-    """Diffusers cannot fuse those of SD 3.5, whose second attention reads no text."""
-    pipe = load("sd3")
-    pipe.transformer.fuse_qkv_projections()
-    call = dict(guidance_scale=1.0, **SHORT)
     with reference(pipe) as scores:
-        bare = paint(pipe, PROMPTS[0], **call)
-    with trace(pipe, WHOLE, tokens="all") as recorder:
-        assert np.array_equal(paint(pipe, PROMPTS[0], **call), bare)
-    for layer, array in zip(
-        recorder.recordings[0].layers, recorder.recordings[0].arrays, strict=True
-    ):
-        np.testing.assert_allclose(array, np.concatenate(scores[layer.name]), atol=1e-5)
+        bare = call()
+    before = state_of(pipe)
+    branches = ("conditional", "negative")
+    with trace(pipe, WHOLE, tokens="all", branches=branches) as recorder:
+        assert np.array_equal(call(), bare)
+    assert_restored(pipe, before)
+    for first, recordings in ((0, recorder.recordings), (1, recorder.negative_recordings)):
+        assert len(recordings) == 2
+        for image, recording in enumerate(recordings):
+            for layer, array in zip(recording.layers, recording.arrays, strict=True):
+                expected = np.stack([found[image] for found in scores[layer.name][first::2]])
+                np.testing.assert_allclose(array, expected, atol=1e-5)
+    negative = more.get("negative_prompt", ["", ""])
+    assert [maps.tokens.prompt for maps in recorder.negative_maps] == negative
+    assert not np.allclose(recorder.recordings[0].arrays[0][1], recorder.recordings[0].arrays[0][0])
+
+
+@pytest.mark.parametrize(
+    ("family", "dtype"),
+    [*((family, torch.bfloat16) for family in NAMES[2:]), ("flux", torch.float16)],
+)
+def test_half_types_leave_the_image_as_it_is(load, family, dtype):
+    """Pipelines that divide the timestep by 1000 round it in the latents' type."""
+    pipe = load(family).to(dtype)
+    more = asked(family, steps=5, output_type="latent", **SMALL)
+    bare = paint(pipe, prompt=PROMPTS[0], **more)
+    with trace(pipe, WHOLE) as recorder:
+        assert np.array_equal(paint(pipe, prompt=PROMPTS[0], **more), bare)
+    (recording,) = recorder.recordings
+    assert recording.timesteps == tuple(map(float, pipe.scheduler.timesteps))
+    assert recorder.maps[0]["house"].values.max() > 0
 
 
 # --- words --------------------------------------------------------------------------------------
 
 
-def test_a_word_has_its_tokens_of_clip_and_of_t5(load):
-    pipe = load("sd3")
-    table = prompt_table(pipe, "a red house, at sea", SHORT)
-    length = CLIP + SHORT["max_sequence_length"]
-    assert table.parts == (CLIP, 12) and table.limit == len(table.tokens) == length
-    assert [token.position for token in table.tokens] == list(range(length))
-    # T5 reads "a" as two tokens, and has no start token.
-    assert [(word.text, word.tokens) for word in table.words[:3]] == [
-        ("a", (1, 77, 78)),
-        ("red", (2, 3, 4, 79, 80, 81)),
-        ("house", (5, 82)),
-    ]
-    ids = [
-        *pipe.tokenizer(table.prompt, padding="max_length", max_length=CLIP).input_ids,
-        *pipe.tokenizer_3(
-            table.prompt, padding="max_length", max_length=12, truncation=True
-        ).input_ids,
-    ]
-    assert [token.id for token in table.tokens] == ids
+READERS = {  # the methods by which encoders read a prompt
+    "sd3": "_get_t5_prompt_embeds",
+    "klein": "_get_qwen3_prompt_embeds",
+    "dev2": "_get_mistral_3_small_prompt_embeds",
+    "qwen": "_get_qwen_prompt_embeds",
+}
 
 
-def test_a_map_is_the_sum_over_all_positions_of_a_word(load):
-    run = hm.generate(load("sd3"), "a red house", seed=1, steps=2, tokens="all", **SHORT)
-    recording = run.maps.recording
-    assert recording.positions == tuple(range(CLIP + 12))
-    parts = sum(run.maps.token(position).values for position in (5, 82))
-    np.testing.assert_allclose(run.maps["house"].values, parts, atol=1e-6)
-    assert run.maps.token(5).values.max() > 0 and run.maps.token(82).values.max() > 0
+@pytest.mark.parametrize("family", READERS)
+def test_labels_are_those_that_the_encoder_read(load, family):
+    pipe = load(family)
+    read = getattr(pipe, READERS[family])
 
+    def other(*args, **more):
+        if "prompt" in more:
+            return read(*args, **more | {"prompt": ["at sea"]})
+        return read(["at sea"], *args[1:], **more)
 
-def test_one_encoder_alone_is_selected(load):
-    run = hm.generate(load("sd3"), "a red house", seed=1, steps=2, **SHORT)
-    for encoder, position in enumerate((5, 82)):
-        maps = run.maps.select(encoder=encoder)
-        assert np.array_equal(maps["house"].values, run.maps.token(position).values)
-        assert maps.words == run.maps.tokens.of_encoder(encoder).words
-    with pytest.raises(WordError):
-        run.maps.select(encoder=2)
-
-
-def test_a_word_past_clip_is_read_by_t5(load):
-    pipe = load("sd3")
-    prompt = "r " * 74 + "house at"
-    table = prompt_table(pipe, prompt, {"max_sequence_length": 100})
-    house, at = table.words[-2:]
-    assert len(house.tokens) == 2 and house.missing == 0  # the last that CLIP reads
-    assert len(at.tokens) == 1 and at.tokens[0] >= CLIP and at.missing == 0
-    assert not table.unread and table.loads == ((75, 75), (76, 99)) and table.room == 99
-    clip = table.of_encoder(0)
-    assert clip.find("house") == house.tokens[:1]
-    with pytest.raises(TruncatedWordError):
-        clip.find("at")
-    cut = prompt_table(pipe, prompt, {"max_sequence_length": 76})
-    assert cut.words[-1].tokens == () and cut.words[-1].missing == 1
-    assert "'at'" in cut.unread and cut.room == 75
-
-
-def test_without_t5_its_positions_are_padding(load):
-    """The pipeline then passes zeros: no word may be labelled with them, even with a tokenizer."""
-    for parts in ({"text_encoder_3": None}, {"text_encoder_3": None, "tokenizer_3": None}):
-        pipe = load("sd3", **parts)
-        recorder = check(pipe, lambda pipe=pipe: paint(pipe, PROMPTS[0], **SHORT), PROMPTS[:1])
-        table = recorder.recordings[0].table
-        assert {token.kind for token in table.tokens[CLIP:]} == {"pad"}
-        assert table.room == 75
-        assert [word.tokens for word in table.words] == [(1,), (2, 3, 4), (5,)]
-
-
-def test_words_without_weights(folder):
-    """`heedmap words` loads the tokenizers alone."""
-    table = loading.token_table("a red house", folder("sd3"))
-    assert table.parts == (CLIP, 256)
-    assert table.find("house") == (5, 82)
-
-
-def test_labels_are_those_that_every_encoder_read(load):
-    pipe = load("sd3")
-    for name in ("prompt_2", "prompt_3", "negative_prompt_3"):
-        branches = ("conditional", "negative")
-        with pytest.raises(TraceError), trace(pipe, branches=branches):
-            paint(pipe, "a red house", **{name: "a blue house"}, **SHORT)
-    read = type(pipe)._get_t5_prompt_embeds
-    pipe._get_t5_prompt_embeds = lambda prompt, **more: read(pipe, ["at sea"], **more)
+    setattr(pipe, READERS[family], other)
     with pytest.raises(TraceError), trace(pipe):
-        paint(pipe, "a red house", **SHORT)
+        paint(pipe, prompt="a red house", **asked(family, width=32, height=32))
 
 
-@pytest.mark.parametrize("labels", [None, ["a red house"]])
-def test_prompt_embeds(load, labels):
-    pipe = load("sd3")
-    names = ("prompt_embeds", None, "pooled_prompt_embeds", None)
-    made = pipe.encode_prompt("a red house", None, None, do_classifier_free_guidance=False, **SHORT)
-    embeds = {name: one for name, one in zip(names, made, strict=True) if name}
+@pytest.mark.parametrize(
+    ("family", "other"),
+    [
+        *(("sd3", name) for name in ("prompt_2", "prompt_3", "negative_prompt_3")),
+        *((family, "prompt_2") for family in ("flux", "sdxl")),
+    ],
+)
+def test_encoders_that_read_other_prompts_are_refused(load, family, other):
+    pipe, ran = load(family), []
+    denoiser(pipe).register_forward_pre_hook(lambda *_: ran.append(1))
+    branches = ("conditional",) if family == "flux" else ("conditional", "negative")
+    with pytest.raises(TraceError, match=other), trace(pipe, branches=branches):
+        paint(pipe, "a red house", **{other: "a blue house"})
+    assert not ran
+
+
+# By family the arguments of encode_prompt, and the places of arguments in its result.
+ENCODED = {
+    "sd3": (
+        {"prompt_2": None, "prompt_3": None, "do_classifier_free_guidance": False},
+        {"prompt_embeds": 0, "pooled_prompt_embeds": 2},
+    ),
+    "flux": ({"prompt_2": None}, {"prompt_embeds": 0, "pooled_prompt_embeds": 1}),
+    "chroma": ({}, {"prompt_embeds": 0, "prompt_attention_mask": 2}),
+    "klein": ({}, {"prompt_embeds": 0}),
+    "qwen": ({}, {"prompt_embeds": 0, "prompt_embeds_mask": 1}),
+    "cogview4": ({}, {"prompt_embeds": 0}),
+}
+
+
+@SAVED
+@pytest.mark.parametrize("labels", [None, PROMPTS])
+def test_prompt_embeds(load, family, labels):
+    pipe, more = load(family), asked(family, width=32, height=32)
+    options, places = ENCODED[family]
+    made = pipe.encode_prompt(PROMPTS, max_sequence_length=ROOM[family], **options)
+    embeds = {name: made[place] for name, place in places.items()}
     with trace(pipe, prompts=labels) as recorder:
-        pipe(**embeds, guidance_scale=1.0, num_inference_steps=2, output_type="latent", **SHORT)
-    words = recorder.maps[0].words
-    assert len(words) == (CLIP + 12 if labels is None else 3)
-    with pytest.raises(TraceError), trace(pipe, prompts=["at sea"]):
-        pipe(**embeds, guidance_scale=1.0, num_inference_steps=2, output_type="latent", **SHORT)
+        paint(pipe, seeds=(1, 2), **embeds, **more)
+    words = [len(maps.words) for maps in recorder.maps]
+    assert words == ([3, 1] if labels else [made[0].shape[1]] * 2)
+    with pytest.raises(TraceError), trace(pipe, prompts=["a blue house", "at sea"]):
+        paint(pipe, seeds=(1, 2), **embeds, **more)
 
 
-# --- layers and geometry ------------------------------------------------------------------------
+# --- runs ---------------------------------------------------------------------------------------
+
+
+@SAVED
+def test_models_load_with_and_without_their_weights(folder, family):
+    pipe, outline = hm.load(folder(family)), loading.outline(folder(family))
+    assert type(pipe) is type(outline) and outline.transformer.device.type == "meta"
+    tables = [prompt_table(one, "a red house", asked(family)) for one in (pipe, outline)]
+    assert tables[0] == tables[1] and unit(outline) == 16
+    assert list(cross_attention_layers(outline)) == list(cross_attention_layers(pipe))
+    words = loading.token_table("a red house", folder(family)).words  # of the tokenizers alone
+    assert words == prompt_table(pipe, "a red house").words
 
 
 @EACH
-def test_the_second_attention_of_the_image_alone_is_not_recorded(load, family):
-    pipe = load(family)
-    own = [0, 1] if family == "sd35" else []
-    assert list(cross_attention_layers(pipe)) == [f"transformer_blocks.{n}.attn" for n in range(4)]
-    assert list(self_attention_layers(pipe)) == [f"transformer_blocks.{n}.attn2" for n in own]
-    run = hm.generate(pipe, "a red house", seed=1, steps=2, **SHORT)
-    assert len(run.maps.recording.layers) == 4
-
-
-def test_sizes_are_multiples_of_a_patch(load):
-    pipe = load("sd3")
+def test_runs_are_saved_and_repeat(load, family, tmp_path):
+    pipe, more = load(family), asked(family)
+    if family == "sd35":
+        more |= {"negative": "at sea", "guidance_scale": 4.0}
     assert unit(pipe) == 16 and usual_size(pipe) == (64, 64)
-    assert family_of(pipe).grid("transformer_blocks.0.attn", (10, 6)) == (5, 3)
-    with pytest.raises(HeedmapError):
-        hm.generate(pipe, "a red house", seed=1, size=(72, 64))
-
-
-def test_groups_are_thirds_of_the_depth(load, tmp_path):
-    pipe = load("sd3")
-    run = hm.generate(pipe, "a red house", seed=1, steps=2, keep="all", **SHORT)
+    run = hm.generate(pipe, "a red house", seed=1, steps=3, keep="all", **more)
+    assert run.image.size == (64, 64)
     run.save(tmp_path / "run")
+    groups = [group for group, count in GROUPS[family].items() for _ in range(count)]
     for maps in (run.maps, hm.Run.load(tmp_path / "run").maps):
         layers = maps.recording.layers
-        assert [layer.group for layer in layers] == ["early", "early", "middle", "late"]
-        assert [layer.short for layer in layers] == [f"transformer {n}" for n in range(4)]
-        late = maps.select(layers="late")["house"].values
-        assert np.array_equal(late, maps.select(layers="transformer 3")["house"].values)
-        assert not np.array_equal(late, maps.select(layers="early")["house"].values)
+        assert [layer.group for layer in layers] == groups
+        last = maps.select(layers=groups[-1])["house"].values
+        names = [layer.short for layer in layers if layer.group == groups[-1]]
+        assert np.array_equal(maps.select(layers=names)["house"].values, last)
+        for part in ({"layers": groups[0]}, {"layers": groups[-1], "steps": slice(1, 3)}):
+            values = maps.select(**part)["house"].values
+            assert values.max() > 0 and not np.array_equal(values, last)
         assert maps.select(steps=1, heads=[0, 2])["house"].values.max() > 0
-        with pytest.raises(SelectionError, match="early"):
+        with pytest.raises(SelectionError, match=groups[0]):
             maps.select(layers="up")
-    assert (tmp_path / "run" / "index.html").read_text().count('"group":"late"') == 1
+    page = (tmp_path / "run" / "index.html").read_text()
+    assert page.count(f'"group":"{groups[-1]}"') == groups.count(groups[-1])
+    assert hm.repeat(pipe, tmp_path / "run").same
+    found = hm.ablate(pipe, run, "house")
+    assert not found.without["attention"].maps["house"].values.any()
+    assert found.without["prompt"].maps.keys() == ("a", "red")
 
 
-# --- passes -------------------------------------------------------------------------------------
+@pytest.mark.parametrize("family", ["flux", "chroma", "klein", "dev2", "qwen", "cogview4"])
+def test_each_step_has_a_small_image_of_its_latents(load, family):
+    """Latents are unpacked for it: packed ones have no rows and columns."""
+    pipe, seen = load(family), []
+    run = hm.generate(
+        pipe, "at", seed=1, steps=2, size=(64, 48), keep=["step"], preview=seen.append,
+        **asked(family),
+    )  # fmt: skip
+    assert [tuple(latents.shape) for latents in seen] == [(1, 4, 6, 8)] * 2
+    opened = unscaled(pipe.vae, seen[-1])
+    if family == "flux":
+        torch.testing.assert_close(opened, seen[-1] / 0.3611 + 0.1159)
+    shown = torch.from_numpy(np.array(run.image)).movedim(-1, 0) / 255
+    torch.testing.assert_close(
+        pictures_of(pipe.vae, opened)[0].clamp(0, 1), shown, atol=3e-3, rtol=0
+    )
+    torch.testing.assert_close(rescaled(pipe.vae, opened), seen[-1], atol=1e-5, rtol=1e-5)
+    assert latents_of(pipe.vae, shown[None]).shape == (1, 4, 6, 8)
+    assert len(run.step_pictures.frames) == 2
 
 
-def test_skip_layer_guidance_records_the_usual_pass_alone(load):
-    """It runs the model again in some steps, without some layers, on the prompt alone."""
-    pipe = load("sd3")
-    more = {"skip_guidance_layers": [1], "skip_layer_guidance_stop": 0.9}
-    calls = []
-
-    def call():
-        return paint(pipe, PROMPTS[0], steps=3, **more, **SHORT)
-
-    hook = pipe.transformer.register_forward_pre_hook(lambda *_: calls.append(1))
-    bare = call()
-    hook.remove()
-    assert len(calls) == 5  # in the second and third step
-    with reference(pipe) as scores:
-        call()
-    with trace(pipe, WHOLE, tokens="all") as recorder:
-        assert np.array_equal(call(), bare)
-    (recording,) = recorder.recordings
-    passes = [found for found in scores["transformer_blocks.0.attn"] if len(found) == 2]
-    expected = np.stack([found[1] for found in passes])
-    np.testing.assert_allclose(recording.arrays[0], expected, atol=1e-5)
+@pytest.mark.parametrize("family", ["flux", "chroma", "klein", "dev2", "qwen"])
+def test_packing_is_undone(load, family):
+    pipe, latents = load(family), torch.randn(2, 4, 6, 10)
+    packed = family_of(pipe).pack(latents)
+    assert packed.shape == (2, 15, 16)
+    assert torch.equal(packed[1, 7].view(4, 2, 2), latents[1, :, 2:4, 4:6])  # row 1, column 2
+    assert torch.equal(family_of(pipe).unpack(packed, (6, 10)), latents)
 
 
-def test_image_to_image(load):
-    pipe = load("sd3", StableDiffusion3Img2ImgPipeline)
-    more = {"image": models.picture(64, 64), "strength": 0.7, "steps": 4, **SHORT}
-    check(pipe, lambda: paint(pipe, PROMPTS[0], **more), PROMPTS[:1])
+@pytest.mark.parametrize("family", ["flux", "klein"])
+def test_latents_of_the_users_own(load, family):
+    """Flux.2 takes them unpacked; in a trace, packed as its scheduler has them, too."""
+    pipe, latents = load(family), torch.randn(1, 4, 6, 8)
+    packed = family_of(pipe).pack(latents)
+    own = packed if family == "flux" else pipe._patchify_latents(latents)
+    more = asked(family, width=64, height=48, prompt="at")
+    bare = paint(pipe, latents=own, **more)
+    for given in (own, packed):
+        with trace(pipe):
+            assert np.array_equal(paint(pipe, latents=given, **more), bare)
+    for seed in (1, 2):
+        run = hm.generate(pipe, seed=seed, steps=2, latents=packed, **more)
+        np.testing.assert_allclose(np.asarray(run.image) / 255, bare[0], atol=0.5 / 255 + 1e-6)
 
 
-class Failing(JointAttnProcessor2_0):
-    def __call__(self, *args, **kwargs):
+@pytest.mark.parametrize(
+    ("family", "kind", "layout"),
+    [
+        ("sd3", "StableDiffusion3Img2ImgPipeline", GUIDED),
+        ("flux", "FluxImg2ImgPipeline", ALONE),
+        ("qwen", "QwenImageImg2ImgPipeline", ALONE),
+    ],
+)
+def test_image_to_image(load, family, kind, layout):
+    pipe = load(family, getattr(diffusers, kind))
+    more = {"image": models.picture(64, 64), "strength": 0.7, "steps": 4, **SMALL}
+    more = asked(family, **more) | ({"guidance_scale": 5.0} if layout == GUIDED else {})
+    check(pipe, lambda: paint(pipe, prompt=PROMPTS[0], **more), PROMPTS[:1], layout)
+
+
+@pytest.mark.parametrize(
+    ("family", "name"),
+    [("sd35", "transformer_blocks.2.attn"), ("flux", "single_transformer_blocks.1.attn")],
+)
+def test_the_pipeline_is_restored_after_an_error(load, family, name):
+    pipe = load(family)
+    layer = pipe.transformer.get_submodule(name)
+
+    def fail(self, *args, **kwargs):
         raise RuntimeError("out of order")
 
-
-def test_the_pipeline_is_restored_after_an_error(load):
-    pipe = load("sd35")
-    pipe.transformer.transformer_blocks[2].attn.set_processor(Failing())
+    layer.set_processor(type("Failing", (type(layer.processor),), {"__call__": fail})())
     with pytest.raises(RuntimeError):  # a call leaves attributes and hooks of its own
-        paint(pipe, PROMPTS[0], **SHORT)
+        paint(pipe, prompt=PROMPTS[0], **asked(family))
     before = state_of(pipe)
     with pytest.raises(RuntimeError, match="out of order"), trace(pipe):
-        paint(pipe, PROMPTS[0], **SHORT)
+        paint(pipe, prompt=PROMPTS[0], **asked(family))
     assert_restored(pipe, before)
-
-
-class Widened(JointAttnProcessor2_0):
-    """Adds keys of its own to those of text and image."""
-
-    def __call__(self, attn, hidden_states, encoder_hidden_states=None, *args, **kwargs):
-        wide = torch.cat([encoder_hidden_states, encoder_hidden_states[:, :3]], dim=1)
-        output, text = super().__call__(attn, hidden_states, wide, *args, **kwargs)
-        return output, text[:, : encoder_hidden_states.shape[1]]
-
-
-def test_other_keys_than_text_and_image_are_refused(load):
-    pipe = load("sd3")
-    pipe.transformer.transformer_blocks[0].attn.set_processor(Widened())
-    with pytest.raises(TraceError), trace(pipe):
-        paint(pipe, PROMPTS[0], **SHORT)
 
 
 # --- refused before sampling --------------------------------------------------------------------
 
 
-def test_perturbed_attention_guidance_is_refused(load):
-    parts = load("sd3").components
-    parts = {name: part for name, part in parts.items() if part is not None}
-    pipe = StableDiffusion3PAGPipeline(**parts, pag_applied_layers=["0"])
-    with pytest.raises(ModelError, match="perturbs"):
-        trace(pipe)
+@pytest.mark.parametrize(("family", "prompt"), [("flux", "at"), ("klein", ""), ("qwen", "at")])
+def test_a_prompt_that_is_the_negative_prompt_is_refused(load, family, prompt):
+    """The two passes of a step then read the same states, in no order that is known."""
+    more = {**NEGATIVE[family], "negative_prompt": prompt} if prompt else {}
+    more |= {"max_sequence_length": ROOM[family], "width": 32, "height": 32}
+    with pytest.raises(TraceError), trace(pipe := load(family)):
+        paint(pipe, prompt=prompt, **more)
 
 
-# --- the commands -------------------------------------------------------------------------------
+@pytest.mark.parametrize(
+    ("family", "kind"),
+    [
+        ("sd3", "StableDiffusion3PAGPipeline"),  # it perturbs the attention of a part
+        ("flux", "FluxKontextPipeline"),  # these have positions of another image
+        ("klein", "Flux2KleinInpaintPipeline"),
+        ("qwen", "QwenImageEditPipeline"),
+    ],
+)
+def test_pipelines_that_have_no_map_of_their_image_are_refused(load, family, kind):
+    pipe = load(family)
+    pipe.__class__ = getattr(diffusers, kind)
+    with pytest.raises(ModelError, match=r"perturbs|beside"):
+        check_served(pipe)
 
 
-def test_repeat_gives_the_same_image(load, tmp_path):
-    pipe = load("sd35")
-    run = hm.generate(pipe, "a red house", seed=1, steps=2, negative="at sea", **SHORT)
-    run.save(tmp_path / "run")
-    result = hm.repeat(pipe, tmp_path / "run")
-    assert result.same
-
-
-def test_long_prompts_warn_of_words_that_no_encoder_reads(load):
-    with pytest.warns(HeedmapWarning, match="'at'"):
-        hm.generate(
-            load("sd3"), "r " * 75 + "at", seed=1, steps=1, max_sequence_length=20, guidance=1
-        )
+@pytest.mark.parametrize(
+    ("family", "kind"),
+    [
+        ("sd3", "StableDiffusion3InpaintPipeline"),
+        ("flux", "FluxInpaintPipeline"),
+        ("qwen", "QwenImageInpaintPipeline"),
+    ],
+)
+def test_an_enlarged_crop_is_refused(load, family, kind):
+    pipe = load(family, getattr(diffusers, kind))
+    pictures = {"image": models.picture(64, 64), "mask_image": models.picture(64, 64)}
+    more = {"max_sequence_length": 12, "padding_mask_crop": 4, **SMALL}
+    with pytest.raises(HeedmapError, match="crop"), trace(pipe):
+        pipe(prompt="a red house", num_inference_steps=2, strength=1.0, **pictures, **more)

@@ -2,40 +2,31 @@
 
 import math
 from contextlib import contextmanager
-from functools import partial
 
 import numpy as np
 import pytest
 import torch
 from diffusers import FlowMatchLCMScheduler
-from diffusers.models.attention_processor import Attention, JointAttnProcessor2_0
-from diffusers.models.transformers.transformer_flux import FluxAttention
-from torch.nn.functional import linear
+from diffusers.models.attention_processor import JointAttnProcessor2_0
 
 import heedmap as hm
 from families import models
-from families.checking import assert_restored, denoiser, joint_attention, paint, state_of
+from families.checking import WHOLE, assert_restored, paint, reference, state_of
+from families.joint import SHORT, asked, watched
 from heedmap.backends.prompts import prompt_table
 from heedmap.backends.registry import family_of
-from heedmap.errors import HeedmapWarning, ModelError, TraceError
+from heedmap.errors import HeedmapError, HeedmapWarning, ModelError, TraceError
 from heedmap.mathematics.rules import Inject, steps_within
 from heedmap.recording.edits import Steering
-from heedmap.recording.tracing import Trace
+from heedmap.recording.tracing import Trace, trace
 
-SHORT = {"max_sequence_length": 12}
+pytestmark = pytest.mark.filterwarnings("ignore:`FluxPosEmbed` is deprecated:FutureWarning")
 STEPS = 2
 BOX = (0, 0, 32, 48)
+INSIDE = torch.zeros(4, 4, dtype=torch.bool)  # 16 pixels a cell
+INSIDE[:3, :2] = True
 EACH = pytest.mark.parametrize("family", ["sd3", "sd35", "flux"])
-
-
-@pytest.fixture
-def load(load):
-    def of(family):
-        pipe = load(family)
-        pipe.default_sample_size = 8
-        return pipe
-
-    return of
+OTHERS = pytest.mark.parametrize("family", ["chroma", "klein", "dev2", "qwen", "cogview4"])
 
 
 def held(pipe, prompt, edits, rule, **arguments):
@@ -43,51 +34,20 @@ def held(pipe, prompt, edits, rule, **arguments):
 
     The rule makes P' (H, Q, K + N) of P, at a step and the number of its text tokens.
     """
-    places, plain, passes = {}, {}, []
+    plain = {}
 
-    def before(model, args, kwargs):
-        passes.append(1)
-        places.update({n: one for n, one in kwargs.items() if n in ("txt_ids", "img_ids")})
+    def hold(ran):
+        p, values = ran.attention()
+        count = ran.text.shape[1]
+        edited = rule(p[-1], ran.step, count)
+        ran.assert_output((edited @ values[-1])[None], 2e-5)
+        plain[ran.name, ran.step] = p[-1][..., :count], edited[..., :count]
 
-    def after(name, layer, args, kwargs, output):
-        image, text = kwargs["hidden_states"], kwargs.get("encoder_hidden_states")
-        if isinstance(layer, Attention) and layer.added_kv_proj_dim is None:
-            return  # the second attention of SD 3.5
-        each = [*places.values()]
-        joined = text is None
-        if joined:
-            text, image = image.split([len(one) for one in each], dim=1)
-        p, values = joint_attention(layer, image, text, each)
-        edited = rule(p[-1], len(passes) - 1, text.shape[1])
-        expected = (edited @ values[-1]).transpose(0, 1).flatten(1)
-        found = output[:, text.shape[1] :] if joined else output[0]
-        if not joined:
-            out = layer.to_out[0]
-            expected = linear(expected, out.weight.double(), out.bias.double())
-        scale = float(expected.abs().max())
-        torch.testing.assert_close(found[-1].double(), expected, rtol=0, atol=2e-5 * scale)
-        plain[name, len(passes) - 1] = p[-1][..., : text.shape[1]], edited[..., : text.shape[1]]
-
-    model = denoiser(pipe)
-    handles = [model.register_forward_pre_hook(before, with_kwargs=True)]
-    for name, layer in model.named_modules():
-        if isinstance(layer, Attention | FluxAttention):
-            handles.append(
-                layer.register_forward_hook(
-                    lambda layer, args, kwargs, output, name=name: after(
-                        name, layer, args, kwargs, output
-                    ),
-                    with_kwargs=True,
-                )
-            )
-    try:
+    with watched(pipe, hold):
         run = hm.generate(
             pipe, prompt, seed=1, steps=STEPS, edits=edits, keep="all", tokens="all",
             **SHORT, **arguments,
         )  # fmt: skip
-    finally:
-        for handle in handles:
-            handle.remove()
     recording = run.maps.recording
     for layer, array in zip(recording.layers, recording.arrays, strict=True):
         for step, found in enumerate(array):
@@ -103,22 +63,27 @@ def weighted(p, tokens, weight):
     return p
 
 
+def confined(p, *strengths):
+    """P' of tokens that are strengthened in the box, and hidden outside of it."""
+    bias, inside = torch.zeros(16, p.shape[-1]).double(), INSIDE.flatten()[:, None]
+    for tokens, strength in strengths:
+        bias[:, list(tokens)] = torch.where(inside, strength, -torch.inf).double()
+    return (p.log() + bias).softmax(-1)
+
+
 @EACH
 @pytest.mark.parametrize("guidance", [1.0, 4.0])
 def test_weights_act_on_the_words_columns_alone(load, family, guidance):
     pipe = load(family)
     table = prompt_table(pipe, "a red house", SHORT)
-    rule = lambda p, step, count: weighted(p, table.find("red"), -1.5)  # noqa: E731
-    before = state_of(pipe)
-    held(pipe, "a red house", [hm.Reweight("red", -1.5)], rule, guidance=guidance)
-    after = state_of(pipe)
-    assert after["processors"] == before["processors"]
-
-
-def test_weights_in_the_prompt(load):
-    pipe = load("sd3")
-    house = prompt_table(pipe, "a red house", SHORT).find("house")
-    held(pipe, "a red (house:3)", [], lambda p, step, count: weighted(p, house, 3))
+    before = state_of(pipe)["processors"]
+    for prompt, edits, weight in (
+        ("a red house", [hm.Reweight("red", -1.5)], -1.5),
+        ("a (red:3) house", [], 3),
+    ):
+        rule = lambda p, step, count, w=weight: weighted(p, table.find("red"), w)  # noqa: E731
+        held(pipe, prompt, edits, rule, guidance=guidance)
+    assert state_of(pipe)["processors"] == before
 
 
 @EACH
@@ -138,16 +103,10 @@ def test_a_confined_word_is_hidden_outside_and_the_image_gets_its_share(load, fa
     pipe = load(family)
     table = prompt_table(pipe, "a red house", SHORT)
     tokens, tail = table.find("red house"), table.positions("end", "pad")
-    inside = torch.zeros(4, 4, dtype=torch.bool)
-    inside[:3, :2] = True  # 16 pixels a cell
 
     def rule(p, step, count):
-        if step not in steps_within(0.0, 0.5, STEPS):
-            return p
-        bias = torch.zeros(16, p.shape[-1], dtype=torch.float64)
-        bias[:, list(tokens)] = torch.where(inside.flatten(), 1.5, -torch.inf)[:, None].double()
-        bias[:, list(tail)] = torch.where(inside.flatten(), 0.0, -torch.inf)[:, None].double()
-        return (p.log() + bias).softmax(-1)
+        acts = step in steps_within(0.0, 0.5, STEPS)
+        return confined(p, (tokens, 1.5), (tail, 0.0)) if acts else p
 
     word = hm.Confine("house", BOX, strength=1.5, end=0.5, along=["red"])
     held(pipe, "a red house", [word], rule, size=(64, 64))
@@ -176,11 +135,7 @@ def test_all_rules_in_one_run(load):
     house, red = table.find("house"), table.find("red")
 
     def expected(p, step, count):
-        bias = torch.zeros(16, p.shape[-1], dtype=torch.float64)
-        inside = torch.zeros(4, 4, dtype=torch.bool)
-        inside[:3, :2] = True
-        bias[:, list(house)] = torch.where(inside.flatten(), 2.0, -torch.inf)[:, None].double()
-        p = weighted((p.log() + bias).softmax(-1), red, 2)
+        p = weighted(confined(p, (house, 2.0)), red, 2)
         p = p / p.sum(-1, keepdim=True)
         return torch.cat([p[..., :count] / 2, p[..., count:]], dim=-1)
 
@@ -192,23 +147,53 @@ def test_all_rules_in_one_run(load):
     held(pipe, "a red house", edits, expected, size=(64, 64))
 
 
-def test_a_rule_that_changes_nothing_gives_the_plain_image(load):
-    for family in ("sd3", "flux"):
-        pipe = load(family)
-        call = {"seed": 1, "steps": 2, **SHORT}
-        plain = hm.generate(pipe, "a red house", **call)
-        with pytest.warns(HeedmapWarning, match="changed nothing"):
-            same = hm.generate(pipe, "a red house", edits=[lambda p, site: p], **call)
-        difference = np.abs(np.asarray(plain.image, float) - np.asarray(same.image, float))
-        assert difference.max() <= 1
+@OTHERS
+@pytest.mark.parametrize("kind", ["weight", "renormalized", "confined", "rule"])
+def test_edits_of_prompts_of_different_length(load, family, kind):
+    """P' of the first layer is as defined, and each image is that of its prompt alone."""
+    pipe, prompts = load(family), ["a red house at", "at"]
+    word = {
+        "weight": hm.Reweight("at", -1.5),
+        "renormalized": hm.Reweight("at", 4, renormalize=True),
+        "confined": hm.Confine("at", (0, 0, 32, 32), strength=1.5, end=1.0, along=[]),
+        "rule": lambda p, site: p.flip(1),
+    }[kind]
+    more = asked(family, width=64, height=64, output_type="latent")
+    with reference(pipe) as scores:
+        plain = paint(pipe, prompt=prompts, seeds=(1, 2), **more)
+    with trace(pipe, WHOLE, tokens="all", edits=[word]) as recorder:
+        both = paint(pipe, prompt=prompts, seeds=(1, 2), **more)
+    inside = np.zeros((4, 4), bool)
+    inside[:2, :2] = True
+    for image, recording in enumerate(recorder.recordings):
+        table = recording.table
+        p = next(iter(scores.values()))[0][image].astype(np.float64)
+        rest = 1 - p.sum(-1, keepdims=True)
+        factor = np.ones_like(p[0])
+        if kind == "confined":
+            factor[:, list(table.find("at"))] = np.where(inside, np.exp(1.5), 0).reshape(-1, 1)
+            factor[:, list(table.positions("end", "pad"))] = inside.reshape(-1, 1)
+        elif kind != "rule":
+            factor[:, list(table.find("at"))] = -1.5 if kind == "weight" else 4
+        expected = p[:, ::-1] if kind == "rule" else p * factor
+        if kind in ("confined", "renormalized"):
+            expected = expected / (expected.sum(-1, keepdims=True) + rest)
+        np.testing.assert_allclose(recording.arrays[0][0], expected, atol=1e-5)
+        with trace(pipe, edits=[word]):
+            alone = paint(pipe, prompt=prompts[image], seeds=(image + 1,), **more)
+        near = 1e-4 * np.ptp(alone)
+        np.testing.assert_allclose(both[image], alone[0], rtol=0, atol=near)
+        assert np.abs(both[image] - plain[image]).max() > 3 * near
 
 
-def test_ablate(load):
-    pipe = load("sd3")
-    run = hm.generate(pipe, "a red house", seed=1, steps=2, **SHORT)
-    found = hm.ablate(pipe, run, "house")
-    assert not found.without["attention"].maps["house"].values.any()
-    assert found.without["prompt"].maps.keys() == ("a", "red")
+@pytest.mark.parametrize("family", ["sd3", "flux", "chroma", "klein", "dev2", "qwen", "cogview4"])
+def test_a_rule_that_changes_nothing_gives_the_plain_image(load, family):
+    pipe, prompts = load(family), ["a red house at", "at"]
+    more = asked(family, width=64, height=64, output_type="latent")
+    plain = paint(pipe, prompt=prompts, seeds=(1, 2), **more)
+    with pytest.warns(HeedmapWarning), trace(pipe, edits=[lambda p, site: p.clone()]):
+        same = paint(pipe, prompt=prompts, seeds=(1, 2), **more)
+    np.testing.assert_allclose(same, plain, rtol=0, atol=1e-4 * np.ptp(plain))
 
 
 class Classic(JointAttnProcessor2_0):
@@ -290,54 +275,25 @@ def beside_edits(pipe, count, rule, steps, own=(0, 0)):
     and keys of the source. The last rows of the batch read the prompts. Yields by layer and step
     the rows of all images, before and after.
     """
-    found, passes, places = {}, [], {}
+    found = {}
 
-    def before(model, args, kwargs):
-        passes.append(1)
-        places.update({n: one for n, one in kwargs.items() if n in ("txt_ids", "img_ids")})
-
-    @torch.no_grad()
-    def after(name, layer, args, kwargs, output):
-        image = kwargs.get("hidden_states", args[0] if args else None)
-        text, each = kwargs.get("encoder_hidden_states"), [*places.values()]
-        alone = layer.added_kv_proj_dim is None and isinstance(layer, Attention)
-        single, step = text is None and not alone, len(passes) - 1
-        if alone:  # the second attention of SD 3.5
-            text = image[:, :0]
-        elif single:
-            text, image = image.split([len(one) for one in each], dim=1)
-        sources, tokens = [*range(len(image))], text.shape[1]
-        if acts(own, step, steps):
+    def hold(ran):
+        sources, tokens = [*range(len(ran.image))], ran.text.shape[1]
+        if acts(own, ran.step, steps):
             sources[-count:] = [sources[-count]] * count
-        p, values = (one[-count:] for one in joint_attention(layer, image, text, each, sources))
-        if not alone:
+        p, values = (one[-count:] for one in ran.attention(sources))
+        if tokens:
             share = p[..., tokens:].sum(-1, keepdim=True)
             rows = torch.cat([p[..., :tokens], share], -1)
-            made = torch.stack([rows[0], *(rule(rows[0], one, step) for one in rows[1:])])
+            made = torch.stack([rows[0], *(rule(rows[0], one, ran.step) for one in rows[1:])])
             p = torch.cat([made[..., :-1], made[..., -1:] * p[..., tokens:] / share], -1)
-            found[name, step] = rows, made
-        expected = (p @ values).transpose(1, 2).flatten(2)
-        if not single:
-            out = layer.to_out[0]
-            expected = linear(expected, out.weight.double(), out.bias.double())
-        images = output if alone else output[:, tokens:] if single else output[0]
-        scale = float(expected.abs().max())
-        torch.testing.assert_close(images[-count:].double(), expected, rtol=0, atol=1e-5 * scale)
-        if not alone and not acts(own, step, steps):  # the text's own attention is diffusers'
-            plain = layer.processor.original(layer, *args, **kwargs)
-            texts = (one[:, :tokens] if single else one[1] for one in (output, plain))
-            assert torch.equal(*texts)
+            found[ran.name, ran.step] = rows, made
+        ran.assert_output(p @ values, 1e-5)
+        if tokens and not acts(own, ran.step, steps):  # the text's own attention is diffusers'
+            assert torch.equal(ran.output[1], ran.original()[1])
 
-    handles = [denoiser(pipe).register_forward_pre_hook(before, with_kwargs=True)]
-    for name, layer in denoiser(pipe).named_modules():
-        if isinstance(layer, Attention | FluxAttention):
-            hook = partial(after, name)
-            handles.append(layer.register_forward_hook(hook, with_kwargs=True))
-    try:
+    with watched(pipe, hold, alone=True):
         yield found
-    finally:
-        for handle in handles:
-            handle.remove()
 
 
 def held_edit(pipe, source, target, rule, steps=2, own=(0, 0), **arguments):
@@ -474,6 +430,40 @@ def test_cells_of_a_grid_are_edits(load, tmp_path):
     assert np.abs(found - np.asarray(result.edited.image)).max() <= 1
     result.save(tmp_path / "edit")
     assert hm.repeat(pipe, tmp_path / "edit").same
+
+
+@pytest.mark.filterwarnings("ignore:the edit:heedmap.errors.HeedmapWarning")
+@OTHERS
+def test_edits_of_a_source_with_more_tokens(load, family):
+    """A word that stays takes the source's columns, wherever both prompts have its tokens."""
+    pipe, more = load(family), asked(family, steps=2)
+    plain = hm.generate(pipe, "a red house", seed=1, **more)
+    result = hm.edit(
+        pipe, "a red house", "at a red house", seed=1, cross_replace=1.0, self_replace=0.0,
+        keep="all", **more,
+    )  # fmt: skip
+    near = np.abs(np.asarray(result.source.image, float) - np.asarray(plain.image, float)).max()
+    assert near <= 1
+    source, edited = (run.maps.recording for run in (result.source, result.edited))
+    assert len(source.table.tokens) == len(edited.table.tokens)
+    for word in ("red", "house"):
+        before, after = (
+            [one.positions.index(place) for place in one.table.find(word)]
+            for one in (source, edited)
+        )
+        for array, other in zip(source.arrays, edited.arrays, strict=True):
+            np.testing.assert_allclose(array[..., before], other[..., after], atol=1e-5)
+            assert array[..., before].max() > 1e-3
+
+
+def test_edits_that_move_the_tokens_of_a_source_are_refused(load):
+    """CogView 4 pads in front of the shorter prompt."""
+    pipe, ran = load("cogview4"), []
+    pipe.transformer.register_forward_hook(lambda *_: ran.append(1))
+    more = asked("cogview4") | {"max_sequence_length": 40}
+    with pytest.raises(HeedmapError):
+        hm.edit(pipe, "a red house", "a red house at night at sea", seed=1, steps=2, **more)
+    assert not ran
 
 
 # --- edits of an image of one's own -------------------------------------------------------------

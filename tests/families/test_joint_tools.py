@@ -73,7 +73,7 @@ def computed(pipe):
             handle.remove()
 
 
-def check(make, prepare=lambda pipe: None, **arguments):
+def check(make, prepare=lambda pipe: None, tolerance=TOLERANCE, **arguments):
     """Hold every share of a traced run against a bare run's; return what was computed there."""
     call = {**CALL, **arguments}
     pipe = make()
@@ -94,29 +94,20 @@ def check(make, prepare=lambda pipe: None, **arguments):
         mean = np.mean([*ran.values()], axis=0)
         for step in range(STEPS):
             wanted = ran.get(step, mean)[0]
-            np.testing.assert_allclose(array[step], wanted, atol=TOLERANCE, err_msg=layer.name)
+            np.testing.assert_allclose(array[step], wanted, atol=tolerance, err_msg=layer.name)
     assert recorder.maps[0]["house"].values.max() > 0
     return expected
 
 
-@pytest.fixture
-def make(load):
-    def of(family, *args, **arguments):
-        pipe = load(family, *args, **arguments)
-        pipe.default_sample_size = 8
-        return pipe
-
-    return of
-
-
 @EACH
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
-def test_half_types(make, family, dtype):
-    check(lambda: make(family, dtype=dtype))
+def test_half_types_are_summed_in_float32(load, family, dtype):
+    """A kernel's log-sum in bfloat16 is good to 1e-4 only: the recording does not use it."""
+    check(lambda: load(family, dtype=dtype), tolerance=1e-6)
 
 
 @EACH
-def test_a_lora(make, family):
+def test_a_lora(load, family):
     def adapt(pipe):
         torch.manual_seed(3)
         targets = ["to_q", "to_k", "to_v", "to_out.0", "add_k_proj", "add_q_proj"]
@@ -124,19 +115,19 @@ def test_a_lora(make, family):
             LoraConfig(r=2, target_modules=targets, init_lora_weights=False)
         )
 
-    plain, adapted = check(lambda: make(family)), check(lambda: make(family), adapt)
+    plain, adapted = check(lambda: load(family)), check(lambda: load(family), adapt)
     last = list(plain)[-1]
     assert np.abs(plain[last][0] - adapted[last][0]).max() > 1e-3
 
 
 @pytest.mark.parametrize("family", ["sd3", "flux"])
-def test_fused_projections(make, family):
-    check(lambda: make(family), lambda pipe: pipe.transformer.fuse_qkv_projections())
+def test_fused_projections(load, family):
+    check(lambda: load(family), lambda pipe: pipe.transformer.fuse_qkv_projections())
 
 
 @EACH
 @pytest.mark.parametrize("way", ["model", "sequential", "group"])
-def test_offload_hooks(make, family, way):
+def test_offload_hooks(load, family, way):
     def offload(pipe):
         if way == "model":
             pipe.enable_model_cpu_offload(device="cpu")
@@ -146,50 +137,43 @@ def test_offload_hooks(make, family, way):
             where = {"onload_device": torch.device("cpu"), "offload_device": torch.device("cpu")}
             pipe.transformer.enable_group_offload(offload_type="leaf_level", **where)
 
-    check(lambda: make(family), offload)
+    check(lambda: load(family), offload)
 
 
 @pytest.mark.parametrize("backend", ["native", "_native_math"])
 @pytest.mark.parametrize("family", ["flux"])  # SD 3 does not go through the dispatcher
-def test_native_backends(make, family, backend):
+def test_native_backends(load, family, backend):
     try:
-        check(lambda: make(family), lambda pipe: pipe.transformer.set_attention_backend(backend))
+        check(lambda: load(family), lambda pipe: pipe.transformer.set_attention_backend(backend))
     finally:
         _AttentionBackendRegistry.set_active_backend(AttentionBackendName.NATIVE)  # of all models
 
 
-def controlled(pipe, kind, net):
-    for name, parameter in net.named_parameters():
-        if name.startswith(("controlnet_", "pos_embed_input")):  # these start at zero
-            torch.nn.init.normal_(parameter, std=0.2)
-    made = kind(**pipe.components, controlnet=net.eval())
-    made.set_progress_bar_config(disable=True)
-    return made
-
-
-def test_a_controlnet_of_sd3(make):
-    def of():
-        pipe = make("sd3")
-        torch.manual_seed(4)
-        net = SD3ControlNetModel.from_transformer(
-            pipe.transformer, num_layers=2, num_extra_conditioning_channels=0
-        )
-        return controlled(pipe, StableDiffusion3ControlNetPipeline, net)
-
-    check(of, control_image=models.picture(48, 64))
-
-
 @pytest.mark.filterwarnings("ignore:.*FluxPosEmbed.*deprecated")
-def test_a_controlnet_of_flux(make):
+@pytest.mark.parametrize("family", ["sd3", "flux"])
+def test_a_controlnet(load, family):
     def of():
-        pipe = make("flux")
+        pipe = load(family)
         torch.manual_seed(4)
-        config = {**pipe.transformer.config, "num_layers": 1, "num_single_layers": 1}
-        made = controlled(pipe, FluxControlNetPipeline, FluxControlNetModel.from_config(config))
+        if family == "sd3":
+            kind, config = (
+                StableDiffusion3ControlNetPipeline,
+                {"num_extra_conditioning_channels": 0},
+            )
+            net = SD3ControlNetModel.from_transformer(pipe.transformer, num_layers=2, **config)
+        else:
+            kind, sizes = FluxControlNetPipeline, {"num_layers": 1, "num_single_layers": 1}
+            net = FluxControlNetModel.from_config({**pipe.transformer.config, **sizes})
+        for name, parameter in net.named_parameters():
+            if name.startswith(("controlnet_", "pos_embed_input")):  # these start at zero
+                torch.nn.init.normal_(parameter, std=0.2)
+        made = kind(**pipe.components, controlnet=net.eval())
+        made.set_progress_bar_config(disable=True)
         made.default_sample_size = 8
         return made
 
-    check(of, control_image=models.picture(48, 64), guidance_scale=3.5)
+    more = {"guidance_scale": 3.5} if family == "flux" else {}
+    check(of, control_image=models.picture(48, 64), **more)
 
 
 CACHES = {
@@ -206,8 +190,8 @@ CACHES = {
 
 @pytest.mark.filterwarnings("ignore:.*skipped")
 @pytest.mark.parametrize("cache", CACHES)
-def test_layers_that_a_cache_skips_are_counted(make, cache):
+def test_layers_that_a_cache_skips_are_counted(load, cache):
     expected = check(
-        lambda: make("flux"), lambda pipe: pipe.transformer.enable_cache(CACHES[cache])
+        lambda: load("flux"), lambda pipe: pipe.transformer.enable_cache(CACHES[cache])
     )
     assert sum(map(len, expected.values())) < STEPS * len(expected)

@@ -2,28 +2,21 @@
 
 import re
 from collections import defaultdict
-from contextlib import contextmanager
 from copy import deepcopy
-from functools import partial
 from itertools import chain
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
-from diffusers import (
-    FirstBlockCacheConfig,
-    FlowMatchEulerDiscreteScheduler,
-    FluxPipeline,
-    StableDiffusion3Pipeline,
-)
-from diffusers.models.attention_processor import Attention
-from diffusers.models.transformers.transformer_flux import FluxAttention
+from cli.calling import good
+from diffusers import FirstBlockCacheConfig, FluxPipeline, StableDiffusion3Pipeline
 from matplotlib.text import Text
 
 import heedmap as hm
 from families import models
 from families.checking import denoiser, joint_attention, paint, state_of
+from families.joint import SHORT, watched
 from heedmap.backends.processors import pick
 from heedmap.backends.prompts import prompt_table
 from heedmap.errors import ArgumentError, SelectionError, TraceError
@@ -31,47 +24,7 @@ from heedmap.maps.heatmaps import HeatMaps
 from heedmap.maps.recordings import Recording
 from heedmap.recording.tracing import trace
 
-SHORT = {"max_sequence_length": 12}
 EACH = pytest.mark.parametrize("family", ["sd3", "sd35", "flux"])
-
-
-@contextmanager
-def watched(pipe, tell):
-    """Call `tell(name, P, values)` after each joint layer, with those of `joint_attention`."""
-    places = {}
-
-    def before(model, args, kwargs):
-        places.update({n: one for n, one in kwargs.items() if n in ("txt_ids", "img_ids")})
-
-    def after(name, layer, args, kwargs, output):
-        image, text = kwargs["hidden_states"], kwargs.get("encoder_hidden_states")
-        if isinstance(layer, Attention) and layer.added_kv_proj_dim is None:
-            return  # the second attention of SD 3.5
-        if text is None:  # a single block of Flux has joined them
-            text, image = image.split([len(one) for one in places.values()], dim=1)
-        p, values = joint_attention(layer, image, text, [*places.values()])
-        tell(name, text.shape[1], p, values)
-
-    handles = [denoiser(pipe).register_forward_pre_hook(before, with_kwargs=True)]
-    for name, layer in denoiser(pipe).named_modules():
-        if isinstance(layer, Attention | FluxAttention):
-            hook = partial(after, name)
-            handles.append(layer.register_forward_hook(hook, with_kwargs=True))
-    try:
-        yield
-    finally:
-        for handle in handles:
-            handle.remove()
-
-
-@pytest.fixture
-def load(load):
-    def of(family, **arguments):
-        pipe = load(family, **arguments)
-        pipe.default_sample_size = 8  # of Flux; it is no part of the configuration
-        return pipe
-
-    return of
 
 
 # --- the shapes of layers -----------------------------------------------------------------------
@@ -80,99 +33,25 @@ def load(load):
 @EACH
 def test_shapes_equal_those_of_a_real_pass(load, family):
     pipe, seen = load(family), {}
-
-    def shapes_of(name, layer):
-        def after(_, args, kwargs, output):
-            text = kwargs.get("encoder_hidden_states")
-            found = {name: kwargs["hidden_states"].shape[1:], "text": text}
-            seen[name] = found | {"output": output if text is None else output[0]}
-
-        return layer.register_forward_hook(after, with_kwargs=True)
-
-    shapes = {one.name: one for one in hm.layer_shapes(pipe, "at", size=(48, 80), **SHORT)}
-    layers = {name: denoiser(pipe).get_submodule(name) for name in shapes}
-    assert all(isinstance(layer, Attention | FluxAttention) for layer in layers.values())
-    handles = [shapes_of(*pair) for pair in layers.items()]
-    paint(pipe, "at", steps=1, width=48, height=80, **SHORT)
-    for handle in handles:
-        handle.remove()
-    for name, one in shapes.items():
-        found, layer = seen[name], layers[name]
-        (places, channels), text = found[name], found["text"]
-        if text is None:  # a single block of Flux is given both at once
-            places -= one.text[0]
-            assert not one.projected and one.text == (12, channels)
-        else:
-            assert one.projected and one.text == text.shape[1:]
-        assert one.grid == (5, 3) and places == 15
-        assert one.hidden == (15, channels) and one.query == (15, layer.to_q.out_features)
+    shapes = hm.layer_shapes(pipe, "at", size=(48, 80), **SHORT)
+    with watched(pipe, lambda ran: seen.update({ran.name: ran})):
+        paint(pipe, "at", steps=1, width=48, height=80, **SHORT)
+    assert [one.name for one in shapes] == list(seen)
+    for one in shapes:
+        ran, layer = seen[one.name], seen[one.name].layer
+        assert one.grid == (5, 3) and one.hidden == ran.image.shape[1:] == (15, layer.query_dim)
+        assert one.text == ran.text.shape[1:] and one.projected == hasattr(layer, "to_out")
+        assert one.query == one.image_key == (15, layer.to_q.out_features)
         assert one.key == (one.text[0], layer.to_k.out_features)
-        assert one.image_key == (15, layer.to_k.out_features)
         assert one.scores == (15, one.text[0] + 15) and one.scale == 16**-0.5
-        assert one.output[1] == found["output"].shape[2]
+        assert one.output[1] == ran.output[0].shape[2]
         for what, how, shape in one.chain():
             a, b, c, d = map(int, re.findall(r"\d+", how))
             assert b == c and (a, d) == shape, what
-
-
-def test_layers_are_picked_by_their_group(load):
-    shapes = hm.layer_shapes(load("flux"))
-    assert [one.part for one in shapes] == ["double"] * 2 + ["single"] * 2
-    assert pick(shapes, "single") == list(shapes[2:])
-    assert len(pick(hm.layer_shapes(load("sd3")), "early")) == 2
-
-
-# --- maps of a given image ----------------------------------------------------------------------
-
-
-@torch.no_grad()
-def by_diffusers(pipe, picture, seed, steps, **asked):
-    """The maps of an image by a scheduler, a callback and an encoder of diffusers alone."""
-    noise, own, factor = torch.Generator().manual_seed(seed), pipe.scheduler, pipe.vae.config
-    clean = pipe.vae.encode(pipe.image_processor.preprocess(picture)).latent_dist.mode()
-    clean = (clean - factor.shift_factor) * factor.scaling_factor
-    if hasattr(pipe, "_pack_latents"):
-        clean = pipe._pack_latents(clean, *clean.shape)
-    sigmas = [(2 * (steps - n) - 1) / (2 * steps) for n in range(steps)]
-    oracle = FlowMatchEulerDiscreteScheduler(shift=1.0)
-    oracle.set_timesteps(sigmas=sigmas)
-
-    def noised(step):
-        fresh = torch.randn(clean.shape, generator=noise)
-        return oracle.scale_noise(clean, oracle.timesteps[step : step + 1], fresh)
-
-    def again(pipe, step, timestep, given):
-        return {**given, "latents": noised(step + 1) if step + 1 < steps else clean}
-
-    pipe.scheduler = FlowMatchEulerDiscreteScheduler(shift=1.0)
-    try:
-        with trace(pipe, **asked) as traced:
-            pipe(
-                "a red house", sigmas=sigmas, latents=noised(0), guidance_scale=1.0, height=48,
-                width=80, callback_on_step_end=again, output_type="latent", **SHORT,
-            )  # fmt: skip
-    finally:
-        pipe.scheduler = own
-    return traced.recordings[0]
-
-
-@EACH
-def test_maps_of_an_image_equal_those_of_its_noised_latents(load, family, tmp_path):
-    pipe, picture = load(family), models.picture(80, 48)
-    own, before = pipe.scheduler, state_of(pipe)["processors"]
-    asked = {"keep": "all", "concepts": SOUGHT, **SHORT}
-    found = hm.locate(pipe, picture, "a red house", seed=4, steps=3, **asked)
-    assert pipe.scheduler is own and state_of(pipe)["processors"] == before
-    recording, expected = found.maps.recording, by_diffusers(pipe, picture, 4, 3, keep="all")
-    assert recording.timesteps == expected.timesteps and len(recording.timesteps) == 3
-    for mine, theirs in zip(recording.arrays, expected.arrays, strict=True):
-        np.testing.assert_allclose(mine, theirs, atol=1e-5)
-    assert np.ptp(recording.arrays[0], axis=0).max() > 1e-3  # another map at each level
-    assert np.array_equal(found.image, picture)
-    again = hm.repeat(pipe, found.save(tmp_path / "found"))
-    assert again.same and not again.changed
-    before, after = (one.concepts.recording.outputs for one in (found, again.run))
-    assert len(before) == len(recording.layers) and all(map(np.array_equal, before, after))
+    parts = ["double", "single"] if family == "flux" else ["early", "late"]
+    assert [pick(shapes, part)[0].name for part in parts] == [
+        shapes[0].name, shapes[2 if family == "flux" else 3].name,
+    ]  # fmt: skip
 
 
 # --- refined maps -------------------------------------------------------------------------------
@@ -182,8 +61,9 @@ def test_maps_of_an_image_equal_those_of_its_noised_latents(load, family, tmp_pa
 def test_refined_maps_are_propagated_along_the_images_part_of_the_softmax(load, family):
     pipe, plain, made = load(family), [], []
 
-    def tell(name, count, p, values):
-        text, image = p[-1][..., :count], p[-1][..., count:]
+    def tell(ran):
+        p, count = ran.attention()[0][-1], ran.text.shape[1]
+        text, image = p[..., :count], p[..., count:]
         plain.append(text.mean(0))
         if len(plain) > 4:  # the second of two steps; there are four layers
             squared = (image / image.sum(-1, keepdim=True)) ** 2
@@ -217,10 +97,7 @@ def concept_shares(pipe, prompts, call):
 
     The blocks of a float64 copy run on the image's states of the call and on the concepts' own.
     """
-    double, ran, places = deepcopy(denoiser(pipe)).double(), [], {}
-
-    def start(model, args, kwargs):
-        places.update({n: one for n, one in kwargs.items() if n in ("txt_ids", "img_ids")})
+    double, ran, places = deepcopy(denoiser(pipe)).double(), [], []
 
     def attended(block, arguments):
         """The text states after a block, and those that its layer is given."""
@@ -233,12 +110,13 @@ def concept_shares(pipe, prompts, call):
         image, text = seen["hidden_states"], seen.get("encoder_hidden_states")
         return after, *((image[:, count:], image[:, :count]) if text is None else (image, text))
 
-    handles = [denoiser(pipe).register_forward_pre_hook(start, with_kwargs=True)]
+    handles = []
     for name, block in denoiser(pipe).named_modules():
         if hasattr(block, "attn"):
             keep = lambda _, args, kwargs, name=name: ran.append((name, dict(kwargs)))  # noqa: E731
             handles.append(block.register_forward_pre_hook(keep, with_kwargs=True))
-    made, found, alike = call(), defaultdict(list), defaultdict(list)
+    with watched(pipe, lambda layer: places.extend(layer.places[1:])):  # of the image
+        made, found, alike = call(), defaultdict(list), defaultdict(list)
     for handle in handles:
         handle.remove()
     for image, prompt in enumerate(prompts):
@@ -257,11 +135,11 @@ def concept_shares(pipe, prompts, call):
             both = plain, plain | {"encoder_hidden_states": concepts}
             for one in both if places else ():
                 zeros = torch.zeros(one["encoder_hidden_states"].shape[1], 3)
-                one["image_rotary_emb"] = double.pos_embed(torch.cat([zeros, places["img_ids"]]))
+                one["image_rotary_emb"] = double.pos_embed(torch.cat([zeros, places[0]]))
             _, states_of_image, beside = attended(block, both[0])
             concepts, _, keys = attended(block, both[1])
             text = torch.cat([beside, keys], dim=1)
-            each = [torch.zeros(text.shape[1], 3), places["img_ids"]] if places else []
+            each = [torch.zeros(text.shape[1], 3), places[0]] if places else []
             of_places = [each[0][: beside.shape[1]], each[1]] if places else []
             seen = outputs(block.attn, states_of_image, beside, of_places)
             of_places = [each[1], each[0][: keys.shape[1]]] if places else []
@@ -373,9 +251,10 @@ def test_an_explanation_has_the_image_as_one_more_token(load, family, layer, tmp
     run = hm.generate(pipe, "a red house", edits=edits, **call)
     name = run.maps.recording.layers[int(layer)].name
 
-    def tell(ran, count, p, values):
-        if ran == name:
-            seen.append((count, p[-1], values[-1]))
+    def tell(ran):
+        if ran.name == name:
+            p, values = ran.attention()
+            seen.append((ran.text.shape[1], p[-1], values[-1]))
 
     with watched(pipe, tell):
         found = hm.explain(pipe, run, "house", (20, 41), layer=name, head=1, step=1, edits=edits)
@@ -414,10 +293,10 @@ def test_shares_of_the_text_are_divided_by_its_sum_at_each_site(load, family, we
     pipe, sites = load(family), {}
     red = list(prompt_table(pipe, "a red house", SHORT).find("red"))
 
-    def tell(name, count, p, values):
-        text = p[-1][..., :count].clone()
+    def tell(ran):
+        text = ran.attention()[0][-1][..., : ran.text.shape[1]].clone()
         text[..., red] *= 1 if weight is None else weight
-        sites.setdefault(name, []).append(text / text.abs().sum(-1, keepdim=True))
+        sites.setdefault(ran.name, []).append(text / text.abs().sum(-1, keepdim=True))
 
     edits = [] if weight is None else [hm.Reweight("red", weight)]
     call = {"seed": 1, "steps": 2, "size": (48, 80), "edits": edits, **SHORT}
@@ -455,17 +334,22 @@ def test_concepts_as_shares_of_the_text_and_their_own(load, halved):
     np.testing.assert_allclose(of_text.sum(-1), 1, atol=1e-5)
 
 
-def test_figures_and_pages_name_the_shares(load):
+def test_figures_pages_and_tables_name_the_shares(load, tmp_path):
     pipe, call = load("flux"), {"seed": 1, "steps": 2, "keep": ["step"], **SHORT}
     runs = [hm.generate(pipe, "a cat", share_of=share, **call) for share in ("all", "text")]
-    for run, name in zip(
-        runs, ("share of all attention", "of the attention to the text"), strict=True
-    ):
-        for figure in (run.figure(), run.maps["cat"].figure(), run.timeline("cat")):
-            assert name in figure.axes[-1].get_title(loc="left").replace("\n", " ")
+    names = ("share of all attention", "share of the attention to the text")
+
+    def texts_of(figure):
+        return " ".join(text.get_text().replace("\n", " ") for text in figure.findobj(Text))
+
+    for run, name in zip(runs, names, strict=True):
+        figures = [run.figure(), run.maps["cat"].figure(), run.timeline("cat")]
+        figures.append(hm.ablate(pipe, run, "cat").figure())
+        assert all(name in texts_of(figure) for figure in figures)
         assert f'"shareOf":"{run.settings.share_of}"' in run.explorer()
-    texts = " ".join(text.get_text() for text in hm.compare(runs).findobj(Text)).replace("\n", " ")
-    assert "share of all attention" in texts and "share of the attention to" in texts
+        assert name.capitalize() in good("inspect", run.save(tmp_path / run.settings.share_of))
+    assert names[0] in texts_of(hm.edit(pipe, "a cat", "a dog", **call).figure())
+    assert all(name in texts_of(hm.compare(runs)) for name in names)
 
 
 def test_shares_of_the_text_have_no_meaning_in_a_softmax_of_its_own(load):

@@ -3,10 +3,15 @@
 import numpy as np
 import pytest
 import torch
-from diffusers import ControlNetModel, DDPMScheduler, StableDiffusionControlNetPipeline
+from diffusers import (
+    ControlNetModel,
+    DDPMScheduler,
+    FlowMatchEulerDiscreteScheduler,
+    StableDiffusionControlNetPipeline,
+)
 from PIL import Image
 
-from families.checking import denoiser
+from families.checking import denoiser, state_of
 from heedmap import locate, repeat
 
 PROMPT = "a red house"
@@ -17,15 +22,16 @@ def painted(width: int, height: int) -> Image.Image:
     return Image.fromarray(pixels)
 
 
-def given_to(pipe, run) -> tuple[list[torch.Tensor], list[int]]:
+def given_to(pipe, run) -> tuple[list[torch.Tensor], list[float]]:
     """The latents and timesteps that the model is given while something runs."""
     samples, timesteps = [], []
+    scale = 1000 if hasattr(pipe, "_pack_latents") else 1  # Flux is given a thousandth
 
     def watch(_, args, kwargs):
         names = ("sample", "timestep") if hasattr(pipe, "unet") else ("hidden_states", "timestep")
         held = {**dict(zip(names, args, strict=False)), **kwargs}
         samples.append(held[names[0]].clone())
-        timesteps.append(int(torch.as_tensor(held["timestep"]).flatten()[0]))
+        timesteps.append(scale * float(torch.as_tensor(held["timestep"]).flatten()[0]))
 
     hook = denoiser(pipe).register_forward_pre_hook(watch, with_kwargs=True)
     try:
@@ -36,31 +42,43 @@ def given_to(pipe, run) -> tuple[list[torch.Tensor], list[int]]:
 
 
 @torch.no_grad()
-def noised(pipe, picture: Image.Image, seed: int, timesteps: list[int]) -> list[torch.Tensor]:
+def noised(pipe, picture: Image.Image, seed: int, timesteps: list[float]) -> list[torch.Tensor]:
     pixels = torch.from_numpy(np.array(picture)).permute(2, 0, 1)[None].float() / 127.5 - 1
-    clean = pipe.vae.encode(pixels).latent_dist.mode() * pipe.vae.config.scaling_factor
-    scheduler, noise = DDPMScheduler.from_config(pipe.scheduler.config), torch.Generator()
-    noise.manual_seed(seed)
-    return [
-        scheduler.add_noise(clean, torch.randn(clean.shape, generator=noise), torch.tensor([t]))
-        for t in timesteps
-    ]
+    clean, config = pipe.vae.encode(pixels).latent_dist.mode(), pipe.vae.config
+    clean = (clean - (config.shift_factor or 0)) * config.scaling_factor
+    if hasattr(pipe, "_pack_latents"):  # whose noise is that of packed latents
+        clean = pipe._pack_latents(clean, *clean.shape)
+    generator = torch.Generator().manual_seed(seed)
+    each = [(t, torch.randn(clean.shape, generator=generator)) for t in timesteps]
+    if isinstance(pipe.scheduler, FlowMatchEulerDiscreteScheduler):
+        return [(1 - t / 1000) * clean + t / 1000 * noise for t, noise in each]
+    scheduler = DDPMScheduler.from_config(pipe.scheduler.config)
+    return [scheduler.add_noise(clean, noise, torch.tensor([int(t)])) for t, noise in each]
 
 
-@pytest.mark.parametrize("family", ["sd1", "sd2", "turbo", "lcm", "sdxl", "sigma", "hunyuan"])
+FLOW = ["sd3", "sd35", "flux"]
+OTHERS = ["sd1", "sd2", "turbo", "lcm", "sdxl", "sigma", "hunyuan"]
+
+
+@pytest.mark.parametrize("family", [*OTHERS, *FLOW])
 @pytest.mark.parametrize("size", [(128, 128), (96, 160)])
 def test_locate_gives_the_model_the_noised_image(load, tmp_path, family, size):
     pipe, picture, runs = load(family), painted(*size), []
+    own, before = pipe.scheduler, state_of(pipe)["processors"]
+    levels = [2500 / 3, 500, 500 / 3] if family in FLOW else [833, 500, 166]
     samples, timesteps = given_to(
-        pipe, lambda: runs.append(locate(pipe, picture, PROMPT, seed=2, steps=3, size=size))
+        pipe,
+        lambda: runs.append(locate(pipe, picture, PROMPT, seed=2, steps=3, size=size, keep="all")),
     )
-    assert timesteps == [833, 500, 166]
+    assert pipe.scheduler is own and state_of(pipe)["processors"] == before
+    assert timesteps == pytest.approx(levels)
     for sample, expected in zip(samples, noised(pipe, picture, 2, timesteps), strict=True):
         assert sample.shape == expected.shape  # without guidance: one row
         assert torch.allclose(sample, expected, atol=1e-4)
     (run,) = runs
-    assert run.maps.recording.timesteps == (833.0, 500.0, 166.0)
+    assert run.maps.recording.timesteps == pytest.approx(levels)
     assert all(np.isfinite(array).all() for array in run.maps.recording.arrays)
+    assert max(np.ptp(array, axis=0).max() for array in run.maps.recording.arrays) > 1e-3
     assert run.image.size == size and np.array_equal(np.asarray(run.image), np.asarray(picture))
     again = repeat(pipe, run.save(tmp_path / "run"))
     assert again.same and again.changed == {}, str(again)

@@ -3,7 +3,7 @@
 import pytest
 from families import models
 
-from heedmap.backends.registry import cross_attention_layers
+from heedmap.backends.registry import cross_attention_layers, family_of
 from heedmap.maps.recordings import (
     Layer,
     layers_there,
@@ -42,18 +42,30 @@ def test_layers_are_chosen_by_name_stage_or_pattern():
     assert name_fits("up", "*") and not name_fits("up", "up")  # a stage is none of its layers
 
 
-@pytest.mark.parametrize("family", ["sd1", "sdxl", "upscaler", "sigma"])
+@pytest.mark.parametrize("family", ["sd1", "sdxl", "upscaler", "sigma", "sd3", "flux"])
 def test_a_short_name_belongs_to_one_layer(family):
-    names = list(cross_attention_layers(models.FAMILIES[family]()))
-    shorts = short_names(names)
-    assert len(set(shorts)) == len(names) and max(map(len, shorts)) <= 16
-    for name, short in zip(names, shorts, strict=True):
-        assert [other for other in names if name_fits(other, short)] == [name]
-        assert [other for other in names if name_fits(other, name)] == [name]
+    pipe = (models.FAMILIES | models.JOINT)[family]()
+    layers = cross_attention_layers(pipe)
+    parts = dict.fromkeys(layers, "") | family_of(pipe).groups(list(layers))
+    shorts = short_names(parts)
+    assert len({*shorts.values()}) == len(layers) and max(map(len, shorts.values())) <= 16
+    for name, short in shorts.items():
+        assert [one for one, part in parts.items() if name_fits(one, short, part)] == [name]
+        assert [one for one, part in parts.items() if name_fits(one, name, part)] == [name]
+
+
+def test_layers_of_two_kinds_of_blocks_are_named_by_their_group():
+    parts = {"transformer_blocks.1.attn": "double", "single_transformer_blocks.1.attn": "single"}
+    assert [*short_names(parts).values()] == ["double 1", "single 1"]
+    said = layers_there(parts, "single 2")
+    assert "double 1" in said and "single 1" in said and "transformer" not in said
+    for name, part in parts.items():
+        assert name_fits(name, part, part) and not name_fits(name, "early", part)
+    assert Layer("transformer_blocks.1.attn", 1, (1, 1), "early").short == "transformer 1"
 
 
 def test_the_nearest_layers_are_listed_by_short_name():
-    names = [NAME("up_blocks.1", n, m) for n in range(3) for m in range(4)]
+    names = {NAME("up_blocks.1", n, m): "" for n in range(3) for m in range(4)}
     assert nearest_layers("up 1.2.2", names)[0] == "up 1.2.2"
     assert nearest_layers(NAME("up_blocks.1", 1, 3), names)[0] == "up 1.1.3"
     assert len(nearest_layers("x" * 10_000, names)) == 5

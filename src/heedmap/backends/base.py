@@ -146,11 +146,15 @@ class Family(ABC):
         names = [one.name for one in first if one.kind is one.POSITIONAL_OR_KEYWORD]
         return kind.__init__ is self.model_class.__init__ and names == self.inputs[: len(names)]
 
+    def named_inputs(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the denoiser's arguments in a forward pass, by name."""
+        return {**dict(zip(self.inputs, args, strict=False)), **kwargs}
+
     def passed(
         self, args: tuple[Any, ...], kwargs: Mapping[str, Any]
     ) -> tuple[Tensor, Any, Tensor]:
         """Return the latent, the timestep and the text states of a forward pass."""
-        values = {**dict(zip(self.inputs, args, strict=False)), **kwargs}
+        values = self.named_inputs(args, kwargs)
         return values[self.inputs[0]], values["timestep"], values["encoder_hidden_states"]
 
     def latent(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> GridShape:

@@ -4,21 +4,19 @@ GLM reads the prompt. The pipeline pads the prompts of a batch in front, to a mu
 and to the longest of them; no mask hides the padding. A negative prompt runs in a pass of its own.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from diffusers import CogView4Transformer2DModel
-from diffusers.models.attention_processor import Attention
 
-from heedmap.backends.base import GridShape
-from heedmap.backends.joint import OTHER_BLOCKS, JointFamily, thirds
+from heedmap.backends.joint import OTHER_BLOCKS, JointFamily
 from heedmap.text.words import TokenTable, padded, tokenize_between
 
 _MULTIPLE = 16  # of the tokens of a prompt
 
 
 class CogView4(JointFamily):
-    """A pipeline with a `CogView4Transformer2DModel`: all layers have one grid, of patches."""
+    """A pipeline with a `CogView4Transformer2DModel`."""
 
     description = "a CogView 4 pipeline"
     model_class = CogView4Transformer2DModel
@@ -31,31 +29,6 @@ class CogView4(JointFamily):
     def matches_flow(self) -> bool:
         """False: the scheduler shifts the noise of its timesteps by the size of the image."""
         return False
-
-    @property
-    def latent_multiple(self) -> int:
-        """The side of a patch."""
-        return self.model.config.patch_size
-
-    def attention(self) -> dict[str, Attention]:
-        """Return the layer of each block."""
-        return {
-            name: module
-            for name, module in self.model.named_modules()
-            if isinstance(module, Attention) and name.startswith("transformer_blocks.")
-        }
-
-    def reads_text(self, layer: Any) -> bool:
-        """Return True: each layer attends to the text."""
-        return True
-
-    def grid(self, name: str, latent: GridShape) -> GridShape:
-        """Return the grid of the patches."""
-        return latent[0] // self.latent_multiple, latent[1] // self.latent_multiple
-
-    def groups(self, names: Sequence[str]) -> dict[str, str]:
-        """Return the third of the depth that each layer is in."""
-        return thirds(names)
 
     def table(self, tokenizer: Any, prompt: str, arguments: Mapping[str, Any]) -> TokenTable:
         """Return the words and tokens of a prompt, behind the padding to a multiple of 16."""

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 import torch
 from diffusers import ChromaTransformer2DModel, FluxTransformer2DModel
 from diffusers.models.transformers.transformer_flux import FluxAttention
-from torch import Tensor, nn
+from torch import Tensor
 
 from heedmap.backends.base import GridShape, TextStates
 from heedmap.backends.joint import OTHER_BLOCKS, PackedFamily
@@ -25,7 +25,8 @@ class Flux(PackedFamily):
 
     description = "a Flux.1 pipeline"
     model_class = FluxTransformer2DModel
-    layer_classes: ClassVar[tuple[type[nn.Module], ...]] = (FluxAttention,)
+    block_lists = ("transformer_blocks", "single_transformer_blocks")
+    layer_classes = (FluxAttention,)
     sequences = (("tokenizer_2",),)
     encodes_negative_apart = True
     negative_guidance = "true_cfg_scale"
@@ -33,13 +34,6 @@ class Flux(PackedFamily):
         "FluxKontextPipeline": REFERENCE,
         "FluxKontextInpaintPipeline": REFERENCE,
     }
-
-    def attention(self) -> dict[str, Any]:
-        """Return the layers of the double blocks, and then of the single ones."""
-        modules = [*self.model.named_modules()]
-        every = {name: one for name, one in modules if isinstance(one, self.layer_classes)}
-        blocks = ("transformer_blocks.", "single_transformer_blocks.")
-        return {n: one for block in blocks for n, one in every.items() if n.startswith(block)}
 
     def groups(self, names: Sequence[str]) -> dict[str, str]:
         """Return "single" or "double" for each layer."""
@@ -51,15 +45,10 @@ class Flux(PackedFamily):
         Raises:
             TraceError: if other positions stand beside those of the image.
         """
-        values = {**dict(zip(self.inputs, args, strict=False)), **kwargs}
+        values = self.named_inputs(args, kwargs)
         places, positions = values["img_ids"], values[self.inputs[0]].shape[1]
         h, w = (int(places[..., axis].max()) + 1 for axis in (1, 2))
         return self.checked_latent(h, w, positions, references=bool(places[..., 0].any()))
-
-    def unpack(self, latents: Tensor, latent: GridShape) -> Tensor:
-        """Return packed latents (B, N, 4C) as (B, C, h, w)."""
-        side = self.cell_side
-        return self.pipe._unpack_latents(latents, latent[0] * side, latent[1] * side, side)
 
     def with_text(self, arguments: Mapping[str, Any], text: Tensor, row: int) -> dict[str, Any]:
         """Return the arguments of a block for one row; the places of all text tokens are equal."""

@@ -39,10 +39,6 @@ class Flux2(Flux):
         ),
     }
 
-    def text_width(self, layer: Any) -> int:
-        """Return the width of the text; of the model where it was joined with the image before."""
-        return getattr(layer, "added_kv_proj_dim", None) or layer.query_dim
-
     def unpack(self, latents: Tensor, latent: GridShape) -> Tensor:
         """Return packed latents (B, N, 4C) as (B, C, h, w)."""
         grid = (latent[0] // 2, latent[1] // 2)

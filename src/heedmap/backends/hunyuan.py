@@ -5,30 +5,29 @@ a call for each. No mask hides the padding: the model puts a learned state in it
 image attends to.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import torch
 from diffusers import HunyuanDiT2DModel
-from diffusers.models.attention_processor import Attention
 from torch import Tensor
 from torch.nn.functional import pad
 
-from heedmap.backends.base import Family, GridShape, TextStates
-from heedmap.backends.joint import thirds
+from heedmap.backends.base import TextStates
+from heedmap.backends.transformer import Transformer
 from heedmap.text.words import TokenTable, tokenize
 
 
-class HunyuanDiT(Family):
-    """A pipeline with a `HunyuanDiT2DModel`: all layers have one grid, of patches.
+class HunyuanDiT(Transformer):
+    """A pipeline with a `HunyuanDiT2DModel`.
 
     Its text states are those of both encoders, padded to one width, with their mask as the last
     channel.
     """
 
     description = "a HunyuanDiT pipeline"
-    component = "transformer"
     model_class = HunyuanDiT2DModel
+    block_lists = ("blocks",)
     sequences = (("tokenizer",), ("tokenizer_2",))
     encoding_calls = 2
 
@@ -37,40 +36,15 @@ class HunyuanDiT(Family):
         """The arguments of the pipeline that apply unless the user passes them."""
         return {"use_resolution_binning": False}  # else it draws the nearest size of a list
 
-    @property
-    def latent_multiple(self) -> int:
-        """The side of a patch."""
-        return self.model.config.patch_size
-
-    def attention(self) -> dict[str, Attention]:
-        """Return both attention layers of each block."""
-        return {
-            name: module
-            for name, module in self.model.named_modules()
-            if isinstance(module, Attention) and name.startswith("blocks.")
-        }
-
-    def grid(self, name: str, latent: GridShape) -> GridShape:
-        """Return the grid of the patches."""
-        return latent[0] // self.latent_multiple, latent[1] // self.latent_multiple
-
-    def groups(self, names: Sequence[str]) -> dict[str, str]:
-        """Return the third of the depth that each layer is in."""
-        return thirds(names)
-
     def passed(
         self, args: tuple[Any, ...], kwargs: Mapping[str, Any]
     ) -> tuple[Tensor, Any, Tensor]:
         """Return the latent, the timestep and the text states of both encoders."""
         sample, timestep, states = super().passed(args, kwargs)
-        values = {**dict(zip(self.inputs, args, strict=False)), **kwargs}
-        mask, *second = (
-            values[name]
-            for name in (
-                "text_embedding_mask", "encoder_hidden_states_t5", "text_embedding_mask_t5",
-            )
-        )  # fmt: skip
-        return sample, timestep, _joined((states, mask), (second[0], second[1]))
+        values = self.named_inputs(args, kwargs)
+        bert = states, values["text_embedding_mask"]
+        t5 = values["encoder_hidden_states_t5"], values["text_embedding_mask_t5"]
+        return sample, timestep, _joined(bert, t5)
 
     def project_text(self, states: Tensor) -> Tensor:
         """Return BERT's states and T5's, projected, with learned states in place of padding."""

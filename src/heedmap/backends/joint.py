@@ -5,13 +5,13 @@ recording has the rows of the image's queries and the columns of the text's keys
 all attention, that to the image included: a row sums to less than 1.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
 from torch import Tensor
 
-from heedmap.backends.base import Family, GridShape, default_of
-from heedmap.checks import check_int
+from heedmap.backends.base import GridShape
+from heedmap.backends.transformer import Transformer
 from heedmap.errors import TraceError, quoted
 from heedmap.mathematics.probabilities import JointKeys, Scores
 
@@ -19,14 +19,13 @@ OTHER_BLOCKS = {"concepts": "its blocks pass on their text in a way that is not 
 """Of families whose blocks are called in another way than those of SD 3 and Flux.1."""
 
 
-class JointFamily(Family):
+class JointFamily(Transformer):
     """A pipeline with a transformer over text and image.
 
     Attributes:
         text_first: whether the text precedes the image among the keys.
     """
 
-    component = "transformer"
     is_joint = True
     text_first: ClassVar[bool]
 
@@ -35,9 +34,13 @@ class JointFamily(Family):
         """True: all these models are trained by flow matching."""
         return True
 
+    def reads_text(self, layer: Any) -> bool:
+        """Return True: each layer attends to the text."""
+        return True
+
     def text_width(self, layer: Any) -> int:
         """Return the width of the text; of the model where it was joined with the image before."""
-        return layer.added_kv_proj_dim or layer.query_dim
+        return getattr(layer, "added_kv_proj_dim", None) or layer.query_dim
 
     def project_text(self, states: Tensor) -> Tensor:
         """Return text states (B, K, C) as the model passes them to its first block."""
@@ -59,11 +62,6 @@ class JointFamily(Family):
         image, condition = (arguments[name][[row]] for name in ("hidden_states", "temb"))
         one = {"hidden_states": image, "encoder_hidden_states": text, "temb": condition}
         return {**arguments, **one}
-
-    def longest(self, arguments: Mapping[str, Any]) -> int:
-        """Return the number of tokens that a call reads at most."""
-        name = "max_sequence_length"
-        return check_int(name, arguments.get(name, default_of(self.pipe, name)), least=1)
 
     def text_scores(self, scores: Scores, positions: int) -> Scores:
         """Return the scores of the image's queries, so many, and the text's keys."""
@@ -94,7 +92,7 @@ class JointFamily(Family):
 class PackedFamily(JointFamily):
     """A pipeline that packs four cells of its latent into one position of the transformer.
 
-    Its text precedes the image, each layer reads it, and passes have a thousandth of a timestep.
+    Its text precedes the image, and passes have a thousandth of a timestep.
     """
 
     text_first = True
@@ -108,14 +106,6 @@ class PackedFamily(JointFamily):
     def usual_cells(self) -> int:
         """The cells on each side of a latent by default."""
         return self.pipe.default_sample_size
-
-    def reads_text(self, layer: Any) -> bool:
-        """Return True: each layer attends to the text."""
-        return True
-
-    def grid(self, name: str, latent: GridShape) -> GridShape:
-        """Return the grid of the packed latent."""
-        return latent[0] // 2, latent[1] // 2
 
     def passed(
         self, args: tuple[Any, ...], kwargs: Mapping[str, Any]
@@ -141,6 +131,11 @@ class PackedFamily(JointFamily):
         """Return latents (B, C, h, w) as the pipeline packs them."""
         return self.pipe._pack_latents(latents.contiguous(), *latents.shape)
 
+    def unpack(self, latents: Tensor, latent: GridShape) -> Tensor:
+        """Return packed latents (B, N, 4C) as (B, C, h, w)."""
+        side = self.cell_side
+        return self.pipe._unpack_latents(latents, latent[0] * side, latent[1] * side, side)
+
 
 _MARK = "\ue000"  # a character that no template holds
 
@@ -159,9 +154,3 @@ def template_around(prompt: str, render: Callable[[str], str]) -> tuple[str, str
             "of the template"
         )
     return before, after
-
-
-def thirds(names: Sequence[str]) -> dict[str, str]:
-    """Return the third of the depth that each layer is in: "early", "middle" or "late"."""
-    parts = ("early", "middle", "late")
-    return {name: parts[3 * number // len(names)] for number, name in enumerate(names)}

@@ -4,26 +4,23 @@ A prompt is padded to the length that the call asks for. A mask hides the paddin
 is exactly 0. The transformer projects T5's states once for all of its layers.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from diffusers import PixArtTransformer2DModel
-from diffusers.models.attention_processor import Attention
 from diffusers.utils import is_bs4_available, is_ftfy_available
 from torch import Tensor
 
-from heedmap.backends.base import Family, GridShape, TextStates, default_of
-from heedmap.backends.joint import thirds
-from heedmap.checks import check_int
+from heedmap.backends.base import TextStates, default_of
+from heedmap.backends.transformer import Transformer
 from heedmap.errors import ArgumentError, TraceError, quoted
 from heedmap.text.words import Rewritten, TokenTable, tokenize
 
 
-class PixArt(Family):
-    """A pipeline with a `PixArtTransformer2DModel`: all layers have one grid, of patches."""
+class PixArt(Transformer):
+    """A pipeline with a `PixArtTransformer2DModel`."""
 
     description = "a PixArt-α or Σ pipeline"
-    component = "transformer"
     model_class = PixArtTransformer2DModel
     older_names = ("Transformer2DModel",)
     masks_padding = True
@@ -38,27 +35,6 @@ class PixArt(Family):
             **({} if is_bs4_available() and is_ftfy_available() else {"clean_caption": False}),
         }
 
-    @property
-    def latent_multiple(self) -> int:
-        """The side of a patch."""
-        return self.model.config.patch_size
-
-    def attention(self) -> dict[str, Attention]:
-        """Return both attention layers of each block, but not those of adapters."""
-        return {
-            name: module
-            for name, module in self.model.named_modules()
-            if isinstance(module, Attention) and name.startswith("transformer_blocks.")
-        }
-
-    def grid(self, name: str, latent: GridShape) -> GridShape:
-        """Return the grid of the patches."""
-        return latent[0] // self.latent_multiple, latent[1] // self.latent_multiple
-
-    def groups(self, names: Sequence[str]) -> dict[str, str]:
-        """Return the third of the depth that each layer is in."""
-        return thirds(names)
-
     def project_text(self, states: Tensor) -> Tensor:
         """Return T5's states, projected."""
         projection = self.model.caption_projection
@@ -67,11 +43,6 @@ class PixArt(Family):
     def text_states(self, encoded: Any) -> TextStates:
         """Select the states and the mask; each branch's mask follows its states."""
         return encoded[0], encoded[2], encoded[1]
-
-    def length(self, arguments: Mapping[str, Any]) -> int:
-        """Return the number of positions on the K axis in such a call."""
-        name = "max_sequence_length"
-        return check_int(name, arguments.get(name, default_of(self.pipe, name)), least=1)
 
     def lowered(self, arguments: Mapping[str, Any]) -> Callable[[str], Rewritten]:
         """Return the function that makes the text that such a call reads of a prompt."""
@@ -96,7 +67,7 @@ class PixArt(Family):
 
     def table(self, tokenizer: Any, prompt: str, arguments: Mapping[str, Any]) -> TokenTable:
         """Return the words and tokens of a prompt, in lower case and padded as the call asks."""
-        rewrite, limit = self.lowered(arguments), self.length(arguments)
+        rewrite, limit = self.lowered(arguments), self.longest(arguments)
         return tokenize(prompt, tokenizer, rewrite=rewrite, limit=limit)
 
     def guards(self) -> Iterable[tuple[object, str, Callable[..., Any]]]:

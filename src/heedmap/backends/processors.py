@@ -615,9 +615,8 @@ def pick(layers: Sequence[LayerShapes], wanted: str) -> list[LayerShapes]:
     Raises:
         SelectionError: if there are none; it lists the layers there are.
     """
-    fitting = [one for one in layers if name_fits(one.name, wanted) or one.part == wanted]
+    fitting = [one for one in layers if name_fits(one.name, wanted, one.part)]
     if not fitting:
-        parts = {layer.part for layer in layers}
-        names = layers_there([layer.name for layer in layers], wanted, parts)
+        names = layers_there({layer.name: layer.part for layer in layers}, wanted)
         raise SelectionError(f"no layer matches {quoted(wanted)}: available are {names}")
     return fitting

@@ -125,7 +125,7 @@ class Reading:
             pass
         raise TraceError(
             f"{type(self.pipe).__name__} does not return its text states as diffusers' pipelines "
-            "do: use a pipeline with the usual form of encode_prompt"
+            "do: use one with the usual form of encode_prompt, or define Family.text_states"
         )
 
     def tables(self, which: str, call: int, count: int | None = None) -> list[TokenTable]:

@@ -9,12 +9,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 from diffusers import QwenImageTransformer2DModel
-from diffusers.models.attention_processor import Attention
 from torch import Tensor
 
 from heedmap.backends.base import GridShape, TextStates
 from heedmap.backends.flux import REFERENCE
-from heedmap.backends.joint import OTHER_BLOCKS, PackedFamily, thirds
+from heedmap.backends.joint import OTHER_BLOCKS, PackedFamily
 from heedmap.text.words import TokenTable, tokenize_between
 
 
@@ -36,34 +35,20 @@ class QwenImage(PackedFamily):
     }
     unsupported: ClassVar[Mapping[str, str]] = OTHER_BLOCKS
 
-    def attention(self) -> dict[str, Attention]:
-        """Return the layer of each block."""
-        return {
-            name: module
-            for name, module in self.model.named_modules()
-            if isinstance(module, Attention) and name.startswith("transformer_blocks.")
-        }
-
-    def groups(self, names: Sequence[str]) -> dict[str, str]:
-        """Return the third of the depth that each layer is in."""
-        return thirds(names)
-
     def latent(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> GridShape:
         """Return the (h, w) of the latent, by the shape that the model is given.
 
         Raises:
             TraceError: if other positions stand beside those of the image.
         """
-        values = {**dict(zip(self.inputs, args, strict=False)), **kwargs}
+        values = self.named_inputs(args, kwargs)
         shapes, positions = values["img_shapes"][0], values[self.inputs[0]].shape[1]
         _, h, w = shapes[0]
         return self.checked_latent(h, w, positions, references=len(shapes) > 1)
 
     def unpack(self, latents: Tensor, latent: GridShape) -> Tensor:
         """Return packed latents (B, N, 4C) as (B, C, h, w)."""
-        side = self.cell_side
-        size = latent[0] * side, latent[1] * side
-        return self.pipe._unpack_latents(latents, *size, side)[:, :, 0]
+        return super().unpack(latents, latent)[:, :, 0]
 
     def text_states(self, encoded: Any) -> TextStates:
         """Select the states and the mask of the one text."""

@@ -74,11 +74,11 @@ class Sana(PixArt):
 
     def axis_places(self, count: int, arguments: Mapping[str, Any]) -> Sequence[int]:
         """Return the first of so many places, and the last ones."""
-        return [0, *range(count - self.length(arguments) + 1, count)]
+        return [0, *range(count - self.longest(arguments) + 1, count)]
 
     def table(self, tokenizer: Any, prompt: str, arguments: Mapping[str, Any]) -> TokenTable:
         """Return the words and tokens of a prompt behind the instruction of the call."""
-        tokenizer, limit = copy(tokenizer), self.length(arguments)
+        tokenizer, limit = copy(tokenizer), self.longest(arguments)
         tokenizer.padding_side = "right"  # which each call of the pipeline sets
         lines = arguments.get(_INSTRUCTION, default_of(self.pipe, _INSTRUCTION))
         before = "\n".join(lines or ())

@@ -8,18 +8,15 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 from diffusers import SD3Transformer2DModel
-from diffusers.models.attention_processor import Attention
 
-from heedmap.backends.base import GridShape, default_of
-from heedmap.backends.joint import JointFamily, thirds
-from heedmap.checks import check_int
+from heedmap.backends.joint import JointFamily
 from heedmap.text.words import LABELS, Token, TokenTable, tokenize
 
 _PERTURBED = "perturbs the attention of a part of its batch"
 
 
 class StableDiffusion3(JointFamily):
-    """A pipeline with an `SD3Transformer2DModel`: all layers have one grid, of patches."""
+    """A pipeline with an `SD3Transformer2DModel`."""
 
     description = "a Stable Diffusion 3 or 3.5 pipeline"
     model_class = SD3Transformer2DModel
@@ -30,30 +27,9 @@ class StableDiffusion3(JointFamily):
         "StableDiffusion3PAGImg2ImgPipeline": _PERTURBED,
     }
 
-    @property
-    def latent_multiple(self) -> int:
-        """The side of a patch."""
-        return self.model.config.patch_size
-
-    def attention(self) -> dict[str, Attention]:
-        """Return the layers of each block: of text and image, and of SD 3.5 of the image alone."""
-        return {
-            name: module
-            for name, module in self.model.named_modules()
-            if isinstance(module, Attention) and name.startswith("transformer_blocks.")
-        }
-
     def reads_text(self, layer: Any) -> bool:
-        """Return whether a layer has linear maps for the text."""
+        """Return whether a layer has linear maps for the text; others are of the image alone."""
         return layer.added_kv_proj_dim is not None
-
-    def grid(self, name: str, latent: GridShape) -> GridShape:
-        """Return the grid of the patches."""
-        return latent[0] // self.latent_multiple, latent[1] // self.latent_multiple
-
-    def groups(self, names: Sequence[str]) -> dict[str, str]:
-        """Return the third of the depth that each layer is in."""
-        return thirds(names)
 
     def repeats(self, kwargs: Mapping[str, Any]) -> bool:
         """Return whether a pass skips layers, as skip-layer guidance does after the usual pass."""
@@ -63,8 +39,8 @@ class StableDiffusion3(JointFamily):
         """Return the first tokenizer of these; None for T5's if its encoder is not loaded."""
         if names != ("tokenizer_3",):
             return super().tokenizer_of(names)
-        # A pipeline that was loaded without its models reads nothing: the tokenizer alone tells.
-        is_read = self.pipe.text_encoder_3 is not None or self.model is None
+        # Of a pipeline that was loaded without any encoder, the tokenizer alone tells.
+        is_read = self.pipe.text_encoder_3 is not None or self.pipe.text_encoder is None
         return self.pipe.tokenizer_3 if is_read else None
 
     def table(self, tokenizer: Any, prompt: str, arguments: Mapping[str, Any]) -> TokenTable:
@@ -75,8 +51,7 @@ class StableDiffusion3(JointFamily):
         pipe = self.pipe
         if tokenizer is not None and tokenizer is not pipe.tokenizer_3:
             return tokenize(prompt, tokenizer, limit=pipe.tokenizer_max_length)
-        name = "max_sequence_length"
-        limit = check_int(name, arguments.get(name, default_of(pipe, name)), least=1)
+        limit = self.longest(arguments)
         if tokenizer is not None:
             return tokenize(prompt, tokenizer, limit=limit)
         padding = [Token(number, 0, LABELS["pad"], 0, 0, "pad") for number in range(limit)]

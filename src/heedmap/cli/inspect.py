@@ -19,7 +19,7 @@ from heedmap.cli.console import (
     parsed,
     print_table,
 )
-from heedmap.errors import ArgumentError, RunError
+from heedmap.errors import ArgumentError, RunError, join_words
 from heedmap.options import MASK_THRESHOLD, SHARES, parse_integers, parse_names, parse_range
 
 COLUMNS = ("peak", "mean", "peak at")
@@ -128,8 +128,7 @@ def inspect(
         rows = [(heat.label, *heat_cells(heat), file) for heat, file in each]
         print_table(("word", *COLUMNS, "file"), rows, folder)
         how = f", {REFINED_BY}" if refined else ""
-        what = SHARES["outputs"].capitalize() if outputs else "Shares of attention"
-        typer.echo(f"{what}, {mean_of(maps)}{how}.")
+        typer.echo(f"{_share(maps)}, {mean_of(maps)}{how}.")
         for file in (data["sheet"], *data["over"]):
             typer.echo(file)
     task.finish(data, [folder], data["sheet"])
@@ -237,7 +236,8 @@ def compare(
         entries.append({"run": str(folder), "label": label, "words": numbers})
     if task.verbose:
         print_table(("run", "word", *COLUMNS), rows, path)
-        typer.echo("Shares of attention, averaged over all layers, heads and steps of a run.")
+        share = _share(*(run.maps for run in runs))
+        typer.echo(f"{share}, averaged over all layers, heads and steps of a run.")
     data = {"file": str(path), "scale": scale, "words": words, "runs": entries}
     task.finish(data, [path], path)
 
@@ -261,6 +261,12 @@ def maps_of(run: "hm.Run", concepts: bool) -> "hm.HeatMaps":
     if maps is None:
         raise RunError("this run has no concept maps: omit --concepts, or generate with --concepts")
     return maps
+
+
+def _share(*several: "hm.HeatMaps") -> str:
+    """Name the share that the values of maps are, to begin a sentence."""
+    names = [SHARES[maps.recording.share_of] or "share of attention" for maps in several]
+    return join_words([*dict.fromkeys(names)], "or").capitalize()
 
 
 def folder_name(words: list[Any] | None, flags: Mapping[str, Any]) -> str:

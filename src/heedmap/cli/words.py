@@ -79,8 +79,7 @@ def layers(
     width, height = options.get("size") or usual_size(pipe)
     name = loading.name_of(pipe)
     if task.verbose:
-        names = [one.name for one in shapes]
-        short = dict(zip(names, short_names(names), strict=True))
+        short = short_names({one.name: one.part for one in shapes})
         rows = []
         for one in shapes:
             heads = (one.heads, one.head_dim)

@@ -6,7 +6,7 @@ columns of a layer's grid or of a map. All is numpy: reading a saved run needs n
 
 import fnmatch
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -57,6 +57,8 @@ REFINED = "refined"
 CELLS = 64
 """Cells on the short side of a heat map."""
 _STAGES = ("down", "mid", "up")
+_KINDS = ("double", "single")
+"""Kinds of blocks, each with its own numbers; parts of the other models are thirds of one list."""
 
 
 def stage_of(name: str) -> str:
@@ -64,36 +66,42 @@ def stage_of(name: str) -> str:
     return next((stage for stage in _STAGES if name.startswith(f"{stage}_block")), "")
 
 
-def name_fits(name: str, wanted: str) -> bool:
-    """Return whether "down", "mid" or "up", a short name, a path or a pattern fits a layer."""
+def name_fits(name: str, wanted: str, part: str = "") -> bool:
+    """Return whether a stage, a part, a short name, a path or a pattern fits a layer."""
     if wanted in _STAGES:
         return stage_of(name) == wanted
-    return wanted in (name, short_name(name)) or fnmatch.fnmatchcase(name, wanted)
+    known = [name, short_name(name, part), *filter(None, [part])]
+    return wanted in known or fnmatch.fnmatchcase(name, wanted)
 
 
-def layers_there(names: Sequence[str], like: str, groups: Iterable[str] = ()) -> str:
-    """List groups and layers for an error, of many layers those most like a name."""
-    stages = sorted({*groups, *map(stage_of, names)} - {""})
-    return join_words([*stages, *nearest_layers(like, names)], most=8)
+def layers_there(parts: Mapping[str, str], like: str) -> str:
+    """List the groups and layers of `parts` for an error, of many layers those most like a name."""
+    groups = sorted({*parts.values(), *map(stage_of, parts)} - {""})
+    return join_words([*groups, *nearest_layers(like, parts)], most=8)
 
 
-def nearest_layers(like: str, names: Sequence[str]) -> list[str]:
+def nearest_layers(like: str, parts: Mapping[str, str]) -> list[str]:
     """Return the short names of the layers most like a path or a short name, the nearest first."""
-    return nearest(short_name(like), short_names(names))
+    return nearest(short_name(like), [*short_names(parts).values()])
 
 
-def short_name(name: str) -> str:
-    """Return the name of a layer in figures and tables: "up 1.0", "mid 0", "down 2.1.7"."""
+def short_name(name: str, part: str = "") -> str:
+    """Return the name of a layer in figures and tables: "up 1.0", "mid 0", "single 3"."""
     short = name.removesuffix(".attn2").removesuffix(".attn").removesuffix(".transformer_blocks.0")
-    for part in ("_blocks", "_block", ".attentions", ".transformer"):
-        short = short.replace(part, "")
-    return short.replace(".", " ", 1)
+    for piece in ("_blocks", "_block", ".attentions", ".transformer"):
+        short = short.replace(piece, "")
+    kind, dot, number = short.partition(".")
+    return f"{part if part in _KINDS else kind} {number}" if dot else short
 
 
-def short_names(names: Sequence[str]) -> list[str]:
-    """Return the short name of each layer, or its path where another layer has that name."""
-    counts = Counter([short_name(name) for name in names])
-    return [short_name(name) if counts[short_name(name)] == 1 else name for name in names]
+def short_names(parts: Mapping[str, str]) -> dict[str, str]:
+    """Return the short name of each layer, by path, or the path where another has that name.
+
+    `parts` has by path the part that each layer is in (`Layer.part`).
+    """
+    shorts = {name: short_name(name, part) for name, part in parts.items()}
+    counts = Counter(shorts.values())
+    return {name: short if counts[short] == 1 else name for name, short in shorts.items()}
 
 
 def cells(latent: tuple[int, int]) -> tuple[int, int]:
@@ -127,8 +135,8 @@ class Layer:
 
     @property
     def short(self) -> str:
-        """The name in figures: "up 1.0", "mid 0", "down 2.1.7"."""
-        return short_name(self.name)
+        """The name in figures: "up 1.0", "mid 0", "down 2.1.7", "single 3"."""
+        return short_name(self.name, self.part)
 
 
 class RecordingFile(Struct, frozen=True):
@@ -373,10 +381,8 @@ class Selection:
             and (grid is None or grid in (min(layer.grid), [*layer.grid]))
         )
         if not numbers:
-            groups = {layer.part for layer in before.values()}
-            names = layers_there(
-                [layer.name for layer in before.values()], f"{layers or ''}", groups
-            )
+            parts = {layer.name: layer.part for layer in before.values()}
+            names = layers_there(parts, f"{layers or ''}")
             wanted = ", ".join(map(quoted, as_list(layers) or [layers]))
             if resolution is not None:
                 sides = sorted({min(layer.grid) for layer in before.values()})
@@ -474,7 +480,7 @@ class Selection:
 def layer_fits(layer: Layer, wanted: object) -> bool:
     """Return whether a layer fits a `LayerFilter`; ArgumentError if it is none."""
     if isinstance(wanted, str):
-        return wanted == layer.group or name_fits(layer.name, wanted)
+        return name_fits(layer.name, wanted, layer.part)
     if callable(wanted):
         return bool(wanted(layer))
     if not isinstance(wanted, Sequence):

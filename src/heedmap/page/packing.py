@@ -105,10 +105,10 @@ def _pieces(table: TokenTable) -> list[list[Any]]:
 
 
 def _layers(recording: Recording) -> list[dict[str, Any]]:
-    shorts = short_names([layer.name for layer in recording.layers])
+    shorts = short_names({layer.name: layer.part for layer in recording.layers})
     return [
-        {**asdict(layer), "short": short, "group": layer.group}
-        for layer, short in zip(recording.layers, shorts, strict=True)
+        {**asdict(layer), "short": shorts[layer.name], "group": layer.group}
+        for layer in recording.layers
     ]
 
 

@@ -102,10 +102,10 @@ def explain(
     tokens = table.find(word) if isinstance(word, str) else table.tokens_at(word)
     layers, family = cross_attention_layers(pipe), family_of(pipe)
     wanted = "*" if layer is None else check_text("layer", layer, "up 1.0")
-    groups = family.groups([*layers])
-    names = [name for name in layers if name_fits(name, wanted) or groups.get(name) == wanted]
+    parts = dict.fromkeys(layers, "") | family.groups([*layers])
+    names = [name for name, part in parts.items() if name_fits(name, wanted, part)]
     if not names:
-        available = layers_there([*layers], wanted, groups.values())
+        available = layers_there(parts, wanted)
         raise SelectionError(f"no layer matches {quoted(wanted)}: available are {available}")
     if head is not None:
         head = check_index("head", head, max(layers[name].heads for name in names))

@@ -14,6 +14,7 @@ from heedmap.errors import ArgumentError, format_number, quoted
 from heedmap.figures import overlays, plots
 from heedmap.io import reading
 from heedmap.io.schemas import FORMAT, Note, Text, to_json
+from heedmap.maps.heatmaps import scale_name
 from heedmap.maps.recordings import is_even, rank_correlation, ranks
 from heedmap.results import Files, Result, write_json
 from heedmap.results.runs import Run
@@ -160,7 +161,7 @@ class Ablation(Result):
             panels.append(plots.Panel("change of the image", self._heat_of_change(way), note))
         top = max(change.largest for change in self.agreement.values())
         bars = [
-            plots.ScaleBar(f"the heat of {name}", (low, high)),
+            plots.ScaleBar(scale_name(f"the heat of {name}", heat.share_of), (low, high)),
             plots.ScaleBar("change, of full range", ("0", f"{top:.0%}"), alone=True),
         ]
         return plots.draw_panels(panels, title=f"{prompt}, without {name}", bars=bars, columns=3)

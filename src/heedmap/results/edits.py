@@ -14,6 +14,7 @@ from heedmap.figures.overlays import centred, colour, enlarge, png
 from heedmap.figures.plots import Panel, ScaleBar
 from heedmap.io import reading
 from heedmap.io.schemas import FORMAT, Change, EditReport, Measures, Note, returned
+from heedmap.maps.heatmaps import scale_name
 from heedmap.page import pages
 from heedmap.results import Files, Result, write_json
 from heedmap.results.runs import Run
@@ -91,7 +92,8 @@ class EditResult(Result):
         panels += [Panel(f"{heat.label} ({side})", heat.render(low, top)) for heat, side in heats]
         if self.blend is not None:
             panels.append(Panel("region that may change", enlarge(Image.fromarray(self.blend))))
-        bars = [ScaleBar("shared by both prompts' words", (low, top))]
+        name = scale_name("shared by both prompts' words", self.source.maps.recording.share_of)
+        bars = [ScaleBar(name, (low, top))]
         return plots.draw_panels(panels, title=f"{source} → {edited}", bars=bars)
 
     def explorer(self) -> str:

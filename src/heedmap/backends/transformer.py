@@ -1,0 +1,51 @@
+"""The base of families whose denoiser is a transformer over patches of the latent."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+from diffusers.models.attention_processor import Attention
+from torch import nn
+
+from heedmap.backends.base import Family, GridShape, default_of
+from heedmap.checks import check_int
+
+
+class Transformer(Family):
+    """A pipeline with a transformer, whose layers have one grid: that of the patches.
+
+    Attributes:
+        block_lists: the names of its lists of blocks, in running order.
+        layer_classes: the classes of its attention layers.
+    """
+
+    component = "transformer"
+    block_lists: ClassVar[tuple[str, ...]] = ("transformer_blocks",)
+    layer_classes: ClassVar[tuple[type[nn.Module], ...]] = (Attention,)
+
+    @property
+    def latent_multiple(self) -> int:
+        """The side of a patch, in cells."""
+        return self.model.config.patch_size
+
+    def attention(self) -> dict[str, Any]:
+        """Return the attention layers of the blocks, in running order; adapters have others."""
+        return {
+            name: module
+            for blocks in self.block_lists
+            for name, module in self.model.named_modules()
+            if name.startswith(f"{blocks}.") and isinstance(module, self.layer_classes)
+        }
+
+    def grid(self, name: str, latent: GridShape) -> GridShape:
+        """Return the grid of the patches."""
+        return latent[0] // self.latent_multiple, latent[1] // self.latent_multiple
+
+    def groups(self, names: Sequence[str]) -> dict[str, str]:
+        """Return the third of the depth that each layer is in: "early", "middle" or "late"."""
+        thirds = ("early", "middle", "late")
+        return {name: thirds[3 * number // len(names)] for number, name in enumerate(names)}
+
+    def longest(self, arguments: Mapping[str, Any]) -> int:
+        """Return the number of tokens that a call reads at most."""
+        name = "max_sequence_length"
+        return check_int(name, arguments.get(name, default_of(self.pipe, name)), least=1)
