@@ -26,7 +26,7 @@ from heedmap.options import Axis
 ROOT = Path(__file__).parents[1]
 CARD = ROOT / "src" / "heedmap" / "tiny" / "README.md"
 EDITS = ROOT / "scripts" / "evaluation" / "README.md"
-PAGES = {"card": CARD, "layers": CARD, "edits": EDITS}
+PAGES = {"card": CARD, "layers": CARD, "joint": CARD, "edits": EDITS}
 """On which page each table stands, between its marks."""
 GALLERY = ROOT / "outputs" / "gallery"
 MISREAD = (("relation", 4), ("colour", 7), ("colour", 17))
@@ -35,10 +35,19 @@ GONE_WRONG: dict[Literal["noun", "colour"], tuple[int, ...]] = {"noun": (2, 18),
 """The swaps that `evaluate.py edits --n 100 --seed 0` finds wrong: what is swapped, and numbers."""
 
 
-def tables(card: dict[str, Any]) -> dict[str, str]:
-    """The Markdown between the marks `<!-- name -->` and `<!-- /name -->`, by name."""
+def cards() -> list[dict[str, Any]]:
+    """Return the cards of the embedded models, that of the UNet first."""
+    from heedmap.tiny import FOLDERS
+
+    return [json.loads((one / "card.json").read_text(encoding="utf-8")) for one in FOLDERS.values()]
+
+
+def tables() -> dict[str, str]:
+    """Return the Markdown between the marks `<!-- name -->` and `<!-- /name -->`, by name."""
+    card, joint = cards()
     return {
         "card": _card_table(card),
+        "joint": _card_table(joint),
         "layers": _layers_table(card["measured"]["pointing"]),
         "edits": _edits_table(card["edits"]),
     }
@@ -380,10 +389,8 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
 def main() -> None:
     options = parse()
     import heedmap as hm
-    from heedmap.tiny import FOLDER
 
-    card = json.loads((FOLDER / "card.json").read_text(encoding="utf-8"))
-    for name, table in tables(card).items():
+    for name, table in tables().items():
         before, rest = PAGES[name].read_text(encoding="utf-8").split(f"<!-- {name} -->")
         text = before + marked(name, table) + rest.split(f"<!-- /{name} -->")[1]
         PAGES[name].write_text(text, encoding="utf-8")

@@ -51,13 +51,13 @@ SCRIPTS = [(page, line) for page in PAGES for line in beginning(page, "python sc
 
 @pytest.fixture(scope="module")
 def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A copy of the package, whose embedded model takes 4 steps by default."""
+    """A copy of the package, whose embedded models take 4 steps by default."""
     folder = tmp_path_factory.mktemp("src")
     shutil.copytree(ROOT / "src/heedmap", folder / "heedmap")
-    card = folder / "heedmap/tiny/model/card.json"
-    data = json.loads(card.read_bytes())
-    data["defaults"]["steps"] = 4
-    card.write_text(json.dumps(data), encoding="utf-8")
+    for card in folder.glob("heedmap/tiny/*/card.json"):
+        data = json.loads(card.read_bytes())
+        data["defaults"]["steps"] = 4
+        card.write_text(json.dumps(data), encoding="utf-8")
     return folder
 
 

@@ -1,20 +1,34 @@
-"""What is known of the embedded model before it is loaded, against the loaded model."""
+"""The cards of the embedded models, against the loaded models."""
 
 import json
 
 import pytest
+import torch
 
 from heedmap import tiny
 from heedmap.backends import registry
+from heedmap.backends.loading import load, name_of
 
 
-def test_the_embedded_models_name_is_on_its_card():
-    about = json.loads((tiny.FOLDER / "card.json").read_text(encoding="utf-8"))
-    assert about["name"] == tiny.EMBEDDED == "heedmap-tiny"
+@pytest.mark.parametrize("name", ["heedmap-tiny", "joint"])
+def test_a_card_has_the_name_and_the_parameters_of_its_model(name):
+    pipe = load(name)
+    assert name_of(pipe) == name
+    about = json.loads((tiny.FOLDERS[name] / "card.json").read_text(encoding="utf-8"))
+    assert about["name"] == name
+    parts = {n: p for n, p in pipe.components.items() if hasattr(p, "parameters")}
+    found = {n: sum(p.numel() for p in part.parameters()) for n, part in parts.items()}
+    assert about["training"]["parameters"] == found
+    assert tiny.defaults(name).size == registry.usual_size(pipe) == (128, 128)
 
 
-def test_the_embedded_model_has_read_only_defaults(embedded):
+def test_the_embedded_models_share_the_autoencoder():
+    first, second = load().vae.state_dict(), load("joint").vae.state_dict()
+    assert first.keys() == second.keys()
+    assert all(torch.equal(first[name], second[name]) for name in first)
+
+
+def test_the_embedded_model_has_read_only_defaults():
     assert (tiny.defaults().steps, tiny.defaults().guidance) == (25, 4.0)
-    assert tiny.defaults().size == registry.usual_size(embedded) == (128, 128)
     with pytest.raises(AttributeError):
         tiny.defaults().steps = 3

@@ -31,7 +31,9 @@ class Task(LoadOptions):
     """The flags that commands share. A command adds the defaults of `model` and `out`."""
 
     model: str | None = option(
-        None, "A folder, a .safetensors file or a hub id. Default: {}.", names=["--model", "-m"]
+        None,
+        "A folder, a .safetensors file, a hub id, or joint. Default: {}.",
+        names=["--model", "-m"],
     )
     out: Path | None = option(
         None, "A new or an empty folder. Default: {}.", Path, names=["--out", "-o"]

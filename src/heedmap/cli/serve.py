@@ -9,7 +9,7 @@ import typer
 from heedmap.cli.console import EMBEDDED, Task, command
 from heedmap.errors import ArgumentError
 
-_MODEL = "A model to offer besides the embedded one. Repeatable."
+_MODEL = "A model to offer besides the embedded ones. Repeatable."
 _AUTH = (
     "Require a password. Repeatable. HEEDMAP_AUTH does the same and hides the password from the "
     "process list."
