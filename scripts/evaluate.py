@@ -177,6 +177,8 @@ def run_maps(options: argparse.Namespace, pipe: Any, folder: Path) -> None:
         )  # fmt: skip
     if options.card:
         write_card(folder, "maps", "maps", figures, options)
+    if options.page and method is joint_maps:
+        write_table(options.page, "joint maps", joint_maps.table(figures))
     if options.json:
         print(json.dumps(figures))
         return
@@ -370,7 +372,7 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
         verb = verbs.add_parser(name, help=about, description=about)
         model_options(verb, n)
         verb.set_defaults(function=run_on_model, measure=function)
-    for name in ("windows", "own", "trust"):
+    for name in ("windows", "own", "trust", "maps"):
         about = "write the table between its marks"
         verbs.choices[name].add_argument("--page", type=Path, metavar="FILE", help=about)
     verb = verbs.choices["windows"]

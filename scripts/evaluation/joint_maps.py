@@ -25,6 +25,18 @@ BACKGROUND = "plain background"
 OF_EACH_SCALE = ("mean", "phrase", "refined", "refined phrase", "contested", "mask")
 """Methods of `truth` that are measured of both scales."""
 MARKS = {"all": "", "text": ", of the text"}
+THIRDS = ("early", "middle", "late")
+NAMES = {
+    "mean": 'a plain map, `found.maps["house"]`',
+    "phrase": 'the plain map of its phrase ("red house")',
+    "refined": "refined",
+    "refined phrase": "refined, of its phrase",
+    "contested": "refined, of its phrase, lowered where another phrase is stronger",
+    "mask": "lowered and aligned: the mask",
+    "concept": "the phrase as a concept beside the caption",
+    "outputs": "similarity of attention outputs (Helbling et al., arXiv 2502.04320), all blocks",
+}
+"""The names of methods in the table; others have those of the figures."""
 
 
 def concepts_of(asked: list[Asked], maps: HeatMaps) -> dict[tuple[int, ...], str]:
@@ -42,7 +54,10 @@ def made(runs: Mapping[str, heedmap.Run], asked: Asked, concept: str) -> Iterato
         yield f"block {number}", METHODS["mean"](every.select(layers=layer.name), asked)
     assert concepts is not None
     yield "concept", half_way(concepts[concept].values)
-    yield "concept, outputs", half_way(concepts.outputs[concept].values)
+    yield "outputs", half_way(concepts.outputs[concept].values)
+    for group in THIRDS:
+        third = concepts.outputs.select(layers=group)
+        yield f"outputs, {group}", half_way(third[concept].values)
     for side in (8, 16):
         yield f"truth at {side}×{side}", truth.ceiling(every, asked, side)
 
@@ -70,3 +85,23 @@ def scores_of(
 def measure(pipe: Any, n: int, seed: int, progress: Progress, steps: int = truth.STEPS) -> Figures:
     """Compare all methods over the first n scenes, as `truth.compared` does."""
     return truth.compared(scores_of(pipe, n, seed, progress, steps), seed)
+
+
+def table(figures: Figures) -> str:
+    """Return the figures as a table of a page."""
+    lines = [
+        "| | precision | as shipped | at best | maximum inside | words |",
+        "| --- | --- | --- | --- | --- | --- |",
+    ]
+    for name, found in figures["methods"].items():
+        first, _, rest = name.partition(", ")
+        label = ", ".join(filter(None, (NAMES.get(first, first), rest)))
+        cells = [_with_interval(found, of) for of in ("ap", "iou_shipped")]
+        cells += [f"{100 * found[of]:.1f}" for of in ("iou_best", "point")]
+        lines.append(f"| {label} | {' | '.join(cells)} | {found['n']} |")
+    return "\n".join(lines)
+
+
+def _with_interval(found: Figures, of: str) -> str:
+    low, high = found["interval"][of]
+    return f"{100 * found[of]:.1f} ({100 * low:.1f} to {100 * high:.1f})"
