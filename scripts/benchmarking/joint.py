@@ -155,7 +155,10 @@ def timed(model: torch.nn.Module, device: str) -> Iterator[list[float]]:
 
 @torch.no_grad()
 def record(options: argparse.Namespace, held_mb: Callable[[], float]) -> Figures:
-    """Measure the cost: each round runs every recorder once, and its first pass warms up."""
+    """Measure the cost: each round runs every recorder once.
+
+    The first of its three passes warms up; the last is of the half in which maps are refined.
+    """
     options.width = options.width or WIDTHS[options.family]
     options.latent = options.latent or 128
     pipe = random_pipeline(options)
@@ -182,7 +185,7 @@ def record(options: argparse.Namespace, held_mb: Callable[[], float]) -> Figures
     gc.unfreeze()
     for _ in range(options.rounds):
         for name in RECORDERS:
-            passes[name] += measure(name, 2)
+            passes[name] += measure(name, 3)
     extra = {
         name: quartiles([100 * (a / b - 1) for a, b in zip(some, passes["plain"], strict=True)])
         for name, some in passes.items()

@@ -5,7 +5,7 @@ d channels of one head.
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -155,8 +155,11 @@ class Scores:
             return torch.cat([text, rest], dim=-1).softmax(dim=-1)
 
 
-MAX_SCORES = 2**24
-"""The largest number of scores in memory at once while log-sums are computed."""
+def _parts(query: Tensor, key: Tensor) -> Iterator[slice]:
+    """Yield parts of the queries (H, Q, d) whose scores of all keys (H, N, d) fit into a cache."""
+    most = 2**20 if query.device.type == "cpu" else 2**24
+    size = max(1, most // (key.shape[0] * key.shape[1]))
+    yield from (slice(at, at + size) for at in range(0, query.shape[1], size))
 
 
 def log_sums(query: Tensor, key: Tensor, scale: float, mask: Tensor | None = None) -> Tensor:
@@ -171,11 +174,9 @@ def log_sums(query: Tensor, key: Tensor, scale: float, mask: Tensor | None = Non
     Returns:
         (H, Q), float32.
     """
-    key = key.float().mT * scale
-    size = max(1, MAX_SCORES // (key.shape[0] * key.shape[2]))
-    sums: list[Tensor] = []
-    for part in (slice(at, at + size) for at in range(0, query.shape[1], size)):
-        scores = query[:, part].float() @ key
+    scaled, sums = key.float().mT * scale, list[Tensor]()
+    for part in _parts(query, key):
+        scores = query[:, part].float() @ scaled
         scores = scores if mask is None else scores.add_(mask[:, part])
         sums.append(scores.logsumexp(dim=-1))
     return torch.cat(sums, dim=-1)
@@ -291,9 +292,8 @@ def propagate(
     """Propagate maps along self-attention: the mean over heads of P^power · maps, rows of sum 1.
 
     A place that attends to another likely belongs to the same thing. A softmax raised to a power
-    and normalized is the softmax of its scores times that power, so this is plain attention with
-    the maps as values, without a (Q, Q) matrix. After Nguyen et al. (Dataset Diffusion, arXiv
-    2309.14303), who multiply by a power of the mean matrix.
+    and normalized is the softmax of its scores times that power. After Nguyen et al. (Dataset
+    Diffusion, arXiv 2309.14303), who multiply by a power of the mean matrix.
 
     Args:
         query: (H, Q, d).
@@ -309,16 +309,10 @@ def propagate(
     if torch.is_autocast_enabled(device):  # it would use half precision here
         with torch.autocast(device, enabled=False):
             return propagate(query, key, maps, scale=scale, power=power)
-    d, tokens = query.shape[-1], maps.shape[-1]
-    scale = power * (d**-0.5 if scale is None else scale)
-    query, key = query.float()[None], key.float()[None]
-    parts: list[Tensor] = []
-    for first in range(0, tokens, d):  # the kernels want values as wide as the heads
-        part = maps[:, first : first + d].to(query)
-        value = pad(part, (0, d - part.shape[1])).expand(1, query.shape[1], -1, -1)
-        output = scaled_dot_product_attention(query, key, value, scale=scale)
-        parts.append(output[0].mean(dim=0)[:, : part.shape[1]])
-    return torch.cat(parts, dim=-1)
+    scale = power * (query.shape[-1] ** -0.5 if scale is None else scale)
+    scaled, maps = key.float().mT * scale, maps.to(query.device)
+    rows = ((query[:, part].float() @ scaled).softmax(dim=-1) for part in _parts(query, key))
+    return torch.cat([p.mean(dim=0) @ maps for p in rows])
 
 
 SMOOTH = 1e-3
