@@ -15,7 +15,7 @@ import heedmap
 from evaluation import cases, judge, natural, obedience
 from heedmap.text.prompts import split_words
 from heedmap.text.words import Word
-from heedmap.tiny import FOLDER
+from heedmap.tiny import FOLDER, FOLDERS
 from world import captions, layouts, scenes
 
 ROWS = {
@@ -59,6 +59,17 @@ def test_the_model_is_small_enough_to_be_part_of_a_package(card: dict[str, Any])
     size = obedience.size_mib(FOLDER)
     assert size <= 24
     assert size == pytest.approx(card["size_mib"], abs=0.05)
+
+
+@pytest.mark.slow
+def test_the_transformer_draws_single_objects_about_as_often_right_as_its_card_says():
+    card = json.loads((FOLDERS["joint"] / "card.json").read_text(encoding="utf-8"))
+    pipe, plans = heedmap.load("joint"), obedience.plans("one_object", 12)
+    pipe.set_progress_bar_config(disable=True)
+    how = {"steps": 25, "guidance": card["defaults"]["guidance"]}
+    drawn = obedience.draw(pipe, "one_object", plans, judge.load(), lambda *_: None, **how)
+    right = sum(result.right for result in drawn) / len(drawn)
+    assert right > card["measured"]["one_object"]["noun_and_colour"] - 0.3
 
 
 def drawn_as_told(row: str, n: int = 24) -> list[obedience.Result]:
