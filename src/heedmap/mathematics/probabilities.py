@@ -309,8 +309,9 @@ def propagate(
     if torch.is_autocast_enabled(device):  # it would use half precision here
         with torch.autocast(device, enabled=False):
             return propagate(query, key, maps, scale=scale, power=power)
-    scale = power * (query.shape[-1] ** -0.5 if scale is None else scale)
-    scaled, maps = key.float().mT * scale, maps.to(query.device)
+    d = query.shape[-1]
+    factor = power * (d**-0.5 if scale is None else scale)
+    scaled, maps = key.float().mT * factor, maps.to(query.device)
     rows = ((query[:, part].float() @ scaled).softmax(dim=-1) for part in _parts(query, key))
     return torch.cat([p.mean(dim=0) @ maps for p in rows])
 
