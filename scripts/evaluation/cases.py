@@ -12,8 +12,8 @@ import numpy as np
 import heedmap
 from evaluation import judge
 from heedmap.backends import loading
-from heedmap.options import GenerateOptions
 from heedmap.pipelines import generation
+from heedmap.pipelines.arguments import resolve_options
 from heedmap.text.words import tokenize
 from world import captions, layouts, scenes
 
@@ -63,9 +63,9 @@ def draw(
     progress: Progress, **how: Any,
 ) -> Iterator[tuple[heedmap.Run, judge.Judgement]]:  # fmt: skip
     """Make a picture of each text, in batches, with what the judge sees in it."""
+    options, _ = resolve_options({"pipe": pipe, **how})
     for start in range(0, len(texts), BATCH):
         part = slice(start, start + BATCH)
-        options = GenerateOptions(**how)
         runs, _ = generation.generate_batch(pipe, texts[part], seeds[part], options)
         pictures = np.stack([as_array(run) for run in runs])
         yield from zip(runs, judge.detect(pictures, eye), strict=True)

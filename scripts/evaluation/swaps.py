@@ -39,8 +39,8 @@ from heedmap.backends.prompts import prompt_table
 from heedmap.errors import ArgumentError
 from heedmap.figures.plots import Panel
 from heedmap.mathematics.rules import Inject
-from heedmap.options import GenerateOptions
 from heedmap.pipelines import generation
+from heedmap.pipelines.arguments import resolve_options
 from heedmap.recording.edits import Steering
 from heedmap.text.alignment import pair_words, replacement
 from heedmap.text.words import TokenTable
@@ -216,8 +216,9 @@ def _beside(pipe: Any, part: Sequence[Swap], **how: Any) -> list[dict[str, np.nd
         rules |= {at + 2: own, at + 3: own, at + 4: [taking(published_columns(*tables))]}
         sources |= dict.fromkeys((at + 2, at + 3, at + 4), at)
         windows |= dict.fromkeys((at + 2, at + 4), (0.0, SELF))
+    options, _ = resolve_options({"pipe": pipe, "limit": 2**30, **how})
     runs, _ = generation.generate_batch(
-        pipe, prompts, seeds, GenerateOptions(limit=2**30, **how),
+        pipe, prompts, seeds, options,
         steering=Steering(rules, sources, windows),
     )  # fmt: skip
     pictures = [as_array(run) for run in runs]

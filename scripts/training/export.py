@@ -86,7 +86,12 @@ def card(name: str, pipe: Any, seen: int, guidance: float) -> dict:
         "limits": "It draws cartoons of up to three things that differ, or of two or three that "
         "are alike and nothing beside them; all look to the right. Beyond it are more things, "
         "“a cat and two dogs”, things within things, letters, people and photographs.",
-        "defaults": {"steps": 25, "guidance": guidance, "size": (SIZE, SIZE)},
+        "defaults": {
+            "steps": 25,
+            "guidance": guidance,
+            "size": (SIZE, SIZE),
+            "arguments": {"max_sequence_length": joint.EMPTY_TOKENS[0]} if name == JOINT else {},
+        },
         "training": {
             "samples_seen": seen,
             "world": "scripts/world; held-out combinations are never shown",

@@ -3,7 +3,7 @@
 It shares autoencoder, tokenizer and text encoder with the UNet's model; only the transformer is
 trained (rectified flow, Esser et al., 2024, arXiv 2403.03206). Its first text encoder gives the
 tokens' embeddings and its second the states in context, since the pipeline takes the last layer
-but one of each. It has no T5; the pipeline puts `EMPTY_TOKENS` zeros in its place.
+but one of each. It has no T5; the pipeline puts zeros in its place, at `max_sequence_length` positions.
 """
 
 import argparse
@@ -28,8 +28,11 @@ from training.diffusion import draw_sheet, encode, train_diffusion
 from training.models import EXPORT, trained_vae
 from training.run import Run
 
-MAX_TOKENS, EMPTY_TOKENS = 32, 256
-"""Text positions of the CLIP encoders, and of the T5 encoder that is not there."""
+MAX_TOKENS = 32
+"""Text positions of the CLIP encoders."""
+EMPTY_TOKENS = (1, 256)
+"""Positions of the T5 encoder that is not there: of the card, and of the pipeline by default. Each
+batch is trained with one or the other."""
 EMBEDDING_SCALE, STATE_SCALE = 4.0, 1 / 128
 """Factors that bring token embeddings and text states to a deviation of about 1 for training."""
 PLAIN = ("pos_embed", "context_embedder", "time_text_embed", "norm", "proj_out")
@@ -82,11 +85,14 @@ def text_encoders(text: CLIPTextModel) -> list[CLIPTextModelWithProjection]:
 
 
 class CountedJointAttention:
-    """Joint attention in which the last text token stands for `EMPTY_TOKENS` equal ones.
+    """Joint attention in which the last text token stands for `empty_tokens` equal ones.
 
     Equal tokens stay equal in every block, so the result is exact and the others need not be
     computed. An explicit softmax has a faster backward pass than SDPA on CPUs.
     """
+
+    def __init__(self, empty_tokens: int = EMPTY_TOKENS[0]) -> None:
+        self.empty_tokens = empty_tokens
 
     def __call__(
         self,
@@ -106,7 +112,7 @@ class CountedJointAttention:
         key = torch.cat([attn.norm_k(image[1]), attn.norm_added_k(text[1])], dim=2)
         value = torch.cat([image[2], text[2]], dim=2)
         count = torch.zeros(key.shape[2], device=key.device)
-        count[-1] = math.log(EMPTY_TOKENS)
+        count[-1] = math.log(self.empty_tokens)
         scores = query @ key.mT * query.shape[-1] ** -0.5 + count
         output = (scores.softmax(-1).to(value.dtype) @ value).transpose(1, 2).flatten(2)
         states = output[:, n:]
@@ -121,6 +127,7 @@ class Model(nn.Module):
     def __init__(self, text: CLIPTextModel, transformer: SD3Transformer2DModel) -> None:
         super().__init__()
         self.text, self.transformer = text.requires_grad_(False), transformer
+        self.attention = CountedJointAttention()
 
     def states(
         self, ids: torch.Tensor, alone: torch.Tensor, headless: torch.Tensor
@@ -148,6 +155,7 @@ class Model(nn.Module):
             states, pooled = self.states(ids, alone, headless)
         noisy = (1 - sigma) * clean + sigma * noise
         t = sigma.flatten() * 1000
+        self.attention.empty_tokens = EMPTY_TOKENS[int(torch.randint(len(EMPTY_TOKENS), ()))]
         guess = self.transformer(noisy, states, pooled, t, return_dict=False)[0].float()
         weight = 1 + 3 * cover[:, None] * (1 - sigma)
         return (weight * (guess - (noise - clean)).square()).mean()
@@ -209,16 +217,16 @@ def train_joint(rank: int, options: argparse.Namespace) -> None:
     run = Run(rank, options)
     torch.manual_seed(options.seed)  # every process begins with the same weights
     model = Model(text_encoder(), transformer_model())
-    model.transformer.set_attn_processor(CountedJointAttention())  # type: ignore[arg-type]
+    model.transformer.set_attn_processor(model.attention)  # type: ignore[arg-type]
     vae = trained_vae(run.work).to(run.device)
 
     def draw() -> Any:
-        plain, ours = JointAttnProcessor2_0(), CountedJointAttention()
-        model.transformer.set_attn_processor(plain)
+        model.transformer.set_attn_processor(JointAttnProcessor2_0())
         try:
             with fold_scales(model.transformer):
-                return draw_sheet(assemble_joint(model.transformer, model.text, vae))
+                pipe = assemble_joint(model.transformer, model.text, vae)
+                return draw_sheet(pipe, max_sequence_length=EMPTY_TOKENS[0])
         finally:
-            model.transformer.set_attn_processor(ours)  # type: ignore[arg-type]
+            model.transformer.set_attn_processor(model.attention)  # type: ignore[arg-type]
 
     train_diffusion(run, "joint", model, 0, joint_tokenizer(), PLAIN, draw)

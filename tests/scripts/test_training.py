@@ -314,22 +314,23 @@ def test_the_loss_is_that_of_v_with_things_up_to_four_times(model, tokenizer):
 # --- the transformer --------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("empty_tokens", joint.EMPTY_TOKENS)
 @torch.no_grad()
-def test_joint_model_reads_its_text_as_the_pipeline_does():
+def test_joint_model_reads_its_text_as_the_pipeline_does(empty_tokens):
     transformer = joint.transformer_model()
     for p in transformer.parameters():
         torch.nn.init.normal_(p, std=0.05)
     model = joint.Model(joint.text_encoder(), transformer)
     pipe = joint.assemble_joint(transformer, model.text, trained_vae(Path("none")))
     prompts = ["a red house next to a blue tree", "a cat"]
-    encoded, _, pooled, _ = pipe.encode_prompt(prompts, None, None)
+    encoded, _, pooled, _ = pipe.encode_prompt(prompts, None, None, max_sequence_length=empty_tokens)
     ids = joint.joint_tokenizer()(prompts, padding="max_length", return_tensors="pt")["input_ids"]
     states, ours = model.states(ids, flags(False, False), flags(False, False))
     torch.testing.assert_close(ours, pooled)
     latents, t = torch.randn(2, 4, 16, 16), torch.tensor([300.0, 700.0])
     with joint.fold_scales(transformer):
         expected = transformer(latents, encoded, pooled, t, return_dict=False)[0]
-    transformer.set_attn_processor(joint.CountedJointAttention())
+    transformer.set_attn_processor(joint.CountedJointAttention(empty_tokens))
     found = transformer(latents, states, ours, t, return_dict=False)[0]
     torch.testing.assert_close(found, expected, rtol=0, atol=1e-5)
 

@@ -129,7 +129,8 @@ def resolve_options(
     seed = call.get("seed", call.get("seeds"))
     check_served(pipe)
     check_share(pipe, options.share_of)
-    arguments = {name: _own(value) for name, value in options.arguments.items()}
+    defaults = tiny.defaults(name_of(pipe)).arguments if is_embedded(pipe) else {}
+    arguments = {name: _own(value) for name, value in {**defaults, **options.arguments}.items()}
     width, height = arguments.pop("width", None), arguments.pop("height", None)
     generator: Any = arguments.pop("generator", None)
     values = {option: arguments.pop(name, None) for name, option in _DIFFUSERS_NAMES.items()}

@@ -15,11 +15,15 @@ that of the UNet's model."""
 
 
 class Defaults(Struct, frozen=True):
-    """The default settings of an embedded model; the size in pixels."""
+    """The default settings of an embedded model; the size in pixels.
+
+    `arguments` are other arguments of the pipeline.
+    """
 
     steps: int
     guidance: float
     size: tuple[int, int]
+    arguments: dict[str, int] = {}
 
 
 class _Card(Struct):
