@@ -135,7 +135,7 @@ def run_windows(options: argparse.Namespace, pipe: Any, folder: Path) -> None:
     if options.card:
         write_card(folder, "windows", "windows", {"kinds": figures}, options)
     if options.page:
-        write_table(options.page, "windows", kinds.windows_table(figures))
+        write_table(options, "windows", kinds.windows_table(figures))
     if options.json:
         print(json.dumps({"kinds": figures}))
         return
@@ -155,7 +155,7 @@ def run_own(options: argparse.Namespace, pipe: Any, folder: Path) -> None:
     if options.card:
         write_card(folder, "own", "own", figures, options)
     if options.page:
-        write_table(options.page, "own", own_pictures.table(figures))
+        write_table(options, "own", own_pictures.table(figures))
     if options.json:
         print(json.dumps(figures))
         return
@@ -178,7 +178,7 @@ def run_maps(options: argparse.Namespace, pipe: Any, folder: Path) -> None:
     if options.card:
         write_card(folder, "maps", "maps", figures, options)
     if options.page and method is joint_maps:
-        write_table(options.page, "joint maps", joint_maps.table(figures))
+        write_table(options, "maps", joint_maps.table(figures))
     if options.json:
         print(json.dumps(figures))
         return
@@ -199,7 +199,7 @@ def run_trust(options: argparse.Namespace, pipe: Any, folder: Path) -> None:
     if options.card:
         write_card(folder, "trust", "trust", figures, options)
     if options.page:
-        write_table(options.page, "trust", trust.table(figures))
+        write_table(options, "trust", trust.table(figures))
     if options.json:
         print(json.dumps(figures))
         return
@@ -291,7 +291,10 @@ def write_card(
     path = folder / "card.json"
     card = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
     how = {name: getattr(options, name) for name in ("n", "steps", "guidance", "seed")}
-    command = f"python scripts/evaluate.py {verb} " + " ".join(f"--{k} {v}" for k, v in how.items())
+    flags = {**({"model": JOINT} if options.model == JOINT else {}), **how}
+    command = " ".join(
+        [f"python scripts/evaluate.py {verb}", *(f"--{k} {v}" for k, v in flags.items())]
+    )
     today = datetime.datetime.now(datetime.UTC).date().isoformat()
     seen = card.get("training", {}).get("samples_seen")  # a later model keeps older figures
     card[entry] = {"command": command, "date": today, "samples_seen": seen, **how, **figures}
@@ -300,8 +303,12 @@ def write_card(
     partial.replace(path)
 
 
-def write_table(page: Path, name: str, table: str) -> None:
-    """Put a table between the marks `<!-- name -->` and `<!-- /name -->` of a page."""
+def write_table(options: argparse.Namespace, name: str, table: str) -> None:
+    """Put a table between the marks `<!-- name -->` and `<!-- /name -->` of the page.
+
+    The marks of the transformer's tables begin with "joint".
+    """
+    page, name = options.page, f"joint {name}" if options.model == JOINT else name
     begin, end = f"<!-- {name} -->\n", f"\n<!-- /{name} -->"
     before, there, rest = page.read_text(encoding="utf-8").partition(begin)
     _, ends, after = rest.partition(end)

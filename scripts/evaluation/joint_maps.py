@@ -52,6 +52,8 @@ def made(runs: Mapping[str, heedmap.Run], asked: Asked, concept: str) -> Iterato
     every, concepts = runs["all"].maps, runs["all"].concepts
     for number, layer in enumerate(every.layers):
         yield f"block {number}", METHODS["mean"](every.select(layers=layer.name), asked)
+    for group in THIRDS:
+        yield f"blocks, {group}", METHODS["mean"](every.select(layers=group), asked)
     assert concepts is not None
     yield "concept", half_way(concepts[concept].values)
     yield "outputs", half_way(concepts.outputs[concept].values)
@@ -63,10 +65,10 @@ def made(runs: Mapping[str, heedmap.Run], asked: Asked, concept: str) -> Iterato
 
 
 def scores_of(
-    pipe: Any, n: int, seed: int, progress: Progress, steps: int
+    pipe: Any, n: int, seed: int, progress: Progress, steps: int, first: int = truth.FIRST
 ) -> Iterator[tuple[str, Score]]:
-    """Score all methods over the first n scenes."""
-    for number, (name, layout) in enumerate(islice(truth.held_out(), n)):
+    """Score all methods over the first n scenes, or over n others from `first`."""
+    for number, (name, layout) in enumerate(islice(truth.held_out(first), n)):
         scene = scenes.render(layout)
         caption = captions.object_caption(layout, Random(layout.seed))
         how: dict[str, Any] = {"seed": seed + number, "steps": steps, "keep": {"layer"}}

@@ -3,7 +3,7 @@
 It shares autoencoder, tokenizer and text encoder with the UNet's model; only the transformer is
 trained (rectified flow, Esser et al., 2024, arXiv 2403.03206). Its first text encoder gives the
 tokens' embeddings and its second the states in context, since the pipeline takes the last layer
-but one of each. It has no T5; the pipeline puts zeros in its place, at `max_sequence_length` positions.
+but one of each. It has no T5: the pipeline puts zeros in its place, `max_sequence_length` of them.
 """
 
 import argparse

@@ -323,7 +323,9 @@ def test_joint_model_reads_its_text_as_the_pipeline_does(empty_tokens):
     model = joint.Model(joint.text_encoder(), transformer)
     pipe = joint.assemble_joint(transformer, model.text, trained_vae(Path("none")))
     prompts = ["a red house next to a blue tree", "a cat"]
-    encoded, _, pooled, _ = pipe.encode_prompt(prompts, None, None, max_sequence_length=empty_tokens)
+    encoded, _, pooled, _ = pipe.encode_prompt(
+        prompts, None, None, max_sequence_length=empty_tokens
+    )
     ids = joint.joint_tokenizer()(prompts, padding="max_length", return_tensors="pt")["input_ids"]
     states, ours = model.states(ids, flags(False, False), flags(False, False))
     torch.testing.assert_close(ours, pooled)
