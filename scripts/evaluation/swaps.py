@@ -203,12 +203,13 @@ def draw(
 
 def _beside(pipe: Any, part: Sequence[Swap], **how: Any) -> list[dict[str, np.ndarray]]:
     """For each swap the pictures to compare its edit with, all in one batch."""
+    options, _ = resolve_options({"pipe": pipe, "limit": 2**30, **how})
     prompts: list[str] = []
     seeds: list[int] = []
     rules, sources, windows = {}, {}, {}
     for swap in part:
         source, target = swap.source.caption.text, swap.target.caption.text
-        tables = prompt_table(pipe, source), prompt_table(pipe, target)
+        tables = [prompt_table(pipe, text, options.arguments) for text in (source, target)]
         at = len(prompts)  # of the source; after it those of BESIDE
         prompts += [source, *[target] * len(BESIDE)]
         seeds += [swap.source.seed] * (1 + len(BESIDE))
@@ -216,7 +217,6 @@ def _beside(pipe: Any, part: Sequence[Swap], **how: Any) -> list[dict[str, np.nd
         rules |= {at + 2: own, at + 3: own, at + 4: [taking(published_columns(*tables))]}
         sources |= dict.fromkeys((at + 2, at + 3, at + 4), at)
         windows |= dict.fromkeys((at + 2, at + 4), (0.0, SELF))
-    options, _ = resolve_options({"pipe": pipe, "limit": 2**30, **how})
     runs, _ = generation.generate_batch(
         pipe, prompts, seeds, options,
         steering=Steering(rules, sources, windows),
