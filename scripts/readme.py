@@ -26,13 +26,16 @@ from heedmap.options import Axis
 ROOT = Path(__file__).parents[1]
 CARD = ROOT / "src" / "heedmap" / "tiny" / "README.md"
 EDITS = ROOT / "scripts" / "evaluation" / "README.md"
-PAGES = {"card": CARD, "layers": CARD, "joint": CARD, "edits": EDITS}
+PAGES = {"card": CARD, "layers": CARD, "joint": CARD, "edits": EDITS, "joint edits": EDITS}
 """On which page each table stands, between its marks."""
 GALLERY = ROOT / "outputs" / "gallery"
 MISREAD = (("relation", 4), ("colour", 7), ("colour", 17))
 """Words of `evaluate.py trust --seed 0` whose heat is not where they act, with their pictures."""
 GONE_WRONG: dict[Literal["noun", "colour"], tuple[int, ...]] = {"noun": (2, 18), "colour": (12,)}
 """The swaps that `evaluate.py edits --n 100 --seed 0` finds wrong: what is swapped, and numbers."""
+
+JOINT_WRONG = (("count_three", 0), ("count_three", 15), ("count_three", 20))
+"""Pictures that `evaluate.py obey --model joint --seed 0` finds wrong: row and number."""
 
 
 def cards() -> list[dict[str, Any]]:
@@ -50,6 +53,7 @@ def tables() -> dict[str, str]:
         "joint": _card_table(joint),
         "layers": _layers_table(card["measured"]["pointing"]),
         "edits": _edits_table(card["edits"]),
+        "joint edits": _edits_table(joint["edits"]),
     }
 
 
@@ -339,6 +343,36 @@ def _misread(pipe: Any) -> Image.Image:
     return render(figure)
 
 
+def _joint_wrong(_: Any) -> Image.Image:
+    """Wrong pictures of the transformer, each with the heat of its nouns.
+
+    Raises:
+        SystemExit: if one of them is right, as it may be with another model.
+    """
+    import heedmap as hm
+    from evaluation import judge, obedience
+    from heedmap.figures.overlays import enlarge
+    from heedmap.figures.plots import Panel, draw_panels, render
+
+    pipe, eye, how = hm.load("joint"), judge.load(), {"steps": 25, "guidance": 4.0}
+    pipe.set_progress_bar_config(disable=True)
+    panels = []
+    for row, number in JOINT_WRONG:
+        plan = obedience.plans(row, number + 1)[number]
+        (result,) = obedience.draw(pipe, row, [plan], eye, lambda *_: None, **how)
+        if result.verdict == "right":
+            raise SystemExit(f"Picture {number} of {row} is right: list others in JOINT_WRONG.")
+        maps, text = result.run.maps, plan.caption.text
+        panels.append(Panel(text, enlarge(result.run.image), result.verdict))
+        starts = [mention.start for mention in plan.caption.mentions if mention.kind == "noun"]
+        for word in maps.words:
+            if word.start in starts:
+                panels.append(Panel("", maps.at(word.number).overlay(), word.text))
+    figure = draw_panels(panels, columns=6, title="Wrong pictures of the transformer")
+    figure.set_dpi(96)  # as wide as a page shows it
+    return render(figure)
+
+
 PICTURES: dict[str, Callable[[Any], Image.Image]] = {
     "red-house-blue-tree.png": _words,
     "page.png": _page,
@@ -346,6 +380,7 @@ PICTURES: dict[str, Callable[[Any], Image.Image]] = {
     "edits.png": _edits,
     "edits-gone-wrong.png": _gone_wrong,
     "heat-and-cause.png": _misread,
+    "joint-wrong.png": _joint_wrong,
 }
 """How each picture of these pages is made, by its name in the gallery."""
 

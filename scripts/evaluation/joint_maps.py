@@ -32,9 +32,11 @@ NAMES = {
     "refined": "refined",
     "refined phrase": "refined, of its phrase",
     "contested": "refined, of its phrase, lowered where another phrase is stronger",
-    "mask": "lowered and aligned: the mask",
+    "mask": '**lowered and aligned: the mask, `found.maps["house"].mask()`**',
     "concept": "the phrase as a concept beside the caption",
-    "outputs": "similarity of attention outputs (Helbling et al., arXiv 2502.04320), all blocks",
+    "outputs": "similarity of attention outputs (Helbling et al., arXiv 2502.04320)",
+    "truth at 8×8": "the exact mask on 8×8 cells, this model's grid",
+    "truth at 16×16": "the exact mask on 16×16 cells, the UNet's grid",
 }
 """The names of methods in the table; others have those of the figures."""
 
@@ -53,13 +55,13 @@ def made(runs: Mapping[str, heedmap.Run], asked: Asked, concept: str) -> Iterato
     for number, layer in enumerate(every.layers):
         yield f"block {number}", METHODS["mean"](every.select(layers=layer.name), asked)
     for group in THIRDS:
-        yield f"blocks, {group}", METHODS["mean"](every.select(layers=group), asked)
+        yield f"mean, {group} blocks", METHODS["mean"](every.select(layers=group), asked)
     assert concepts is not None
     yield "concept", half_way(concepts[concept].values)
     yield "outputs", half_way(concepts.outputs[concept].values)
     for group in THIRDS:
         third = concepts.outputs.select(layers=group)
-        yield f"outputs, {group}", half_way(third[concept].values)
+        yield f"outputs, {group} blocks", half_way(third[concept].values)
     for side in (8, 16):
         yield f"truth at {side}×{side}", truth.ceiling(every, asked, side)
 
@@ -92,15 +94,15 @@ def measure(pipe: Any, n: int, seed: int, progress: Progress, steps: int = truth
 def table(figures: Figures) -> str:
     """Return the figures as a table of a page."""
     lines = [
-        "| | precision | as shipped | at best | maximum inside | words |",
-        "| --- | --- | --- | --- | --- | --- |",
+        "| | precision | as shipped | at best | maximum inside |",
+        "| --- | --- | --- | --- | --- |",
     ]
     for name, found in figures["methods"].items():
         first, _, rest = name.partition(", ")
         label = ", ".join(filter(None, (NAMES.get(first, first), rest)))
         cells = [_with_interval(found, of) for of in ("ap", "iou_shipped")]
         cells += [f"{100 * found[of]:.1f}" for of in ("iou_best", "point")]
-        lines.append(f"| {label} | {' | '.join(cells)} | {found['n']} |")
+        lines.append(f"| {label} | {' | '.join(cells)} |")
     return "\n".join(lines)
 
 
