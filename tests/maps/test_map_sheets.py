@@ -12,8 +12,7 @@ from heedmap.figures import plots
 from heedmap.maps.heatmaps import SCALES, HeatMaps
 
 
-@pytest.mark.parametrize("size", [(96, 64), (2400, 1600)])
-@pytest.mark.parametrize("scale", ["shared", "word"])
+@pytest.mark.parametrize(("size", "scale"), [((96, 64), "word"), ((2400, 1600), "shared")])
 def test_a_figure_is_returned_with_its_overlays(size, scale):
     picture = Image.radial_gradient("L").resize(size).convert("RGB")
     maps = HeatMaps(recording("at house"), picture)
