@@ -5,7 +5,7 @@ import json
 import pytest
 import torch
 
-from heedmap import tiny
+from heedmap import generate, tiny
 from heedmap.backends import registry
 from heedmap.backends.loading import load, name_of
 
@@ -32,3 +32,11 @@ def test_the_embedded_model_has_read_only_defaults():
     assert (tiny.defaults().steps, tiny.defaults().guidance) == (25, 4.0)
     with pytest.raises(AttributeError):
         tiny.defaults().steps = 3
+
+
+def test_a_call_has_the_arguments_of_the_card_unless_it_gives_its_own():
+    pipe = load("joint")
+    for given, expected in (({}, 1), ({"max_sequence_length": 256}, 256)):
+        run = generate(pipe, "a red house", seed=1, steps=1, tokens="all", **given)
+        assert run.settings.arguments == {"max_sequence_length": expected}
+        assert len(run.maps.recording.positions) == 32 + expected
