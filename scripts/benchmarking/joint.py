@@ -27,7 +27,9 @@ from heedmap.recording.tracing import trace
 
 WIDTHS = {"flux": 24 * 128, "sd3": 24 * 64}
 CLIP = 77
-BARS = {"all_tokens": 3.0, "prompt_tokens": 1.0}  # percent, at the full shape
+BARS = {"all_tokens": 3.0, "prompt_tokens": 1.0}  # percent of recording, at the full shape
+MOMENTS = ("recording", "refining")
+"""The second and the third pass of three: recorded, and recorded with refined maps."""
 SETTING = ("family", "width", "latent", "text_tokens", "blocks", "dtype", "threads", "rounds")
 
 
@@ -157,12 +159,13 @@ def timed(model: torch.nn.Module, device: str) -> Iterator[list[float]]:
 def record(options: argparse.Namespace, held_mb: Callable[[], float]) -> Figures:
     """Measure the cost: each round runs every recorder once.
 
-    The first of its three passes warms up; the last is of the half in which maps are refined.
+    The first of its three passes warms up. In the last one maps are refined, too, in each block:
+    a whole model refines them in `PROPAGATION_LAYERS` blocks alone.
     """
     options.width = options.width or WIDTHS[options.family]
     options.latent = options.latent or 128
     pipe = random_pipeline(options)
-    passes: dict[str, list[float]] = {name: [] for name in RECORDERS}
+    passes: dict[str, list[list[float]]] = {name: [] for name in RECORDERS}
     held: dict[str, dict[int, float]] = {name: {} for name in RECORDERS}
     outputs: dict[str, torch.Tensor] = {}
 
@@ -185,17 +188,26 @@ def record(options: argparse.Namespace, held_mb: Callable[[], float]) -> Figures
     gc.unfreeze()
     for _ in range(options.rounds):
         for name in RECORDERS:
-            passes[name] += measure(name, 3)
+            passes[name].append(measure(name, 3))
+    plain = passes.pop("plain")
     extra = {
-        name: quartiles([100 * (a / b - 1) for a, b in zip(some, passes["plain"], strict=True)])
-        for name, some in passes.items()
-        if name != "plain"
+        moment: {
+            name: quartiles([100 * (a[k] / b[k] - 1) for a, b in zip(some, plain, strict=True)])
+            for name, some in passes.items()
+        }
+        for k, moment in enumerate(MOMENTS)
     }
     return {
-        "extra_percent": {name: middle for name, (_, middle, _) in extra.items()},
-        "identical": {name: torch.equal(outputs["plain"], outputs[name]) for name in extra},
-        "held_mb": {name: held[name] for name in extra},
-        "spread": {"extra_percent": extra, "pass_s": quartiles(passes["plain"])},
+        "extra_percent": {
+            moment: {name: middle for name, (_, middle, _) in some.items()}
+            for moment, some in extra.items()
+        },
+        "identical": {name: torch.equal(outputs["plain"], outputs[name]) for name in passes},
+        "held_mb": {name: held[name] for name in passes},
+        "spread": {
+            "extra_percent": extra,
+            "pass_s": quartiles([s for some in plain for s in some]),
+        },
         "setting": {name: getattr(options, name) for name in SETTING}
         | {"torch": torch.__version__, "device": options.device},
     }
@@ -206,14 +218,15 @@ def report(figures: Figures) -> None:
     setting, spread = figures["setting"], figures["spread"]
     table = Table(title=", ".join(f"{name} {value}" for name, value in setting.items()))
     table.add_column("recorder")
-    for column in ("extra time", "quartiles", "bar", "holds, by steps", "output"):
+    for column in (*MOMENTS, "bar", "holds, by steps", "output"):
         table.add_column(column, justify="right")
-    for name, (low, middle, high) in spread["extra_percent"].items():
+    for name, identical in figures["identical"].items():
+        extra = [spread["extra_percent"][moment][name] for moment in MOMENTS]
         held = ", ".join(f"{steps}: {mb:,.1f} MB" for steps, mb in figures["held_mb"][name].items())
         table.add_row(
-            f"heedmap {name}" if name in BARS else name, f"{middle:.2f} %",
-            f"{low:.2f} to {high:.2f}", f"{BARS[name]} %" if name in BARS else "", held,
-            "same" if figures["identical"][name] else "differs",
+            f"heedmap {name}" if name in BARS else name,
+            *(f"{middle:.2f} % ({low:.2f} to {high:.2f})" for low, middle, high in extra),
+            f"{BARS[name]} %" if name in BARS else "", held, "same" if identical else "differs",
         )  # fmt: skip
     console = Console(highlight=False, width=110)
     console.print(table)
