@@ -75,8 +75,9 @@ class JointFamily(Transformer):
         text, image = slice(positions, None), slice(positions)
         if self.text_first:
             text, image = slice(tokens), slice(tokens, None)
-        if log_sum is not None:  # kernels' values in half types are good to 1e-4 only
-            log_sum = log_sum[:, :, image] if key.itemsize >= 4 else None
+        if key.device.type == "cpu" and key.itemsize < 4:
+            log_sum = None  # the kernel's is good to 1e-4 only
+        log_sum = None if log_sum is None else log_sum[:, :, image]
         mask = scores.mask
         if mask is not None and mask.shape[-2] > 1:  # else the same keys are hidden from all
             mask = mask[..., image, :]

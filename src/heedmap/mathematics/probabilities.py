@@ -200,19 +200,16 @@ def fused(
 ) -> tuple[Tensor, Tensor | None]:
     """Return `torch.nn.functional.scaled_dot_product_attention`, to the bit, and its log-sum.
 
-    On the CPU, and on CUDA in float32, the kernel that torch itself would choose also gives the
-    logarithm of each row's sum of exponentials.
+    On the CPU and on CUDA, the kernel that torch itself would choose also gives the logarithm of
+    each row's sum of exponentials.
 
     Returns:
-        The output (B, H, Q, d), and the log-sum (B, H, Q) in float32; None in half types on CUDA,
-        where its error is not measured, on other devices, with a mask or autocast, and for scores
-        so large that digits would be lost.
+        The output (B, H, Q, d), and the log-sum (B, H, Q) in float32; None on other devices, with a
+        mask or autocast, and for scores so large that digits would be lost.
     """
-    device = query.device.type
     tracked = torch.is_grad_enabled() and (query.requires_grad or key.requires_grad)
     plain = attn_mask is None and dropout_p == 0 and not is_causal and not enable_gqa
-    known = device == "cpu" or query.itemsize >= 4
-    if plain and known and query.ndim == 4 and not tracked:
+    if plain and query.ndim == 4 and not tracked:
         kernel = _kernel(query, key, value, scale)
         if kernel is not None:
             output, log_sum = kernel(query, key, value, scale)
