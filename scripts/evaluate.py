@@ -62,6 +62,7 @@ from evaluation import (
     weights,
 )
 from evaluation.measures import Figures
+from heedmap.backends.registry import family_of
 from heedmap.errors import HeedmapError
 from heedmap.figures.plots import Panel, draw_panels
 from heedmap.tiny import EMBEDDED, FOLDERS, JOINT
@@ -135,7 +136,7 @@ def run_windows(options: argparse.Namespace, pipe: Any, folder: Path) -> None:
     if options.card:
         write_card(folder, "windows", "windows", {"kinds": figures}, options)
     if options.page:
-        write_table(options, "windows", kinds.windows_table(figures))
+        write_table(options, "windows", kinds.windows_table(figures, family_of(pipe).windows))
     if options.json:
         print(json.dumps({"kinds": figures}))
         return

@@ -8,7 +8,7 @@ import pytest
 
 from heedmap import options
 from heedmap.errors import ArgumentError
-from heedmap.options import USUAL, EditOptions, EditPurpose, GenerateOptions
+from heedmap.options import USUAL, USUAL_JOINT, EditOptions, EditPurpose, GenerateOptions
 
 
 def test_defaults_are_those_of_prompt_to_prompt():
@@ -16,7 +16,7 @@ def test_defaults_are_those_of_prompt_to_prompt():
     edit = EditOptions()
     assert (edit.cross_replace, edit.self_replace, edit.max_self_cells) == (None, None, 1024)
     assert USUAL["swap"] == USUAL[None] == (0.8, 0.4)
-    assert set(USUAL) == {None, *get_args(EditPurpose)}
+    assert set(USUAL) == set(USUAL_JOINT) == {None, *get_args(EditPurpose)}
 
 
 def test_values_become_plain_python():

@@ -5,7 +5,7 @@ two things lie to each other (relation), the setting, a thing more (addition) or
 Nothing is blended, as where nothing is said. The judge says what came of it.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import count, islice
 from random import Random
@@ -19,7 +19,7 @@ from evaluation import judge
 from evaluation.cases import FIRST, ROOM, Progress, as_array, is_unseen
 from evaluation.measures import Figures, cells, pixels, ratios, share, squared_error, widened
 from heedmap.figures.plots import Panel
-from heedmap.options import USUAL, EditPurpose
+from heedmap.options import EditPurpose
 from world import layouts
 from world.layouts import Layout
 
@@ -286,14 +286,14 @@ def over_windows(
     return figures, [one for drawn in rows.values() for one in drawn]
 
 
-def windows_table(figures: dict[str, dict[str, Figures]]) -> str:
+def windows_table(
+    figures: dict[str, dict[str, Figures]], usual: Mapping[EditPurpose | None, Windows]
+) -> str:
     """What `over_windows` found, as a table of Markdown: done of what is attainable, and the ratio.
 
-    What `edit` takes by itself (`options.USUAL`) is in bold; under each kind, how many edits.
+    The model's usual windows are in bold; under each kind, how many edits.
     """
-    usual: dict[str | None, str] = {
-        kind: f"{cross:g} {own:g}" for kind, (cross, own) in USUAL.items()
-    }
+    bold: dict[str | None, str] = {k: f"{cross:g} {own:g}" for k, (cross, own) in usual.items()}
     names = list(dict.fromkeys(name for rows in figures.values() for name in rows))
 
     def cell(kind: str, name: str) -> str:
@@ -305,7 +305,7 @@ def windows_table(figures: dict[str, dict[str, Figures]]) -> str:
             "none to judge" if done is None else f"{done:.0%}".replace("%", " %"),
             "–" if ratio is None else f"{ratio:.2f}",
         ))  # fmt: skip
-        return f"**{said}**" if usual[kind] == name else said
+        return f"**{said}**" if bold[kind] == name else said
 
     ends = [str(next(iter(rows.values()))["n"]) for rows in figures.values()]
     lines = [["cross, self", *figures], ["---"] * (len(figures) + 1)]

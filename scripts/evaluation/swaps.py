@@ -36,6 +36,7 @@ from evaluation.measures import (
     widened,
 )
 from heedmap.backends.prompts import prompt_table
+from heedmap.backends.registry import family_of
 from heedmap.errors import ArgumentError
 from heedmap.figures.plots import Panel
 from heedmap.mathematics.rules import Inject
@@ -45,7 +46,6 @@ from heedmap.recording.edits import Steering
 from heedmap.text.alignment import pair_words, replacement
 from heedmap.text.words import TokenTable
 
-CROSS, SELF = 0.8, 0.4  # the windows that `heedmap.edit` has by itself
 BATCH = 4  # swaps that are drawn at once; each makes five pictures
 BESIDE = ("plain", "without_blend", "cross_only", "published_rules")
 BASELINES = ("same_seed", "word_alone", *BESIDE[1:])
@@ -109,7 +109,7 @@ def own_columns(source: TokenTable, target: TokenTable) -> torch.Tensor:
     return columns
 
 
-def taking(columns: torch.Tensor, cross: float = CROSS) -> Inject:
+def taking(columns: torch.Tensor, cross: float) -> Inject:
     """The rule that takes these columns up to a fraction of the run."""
     start = torch.zeros(columns.shape[1])
     return Inject(columns, start, torch.full_like(start, cross))
@@ -181,7 +181,7 @@ def draw(
     drawn: list[Drawn] = []
     for first in range(0, len(todo), BATCH):
         part = todo[first : first + BATCH]
-        for swap, beside in zip(part, _beside(pipe, part, **how), strict=True):
+        for swap, beside in zip(part, _beside(pipe, kind, part, **how), strict=True):
             texts = swap.source.caption.text, swap.target.caption.text
             things = [plan.layout.things[swap.thing] for plan in (swap.source, swap.target)]
             words = [thing.noun if kind == "noun" else thing.colour for thing in things]
@@ -201,8 +201,14 @@ def draw(
     return drawn
 
 
-def _beside(pipe: Any, part: Sequence[Swap], **how: Any) -> list[dict[str, np.ndarray]]:
-    """For each swap the pictures to compare its edit with, all in one batch."""
+def _beside(
+    pipe: Any, kind: SwapKind, part: Sequence[Swap], **how: Any
+) -> list[dict[str, np.ndarray]]:
+    """For each swap the pictures to compare its edit with, all in one batch.
+
+    Their windows are those that the edit has by itself.
+    """
+    cross, own_window = family_of(pipe).windows["swap" if kind == "noun" else "colour"]
     options, _ = resolve_options({"pipe": pipe, "limit": 2**30, **how})
     prompts: list[str] = []
     seeds: list[int] = []
@@ -213,10 +219,11 @@ def _beside(pipe: Any, part: Sequence[Swap], **how: Any) -> list[dict[str, np.nd
         at = len(prompts)  # of the source; after it those of BESIDE
         prompts += [source, *[target] * len(BESIDE)]
         seeds += [swap.source.seed] * (1 + len(BESIDE))
-        own = [taking(own_columns(*tables))]
-        rules |= {at + 2: own, at + 3: own, at + 4: [taking(published_columns(*tables))]}
+        own = [taking(own_columns(*tables), cross)]
+        published = [taking(published_columns(*tables), cross)]
+        rules |= {at + 2: own, at + 3: own, at + 4: published}
         sources |= dict.fromkeys((at + 2, at + 3, at + 4), at)
-        windows |= dict.fromkeys((at + 2, at + 4), (0.0, SELF))
+        windows |= dict.fromkeys((at + 2, at + 4), (0.0, own_window))
     runs, _ = generation.generate_batch(
         pipe, prompts, seeds, options,
         steering=Steering(rules, sources, windows),

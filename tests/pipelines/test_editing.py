@@ -7,11 +7,13 @@ import pytest
 from making import apart, generate_batch, pixels, random_pipeline
 from msgspec import structs
 
+from heedmap.backends.loading import load
 from heedmap.errors import ArgumentError, HeedmapWarning, TruncatedWordError, UnknownWordError
 from heedmap.io.schemas import to_json
-from heedmap.options import USUAL
+from heedmap.options import USUAL, USUAL_JOINT
 from heedmap.pipelines.editing import edit, grid
 from heedmap.pipelines.generation import generate
+from heedmap.tiny import EMBEDDED, JOINT
 
 STEPS = 3
 
@@ -262,13 +264,15 @@ def test_a_blend_threshold_above_all_cells_gives_a_warning(pipe):
     assert not pair.blend.any() and pair.edited.image == pair.source.image
 
 
-def test_default_windows_depend_on_the_kind_of_edit(pipe):
+@pytest.mark.parametrize(("model", "windows"), [(EMBEDDED, USUAL), (JOINT, USUAL_JOINT)])
+def test_default_windows_depend_on_the_model_and_the_kind_of_edit(model, windows):
+    pipe = load(model)
     targets = ["a red sea", "a red house and a tree", "a blue house", "a (red:2) house"]
     pairs = edit(pipe, "a red house", targets, seed=7, steps=1)
     purposes = ["swap", "addition", "colour", None]
     assert [pair.report.purpose for pair in pairs] == purposes
     for pair, purpose in zip(pairs, purposes, strict=True):
-        cross, own = USUAL[purpose]
+        cross, own = windows[purpose]
         about, asked = pair.report, pair.edited.settings.edit
         assert asked is not None
         assert about.cross_replace == asked.cross_replace == (0.0, cross)
@@ -276,7 +280,7 @@ def test_default_windows_depend_on_the_kind_of_edit(pipe):
     said = edit(pipe, "a red house", targets[1], seed=7, steps=1, cross_replace=0.6)
     assert (said.report.cross_replace, said.report.self_replace) == (
         (0.0, 0.6),
-        (0.0, USUAL["addition"][1]),
+        (0.0, windows["addition"][1]),
     )
 
 

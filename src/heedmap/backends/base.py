@@ -17,6 +17,7 @@ from torch import Tensor
 
 from heedmap.errors import ArgumentError, TraceError
 from heedmap.mathematics.probabilities import Scores
+from heedmap.options import USUAL, EditPurpose
 from heedmap.text.words import Rewritten, TokenTable, concatenate, expanded, tokenize
 
 Pipeline = DiffusionPipeline
@@ -45,6 +46,7 @@ class Family(ABC):
             prompt, "repeats_passes" if it runs the model again in a step, on other latents.
         masks_padding: whether a mask hides the padding of a prompt from the image.
         is_joint: whether text and image are keys of one softmax.
+        windows: the default ends of an edit's windows, by its purpose (`heedmap.options.USUAL`).
         sequences: the tokenizers whose tokens make the K axis: one tuple for each part of the axis,
             in order, with the tokenizers that share its positions. The encoder of "tokenizer_2" is
             "text_encoder_2".
@@ -66,6 +68,7 @@ class Family(ABC):
     quirks: ClassVar[Mapping[str, str]] = {}
     masks_padding: ClassVar[bool] = False
     is_joint: ClassVar[bool] = False
+    windows: ClassVar[Mapping[EditPurpose | None, tuple[float, float]]] = USUAL
     sequences: ClassVar[tuple[tuple[str, ...], ...]] = (("tokenizer", "tokenizer_2"),)
     pads_to_longest: ClassVar[Literal["", "left", "right"]] = ""
     encodes_negative_apart: ClassVar[bool] = False

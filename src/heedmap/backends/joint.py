@@ -14,6 +14,7 @@ from heedmap.backends.base import GridShape
 from heedmap.backends.transformer import Transformer
 from heedmap.errors import TraceError, quoted
 from heedmap.mathematics.probabilities import JointKeys, Scores
+from heedmap.options import USUAL_JOINT
 
 OTHER_BLOCKS = {"concepts": "its blocks pass on their text in a way that is not yet implemented"}
 """Of families whose blocks are called in another way than those of SD 3 and Flux.1."""
@@ -27,6 +28,7 @@ class JointFamily(Transformer):
     """
 
     is_joint = True
+    windows = USUAL_JOINT
     text_first: ClassVar[bool]
 
     @property

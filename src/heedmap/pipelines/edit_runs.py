@@ -25,7 +25,7 @@ from heedmap.figures import overlays
 from heedmap.io.schemas import ChangedWords, EditNoted, EditReport, EditTerms
 from heedmap.maps.masks import phrase_tokens, suppress_rivals
 from heedmap.mathematics.rules import Inject, Renormalize, Rule, blend, blend_mask, steps_within
-from heedmap.options import USUAL, EditOptions, EditPurpose, GenerateOptions
+from heedmap.options import EditOptions, EditPurpose, GenerateOptions
 from heedmap.pipelines.generation import Preview, Progress, generate_batch, sub_progress
 from heedmap.pipelines.input_images import ImageSource, distortion_warning
 from heedmap.recording.edits import Steering, weights_rule
@@ -113,7 +113,8 @@ class EditSource:
         table, alignment, columns = self._targets[parsed.text]
         spans = weighed(parsed, table, weights)
         new_weights, purpose = token_weights(spans, table), purpose_of(alignment)
-        window: FractionWindow = cross or options.cross_replace or (0.0, USUAL[purpose][0])
+        usual = family_of(self.pipe).windows[purpose]
+        window: FractionWindow = cross or options.cross_replace or (0.0, usual[0])
         rules: list[Rule] = [self._inject(table, alignment, columns, window)]
         if new_weights:
             rules.append(weights_rule(new_weights, table))
@@ -148,7 +149,7 @@ class EditSource:
             rules=tuple(rules),
             swaps=tuple((self.table.phrase(a), table.phrase(b)) for a, b in swaps),
             cross_replace=window,
-            self_replace=self_replace or options.self_replace or (0.0, USUAL[purpose][1]),
+            self_replace=self_replace or options.self_replace or (0.0, usual[1]),
         )
 
     def _align(self, text: str) -> tuple[TokenTable, WordAlignment, torch.Tensor]:

@@ -13,15 +13,7 @@ from heedmap.backends.base import Pipeline
 from heedmap.checks import as_ordered_list, check_float, check_prompt
 from heedmap.errors import ArgumentError, quoted, warn
 from heedmap.io.schemas import MAX_CELLS, GridReport
-from heedmap.options import (
-    USUAL,
-    EditKind,
-    EditOptions,
-    GenerateOptions,
-    Keep,
-    Window,
-    check_window,
-)
+from heedmap.options import EditKind, EditOptions, GenerateOptions, Keep, Window, check_window
 from heedmap.pipelines.arguments import check_seed, options_of, resolve_options
 from heedmap.pipelines.edit_runs import EditSource, Plan, run_edits
 from heedmap.pipelines.generation import Preview, Progress, sub_progress
@@ -101,7 +93,8 @@ def edit(
         kind: "replace" pairs the words one to one, "refine" allows added words. Default: decided by
             aligning the words (`result.report.why`).
         cross_replace: part of the run that uses the source's cross-attention: its end, 0 to 1, or
-            (start, end). Default: by the purpose of the edit (`heedmap.options.USUAL`).
+            (start, end). Default: by the purpose of the edit (`heedmap.options.USUAL`; in a
+            joint softmax `USUAL_JOINT`).
         word_windows: other windows for words or phrases of the target.
         self_replace: part of the run that uses the source's self-attention. Default: by the
             purpose of the edit.
@@ -252,9 +245,9 @@ def grid(
             "the grid has only one cell: vary something, such as weights={'red': [0, 1, 2]} "
             "(--weights red=0,1,2)"
         )
-    usual = [USUAL[edits.plan(text).purpose] for text in targets]
-    crosses = crosses or [(0.0, min(end for end, _ in usual))]
-    self_windows = self_windows or [(0.0, min(end for _, end in usual))]
+    usual = [edits.plan(text) for text in targets]
+    crosses = crosses or [min(plan.cross_replace for plan in usual)]
+    self_windows = self_windows or [min(plan.self_replace for plan in usual)]
     varied = [dict(zip(strips, values, strict=True)) for values in product(*strips.values())]
     plans: list[Plan] = []
     for text in targets:  # the last axis varies fastest
