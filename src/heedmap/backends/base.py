@@ -56,8 +56,6 @@ class Family(ABC):
         encoding_calls: the number of calls that encode a prompt, one for each text encoder, by its
             "text_encoder_index".
         negative_guidance: the guidance that makes a pipeline read the negative prompt.
-        unsupported: by the name of a use ("edits of a source", "concepts", "explanations") the
-            reason why the family does not serve it.
     """
 
     description: ClassVar[str]
@@ -74,7 +72,6 @@ class Family(ABC):
     encodes_negative_apart: ClassVar[bool] = False
     encoding_calls: ClassVar[int] = 1
     negative_guidance: ClassVar[str] = "a guidance"
-    unsupported: ClassVar[Mapping[str, str]] = {}
 
     def __init__(self, pipe: Any) -> None:
         self.pipe = pipe

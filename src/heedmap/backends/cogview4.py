@@ -5,11 +5,12 @@ and to the longest of them; no mask hides the padding. A negative prompt runs in
 """
 
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import Any
 
 from diffusers import CogView4Transformer2DModel
+from torch import Tensor
 
-from heedmap.backends.joint import OTHER_BLOCKS, JointFamily
+from heedmap.backends.joint import JointFamily
 from heedmap.text.words import TokenTable, padded, tokenize_between
 
 _MULTIPLE = 16  # of the tokens of a prompt
@@ -23,12 +24,19 @@ class CogView4(JointFamily):
     text_first = True
     pads_to_longest = "left"
     negative_guidance = "guidance_scale"
-    unsupported: ClassVar[Mapping[str, str]] = OTHER_BLOCKS
 
     @property
     def matches_flow(self) -> bool:
         """False: the scheduler shifts the noise of its timesteps by the size of the image."""
         return False
+
+    def project_text(self, states: Tensor) -> Tensor:
+        """Return text states (B, K, C) as the model passes them to its first block."""
+        return self.model.patch_embed.text_proj(states)
+
+    def text_after(self, output: Any, tokens: int) -> Tensor:
+        """Return the text states (1, K, C) in the output of a block, after those of the image."""
+        return output[1]
 
     def table(self, tokenizer: Any, prompt: str, arguments: Mapping[str, Any]) -> TokenTable:
         """Return the words and tokens of a prompt, behind the padding to a multiple of 16."""

@@ -14,7 +14,7 @@ from diffusers.models.transformers.transformer_flux import FluxAttention
 from torch import Tensor
 
 from heedmap.backends.base import GridShape, TextStates
-from heedmap.backends.joint import OTHER_BLOCKS, PackedFamily
+from heedmap.backends.joint import PackedFamily
 from heedmap.text.words import TokenTable, tokenize
 
 REFERENCE = "puts the positions of an image of yours beside those of the image that it draws"
@@ -50,14 +50,16 @@ class Flux(PackedFamily):
         h, w = (int(places[..., axis].max()) + 1 for axis in (1, 2))
         return self.checked_latent(h, w, positions, references=bool(places[..., 0].any()))
 
-    def with_text(self, arguments: Mapping[str, Any], text: Tensor, row: int) -> dict[str, Any]:
-        """Return the arguments of a block for one row; the places of all text tokens are equal."""
-        tokens = arguments["encoder_hidden_states"].shape[1]
+    def with_text(
+        self, arguments: Mapping[str, Any], text: Tensor, row: int, positions: int
+    ) -> dict[str, Any]:
+        """Return the arguments of a block for one row of its batch, with other text (1, K, C)."""
         rotations = tuple(
-            torch.cat([one[:1].expand(text.shape[1], -1), one[tokens:]])
+            torch.cat([one[:1].expand(text.shape[1], -1), one[-positions:]])
             for one in arguments["image_rotary_emb"]
         )
-        return super().with_text(arguments, text, row) | {"image_rotary_emb": rotations}
+        one = super().with_text(arguments, text, row, positions)
+        return one | {"image_rotary_emb": rotations}
 
     def text_states(self, encoded: Any) -> TextStates:
         """Select T5's states of the one text."""
@@ -82,7 +84,6 @@ class Chroma(Flux):
     encodes_negative_apart = False
     negative_guidance = "guidance_scale"
     unserved: ClassVar[Mapping[str, str]] = {}
-    unsupported: ClassVar[Mapping[str, str]] = OTHER_BLOCKS
 
     def text_states(self, encoded: Any) -> TextStates:
         """Select the states of both prompts; padding stays visible."""

@@ -8,6 +8,7 @@ all attention, that to the image included: a row sums to less than 1.
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
+import torch
 from torch import Tensor
 
 from heedmap.backends.base import GridShape
@@ -15,9 +16,6 @@ from heedmap.backends.transformer import Transformer
 from heedmap.errors import TraceError, quoted
 from heedmap.mathematics.probabilities import JointKeys, Scores
 from heedmap.options import USUAL_JOINT
-
-OTHER_BLOCKS = {"concepts": "its blocks pass on their text in a way that is not yet implemented"}
-"""Of families whose blocks are called in another way than those of SD 3 and Flux.1."""
 
 
 class JointFamily(Transformer):
@@ -53,17 +51,34 @@ class JointFamily(Transformer):
         names = [name for name, layer in self.attention().items() if self.reads_text(layer)]
         return {name: self.model.get_submodule(name.rpartition(".")[0]) for name in names}
 
-    def with_text(self, arguments: Mapping[str, Any], text: Tensor, row: int) -> dict[str, Any]:
+    def with_text(
+        self, arguments: Mapping[str, Any], text: Tensor, row: int, positions: int
+    ) -> dict[str, Any]:
         """Return the arguments of a block for one row of its batch, with other text (1, K, C).
+
+        The image has so many positions. No mask hides the text. Where tokens have places, all of
+        the text have the place of the first token of the block's own text.
 
         Raises:
             TraceError: if an image prompt is among them.
         """
         if "ip_hidden_states" in (arguments.get("joint_attention_kwargs") or ()):
             raise TraceError("concepts cannot be recorded with an image prompt: leave one out")
-        image, condition = (arguments[name][[row]] for name in ("hidden_states", "temb"))
-        one = {"hidden_states": image, "encoder_hidden_states": text, "temb": condition}
+        rows = len(arguments["hidden_states"])
+        one: dict[str, Any] = {
+            name: None if name.endswith("mask") else value[[row]]
+            for name, value in arguments.items()
+            if isinstance(value, Tensor) and len(value) == rows
+        }
+        if arguments.get("encoder_hidden_states") is None:  # the model has joined text and image
+            one["hidden_states"] = torch.cat([text, one["hidden_states"][:, -positions:]], dim=1)
+        else:
+            one["encoder_hidden_states"] = text
         return {**arguments, **one}
+
+    def text_after(self, output: Any, tokens: int) -> Tensor:
+        """Return the text states (1, K, C) in the output of a block."""
+        return output[:, :tokens] if isinstance(output, Tensor) else output[0]
 
     def text_scores(self, scores: Scores, positions: int) -> Scores:
         """Return the scores of the image's queries, so many, and the text's keys."""

@@ -421,9 +421,14 @@ def record_activations(
     """Call `record` with the activations after each pass of a layer, until undone."""
     tensors: dict[str, Tensor] = {}
     hooks: list[tuple[torch.nn.Module, Any]] = []
-    projected = getattr(layer, "to_out", None) is not None
-    if projected:
-        hooks.append((layer.to_out[0], lambda _, args, output: tensors.update(joined=args[0])))
+    projection = _projection(layer)
+    if projection is not None:
+        hooks.append((projection, lambda _, args, output: tensors.update(joined=args[0])))
+    elif getattr(layer, "to_out", None) is not None:  # one map of the heads and of an MLP
+        heads = slice(layer.inner_dim)
+        hooks.append(
+            (layer.to_out, lambda _, args, output: tensors.update(joined=args[0][..., heads]))
+        )
     if not joint:
         hooks.append((layer.to_v, lambda _, args, output: tensors.update(value=output)))
     if not joint and hasattr(layer, "to_kv"):  # which runs in place of to_k and to_v if fused
@@ -435,8 +440,8 @@ def record_activations(
     def end(module: Any, args: tuple[Any, ...], kwargs: Any, output: Any) -> None:
         processor = getattr(layer.processor, "original", layer.processor)
         output = output[0] if isinstance(output, tuple) else output  # the text's follow
-        if not projected:
-            tensors["joined"] = output
+        if projection is None:
+            output = tensors.setdefault("joined", output)
         if len(tensors) < 2 - joint:
             raise TraceError(
                 f"{type(processor).__name__} has linear layers of its own: expected a processor "
@@ -459,6 +464,15 @@ def record_activations(
     undo(layer.register_forward_hook(end, with_kwargs=True).remove)
 
 
+def _projection(layer: Any) -> Any:
+    """Return the output projection of a layer; None in the single blocks of Flux and Flux.2.
+
+    Their output projection is of the block, and also takes the output of an MLP.
+    """
+    maps = getattr(layer, "to_out", None)
+    return maps[0] if isinstance(maps, torch.nn.ModuleList) else None
+
+
 @torch.no_grad()
 def output_projection(layer: Any, joined: Tensor) -> tuple[Tensor, Tensor | None]:
     """Return W (C, H·d) and b (C) of a layer that has just run on `joined` (B, Q, H·d), float32.
@@ -466,9 +480,9 @@ def output_projection(layer: Any, joined: Tensor) -> tuple[Tensor, Tensor | None
     They include active LoRAs; b is None if there is none. Of a layer without an output projection W
     is the identity.
     """
-    if getattr(layer, "to_out", None) is None:
+    module = _projection(layer)
+    if module is None:
         return torch.eye(joined.shape[-1], device=joined.device), None
-    module: Any = layer.to_out[0]
     if type(module) is torch.nn.Linear and not module.weight.is_meta:
         bias = None if module.bias is None else module.bias.detach().float()
         return module.weight.detach().float(), bias
@@ -602,7 +616,7 @@ def layer_shapes(
             output=(h * w, layer.out_dim),
             masked=len(table.positions("pad")) if family.masks_padding else None,
             image_key=(h * w, layer.inner_dim) if family.is_joint else None,
-            projected=getattr(layer, "to_out", None) is not None,
+            projected=_projection(layer) is not None,
             part=parts.get(name, ""),
         )
         for (name, layer), (h, w) in zip(layers.items(), grids, strict=True)

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from heedmap.backends.base import GridShape, TextStates
 from heedmap.backends.flux import REFERENCE
-from heedmap.backends.joint import OTHER_BLOCKS, PackedFamily
+from heedmap.backends.joint import PackedFamily
 from heedmap.text.words import TokenTable, tokenize_between
 
 
@@ -33,7 +33,6 @@ class QwenImage(PackedFamily):
         "QwenImageEditInpaintPipeline": REFERENCE,
         "QwenImageLayeredPipeline": "draws several layers, one image each",
     }
-    unsupported: ClassVar[Mapping[str, str]] = OTHER_BLOCKS
 
     def latent(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> GridShape:
         """Return the (h, w) of the latent, by the shape that the model is given.
@@ -45,6 +44,18 @@ class QwenImage(PackedFamily):
         shapes, positions = values["img_shapes"][0], values[self.inputs[0]].shape[1]
         _, h, w = shapes[0]
         return self.checked_latent(h, w, positions, references=len(shapes) > 1)
+
+    def project_text(self, states: Tensor) -> Tensor:
+        """Return text states (B, K, C) as the model passes them to its first block."""
+        return self.model.txt_in(self.model.txt_norm(states))
+
+    def with_text(
+        self, arguments: Mapping[str, Any], text: Tensor, row: int, positions: int
+    ) -> dict[str, Any]:
+        """Return the arguments of a block for one row of its batch, with other text (1, K, C)."""
+        image, places = arguments["image_rotary_emb"]
+        one = super().with_text(arguments, text, row, positions)
+        return one | {"image_rotary_emb": (image, places[:1].expand(text.shape[1], -1))}
 
     def unpack(self, latents: Tensor, latent: GridShape) -> Tensor:
         """Return packed latents (B, N, 4C) as (B, C, h, w)."""

@@ -94,13 +94,6 @@ def check_served(pipe: Any) -> None:
     encoding_method(pipe)
 
 
-def check_supports(pipe: Any, use: str) -> None:
-    """Raise a ModelError if a pipeline's family does not serve a use (`Family.unsupported`)."""
-    reason = family_of(pipe).unsupported.get(use)
-    if reason is not None:
-        raise ModelError(f"{type(pipe).__name__} does not support {use}: {reason}")
-
-
 def check_share(pipe: Any, share_of: ShareOf) -> None:
     """Raise an ArgumentError if probabilities are not shares of all attention where they must be.
 

@@ -19,7 +19,7 @@ from PIL import Image
 
 from heedmap.backends.latents import fitting, in_batches
 from heedmap.backends.prompts import prompt_table
-from heedmap.backends.registry import check_supports, family_of, self_attention_layers
+from heedmap.backends.registry import family_of, self_attention_layers
 from heedmap.errors import ArgumentError, TruncatedWordError, join_words, quoted
 from heedmap.figures import overlays
 from heedmap.io.schemas import ChangedWords, EditNoted, EditReport, EditTerms
@@ -78,7 +78,6 @@ class EditSource:
         weighted: bool = True,
     ) -> None:
         """Read the prompt; unless it is `weighted`, its weights are those of an edit alone."""
-        check_supports(pipe, "edits of a source")
         parsed = parse_weights(prompt)
         self.pipe, self.options, self.sampling = pipe, options, sampling
         self.prompt = prompt if weighted else escape(parsed.text)

@@ -63,10 +63,12 @@ class ConceptStreams:
         every, similarities = list[SiteProbabilities](), list[SiteProbabilities]()
         for image, concepts in enumerate(self._concepts):
             row, recorded = first + image, list[Scores]()
-            inputs = self._family.with_text(arguments, self._texts[image], row)
+            text = self._texts[image]
+            inputs = self._family.with_text(arguments, text, row, positions)
             with recorder.redirected(lambda _, scores, recorded=recorded: recorded.append(scores)):
                 # Not as a call: the hooks of the block belong to the pass of the image.
-                self._texts[image] = block.forward(**inputs)[0]
+                output = block.forward(**inputs)
+            self._texts[image] = self._family.text_after(output, text.shape[1])
             concept, output = self._family.text_scores(recorded[0], positions), recorded[0].output
             assert concept.joint is not None
             with torch.autocast(prompt.query.device.type, enabled=False):  # else in half precision

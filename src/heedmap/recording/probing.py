@@ -186,8 +186,10 @@ def _image_as_one(scores: Scores, row: int, place: int) -> tuple[Tensor, Tensor]
         )
     query, value = scores.query[row, :, [place]].float(), scores.value[row].float()
     image, values = joint.key[row][:, joint.image].float(), value[:, joint.image]
-    score = log_sums(query, image, scores.scale)[..., None] / scores.scale
-    mean = scaled_dot_product_attention(query, image, values, scale=scores.scale)
+    mask = scores.joint_mask_of(row)  # Chroma's is of the image, too
+    mask = None if mask is None else mask[:, [place], joint.image]
+    score = log_sums(query, image, scores.scale, mask)[..., None] / scores.scale
+    mean = scaled_dot_product_attention(query, image, values, mask, scale=scores.scale)
     key = torch.cat([scores.key[row], score * query / query.square().sum(-1, keepdim=True)], dim=1)
     return key, torch.cat([value[:, joint.text], mean], dim=1)
 

@@ -6,6 +6,7 @@ calls of its scheduler (`backends.latents`). Each pass of the model goes `Trace.
 `Trace._record` → `Call.record` → `AttentionAccumulator.add`; `Call.recording` makes the result.
 """
 
+import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -279,13 +280,6 @@ class Trace:
     ) -> None:
         registry.check_served(pipe)
         spec = spec or RecordingSpec()
-        uses = {
-            "edits of a source": steering is not None and bool(steering.sources),
-            "concepts": bool(spec.concepts),
-            "explanations": probe is not None,
-        }
-        for use in (use for use, is_asked in uses.items() if is_asked):
-            registry.check_supports(pipe, use)
         self._pipe, self._family = pipe, registry.family_of(pipe)
         self._spec = spec
         self._edits, self._probe = edits, probe
@@ -520,7 +514,8 @@ class Trace:
         self, name: str, block: Any, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any
     ) -> None:
         """Record the concepts in a joint block that has just run, whose layer has this name."""
-        self._calls[-1].record_concepts(name, block, kwargs, self._hooks.installed[name])
+        arguments = inspect.signature(block.forward).bind(*args, **kwargs).arguments
+        self._calls[-1].record_concepts(name, block, arguments, self._hooks.installed[name])
 
     def _before_scheduler(self, *args: Any, **kwargs: Any) -> None:
         self._predicted = predicted(*args, **kwargs)
