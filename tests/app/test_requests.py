@@ -83,7 +83,7 @@ def test_twenty_clients_at_once_are_each_served_or_refused_by_the_queue(url: str
 
 def generated(seed: str) -> list[object]:
     """The fields of the first tab."""
-    return ["heedmap-tiny", "a cat", seed, "1", "", "", "", [], ""]
+    return ["heedmap-tiny", "a cat", seed, "1", "", "", "", [], "all", ""]
 
 
 def test_a_password_keeps_others_out_and_sessions_apart(tmp_path: Path):

@@ -399,6 +399,22 @@ def test_a_prompt_replaced_by_itself_gives_the_plain_image(load, family):
     assert max(trace.controller.moved[1]) < 1e-5
 
 
+def test_edits_have_maps_as_shares_of_the_text(load):
+    pipe, call = load("sd3"), {"steps": 2, "size": (64, 64), **SHORT}
+    plain = hm.edit(pipe, SOURCE, TARGET, seed=1, **call)
+    pair = hm.edit(pipe, SOURCE, TARGET, seed=1, share_of="text", **call)
+    run = hm.generate(pipe, SOURCE, seed=1, share_of="text", **call)
+    (cell, _) = hm.grid(pipe, SOURCE, TARGET, seeds=[1, 2], share_of="text", **call).cells
+    assert np.array_equal(pair.edited.image, plain.edited.image)
+    for one in (pair, cell.result):
+        for side in (one.source, one.edited):
+            assert side.maps["house"].share_of == side.settings.share_of == "text"
+        mine = one.source.maps["house"].values
+        np.testing.assert_allclose(mine, run.maps["house"].values, atol=1e-5)
+    assert not np.allclose(pair.edited.maps["house"].values, plain.edited.maps["house"].values)
+    assert hm.repeat(pipe, pair.edited).same
+
+
 @pytest.mark.parametrize("family", ["sd3", "flux"])
 def test_the_source_is_bit_identical_and_only_restricts_the_edit(load, family):
     pipe, latents = load(family), []

@@ -136,13 +136,17 @@ class Form:
             self.cancel = gr.Button("Cancel", min_width=100)
 
     def sampling(self, axes: Iterable[str]) -> None:
-        """Add guidance, size, negative prompt, and the axes to keep, `axes` by default."""
+        """Add guidance, size, negative prompt, and what maps hold: the axes `axes` by default."""
         self.row("guidance", "size")
         self.text("negative")
         choices = [(f"{axis}s", axis) for axis in options.AXES]
         self.add(
             "keep", gr.CheckboxGroup(choices, value=[*axes], label="Show separately on the page")
         )
+        shares = [("all attention", "all"), ("the attention to the text", "text")]
+        info = "Of the text: only models in which text and image share one softmax, such as SD 3"
+        label, usual = "Values of maps are shares of", options.GenerateOptions.share_of
+        self.add("share_of", gr.Radio(shares, value=usual, label=label, info=info))
 
     def edit(self) -> None:
         """Add the windows of an edit, the protected words, and whether weights sum to 1 again."""

@@ -43,7 +43,7 @@ _SEEDS = "Random seeds, with commas between. Default: one at random (printed)."
 _WINDOWS = "One or more windows, as in `heedmap edit`, with commas between: 0,0.5,1."
 
 
-@command(GenerateOptions, EditOptions, model=EMBEDDED, out=OUTPUTS, without="concepts share_of")
+@command(GenerateOptions, EditOptions, model=EMBEDDED, out=OUTPUTS, without="concepts")
 def edit(
     task: Task, source: Source, target: Targets = None, *, seed: Seed = None, **options: Any
 ) -> None:
@@ -96,7 +96,7 @@ def _print_pair(folder: Path, pair: "hm.EditResult") -> None:
     typer.echo(f"{size}, seed {seed}, {steps}. Open {folder / 'index.html'}.")
 
 
-@command(GenerateOptions, EditOptions, model=EMBEDDED, out=OUTPUT, without="concepts share_of")
+@command(GenerateOptions, EditOptions, model=EMBEDDED, out=OUTPUT, without="concepts")
 def grid(
     task: Task,
     source: Source,

@@ -13,7 +13,15 @@ from heedmap.backends.base import Pipeline
 from heedmap.checks import as_ordered_list, check_float, check_prompt
 from heedmap.errors import ArgumentError, quoted, warn
 from heedmap.io.schemas import MAX_CELLS, GridReport
-from heedmap.options import EditKind, EditOptions, GenerateOptions, Keep, Window, check_window
+from heedmap.options import (
+    EditKind,
+    EditOptions,
+    GenerateOptions,
+    Keep,
+    ShareOf,
+    Window,
+    check_window,
+)
 from heedmap.pipelines.arguments import check_seed, options_of, resolve_options
 from heedmap.pipelines.edit_runs import EditSource, Plan, run_edits
 from heedmap.pipelines.generation import Preview, Progress, sub_progress
@@ -61,6 +69,7 @@ def edit(
     size: tuple[int, int] | None = None,
     negative: str | None = None,
     keep: Keep = GenerateOptions.keep,
+    share_of: ShareOf = GenerateOptions.share_of,
     limit: int = GenerateOptions.limit,
     progress: Progress | None = None,
     preview: Preview | None = None,
@@ -116,6 +125,7 @@ def edit(
         size: as in `generate`; of an image of yours chosen as in `locate`.
         negative: as in `generate`.
         keep: as in `generate`.
+        share_of: as in `generate`.
         limit: as in `generate`, for one batch.
         progress: called after every step, over all batches.
         preview: called after every step with a copy of the latents (B, C, h, w): the source's, then
@@ -163,6 +173,7 @@ def grid(
     size: tuple[int, int] | None = None,
     negative: str | None = None,
     keep: Keep = GenerateOptions.keep,
+    share_of: ShareOf = GenerateOptions.share_of,
     limit: int = GenerateOptions.limit,
     progress: Progress | None = None,
     preview: Preview | None = None,
@@ -206,6 +217,7 @@ def grid(
         size: as in `edit`.
         negative: as in `generate`.
         keep: as in `generate`.
+        share_of: as in `generate`.
         limit: as in `edit`.
         progress: as in `edit`.
         preview: as in `edit`.
