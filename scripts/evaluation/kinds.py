@@ -294,7 +294,8 @@ def windows_table(
     The model's usual windows are in bold; under each kind, how many edits.
     """
     bold: dict[str | None, str] = {k: f"{cross:g} {own:g}" for k, (cross, own) in usual.items()}
-    names = list(dict.fromkeys(name for rows in figures.values() for name in rows))
+    found = {name for rows in figures.values() for name in rows}
+    names = sorted(found, key=lambda name: [-float(end) for end in name.split()])
 
     def cell(kind: str, name: str) -> str:
         row = figures[kind].get(name)
