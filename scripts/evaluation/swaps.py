@@ -43,12 +43,11 @@ from heedmap.mathematics.rules import Inject
 from heedmap.pipelines import generation
 from heedmap.pipelines.arguments import resolve_options
 from heedmap.recording.edits import Steering
-from heedmap.text.alignment import pair_words, replacement
 from heedmap.text.words import TokenTable
 
-BATCH = 4  # swaps that are drawn at once; each makes five pictures
-BESIDE = ("plain", "without_blend", "cross_only", "published_rules")
-BASELINES = ("same_seed", "word_alone", *BESIDE[1:])
+BATCH = 4  # swaps that are drawn at once; each makes three pictures
+BESIDE = ("plain", "published_rules")
+BASELINES = ("same_seed", "word_alone", "without_blend", "cross_only", "published_rules")
 CUT = 0.2  # of an edit's own thing, in squared error, above which a mask has cut into it
 
 
@@ -99,14 +98,6 @@ def _between_spaces(table: TokenTable) -> list[tuple[str, list[int]]]:
         inside = [t.position for t in tokens if match.start() <= t.start < match.end()]
         found.append((match[0], inside))
     return found
-
-
-def own_columns(source: TokenTable, target: TokenTable) -> torch.Tensor:
-    """The same by `heedmap.text.alignment`: every word keeps its own."""
-    columns = torch.zeros(len(source.tokens), len(target.tokens))
-    for w, n, part in replacement(source, target, pair_words(source, target, "replace")):
-        columns[w, n] = part
-    return columns
 
 
 def taking(columns: torch.Tensor, cross: float) -> Inject:
@@ -185,16 +176,18 @@ def draw(
             texts = swap.source.caption.text, swap.target.caption.text
             things = [plan.layout.things[swap.thing] for plan in (swap.source, swap.target)]
             words = [thing.noun if kind == "noun" else thing.colour for thing in things]
-            pair, alone = (
-                heedmap.edit(pipe, *texts, seed=swap.source.seed, only=only, **how)
-                for only in ("->".join(words), "->".join(f'"{word}"' for word in words))
-            )
-            pictures = {
-                "source": as_array(pair.source),
-                "edit": as_array(pair.edited),
-                "word_alone": as_array(alone.edited),
-                **beside,
+            ways: dict[str, dict[str, Any]] = {
+                "edit": {"only": "->".join(words)},
+                "word_alone": {"only": "->".join(f'"{word}"' for word in words)},
+                "without_blend": {},
+                "cross_only": {"self_replace": 0.0},
             }
+            pairs = {
+                name: heedmap.edit(pipe, *texts, seed=swap.source.seed, **more, **how)
+                for name, more in ways.items()
+            }
+            pictures = {"source": as_array(pairs["edit"].source)}
+            pictures |= {name: as_array(pair.edited) for name, pair in pairs.items()} | beside
             said = judge.detect(np.stack(list(pictures.values())), eye)
             drawn.append(Drawn(swap, pictures, dict(zip(pictures, said, strict=True))))
         progress(f"{kind}_swap", len(drawn), len(todo))
@@ -219,11 +212,8 @@ def _beside(
         at = len(prompts)  # of the source; after it those of BESIDE
         prompts += [source, *[target] * len(BESIDE)]
         seeds += [swap.source.seed] * (1 + len(BESIDE))
-        own = [taking(own_columns(*tables), cross)]
-        published = [taking(published_columns(*tables), cross)]
-        rules |= {at + 2: own, at + 3: own, at + 4: published}
-        sources |= dict.fromkeys((at + 2, at + 3, at + 4), at)
-        windows |= dict.fromkeys((at + 2, at + 4), (0.0, own_window))
+        rules[at + 2] = [taking(published_columns(*tables), cross)]
+        sources[at + 2], windows[at + 2] = at, (0.0, own_window)
     runs, _ = generation.generate_batch(
         pipe, prompts, seeds, options,
         steering=Steering(rules, sources, windows),
