@@ -17,7 +17,7 @@ def test_flags_reach_the_app(tmp_path: Path, random_folder: Path):
             Client(url, verbose=False)
         client = Client(url, auth=("ann", "x:y"), verbose=False, httpx_kwargs={"timeout": 60})
         client.predict(
-            str(random_folder), "a cat", "3", "1", "", "", "", [], "", api_name="/generate"
+            str(random_folder), "a cat", "3", "1", "", "", "", [], "all", "", api_name="/generate"
         )
 
 
