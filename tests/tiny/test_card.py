@@ -5,9 +5,10 @@ import json
 import pytest
 import torch
 
-from heedmap import generate, tiny
+from heedmap import generate, layer_shapes, tiny
 from heedmap.backends import registry
 from heedmap.backends.loading import load, name_of
+from heedmap.errors import ArgumentError, UnknownWordError
 
 
 @pytest.mark.parametrize("name", ["heedmap-tiny", "joint"])
@@ -40,3 +41,16 @@ def test_a_call_has_the_arguments_of_the_card_unless_it_gives_its_own():
         run = generate(pipe, "a red house", seed=1, steps=1, tokens="all", **given)
         assert run.settings.arguments == {"max_sequence_length": expected}
         assert len(run.maps.recording.positions) == 32 + expected
+        shapes = layer_shapes(pipe, "a red house", **given)
+        assert {one.scores for one in shapes} == {(64, 64 + 32 + expected)}
+        with pytest.raises(UnknownWordError):  # there is no T5
+            run.maps.select(encoder=1)
+
+
+@pytest.mark.parametrize("size", [(512, 512), (272, 128)])
+def test_sizes_beyond_the_embeddings_of_places_are_refused(size):
+    pipe, ran = load("joint"), []
+    pipe.transformer.register_forward_pre_hook(lambda *_: ran.append(1))
+    with pytest.raises(ArgumentError):
+        generate(pipe, "a red house", seed=1, steps=1, size=size)
+    assert not ran

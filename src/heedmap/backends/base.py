@@ -16,6 +16,7 @@ from diffusers.models.attention_processor import Attention
 from torch import Tensor
 
 from heedmap.errors import ArgumentError, TraceError
+from heedmap.io.reading import MAX_SIDE
 from heedmap.mathematics.probabilities import Scores
 from heedmap.options import USUAL, EditPurpose
 from heedmap.text.words import Rewritten, TokenTable, concatenate, expanded, tokenize
@@ -244,6 +245,11 @@ class Family(ABC):
     def decoder(self) -> Any:
         """The autoencoder; None if the pipeline has none."""
         return getattr(self.pipe, "vae", None)
+
+    @property
+    def longest_side(self) -> int:
+        """The longest side of an image, in pixels."""
+        return MAX_SIDE
 
     @property
     def cell_side(self) -> int:

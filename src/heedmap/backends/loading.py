@@ -16,7 +16,7 @@ from heedmap.errors import ArgumentError, ModelError, RunError, quoted
 from heedmap.io import reading
 from heedmap.options import Device, Dtype, LoadOptions
 from heedmap.text.words import TokenTable, tokenize
-from heedmap.tiny import EMBEDDED, FOLDER, FOLDERS, JOINT
+from heedmap.tiny import EMBEDDED, FOLDER, FOLDERS, JOINT, defaults
 
 if TYPE_CHECKING:
     from diffusers import DiffusionPipeline
@@ -35,6 +35,11 @@ _PICKLES = (".ckpt", ".bin", ".pt", ".pth", ".pkl")
 def is_embedded(pipe: Any) -> bool:
     """Return whether a pipeline is of an embedded model."""
     return name_of(pipe) in FOLDERS
+
+
+def usual_arguments(pipe: Any) -> dict[str, Any]:
+    """Return the arguments of the pipeline that an embedded model's card sets."""
+    return dict(defaults(name_of(pipe)).arguments) if is_embedded(pipe) else {}
 
 
 def name_of(pipe: Any) -> str:

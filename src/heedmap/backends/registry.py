@@ -24,7 +24,7 @@ from heedmap.backends.sd3 import StableDiffusion3
 from heedmap.backends.unet import UNet
 from heedmap.checks import as_ordered_list, check_int
 from heedmap.errors import ArgumentError, ModelError, join_words, nearest, quoted
-from heedmap.io.reading import MAX_ASPECT, MAX_PIXELS, MAX_SIDE
+from heedmap.io.reading import MAX_ASPECT, MAX_PIXELS
 from heedmap.options import OWN_NAMES, GenerateOptions, ShareOf
 
 FAMILIES: tuple[type[Family], ...] = (
@@ -172,17 +172,17 @@ def unit(pipe: Any) -> int:
 
 def check_size(pipe: Any, size: object) -> tuple[int, int]:
     """Return a size (width, height) in pixels; raise an ArgumentError if it cannot be drawn."""
-    multiple = unit(pipe)
+    multiple, longest = unit(pipe), family_of(pipe).longest_side
     sides = [check_int("a side of the size", one) for one in as_ordered_list(size) or []]
     if (
         len(sides) != 2
-        or any(side % multiple or not 0 < side <= MAX_SIDE for side in sides)
+        or any(side % multiple or not 0 < side <= longest for side in sides)
         or math.prod(sides) > MAX_PIXELS
         or max(sides) > MAX_ASPECT * min(sides)
     ):
         raise ArgumentError(
             f"the size {quoted(size)} does not fit the model: expected a width and a height in "
-            f"pixels, multiples of {multiple} up to {MAX_SIDE}, at most {MAX_PIXELS} pixels in "
+            f"pixels, multiples of {multiple} up to {longest}, at most {MAX_PIXELS} pixels in "
             f"all, and no side above {MAX_ASPECT} times the other"
         )
     return sides[0], sides[1]

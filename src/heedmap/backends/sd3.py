@@ -27,6 +27,11 @@ class StableDiffusion3(JointFamily):
         "StableDiffusion3PAGImg2ImgPipeline": _PERTURBED,
     }
 
+    @property
+    def longest_side(self) -> int:
+        """The longest side of an image, in pixels: patches beyond it have no embedding."""
+        return self.model.config.pos_embed_max_size * self.latent_multiple * self.cell_side
+
     def reads_text(self, layer: Any) -> bool:
         """Return whether a layer has linear maps for the text; others are of the image alone."""
         return layer.added_kv_proj_dim is not None

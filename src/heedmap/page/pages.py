@@ -316,6 +316,8 @@ def edit_tables(report: EditReport, *, blended: bool) -> dict[str, Any]:
         "region from the maps of": report.masked_by,
         "your image": None if back is None else returned(back.psnr_db),
         "attention changed": f"{report.moved:.1%}",
+        "source's cross-attention": _window(report.cross_replace),
+        "source's self-attention": _window(report.self_replace),
         "attention edited (layers × steps)": plural(report.sites, "time"),
         "self-attention copied (layers × steps)": plural(report.self_sites, "time"),
     }
@@ -333,6 +335,10 @@ def edit_tables(report: EditReport, *, blended: bool) -> dict[str, Any]:
     ]
     attention = [[name, text] for name, text in rows.items() if text is not None]
     return {"change": changes, "attention": attention}
+
+
+def _window(window: tuple[float, float]) -> str:
+    return "from {:g} to {:g} of the run".format(*window)
 
 
 _LABELS = {

@@ -18,7 +18,7 @@ from PIL import Image
 
 from heedmap import tiny
 from heedmap.backends.base import Pipeline, parameters
-from heedmap.backends.loading import is_embedded, name_of
+from heedmap.backends.loading import is_embedded, name_of, usual_arguments
 from heedmap.backends.registry import (
     check_names,
     check_served,
@@ -129,8 +129,8 @@ def resolve_options(
     seed = call.get("seed", call.get("seeds"))
     check_served(pipe)
     check_share(pipe, options.share_of)
-    defaults = tiny.defaults(name_of(pipe)).arguments if is_embedded(pipe) else {}
-    arguments = {name: _own(value) for name, value in {**defaults, **options.arguments}.items()}
+    given = usual_arguments(pipe) | dict(options.arguments)
+    arguments = {name: _own(value) for name, value in given.items()}
     width, height = arguments.pop("width", None), arguments.pop("height", None)
     generator: Any = arguments.pop("generator", None)
     values = {option: arguments.pop(name, None) for name, option in _DIFFUSERS_NAMES.items()}

@@ -162,7 +162,8 @@ class TokenTable:
         """Return the table whose words have their tokens in one of several encoders alone.
 
         Raises:
-            UnknownWordError: if there is no such encoder; they are counted from 0.
+            UnknownWordError: if there is no such encoder, or it read no word; they are counted
+                from 0.
         """
         number = check_int("the encoder", number)
         if not 0 <= number < len(self.parts):
@@ -172,13 +173,16 @@ class TokenTable:
             )
         end = sum(self.parts[: number + 1])
         places = range(end - self.parts[number], end)
-        return replace(
-            self,
-            words=tuple(
-                replace(word, tokens=tuple(place for place in word.tokens if place in places))
-                for word in self.words
-            ),
+        words = tuple(
+            replace(word, tokens=tuple(place for place in word.tokens if place in places))
+            for word in self.words
         )
+        if any(one.tokens for one in self.words) and not any(one.tokens for one in words):
+            raise UnknownWordError(
+                f"no word of the prompt has tokens in encoder {number}: the pipeline runs without "
+                "that encoder, such as Stable Diffusion 3 without T5"
+            )
+        return replace(self, words=words)
 
     @property
     def unread(self) -> str:
