@@ -136,7 +136,7 @@ class Form:
             self.cancel = gr.Button("Cancel", min_width=100)
 
     def sampling(self, axes: Iterable[str]) -> None:
-        """Add guidance, size, negative prompt, and what maps hold: the axes `axes` by default."""
+        """Add guidance, size, negative prompt, axes to keep (`axes` by default), and the share."""
         self.row("guidance", "size")
         self.text("negative")
         choices = [(f"{axis}s", axis) for axis in options.AXES]

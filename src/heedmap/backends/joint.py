@@ -56,8 +56,8 @@ class JointFamily(Transformer):
     ) -> dict[str, Any]:
         """Return the arguments of a block for one row of its batch, with other text (1, K, C).
 
-        The image has so many positions. No mask hides the text. Where tokens have places, all of
-        the text have the place of the first token of the block's own text.
+        `positions` is the number of the image's positions. No mask hides the text. Where tokens
+        have places, all of them have the place of the first token of the block's own text.
 
         Raises:
             TraceError: if an image prompt is among them.

@@ -129,8 +129,8 @@ def resolve_options(
     seed = call.get("seed", call.get("seeds"))
     check_served(pipe)
     check_share(pipe, options.share_of)
-    given = usual_arguments(pipe) | dict(options.arguments)
-    arguments = {name: _own(value) for name, value in given.items()}
+    arguments = usual_arguments(pipe) | dict(options.arguments)
+    arguments = {name: _own(value) for name, value in arguments.items()}
     width, height = arguments.pop("width", None), arguments.pop("height", None)
     generator: Any = arguments.pop("generator", None)
     values = {option: arguments.pop(name, None) for name, option in _DIFFUSERS_NAMES.items()}
