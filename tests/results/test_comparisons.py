@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from figure_reading import ends, read_figure, shows
 from making import gradient, letter_tokenizer, noting, recording, run_of
@@ -30,7 +31,7 @@ def test_each_run_has_a_row_on_one_scale():
         assert shows(row[0], image)
         for cell, value in zip(row[1:], values, strict=True):
             assert shows(cell, overlays.overlay(image, value, low=low, high=high))
-    assert sheet.scales == [("shared by all words and runs shown", ends(low, high))]
+    assert sheet.scales == [("shared by all words and runs", ends(low, high))]
     assert sheet.title == "2 runs compared"
     assert sheet.note == "4 steps · guidance 7.5 · 128×128 · org/model"
 
@@ -55,6 +56,26 @@ def test_a_comparison_has_the_chosen_scale():
     assert [texts for _, texts in raw.scales] == [["0", "1"]]
     with pytest.raises(ArgumentError):
         comparisons.compare(runs, scale="loud")
+
+
+def test_values_of_different_kinds_have_a_scale_each():
+    of_unet = noting(run_of("a red house", seed=1), model="unet")
+    arrays = tuple(array / 2 for array in of_unet.maps.recording.arrays)
+    shares = replace(of_unet.maps.recording, arrays=arrays, share_of="all")
+    joint = replace(of_unet, maps=HeatMaps(shares, of_unet.image))
+    joint = noting(joint, model="joint", scheduler="Flow", share_of="all")
+    sheet = read_figure(comparisons.compare([of_unet, joint], ["red", "house"]))
+    assert [label for label, _ in sheet.rows] == ["unet", "joint, share of all attention"]
+    image = of_unet.image.resize((256, 256), Image.Resampling.LANCZOS)
+    scales = sheet.scales[::-1]  # drawn from below
+    for run, (_, row), (_, texts) in zip([of_unet, joint], sheet.rows, scales, strict=True):
+        values = [run.maps[word].values for word in ("red", "house")]
+        low, high = float(np.min(values)), float(np.max(values))
+        assert texts == ends(low, high)
+        for cell, value in zip(row[1:], values, strict=True):
+            assert shows(cell, overlays.overlay(image, value, low=low, high=high))
+    one = read_figure(comparisons.compare([of_unet, joint], ["red"], scale="raw"))
+    assert [texts for _, texts in one.scales] == [["0", "1"]] * 2
 
 
 def test_a_word_missing_in_one_run_is_a_text():
@@ -130,6 +151,11 @@ TREE = {"source": "a tree", "cross_replace": [0, 1], "self_replace": [0, 1]}
         (
             [{"arguments": {"eta": 0.5}}, {"scheduler": "Euler"}],
             ["DDIMScheduler, eta 0.5", "Euler"],
+        ),
+        ([{}, {"model": "joint", "scheduler": "Flow"}], ["org/model", "joint"]),
+        (
+            [{}, {"scheduler": "Euler"}, {"model": "joint", "scheduler": "Flow"}],
+            ["org/model, DDIMScheduler", "org/model, Euler", "joint, Flow"],
         ),
     ],
 )  # fmt: skip

@@ -138,7 +138,9 @@ def grid(
             errors = (row["mse_inside"], row["mse_outside"])
             errors = ["-" if one is None else f"{one:.2g}" for one in errors]
             rows.append((str(cell.number), edited, f"{row['moved']:.1%}", *errors))
-        print_table(("cell", "edit", "moved", "MSE inside", "MSE outside"), rows, folder)
+        print_table(
+            ("cell", "edit", "attention changed", "MSE inside", "MSE outside"), rows, folder
+        )
         typer.echo(f"{plural(len(result), 'edit')}. Open {folder / 'index.html'}.")
         back = result.cells[0].result.report.reconstruction
         if back is not None:

@@ -76,8 +76,10 @@ def name_fits(name: str, wanted: str, part: str = "") -> bool:
 
 def layers_there(parts: Mapping[str, str], like: str) -> str:
     """List the groups and layers of `parts` for an error, of many layers those most like a name."""
-    groups = sorted({*parts.values(), *map(stage_of, parts)} - {""})
-    return join_words([*groups, *nearest_layers(like, parts)], most=8)
+    groups = filter(None, dict.fromkeys([*sorted(map(stage_of, parts)), *parts.values()]))
+    names = nearest_layers(like, parts)
+    others = len(parts) - len(names)
+    return join_words([*groups, *names, *([f"{others} more"] if others else [])], most=99)
 
 
 def nearest_layers(like: str, parts: Mapping[str, str]) -> list[str]:

@@ -11,16 +11,16 @@ from PIL import Image
 from PIL.PngImagePlugin import PngInfo
 
 from heedmap.checks import as_list, check_bool, check_one_of
-from heedmap.errors import ArgumentError, RunError, plural, quoted
+from heedmap.errors import ArgumentError, RunError, join_words, plural, quoted
 from heedmap.figures import plots
 from heedmap.figures.overlays import Animation, StepPictures, centred, mosaic_size, of_mosaic, png
 from heedmap.io import reading
 from heedmap.io.schemas import FORMAT, Name, Note, Settings, SideLength, Small, StepSource, Text
 from heedmap.io.writing import slug, whole_folder
 from heedmap.maps import word_figures
-from heedmap.maps.heatmaps import SCALES, HeatMaps, Scale, common_range
+from heedmap.maps.heatmaps import SCALES, HeatMap, HeatMaps, Scale, common_range, scale_name
 from heedmap.maps.recordings import Recording
-from heedmap.options import SHARES, Axis
+from heedmap.options import SHARES, Axis, Share
 from heedmap.page import pages
 from heedmap.results import Files, Result, write_json
 from heedmap.text.prompts import is_content
@@ -284,9 +284,9 @@ def parameters_text(settings: Settings) -> str:
 # --- several runs -----------------------------------------------------------------------------
 
 _SCALES: dict[Scale, str] = {
-    "shared": "shared by all words and runs shown",
-    "word": "separate for each word, the same in all runs",
-    "raw": "raw probability",
+    "shared": "shared by all words and runs{}",
+    "word": "separate for each word, the same in all runs{}",
+    "raw": "raw probability{}",
 }
 _LABELS: dict[str, Callable[[Any], str]] = {
     "prompt": str,
@@ -309,6 +309,9 @@ def compare(
     runs: Sequence[Run], words: Sequence[str] | None = None, *, scale: Scale = "shared"
 ) -> "Figure":
     """Draw runs below one another: each with its image and the overlays of words.
+
+    If their values are not comparable, because a UNet and a transformer with joint attention made
+    them, each kind of value has its own scale.
 
     Args:
         runs: two or more, of any size and model; the label of a row says what differs.
@@ -334,33 +337,51 @@ def compare(
     check_one_of("scale", scale, SCALES)
     names = list(dict.fromkeys(names))
     small = [word_figures.resized(run.maps, word_figures.SIDE) for run in several]
-    heats = [[maps[name] for maps in small if name in maps] for name in names]
-    for name, column in zip(names, heats, strict=True):
-        if not column:
+    for name in names:
+        if not any(name in maps for maps in small):
             several[0].maps.tokens.find(name)  # raises
-    values: Scale = "raw" if scale == "raw" else "word"  # of the maps here, not of all words
-    every = common_range([one for column in heats for one in column], values)
-    spans = [common_range(column, values) if scale == "word" else every for column in heats]
-    negative = min(spans)[0] < 0
-    spans = [centred(*span) for span in spans] if negative else spans
-    rows: list[tuple[str, list[Image.Image | str]]] = []
-    for label, maps in zip(labels(several), small, strict=True):
-        cells = [
-            maps[name].render(*span, short_side=1) if name in maps else "not read"
-            for name, span in zip(names, spans, strict=True)
-        ]
-        rows.append((label, [maps.image or "", *cells]))
     first, *others = [setting_texts(run.settings).items() for run in several]
     common = dict(pair for pair in first if all(pair in texts for texts in others))
     note = [common.get(name) for name in ("seed", "steps", "guidance", "size", "model", "share_of")]
-    ends = ("−most" if negative else "least", "most") if scale == "word" else every
+    rows: list[list[Image.Image | str]] = [[maps.image or ""] for maps in small]
+    shares: list[Share | None] = [maps.recording.share_of for maps in small]
+    bars: list[plots.ScaleBar] = []
+    for share in dict.fromkeys(shares):
+        group = [number for number, one in enumerate(shares) if one == share]
+        heats = [[small[n][word] for n in group if word in small[n]] for word in names]
+        spans, ends = _spans(heats, scale)
+        name = _SCALES[scale].format("")
+        if len({*shares}) > 1:
+            models = dict.fromkeys(several[n].settings.model for n in group)
+            name = scale_name(_SCALES[scale].format(f" of {join_words([*models])}"), share)
+        bars += [plots.ScaleBar(name, ends)] if any(heats) else []
+        for number in group:
+            maps = small[number]
+            rows[number] += [
+                maps[word].render(*span, short_side=1) if word in maps else "not read"
+                for word, span in zip(names, spans, strict=True)
+            ]
     return plots.draw_table(
-        rows,
+        [*zip(labels(several), rows, strict=True)],
         ["the image", *names],
         title=common.get("prompt", f"{len(several)} runs compared"),
         note=" · ".join(filter(None, note)),
-        bars=[plots.ScaleBar(_SCALES[scale], ends)],
+        bars=bars,
     )
+
+
+def _spans(
+    heats: Sequence[Sequence[HeatMap]], scale: Scale
+) -> tuple[list[tuple[float, float]], tuple[float, float] | tuple[str, str]]:
+    """Return the coldest and the hottest value of each word, and the ends of the scale's bar."""
+    values: Scale = "raw" if scale == "raw" else "word"  # of the maps here, not of all words
+    shown = [one for column in heats for one in column]
+    every = common_range(shown, values) if shown else (0.0, 0.0)
+    separate = scale == "word"
+    spans = [common_range(column, values) if separate and column else every for column in heats]
+    negative = min(spans)[0] < 0
+    spans = [centred(*span) for span in spans] if negative else spans
+    return spans, ("−most" if negative else "least", "most") if separate else every
 
 
 def setting_texts(settings: Settings) -> dict[str, str]:
@@ -369,13 +390,18 @@ def setting_texts(settings: Settings) -> dict[str, str]:
 
 
 def labels(runs: Sequence[Run]) -> list[str]:
-    """Return a label of each run: its prompt, seed, steps, model and so on, where they differ."""
-    each = zip(*(setting_texts(run.settings).values() for run in runs), strict=True)
-    columns = [texts for texts in each if len(set(texts)) > 1]
-    joined = [", ".join(filter(None, row)) for row in zip(*columns, strict=True)]
-    if len(set(joined)) == len(runs):
-        return joined
-    texts = joined or [""] * len(runs)
+    """Return a label of each run: its prompt, seed, steps, model and so on, where they differ.
+
+    Of different models, the scheduler and the arguments are named only if nothing else differs.
+    """
+    several = [setting_texts(run.settings) for run in runs]
+    names = [name for name in _LABELS if len({texts[name] for texts in several}) > 1]
+    short = [name for name in names if name not in ("scheduler", "arguments")]
+    texts: list[str] = []
+    for chosen in (short, names) if "model" in names else (names,):
+        texts = [", ".join(filter(None, (one[name] for name in chosen))) for one in several]
+        if len(set(texts)) == len(runs):
+            return texts
     return [", ".join(filter(None, (f"run {n}", text))) for n, text in enumerate(texts, 1)]
 
 

@@ -15,7 +15,7 @@ _SORTS = {
     "line": "job",
     "prompt": "prompt",
     "seed": "seed",
-    "moved": "attention moved",
+    "moved": "attention changed",
     "mse_inside": "change inside (MSE)",
     "mse_outside": "change outside (MSE)",
     "iou": "overlap with truth (IoU)",

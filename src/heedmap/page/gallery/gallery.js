@@ -2,6 +2,7 @@
 
 const { runs, sorts } = JSON.parse(dom.$("data").textContent);
 const PART = 100; // of the list that grows
+const severalModels = new Set(runs.map(({ model }) => model)).size > 1;
 let found = runs;
 
 for (const run of runs) {
@@ -10,11 +11,11 @@ for (const run of runs) {
 }
 dom.$("sort").append(...sorts.map(([value, textContent]) => dom.make("option", { value, textContent })));
 
-function item({ page, image, width, height, caption, seed, ...run }) {
+function item({ page, image, width, height, caption, model, seed, ...run }) {
   const by = dom.$("sort").value;
   const value = by in { line: 0, prompt: 0, seed: 0 } ? "" : ` · ${dom.number(run[by] ?? NaN)}`;
   const picture = dom.make("img", { loading: "lazy", decoding: "async", width, height, alt: "", src: image });
-  const note = dom.make("small", {}, `seed ${seed}${value}`);
+  const note = dom.make("small", {}, `${severalModels ? `${model} · ` : ""}seed ${seed}${value}`);
   return dom.make("li", {}, dom.make("a", { href: page }, picture, dom.make("bdi", {}, caption), note));
 }
 
