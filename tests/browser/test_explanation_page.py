@@ -81,7 +81,7 @@ def test_the_position_and_the_words_are_marked_and_typed_text_is_text(show: Any)
     assert [box.get_attribute(name) for name in ("x", "y", "width", "height")] == [
         "32", "64", "16", "16"
     ]  # fmt: skip
-    facts = page.locator(".place dl").inner_text()
+    facts = page.locator("section", has=page.locator(".place")).inner_text()
     assert re.search("row 4, column 2 of a grid of 6×8", facts) and "the middle step" in facts
     with page.expect_download() as download:
         page.get_by_role("link", name="Download explain.json").click()

@@ -173,7 +173,7 @@ def test_a_position_shows_the_command_that_explains_it(show: Any, run: Any, run_
     assert command == shlex.split("heedmap explain FOLDER --word house --at 40,72")
     said = opened.page.locator("#why .hint").inner_text()
     assert "an average (all layers · " in said
-    assert "Share: this word’s part" in opened.page.locator("#reading").inner_text()
+    assert "this word’s part" in opened.page.locator("#reading").inner_text()
     opened.page.mouse.down()
     opened.page.mouse.up()
     opened.choose("Layers", "layer 2")

@@ -282,10 +282,10 @@ function createPictures(model, words) {
     const shown = model.runsNow();
     const negative = shown.some((run) => runs[run].maps.prompts.some((_, prompt) => model.isSigned(prompt)));
     const value = model.refined() ? "refined" : negative ? "signed weight" : "probability";
-    head.lastElementChild.textContent = `share · ${value}`;
+    head.lastElementChild.textContent = `among words · ${value}`;
     hint.textContent = placeText();
     const beside = runs[shown[0]].maps.prompts.some(({ name }) => name === "concepts");
-    help.textContent = `Share: this word’s part of the attention to the prompt’s words here${beside ? "; not given for concepts" : ""}. ${VALUES[value === "probability" ? (runs[shown[0]].shareOf ?? value) : value]}`;
+    help.textContent = `Among words: this word’s part of the attention to the prompt’s words here${beside ? "; not given for concepts" : ""}. ${VALUES[value === "probability" ? (runs[shown[0]].shareOf ?? value) : value]}`;
     const lists = shown.flatMap((run) =>
       runs[run].maps.prompts.map(({ name }, prompt) => {
         const rows = model.wordsAt(run, prompt).slice(0, model.pair() ? 5 : 8);

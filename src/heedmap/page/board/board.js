@@ -131,22 +131,24 @@ function position() {
   );
   drawn.firstChild.setAttribute("href", document.getElementById("picture").src);
   const [pass, passes] = report.passes;
-  const how = (axis) =>
-    axis === "step" ? "the middle step" : "the largest of the word's probabilities at this pixel and step that do not exceed 0.5";
+  const automatic = report.automatic_axes, searched = automatic.filter((axis) => axis !== "step");
+  const chosen = [
+    ...(automatic.includes("step") ? ["the middle step"] : []),
+    ...(searched.length ? [`the ${searched.join(" and ")} with the largest of the word's probabilities at this pixel and step that do not exceed 0.5`] : []),
+  ].join("; ");
   const list = facts([
     ["pixel", `${report.at[0]},${report.at[1]} of ${w}×${h}, from the upper left`],
     ["position", `row ${y}, column ${x} of a grid of ${rowCount}×${columnCount}, counted from 0`],
     ["layer", `${report.short} (${report.layer.name})`],
     ["head", `${head} of 0–${heads - 1}`],
-    ["step", `${report.step} of 0–${report.steps - 1}; timestep ${report.timestep}`],
+    ["step", `${report.step} of 0–${report.steps - 1}; timestep ${Number(report.timestep.toFixed(2))}`],
     ["pass", passes > 1 ? `${pass} of 0–${passes - 1} within the step` : ""],
     ["branch", report.branch === "negative" ? "the negative prompt" : ""],
-    ...report.automatic_axes.map((axis) => [`${axis} chosen automatically`, how(axis)]),
     ["difference from the saved map", report.maps_difference === null ? "" : `at most ${report.maps_difference.toExponential(1)}`],
     ["model", `${report.model}, ${report.dtype}, seed ${report.seed}`],
     ["other settings", report.settings_diff.join(", ")],
   ]);
-  return ["The position", element("div", { class: "place" }, drawn, list)];
+  return ["The position", element("div", { class: "place" }, drawn, list), element("p", { class: "note" }, chosen && `Chosen automatically: ${chosen}.`)];
 }
 
 function vectors() {
