@@ -7,10 +7,12 @@ from collections import Counter
 import diffusers
 import numpy as np
 import pytest
+import torch
 from diffusers import (
     DDIMScheduler,
     DPMSolverMultistepScheduler,
     EulerAncestralDiscreteScheduler,
+    FlowMatchLCMScheduler,
     HeunDiscreteScheduler,
     LCMScheduler,
     PNDMScheduler,
@@ -18,7 +20,9 @@ from diffusers import (
     UniPCMultistepScheduler,
 )
 
+import heedmap as hm
 from families.checking import check, paint
+from families.joint import SHORT
 from families.models import OneLayer, picture
 from heedmap.recording.tracing import trace
 
@@ -188,3 +192,20 @@ def test_every_scheduler_of_diffusers_is_recorded_or_refused(counting):
             steps = MANY[(n + m) % len(MANY)]
             served[steps] += one_map_a_step(counting, name, sigmas, steps)
     assert all(served[steps] >= 20 for steps in (STEPS, *MANY)), served
+
+
+@pytest.mark.parametrize("family", ["sd3", "flux"])
+def test_noise_of_each_step_is_the_seeds_where_the_pipeline_passes_no_generator(load, family):
+    pipe, call = load(family), {"height": 64, "width": 64, "num_inference_steps": 3, **SHORT}
+    pipe.scheduler = FlowMatchLCMScheduler.from_config(pipe.scheduler.config)
+    runs = [hm.generate(pipe, PROMPT, seed=3, **call) for _ in range(2)]
+    again = hm.repeat(pipe, runs[0]).same
+    generator = torch.Generator().manual_seed(3)
+
+    class Seeded(FlowMatchLCMScheduler):
+        def step(self, *args, **kwargs):
+            return super().step(*args, generator=generator, **kwargs)
+
+    pipe.scheduler = Seeded.from_config(pipe.scheduler.config)
+    image = np.asarray(pipe(PROMPT, generator=generator, **call).images[0])
+    assert again and all(np.array_equal(image, run.image) for run in runs)

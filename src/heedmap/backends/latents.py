@@ -176,6 +176,28 @@ def listen(
     return replace_method(scheduler, "step", stepped)
 
 
+@contextmanager
+def seeded_steps(scheduler: Any, generators: Sequence[torch.Generator]) -> Iterator[None]:
+    """Let a scheduler take its noise from a call's generators.
+
+    Some pipelines, such as Stable Diffusion 3's, do not pass them on; the scheduler then uses
+    torch's global generator, and a seed does not fix the image.
+    """
+    step = scheduler.step
+    if "generator" not in signature(step).parameters:
+        yield
+        return
+
+    def seeded(*args: Any, **kwargs: Any) -> Any:
+        return step(*args, **{"generator": generators, **kwargs})
+
+    undo = replace_method(scheduler, "step", seeded)
+    try:
+        yield
+    finally:
+        undo()
+
+
 # --- the autoencoder ---
 
 

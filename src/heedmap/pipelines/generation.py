@@ -16,7 +16,7 @@ from torch.nn.functional import adaptive_avg_pool2d
 
 from heedmap.backends import loading
 from heedmap.backends.base import Pipeline
-from heedmap.backends.latents import fitted, showing
+from heedmap.backends.latents import fitted, seeded_steps, showing
 from heedmap.backends.prompts import prompt_table
 from heedmap.backends.registry import THEIR_NAMES, family_of, for_batch, usual_size, without_bar
 from heedmap.checks import check_prompt
@@ -185,7 +185,8 @@ def generate_batch(
     for text in filter(None, [*doubts, *_warnings(pipe, options, branches)]):
         warn(text)
     call = for_batch(pipe, texts, seeds, apply_model_defaults(pipe, options))
-    with trace, nullcontext() if progress is None else without_bar(pipe):
+    bar = nullcontext() if progress is None else without_bar(pipe)
+    with trace, bar, seeded_steps(pipe.scheduler, call["generator"]):
         images, flags = _call(pipe, call, latents, image)
     if negative and not trace.guided:
         warn(
