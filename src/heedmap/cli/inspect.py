@@ -23,7 +23,7 @@ from heedmap.errors import ArgumentError, RunError, join_words
 from heedmap.options import MASK_THRESHOLD, SHARES, parse_integers, parse_names, parse_range
 
 COLUMNS = ("peak", "mean", "peak at")
-_LAYERS = "As down, mid, up, 'up 1.0' or a pattern with *; commas between."
+_LAYERS = "As down, mid, up, early, 'up 1.0' or a pattern with *; commas between."
 _STEPS = "Steps from A up to, but not including, B, from 0; or one step."
 _REFINED = "Maps refined by self-attention, over all layers, steps and heads."
 _OUTPUTS = "Maps of the run's concepts by the similarity of attention outputs."
