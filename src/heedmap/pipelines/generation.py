@@ -186,7 +186,7 @@ def generate_batch(
         warn(text)
     call = for_batch(pipe, texts, seeds, apply_model_defaults(pipe, options))
     bar = nullcontext() if progress is None else without_bar(pipe)
-    with trace, bar, seeded_steps(pipe.scheduler, call["generator"]):
+    with seeded_steps(pipe.scheduler, call["generator"]), trace, bar:
         images, flags = _call(pipe, call, latents, image)
     if negative and not trace.guided:
         warn(
