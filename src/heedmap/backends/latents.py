@@ -177,7 +177,7 @@ def listen(
 
 
 @contextmanager
-def seeded_steps(scheduler: Any, generators: Sequence[torch.Generator]) -> Iterator[None]:
+def noise_of_steps(scheduler: Any, generators: Sequence[torch.Generator]) -> Iterator[None]:
     """Let a scheduler take its noise from a call's generators.
 
     Some pipelines, such as Stable Diffusion 3's, do not pass them on; the scheduler then uses
@@ -188,10 +188,10 @@ def seeded_steps(scheduler: Any, generators: Sequence[torch.Generator]) -> Itera
         yield
         return
 
-    def seeded(*args: Any, **kwargs: Any) -> Any:
+    def step_with_noise(*args: Any, **kwargs: Any) -> Any:
         return step(*args, **{"generator": generators, **kwargs})
 
-    undo = replace_method(scheduler, "step", seeded)
+    undo = replace_method(scheduler, "step", step_with_noise)
     try:
         yield
     finally:

@@ -16,7 +16,7 @@ from torch.nn.functional import adaptive_avg_pool2d
 
 from heedmap.backends import loading
 from heedmap.backends.base import Pipeline
-from heedmap.backends.latents import fitted, seeded_steps, showing
+from heedmap.backends.latents import fitted, noise_of_steps, showing
 from heedmap.backends.prompts import prompt_table
 from heedmap.backends.registry import THEIR_NAMES, family_of, for_batch, usual_size, without_bar
 from heedmap.checks import check_prompt
@@ -186,7 +186,7 @@ def generate_batch(
         warn(text)
     call = for_batch(pipe, texts, seeds, apply_model_defaults(pipe, options))
     bar = nullcontext() if progress is None else without_bar(pipe)
-    with seeded_steps(pipe.scheduler, call["generator"]), trace, bar:
+    with noise_of_steps(pipe.scheduler, call["generator"]), trace, bar:
         images, flags = _call(pipe, call, latents, image)
     if negative and not trace.guided:
         warn(
