@@ -375,8 +375,8 @@ def _spans(
 ) -> tuple[list[tuple[float, float]], tuple[float, float] | tuple[str, str]]:
     """Return the coldest and the hottest value of each word, and the ends of the scale's bar."""
     values: Scale = "raw" if scale == "raw" else "word"  # of the maps here, not of all words
-    shown = [one for column in heats for one in column]
-    every = common_range(shown, values) if shown else (0.0, 0.0)
+    maps = [one for column in heats for one in column]
+    every = common_range(maps, values) if maps else (0.0, 0.0)
     separate = scale == "word"
     spans = [common_range(column, values) if separate and column else every for column in heats]
     negative = min(spans)[0] < 0
