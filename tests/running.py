@@ -1,14 +1,13 @@
-"""Run the Python or the commands of a page, read from stdin as a JSON list, in one process."""
+"""Run the Python of pages, or commands, read from stdin as a JSON list, in one process."""
 
 import json
 import shlex
 import sys
 
 if __name__ == "__main__":
-    names: dict[str, object] = {}
     for text in json.load(sys.stdin):
         if sys.argv[1] == "python":
-            exec(compile(text, "<page>", "exec"), names)
+            exec(compile(text, "<page>", "exec"), {})
         else:
             from heedmap.cli import app
 

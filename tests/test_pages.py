@@ -72,9 +72,8 @@ def run_texts(language: str, texts: list[str], package: Path, folder: Path) -> N
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("page", PYTHON, ids=of)
-def test_the_python_of_a_page_runs(page: Path, package: Path, tmp_path: Path):
-    run_texts("python", blocks(page, "python"), package, tmp_path)
+def test_the_python_of_the_pages_runs(package: Path, tmp_path: Path):
+    run_texts("python", ["\n".join(blocks(page, "python")) for page in PYTHON], package, tmp_path)
 
 
 @pytest.mark.parametrize("page", PYTHON, ids=of)
@@ -100,19 +99,16 @@ def test_a_type_checker_finds_no_mistake_in_the_readme(tmp_path: Path):
 
 @pytest.mark.slow
 def test_the_commands_of_the_pages_run(package: Path, tmp_path: Path):
-    """Each runs once, all in one folder; the sweep has the guide's jobs."""
-    (jobs,) = blocks(ROOT / "src/heedmap/GUIDE.md", "toml")
-    (tmp_path / "jobs.toml").write_text(jobs, encoding="utf-8")
-    run_texts("commands", list(VERBS), package, tmp_path)
+    """Each runs once, all in one folder; the sweep has the guide's jobs.
 
-
-@pytest.mark.slow
-def test_the_cluster_commands_of_the_guide_run(package: Path, tmp_path: Path):
-    """On this machine, as the only task of a SLURM array; `sweeps.test_processes` runs Ray."""
+    Those of a cluster then find its jobs done: `sweeps.test_processes` divides jobs among
+    processes, and runs Ray.
+    """
     guide = ROOT / "src/heedmap/GUIDE.md"
     (jobs,), (block,) = blocks(guide, "toml"), blocks(guide, "sh")
-    lines = "\n".join(line for line in block.splitlines() if "--ray" not in line)
     (tmp_path / "jobs.toml").write_text(jobs, encoding="utf-8")
+    run_texts("commands", list(VERBS), package, tmp_path)
+    lines = "\n".join(line for line in block.splitlines() if "--ray" not in line)
     environment = {
         **os.environ, "PYTHONPATH": str(package), "TQDM_DISABLE": "1",
         "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",

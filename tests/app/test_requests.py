@@ -62,39 +62,35 @@ def test_a_path_in_place_of_a_results_name_is_refused(url: str, name: str):
         client.predict("", [name], "", "shared", api_name="/compare")
 
 
-def test_twenty_clients_at_once_are_each_served_or_refused_by_the_queue(url: str, folder: Path):
-    """Each is served, or is told that the queue is full; the app answers afterwards."""
-
+def test_clients_at_once_are_each_served(url: str, folder: Path):
     def draw(seed: int) -> str:
         call = f"{url}/gradio_api/call/generate"
-        asked = httpx.post(call, json={"data": generated(str(seed))}, timeout=60)
-        if asked.status_code != 200:
-            return asked.text
-        answer = httpx.get(f"{call}/{asked.json()['event_id']}", timeout=60).text
-        return "served" if "event: complete" in answer else answer
+        asked = httpx.post(call, json={"data": generated("heedmap-tiny", str(seed))}, timeout=60)
+        return httpx.get(f"{call}/{asked.json()['event_id']}", timeout=60).text
 
-    with ThreadPoolExecutor(20) as pool:
-        answers = [*pool.map(draw, range(20))]
-    served = [one for one in answers if one == "served"]
-    assert served and all("queue" in one.lower() for one in answers if one != "served"), answers
-    assert len([*(folder / "outputs/app").glob("a-cat-*/run.json")]) == len(served)
-    assert httpx.get(url, timeout=60).status_code == 200
+    with ThreadPoolExecutor(6) as pool:
+        answers = [*pool.map(draw, range(6))]
+    assert all("event: complete" in answer for answer in answers), answers
+    assert len([*(folder / "outputs/app").glob("a-cat-*/run.json")]) == 6
 
 
-def generated(seed: str) -> list[object]:
+def generated(model: str, seed: str) -> list[object]:
     """The fields of the first tab."""
-    return ["heedmap-tiny", "a cat", seed, "1", "", "", "", [], "all", ""]
+    return [model, "a cat", seed, "1", "", "", "", [], "all", ""]
 
 
-def test_a_password_keeps_others_out_and_sessions_apart(tmp_path: Path):
-    with serve(tmp_path, HEEDMAP_AUTH="bob:b\nann:right") as url:
+def test_flags_and_a_password_reach_the_app(tmp_path: Path, random_folder: Path):
+    """A password keeps others out, and sessions have no results of each other."""
+    model = str(random_folder)
+    flags = ("--model", model, "--device", "cpu", "--dtype", "float32", "--host", "127.0.0.1")
+    with serve(tmp_path, *flags, HEEDMAP_AUTH="bob:b\nann:x:y") as url:
         assert httpx.get(f"{url}/config").status_code == 401
         wrong = {"username": "ann", "password": "wrong"}
         assert httpx.post(f"{url}/login", data=wrong).status_code == 400
-        client = Client(url, auth=("ann", "right"), verbose=False, httpx_kwargs={"timeout": 60})
-        client.predict(*generated("3"), api_name="/generate")
+        client = Client(url, auth=("ann", "x:y"), verbose=False, httpx_kwargs={"timeout": 60})
+        client.predict(*generated(model, "3"), api_name="/generate")
         assert not (tmp_path / "outputs").exists()
-        other = Client(url, auth=("ann", "right"), verbose=False, httpx_kwargs={"timeout": 60})
+        other = Client(url, auth=("ann", "x:y"), verbose=False, httpx_kwargs={"timeout": 60})
         with pytest.raises(AppError):
             other.predict(["a-cat-3", "a-cat-3"], "", "shared", api_name="/compare")
 

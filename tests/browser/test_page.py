@@ -4,11 +4,14 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import pytest
 from making import small
 
-from browser.conftest import canvas, outline, point, readings, runs_at, same
+from browser.conftest import MISSING, canvas, outline, point, readings, runs_at, same
 from heedmap.figures import overlays
 from heedmap.page import pages
+
+expect = pytest.importorskip("playwright.sync_api", reason=MISSING).expect
 
 
 def test_a_word_shows_the_overlay_that_python_draws(show: Any, run: Any, run_page: str):
@@ -152,9 +155,12 @@ def test_pointing_at_a_place_lists_the_words_that_acted_there(show: Any, run: An
     assert shown[0][0] == best
     lit = opened.word(best).evaluate("e => e.style.getPropertyValue('--lit')")
     assert float(lit) == 1
+    control = opened.page.get_by_label("Opacity", exact=True)
+    before = control.bounding_box()
     opened.bare()
     opened.page.mouse.move(0, 0)
-    assert opened.page.locator("#reading li").count() == 0
+    expect(opened.page.locator("#reading li").first).to_be_hidden()
+    assert control.bounding_box() == before  # nothing below moves
 
 
 NAMED = "refined by self-attention · all layers · all 6 steps · all heads"

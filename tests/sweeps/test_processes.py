@@ -73,16 +73,12 @@ def kill_after(process: subprocess.Popen[bytes], count: int, kill: Callable[[], 
     kill()
 
 
-@pytest.mark.parametrize("maps", ["files", "shards"])
-def test_a_killed_sweep_continues(jobs, maps):
-    if maps == "shards":
-        shutil.rmtree("undisturbed")
-        hm.sweep(jobs, "undisturbed", pages=False, maps=maps)
-    process = start(*SWEEP, "--maps", maps)
+def test_a_killed_sweep_continues(jobs):
+    process = start(*SWEEP)
     kill_after(process, 2, process.kill)
     assert process.wait() == -signal.SIGKILL
     assert 2 <= len(list(Path("out").glob("runs/*/*"))) < 5
-    assert hm.sweep(jobs, "out", pages=False, maps=maps).done == 5
+    assert hm.sweep(jobs, "out", pages=False).done == 5
     same_sweeps()
 
 

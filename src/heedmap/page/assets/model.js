@@ -240,8 +240,7 @@ function createModel(data) {
   const placeNow = () => state.point ?? state.place ?? strongest()?.place ?? null;
 
   /** Return the words of a prompt at the place, strongest first: {entry, text, kind, value, share}. */
-  function wordsAt(run, prompt) {
-    const place = placeNow();
+  function wordsAt(run, prompt, place = placeNow()) {
     const found = place && mapsOf(run);
     if (!found) return [];
     const at = Math.floor(place[1] * found.h) * found.w + Math.floor(place[0] * found.w);

@@ -280,6 +280,8 @@ function createPictures(model, words) {
   function drawReading() {
     const [head, hint, box, help] = $("reading").children;
     const shown = model.runsNow();
+    const place = model.placeNow() ?? [0.5, 0.5]; // without a place, a hidden list keeps the room
+    box.classList.toggle("unseen", !model.placeNow());
     const negative = shown.some((run) => runs[run].maps.prompts.some((_, prompt) => model.isSigned(prompt)));
     const value = model.refined() ? "refined" : negative ? "signed weight" : "probability";
     head.lastElementChild.textContent = `among words · ${value}`;
@@ -288,9 +290,9 @@ function createPictures(model, words) {
     help.textContent = `Among words: this word’s part of the attention to the prompt’s words here${beside ? "; not given for concepts" : ""}. ${VALUES[value === "probability" ? (runs[shown[0]].shareOf ?? value) : value]}`;
     const lists = shown.flatMap((run) =>
       runs[run].maps.prompts.map(({ name }, prompt) => {
-        const rows = model.wordsAt(run, prompt).slice(0, model.pair() ? 5 : 8);
+        const rows = model.wordsAt(run, prompt, place).slice(0, model.pair() ? 5 : 8);
         // Concepts are not in the prompt: their bars use the scale of the prompt's words.
-        const whole = name === "concepts" && model.wordsAt(run, 0).reduce((total, one) => total + Math.abs(one.value), 1e-9);
+        const whole = name === "concepts" && model.wordsAt(run, 0, place).reduce((total, one) => total + Math.abs(one.value), 1e-9);
         const title = prompt ? words.promptName(run, prompt) : model.sideOf(run);
         return make("div", {}, ...(title && rows.length ? [make("h3", {}, title)] : []), make("ol", {}, ...rows.map((row) => readingRow(row, whole))));
       }),
