@@ -68,16 +68,16 @@ def test_words_stand_inside_of_the_template(load, folder):
 
 
 @pytest.mark.parametrize("family", ["cogview4", "qwen", "klein", "dev2"])
-@pytest.mark.parametrize("prompt", ["user", "the image user", "{} a", "\n\na", "", "Grüße 🏠"])
-def test_a_prompt_with_words_of_the_template_is_found_in_its_place(load, family, prompt):
+def test_a_prompt_with_words_of_the_template_is_found_in_its_place(load, family):
     pipe, more = load(family), asked(family, width=32, height=32, steps=1)
     more["max_sequence_length"] += 20
-    with trace(pipe, tokens="all") as recorder:  # which compares with what the encoder read
-        paint(pipe, prompt=prompt, **more)
-    table = recorder.maps[0].tokens
-    assert [word.text for word in table.words] == [w for w in prompt.split() if w != "{}"]
-    texts = [token.text for token in table.tokens if token.kind == "text"]
-    assert bool(texts) == bool(prompt) and all(text in prompt for text in texts)
+    for prompt in ("user", "the image user", "{} a", "\n\na", "", "Grüße 🏠"):
+        with trace(pipe, tokens="all") as recorder:  # which compares with what the encoder read
+            paint(pipe, prompt=prompt, **more)
+        table = recorder.maps[0].tokens
+        assert [word.text for word in table.words] == [w for w in prompt.split() if w != "{}"]
+        texts = [token.text for token in table.tokens if token.kind == "text"]
+        assert bool(texts) == bool(prompt) and all(text in prompt for text in texts)
 
 
 def test_a_long_prompt_loses_its_last_words(load):

@@ -14,7 +14,6 @@ from diffusers import (
     HeunDiscreteScheduler,
     StableDiffusionImg2ImgPipeline,
     StableDiffusionPAGPipeline,
-    StableDiffusionPipeline,
 )
 from diffusers.models.attention_processor import (
     AttnProcessor,
@@ -126,26 +125,24 @@ def kept(run, found, maps=None):
 
 
 @pytest.mark.parametrize(
-    "family",
-    ["sd1", "sd2", "turbo", "lcm", "sdxl", "sigma", "alpha", "sana", "sana15", "sprint", "hunyuan"],
+    "family", ["sd1", "sd2", "sdxl", "sigma", "alpha", "sana15", "sprint", "hunyuan"]
 )
 def test_an_explanation_equals_the_recording_and_the_definition(family):
     pipe = models.FAMILIES[family]()
     pipe.set_progress_bar_config(disable=True)
-    steps = 2 if family != "turbo" else 1
-    size = (64, 96) if family.startswith(("sana", "sprint")) else None
-    run = hm.generate(pipe, PROMPT, seed=3, steps=steps, keep=ALL, tokens="all", size=size)
+    size = (64, 96) if family.startswith(("alpha", "sana", "sprint")) else None
+    run = hm.generate(pipe, PROMPT, seed=3, steps=2, keep=ALL, tokens="all", size=size)
     name = layer_of(pipe)
     with defined(pipe, name) as seen:
-        found = hm.explain(pipe, run, WORD, AT, layer=name, head=1, step=steps - 1)
-    assert (found.report.layer.name, found.report.head, found.report.step) == (name, 1, steps - 1)
-    assert seen[0].passes == steps  # it went no further than it had to
+        found = hm.explain(pipe, run, WORD, AT, layer=name, head=1, step=1)
+    assert (found.report.layer.name, found.report.head, found.report.step) == (name, 1, 1)
+    assert seen[0].passes == 2  # it went no further than it had to
     held(found, seen[0], len(seen[0].p) - 1)
     p, positions = kept(run, found)
     assert_allclose(found.probabilities[:, positions], p, atol=1e-6)
     assert found.report.maps_difference < 1e-6 and found.inputs.edited is None
     assert_allclose(found.attention.probabilities.sum(), 1, rtol=1e-12)
-    masked = family in ("sigma", "alpha", "sana", "sana15", "sprint")
+    masked = family in ("sigma", "alpha", "sana15", "sprint")
     assert (found.inputs.mask is not None) == masked
     if masked:
         pads = [one.position for one in found.tokens if one.kind == "pad"]
@@ -196,11 +193,11 @@ def test_of_several_layers_the_one_with_the_highest_score_is_explained():
     pipe = models.sd1()
     pipe.set_progress_bar_config(disable=True)
     run = hm.generate(pipe, PROMPT, seed=3, steps=2, keep=ALL)
-    found = hm.explain(pipe, run, WORD, AT, layer="up", step=1)
+    found = hm.explain(pipe, run, WORD, AT, layer="up", step=0)
     names = [name for name in cross_attention_layers(pipe) if name.startswith("up_blocks")]
-    each = [hm.explain(pipe, run, WORD, AT, layer=name, step=1) for name in names]
+    each = [hm.explain(pipe, run, WORD, AT, layer=name, step=0) for name in names]
     most = [
-        (one.numbers["word_probabilities"][one.report.head], 1, one.report.layer) for one in each
+        (one.numbers["word_probabilities"][one.report.head], 0, one.report.layer) for one in each
     ]
     (chosen,) = {one[2] for one in most if one[0] == teaching(most)[0]}
     assert len(names) > 1 and found.report.layer == chosen
@@ -234,12 +231,11 @@ def test_one_image_of_a_batch_is_explained():
         pipe, ["a cat", PROMPT, "house at sea"], seeds=[1, 2, 3], steps=2, keep=ALL, tokens="all"
     )
     name = layer_of(pipe)
-    for number in (1, 2):
-        with defined(pipe, name) as seen:
-            found = hm.explain(pipe, runs[number], WORD, AT, layer=name, step=1)
-        held(found, seen[0], len(seen[0].p) // 2 + number)
-        p, positions = kept(runs[number], found)
-        assert_allclose(found.probabilities[:, positions], p, atol=1e-6)
+    with defined(pipe, name) as seen:
+        found = hm.explain(pipe, runs[1], WORD, AT, layer=name, step=1)
+    held(found, seen[0], len(seen[0].p) // 2 + 1)
+    p, positions = kept(runs[1], found)
+    assert_allclose(found.probabilities[:, positions], p, atol=1e-6)
 
 
 def test_a_scheduler_with_two_passes_a_step_is_explained():
@@ -266,10 +262,9 @@ def test_a_scheduler_with_two_passes_a_step_is_explained():
         hm.explain(pipe, run, WORD, AT, layer=name, step=2, pass_=1)
 
 
-@pytest.mark.parametrize("kind", [torch.bfloat16, torch.float16])
-def test_a_model_in_half_precision_is_explained(kind):
+def test_a_model_in_half_precision_is_explained():
     """What the model had, as it had it; what is made of it by arithmetic is as near as rounding."""
-    pipe = models.sd1().to(kind)
+    pipe, kind = models.sd1().to(torch.bfloat16), torch.bfloat16
     pipe.set_progress_bar_config(disable=True)
     run = hm.generate(pipe, PROMPT, seed=3, steps=2, keep=ALL, tokens="all")
     found = hm.explain(pipe, run, WORD, AT, layer=layer_of(pipe), step=1)
@@ -286,7 +281,7 @@ def test_a_model_in_half_precision_is_explained(kind):
 # --- edits ---
 
 
-@pytest.mark.parametrize("family", ["sd1", "sdxl", "sigma"])
+@pytest.mark.parametrize("family", ["sd1", "sigma"])
 def test_an_edit_is_explained(family, tmp_path):
     """What prompt-to-prompt made of P, and the output that came of it, against the definition."""
     pipe = models.FAMILIES[family]()
@@ -359,25 +354,24 @@ def test_reweighted_and_confined_words_are_explained(way):
 # --- other ways of computing ---
 
 
-@pytest.mark.parametrize("way", ["classic", "sliced", "fused"])
-def test_other_processors_give_the_same_explanation(way):
+def test_other_processors_give_the_same_explanation():
     pipe = models.sd1()
     pipe.set_progress_bar_config(disable=True)
     plain = hm.generate(pipe, PROMPT, seed=3, steps=2, keep=ALL, tokens="all")
     name = layer_of(pipe)
     expected = hm.explain(pipe, plain, WORD, AT, layer=name, step=1)
-    if way == "classic":
-        pipe.unet.set_attn_processor(AttnProcessor())
-    elif way == "sliced":
-        pipe.enable_attention_slicing(1)
-    else:
-        pipe.unet.fuse_qkv_projections()
-    run = hm.generate(pipe, PROMPT, seed=3, steps=2, keep=ALL, tokens="all")
-    found = hm.explain(pipe, run, WORD, AT, layer=name, step=1)
-    for one in ("query", "key", "value", "output"):
-        assert_allclose(getattr(found.inputs, one), getattr(expected.inputs, one), atol=1e-4)
-    for one in ("probabilities", "output"):
-        assert_allclose(getattr(found, one), getattr(expected, one), atol=1e-4)
+    for replace in (
+        lambda: pipe.unet.set_attn_processor(AttnProcessor()),
+        lambda: pipe.enable_attention_slicing(1),
+        pipe.unet.fuse_qkv_projections,
+    ):
+        replace()
+        run = hm.generate(pipe, PROMPT, seed=3, steps=2, keep=ALL, tokens="all")
+        found = hm.explain(pipe, run, WORD, AT, layer=name, step=1)
+        for one in ("query", "key", "value", "output"):
+            assert_allclose(getattr(found.inputs, one), getattr(expected.inputs, one), atol=1e-4)
+        for one in ("probabilities", "output"):
+            assert_allclose(getattr(found, one), getattr(expected, one), atol=1e-4)
 
 
 @pytest.mark.filterwarnings("ignore:torch.*quantiz")
@@ -391,8 +385,10 @@ def test_a_quantised_model_is_explained_up_to_its_rounding():
     assert found.difference < 0.05 * np.abs(found.inputs.output).max()
 
 
-@pytest.mark.parametrize("query_and_output", [False, True])
-@pytest.mark.parametrize("kind", [CustomDiffusionAttnProcessor, CustomDiffusionAttnProcessor2_0])
+@pytest.mark.parametrize(
+    ("kind", "query_and_output"),
+    [(CustomDiffusionAttnProcessor, False), (CustomDiffusionAttnProcessor2_0, True)],
+)
 def test_a_processor_with_its_own_weights_is_refused(kind, query_and_output):
     pipe = models.short()
     pipe.set_progress_bar_config(disable=True)
@@ -460,10 +456,9 @@ def test_img2img_is_explained():
 # --- the pipeline ---
 
 
-@pytest.mark.parametrize("kind", [StableDiffusionPipeline, StableDiffusionPAGPipeline])
-def test_the_pipeline_is_left_as_it_was(kind):
+def test_the_pipeline_is_left_as_it_was():
     """Also by what puts processors of its own in place for a call."""
-    pipe = models.sd1(kind)
+    pipe = models.sd1(StableDiffusionPAGPipeline)
     pipe.set_progress_bar_config(disable=True)
     run = hm.generate(pipe, PROMPT, seed=3, steps=2, keep=ALL)
 

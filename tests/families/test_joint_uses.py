@@ -29,7 +29,7 @@ from heedmap.maps.recordings import Recording
 from heedmap.recording.tracing import trace
 
 pytestmark = pytest.mark.filterwarnings("ignore:`FluxPosEmbed` is deprecated:FutureWarning")
-EACH = pytest.mark.parametrize("family", ["sd3", "sd35", "flux"])
+EACH = pytest.mark.parametrize("family", ["sd35", "flux"])
 
 
 # --- the shapes of layers -----------------------------------------------------------------------
@@ -89,7 +89,7 @@ def test_refined_maps_are_propagated_along_the_images_part_of_the_softmax(load, 
 # --- concepts -----------------------------------------------------------------------------------
 
 SOUGHT = ["sky", "at sea"]
-FAMILIES = ("sd3", "sd35", "flux", "chroma", "klein", "dev2", "qwen", "cogview4")
+FAMILIES = ("sd35", "flux", "chroma", "klein", "dev2", "qwen", "cogview4")
 
 
 class Attention(TorchFunctionMode):
@@ -340,8 +340,10 @@ def test_an_explanation_has_the_image_as_one_more_token(load, family, layer, tmp
     assert "<image>" in found.table()
 
 
-@pytest.mark.parametrize("family", FAMILIES[3:])
-@pytest.mark.parametrize("place", [0, -1])  # of Chroma and Flux.2 a double and a single block
+@pytest.mark.parametrize(
+    ("family", "place"),  # of Chroma and Flux.2 a double and a single block
+    [*((family, -1) for family in FAMILIES[2:]), ("chroma", 0), ("klein", 0)],
+)
 def test_other_transformers_are_explained(load, family, place):
     """The heads' sum of values is what the layer computed, and P what the maps hold."""
     pipe = load(family)

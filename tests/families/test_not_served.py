@@ -218,15 +218,6 @@ def test_prompts_in_an_unknown_encoded_form_are_refused(kind, labels):
     assert not ran
 
 
-def test_long_prompt_embeds_are_recorded_by_position():
-    pipe = models.sd1()
-    embeds, _ = pipe.encode_prompt("a red house", "cpu", 1, False)
-    long = torch.cat([embeds, embeds], dim=1)
-    with trace(pipe) as open_trace:
-        pipe(prompt_embeds=long, num_inference_steps=2, guidance_scale=1)
-    assert len(open_trace.maps[0].words) == long.shape[1]
-
-
 # --- what is given in place of a pipeline or of its denoiser ---------------------------------
 
 

@@ -47,13 +47,13 @@ def check(pipe, folder, *, steps: int, ran: int | None = None, **asked):
 def test_img2img_with_a_strength_is_repeated(load, tmp_path):
     pipe = load("sd1", StableDiffusionImg2ImgPipeline)
     image = picture()
-    _, saved = check(pipe, tmp_path / "run", steps=8, ran=4, image=image, strength=0.5)
+    _, saved = check(pipe, tmp_path / "run", steps=4, ran=2, image=image, strength=0.5)
     with pytest.raises(ArgumentError):
         repeat(pipe, saved, image=picture(seed=1))
     assert repeat(pipe, saved, image=image.copy()).same
 
 
-@pytest.mark.parametrize("strength", [np.float32(0.7), np.float64(0.7), np.array([0.5])[0]])
+@pytest.mark.parametrize("strength", [np.float32(0.7), np.float64(0.7)])
 def test_numbers_of_numpy_are_saved_as_pythons(load, tmp_path, strength):
     """Ten times the float32 0.7 is 7, and ten times its digits less."""
     pipe = load("sd1", StableDiffusionImg2ImgPipeline)
@@ -73,7 +73,7 @@ def test_the_pipeline_class_of_the_settings_is_used(load, folder, tmp_path):
 
 def test_img2img_of_sdxl_is_repeated(load, tmp_path):
     pipe = load("sdxl", StableDiffusionXLImg2ImgPipeline)
-    check(pipe, tmp_path / "run", steps=6, ran=3, image=picture(64, 64), strength=0.5)
+    check(pipe, tmp_path / "run", steps=4, ran=2, image=picture(64, 64), strength=0.5)
 
 
 def test_inpainting_is_repeated(load, tmp_path):
@@ -93,20 +93,18 @@ def test_denoising_that_ends_early_is_repeated(load, tmp_path):
 
 
 def test_karras_sigmas_are_repeated(load, tmp_path):
-    pipe = load("short")
+    pipe = load("least")
     pipe.scheduler = DPMSolverMultistepScheduler.from_config(
         pipe.scheduler.config, use_karras_sigmas=True
     )
     run = generate(pipe, PROMPT, seed=3, steps=50, size=(64, 64))
     assert run.settings.steps == 50
-    other = load("short")
+    other = load("least")
     found = repeat(other, run)
     assert found.same and "schedulers.scheduler.class" in found.changed
 
 
-@pytest.mark.parametrize(
-    "family", ["sd2", "turbo", "lcm", "sigma", "alpha", "sana15", "sprint", "hunyuan"]
-)
+@pytest.mark.parametrize("family", ["lcm", "alpha", "sana15", "sprint", "hunyuan"])
 def test_defaults_of_the_model_are_repeated(load, tmp_path, family):
     pipe = load(family)
     small = {"size": (64, 96)} if family in ("alpha", "sprint") else {}
@@ -115,13 +113,12 @@ def test_defaults_of_the_model_are_repeated(load, tmp_path, family):
     assert found.same and found.run.settings == run.settings
 
 
-@pytest.mark.parametrize("length", [20, 300])
-def test_the_length_of_the_text_is_repeated(load, folder, tmp_path, length):
+def test_the_length_of_the_text_is_repeated(load, folder, tmp_path):
     """With as many tokens as were asked for, weights and edits act where they did."""
     pipe = load("sigma")
-    asked = {"size": (64, 96), "max_sequence_length": length}
-    check(pipe, tmp_path / "run", steps=3, **asked, edits=[heedmap.Reweight("red", 2)])
-    pair = heedmap.edit(pipe, "a (red:2) house", "a big house", seed=3, steps=3, **asked)
+    asked = {"size": (64, 96), "max_sequence_length": 20}
+    check(pipe, tmp_path / "run", steps=2, **asked, edits=[heedmap.Reweight("red", 2)])
+    pair = heedmap.edit(pipe, "a (red:2) house", "a big house", seed=3, steps=2, **asked)
     found = repeat(None, pair.save(tmp_path / "pair"))
     assert found.same and found.changed == {}
     assert pair.edited.settings.model == str(folder("sigma"))
@@ -177,11 +174,9 @@ def test_a_fused_lora_is_noted(load, tmp_path, lora):
     assert left == {"name": "style", "fused": True}
 
 
-@pytest.mark.parametrize("family", ["sd1", "sigma"])
-def test_other_weights_give_another_image_with_equal_settings(load, family):
-    pipe = load(family)
+def test_other_weights_give_another_image_with_equal_settings(load):
+    pipe = load("sd1")
     run = heedmap.generate(pipe, "a red house", seed=1, steps=2)
-    last = pipe.unet.conv_out if family == "sd1" else pipe.transformer.proj_out
-    last.weight.data.mul_(1.5)
+    pipe.unet.conv_out.weight.data.mul_(1.5)
     found = heedmap.repeat(pipe, run)
     assert not found.same and not found.changed

@@ -175,23 +175,18 @@ EVERY = sorted(
     # A class whose package is not installed is there by its name alone.
     if name.endswith("Scheduler") and ".schedulers." in getattr(diffusers, name).__module__
 )
-MANY = (19, 50)
+MANY = 19
 
 
 @pytest.mark.slow
 def test_every_scheduler_of_diffusers_is_recorded_or_refused(counting):
-    """Each with each of its settings in four steps, and in 19 or 50 in turn.
-
-    So each scheduler that has two settings meets both, and all of them meet many.
-    """
+    """Each with each of its settings, in four steps and in 19."""
     served = Counter()
-    for n, name in enumerate(EVERY):
+    for name in EVERY:
         taken = [sigmas for sigmas in SIGMAS if one_map_a_step(counting, name, sigmas, STEPS)]
         served[STEPS] += bool(taken)
-        for m, sigmas in enumerate(taken):
-            steps = MANY[(n + m) % len(MANY)]
-            served[steps] += one_map_a_step(counting, name, sigmas, steps)
-    assert all(served[steps] >= 20 for steps in (STEPS, *MANY)), served
+        served[MANY] += any([one_map_a_step(counting, name, sigmas, MANY) for sigmas in taken])
+    assert min(served[STEPS], served[MANY]) >= 20, served
 
 
 @pytest.mark.parametrize("family", ["sd3", "flux"])

@@ -38,7 +38,6 @@ CASES = [
     ("sigma", {"guidance_scale": 1.0}, ALONE, (32, 32)),
     ("sana", ODD, GUIDED, (9, 6)),
     ("sana15", ODD, GUIDED, (9, 6)),
-    ("sana", {"guidance_scale": 1.0, **ODD}, ALONE, (9, 6)),
     ("sprint", ODD, ALONE, (9, 6)),
     ("hunyuan", SMALL, GUIDED, (12, 8)),
 ]
@@ -56,12 +55,10 @@ def test_each_family_gives_exact_maps(load, family, arguments, layout, latent):
         assert maps[recording.table.words[-1].text].values.max() > 0
 
 
-@pytest.mark.parametrize("family", ["sd1", "sd2", "sdxl", "pix2pix", "sigma", "sana", "hunyuan"])
+@pytest.mark.parametrize("family", ["sdxl", "pix2pix"])
 def test_each_family_gives_exact_maps_of_the_negative_branch(load, family):
     pipe = load(family)
     arguments = {"image": picture(128, 128)} if family == "pix2pix" else {}
-    if family in ("sana", "hunyuan"):
-        arguments = {"width": 128, "height": 128, "use_resolution_binning": False}
     layout = PIX2PIX if family == "pix2pix" else GUIDED
 
     def call():
@@ -191,8 +188,15 @@ def test_the_class_name_of_older_models_is_served(folder):
 # --- Sana: an instruction before the prompt; HunyuanDiT: padding that is replaced ---
 
 
-@pytest.mark.parametrize("lines", [None, ["Draw this:", "Prompt: "], ["draw."]])
-@pytest.mark.parametrize("prompt", ["  A Red HOUSE ", "?at sea"])
+@pytest.mark.parametrize(
+    ("prompt", "lines"),
+    [
+        ("  A Red HOUSE ", None),
+        ("  A Red HOUSE ", ["draw."]),
+        ("?at sea", ["Draw this:", "Prompt: "]),
+        ("?at sea", ["draw."]),
+    ],
+)
 def test_words_behind_an_instruction_are_the_prompts(load, prompt, lines):
     """Gemma reads both in one text, and the image reads the last tokens behind the first."""
     pipe = load("sana")
