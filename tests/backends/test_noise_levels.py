@@ -42,7 +42,7 @@ def piped(name: str, config: dict[str, Any]) -> Any:
 
 
 @pytest.mark.parametrize(("name", "config"), SCHEDULERS)
-@pytest.mark.parametrize("steps", [1, 2, 8])  # of which the training has a multiple
+@pytest.mark.parametrize("steps", [1, 8])  # of which the training has a multiple
 def test_a_step_with_the_true_noise_leads_to_the_next_level(name, config, steps):
     """With the true noise for the model's output each scheduler comes to the level that is told."""
     pipe = piped(name, config)

@@ -156,8 +156,9 @@ def test_recording_processors_are_installed_and_removed(pipe):
 # --- with whole pipelines ---------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-@pytest.mark.parametrize("processor", [AttnProcessor2_0, AttnProcessor])
+@pytest.mark.parametrize(
+    ("dtype", "processor"), [(torch.bfloat16, AttnProcessor2_0), (torch.float32, AttnProcessor)]
+)
 def test_recording_keeps_the_output_of_any_processor_and_type(pipe, dtype, processor):
     pipe.to(dtype)
     pipe.unet.set_attn_processor(processor())

@@ -3,7 +3,7 @@
 import pytest
 
 from cli.calling import as_json, bad, files, misused
-from heedmap import Ablation, edit
+from heedmap import Ablation
 
 
 def test_options_are_passed_on_and_json_is_the_summary(model, saved, desk, opened):
@@ -26,8 +26,6 @@ def test_words_are_refused_before_a_model_is_loaded(saved, word):
 def test_folders_without_a_run_are_refused(model, saved, desk):
     misused("ablate", saved)
     bad("ablate", desk, "house")
-    edit(model, "a red house", "a red horse", seed=3, steps=2).save("pair")
-    bad("ablate", "pair", "red")
 
 
 def test_the_model_that_is_named_is_loaded_in_place_of_the_runs(saved):

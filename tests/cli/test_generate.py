@@ -1,6 +1,7 @@
 """`heedmap generate` and `heedmap locate`: what they save and print, and what they refuse."""
 
 import errno
+import json
 import os
 from pathlib import Path
 
@@ -59,10 +60,8 @@ def test_options_reach_the_library(model, desk: Path):
     assert {name: getattr(settings, name) for name in expected} == expected
 
 
-@pytest.mark.parametrize("separator", ["-", "_"])
-def test_argument_names_of_diffusers_are_options(model, separator: str):
-    theirs = ("--num-inference-steps", 2, "--guidance-scale", 3.5, "--negative-prompt", "blue")
-    named = [str(one).replace("-", separator).replace(separator * 2, "--") for one in theirs]
+def test_argument_names_of_diffusers_are_options(model):
+    named = ("--num-inference-steps", 2, "--guidance_scale", 3.5, "--negative_prompt", "blue")
     good("generate", PROMPT, *named, "--size", 96, "--keep", "all", "-o", "x")
     settings = Run.load("x").settings
     assert (settings.steps, settings.guidance, settings.negative) == (2, 3.5, "blue")
@@ -71,8 +70,8 @@ def test_argument_names_of_diffusers_are_options(model, separator: str):
 
 def test_a_count_gives_the_images_that_each_seed_gives(model, desk: Path):
     asked = ("generate", PROMPT, "--steps", 2, "-q", "--seed")
-    folders = good(*asked, 7, "--count", 3, "--out", "many").split()
-    assert folders == [f"many/a-red-house-{seed}" for seed in (7, 8, 9)]
+    folders = good(*asked, 7, "--count", 2, "--out", "many").split()
+    assert folders == [f"many/a-red-house-{seed}" for seed in (7, 8)]
     alone = Path(good(*asked, 8, "--out", "one").strip())
     for name in ("image.png", "maps.safetensors"):
         assert (alone / name).read_bytes() == (Path(folders[1]) / name).read_bytes()
@@ -126,7 +125,7 @@ def test_running_out_of_memory_is_one_sentence(model, monkeypatch, error):
 
 def test_warnings_are_printed_and_in_the_json(model):
     result = call("generate", PROMPT, "--negative", "sea", "--guidance", 1, "--steps", 1, "--json")
-    (warning,) = as_json("generate", PROMPT, "--negative", "sea", "--guidance", 1)["warnings"]
+    (warning,) = json.loads(result.stdout)["warnings"]
     assert result.stderr == f"Warning: {warning}\n" and "'sea'" in warning
 
 

@@ -41,10 +41,8 @@ def test_settings_that_differ_are_printed(model, saved):
 
 
 def test_edits_and_grids_are_repeated_and_saved(model, saved, run, desk, opened):
-    editing.edit(model, PROMPT, "a blue house", seed=3, steps=2).save("pair")
-    editing.grid(model, PROMPT, weights={"red": [1, 2]}, seeds=3, steps=2).save("grid")
-    good("repeat", "pair/edited")
-    good("repeat", "grid/cells/002")
+    editing.edit(model, PROMPT, "a blue house", seed=3, steps=1).save("pair")
+    editing.grid(model, PROMPT, weights={"red": [1, 2]}, seeds=3, steps=1).save("grid")
     assert good("repeat", saved, "-o", "run2", "--open", "-q") == "run2\n"
     good("repeat", "pair", "--out", "pair2")
     assert good("repeat", "grid", "--out", "grid2").endswith("  saved in grid2\n")

@@ -18,15 +18,12 @@ def jobs(model) -> Path:
 
 
 def test_a_sweep_is_the_librarys(jobs, random_folder):
-    printed = good("sweep", jobs, "--out", "out", "--no-page")
+    options = ("sweep", jobs, "--out", "out", "--no-page")
+    printed = good(*options)
     processes.sweep(jobs, "mine", model=random_folder, pages=False)
     assert files(Path("out")) == files(Path("mine"))
     assert "4 jobs" in printed and "out/results.parquet" in printed
     assert len(pd.read_parquet("out/results.parquet")) == 4
-
-
-def test_what_it_prints(jobs):
-    options = ("sweep", jobs, "--out", "out", "--no-page")
     assert good(*options, "--quiet") == "out\n"
     counts = {"done": 4, "failed": 0, "pending": 0, "warnings": []}
     assert as_json(*options) == {"folder": "out", "table": "out/results.parquet", **counts}

@@ -56,7 +56,7 @@ def test_word_figures_take_phrases_and_numbers():
 
 
 def test_word_figures_are_methods_of_a_run():
-    maps = maps_of()
+    maps = maps_of(steps=2)
     run = Run(maps.image, maps, {"prompt": "at house, at sea"})
     assert same_pixels(
         run.timeline("house", frames=2), word_figures.timeline(maps, "house", frames=2)

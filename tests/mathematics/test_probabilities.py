@@ -66,15 +66,15 @@ BOUNDS = {torch.bfloat16: (1e-4, 5e-5), torch.float16: (1e-4, 5e-5), torch.float
 
 
 @pytest.mark.parametrize("dtype", BOUNDS, ids=str)
-@pytest.mark.parametrize("size", [0.1, 1.0, 3.0, 6.0])
+@pytest.mark.parametrize("size", [0.1, 3.0, 6.0])
 @pytest.mark.parametrize("start", [False, True], ids=["plain", "start token"])
 def test_probabilities_from_the_log_sum_keep_their_error_bound(dtype, size, start):
     """Beside double precision, relative to their size, over shapes of layers and prompts."""
     known = 0
     for seed, (heads, queries, d) in enumerate(
-        [(8, 64, 40), (8, 256, 40), (4, 1024, 80), (2, 256, 16), (8, 64, 160), (4, 35, 8)]
+        [(8, 64, 40), (2, 512, 80), (2, 256, 16), (8, 64, 160), (4, 35, 8)]
     ):
-        for tokens in (2, 9, 31, 77, 154, 512):
+        for tokens in (2, 31, 77, 512):
             generator = torch.Generator().manual_seed(1000 * seed + tokens)
             q = size * torch.randn(1, heads, queries, d, generator=generator)
             k, v = (torch.randn(1, heads, tokens, d, generator=generator) for _ in range(2))

@@ -11,7 +11,7 @@ from making import same_pixels
 from PIL import Image
 
 import heedmap as hm
-from heedmap.errors import ArgumentError, HeedmapWarning, TruncatedWordError, UnknownWordError
+from heedmap.errors import ArgumentError, HeedmapWarning
 
 PROMPT = "a red house, a tree"
 HOW: dict[str, Any] = {"seed": 3, "steps": 2, "guidance": 3.0}
@@ -61,14 +61,6 @@ def test_the_run_is_generated_again_bit_identically(run, found):
     for way, other in found.without.items():
         np.testing.assert_allclose(found.difference(way), apart(run, other), atol=1e-6)
         assert found.difference(way).max() > 0
-
-
-def test_a_saved_run_is_ablated(random_model, run, found, tmp_path):
-    made = hm.ablate(random_model, str(run.save(tmp_path / "a run")), "house")
-    assert made.word == "house"
-    pairs = [(made.without[way], found.without[way]) for way in ("attention", "prompt")]
-    for one, other in [(made.run, found.run), *pairs]:
-        assert same_pixels(one.image, other.image) and one.settings == other.settings
 
 
 # --- with all that the run was drawn with -----------------------------------------------------
@@ -134,23 +126,10 @@ def test_a_run_that_generates_differently_now_gives_a_warning(random_model, run)
 # --- refused ----------------------------------------------------------------------------------
 
 
-def test_words_that_cannot_be_removed_are_refused(random_model, run):
-    with pytest.raises(UnknownWordError):
-        hm.ablate(random_model, run, "cat")
-    for word in ("a red house a tree", 3):
-        with pytest.raises(ArgumentError):
-            hm.ablate(random_model, run, word)
-    with pytest.warns(HeedmapWarning):
-        long = hm.generate(random_model, "sea " * 90 + "house", seed=3, steps=1)
-    with pytest.raises(TruncatedWordError):
-        hm.ablate(random_model, long, "house")
-
-
 def test_edits_and_grids_are_refused(random_model, tmp_path):
     pair = hm.edit(random_model, "a red house", "a red tree", seed=3, steps=2)
-    for of in (pair, pair.edited, pair.save(tmp_path / "pair")):
-        with pytest.raises(ArgumentError):
-            hm.ablate(random_model, of, "red")
+    with pytest.raises(ArgumentError):
+        hm.ablate(random_model, pair.save(tmp_path / "pair"), "red")
     found = hm.ablate(random_model, tmp_path / "pair" / "source", "red")
     assert same_pixels(found.run.image, pair.source.image)
     assert found.without["attention"].settings.batch_place == (0, 2)

@@ -136,13 +136,9 @@ def test_an_edit_that_changed_nothing_gives_a_warning(pipe):
 @pytest.mark.parametrize(
     ("windows", "unused"),
     [
-        ({"cross_replace": (0.6, 0.9)}, 1),
-        ({"cross_replace": (0.6, 0.6)}, 0),  # not asked for
+        ({"cross_replace": (0.6, 0.6), "self_replace": 0.0}, 0),  # not asked for
         ({"self_replace": (0.6, 0.9)}, 1),
-        ({"self_replace": 0.0}, 0),
-        ({"max_self_cells": 4}, 1),
-        ({"word_windows": {"sea": (0.6, 0.9)}}, 1),
-        ({"word_windows": {"sea": (0.5, 0.9)}}, 0),
+        ({"max_self_cells": 4, "word_windows": {"sea": (0.5, 0.9)}}, 1),
         ({"cross_replace": (0.1, 0.2), "word_windows": {"a": (0.1, 0.2), "sea": 0.5}}, 2),
     ],
 )
@@ -205,8 +201,8 @@ def test_bad_edits_end_before_the_first_step(pipe, arguments, error):
 @pytest.mark.slow
 def test_a_red_house_becomes_blue_and_the_rest_stays(embedded):
     source, target = (f"a {colour} house next to a green tree" for colour in ("red", "blue"))
-    pair = edit(embedded, source, target, seed=2)
-    plain = generate(embedded, target, seed=2)
+    pair = edit(embedded, source, target, seed=2, steps=10)
+    plain = generate(embedded, target, seed=2, steps=10)
     house = pair.source.maps["house"].mask()
     before, after = (pixels(run.image)[house].mean(axis=0) for run in (pair.source, pair.edited))
     assert before[0] > before[2] + 20  # red above blue
@@ -222,7 +218,7 @@ def test_a_red_house_becomes_blue_and_the_rest_stays(embedded):
     theirs = outside(pair.source.image, plain.image)
     assert ours < 0.3 * theirs  # 0.04 to 0.12 here; means over many: scripts/evaluate.py edits
 
-    blended = edit(embedded, source, target, seed=2, only="red house->blue house")
+    blended = edit(embedded, source, target, seed=2, steps=10, only="red house->blue house")
     change = (pixels(blended.source.image) - pixels(blended.edited.image)) ** 2
     assert change[~blended.blend].mean() < 6**2  # of 255: what the decoder carries over the edge
     after = pixels(blended.edited.image)[house].mean(axis=0)
@@ -233,20 +229,20 @@ def test_a_red_house_becomes_blue_and_the_rest_stays(embedded):
 
 
 PROTECTED = {"only": "house->sea", "protect": "red", "threshold": 0.5}
-SWAPS = ({"only": "house->sea"}, PROTECTED, {})
+SWAPS = (PROTECTED, {})
 
 
 @pytest.fixture(scope="module")
 def swaps(pipe):
     """Each with the axes that are kept unless others are asked for."""
-    return [edit(pipe, "a red house", "a red sea", seed=3, steps=4, **how) for how in SWAPS]
+    return [edit(pipe, "a red house", "a red sea", seed=3, steps=2, **how) for how in SWAPS]
 
 
-@pytest.mark.parametrize("keep", [(), ("step",), ("layer", "head"), ("layer", "step", "head")])
+@pytest.mark.parametrize("keep", [("step",), ("layer", "step", "head")])
 def test_the_kept_axes_change_no_image(pipe, swaps, keep):
     """Neither of a blend, which reads the attention too, nor of anything else that is edited."""
     for told, how in zip(swaps, SWAPS, strict=True):
-        other = edit(pipe, "a red house", "a red sea", seed=3, steps=4, keep=keep, **how)
+        other = edit(pipe, "a red house", "a red sea", seed=3, steps=2, keep=keep, **how)
         for one, two in ((told.source, other.source), (told.edited, other.edited)):
             assert np.array_equal(np.asarray(one.image), np.asarray(two.image))
         assert told.blend is None or np.array_equal(told.blend, other.blend)

@@ -59,14 +59,14 @@ def pipe():
 @pytest.mark.parametrize(
     ("name", "steps"),
     [
-        ("DDIMScheduler", 4), ("PNDMScheduler", 5), ("EulerAncestralDiscreteScheduler", 3),
+        ("PNDMScheduler", 4), ("EulerAncestralDiscreteScheduler", 3),
         ("HeunDiscreteScheduler", 3), ("DPMSolverMultistepScheduler", 4), ("LCMScheduler", 3),
     ],
 )  # fmt: skip
-@pytest.mark.parametrize("kind", ["v_prediction"])
-def test_the_source_is_the_autoencoders_reconstruction(pipe, name, steps, kind):
+def test_the_source_is_the_autoencoders_reconstruction(pipe, name, steps):
     own, picture = pipe.scheduler, painted()
-    pipe.scheduler = getattr(diffusers, name).from_config({**BETAS, "prediction_type": kind})
+    config = {**BETAS, "prediction_type": "v_prediction"}
+    pipe.scheduler = getattr(diffusers, name).from_config(config)
     try:
         pair = edit(pipe, SOURCE, TARGET, image=picture, seed=3, steps=steps, guidance=7.5)
     finally:
@@ -123,9 +123,8 @@ def by_hand(
 @pytest.mark.parametrize(
     ("name", "steps", "each"),
     [
-        ("DDIMScheduler", 1, 1), ("DDIMScheduler", 2, 1), ("DDIMScheduler", 5, 1),
-        ("EulerDiscreteScheduler", 3, 1), ("HeunDiscreteScheduler", 3, 2),
-        ("KDPM2DiscreteScheduler", 3, 2),
+        ("DDIMScheduler", 1, 1), ("DDIMScheduler", 4, 1), ("EulerDiscreteScheduler", 3, 1),
+        ("HeunDiscreteScheduler", 3, 2),
     ],
 )  # fmt: skip
 def test_edits_follow_the_difference_of_predictions(pipe, name, steps, each):
@@ -199,8 +198,9 @@ def test_an_image_is_edited_at_any_size(pipe, size):
 
 @pytest.mark.slow
 def test_the_default_steps_are_the_pipelines(pipe):
-    pair = edit(pipe, SOURCE, TARGET, image=painted(), seed=3)
-    assert pair.report.steps == 50 and apart(pair.source.image, returned(pipe, painted())) <= 1
+    pair = edit(pipe, SOURCE, TARGET, image=painted(64, 64), size=(64, 64), seed=3)
+    wanted = returned(pipe, painted(64, 64))
+    assert pair.report.steps == 50 and apart(pair.source.image, wanted) <= 1
 
 
 def test_outside_a_blend_the_source_stays(embedded):
@@ -243,7 +243,7 @@ def test_an_img2img_pipeline_gets_the_image_as_its_argument(tmp_path: Path):
 
 @pytest.fixture(scope="module")
 def pair(pipe) -> EditResult:
-    return edit(pipe, SOURCE, TARGET, image=painted(200, 100), seed=3, steps=3)
+    return edit(pipe, SOURCE, TARGET, image=painted(200, 100), seed=3, steps=2)
 
 
 def test_an_edit_of_an_image_is_saved_loaded_and_repeated(pipe, pair: EditResult, tmp_path: Path):
@@ -259,12 +259,12 @@ def test_an_edit_of_an_image_is_saved_loaded_and_repeated(pipe, pair: EditResult
 
 
 def test_a_grid_of_an_image_is_saved_and_repeated(pipe, tmp_path: Path):
-    made = grid(pipe, SOURCE, image=painted(), weights={"red": [-1, 1, 3]}, seeds=3, steps=2)
+    made = grid(pipe, SOURCE, image=painted(), weights={"red": [-1, 3]}, seeds=3, steps=2)
     assert {cell.result.source.settings.input_image for cell in made.cells} != {None}
     folder = made.save(tmp_path / "x")
     assert Grid.load(folder).report == made.report
     assert repeat(pipe, folder).same
-    assert repeat(pipe, folder / "cells" / "003").same
+    assert repeat(pipe, folder / "cells" / "002").same
 
 
 def test_an_edit_without_its_saved_image_is_not_repeated(pipe, pair: EditResult, tmp_path: Path):

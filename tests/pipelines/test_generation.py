@@ -12,10 +12,9 @@ from making import generate_batch, random_pipeline, same_pixels
 from PIL import Image
 
 from heedmap.errors import ArgumentError, HeedmapWarning, ModelError, TruncatedWordError
-from heedmap.io.schemas import Confined, Mask, Reweighted, Ruled
 from heedmap.pipelines.editing import edit
 from heedmap.pipelines.generation import generate
-from heedmap.recording.edits import Confine, Reweight
+from heedmap.recording.edits import Reweight
 from heedmap.recording.tracing import trace
 from heedmap.results.runs import Run
 
@@ -28,6 +27,12 @@ def same(a: Run, b: Run) -> bool:
 
 def never(*_):
     raise AssertionError("a step was run")
+
+
+@pytest.fixture(scope="module")
+def pipe():
+    """One for all: a run leaves it as it was."""
+    return random_pipeline()
 
 
 def test_one_seed_gives_one_image(pipe):
@@ -48,8 +53,8 @@ def test_the_image_equals_the_bare_pipelines(pipe):
     assert run.maps["house"].values.shape == (64, 96)
 
 
-def test_progress_previews_and_callbacks_change_no_image(pipe):
-    reported, callbacks, shapes = [], [], []
+def test_progress_previews_and_callbacks_change_no_image():
+    pipe, reported, callbacks, shapes = random_pipeline(), [], [], []
 
     def callback(pipe, step, timestep, tensors):
         callbacks.append(step)
@@ -88,31 +93,6 @@ def test_the_settings_repeat_the_run(pipe):
     assert same(run, again)
     assert s.versions.torch == torch.__version__ and s.versions.python in sys.version
     assert (s.device, s.dtype, s.pipeline) == ("cpu", "float32", "StableDiffusionPipeline")
-
-
-def fade(p, site):
-    return p * 0.5
-
-
-def test_edits_are_saved_in_the_settings(pipe):
-    mask = np.zeros((128, 128), dtype=bool)
-    mask[:, :64] = True
-    edits = [
-        Confine("house", (0, 0, 64, 128), along=["red", "a"], strength=2, end=0.5, tail=False),
-        Confine("house", mask),
-        Reweight("red", -1, renormalize=True),
-        fade,
-    ]
-    run = generate(pipe, "a red house", edits=edits, steps=1)
-    box, masked, weighted, ruled = run.settings.edits
-    assert box == Confined(
-        word="house", where=(0, 0, 64, 128), along=("red", "a"), strength=2, start=0, end=0.5,
-        tail=False,
-    )  # fmt: skip
-    assert isinstance(masked, Confined) and masked.along is None
-    assert isinstance(masked.where, Mask) and masked.where.mask == (128, 128)
-    assert weighted == Reweighted(word="red", weight=-1, renormalize=True)
-    assert ruled == Ruled(name="fade")
 
 
 def test_the_size_of_the_call_is_saved_if_the_image_has_another():
@@ -213,12 +193,7 @@ def test_concepts_change_no_picture(pipe):
 
 
 @pytest.mark.parametrize(
-    "prompt",
-    [
-        "한국어 🦒🏽 “château”",
-        'a\nred\thouse\r\n"`$(rm -rf)"<img src=x onerror=alert(1)></script>',
-        "!!!",
-    ],
+    "prompt", ["한국어 🦒🏽 “château”", 'a\nred\t\r\n"`$(rm)"<img></script>', "!!!"]
 )
 def test_hostile_prompts_are_saved_and_read_back(pipe, prompt, tmp_path, recwarn):
     run = generate(pipe, prompt, seed=0, steps=1)
@@ -226,7 +201,8 @@ def test_hostile_prompts_are_saved_and_read_back(pipe, prompt, tmp_path, recwarn
     assert back.settings.prompt == prompt
     assert len(back.maps) == len(run.maps)
     assert len(list((tmp_path / "run" / "words").iterdir())) == len(run.maps)
-    assert run.maps.token(0).overlay().size and back.sheet() == run.sheet()
+    with Image.open(tmp_path / "run" / "sheet.png") as sheet:
+        assert run.maps.token(0).overlay().size and same_pixels(back.sheet(), sheet)
 
 
 @pytest.mark.parametrize(

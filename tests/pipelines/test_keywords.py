@@ -5,11 +5,18 @@ import inspect
 import numpy as np
 import pytest
 import torch
+from making import random_pipeline
 
 import heedmap
 from heedmap import options
 from heedmap.backends.registry import usual_size
 from heedmap.errors import ArgumentError
+
+
+@pytest.fixture(scope="module")
+def pipe():
+    """One for all: whatever is drawn leaves it as it was."""
+    return random_pipeline()
 
 
 def test_the_functions_have_the_defaults_of_the_options():

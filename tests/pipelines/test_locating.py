@@ -62,7 +62,7 @@ def by_diffusers(pipe, picture: Image.Image, prompt: str, seed: int, steps: int,
     return traced.concept_maps[0] if "concepts" in asked else traced.maps[0]
 
 
-@pytest.mark.parametrize("steps", [1, 3, 10])
+@pytest.mark.parametrize("steps", [1, 3])
 def test_maps_equal_those_of_the_noised_image(pipe, steps):
     picture = painted()
     keep = {"layer", "step", "head"}
@@ -159,17 +159,17 @@ def test_another_scheduler_gives_similar_maps(pipe):
 def test_maps_overlap_the_exact_masks(embedded):
     """On rendered scenes of the drawn world the masks are known."""
     overlaps: list[float] = []
-    for seed in range(12):
+    for seed in range(6):
         layout = lay_out(900_000_000 + seed, 2, True, "different")
         scene, caption = scenes.render(layout), captions.object_caption(layout, Random(seed))
-        found = locate(embedded, Image.fromarray(scene.image), caption.text, seed=seed)
+        found = locate(embedded, Image.fromarray(scene.image), caption.text, seed=seed, steps=8)
         for mention in caption.mentions:
             if mention.kind == "noun" and len(mention.things) == 1:
                 word = next(w for w in found.maps.words if w.start == mention.start)
                 mask = found.maps.at(word.number).mask()
                 truth = scene.masks[mention.things[0]]
                 overlaps.append((mask & truth).sum() / (mask | truth).sum())
-    assert len(overlaps) >= 12 and np.mean(overlaps) > 0.8
+    assert len(overlaps) >= 6 and np.mean(overlaps) > 0.8
 
 
 def test_concepts_are_located_without_changing_the_prompts_maps(pipe):

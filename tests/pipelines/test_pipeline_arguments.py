@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
@@ -26,6 +26,7 @@ plain = st.recursive(
 )
 
 
+@settings(max_examples=50)
 @given(plain)
 def test_plain_values_are_read_back(value):
     note = json.loads(json.dumps(argument_note(value), allow_nan=False))

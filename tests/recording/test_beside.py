@@ -13,15 +13,15 @@ from heedmap.recording.tracing import trace
 EVERY = ("layer", "step", "head")
 
 
-@pytest.mark.parametrize("keep", [(), ("layer",), ("step",), EVERY])
+@pytest.mark.parametrize("keep", [("layer",), ("step",)])
 def test_concepts_have_the_axes_that_the_prompt_has(pipe, keep):
     before = state_without_timing(pipe)
-    plain = run(pipe, ["a house", "at sea"], (1, 2), steps=3)
+    plain = run(pipe, ["a house", "at sea"], (1, 2), steps=2)
     with trace(pipe, keep, concepts=["cat", "red tree"]) as recorder:
-        traced = run(pipe, ["a house", "at sea"], (1, 2), steps=3)
+        traced = run(pipe, ["a house", "at sea"], (1, 2), steps=2)
     assert np.array_equal(plain, traced) and state_without_timing(pipe) == before
     with trace(pipe, EVERY, concepts=["cat", "red tree"]) as whole:
-        run(pipe, ["a house", "at sea"], (1, 2), steps=3)
+        run(pipe, ["a house", "at sea"], (1, 2), steps=2)
     for mine, own, every in zip(
         recorder.concept_recordings, recorder.recordings, whole.concept_recordings, strict=True
     ):

@@ -35,7 +35,7 @@ from oracle import (
 
 import heedmap as hm
 
-KINDS = [(kind, way) for kind in ("unet", "pixart") for way in (AttnProcessor2_0, AttnProcessor)]
+KINDS = [("unet", AttnProcessor2_0), ("pixart", AttnProcessor)]
 
 
 @pytest.fixture(scope="module", params=KINDS, ids=str)
@@ -120,8 +120,7 @@ def test_a_box_smaller_than_a_cell_equals_the_definition(pipe):
     generated(pipe, [word], rule)
 
 
-@pytest.mark.parametrize("edits", [1, 2])
-def test_a_users_rule_equals_the_definition(pipe, edits):
+def test_a_users_rule_equals_the_definition(pipe):
     sites = []
 
     def mine(p, site):
@@ -129,10 +128,9 @@ def test_a_users_rule_equals_the_definition(pipe, edits):
         return (p.sqrt() * (1 + site.step)).roll(1, dims=-1)
 
     def rule(here):
-        p = (here.p[0].sqrt() * (1 + here.step)).roll(1, dims=-1)
-        return p if edits == 1 else weighed(p, [(RED, -1)])
+        return weighed((here.p[0].sqrt() * (1 + here.step)).roll(1, dims=-1), [(RED, -1)])
 
-    _, held = generated(pipe, [mine, hm.Reweight("red", -1)][:edits], rule)
+    _, held = generated(pipe, [mine, hm.Reweight("red", -1)], rule)
     every = {(name, step, 2, held.grids[name]) for name, step in held.edited}
     assert set(sites) == every
 
@@ -192,10 +190,10 @@ def test_words_of_equal_length_are_replaced_token_by_token(pipe):
     def rule(here, source, own):
         return injected(here, source, own, same, 0.6)
 
-    edited(pipe, "a red house", "a big house", rule, cross_replace=0.6)
+    edited(pipe, "a red house", "a big house", rule, steps=3, cross_replace=0.6)
 
 
-@pytest.mark.parametrize("window", [0.6, (0.2, 0.8), (0.4, 0.4), 1.0])
+@pytest.mark.parametrize("window", [(0.2, 0.8), (0.4, 0.4)])
 def test_a_replaced_word_equals_the_definition(pipe, window):
     def rule(here, source, own):
         return injected(here, source, own, SWAP, window)
@@ -217,7 +215,7 @@ def test_added_words_equal_the_definition(pipe):
     def rule(here, source, own):
         return injected(here, source, own, matrix, 0.6, list(taken))
 
-    pair, _ = edited(pipe, "a red house", "a big red house", rule, cross_replace=0.6)
+    pair, _ = edited(pipe, "a red house", "a big red house", rule, steps=3, cross_replace=0.6)
     assert pair.report.kind == "refine"
 
 
@@ -263,7 +261,7 @@ def test_several_targets_equal_the_definition(pipe):
         hm.edit(pipe, "a red house", targets, **given)
 
 
-@pytest.mark.parametrize("cells", [1024, 64, 63])
+@pytest.mark.parametrize("cells", [64, 63])
 def test_replaced_self_attention_equals_the_definition(pipe, cells):
     window = (0.2, 0.6)
 

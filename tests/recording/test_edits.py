@@ -1,7 +1,5 @@
 """Edits by name: what they say, what they refuse, and what they do in a run."""
 
-import warnings
-
 import numpy as np
 import pytest
 import torch
@@ -53,7 +51,6 @@ def of_left(grid=(16, 16)) -> np.ndarray:
 @pytest.mark.parametrize(
     ("written", "edits"),
     [
-        ("a (red:3) house", [Reweight("red", 3.0)]),
         ("a (red house:-1)", [Reweight("red house", -1)]),
         ("a (red:3) (house:0.5)", [Reweight("house", 0.5), Reweight("red", np.float32(3))]),
         ("(red:6) and red", [Reweight("red", 2, False), Reweight("red", 3)]),
@@ -70,22 +67,10 @@ def test_weights_in_the_prompt_and_edits_multiply(pipe):
     assert same(both, generate(pipe, "a (red:3) house"))
 
 
-def test_renormalized_rows_sum_to_one(pipe):
-    options = {"tokens": "all", "keep": {"layer"}}
-    loud = generate(pipe, edits=[Reweight("red", 3)], **options)
-    whole = generate(pipe, edits=[Reweight("red", 3, renormalize=True)], **options)
-    assert not same(loud, whole)
-    for of_loud, of_whole in zip(
-        loud.maps.recording.arrays, whole.maps.recording.arrays, strict=True
-    ):
-        assert of_loud.sum(-1).max() > 1.01
-        np.testing.assert_allclose(of_whole.sum(-1), 1, atol=1e-4)
-
-
 # --- Confine ----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("size", [(128, 128), (192, 128), (64, 160)])
+@pytest.mark.parametrize("size", [(192, 128), (64, 160)])
 def test_a_confined_word_acts_only_inside_its_box(pipe, size):
     width, height = size
     right = (width // 2, 0, width, height)
@@ -109,8 +94,8 @@ def test_a_confined_word_acts_only_inside_its_box(pipe, size):
     ],
     ids=["array", "lists", "picture 1", "picture L", "box array", "box list"],
 )
-def test_a_region_can_be_given_in_many_forms(where):
-    table = tokenize("a red house", random_pipeline().tokenizer)
+def test_a_region_can_be_given_in_many_forms(pipe, where):
+    table = tokenize("a red house", pipe.tokenizer)
     rule, _ = Confine("house", where).rules(table, SIZE)
     plain, _ = Confine("house", LEFT).rules(table, SIZE)
     assert torch.equal(rule.region, plain.region)
@@ -201,18 +186,12 @@ def test_a_rule_with_a_wrong_result_is_refused(pipe):
 # --- in a run -----------------------------------------------------------------------------------
 
 
-def test_a_run_without_edits_is_the_plain_run(pipe):
-    plain = heedmap.generate(pipe, "a red house", seed=7, steps=2)
-    assert same(plain, generate(pipe, edits=[]))
-    assert plain.settings.edits == ()
-
-
 def test_the_settings_have_the_edits(pipe, tmp_path):
     mask = of_left((128, 128))
     edits = [
         Reweight("red", np.float32(1.5), renormalize=True),
         Confine("house", np.array([0, 0, 64, 128]), end=1, along=("red",)),
-        Confine("a", mask, strength=2, start=0.25),
+        Confine("a", mask, strength=2, start=0.25, tail=False),
     ]
     run = generate(pipe, edits=edits, steps=4)
     mask[:] = True
@@ -226,7 +205,7 @@ def test_the_settings_have_the_edits(pipe, tmp_path):
         {
             "kind": "confine", "word": "a", "where": to_json(packed(of_left((128, 128)))),
             "strength": 2.0, "start": 0.25, "end": Confine.end,
-            "along": None, "tail": True,
+            "along": None, "tail": False,
         },
     ]  # fmt: skip
     back = Run.load(run.save(tmp_path / "run"))
@@ -258,19 +237,20 @@ def unchanged(p, site):
 
 
 @pytest.mark.parametrize(
-    "edit", [Reweight("red", 1), Confine("red", LEFT, start=0.6, end=0.9), unchanged]
+    ("edit", "beside"),
+    [
+        (Reweight("red", 1), [Reweight("house", 2)]),
+        (Confine("red", LEFT, start=0.6, end=0.9), []),
+        (unchanged, [Reweight("house", 2)]),
+    ],
 )
-@pytest.mark.parametrize("beside", [[], [Reweight("house", 2)]])
 def test_an_edit_that_changed_nothing_gives_a_warning(pipe, edit, beside):
-    with pytest.warns(UserWarning, match="changed nothing"):
+    with pytest.warns(UserWarning, match="changed nothing") as warned:
         run = generate(pipe, edits=[edit, *beside])
+    assert len(warned) == 1
     other = generate(pipe, edits=beside)
     difference = np.asarray(run.image).astype(int) - np.asarray(other.image)
     assert np.abs(difference).max() <= 1
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        generate(pipe, edits=[edit, *beside])
-    assert len([w for w in caught if "changed nothing" in str(w.message)]) == 1
 
 
 # --- what is refused ----------------------------------------------------------------------------

@@ -30,9 +30,14 @@ def changed_at(found: Ablation, way: str, pixels: np.ndarray) -> Ablation:
     return replace(found, without={**found.without, way: run})
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def found() -> Ablation:
     return made_ablation()
+
+
+@pytest.fixture(scope="module")
+def folder(found, tmp_path_factory):
+    return found.save(tmp_path_factory.mktemp("ablations") / "outputs" / "x")
 
 
 def test_the_difference_equals_the_one_worked_out_by_hand(found):
@@ -201,8 +206,7 @@ FILES = {
 }  # fmt: skip
 
 
-def test_a_saved_ablation_is_read_back_equal(found, tmp_path):
-    folder = found.save(tmp_path / "outputs" / "x")
+def test_a_saved_ablation_is_read_back_equal(found, folder):
     assert {p.name for p in folder.iterdir()} == FILES
     back = Ablation.load(folder)
     assert back.word == found.word
@@ -226,8 +230,7 @@ def test_a_saved_ablation_is_read_back_equal(found, tmp_path):
     assert Run.load(folder / "prompt").settings.prompt == "at , at sea"
 
 
-def test_an_ablation_is_not_loaded_as_a_run(found, tmp_path):
-    folder = found.save(tmp_path / "x")
+def test_an_ablation_is_not_loaded_as_a_run(folder):
     with pytest.raises(RunError):
         Run.load(folder)
     for load, other in ((load_result, folder), (Ablation.load, folder / "run")):
@@ -256,8 +259,9 @@ def test_words_that_cannot_be_removed_are_refused(found):
         ablations.shorter_prompt(found.run, "tree")
     with pytest.raises(TruncatedWordError):
         ablations.shorter_prompt(noisy_run("sea " * 80 + "house", 0), "house")
-    with pytest.raises(ArgumentError):  # nothing is left
-        ablations.shorter_prompt(found.run, "at house at sea")
+    for word in ("at house at sea", 3):  # nothing is left
+        with pytest.raises(ArgumentError):
+            ablations.shorter_prompt(found.run, word)
 
 
 def test_other_words_keep_their_weights():

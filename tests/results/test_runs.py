@@ -46,7 +46,7 @@ def test_a_saved_run_is_read_back_equal(tmp_path):
 def test_maps_of_the_negative_prompt_are_saved(tmp_path):
     run = made_run()
     run = replace(run, negative_maps=HeatMaps(recording("at dogs"), run.image))
-    folder = run.save(tmp_path / "x")
+    folder = run.save(tmp_path / "x", overlays=False)
     back = Run.load(folder)
     assert back.negative_maps.tokens.prompt == "at dogs"
     np.testing.assert_array_equal(
@@ -90,18 +90,18 @@ def test_concepts_are_saved(tmp_path):
 
 def test_step_images_are_saved(tmp_path):
     run = stepped()
-    folder = run.save(tmp_path / "x")
+    folder = run.save(tmp_path / "x", overlays=False)
     back = Run.load(folder).step_pictures
     assert back.shows == "latents" and back.size == (6, 4)
     for one, other in zip(back.frames, run.step_pictures.frames, strict=True):
         assert same_pixels(one, other)
     assert "steps.png" in json.loads((folder / "run.json").read_text())["files"]
-    assert Run.load(made_run().save(tmp_path / "y")).step_pictures is None
+    assert Run.load(made_run().save(tmp_path / "y", overlays=False)).step_pictures is None
 
 
 @pytest.mark.parametrize("steps", [{"size": [7, 4]}, {"size": [60, 4]}])
 def test_step_images_of_wrong_size_are_refused(tmp_path, steps):
-    folder = stepped().save(tmp_path / "x")
+    folder = stepped().save(tmp_path / "x", overlays=False)
     about = json.loads((folder / "run.json").read_text())
     about["steps"] |= steps
     (folder / "run.json").write_text(json.dumps(about))
@@ -123,14 +123,17 @@ def test_the_input_image_is_saved(tmp_path):
 
 
 def test_parts_of_different_runs_are_refused(tmp_path):
-    one, other = made_run().save(tmp_path / "a"), made_run("at sea").save(tmp_path / "b")
+    one, other = (
+        made_run(prompt).save(tmp_path / prompt, overlays=False)
+        for prompt in ("at house, at sea", "at sea")
+    )
     (one / "maps.safetensors").write_bytes((other / "maps.safetensors").read_bytes())
     with pytest.raises(RunError):
         Run.load(one)
 
 
 def test_an_existing_folder_is_kept(tmp_path):
-    folder = made_run().save(tmp_path / "x")
+    folder = made_run().save(tmp_path / "x", overlays=False)
     with pytest.raises(TakenError):
         made_run("at sea").save(folder)
     with pytest.raises(ArgumentError):
@@ -147,7 +150,7 @@ def test_one_run_saves_the_same_bytes(tmp_path):
 
 
 def test_the_png_holds_its_settings(tmp_path):
-    folder = made_run("수박 at <b> “house”").save(tmp_path / "x")
+    folder = made_run("수박 at <b> “house”").save(tmp_path / "x", overlays=False)
     with Image.open(folder / "image.png") as image:
         text = image.text["parameters"]
     assert text == (
