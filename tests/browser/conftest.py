@@ -113,6 +113,18 @@ def again(opened: Any, address: str) -> None:
 # --- what is seen ------------------------------------------------------------------------------
 
 
+def seen(canvas: Any) -> np.ndarray:
+    """The pixels of a canvas as they are now, (H, W, 3)."""
+    link = canvas.evaluate(
+        """async (canvas) => {  // after the frame in which heat that was left is taken off
+          for (let n = 0; n < 2; n++) await new Promise(requestAnimationFrame);
+          return canvas.toDataURL("image/png");
+        }"""
+    )
+    raw = base64.b64decode(link.partition(",")[2])
+    return np.asarray(Image.open(io.BytesIO(raw)).convert("RGB")).astype(int)
+
+
 @dataclass(frozen=True)
 class Canvas:
     """A picture on the page, which follows what is done there when the browser comes to it."""
@@ -122,15 +134,7 @@ class Canvas:
 
     def pixels(self) -> np.ndarray:
         """As they are now, (H, W, 3)."""
-        one = self.opened.page.locator("figure canvas").nth(self.nth)
-        link = one.evaluate(
-            """async (canvas) => {  // after the frame in which heat that was left is taken off
-              for (let n = 0; n < 2; n++) await new Promise(requestAnimationFrame);
-              return canvas.toDataURL("image/png");
-            }"""
-        )
-        raw = base64.b64decode(link.partition(",")[2])
-        return np.asarray(Image.open(io.BytesIO(raw)).convert("RGB")).astype(int)
+        return seen(self.opened.page.locator("figure canvas").nth(self.nth))
 
 
 def canvas(opened: Any, nth: int = 0) -> Canvas:
@@ -212,9 +216,9 @@ def axe() -> str:
     return path.read_text(encoding="utf-8")
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="package")
 def browser() -> Iterator[Any]:
-    """A browser for a file of tests.
+    """A browser for this folder of tests.
 
     As long as playwright runs, this thread has an event loop, beside which nothing may start one.
     """

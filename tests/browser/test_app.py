@@ -37,9 +37,9 @@ def url(out: Path) -> Iterator[str]:
         yield url
 
 
-@pytest.fixture
-def visit(browser: Any, url: str) -> Iterator[Callable[..., Any]]:
-    """Open the app; afterwards it must have asked no other host and logged no error."""
+@pytest.fixture(scope="module")
+def opening(browser: Any, url: str) -> Iterator[tuple[Callable[..., Any], list[str], list[str]]]:
+    """Opens the app; what it has asked for; what it has complained of."""
     asked: list[str] = []
     errors: list[str] = []
     contexts: list[Any] = []
@@ -57,12 +57,33 @@ def visit(browser: Any, url: str) -> Iterator[Callable[..., Any]]:
         page.get_by_role("button", name="Generate", exact=True).wait_for()
         return page
 
-    yield open_page
+    yield open_page, asked, errors
     for context in contexts:
         context.close()
-    away = [one for one in asked if not one.startswith((f"{url}/", "data:", "blob:"))]
-    assert asked and not away, away
-    assert not errors, errors
+
+
+@pytest.fixture
+def visit(opening: Any, url: str) -> Iterator[Callable[..., Any]]:
+    """Open the app; afterwards it must have asked no other host and logged no error."""
+    open_page, asked, errors = opening
+    yield open_page
+    every, complaints = [*asked], [*errors]
+    asked.clear()
+    errors.clear()
+    away = [one for one in every if not one.startswith((f"{url}/", "data:", "blob:"))]
+    assert every and not away, away
+    assert not complaints, complaints
+
+
+@pytest.fixture(scope="module")
+def opened(opening: Any) -> Any:
+    return opening[0]()
+
+
+@pytest.fixture
+def page(visit: Callable[..., Any], opened: Any) -> Any:
+    """The app as the tests before have left it."""
+    return opened
 
 
 def tab(page: Any, name: str) -> Any:
@@ -87,9 +108,11 @@ def fill(form: Any, **fields: Any) -> None:
 def draw(form: Any, button: str, out: Path, **fields: Any) -> Path:
     """Fill in a tab, press its button, and wait for the page of the result."""
     fill(form, **fields)
-    before = {*out.iterdir()}
+    before, status = {*out.iterdir()}, form.locator(".prose.status")
+    said = status.text_content()
     form.get_by_role("button", name=button, exact=True).click()
-    expect(form.locator(".prose.status")).to_contain_text("Saved as", timeout=60_000)
+    expect(status).not_to_have_text(said)
+    expect(status).to_contain_text("Saved as", timeout=60_000)
     (new,) = {*out.iterdir()} - before
     form.locator(".page iframe").wait_for()
     return new
@@ -115,6 +138,7 @@ def test_an_example_is_drawn_with_progress_and_preview(visit: Any, out: Path):
     form.get_by_text("a small orange cat in the snow").click()
     expect(field(form, "Prompt")).to_have_value("a small orange cat in the snow")
     assert not form.locator(".prose.status p").count()  # an example fills in, and starts nothing
+    fill(form, Steps=10)
     before = {*out.iterdir()}
     form.get_by_role("button", name="Generate", exact=True).click()
     form.locator(".prose.status progress[value]").wait_for()
@@ -129,13 +153,12 @@ def test_an_example_is_drawn_with_progress_and_preview(visit: Any, out: Path):
     )
 
 
-def test_an_edit_is_drawn_and_downloaded(visit: Any, out: Path, tmp_path: Path):
-    page = visit()
+def test_an_edit_is_drawn_and_downloaded(page: Any, out: Path, tmp_path: Path):
     form = tab(page, "Edit")
     texts = {"Prompt": "a red house", "Edited_prompt": "a blue house"}
-    new = draw(form, "Edit", out, Seed=7, Steps=3, **texts)
+    new = draw(form, "Edit", out, Seed=7, Steps=2, **texts)
     pair = EditResult.load(new)
-    assert pair.edited.settings.prompt == "a blue house" and pair.source.settings.steps == 3
+    assert pair.edited.settings.prompt == "a blue house" and pair.source.settings.steps == 2
     with page.expect_download() as download:
         form.get_by_role("button", name="Download as zip").click()
     download.value.save_as(tmp_path / "edit.zip")
@@ -144,31 +167,32 @@ def test_an_edit_is_drawn_and_downloaded(visit: Any, out: Path, tmp_path: Path):
     assert EditResult.load(tmp_path / new.name).edited.settings == pair.edited.settings
 
 
-def test_an_image_of_ones_own_is_edited(visit: Any, out: Path, run: Run):
-    form = tab(visit(), "Edit")
+def test_an_image_of_ones_own_is_edited(page: Any, out: Path, run: Run):
+    form = tab(page, "Edit")
     form.get_by_role("button", name="Your own image").click()
     upload(form, run)
-    new = draw(form, "Edit", out, Prompt="a red house", Edited_prompt="a blue house", Steps=3)
+    new = draw(form, "Edit", out, Prompt="a red house", Edited_prompt="a blue house", Steps=2)
     assert EditResult.load(new).source.image.size == run.image.size
 
 
-def test_a_word_is_confined_to_a_box(visit: Any, out: Path):
-    form = panel(visit())
+def test_a_word_is_confined_to_a_box(page: Any, out: Path):
+    form = tab(page, "Generate")
     form.get_by_role("button", name="More").click()
     fields = {"Confine_words": "cat=0,0,64,128", "Guidance": 3, "Negative_prompt": "a dog"}
-    settings = Run.load(draw(form, "Generate", out, Prompt="a cat", Steps=2, **fields)).settings
+    settings = Run.load(draw(form, "Generate", out, Prompt="a cat", Steps=1, **fields)).settings
     assert settings.guidance == 3 and settings.negative == "a dog" and settings.edits
+    fill(form, Confine_words="")
 
 
-def test_a_grid_is_drawn(visit: Any, out: Path):
-    form = tab(visit(), "Grid")
-    fields = {"Word_weights": "red=0:2:3", "Seeds": "7", "Steps": 2}
+def test_a_grid_is_drawn(page: Any, out: Path):
+    form = tab(page, "Grid")
+    fields = {"Word_weights": "red=0:2:3", "Seeds": "7", "Steps": 1}
     grid = Grid.load(draw(form, "Generate", out, Prompt="a red house", **fields))
     assert len(grid.cells) == 3
 
 
-def test_a_word_is_located(visit: Any, out: Path, run: Run):
-    form = tab(visit(), "Locate")
+def test_a_word_is_located(page: Any, out: Path, run: Run):
+    form = tab(page, "Locate")
     upload(form, run)
     new = draw(form, "Locate", out, Prompt="a red house", Seed=1, Noise_levels=1)
     assert [word.text for word in Run.load(new).maps.words] == ["a", "red", "house"]
@@ -177,7 +201,7 @@ def test_a_word_is_located(visit: Any, out: Path, run: Run):
 def test_a_place_of_a_page_is_explained(visit: Any, out: Path):
     page = visit()
     form = panel(page)
-    name = draw(form, "Generate", out, Prompt="a red house", Seed=1, Steps=2).name
+    name = draw(form, "Generate", out, Prompt="a red house", Seed=1, Steps=1).name
     inner = frame(form)
     inner.locator("#figures canvas").first.click(position={"x": 60, "y": 90})
     inner.locator("#why summary").click()
@@ -189,10 +213,10 @@ def test_a_place_of_a_page_is_explained(visit: Any, out: Path):
     assert explanation.report.word == word and word in ("a", "red", "house")
 
 
-def test_results_are_compared(visit: Any, out: Path, run: Run):
+def test_results_are_compared(page: Any, out: Path, run: Run):
     run.save(out / "first")
     run.save(out / "second")
-    form = tab(visit(), "Compare")
+    form = tab(page, "Compare")
     for name in ("first", "second"):
         field(form, "Results").fill(name)
         form.get_by_role("option", name=name, exact=True).click()
@@ -218,8 +242,8 @@ def test_the_gallery_opens_and_deletes(visit: Any, out: Path, run: Run):
     assert (out / "older").exists()
 
 
-def test_cancel_ends_a_job_and_the_next_one_works(visit: Any, out: Path):
-    form = panel(visit())
+def test_cancel_ends_a_job_and_the_next_one_works(page: Any, out: Path):
+    form = tab(page, "Generate")
     fill(form, Prompt="a cat", Steps=900)
     before = {*out.iterdir()}
     form.get_by_role("button", name="Generate", exact=True).click()
@@ -231,9 +255,8 @@ def test_cancel_ends_a_job_and_the_next_one_works(visit: Any, out: Path):
     draw(form, "Generate", out, Steps=1)
 
 
-def test_a_mistake_shows_one_sentence_and_the_app_goes_on(visit: Any, out: Path):
-    page = visit()
-    form = panel(page)
+def test_a_mistake_shows_one_sentence_and_the_app_goes_on(page: Any, out: Path):
+    form = tab(page, "Generate")
     fill(form, Prompt="a cat", Steps="many")
     form.get_by_role("button", name="Generate", exact=True).click()
     message = page.locator(".toast-body")

@@ -18,25 +18,18 @@ def test_a_word_shows_the_overlay_that_python_draws(show: Any, run: Any, run_pag
     opened = show(run_page)
     opened.bare()
     same(canvas(opened), overlays.enlarge(run.image))
-    for scale in ("shared", "word", "raw"):
+    for scale, said in (
+        ("shared", "shared by all words"), ("word", "separate for each word"), ("raw", ""),
+    ):  # fmt: skip
         opened.choose("Scale", scale)
-        opened.word("house").hover()
-        same(canvas(opened), run.maps["house"].overlay(scale=scale))
+        opened.word("tree").hover()
+        same(canvas(opened), run.maps["tree"].overlay(scale=scale))
+        low, high = run.maps["tree"].value_range(scale)
+        legend = opened.legend()
+        assert "tree" in legend and "all 6 steps" in legend
+        assert f"{said}: {low:.2g} to {high:.2g}" in legend
     opened.page.mouse.move(0, 0)
     same(canvas(opened), overlays.enlarge(run.image))
-
-
-def test_the_legend_names_the_word_the_scale_and_its_range(show: Any, run: Any, run_page: str):
-    opened = show(run_page)
-    opened.word("tree").hover()
-    low, high = run.maps["tree"].value_range("shared")
-    legend = opened.legend()
-    assert "tree" in legend and "shared by all words" in legend and "all 6 steps" in legend
-    assert f"{low:.2g} to {high:.2g}" in legend
-    opened.choose("Scale", "word")
-    low, high = run.maps["tree"].value_range("word")
-    opened.word("tree").hover()
-    assert f"separate for each word: {low:.2g} to {high:.2g}" in opened.legend()
 
 
 def test_layers_steps_and_heads_are_those_that_python_selects(show: Any, run: Any, run_page: str):
@@ -89,13 +82,12 @@ def test_a_negative_weight_is_not_called_a_probability(show: Any):
     run = turned(-3)
     opened = show(pages.run_page(run))
     assert "probability" not in opened.page.locator("#reading").inner_text().split("\n")[0]
-    for scale in ("shared", "word", "raw"):
+    for scale, word in (("shared", "house"), ("word", "red"), ("raw", "house")):
         opened.choose("Scale", scale)
-        for word in ("house", "red"):
-            opened.word(word).hover()
-            same(canvas(opened), run.maps[word].overlay(scale=scale))
-            low, high = run.maps[word].value_range(scale)
-            assert low == -high and "probability" not in opened.legend()
+        opened.word(word).hover()
+        same(canvas(opened), run.maps[word].overlay(scale=scale))
+        low, high = run.maps[word].value_range(scale)
+        assert low == -high and "probability" not in opened.legend()
 
 
 def test_the_outline_follows_the_edge_of_the_mask(show: Any, run: Any, run_page: str):

@@ -15,6 +15,18 @@ from heedmap.pipelines import editing
 expect = pytest.importorskip("playwright.sync_api", reason=MISSING).expect
 
 
+def test_an_edit_opens_with_its_word_and_pointing_marks_both_images(show: Any, pair_page: str):
+    opened = show(pair_page)
+    assert "cat → dog" in opened.legend()
+    assert readings(opened, 1)[0][0] == "dog"
+    point(opened, 0.5, 0.6, nth=0)
+    assert "cat" in dict(readings(opened, 0)) and "dog" in dict(readings(opened, 1))
+    crosses = opened.page.locator("svg g:last-child path.line").evaluate_all(
+        "all => all.slice(0, 2).map((e) => e.getAttribute('d'))"
+    )
+    assert crosses[0] == crosses[1]
+
+
 def test_a_word_shows_in_source_and_edit_on_one_scale(show: Any, pair: Any, pair_page: str):
     opened = show(pair_page)
     opened.word("dog", "edit").hover()
@@ -26,16 +38,6 @@ def test_a_word_shows_in_source_and_edit_on_one_scale(show: Any, pair: Any, pair
         )
         same(canvas(opened, nth), expected)
     assert "cat → dog" in opened.legend()
-
-
-def test_pointing_at_one_image_marks_the_same_place_in_the_other(show: Any, pair_page: str):
-    opened = show(pair_page)
-    point(opened, 0.5, 0.6, nth=0)
-    assert "cat" in dict(readings(opened, 0)) and "dog" in dict(readings(opened, 1))
-    crosses = opened.page.locator("svg g:last-child path.line").evaluate_all(
-        "all => all.slice(0, 2).map((e) => e.getAttribute('d'))"
-    )
-    assert crosses[0] == crosses[1]
 
 
 def test_the_wipe_the_difference_and_the_blend_are_shown(show: Any, pair: Any, pair_page: str):

@@ -9,7 +9,7 @@ import pytest
 from making import Made, maps_of, settings_of
 from PIL import Image
 
-from browser.conftest import MISSING, PINS, canvas, point, readings, same
+from browser.conftest import MISSING, PINS, canvas, point, same, seen
 from heedmap.figures import overlays
 from heedmap.page import pages
 from heedmap.text.prompts import is_content
@@ -37,14 +37,6 @@ def test_a_page_opens_with_the_heat_of_the_strongest_content_word(
     opened.bare()
     same(canvas(opened), overlays.enlarge(run.image))
     assert "without heat" in opened.legend()
-
-
-def test_an_edit_opens_with_the_strongest_word_that_it_changed(
-    show: Any, pair: Any, pair_page: str
-):
-    opened = show(pair_page)
-    assert "cat → dog" in opened.legend()
-    assert readings(opened, 1)[0][0] == "dog"
 
 
 def test_the_ring_is_at_the_peak(show: Any):
@@ -77,18 +69,6 @@ def test_the_dark_scheme_has_no_bright_field(show: Any, pair_page: str):
         }).map((e) => e.outerHTML.slice(0, 120))"""
     )
     assert not bright
-
-
-PIXELS = """async (canvas) => {
-  for (let n = 0; n < 3; n++) await new Promise(requestAnimationFrame);
-  const { width, height } = canvas;
-  return [width, height, ...canvas.getContext("2d").getImageData(0, 0, width, height).data];
-}"""
-
-
-def seen(locator: Any) -> np.ndarray:
-    width, height, *data = locator.evaluate(PIXELS)
-    return np.array(data).reshape(height, width, 4)[..., :3]
 
 
 def test_every_word_has_a_thumbnail_of_its_heat(show: Any, run: Any, run_page: str):
@@ -141,22 +121,6 @@ def test_layers_and_heads_are_a_table_to_choose_from(show: Any, run: Any, run_pa
     expect(chosen).to_have_attribute("aria-pressed", "true")
 
 
-def test_each_pin_has_its_own_scale(show: Any, run: Any, run_page: str):
-    scale = "word"
-    opened = show(run_page)
-    opened.choose("Scale", scale)
-    for word in ("house", "tree"):
-        opened.word(word).click()
-    opened.page.mouse.move(0, 0)
-    items = opened.page.locator("#legend li")
-    bars = opened.page.locator("#legend .scale")
-    for n, word in enumerate(("house", "tree")):
-        low, high = run.maps[word].value_range(scale)
-        assert items.nth(n).inner_text().split("\n") == [word, f"{low:.2g} to {high:.2g}"]
-        hue = ("rgb(230, 159, 0)", "rgb(86, 180, 233)")[n]
-        assert hue in bars.nth(n).evaluate("e => getComputedStyle(e).backgroundImage")
-
-
 # --- how a number comes about ---------------------------------------------------------------------
 
 
@@ -164,8 +128,10 @@ def explained(opened: Any) -> list[str]:
     return shlex.split(opened.page.locator("#why pre").text_content())
 
 
-def test_a_position_shows_the_command_that_explains_it(show: Any, run: Any, run_page: str):
+def test_the_page_shows_the_commands_that_repeat_and_explain_it(show: Any, run: Any, run_page: str):
     opened = show(run_page)
+    repeat = opened.page.get_by_role("region", name="Repeat")
+    assert repeat.inner_text() == "heedmap repeat FOLDER"
     opened.page.locator("#why summary").click()
     opened.word("house").click()
     point(opened, 40.5 / 128, 72.5 / 128)

@@ -19,7 +19,7 @@ expect = pytest.importorskip("playwright.sync_api", reason=MISSING).expect
 # --- pins, phrases --------------------------------------------------------------------------------
 
 
-def test_each_pin_has_its_colour_and_escape_removes_all(show: Any, run: Any, run_page: str):
+def test_each_pin_has_its_colour_and_its_scale(show: Any, run: Any, run_page: str):
     opened = show(run_page)
     opened.word("house").click()
     opened.word("tree").click()
@@ -35,6 +35,14 @@ def test_each_pin_has_its_colour_and_escape_removes_all(show: Any, run: Any, run
     orange = np.array([int(v) for v in hues[0][4:-1].split(",")])
     grey = np.asarray(overlays.enlarge(run.image)).astype(int)[y, x]
     assert np.abs(shown[y, x] - orange).sum() < np.abs(grey - orange).sum()
+    opened.choose("Scale", "word")
+    items, bars = (opened.page.locator(f"#legend {one}") for one in ("li", ".scale"))
+    for n, word in enumerate(("house", "tree")):
+        low, high = run.maps[word].value_range("word")
+        assert items.nth(n).inner_text().split("\n") == [word, f"{low:.2g} to {high:.2g}"]
+        hue = ("rgb(230, 159, 0)", "rgb(86, 180, 233)")[n]
+        assert hues[n] == hue
+        assert hue in bars.nth(n).evaluate("e => getComputedStyle(e).backgroundImage")
     opened.word("house").click()
     assert opened.page.locator(PINS).all_inner_texts() == ["tree"]
     opened.page.keyboard.press("Escape")

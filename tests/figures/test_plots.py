@@ -49,8 +49,7 @@ def places(image: np.ndarray, colour: tuple[int, int, int]) -> tuple[int, int, i
 # --- panels -----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("count", [1, 8, 20])
-@pytest.mark.parametrize("size", [(64, 64), (200, 20), (20, 200)])
+@pytest.mark.parametrize(("count", "size"), [(1, (20, 200)), (8, (64, 64)), (20, (200, 20))])
 def test_texts_of_many_words_are_whole_and_do_not_touch(count, size):
     """No text leaves the paper, and none lies on another."""
     words = [f"word{n} {'extraordinarily ' * (n % 3)}{'w' * (n % 40)}" for n in range(count)]
@@ -68,7 +67,7 @@ def test_texts_of_many_words_are_whole_and_do_not_touch(count, size):
     assert not (over & ~np.eye(len(boxes), dtype=bool)).any()
 
 
-@pytest.mark.parametrize(("count", "least"), [(1, 380), (3, 380), (9, 350), (21, 220), (77, 128)])
+@pytest.mark.parametrize(("count", "least"), [(1, 380), (9, 350), (77, 128)])
 def test_sheets_are_near_16_to_9_and_their_images_large(count, least):
     image = pixels(plots.draw_panels([Panel("word", plain("red", (64, 64)))] * count))
     height, width, _ = image.shape

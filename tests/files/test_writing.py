@@ -138,10 +138,10 @@ for number in range(10_000):
 
 @posix
 def test_a_process_that_is_killed_at_any_moment_leaves_all_or_nothing(tmp_path):
-    """In 25 random moments; what it leaves does not keep the next from saving in that place."""
+    """In 15 random moments; what it leaves does not keep the next from saving in that place."""
     chance, processes = random.Random(0), 5
     cut = 0
-    for round_ in range(25 // processes):
+    for round_ in range(15 // processes):
         roots = [tmp_path / f"{round_}-{n}" for n in range(processes)]
         running = [
             subprocess.Popen([sys.executable, "-c", SAVING, root], stdout=subprocess.PIPE)

@@ -29,14 +29,15 @@ HOSTILE = 'a <img src=x onerror="alert(1)"> </script><script>alert(2)</script> &
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "axes", [{"layer", "step", "head"}], ids=lambda axes: "+".join(sorted(axes))
+    ("prompt", "axes"),
+    [
+        (PROMPT, {"layer", "step", "head"}),
+        (" ".join(f"word{n}" for n in range(75)), {"layer", "head"}),
+    ],
+    ids=["11", "75"],
 )
-@pytest.mark.parametrize("words", [11, 75])
-def test_fifty_steps_of_stable_diffusion_fit_in_eight_megabytes(axes: set, words: int):
-    prompt = PROMPT if words == 11 else " ".join(f"word{n}" for n in range(words))
-    if words > 11 and "head" in axes:
-        axes = axes - {"step"}  # 3 GB of noise would be made for nothing
-    run = stable_diffusion(prompt, keep=frozenset(axes), heads=2 if "head" in axes else 8)
+def test_fifty_steps_of_stable_diffusion_fit_in_eight_megabytes(prompt: str, axes: set):
+    run = stable_diffusion(prompt, keep=frozenset(axes), heads=2)
     page = pages.run_page(run)
     assert len(page.encode()) <= 8_000_000
     maps = data_of(page)["maps"]
@@ -50,7 +51,7 @@ def test_a_page_with_many_kept_axes_stays_within_its_limit():
     assert all(table["data"][0] for table in data_of(tight)["maps"]["tables"])
 
 
-@pytest.mark.parametrize("limit", [262_000, 290_000, 400_000])
+@pytest.mark.parametrize("limit", [262_000, 400_000])
 def test_a_page_with_refined_maps_and_masks_stays_within_its_limit(limit: int):
     page = pages.run_page(with_refined(small("a red house next to a blue tree")), limit=limit)
     data = data_of(page)
