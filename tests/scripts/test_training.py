@@ -85,8 +85,9 @@ def test_commands_in_the_docs_are_understood():
 # --- optimising -------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("rows", "columns"), [(16, 16), (24, 16), (16, 24)])
-@pytest.mark.parametrize("scale", [1e-4, 1.0, 1e3])
+@pytest.mark.parametrize(
+    ("rows", "columns", "scale"), [(16, 16, 1e-4), (24, 16, 1.0), (16, 24, 1e3)]
+)
 def test_orthogonalise_leaves_directions_and_evens_out_lengths(rows, columns, scale):
     left, right = orthogonal(rows, 1)[:, :16], orthogonal(columns, 2)[:16]
     lengths = torch.linspace(0.1, 3, 16)

@@ -98,7 +98,7 @@ def test_scenes_are_held_out_and_of_each_kind_in_turn():
 
 def test_words_are_asked_with_the_masks_of_their_things(embedded):
     groups = set()
-    for name, layout in islice(truth.held_out(), 10):
+    for name, layout in islice(truth.held_out(), 5):
         scene = scenes.render(layout)
         caption = captions.object_caption(layout, Random(layout.seed))
         maps = truth.seen(embedded, scene.image, caption.text, 0, 1)
@@ -119,18 +119,13 @@ def test_words_are_asked_with_the_masks_of_their_things(embedded):
 
 def test_maps_follow_a_mirrored_image(embedded):
     """Mirrored, the picture has its map mirrored, too: nothing is drawn of the words."""
-    for name, layout in islice(truth.held_out(), 1):
-        scene = scenes.render(layout)
-        caption = captions.object_caption(layout, Random(layout.seed))
-        found = []
-        for picture, mask in (
-            (scene.image, scene.masks[0]),
-            (scene.image[:, ::-1], scene.masks[0][:, ::-1]),
-        ):
-            maps = truth.seen(embedded, picture, caption.text, 0, 6)
-            (one,) = [
-                a for a in truth.asked_of(name, scene.masks, caption, maps) if "noun" in a.group
-            ]
-            made = truth.METHODS["refined"](maps, one)
-            found.append(truth.score(made, truth.Asked("x", (), (), mask)).ap)
-        assert min(found) > 0.9
+    name, layout = next(truth.held_out())
+    scene = scenes.render(layout)
+    caption = captions.object_caption(layout, Random(layout.seed))
+    mask = scene.masks[0]
+    for picture, held in ((scene.image, mask), (scene.image[:, ::-1], mask[:, ::-1])):
+        maps = truth.seen(embedded, picture, caption.text, 0, 3)
+        every = truth.asked_of(name, scene.masks, caption, maps)
+        (one,) = [asked for asked in every if "noun" in asked.group]
+        made = truth.METHODS["refined"](maps, one)
+        assert truth.score(made, truth.Asked("x", (), (), held)).ap > 0.9

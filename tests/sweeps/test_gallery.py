@@ -11,9 +11,9 @@ import heedmap as hm
 from heedmap.errors import RunError
 
 JOBS = [
-    {"prompt": "a <script>alert(1)</script> house", "seed": 7, "steps": 2},
-    {"prompt": "a tree", "seed": 8, "steps": 2, "truths": {"tree": [0, 0, 32, 64]}},
-    {"task": "edit", "source": "a red house", "target": "a blue house", "seed": 7, "steps": 2},
+    {"prompt": "a <script>alert(1)</script> house", "seed": 7, "steps": 1},
+    {"prompt": "a tree", "seed": 8, "steps": 1, "truths": {"tree": [0, 0, 32, 64]}},
+    {"task": "edit", "source": "a red house", "target": "a blue house", "seed": 7, "steps": 1},
 ]
 
 

@@ -79,7 +79,7 @@ def test_a_killed_sweep_continues(jobs):
     assert process.wait() == -signal.SIGKILL
     assert 2 <= len(list(Path("out").glob("runs/*/*"))) < 5
     assert hm.sweep(jobs, "out", pages=False).done == 5
-    same_sweeps()
+    same_sweeps("undisturbed")
 
 
 @pytest.mark.slow
@@ -96,7 +96,7 @@ def test_processes_of_accelerate_make_one_sweep(jobs):
     assert ended(process) != 0 and not Path("out/results.parquet").exists()
     Path("record.py").write_text(RECORD)
     assert ended(start(*LAUNCH[:-1], "record.py")) == 0
-    same_sweeps()
+    same_sweeps("undisturbed")
     lines = [json.loads(path.read_text()) for path in Path().glob("rank-*.json")]
     assert len(lines) == 2 and not set(lines[0]) & set(lines[1])  # each has run its own part
 
@@ -112,4 +112,4 @@ def test_ray_runs_the_job_of_a_killed_worker_again(jobs):
 
     kill_after(process, 1, kill)
     assert ended(process) == 1  # for the job that fails
-    same_sweeps()
+    same_sweeps("undisturbed")

@@ -1,6 +1,7 @@
 """Drawn scenes: the same from a seed, masks exact."""
 
 from dataclasses import replace
+from functools import cache
 from itertools import combinations
 
 import numpy as np
@@ -9,9 +10,10 @@ import pytest
 from world import layouts, scenes
 from world.scenes import Scene
 
-SEEDS = range(90)
+SEEDS = range(40)
 
 
+@cache
 def drawn(count: int) -> list[Scene]:
     return [scenes.render(layouts.lay_out(seed, count)) for seed in SEEDS]
 
@@ -39,11 +41,12 @@ def test_a_seed_gives_the_same_scene_every_time(seed: int):
 
 
 @pytest.mark.parametrize("count", [1, 2, 3])
-def test_has_as_many_things_as_asked_for(count: int):
+def test_has_as_many_things_and_disjoint_masks_as_asked_for(count: int):
     for scene in drawn(count):
-        assert len(scene.layout.things) == count == len(scene.masks)
+        assert len(scene.layout.things) == count
         assert scene.image.shape == (128, 128, 3) and scene.image.dtype == np.uint8
         assert scene.masks.shape == (count, 128, 128) and scene.masks.dtype == bool
+        assert scene.masks.sum(axis=0).max() == 1
 
 
 # --- masks ------------------------------------------------------------------------------------
@@ -58,13 +61,6 @@ def test_masks_lie_within_their_things_boxes(count: int):
             y, x = np.nonzero(mask)
             assert np.abs(x + 0.5 - thing.x * 128).max() <= reach, thing
             assert np.abs(y + 0.5 - thing.y * 128).max() <= reach, thing
-
-
-@pytest.mark.parametrize("count", [2, 3])
-def test_masks_are_disjoint(count: int):
-    for scene in drawn(count):
-        for one, two in combinations(scene.masks, 2):
-            assert not (one & two).any()
 
 
 @pytest.mark.parametrize("count", [1, 2, 3])
@@ -98,7 +94,7 @@ def test_a_things_colour_is_seen_in_its_mask(count: int):
 
 @pytest.mark.parametrize("count", [2, 3])
 def test_several_that_are_alike_lie_apart(count: int):
-    for seed in range(60):
+    for seed in SEEDS:
         scene = scenes.render(layouts.lay_out(seed, count, kind="several"))
         for one, two in combinations(scene.masks, 2):
             assert not (grown(one, 3) & two).any(), scene.layout
@@ -107,12 +103,13 @@ def test_several_that_are_alike_lie_apart(count: int):
 @pytest.mark.parametrize("setting", layouts.SETTINGS)
 def test_black_and_white_things_stand_out_in_every_setting(setting: str):
     (thing,) = layouts.lay_out(0, 1).things
+    empty = scenes.render(layouts.Layout(0, (), setting, "")).image.astype(int)
     for colour in ("black", "white", "grey", "brown"):
         for noun in ("cat", "house", "boat", "rocket"):
             things = (replace(thing, noun=noun, colour=colour, x=0.5, y=0.55, radius=0.25),)
             scene = scenes.render(layouts.Layout(0, things, setting, ""))
             inside = scene.masks[0]
             rim = inside & grown(~inside)
-            change = np.abs(scene.image.astype(int) - without(scene)).max(axis=2)
+            change = np.abs(scene.image - empty).max(axis=2)
             # By its contour where its own colour is near that of the setting, or by its colour.
             assert max(np.median(change[rim]), np.median(change[inside])) > 50, (colour, noun)

@@ -6,13 +6,8 @@ from random import Random
 import numpy as np
 import pytest
 
+from scripts.world.test_shapes import area
 from world import shapes, sprites
-
-
-def area(points) -> float:
-    """The area within an outline, by the shoelace formula."""
-    x, y = np.array(points).T
-    return abs(np.dot(x, np.roll(y, -1)) - np.dot(y, np.roll(x, -1))) / 2
 
 
 def within(part: shapes.Part) -> np.ndarray:
