@@ -18,7 +18,7 @@ from heedmap.cli.console import (
     parsed,
     print_table,
 )
-from heedmap.errors import as_sentence, plural
+from heedmap.errors import plural
 from heedmap.options import (
     EditOptions,
     GenerateOptions,
@@ -85,12 +85,13 @@ def _pair_json(folder: Path, pair: "hm.EditResult") -> dict[str, Any]:
 
 
 def _print_pair(folder: Path, pair: "hm.EditResult") -> None:
-    from heedmap.page.pages import edit_tables
+    from heedmap.page.pages import edit_summary
 
-    tables = edit_tables(pair.report, blended=pair.blend is not None)
+    summary = edit_summary(pair)
+    tables = summary["figures"]
     print_table(("region", "share of image", "MSE", "PSNR (dB)", "SSIM"), tables["change"], folder)
     print_table(("edit", "value"), tables["attention"])
-    typer.echo(as_sentence(pair.report.why))
+    typer.echo(summary["why"])
     size, steps = "{}×{}".format(*pair.edited.image.size), plural(pair.report.steps, "step")
     seed = pair.edited.settings.seed
     typer.echo(f"{size}, seed {seed}, {steps}. Open {folder / 'index.html'}.")
