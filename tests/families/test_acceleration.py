@@ -141,6 +141,13 @@ def test_channels_last_gives_exact_maps(load):
     check(pipe, lambda: pair(pipe), PAIR)
 
 
+def test_slices_and_tiles_of_the_vae_give_exact_maps(load):
+    pipe = load("sd1")
+    pipe.vae.enable_slicing()
+    pipe.vae.enable_tiling()
+    check(pipe, lambda: pair(pipe), PAIR)
+
+
 # --- offloading: accelerate's hooks; its accelerator is the CPU here ---
 
 

@@ -387,6 +387,12 @@ def counted(pipe):
     yield steps
 
 
+def test_rescaled_guidance_gives_exact_maps(load):
+    pipe = load("sd1")
+    rescaled = {"guidance_scale": 5.0, "guidance_rescale": 0.7}
+    check(pipe, lambda: paint(pipe, PAIR, seeds=(1, 2), **rescaled), PAIR)
+
+
 @pytest.mark.parametrize(("family", "guidance"), [("sd1", 5.0), ("sdxl", 1.0), ("sigma", 5.0)])
 def test_prompt_embeds_are_recorded_by_position(load, family, guidance):
     pipe = load(family)

@@ -39,6 +39,7 @@ def test_a_callback_does_not_change_the_settings(pipe):
     [
         (DPMSolverMultistepScheduler, {"use_karras_sigmas": True}),
         (PNDMScheduler, {"skip_prk_steps": False}),
+        (EulerAncestralDiscreteScheduler, {}),
     ],
 )
 def test_settings_have_the_requested_steps_and_the_scheduler(pipe, scheduler, options):
