@@ -134,6 +134,11 @@ def test_the_table_of_one_query_among_many_is_chosen():
     assert told.endswith(f"‖PV‖ = {length:.8f}")
 
 
+def test_printing_an_attention_shows_its_shapes_and_no_numbers():
+    one = hm.attention(np.zeros((2, 256, 32)), np.zeros((2, 77, 32)), np.zeros((2, 77, 8)))
+    assert "(2, 256, 32)" in repr(one) and len(repr(one)) < 100 and "array" not in str(one)
+
+
 def test_a_notebook_shows_the_table():
     shown = hm.attention([1, 0], np.eye(2), 10 * np.eye(2))._repr_html_()
     assert "0.66976155" in shown and "6.69761549" in shown

@@ -128,6 +128,10 @@ class Attention:
         title = f"one query of {d} numbers{where}; {plural(count, 'token')}: a key of {d} and a "
         return "\n".join([f"{title}value of {d_v} each", "", *rows])
 
+    def __repr__(self) -> str:
+        q, k, v = self.query.shape, self.key.shape, self.value.shape
+        return f"<Attention: Q {q}, K {k}, V {v}>"
+
     def _repr_html_(self) -> str:
         return f"<pre>{escape(self.table())}</pre>"
 
