@@ -198,11 +198,24 @@ def test_the_summary_is_json(found):
     assert told["refined"] is None
 
 
+def test_the_verdict_follows_the_agreement_of_the_heat(found):
+    heat = found.run.maps["house"].values
+    low, high = heat.min(), heat.max()
+    shown = np.kron(np.rint(255 * (heat - low) / (high - low)), np.ones((2, 2)))
+    lit = np.repeat(shown[..., None], 3, axis=-1).astype(np.uint8)
+    made = replace(found, run=pictured(found.run, Image.new("RGB", (128, 128))))
+    made = changed_at(changed_at(made, "attention", lit), "prompt", 255 - lit)
+    same, opposite = (made.verdict(way) for way in ablations.WAYS)
+    unchanged = changed_at(made, "prompt", np.asarray(made.run.image)).verdict("prompt")
+    assert len({same, opposite, unchanged}) == 3
+    assert all("house" in text for text in (same, opposite, unchanged))
+
+
 # --- on disk ----------------------------------------------------------------------------------
 
 FILES = {
     "run", "attention", "prompt", "attention.npy", "attention.png", "prompt.npy", "prompt.png",
-    "sheet.png", "ablate.json",
+    "sheet.png", "index.html", "ablate.json",
 }  # fmt: skip
 
 

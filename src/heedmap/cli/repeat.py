@@ -55,8 +55,8 @@ def ablate(
 
     The word is removed in two ways: its attention is set to 0, or it is left out of the prompt.
     Saves the repeated run and the two without the word, the changes of the image (attention.npy and
-    prompt.npy, from 0 to 1, and as images), a sheet with the map, and the agreement of map and
-    change (ablate.json).
+    prompt.npy, from 0 to 1, and as images), a sheet with the map, the agreement of map and change
+    (ablate.json), and a page of all (index.html).
     """
     from heedmap.io.writing import slug
     from heedmap.results.ablations import shorter_prompt
@@ -67,7 +67,7 @@ def ablate(
     with task.sampling(saved) as (pipe, progress):
         ablation = hm.ablate(pipe, saved, word, progress=progress)
     folder = place.put(ablation.save, slug(ablation.word, 100))
-    sheet = folder / "sheet.png"
+    page = folder / "index.html"
     if task.verbose:
         rows = []
         for way, change in ablation.agreement.items():
@@ -77,9 +77,9 @@ def ablate(
         print_table(columns, rows, folder)
         typer.echo("rank: rank correlation of map and change.")
         typer.echo("AUC: how well the map separates changed from unchanged regions (0.5: chance).")
-    files = {"folder": str(folder), "sheet": str(sheet)}
+    files = {"folder": str(folder), "page": str(page), "sheet": str(folder / "sheet.png")}
     data = {"run": str(run), **files, **ablation.summary()}
-    task.finish(data, [folder], sheet)
+    task.finish(data, [folder], page)
 
 
 @command(ExplainOptions, model=SAVED, out="a new one in RUN/explain")

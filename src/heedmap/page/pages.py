@@ -32,6 +32,7 @@ from heedmap.text.weights import parse_weights, token_weights
 from heedmap.text.words import TokenTable
 
 if TYPE_CHECKING:
+    from heedmap.results.ablations import Ablation
     from heedmap.results.edits import EditResult
     from heedmap.results.runs import Run
 
@@ -46,7 +47,7 @@ def run_page(run: "Run", *, limit: int | None = None) -> str:
 
     If the maps do not fit, it shows windows of steps, or the mean over heads or steps.
     """
-    return _page([run], [], limit, run.settings.prompt)
+    return _page([run], limit, run.settings.prompt)
 
 
 def pairs_page(
@@ -78,7 +79,29 @@ def pairs_page(
                 **edit_summary(pair),
             }
         )
-    return _page(runs, edits, limit, title or runs[-1].settings.prompt, grid)
+    return _page(runs, limit, title or runs[-1].settings.prompt, pairs=edits, grid=grid)
+
+
+def ablation_page(ablation: "Ablation") -> str:
+    """Return the page of an ablation: the image with and without the word, the heat, the change.
+
+    In both ways, with the verdict of each.
+    """
+    table, runs = ablation.run.maps.tokens, ablation.without
+    pairs = [
+        {
+            "label": ablation.label(way),
+            "way": way,
+            "words": _equal_words(table, run.maps.tokens),
+            "why": ablation.verdict(way),
+            "agreement": to_json(ablation.agreement[way]),
+        }
+        for way, run in runs.items()
+    ]
+    numbers = [word.number for place in table.matches(ablation.word) for word in place]
+    about = {"word": ablation.word, "numbers": numbers}
+    title = ablation.run.settings.prompt
+    return _page([ablation.run, *runs.values()], None, title, pairs=pairs, ablation=about)
 
 
 def explanation_page(content: Mapping[str, Any], image: Image.Image) -> str:
@@ -151,13 +174,8 @@ def link(image: Image.Image, kind: str, **options: Any) -> str:
     return f"data:image/{kind};base64,{base64.b64encode(file.getvalue()).decode()}"
 
 
-def _page(
-    runs: Sequence["Run"],
-    edits: list[dict[str, Any]],
-    limit: int | None,
-    title: str,
-    grid: Mapping[str, Any] | None = None,
-) -> str:
+def _page(runs: Sequence["Run"], limit: int | None, title: str, **content: Any) -> str:
+    """Return a page of runs; `content` are the pairs, the grid or the ablation."""
     pixels = max(math.prod(run.image.size) for run in runs)
     limit = limit or (LIMIT if pixels > 256 * 256 else SMALL_LIMIT)
     share = limit // len(runs)
@@ -172,8 +190,8 @@ def _page(
             }
             for run in runs
         ],
-        "pairs": edits,
-        "grid": grid,
+        "pairs": [],
+        **content,
         "look": {
             "colours": {name: _colours(name) for name in overlays.COLORMAPS},
             "colour": overlays.COLORMAP,
@@ -276,10 +294,9 @@ def edit_summary(pair: "EditResult") -> dict[str, Any]:
     """Return the texts about an edit: its words and weights, its reason and its tables."""
     about, table = pair.report, pair.edited.maps.tokens
     weights = _by_word(table, about.weights)
-    matches = pair_words(pair.source.maps.tokens, table).pairs
     parts = [f"“{table.words[number].text}” ×{format_number(weight)}" for number, weight in weights]
     return {
-        "words": [[a.number, b.number] for a, b in matches if a and b],
+        "words": _equal_words(pair.source.maps.tokens, table),
         "changed": to_json(about.words),
         "weights": weights,
         "why": as_sentence("; ".join([about.why, *parts])),
@@ -287,6 +304,11 @@ def edit_summary(pair: "EditResult") -> dict[str, Any]:
         "figures": edit_tables(about, blended=pair.blend is not None),
         "rest": strongest_word(pair.edited.maps, about.words.edited),
     }
+
+
+def _equal_words(source: TokenTable, target: TokenTable) -> list[list[int]]:
+    """Return the numbers of the words that correspond, in the source and in the target."""
+    return [[a.number, b.number] for a, b in pair_words(source, target).pairs if a and b]
 
 
 def strongest_word(maps: HeatMaps, among: Collection[int] = ()) -> int | None:

@@ -16,6 +16,7 @@ from heedmap.io import reading
 from heedmap.io.schemas import FORMAT, Note, Text, to_json
 from heedmap.maps.heatmaps import scale_name
 from heedmap.maps.recordings import is_even, rank_correlation, ranks
+from heedmap.page import pages
 from heedmap.results import Files, Result, write_json
 from heedmap.results.runs import Run
 from heedmap.text.weights import leave_out, parse_weights
@@ -26,6 +27,13 @@ if TYPE_CHECKING:
 Way = Literal["attention", "prompt"]
 """A way to leave a word out: its probabilities are set to 0, or it is removed from the prompt."""
 WAYS: tuple[Way, ...] = get_args(Way)
+_LABELS: dict[Way, str] = {"attention": "no attention to {}", "prompt": "{} is not in the prompt"}
+_VERDICTS = {  # by the least AUC of the heat
+    0.8: "the heat of {} shows where",
+    0.65: "the heat of {} shows roughly where",
+    0.35: "the heat of {} does not show where",
+    0.0: "it changes most where the heat of {} is low",
+}
 
 
 class Agreement(Note, frozen=True, kw_only=False):
@@ -84,7 +92,7 @@ class Ablation(Result):
 
     Its folder has `run/`, `attention/` and `prompt/` (each the folder of a run), the differences
     (`attention.npy`, `prompt.npy`, float32 (H, W); as images, `attention.png` and `prompt.png`,
-    from 0 to the largest of both), `sheet.png` and `ablate.json`.
+    from 0 to the largest of both), `index.html` (the page), `sheet.png` and `ablate.json`.
 
     Attributes:
         word: a word or phrase of the prompt, at all its places.
@@ -131,6 +139,20 @@ class Ablation(Result):
             )
         return agreements
 
+    def label(self, way: Way) -> str:
+        """Name a way to leave the word out, for figures."""
+        return _LABELS[way].format(self.run.maps[self.word].label)
+
+    def verdict(self, way: Way) -> str:
+        """Say in a sentence how much the image changed, and whether the heat shows where."""
+        change, name = self.agreement[way], quoted(self.word)
+        auc = change.heat.auc
+        if auc is None:
+            return f"Without {name}, the image stays the same."
+        shows = next(text for least, text in _VERDICTS.items() if auc >= least)
+        amount = f"{change.mean:.0%} on average and up to {change.largest:.0%}"
+        return f"Without {name}, the image changes by {amount}; {shows.format(name)}."
+
     def summary(self) -> dict[str, Any]:
         """Return the word, the prompts, and the agreement of heat and cause, as JSON types."""
         return {
@@ -152,8 +174,8 @@ class Ablation(Result):
         without = self.without["attention"].image, self.without["prompt"].image
         panels = [
             plots.Panel("the image", self.run.image, prompt),
-            plots.Panel(f"no attention to {name}", without[0], "probabilities at 0"),
-            plots.Panel(f"{name} is not in the prompt", without[1], shorter),
+            plots.Panel(self.label("attention"), without[0], "probabilities at 0"),
+            plots.Panel(self.label("prompt"), without[1], shorter),
             plots.Panel(f"heat of {name}", heat.render(low, high), f"up to {heat.extremum:.2g}"),
         ]
         for way, change in self.agreement.items():
@@ -165,6 +187,10 @@ class Ablation(Result):
             plots.ScaleBar("change, of full range", ("0", f"{top:.0%}"), alone=True),
         ]
         return plots.draw_panels(panels, title=f"{prompt}, without {name}", bars=bars, columns=3)
+
+    def page(self) -> str:
+        """Return the page: one HTML file that needs nothing else."""
+        return pages.ablation_page(self)
 
     def _heat_of_change(self, way: Way) -> Image.Image:
         """Draw the change in a way, on one scale for both."""
@@ -179,6 +205,7 @@ class Ablation(Result):
             np.save(folder / f"{way}.npy", self.difference(way), allow_pickle=False)
             (folder / f"{way}.png").write_bytes(overlays.png(self._heat_of_change(way)))
         (folder / "sheet.png").write_bytes(overlays.png(self.sheet()))
+        (folder / "index.html").write_text(self.page(), encoding="utf-8")
         values = {"word": self.word, "agreement": self.agreement}
         write_json(folder / "ablate.json", AblationFile, **values)
 

@@ -74,7 +74,7 @@ const drawing = (() => {
   }
 
   /** Lay heats {plane, w, h, low, high, native, hue} over a picture, into an ImageData of its size:
-      one in the colours of a table, several each in its own hue, mixed by how much each acts. */
+      one in the colours of a table, several each in its own hue, mixed by their values. */
   function overlay(picture, heats, { opacity, colours, signed, look }, out) {
     if (!heats.length) {
       out.data.set(picture.pixels);

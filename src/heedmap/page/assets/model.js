@@ -10,11 +10,21 @@ function createModel(data) {
   const colours = Object.fromEntries(Object.entries(look.colours).map(([name, text]) => [name, maps.bytesOf(text)]));
   const signed = maps.bytesOf(look.signed);
   const rgb = (hue) => [1, 3, 5].map((i) => parseInt(hue.slice(i, i + 2), 16));
+  const { ablation } = data; // the word that was left out, {word, numbers}, or null
+  const SIDES = ablation ? ["Original", "Ablation"] : ["Source", "Edit"];
+
+  for (const [i, one] of ablation ? data.pairs.entries() : []) {
+    const { numbers } = ablation;
+    [one.source, one.edited] = [0, i + 1];
+    const others = data.runs[one.edited].weights.filter(([number]) => one.way === "prompt" || !numbers.includes(number));
+    one.changed = { source: numbers, edited: [] };
+    one.weights = one.way === "attention" ? [...others, ...numbers.map((number) => [number, 0])] : others;
+  }
 
   const state = {
     pair: 0, // the edit that is shown, of several
-    mode: matchMedia("(max-width: 700px)").matches ? "wipe" : "side",
-    scale: "shared",
+    mode: ablation ? "all" : matchMedia("(max-width: 700px)").matches ? "wipe" : "side",
+    scale: ablation ? "word" : "shared",
     maps: "read", // or "refined": these are of all layers, steps and heads
     layers: "all",
     head: -1,
@@ -55,7 +65,9 @@ function createModel(data) {
 
   const pair = () => data.pairs[state.pair] ?? null;
   const runsNow = () => (pair() ? [pair().source, pair().edited] : [0]);
-  const sideOf = (run) => (pair() ? ["Source", "Edit"][runsNow().indexOf(run)] : "");
+  /** Return the run whose words are shown: the edit, but of an ablation the run with the word. */
+  const mainRun = () => (ablation ? runsNow()[0] : runsNow().at(-1));
+  const sideOf = (run) => (pair() ? SIDES[runsNow().indexOf(run)] : "");
   const located = () => first.own === "located";
   const refined = () => state.maps === "refined" && data.maps.refined !== null;
   const layersNow = () => (refined() ? "all" : state.layers);
@@ -138,10 +150,15 @@ function createModel(data) {
     return { run, entries: own.map((_, i) => low + i), label };
   }
 
-  /** Return the word that is shown while none is pinned or pointed at: the strongest one. */
+  /** Return the word that is shown while none is pinned or pointed at: the one that was left out,
+      or the strongest one. */
   function termAtRest() {
-    const run = runsNow().at(-1);
+    const run = mainRun();
     const { entries } = runs[run].maps;
+    if (ablation && !state.bare) {
+      const own = ({ kind, prompt, number }) => kind === "word" && !prompt && ablation.numbers.includes(number);
+      return { run, entries: [...entries.keys()].filter((i) => own(entries[i])), label: ablation.word };
+    }
     const { rest } = pair() ?? runs[run];
     const entry = entries.findIndex(({ kind, prompt, number }) => kind === "word" && !prompt && number === rest);
     return state.bare || entry < 0 ? null : { run, entries: [entry], label: entries[entry].text };
@@ -302,7 +319,7 @@ function createModel(data) {
 
   return {
     data, state, runs, colours, signed, look, listen, change,
-    pair, runsNow, sideOf, located, refined, layersNow, headNow, bounds, stepsNow, selection, stepping, whole, steady,
+    ablation, pair, runsNow, mainRun, sideOf, located, refined, layersNow, headNow, bounds, stepsNow, selection, stepping, whole, steady,
     atEachStep, entryOf, keyOf, entriesIn, phrase, termsNow, labelOf, pin, unpin, toggle, isPinned,
     isSigned, heatOf, peakOf, strongest, placeNow, wordsAt, maskOf, outlineOf,
     layersText, stepsText, headsText, shownText, rangeText,

@@ -13,7 +13,7 @@ function createOverview(model, pictures) {
   // --- words
 
   function build() {
-    const run = model.runsNow().at(-1);
+    const run = model.mainRun();
     const words = [...runs[run].maps.entries.entries()].filter(([, { kind, prompt }]) => kind === "word" && !prompt);
     small = null;
     thumbs = words.slice(0, MOST).map(([entry, { text }]) => {

@@ -3,7 +3,7 @@
 const model = createModel(JSON.parse(document.getElementById("data").textContent));
 
 /** The edits of a page to choose from, as a strip or a grid, and what each of them did. */
-function createEdits({ data, state, runs, pair, listen, change }) {
+function createEdits({ data, state, runs, ablation, pair, listen, change }) {
   const { $, make, table } = dom;
 
   function button(i, name) {
@@ -22,12 +22,29 @@ function createEdits({ data, state, runs, pair, listen, change }) {
     ));
   }
 
+  function drawAblation({ label, why, agreement }) {
+    const { mean, largest, ...maps } = agreement;
+    const names = { heat: "heat", refined: "refined map", mask: "mask of the phrase" };
+    const figure = (value) => (value === null ? "–" : value.toFixed(2).replace("-", "−"));
+    const rows = Object.keys(names).filter((name) => maps[name]).map((name) => [names[name], figure(maps[name].auc), figure(maps[name].rank)]);
+    const part = (value) => `${(100 * value).toFixed(1)}\u00a0%`;
+    $("kind").textContent = `ablation · ${label}`;
+    $("verdict").textContent = why;
+    $("evidence").replaceChildren(
+      make("h2", {}, "Does the heat say where the image changes?"),
+      table("Agreement of each map with the change", ["Map", "AUC", "rank"], rows),
+      table("Change of the image, of full range", [], [["mean", part(mean)], ["largest of a pixel", part(largest)]]),
+      make("p", { className: "hint" }, "AUC: how well the map separates the region that changed from the rest (1: perfectly; 0.5: chance). Rank: Spearman’s correlation of map and change, −1 to 1."),
+    );
+  }
+
   function draw(changes) {
     if (!("pair" in changes)) return;
-    const { label, why, figures } = pair();
     for (const one of $("strip").querySelectorAll("button")) {
       one.setAttribute("aria-pressed", String(Number(one.dataset.edit) === state.pair));
     }
+    if (ablation) return drawAblation(pair());
+    const { label, why, figures } = pair();
     $("kind").textContent = data.grid ? `grid of edits · ${label}` : data.pairs.length > 1 ? `edits · ${label}` : "edit";
     $("evidence").replaceChildren(
       make("h2", {}, "Effect of the edit"),
@@ -38,11 +55,13 @@ function createEdits({ data, state, runs, pair, listen, change }) {
   }
 
   $("evidence").hidden = !data.pairs.length;
+  $("verdict").hidden = !ablation;
   if (!data.pairs.length) return;
   document.querySelector("main").dataset.pairs = data.pairs.length > 1 ? "many" : "one";
   $("legend").after($("curve"), $("why")); // the pictures leave room there
   if (data.pairs.length > 1) {
     $("strip").hidden = false;
+    if (ablation) $("strip").setAttribute("aria-label", "Ways to leave the word out");
     $("strip").append(...(data.grid ? [grid(data.grid)] : data.pairs.map(({ label }, i) => button(i, label || `edit ${i + 1}`))));
   }
   listen(draw);
@@ -70,10 +89,17 @@ function createCommands(model) {
   /** Return the word to explain: the shown one, else the strongest at the place. */
   function wordMeant() {
     const [term] = model.termsNow();
-    const run = model.runsNow().at(-1);
+    const run = model.mainRun();
     if (term?.run === run && wordOption(term)) return term;
     const first = model.wordsAt(run, 0).find(({ kind }) => kind === "word");
     return first ? { run, entries: [first.entry], label: first.text } : null;
+  }
+
+  /** Return the folder that the commands name: that of the run within the page's folder. */
+  function folderOf(run) {
+    if (data.grid) return `FOLDER/cells/${place.cell.padStart(3, "0")}`;
+    if (!model.ablation) return "FOLDER";
+    return `FOLDER/${run === model.mainRun() ? "run" : model.pair().way}`;
   }
 
   const quoted = (text) => (/^[\w.,:/-]+$/.test(text) ? text : `'${text.replaceAll("'", `'"'"'`)}'`);
@@ -96,8 +122,7 @@ function createCommands(model) {
       step: to - from === 1 && data.maps.keep.includes("step") ? String(from) : "",
     };
     const flags = ["word", "at", "layer", "head", "step"].filter((name) => place[name]).map((name) => `--${name} ${quoted(place[name])}`);
-    const folder = `FOLDER${data.grid ? `/cells/${place.cell.padStart(3, "0")}` : ""}`;
-    explain.set([`heedmap explain ${folder}`, ...flags, option].filter(Boolean).join(" "));
+    explain.set([`heedmap explain ${folderOf(term.run)}`, ...flags, option].filter(Boolean).join(" "));
     const one = place.layer && place.head && place.step;
     const mean = `The map is an average (${model.shownText()}). The explanation covers one number: by default, the largest of the word’s probabilities in all layers and heads that do not exceed 0.5.`;
     $("why").querySelector(".hint").textContent = `“${term.label}” at pixel ${pixel}. ${one ? "" : mean}`;
@@ -105,13 +130,14 @@ function createCommands(model) {
 
   function drawSettings() {
     const { settings, model: option } = runs[model.runsNow().at(-1)];
-    repeat.set(["heedmap repeat FOLDER", option].filter(Boolean).join(" "));
+    const folder = model.ablation ? folderOf(model.runsNow().at(-1)) : "FOLDER";
+    repeat.set([`heedmap repeat ${folder}`, option].filter(Boolean).join(" "));
     $("repeat").replaceChildren(
       make("h2", {}, "Repeat"),
       repeat.element,
       make("p", { className: "hint" }, `FOLDER is the folder of this page${option ? ", MODEL a saved copy of the model" : ""}.`),
     );
-    $("settings").replaceChildren(table(model.pair() ? "of the edit" : "of the run", [], settings));
+    $("settings").replaceChildren(table(model.ablation ? "of the run without the word" : model.pair() ? "of the edit" : "of the run", [], settings));
   }
 
   $("why").querySelector("div").replaceChildren(explain.element);
@@ -134,7 +160,7 @@ function createLink(model) {
   function text() {
     const said = new URLSearchParams();
     if (state.pair) said.set("edit", String(state.pair));
-    if (state.mode !== "side") said.set("mode", state.mode);
+    if (state.mode !== (model.ablation ? "all" : "side")) said.set("mode", state.mode);
     for (const control of controls) if (valueOf(control) !== usual.get(control)) said.set(control.id, valueOf(control));
     for (const { run, entries } of state.pins) said.append("pin", [model.runsNow().indexOf(run), entries[0], entries.at(-1)].join("."));
     if (state.place) said.set("at", state.place.map((part) => part.toFixed(4)).join());
@@ -161,7 +187,8 @@ function createLink(model) {
     const said = new URLSearchParams(location.hash.slice(1));
     const pair = Number(said.get("edit"));
     if (pair && data.pairs[pair]) change({ pair });
-    if (data.pairs.length && ["wipe", "difference", "blend"].includes(said.get("mode"))) change({ mode: said.get("mode") });
+    const modes = [...$("modes").querySelectorAll("input")].map(({ value }) => value);
+    if (modes.includes(said.get("mode"))) change({ mode: said.get("mode") });
     for (const control of controls.filter(({ id }) => said.has(id))) {
       const [before, wanted] = [control.value, said.get(control.id)];
       if (control.type === "checkbox") control.checked = wanted === "1";
@@ -184,7 +211,7 @@ function createLink(model) {
   model.listen(write, "point", "hover");
 }
 
-if (matchMedia("(hover: none)").matches) dom.$("hint").textContent = "Tap a word to see where it acted; tap it again for the plain image.";
+if (matchMedia("(hover: none)").matches) dom.$("hint").textContent = "Tap a word to see where the model read it; tap it again for the plain image.";
 const words = createWords(model);
 const pictures = createPictures(model, words);
 createOverview(model, pictures);

@@ -4,6 +4,7 @@ function createPictures(model, words) {
   const { $, make, makeSvg, announce, number, percent } = dom;
   const { data, state, runs, change } = model;
   const SCALES = { shared: "shared by all words", word: "separate for each word", raw: "raw probability" };
+  const capital = (text) => text[0].toUpperCase() + text.slice(1);
   let figures = [];
   let building = 0;
 
@@ -75,21 +76,31 @@ function createPictures(model, words) {
     return { kind, run, side, element, canvas, pen, image, outlines, ring, heats: [] };
   }
 
+  /** Return the image of a run that no heat is laid over. */
+  function plainFigure(run, caption, n) {
+    const { pixels, w, h } = runs[run].enlarged;
+    return figure("plain", run, caption, new ImageData(new Uint8ClampedArray(pixels), w, h), ["plain-source", "plain-edited"][n]);
+  }
+
   async function build() {
     const mine = ++building;
     figures = [];
     const pair = model.pair();
     const shown = model.runsNow();
     await Promise.all(shown.map(load));
-    const made = shown.map((run, n) => {
+    const copies = model.ablation ? shown.map((run, n) => plainFigure(run, n ? capital(pair.label) : "The image", n)) : [];
+    const heated = shown.map((run, n) => {
       const { w, h } = runs[run].enlarged;
       const own = !n && pair && runs[run].own === "edited" ? ": your image as the model reconstructs it" : "";
-      return figure("run", run, model.sideOf(run) + own, new ImageData(w, h), pair ? ["source", "edited"][n] : "run");
+      const caption = model.ablation ? ["Heat over the image", `Heat, ${pair.label}`][n] : model.sideOf(run) + own;
+      return figure("run", run, caption, new ImageData(w, h), pair ? ["source", "edited"][n] : "run");
     });
+    const made = [...copies, ...heated];
     if (pair) {
       const [before, after] = shown.map((run) => runs[run].image);
       const { image, most } = drawing.difference(before, after, model.colours[model.look.colour]);
-      made.push(figure("difference", pair.edited, `Difference: 0 to ${percent(most)} of full range`, image));
+      const name = model.ablation ? "Change" : "Difference";
+      made.push(figure("difference", model.mainRun(), `${name}: 0 to ${percent(most)} of full range`, image));
       if (pair.blend) {
         const mask = await drawing.readImage(pair.blend);
         const share = mask.data.filter((value, i) => i % 4 === 0 && value > 127).length / (mask.width * mask.height);
@@ -113,11 +124,12 @@ function createPictures(model, words) {
 
   // --- edits
 
-  const MODES = { side: "Side by side", wipe: "Wipe", difference: "Difference", blend: "Blend mask" };
+  const MODES = { all: "All four", side: "Side by side", wipe: "Wipe", difference: "Difference", blend: "Blend mask" };
 
   function buildModes() {
     $("modes").hidden = false;
     for (const [value, text] of Object.entries(MODES)) {
+      if (value === "all" && !model.ablation) continue;
       const input = make("input", { type: "radio", name: "mode", value, on: { change: () => change({ mode: value }) } });
       $("modes").append(make("label", {}, input, make("span", {}, text)));
     }
@@ -128,7 +140,11 @@ function createPictures(model, words) {
   }
 
   /** Return how source and edit are compared; an edit without a mask has no picture of one. */
-  const modeNow = () => (!model.pair() ? "one" : state.mode === "blend" && !model.pair().blend ? "side" : state.mode);
+  function modeNow() {
+    const pair = model.pair();
+    if (!pair) return "one";
+    return state.mode === "blend" && !pair.blend ? "side" : state.mode;
+  }
 
   function drawMode() {
     const mode = modeNow();
@@ -151,7 +167,7 @@ function createPictures(model, words) {
         one.pen.putImageData(one.image, 0, 0);
       }
       // Over a difference lies no heat: words show as outlines.
-      const outlined = state.outline || one.kind !== "run" ? one.heats : [];
+      const outlined = state.outline || ["difference", "blend"].includes(one.kind) ? one.heats : [];
       one.outlines.replaceChildren(...outlined.flatMap((heat) => outlinePaths(heat, outlined.length > 1)));
       one.element.classList.toggle("native", state.native && one.heats.length > 0);
     }
@@ -171,7 +187,7 @@ function createPictures(model, words) {
   function drawLegend() {
     const own = figures.filter(({ kind }) => kind === "run");
     const { run, heats } = own.find((one) => one.heats.length) ?? own[0] ?? { heats: [] };
-    const heated = ["one", "side", "wipe"].includes(modeNow());
+    const heated = ["one", "all", "side", "wipe"].includes(modeNow());
     const [bar, list, text] = $("legend").children;
     const one = heats.length === 1;
     bar.hidden = !one || !heated;
@@ -188,7 +204,7 @@ function createPictures(model, words) {
     const outline = state.outline || !heated ? [outlineText(heats)] : [];
     if (!heats.length) {
       const reading = model.termsNow().length ? "Reading the maps …" : "The image without heat.";
-      text.textContent = heated ? reading + beneath : "Hover over a word to see where it acted, as an outline.";
+      text.textContent = heated ? reading + beneath : "Hover over a word to see where the model read it, as an outline.";
     } else if (heated) {
       const grids = heats[0].grids.length > 4 ? "" : `, ${heats[0].grids.join(", ")}`;
       const cells = state.native ? [`layer resolution${grids}`] : [];
@@ -240,7 +256,7 @@ function createPictures(model, words) {
     const inside = (part) => Math.min(0.9999, Math.max(0, part));
     change({ point: [inside(x), inside(y)] });
     if (!aloud) return;
-    const rows = model.wordsAt(model.runsNow().at(-1), 0).slice(0, 3);
+    const rows = model.wordsAt(model.mainRun(), 0).slice(0, 3);
     const list = rows.map(({ text, share }) => `${text} ${percent(share)}`).join(", ");
     announce(`${percent(state.point[0])} across, ${percent(state.point[1])} down: ${list}.`);
   }
@@ -316,11 +332,11 @@ function createPictures(model, words) {
     if (state.point) return "Click to keep this position.";
     if (state.place) return "At the ring, where you clicked. Click elsewhere for another position.";
     const [term] = model.termsNow();
-    if (!term) return "Hover over the image, or focus it and use the arrow keys, to list the words that acted there.";
+    if (!term) return "Hover over the image, or focus it and use the arrow keys, to list the words that were read there.";
     const found = model.strongest();
-    if (!found) return `“${term.label}” acts nowhere in this view. Hover over the image to see other words.`;
+    if (!found) return `“${term.label}” was read nowhere in this view. Hover over the image to see other words.`;
     const side = found.run === term.run ? "" : ` in the ${model.sideOf(found.run).toLowerCase()}`;
-    return `At the ring, where “${term.label}” ${model.located() ? "is seen" : "acts"} most${side}. Hover over the image for another position.`;
+    return `At the ring, where “${term.label}” ${model.located() ? "is seen" : "was read"} most${side}. Hover over the image for another position.`;
   }
 
   if (data.pairs.length) buildModes();

@@ -133,7 +133,7 @@ function createWords(model) {
     announce(
       place
         ? `${term.label}: strongest at ${percent(place[0])} across and ${percent(place[1])} down; from ${number(low)} to ${number(high)}.`
-        : `${term.label}: acts nowhere in what is shown.`,
+        : `${term.label}: read nowhere in what is shown.`,
     );
   }
 
@@ -188,7 +188,7 @@ function createWords(model) {
   model.listen((changes) => "pins" in changes && drawPins());
   if (model.located()) {
     $("kind").textContent = "locate";
-    $("hint").textContent = $("hint").textContent.replace("where it acted", "where it is seen");
+    $("hint").textContent = $("hint").textContent.replace("where the model read it", "where it is seen");
   }
   build();
   drawPins();
