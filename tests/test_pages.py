@@ -106,6 +106,7 @@ def test_the_commands_of_the_pages_run(package: Path, tmp_path: Path):
     """
     guide = ROOT / "src/heedmap/GUIDE.md"
     (jobs,), (block,) = blocks(guide, "toml"), blocks(guide, "sh")
+    assert blocks(README, "toml") == [jobs]
     (tmp_path / "jobs.toml").write_text(jobs, encoding="utf-8")
     run_texts("commands", list(VERBS), package, tmp_path)
     lines = "\n".join(line for line in block.splitlines() if "--ray" not in line)

@@ -1,4 +1,4 @@
-"""See where each word of a prompt acts in a Stable Diffusion image, and steer it.
+"""See where a text-to-image model reads each word of a prompt, and edit the image word by word.
 
     import heedmap as hm
 

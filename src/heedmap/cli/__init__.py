@@ -78,7 +78,7 @@ def heedmap_command(
         typer.Option("--version", callback=print_version, is_eager=True, help="Print the version."),
     ] = False,
 ) -> None:
-    """See where each word of a prompt acts in a Stable Diffusion image, and change it."""
+    """See where a text-to-image model reads each word of a prompt, and edit the image."""
 
 
 for command in (

@@ -1,4 +1,4 @@
-"""`heedmap generate` and `heedmap locate`: an image, and where each word acts in it."""
+"""`heedmap generate` and `heedmap locate`: an image, and where each word is read."""
 
 from pathlib import Path
 from typing import Annotated, Any
@@ -46,7 +46,7 @@ def generate(
     ] = None,
     **options: Any,
 ) -> None:
-    """Generate an image of PROMPT and show where each word acted.
+    """Generate an image of PROMPT and show where the model read each word.
 
     Saves the image, an overlay for each word, a sheet of them all, the maps and the settings.
     """

@@ -179,9 +179,9 @@ def check_image(image: object, size: tuple[int, int]) -> None:
 def suppress_rivals(refined: np.ndarray, plain: np.ndarray) -> np.ndarray:
     """Reduce each phrase's map where another phrase stands out more.
 
-    A map shows where its own phrase acts, and is rarely 0 on another's thing, above all where both
-    are of a kind. The height of a place above a phrase's mean, by its greatest height, decides
-    whose the place is: a phrase that acts evenly, as a style does, takes nothing.
+    A map shows where its own phrase is read, and is rarely 0 on another's thing, above all where
+    both are of a kind. The height of a place above a phrase's mean, by its greatest height, decides
+    whose the place is: a phrase that is read evenly, as a style does, takes nothing.
 
     `refined` and `plain` (N, h, w) are magnitudes after and before self-attention, which mixes
     things of a kind. Returns the refined maps, reduced: float32 (N, h, w), 0 to 1.

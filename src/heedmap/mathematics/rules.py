@@ -347,7 +347,7 @@ def mixture(rules: Iterable[Any], site: Site) -> Mix | None:
 
 
 def blend_mask(maps: Tensor, size: tuple[int, int], threshold: float) -> Tensor:
-    """Return the places where a word acts, for `blend`: pooled, enlarged, and cut.
+    """Return the places where a word is read, for `blend`: pooled, enlarged, and cut.
 
     The LocalBlend of prompt-to-prompt (arXiv 2208.01626) divides by the maximum alone. Here the
     minimum is taken off first: maps may have a high floor (about half of the maximum on the

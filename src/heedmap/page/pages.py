@@ -1,4 +1,4 @@
-"""The page of a result: one HTML file that shows which word acted where.
+"""The page of a result: one HTML file that shows where each word was read.
 
 The file needs no server, network or framework. Its Content-Security-Policy forbids everything that
 is not in the file. Text of a user is stored as JSON and shown as text. The page computes maps and

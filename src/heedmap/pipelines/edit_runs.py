@@ -331,7 +331,7 @@ class LocalBlend:
 
         @cache  # all edits ask for the same places of the source
         def acts(image: int, tokens: tuple[int, ...]) -> torch.Tensor:
-            """Return the mask (h, w) of the places where a phrase acts more than its rivals."""
+            """Return the mask (h, w) of the places where a phrase is read more than its rivals."""
             phrases = phrase_tokens(self._tables[image])
             rivals = [phrase for phrase in phrases if {*phrase}.isdisjoint(tokens)]
             if len(rivals) == len(phrases):  # tokens of no phrase name no thing

@@ -1,4 +1,4 @@
-"""Generate images from prompts, and record which word acted where.
+"""Generate images from prompts, and record where the model read each word.
 
 `generate` checks its arguments, and `generate_batch` calls the pipeline with a trace, also for
 `edit` and `locate`.
@@ -75,7 +75,7 @@ def generate(
     preview: Preview | None = None,
     **arguments: Any,
 ) -> Run:
-    """Generate an image, and record which word acted where.
+    """Generate an image, and record where the model read each word.
 
         run = heedmap.generate(pipe, "a red house next to a blue tree", seed=7)
         run.image; run.maps["house"].overlay(); run.save("outputs/house")

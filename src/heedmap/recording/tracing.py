@@ -138,7 +138,7 @@ class StepState:
     current_maps: Mapping[int, Mapping[int, np.ndarray]]
 
     def strength(self, image: int, tokens: Sequence[int]) -> np.ndarray:
-        """Return where tokens act so far (2, h, w): the sum of their magnitudes, refined and plain.
+        """Return where tokens are read so far (2, h, w): the sum of refined and plain magnitudes.
 
         Both are plain in the first part of the run, where no maps are refined.
         """
