@@ -1,5 +1,6 @@
 """The lesson runs from its first cell to its last, and what it tells is so."""
 
+import re
 from pathlib import Path
 
 import nbformat
@@ -7,6 +8,7 @@ import pytest
 from nbclient import NotebookClient
 
 TUTORIAL = Path(__file__).parents[2] / "scripts" / "tutorial.ipynb"
+KOREAN = TUTORIAL.with_name("tutorial.ko.ipynb")
 # Run after the last cell: what the text says of the numbers, and what they are by other hands.
 CHECKS = """
 q, k, v = (torch.tensor(one) for one in (Q, K, V))
@@ -20,6 +22,14 @@ assert np.abs(why.attention.probabilities - row).max() < 1e-5
 assert 0.1 < row[tokens.index("house")] < 0.5 and factor > 1.05, "a row with something to see"
 assert np.abs(same - smooth).max() < 1e-5
 
+assert (by_heads[1] == small_rows[:, 2:]).all(), "a head has columns of its own, of all positions"
+assert max(off_torch) < 1e-6 and max(*off_layer.values(), off_block) < 1e-5
+assert 0.01 < added.median() < 1, "cross-attention changes a position in part"
+scores = torch.randn(77, dtype=torch.float64)
+derivatives = torch.autograd.functional.jacobian(lambda s: s.softmax(-1), scores)
+size = jacobian_size(scores.softmax(-1).numpy())
+assert abs(float(derivatives.norm()) - size) < 1e-9
+assert gradients["as it is"][-1] < 0.01 and min(gradients["divided by √d"]) > 0.1
 saturated, divided = largest["as it is"], largest["divided by √d"]
 assert saturated == sorted(saturated) and saturated[-1] > 0.9 and max(divided) < 0.2
 assert whole.unscaled_probabilities.max(-1).mean() > 1.5 * whole.probabilities.max(-1).mean()
@@ -42,11 +52,33 @@ def code_cells(notebook: nbformat.NotebookNode) -> list[nbformat.NotebookNode]:
     return [cell for cell in notebook.cells if cell.cell_type == "code"]
 
 
-def test_the_tutorial_is_saved_without_outputs():
-    notebook = nbformat.read(TUTORIAL, 4)
+@pytest.mark.parametrize("path", [TUTORIAL, KOREAN], ids=lambda path: path.name)
+def test_a_tutorial_is_saved_without_outputs_and_its_links_lead_somewhere(path: Path):
+    notebook = nbformat.read(path, 4)
     nbformat.validate(notebook)
     for cell in code_cells(notebook):
         assert not cell.outputs and cell.execution_count is None, "clear the outputs"
+    text = "\n".join(cell.source for cell in notebook.cells if cell.cell_type == "markdown")
+    headings = {line.replace(" ", "-") for line in re.findall(r"^#+ (.+)$", text, re.MULTILINE)}
+    links = re.findall(r"\]\(([^)]+)\)", text)
+    assert {link[1:] for link in links if link.startswith("#")} <= headings
+    assert len(links) > 12
+    for link in links:
+        assert link.startswith("#") or (path.parent / link).is_file()
+
+
+def test_the_korean_tutorial_is_the_english_one_with_other_texts():
+    english, korean = (nbformat.read(path, 4) for path in (TUTORIAL, KOREAN))
+    assert len(english.cells) == len(korean.cells)
+    formulas = r"\$\$.+?\$\$"
+    for cell, other in zip(english.cells, korean.cells, strict=True):
+        assert (other.id, other.cell_type) == (cell.id, cell.cell_type)
+        if cell.cell_type == "code":
+            assert other.source == cell.source
+        else:
+            assert re.search("[가-힣]", other.source) and other.source != cell.source
+            assert re.findall(formulas, other.source) == re.findall(formulas, cell.source)
+            assert len(other.source.split("\n\n")) == len(cell.source.split("\n\n"))
 
 
 @pytest.mark.slow
