@@ -7,7 +7,7 @@ import pytest
 from making import made_ablation, with_refined
 from PIL import Image
 
-from browser.conftest import MISSING, same
+from browser.conftest import MISSING, same, seen
 from heedmap.figures import overlays
 from heedmap.results.ablations import Ablation
 
@@ -21,20 +21,11 @@ def found() -> Ablation:
     return Ablation(made.word, with_refined(made.run), runs)
 
 
-class Drawn:
-    """A picture of a kind as it is drawn now."""
-
-    def __init__(self, opened: Any, kind: str) -> None:
-        self.figure = opened.page.locator(f'figure[data-kind="{kind}"]')
-        self.canvas = self.figure.locator("canvas")
-
-
 def check(opened: Any, kind: str, expected: Image.Image) -> None:
-    from browser.conftest import seen
-
-    drawn = Drawn(opened, kind)
-    assert drawn.figure.is_visible()
-    same(seen(drawn.canvas), expected)
+    """The picture of a kind is seen, and is the expected one."""
+    figure = opened.page.locator(f'figure[data-kind="{kind}"]')
+    assert figure.is_visible()
+    same(seen(figure.locator("canvas")), expected)
 
 
 def change_image(found: Ablation, way: Any) -> Image.Image:
@@ -87,7 +78,20 @@ def test_a_phrase_at_several_places_is_shown_as_one_word(show: Any):
 
 def test_the_parts_of_the_page_can_be_chosen(show: Any, found: Ablation):
     opened = show(found.page())
+    assert "outline" in opened.legend()  # on the change
     visible = opened.page.locator("#figures figure:visible")
     for mode, count in {"side": 2, "wipe": 2, "difference": 1, "all": 4}.items():
         opened.page.locator(f"#modes input[value={mode}]").check()
         expect(visible).to_have_count(count)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("width, scheme", [(1400, "dark"), (390, "light")])
+def test_axe_finds_nothing_and_the_page_fits(
+    axe: str, show: Any, found: Ablation, width: int, scheme: str
+):
+    opened = show(found.page(), color_scheme=scheme, viewport={"width": width, "height": 900})
+    assert opened.page.evaluate("document.documentElement.scrollWidth") <= width
+    opened.page.evaluate(axe)
+    violations = opened.page.evaluate("axe.run({resultTypes: ['violations']})")["violations"]
+    assert not [(one["id"], one["help"]) for one in violations]

@@ -23,7 +23,7 @@ assert 0.1 < row[tokens.index("house")] < 0.5 and factor > 1.05, "a row with som
 assert np.abs(same - smooth).max() < 1e-5
 
 assert (by_heads[1] == small_rows[:, 2:]).all(), "a head has columns of its own, of all positions"
-assert max(off_torch) < 1e-6 and max(*off_layer.values(), off_block) < 1e-5
+assert max(off_torch) < 1e-5 and max(*off_layer.values(), off_block) < 1e-4
 assert 0.01 < added.median() < 1, "cross-attention changes a position in part"
 scores = torch.randn(77, dtype=torch.float64)
 derivatives = torch.autograd.functional.jacobian(lambda s: s.softmax(-1), scores)

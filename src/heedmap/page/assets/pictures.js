@@ -201,7 +201,7 @@ function createPictures(model, words) {
       }),
     );
     const beneath = heated && run !== undefined ? beneathText(run) : "";
-    const outline = state.outline || !heated ? [outlineText(heats)] : [];
+    const outline = state.outline || !heated || modeNow() === "all" ? [outlineText(heats)] : [];
     if (!heats.length) {
       const reading = model.termsNow().length ? "Reading the maps …" : "The image without heat.";
       text.textContent = heated ? reading + beneath : "Hover over a word to see where the model read it, as an outline.";
