@@ -90,7 +90,6 @@ def ablation_page(ablation: "Ablation") -> str:
     table, runs = ablation.run.maps.tokens, ablation.without
     pairs = [
         {
-            "label": ablation.label(way),
             "way": way,
             "words": _equal_words(table, run.maps.tokens),
             "why": ablation.verdict(way),

@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 Way = Literal["attention", "prompt"]
 """A way to leave a word out: its probabilities are set to 0, or it is removed from the prompt."""
 WAYS: tuple[Way, ...] = get_args(Way)
-_LABELS: dict[Way, str] = {"attention": "no attention to {}", "prompt": "{} is not in the prompt"}
 _VERDICTS = {  # by the least AUC of the heat
     0.8: "the heat of {} shows where",
     0.65: "the heat of {} shows roughly where",
@@ -139,10 +138,6 @@ class Ablation(Result):
             )
         return agreements
 
-    def label(self, way: Way) -> str:
-        """Name a way to leave the word out, for figures."""
-        return _LABELS[way].format(self.run.maps[self.word].label)
-
     def verdict(self, way: Way) -> str:
         """Say in a sentence how much the image changed, and whether the heat shows where."""
         change, name = self.agreement[way], quoted(self.word)
@@ -174,8 +169,8 @@ class Ablation(Result):
         without = self.without["attention"].image, self.without["prompt"].image
         panels = [
             plots.Panel("the image", self.run.image, prompt),
-            plots.Panel(self.label("attention"), without[0], "probabilities at 0"),
-            plots.Panel(self.label("prompt"), without[1], shorter),
+            plots.Panel(f"no attention to {name}", without[0], "probabilities at 0"),
+            plots.Panel(f"{name} is not in the prompt", without[1], shorter),
             plots.Panel(f"heat of {name}", heat.render(low, high), f"up to {heat.extremum:.2g}"),
         ]
         for way, change in self.agreement.items():

@@ -14,7 +14,8 @@ function createModel(data) {
   const SIDES = ablation ? ["Original", "Ablation"] : ["Source", "Edit"];
 
   for (const [i, one] of ablation ? data.pairs.entries() : []) {
-    const { numbers } = ablation;
+    const { word, numbers } = ablation;
+    one.label = one.way === "attention" ? `no attention to “${word}”` : `“${word}” is not in the prompt`;
     [one.source, one.edited] = [0, i + 1];
     const others = data.runs[one.edited].weights.filter(([number]) => one.way === "prompt" || !numbers.includes(number));
     one.changed = { source: numbers, edited: [] };
