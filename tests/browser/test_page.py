@@ -112,7 +112,7 @@ def test_the_outline_follows_the_edge_of_the_mask(show: Any, run: Any, run_page:
 
 def test_combinations_that_were_not_kept_are_disabled(show: Any):
     run = small("a red house next to a blue tree", frozenset({"layer", "step", "head"}))
-    opened = show(pages.run_page(run, limit=320_000))
+    opened = show(pages.run_page(run, limit=326_000))
     disabled = "e => [...e.options].filter((one) => one.disabled).length"
     assert opened.page.get_by_label("Head", exact=True).evaluate(disabled) == 0
     opened.steps(1, 2)
