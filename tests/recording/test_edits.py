@@ -157,6 +157,12 @@ def test_partly_covered_pixels_count_by_their_fraction(pipe):
     assert torch.equal(rule.region, torch.tensor(expected))
 
 
+@pytest.mark.parametrize("where", [(0.1, 0.1, 0.6, 0.6), (0, 0, 1, 1)])
+def test_a_box_of_fractions_is_refused(pipe, where):
+    with pytest.raises(ArgumentError, match="pixel"):
+        generate(pipe, edits=[Confine("house", where)])
+
+
 # --- rules of a user's own ----------------------------------------------------------------------
 
 
