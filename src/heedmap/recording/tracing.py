@@ -493,8 +493,7 @@ class Trace:
         if self._edits and self.controller is not None:
             size = (latent[1] * family.cell_side, latent[0] * family.cell_side)
             call.edited = [
-                [rules_of(edit, table, size) for edit in self._edits]
-                for table in encoding.conditional.tables
+                rules_of(self._edits, table, size) for table in encoding.conditional.tables
             ]
             self.controller.steering = Steering(
                 {n: [*self._rules.get(n, ()), *chain(*some)] for n, some in enumerate(call.edited)}
