@@ -232,15 +232,13 @@ def checked_edits(edits: Iterable[Edit]) -> tuple[Edit, ...]:
 
 def _check_arguments(rule: Any) -> None:
     try:
-        signature = inspect.signature(rule)
-    except (TypeError, ValueError):  # of a function that is not written in Python
+        inspect.signature(rule).bind("p", "site")
+    except ValueError:  # a function that is not written in Python
         return
-    try:
-        signature.bind("p", "site")
     except TypeError as error:
         raise ArgumentError(
-            f"the rule {rule_name(rule)} takes {signature}: expected a function of the "
-            "probabilities and the site, as in def rule(p, site)"
+            f"the rule {rule_name(rule)} does not take the probabilities and the site ({error}): "
+            "expected a function of these two, as in def rule(p, site)"
         ) from error
 
 
