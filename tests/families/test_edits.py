@@ -6,6 +6,7 @@ with P by diffusers' classic computation and P' by the definition of the edit. S
 layer adds (a LoRA, the picture of an IP-Adapter) has to be there too.
 """
 
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
@@ -13,9 +14,11 @@ import numpy as np
 import pytest
 import torch
 from diffusers import (
+    ControlNetModel,
     EulerAncestralDiscreteScheduler,
     HeunDiscreteScheduler,
     PNDMScheduler,
+    StableDiffusionControlNetPipeline,
     StableDiffusionImg2ImgPipeline,
     StableDiffusionInpaintPipeline,
     StableDiffusionPipeline,
@@ -35,8 +38,8 @@ from families.checking import (
     state_of,
 )
 from families.models import mask, picture
-from heedmap import Confine, Reweight, edit, generate
-from heedmap.errors import ArgumentError
+from heedmap import Confine, Reweight, ablate, edit, generate
+from heedmap.errors import ArgumentError, HeedmapWarning
 
 RED = [2, 3, 4]  # "r", "e" and "d": after the start and "a"
 RED_TWICE = [*RED, 79, 80, 81]  # and as T5 reads them behind 77 positions
@@ -245,6 +248,40 @@ def test_reweighting_a_batch_of_two_equals_the_definition(load):
         generate_batch(pipe, prompts, seeds=[1, 2], steps=2, edits=[Reweight("red", 3)])
     assert set(moved.values()) == {2}
     assert_restored(pipe, before)
+
+
+# --- beside a model that reads the text, too ---
+
+
+@pytest.mark.parametrize(
+    "act",
+    [
+        lambda pipe, **given: generate(pipe, SOURCE, edits=[Reweight("red", 0)], **given),
+        lambda pipe, **given: generate(pipe, "a (red:2) house", **given),
+        lambda pipe, **given: edit(pipe, SOURCE, TARGET, **given),
+        lambda pipe, **given: ablate(
+            pipe, generate(pipe, SOURCE, **given), "red", image=given["image"]
+        ),
+    ],
+    ids=["edits", "weight", "edit", "ablate"],
+)
+@pytest.mark.parametrize("reads", [True, False])
+def test_a_controlnet_that_reads_the_text_is_named(load, act, reads):
+    net = models.controlnet(load("sd1").unet)
+    if not reads:
+        plain = {
+            "down_block_types": ["DownBlock2D"] * len(net.config.down_block_types),
+            "mid_block_type": "UNetMidBlock2D",
+        }
+        net = ControlNetModel.from_config({**net.config, **plain})
+    pipe = load("sd1", StableDiffusionControlNetPipeline, controlnet=net)
+    given = {"seed": 1, "steps": 2, "image": picture(64, 64)}
+    with warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("always", HeedmapWarning)
+        generate(pipe, SOURCE, **given)
+        assert not warned
+        act(pipe, **given)
+    assert len(["ControlNet" in str(one.message) for one in warned]) == reads
 
 
 # --- where the pictures have a size of their own ------------------------------------------------

@@ -90,6 +90,7 @@ def given_first(pipe, draw):
 
 
 @pytest.mark.filterwarnings("ignore:The decode_latents method is deprecated:FutureWarning")
+@pytest.mark.filterwarnings("ignore:the ControlNet reads")
 @pytest.mark.parametrize("name", list(PIPELINES))
 def test_edits_start_from_the_noise_of_their_source(load, name):
     make, given = PIPELINES[name]

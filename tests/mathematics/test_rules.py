@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from heedmap.errors import ArgumentError
-from heedmap.mathematics.probabilities import Scores
+from heedmap.mathematics.probabilities import JointKeys, Scores
 from heedmap.mathematics.rules import (
     Inject,
     Region,
@@ -198,6 +198,35 @@ def test_the_fast_computation_equals_the_rules(kind, mask, source):
     own = (query[3] @ key[3].mT * d**-0.5) + (bias[3] if mask else 0)
     _, again = apply_by_hand(rules, own, there.softmax(-1), where)
     torch.testing.assert_close(p, again, atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("joint", [False, True])
+@pytest.mark.parametrize("strength", [3.0, 1e6])
+@pytest.mark.parametrize("hidden", [(0,), (0, 1, 2)])
+def test_a_row_whose_attention_is_all_on_hidden_tokens(hidden, strength, joint):
+    """The rest of the scores decides, though its probabilities were 0; of no rest it is 0."""
+    generator = torch.Generator().manual_seed(3)
+    query, every = (torch.randn(1, 2, n, 8, generator=generator) for n in (4, 7))
+    value = torch.randn(1, 2, 7, 8, generator=generator)
+    query[..., 0], every[..., 0, 0] = 20.0, 40.0  # a score of 283, which leaves others nothing
+    keys = every if joint else every[:, :, :3]
+    value = value[:, :, : keys.shape[2]]
+    shared = JointKeys(keys, slice(0, 3), slice(3, 7)) if joint else None
+    scores = Scores(query, keys[:, :, :3], 8**-0.5, joint=shared)
+    steering = Steering({0: [Region(hidden, torch.tensor([[1.0, 0], [0, 1]]), strength)]})
+    where = Site("layer", 0, 10, (2, 2))
+    bias = torch.zeros(4, keys.shape[2], dtype=torch.float64)
+    inside = torch.tensor([[True], [False], [False], [True]])
+    bias[:, list(hidden)] = torch.where(inside, strength, -torch.inf).double()
+    plain = (query.double() @ keys.double().mT * 8**-0.5)[0]
+    expected = (plain + bias).softmax(-1).nan_to_num(0.0)
+    assert (plain.softmax(-1).float()[..., 0] == 1).all()
+    _, p = steering.probabilities(scores, 0, 0, where)
+    whole = torch.cat([expected[..., :3], expected[..., 3:].sum(-1, keepdim=True)], dim=-1)
+    # Scores of up to 300 are rounded by 2⁻¹⁵ in float32.
+    torch.testing.assert_close(p.double(), whole if joint else expected, rtol=0, atol=1e-4)
+    output = steering.output(scores, value, 0, 0, where)
+    torch.testing.assert_close(output.double(), expected @ value[0].double(), rtol=0, atol=1e-4)
 
 
 def apply_by_hand(rules, scores, source, where):

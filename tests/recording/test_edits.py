@@ -12,8 +12,9 @@ from heedmap.backends.prompts import prompt_table
 from heedmap.errors import ArgumentError, TruncatedWordError, UnknownWordError
 from heedmap.io.schemas import Ruled, to_json
 from heedmap.maps.masks import packed
+from heedmap.mathematics.rules import Site
 from heedmap.pipelines import generation
-from heedmap.recording.edits import edit_from
+from heedmap.recording.edits import confining_rules, edit_from
 from heedmap.text.words import tokenize
 
 SIZE = (128, 128)
@@ -157,6 +158,54 @@ def test_partly_covered_pixels_count_by_their_fraction(pipe):
     assert torch.equal(rule.region, torch.tensor(expected))
 
 
+UPPER = (0, 0, 128, 64)
+
+
+@pytest.mark.parametrize(
+    ("prompt", "edits", "places"),
+    [
+        ("two cats", [("cats", LEFT), ("cats", RIGHT)], {"cats": "lr", "two": "lr"}),
+        ("red cat dog", [("cat", LEFT), ("dog", RIGHT)], {"red cat": "l", "dog": "r"}),
+        ("cat red dog", [("cat", LEFT), ("dog", RIGHT)], {"cat": "l", "red dog": "r"}),
+        ("a red cat", [("cat", LEFT), ("red", RIGHT)], {"cat": "l", "red": "r"}),
+        ("a red cat", [("red cat", LEFT), ("cat", RIGHT)], {"red": "l", "cat": "lr"}),
+        ("cat on dog", [("cat", LEFT, ["dog"]), ("dog", RIGHT)], {"cat": "l", "dog": "lr"}),
+    ],
+)
+def test_a_word_is_visible_in_each_of_its_regions(pipe, prompt, edits, places):
+    edits = [Confine(*edit[:2], along=edit[2] if edit[2:] else None, end=1) for edit in edits]
+    run = generate(pipe, prompt, edits, tokens="all")
+    p = run.maps.recording.arrays
+    for word, sides in places.items():
+        for layer, array in zip(run.maps.recording.layers, p, strict=True):
+            seen = array[..., list(run.maps.tokens.find(word))].mean((0, 1)).min(-1)
+            found = seen.reshape(layer.grid)[:, [0, -1]] > 0
+            assert found.tolist() == [["l" in sides, "r" in sides]] * layer.grid[0]
+
+
+def test_the_regions_of_a_word_act_in_their_own_windows(pipe):
+    table = prompt_table(pipe, "a cat")
+    weak = Confine("cat", UPPER, 1.0, end=0.5)
+    strong = Confine("cat", LEFT, 2.0, start=0.25, end=0.75, tail=False)
+    rule, tail = confining_rules([weak, strong], table, SIZE)
+    token = table.find("cat")[0]
+    hidden = -np.inf
+    for step, expected in enumerate(
+        ([1, 1, hidden, hidden], [3, 1, 2, hidden], [2, hidden, 2, hidden], None)
+    ):
+        bias = rule.bias(Site("layer", step, 4, (2, 2)))
+        assert (None if bias is None else bias[:, token].tolist()) == expected
+        at_end = tail.bias(Site("layer", step, 4, (2, 2)))
+        if expected is not None:
+            assert at_end[:, -1].tolist() == [min(one, 0) for one in expected]
+
+
+@pytest.mark.parametrize("where", [(0.1, 0.1, 0.6, 0.6), (0, 0, 1, 1)])
+def test_a_box_of_fractions_is_refused(pipe, where):
+    with pytest.raises(ArgumentError, match="pixel"):
+        generate(pipe, edits=[Confine("house", where)])
+
+
 # --- rules of a user's own ----------------------------------------------------------------------
 
 
@@ -175,12 +224,12 @@ def test_a_users_rule_changes_the_image(pipe):
     assert run.settings.edits == (Ruled(name="threefold"),)
 
 
-def test_a_rule_with_a_wrong_result_is_refused(pipe):
-    def broken(p, site):
-        return p.mean(-1)
-
-    with pytest.raises(ArgumentError):
-        generate(pipe, edits=[broken])
+@pytest.mark.parametrize(
+    "wrong", [lambda p: p.mean(-1), lambda p: p.round().int(), lambda p: p.to("meta")]
+)
+def test_a_rule_with_a_wrong_result_is_refused(pipe, wrong):
+    with pytest.raises(ArgumentError, match="the same shape"):
+        generate(pipe, edits=[lambda p, site: wrong(p)])
 
 
 # --- in a run -----------------------------------------------------------------------------------
@@ -289,6 +338,9 @@ def test_an_edit_that_changed_nothing_gives_a_warning(pipe, edit, beside):
         lambda: Reweight("red", 2),
         lambda: [Reweight],
         lambda: ["red"],
+        lambda: [lambda p: p],
+        lambda: [lambda p, site, more: p],
+        lambda: [lambda p, *, site: p],
     ],
 )
 def test_edits_are_refused_before_the_first_step(pipe, make):

@@ -88,6 +88,24 @@ def test_concepts_are_saved(tmp_path):
     assert np.array_equal(np.asarray(sheet), np.asarray(run.concepts.sheet(title=title)))
 
 
+def test_the_box_of_a_confined_word_is_drawn_on_the_image_of_the_sheet(tmp_path):
+    box = {"kind": "confine", "word": "house", "where": [32, 16, 128, 96]}
+    plain = made_run()
+    run = noting(plain, edits=[box])
+    figure = run.figure()
+    assert [len(ax.patches) for ax in figure.axes] == [1] + [0] * (len(figure.axes) - 1)
+    assert "house" in [text.get_text() for text in figure.axes[0].texts]
+    found, bare = (np.asarray(one.sheet(), int) for one in (run, plain))
+    rows, columns = np.nonzero(np.abs(found - bare).max(-1) > 32)
+    where = figure.axes[0].get_window_extent()
+    width, top = where.width, found.shape[0] - where.y1
+    expected = [where.x0 + width / 4, where.x1, top + width / 8, top + width * 3 / 4]
+    ends = [columns.min(), columns.max(), rows.min(), rows.max()]
+    np.testing.assert_allclose(ends, expected, atol=4)
+    saved = Image.open(run.save(tmp_path / "x") / "sheet.png")
+    assert np.array_equal(np.asarray(saved), found)
+
+
 def test_step_images_are_saved(tmp_path):
     run = stepped()
     folder = run.save(tmp_path / "x", overlays=False)

@@ -188,8 +188,8 @@ class _Tap(TorchFunctionMode):
         self._check_keys(key)
         if editor is not None and len(query) != every:
             raise TraceError(
-                "attention slicing computes the images one by one, so an edit cannot take from its "
-                "source: call pipe.disable_attention_slicing() before an edit"
+                "attention slicing computes a layer in parts, and edits and weights need the "
+                "whole: call pipe.disable_attention_slicing() before"
             )
         if editor is not None and self.processor.joint:
             self._fail("by get_attention_scores, which an edit cannot change there")

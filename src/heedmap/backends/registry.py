@@ -12,7 +12,7 @@ import torch
 from diffusers.models.attention_processor import Attention
 from torch import Tensor
 
-from heedmap.backends.base import Family, parameters
+from heedmap.backends.base import Family, modules_of, parameters
 from heedmap.backends.cogview4 import CogView4
 from heedmap.backends.flux import Chroma, Flux
 from heedmap.backends.flux2 import Flux2
@@ -151,6 +151,15 @@ def self_attention_layers(pipe: Any) -> dict[str, Attention]:
     family = family_of(pipe)
     every = family.attention()
     return {name: layer for name, layer in every.items() if not family.reads_text(layer)}
+
+
+def control_reads_text(pipe: Any) -> bool:
+    """Return whether a pipeline has a ControlNet with attention of its own to the text."""
+    net = modules_of(pipe).get("controlnet")
+    return net is not None and any(
+        getattr(layer, "is_cross_attention", False) or getattr(layer, "added_kv_proj_dim", None)
+        for layer in net.modules()
+    )
 
 
 # --- the size of its images ---

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 MAX_WIDTH, MAX_HEIGHT = 1200, 850
 """Points of a figure, unless it has many columns or rows."""
 _INK, _SOFT, _RULE = "#1d1d1f", "#636368", "#cdcdd1"  # captions, notes, outlines
+_BOX = "#ff375f"  # outlines of regions
 _TITLE, _NOTE = 14, 9  # sizes of letters
 _MARGIN, _GAP, _COLUMN, _BAR = 16, 10, 56, 44
 # The first comes with matplotlib; the others have the scripts that it lacks.
@@ -96,6 +97,22 @@ def draw_panels(
         under = ax.annotate(text, (0.5, 0), offset, "axes fraction", "offset points")
         under.set(ha="center", va="top", size=0.8 * size, color=_SOFT)
     return _with_bars(figure, bars)
+
+
+def outline(figure: "Figure", label: str, box: Sequence[float], width: int) -> None:
+    """Outline a box (left, top, right, bottom) on a figure's first panel, an image of this width.
+
+    Box and width are in pixels of the image; the label stands in the box.
+    """
+    from matplotlib.patches import Rectangle
+
+    axes = figure.axes[0]
+    scale = axes.images[0].get_size()[1] / width
+    left, top, right, bottom = (side * scale for side in box)
+    corner = left, top
+    axes.add_patch(Rectangle(corner, right - left, bottom - top, fill=False, ec=_BOX, lw=1.5))
+    text = axes.text(left, top, label, va="top", size=_NOTE, color="white")
+    text.set(family=_fonts(), parse_math=False, bbox={"fc": _BOX, "lw": 0, "pad": 1})
 
 
 def draw_table(

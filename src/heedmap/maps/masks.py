@@ -94,26 +94,35 @@ def place(where: object, name: str) -> tuple[float, ...] | np.ndarray:
 def region(place: tuple[float, ...] | np.ndarray, width: int, height: int, name: str) -> np.ndarray:
     """Return the part of each pixel of an image that is inside: float32 (H, W), 0 to 1.
 
-    ArgumentError if the box does not lie in the image, or the mask is not of its size.
+    ArgumentError if the box does not lie in the image, the mask is not of its size, or no more than
+    a pixel is inside, as of a box whose sides are fractions of the image.
     """
     if isinstance(place, tuple):
         left, top, right, bottom = place
+        sides = ", ".join(f"{side:g}" for side in place)
+        what = f"the box ({sides}) of {name}"
         if not (0 <= left < right <= width and 0 <= top < bottom <= height):
-            sides = ", ".join(f"{side:g}" for side in place)
             raise ArgumentError(
-                f"the box ({sides}) of {name} does not lie in the image of {width}×{height} "
-                f"pixels, or is empty: expected 0 ≤ left < right ≤ {width} and 0 ≤ top < bottom ≤ "
-                f"{height}"
+                f"{what} does not lie in the image of {width}×{height} pixels, or is empty: "
+                f"expected 0 ≤ left < right ≤ {width} and 0 ≤ top < bottom ≤ {height}"
             )
         rows = np.diff(np.clip(np.arange(height + 1), top, bottom)).astype(np.float32)
         columns = np.diff(np.clip(np.arange(width + 1), left, right)).astype(np.float32)
-        return np.outer(rows, columns)
-    if place.shape != (height, width):
+        inside = np.outer(rows, columns)
+    else:
+        what = f"the mask of {name}"
+        if place.shape != (height, width):
+            raise ArgumentError(
+                f"{what} is {place.shape[1]}×{place.shape[0]} pixels, the image {width}×{height}: "
+                "expected a mask of the image's size; resize it"
+            )
+        inside = place.astype(np.float32)
+    if inside.sum() <= 1:
         raise ArgumentError(
-            f"the mask of {name} is {place.shape[1]}×{place.shape[0]} pixels, the image "
-            f"{width}×{height}: expected a mask of the image's size; resize it"
+            f"{what} covers no more than a pixel of {width}×{height}: expected a larger region; "
+            "its numbers are pixels, so multiply fractions by the image's width and height"
         )
-    return place.astype(np.float32)
+    return inside
 
 
 # --- soft masks of words ------------------------------------------------------------------------

@@ -137,22 +137,46 @@ class Scores:
         mask = None if mask is None else mask[heads]
         return log_sums(query, keys.key[image, heads], self.scale, mask)
 
-    def rows(self, image: int) -> Tensor:
+    def rows(self, image: int, bias: Tensor | None = None) -> Tensor:
         """Return whole rows of probabilities of an image, float32: (H, Q, K).
 
         In a joint softmax there is one more column, the last: the sum over the image's keys.
+
+        Args:
+            image: its row of the batch.
+            bias: (Q, K), added to the scores of the tokens. A position from which nothing is
+                visible any more has a row of zeros.
         """
-        if self.joint is None:
+        joint = self.joint
+        if joint is None and bias is None:
             return self.of(image, slice(None), range(self.key.shape[2]))
         device = self.query.device.type
         with torch.autocast(device, enabled=False):
-            query, keys = self.query[image].float(), self.joint.key[image][:, self.joint.image]
-            text = query @ self.key[image].float().mT * self.scale
-            mask, every = self.mask_of(image), self.joint_mask_of(image)
-            text = text if mask is None else text + mask
-            every = None if every is None else every[..., self.joint.image]
-            rest = log_sums(query, keys, self.scale, every)[..., None]
-            return torch.cat([text, rest], dim=-1).softmax(dim=-1)
+            query = self.query[image].float()
+            scores = query @ self.key[image].float().mT * self.scale
+            mask = self.mask_of(image)
+            scores = scores if mask is None else scores + mask
+            if joint is not None:
+                keys, every = joint.key[image][:, joint.image], self.joint_mask_of(image)
+                every = None if every is None else every[..., joint.image]
+                rest = log_sums(query, keys, self.scale, every)
+                scores = torch.cat([scores, rest[..., None]], dim=-1)
+            if bias is None:
+                return scores.softmax(dim=-1)
+            bias = pad(bias, (0, scores.shape[-1] - bias.shape[-1]))
+            return visible_softmax(scores + less_largest(bias))
+
+
+def less_largest(bias: Tensor) -> Tensor:
+    """Return a bias less the largest of each row, so that none overflows or costs digits."""
+    largest = bias.amax(dim=-1, keepdim=True)
+    return bias - largest.masked_fill(largest.isneginf(), 0.0)
+
+
+def visible_softmax(scores: Tensor) -> Tensor:
+    """Return the softmax over the last axis; zeros for a row of -inf, where nothing is visible."""
+    hidden = scores.isneginf().all(dim=-1, keepdim=True)
+    return scores.softmax(dim=-1).masked_fill(hidden, 0.0)
 
 
 def _parts(query: Tensor, key: Tensor) -> Iterator[slice]:

@@ -27,6 +27,7 @@ from torch.nn.functional import interpolate, max_pool2d, pad
 
 from heedmap.checks import is_constant
 from heedmap.errors import ArgumentError
+from heedmap.mathematics.probabilities import less_largest, visible_softmax
 
 FINEST = 10_000
 """The largest denominator of a fraction of a run."""
@@ -244,6 +245,8 @@ class Region:
         strength: added to the scores inside, in natural logarithms: 1 multiplies the odds by e.
         start: fraction of the run at which the rule begins.
         end: fraction at which it ends.
+        others: more regions of the same tokens, which are hidden outside of all that act; where
+            regions overlap, their strengths add up.
     """
 
     tokens: tuple[int, ...]
@@ -251,37 +254,42 @@ class Region:
     strength: float
     start: float = 0.0
     end: float = 1.0
+    others: tuple["Region", ...] = ()
 
     def bias(self, site: Site) -> Tensor | None:
         """Return the bias (Q, K) up to the last of the tokens; -inf for hidden ones."""
-        if site.step not in steps_within(self.start, self.end, site.steps):
+        acting = [
+            region
+            for region in (self, *self.others)
+            if site.step in steps_within(region.start, region.end, site.steps)
+        ]
+        if not acting:
             return None
-        share = interpolate(self.region[None, None].float(), size=site.grid, mode="area").flatten()
-        inside = share >= min(0.5, float(share.max()))
-        columns = torch.where(inside, self.strength, float("-inf"))
-        bias = torch.zeros(len(columns), max(self.tokens) + 1)
-        bias[:, list(self.tokens)] = columns[:, None]
+        inside = torch.stack([region._inside(site.grid) for region in acting])
+        strengths = torch.tensor([region.strength for region in acting])
+        column = torch.where(inside.any(dim=0), strengths @ inside.float(), float("-inf"))
+        bias = torch.zeros(len(column), max(self.tokens) + 1)
+        bias[:, list(self.tokens)] = column[:, None]
         return bias
+
+    def _inside(self, grid: tuple[int, int]) -> Tensor:
+        """Return the cells (Q,) that are inside of this region alone: bool."""
+        share = interpolate(self.region[None, None].float(), size=grid, mode="area").flatten()
+        return share >= min(0.5, float(share.max()))
 
     def __call__(self, p: Tensor, site: Site) -> Tensor:
         """Return P' (H, Q, K), the softmax of the biased scores: P e^b / Σ P e^b.
 
-        A token that the softmax had rounded to 0 stays 0, and a row without a visible token is NaN,
-        as of the softmax.
+        Computed as softmax(log P + b). A token that the softmax had rounded to 0 stays 0, and a row
+        without another visible token is 0. While a pipeline runs, the bias is added to the scores,
+        which round nothing to 0.
         """
         bias = self.bias(site)
-        return p if bias is None else add_bias(p, bias)
-
-
-def add_bias(p: Tensor, bias: Tensor) -> Tensor:
-    """Return P e^b / Σ P e^b of whole rows P (H, Q, K) and a bias (Q, K), or of fewer columns.
-
-    Computed as softmax(log P + b), with b less its largest in each row, so that no strength
-    overflows or costs digits.
-    """
-    bias = pad(bias.to(p), (0, p.shape[-1] - bias.shape[1]))
-    visible = bias.expand_as(p).masked_fill(p <= 0, float("-inf"))
-    return (p.log() + (bias - visible.amax(dim=-1, keepdim=True))).softmax(dim=-1)
+        if bias is None:
+            return p
+        bias = pad(bias.to(p), (0, p.shape[-1] - bias.shape[1]))
+        visible = bias.expand_as(p).masked_fill(p <= 0, float("-inf"))
+        return visible_softmax(p.log() + less_largest(visible))
 
 
 def apply(rules: Iterable[Rule], p: Tensor, site: Site) -> Tensor:
@@ -294,46 +302,53 @@ def apply(rules: Iterable[Rule], p: Tensor, site: Site) -> Tensor:
 def apply_joint(rules: Iterable[Any], p: Tensor, site: Site) -> Tensor:
     """Return P' (H, Q, K + 1) after all rules, of rows whose last column is the image's share.
 
-    A bias, `Inject` and `Renormalize` act on whole rows; the source's at the site are such rows,
-    too. All other rules are given the K text tokens, and leave the image's share as it is.
+    `Inject` and `Renormalize` act on whole rows; the source's at the site are such rows, too. All
+    other rules are given the K text tokens, and leave the image's share as it is.
     """
     for rule in rules:
-        bias = rule.bias(site) if is_biased(rule) else None
-        if bias is not None:
-            p = add_bias(p, bias)
-        elif isinstance(rule, Renormalize):
+        if isinstance(rule, Renormalize):
             p = rule(p, site)
         elif isinstance(rule, Inject):
             p = rule.joint(p, site)
-        elif not is_biased(rule):
+        else:
             text = p[..., :-1]
             text = checked_result(rule, rule(text, site), text, site)
             p = torch.cat([text, p[..., -1:]], dim=-1)
     return p
 
 
+def rule_name(rule: object) -> str:
+    """Return the name of a rule for messages and settings."""
+    return getattr(rule, "__name__", type(rule).__name__)
+
+
 def checked_result(rule: Rule, edited: Any, p: Tensor, site: Site) -> Tensor:
-    """Return the result of a rule for P (H, Q, K), in the type of P and on its device.
+    """Return the result of a rule for P (H, Q, K), in the type of P.
 
     Raises:
-        ArgumentError: if it is not a tensor of real numbers of that shape, or holds NaN or Inf.
+        ArgumentError: if it is not a tensor of floats or bool of that shape and on that device, or
+            holds NaN or Inf.
     """
-    fits = isinstance(edited, Tensor) and edited.shape == p.shape and not edited.is_complex()
-    if fits and bool(edited.isfinite().all()):
-        return edited.to(p)
-    name = getattr(rule, "__name__", None) or repr(rule)
-    if fits:
+    name = rule_name(rule)
+    if not (
+        isinstance(edited, Tensor)
+        and (edited.is_floating_point() or edited.dtype == torch.bool)
+        and (edited.shape, edited.device) == (p.shape, p.device)
+    ):
+        kind = type(edited).__name__
+        if isinstance(edited, Tensor):
+            dtype = str(edited.dtype).removeprefix("torch.")
+            kind = f"{dtype} of shape {tuple(edited.shape)} on {edited.device}"
+        raise ArgumentError(
+            f"the rule {name} gave {kind}: expected a tensor of floats of the same shape "
+            f"(H, Q, K) = {tuple(p.shape)} on {p.device}"
+        )
+    if not bool(edited.isfinite().all()):
         raise ArgumentError(
             f"the rule {name} gave NaN or Inf at step {site.step} in {site.layer}: expected finite "
             "numbers; does it divide by 0?"
         )
-    kind = type(edited).__name__
-    if isinstance(edited, Tensor):
-        kind = f"{str(edited.dtype).removeprefix('torch.')} of shape {tuple(edited.shape)}"
-    raise ArgumentError(
-        f"the rule {name} gave {kind}: expected a tensor of floats of the same shape "
-        f"(H, Q, K) = {tuple(p.shape)}"
-    )
+    return edited.to(p)
 
 
 def mixture(rules: Iterable[Any], site: Site) -> Mix | None:

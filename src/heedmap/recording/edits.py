@@ -7,11 +7,11 @@ All functions make new tensors, so that nothing that is recorded changes; only t
 attention, fresh from the kernel, is changed in place.
 """
 
+import inspect
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -26,7 +26,7 @@ from heedmap.checks import as_list, check_bool, check_float, check_text
 from heedmap.errors import ArgumentError, quoted, warn
 from heedmap.io.schemas import MAX_EDITS, Confined, Mask, Reweighted, Ruled, WordEditNoted
 from heedmap.maps import masks
-from heedmap.mathematics.probabilities import Scores
+from heedmap.mathematics.probabilities import Scores, less_largest
 from heedmap.mathematics.rules import (
     Region,
     Renormalize,
@@ -40,6 +40,7 @@ from heedmap.mathematics.rules import (
     is_linear,
     mixture,
     no_source,
+    rule_name,
     steps_within,
 )
 from heedmap.options import EditOptions, check_window
@@ -95,20 +96,25 @@ class Confine:
     in the first part of the run, which settles where things are (`mathematics.rules.Region`). The
     words that describe it are confined with it. The end of the text and the padding have read the
     word, so they are hidden outside as well; with several words confined, they are seen where the
-    regions meet. In a joint softmax (SD 3, Flux) the image gets the share of the hidden words.
+    regions meet. In a joint softmax (SD 3, Flux) the image gets the share of the hidden words; a
+    position from which the whole prompt is hidden reads nothing.
+
+    Several regions of one word, as in `[Confine("cats", left), Confine("cats", right)]`, are
+    united: it is seen in each, and raised by the sum of the strengths where they overlap.
 
     Attributes:
         word: a word or phrase of the prompt, at all its places.
         where: a box (left, top, right, bottom) in pixels of the image, from its top left corner,
-            as PIL has it, right and bottom excluded; or a mask of the image's size: a numpy array
-            of bool (H, W), True inside, or a PIL image of mode "1" or "L" (128 and above is
-            inside).
+            as PIL has it, right and bottom excluded (fractions of the image are to be multiplied
+            by its width and height); or a mask of the image's size: a numpy array of bool (H, W),
+            True inside, or a PIL image of mode "1" or "L" (128 and above is inside).
         strength: added to the scores inside, in natural logarithms: 1 multiplies the odds by e.
         start: fraction of the run from which it acts, 0 to 1.
         end: fraction up to which it acts, 0 to 1.
         along: the words of the prompt that are confined with it. If None, those that describe it:
             up to two, back to the article, number, preposition, conjunction, "-ing" or sign before
-            them (of English; in other languages name them).
+            them (of English; in other languages name them), or to a word that another `Confine` of
+            the run names.
         tail: if True, the end and the padding are hidden outside. Where they carry much of the rest
             of the image, False may draw it better, and place the word less surely.
 
@@ -144,19 +150,45 @@ class Confine:
         )
 
     def rules(self, table: TokenTable, size: tuple[int, int]) -> list[Rule]:
-        """Return the rules for a prompt and an image's (width, height).
+        """Return the rules for a prompt and an image's (width, height), as of the only `Confine`.
 
         Raises:
             HeedmapError: if the model does not read a word, or the image has no such region.
         """
-        place: Any = self.where  # as `masks.place` returns it
-        region = torch.from_numpy(masks.region(place, *size, quoted(self.word)))
-        others = _describing(table, self.word) if self.along is None else ()
-        tokens = {*others, *chain(*map(table.find, (self.word, *(self.along or ()))))}
-        window = self.start, self.end
-        rules: list[Rule] = [Region(tuple(sorted(tokens)), region, self.strength, *window)]
-        tail = table.positions("end", "pad")
-        return [*rules, Region(tail, region, 0.0, *window)] if self.tail and tail else rules
+        return confining_rules([self], table, size)
+
+
+def confining_rules(
+    edits: Sequence[Confine], table: TokenTable, size: tuple[int, int]
+) -> list[Rule]:
+    """Return the rules of all confined words of a prompt; those of one token are a single rule.
+
+    The image's size is (width, height). The tail is hidden where a word is that hides it.
+    """
+    places: list[Region] = []
+    named: list[set[int]] = []
+    for edit in edits:
+        inside: Any = edit.where  # as `masks.place` returns it
+        region = torch.from_numpy(masks.region(inside, *size, quoted(edit.word)))
+        places.append(Region((), region, edit.strength, edit.start, edit.end))
+        named.append({n for word in (edit.word, *(edit.along or ())) for n in table.find(word)})
+    edits_of: dict[int, tuple[int, ...]] = {}  # the numbers of a token's edits
+    for number, edit in enumerate(edits):
+        tokens = named[number]
+        if edit.along is None:
+            tokens = tokens.union(_describing(table, edit.word, set().union(*named)))
+        for token in tokens:
+            edits_of[token] = (*edits_of.get(token, ()), number)
+    rules: list[Rule] = []
+    tail = table.positions("end", "pad")
+    for numbers in dict.fromkeys(edits_of.values()):
+        tokens = tuple(sorted(token for token in edits_of if edits_of[token] == numbers))
+        first, *others = (places[n] for n in numbers)
+        rules.append(replace(first, tokens=tokens, others=tuple(others)))
+        if tail and any(edits[n].tail for n in numbers):
+            first, *others = (replace(places[n], strength=0.0) for n in numbers)
+            rules.append(replace(first, tokens=tail, others=tuple(others)))
+    return rules
 
 
 WordEdit = Reweight | Confine
@@ -193,15 +225,39 @@ def checked_edits(edits: Iterable[Edit]) -> tuple[Edit, ...]:
                 f"{quoted(edit)} is not an edit: expected Reweight(word, weight), "
                 "Confine(word, where), or a callable rule(p, site)"
             )
+        if not isinstance(edit, WordEdit):
+            _check_arguments(edit)
     return tuple(every)
 
 
-def rules_of(edit: Edit, table: TokenTable, size: tuple[int, int]) -> list[Rule]:
-    """Return the rules of an edit for a prompt and an image's (width, height)."""
-    if isinstance(edit, WordEdit):
-        return edit.rules(table, size)
-    # Rules with matrices or a bias tell where they do nothing.
-    return [edit if is_linear(edit) or is_biased(edit) else CountedRule(edit)]
+def _check_arguments(rule: Any) -> None:
+    try:
+        inspect.signature(rule).bind("p", "site")
+    except ValueError:  # a function that is not written in Python
+        return
+    except TypeError as error:
+        raise ArgumentError(
+            f"the rule {rule_name(rule)} does not take the probabilities and the site ({error}): "
+            "expected a function of these two, as in def rule(p, site)"
+        ) from error
+
+
+def rules_of(edits: Sequence[Edit], table: TokenTable, size: tuple[int, int]) -> list[list[Rule]]:
+    """Return the rules of each edit for a prompt and an image's (width, height).
+
+    Those of every `Confine` follow at the end, since words may have several regions.
+    """
+    rules: list[list[Rule]] = []
+    for edit in edits:
+        if isinstance(edit, Reweight):
+            rules.append(edit.rules(table, size))
+        elif isinstance(edit, Confine):
+            rules.append([])
+        else:
+            # Rules with matrices or a bias tell where they do nothing.
+            rules.append([edit if is_linear(edit) or is_biased(edit) else CountedRule(edit)])
+    confined = [edit for edit in edits if isinstance(edit, Confine)]
+    return [*rules, confining_rules(confined, table, size)]
 
 
 def note_of(edit: Edit) -> WordEditNoted:
@@ -209,7 +265,7 @@ def note_of(edit: Edit) -> WordEditNoted:
     if isinstance(edit, Reweight):
         return Reweighted(**vars(edit))
     if not isinstance(edit, Confine):
-        return Ruled(name=_name(edit))
+        return Ruled(name=rule_name(edit))
     values: dict[str, Any] = {**vars(edit)}
     if isinstance(edit.where, np.ndarray):
         values["where"] = masks.packed(edit.where)
@@ -232,10 +288,14 @@ def warn_of_idle(
     edits: Sequence[Edit], rules_by_image: Iterable[Sequence[Sequence[Rule]]], sites: Sequence[Site]
 ) -> None:
     """Warn of each edit that changed nothing in an image, by its rules for each image."""
-    for edit, *rules in zip(edits, *rules_by_image, strict=True):
-        if all(any(_acts(rule, sites) for rule in image) for image in rules):
+    for edit, *rules in zip(edits, *rules_by_image, strict=False):
+        if isinstance(edit, Confine):
+            acts = any(s.step in steps_within(edit.start, edit.end, s.steps) for s in sites)
+        else:
+            acts = all(any(_acts(rule, sites) for rule in image) for image in rules)
+        if acts:
             continue
-        name = quoted(edit.word if isinstance(edit, WordEdit) else _name(edit))
+        name = quoted(edit.word if isinstance(edit, WordEdit) else rule_name(edit))
         warn(
             f"the edit of {name} changed nothing in a run of {sites[0].steps} steps: widen its "
             "window, give another weight, or use more steps"
@@ -259,19 +319,19 @@ def weights_rule(weights: Mapping[int, float], table: TokenTable) -> Weights:
     return Weights(every)
 
 
-def _describing(table: TokenTable, query: str) -> Iterator[int]:
-    """Yield the positions of the up to two words before a word that describe it."""
+def _describing(table: TokenTable, query: str, named: Collection[int]) -> Iterator[int]:
+    """Yield the positions of the up to two words before a word that describe it.
+
+    Words whose tokens are `named` by an edit, and those before them, do not.
+    """
     for place in table.matches(query):
         first = place[0]
         for word in reversed(table.words[max(first.number - 2, 0) : first.number]):
-            if table.prompt[word.end : first.start].strip() or not describes(word.text):
+            is_apart = table.prompt[word.end : first.start].strip()
+            if is_apart or not describes(word.text) or not set(word.tokens).isdisjoint(named):
                 break
             yield from word.tokens
             first = word
-
-
-def _name(rule: Rule) -> str:
-    return getattr(rule, "__name__", type(rule).__name__)
 
 
 # --- while a pipeline runs ---
@@ -310,10 +370,20 @@ class Steering:
         In a joint softmax the last of K columns is the sum over the image's keys. The branch's
         images are in the rows of the batch from `first` on.
         """
-        source, p = self.sources.get(image), scores.rows(first + image)
-        rules = sorted(self.rules[image], key=is_biased, reverse=True)
+        source, row = self.sources.get(image), first + image
+        rules = self.rules[image]
         site = replace(site, source=None if source is None else scores.rows(first + source))
-        return p, (apply if scores.joint is None else apply_joint)(rules, p, site)
+        biased = [rule for rule in rules if is_biased(rule)]
+        bias = _bias_sum([rule.bias(site) for rule in biased], scores)
+        p = edited = scores.rows(row)
+        if bias is not None:
+            # Added to P itself, it would leave nothing of a row where P is 1 on a hidden token.
+            edited = scores.rows(row, bias)
+            for rule in biased:
+                if not isinstance(rule, Region):
+                    checked_result(rule, edited, p, site)
+        others = [rule for rule in rules if not is_biased(rule)]
+        return p, (apply if scores.joint is None else apply_joint)(others, edited, site)
 
     def output(
         self, scores: Scores, value: Tensor, first: int, image: int, site: Site
@@ -363,8 +433,10 @@ def _attend(scores: Scores, row: int, value: Tensor, bias: Tensor | None) -> Ten
         text, bias = bias, torch.zeros(len(bias), key.shape[1], device=bias.device)
         bias[:, joint.text] = text
     if bias is not None:
+        bias = less_largest(bias)
         mask = bias if mask is None else mask + bias
     mask = None if mask is None else mask.to(query.dtype)
+    # Of a row that is hidden everywhere torch makes zeros, as `Scores.rows` does.
     return scaled_dot_product_attention(query, key, value, attn_mask=mask, scale=scores.scale)
 
 

@@ -490,11 +490,16 @@ class Trace:
             frame=self._frame,
         )
         check_memory_limit([*self._calls, call], self._spec)
+        if (self._edits or self._rules) and registry.control_reads_text(self._pipe):
+            warn(
+                "the ControlNet reads the whole prompt by attention of its own, where edits and "
+                "weights do not act: give it less part in the image by a smaller "
+                "controlnet_conditioning_scale, or leave a word out of the prompt"
+            )
         if self._edits and self.controller is not None:
             size = (latent[1] * family.cell_side, latent[0] * family.cell_side)
             call.edited = [
-                [rules_of(edit, table, size) for edit in self._edits]
-                for table in encoding.conditional.tables
+                rules_of(self._edits, table, size) for table in encoding.conditional.tables
             ]
             self.controller.steering = Steering(
                 {n: [*self._rules.get(n, ()), *chain(*some)] for n, some in enumerate(call.edited)}

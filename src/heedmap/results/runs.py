@@ -15,7 +15,17 @@ from heedmap.errors import ArgumentError, RunError, join_words, plural, quoted
 from heedmap.figures import plots
 from heedmap.figures.overlays import Animation, StepPictures, centred, mosaic_size, of_mosaic, png
 from heedmap.io import reading
-from heedmap.io.schemas import FORMAT, Name, Note, Settings, SideLength, Small, StepSource, Text
+from heedmap.io.schemas import (
+    FORMAT,
+    Confined,
+    Name,
+    Note,
+    Settings,
+    SideLength,
+    Small,
+    StepSource,
+    Text,
+)
 from heedmap.io.writing import slug, whole_folder
 from heedmap.maps import word_figures
 from heedmap.maps.heatmaps import SCALES, HeatMap, HeatMaps, Scale, common_range, scale_name
@@ -97,10 +107,13 @@ class Run(Result):
     def figure(self, *, scale: Scale = "shared") -> "Figure":
         """Draw the image, then one overlay a word, with captions and the scale (`HeatMaps.figure`).
 
-        `run.figure().savefig("house.pdf")` saves it.
+        The boxes of confined words are outlined on the image. `run.figure().savefig("house.pdf")`
+        saves it.
         """
         title = self.settings.prompt
-        return self.maps.figure_and_overlays(title=title, scale=scale)[0]
+        figure = self.maps.figure_and_overlays(title=title, scale=scale)[0]
+        _outline_boxes(figure, self.settings.edits, self.image.width)
+        return figure
 
     def sheet(self, *, scale: Scale = "shared") -> Image.Image:
         """Return `figure` as an image."""
@@ -185,7 +198,8 @@ class Run(Result):
             (folder / "words").mkdir()
             (folder / "index.html").write_text(self.explorer(), encoding="utf-8")
         title, concepts = settings.prompt, ()
-        words = _write_words(self.maps, folder / "sheet.png", title, overlays=overlays)
+        sheet = folder / "sheet.png"
+        words = _write_words(self.maps, sheet, title, overlays=overlays, edits=settings.edits)
         if self.concepts is not None:
             title, prefix = f"{title} · concepts", "concept-"
             path = folder / "concepts.png"
@@ -242,12 +256,22 @@ class Run(Result):
 
 
 def _write_words(
-    maps: HeatMaps, sheet: Path, title: str, prefix: str = "", *, overlays: bool
+    maps: HeatMaps,
+    sheet: Path,
+    title: str,
+    prefix: str = "",
+    *,
+    overlays: bool,
+    edits: Sequence[Note] = (),
 ) -> tuple[WordFile, ...]:
-    """Describe the words of maps; with `overlays`, write their sheet and the overlays on it."""
+    """Describe the words of maps; with `overlays`, write their sheet and the overlays on it.
+
+    The boxes of the edits are outlined on the sheet.
+    """
     files: dict[int, str] = {}
     if overlays:
         figure, images = maps.figure_and_overlays(title=title)
+        _outline_boxes(figure, edits, maps.recording.size[0])
         sheet.write_bytes(plots.encode(figure))
         for word, image in zip(maps.words, images, strict=False):
             files[word.number] = word_file(word, prefix)
@@ -256,6 +280,12 @@ def _write_words(
         WordFile(n, word.text, word.tokens, files.get(n))
         for n, word in enumerate(maps.tokens.words)
     )
+
+
+def _outline_boxes(figure: "Figure", edits: Sequence[Note], width: int) -> None:
+    for edit in edits:
+        if isinstance(edit, Confined) and isinstance(edit.where, tuple):
+            plots.outline(figure, edit.word, edit.where, width)
 
 
 def word_file(word: Word, prefix: str = "") -> str:
