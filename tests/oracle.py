@@ -21,7 +21,6 @@ from torch.nn.functional import linear
 
 import heedmap as hm
 
-
 UNIT = 2.0**-24  # the rounding of float32, relative to the number
 EXP = 40  # of them in torch's fast exponential, `exp_u20`
 
