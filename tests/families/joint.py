@@ -47,8 +47,8 @@ class Ran:
     output: tuple[Tensor, Tensor]
     original: Callable[[], tuple[Tensor, Tensor]]  # the output of diffusers' own processor
 
-    def attention(self, sources: Sequence[int] | None = None) -> tuple[Tensor, Tensor]:
-        """P (B, H, Q, K + N) and the values, as `joint_attention` defines them."""
+    def attention(self, sources: Sequence[int] | None = None) -> tuple[Tensor, Tensor, float]:
+        """P (B, H, Q, K + N), the values and what float32 allows, by `joint_attention`."""
         return joint_attention(self.layer, self.image, self.text, self.places, sources)
 
     def assert_output(self, heads: Tensor, tolerance: float) -> None:

@@ -5,6 +5,7 @@ import pytest
 import torch
 from diffusers import EulerAncestralDiscreteScheduler, HeunDiscreteScheduler
 from making import generate_batch, random_pipeline, run
+from oracle import assert_probabilities, tolerance
 
 import heedmap as hm
 from heedmap.backends.registry import cross_attention_layers
@@ -21,16 +22,18 @@ from heedmap.recording.tracing import trace
 
 
 class Reference:
-    """The classic computation of diffusers, beside an untouched SDPA output."""
+    """The definition in float64 on the layer's projections, beside an untouched SDPA output."""
 
     def __init__(self, original, store):
         self.original, self.store = original, store
 
     def __call__(self, attn, hidden_states, encoder_hidden_states=None, attention_mask=None):
-        query = attn.head_to_batch_dim(attn.to_q(hidden_states)).float()
-        key = attn.head_to_batch_dim(attn.to_k(encoder_hidden_states)).float()
-        scores = attn.get_attention_scores(query, key)
-        self.store.append(scores.unflatten(0, (-1, attn.heads)))  # (B, H, Q, K)
+        query, key = (
+            states.double().unflatten(-1, (attn.heads, -1)).transpose(1, 2)
+            for states in (attn.to_q(hidden_states), attn.to_k(encoder_hidden_states))
+        )
+        p = (query @ key.mT * query.shape[-1] ** -0.5).softmax(dim=-1)
+        self.store.append((p, tolerance(query, key)))
         return self.original(attn, hidden_states, encoder_hidden_states, attention_mask)
 
 
@@ -46,7 +49,7 @@ def test_a_traced_image_is_bit_identical(pipe, guidance, size):
 
 
 @pytest.mark.parametrize("guidance", [1.0, 5.0])
-def test_probabilities_equal_diffusers_own(pipe, guidance):
+def test_probabilities_equal_the_definition(pipe, guidance):
     prompts, seeds = ["a red house", "at the cat"], (3, 4)
     layers = cross_attention_layers(pipe)
     stores = {name: [] for name in layers}
@@ -61,10 +64,9 @@ def test_probabilities_equal_diffusers_own(pipe, guidance):
     for image, recording in enumerate(recorder.recordings):
         assert [layer.name for layer in recording.layers] == list(layers)
         for layer, array in zip(recording.layers, recording.arrays, strict=True):
-            for step, scores in enumerate(stores[layer.name]):
-                conditional = scores[-2:][image].numpy()
-                np.testing.assert_allclose(array[step], conditional, atol=1e-5)
-            np.testing.assert_allclose(array.sum(-1), 1, atol=1e-5)
+            for step, (p, near) in enumerate(stores[layer.name]):
+                assert_probabilities(array[step], p[-2:][image], near, layer.name)
+                np.testing.assert_allclose(array[step].sum(-1), 1, rtol=near)
 
 
 def test_kept_axes_are_means_of_the_whole(pipe):
@@ -125,7 +127,9 @@ def test_each_image_has_its_own_map(pipe):
         with trace(pipe, {"layer", "step"}) as alone:
             run(pipe, prompt, seeds=(seed,))
         for a, b in zip(alone.recordings[0].arrays, together.arrays, strict=True):
-            np.testing.assert_allclose(a, b, atol=2e-5)
+            # A batch rounds otherwise, and each step of these sharp networks multiplies that.
+            np.testing.assert_allclose(a[0], b[0], atol=2e-5)
+            np.testing.assert_allclose(a, b, atol=2e-4)
 
 
 @pytest.mark.parametrize(
