@@ -36,7 +36,7 @@ Record = Callable[[str, Scores], None]
 uncompiled: Any = torch.compiler.disable
 """A decorator of functions that `torch.compile` leaves out of what it compiles around them."""
 _UNSEEN = ("_native_npu", "_native_xla")
-_DEFAULT = "call set_default_attn_processor() of the model before the trace"
+_DEFAULT = "load the model again, and keep the attention processors that it is loaded with"
 
 
 @dataclass(eq=False)
