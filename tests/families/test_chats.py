@@ -16,7 +16,7 @@ from families.checking import ALONE, WHOLE, check, paint
 from families.joint import PROMPTS, asked
 from heedmap.backends import loading
 from heedmap.backends.prompts import Reading, prompt_table, read_concepts
-from heedmap.errors import HeedmapError, TraceError
+from heedmap.errors import ArgumentError, HeedmapError, TraceError
 from heedmap.recording.tracing import trace
 
 # --- padding ------------------------------------------------------------------------------------
@@ -183,4 +183,7 @@ def test_positions_of_another_image_are_refused(load, size):
     more = asked("klein", width=width, height=height, image=models.picture(64, 64))
     with pytest.raises(TraceError), trace(pipe):
         paint(pipe, prompt="a red house", **more)
+    more = asked("klein", size=size, image=models.picture(20, 20))  # too small for the pipeline
+    with pytest.raises(ArgumentError, match="image"):
+        hm.generate(pipe, "a red house", seed=1, steps=1, **more)
     assert not ran
