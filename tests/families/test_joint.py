@@ -1,6 +1,7 @@
 """Text and image in one softmax: shares against float64, words, runs, and what is refused."""
 
 import re
+import warnings
 
 import diffusers
 import numpy as np
@@ -217,6 +218,29 @@ def test_prompt_embeds(load, family):
         assert [len(maps.words) for maps in recorder.maps] == counts
     with pytest.raises(TraceError), trace(pipe, prompts=["a blue house", "at sea"]):
         paint(pipe, seeds=(1, 2), **embeds, **more)
+
+
+@pytest.mark.parametrize(
+    ("family", "given", "is_idle"),
+    [
+        ("qwen", {}, True), ("schnell", {}, True), ("schnell", {"guidance": 1.0}, False),
+        ("schnell", NEGATIVE["flux"], True),  # which is guided by true_cfg_scale
+        *((family, {}, False) for family in ("flux", "chroma", "klein", "dev2", "cogview4", "sd3")),
+        ("lcm", {}, False), ("sd1", {}, False), ("sprint", {}, False),
+    ],
+)  # fmt: skip
+def test_guidance_that_changes_nothing_gives_a_warning(load, family, given, is_idle):
+    pipe, given = load(family), {"guidance": 3.0, "size": (64, 64), "steps": 2, "seed": 1} | given
+    if "negative_prompt" in given:
+        given["negative_prompt"] = "at night"
+    if family in NAMES:
+        given["max_sequence_length"] = ROOM[family]
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", hm.HeedmapWarning)
+        run = hm.generate(pipe, "a red house", **given)
+    said = [one for one in caught if issubclass(one.category, hm.HeedmapWarning)]
+    assert any("guidance" in str(one.message) for one in said) == is_idle
+    assert run.image.size == (64, 64)
 
 
 # --- runs ---------------------------------------------------------------------------------------
