@@ -499,9 +499,9 @@ def showing(pipe: Any, latents: Tensor, noise: torch.Generator, steps: int) -> I
     """Give a pipeline's model these latents (1, C, h, w) at each step, with fresh noise.
 
     The noise is that of the training: for flow matching at evenly spaced σ, which no shift of the
-    pipeline's scheduler changes, but that of timesteps which have another σ for each size of the
-    image (`Family.noise_shift`); else by the betas of that scheduler. It comes back after the block.
-    The first latents for the pipeline's call are yielded, as the pipeline packs them.
+    pipeline's scheduler changes, unless a timestep has another σ for each size of the image
+    (`Family.noise_shift`); else by the betas of that scheduler. It comes back after the block. The
+    first latents for the pipeline's call are yielded, as the pipeline packs them.
     """
     before, family = pipe.scheduler, family_of(pipe)
     shift = family.noise_shift((latents.shape[-2], latents.shape[-1]))
