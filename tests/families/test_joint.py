@@ -176,6 +176,8 @@ def test_words_are_those_of_the_prompt_that_attention_reads(load):
             np.testing.assert_allclose(array, expected, atol=1e-5)
     assert [maps.tokens.prompt for maps in recorder.maps] == second
     assert [maps.tokens.prompt for maps in recorder.negative_maps] == ["at night", ""]
+    with pytest.warns(hm.HeedmapWarning, match="blue:2"):  # only the prompt takes weights
+        hm.generate(pipe, "at", prompt_2="a (blue:2) sea", steps=1, size=(32, 32), seed=1)
 
 
 @EACH

@@ -251,7 +251,8 @@ def _warnings(pipe: Any, options: GenerateOptions, branches: Iterable[BranchName
     negative = options.negative or ""
     if negative and "negative" not in branches:  # else the trace warns
         yield prompt_table(pipe, negative, options.arguments).unread
-    yield unread_weights(negative)
+    for text in (negative, str(options.arguments.get("prompt_2") or "")):
+        yield unread_weights(text)
     if options.size is not None and not has_usual_area(pipe, options.size):
         (w, h), (width, height) = options.size, usual_size(pipe)
         other = "larger" if w * h > width * height else "smaller"
