@@ -1,5 +1,6 @@
 """What a pipeline reads: prompts tied to text states, through the pipeline's own encoder."""
 
+import warnings
 from dataclasses import replace
 
 import pytest
@@ -7,7 +8,7 @@ import torch
 from making import random_pipeline
 
 from heedmap.backends.prompts import Reader, Reading, prompt_table, watch
-from heedmap.errors import ModelError, TraceError
+from heedmap.errors import HeedmapWarning, ModelError, TraceError
 
 
 @pytest.fixture(scope="module")
@@ -119,8 +120,13 @@ def test_embeds_without_a_text_encoder_are_labelled_by_position(pipe):
     made.text_encoder = None
     encoding, _ = heard(made, None, "cpu", 1, False, prompt_embeds=given)
     assert encoding.conditional.tables[0].tokens[5].text == "5"
-    with pytest.raises(TraceError):
-        heard(made, None, "cpu", 1, False, prompts=("a red house",), prompt_embeds=given)
+    labels = ("a red house",)
+    with pytest.warns(HeedmapWarning):  # which the tokenizer labels, and no encoder confirms
+        encoding, _ = heard(made, None, "cpu", 1, False, prompts=labels, prompt_embeds=given)
+    assert encoding.conditional.tables[0] == prompt_table(pipe, "a red house")
+    for prompts, states in ((("a", "b"), given), (labels, given[:, :50])):
+        with pytest.raises(TraceError), warnings.catch_warnings(action="ignore"):
+            heard(made, None, "cpu", 1, False, prompts=prompts, prompt_embeds=states)
     assert prompt_table(made, "a red house").prompt == "a red house"
     made.tokenizer = None
     with pytest.raises(TraceError):

@@ -185,7 +185,8 @@ def places_of(kwargs: dict) -> list[torch.Tensor]:
     if "img_shapes" not in kwargs:
         return []
     # Qwen-Image counts rows and columns from the middle, and the text on from half of the longer.
-    (_, h, w) = kwargs["img_shapes"][0][0]
+    shapes = kwargs["img_shapes"][0]
+    (_, h, w) = shapes if isinstance(shapes, tuple) else shapes[0]  # beside a ControlNet
     rows, columns = torch.arange(h) - (h - h // 2), torch.arange(w) - (w - w // 2)
     image = torch.cartesian_prod(torch.arange(1), rows, columns)
     text = max(h // 2, w // 2) + torch.arange(kwargs["encoder_hidden_states"].shape[1])

@@ -2,15 +2,21 @@
 
 import pytest
 import torch
-from diffusers import CogView4ControlPipeline, CogView4Transformer2DModel
+from diffusers import (
+    CogView4ControlPipeline,
+    CogView4Transformer2DModel,
+    QwenImageControlNetInpaintPipeline,
+    QwenImageControlNetModel,
+    QwenImageControlNetPipeline,
+)
 
 import heedmap as hm
 from families import models
 from families.checking import ALONE, WHOLE, check, paint
 from families.joint import PROMPTS, asked
 from heedmap.backends import loading
-from heedmap.backends.prompts import prompt_table
-from heedmap.errors import HeedmapError, TraceError
+from heedmap.backends.prompts import Reading, prompt_table, read_concepts
+from heedmap.errors import ArgumentError, HeedmapError, TraceError
 from heedmap.recording.tracing import trace
 
 # --- padding ------------------------------------------------------------------------------------
@@ -44,6 +50,27 @@ def test_padding_of_cogview_stands_in_front_and_is_seen(load):
     assert len(short.table.tokens) == len(long.table.tokens) == 32
     assert short.table.positions("pad") == tuple(range(28)) and short.table.find("at") == (30, 31)
     assert all((array > 0).all() for array in short.arrays)
+
+
+@pytest.mark.parametrize("prompts", [["at", "a red house at sea"], ["a red house at sea", "at"]])
+@pytest.mark.parametrize("family", ["qwen", "cogview4"])
+def test_concepts_of_prompts_of_unlike_length_are_their_own_tokens(load, family, prompts):
+    """Also where the padding of the batch moves those of the shorter one."""
+    pipe, read = load(family), []
+    encoder = pipe.text_encoder
+    encoder.register_forward_hook(
+        lambda _, args, kwargs, __: read.append(args[0] if args else kwargs["input_ids"]),
+        with_kwargs=True,
+    )
+    given = {"prompt": prompts, "max_sequence_length": 64}
+    if family == "cogview4":
+        given["do_classifier_free_guidance"] = False
+    found = read_concepts(Reading(pipe, given), pipe.encode_prompt, ("tree",), prompts)
+    (rows,) = read
+    dropped = pipe.prompt_template_encode_start_idx if family == "qwen" else 0
+    for concept, row in zip(found, rows, strict=True):
+        (places,) = concept.places
+        assert pipe.tokenizer.decode(row[dropped:][list(places)]).strip() == "tree"
 
 
 # --- words --------------------------------------------------------------------------------------
@@ -120,6 +147,25 @@ def test_control_by_the_channels_of_an_image(load):
     check(pipe, call, PROMPTS[:1], ALONE)
 
 
+@pytest.mark.parametrize("inpaints", [False, True])
+def test_a_controlnet_beside_qwen_image(load, inpaints):
+    """Its pipelines give the model the shapes of images in a flat list."""
+    parts = load("qwen").components
+    kind = QwenImageControlNetInpaintPipeline if inpaints else QwenImageControlNetPipeline
+    own = {"num_layers": 1, "out_channels": 4, "joint_attention_dim": 16, "in_channels": 16}
+    config = {"attention_head_dim": 16, "num_attention_heads": 3, "axes_dims_rope": (4, 4, 8)}
+    torch.manual_seed(4)
+    net = QwenImageControlNetModel(**own, **config, extra_condition_channels=4 * inpaints)
+    for block in net.controlnet_blocks:  # which start at zero
+        torch.nn.init.normal_(block.weight, std=0.1)
+    pipe = kind(**parts, controlnet=net.eval())
+    pipe.set_progress_bar_config(disable=True)
+    more = asked("qwen", width=48, height=80, control_image=models.picture(48, 80))
+    if inpaints:
+        more["control_mask"] = models.mask(48, 80)
+    check(pipe, lambda: paint(pipe, prompt=PROMPTS[0], **more), PROMPTS[:1], ALONE)
+
+
 def test_a_negative_prompt_is_refused_where_the_pipeline_takes_none(load):
     pipe, ran = load("klein"), []
     pipe.transformer.register_forward_pre_hook(lambda *_: ran.append(1))
@@ -137,4 +183,7 @@ def test_positions_of_another_image_are_refused(load, size):
     more = asked("klein", width=width, height=height, image=models.picture(64, 64))
     with pytest.raises(TraceError), trace(pipe):
         paint(pipe, prompt="a red house", **more)
+    more = asked("klein", size=size, image=models.picture(20, 20))  # too small for the pipeline
+    with pytest.raises(ArgumentError, match="image"):
+        hm.generate(pipe, "a red house", seed=1, steps=1, **more)
     assert not ran

@@ -1,5 +1,8 @@
 """Text and image in one softmax: shares against float64, words, runs, and what is refused."""
 
+import re
+import warnings
+
 import diffusers
 import numpy as np
 import pytest
@@ -143,16 +146,53 @@ def test_labels_are_those_that_the_encoder_read(load, family):
     ("family", "other"),
     [
         *(("sd3", name) for name in ("prompt_2", "prompt_3", "negative_prompt_3")),
-        *((family, "prompt_2") for family in ("flux", "sdxl")),
+        ("sdxl", "prompt_2"),
     ],
 )
 def test_encoders_that_read_other_prompts_are_refused(load, family, other):
     pipe, ran = load(family), []
     denoiser(pipe).register_forward_pre_hook(lambda *_: ran.append(1))
-    branches = ("conditional",) if family == "flux" else ("conditional", "negative")
+    branches = ("conditional", "negative")
     with pytest.raises(TraceError, match=other), trace(pipe, branches=branches):
         paint(pipe, "a red house", **{other: "a blue house"})
     assert not ran
+
+
+def test_words_are_those_of_the_prompt_that_attention_reads(load):
+    """T5 reads the second prompt of Flux, and CLIP's vector of the first has no attention."""
+    pipe, second = load("flux"), ["a blue house", "at sea"]
+    more = asked("flux", true_cfg_scale=3.0, negative_prompt=["a", "a"], **SMALL)
+    more |= {"prompt_2": second, "negative_prompt_2": ["at night", ""]}  # an empty one is none
+
+    def call():
+        return paint(pipe, prompt=["a red house", "a cat"], seeds=(1, 2), **more)
+
+    with reference(pipe) as scores:
+        bare = call()
+    with trace(pipe, WHOLE, tokens="all", branches=["conditional", "negative"]) as recorder:
+        assert np.array_equal(call(), bare)
+    for image, recording in enumerate(recorder.recordings):
+        for layer, array in zip(recording.layers, recording.arrays, strict=True):
+            expected = np.stack([found[image] for found in scores[layer.name][::2]])
+            np.testing.assert_allclose(array, expected, atol=1e-5)
+    assert [maps.tokens.prompt for maps in recorder.maps] == second
+    assert [maps.tokens.prompt for maps in recorder.negative_maps] == ["at night", ""]
+    with pytest.warns(hm.HeedmapWarning, match="blue:2"):  # only the prompt takes weights
+        hm.generate(pipe, "at", prompt_2="a (blue:2) sea", steps=1, size=(32, 32), seed=1)
+
+
+@EACH
+def test_advice_about_attention_out_of_sight_can_be_followed(load, family):
+    """What it names as a method of the model is one."""
+    pipe = load(family)
+    layer = next(iter(cross_attention_layers(pipe).values()))
+    kind = type(layer.processor)
+    hidden = type(kind.__name__, (kind,), {"__call__": lambda self, attn, states, *_, **__: states})
+    layer.set_processor(hidden())
+    with pytest.raises(TraceError) as told, trace(pipe):
+        paint(pipe, prompt="a red house", steps=1, **asked(family, **SMALL))
+    for method in re.findall(r"(\w+)\(", str(told.value)):
+        assert hasattr(pipe.transformer, method)
 
 
 # By family the arguments of encode_prompt, and the places of arguments in its result.
@@ -181,6 +221,29 @@ def test_prompt_embeds(load, family):
         assert [len(maps.words) for maps in recorder.maps] == counts
     with pytest.raises(TraceError), trace(pipe, prompts=["a blue house", "at sea"]):
         paint(pipe, seeds=(1, 2), **embeds, **more)
+
+
+@pytest.mark.parametrize(
+    ("family", "given", "is_idle"),
+    [
+        ("qwen", {}, True), ("schnell", {}, True), ("schnell", {"guidance": 1.0}, False),
+        ("schnell", NEGATIVE["flux"], True),  # which is guided by true_cfg_scale
+        *((family, {}, False) for family in ("flux", "chroma", "klein", "dev2", "cogview4", "sd3")),
+        ("lcm", {}, False), ("sd1", {}, False), ("sprint", {}, False),
+    ],
+)  # fmt: skip
+def test_guidance_that_changes_nothing_gives_a_warning(load, family, given, is_idle):
+    pipe, given = load(family), {"guidance": 3.0, "size": (64, 64), "steps": 2, "seed": 1} | given
+    if "negative_prompt" in given:
+        given["negative_prompt"] = "at night"
+    if family in NAMES:
+        given["max_sequence_length"] = ROOM[family]
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", hm.HeedmapWarning)
+        run = hm.generate(pipe, "a red house", **given)
+    said = [one for one in caught if issubclass(one.category, hm.HeedmapWarning)]
+    assert any("guidance" in str(one.message) for one in said) == is_idle
+    assert run.image.size == (64, 64)
 
 
 # --- runs ---------------------------------------------------------------------------------------

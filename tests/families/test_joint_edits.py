@@ -13,10 +13,10 @@ from oracle import assert_probabilities
 import heedmap as hm
 from families import models
 from families.checking import WHOLE, assert_restored, paint, reference, state_of
-from families.joint import SHORT, asked, watched
+from families.joint import ROOM, SHORT, asked, watched
 from heedmap.backends.prompts import prompt_table
 from heedmap.backends.registry import family_of
-from heedmap.errors import HeedmapError, HeedmapWarning, ModelError, TraceError
+from heedmap.errors import ArgumentError, HeedmapError, HeedmapWarning, ModelError, TraceError
 from heedmap.mathematics.rules import Inject, steps_within
 from heedmap.recording.edits import Steering
 from heedmap.recording.tracing import Trace, trace
@@ -500,6 +500,44 @@ def test_edits_that_move_the_tokens_of_a_source_are_refused(load):
     assert not ran
 
 
+# --- a text that is not the prompt --------------------------------------------------------------
+
+
+def rewritten(load, family):
+    """A pipeline that reads "a big red house", and the arguments with which it does."""
+    pipe, read = load(family), "a big red house"
+    more = {**asked(family), "size": (64, 64), "steps": 1, "seed": 1}
+    if family == "flux":
+        return pipe, more | {"prompt_2": read}
+
+    def upsample(prompt, **_):  # its own draws at random
+        return [read] * (1 if isinstance(prompt, str) else len(prompt))
+
+    pipe.upsample_prompt = upsample
+    return pipe, more | {"caption_upsample_temperature": 0.15}
+
+
+@pytest.mark.parametrize("family", ["dev2", "flux"])
+def test_rules_act_on_the_text_that_is_read_or_are_refused(load, family, tmp_path):
+    """Positions of the prompt's words are those of other words there."""
+    pipe, more = rewritten(load, family)
+    run = hm.generate(pipe, SOURCE, edits=[hm.Reweight("red", 0)], **more)
+    read = run.maps.tokens
+    assert read.prompt == "a big red house"
+    assert run.maps["red"].values.max() == 0 < run.maps["big"].values.max()
+    assert hm.Run.load(run.save(tmp_path / "run")).maps.tokens == read
+    pipe.transformer.register_forward_hook(lambda *_: pytest.fail("the model ran"))
+    for ask in (
+        lambda: hm.generate(pipe, "a (red:0) house", **more),
+        lambda: hm.edit(pipe, SOURCE, TARGET, **more),
+        lambda: hm.grid(pipe, SOURCE, weights={"red": [0, 2]}, seeds=1, **more | {"seed": None}),
+        lambda: hm.ablate(pipe, run, "big"),
+        lambda: hm.ablate(pipe, run, "red"),
+    ):
+        with pytest.raises(ArgumentError):
+            ask()
+
+
 # --- edits of an image of one's own -------------------------------------------------------------
 
 
@@ -510,9 +548,12 @@ def flow_edit(pipe, image, prompts, seed, steps):
     Z ← Z + (σ' − σ) · (V(Z + (1 − σ) x + σ ε − x) − V((1 − σ) x + σ ε)), from Z = x.
     """
     family, config = family_of(pipe), pipe.vae.config
-    pixels = pipe.image_processor.preprocess(image)
-    clean = pipe.vae.encode(pixels).latent_dist.mode().double()
-    clean = (clean - config.shift_factor) * config.scaling_factor
+    pixels, is_flux2 = pipe.image_processor.preprocess(image), hasattr(pipe, "_patchify_latents")
+    if is_flux2:
+        clean = pipe._unpatchify_latents(pipe._encode_vae_image(pixels, None)).double()
+    else:
+        clean = pipe.vae.encode(pixels).latent_dist.mode().double()
+        clean = (clean - config.shift_factor) * config.scaling_factor
     chance = torch.Generator().manual_seed(seed)
     noises = [torch.randn(clean.shape, generator=chance).double() for _ in range(steps)]
     sigmas = pipe.scheduler.sigmas.double()
@@ -520,18 +561,23 @@ def flow_edit(pipe, image, prompts, seed, steps):
     for at, following, noise in zip(sigmas[:-1], sigmas[1:], noises, strict=True):
         seen = z + at * (noise - clean)
         time = torch.full((len(prompts),), float(at))
-        if "img_ids" in family.inputs:
+        if is_flux2:
+            states, ids = pipe.encode_prompt(prompts, max_sequence_length=ROOM["klein"])
+            places = pipe._prepare_latent_ids(pipe._patchify_latents(seen))
+            more = dict(txt_ids=ids, img_ids=places, guidance=None)
+        elif "img_ids" in family.inputs:
             states, pooled, ids = pipe.encode_prompt(prompts, None, **SHORT)
             places = pipe._prepare_latent_image_ids(1, 4, 4, "cpu", torch.float32)
             more = dict(txt_ids=ids, img_ids=places, guidance=torch.ones(len(prompts)))
+            more["pooled_projections"] = pooled
         else:
             states, _, pooled, _ = pipe.encode_prompt(
                 prompts, None, None, do_classifier_free_guidance=False, **SHORT
             )
-            time, more = time * 1000, {}
+            time, more = time * 1000, {"pooled_projections": pooled}
         velocity = pipe.transformer(
             hidden_states=family.pack(seen.float()), timestep=time, encoder_hidden_states=states,
-            pooled_projections=pooled, return_dict=False, **more,
+            return_dict=False, **more,
         )[0]  # fmt: skip
         velocity = family.unpack(velocity, (8, 8)).double()
         z = z + (following - at) * (velocity - velocity[:1])
@@ -539,10 +585,12 @@ def flow_edit(pipe, image, prompts, seed, steps):
 
 
 @pytest.mark.filterwarnings("ignore:the (model.s autoencoder|image also changed)")
-@pytest.mark.parametrize("family", ["sd3", "flux"])
+@pytest.mark.parametrize("family", ["sd3", "flux", "klein"])
 def test_an_edit_of_an_image_is_flow_edit(load, family):
+    """Also where the pipeline takes an image, which it reads beside the prompt."""
     pipe, seen, image = load(family), [], models.picture(64, 64)
-    call = dict(image=image, seed=3, steps=4, guidance=1.0, preview=seen.append, **SHORT)
+    call = dict(image=image, seed=3, steps=4, guidance=1.0, preview=seen.append)
+    call["max_sequence_length"] = ROOM[family]
     targets = [TARGET, "a red sea"]
     first, _ = hm.edit(pipe, SOURCE, targets, cross_replace=0.0, self_replace=0.0, **call)
     wanted, clean = flow_edit(pipe, image, [SOURCE, *targets], 3, 4)
@@ -550,6 +598,8 @@ def test_an_edit_of_an_image_is_flow_edit(load, family):
     torch.testing.assert_close(seen[-1].double(), wanted, atol=1e-4, rtol=0)
     assert (wanted[1] - clean).abs().max() > 1e-2
     assert first.report.reconstruction is not None and first.source.input_image is not None
+    if family == "klein":
+        return
     with beside_edits(pipe, 2, injected(matrix(family, *SWAP), (0, 0.5), 4), 4, (0, 0.5)):
         hm.edit(pipe, SOURCE, TARGET, cross_replace=0.5, self_replace=0.5, **call)
 

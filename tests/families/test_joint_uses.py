@@ -168,6 +168,8 @@ def with_concepts(given, concepts, tokens, family):
     else:
         given["encoder_hidden_states"] = concepts
     given |= {name: None for name in given if "mask" in name}
+    if "joint_attention_kwargs" in given:
+        given["joint_attention_kwargs"] = {}
     if family == "qwen":
         image, text = given["image_rotary_emb"]
         given["image_rotary_emb"] = image, text[:1].repeat(count, 1)
@@ -222,14 +224,31 @@ def concept_shares(pipe, family, ran, texts, states, places, row):
     return [{name: torch.stack(one) for name, one in of.items()} for of in (shares, alike)]
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+def regional(tokens: int, positions: int) -> dict[str, torch.Tensor]:
+    """A mask of regional prompting: half of the image sees half of the text, and no other half."""
+    seen = torch.ones(1, 1, tokens + positions, tokens + positions, dtype=torch.bool)
+    seen[..., tokens : tokens + positions // 2, 2 : tokens // 2] = False
+    seen[..., tokens : tokens + positions // 2, tokens + positions // 2 :] = False
+    return {"attention_mask": seen}
+
+
+@pytest.mark.parametrize(
+    ("family", "kwargs"),
+    [
+        *((family, None) for family in FAMILIES),
+        ("flux", "joint_attention_kwargs"),
+        ("klein", "attention_kwargs"),
+    ],
+)
 def test_concepts_have_their_share_beside_the_prompt_and_the_similarity_of_outputs(
-    load, family, tmp_path
+    load, family, kwargs, tmp_path
 ):
     """Their tokens have the place of the text's first one, and no mask hides them."""
     pipe, prompts = load(family), ["a red house", "a cat"]
     size = {"width": 48, "height": 80, "max_sequence_length": ROOM[family] + 16}
     more = {**asked(family), **size}
+    if kwargs is not None:
+        more[kwargs] = regional(size["max_sequence_length"], 15)
     call = lambda: paint(pipe, prompt=prompts, seeds=(1, 2), **more)  # noqa: E731
     with block_calls(pipe) as (ran, texts):
         bare = call()

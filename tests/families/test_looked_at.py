@@ -1,5 +1,8 @@
 """A picture looked at by every family: what its model was given, beside diffusers' own noise."""
 
+import warnings
+from copy import deepcopy
+
 import numpy as np
 import pytest
 import torch
@@ -13,6 +16,7 @@ from PIL import Image
 
 from families.checking import denoiser, state_of
 from heedmap import locate, repeat
+from heedmap.errors import ModelError
 
 PROMPT = "a red house"
 
@@ -50,13 +54,21 @@ def noised(pipe, picture: Image.Image, seed: int, timesteps: list[float]) -> lis
         clean = pipe._pack_latents(clean, *clean.shape)
     generator = torch.Generator().manual_seed(seed)
     each = [(t, torch.randn(clean.shape, generator=generator)) for t in timesteps]
+    if type(pipe).__name__ == "CogView4Pipeline":
+        # The scheduler shifts the noise of a timestep by the number of positions.
+        scheduler, (h, w) = deepcopy(pipe.scheduler), clean.shape[-2:]
+        shift = 0.5 + 1.15 * (h * w / 4 / 256) ** 0.5  # of the scheduler's configuration
+        levels = [t / 1000 for t in timesteps]
+        scheduler.set_timesteps(sigmas=levels, timesteps=timesteps, mu=shift)
+        shifted = zip(scheduler.sigmas.tolist(), each, strict=False)
+        return [(1 - sigma) * clean + sigma * noise for sigma, (_, noise) in shifted]
     if isinstance(pipe.scheduler, FlowMatchEulerDiscreteScheduler):
         return [(1 - t / 1000) * clean + t / 1000 * noise for t, noise in each]
     scheduler = DDPMScheduler.from_config(pipe.scheduler.config)
     return [scheduler.add_noise(clean, noise, torch.tensor([int(t)])) for t, noise in each]
 
 
-FLOW = ["sd3", "sd35", "flux"]
+FLOW = ["sd3", "sd35", "flux", "cogview4"]
 OTHERS = ["sd1", "sd2", "lcm", "sdxl", "sigma", "hunyuan"]
 
 
@@ -82,6 +94,14 @@ def test_locate_gives_the_model_the_noised_image(load, tmp_path, family):
     assert run.image.size == size and np.array_equal(np.asarray(run.image), np.asarray(picture))
     again = repeat(pipe, run.save(tmp_path / "run"))
     assert again.same and again.changed == {}, str(again)
+
+
+def test_a_model_whose_noise_no_scheduler_adds_is_refused(load):
+    pipe, ran = load("sprint"), []
+    pipe.transformer.register_forward_pre_hook(lambda *_: ran.append(1))
+    with pytest.raises(ModelError), warnings.catch_warnings(action="ignore"):
+        locate(pipe, painted(64, 64), PROMPT, seed=2, size=(64, 64))
+    assert not ran
 
 
 def test_locate_passes_a_control_image_on(load, folder):

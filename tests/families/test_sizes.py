@@ -3,6 +3,9 @@
 import pytest
 
 from families.checking import ALONE, check, paint
+from families.joint import asked
+from heedmap.errors import ArgumentError
+from heedmap.recording.tracing import trace
 
 PROMPT = "a red house"
 
@@ -39,6 +42,16 @@ def test_each_size_gives_exact_maps(load, family, size, grids):
     cells = recorder_cells(recording)
     assert min(cells) == 64
     assert cells[0] / cells[1] == pytest.approx(w / h, rel=0.02)
+
+
+@pytest.mark.parametrize("family", ["flux", "chroma", "klein", "qwen"])
+def test_an_image_without_a_position_is_refused(load, family):
+    """Whose pipelines round sides down to multiples of 16 pixels."""
+    pipe, ran = load(family), []
+    pipe.transformer.register_forward_hook(lambda *_: ran.append(1))
+    with pytest.raises(ArgumentError), trace(pipe):
+        paint(pipe, prompt=PROMPT, steps=1, **asked(family, width=64, height=7))
+    assert not ran
 
 
 def recorder_cells(recording):

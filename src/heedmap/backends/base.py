@@ -45,6 +45,8 @@ class Family(ABC):
         quirks: by the name of a pipeline's class "prompt_first" if the prompt precedes the negative
             prompt in its batches, "source_first" if the prompt of a source image precedes the
             prompt, "repeats_passes" if it runs the model again in a step, on other latents.
+        reads_images: whether an argument "image" puts the positions of other images beside those
+            of the image.
         masks_padding: whether a mask hides the padding of a prompt from the image.
         is_joint: whether text and image are keys of one softmax.
         windows: the default ends of an edit's windows, by its purpose (`heedmap.options.USUAL`).
@@ -65,6 +67,7 @@ class Family(ABC):
     older_names: ClassVar[tuple[str, ...]] = ()
     unserved: ClassVar[Mapping[str, str]] = {}
     quirks: ClassVar[Mapping[str, str]] = {}
+    reads_images: ClassVar[bool] = False
     masks_padding: ClassVar[bool] = False
     is_joint: ClassVar[bool] = False
     windows: ClassVar[Mapping[EditPurpose | None, tuple[float, float]]] = USUAL
@@ -107,6 +110,13 @@ class Family(ABC):
     def matches_flow(self) -> bool:
         """Whether a timestep is σ of latents (1 - σ) · clean + σ · noise, as in flow matching."""
         return False
+
+    def noise_shift(self, latent: GridShape) -> float | None:
+        """Return mu, by which a scheduler shifts the noise of a timestep for a latent (h, w).
+
+        None where timesteps have their own noise. Only flow matching has such shifts.
+        """
+        return None
 
     @property
     def latent_multiple(self) -> int:

@@ -5,11 +5,14 @@ and to the longest of them; no mask hides the padding. A negative prompt runs in
 """
 
 from collections.abc import Mapping
+from math import prod
 from typing import Any
 
 from diffusers import CogView4Transformer2DModel
+from diffusers.pipelines.cogview4.pipeline_cogview4 import calculate_shift
 from torch import Tensor
 
+from heedmap.backends.base import GridShape
 from heedmap.backends.joint import JointFamily
 from heedmap.text.words import TokenTable, padded, tokenize_between
 
@@ -25,10 +28,11 @@ class CogView4(JointFamily):
     pads_to_longest = "left"
     negative_guidance = "guidance_scale"
 
-    @property
-    def matches_flow(self) -> bool:
-        """False: the scheduler shifts the noise of its timesteps by the size of the image."""
-        return False
+    def noise_shift(self, latent: GridShape) -> float:
+        """Return mu, which grows with the size of the image."""
+        config = self.pipe.scheduler.config
+        names = ("base_image_seq_len", "base_shift", "max_shift")
+        return calculate_shift(prod(self.grid("", latent)), *map(config.get, names))
 
     def project_text(self, states: Tensor) -> Tensor:
         """Return text states (B, K, C) as the model passes them to its first block."""

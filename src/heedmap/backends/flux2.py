@@ -30,6 +30,7 @@ class Flux2(Flux):
     layer_classes = (Flux2Attention, Flux2ParallelSelfAttention)
     sequences = (("tokenizer",),)
     negative_guidance = "guidance_scale"
+    reads_images = True
     unserved: ClassVar[Mapping[str, str]] = {"Flux2KleinInpaintPipeline": REFERENCE}
 
     def unpack(self, latents: Tensor, latent: GridShape) -> Tensor:

@@ -62,7 +62,8 @@ class JointFamily(Transformer):
         Raises:
             TraceError: if an image prompt is among them.
         """
-        if "ip_hidden_states" in (arguments.get("joint_attention_kwargs") or ()):
+        more = arguments.get("joint_attention_kwargs") or {}
+        if "ip_hidden_states" in more:
             raise TraceError("concepts cannot be recorded with an image prompt: leave one out")
         rows = len(arguments["hidden_states"])
         one: dict[str, Any] = {
@@ -70,6 +71,9 @@ class JointFamily(Transformer):
             for name, value in arguments.items()
             if isinstance(value, Tensor) and len(value) == rows
         }
+        if more:  # a mask of the user's is of the prompt's tokens
+            unmasked = {name: value for name, value in more.items() if not name.endswith("mask")}
+            one["joint_attention_kwargs"] = unmasked
         if arguments.get("encoder_hidden_states") is None:  # the model has joined text and image
             one["hidden_states"] = torch.cat([text, one["hidden_states"][:, -positions:]], dim=1)
         else:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from copy import copy, deepcopy
 from dataclasses import dataclass
+from functools import partial
 from inspect import signature, unwrap
 from typing import Any, TypeVar
 
@@ -423,6 +424,7 @@ class ImageScheduler:
         num_inference_steps: int | None = None,
         device: Any = None,
         sigmas: Any = None,
+        timesteps: Any = None,
         *_: Any,
         **__: Any,
     ) -> None:
@@ -483,9 +485,12 @@ class DiffusedImage(ImageScheduler, DDPMScheduler):  # pyright: ignore[reportInc
 class FlowingImage(ImageScheduler, FlowMatchEulerDiscreteScheduler):  # pyright: ignore[reportIncompatibleMethodOverride]
     """An image on its way to noise, as flow matching trains: (1 - σ) · clean + σ · noise."""
 
+    shift_noise: Callable[[Any], Any] = float
+    """The function that makes σ of a timestep's share of the schedule."""
+
     def level(self, above: int, below: int) -> tuple[float, tuple[float, float]]:
-        """Return σ as a timestep, 1 - σ and σ."""
-        sigma = above / below / self.config["num_train_timesteps"]
+        """Return a timestep, 1 - σ and σ, which is that of the timestep unless it is shifted."""
+        sigma = self.shift_noise(above / below / self.config["num_train_timesteps"])
         return above / below, (1 - sigma, sigma)
 
 
@@ -494,21 +499,26 @@ def showing(pipe: Any, latents: Tensor, noise: torch.Generator, steps: int) -> I
     """Give a pipeline's model these latents (1, C, h, w) at each step, with fresh noise.
 
     The noise is that of the training: for flow matching at evenly spaced σ, which no shift of the
-    pipeline's scheduler changes, else by the betas of that scheduler. It comes back after the
-    block. The first latents for the pipeline's call are yielded, as the pipeline packs them.
+    pipeline's scheduler changes, unless a timestep has another σ for each size of the image
+    (`Family.noise_shift`); else by the betas of that scheduler. It comes back after the block. The
+    first latents for the pipeline's call are yielded, as the pipeline packs them.
     """
     before, family = pipe.scheduler, family_of(pipe)
-    pipe.scheduler = scheduler = _image_scheduler(before, family.matches_flow)
+    shift = family.noise_shift((latents.shape[-2], latents.shape[-1]))
+    pipe.scheduler = scheduler = _image_scheduler(before, family.matches_flow, shift)
     try:
         yield scheduler.start(family.pack(latents), noise, steps)
     finally:
         pipe.scheduler = before
 
 
-def _image_scheduler(scheduler: Any, matches_flow: bool) -> ImageScheduler:
+def _image_scheduler(scheduler: Any, matches_flow: bool, shift: float | None) -> ImageScheduler:
     config = scheduler.config
     if matches_flow:
-        return FlowingImage(num_train_timesteps=config.get("num_train_timesteps", 1000))
+        flowing = FlowingImage(num_train_timesteps=config.get("num_train_timesteps", 1000))
+        if shift is not None:
+            flowing.shift_noise = partial(scheduler.time_shift, shift, 1.0)
+        return flowing
     betas = ("num_train_timesteps", "beta_start", "beta_end", "beta_schedule", "prediction_type")
     known = all(name in config for name in betas) and config.prediction_type in _PREDICTIONS
     # `from_config` would ignore the defaults of the pipeline's own scheduler.
@@ -520,7 +530,8 @@ def _image_scheduler(scheduler: Any, matches_flow: bool) -> ImageScheduler:
     except NotImplementedError:  # also of an unknown schedule of betas
         raise ModelError(
             f"{type(scheduler).__name__} defines no schedule of betas, as of the noise of the "
-            "training: expected one of the schedulers of Stable Diffusion"
+            "training: expected a model that is trained with such noise or by flow matching, and "
+            "one of its usual schedulers"
         ) from None
 
 

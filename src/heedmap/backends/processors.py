@@ -36,7 +36,7 @@ Record = Callable[[str, Scores], None]
 uncompiled: Any = torch.compiler.disable
 """A decorator of functions that `torch.compile` leaves out of what it compiles around them."""
 _UNSEEN = ("_native_npu", "_native_xla")
-_DEFAULT = "call set_default_attn_processor() of the model before the trace"
+_DEFAULT = "load the model again, and keep the attention processors that it is loaded with"
 
 
 @dataclass(eq=False)
@@ -82,8 +82,7 @@ class RecordingProcessor:
     @uncompiled
     def __call__(self, attn: Attention, hidden_states: Tensor, *args: Any, **kwargs: Any) -> Tensor:
         """Run the original processor."""
-        states = kwargs.get("encoder_hidden_states", args[0] if args else None)
-        tap = _Tap(self, attn, hidden_states.shape, states)
+        tap = _Tap(self, attn, hidden_states.shape, _text_states(attn, args, kwargs))
         with tap:
             output = self.original(attn, hidden_states, *args, **kwargs)
         scores = tap.scores()
@@ -101,6 +100,16 @@ class RecordingProcessor:
                 f"does): {_DEFAULT}"
             )
         return output
+
+
+def _text_states(layer: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+    """Return the text states among the arguments of a layer's processor.
+
+    The single blocks of Flux.2 take none, and pass a mask in their place.
+    """
+    name = "encoder_hidden_states"
+    has_place = args and name in inspect.signature(layer.forward).parameters
+    return kwargs.get(name, args[0] if has_place else None)
 
 
 class _Tap(TorchFunctionMode):

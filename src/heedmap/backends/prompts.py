@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import chain
 from types import FrameType
 from typing import Any
 
@@ -18,7 +19,7 @@ from torch import Tensor
 from heedmap.backends.base import Family, TextStates, active_calls, replace_method
 from heedmap.backends.loading import silence_logs
 from heedmap.backends.registry import encoding_method, family_of
-from heedmap.errors import TraceError, plural, quoted
+from heedmap.errors import TraceError, plural, quoted, warn
 from heedmap.options import GenerateOptions
 from heedmap.text.words import TokenTable, asked_text, concept_places, padded
 
@@ -136,16 +137,17 @@ class Reading:
             call: the number of the encoders' call for it.
             count: the number of prompts for which a single text stands.
         """
-        texts = _listed(self.arguments.get(which) or "", count)
-        for name in (f"{which}_2", f"{which}_3"):
-            other = self.arguments.get(name) or texts  # an empty one is none
-            if _listed(other, count) != texts:
+        family, arguments = family_of(self.pipe), self.arguments
+        names = [which + name.removeprefix("tokenizer") for name in chain(*family.sequences)]
+        default = arguments.get(which) or ""
+        texts, *others = (_listed(arguments.get(name) or default, count) for name in names)
+        for name, other in zip(names[1:], others, strict=True):
+            if other != texts:
                 raise TraceError(
                     f"{name} differs from {which}: the text encoders then read different texts, "
                     f"and the words of one cannot label both; pass {which} alone, or "
                     "prompt_embeds (the maps are then by position)"
                 )
-        family, arguments = family_of(self.pipe), self.arguments
         if which == "negative_prompt":
             arguments = family.negative_arguments(arguments)
         labels = [family.whole_table(text, arguments) for text in texts]
@@ -220,16 +222,17 @@ def _check_labels(reading: Reading, encode: Callable[..., Any], prompts: Sequenc
                 f"{quoted(texts)}: give the labels of prompt_embeds alone"
             )
         return
-    if not reading.readers:
-        raise TraceError(
-            "the pipeline has no text encoder, so it cannot be known whether its prompt_embeds are "
-            f"of {labels}: {without}"
-        )
     count = 0 if embeds is None else len(embeds)
     if count != len(prompts):
         raise TraceError(
             f"the prompts of the trace are {labels}, for {count} prompt_embeds: expected one each"
         )
+    if not reading.readers:
+        warn(
+            f"no text encoder is loaded, so it was not checked that the prompt_embeds are of "
+            f"{labels}: if they are of other texts, words are shown where others were read"
+        )
+        return
     states = reading.text_states()[0].float()
     expected = _encode_others(reading, encode, prompts).text_states()[0].to(states)
     expected = expected.repeat_interleave(reading.images_per_prompt, 0)
@@ -272,9 +275,10 @@ def read_concepts(
         )
     texts = {prompt: asked_text(concepts, prompt) for prompt in dict.fromkeys(prompts)}
     encoded = _encode_others(reading, encode, texts.values())
-    tables = encoded.tables("prompt", 0)
     states, _, mask = encoded.text_states()
-    if states.shape[:2] != (len(tables), len(tables[0].tokens)):
+    count = states.shape[1]
+    tables = _pad_to_longest(family_of(pipe), encoded.tables("prompt", 0), count)
+    if len(states) != len(tables) or any(len(table.tokens) != count for table in tables):
         raise TraceError(
             f"{type(pipe).__name__} makes states of shape {tuple(states.shape)} of {len(tables)} "
             f"texts of {len(tables[0].tokens)} tokens: leave concepts out"
@@ -467,9 +471,7 @@ def _encoding(reading: Reading, prompts: Sequence[str] | None, label_negative: b
 def _branch(family: Family, tables: Sequence[TokenTable], states: Tensor) -> Branch:
     images, tokens = states.shape[:2]
     shifted = family.pads_to_longest == "left" and len({len(one.tokens) for one in tables}) > 1
-    if family.pads_to_longest and max(len(table.tokens) for table in tables) == tokens:
-        in_front = family.pads_to_longest == "left"
-        tables = [padded(table, tokens, in_front=in_front) for table in tables]
+    tables = _pad_to_longest(family, tables, tokens)
     wrong = next((t for t in tables if len(t.tokens) != tokens), None)
     if not tables or images % len(tables) or wrong is not None:
         size = f"{len(wrong.tokens)} tokens" if wrong else f"{len(tables)} prompts"
@@ -481,3 +483,13 @@ def _branch(family: Family, tables: Sequence[TokenTable], states: Tensor) -> Bra
     # A copy, since a callback may change the pipeline's own in place.
     every = tuple(table for table in tables for _ in range(each))
     return Branch(every, states.clone(), shifted)
+
+
+def _pad_to_longest(
+    family: Family, tables: Sequence[TokenTable], tokens: int
+) -> Sequence[TokenTable]:
+    """Return tables padded as their batch, if its longest prompt has so many tokens."""
+    side = family.pads_to_longest
+    if not side or max(len(table.tokens) for table in tables) != tokens:
+        return tables
+    return [padded(table, tokens, in_front=side == "left") for table in tables]

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from heedmap.backends.base import Family, modules_of, parameters
 from heedmap.backends.cogview4 import CogView4
-from heedmap.backends.flux import Chroma, Flux
+from heedmap.backends.flux import REFERENCE, Chroma, Flux
 from heedmap.backends.flux2 import Flux2
 from heedmap.backends.hunyuan import HunyuanDiT
 from heedmap.backends.pixart import PixArt
@@ -208,12 +208,16 @@ _DEPRECATED = ("callback", "callback_steps")  # still taken, but not in the sign
 
 def check_names(pipe: Any, names: Iterable[str], others: Iterable[str]) -> None:
     """Raise an ArgumentError if a keyword is neither the pipeline's nor one of these others."""
+    kind = type(pipe).__name__
     known = [*others, *list(parameters(pipe))[1:]]  # many take any name, and ignore it
+    use = "use hm.edit or hm.locate for an image of your own"
+    if "image" in names and family_of(pipe).reads_images:
+        raise ArgumentError(f"{kind} {REFERENCE}, which has no maps: {use}")
     for name in {*names} - {*known, *_DEPRECATED}:
         hint = f"did you mean {nearest(name, known)[0]}?"
         if name == "image":
-            hint = "it draws from a text alone; use hm.edit or hm.locate for an image of your own"
-        raise ArgumentError(f"{type(pipe).__name__} takes no argument {name}: {hint}")
+            hint = f"it draws from a text alone; {use}"
+        raise ArgumentError(f"{kind} takes no argument {name}: {hint}")
 
 
 def for_batch(

@@ -15,7 +15,7 @@ from PIL import Image
 from torch.nn.functional import adaptive_avg_pool2d
 
 from heedmap.backends import loading
-from heedmap.backends.base import Pipeline
+from heedmap.backends.base import Pipeline, parameters
 from heedmap.backends.latents import fitted, noise_of_steps, showing
 from heedmap.backends.prompts import prompt_table
 from heedmap.backends.registry import THEIR_NAMES, family_of, for_batch, usual_size, without_bar
@@ -175,6 +175,7 @@ def generate_batch(
         after_step=_after_step(progress, change, preview, recorder),
         probe=probe,
         predicts=recorder is not None,
+        steered=None if steering is None else texts,
     )
     # Before the run: a callback or an interrupt may change the number of steps.
     shared = _shared_settings(pipe, options, edits)
@@ -192,6 +193,11 @@ def generate_batch(
         warn(
             f"the negative prompt {quoted(negative)} changed nothing, since guidance was off: pass "
             f"{family_of(pipe).negative_guidance} above 1"
+        )
+    if (options.guidance or 0) > 1 and _ignores_guidance(pipe, trace.guided):
+        warn(
+            f"the guidance {options.guidance:g} changed nothing, since this model has none: leave "
+            "it out (a negative prompt with true_cfg_scale guides Flux and Qwen-Image)"
         )
     each = zip(prompts, seeds, flags, strict=True)
     if black := [f"{quoted(prompt)} (seed {seed})" for prompt, seed, is_black in each if is_black]:
@@ -245,11 +251,20 @@ def _warnings(pipe: Any, options: GenerateOptions, branches: Iterable[BranchName
     negative = options.negative or ""
     if negative and "negative" not in branches:  # else the trace warns
         yield prompt_table(pipe, negative, options.arguments).unread
-    yield unread_weights(negative)
+    for text in (negative, str(options.arguments.get("prompt_2") or "")):
+        yield unread_weights(text)
     if options.size is not None and not has_usual_area(pipe, options.size):
         (w, h), (width, height) = options.size, usual_size(pipe)
         other = "larger" if w * h > width * height else "smaller"
         yield f"{w}×{h} is much {other} than the model's {width}×{height}: the image may be bad"
+
+
+def _ignores_guidance(pipe: Any, is_guided: bool) -> bool:
+    """Return whether a call's guidance, `guidance_scale` in diffusers, acted on nothing."""
+    config = family_of(pipe).model.config
+    if any(config.get(name) for name in ("guidance_embeds", "time_cond_proj_dim")):
+        return False
+    return not is_guided or "true_cfg_scale" in parameters(pipe)  # which guides in its place
 
 
 def _call(

@@ -334,7 +334,7 @@ def extract_image(
     """Open the image to edit, or make it an argument of a pipeline that takes an image."""
     if image is None:
         return None, arguments
-    if "image" in parameters(pipe):
+    if "image" in parameters(pipe) and not family_of(pipe).reads_images:
         image = open_image(image) if isinstance(image, str | PathLike) else image
         return None, {**arguments, "image": image}
     check_takes_latents(pipe)

@@ -182,7 +182,7 @@ def _image_as_one(scores: Scores, row: int, place: int) -> tuple[Tensor, Tensor]
     if joint is None or scores.value is None:
         raise TraceError(
             "the layer computes its probabilities by get_attention_scores, where its values are "
-            "not known: call set_default_attn_processor() of the model first"
+            "not known: load the model again, and keep the processors that it is loaded with"
         )
     query, value = scores.query[row, :, [place]].float(), scores.value[row].float()
     image, values = joint.key[row][:, joint.image].float(), value[:, joint.image]

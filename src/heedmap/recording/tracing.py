@@ -277,12 +277,13 @@ class Trace:
         map_tokens: Mapping[int, Sequence[int]] | None = None,  # by image, of `current_maps`
         predicts: bool = False,  # whether `StepState.predicted` is found
         probe: Probe | None = None,  # ends the run when it has its numbers
+        steered: Sequence[str] | None = None,  # the prompts that the steering is made for
     ) -> None:
         registry.check_served(pipe)
         spec = spec or RecordingSpec()
         self._pipe, self._family = pipe, registry.family_of(pipe)
         self._spec = spec
-        self._edits, self._probe = edits, probe
+        self._edits, self._probe, self._steered = edits, probe, steered
         self._after_step, self._map_tokens = after_step, map_tokens
         self._predicts, self._predicted = predicts, None
         steering = Steering({}) if edits and steering is None else steering
@@ -454,6 +455,11 @@ class Trace:
             )
         timestep, error = float(timesteps[0]), rounding_of(timesteps)
         if self._encodings:
+            if not sample.numel():
+                raise ArgumentError(
+                    "the image has no position of the model: expected a width and a height of "
+                    f"{registry.unit(self._pipe)} pixels or more"
+                )
             latent = self._family.latent(args, kwargs)
             self._start(sample, latent, states, timestep, error)
         elif not self._calls or self._calls[-1].over:
@@ -481,6 +487,14 @@ class Trace:
                 f"{type(self._pipe).__name__} pads the prompts of a batch in front, which moves "
                 "the tokens of the shorter ones, so that an edit would act on others: expected "
                 "prompts that are as long, up to a multiple of 16 tokens"
+            )
+        read = [table.prompt for table in encoding.conditional.tables]
+        if self._steered not in (None, read):
+            raise ArgumentError(
+                f"the weights and edits are for {quoted(self._steered)}, and the model reads "
+                f"{quoted(read)}: leave out what changes the prompt (such as prompt_2 and "
+                "caption_upsample_temperature), or pass edits to hm.generate, which find words in "
+                "what is read"
             )
         call = Call(
             *(family, self._spec, encoding, announced(self._pipe, timestep, error), latent),

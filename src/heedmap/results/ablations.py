@@ -227,7 +227,13 @@ def shorter_prompt(run: object, word: str) -> tuple[Run, str]:
         )
     prompt, table = run.settings.prompt, run.maps.tokens
     table.find(word)
-    shorter = leave_out(parse_weights(prompt), table, word)
+    parsed = parse_weights(prompt)
+    if parsed.text != table.prompt:
+        raise ArgumentError(
+            f"the model read {quoted(table.prompt)} in place of the prompt {quoted(prompt)}, from "
+            "which no word of it can be taken: use hm.generate with the edit hm.Reweight(word, 0)"
+        )
+    shorter = leave_out(parsed, table, word)
     if not shorter:
         raise ArgumentError(
             f"nothing is left of {quoted(prompt)} without {quoted(word)}: expected more words"
