@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from making import PROMPTS, build_tokenizer, letter_t5, pieces, shared_tokenizer
 
 from heedmap.errors import ArgumentError, ModelError, UnknownWordError
-from heedmap.text.prompts import split_words
+from heedmap.text.prompts import split_units
 from heedmap.text.words import TokenTable, tokenize
 
 
@@ -130,7 +130,7 @@ def test_each_token_belongs_to_at_most_one_word(prompt, limit):
             assert set(word.tokens) <= set(table.find(word.text))
     # No word of the prompt goes missing: CLIP drops nothing but spaces.
     spans = [(w.start, w.end) for w in table.words]
-    for start, end in split_words(prompt):
+    for start, end in split_units(prompt):
         assert any(a <= start and end <= b for a, b in spans)
     told = json.loads(json.dumps(asdict(table)))
     assert msgspec.convert(told, TokenTable) == table
