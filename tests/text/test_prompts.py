@@ -33,6 +33,7 @@ def texts(prompt: str) -> list[str]:
         ("f/1.8, 10,000 1.5. v1.5 2,3, cat.dog 8k", "f 1.8 10,000 1.5 v1.5 2,3 cat dog 8k"),
         ("<my-cat> <cat_toy>, <x>_1 a<b a < b", "<my-cat> <cat_toy> <x>_1 a b a b"),
         ("< > <-> <> ... -- __ ' _ *", []),
+        ("<*> of <*>_1, <**>", ["<*>", "of", "<*>_1", "<**>"]),
         ("ﾊﾟﾝ", ["ﾊﾟﾝ"]),
         ("long_hair _cat_ a__b", "long_hair cat a__b"),
         ("😀😀 cat🐱dog", ["😀", "😀", "cat", "🐱", "dog"]),

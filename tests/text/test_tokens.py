@@ -85,11 +85,14 @@ def test_a_word_has_all_its_tokens(clip, prompt, query):
 
 def test_added_tokens_are_words(clip):
     own = build_tokenizer()
-    own.add_tokens(["<my-cat>", "<my-cat>_1"])
+    own.add_tokens(["<my-cat>", "<my-cat>_1", "<*>"])
     table = tokenize("a <my-cat>, and <my-cat> <my-cat>_1!", own)
     assert [w.text for w in table.words] == ["a", "<my-cat>", "and", "<my-cat>", "<my-cat>_1"]
     assert [len(w.tokens) for w in table.words if "cat" in w.text] == [1, 1, 1]
     assert pieces(table, "<MY-CAT>") == ["<my-cat>", "<my-cat>"]
+    assert tokenize("a photo of <*>, at", own).find("<*>") == (
+        len(own("a photo of").input_ids) - 1,
+    )
 
 
 def test_emoji_that_share_a_token_are_one_word(clip):

@@ -32,7 +32,7 @@ _EMOJI = (
 _NAMED = rf"\p{{L}}\p{{N}}{_SYMBOL}"
 # Repetitions are possessive, so that a prompt of 100,000 odd characters takes linear time.
 _WORD = regex.compile(
-    rf"<[^{_SPACE}<>{_NAMED}]*+[{_NAMED}][^{_SPACE}<>]*+>(?:_\d++)?"  # <my-cat>, <my-cat>_1
+    rf"<(?:\*++|[^{_SPACE}<>{_NAMED}]*+[{_NAMED}][^{_SPACE}<>]*+)>(?:_\d++)?"  # <my-cat>_1, <*>
     r"|[\p{Nd}\p{S}\p{P}]\ufe0f?\u20e3"  # a keycap
     r"|[\U0001f1e6-\U0001f1ff]{1,2}+"  # a flag
     rf"|{_EMOJI}(?:[{_JOINER}]{_EMOJI})*+"
@@ -48,7 +48,7 @@ def split_words(prompt: str) -> list[tuple[int, int]]:
 
     A word is letters, digits and their marks, with inner apostrophes, hyphens and underscores
     ("don't", "snow-covered", "long_hair") and the inner points and commas of a number ("1.5").
-    A placeholder of textual inversion, `<my-cat>`, is one word with its brackets. Every
+    A placeholder of textual inversion, `<my-cat>` or `<*>`, is one word with its brackets. Every
     emoji is a word. A run of Chinese, Japanese or Thai is one word, since these have no spaces:
     `split_units` cuts it. Punctuation alone is no word.
     """
