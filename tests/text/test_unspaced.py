@@ -243,6 +243,12 @@ def test_a_word_that_was_swapped_takes_the_place_of_the_other():
     assert token_shares(source, target, alignment) == [(n, n, 1.0) for n in range(77)]
 
 
-def test_a_tokenizer_that_knows_none_of_the_characters_has_one_unit():
-    table = tokenize("red 一只猫", letter_t5(), limit=20)
-    assert texts(table) == ["red", "一只猫"] and table.name_of("猫") == "一只猫"
+def test_characters_that_share_an_unknown_token_are_no_words():
+    """As T5 reads Chinese; another encoder's words stay apart."""
+    known, unknown = clip("red 一只猫 한국"), tokenize("red 一只猫 한국", letter_t5(), limit=20)
+    assert texts(unknown) == ["red", "한국"]
+    with pytest.raises(UnknownWordError):
+        unknown.find("猫")
+    table = concatenate([known, unknown])
+    assert texts(table) == texts(known) == ["red", *"一只猫", "한국"]
+    assert table.find("猫") == known.find("猫")

@@ -291,7 +291,9 @@ class TokenTable:
         where = "among the concepts" if self.of_concepts else f"in {quoted(self.prompt)}"
         names = names or nearest(query, [word.text for word in self.words])
         near = [quoted(name) for name in names]
-        expected = f"expected a word such as {join_words(near, 'or')}" if near else "no words"
+        expected = "the tokenizer knows no word of it"
+        if near:
+            expected = f"expected a word such as {join_words(near, 'or')}"
         raise UnknownWordError(f"{quoted(query)} is not {where}: {expected}")
 
     def _search_text(self) -> tuple[str, list[Word | None]]:
@@ -481,7 +483,12 @@ def tokenize(
         else:
             kind = "start" if position < lead else "end" if position < len(expected) else "pad"
             tokens.append(Token(position, token, LABELS[kind], 0, 0, kind))
-    words = _words(prompt, spans, range(lead, lead + count))
+    unknown = [
+        span
+        for span, (_, token) in zip(spans, rows, strict=True)
+        if token == tokenizer.unk_token_id
+    ]
+    words = _words(prompt, spans, range(lead, lead + count), unknown)
     return TokenTable(prompt, len(tokens), len(rows) - count, tuple(tokens), words)
 
 
@@ -558,9 +565,15 @@ def _check_offsets(tokenizer: Any) -> None:
 
 
 def _words(
-    prompt: str, spans: Sequence[tuple[int, int]], places: Sequence[int]
+    prompt: str,
+    spans: Sequence[tuple[int, int]],
+    places: Sequence[int],
+    unknown: Sequence[tuple[int, int]] = (),
 ) -> tuple[Word, ...]:
-    """Return the words of a prompt; its first tokens are at these places, others past the limit."""
+    """Return the words of a prompt; its first tokens are at these places, others past the limit.
+
+    `unknown` has the spans of the tokens that stand for what the tokenizer does not know.
+    """
     count = len(places)
     return tuple(
         Word(
@@ -571,7 +584,7 @@ def _words(
             tuple(places[index] for index in members if index < count),
             sum(index >= count for index in members),
         )
-        for number, (start, end, members) in enumerate(_assign(prompt, spans))
+        for number, (start, end, members) in enumerate(_assign(prompt, spans, unknown))
     )
 
 
@@ -682,14 +695,22 @@ def _whole_spans(prompt: str, offsets: Iterable[tuple[int, int]]) -> list[tuple[
     return spans[::-1]
 
 
-def _assign(prompt: str, spans: Sequence[tuple[int, int]]) -> list[tuple[int, int, list[int]]]:
+def _assign(
+    prompt: str, spans: Sequence[tuple[int, int]], unknown: Sequence[tuple[int, int]]
+) -> list[tuple[int, int, list[int]]]:
     """Give each token to the first word it overlaps: `(start, end, tokens)` of each word.
 
     CLIP has tokens for several emoji: a word without a token of its own joins the word that has
-    its token. Characters of a text without spaces join where they share a token. A word that no
-    token overlaps is left out, since the tokenizer dropped it.
+    its token. Characters of a text without spaces join where they share a token; those that share
+    an unknown one are left out, since it tells nothing of them: T5 has one for a whole clause of
+    Chinese. So is a word that no token overlaps, since the tokenizer dropped it.
     """
-    words = split_units(prompt)
+    lost = {at for start, end in unknown if end - start > 1 for at in range(start, end)}
+    words = [
+        (start, end)
+        for start, end in split_units(prompt)
+        if start not in lost or not is_unspaced(prompt[start:end])
+    ]
     owners = {at: n for n, (start, end) in enumerate(words) for at in range(start, end)}
     members: list[list[int]] = [[] for _ in words]
     shared: dict[int, int] = {}  # by word, the first of the words that share its token
