@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from making import PROMPTS, build_tokenizer, letter_t5, pieces, shared_tokenizer
 
 from heedmap.errors import ArgumentError, ModelError, UnknownWordError
-from heedmap.text.prompts import split_words
+from heedmap.text.prompts import split_units
 from heedmap.text.words import TokenTable, tokenize
 
 
@@ -85,11 +85,14 @@ def test_a_word_has_all_its_tokens(clip, prompt, query):
 
 def test_added_tokens_are_words(clip):
     own = build_tokenizer()
-    own.add_tokens(["<my-cat>", "<my-cat>_1"])
+    own.add_tokens(["<my-cat>", "<my-cat>_1", "<*>"])
     table = tokenize("a <my-cat>, and <my-cat> <my-cat>_1!", own)
     assert [w.text for w in table.words] == ["a", "<my-cat>", "and", "<my-cat>", "<my-cat>_1"]
     assert [len(w.tokens) for w in table.words if "cat" in w.text] == [1, 1, 1]
     assert pieces(table, "<MY-CAT>") == ["<my-cat>", "<my-cat>"]
+    assert tokenize("a photo of <*>, at", own).find("<*>") == (
+        len(own("a photo of").input_ids) - 1,
+    )
 
 
 def test_emoji_that_share_a_token_are_one_word(clip):
@@ -130,7 +133,7 @@ def test_each_token_belongs_to_at_most_one_word(prompt, limit):
             assert set(word.tokens) <= set(table.find(word.text))
     # No word of the prompt goes missing: CLIP drops nothing but spaces.
     spans = [(w.start, w.end) for w in table.words]
-    for start, end in split_words(prompt):
+    for start, end in split_units(prompt):
         assert any(a <= start and end <= b for a, b in spans)
     told = json.loads(json.dumps(asdict(table)))
     assert msgspec.convert(told, TokenTable) == table

@@ -38,6 +38,8 @@ def test_a_weight_of_minus_zero_becomes_zero():
         ("((red:2) house:1.5)", "red house", [("red house", 1.5), ("red", 2)]),
         ("(a (b:2) c (d:3):4)", "a b c d", [("a b c d", 4), ("b", 2), ("d", 3)]),
         ("(((a:2):3):4)", "a", [("a", 4), ("a", 3), ("a", 2)]),
+        ("(a:+30) (b:-30) (c:30.0)", "a b c", [("a", 30), ("b", -30), ("c", 30)]),
+        ("a cat :3) and a (dog:2)", "a cat :3) and a dog", [("dog", 2)]),
         # the last colon counts
         ("(a: b:2)", "a: b", [("a: b", 2)]),
         ("(ratio 16:9)", "ratio 16", [("ratio 16", 9)]),
@@ -88,6 +90,12 @@ def test_weights_in_brackets_are_parsed(prompt, text, weights):
         "<lora:x:0.8>",
         "[a:b:0.5]",
         "\uff08cat\uff1a1.5\uff09",  # full-width
+        "a clock at (12:30)",
+        "a mountain (height: 8000 )",
+        "at 12:30) a cat",
+        "a clock (12:30, at night",
+        "a cat :3)",
+        "a (cute) cat :3) and a dog :0)",
     ],
 )
 def test_other_brackets_are_text(prompt):
@@ -99,6 +107,8 @@ def test_other_brackets_are_text(prompt):
     [
         ("a ((red)) [house]", "((red))"),
         ("a [[old] house]", "[[old] house]"),
+        ("a clock at (12:30)", "(12:30)"),
+        ("a cat :3)", ""),
         ("a (cat (cute):1.5)", "(cute)"),
         ("(red:1.3) house], [", ""),
         ("house :) and a dog :( [", ""),
@@ -319,6 +329,8 @@ def test_nested_weights_have_a_largest_product():
         ("(a red house:0.5)", {}, "(a red house:0.5)"),
         ("a red house", {"house": 1 / 3}, "a red (house:0.3333333333333333)"),
         ("red", {"red": 1e-7}, "(red:1e-07)"),
+        ("red", {"red": 30}, "(red:+30)"),
+        ("red", {"red": -1e4}, "(red:-10000)"),
         ("((red:2) cat:3)", {}, "((red:2) cat:3)"),
         ("((red:2):3)", {}, "((red:2):3)"),
         ("(((red:2):4):3)", {}, "(((red:2):4):3)"),

@@ -294,8 +294,7 @@ class HeatMaps:
         Raises:
             WordError: if the prompt has no such word, or the model did not read it.
         """
-        positions = self.tokens.find(query)
-        return self._map(query.strip(), positions)
+        return self._map(self.tokens.name_of(query), self.tokens.find(query))
 
     def __contains__(self, query: object) -> bool:
         """Return whether there is a map of a word or phrase."""
@@ -353,7 +352,8 @@ class HeatMaps:
         total = part + self._part.magnitude_of(others)  # even rounded it is not below `part`
         values = np.divide(part, total, out=np.zeros_like(part), where=total > 0)
         refined = self._whole is not None
-        return HeatMap(query.strip(), values, self.recording.size, self.image, refined=refined)
+        name = self.tokens.name_of(query)
+        return HeatMap(name, values, self.recording.size, self.image, refined=refined)
 
     def select(
         self,

@@ -381,7 +381,7 @@ def segmented(
             tokens = table.find(query) if isinstance(query, str) else table.tokens_at(query)
             # Two words of one phrase have one mask (`HeatMap.soft_mask`).
             place = tuple(t for part in phrases_of(table, tokens) for t in part)
-            name = query.strip() if isinstance(query, str) else table.text_of(place)
+            name = table.name_of(query) if isinstance(query, str) else table.text_of(place)
             for other, tokens in zip(names, places, strict=True):
                 if not set(place).isdisjoint(tokens):
                     raise ArgumentError(

@@ -13,8 +13,13 @@ from heedmap.errors import join_words, quoted
 
 _SPACE = r"\s\u200b"
 _JOINER = r"\u00ad\u200c\u200d\u2060"  # invisible, within a word or an emoji
-_EAST_ASIAN = r"\p{Han}\p{Hiragana}\p{Katakana}\u3006\u30fc\uff70"  # written without spaces
-_LETTER = rf"[\p{{L}}\p{{N}}--[{_EAST_ASIAN}]]"
+# Scripts without spaces: Chinese, Japanese; Thai, Lao, Khmer, Burmese and their like.
+_UNSPACED = (
+    r"\p{Han}\p{Hiragana}\p{Katakana}\u3006\u30fc\uff70\uff9e\uff9f"
+    r"\p{Line_Break=Complex_Context}"
+)
+_RUN = rf"[{_UNSPACED}][{_UNSPACED}\p{{M}}{_JOINER}]*+"
+_LETTER = rf"[\p{{L}}\p{{N}}--[{_UNSPACED}]]"
 _SYMBOL = (
     r"\u231a\u231b\u2328\u23cf\u23e9-\u23fa\u25fb-\u25fe\u2600-\u275a\u2761-\u2767\u2794-\u27bf"
     r"\u2b1b\u2b1c\u2b50\u2b55\U0001f000-\U0001faff"
@@ -27,11 +32,11 @@ _EMOJI = (
 _NAMED = rf"\p{{L}}\p{{N}}{_SYMBOL}"
 # Repetitions are possessive, so that a prompt of 100,000 odd characters takes linear time.
 _WORD = regex.compile(
-    rf"<[^{_SPACE}<>{_NAMED}]*+[{_NAMED}][^{_SPACE}<>]*+>(?:_\d++)?"  # <my-cat>, <my-cat>_1
+    rf"<(?:\*++|[^{_SPACE}<>{_NAMED}]*+[{_NAMED}][^{_SPACE}<>]*+)>(?:_\d++)?"  # <my-cat>_1, <*>
     r"|[\p{Nd}\p{S}\p{P}]\ufe0f?\u20e3"  # a keycap
     r"|[\U0001f1e6-\U0001f1ff]{1,2}+"  # a flag
     rf"|{_EMOJI}(?:[{_JOINER}]{_EMOJI})*+"
-    rf"|[{_EAST_ASIAN}][{_EAST_ASIAN}\p{{M}}{_JOINER}]*+"
+    rf"|(?!\p{{M}}){_RUN}"
     rf"|{_LETTER}(?:[{_LETTER}\p{{M}}{_JOINER}]|_++(?={_LETTER})"
     rf"|['\u2019\uff07\-\u2010\u2011\u00b7](?={_LETTER})|(?<=\d)[.,](?=\d))*+",
     regex.VERSION1,
@@ -43,11 +48,32 @@ def split_words(prompt: str) -> list[tuple[int, int]]:
 
     A word is letters, digits and their marks, with inner apostrophes, hyphens and underscores
     ("don't", "snow-covered", "long_hair") and the inner points and commas of a number ("1.5").
-    A placeholder of textual inversion, `<my-cat>`, is one word with its brackets. Every emoji is a
-    word. A run of Chinese or Japanese is one word, since these have no spaces. Punctuation alone is
-    no word.
+    A placeholder of textual inversion, `<my-cat>` or `<*>`, is one word with its brackets. Every
+    emoji is a word. A run of Chinese, Japanese or Thai is one word, since these have no spaces:
+    `split_units` cuts it. Punctuation alone is no word.
     """
     return [match.span() for match in _WORD.finditer(prompt)]
+
+
+_UNSPACED_WORD = regex.compile(_RUN, regex.VERSION1)
+# A character as its reader sees it, with all marks and what is invisible after it.
+_CHARACTER = regex.compile(rf"\X[\p{{M}}{_JOINER}]*+", regex.VERSION1)
+
+
+def is_unspaced(text: str) -> bool:
+    """Tell whether a word is of a script without spaces, such as Chinese, Japanese or Thai."""
+    return _UNSPACED_WORD.fullmatch(text) is not None
+
+
+def split_units(prompt: str) -> list[tuple[int, int]]:
+    """Return the spans of the words of a prompt, and of each character of those without spaces."""
+    units: list[tuple[int, int]] = []
+    for start, end in split_words(prompt):
+        if is_unspaced(prompt[start:end]):
+            units += [match.span() for match in _CHARACTER.finditer(prompt, start, end)]
+        else:
+            units.append((start, end))
+    return units
 
 
 _SAME = str.maketrans(
@@ -106,9 +132,14 @@ _BOUNDS = word_set(
 
 
 def describes(text: str) -> bool:
-    """Tell whether a word may stand beside another in a noun phrase; "-ing" marks a verb."""
+    """Tell whether a word may stand beside another in a noun phrase; "-ing" marks a verb.
+
+    A part of a text without spaces may not: where its words end is unknown.
+    """
     key = fold(text)
-    return is_content(text) and key not in _BOUNDS and not key.endswith("ing")
+    if is_unspaced(text) or key in _BOUNDS:
+        return False
+    return is_content(text) and not key.endswith("ing")
 
 
 _IRREGULAR = dict(

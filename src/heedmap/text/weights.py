@@ -6,7 +6,10 @@ r"""Weights in a prompt: `(word:1.5)`, `(two words:0.3)`, `(word:-1)`.
   AUTOMATIC1111 reads as weights (`bracket_warning` says so).
 - A backslash before one of `\()[]:` makes it text: "(16\:9)" is "(16:9)". Any other backslash is
   text.
-- A bracket that only looks like a weight is an error: "(cat:1,5)", "(cat:2x)", "(cat:)".
+- A whole number of two digits or more is no weight but a time, a size or a year: "(12:30)" and
+  "(year:1990)" are text, with a warning. Write such a weight with its sign, "(word:+30)".
+- A bracket that only looks like a weight is an error: "(cat:1,5)", "(cat:2x)", "(cat:)". So is
+  "cat:1.5)" without its first bracket; " :3)" is a face.
 - In a prompt with weights all brackets have to balance.
 """
 
@@ -28,9 +31,12 @@ MOST_WEIGHT = 1e6
 _SIGNS = re.compile(r"\\[\\()\[\]:]|[()\[\]:]")
 _ESCAPED = re.compile(r"[()\[\]]|\\(?=[\\()\[\]:]|\Z)")
 # Possessive, so that the time is linear in the length of the prompt.
-_NUMBER = re.compile(r"[-+]?(?:[0-9]++(?:\.[0-9]*+)?|\.[0-9]++)(?:[eE][-+]?[0-9]++)?")
-_LOOKS_LIKE_NUMBER = re.compile(r"[-+−]?(?:[.,]?\d\S*+|nan|inf(?:inity)?)|", re.IGNORECASE)
-_WEIGHT_BEGINS = re.compile(r"(?<!\\):[-+−]?[.,]?\d")
+# A whole number of two digits or more, without a sign, is none.
+_TIME = r"(?![0-9]{2,}+\Z)"
+_NUMBER = re.compile(rf"{_TIME}[-+]?(?:[0-9]++(?:\.[0-9]*+)?|\.[0-9]++)(?:[eE][-+]?[0-9]++)?")
+_LOOKS_LIKE_NUMBER = re.compile(rf"{_TIME}[-+−]?(?:[.,]?\d\S*+|nan|inf(?:inity)?)|", re.IGNORECASE)
+_WEIGHT_BEGINS = re.compile(r"(?<!\\):(?!\d\d+(?![\d.eE]))[-+−]?[.,]?\d")
+_FACE = re.compile(r"\s:\d\)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,9 +83,12 @@ def parse_weights(prompt: str) -> WeightedPrompt:
             opened[-1][1] = -1
             opened.append([place, -1])
         elif mark == ")" and len(opened) == 1:
-            if opened[0][1] >= 0 and _NUMBER.fullmatch(prompt, opened[0][1] + 1, place):
-                raise _unbalanced(prompt, place)
+            colon = opened[0][1]
             opened[0][1] = -1
+            if colon > 0 and _FACE.match(prompt, colon - 1):
+                continue
+            if colon >= 0 and _NUMBER.fullmatch(prompt, colon + 1, place):
+                raise _unbalanced(prompt, place)
             unpaired.append(place)
         elif mark == ")":
             start, colon = opened.pop()
@@ -135,7 +144,8 @@ def spelled(text: str, spans: Sequence[Span]) -> str:
     # Inner brackets close first; of two around the same words the later one is the inner one.
     for _, end, weight in sorted(reversed(spans), key=lambda span: -span[0]):
         short = f"{weight:g}"
-        marks[end] += f":{short if float(short) == weight else repr(weight)})"
+        sign = "" if _NUMBER.fullmatch(short) else "+"
+        marks[end] += f":{sign}{short if float(short) == weight else repr(weight)})"
     for start, _, _ in spans:
         marks[start] += "("
     edges = sorted({0, len(text), *marks})
@@ -151,7 +161,8 @@ def bracket_warning(prompt: WeightedPrompt) -> str:
         return ""
     return (
         f"{quoted(prompt.bracket)} is read as text, not as a weight: write a weight as in "
-        f"'(word:1.3)', or '\\{prompt.bracket[0]}' and '\\{prompt.bracket[-1]}' for text"
+        f"'(word:1.3)' or '(word:+30)', or '\\{prompt.bracket[0]}' and "
+        f"'\\{prompt.bracket[-1]}' for text"
     )
 
 

@@ -1,12 +1,14 @@
 """Words of a prompt and their tokens, tied by the characters of the prompt.
 
-A tokenizer gives the characters of each token, `split_words` those of each word. A token belongs to
-the word whose characters it overlaps.
+A tokenizer gives the characters of each token, `split_units` those of each word. A token belongs to
+the word whose characters it overlaps. In a text without spaces (Chinese, Japanese, Thai) the words
+are the tokenizer's own units: the shortest whole characters that share no token with others.
 
 Positions count on the `K` axis: the tokens of the encoded text, specials included. The types of a
 table are also its schema in files.
 """
 
+import re
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate, pairwise
@@ -34,7 +36,15 @@ from heedmap.io.schemas import (
     Text,
     TokenKind,
 )
-from heedmap.text.prompts import describes, is_content, split_words, word_keys
+from heedmap.text.prompts import (
+    describes,
+    fold,
+    is_content,
+    is_unspaced,
+    split_units,
+    split_words,
+    word_keys,
+)
 
 LABELS: dict[str, str] = {"start": "<start>", "end": "<end>", "pad": "<pad>", "image": "<image>"}
 LONGEST_PHRASE = 3  # words; a longer run without a joint is a list, or another language
@@ -208,7 +218,11 @@ class TokenTable:
 
         Words that name neither a thing nor a property are in none of them.
         """
-        around = [self._phrase_around((w,)) for w in self.read_words if describes(w.text)]
+        around = [
+            self._phrase_around((word,))
+            for word in self.read_words
+            if describes(word.text) or is_unspaced(word.text)
+        ]
         phrases = [tuple(word for word in phrase if word.tokens) for phrase in around]
         return tuple(dict.fromkeys(phrases))
 
@@ -250,28 +264,56 @@ class TokenTable:
         Emoji that share a token are one word, which each of them finds. A concept of several words
         is found as a whole.
 
+        In a text without spaces (Chinese, Japanese, Thai) a word is found by its characters. Where
+        nothing else fits, it may be a part of what one token covers, and a Korean word the
+        beginning of one with a particle, if there is only one such.
+
         Raises:
-            UnknownWordError: if there is no such place.
+            UnknownWordError: if there is no such place, or it is a part of different words.
         """
         wanted = word_keys(check_text("the word", query, "house"))
-        keys = [(key, word) for word in self.words for key in word_keys(word.text)]
-        matches: dict[tuple[Word, ...], None] = {}
-        at = 0
-        while wanted and at <= len(keys) - len(wanted):
-            part = keys[at : at + len(wanted)]
-            is_match = tuple(key for key, _ in part) == wanted
-            at += len(wanted) if is_match else 1
-            place = tuple(dict.fromkeys(word for _, word in part))
+        text, owners = self._search_text()
+        whole: dict[tuple[Word, ...], None] = {}
+        parts: dict[tuple[Word, ...], None] = {}
+        for found in _pattern(wanted).finditer(text) if wanted else ():
+            start, end = found.span()
+            place = tuple(dict.fromkeys(filter(None, owners[start:end])))
             concept = any(" " in word.text for word in place)
             count = sum(len(word_keys(word.text)) for word in place)
-            if is_match and (not concept or count == len(wanted)):
-                matches[place] = None
-        if not matches:
-            where = "among the concepts" if self.of_concepts else f"in {quoted(self.prompt)}"
-            near = [quoted(text) for text in nearest(query, [word.text for word in self.words])]
-            expected = f"expected a word such as {join_words(near, 'or')}" if near else "no words"
-            raise UnknownWordError(f"{quoted(query)} is not {where}: {expected}")
-        return tuple(matches)
+            if concept and count != len(wanted):
+                continue
+            # A word begins where the character before it is of no word or of another one.
+            is_whole = owners[start - 1] is not owners[start] and owners[end - 1] is not owners[end]
+            (whole if is_whole else parts)[place] = None
+        names = list(dict.fromkeys(self.prompt[p[0].start : p[-1].end] for p in parts))
+        if whole or len({*map(fold, names)}) == 1:
+            return tuple(whole or parts)
+        where = "among the concepts" if self.of_concepts else f"in {quoted(self.prompt)}"
+        names = names or nearest(query, [word.text for word in self.words])
+        near = [quoted(name) for name in names]
+        expected = "the tokenizer knows no word of it"
+        if near:
+            expected = f"expected a word such as {join_words(near, 'or')}"
+        raise UnknownWordError(f"{quoted(query)} is not {where}: {expected}")
+
+    def _search_text(self) -> tuple[str, list[Word | None]]:
+        """Return the folded words, with a space around each, and the word of each character.
+
+        Words of a text without spaces adjoin there as in the prompt.
+        """
+        starts = {start for start, _ in split_words(self.prompt)}
+        text = ""
+        owners: list[Word | None] = []
+        end = -1
+        for word in self.words:
+            for number, key in enumerate(word_keys(word.text)):
+                if number or word.start != end or word.start in starts:
+                    text += " "
+                    owners.append(None)
+                text += key
+                owners += [word] * len(key)
+            end = word.end
+        return f"{text} ", [*owners, None]
 
     def find(self, query: str) -> tuple[int, ...]:
         """Return the positions on the `K` axis of the tokens of a word or phrase, ascending.
@@ -284,6 +326,12 @@ class TokenTable:
             TruncatedWordError: if the model read none of its places.
         """
         return _tokens_of(self._read_places(query))
+
+    def name_of(self, query: str) -> str:
+        """Return a word as it was asked for, or all characters of the tokens that hold it."""
+        place = self.matches(query)[0]
+        text = self.prompt[place[0].start : place[-1].end]
+        return text if is_unspaced(query.strip()) else query.strip()
 
     def phrase(self, query: str) -> tuple[int, ...]:
         """Return the positions on the `K` axis of the tokens of the phrases around a word.
@@ -324,7 +372,7 @@ class TokenTable:
 
     def _phrase_around(self, place: tuple[Word, ...]) -> tuple[Word, ...]:
         words, first, last = self.words, place[0].number, place[-1].number
-        if is_content(place[0].text):
+        if is_content(place[0].text) and not is_unspaced(place[0].text):
             while self._joined(first - 1) and describes(words[first - 1].text):
                 first -= 1
         if describes(place[-1].text):
@@ -338,6 +386,14 @@ class TokenTable:
             return False
         gap = self.prompt[self.words[number].end : self.words[number + 1].start]
         return gap.strip(" \t") in ("", "-")
+
+
+def _pattern(wanted: Sequence[str]) -> re.Pattern[str]:
+    """Return the pattern of some folded words in a table's search text."""
+    before = "" if is_unspaced(wanted[0]) else "(?<= )"
+    is_korean = "\uac00" <= wanted[-1][-1] <= "\ud7a3"  # Hangul, as `fold` composes it
+    after = "" if is_korean or is_unspaced(wanted[-1]) else "(?= )"
+    return re.compile(before + re.escape(" ".join(wanted)) + after)
 
 
 def _tokens_of(places: Sequence[tuple[Word, ...]]) -> tuple[int, ...]:
@@ -427,7 +483,12 @@ def tokenize(
         else:
             kind = "start" if position < lead else "end" if position < len(expected) else "pad"
             tokens.append(Token(position, token, LABELS[kind], 0, 0, kind))
-    words = _words(prompt, spans, range(lead, lead + count))
+    unknown = [
+        span
+        for span, (_, token) in zip(spans, rows, strict=True)
+        if token == tokenizer.unk_token_id
+    ]
+    words = _words(prompt, spans, range(lead, lead + count), unknown)
     return TokenTable(prompt, len(tokens), len(rows) - count, tuple(tokens), words)
 
 
@@ -504,9 +565,15 @@ def _check_offsets(tokenizer: Any) -> None:
 
 
 def _words(
-    prompt: str, spans: Sequence[tuple[int, int]], places: Sequence[int]
+    prompt: str,
+    spans: Sequence[tuple[int, int]],
+    places: Sequence[int],
+    unknown: Sequence[tuple[int, int]] = (),
 ) -> tuple[Word, ...]:
-    """Return the words of a prompt; its first tokens are at these places, others past the limit."""
+    """Return the words of a prompt; its first tokens are at these places, others past the limit.
+
+    `unknown` has the spans of the tokens that stand for what the tokenizer does not know.
+    """
     count = len(places)
     return tuple(
         Word(
@@ -517,7 +584,7 @@ def _words(
             tuple(places[index] for index in members if index < count),
             sum(index >= count for index in members),
         )
-        for number, (start, end, members) in enumerate(_assign(split_words(prompt), spans))
+        for number, (start, end, members) in enumerate(_assign(prompt, spans, unknown))
     )
 
 
@@ -629,13 +696,21 @@ def _whole_spans(prompt: str, offsets: Iterable[tuple[int, int]]) -> list[tuple[
 
 
 def _assign(
-    words: Sequence[tuple[int, int]], spans: Sequence[tuple[int, int]]
+    prompt: str, spans: Sequence[tuple[int, int]], unknown: Sequence[tuple[int, int]]
 ) -> list[tuple[int, int, list[int]]]:
     """Give each token to the first word it overlaps: `(start, end, tokens)` of each word.
 
     CLIP has tokens for several emoji: a word without a token of its own joins the word that has
-    its token. A word that no token overlaps is left out, since the tokenizer dropped it.
+    its token. Characters of a text without spaces join where they share a token; those that share
+    an unknown one are left out, since it tells nothing of them: T5 has one for a whole clause of
+    Chinese. So is a word that no token overlaps, since the tokenizer dropped it.
     """
+    lost = {at for start, end in unknown if end - start > 1 for at in range(start, end)}
+    words = [
+        (start, end)
+        for start, end in split_units(prompt)
+        if start not in lost or not is_unspaced(prompt[start:end])
+    ]
     owners = {at: n for n, (start, end) in enumerate(words) for at in range(start, end)}
     members: list[list[int]] = [[] for _ in words]
     shared: dict[int, int] = {}  # by word, the first of the words that share its token
@@ -645,14 +720,18 @@ def _assign(
             members[overlapped[0]].append(index)
         for number in overlapped[1:]:
             shared.setdefault(number, overlapped[0])
-    joined: dict[int, tuple[int, int, list[int]]] = {}
+    joined: list[tuple[int, int, list[int]]] = []
+    places: dict[int, int] = {}  # in `joined`, by word
     for number, (start, end) in enumerate(words):
-        if members[number]:
-            joined[number] = (start, end, members[number])
-        elif number in shared:
-            start, _, tokens = joined[shared[number]]
-            joined[shared[number]] = (start, end, tokens)
-    return list(joined.values())
+        place = places.get(shared.get(number, -1))
+        if place is not None and (not members[number] or is_unspaced(prompt[start:end])):
+            start, _, tokens = joined[place]
+            joined[place] = (start, end, tokens + members[number])
+            places[number] = place
+        elif members[number]:
+            places[number] = len(joined)
+            joined.append((start, end, members[number]))
+    return joined
 
 
 def expanded(prompt: str, tokenizer: Any, expand: Callable[[str], str]) -> Rewritten | None:

@@ -1,0 +1,254 @@
+"""Scripts without spaces, whose words are the tokenizer's own units; and Korean particles.
+
+A character of Chinese, Japanese or Thai is three bytes of UTF-8: positions are counted by hand.
+"""
+
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from making import letter_t5, letter_tokenizer, weigh
+from tokenizers import pre_tokenizers
+from transformers import BertTokenizer, Qwen2Tokenizer, T5Tokenizer
+
+from heedmap.errors import UnknownWordError
+from heedmap.text.alignment import pair_words, refinement, token_shares
+from heedmap.text.weights import leave_out, parse_weights, token_weights
+from heedmap.text.words import TokenTable, concatenate, tokenize, tokenize_between
+
+CAT = "一只小猫坐在草地上"
+"""A kitten sits on the grass."""
+RED_CAT = "一只红色的小猫坐在草地上"
+
+
+def bytes_of(text: str) -> str:
+    """The bytes of a text, as byte-level BPE writes them."""
+    return pre_tokenizers.ByteLevel(add_prefix_space=False).pre_tokenize_str(text)[0][0]
+
+
+def byte_pieces(*pieces: str) -> Qwen2Tokenizer:
+    """A tokenizer of Qwen's class with these sequences of bytes as tokens."""
+    merges = dict.fromkeys((piece[:n], piece[n]) for piece in pieces for n in range(1, len(piece)))
+    letters = sorted(pre_tokenizers.ByteLevel.alphabet())
+    vocabulary = {piece: n for n, piece in enumerate([*letters, *(a + b for a, b in merges)])}
+    vocabulary["<|endoftext|>"] = len(vocabulary)
+    pairs: Any = [*merges]
+    return Qwen2Tokenizer(vocab=vocabulary, merges=pairs)
+
+
+QWEN = byte_pieces(*map(bytes_of, ("一只", "小猫", "小狗", "红色", "草地")))
+
+
+def clip(prompt: str) -> TokenTable:
+    """Three bytes a character, behind a start token."""
+    return tokenize(prompt, letter_tokenizer())
+
+
+def qwen(prompt: str, tokenizer: Qwen2Tokenizer = QWEN) -> TokenTable:
+    """Behind a template of 4 tokens."""
+    return tokenize_between("say ", prompt, "\n", tokenizer, limit=60)
+
+
+def t5(prompt: str) -> TokenTable:
+    """Pieces of SentencePiece, as mT5's."""
+    pieces = [("<pad>", 0.0), ("</s>", 0.0), ("<unk>", 0.0), ("▁", -9.0), ("▁一只", -2.0)]
+    pieces += [(piece, -2.0) for piece in ("小猫", "草地上")]
+    pieces += [(piece, -3.0) for piece in "坐在小猫红色的"]
+    return tokenize(prompt, T5Tokenizer(vocab=pieces, extra_ids=0), limit=20)
+
+
+def bert(prompt: str) -> TokenTable:
+    """A token for each character, as in Chinese CLIP."""
+    pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *CAT]
+    tokenizer = BertTokenizer(vocab={piece: n for n, piece in enumerate(pieces)})
+    return tokenize(prompt, tokenizer, limit=20)
+
+
+def both(prompt: str) -> TokenTable:
+    """As HunyuanDiT reads a prompt."""
+    return concatenate([bert(prompt), t5(prompt)])
+
+
+def texts(table: TokenTable) -> list[str]:
+    return [word.text for word in table.words]
+
+
+# --- units ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("read", "expected", "kitten"),
+    [
+        (clip, [*CAT], (7, 8, 9, 10, 11, 12)),
+        (qwen, ["一只", "小猫", "坐", "在", "草地", "上"], (5,)),
+        (t5, ["一只", "小猫", "坐", "在", "草地上"], (1,)),
+        (bert, [*CAT], (3, 4)),
+        # What one encoder reads as one is one.
+        (both, ["一只", "小猫", "坐", "在", "草地上"], (3, 4, 21)),
+    ],
+)
+def test_words_are_the_tokenizers_own_units(read, expected, kitten):
+    table = read(CAT)
+    assert texts(table) == expected == [w.text for phrase in table.phrases for w in phrase]
+    assert table.find("小猫") == kitten
+    assert table.find(CAT) == table.positions()
+    assert {p for word in table.words for p in word.tokens} == {*table.positions()}
+
+
+def test_bytes_of_two_characters_in_one_token_are_one_unit():
+    # 一只 is e4 b8 80, e5 8f aa; the token is b8 80 e5.
+    table = qwen("一只猫", byte_pieces(bytes_of("一只")[1:4]))
+    assert [(word.text, word.tokens) for word in table.words] == [
+        ("一只", (4, 5, 6, 7)), ("猫", (8, 9, 10)),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("prompt", "expected"),
+    [
+        ("แมวดำ นั่ง cat", ["แ", "ม", "ว", "ดำ", "นั่", "ง", "cat"]),
+        ("ねこ、か\u3099red猫 犬😂", ["ね", "こ", "か\u3099", "red", "猫", "犬", "😂"]),
+    ],
+)
+def test_a_unit_has_all_marks_of_its_character(prompt, expected):
+    assert texts(clip(prompt)) == expected
+
+
+@settings(max_examples=100)
+@given(st.text("一小猫แมำがか\u3099 a,\u200d", max_size=12), st.sampled_from([clip, qwen]))
+def test_units_share_no_token_and_no_character(prompt, read):
+    table = read(prompt)
+    owner = {position: word for word in table.words for position in word.tokens}
+    for token in table.tokens:
+        if token.kind == "text" and token.position in owner:
+            word = owner[token.position]
+            assert word.start <= token.start < token.end <= word.end
+    for word in table.words:
+        assert any(word in place for place in table.matches(word.text))
+
+
+# --- searches ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("read", "prompt", "query", "place"),
+    [
+        (clip, "一只猫和狗、猫", "猫", ["猫", "猫"]),
+        (clip, "red猫 cat", "red猫", ["red猫"]),
+        (clip, "แมวดำ แมว", "แมว", ["แมว", "แมว"]),
+        (clip, "一大、小猫", "小猫", ["小猫"]),
+        (clip, "ﾊﾟﾝ", "パン", ["ﾊﾟﾝ"]),
+        # A part of a token, if it is nowhere whole.
+        (qwen, "一只小猫", "猫", ["小猫"]),
+        (qwen, "一只小猫坐", "只小", ["一只小猫"]),
+        (qwen, "小猫和猫", "猫", ["猫"]),
+        # A Korean word with its particle, if it is nowhere without.
+        (clip, "잔디 위의 고양이가 앉아", "고양이", ["고양이가"]),
+        (clip, "고양이가 본 고양이", "고양이", ["고양이"]),
+        (clip, "빨간 고양이가", "빨간 고양이", ["빨간 고양이가"]),
+        (clip, "고양이가, 고양이가", "고양이", ["고양이가", "고양이가"]),
+    ],
+)
+def test_words_are_found_by_their_characters(read, prompt, query, place):
+    table = read(prompt)
+    found = [prompt[words[0].start : words[-1].end] for words in table.matches(query)]
+    assert found == place
+    covered = {at for words in table.matches(query) for w in words for at in range(w.start, w.end)}
+    tokens = [t for t in table.tokens if t.kind == "text" and covered & {*range(t.start, t.end)}]
+    assert table.find(query) == tuple(token.position for token in tokens)
+
+
+@pytest.mark.parametrize(
+    ("read", "prompt", "query", "named"),
+    [
+        (clip, "一大、小猫", "大小", "大"),  # not across punctuation
+        (clip, "一只猫", "狗", "猫"),
+        (clip, "cathedral", "cat", "cathedral"),
+        (qwen, "小猫和小狗", "小", "'小猫' or '小狗'"),
+        (clip, "고양이가 고양이를", "고양이", "'고양이가' or '고양이를'"),
+        (clip, "큰고양이", "고양이", "큰고양이"),
+    ],
+)
+def test_other_texts_are_refused_with_the_words_there_are(read, prompt, query, named):
+    with pytest.raises(UnknownWordError, match=named):
+        read(prompt).find(query)
+
+
+def test_a_map_is_named_by_all_that_its_tokens_cover():
+    table = qwen(CAT)
+    assert [table.name_of(query) for query in ("猫", " 草地上 ", "在草")] == [
+        "小猫",
+        "草地上",
+        "在草地",
+    ]
+    assert clip("고양이가").name_of(" 고양이 ") == "고양이"
+
+
+def test_words_past_the_limit_are_named():
+    table = tokenize(CAT, letter_tokenizer(), limit=2 + 3 * 4 + 1)  # the fifth is cut
+    assert [len(word.tokens) for word in table.words] == [3, 3, 3, 3, 1, 0, 0, 0, 0]
+    assert [word.missing for word in table.words] == [0, 0, 0, 0, 2, 3, 3, 3, 3]
+
+
+# --- weights ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("read", "written", "expected"),
+    [
+        (clip, "一只小(猫:1.5)坐在草地上", dict.fromkeys((10, 11, 12), 1.5)),
+        (clip, "一只(小(猫:2):0.5)", {7: 0.5, 8: 0.5, 9: 0.5, 10: 1, 11: 1, 12: 1}),
+        (t5, "一只(小猫:1.5)坐在草地上", {1: 1.5}),
+        (bert, "一只小(猫:1.5)坐", {4: 1.5}),
+        (clip, "(แมว:2)ดำ", dict.fromkeys(range(1, 10), 2)),
+    ],
+)
+def test_weights_are_of_the_characters_in_the_brackets(read, written, expected):
+    parsed = parse_weights(written)
+    assert token_weights(parsed.spans, read(parsed.text)) == expected
+
+
+def test_words_are_weighted_and_left_out_by_their_characters():
+    assert weigh(CAT, clip(CAT), {"小猫": 2}) == "一只(小猫:2)坐在草地上"
+    assert leave_out(parse_weights("一只(小猫:2)坐"), clip("一只小猫坐"), "小") == "一只(猫:2)坐"
+
+
+# --- alignment --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("read", [clip, qwen, t5])
+def test_words_that_were_added_leave_the_others_their_own_source(read):
+    source, target = read(CAT), read(RED_CAT)
+    alignment = pair_words(source, target)
+    assert alignment.kind == "refine"
+    assert "".join(b.text for a, b in alignment.changes if b and not a) == "红色的"
+    new = {*target.find("红色的")}
+    taken = dict(enumerate(refinement(source, target)))
+    for n in target.positions():
+        if n in new:
+            assert taken[n] is None
+        else:
+            before, after = source.tokens[taken[n]], target.tokens[n]
+            assert (before.id, before.text) == (after.id, after.text)
+    shares = token_shares(source, target, alignment)
+    assert {share for _, _, share in shares} == {1.0}
+
+
+def test_a_word_that_was_swapped_takes_the_place_of_the_other():
+    source, target = clip("一只猫坐"), clip("一只狗坐")
+    alignment = pair_words(source, target)
+    assert alignment.kind == "replace"
+    assert [(a.text, b.text) for a, b in alignment.changes if a and b] == [("猫", "狗")]
+    assert token_shares(source, target, alignment) == [(n, n, 1.0) for n in range(77)]
+
+
+def test_characters_that_share_an_unknown_token_are_no_words():
+    """As T5 reads Chinese; another encoder's words stay apart."""
+    known, unknown = clip("red 一只猫 한국"), tokenize("red 一只猫 한국", letter_t5(), limit=20)
+    assert texts(unknown) == ["red", "한국"]
+    with pytest.raises(UnknownWordError):
+        unknown.find("猫")
+    table = concatenate([known, unknown])
+    assert texts(table) == texts(known) == ["red", *"一只猫", "한국"]
+    assert table.find("猫") == known.find("猫")
