@@ -54,11 +54,11 @@ def of_left(grid=(16, 16)) -> np.ndarray:
     [
         ("a (red house:-1)", [Reweight("red house", -1)]),
         ("a (red:3) (house:0.5)", [Reweight("house", 0.5), Reweight("red", np.float32(3))]),
-        ("(red:6) and red", [Reweight("red", 2, False), Reweight("red", 3)]),
+        ("(red:+6) and red", [Reweight("red", 2, False), Reweight("red", 3)]),
     ],
 )
 def test_reweight_equals_a_weight_in_the_prompt(pipe, written, edits):
-    bare = written.replace("(red:6) and red", "(red:6) and (red:6)")
+    bare = written.replace("(red:+6) and red", "(red:+6) and (red:+6)")
     plain = generation.parse_weights(written).text
     assert same(generate(pipe, bare), generate(pipe, plain, edits))
 

@@ -6,8 +6,8 @@ r"""Weights in a prompt: `(word:1.5)`, `(two words:0.3)`, `(word:-1)`.
   AUTOMATIC1111 reads as weights (`bracket_warning` says so).
 - A backslash before one of `\()[]:` makes it text: "(16\:9)" is "(16:9)". Any other backslash is
   text.
-- A whole number of two digits or more is no weight but a time, a size or a year: "(12:30)" and
-  "(year:1990)" are text, with a warning. Write such a weight with its sign, "(word:+30)".
+- A number above 4 is no weight but a time, a ratio or a year: "(12:30)", "(16:9)" and "(year:1990)"
+  are text, with a warning. Write such a weight with its sign, "(word:+30)".
 - A bracket that only looks like a weight is an error: "(cat:1,5)", "(cat:2x)", "(cat:)". So is
   "cat:1.5)" without its first bracket; " :3)" is a face.
 - In a prompt with weights all brackets have to balance.
@@ -27,14 +27,14 @@ from heedmap.text.words import MOVE_IT, TokenTable
 Span = tuple[int, int, float]
 MOST_WEIGHT = 1e6
 """The largest weight of a word, of either sign."""
+PLAUSIBLE_WEIGHT = 4.0
+"""The largest weight in a prompt without a sign: a larger number is a time, a ratio or a year."""
 
 _SIGNS = re.compile(r"\\[\\()\[\]:]|[()\[\]:]")
 _ESCAPED = re.compile(r"[()\[\]]|\\(?=[\\()\[\]:]|\Z)")
 # Possessive, so that the time is linear in the length of the prompt.
-# A whole number of two digits or more, without a sign, is none.
-_TIME = r"(?![0-9]{2,}+\Z)"
-_NUMBER = re.compile(rf"{_TIME}[-+]?(?:[0-9]++(?:\.[0-9]*+)?|\.[0-9]++)(?:[eE][-+]?[0-9]++)?")
-_LOOKS_LIKE_NUMBER = re.compile(rf"{_TIME}[-+−]?(?:[.,]?\d\S*+|nan|inf(?:inity)?)|", re.IGNORECASE)
+_NUMBER = re.compile(r"[-+]?(?:[0-9]++(?:\.[0-9]*+)?|\.[0-9]++)(?:[eE][-+]?[0-9]++)?")
+_LOOKS_LIKE_NUMBER = re.compile(r"[-+−]?(?:[.,]?\d\S*+|nan|inf(?:inity)?)|", re.IGNORECASE)
 _WEIGHT_BEGINS = re.compile(r"(?<!\\):(?!\d\d+(?![\d.eE]))[-+−]?[.,]?\d")
 _FACE = re.compile(r"\s:\d\)")
 
@@ -87,7 +87,7 @@ def parse_weights(prompt: str) -> WeightedPrompt:
             opened[0][1] = -1
             if colon > 0 and _FACE.match(prompt, colon - 1):
                 continue
-            if colon >= 0 and _NUMBER.fullmatch(prompt, colon + 1, place):
+            if colon >= 0 and _is_weight(prompt[colon + 1 : place]):
                 raise _unbalanced(prompt, place)
             unpaired.append(place)
         elif mark == ")":
@@ -115,6 +115,8 @@ def _weight(prompt: str, colon: int, close: int) -> float | None:
     if not _LOOKS_LIKE_NUMBER.fullmatch(text):
         return None
     number = text.replace("−", "-")
+    if _NUMBER.fullmatch(number) and not _is_weight(number):
+        return None
     weight = float(number) if _NUMBER.fullmatch(number) else float("nan")
     if not abs(weight) <= MOST_WEIGHT:  # refuses NaN, too
         raise ArgumentError(
@@ -123,6 +125,13 @@ def _weight(prompt: str, colon: int, close: int) -> float | None:
             "the colon is text"
         )
     return weight + 0.0  # no -0
+
+
+def _is_weight(number: str) -> bool:
+    """Return whether a text is a number that may be a weight: with a sign, or a plausible one."""
+    if not _NUMBER.fullmatch(number):
+        return False
+    return number.startswith("+") or float(number) <= PLAUSIBLE_WEIGHT
 
 
 def _unbalanced(prompt: str, place: int) -> ArgumentError:
@@ -144,7 +153,7 @@ def spelled(text: str, spans: Sequence[Span]) -> str:
     # Inner brackets close first; of two around the same words the later one is the inner one.
     for _, end, weight in sorted(reversed(spans), key=lambda span: -span[0]):
         short = f"{weight:g}"
-        sign = "" if _NUMBER.fullmatch(short) else "+"
+        sign = "+" if weight > PLAUSIBLE_WEIGHT else ""
         marks[end] += f":{sign}{short if float(short) == weight else repr(weight)})"
     for start, _, _ in spans:
         marks[start] += "("
