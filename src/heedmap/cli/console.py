@@ -11,7 +11,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import Field, dataclass, field, fields
+from dataclasses import MISSING, Field, dataclass, field, fields
 from json import dumps
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -23,6 +23,8 @@ from heedmap.options import LoadOptions, option, parse_word
 
 EMBEDDED, SAVED = "the embedded model, offline", "the run's own model"
 OUTPUT = "a new one in outputs/"
+RESERVED = {"pipe", "progress", "preview", "edits", "picture", "arguments"}
+"""Arguments of Python's functions that `--set` does not take, besides a command's own options."""
 OUTPUTS = f"{OUTPUT}. With several results, each gets a subfolder"
 
 
@@ -210,13 +212,22 @@ def command(
                     if "collect" in one.metadata:
                         values[one.name] = one.metadata["collect"](values[one.name])
                 kind(**{one.name: values[one.name] for one in declared})
-            function(task, **values)
+            arguments = values.pop("arguments", {})
+            for name in arguments:
+                if name in known or name in RESERVED:
+                    raise typer.BadParameter(
+                        f"{name} is no argument of the pipeline alone: heedmap sets it itself; "
+                        "`-h` lists its options",
+                        param_hint="--set",
+                    )
+            function(task, **values, **arguments)
 
         for name in ("task", "options"):
             parameters.pop(name, None)
         flags = [_flag(one) for declared in options.values() for one in declared]
         flags += [_flag(one, {"model": model, "out": out}.get(one.name, "")) for one in of_task]
         run.__signature__ = inspect.Signature([*parameters.values(), *flags])  # pyright: ignore
+        known = run.__signature__.parameters  # pyright: ignore
         return run
 
     return declare
@@ -226,7 +237,7 @@ def _flag(one: Field[Any], usual: str = "") -> inspect.Parameter:
     """Make the Typer parameter of an option; `usual` is the default that its help names."""
     how, default = one.metadata, one.default
     kind, text = how["parse"], how["help"].format(usual)
-    if default not in (None, False, ()):
+    if default not in (None, False, (), MISSING):
         text += f" Default: {','.join(default) if isinstance(default, tuple) else default}."
     names, metavar = how.get("names", [f"--{one.name.replace('_', '-')}"]), how.get("metavar")
     variable = "HEEDMAP_MODEL" if usual == EMBEDDED else None

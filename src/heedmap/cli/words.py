@@ -10,6 +10,7 @@ from heedmap.cli.console import EMBEDDED, Prompt, Task, command, print_table
 from heedmap.errors import as_sentence, plural, warn
 from heedmap.options import GenerateOptions
 
+_SAMPLING = "steps guidance negative"
 _LAYER = (
     "Layers whose computation is also written as matrix products: 'up', 'single', 'up 1.0' or a "
     "pattern with *. Default: the first."
@@ -61,7 +62,7 @@ def words(task: Task, prompt: Prompt) -> None:
     task.finish(data, [])
 
 
-@command(GenerateOptions, model=EMBEDDED, without="steps guidance negative keep concepts share_of")
+@command(GenerateOptions, model=EMBEDDED, without=f"{_SAMPLING} keep concepts share_of arguments")
 def layers(
     task: Task,
     *,

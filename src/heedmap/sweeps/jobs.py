@@ -32,7 +32,7 @@ from heedmap.errors import ArgumentError, HeedmapError, quoted
 from heedmap.io import reading
 from heedmap.io.schemas import MAX_WHOLE
 from heedmap.maps.masks import place, region
-from heedmap.options import GenerateOptions
+from heedmap.options import GenerateOptions, parse_value
 from heedmap.pipelines.arguments import resolve_options
 from heedmap.pipelines.editing import check_effect, edit, resolve_edits
 from heedmap.pipelines.generation import generate
@@ -129,24 +129,18 @@ def _rows(path: Path) -> Iterator[tuple[int, Any]]:
         text = data.decode("utf-8-sig")
         if kind == ".jsonl":
             lines = enumerate(text.split("\n"), 1)
-            yield from ((line, _json(part)) for line, part in lines if part.strip())
+            yield from ((line, parse_value(part)) for line, part in lines if part.strip())
         elif kind == ".csv":
             reader = csv.DictReader(text.splitlines(keepends=True), strict=True)
             for cells in reader:
                 cells = {name: cell for name, cell in cells.items() if cell}
-                yield reader.line_num, {n: c if n in _TEXTS else _json(c) for n, c in cells.items()}
+                texts = {name: cell for name, cell in cells.items() if name in _TEXTS}
+                values = {name: parse_value(cell) for name, cell in cells.items()}
+                yield reader.line_num, values | texts
         else:
             yield from enumerate(_product(tomllib.loads(text)), 1)
     except (UnicodeDecodeError, tomllib.TOMLDecodeError, csv.Error) as error:
         raise ArgumentError(f"{path} cannot be read: {error}") from error
-
-
-def _json(text: Any) -> Any:
-    """Read JSON; return another text as it is."""
-    try:
-        return json.loads(text)
-    except (TypeError, ValueError, RecursionError):
-        return text
 
 
 def _product(fixed: dict[str, Any]) -> Iterator[dict[str, Any]]:
