@@ -306,31 +306,38 @@ _LABELS: dict[str, Callable[[Any], str]] = {
 
 
 def compare(
-    runs: Sequence[Run], words: Sequence[str] | None = None, *, scale: Scale = "shared"
+    runs: Sequence[Run | str | Path], words: Sequence[str] | None = None, *, scale: Scale = "shared"
 ) -> "Figure":
     """Draw runs below one another: each with its image and the overlays of words.
+
+        heedmap.compare([run, "outputs/house"], ["house"]).savefig("compared.pdf")
 
     If their values are not comparable, because a UNet and a transformer with joint attention made
     them, each kind of value has its own scale.
 
     Args:
-        runs: two or more, of any size and model; the label of a row says what differs.
+        runs: two or more, or their folders, of any size and model; the label of a row says what
+            differs.
         words: words or phrases. Default: those that all prompts have (without "the", "of" and the
             like, if there are others), in the order of the first.
         scale: "shared" (one for all), "word" (one for each word, the same in all runs) or "raw"
             (0 to 1).
 
     Returns:
-        A matplotlib figure with a row for each run: `.savefig("compared.pdf")`.
+        A matplotlib figure with a row for each run.
 
     Raises:
         ArgumentError: if there are fewer than two runs, or no word is common to all.
+        RunError: if a folder holds no run.
         WordError: if no run has read one of the words.
     """
-    several = as_list(runs)
-    if several is None or len(several) < 2 or not all(hasattr(run, "maps") for run in several):
-        count = 0 if several is None else len(several)
-        raise ArgumentError(f"{plural(count, 'run')} cannot be compared: expected two or more")
+    given = as_list(runs) or []
+    several = [Run.load(run) if isinstance(run, str | Path) else run for run in given]
+    if len(several) < 2 or not all(hasattr(run, "maps") for run in several):
+        raise ArgumentError(
+            f"runs is {quoted(runs)}: expected a list of two or more runs or their folders, as in "
+            "compare([a, b])"
+        )
     names = common_words(several) if words is None else as_list(words)
     if not names or not all(isinstance(word, str) for word in names):
         raise ArgumentError(f"words is {quoted(words)}: expected a list of words; omit it for all")
