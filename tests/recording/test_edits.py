@@ -141,7 +141,7 @@ def test_end_and_padding_tokens_are_confined_too(pipe):
     # Two regions that do not meet: the end and the padding are seen nowhere, and that is no error.
     edits = [Confine(word, where, end=1) for word, where in (("house", LEFT), ("red", RIGHT))]
     run = generate(pipe, edits=edits)
-    assert all(np.isfinite(heat.values).all() for heat in run.maps)
+    assert all(np.isfinite(heat.values).all() for heat in run.maps.values())
 
 
 def test_every_occurrence_of_a_word_is_confined(pipe):

@@ -91,7 +91,7 @@ class Run(Result):
         steps = plural(len(self.maps.recording.timesteps), "step")
         return (
             f"<Run {quoted(settings.prompt)}, seed {settings.seed}: {width}×{height}, {steps}, "
-            f"{plural(len(self.maps), 'word')}>"
+            f"{plural(len(self.maps.words), 'word')}>"
         )
 
     def figure(self, *, scale: Scale = "shared") -> "Figure":
