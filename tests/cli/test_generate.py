@@ -92,6 +92,18 @@ def test_set_takes_no_argument_that_the_pipeline_lacks(model, desk: Path):
     assert "etha" in bad("generate", PROMPT, "--set", "etha=0.5")
 
 
+@pytest.mark.parametrize(
+    ("option", "value", "text"),
+    [
+        ("--seed", -1, "seed is -1: expected a whole number"),
+        ("--count", 0, "count is 0: expected a whole number"),
+        ("--keep", "layers", "'layer'?"),
+    ],
+)
+def test_a_value_out_of_range_is_refused_in_the_words_of_python(desk: Path, option, value, text):
+    assert text in misused("generate", PROMPT, option, value)
+
+
 def test_a_count_gives_the_images_that_each_seed_gives(model, desk: Path):
     asked = ("generate", PROMPT, "--steps", 2, "-q", "--seed")
     folders = good(*asked, 7, "--count", 2, "--out", "many").split()

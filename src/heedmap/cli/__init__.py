@@ -29,6 +29,14 @@ class Commands(TyperGroup):
         except HeedmapError as error:
             typer.echo(f"Error: {error}", err=True)
             raise typer.Exit(2) from error
+        except KeyboardInterrupt as error:
+            typer.echo(f"Interrupted: {str(error) or 'the result was not saved'}.", err=True)
+            raise typer.Exit(130) from error
+        except typer.BadParameter.__base__ as error:  # pyright: ignore[reportGeneralTypeIssues]
+            usage: Any = error
+            if "unexpected extra" in usage.message:
+                usage.message += ": put a text of several words in quotation marks"
+            raise
         except (MemoryError, RuntimeError) as error:
             if not isinstance(error, MemoryError) and "out of memory" not in str(error).lower():
                 raise
@@ -94,6 +102,8 @@ app.command("app")(serve.serve)
 def main() -> None:
     """Run the command line."""
     gc.set_threshold(100_000)  # at 700, importing torch and diffusers takes twice as long
+    # Threads that wait without rest take the processor from other work, and from each other.
+    os.environ.setdefault("OMP_WAIT_POLICY", "passive")  # read when torch is imported
     for library in ("DIFFUSERS", "TRANSFORMERS"):  # their logs are for programmers
         os.environ.setdefault(f"{library}_VERBOSITY", "error")
     if not sys.warnoptions:

@@ -13,13 +13,15 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import MISSING, Field, dataclass, field, fields
 from json import dumps
+from math import inf
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import typer
 
+from heedmap.checks import check_int
 from heedmap.errors import HeedmapError, record_warnings
-from heedmap.options import LoadOptions, option, parse_word
+from heedmap.options import LoadOptions, option, parse_integer, parse_word
 
 EMBEDDED, SAVED = "the embedded model, offline", "the run's own model"
 OUTPUT = "a new one in outputs/"
@@ -110,10 +112,23 @@ class Task(LoadOptions):
 
 
 @contextmanager
-def progress_bar(label: str, visible: bool) -> Iterator[Callable[[int, int], None]]:
-    """Show a bar on stderr if it is a terminal, and yield the function that moves it."""
+def progress_bar(
+    label: str, visible: bool, interval: float = inf
+) -> Iterator[Callable[[int, int], None]]:
+    """Show a bar on stderr if it is a terminal, and yield the function that moves it.
+
+    Elsewhere, print a line at intervals of so many seconds.
+    """
     if not visible or not sys.stderr.isatty():
-        yield lambda done, total: None
+        printed = time.monotonic()
+
+        def report(done: int, total: int) -> None:
+            nonlocal printed
+            if visible and time.monotonic() - printed >= interval:
+                printed = time.monotonic()
+                typer.echo(f"{label}: {done} of {total}", err=True)
+
+        yield report
         return
     from rich import progress
     from rich.console import Console
@@ -168,11 +183,20 @@ def parsed(parse: Callable[[str], Any], metavar: str | None, help: str, *names: 
 
     def checked(text: str) -> Any:
         try:
-            return parse(text)
+            return parse(str(text))  # a default is a number already
         except HeedmapError as error:
             raise typer.BadParameter(str(error)) from error
 
     return typer.Option(*names, parser=checked, metavar=metavar, help=help)
+
+
+def whole(what: str, help: str, least: int, most: float = inf, *names: str) -> Any:
+    """Declare a flag of a whole number in a range; its errors are those of Python."""
+
+    def parse(text: str) -> int:
+        return check_int(what, parse_integer(text), least=least, most=most)
+
+    return parsed(parse, "N", help, *names)
 
 
 def command(
@@ -262,8 +286,8 @@ _CONCEPTS = "Use the maps of the run's concepts instead of its prompt's."
 Prompt = Annotated[str, typer.Argument(metavar="PROMPT", help="The prompt.")]
 Source = Annotated[str, typer.Argument(metavar="SOURCE", help="The prompt to edit.")]
 Targets = Annotated[list[str] | None, typer.Argument(metavar="TARGET", help=_TARGET)]
-Seed = Annotated[int | None, typer.Option(min=0, help="Random seed. Default: random (printed).")]
-Count = Annotated[int, typer.Option(min=1, max=10_000, help=_COUNT)]
+Seed = Annotated[Any, whole("the seed", "Random seed. Default: random (printed).", 0)]
+Count = Annotated[Any, whole("count", _COUNT, 1, 10_000)]
 RunFolder = Annotated[Path, typer.Argument(metavar="RUN", help="The folder of a saved run.")]
 Words = Annotated[list[Any] | None, parsed(parse_word, "WORD", _WORD, "--word", "-w")]
 OfConcepts = Annotated[bool, typer.Option("--concepts", help=_CONCEPTS)]

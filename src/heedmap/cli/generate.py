@@ -17,6 +17,7 @@ from heedmap.cli.console import (
     command,
     parsed,
     print_table,
+    whole,
 )
 from heedmap.errors import plural
 from heedmap.options import LOCATE_STEPS, GenerateOptions, parse_box
@@ -78,7 +79,7 @@ def locate(
     *,
     seed: Seed = None,
     steps: Annotated[
-        int, typer.Option(min=1, help="Number of noise levels to average over.")
+        Any, whole("steps", "Number of noise levels to average over.", 1)
     ] = LOCATE_STEPS,
     **options: Any,
 ) -> None:
