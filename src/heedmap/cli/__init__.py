@@ -15,6 +15,7 @@ import typer
 from typer.core import TyperGroup
 
 from heedmap.cli import edit, generate, inspect, repeat, serve, sweep
+from heedmap.cli.console import HelpCommand
 from heedmap.cli.words import layers, words
 from heedmap.errors import HeedmapError
 
@@ -86,17 +87,25 @@ def heedmap_command(
         typer.Option("--version", callback=print_version, is_eager=True, help="Print the version."),
     ] = False,
 ) -> None:
-    """See where each word of a prompt acts in a Stable Diffusion image, and change it."""
+    r"""See where a text-to-image model reads each word, and edit the image.
+
+    \b
+    heedmap generate "a red house next to a blue tree" --seed 7 --open
+    heedmap edit "a red house" "a blue house" --seed 3 --open
+    heedmap generate --help
+
+    No model is downloaded: a small Stable Diffusion is the default.
+    """
 
 
 for command in (
     *(generate.generate, edit.edit, edit.grid, generate.locate, inspect.inspect, inspect.segment),
     *(repeat.explain, repeat.ablate, inspect.compare, repeat.repeat, words, layers),
 ):
-    app.command()(command)
+    app.command(cls=HelpCommand)(command)
 app.command(cls=sweep.SweepCommand)(sweep.sweep)
-app.command()(sweep.gallery)
-app.command("app")(serve.serve)
+app.command(cls=HelpCommand)(sweep.gallery)
+app.command("app", cls=HelpCommand)(serve.serve)
 
 
 def main() -> None:

@@ -1,4 +1,4 @@
-"""`heedmap generate` and `heedmap locate`: an image, and where each word acts in it."""
+"""`heedmap generate` and `heedmap locate`: an image, and where each word is read in it."""
 
 from pathlib import Path
 from typing import Annotated, Any
@@ -22,6 +22,8 @@ from heedmap.cli.console import (
 from heedmap.errors import plural
 from heedmap.options import LOCATE_STEPS, GenerateOptions, parse_box
 
+MOST_ROWS = 20
+"""Words that are listed."""
 FILES = {
     "image": "image.png",
     "page": "index.html",
@@ -47,7 +49,7 @@ def generate(
     ] = None,
     **options: Any,
 ) -> None:
-    """Generate an image of PROMPT and show where each word acted.
+    """Generate an image of PROMPT and show where each word was read.
 
     Saves the image, an overlay for each word, a sheet of them all, the maps and the settings.
     """
@@ -105,7 +107,9 @@ def _finish(task: Task, runs: list[dict[str, Any]]) -> None:
                 (one.get("word") or one["concept"], one["file"])
                 for one in (*run["words"], *run["concepts"])
             ]
-            print_table(("word", "map"), rows, run["folder"])
+            print_table(("word", "map"), rows[:MOST_ROWS], run["folder"])
+            if len(rows) > MOST_ROWS:
+                typer.echo(f"and {plural(len(rows) - MOST_ROWS, 'more word')}")
             size, steps = "×".join(map(str, run["size"])), plural(run["steps"], "step")
             typer.echo(f"{run['image']}: {size}, seed {run['seed']}, {steps}.")
             typer.echo(f"Open {run['page']}; all maps are in {run['sheet']}.")

@@ -25,7 +25,9 @@ _OUT = (
 def serve(
     task: Task,
     *,
-    model: Annotated[list[str] | None, typer.Option("--model", "-m", help=_MODEL)] = None,
+    model: Annotated[
+        list[str] | None, typer.Option("--model", "-m", metavar="NAME", help=_MODEL)
+    ] = None,
     host: Annotated[
         str | None, typer.Option(help="0.0.0.0 serves other machines. Default: this machine alone.")
     ] = None,

@@ -5,15 +5,14 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import typer
-from typer.core import TyperCommand
 
 import heedmap as hm
-from heedmap.cli.console import EMBEDDED, Task, command, parsed, progress_bar, whole
+from heedmap.cli.console import EMBEDDED, HelpCommand, Task, command, parsed, progress_bar, whole
 from heedmap.errors import HeedmapError, plural
 from heedmap.options import parse_shard
 
 
-class SweepCommand(TyperCommand):
+class SweepCommand(HelpCommand):
     """The command, whose flag --ray may stand without an address."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
@@ -55,11 +54,12 @@ def sweep(
         Any, whole("workers", "Ray's actors. Default: one for each GPU, or one.", 1)
     ] = None,
 ) -> None:
-    """Run the jobs of a file, and write a table of their results (results.parquet).
+    """Run the jobs of a file, and write a table of their results.
 
-    A job is a call of generate, edit or locate: {"task": "generate", "prompt": "a cat", "seed": 7}.
-    A sweep that is started again skips what is done. Under `accelerate launch` the processes share
-    the jobs. The exit code is 1 if a job failed; failed.jsonl lists these.
+    The table is results.parquet. A job is a call of generate, edit or locate: {"task": "generate",
+    "prompt": "a cat", "seed": 7}. A sweep that is started again skips what is done. Under
+    `accelerate launch` the processes share the jobs. The exit code is 1 if a job failed;
+    failed.jsonl lists these.
     """
     first = os.environ.get("RANK", "0") == "0"  # of the processes that Accelerate launches
     ended = ""
@@ -114,7 +114,10 @@ def gallery(
     task: Task,
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="The folder of a sweep.")],
 ) -> None:
-    """Write one page of all results of a sweep, to filter and to sort (DIR/index.html)."""
+    """Write one page of all results of a sweep (DIR/index.html).
+
+    Its images are filtered and sorted in the browser.
+    """
     page = hm.gallery(folder)
     if task.verbose:
         typer.echo(f"The page: {page}")

@@ -69,7 +69,10 @@ def layers(
     layer: Annotated[str | None, typer.Option("--layer", "-l", help=_LAYER)] = None,
     **options: Any,
 ) -> None:
-    """Print the shapes of Q, K, V, the scores and the output in every layer that reads the text."""
+    """Print the shapes of Q, K, V, scores and output in each layer.
+
+    The layers are those that read the text.
+    """
     pipe = task.load()
     from heedmap.backends import loading, processors
     from heedmap.backends.registry import usual_size

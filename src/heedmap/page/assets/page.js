@@ -56,6 +56,8 @@ function createCommands(model) {
   const explain = command("Explain this number");
   const repeat = command("Repeat");
   let place = {}; // of the number, for the app that shows this page
+  const path = decodeURIComponent(location.pathname).replace(/^\/(?=[A-Z]:)/, "");
+  let home = location.protocol === "file:" && path.endsWith("/index.html") ? path.slice(0, -"/index.html".length) : "";
 
   /** Return a term as `heedmap explain --word` takes it; null if it is no word of the prompt. */
   function wordOption(term) {
@@ -96,8 +98,8 @@ function createCommands(model) {
       step: to - from === 1 && data.maps.keep.includes("step") ? String(from) : "",
     };
     const flags = ["word", "at", "layer", "head", "step"].filter((name) => place[name]).map((name) => `--${name} ${quoted(place[name])}`);
-    const folder = `FOLDER${data.grid ? `/cells/${place.cell.padStart(3, "0")}` : ""}`;
-    explain.set([`heedmap explain ${folder}`, ...flags, option].filter(Boolean).join(" "));
+    const folder = `${home || "FOLDER"}${data.grid ? `/cells/${place.cell.padStart(3, "0")}` : ""}`;
+    explain.set([`heedmap explain ${quoted(folder)}`, ...flags, option].filter(Boolean).join(" "));
     const one = place.layer && place.head && place.step;
     const mean = `The map is an average (${model.shownText()}). The explanation covers one number: by default, the largest of the word’s probabilities in all layers and heads that do not exceed 0.5.`;
     $("why").querySelector(".hint").textContent = `“${term.label}” at pixel ${pixel}. ${one ? "" : mean}`;
@@ -105,17 +107,24 @@ function createCommands(model) {
 
   function drawSettings() {
     const { settings, model: option } = runs[model.runsNow().at(-1)];
-    repeat.set(["heedmap repeat FOLDER", option].filter(Boolean).join(" "));
+    const notes = [home ? "" : "FOLDER is the folder of this page.", option ? "MODEL is a saved copy of the model." : ""];
+    repeat.set([`heedmap repeat ${quoted(home || "FOLDER")}`, option].filter(Boolean).join(" "));
     $("repeat").replaceChildren(
       make("h2", {}, "Repeat"),
       repeat.element,
-      make("p", { className: "hint" }, `FOLDER is the folder of this page${option ? ", MODEL a saved copy of the model" : ""}.`),
+      make("p", { className: "hint" }, notes.filter(Boolean).join(" ")),
     );
     $("settings").replaceChildren(table(model.pair() ? "of the edit" : "of the run", [], settings));
   }
 
   $("why").querySelector("div").replaceChildren(explain.element);
   $("here").addEventListener("click", () => parent.postMessage({ heedmap: "explain", ...place }, "*"));
+  addEventListener("message", ({ source, data: said }) => {
+    if (source !== parent || parent === window || typeof said?.folder !== "string" || said.folder === home) return;
+    home = said.folder; // the app knows where it saved the result
+    draw();
+    drawSettings();
+  });
   model.listen(draw);
   model.listen((changes) => "pair" in changes && drawSettings());
   drawSettings();
