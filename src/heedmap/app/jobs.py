@@ -176,7 +176,7 @@ def thumbnails(folder: str | Path | None) -> list[tuple[Image.Image, str]]:
 
 
 def page(path: Path, *, is_local: bool) -> str:
-    """Read a result's page, in a sandboxed frame; it names the folder of a result on this machine."""
+    """Read a result's page, in a sandboxed frame; it names its folder if that is local."""
     frame = pages.frame((path / "index.html").read_text("utf-8"), height=_FRAME)
     folder = f' data-folder="{html.escape(str(path))}"' if is_local else ""
     return f'<div class="page" data-result="{html.escape(path.name)}"{folder}>{frame}</div>'

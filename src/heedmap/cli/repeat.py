@@ -22,7 +22,7 @@ def repeat(
 ) -> None:
     """Generate RUN again: is the result bit-identical?
 
-    Its scheduler is that of RUN. The exit code is 0 if it is, 1 if it differs, and 2 after an error.
+    Its scheduler is that of RUN. The exit code is 0 if it is, 1 if not, and 2 after an error.
     Differences in the other settings (versions, device, threads, LoRAs) are printed.
     """
     from heedmap.results.grids import load_result
