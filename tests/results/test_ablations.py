@@ -188,6 +188,20 @@ def test_both_changes_are_on_one_scale(found):
     assert second[1:-1, 1:-1].max() < 10
 
 
+@pytest.mark.parametrize("hot", [True, False])
+def test_the_verdict_is_that_of_the_map(found, hot):
+    """The image changes in a fifth of it: where the map is hottest, or where it is coldest."""
+    heat = found.run.maps[found.word].values
+    order = heat if hot else -heat
+    region = Image.fromarray(order >= np.quantile(order, 0.8)).resize((128, 128))
+    before = np.zeros((128, 128, 3), np.uint8)
+    after = before + 200 * np.asarray(region, dtype=np.uint8)[..., None]
+    made = replace(found, run=pictured(found.run, Image.fromarray(before)))
+    assert "nothing" in changed_at(made, "attention", before).verdict
+    verdict = changed_at(made, "attention", after).verdict
+    assert "20%" in verdict and ("not" in verdict) == (not hot)
+
+
 def test_the_summary_is_json(found):
     told = json.loads(json.dumps(found.summary()))
     assert (told["word"], told["prompt"], told["shorter_prompt"], told["seed"]) == (

@@ -7,7 +7,7 @@ import typer
 
 import heedmap as hm
 from heedmap.cli.console import SAVED, RunFolder, Task, command, parsed, print_table
-from heedmap.errors import ArgumentError, quoted
+from heedmap.errors import ArgumentError, as_sentence, quoted
 from heedmap.options import ExplainOptions, parse_pixel, parse_word
 
 _REMOVED = "A word or phrase of the prompt; every occurrence is removed."
@@ -77,6 +77,7 @@ def ablate(
         print_table(columns, rows, folder)
         typer.echo("rank: rank correlation of map and change.")
         typer.echo("AUC: how well the map separates changed from unchanged regions (0.5: chance).")
+        typer.echo(as_sentence(ablation.verdict))
     files = {"folder": str(folder), "sheet": str(sheet)}
     data = {"run": str(run), **files, **ablation.summary()}
     task.finish(data, [folder], sheet)

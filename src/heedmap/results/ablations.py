@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 Way = Literal["attention", "prompt"]
 """A way to leave a word out: its probabilities are set to 0, or it is removed from the prompt."""
 WAYS: tuple[Way, ...] = get_args(Way)
+NOTHING = 8 / 255
+"""The mean change of a pixel's colours, of full range, below which nothing is seen."""
 
 
 class Agreement(Note, frozen=True, kw_only=False):
@@ -131,6 +133,24 @@ class Ablation(Result):
             )
         return agreements
 
+    @property
+    def verdict(self) -> str:
+        """A sentence on the change without attention: its size, and whether the heat says where.
+
+        The size is the share of the `changed_region`. The heat says where if its AUC is 0.8 or
+        more, and roughly where from 0.65.
+        """
+        heat, change = self.run.maps[self.word], self.difference("attention")
+        region = changed_region(overlays.resize_map(change, heat.values.shape[::-1]))
+        agreement = self.agreement["attention"].heat.auc
+        if agreement is None or change.max() < NOTHING:
+            return f"{quoted(self.word)} changed nothing that can be seen"
+        says = "does not say"
+        if agreement >= 0.65:
+            says = "says" if agreement >= 0.8 else "roughly says"
+        share = f"{region.mean():.0%} of the image"
+        return f"{quoted(self.word)} changed {share}; its heat {says} where"
+
     def summary(self) -> dict[str, Any]:
         """Return the word, the prompts, and the agreement of heat and cause, as JSON types."""
         return {
@@ -139,6 +159,7 @@ class Ablation(Result):
             "shorter_prompt": self.without["prompt"].settings.prompt,
             "seed": self.run.settings.seed,
             "agreement": to_json(self.agreement),
+            "verdict": self.verdict,
         }
 
     def figure(self) -> "Figure":
