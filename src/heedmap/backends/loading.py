@@ -65,7 +65,9 @@ def load(
         pipe = heedmap.load("org/name", device="cuda", dtype="float16")
 
     The embedded models were trained on some 70 words, which their cards list (`model_card`). They
-    draw a prompt with other words as well as they can, and a warning names them.
+    draw a prompt with other words as well as they can, and a warning names them. `save_pretrained`
+    writes a pipeline without its card: a copy of an embedded model has diffusers' default steps
+    and guidance.
 
     Args:
         model: None for the embedded Stable Diffusion, "joint" for the embedded Stable Diffusion 3

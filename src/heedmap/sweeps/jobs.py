@@ -17,6 +17,7 @@ import json
 import tomllib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from difflib import get_close_matches
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -86,8 +87,10 @@ def read_jobs(
     if isinstance(source, str | Path):
         path = reading.path_of(source)
         name, root, rows = str(path), path.parent, _rows(path)
+        unit = "job" if path.suffix.lower() == ".toml" else "line"
     else:
         name, root, rows = "the list", Path(), enumerate(source, 1)
+        unit = "line"
     checker = _Checker(root.resolve(), None if model is None else str(model), dtype)
     jobs: dict[str, Job] = {}
     errors: list[str] = []
@@ -98,7 +101,7 @@ def read_jobs(
                 raise ArgumentError(f"it is the same job as line {jobs[job.id].line}")
             jobs[job.id] = job
         except HeedmapError as error:
-            errors.append(f"line {line}: {error}")
+            errors.append(f"{unit} {line}: {error}")
     if errors or not jobs:
         listed = errors if len(errors) <= 5 else [*errors[:5], f"and {len(errors) - 5} more"]
         most = "; ".join(listed) or "there are no jobs: expected one a line"
@@ -150,6 +153,11 @@ def _product(fixed: dict[str, Any]) -> Iterator[dict[str, Any]]:
     weights = fixed.pop("weights", {})
     if not isinstance(weights, dict):
         raise ArgumentError("weights is no table: expected one such as {red = [1, 2]}")
+    known = [*names, *(f"{name}s" for name in names)]
+    for name, value in fixed.items():
+        close = get_close_matches(name, known[len(names) :], n=1, cutoff=0.8)
+        if isinstance(value, list) and close and name not in known:
+            raise ArgumentError(f"there is no argument {name}: did you mean {close[0]}?")
     plurals = [name for name in fixed if name not in names and name.removesuffix("s") in names]
     axes = {("weights", word): values for word, values in weights.items()}
     axes |= {(name.removesuffix("s"), ""): fixed.pop(name) for name in plurals}
