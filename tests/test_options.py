@@ -96,6 +96,15 @@ def test_values_out_of_range_are_refused(kind: type, given: dict):
         (options.parse_word_weights, "red=-2:3:6", ("red", [-2, -1, 0, 1, 2, 3])),
         (options.parse_word_weights, "a=b=0,0.5", ("a=b", [0, 0.5])),
         (options.parse_word_weights, " red house = 1.5 ", ("red house", [1.5])),
+        (options.parse_argument, "eta=0.5", ("eta", 0.5)),
+        (options.parse_argument, "a=True", ("a", True)),
+        (options.parse_argument, "a=false", ("a", False)),
+        (options.parse_argument, "a=None", ("a", None)),
+        (options.parse_argument, "a=[1, 0.5]", ("a", [1, 0.5])),
+        (options.parse_argument, "a=(0.1, 0.6)", ("a", (0.1, 0.6))),
+        (options.parse_argument, 'a={"scale": 2}', ("a", {"scale": 2})),
+        (options.parse_argument, "prompt_2=a cat = b", ("prompt_2", "a cat = b")),
+        (options.parse_argument, 'prompt_2="3"', ("prompt_2", "3")),
     ],
 )
 def test_texts_are_read_as_values(read, text: str, value: object):
@@ -135,6 +144,7 @@ def test_ranges_are_read_as_slices(text: str, taken: list[int]):
         (options.parse_box, ["cat", "cat=1,2,3", "cat=a,b,c,d", "cat=0,0,nan,3"]),
         (options.parse_word_weights, ["red", "=1", "red=1:2", "red=1:2:100000", "red=1:2:2.5"]),
         (options.parse_word_weights, ["red=nan", "red=1e999"]),
+        (options.parse_argument, ["eta", "=1", "true-cfg=1"]),
     ],
 )
 def test_unreadable_texts_are_refused(read, texts: list[str]):

@@ -6,6 +6,7 @@ name of the argument in the error.
 
 import math
 from collections.abc import Iterable, Mapping
+from difflib import get_close_matches
 from numbers import Integral, Real
 from typing import Any, cast
 
@@ -80,8 +81,9 @@ def check_subset(
     if isinstance(value, str) and value == "all":
         return names
     if chosen is None or len(chosen) < least or not all(one in names for one in chosen):
-        wrong = quoted(value if chosen is None else chosen)
-        raise ArgumentError(f"{what} is {wrong}: expected a list of {_choice(value, names)}")
+        given = quoted(value if chosen is None else chosen)
+        wrong = next((one for one in chosen or () if one not in names), value)
+        raise ArgumentError(f"{what} is {given}: expected a list of {_choice(wrong, names)}")
     return tuple(map(str, chosen))
 
 
@@ -120,5 +122,8 @@ def _range(least: float, most: float) -> str:
 
 
 def _choice(value: object, names: Iterable[str]) -> str:
-    near = nearest(value if isinstance(value, str) else "", names)
-    return join_words([*map(repr, near)], "or")
+    text = value if isinstance(value, str) else ""
+    near = nearest(text, names)
+    close = get_close_matches(text[:100], near, n=1)
+    choice = join_words([*map(repr, near)], "or")
+    return f"{choice}; did you mean {close[0]!r}?" if close else choice

@@ -4,7 +4,10 @@ The public functions take their defaults from these classes; the command line ma
 app a field of each option that `option` declares.
 """
 
+import ast
+import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from math import isfinite
 from pathlib import Path
@@ -238,13 +241,29 @@ def parse_word_weights(text: str) -> tuple[str, list[float]]:
     return word, [round(start + step * k, 6) for k in range(int(count))]
 
 
+def parse_value(text: str) -> Any:
+    """Read a value of JSON or Python, such as 0.5, true, None or [1, 2]; return another text."""
+    for read in (json.loads, ast.literal_eval):
+        with suppress(ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
+            return read(text)
+    return text
+
+
+def parse_argument(text: str) -> tuple[str, Any]:
+    """Read `NAME=VALUE`, an argument of the pipeline."""
+    name, sign, value = text.partition("=")
+    if not (sign and name.isidentifier()):
+        raise ArgumentError(f"{text!r}: expected an argument and its value, as in eta=0.5")
+    return name, parse_value(value)
+
+
 def by_word(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
     """Return the values of words by word; ArgumentError if a word has two."""
     values = dict(pairs)
     if len(values) < len(pairs):
         words = [word for word, _ in pairs]
         twice = max(words, key=words.count)
-        raise ArgumentError(f"{quoted(twice)} is given twice: name each word once")
+        raise ArgumentError(f"{quoted(twice)} is given twice: name it once")
     return values
 
 
@@ -325,7 +344,17 @@ class GenerateOptions:
         ShareOf,
     )
     limit: int = 2 * 2**30
-    arguments: Mapping[str, Any] = field(default_factory=dict)
+    arguments: Mapping[str, Any] = field(
+        default_factory=dict,
+        metadata={
+            "help": "An argument of the pipeline itself, as true_cfg_scale=4. The value is JSON, "
+            "or else a text. May be repeated.",
+            "parse": parse_argument,
+            "names": ["--set"],
+            "metavar": "NAME=VALUE",
+            "collect": by_word,
+        },
+    )
 
     def __post_init__(self) -> None:
         values: dict[str, Any] = {

@@ -1,6 +1,7 @@
 """The app in a process of its own, as its command starts it."""
 
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -13,8 +14,10 @@ from pathlib import Path
 
 
 @contextmanager
-def serve(folder: Path, *flags: str, **environment: str) -> Iterator[str]:
-    """Serve the app of the embedded model until the block ends; give its address."""
+def serve(
+    folder: Path, *flags: str, end: int = signal.SIGTERM, **environment: str
+) -> Iterator[str]:
+    """Serve the app of the embedded model until the block ends, by a signal; give its address."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -32,7 +35,7 @@ def serve(folder: Path, *flags: str, **environment: str) -> Iterator[str]:
         _wait(url, process)
         yield url
     finally:
-        process.terminate()
+        process.send_signal(end)
         process.wait(timeout=30)
 
 

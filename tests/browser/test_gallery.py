@@ -38,6 +38,14 @@ def page(tmp_path_factory) -> Path:
     return hm.gallery(folder)
 
 
+def test_a_filter_without_a_hit_says_so(browser: Any, page: Path):
+    opened = browser.new_page()
+    opened.goto(page.as_uri())
+    opened.get_by_label("Filter").fill("nothing like this")
+    assert opened.locator("#list li").count() == 1 and opened.locator("#list img").count() == 0
+    opened.close()
+
+
 def test_the_gallery_filters_and_sorts(browser: Any, page: Path):
     view = browser.new_page()
     complaints: list[str] = []

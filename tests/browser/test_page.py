@@ -135,8 +135,8 @@ def test_pointing_at_a_place_lists_the_words_that_acted_there(show: Any, run: An
     x, y = (v / 128 for v in run.maps["house"].peak)
     point(opened, x, y)
     row, column = int(y * 64), int(x * 64)
-    values = {heat.label: [] for heat in run.maps}
-    for heat in run.maps:
+    values = {word: [] for word in run.maps}
+    for heat in map(run.maps.at, range(len(run.maps.words))):
         values[heat.label].append(float(heat.values[row, column]))
     total = sum(v for several in values.values() for v in several)
     shown = readings(opened)

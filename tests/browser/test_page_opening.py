@@ -19,7 +19,8 @@ expect = pytest.importorskip("playwright.sync_api", reason=MISSING).expect
 
 def strongest(maps: Any, among: set[str] | None = None) -> str:
     """The content word whose map has the largest standard deviation, computed once more."""
-    heats = [heat for heat in maps if is_content(heat.label) and (not among or heat.label in among)]
+    heats = [maps.at(word.number) for word in maps.words if is_content(word.text)]
+    heats = [heat for heat in heats if not among or heat.label in among]
     return max(heats, key=lambda heat: float(np.std(heat.values.astype(float)))).label
 
 
@@ -74,8 +75,8 @@ def test_the_dark_scheme_has_no_bright_field(show: Any, pair_page: str):
 def test_every_word_has_a_thumbnail_of_its_heat(show: Any, run: Any, run_page: str):
     opened = show(run_page)
     thumbs = opened.page.locator("#thumbs button")
-    expect(thumbs).to_have_count(len(run.maps))
-    assert thumbs.all_inner_texts() == [heat.label for heat in run.maps]
+    expect(thumbs).to_have_count(len(run.maps.words))
+    assert thumbs.all_inner_texts() == [word.text for word in run.maps.words]
     for number in (1, 2, 7):
         found = seen(thumbs.nth(number).locator("canvas"))
         assert found.shape == (170, 170, 3)  # as large as few words are shown

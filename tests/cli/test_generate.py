@@ -13,7 +13,9 @@ from PIL import Image
 from cli.calling import FILES, PROMPT, as_json, bad, call, files, good, misused, raising
 from heedmap.errors import HeedmapWarning
 from heedmap.io.schemas import Confined
+from heedmap.pipelines.generation import generate
 from heedmap.pipelines.input_images import locate
+from heedmap.results.edits import EditResult
 from heedmap.results.runs import Run
 
 
@@ -66,6 +68,40 @@ def test_argument_names_of_diffusers_are_options(model):
     settings = Run.load("x").settings
     assert (settings.steps, settings.guidance, settings.negative) == (2, 3.5, "blue")
     assert settings.size == (96, 96) and set(settings.keep) == {"layer", "step", "head"}
+
+
+def test_arguments_of_the_pipeline_are_set_saved_and_repeated(model, desk: Path):
+    given = ("--set", "eta=0.5", "--set", "guidance_rescale=0.7", "--set", "clip_skip=None")
+    good("generate", PROMPT, "--seed", 5, "--steps", 2, *given, "-o", "x")
+    arguments = {"eta": 0.5, "guidance_rescale": 0.7, "clip_skip": None}
+    run = generate(model, PROMPT, seed=5, steps=2, **arguments)
+    saved = Run.load("x")
+    assert saved.settings.arguments == arguments == run.settings.arguments
+    assert saved.image.tobytes() == run.image.tobytes()
+    good("repeat", "x")
+    good("edit", PROMPT, "a blue house", "--seed", 5, "--steps", 2, *given, "-o", "y")
+    assert EditResult.load("y").edited.settings.arguments == arguments
+
+
+@pytest.mark.parametrize("name", ["seed", "prompt", "steps", "progress", "edits", "pipe", "out"])
+def test_set_takes_no_argument_of_heedmap(desk: Path, name: str):
+    assert name in misused("generate", PROMPT, "--set", f"{name}=3")
+
+
+def test_set_takes_no_argument_that_the_pipeline_lacks(model, desk: Path):
+    assert "etha" in bad("generate", PROMPT, "--set", "etha=0.5")
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "text"),
+    [
+        ("--seed", -1, "seed is -1: expected a whole number"),
+        ("--count", 0, "count is 0: expected a whole number"),
+        ("--keep", "layers", "'layer'?"),
+    ],
+)
+def test_a_value_out_of_range_is_refused_in_the_words_of_python(desk: Path, option, value, text):
+    assert text in misused("generate", PROMPT, option, value)
 
 
 def test_a_count_gives_the_images_that_each_seed_gives(model, desk: Path):

@@ -21,7 +21,7 @@ def test_all_words_show_the_overlays_of_the_run(saved: Path, run: Run):
     before = files(saved)
     found = as_json("inspect", saved)
     assert [word["word"] for word in found["words"]] == [word.text for word in run.maps.words]
-    for word, heat in zip(found["words"], run.maps, strict=True):
+    for word, heat in zip(found["words"], run.maps.values(), strict=True):
         assert word["most"] == pytest.approx(heat.values.max(), abs=1e-6)
         with Image.open(word["file"]) as picture:
             assert np.array_equal(np.asarray(picture), np.asarray(heat.overlay(scale="shared")))
@@ -65,7 +65,7 @@ def test_layers_steps_and_heads_are_selected(saved: Path, run: Run):
     assert found["selection"] == {
         "layers": ["up", "mid"], "steps": "0:2", "heads": [1], "scale": "word"
     }  # fmt: skip
-    for word, heat in zip(found["words"], part, strict=True):
+    for word, heat in zip(found["words"], part.values(), strict=True):
         assert word["most"] == pytest.approx(heat.values.max(), abs=1e-6)
         with Image.open(word["file"]) as picture:
             assert np.array_equal(np.asarray(picture), np.asarray(heat.overlay(scale="word")))

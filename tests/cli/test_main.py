@@ -9,7 +9,7 @@ import pytest
 from making import random_pipeline
 
 import heedmap
-from cli.calling import PROMPT, call, good, in_a_process
+from cli.calling import PROMPT, call, good, in_a_process, misused
 from heedmap import cli
 from heedmap.results.runs import Run
 
@@ -58,7 +58,8 @@ def test_ctrl_c_leaves_nothing_of_a_result(desk: Path):
     code = f"{STOP}{WRITING}\ncli.main()"
     asked = ["generate", PROMPT, "--seed", "1", "--steps", "2", "--size", "96", "--model", "model"]
     done = subprocess.run([sys.executable, "-c", code, *asked], capture_output=True, text=True)
-    assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
+    assert (done.returncode, done.stdout) == (130, "")
+    assert done.stderr.startswith("Interrupted") and done.stderr.count("\n") == 1
     assert not [path for path in (desk / "outputs").rglob("*") if path.is_file()]
 
 
@@ -71,6 +72,25 @@ def test_ctrl_c_keeps_the_images_that_were_saved(desk: Path):
     assert done.returncode == 130
     assert os.listdir("outputs") == ["a-red-house-1"]
     assert Run.load("outputs/a-red-house-1").settings.seed == 1
+
+
+@pytest.mark.parametrize(("given", "expected"), [(None, "passive"), ("active", "active")])
+def test_threads_wait_without_work_unless_the_user_chose(given, expected):
+    code = """
+import os, sys
+from heedmap import cli
+cli.app = lambda **_: print(os.environ["OMP_WAIT_POLICY"], "torch" in sys.modules)
+cli.main()
+"""
+    environment = {name: v for name, v in os.environ.items() if name != "OMP_WAIT_POLICY"}
+    environment |= {} if given is None else {"OMP_WAIT_POLICY": given}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, env=environment)
+    assert done.stdout.decode().split() == [expected, "False"]
+
+
+def test_words_of_a_prompt_without_quotation_marks_are_explained():
+    assert "quotation marks" in misused("generate", "a", "cat", "in", "the", "snow")
+    assert "quotation marks" not in misused("generate", "a cat", "--stepz", 3)
 
 
 def test_a_table_of_maps_is_printed_without_matplotlib(saved: Path):

@@ -7,6 +7,7 @@ import pandas as pd
 import pytest
 
 from cli.calling import PROMPT, as_json, bad, call, files, good, misused
+from heedmap.cli import console
 from heedmap.sweeps import processes
 
 
@@ -34,6 +35,29 @@ def test_a_shard_leaves_the_rest(jobs):
     part = as_json(*options, "--shard", "1/2")
     assert (part["done"], part["pending"], part["table"]) == (2, 2, None)
     assert as_json(*options, "--shard", "2/2")["table"] == "out/results.parquet"
+
+
+def test_an_interrupted_sweep_says_what_is_done(jobs, monkeypatch):
+    run, calls = processes.Worker.run, []
+
+    def interrupt(worker, unit):
+        if calls:
+            raise KeyboardInterrupt
+        calls.append(unit)
+        run(worker, unit)
+
+    monkeypatch.setattr(processes.Worker, "run", interrupt)
+    result = call("sweep", jobs, "--out", "out", "--no-page")
+    assert result.exit_code == 130 and "1 of 4" in result.stderr
+
+
+def test_without_a_terminal_progress_is_a_line_now_and_then(capsys, monkeypatch):
+    clock = iter([0, 10, 70, 70, 80])
+    monkeypatch.setattr(console.time, "monotonic", lambda: next(clock))
+    with console.progress_bar("Jobs", True, interval=60) as advance:
+        for done in (1, 2, 3):
+            advance(done, 30)
+    assert capsys.readouterr().err == "Jobs: 2 of 30\n"
 
 
 def test_the_exit_code_is_1_if_a_job_failed(jobs):

@@ -2,6 +2,7 @@
 
 import base64
 import io
+import sys
 import xml.etree.ElementTree as ET
 
 import numpy as np
@@ -9,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from making import darkness, gradient
+from matplotlib import font_manager
 from matplotlib.figure import Figure
 from PIL import Image
 
@@ -234,3 +236,15 @@ def test_svg_and_pdf_hold_the_images():
             assert min(picture.size) > 4
     pdf = plots.encode(example(), "pdf")
     assert pdf.startswith(b"%PDF-1.") and pdf.count(b"/Subtype /Image") == 3
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="matplotlib reads the list of other systems")
+def test_fonts_that_were_installed_later_are_found(monkeypatch):
+    """Matplotlib's list of fonts is as old as its first use."""
+    manager = font_manager.fontManager
+    fonts = plots._fonts()
+    own = {font.fname for font in manager.ttflist if font.name in fonts[1:]}
+    old = [font for font in manager.ttflist if font.fname not in own]
+    monkeypatch.setattr(manager, "ttflist", old)
+    monkeypatch.setattr(manager, "get_font_names", lambda: [font.name for font in manager.ttflist])
+    assert plots._fonts.__wrapped__() == fonts

@@ -35,7 +35,11 @@ def constant(value: float, latent=(12, 16)) -> HeatMaps:
 
 def test_maps_are_looked_up_by_word():
     maps = constant(0.125)
-    assert maps.keys() == ("at", "house", "sea") == tuple(dict(maps))
+    assert maps.keys() == ("at", "house", "sea") == tuple(dict(maps)) == tuple(maps)
+    assert len(maps) == len(maps.values()) == 3  # "at" stands twice
+    for word, heat in maps.items():
+        assert heat.label == word and np.array_equal(heat.values, maps[word].values)
+    assert [heat.label for heat in maps.values()] == [*maps]
     assert "house" in maps and "at sea" in maps and "House " in maps
     for other in ("cat", "", "sea at sea", 1, None, maps["house"]):
         assert other not in maps
@@ -222,7 +226,7 @@ def test_unknown_words_are_refused():
         maps.at(9)
     with pytest.raises(ArgumentError):
         _ = maps[2]
-    assert [heat.label for heat in maps] == ["at", "house", "x" * 90]
+    assert [heat.label for heat in maps.values()] == ["at", "house", "x" * 90]
 
 
 # --- in a notebook ---

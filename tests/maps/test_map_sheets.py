@@ -17,7 +17,7 @@ def test_a_figure_is_returned_with_its_overlays(size, scale):
     picture = Image.radial_gradient("L").resize(size).convert("RGB")
     maps = HeatMaps(recording("at house"), picture)
     figure, made = maps.figure_and_overlays(title="a title", scale=scale)
-    for one, heat, panel in zip(made, maps, read_figure(figure).panels[1:], strict=True):
+    for one, heat, panel in zip(made, maps.values(), read_figure(figure).panels[1:], strict=True):
         assert same_pixels(one, heat.overlay(scale=scale)) and shows(panel.picture, one)
     assert figure.get_suptitle() == "a title"
     assert same_pixels(figure, maps.figure(title="a title", scale=scale))
@@ -58,7 +58,7 @@ def test_words_and_phrases_in_one_figure_share_a_scale():
     maps = HeatMaps(recording("red house"), Image.new("RGB", (128, 128), "grey"))
     heats = [maps["red"], maps["red house"]]
     found = read_figure(maps.figure(heats, scale="shared"))
-    low = min(heat.values.min() for heat in maps)
+    low = min(heat.values.min() for heat in maps.values())
     high = maps["red house"].values.max()
     assert high > maps["red"].shared[1]
     assert [texts for _, texts in found.scales] == [ends(low, high)]

@@ -65,6 +65,32 @@ def test_a_timeline_has_one_scale_for_all_steps():
         assert found.scales == [(name, expected)]
 
 
+def test_words_of_a_timeline_are_rows():
+    maps = maps_of()
+    figure = word_figures.timeline(maps, ["house", 3], frames=2, scale="shared", width=3.25)
+    assert figure.get_size_inches()[0] == pytest.approx(3.25)
+    found = read_figure(figure)
+    assert found.columns == ["step 0", "step 2"]
+    assert [label for label, _ in found.rows] == ["house", "sea"]
+    every = [maps.select(steps=step) for step in range(3)]
+    spans = [one[word].value_range("shared") for one in every for word in ("house", "sea")]
+    low, high = min(low for low, _ in spans), max(high for _, high in spans)
+    assert [texts for _, texts in found.scales] == [ends(low, high)]
+    for word, (_, row) in zip(("house", "sea"), found.rows, strict=True):
+        for step, cell in zip((0, 2), row, strict=True):
+            heat = word_figures.resized(every[step], 256)[word]
+            assert shows(cell, heat.render(low, high, short_side=1))
+
+
+@pytest.mark.parametrize(
+    ("word", "options"),
+    [([], {}), (None, {}), ("house", {"width": 1}), (["house", "sea"], {"width": 2})],
+)
+def test_a_timeline_without_words_or_room_is_refused(word, options):
+    with pytest.raises(ArgumentError):
+        word_figures.timeline(maps_of(steps=30), word, **{"frames": 30, **options})
+
+
 def test_a_timeline_needs_kept_steps_and_a_known_word():
     averaged = maps_of(keep=("layer",))
     for draw in (word_figures.timeline, word_figures.animation):

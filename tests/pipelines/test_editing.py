@@ -35,7 +35,7 @@ def swap(pipe):
 def test_the_source_equals_the_plain_image(pipe, swap):
     batch = generate_batch(pipe, ["a red house", "a red sea"], seeds=[7, 7], steps=STEPS)
     assert apart(swap.source.image, batch[0].image) == 0
-    for mine, other in zip(swap.source.maps, batch[0].maps, strict=True):
+    for mine, other in zip(swap.source.maps.values(), batch[0].maps.values(), strict=True):
         np.testing.assert_array_equal(mine.values, other.values)
     # The sums of a batch of two round otherwise than those of one picture.
     alone = generate(pipe, "a red house", seed=7, steps=STEPS)

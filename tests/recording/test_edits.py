@@ -33,7 +33,7 @@ def generate(pipe, prompt="a red house", edits=(), steps=2, **options):
 
 def same(a, b) -> bool:
     """Whether two runs have the same picture and the same maps, to the bit."""
-    maps = zip(a.maps, b.maps, strict=True)
+    maps = zip(a.maps.values(), b.maps.values(), strict=True)
     return np.array_equal(np.asarray(a.image), np.asarray(b.image)) and all(
         np.array_equal(one.values, other.values) for one, other in maps
     )
@@ -142,7 +142,7 @@ def test_end_and_padding_tokens_are_confined_too(pipe):
     # Two regions that do not meet: the end and the padding are seen nowhere, and that is no error.
     edits = [Confine(word, where, end=1) for word, where in (("house", LEFT), ("red", RIGHT))]
     run = generate(pipe, edits=edits)
-    assert all(np.isfinite(heat.values).all() for heat in run.maps)
+    assert all(np.isfinite(heat.values).all() for heat in run.maps.values())
 
 
 def test_every_occurrence_of_a_word_is_confined(pipe):
@@ -219,7 +219,7 @@ def test_a_users_rule_changes_the_image(pipe):
     fast = generate(pipe, edits=[Reweight("red", 3)])
     difference = np.asarray(run.image).astype(int) - np.asarray(fast.image)
     assert np.abs(difference).max() <= 1
-    for mine, other in zip(run.maps, fast.maps, strict=True):
+    for mine, other in zip(run.maps.values(), fast.maps.values(), strict=True):
         np.testing.assert_allclose(mine.values, other.values, atol=1e-4)
     assert run.settings.edits == (Ruled(name="threefold"),)
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from figure_reading import ends, read_figure, shows
-from making import gradient, letter_tokenizer, noting, recording, run_of
+from making import gradient, letter_tokenizer, noisy_run, noting, recording, run_of
 from PIL import Image
 
 from heedmap.errors import ArgumentError, TruncatedWordError, UnknownWordError
@@ -34,6 +34,21 @@ def test_each_run_has_a_row_on_one_scale():
     assert sheet.scales == [("shared by all words and runs", ends(low, high))]
     assert sheet.title == "2 runs compared"
     assert sheet.note == "4 steps · guidance 7.5 · 128×128 · org/model"
+
+
+def test_runs_are_named_by_their_folders(tmp_path):
+    runs = [noisy_run("at house", 1), noisy_run("at sea", 2)]
+    folders = [str(run.save(tmp_path / str(n), overlays=False)) for n, run in enumerate(runs)]
+    expected = plots.render(comparisons.compare(runs, ["at"])).tobytes()
+    for several in (folders, [runs[0], folders[1]]):
+        assert plots.render(comparisons.compare(several, ["at"])).tobytes() == expected
+
+
+@pytest.mark.parametrize("wrong", [lambda run: run, lambda run: [run], lambda run: [run, 3]])
+def test_what_is_no_list_of_runs_is_refused_as_what_it_is(wrong):
+    run = run_of("a red house")
+    with pytest.raises(ArgumentError, match=r"^runs is "):
+        comparisons.compare(wrong(run), run)
 
 
 def test_articles_are_compared_if_no_other_word_is_common():

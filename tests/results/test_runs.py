@@ -35,7 +35,7 @@ def test_a_saved_run_is_read_back_equal(tmp_path):
     back = Run.load(folder)
     assert back.settings == run.settings
     assert np.array_equal(np.asarray(back.image), np.asarray(run.image))
-    for a, b in zip(run.maps, back.maps, strict=True):
+    for a, b in zip(run.maps.values(), back.maps.values(), strict=True):
         np.testing.assert_array_equal(a.values, b.values)
     assert back.maps.tokens == run.maps.tokens
     about = json.loads((folder / "run.json").read_text())

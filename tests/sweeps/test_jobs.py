@@ -74,6 +74,11 @@ def test_toml_multiplies_its_lists():
     assert {job.arguments["steps"] for job in jobs} == {3}
 
 
+def test_a_misspelt_list_of_toml_is_likened_to_lists():
+    text = refused(written("jobs.toml", 'prompt = "a cat"\nsteps = 3\nseedz = [1, 2]\n'))
+    assert "seedz" in text and "seeds" in text and "line 1" not in text
+
+
 def test_weights_of_an_edit_are_those_of_its_target():
     weights = {"weights": {"house": 3}}
     swap, alone = read_jobs([{**EDIT, **weights}, {**EDIT, "target": None, **weights}])

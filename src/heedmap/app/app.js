@@ -5,7 +5,8 @@ Run once, by the app's heading (`element`), which passes on which place of a res
 const frames = () => [...document.querySelectorAll(".page iframe")];
 const tell = (frame) => {
   const dark = document.body.classList.contains("dark");
-  frame.contentWindow?.postMessage({ heedmap: "look", dark, room: window.innerHeight, explains: true }, "*");
+  const { folder } = frame.parentElement.dataset;
+  frame.contentWindow?.postMessage({ heedmap: "look", dark, room: window.innerHeight, explains: true, folder }, "*");
 };
 const number = (text) => (/^\d+$/.test(text) ? String(text) : "");
 const reveal = (element) => { // on a phone the result is below the form

@@ -132,13 +132,25 @@ _IMAGES = ("image.png", "edited/image.png", "grid.png")
 _FRAME = 900  # pixels of a page's height until it reports its own
 
 
-def names(folder: str | Path | None, *, explanations: bool = True) -> list[str]:
+def names(folder: str | Path | None) -> list[str]:
     """List the results of a folder, the newest first; none if it is None."""
     pages = [] if folder is None else Path(folder).glob("[!.]*/index.html")
     results = sorted((page.parent for page in pages), key=os.path.getmtime, reverse=True)
-    if not explanations:
-        results = [result for result in results if not (result / "explain.json").exists()]
     return [result.name for result in results[:MOST]]
+
+
+def drawn_names(folder: str | Path | None) -> list[str]:
+    """List the results of a folder that have maps."""
+    return [one for one in names(folder) if not Path(folder or "", one, "explain.json").exists()]
+
+
+def run_names(folder: str | Path | None) -> list[str]:
+    """List the results of a folder that have maps; of a grid, its cells by their paths."""
+    found: list[str] = []
+    for name in drawn_names(folder):
+        cells = sorted(Path(folder or "", name, "cells").glob("*"))
+        found += [f"{name}/cells/{cell.name}" for cell in cells] or [name]
+    return found
 
 
 def path_of(folder: str | Path | None, name: str | None) -> Path:
@@ -163,10 +175,11 @@ def thumbnails(folder: str | Path | None) -> list[tuple[Image.Image, str]]:
     return images
 
 
-def page(path: Path) -> str:
-    """Read a result's page, in a sandboxed frame."""
+def page(path: Path, *, is_local: bool) -> str:
+    """Read a result's page, in a sandboxed frame; it names its folder if that is local."""
     frame = pages.frame((path / "index.html").read_text("utf-8"), height=_FRAME)
-    return f'<div class="page" data-result="{html.escape(path.name)}">{frame}</div>'
+    folder = f' data-folder="{html.escape(str(path))}"' if is_local else ""
+    return f'<div class="page" data-result="{html.escape(path.name)}"{folder}>{frame}</div>'
 
 
 def run_paths(path: Path) -> list[Path]:

@@ -98,6 +98,16 @@ LOOKS: dict[str, dict[str, Any]] = {
     "layer": {"placeholder": "up 1.0"},
 }
 """Label and look of the fields by name."""
+EMPTY = {
+    "generate": "The image appears here. Hover over a word of its prompt to see where it was read.",
+    "edit": "The image and its edit appear here, side by side.",
+    "grid": "All edits appear here, on one sheet.",
+    "locate": "Your image appears here. Hover over a word to see where the model reads it.",
+    "explain": "The computation appears here, number by number.",
+    "compare": "The maps appear here, a row for each result.",
+    "results": "The result that you choose appears here.",
+}
+"""The text in place of a result, by tab."""
 
 
 class Form:
@@ -159,6 +169,8 @@ class Form:
         """Read the fields that are not empty, or required; ArgumentError if a text is wrong."""
         arguments: dict[str, Any] = {}
         for (name, field), value in zip(self.fields.items(), values, strict=True):
+            if name == "picture" and value is None:
+                raise ArgumentError("choose an image first")
             text = value.strip() if isinstance(value, str) else ""
             try:
                 if text and name in self._readers:
@@ -279,9 +291,8 @@ class App:
                 "See how one number of a map is computed. Fill in this form, or choose a point on "
                 "a result's page and press Explain."
             )
-            info = "For a grid, add the cell: grid-a-red-house-7/cells/001."
-            look = {"label": "Result", "allow_custom_value": True, "info": info}
-            form.add("name", self._choose_result(tab, explanations=False, **look))
+            look = {"label": "Result", "allow_custom_value": True}
+            form.add("name", self._choose_result(tab, jobs.run_names, **look))
             form.row("word", "at")
             form.buttons("Explain")
             with gr.Accordion("Layer, head and step", open=False):
@@ -295,10 +306,10 @@ class App:
 
     def _compare(self, tab: Any) -> None:
         form = Form()
-        with _columns() as (left, right):
+        with _columns("compare") as (left, right):
             with left:
                 look = {"label": "Results", "multiselect": True, "info": "Two or more."}
-                form.add("names", self._choose_result(tab, explanations=False, **look))
+                form.add("names", self._choose_result(tab, jobs.drawn_names, **look))
                 form.text("words")
                 scales = [("shared", "shared"), ("by word", "word"), ("0 to 1", "raw")]
                 form.add("scale", gr.Radio(scales, value="shared", label="Colour scale"))
@@ -319,10 +330,17 @@ class App:
         button.click(compare, inputs, sheet, show_progress_on=sheet, api_name="compare")
 
     def _results(self, tab: Any) -> None:
-        with _columns() as (left, right):
+        with _columns("results") as (left, right):
             with left:
+                gr.Markdown("Results of the other tabs are listed here, the newest first.")
                 gallery = gr.Gallery(
-                    show_label=False, columns=2, allow_preview=False, interactive=False, buttons=[]
+                    show_label=False,
+                    columns=2,
+                    object_fit="contain",
+                    allow_preview=False,
+                    interactive=False,
+                    buttons=[],
+                    visible=False,
                 )
             with right:
                 delete = gr.Button("Delete", size="sm", render=False)
@@ -330,11 +348,12 @@ class App:
                 confirmed = gr.Button(visible="hidden", elem_id="delete-confirmed")
 
         def refresh(folder: str | None) -> gr.Gallery:
-            return gr.Gallery(jobs.thumbnails(folder), selected_index=None)
+            images = jobs.thumbnails(folder)
+            return gr.Gallery(images, selected_index=None, visible=bool(images))
 
         def open_result(folder: str | None, event: gr.SelectData) -> tuple[Any, ...]:
             name = event.value["caption"]
-            return jobs.page(jobs.path_of(folder, name)), name
+            return self._page(jobs.path_of(folder, name)), name
 
         def remove(folder: str | None, name: str) -> tuple[Any, ...]:
             shutil.rmtree(jobs.path_of(folder, name))
@@ -352,7 +371,7 @@ class App:
     def _form(self, name: str, call: Callable[..., Any], **readers: Any) -> Iterator[Form]:
         """Add a form and a call, whose progress and result appear beside the form."""
         form = Form(**readers)
-        with _columns() as (left, right):
+        with _columns(name) as (left, right):
             with left:
                 yield form
             with right:
@@ -367,7 +386,7 @@ class App:
                 job.check()
                 job.text = "Saving"
                 path = put_counting(place / _title(result), result.save)
-                job.text = f"Saved as {path.name}"
+                job.text = f"Saved as {path if self.out else path.name}"
                 return path
 
             job = Job(work)
@@ -376,7 +395,7 @@ class App:
                 for state in job:
                     yield gr.skip(), state, *[gr.skip()] * 2
                 path = job.future.result()
-            yield gr.skip(), job.html(), jobs.page(path), path.name
+            yield gr.skip(), job.html(), self._page(path), path.name
 
         texts = [one for one in form.fields.values() if isinstance(one, gr.Textbox)]
         event = gr.on(
@@ -422,15 +441,20 @@ class App:
         event.success(None, js=f"() => {_press(file)}")
         return [page, name]
 
+    def _page(self, path: Path) -> str:
+        return jobs.page(path, is_local=self.out is not None)
+
     def _end_session(self, folder: str | None) -> None:
         if folder is not None and self.out is None:
             shutil.rmtree(folder, ignore_errors=True)
 
-    def _choose_result(self, tab: Any, *, explanations: bool, **look: Any) -> gr.Dropdown:
-        """Add a list of the results, which is read again whenever the tab is opened."""
+    def _choose_result(
+        self, tab: Any, names: Callable[[str | None], list[str]], **look: Any
+    ) -> gr.Dropdown:
+        """Add a list of results, which is read again whenever the tab is opened."""
 
         def refresh(folder: str | None) -> gr.Dropdown:
-            return gr.Dropdown(choices=jobs.names(folder, explanations=explanations))
+            return gr.Dropdown(choices=names(folder))
 
         field = gr.Dropdown([], **look)
         tab.select(refresh, self.folder, field, **_QUIET)
@@ -456,10 +480,13 @@ def _page_errors() -> Iterator[None]:
 
 
 @contextmanager
-def _columns() -> Iterator[tuple[gr.Column, gr.Column]]:
+def _columns(name: str) -> Iterator[tuple[gr.Column, gr.Column]]:
+    """Add the columns of a tab: its form, and its result, which is a text at first."""
     with gr.Row(equal_height=False):
         inputs = gr.Column(scale=2, min_width=340)
-        yield inputs, gr.Column(scale=5, min_width=340, elem_classes="result")
+        with gr.Column(scale=5, min_width=340, elem_classes="result") as result:
+            gr.HTML(f"<p>{EMPTY[name]}</p>", elem_classes="empty")
+        yield inputs, result
 
 
 def _upload() -> gr.Image:

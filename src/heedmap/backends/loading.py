@@ -65,7 +65,9 @@ def load(
         pipe = heedmap.load("org/name", device="cuda", dtype="float16")
 
     The embedded models were trained on some 70 words, which their cards list (`model_card`). They
-    draw a prompt with other words as well as they can, and a warning names them.
+    draw a prompt with other words as well as they can, and a warning names them. `save_pretrained`
+    writes a pipeline without its card: a copy of an embedded model has diffusers' default steps
+    and guidance.
 
     Args:
         model: None for the embedded Stable Diffusion, "joint" for the embedded Stable Diffusion 3
@@ -252,9 +254,26 @@ def _index(where: Path | str) -> dict[str, Any]:
 
     name, source = "model_index.json", _repository(where)
     with _explained(where):
+        if isinstance(source, str):
+            _check_hub(source, name)
         path = source / name if isinstance(source, Path) else Path(str(cached_file(source, name)))
         index = json.loads(path.read_text(encoding="utf-8"))
     return index if isinstance(index, dict) else {}
+
+
+def _check_hub(model: str, name: str) -> None:
+    """Raise a ModelError at once if a model is not here and the hub cannot be reached."""
+    from huggingface_hub import constants, get_session, try_to_load_from_cache
+
+    if isinstance(try_to_load_from_cache(model, name), str):
+        return
+    try:
+        get_session().head(constants.ENDPOINT, timeout=10)
+    except Exception as error:  # of the hub's library, of the connection
+        raise ModelError(
+            f"the model {model} is not on this machine, and {constants.ENDPOINT} cannot be "
+            "reached: connect to a network, or name a folder that save_pretrained wrote"
+        ) from error
 
 
 def _empty_parts(index: Mapping[str, Any], *kept: str) -> dict[str, Any]:
@@ -301,6 +320,8 @@ def _explained(where: Path | str) -> Iterator[None]:
     """Raise a ModelError for any error in the block."""
     try:
         yield
+    except ModelError:
+        raise
     except Exception as error:
         lines = str(error).strip().splitlines()
         raise ModelError(

@@ -183,16 +183,24 @@ def check_size(pipe: Any, size: object) -> tuple[int, int]:
     """Return a size (width, height) in pixels; raise an ArgumentError if it cannot be drawn."""
     multiple, longest = unit(pipe), family_of(pipe).longest_side
     sides = [check_int("a side of the size", one) for one in as_ordered_list(size) or []]
-    if (
-        len(sides) != 2
-        or any(side % multiple or not 0 < side <= longest for side in sides)
-        or math.prod(sides) > MAX_PIXELS
-        or max(sides) > MAX_ASPECT * min(sides)
-    ):
+    if len(sides) != 2:
+        raise ArgumentError(f"the size is {quoted(size)}: expected (width, height), in pixels")
+    for side in sides:
+        if not 0 < side <= longest:
+            raise ArgumentError(
+                f"a side of the size is {side}: expected from {multiple} to {longest} pixels"
+            )
+        if side % multiple:
+            above = side + multiple - side % multiple
+            near = [one for one in (above - multiple, above) if 0 < one <= longest]
+            raise ArgumentError(
+                f"a side of the size is {side}, no multiple of {multiple}: try "
+                f"{join_words([*map(str, near)], 'or')}"
+            )
+    if math.prod(sides) > MAX_PIXELS or max(sides) > MAX_ASPECT * min(sides):
         raise ArgumentError(
-            f"the size {quoted(size)} does not fit the model: expected a width and a height in "
-            f"pixels, multiples of {multiple} up to {longest}, at most {MAX_PIXELS} pixels in "
-            f"all, and no side above {MAX_ASPECT} times the other"
+            f"the size is {sides[0]}×{sides[1]}: expected at most {MAX_PIXELS} pixels in all, and "
+            f"no side above {MAX_ASPECT} times the other"
         )
     return sides[0], sides[1]
 

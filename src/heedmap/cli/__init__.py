@@ -15,6 +15,7 @@ import typer
 from typer.core import TyperGroup
 
 from heedmap.cli import edit, generate, inspect, repeat, serve, sweep
+from heedmap.cli.console import HelpCommand
 from heedmap.cli.words import layers, words
 from heedmap.errors import HeedmapError
 
@@ -29,6 +30,14 @@ class Commands(TyperGroup):
         except HeedmapError as error:
             typer.echo(f"Error: {error}", err=True)
             raise typer.Exit(2) from error
+        except KeyboardInterrupt as error:
+            typer.echo(f"Interrupted: {str(error) or 'the result was not saved'}.", err=True)
+            raise typer.Exit(130) from error
+        except typer.BadParameter.__base__ as error:  # pyright: ignore[reportGeneralTypeIssues]
+            usage: Any = error
+            if "unexpected extra" in usage.message:
+                usage.message += ": put a text of several words in quotation marks"
+            raise
         except (MemoryError, RuntimeError) as error:
             if not isinstance(error, MemoryError) and "out of memory" not in str(error).lower():
                 raise
@@ -78,22 +87,32 @@ def heedmap_command(
         typer.Option("--version", callback=print_version, is_eager=True, help="Print the version."),
     ] = False,
 ) -> None:
-    """See where a text-to-image model reads each word of a prompt, and edit the image."""
+    r"""See where a text-to-image model reads each word of a prompt, and edit the image.
+
+    \b
+    heedmap generate "a red house next to a blue tree" --seed 7 --open
+    heedmap edit "a red house" "a blue house" --seed 3 --open
+    heedmap generate --help
+
+    No model is downloaded: a small Stable Diffusion is the default.
+    """
 
 
 for command in (
     *(generate.generate, edit.edit, edit.grid, generate.locate, inspect.inspect, inspect.segment),
     *(repeat.explain, repeat.ablate, inspect.compare, repeat.repeat, words, layers),
 ):
-    app.command()(command)
+    app.command(cls=HelpCommand)(command)
 app.command(cls=sweep.SweepCommand)(sweep.sweep)
-app.command()(sweep.gallery)
-app.command("app")(serve.serve)
+app.command(cls=HelpCommand)(sweep.gallery)
+app.command("app", cls=HelpCommand)(serve.serve)
 
 
 def main() -> None:
     """Run the command line."""
     gc.set_threshold(100_000)  # at 700, importing torch and diffusers takes twice as long
+    # Threads that wait without rest take the processor from other work, and from each other.
+    os.environ.setdefault("OMP_WAIT_POLICY", "passive")  # read when torch is imported
     for library in ("DIFFUSERS", "TRANSFORMERS"):  # their logs are for programmers
         os.environ.setdefault(f"{library}_VERBOSITY", "error")
     if not sys.warnoptions:

@@ -11,18 +11,23 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import Field, dataclass, field, fields
+from dataclasses import MISSING, Field, dataclass, field, fields
 from json import dumps
+from math import inf
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import typer
+from typer.core import TyperCommand
 
+from heedmap.checks import check_int
 from heedmap.errors import HeedmapError, record_warnings
-from heedmap.options import LoadOptions, option, parse_word
+from heedmap.options import LoadOptions, option, parse_integer, parse_word
 
 EMBEDDED, SAVED = "the embedded model, offline", "the run's own model"
 OUTPUT = "a new one in outputs/"
+RESERVED = {"pipe", "progress", "preview", "edits", "picture", "arguments"}
+"""Arguments of Python's functions that `--set` does not take, besides a command's own options."""
 OUTPUTS = f"{OUTPUT}. With several results, each gets a subfolder"
 
 
@@ -32,7 +37,8 @@ class Task(LoadOptions):
 
     model: str | None = option(
         None,
-        "A folder, a .safetensors file, a hub id, or joint. Default: {}.",
+        "A folder, a .safetensors file, a hub id, or joint (a small Stable Diffusion 3). "
+        "Default: {}.",
         names=["--model", "-m"],
     )
     out: Path | None = option(
@@ -108,10 +114,23 @@ class Task(LoadOptions):
 
 
 @contextmanager
-def progress_bar(label: str, visible: bool) -> Iterator[Callable[[int, int], None]]:
-    """Show a bar on stderr if it is a terminal, and yield the function that moves it."""
+def progress_bar(
+    label: str, visible: bool, interval: float = inf
+) -> Iterator[Callable[[int, int], None]]:
+    """Show a bar on stderr if it is a terminal, and yield the function that moves it.
+
+    Elsewhere, print a line at intervals of so many seconds.
+    """
     if not visible or not sys.stderr.isatty():
-        yield lambda done, total: None
+        printed = time.monotonic()
+
+        def report(done: int, total: int) -> None:
+            nonlocal printed
+            if visible and time.monotonic() - printed >= interval:
+                printed = time.monotonic()
+                typer.echo(f"{label}: {done} of {total}", err=True)
+
+        yield report
         return
     from rich import progress
     from rich.console import Console
@@ -158,6 +177,16 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]], title: ob
     console.print(table)
 
 
+class HelpCommand(TyperCommand):
+    """A command whose help names arguments without Python's types."""
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        for parameter in self.params:
+            if parameter.param_type_name == "argument":
+                parameter.display_type_rich = lambda ctx: None  # pyright: ignore
+
+
 # --- flags ------------------------------------------------------------------------------------
 
 
@@ -166,11 +195,20 @@ def parsed(parse: Callable[[str], Any], metavar: str | None, help: str, *names: 
 
     def checked(text: str) -> Any:
         try:
-            return parse(text)
+            return parse(str(text))  # a default is a number already
         except HeedmapError as error:
             raise typer.BadParameter(str(error)) from error
 
     return typer.Option(*names, parser=checked, metavar=metavar, help=help)
+
+
+def whole(what: str, help: str, least: int, most: float = inf, *names: str) -> Any:
+    """Declare a flag of a whole number in a range; its errors are those of Python."""
+
+    def parse(text: str) -> int:
+        return check_int(what, parse_integer(text), least=least, most=most)
+
+    return parsed(parse, "N", help, *names)
 
 
 def command(
@@ -210,13 +248,22 @@ def command(
                     if "collect" in one.metadata:
                         values[one.name] = one.metadata["collect"](values[one.name])
                 kind(**{one.name: values[one.name] for one in declared})
-            function(task, **values)
+            arguments = values.pop("arguments", {})
+            for name in arguments:
+                if name in known or name in RESERVED:
+                    raise typer.BadParameter(
+                        f"{name} is no argument of the pipeline alone: heedmap sets it itself; "
+                        "`-h` lists its options",
+                        param_hint="--set",
+                    )
+            function(task, **values, **arguments)
 
         for name in ("task", "options"):
             parameters.pop(name, None)
         flags = [_flag(one) for declared in options.values() for one in declared]
         flags += [_flag(one, {"model": model, "out": out}.get(one.name, "")) for one in of_task]
         run.__signature__ = inspect.Signature([*parameters.values(), *flags])  # pyright: ignore
+        known = run.__signature__.parameters  # pyright: ignore
         return run
 
     return declare
@@ -226,7 +273,7 @@ def _flag(one: Field[Any], usual: str = "") -> inspect.Parameter:
     """Make the Typer parameter of an option; `usual` is the default that its help names."""
     how, default = one.metadata, one.default
     kind, text = how["parse"], how["help"].format(usual)
-    if default not in (None, False, ()):
+    if default not in (None, False, (), MISSING):
         text += f" Default: {','.join(default) if isinstance(default, tuple) else default}."
     names, metavar = how.get("names", [f"--{one.name.replace('_', '-')}"]), how.get("metavar")
     variable = "HEEDMAP_MODEL" if usual == EMBEDDED else None
@@ -251,8 +298,8 @@ _CONCEPTS = "Use the maps of the run's concepts instead of its prompt's."
 Prompt = Annotated[str, typer.Argument(metavar="PROMPT", help="The prompt.")]
 Source = Annotated[str, typer.Argument(metavar="SOURCE", help="The prompt to edit.")]
 Targets = Annotated[list[str] | None, typer.Argument(metavar="TARGET", help=_TARGET)]
-Seed = Annotated[int | None, typer.Option(min=0, help="Random seed. Default: random (printed).")]
-Count = Annotated[int, typer.Option(min=1, max=10_000, help=_COUNT)]
+Seed = Annotated[Any, whole("the seed", "Random seed. Default: random (printed).", 0)]
+Count = Annotated[Any, whole("count", _COUNT, 1, 10_000)]
 RunFolder = Annotated[Path, typer.Argument(metavar="RUN", help="The folder of a saved run.")]
 Words = Annotated[list[Any] | None, parsed(parse_word, "WORD", _WORD, "--word", "-w")]
 OfConcepts = Annotated[bool, typer.Option("--concepts", help=_CONCEPTS)]

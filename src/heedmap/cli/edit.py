@@ -109,9 +109,10 @@ def grid(
     self_replace: Annotated[Any, parsed(parse_windows, "A:B,…", _WINDOWS, "--self-replace")] = None,
     **options: Any,
 ) -> None:
-    """Generate the edits of SOURCE for all combinations of weights, windows, targets and seeds.
+    """Generate many edits of SOURCE, and one sheet of them.
 
-    Saves each as an edit, and a contact sheet, a page and a table of all.
+    All combinations of weights, windows, targets and seeds are generated. Saves each as an edit,
+    and a contact sheet, a page and a table of all.
     """
     from heedmap.io.schemas import returned
     from heedmap.io.writing import slug

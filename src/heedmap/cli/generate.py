@@ -1,4 +1,4 @@
-"""`heedmap generate` and `heedmap locate`: an image, and where each word is read."""
+"""`heedmap generate` and `heedmap locate`: an image, and where each word is read in it."""
 
 from pathlib import Path
 from typing import Annotated, Any
@@ -17,10 +17,13 @@ from heedmap.cli.console import (
     command,
     parsed,
     print_table,
+    whole,
 )
 from heedmap.errors import plural
 from heedmap.options import LOCATE_STEPS, GenerateOptions, parse_box
 
+MOST_ROWS = 20
+"""Words that are listed."""
 FILES = {
     "image": "image.png",
     "page": "index.html",
@@ -78,7 +81,7 @@ def locate(
     *,
     seed: Seed = None,
     steps: Annotated[
-        int, typer.Option(min=1, help="Number of noise levels to average over.")
+        Any, whole("steps", "Number of noise levels to average over.", 1)
     ] = LOCATE_STEPS,
     **options: Any,
 ) -> None:
@@ -104,7 +107,9 @@ def _finish(task: Task, runs: list[dict[str, Any]]) -> None:
                 (one.get("word") or one["concept"], one["file"])
                 for one in (*run["words"], *run["concepts"])
             ]
-            print_table(("word", "map"), rows, run["folder"])
+            print_table(("word", "map"), rows[:MOST_ROWS], run["folder"])
+            if len(rows) > MOST_ROWS:
+                typer.echo(f"and {plural(len(rows) - MOST_ROWS, 'more word')}")
             size, steps = "×".join(map(str, run["size"])), plural(run["steps"], "step")
             typer.echo(f"{run['image']}: {size}, seed {run['seed']}, {steps}.")
             typer.echo(f"Open {run['page']}; all maps are in {run['sheet']}.")

@@ -55,7 +55,7 @@ def inspect(
     ] = None,
     kind: Format = "png",
 ) -> None:
-    """Show the maps of a saved run: other words, layers, steps or heads.
+    """Show the maps of a saved run, for some words, layers or steps.
 
     No model is loaded. Without options, prints a table of the maps and lists the overlays saved
     with the run. With options, also saves new overlays and a sheet; with --over, a sheet of a word
@@ -190,6 +190,7 @@ def compare(
         typer.Option(
             "--word",
             "-w",
+            metavar="WORD",
             help="A word or phrase. May be repeated. Default: the words that all prompts share.",
         ),
     ] = None,

@@ -20,10 +20,10 @@ def repeat(
         Path, typer.Argument(metavar="RUN", help="The folder of a saved run, edit or grid.")
     ],
 ) -> None:
-    """Generate RUN again, with its scheduler, and check that the result is bit-identical.
+    """Generate RUN again: is the result bit-identical?
 
-    The exit code is 0 if it is, 1 if it differs, and 2 after an error. Differences in the other
-    settings (versions, device, threads, LoRAs) are printed.
+    Its scheduler is that of RUN. The exit code is 0 if it is, 1 if not, and 2 after an error.
+    Differences in the other settings (versions, device, threads, LoRAs) are printed.
     """
     from heedmap.results.grids import load_result
 
@@ -51,12 +51,12 @@ def repeat(
 def ablate(
     task: Task, run: RunFolder, word: Annotated[str, typer.Argument(metavar="WORD", help=_REMOVED)]
 ) -> None:
-    """Remove a word from a saved run, and test whether its map predicts what changes.
+    """Generate a saved run without a word, as a test of its map.
 
-    The word is removed in two ways: its attention is set to 0, or it is left out of the prompt.
-    Saves the repeated run and the two without the word, the changes of the image (attention.npy and
-    prompt.npy, from 0 to 1, and as images), a sheet with the map, the agreement of map and change
-    (ablate.json), and a page of all (index.html).
+    Does the map predict what changes? The word is removed in two ways: its attention is set to 0,
+    or it is left out of the prompt. Saves the repeated run and the two without the word, the
+    changes of the image (attention.npy and prompt.npy, from 0 to 1, and as images), a sheet with
+    the map, the agreement of map and change (ablate.json), and a page of all (index.html).
     """
     from heedmap.io.writing import slug
     from heedmap.results.ablations import shorter_prompt
@@ -77,6 +77,8 @@ def ablate(
         print_table(columns, rows, folder)
         typer.echo("rank: rank correlation of map and change.")
         typer.echo("AUC: how well the map separates changed from unchanged regions (0.5: chance).")
+        for way in ablation.agreement:
+            typer.echo(f"{way}: {ablation.verdict(way)}")
     files = {"folder": str(folder), "page": str(page), "sheet": str(folder / "sheet.png")}
     data = {"run": str(run), **files, **ablation.summary()}
     task.finish(data, [folder], page)

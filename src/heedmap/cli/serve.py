@@ -1,12 +1,13 @@
 """`heedmap app`: the app in the browser."""
 
 import os
+import signal
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from heedmap.cli.console import EMBEDDED, Task, command
+from heedmap.cli.console import EMBEDDED, Task, command, whole
 from heedmap.errors import ArgumentError
 
 _MODEL = "A model to offer besides the embedded ones. Repeatable."
@@ -24,13 +25,13 @@ _OUT = (
 def serve(
     task: Task,
     *,
-    model: Annotated[list[str] | None, typer.Option("--model", "-m", help=_MODEL)] = None,
+    model: Annotated[
+        list[str] | None, typer.Option("--model", "-m", metavar="NAME", help=_MODEL)
+    ] = None,
     host: Annotated[
         str | None, typer.Option(help="0.0.0.0 serves other machines. Default: this machine alone.")
     ] = None,
-    port: Annotated[
-        int | None, typer.Option(min=0, max=65535, help="Default: the first free one from 7860.")
-    ] = None,
+    port: Annotated[Any, whole("port", "Default: the first free one from 7860.", 0, 65535)] = None,
     auth: Annotated[
         list[str] | None, typer.Option(metavar="USER:PASSWORD", envvar="HEEDMAP_AUTH", help=_AUTH)
     ] = None,
@@ -50,6 +51,10 @@ def serve(
     if not all(name and password for name, password in users):
         raise ArgumentError("auth (or HEEDMAP_AUTH) is not USER:PASSWORD")
     os.environ.setdefault("TQDM_DISABLE", "1")
+    for name in ("SIGTERM", "SIGHUP"):  # end as after Ctrl-C: temporary results are deleted
+        number = getattr(signal, name, None)  # Windows has no SIGHUP
+        if number is not None and signal.getsignal(number) is signal.SIG_DFL:
+            signal.signal(number, signal.default_int_handler)
     from heedmap.app import launch
 
     launch(

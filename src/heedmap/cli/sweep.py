@@ -5,15 +5,14 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import typer
-from typer.core import TyperCommand
 
 import heedmap as hm
-from heedmap.cli.console import EMBEDDED, Task, command, parsed, progress_bar
+from heedmap.cli.console import EMBEDDED, HelpCommand, Task, command, parsed, progress_bar, whole
 from heedmap.errors import HeedmapError, plural
 from heedmap.options import parse_shard
 
 
-class SweepCommand(TyperCommand):
+class SweepCommand(HelpCommand):
     """The command, whose flag --ray may stand without an address."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
@@ -35,7 +34,7 @@ def sweep(
         Path, typer.Option("--out", "-o", help="A new folder, or that of this sweep to continue.")
     ],
     batch: Annotated[
-        int, typer.Option(min=1, help="Most images at once; equal up to rounding to single ones.")
+        Any, whole("batch", "Most images at once; equal up to rounding to single ones.", 1)
     ] = 1,
     no_page: Annotated[
         bool, typer.Option("--no-page", help="Save no pages, sheets and overlays.")
@@ -52,20 +51,28 @@ def sweep(
         typer.Option(metavar="[ADDRESS]", help="Run on a Ray cluster. Default: this machine."),
     ] = None,
     workers: Annotated[
-        int | None, typer.Option(min=1, help="Ray's actors. Default: one for each GPU, or one.")
+        Any, whole("workers", "Ray's actors. Default: one for each GPU, or one.", 1)
     ] = None,
 ) -> None:
-    """Run the jobs of a file, and write a table of their results (results.parquet).
+    """Run the jobs of a file, and write a table of their results.
 
-    A job is a call of generate, edit or locate: {"task": "generate", "prompt": "a cat", "seed": 7}.
-    A sweep that is started again skips what is done. Under `accelerate launch` the processes share
-    the jobs. The exit code is 1 if a job failed; failed.jsonl lists these.
+    The table is results.parquet. A job is a call of generate, edit or locate: {"task": "generate",
+    "prompt": "a cat", "seed": 7}. A sweep that is started again skips what is done. Under
+    `accelerate launch` the processes share the jobs. The exit code is 1 if a job failed;
+    failed.jsonl lists these.
     """
     first = os.environ.get("RANK", "0") == "0"  # of the processes that Accelerate launches
+    ended = ""
+
+    def advance(done: int, total: int) -> None:
+        nonlocal ended
+        ended = f"{done} of {plural(total, 'job')} done"
+        progress(done, total)
+
     try:
         with task.loading():
             from heedmap.sweeps import processes
-        with progress_bar("Jobs", task.verbose and first) as progress:
+        with progress_bar("Jobs", task.verbose and first, interval=60) as progress:
             result = processes.sweep(
                 *(jobs, out),
                 model=task.model,
@@ -77,8 +84,12 @@ def sweep(
                 shard=shard,
                 ray=ray,
                 workers=workers,
-                progress=progress,
+                progress=advance,
             )
+    except KeyboardInterrupt as error:
+        if ended:
+            raise KeyboardInterrupt(f"{ended}; the same command continues") from error
+        raise
     except HeedmapError as error:
         if first:
             raise
@@ -90,7 +101,8 @@ def sweep(
         typer.echo(f"{result.folder}: {plural(result.done, 'job')} done.")
         if result.failed:
             typer.echo(f"{result.failed} failed: {result.folder / 'failed.jsonl'} lists them.")
-        typer.echo(f"The table: {table}" if table else f"{result.pending} are left to others.")
+        left = f"{plural(result.pending, 'job')} left to other processes."
+        typer.echo(f"The table: {table}" if table else left)
     counts = {name: getattr(result, name) for name in ("done", "failed", "pending")}
     task.finish({"folder": str(result.folder), "table": table, **counts}, [result.folder])
     if result.failed:
@@ -102,7 +114,10 @@ def gallery(
     task: Task,
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="The folder of a sweep.")],
 ) -> None:
-    """Write one page of all results of a sweep, to filter and to sort (DIR/index.html)."""
+    """Write one page of all results of a sweep (DIR/index.html).
+
+    Its images are filtered and sorted in the browser.
+    """
     page = hm.gallery(folder)
     if task.verbose:
         typer.echo(f"The page: {page}")

@@ -10,6 +10,7 @@ from heedmap.cli.console import EMBEDDED, Prompt, Task, command, print_table
 from heedmap.errors import as_sentence, plural, warn
 from heedmap.options import GenerateOptions
 
+_SAMPLING = "steps guidance negative"
 _LAYER = (
     "Layers whose computation is also written as matrix products: 'up', 'single', 'up 1.0' or a "
     "pattern with *. Default: the first."
@@ -61,14 +62,17 @@ def words(task: Task, prompt: Prompt) -> None:
     task.finish(data, [])
 
 
-@command(GenerateOptions, model=EMBEDDED, without="steps guidance negative keep concepts share_of")
+@command(GenerateOptions, model=EMBEDDED, without=f"{_SAMPLING} keep concepts share_of arguments")
 def layers(
     task: Task,
     *,
     layer: Annotated[str | None, typer.Option("--layer", "-l", help=_LAYER)] = None,
     **options: Any,
 ) -> None:
-    """Print the shapes of Q, K, V, the scores and the output in every layer that reads the text."""
+    """Print the shapes of Q, K, V, scores and output in each layer.
+
+    The layers are those that read the text.
+    """
     pipe = task.load()
     from heedmap.backends import loading, processors
     from heedmap.backends.registry import usual_size

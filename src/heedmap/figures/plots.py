@@ -6,8 +6,10 @@ drawn, since that takes a second.
 
 import io
 import math
+import sys
 import textwrap
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from typing import TYPE_CHECKING
@@ -63,18 +65,19 @@ def draw_panels(
     note: str = "",
     bars: Sequence[ScaleBar] = (),
     columns: int | None = None,
+    width: float | None = None,
 ) -> "Figure":
     """Draw panels row by row, each on its own axes, with its caption below.
 
     All images have one size, in the shape of the first; images of another shape are fitted in. The
     title stands above all, the note below it, the scales of the colours below all. As many columns
-    as bring the whole near 16:9, if None.
+    as bring the whole near 16:9, if None. `width` is that of the figure.
     """
     if not panels:
         raise ArgumentError("there is nothing to draw: pass maps, as in [maps.token(0)]")
     shape = panels[0].picture.width / panels[0].picture.height
-    columns, wide, high = _plan(len(panels), shape, columns)
-    width = max(wide, _COLUMN)
+    columns, wide, high = _plan(len(panels), shape, columns, width)
+    room, width = width, max(wide, _COLUMN)
     size = min(13, max(8, 0.075 * math.sqrt(wide * high)))
     texts = [(wrap(p.caption, width, size), wrap(p.note, width, 0.8 * size)) for p in panels]
     below = [_height(caption, size) + _height(note, 0.8 * size) for caption, note in texts]
@@ -83,7 +86,7 @@ def draw_panels(
         heights += [high, 4 + max(below[start : start + columns]) + _GAP]
     heights[-1] -= _GAP
     body = columns * (width + _GAP) - _GAP, sum(heights)
-    figure, place = _figure(body, title, note, len(bars))
+    figure, place = _figure(body, title, note, len(bars), room=room)
     grid = figure.add_gridspec(
         len(heights), columns, height_ratios=heights, hspace=0, wspace=_GAP / width, **place
     )
@@ -123,6 +126,7 @@ def draw_table(
     note: str = "",
     bars: Sequence[ScaleBar] = (),
     side: float = 128,
+    width: float | None = None,
 ) -> "Figure":
     """Draw images in rows and columns as one image, labels at the left and above.
 
@@ -131,18 +135,25 @@ def draw_table(
     """
     first = next(cell for _, row in rows for cell in row if not isinstance(cell, str))
     root = (first.width / first.height) ** 0.5
-    size, gap = (10, 6) if side >= _COLUMN else (7.5, 2)
+    size, gap = (10, 6) if side >= _COLUMN and width is None else (7.5, 2)
     labels = [wrap(label, 100, size) for label, _ in rows]
     margin = 4 + math.ceil(max(map(text_width, labels)) * size)
-    fit = (MAX_WIDTH - 2 * _MARGIN - margin + gap) / len(columns) - gap
+    fit = ((width or MAX_WIDTH) - 2 * _MARGIN - margin + gap) / len(columns) - gap
     wide = round(max(min(side * root, fit), min(side, 48) * root))
+    if width is not None:
+        wide = int(fit)
+        if wide < 8:
+            raise ArgumentError(
+                f"the width of {width / 72:g} inches has no room for {len(columns)} columns: "
+                "expected a larger width, or fewer frames"
+            )
     high = max(1, round(wide / root**2))
     above = [wrap(label, wide, size) for label in columns]
     head = 4 + max(_height(label, size) for label in above)
     across, down = 2 * (wide + gap), 2 * (high + gap)  # pixels
     whole = Image.new("RGB", (len(columns) * across - 2 * gap, len(rows) * down - 2 * gap), "white")
     body = margin + whole.width / 2, head + whole.height / 2
-    figure, place = _figure(body, title, note, len(bars), (margin, head))
+    figure, place = _figure(body, title, note, len(bars), (margin, head), width)
     ax = figure.add_subplot(figure.add_gridspec(1, 1, **place)[0])
     for y, (_, row) in enumerate(rows):
         for x, cell in enumerate(row):
@@ -203,11 +214,15 @@ def text_width(lines: str) -> float:
     return max((measure(line, font, False)[0] for line in lines.splitlines()), default=0) / 97
 
 
-def _plan(count: int, shape: float, columns: int | None) -> tuple[int, int, int]:
+def _plan(
+    count: int, shape: float, columns: int | None, width: float | None
+) -> tuple[int, int, int]:
     rows = max(1, round(math.sqrt(count * shape / 2.1)))
-    most = (MAX_WIDTH - 2 * _MARGIN + _GAP) // (_COLUMN + _GAP)
+    most = int(((width or MAX_WIDTH) - 2 * _MARGIN + _GAP) // (_COLUMN + _GAP))
     columns = min(columns or math.ceil(count / rows), count, most)
-    across = (MAX_WIDTH - 2 * _MARGIN + _GAP) / columns - _GAP
+    across = ((width or MAX_WIDTH) - 2 * _MARGIN + _GAP) / columns - _GAP
+    if width is not None:
+        return columns, int(across), max(1, round(across / shape))
     down = max(48, MAX_HEIGHT / math.ceil(count / columns) - 34)
     side = min(192, max(128, 560 / math.sqrt(count)))
     wide = min(side * math.sqrt(shape), across, down * shape)
@@ -215,15 +230,22 @@ def _plan(count: int, shape: float, columns: int | None) -> tuple[int, int, int]
 
 
 def _figure(
-    body: tuple[float, float], title: str, note: str, bars: int, inset: tuple[float, float] = (0, 0)
+    body: tuple[float, float],
+    title: str,
+    note: str,
+    bars: int,
+    inset: tuple[float, float] = (0, 0),
+    room: float | None = None,
 ) -> tuple["Figure", dict[str, float]]:
     """Make a figure with a title, a note, and space for a body of this width and height and bars.
+
+    It is `room` wide, or as wide as the body needs.
 
     Return the figure, and the body's place in it, without an inset at the left and above.
     """
     from matplotlib.figure import Figure
 
-    across = max(body[0], 240)
+    across = max(body[0], 240) if room is None else room - 2 * _MARGIN
     title, note = wrap(title, across, _TITLE), wrap(note, across, _NOTE)
     head = _MARGIN + _height(title, _TITLE)
     top = head + _height(note, _NOTE) + _GAP * bool(title or note)
@@ -278,7 +300,12 @@ def _height(lines: str, size: float) -> int:
 
 @cache
 def _fonts() -> list[str]:
-    from matplotlib.font_manager import fontManager
+    from matplotlib.font_manager import findSystemFonts, fontManager
 
+    if sys.platform == "linux":  # matplotlib's own list is as old as its first use
+        known = {font.fname for font in fontManager.ttflist}
+        for path in {*findSystemFonts()} - known:
+            with suppress(Exception):  # a file that is no font, as when the list is made
+                fontManager.addfont(path)
     installed = {*fontManager.get_font_names()}
     return [name for name in _FONTS if name in installed]

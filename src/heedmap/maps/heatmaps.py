@@ -3,7 +3,6 @@
 Axes: S step · H head · Q latent position (Q = h·w, row-major) · K text token · h, w a map's cells.
 """
 
-import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -242,7 +241,8 @@ def common_range(heats: Sequence[HeatMap], scale: Scale) -> tuple[float, float]:
 class HeatMaps:
     """The heat maps of one image: by word, by number, over a selection of layers, steps and heads.
 
-        maps["house"], maps["red house"], maps.at(2), [heat.peak for heat in maps], "cat" in maps
+        maps["house"], maps["red house"], maps.at(2), "cat" in maps
+        {word: heat.peak for word, heat in maps.items()}
         maps.select(layers="up", steps=slice(0, 10), heads=[1, 3])["house"]
         maps.refined["house"], maps.segment()
 
@@ -265,7 +265,7 @@ class HeatMaps:
     def __repr__(self) -> str:
         axes = [axis for axis in ("layer", "step", "head") if axis in self.recording.keep]
         parts = [plural(len(getattr(self, f"{axis}s")), axis) for axis in axes]
-        parts = [plural(len(self), "word"), *parts, *([REFINED] if self._whole else [])]
+        parts = [plural(len(self.words), "word"), *parts, *([REFINED] if self._whole else [])]
         return f"<HeatMaps of {quoted(self.tokens.prompt)}: {', '.join(parts)}>"
 
     @property
@@ -278,12 +278,12 @@ class HeatMaps:
         """The words that the model read, in order."""
         return self.recording.table.read_words
 
-    def __iter__(self) -> Iterator[HeatMap]:
-        """Yield the map of each word that the model read, in order."""
-        return (self.at(word.number) for word in self.words)
+    def __iter__(self) -> Iterator[str]:
+        """Yield the `keys`, as a mapping does."""
+        return iter(self.keys())
 
     def __len__(self) -> int:
-        return len(self.words)
+        return len(self.keys())
 
     def __getitem__(self, query: str) -> HeatMap:
         """Return the map of a word or phrase, regardless of case.
@@ -306,6 +306,14 @@ class HeatMaps:
     def keys(self) -> tuple[str, ...]:
         """Return the words that have maps, each once, in order."""
         return tuple(dict.fromkeys(word.text for word in self.words))
+
+    def values(self) -> tuple[HeatMap, ...]:
+        """Return the maps of the `keys`."""
+        return tuple(self[word] for word in self)
+
+    def items(self) -> tuple[tuple[str, HeatMap], ...]:
+        """Return the words and their maps."""
+        return tuple((word, self[word]) for word in self)
 
     def at(self, number: int) -> HeatMap:
         """Return the map of the word with this number, from 0; negative ones count from the end.
@@ -520,8 +528,9 @@ class HeatMaps:
     ) -> tuple["Figure", list[Image.Image]]:
         """Draw `figure`, and return it with each map's overlay."""
         title = self.tokens.prompt if title is None else title
-        heats = list(itertools.islice(self, MOST_SHOWN)) if chosen is None else list(chosen)
-        if chosen is None and len(self) > MOST_SHOWN:
+        words = self.words[:MOST_SHOWN]
+        heats = [self.at(word.number) for word in words] if chosen is None else list(chosen)
+        if chosen is None and len(self.words) > MOST_SHOWN:
             title += f" · the first {MOST_SHOWN} words"
         panels: list[Panel] = []
         if self.image is not None:

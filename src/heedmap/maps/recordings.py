@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Any, cast
+from typing import Annotated, Any, ClassVar, cast
 
 import msgspec
 import numpy as np
@@ -168,6 +168,8 @@ class Recording:
     Attributes:
         layers: the layers, in the order of the model; one named `AVERAGED` where they were
             averaged.
+        axes: the names of the axes of each array: "step", "head", "position" (of the latent, row
+            by row), "token".
         arrays: one read-only float32 array (S, H, Q, K) a layer; S or H is 1 where it was averaged.
         keep: the axes that were kept, of "layer", "step", "head".
         timesteps: the scheduler's timestep of every step.
@@ -184,6 +186,7 @@ class Recording:
             float32 array (S, 1, Q, K) a layer; empty where there are none.
     """
 
+    axes: ClassVar = ("step", "head", "position", "token")
     layers: tuple[Layer, ...]
     arrays: tuple[np.ndarray, ...]
     keep: frozenset[Axis]

@@ -6,13 +6,13 @@ words of the prompt) or "raw" (0 to 1). Steps and heads count from 0.
 
 from collections.abc import Collection, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from PIL import Image
 
-from heedmap.checks import check_int, check_subset
-from heedmap.errors import plural
+from heedmap.checks import as_list, check_float, check_int, check_subset
+from heedmap.errors import ArgumentError, plural, quoted
 from heedmap.figures import overlays, plots
 from heedmap.figures.overlays import Animation
 from heedmap.figures.plots import Panel, ScaleBar
@@ -34,21 +34,48 @@ ANIMATION_SIDE = 384
 
 
 def timeline(
-    maps: HeatMaps, word: str | int, *, frames: int = FRAMES, scale: Scale = "word"
+    maps: HeatMaps,
+    word: str | int | Sequence[str | int],
+    *,
+    frames: int = FRAMES,
+    scale: Scale = "word",
+    width: float | None = None,
 ) -> "Figure":
     """Draw the figure of `Run.timeline`, for maps or a selection of them."""
+    words = [word] if isinstance(word, str | int) else as_list(word)
+    if not words:
+        raise ArgumentError(f"word is {quoted(word)}: expected a word, or a list of words")
+    points = None if width is None else 72 * check_float("width", width, least=2, most=100)
     maps = resized(maps, SIDE)
-    heats, ends = _each_step(maps, word, scale, frames)
+    rows = [_each_step(maps, one, scale, frames) for one in words]
+    heats, ends = rows[0]
     timesteps = maps.recording.timesteps
-    captions = [(f"step {step}", f"timestep {timesteps[step]:.4g}") for step in heats]
     note = f"{len(heats)} of {plural(len(timesteps), 'step')}, each by itself"
     note += "" if maps.image is None else ", over the finished image"
-    return plots.draw_panels(
-        _panels(maps, list(heats.values()), captions, ends),
-        title=f"Over the steps: {next(iter(heats.values())).label}",
-        note=f"{note} · {mean_of(maps, 'step')} · {maps.tokens.prompt}",
-        bars=[_scale_bar(maps, scale, "at all steps", ends)],
-    )
+    labels = [next(iter(row.values())).label for row, _ in rows]
+    about: dict[str, Any] = {
+        "title": f"Over the steps: {', '.join(labels)}",
+        "note": f"{note} · {mean_of(maps, 'step')} · {maps.tokens.prompt}",
+        "width": points,
+    }
+    if len(rows) == 1:
+        captions = [(f"step {step}", f"timestep {timesteps[step]:.4g}") for step in heats]
+        panels = _panels(maps, list(heats.values()), captions, ends)
+        bars = [_scale_bar(maps, scale, "at all steps", ends)]
+        return plots.draw_panels(panels, bars=bars, **about)
+    bar = _scale_bar(maps, scale, "of a row", ends)
+    if scale == "word":
+        bar = replace(bar, ends=("least", "most"))
+    else:
+        ends = min(low for _, (low, _) in rows), max(high for _, (_, high) in rows)
+        bar = _scale_bar(maps, scale, "at all steps", ends)
+        rows = [(row, ends) for row, _ in rows]
+    table: list[tuple[str, list[Image.Image | str]]] = []
+    for label, (row, span) in zip(labels, rows, strict=True):
+        cells: list[Image.Image | str] = [heat.render(*span, short_side=1) for heat in row.values()]
+        table.append((label, cells))
+    columns = [f"step {step}" for step in heats]
+    return plots.draw_table(table, columns, bars=[bar], **about)
 
 
 def animation(maps: HeatMaps, word: str | int, *, scale: Scale = "word") -> Animation:

@@ -24,7 +24,7 @@ from heedmap.figures.overlays import StepPictures, tiles
 from heedmap.io.schemas import EditReport, Settings, returned, to_json
 from heedmap.maps.heatmaps import HeatMaps
 from heedmap.maps.recordings import Recording
-from heedmap.options import MASK_THRESHOLD
+from heedmap.options import MASK_THRESHOLD, EditPurpose
 from heedmap.page.packing import as_script, pack
 from heedmap.text.alignment import pair_words
 from heedmap.text.prompts import is_content, untaught_warnings
@@ -333,7 +333,7 @@ def edit_tables(report: EditReport, *, blended: bool) -> dict[str, Any]:
     region, back = "the mask" if blended else "the changed words", report.reconstruction
     rows = {
         "kind": report.kind,
-        "what changes": report.purpose,
+        "what changes": report.purpose and _PURPOSES[report.purpose],
         "region from the maps of": report.masked_by,
         "your image": None if back is None else returned(back.psnr_db),
         "attention changed": f"{report.moved:.1%}",
@@ -362,9 +362,20 @@ def _window(window: tuple[float, float]) -> str:
     return "from {:g} to {:g} of the run".format(*window)
 
 
+_PURPOSES: Mapping[EditPurpose, str] = {
+    "relation": "where things are",
+    "addition": "something is added",
+    "removal": "something is removed",
+    "setting": "the setting",
+    "swap": "one thing becomes another",
+    "size": "a size",
+    "colour": "a colour",
+}
 _LABELS = {
     "batch_place": "position in batch",
-    "defaults": "defaults from",
+    "card": "the model's card",
+    "defaults": "default values",
+    "pipeline": "the pipeline",
     "kind_asked": "requested kind",
     "located": "image searched",
     "share_of": "values are shares of",
@@ -376,6 +387,9 @@ def settings_rows(settings: Settings) -> list[tuple[str, str]]:
     """List the settings that have a value as table rows."""
     values: dict[str, Any] = to_json(settings) | {"size": "{}×{}".format(*settings.size)}
     del values["text"]  # the prompt, without weights
+    values["defaults"] = [
+        f"{name} of {_LABELS.get(by, by)}" for name, by in settings.defaults.items()
+    ]
     rows = [
         (_LABELS.get(name, name), _text(one)) for name, one in values.items() if one is not None
     ]

@@ -156,6 +156,7 @@ class Ablation(Result):
             "shorter_prompt": self.without["prompt"].settings.prompt,
             "seed": self.run.settings.seed,
             "agreement": to_json(self.agreement),
+            "verdict": {way: self.verdict(way) for way in WAYS},
         }
 
     def figure(self) -> "Figure":

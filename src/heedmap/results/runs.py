@@ -101,7 +101,7 @@ class Run(Result):
         steps = plural(len(self.maps.recording.timesteps), "step")
         return (
             f"<Run {quoted(settings.prompt)}, seed {settings.seed}: {width}×{height}, {steps}, "
-            f"{plural(len(self.maps), 'word')}>"
+            f"{plural(len(self.maps.words), 'word')}>"
         )
 
     def figure(self, *, scale: Scale = "shared") -> "Figure":
@@ -120,20 +120,30 @@ class Run(Result):
         return plots.render(self.figure(scale=scale))
 
     def timeline(
-        self, word: str | int, *, frames: int = word_figures.FRAMES, scale: Scale = "word"
+        self,
+        word: str | int | Sequence[str | int],
+        *,
+        frames: int = word_figures.FRAMES,
+        scale: Scale = "word",
+        width: float | None = None,
     ) -> "Figure":
         """Draw a word's overlay at several single steps, and the finished image.
 
+            run.timeline(["cat", "snow"], frames=4, width=3.25)     # a column of a paper
+
         Args:
-            word: a word or phrase of the prompt, or a word's number.
+            word: a word or phrase of the prompt, or a word's number; of several, each is a row, and
+                the image is left out.
             frames: the number of steps, evenly chosen from the first to the last.
             scale: "word", "shared" or "raw" (`HeatMap.value_range`), over all steps.
+            width: of the figure, in inches, from 2 to 100. Default: by the number of steps.
 
         Raises:
+            ArgumentError: if the width has no room for the frames.
             SelectionError: if the steps were averaged while recording.
             WordError: if the model did not read such a word.
         """
-        return word_figures.timeline(self.maps, word, frames=frames, scale=scale)
+        return word_figures.timeline(self.maps, word, frames=frames, scale=scale, width=width)
 
     def animation(self, word: str | int, *, scale: Scale = "word") -> Animation:
         """Draw a word's overlay step by step, of at most 60 steps; arguments as in `timeline`."""
@@ -336,31 +346,38 @@ _LABELS: dict[str, Callable[[Any], str]] = {
 
 
 def compare(
-    runs: Sequence[Run], words: Sequence[str] | None = None, *, scale: Scale = "shared"
+    runs: Sequence[Run | str | Path], words: Sequence[str] | None = None, *, scale: Scale = "shared"
 ) -> "Figure":
     """Draw runs below one another: each with its image and the overlays of words.
+
+        heedmap.compare([run, "outputs/house"], ["house"]).savefig("compared.pdf")
 
     If their values are not comparable, because a UNet and a transformer with joint attention made
     them, each kind of value has its own scale.
 
     Args:
-        runs: two or more, of any size and model; the label of a row says what differs.
+        runs: two or more, or their folders, of any size and model; the label of a row says what
+            differs.
         words: words or phrases. Default: those that all prompts have (without "the", "of" and the
             like, if there are others), in the order of the first.
         scale: "shared" (one for all), "word" (one for each word, the same in all runs) or "raw"
             (0 to 1).
 
     Returns:
-        A matplotlib figure with a row for each run: `.savefig("compared.pdf")`.
+        A matplotlib figure with a row for each run.
 
     Raises:
         ArgumentError: if there are fewer than two runs, or no word is common to all.
+        RunError: if a folder holds no run.
         WordError: if no run has read one of the words.
     """
-    several = as_list(runs)
-    if several is None or len(several) < 2 or not all(hasattr(run, "maps") for run in several):
-        count = 0 if several is None else len(several)
-        raise ArgumentError(f"{plural(count, 'run')} cannot be compared: expected two or more")
+    given = as_list(runs) or []
+    several = [Run.load(run) if isinstance(run, str | Path) else run for run in given]
+    if len(several) < 2 or not all(hasattr(run, "maps") for run in several):
+        raise ArgumentError(
+            f"runs is {quoted(runs)}: expected a list of two or more runs or their folders, as in "
+            "compare([a, b])"
+        )
     names = common_words(several) if words is None else as_list(words)
     if not names or not all(isinstance(word, str) for word in names):
         raise ArgumentError(f"words is {quoted(words)}: expected a list of words; omit it for all")

@@ -17,6 +17,7 @@ import json
 import tomllib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from difflib import get_close_matches
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -32,7 +33,7 @@ from heedmap.errors import ArgumentError, HeedmapError, quoted
 from heedmap.io import reading
 from heedmap.io.schemas import MAX_WHOLE
 from heedmap.maps.masks import place, region
-from heedmap.options import GenerateOptions
+from heedmap.options import GenerateOptions, parse_value
 from heedmap.pipelines.arguments import resolve_options
 from heedmap.pipelines.editing import check_effect, edit, resolve_edits
 from heedmap.pipelines.generation import generate
@@ -86,8 +87,10 @@ def read_jobs(
     if isinstance(source, str | Path):
         path = reading.path_of(source)
         name, root, rows = str(path), path.parent, _rows(path)
+        unit = "job" if path.suffix.lower() == ".toml" else "line"
     else:
         name, root, rows = "the list", Path(), enumerate(source, 1)
+        unit = "line"
     checker = _Checker(root.resolve(), None if model is None else str(model), dtype)
     jobs: dict[str, Job] = {}
     errors: list[str] = []
@@ -98,7 +101,7 @@ def read_jobs(
                 raise ArgumentError(f"it is the same job as line {jobs[job.id].line}")
             jobs[job.id] = job
         except HeedmapError as error:
-            errors.append(f"line {line}: {error}")
+            errors.append(f"{unit} {line}: {error}")
     if errors or not jobs:
         listed = errors if len(errors) <= 5 else [*errors[:5], f"and {len(errors) - 5} more"]
         most = "; ".join(listed) or "there are no jobs: expected one a line"
@@ -129,24 +132,18 @@ def _rows(path: Path) -> Iterator[tuple[int, Any]]:
         text = data.decode("utf-8-sig")
         if kind == ".jsonl":
             lines = enumerate(text.split("\n"), 1)
-            yield from ((line, _json(part)) for line, part in lines if part.strip())
+            yield from ((line, parse_value(part)) for line, part in lines if part.strip())
         elif kind == ".csv":
             reader = csv.DictReader(text.splitlines(keepends=True), strict=True)
             for cells in reader:
                 cells = {name: cell for name, cell in cells.items() if cell}
-                yield reader.line_num, {n: c if n in _TEXTS else _json(c) for n, c in cells.items()}
+                texts = {name: cell for name, cell in cells.items() if name in _TEXTS}
+                values = {name: parse_value(cell) for name, cell in cells.items()}
+                yield reader.line_num, values | texts
         else:
             yield from enumerate(_product(tomllib.loads(text)), 1)
     except (UnicodeDecodeError, tomllib.TOMLDecodeError, csv.Error) as error:
         raise ArgumentError(f"{path} cannot be read: {error}") from error
-
-
-def _json(text: Any) -> Any:
-    """Read JSON; return another text as it is."""
-    try:
-        return json.loads(text)
-    except (TypeError, ValueError, RecursionError):
-        return text
 
 
 def _product(fixed: dict[str, Any]) -> Iterator[dict[str, Any]]:
@@ -156,6 +153,11 @@ def _product(fixed: dict[str, Any]) -> Iterator[dict[str, Any]]:
     weights = fixed.pop("weights", {})
     if not isinstance(weights, dict):
         raise ArgumentError("weights is no table: expected one such as {red = [1, 2]}")
+    known = [*names, *(f"{name}s" for name in names)]
+    for name, value in fixed.items():
+        close = get_close_matches(name, known[len(names) :], n=1, cutoff=0.8)
+        if isinstance(value, list) and close and name not in known:
+            raise ArgumentError(f"there is no argument {name}: did you mean {close[0]}?")
     plurals = [name for name in fixed if name not in names and name.removesuffix("s") in names]
     axes = {("weights", word): values for word, values in weights.items()}
     axes |= {(name.removesuffix("s"), ""): fixed.pop(name) for name in plurals}

@@ -33,6 +33,7 @@ from heedmap.results.edits import EditResult
 from heedmap.results.runs import Run
 from heedmap.sweeps import TABLE
 from heedmap.sweeps.jobs import Job, truth
+from heedmap.text.words import Word
 
 FAILURES, ROW, SHARDS = "failed.jsonl", "row.json", "shards"
 JOBS_A_SHARD = 100
@@ -79,6 +80,16 @@ def whole_file(path: Path) -> Iterator[Path]:
     os.replace(partial, path)
 
 
+def _word_row(word: Word, heat: HeatMap) -> dict[str, Any]:
+    return {
+        "number": word.number,
+        "word": word.text,
+        "extremum": heat.extremum,
+        "mean": float(heat.values.mean()),
+        "peak": heat.peak,
+    }
+
+
 def row_of(
     job: Job, result: Run | EditResult, seconds: float, warnings: Sequence[str]
 ) -> dict[str, Any]:
@@ -102,16 +113,7 @@ def row_of(
         "arguments": json.dumps(job.arguments, sort_keys=True, ensure_ascii=False),
         "image": image,
         "sha256": digest_of(run.image),
-        "words": [
-            {
-                "number": word.number,
-                "word": word.text,
-                "extremum": heat.extremum,
-                "mean": float(heat.values.mean()),
-                "peak": heat.peak,
-            }
-            for word, heat in zip(maps.words, maps, strict=True)
-        ],
+        "words": [_word_row(word, maps.at(word.number)) for word in maps.words],
         "truths": [
             {"word": word, **_overlap(maps[word], truth(where, word, own, size))}
             for word, where in job.truths.items()

@@ -67,6 +67,7 @@ function createOverview(model, pictures) {
     const box = $("matrix");
     const [term] = model.termsNow();
     box.hidden = model.refined() || !keep.includes("layer");
+    box.querySelector("h2").textContent = keep.includes("head") ? "Layers × heads" : "Layers";
     if (box.hidden || !box.open || !term) return;
     const own = runs[term.run].maps;
     const heads = keep.includes("head") ? [-1, ...Array(own.heads).keys()] : [-1];
@@ -90,7 +91,7 @@ function createOverview(model, pictures) {
     box.querySelector("div").replaceChildren(dom.table("", titles, rows));
     box.querySelector(".hint").textContent =
       `“${term.label}” on each layer's own grid, one scale: ${number(low)} to ${number(high)} · ${model.stepsText()}. ` +
-      "Columns are heads, counted from 0.";
+      (keep.includes("head") ? "Columns are heads, counted from 0." : "Each is the mean over its heads.");
   }
 
   function matrixCell({ plane, w, h, layer, head }, low, high) {

@@ -75,6 +75,8 @@ function createCommands(model) {
   const explain = command("Explain this number");
   const repeat = command("Repeat");
   let place = {}; // of the number, for the app that shows this page
+  const path = decodeURIComponent(location.pathname).replace(/^\/(?=[A-Z]:)/, "");
+  let home = location.protocol === "file:" && path.endsWith("/index.html") ? path.slice(0, -"/index.html".length) : "";
 
   /** Return a term as `heedmap explain --word` takes it; null if it is no word of the prompt. */
   function wordOption(term) {
@@ -97,9 +99,10 @@ function createCommands(model) {
 
   /** Return the folder that the commands name: that of the run within the page's folder. */
   function folderOf(run) {
-    if (data.grid) return `FOLDER/cells/${place.cell.padStart(3, "0")}`;
-    if (!model.ablation) return "FOLDER";
-    return `FOLDER/${run === model.mainRun() ? "run" : model.pair().way}`;
+    let path = home || "FOLDER";
+    if (data.grid) path += `/cells/${place.cell.padStart(3, "0")}`;
+    if (model.ablation) path += `/${run === model.mainRun() ? "run" : model.pair().way}`;
+    return quoted(path);
   }
 
   const quoted = (text) => (/^[\w.,:/-]+$/.test(text) ? text : `'${text.replaceAll("'", `'"'"'`)}'`);
@@ -130,18 +133,25 @@ function createCommands(model) {
 
   function drawSettings() {
     const { settings, model: option } = runs[model.runsNow().at(-1)];
-    const folder = model.ablation ? folderOf(model.runsNow().at(-1)) : "FOLDER";
+    const notes = [home ? "" : "FOLDER is the folder of this page.", option ? "MODEL is a saved copy of the model." : ""];
+    const folder = model.ablation ? folderOf(model.runsNow().at(-1)) : quoted(home || "FOLDER");
     repeat.set([`heedmap repeat ${folder}`, option].filter(Boolean).join(" "));
     $("repeat").replaceChildren(
       make("h2", {}, "Repeat"),
       repeat.element,
-      make("p", { className: "hint" }, `FOLDER is the folder of this page${option ? ", MODEL a saved copy of the model" : ""}.`),
+      make("p", { className: "hint" }, notes.filter(Boolean).join(" ")),
     );
     $("settings").replaceChildren(table(model.ablation ? "of the run without the word" : model.pair() ? "of the edit" : "of the run", [], settings));
   }
 
   $("why").querySelector("div").replaceChildren(explain.element);
   $("here").addEventListener("click", () => parent.postMessage({ heedmap: "explain", ...place }, "*"));
+  addEventListener("message", ({ source, data: said }) => {
+    if (source !== parent || parent === window || typeof said?.folder !== "string" || said.folder === home) return;
+    home = said.folder; // the app knows where it saved the result
+    draw();
+    drawSettings();
+  });
   model.listen(draw);
   model.listen((changes) => "pair" in changes && drawSettings());
   drawSettings();

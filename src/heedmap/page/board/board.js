@@ -146,7 +146,7 @@ function position() {
     ["branch", report.branch === "negative" ? "the negative prompt" : ""],
     ["difference from the saved map", report.maps_difference === null ? "" : `at most ${report.maps_difference.toExponential(1)}`],
     ["model", `${report.model}, ${report.dtype}, seed ${report.seed}`],
-    ["other settings", report.settings_diff.join(", ")],
+    ["settings that differ from the saved run", report.settings_diff.join(", ")],
   ]);
   return ["The position", element("div", { class: "place" }, drawn, list), element("p", { class: "note" }, chosen && `Chosen automatically: ${chosen}.`)];
 }

@@ -39,7 +39,7 @@ function show() {
   const has = ({ [by]: value }) => (value === null ? 1 : 0); // what has no value comes last
   found.sort((a, b) => has(a) - has(b) || sign * (a[by] < b[by] ? -1 : a[by] > b[by] ? 1 : 0) || a.line - b.line);
   dom.$("count").textContent = `${found.length} of ${runs.length}`;
-  dom.$("list").replaceChildren();
+  dom.$("list").replaceChildren(...(found.length ? [] : [dom.make("li", { className: "none" }, "No result fits the filter.")]));
   observe();
 }
 
