@@ -368,8 +368,9 @@ def foreign_states(states: Tensor) -> TraceError:
     """Return the error of text states that the pipeline did not encode."""
     return TraceError(
         f"the model was given text states of shape {tuple(states.shape)} that are not those of the "
-        "prompt: expected the pipeline of this trace to run with what it encoded (another pipeline "
-        "on the same model? states changed by a callback?)"
+        "prompt or the negative prompt: expected what the pipeline of this trace encoded before "
+        "its first step, since maps have the labels of that text (another pipeline on the same "
+        "model? a text that a callback changes?)"
     )
 
 
@@ -380,8 +381,11 @@ def watch(
     begin: Callable[[Encoding], None],
     end: Callable[[], None],
     concepts: Sequence[str] = GenerateOptions.concepts,
+    is_sampling: Callable[[], bool] = bool,
 ) -> Callable[[], None]:
     """Call `begin` whenever a pipeline encodes its prompts, and `end` when it has finished.
+
+    What is encoded after the first pass of a call, as by a callback, is no text of another call.
 
     Args:
         pipe: the pipeline; its methods are replaced on the instance.
@@ -390,6 +394,7 @@ def watch(
         begin: a function of the encoding.
         end: a function that is called when the pipeline releases its models, its last action.
         concepts: concepts to encode beside the prompts.
+        is_sampling: returns whether a call of the pipeline is past its first pass.
 
     Returns:
         A function that restores the methods.
@@ -404,6 +409,8 @@ def watch(
 
     def watched(*args: Any, **kwargs: Any) -> Any:
         nonlocal last, begun
+        if is_sampling():
+            return encode(*args, **kwargs)
         bound = signature.bind(*args, **kwargs)
         bound.apply_defaults()
         is_further = begun is not None and bound.arguments.get("text_encoder_index")

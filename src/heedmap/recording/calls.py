@@ -2,8 +2,9 @@
 
 import math
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from types import FrameType
 from typing import Any, Literal
 
@@ -267,9 +268,10 @@ class Call:
         # Compared by value in every pass: a callback may change the text states in place.
         blocks = self.encoding.blocks_in(states)
         self._rows, self._tokens = states.shape[:2]
-        count = self._rows // self.images
-        if "conditional" not in blocks and len(blocks.get("negative", ())) < count:
-            raise foreign_states(states)  # none of the prompt, and some that nobody encoded
+        is_foreign = self._rows > self.images * len({*chain(*blocks.values())})
+        needed = {"conditional", *self.records} & {"conditional", "negative"}
+        if is_foreign and needed - blocks.keys():
+            raise foreign_states(states)  # none of a branch, and some that nobody encoded
         if not matches(self.schedule, self.done, timestep, error):
             raise TraceError(
                 f"the model ran at timestep {timestep:g}, which is not that of call "
@@ -440,19 +442,41 @@ class Call:
                 "switch it off"
             )
 
+    def omissions(self) -> Iterator[str]:
+        """Yield a warning of each branch that did not run, or not in all layers, at some steps."""
+        steps = {*self.schedule.steps[: self.done]}
+        for name in ("conditional", "negative"):
+            record = self.records.get(name)
+            if record is None or not record.ran:
+                continue
+            if steps - record.passes.keys():
+                yield (
+                    f"the {name} branch ran at {len(record.passes)} of {len(steps)} steps: its "
+                    "maps are means over these"
+                )
+            skipped = record.incomplete(self.heads) if self.skipping else {}
+            if skipped:
+                count = len({*chain(*skipped.values())})
+                yield (
+                    f"{' and '.join(self.skipping)} skipped {len(skipped)} of {len(self.heads)} "
+                    f"layers of the {name} branch at {count} of {len(record.passes)} steps: the "
+                    "map of each layer is its mean over the steps at which it ran"
+                )
+
     def recording(self, name: RecordName, image: int) -> Recording:
         """Return the recording of one image.
 
         Raises:
-            NothingRecordedError: if the branch did not run.
+            NothingRecordedError: if the branch, or none of its layers, ran.
             TraceError: if its attention holds NaN or Inf, or layers are missing.
         """
         record, keep, sums = self.records[name], self.spec.keep, self.records[name].accumulator
-        if not record.timesteps:
-            raise NothingRecordedError(
-                "the negative branch did not run: guidance was off throughout"
-            )
         self.check(name)
+        if not record.ran:
+            why = "guidance was off throughout"
+            if record.timesteps:
+                why = f"{' and '.join(self.skipping)} skipped all of its layers: switch it off"
+            raise NothingRecordedError(f"nothing of the {name} branch was recorded: {why}")
         ran = {layer for layer, _ in record.ran}
         names = [layer for layer in self.heads if layer in ran] if "layer" in sums.keep else [""]
         steps = tuple(record.timesteps) if "step" in keep else (0,)

@@ -381,7 +381,8 @@ class Trace:
                 self._probe.attach(hooks.layers, hooks.undo.callback)
             is_labelled = "negative" in spec.branches
             watched = self._pipe, spec.prompts, is_labelled, self._begin, self._end
-            hooks.undo.callback(prompts.watch(*watched, concepts=spec.concepts))
+            more = {"concepts": spec.concepts, "is_sampling": self._is_sampling}
+            hooks.undo.callback(prompts.watch(*watched, **more))
         except BaseException:
             hooks.remove()
             raise
@@ -396,10 +397,14 @@ class Trace:
         if kind is None and self._edits:
             for call in self._calls:
                 if call.over:
-                    call.check("conditional")
+                    for name in call.records:
+                        call.check(name)
                     warn_of_idle(self._edits, call.edited, call.sites)
 
     # --- while it runs ---
+
+    def _is_sampling(self) -> bool:
+        return bool(self._calls) and base.active_calls(self._pipe) == [self._calls[-1].frame]
 
     def _begin(self, encoding: Encoding) -> None:
         running, kind = base.active_calls(self._pipe), type(self._pipe).__name__
@@ -551,12 +556,5 @@ class Trace:
         self._predicted = None
         if self.controller is not None:
             self.controller.enter(None)
-        record = call.records.get("conditional")
-        skipped = record.incomplete(call.heads) if call.skipping and record is not None else {}
-        if record is not None and skipped:
-            steps = {step for missed in skipped.values() for step in missed}
-            warn(
-                f"{' and '.join(call.skipping)} skipped {len(skipped)} of {len(call.heads)} "
-                f"layers at {len(steps)} of {len(record.passes)} steps: the map of each layer is "
-                "its mean over the steps at which it ran"
-            )
+        for warning in call.omissions():
+            warn(warning)
