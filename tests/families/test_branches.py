@@ -6,7 +6,7 @@ import torch
 from diffusers.hooks import HookRegistry, ModelHook
 
 import heedmap as hm
-from families.checking import WHOLE, denoiser, paint
+from families.checking import TOLERANCE, WHOLE, denoiser, paint, reference
 from heedmap.errors import NothingRecordedError, TraceError
 from heedmap.recording.tracing import trace
 
@@ -25,6 +25,16 @@ CALLS = {
 }
 EACH = pytest.mark.parametrize("family", CALLS)
 APART = [family for family in CALLS if family not in ("sd1", "sigma")]
+UNGUIDED = {
+    family: {name: 1.0 for name in arguments if name.endswith("scale")}
+    for family, (arguments, _) in CALLS.items()
+}
+EMBEDS = {  # where the states and what goes with them are in what is encoded
+    "flux": {"prompt_embeds": 0, "pooled_prompt_embeds": 1},
+    "qwen": {"prompt_embeds": 0, "prompt_embeds_mask": 1},
+    "chroma": {"prompt_embeds": 0, "prompt_attention_mask": 2},
+    "cogview4": {"prompt_embeds": 0},
+}
 
 
 def call(pipe, family, **more):
@@ -32,6 +42,7 @@ def call(pipe, family, **more):
     return paint(pipe, **{name: value for name, value in given.items() if value is not None})
 
 
+@torch.no_grad()
 def encode(pipe, family, prompt=PROMPT, **more):
     limit = {n: value for n, value in CALLS[family][0].items() if n == "max_sequence_length"}
     return pipe.encode_prompt(prompt, *CALLS[family][1], **limit, **more)
@@ -145,25 +156,21 @@ def test_a_branch_whose_layers_are_all_skipped_has_no_maps(load, keep):
         _ = recorder.negative_maps
 
 
-@pytest.mark.parametrize("family", ["sd1", "chroma"])
-def test_a_branch_that_ran_at_a_part_of_the_steps_is_reported(load, family):
-    """Guidance that a callback switches off; the maps are exact means over the steps before."""
-    pipe = load(family)
-
-    def cut(pipe, step, timestep, given):
-        if step == 1:
-            pipe._guidance_scale = 0.0
-            given["prompt_embeds"] = given["prompt_embeds"][-1:]
-        return given
-
-    more = {"callback_on_step_end": cut, "callback_on_step_end_tensor_inputs": ["prompt_embeds"]}
-    with (
-        pytest.warns(hm.HeedmapWarning, match="negative branch .* 2 of 4"),
-        trace(pipe, {"step"}, branches=BOTH) as recorder,
-    ):
-        call(pipe, family, steps=4, **more)
-    assert len(recorder.recordings[0].timesteps) == 4
-    assert len(recorder.negative_recordings[0].timesteps) == 2
+@torch.no_grad()
+def test_steps_at_which_the_model_does_not_run_are_reported(load):
+    """A loop of the user's own that takes the model's last output again."""
+    pipe = load("sd1")
+    with trace(pipe, {"step"}) as recorder:
+        states, _ = pipe.encode_prompt(PROMPT, "cpu", 1, False)
+        pipe.scheduler.set_timesteps(4)
+        latents, output = torch.randn(1, 4, 8, 8), torch.zeros(())
+        for number, t in enumerate(pipe.scheduler.timesteps):
+            if number % 2 == 0:
+                output = pipe.unet(latents, t, states).sample
+            latents = pipe.scheduler.step(output, t, latents).prev_sample
+        with pytest.warns(hm.HeedmapWarning, match="2 of 4 steps"):
+            pipe.maybe_free_model_hooks()
+    assert len(recorder.recordings[0].timesteps) == 2
 
 
 def test_edits_of_a_trace_that_records_the_negative_branch_alone(load):
@@ -172,3 +179,79 @@ def test_edits_of_a_trace_that_records_the_negative_branch_alone(load):
         call(pipe, "sd1")
     assert recorder.negative_maps[0]["night"].values.max() > 0
     assert recorder.controller.acted
+
+
+# --- which branch a pass is of ---
+
+
+def words(count, letters="bcdefghij"):
+    return " ".join(letters[n % len(letters)] for n in range(count))
+
+
+LENGTHS = [(count, other) for count in (15, 16, 17) for other in (1, 17)]
+
+
+@pytest.mark.parametrize(
+    ("family", "count", "other"),
+    [*(("cogview4", *pair) for pair in LENGTHS), *((family, 17, 1) for family in APART[:-1])],
+)
+def test_branches_of_unlike_length_are_told_apart(load, family, count, other):
+    """On both sides of the multiples of 16 tokens to which CogView 4 pads each by itself."""
+    pipe, negative = load(family), words(other, "klm")
+    more = {"prompt": words(count), "negative_prompt": negative, "max_sequence_length": 48}
+    with reference(pipe) as scores:
+        bare = call(pipe, family, **more)
+    for branches in (BOTH, ("conditional",)):  # labelled negatives, and those by position
+        with trace(pipe, WHOLE, tokens="all", branches=branches) as recorder:
+            assert np.array_equal(call(pipe, family, **more), bare)
+        assert [len(maps.words) for maps in recorder.maps] == [count]
+        for branch in branches:
+            recordings = recorder.recordings
+            if branch == "negative":
+                recordings = recorder.negative_recordings
+                assert [len(maps.words) for maps in recorder.negative_maps] == [other]
+            for layer, array in zip(recordings[0].layers, recordings[0].arrays, strict=True):
+                every = scores[layer.name][branch == "negative" :: 2]
+                expected = np.stack([p[0] for p in every])
+                np.testing.assert_allclose(array, expected, atol=TOLERANCE)
+
+
+@pytest.mark.parametrize("family", APART)
+def test_embeds_of_both_prompts_are_told_apart_by_their_states(load, family):
+    """Of as many tokens each, so that those without labels look alike."""
+    pipe = load(family)
+    given = {}
+    for side, text in (("", "a red house"), ("negative_", "a big house")):
+        result = encode(pipe, family, text)
+        given |= {f"{side}{name}": result[place] for name, place in EMBEDS[family].items()}
+    embeds = {"prompt": None, "negative_prompt": None, **given}
+    found = []
+    for arguments in ({"negative_prompt": "a big house"}, embeds):
+        with trace(pipe, WHOLE, tokens="all", branches=BOTH) as recorder:
+            image = call(pipe, family, **arguments)
+        both = (recorder.recordings[0], recorder.negative_recordings[0])
+        found.append([image, *(array for one in both for array in one.arrays)])
+    for one, other in zip(*found, strict=True):
+        assert np.array_equal(one, other)
+
+
+ALIKE = {  # texts that differ past the limit alone, and none
+    "equal": (PROMPT, PROMPT),
+    "empty": ("", ""),
+    "past the limit": (f"{words(60)} cat", f"{words(60)} dog"),
+}
+
+
+@pytest.mark.filterwarnings("ignore:.*does not read|.*reads only|.*past")
+@pytest.mark.parametrize("family", APART)
+@pytest.mark.parametrize("texts", ALIKE.values(), ids=ALIKE)
+def test_branches_that_read_the_same_are_refused_before_the_first_pass(load, family, texts):
+    pipe, ran = load(family), []
+    next(denoiser(pipe).children()).register_forward_hook(lambda *_: ran.append(1))
+    prompt, negative = texts
+    with pytest.raises(TraceError), trace(pipe):
+        call(pipe, family, prompt=prompt, negative_prompt=negative)
+    assert not ran
+    with trace(pipe) as recorder:  # as the error advises
+        call(pipe, family, prompt=prompt, negative_prompt=negative, **UNGUIDED[family])
+    assert len(recorder.maps) == 1

@@ -54,6 +54,7 @@ class Family(ABC):
         pads_to_longest: the side on which prompts are padded to the longest of their batch alone;
             "" where they are not.
         encodes_negative_apart: whether a call of its own encodes the negative prompt.
+        runs_negative_apart: whether a pass of its own runs on it.
         encoding_calls: the number of calls that encode a prompt, one for each text encoder, by its
             "text_encoder_index".
         negative_guidance: the guidance that makes a pipeline read the negative prompt.
@@ -71,6 +72,7 @@ class Family(ABC):
     sequences: ClassVar[tuple[tuple[str, ...], ...]] = (("tokenizer", "tokenizer_2"),)
     pads_to_longest: ClassVar[Literal["", "left", "right"]] = ""
     encodes_negative_apart: ClassVar[bool] = False
+    runs_negative_apart: ClassVar[bool] = False
     encoding_calls: ClassVar[int] = 1
     negative_guidance: ClassVar[str] = "a guidance"
 

@@ -452,23 +452,27 @@ def watch(
 def _encoding(reading: Reading, prompts: Sequence[str] | None, label_negative: bool) -> Encoding:
     pipe, arguments = reading.pipe, reading.arguments
     states, negative_states, _ = reading.text_states()
-    unlabelled = TokenTable.of_texts(map(str, range(states.shape[1])), " ")
     if arguments.get("prompt") is not None and reading.readers:
         tables = reading.tables("prompt", 0)
     elif prompts is not None:
         tables = [prompt_table(pipe, prompt, arguments) for prompt in prompts]
     else:
-        tables = [unlabelled] * (len(states) // reading.images_per_prompt)
+        tables = [_unlabelled(states)] * (len(states) // reading.images_per_prompt)
     family = family_of(pipe)
     conditional = _branch(family, tables, states)
     if negative_states is None:
         return Encoding(conditional, None)
-    negative = [unlabelled] * len(tables)
+    negative = [_unlabelled(negative_states)] * len(tables)
     if label_negative and arguments.get("negative_prompt_embeds") is None and reading.readers:
         call = 1 if arguments.get("prompt_embeds") is None else 0
         negative = reading.tables("negative_prompt", call, count=len(tables))
     prompt_first = family.has_quirk("prompt_first")
     return Encoding(conditional, _branch(family, negative, negative_states), prompt_first)
+
+
+def _unlabelled(states: Tensor) -> TokenTable:
+    """Return a table of text states (B, K, C) whose words are the positions of its tokens."""
+    return TokenTable.of_texts(map(str, range(states.shape[1])), " ")
 
 
 def _branch(family: Family, tables: Sequence[TokenTable], states: Tensor) -> Branch:

@@ -141,12 +141,13 @@ class Call:
         self.latent, self.frame = latent, frame
         self.encoding: Encoding | None = encoding  # until it is over
         self.images, self.guided = len(encoding.conditional.tables), encoding.negative is not None
-        if encoding.negative is not None and family.encodes_negative_apart:
-            texts = zip(encoding.conditional.tables, encoding.negative.tables, strict=True)
-            if all(one.prompt == other.prompt for one, other in texts):
+        if encoding.negative is not None and family.runs_negative_apart:
+            if torch.equal(encoding.conditional.states, encoding.negative.states):
                 raise TraceError(
-                    "the negative prompt is the prompt itself, and their passes cannot be told "
-                    "apart: change one of them, or switch the guidance off"
+                    "the prompt and the negative prompt have the same text states (they are the "
+                    "same text, or differ past the last token that is read), so that their passes "
+                    "cannot be told apart: change what is read of one of them, or switch guidance "
+                    f"off with {family.negative_guidance}=1"
                 )
         self.heads = {name: layer.heads for name, layer in layers.items()}
         self.grids = {name: family.grid(name, latent) for name in layers}
@@ -443,15 +444,16 @@ class Call:
             )
 
     def omissions(self) -> Iterator[str]:
-        """Yield a warning of each branch that did not run, or not in all layers, at some steps."""
+        """Yield a warning if no pass read the prompt, or a branch skipped layers, at some steps."""
         steps = {*self.schedule.steps[: self.done]}
         for name in ("conditional", "negative"):
             record = self.records.get(name)
             if record is None or not record.ran:
                 continue
-            if steps - record.passes.keys():
+            # Guidance may be off at some steps, and then the negative branch does not run.
+            if name == "conditional" and steps - record.passes.keys():
                 yield (
-                    f"the {name} branch ran at {len(record.passes)} of {len(steps)} steps: its "
+                    f"the model read the prompt at {len(record.passes)} of {len(steps)} steps: the "
                     "maps are means over these"
                 )
             skipped = record.incomplete(self.heads) if self.skipping else {}
