@@ -141,14 +141,14 @@ class Call:
         self.latent, self.frame = latent, frame
         self.encoding: Encoding | None = encoding  # until it is over
         self.images, self.guided = len(encoding.conditional.tables), encoding.negative is not None
-        if encoding.negative is not None and family.runs_negative_apart:
-            if torch.equal(encoding.conditional.states, encoding.negative.states):
-                raise TraceError(
-                    "the prompt and the negative prompt have the same text states (they are the "
-                    "same text, or differ past the last token that is read), so that their passes "
-                    "cannot be told apart: change what is read of one of them, or switch guidance "
-                    f"off with {family.negative_guidance}=1"
-                )
+        negative_apart = encoding.negative if family.runs_negative_apart else None
+        if negative_apart and torch.equal(encoding.conditional.states, negative_apart.states):
+            raise TraceError(
+                "the prompt and the negative prompt have the same text states (they are the same "
+                "text, or differ past the last token that is read), so that their passes cannot be "
+                "told apart: change what is read of one of them, or switch guidance off with "
+                f"{family.negative_guidance}=1"
+            )
         self.heads = {name: layer.heads for name, layer in layers.items()}
         self.grids = {name: family.grid(name, latent) for name in layers}
         self.skipping = skipping_tools(family.model, layers)
