@@ -277,8 +277,18 @@ def unwrapped(module: Any) -> Any:
 
 
 def parameters(pipe: Any) -> Mapping[str, inspect.Parameter]:
-    """Return the arguments that a pipeline takes, by name."""
-    return inspect.signature(type(pipe).__call__).parameters
+    """Return the arguments that a pipeline takes, by name.
+
+    A method with `**kwargs` also takes those of the method of a base class, which it may call.
+    """
+    found: dict[str, inspect.Parameter] = {}
+    for kind in type(pipe).__mro__:
+        if "__call__" in vars(kind):
+            own = inspect.signature(kind.__call__).parameters
+            found = {**own, **found}
+            if not any(one.kind is one.VAR_KEYWORD for one in own.values()):
+                break
+    return found
 
 
 def default_of(pipe: Any, argument: str) -> Any:

@@ -256,7 +256,10 @@ def install(
     """
     for name, layer in layers.items():
         if isinstance(layer.processor, RecordingProcessor):
-            raise TraceError(f"another trace is open on this model (at {name}): close it first")
+            raise TraceError(
+                f"another trace is open on this model (at {name}), and heedmap makes one call at a "
+                "time on a pipeline: close it first, or wait until the other call has ended"
+            )
         _check_backend(name, layer.processor)
     installed: dict[str, RecordingProcessor] = {}
     for name, layer in layers.items():

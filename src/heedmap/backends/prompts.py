@@ -370,7 +370,8 @@ def foreign_states(states: Tensor) -> TraceError:
         f"the model was given text states of shape {tuple(states.shape)} that are not those of the "
         "prompt or the negative prompt: expected what the pipeline of this trace encoded before "
         "its first step, since maps have the labels of that text (another pipeline on the same "
-        "model? a text that a callback changes?)"
+        "model? a text that a callback changes?); a pipeline that also runs its model on texts or "
+        "images of its own cannot be recorded"
     )
 
 

@@ -50,6 +50,7 @@ from heedmap.recording.edits import (
 from heedmap.recording.probing import Probe
 from heedmap.text.weights import unread_weights
 
+_UNRECORDED = "a pipeline that does it in its own call cannot be recorded"
 MEMORY_WARNING = 256 * 2**20
 """Bytes from which on a trace warns how much a call will keep."""
 
@@ -225,7 +226,7 @@ class TraceHooks:
                 raise TraceError(
                     f"the attention processor of {name} was replaced while the trace was open "
                     "(attention slicing, fused projections, xformers and load_ip_adapter do that): "
-                    "do it before the trace is opened"
+                    f"do it before the trace is opened; {_UNRECORDED}"
                 )
         needed = self._needed.items()
         bare = {n: one for n, one in needed if not isinstance(one.processor, RecordingProcessor)}
@@ -252,7 +253,7 @@ class TraceHooks:
 def _refuse(name: str, *args: Any, **kwargs: Any) -> None:
     raise TraceError(
         f"{name} replaces the attention processors while a trace is open: call it before the "
-        "trace is opened, or after it is closed"
+        f"trace is opened, or after it is closed; {_UNRECORDED}"
     )
 
 
