@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import torch
+from diffusers import StableDiffusionPipeline
 from diffusers.hooks import HookRegistry, ModelHook
 
 import heedmap as hm
@@ -90,7 +91,7 @@ def test_a_prompt_that_is_encoded_again_during_its_call_changes_nothing(load, fa
 def test_a_callback_that_encodes_the_prompt_again_keeps_all_steps_of_a_run(load):
     pipe = load("sd1")
 
-    def again(pipe, step, timestep, given):
+    def again(pipe, step, timestep, given):  # after the last step, too
         states, negative = pipe.encode_prompt(PROMPT, "cpu", 1, True)
         return {"prompt_embeds": torch.cat([negative, states])}
 
@@ -99,6 +100,32 @@ def test_a_callback_that_encodes_the_prompt_again_keeps_all_steps_of_a_run(load)
     plain = hm.generate(pipe, PROMPT, **more)
     assert np.array_equal(run.image, plain.image) and run.settings.prompt == PROMPT
     assert run.maps.recording.timesteps == plain.maps.recording.timesteps
+
+
+class Stages(StableDiffusionPipeline):
+    """One call that draws two images, one after the other."""
+
+    @torch.no_grad()
+    def __call__(self, prompts):
+        for prompt in prompts:
+            states, _ = self.encode_prompt(prompt, "cpu", 1, False)
+            self.scheduler.set_timesteps(3)
+            latents = torch.randn(1, 4, 8, 8, generator=torch.Generator().manual_seed(1))
+            for t in self.scheduler.timesteps:
+                output = self.unet(latents, t, states).sample
+                latents = self.scheduler.step(output, t, latents).prev_sample
+        self.maybe_free_model_hooks()
+
+
+def test_a_call_may_encode_and_draw_one_prompt_after_another(load):
+    pipe, found = load("sd1", Stages), []
+    for prompts in ([PROMPT, "the cat"], [PROMPT], ["the cat"]):
+        with trace(pipe, WHOLE) as recorder:
+            pipe(prompts)
+        found.append(recorder.recordings)
+    assert [recording.table.prompt for recording in found[0]] == [PROMPT, "the cat"]
+    for recording, (alone,) in zip(found[0], found[1:], strict=True):
+        assert all(map(np.array_equal, recording.arrays, alone.arrays))
 
 
 @EACH

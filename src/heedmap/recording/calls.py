@@ -220,6 +220,11 @@ class Call:
         return [Site(name, step, steps, grid) for name, grid, step in every]
 
     @property
+    def is_drawn(self) -> bool:
+        """Whether its last step is over."""
+        return self.done == len(self.schedule.timesteps)
+
+    @property
     def moment(self) -> Moment:
         """The next call of the scheduler."""
         return self.schedule.moment(self.done)

@@ -405,7 +405,11 @@ class Trace:
     # --- while it runs ---
 
     def _is_sampling(self) -> bool:
-        return bool(self._calls) and base.active_calls(self._pipe) == [self._calls[-1].frame]
+        """Return whether the pipeline runs in the midst of the steps of the last call."""
+        call = self._calls[-1] if self._calls else None
+        if call is None or call.is_drawn:
+            return False
+        return base.active_calls(self._pipe) == [call.frame]
 
     def _begin(self, encoding: Encoding) -> None:
         running, kind = base.active_calls(self._pipe), type(self._pipe).__name__
@@ -442,7 +446,10 @@ class Trace:
         if not self._calls:
             return True
         call = self._calls[-1]
-        if not call.over and (call.frame is None or base.has_returned(call.frame)):
+        if call.over:
+            return True
+        is_next = call.is_drawn and call.frame in base.active_calls(self._pipe)  # in one call
+        if is_next or call.frame is None or base.has_returned(call.frame):
             self._end()
         return call.over
 
@@ -543,7 +550,7 @@ class Trace:
             state = StepState(call.moment, opened, self._predicted, maps)
             latents = self._family.pack(self._after_step(state))
         call.leave()
-        if call.done == count and not base.announces_end(self._pipe):
+        if call.is_drawn and not base.announces_end(self._pipe):
             self._end()
         return latents
 
