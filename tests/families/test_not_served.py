@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 from diffusers import (
+    AudioLDMPipeline,
     AuraFlowPipeline,
     AuraFlowTransformer2DModel,
     DDPMPipeline,
@@ -91,8 +92,17 @@ def without_cross_attention():
     return pipe
 
 
+def audio():
+    """AudioLDM: its UNet has the text as one vector beside the timestep."""
+    pipe = models.sd1()
+    kinds = models.blocks(models.CROSS, models.CROSS)
+    pipe.unet = models.unet(block_out_channels=(16, 32), cross_attention_dim=(16, 32), **kinds)
+    pipe.__class__ = AudioLDMPipeline
+    return pipe
+
+
 UNSERVED = pytest.mark.parametrize(
-    "make", [aura_flow, video, unconditional, without_cross_attention]
+    "make", [aura_flow, video, unconditional, without_cross_attention, audio]
 )
 
 
@@ -107,6 +117,7 @@ def test_unsupported_pipelines_are_refused_by_name(make):
         video: "WanTransformer3DModel",
         unconditional: "its unet is of class UNet2DModel",
         without_cross_attention: "attend to no text",
+        audio: "attend to no text",
     }
     assert said[make] in str(raised.value)
 

@@ -22,12 +22,14 @@ from diffusers import (
     StableDiffusionInpaintPipeline,
     StableDiffusionPAGPipeline,
     StableDiffusionPanoramaPipeline,
+    StableDiffusionPipeline,
     StableDiffusionSAGPipeline,
     StableDiffusionXLControlNetPipeline,
     StableDiffusionXLInpaintPipeline,
     TextToVideoZeroPipeline,
 )
 from diffusers.callbacks import SDCFGCutoffCallback
+from diffusers.models.attention_processor import AttnProcessor2_0
 
 import heedmap
 from families import models
@@ -297,6 +299,21 @@ def test_denoising_that_ends_early_with_a_controlnet_is_recorded(load):
     assert recorder.steps == len(recorder.recordings[0].timesteps) < 6
 
 
+class Passing(StableDiffusionPipeline):
+    def __call__(self, *args, **kwargs):
+        return super().__call__(*args, **kwargs)
+
+
+def test_a_call_that_passes_on_its_arguments_takes_those_of_its_base(load):
+    options = {"seed": 1, "steps": 3, "guidance": 4.0, "negative": "at night", "eta": 0.5}
+    plain = heedmap.generate(load("sd1"), PROMPT, **options)
+    run = heedmap.generate(load("sd1", Passing), PROMPT, **options)
+    assert np.array_equal(run.image, plain.image) and run.settings.steps == 3
+    assert np.array_equal(run.maps["red"].values, plain.maps["red"].values)
+    with pytest.raises(ArgumentError, match="etas"):
+        heedmap.generate(load("sd1", Passing), PROMPT, etas=1)
+
+
 def test_an_argument_that_a_pipeline_does_not_take_is_refused(load):
     with pytest.raises(ArgumentError, match=r"takes no argument strenght: .* strength\?"):
         heedmap.generate(load("sd1", StableDiffusionImg2ImgPipeline), PROMPT, strenght=0.3)
@@ -330,6 +347,37 @@ def test_a_call_of_a_pipeline_inside_its_own_call_is_refused(load, family):
     with trace(pipe) as recorder:
         paint(pipe, PROMPT)
     assert len(recorder.maps) == 1
+
+
+def test_a_pipeline_that_replaces_processors_in_its_own_call_is_refused(load):
+    """HD-Painter does, so that no advice of what to do before would help."""
+
+    class Painter(StableDiffusionPipeline):
+        def prepare_latents(self, *args, **kwargs):
+            self.unet.set_attn_processor(AttnProcessor2_0())
+            return super().prepare_latents(*args, **kwargs)
+
+    pipe = load("sd1", Painter)
+    with pytest.raises(TraceError, match="its own call"), trace(pipe):
+        paint(pipe, PROMPT)
+
+
+def test_a_second_thread_on_one_pipeline_is_refused_and_the_first_goes_on(load):
+    pipe = load("sd1")
+    plain = heedmap.generate(pipe, PROMPT, seed=1, steps=3)
+
+    def meet(step, steps):
+        if step == 1:
+            with ThreadPoolExecutor(1) as threads:
+                other = threads.submit(heedmap.generate, pipe, "a cat", seed=2, steps=1)
+                errors.append(other.exception())
+
+    errors: list = []
+    run = heedmap.generate(pipe, PROMPT, seed=1, steps=3, progress=meet)
+    assert isinstance(errors[0], TraceError)
+    assert np.array_equal(run.image, plain.image)
+    for word in ("red", "house"):
+        assert np.array_equal(run.maps[word].values, plain.maps[word].values)
 
 
 def test_passes_that_make_a_mask_are_not_recorded(load):

@@ -2,7 +2,13 @@
 
 import pytest
 import torch
-from diffusers import DPMSolverMultistepScheduler, EulerAncestralDiscreteScheduler, PNDMScheduler
+from diffusers import (
+    DDPMScheduler,
+    DPMSolverMultistepScheduler,
+    EulerAncestralDiscreteScheduler,
+    EulerDiscreteScheduler,
+    PNDMScheduler,
+)
 from making import random_pipeline
 
 from heedmap import edit, generate
@@ -64,6 +70,21 @@ def test_defaults_are_saved_with_their_origin(pipe, embedded):
     assert own == ((25, "card"), (4.0, "card"))
     assert settings.effective_value(pipe, "steps", None) == (50, "pipeline")
     assert settings.effective_value(pipe, "guidance", None) == (7.5, "pipeline")
+
+
+@pytest.mark.parametrize(
+    ("scheduler", "name", "values", "steps"),
+    [
+        (EulerDiscreteScheduler, "sigmas", [9.0, 3.0, 1.0, 0.0], 3),
+        (DDPMScheduler, "timesteps", [900, 600, 300, 1], 4),
+    ],
+)
+def test_lists_of_steps_count_as_the_scheduler_counts_them(pipe, scheduler, name, values, steps):
+    """Of Euler's sigmas the last one is the end of the last step."""
+    pipe.scheduler = scheduler.from_config(pipe.scheduler.config)
+    run = generate(pipe, "a house", seed=1, **{name: values})
+    assert run.settings.steps == len(run.maps.recording.timesteps) == steps
+    assert run.settings.defaults["steps"] == name
 
 
 def test_a_source_with_brackets_is_saved_escaped(pipe):

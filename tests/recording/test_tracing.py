@@ -1,13 +1,17 @@
 """Recording: the picture unchanged, the pipeline as it was, each image its own true maps."""
 
+from contextlib import nullcontext
+
 import numpy as np
 import pytest
 import torch
 from diffusers import EulerAncestralDiscreteScheduler, HeunDiscreteScheduler
+from diffusers.models.attention_processor import AttnProcessor, AttnProcessor2_0
 from making import generate_batch, random_pipeline, run
 from oracle import assert_probabilities, tolerance
 
 import heedmap as hm
+from heedmap.backends.prompts import prompt_table
 from heedmap.backends.registry import cross_attention_layers
 from heedmap.errors import (
     ArgumentError,
@@ -385,3 +389,59 @@ def test_a_processor_that_attends_otherwise_is_refused(name, edits):
         run(pipe, "a red house", steps=1)
     layers = cross_attention_layers(pipe).values()
     assert all(isinstance(layer.processor, Own) for layer in layers)  # restored
+
+
+class Tripled:
+    """Attention by definition, in which some tokens have three times their weight."""
+
+    def __init__(self, tokens):
+        self.tokens = tokens
+
+    def __call__(self, attn, hidden_states, encoder_hidden_states=None, **_):
+        states = (hidden_states, encoder_hidden_states, encoder_hidden_states)
+        pairs = zip((attn.to_q, attn.to_k, attn.to_v), states, strict=True)
+        each = (to(one).unflatten(-1, (attn.heads, -1)).transpose(1, 2) for to, one in pairs)
+        query, key, value = each
+        p = (query @ key.mT * attn.scale).softmax(-1)
+        weights = torch.ones(p.shape[-1])
+        weights[self.tokens] = 3
+        return attn.to_out[0]((p * weights @ value).transpose(1, 2).flatten(2))
+
+
+@pytest.mark.parametrize("kind", [AttnProcessor2_0, AttnProcessor])
+@pytest.mark.parametrize("named", [True, False])
+def test_gradients_flow_through_edits(kind, named):
+    """As in a loop that moves the latents by a loss; the maps are recorded without a graph."""
+    pipe = random_pipeline()
+    pipe.unet.requires_grad_(False)
+    tokens = list(prompt_table(pipe, "a red house").find("red"))
+
+    def rule(p, site):
+        return p * torch.ones(p.shape[-1]).index_fill(0, torch.tensor(tokens), 3)
+
+    def gradient(recorder):
+        start = torch.randn(1, 4, 8, 8, generator=torch.Generator().manual_seed(3))
+        start.requires_grad_()
+        pipe.scheduler.set_timesteps(2)
+        with recorder:
+            states = pipe.encode_prompt("a red house", "cpu", 1, False)[0].detach()
+            latents = start
+            for t in pipe.scheduler.timesteps:
+                output = pipe.unet(latents, t, states).sample
+                latents = pipe.scheduler.step(output, t, latents).prev_sample
+            latents.square().sum().backward()
+        return start.grad
+
+    layers = cross_attention_layers(pipe)
+    for layer in layers.values():
+        layer.set_processor(kind())
+    plain = gradient(trace(pipe))
+    recorder = trace(pipe, edits=[Reweight("red", 3) if named else rule])
+    edited = gradient(recorder)
+    assert recorder.maps[0]["red"].values.max() > 0
+    for layer in layers.values():
+        layer.set_processor(Tripled(tokens))
+    expected = gradient(nullcontext())
+    scale = float(expected.abs().max())
+    torch.testing.assert_close(edited, expected, rtol=0, atol=1e-4 * scale)
+    assert (plain - expected).abs().max() > 1e-2 * scale

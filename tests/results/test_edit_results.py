@@ -135,7 +135,7 @@ def test_a_saved_edit_is_read_back_equal(tmp_path, blended):
     for mine, read in ((pair.source, back.source), (pair.edited, back.edited)):
         assert read.settings == mine.settings
         assert np.array_equal(np.asarray(read.image), np.asarray(mine.image))
-        for a, b in zip(mine.maps, read.maps, strict=True):
+        for a, b in zip(mine.maps.values(), read.maps.values(), strict=True):
             np.testing.assert_array_equal(a.values, b.values)
     assert np.array_equal(np.asarray(back.sheet()), np.asarray(pair.sheet()))
     assert list((tmp_path / "outputs").glob(".*")) == []

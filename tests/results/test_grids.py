@@ -73,7 +73,9 @@ def test_every_cell_equals_its_single_edit(pipe, strip):
             assert mine.moved == pytest.approx(other.moved, abs=1e-4)
             for name in ("words", "sites", "self_sites", "kind", "why", "weights", "cross_replace"):
                 assert getattr(mine, name) == getattr(other, name)
-            for a, b in zip(alone.edited.maps, cell.result.edited.maps, strict=True):
+            for a, b in zip(
+                alone.edited.maps.values(), cell.result.edited.maps.values(), strict=True
+            ):
                 np.testing.assert_allclose(a.values, b.values, atol=1e-4)
 
 
@@ -254,7 +256,9 @@ def test_a_saved_grid_is_read_back_equal(strip, saved):
         assert structs.asdict(read) | {"result": mine.result} == structs.asdict(mine)
         assert read.result.report == mine.result.report
         assert read.result.source is back.sources[read.seed]
-        for a, b in zip(mine.result.edited.maps, read.result.edited.maps, strict=True):
+        for a, b in zip(
+            mine.result.edited.maps.values(), read.result.edited.maps.values(), strict=True
+        ):
             np.testing.assert_array_equal(a.values, b.values)
     assert Run.load(saved / "cells" / "003").settings.prompt == "a (red:1) house"
     assert isinstance(back.cells[0].result, EditResult)

@@ -56,6 +56,7 @@ class Family(ABC):
         pads_to_longest: the side on which prompts are padded to the longest of their batch alone;
             "" where they are not.
         encodes_negative_apart: whether a call of its own encodes the negative prompt.
+        runs_negative_apart: whether a pass of its own runs on it.
         encoding_calls: the number of calls that encode a prompt, one for each text encoder, by its
             "text_encoder_index".
         negative_guidance: the guidance that makes a pipeline read the negative prompt.
@@ -74,6 +75,7 @@ class Family(ABC):
     sequences: ClassVar[tuple[tuple[str, ...], ...]] = (("tokenizer", "tokenizer_2"),)
     pads_to_longest: ClassVar[Literal["", "left", "right"]] = ""
     encodes_negative_apart: ClassVar[bool] = False
+    runs_negative_apart: ClassVar[bool] = False
     encoding_calls: ClassVar[int] = 1
     negative_guidance: ClassVar[str] = "a guidance"
 
@@ -285,8 +287,18 @@ def unwrapped(module: Any) -> Any:
 
 
 def parameters(pipe: Any) -> Mapping[str, inspect.Parameter]:
-    """Return the arguments that a pipeline takes, by name."""
-    return inspect.signature(type(pipe).__call__).parameters
+    """Return the arguments that a pipeline takes, by name.
+
+    A method with `**kwargs` also takes those of the method of a base class, which it may call.
+    """
+    found: dict[str, inspect.Parameter] = {}
+    for kind in type(pipe).__mro__:
+        if "__call__" in vars(kind):
+            own = inspect.signature(kind.__call__).parameters
+            found = {**own, **found}
+            if not any(one.kind is one.VAR_KEYWORD for one in own.values()):
+                break
+    return found
 
 
 def default_of(pipe: Any, argument: str) -> Any:

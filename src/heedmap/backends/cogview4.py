@@ -26,6 +26,7 @@ class CogView4(JointFamily):
     model_class = CogView4Transformer2DModel
     text_first = True
     pads_to_longest = "left"
+    runs_negative_apart = True
     negative_guidance = "guidance_scale"
 
     def noise_shift(self, latent: GridShape) -> float:

@@ -114,10 +114,12 @@ class JointFamily(Transformer):
 class PackedFamily(JointFamily):
     """A pipeline that packs four cells of its latent into one position of the transformer.
 
-    Its text precedes the image, and passes have a thousandth of a timestep.
+    Its text precedes the image, passes have a thousandth of a timestep, and a negative prompt runs
+    in a pass of its own.
     """
 
     text_first = True
+    runs_negative_apart = True
 
     @property
     def latent_multiple(self) -> int:

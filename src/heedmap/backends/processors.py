@@ -88,7 +88,7 @@ class RecordingProcessor:
         scores = tap.scores()
         if scores is not None:
             with torch.no_grad():
-                self.record(self.name, scores)
+                self.record(self.name, scores.detach())
         elif self.needed and tap.overridden:
             raise TraceError(
                 f"a TorchFunctionMode may replace the attention at {self.name}: exit it first"
@@ -180,12 +180,12 @@ class _Tap(TorchFunctionMode):
         output, log_sum = probabilities.fused(**arguments)
         scale, mask = arguments.get("scale"), arguments.get("attn_mask")
         scale = query.shape[-1] ** -0.5 if scale is None else scale
-        value = arguments["value"].detach()
-        self.fused = Scores(query.detach(), key.detach(), scale, mask, log_sum, value=value)
+        value = arguments["value"]
+        self.fused = Scores(query, key, scale, mask, log_sum, value=value)
         if editor is not None and self.reads_text:
-            output = editor.output(self.processor.name, self.fused, arguments["value"], output)
+            output = editor.output(self.processor.name, self.fused, value, output)
         if self.processor.joint:
-            self.fused = replace(self.fused, output=output.detach())
+            self.fused = replace(self.fused, output=output)
         return output
 
     def _classic(self, query: Tensor, key: Tensor, attention_mask: Tensor | None = None) -> Tensor:
@@ -205,7 +205,7 @@ class _Tap(TorchFunctionMode):
         if editor is not None and not self.reads_text:
             edited = editor.inputs(self.processor.name, self._by_head(query), self._by_head(key))
             query, key = (part.flatten(0, 1) for part in edited)
-        self.classic.append((query.detach(), key.detach(), attention_mask))
+        self.classic.append((query, key, attention_mask))
         p = self._original(query, key, attention_mask)
         if editor is not None and self.reads_text:
             scores = self.scores()
@@ -265,7 +265,10 @@ def install(
     """
     for name, layer in layers.items():
         if isinstance(layer.processor, RecordingProcessor):
-            raise TraceError(f"another trace is open on this model (at {name}): close it first")
+            raise TraceError(
+                f"another trace is open on this model (at {name}), and heedmap makes one call at a "
+                "time on a pipeline: close it first, or wait until the other call has ended"
+            )
         _check_backend(name, layer.processor)
     installed: dict[str, RecordingProcessor] = {}
     for name, layer in layers.items():

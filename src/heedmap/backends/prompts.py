@@ -372,8 +372,10 @@ def foreign_states(states: Tensor) -> TraceError:
     """Return the error of text states that the pipeline did not encode."""
     return TraceError(
         f"the model was given text states of shape {tuple(states.shape)} that are not those of the "
-        "prompt: expected the pipeline of this trace to run with what it encoded (another pipeline "
-        "on the same model? states changed by a callback?)"
+        "prompt or the negative prompt: expected what the pipeline of this trace encoded before "
+        "its first step, since maps have the labels of that text (another pipeline on the same "
+        "model? a text that a callback changes?); a pipeline that also runs its model on texts or "
+        "images of its own cannot be recorded"
     )
 
 
@@ -384,8 +386,11 @@ def watch(
     begin: Callable[[Encoding], None],
     end: Callable[[], None],
     concepts: Sequence[str] = GenerateOptions.concepts,
+    is_sampling: Callable[[], bool] = bool,
 ) -> Callable[[], None]:
     """Call `begin` whenever a pipeline encodes its prompts, and `end` when it has finished.
+
+    What is encoded after the first pass of a call, as by a callback, is no text of another call.
 
     Args:
         pipe: the pipeline; its methods are replaced on the instance.
@@ -394,6 +399,7 @@ def watch(
         begin: a function of the encoding.
         end: a function that is called when the pipeline releases its models, its last action.
         concepts: concepts to encode beside the prompts.
+        is_sampling: returns whether a call of the pipeline is past its first pass.
 
     Returns:
         A function that restores the methods.
@@ -408,6 +414,8 @@ def watch(
 
     def watched(*args: Any, **kwargs: Any) -> Any:
         nonlocal last, begun
+        if is_sampling():
+            return encode(*args, **kwargs)
         bound = signature.bind(*args, **kwargs)
         bound.apply_defaults()
         is_further = begun is not None and bound.arguments.get("text_encoder_index")
@@ -449,23 +457,27 @@ def watch(
 def _encoding(reading: Reading, prompts: Sequence[str] | None, label_negative: bool) -> Encoding:
     pipe, arguments = reading.pipe, reading.arguments
     states, negative_states, _ = reading.text_states()
-    unlabelled = TokenTable.of_texts(map(str, range(states.shape[1])), " ")
     if arguments.get("prompt") is not None and reading.readers:
         tables = reading.tables("prompt", 0)
     elif prompts is not None:
         tables = [prompt_table(pipe, prompt, arguments) for prompt in prompts]
     else:
-        tables = [unlabelled] * (len(states) // reading.images_per_prompt)
+        tables = [_unlabelled(states)] * (len(states) // reading.images_per_prompt)
     family = family_of(pipe)
     conditional = _branch(family, tables, states)
     if negative_states is None:
         return Encoding(conditional, None)
-    negative = [unlabelled] * len(tables)
+    negative = [_unlabelled(negative_states)] * len(tables)
     if label_negative and arguments.get("negative_prompt_embeds") is None and reading.readers:
         call = 1 if arguments.get("prompt_embeds") is None else 0
         negative = reading.tables("negative_prompt", call, count=len(tables))
     prompt_first = family.has_quirk("prompt_first")
     return Encoding(conditional, _branch(family, negative, negative_states), prompt_first)
+
+
+def _unlabelled(states: Tensor) -> TokenTable:
+    """Return a table of text states (B, K, C) whose words are the positions of its tokens."""
+    return TokenTable.of_texts(map(str, range(states.shape[1])), " ")
 
 
 def _branch(family: Family, tables: Sequence[TokenTable], states: Tensor) -> Branch:

@@ -63,6 +63,16 @@ class UNet(Family):
         # The UNet registers its middle last; within a stage the order is that of the forward pass.
         return dict(sorted(layers, key=lambda item: _STAGES.index(item[0].partition(".")[0])))
 
+    def reads_text(self, layer: Any) -> bool:
+        """Return whether a layer attends to the text.
+
+        Several widths of text are those of the hidden states: the UNets of AudioLDM and MusicLDM
+        attend to these alone, and the text is one vector beside the timestep.
+        """
+        widths = self.model.config.cross_attention_dim
+        is_given_text = not isinstance(widths, list | tuple) or len({*widths}) == 1
+        return is_given_text and super().reads_text(layer)
+
     def grid(self, name: str, latent: GridShape) -> GridShape:
         """Return the grid of a layer's stage: the latent's, halved and rounded up at each level."""
         last = len(self.model.config.block_out_channels) - 1

@@ -6,7 +6,7 @@ d channels of one head.
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -91,6 +91,12 @@ class Scores:
     joint: JointKeys | None = None
     value: Tensor | None = None
     output: Tensor | None = None
+
+    def detach(self) -> "Scores":
+        """Return the scores without the graph by which gradients flow through an edit."""
+        names = ("query", "key", "value", "output")
+        parts = {name: getattr(self, name) for name in names}
+        return replace(self, **{n: one.detach() for n, one in parts.items() if one is not None})
 
     def mask_of(self, image: int) -> Tensor | None:
         """Return the mask (H, Q, K) of an image as numbers to add; None without one."""

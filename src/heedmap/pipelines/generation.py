@@ -18,7 +18,14 @@ from heedmap.backends import loading
 from heedmap.backends.base import Pipeline, parameters
 from heedmap.backends.latents import fitted, noise_of_steps, showing
 from heedmap.backends.prompts import prompt_table
-from heedmap.backends.registry import THEIR_NAMES, family_of, for_batch, usual_size, without_bar
+from heedmap.backends.registry import (
+    STEP_LISTS,
+    THEIR_NAMES,
+    family_of,
+    for_batch,
+    usual_size,
+    without_bar,
+)
 from heedmap.checks import check_prompt
 from heedmap.errors import ModelError, quoted, warn
 from heedmap.figures.overlays import STEP_SIDE, StepPictures
@@ -199,6 +206,9 @@ def generate_batch(
             f"the guidance {options.guidance:g} changed nothing, since this model has none: leave "
             "it out (a negative prompt with true_cfg_scale guides Flux and Qwen-Image)"
         )
+    if shared["defaults"].get("steps") in STEP_LISTS:
+        # The last sigma of a list may be the end of the last step. An interrupt changes nothing.
+        shared["steps"] = trace.steps
     each = zip(prompts, seeds, flags, strict=True)
     if black := [f"{quoted(prompt)} (seed {seed})" for prompt, seed, is_black in each if is_black]:
         warn(

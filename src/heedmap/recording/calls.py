@@ -2,8 +2,9 @@
 
 import math
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from types import FrameType
 from typing import Any, Literal
 
@@ -140,13 +141,14 @@ class Call:
         self.latent, self.frame = latent, frame
         self.encoding: Encoding | None = encoding  # until it is over
         self.images, self.guided = len(encoding.conditional.tables), encoding.negative is not None
-        if encoding.negative is not None and family.encodes_negative_apart:
-            texts = zip(encoding.conditional.tables, encoding.negative.tables, strict=True)
-            if all(one.prompt == other.prompt for one, other in texts):
-                raise TraceError(
-                    "the negative prompt is the prompt itself, and their passes cannot be told "
-                    "apart: change one of them, or switch the guidance off"
-                )
+        negative_apart = encoding.negative if family.runs_negative_apart else None
+        if negative_apart and torch.equal(encoding.conditional.states, negative_apart.states):
+            raise TraceError(
+                "the prompt and the negative prompt have the same text states (they are the same "
+                "text, or differ past the last token that is read), so that their passes cannot be "
+                "told apart: change what is read of one of them, or switch guidance off with "
+                f"{family.negative_guidance}=1"
+            )
         self.heads = {name: layer.heads for name, layer in layers.items()}
         self.grids = {name: family.grid(name, latent) for name in layers}
         self.skipping = skipping_tools(family.model, layers)
@@ -218,6 +220,11 @@ class Call:
         return [Site(name, step, steps, grid) for name, grid, step in every]
 
     @property
+    def is_drawn(self) -> bool:
+        """Whether its last step is over."""
+        return self.done == len(self.schedule.timesteps)
+
+    @property
     def moment(self) -> Moment:
         """The next call of the scheduler."""
         return self.schedule.moment(self.done)
@@ -267,9 +274,10 @@ class Call:
         # Compared by value in every pass: a callback may change the text states in place.
         blocks = self.encoding.blocks_in(states)
         self._rows, self._tokens = states.shape[:2]
-        count = self._rows // self.images
-        if "conditional" not in blocks and len(blocks.get("negative", ())) < count:
-            raise foreign_states(states)  # none of the prompt, and some that nobody encoded
+        is_foreign = self._rows > self.images * len({*chain(*blocks.values())})
+        needed = {"conditional", *self.records} & {"conditional", "negative"}
+        if is_foreign and needed - blocks.keys():
+            raise foreign_states(states)  # none of a branch, and some that nobody encoded
         if not matches(self.schedule, self.done, timestep, error):
             raise TraceError(
                 f"the model ran at timestep {timestep:g}, which is not that of call "
@@ -440,19 +448,42 @@ class Call:
                 "switch it off"
             )
 
+    def omissions(self) -> Iterator[str]:
+        """Yield a warning if no pass read the prompt, or a branch skipped layers, at some steps."""
+        steps = {*self.schedule.steps[: self.done]}
+        for name in ("conditional", "negative"):
+            record = self.records.get(name)
+            if record is None or not record.ran:
+                continue
+            # Guidance may be off at some steps, and then the negative branch does not run.
+            if name == "conditional" and steps - record.passes.keys():
+                yield (
+                    f"the model read the prompt at {len(record.passes)} of {len(steps)} steps: the "
+                    "maps are means over these"
+                )
+            skipped = record.incomplete(self.heads) if self.skipping else {}
+            if skipped:
+                count = len({*chain(*skipped.values())})
+                yield (
+                    f"{' and '.join(self.skipping)} skipped {len(skipped)} of {len(self.heads)} "
+                    f"layers of the {name} branch at {count} of {len(record.passes)} steps: the "
+                    "map of each layer is its mean over the steps at which it ran"
+                )
+
     def recording(self, name: RecordName, image: int) -> Recording:
         """Return the recording of one image.
 
         Raises:
-            NothingRecordedError: if the branch did not run.
+            NothingRecordedError: if the branch, or none of its layers, ran.
             TraceError: if its attention holds NaN or Inf, or layers are missing.
         """
         record, keep, sums = self.records[name], self.spec.keep, self.records[name].accumulator
-        if not record.timesteps:
-            raise NothingRecordedError(
-                "the negative branch did not run: guidance was off throughout"
-            )
         self.check(name)
+        if not record.ran:
+            why = "guidance was off throughout"
+            if record.timesteps:
+                why = f"{' and '.join(self.skipping)} skipped all of its layers: switch it off"
+            raise NothingRecordedError(f"nothing of the {name} branch was recorded: {why}")
         ran = {layer for layer, _ in record.ran}
         names = [layer for layer in self.heads if layer in ran] if "layer" in sums.keep else [""]
         steps = tuple(record.timesteps) if "step" in keep else (0,)

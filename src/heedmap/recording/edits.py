@@ -4,7 +4,7 @@
 rules of `mathematics` once the prompt is read. Any callable `rule(P, site) -> P'` is an edit, too.
 `Steering` computes the rules for one layer; `AttentionController` does so while a pipeline runs.
 All functions make new tensors, so that nothing that is recorded changes; only the output of the
-attention, fresh from the kernel, is changed in place.
+attention, fresh from the kernel, is changed in place (a copy of it where gradients are tracked).
 """
 
 import inspect
@@ -527,6 +527,7 @@ class AttentionController:
         h, w = self.position.grids[layer]
         scores = scores if self.family is None else self.family.text_scores(scores, h * w)
         rows = slice(None) if scores.joint is None else scores.joint.image
+        output = output.clone() if output.requires_grad else output  # the kernel's needs its own
         for image, first, site in self._edits(layer):
             if self.steering.is_linear(image):
                 edited = self.steering.output(scores, value, first, image, site)

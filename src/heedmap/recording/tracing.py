@@ -50,6 +50,7 @@ from heedmap.recording.edits import (
 from heedmap.recording.probing import Probe
 from heedmap.text.weights import unread_weights
 
+_UNRECORDED = "a pipeline that does it in its own call cannot be recorded"
 MEMORY_WARNING = 256 * 2**20
 """Bytes from which on a trace warns how much a call will keep."""
 
@@ -225,7 +226,7 @@ class TraceHooks:
                 raise TraceError(
                     f"the attention processor of {name} was replaced while the trace was open "
                     "(attention slicing, fused projections, xformers and load_ip_adapter do that): "
-                    "do it before the trace is opened"
+                    f"do it before the trace is opened; {_UNRECORDED}"
                 )
         needed = self._needed.items()
         bare = {n: one for n, one in needed if not isinstance(one.processor, RecordingProcessor)}
@@ -252,7 +253,7 @@ class TraceHooks:
 def _refuse(name: str, *args: Any, **kwargs: Any) -> None:
     raise TraceError(
         f"{name} replaces the attention processors while a trace is open: call it before the "
-        "trace is opened, or after it is closed"
+        f"trace is opened, or after it is closed; {_UNRECORDED}"
     )
 
 
@@ -382,7 +383,8 @@ class Trace:
                 self._probe.attach(hooks.layers, hooks.undo.callback)
             is_labelled = "negative" in spec.branches
             watched = self._pipe, spec.prompts, is_labelled, self._begin, self._end
-            hooks.undo.callback(prompts.watch(*watched, concepts=spec.concepts))
+            more = {"concepts": spec.concepts, "is_sampling": self._is_sampling}
+            hooks.undo.callback(prompts.watch(*watched, **more))
         except BaseException:
             hooks.remove()
             raise
@@ -397,10 +399,18 @@ class Trace:
         if kind is None and self._edits:
             for call in self._calls:
                 if call.over:
-                    call.check("conditional")
+                    for name in call.records:
+                        call.check(name)
                     warn_of_idle(self._edits, call.edited, call.sites)
 
     # --- while it runs ---
+
+    def _is_sampling(self) -> bool:
+        """Return whether the pipeline runs in the midst of the steps of the last call."""
+        call = self._calls[-1] if self._calls else None
+        if call is None or call.is_drawn:
+            return False
+        return base.active_calls(self._pipe) == [call.frame]
 
     def _begin(self, encoding: Encoding) -> None:
         running, kind = base.active_calls(self._pipe), type(self._pipe).__name__
@@ -437,7 +447,10 @@ class Trace:
         if not self._calls:
             return True
         call = self._calls[-1]
-        if not call.over and (call.frame is None or base.has_returned(call.frame)):
+        if call.over:
+            return True
+        is_next = call.is_drawn and call.frame in base.active_calls(self._pipe)  # in one call
+        if is_next or call.frame is None or base.has_returned(call.frame):
             self._end()
         return call.over
 
@@ -556,7 +569,7 @@ class Trace:
             state = StepState(call.moment, opened, self._predicted, maps)
             latents = self._family.pack(self._after_step(state))
         call.leave()
-        if call.done == count and not base.announces_end(self._pipe):
+        if call.is_drawn and not base.announces_end(self._pipe):
             self._end()
         return latents
 
@@ -570,12 +583,5 @@ class Trace:
         self._predicted = None
         if self.controller is not None:
             self.controller.enter(None)
-        record = call.records.get("conditional")
-        skipped = record.incomplete(call.heads) if call.skipping and record is not None else {}
-        if record is not None and skipped:
-            steps = {step for missed in skipped.values() for step in missed}
-            warn(
-                f"{' and '.join(call.skipping)} skipped {len(skipped)} of {len(call.heads)} "
-                f"layers at {len(steps)} of {len(record.passes)} steps: the map of each layer is "
-                "its mean over the steps at which it ran"
-            )
+        for warning in call.omissions():
+            warn(warning)
