@@ -45,7 +45,7 @@ def check_int(what: str, value: object, *, least: float = -math.inf, most: float
 
 
 def check_text(what: str, value: object, example: str = "", *, most: int | None = None) -> str:
-    """Return a text of at most so many characters that can be written as UTF-8."""
+    """Return a text of at most `most` characters that can be written as UTF-8."""
     if not isinstance(value, str):
         hint = f", such as {example!r}" if example else ""
         raise ArgumentError(f"{what} is {quoted(value)}: expected a string{hint}")

@@ -451,7 +451,7 @@ class App:
     def _choose_result(
         self, tab: Any, names: Callable[[str | None], list[str]], **look: Any
     ) -> gr.Dropdown:
-        """Add a list of results, which is read again whenever the tab is opened."""
+        """Add a list of results; opening the tab reads it again."""
 
         def refresh(folder: str | None) -> gr.Dropdown:
             return gr.Dropdown(choices=names(folder))

@@ -97,7 +97,7 @@ class Family(ABC):
         return layer.cross_attention_dim
 
     def text_scores(self, scores: Scores, positions: int) -> Scores:
-        """Return the scores of the image's queries, so many, and the text's keys in a layer."""
+        """Return the scores of the image's queries (`positions` of them) and the text's keys."""
         return scores
 
     def groups(self, names: Sequence[str]) -> dict[str, str]:
@@ -114,7 +114,7 @@ class Family(ABC):
         return False
 
     def noise_shift(self, latent: GridShape) -> float | None:
-        """Return mu, by which a scheduler shifts the noise of a timestep for a latent (h, w).
+        """Return mu, the scheduler's shift of the noise of a timestep for a latent (h, w).
 
         None where timesteps have their own noise. Only flow matching has such shifts.
         """
@@ -199,7 +199,7 @@ class Family(ABC):
         return arguments
 
     def axis_places(self, count: int, arguments: Mapping[str, Any]) -> Sequence[int]:
-        """Return the places on the K axis, among so many that a text encoder reads in a call."""
+        """Return the places on the K axis, among the `count` that a text encoder reads."""
         return range(count)
 
     def table(self, tokenizer: Any, prompt: str, arguments: Mapping[str, Any]) -> TokenTable:

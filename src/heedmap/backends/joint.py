@@ -85,7 +85,7 @@ class JointFamily(Transformer):
         return output[:, :tokens] if isinstance(output, Tensor) else output[0]
 
     def text_scores(self, scores: Scores, positions: int) -> Scores:
-        """Return the scores of the image's queries, so many, and the text's keys."""
+        """Return the scores of the image's queries (`positions` of them) and the text's keys."""
         query, key, log_sum, output = scores.query, scores.key, scores.log_sum, scores.output
         if not query.shape[2] == key.shape[2] >= positions:
             raise TraceError(

@@ -428,7 +428,7 @@ class ImageScheduler:
         *_: Any,
         **__: Any,
     ) -> None:
-        """Set the middles of so many, or as many as sigmas, equal parts of the timesteps."""
+        """Divide the timesteps into equal parts, one a step or a sigma, and set their middles."""
         count = int(num_inference_steps or (1 if sigmas is None else len(sigmas)))
         every = int(self.config["num_train_timesteps"])
         self.num_inference_steps, self.custom_timesteps = count, False
@@ -570,7 +570,7 @@ def fitting(pipe: Any, size: tuple[int, int] | None) -> int:
 def in_batches(
     things: Sequence[T], most: int, draw: Callable[[Sequence[T], int, int], R]
 ) -> list[R]:
-    """Draw things in batches of at most so many, about equally full; return the results.
+    """Draw things in batches of at most `most`, about equally full; return the results.
 
     A batch that runs out of memory is halved, and those after it are no larger. `draw` is given
     some things, the number of batches done, and the number of those to do.

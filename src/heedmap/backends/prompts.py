@@ -388,7 +388,7 @@ def watch(
     concepts: Sequence[str] = GenerateOptions.concepts,
     is_sampling: Callable[[], bool] = bool,
 ) -> Callable[[], None]:
-    """Call `begin` whenever a pipeline encodes its prompts, and `end` when it has finished.
+    """Call `begin` after a pipeline encodes its prompts, and `end` at the end of its call.
 
     What is encoded after the first pass of a call, as by a callback, is no text of another call.
 
@@ -500,7 +500,7 @@ def _branch(family: Family, tables: Sequence[TokenTable], states: Tensor) -> Bra
 def _pad_to_longest(
     family: Family, tables: Sequence[TokenTable], tokens: int
 ) -> Sequence[TokenTable]:
-    """Return tables padded as their batch, if its longest prompt has so many tokens."""
+    """Return tables padded as their batch, if its longest prompt has `tokens` tokens."""
     side = family.pads_to_longest
     if not side or max(len(table.tokens) for table in tables) != tokens:
         return tables

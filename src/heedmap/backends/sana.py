@@ -73,7 +73,7 @@ class Sana(PixArt):
         return {**arguments, _INSTRUCTION: None}
 
     def axis_places(self, count: int, arguments: Mapping[str, Any]) -> Sequence[int]:
-        """Return the first of so many places, and the last ones."""
+        """Return the first of `count` places, and the last ones."""
         return [0, *range(count - self.longest(arguments) + 1, count)]
 
     def table(self, tokenizer: Any, prompt: str, arguments: Mapping[str, Any]) -> TokenTable:

@@ -119,7 +119,7 @@ def progress_bar(
 ) -> Iterator[Callable[[int, int], None]]:
     """Show a bar on stderr if it is a terminal, and yield the function that moves it.
 
-    Elsewhere, print a line at intervals of so many seconds.
+    Elsewhere, print a line every `interval` seconds.
     """
     if not visible or not sys.stderr.isatty():
         printed = time.monotonic()

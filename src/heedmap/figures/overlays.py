@@ -201,13 +201,13 @@ class StepPictures:
 
 
 def tiles(count: int) -> tuple[int, int]:
-    """Return the columns and rows of a mosaic of so many images."""
+    """Return the columns and rows of a mosaic of `count` images."""
     columns = math.ceil(math.sqrt(count))
     return columns, math.ceil(count / columns)
 
 
 def mosaic_size(count: int, size: tuple[int, int]) -> tuple[int, int]:
-    """Return (W, H) of a mosaic of so many images of a size."""
+    """Return (W, H) of a mosaic of `count` images of a size."""
     columns, rows = tiles(count)
     return columns * size[0], rows * size[1]
 

@@ -93,7 +93,7 @@ class Scores:
     output: Tensor | None = None
 
     def detach(self) -> "Scores":
-        """Return the scores without the graph by which gradients flow through an edit."""
+        """Return the scores without their autograd graph."""
         names = ("query", "key", "value", "output")
         parts = {name: getattr(self, name) for name in names}
         return replace(self, **{n: one.detach() for n, one in parts.items() if one is not None})

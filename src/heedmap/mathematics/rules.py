@@ -104,7 +104,7 @@ class Mix:
         return mixed + source @ mix.source.to(p)
 
     def padded(self, tokens: int) -> "Mix":
-        """Return the mixture for a prompt that its batch pads to so many tokens, at its end."""
+        """Return the mixture for a prompt that its batch pads at the end."""
         if len(self.target) == tokens and (self.source is None or len(self.source) == tokens):
             return self
         target, own = torch.eye(tokens), len(self.target)

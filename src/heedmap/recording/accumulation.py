@@ -174,7 +174,7 @@ class AttentionAccumulator:
         self._means: defaultdict[tuple[int, str, int], RunningMean] = defaultdict(RunningMean)
 
     def add(self, image: int, site: Site, p: SiteProbabilities, passes: int = 1) -> Tensor:
-        """Add one image's probabilities at one site, in one of so many passes of the step.
+        """Add one image's probabilities at one site, in one of the step's `passes`.
 
         Returns:
             The recorded probabilities (H, Q, K) on the layer's own grid, or their mean over heads.

@@ -545,7 +545,7 @@ def tokenize_between(
 
 
 def padded(table: TokenTable, count: int, *, in_front: bool = False) -> TokenTable:
-    """Return the table of a prompt that is padded to so many tokens, behind it or in front."""
+    """Return the table of a prompt, padded behind it or in front to `count` tokens."""
     more = count - len(table.tokens)
     padding = [Token(0, 0, LABELS["pad"], 0, 0, "pad")] * more
     every = [*padding, *table.tokens] if in_front else [*table.tokens, *padding]
