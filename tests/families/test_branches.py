@@ -66,6 +66,39 @@ def at_step(pipe, step, act):
 # --- a text that is encoded while the call runs ---
 
 
+@torch.no_grad()
+def draw_by_hand(pipe, prompts, steps=4):
+    """Draw an image in a loop that encodes one of the prompts before each step, if it is a text."""
+    generator = torch.Generator().manual_seed(0)
+    latents = torch.randn(1, 4, 16, 16, generator=generator)
+    pipe.scheduler.set_timesteps(steps)
+    for timestep, prompt in zip(pipe.scheduler.timesteps, prompts, strict=True):
+        if prompt is not None:
+            states = pipe.encode_prompt(prompt, "cpu", 1, False)[0]
+        noise = pipe.unet(latents, timestep, encoder_hidden_states=states).sample
+        latents = pipe.scheduler.step(noise, timestep, latents).prev_sample
+    return latents
+
+
+def test_a_loop_that_encodes_its_prompt_before_each_step_is_one_run(load):
+    edits = [hm.Confine("red", (0, 0, 64, 128), end=0.5)]
+    found = []
+    for prompts in ([PROMPT, None, None, None], [PROMPT] * 4):
+        pipe = load("sd1")
+        with trace(pipe, WHOLE, edits=edits) as recorder:
+            latents = draw_by_hand(pipe, prompts)
+        found.append((latents, recorder.recordings))
+    (once, (expected,)), (again, (recording,)) = found
+    assert torch.equal(once, again) and recording.timesteps == expected.timesteps
+    for array, other in zip(recording.arrays, expected.arrays, strict=True):
+        assert np.array_equal(array, other)
+    pipe = load("sd1")  # a loop that begins again is another image
+    with trace(pipe, WHOLE) as recorder:
+        draw_by_hand(pipe, [PROMPT] * 4)
+        draw_by_hand(pipe, [PROMPT] * 4)
+    assert [len(one.timesteps) for one in recorder.recordings] == [4, 4]
+
+
 @EACH
 def test_a_prompt_that_is_encoded_again_during_its_call_changes_nothing(load, family):
     edits = [hm.Confine("red", (0, 0, 32, 32), start=0.25, end=0.75)]

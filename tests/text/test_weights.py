@@ -92,6 +92,7 @@ def test_weights_in_brackets_are_parsed(prompt, text, weights):
         "\uff08cat\uff1a1.5\uff09",  # full-width
         "a clock at (12:30)",
         "a poster (16:9)",
+        "a photo (4:3)",
         "a mountain (height: 8000 )",
         "at 12:30) a cat",
         "a clock (12:30, at night",
@@ -208,7 +209,7 @@ def written(tree, at: int) -> tuple[str, str, list[tuple[int, int, float]]]:
     for child in children:
         more = written(child, at + len(text))
         prompt, text, spans = prompt + more[0], text + more[1], spans + more[2]
-    return f"({prompt}:{weight})", text, [(at, at + len(text), weight), *spans]
+    return f"({prompt}:{weight:+})", text, [(at, at + len(text), weight), *spans]
 
 
 @settings(max_examples=300)

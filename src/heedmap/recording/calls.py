@@ -311,6 +311,13 @@ class Call:
             record.timesteps.setdefault(step, self.schedule.timesteps[self.done])
             record.passes[step] += 1
 
+    def is_next(self, states: torch.Tensor, timestep: float, error: float) -> bool:
+        """Return whether a pass on these text states at this timestep continues the call."""
+        assert self.encoding is not None
+        if not matches(self.schedule, self.done, timestep, error):
+            return False
+        return bool(self.encoding.blocks_in(states))
+
     def record(self, name: str, scores: Scores, controller: AttentionController | None) -> None:
         """Add the attention of a cross-attention layer that has just run, in all rows.
 

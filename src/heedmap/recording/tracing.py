@@ -431,12 +431,26 @@ class Trace:
             warnings += [unread_weights(table.prompt) for table in tables]
         for warning in filter(None, dict.fromkeys(warnings)):
             warn(warning)
+        if not running and self._is_in_own_loop():
+            self._encodings.append(encoding)  # the next pass tells whether the run goes on
+            return
         if not self._encodings and not self._settle():
             self._calls.pop()  # it failed
         self._encodings.append(encoding)
         self._frame = running[0] if running else None
+        self._listen()
+
+    def _listen(self) -> None:
+        """Listen to the scheduler of the call that begins."""
         before_step = self._before_scheduler if self._predicts else None
         self._hooks.begin_call(self._after_scheduler, before_step)
+
+    def _is_in_own_loop(self) -> bool:
+        """Return whether the last call is a denoising loop of the user's own, between its steps."""
+        call = self._calls[-1] if self._calls else None
+        if call is None or call.over or call.frame is not None:
+            return False
+        return call.done > 0 and not call.is_drawn
 
     def _settle(self) -> bool:
         """End the last call if it has ended without saying so; return whether it ended well.
@@ -467,6 +481,9 @@ class Trace:
                 "its model are not the images: expected a pipeline that draws step by step"
             )
         timestep, error = float(timesteps[0]), rounding_of(timesteps)
+        is_inside = bool(self._encodings) and self._is_in_own_loop()
+        if is_inside and self._calls[-1].is_next(states, timestep, error):
+            self._encodings = []  # the text of the run, encoded once more
         if self._encodings:
             if not sample.numel():
                 raise ArgumentError(
@@ -489,6 +506,9 @@ class Trace:
         self, sample: Tensor, latent: GridShape, states: Tensor, timestep: float, error: float
     ) -> None:
         encodings, self._encodings = self._encodings, []
+        if self._is_in_own_loop():
+            self._settle()
+            self._listen()
         if not bool(sample.isfinite().all()):
             raise ArgumentError(
                 "the latents hold NaN or Inf before the first step: expected finite numbers; look "
@@ -554,7 +574,7 @@ class Trace:
 
     def _after_scheduler(self, latents: Tensor) -> Tensor:
         call = self._calls[-1] if self._calls else None
-        if call is None or call.over or self._encodings:
+        if call is None or call.over or (self._encodings and not self._is_in_own_loop()):
             return latents
         count = len(call.schedule.timesteps)
         if call.done >= count:

@@ -6,8 +6,9 @@ r"""Weights in a prompt: `(word:1.5)`, `(two words:0.3)`, `(word:-1)`.
   AUTOMATIC1111 reads as weights (`bracket_warning` says so).
 - A backslash before one of `\()[]:` makes it text: "(16\:9)" is "(16:9)". Any other backslash is
   text.
-- A number above 4 is no weight but a time, a ratio or a year: "(12:30)", "(16:9)" and "(year:1990)"
-  are text, with a warning. Write such a weight with its sign, "(word:+30)".
+- A number above 4, or behind another number, is no weight but a time, a ratio or a year:
+  "(12:30)", "(4:3)" and "(year:1990)" are text, with a warning. Write such a weight with its sign,
+  "(word:+30)".
 - A bracket that only looks like a weight is an error: "(cat:1,5)", "(cat:2x)", "(cat:)". So is
   "cat:1.5)" without its first bracket; " :3)" is a face.
 - In a prompt with weights all brackets have to balance.
@@ -87,12 +88,12 @@ def parse_weights(prompt: str) -> WeightedPrompt:
             opened[0][1] = -1
             if colon > 0 and _FACE.match(prompt, colon - 1):
                 continue
-            if colon >= 0 and _is_weight(prompt[colon + 1 : place]):
+            if colon >= 0 and _is_weight(prompt[:colon], prompt[colon + 1 : place]):
                 raise _unbalanced(prompt, place)
             unpaired.append(place)
         elif mark == ")":
             start, colon = opened.pop()
-            weight = None if colon < 0 else _weight(prompt, colon, place)
+            weight = None if colon < 0 else _weight(prompt, start + 1, colon, place)
             if weight is None:
                 plain.append((start, place + 1))
             else:
@@ -109,13 +110,13 @@ def parse_weights(prompt: str) -> WeightedPrompt:
     return WeightedPrompt(text, tuple(spans), prompt[slice(*min(plain))] if plain else "")
 
 
-def _weight(prompt: str, colon: int, close: int) -> float | None:
+def _weight(prompt: str, start: int, colon: int, close: int) -> float | None:
     """Return the number between a colon and the end of its bracket; None for text."""
     text = prompt[colon + 1 : close].strip()
     if not _LOOKS_LIKE_NUMBER.fullmatch(text):
         return None
     number = text.replace("−", "-")
-    if _NUMBER.fullmatch(number) and not _is_weight(number):
+    if _NUMBER.fullmatch(number) and not _is_weight(prompt[start:colon], number):
         return None
     weight = float(number) if _NUMBER.fullmatch(number) else float("nan")
     if not abs(weight) <= MOST_WEIGHT:  # refuses NaN, too
@@ -127,11 +128,13 @@ def _weight(prompt: str, colon: int, close: int) -> float | None:
     return weight + 0.0  # no -0
 
 
-def _is_weight(number: str) -> bool:
-    """Return whether a text is a number that may be a weight: with a sign, or a plausible one."""
+def _is_weight(text: str, number: str) -> bool:
+    """Return whether a number behind a text may be its weight: with a sign, or a plausible one."""
     if not _NUMBER.fullmatch(number):
         return False
-    return number.startswith("+") or float(number) <= PLAUSIBLE_WEIGHT
+    if number.startswith(("+", "-")):
+        return True
+    return float(number) <= PLAUSIBLE_WEIGHT and not text.strip().isdecimal()
 
 
 def _unbalanced(prompt: str, place: int) -> ArgumentError:
@@ -151,9 +154,9 @@ def spelled(text: str, spans: Sequence[Span]) -> str:
     """Return the prompt that `parse_weights` reads as this text with these spans."""
     marks: defaultdict[int, str] = defaultdict(str)
     # Inner brackets close first; of two around the same words the later one is the inner one.
-    for _, end, weight in sorted(reversed(spans), key=lambda span: -span[0]):
+    for start, end, weight in sorted(reversed(spans), key=lambda span: -span[0]):
         short = f"{weight:g}"
-        sign = "+" if weight > PLAUSIBLE_WEIGHT else ""
+        sign = "" if _is_weight(text[start:end], short) else "+"
         marks[end] += f":{sign}{short if float(short) == weight else repr(weight)})"
     for start, _, _ in spans:
         marks[start] += "("

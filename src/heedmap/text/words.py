@@ -197,6 +197,8 @@ class TokenTable:
     @property
     def unread(self) -> str:
         """A sentence that names the words the model did not read; empty if it read all."""
+        if not self.words and any(map(str.isalpha, self.prompt)):
+            return f"the tokenizer knows no word of {quoted(self.prompt)}, so no word has a map"
         lost = [word for word in self.words if word.missing]
         if not lost:
             return ""
