@@ -22,6 +22,71 @@ hypothesis.settings.register_profile("any machine", deadline=None, derandomize=T
 hypothesis.settings.load_profile("any machine")
 
 
+SLOW = (
+    "app/",  # starts the app
+    "browser/",  # needs a browser
+    "sweeps/",  # starts processes and cluster engines
+    "families/",  # runs each family in each way
+    "cli/",  # runs each command
+    "scripts/",  # runs the notebook, the evaluation and the training
+    "pipelines/test_edits_of_images.py",
+    "pipelines/test_locating.py",
+    "pipelines/test_repeating.py",
+    "pipelines/test_step_images.py",
+    "test_pages.py",  # runs the documents
+)
+"""The beginnings of the paths that `pytest` alone leaves out, but for the files in `QUICK`."""
+QUICK = {
+    "families/test_served.py",
+    "families/test_sd3.py",
+    "families/test_joint.py",
+    "families/test_cost.py",
+    "cli/test_words.py",
+    "scripts/test_drawn.py",
+}
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--all", action="store_true", help="run the slow tests, too")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_cmdline_main(config: pytest.Config) -> None:
+    """Use all cores for a whole run, where pytest-xdist is installed; run all of a named file."""
+    if hasattr(config, "workerinput"):  # a process of pytest-xdist, with the options of the first
+        return
+    if config.args_source is pytest.Config.ArgsSource.ARGS:
+        config.option.all = True
+    elif config.pluginmanager.hasplugin("xdist") and config.option.numprocesses is None:
+        config.option.numprocesses = 0 if config.option.usepdb else len(os.sched_getaffinity(0))
+        config.option.dist = "worksteal"
+
+
+def _is_slow(path: Path) -> bool:
+    name = path.relative_to(Path(__file__).parent).as_posix()
+    return name.startswith(SLOW) and name not in QUICK
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Leave files of slow tests unread, unless they are asked for: their imports take long."""
+    if config.option.all or config.option.markexpr or collection_path.suffix != ".py":
+        return None
+    return _is_slow(collection_path) or None
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Mark the slow tests, and leave them out unless they are asked for."""
+    for item in items:
+        if _is_slow(item.path):
+            item.add_marker(pytest.mark.slow)
+    if config.option.all or config.option.markexpr:
+        return
+    slow = [item for item in items if item.get_closest_marker("slow")]
+    items[:] = [item for item in items if not item.get_closest_marker("slow")]
+    config.hook.pytest_deselected(items=slow)
+
+
 def _packed_less(save: Any) -> Any:
     def saved(image: Image.Image, file: Any, name: Any) -> None:
         image.encoderinfo |= {"compress_level": 1}
