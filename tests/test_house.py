@@ -69,7 +69,11 @@ each_file = pytest.mark.parametrize(
 
 @each_file
 def test_modules_import_only_declared_packages(path: Path):
-    packages = {"pillow": "PIL", "typing-extensions": "typing_extensions"}
+    packages = {
+        "huggingface-hub": "huggingface_hub",
+        "pillow": "PIL",
+        "typing-extensions": "typing_extensions",
+    }
     extras = {"app": ("app",), "sweeps": ("sweep", "ray")}.get(room(path), ())
     declared = {packages.get(name, name) for name in requirements(*extras)}
     known = {name.partition(".")[0] for name in imports(path)}

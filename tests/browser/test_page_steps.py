@@ -74,7 +74,7 @@ def test_buttons_move_the_steps_and_play_them(show: Any, run_page: str):
 
 def test_ranges_of_merged_steps_begin_and_end_with_whole_windows(show: Any, tmp_path: Path):
     run = stable_diffusion("a red house", keep=STEPS, steps=12, side=16, heads=1)
-    page = pages.run_page(run, limit=275_000)
+    page = pages.run_page(run, limit=285_000)
     assert data_of(page)["maps"]["tables"][-1]["windows"] == [[a, a + 2] for a in range(0, 12, 2)]
     opened = show(page)
     assert "means of 2 steps" in opened.page.locator("#held").inner_text()

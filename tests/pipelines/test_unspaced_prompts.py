@@ -30,7 +30,7 @@ def test_a_word_is_weighted_confined_and_left_out(random_model, run):
     assert found.without["prompt"].settings.prompt == "一只小猫坐在上"
     written = hm.generate(random_model, "一只小猫坐在(草地:0)上", **HOW)
     assert same_pixels(found.without["attention"].image, written.image)
-    assert [not heat.values.any() for heat in written.maps] == [c in "草地" for c in CAT]
+    assert [not heat.values.any() for heat in written.maps.values()] == [c in "草地" for c in CAT]
     # Characters before a word are not taken along.
     left, alone = (hm.Confine("猫", (0, 0, 64, 128), along=along) for along in (None, ()))
     confined = [hm.generate(random_model, CAT, edits=[one], **HOW) for one in (left, alone)]

@@ -91,7 +91,7 @@ def test_a_row_has_what_the_call_gives(embedded, undisturbed):
     assert (row.prompt, row.seed, row.steps, row.width) == ("a red house", 7, 2, single.image.width)
     assert row.sha256 == digest_of(single.image)
     assert [word["word"] for word in row.words] == ["a", "red", "house"]
-    for word, heat in zip(row.words, single.maps, strict=True):
+    for word, heat in zip(row.words, single.maps.values(), strict=True):
         values = heat.values
         assert word["extremum"] == values.max() and word["mean"] == pytest.approx(values.mean())
         y, x = np.unravel_index(values.argmax(), values.shape)
