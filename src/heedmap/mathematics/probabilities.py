@@ -120,17 +120,14 @@ class Scores:
         query = self.query[image, heads].float()
         key, mask = self.key[image, heads], self.mask_of(image)
         mask = None if mask is None else mask[heads]
-        if self.log_sum is not None or self.joint is not None:
-            log_sum = self.log_sum_of(image, heads)
-        else:
-            return columns(probabilities(query, key, scale=self.scale, mask=mask), tokens)
-        whole = len(tokens) == key.shape[1] and self.joint is None
+        is_whole = list(tokens) == list(range(key.shape[1]))
+        if self.joint is None and (is_whole or self.log_sum is None):
+            p = probabilities(query, key, scale=self.scale, mask=mask)
+            return p if is_whole else columns(p, tokens)
         key = _columns(key.mT, tokens).float()
-        bias = log_sum[..., None]
+        bias = self.log_sum_of(image, heads)[..., None]
         bias = bias if mask is None else bias - _columns(mask, tokens)
-        p = torch.baddbmm(bias, query, key, beta=-1, alpha=self.scale).exp_()
-        # In half types the log-sum is good to 1e-4 only; with all tokens it is not needed.
-        return p.div_(p.sum(dim=-1, keepdim=True)) if whole and self.key.itemsize < 4 else p
+        return torch.baddbmm(bias, query, key, beta=-1, alpha=self.scale).exp_()
 
     def log_sum_of(self, image: int, heads: slice = slice(None)) -> Tensor:
         """Return the logarithm of Σ exp over all keys in heads of an image, float32 (H', Q)."""
