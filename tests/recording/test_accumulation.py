@@ -39,7 +39,8 @@ def test_resizing_to_another_grid_equals_pillows(wanted):
 
 def probabilities(p, device=CPU):
     """Those of one image at one site, of P (H, Q, K)."""
-    return SiteProbabilities(lambda heads, tokens: p[heads][..., list(tokens)], len(p), device)
+    of = lambda heads, tokens: p[heads][..., list(tokens)]  # noqa: E731
+    return SiteProbabilities(of, len(p), p.shape[1], device)
 
 
 def told(keep, positions=((1, 4, 7), (0, 2)), passes=1, device=CPU):

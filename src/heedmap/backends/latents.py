@@ -86,7 +86,7 @@ def announced(pipe: Any, first: float, error: float = SAME) -> Schedule:
         TraceError: if the scheduler has no such timestep.
     """
     scheduler = pipe.scheduler
-    every = [float(t) for t in scheduler.timesteps]
+    every = list(map(float, scheduler.timesteps.tolist()))
     order = int(getattr(scheduler, "order", 1))
     # Most pipelines count their calls before each first pass, some before they apply
     # `denoising_end`.
@@ -138,6 +138,49 @@ def rounding_of(timesteps: Tensor) -> float:
     return (
         max(SAME, 2 * torch.finfo(timesteps.dtype).eps) if timesteps.is_floating_point() else SAME
     )
+
+
+class TimestepReader:
+    """A reader of the timesteps of passes, which waits for the device as seldom as it can.
+
+    A timestep that is an element of the scheduler's is known by its place there.
+    """
+
+    def __init__(self, pipe: Any) -> None:
+        self._pipe = pipe
+        self._scheduled: Tensor | None = None
+        self._values: list[float] = []
+
+    def read(self, timesteps: Tensor) -> float:
+        """Return the timestep of the rows of a pass (B).
+
+        Raises:
+            TraceError: if the rows have several.
+        """
+        scheduled = self._pipe.scheduler.timesteps
+        place = _place_in(timesteps, scheduled)
+        if place is not None:
+            if scheduled is not self._scheduled:
+                self._scheduled = scheduled
+                self._values = scheduled.tolist()
+            return float(self._values[place])
+        values = {*map(float, timesteps.tolist())}
+        if len(values) > 1:
+            raise TraceError(
+                f"{type(self._pipe).__name__} runs several timesteps in one batch, so the rows of "
+                "its model are not the images: expected a pipeline that draws step by step"
+            )
+        return values.pop()
+
+
+def _place_in(view: Tensor, whole: Any) -> int | None:
+    """Return the index of the only element of a tensor (N) that a view shows; None if none."""
+    if not isinstance(whole, Tensor) or view.dtype != whole.dtype:
+        return None
+    same = view.untyped_storage().data_ptr() == whole.untyped_storage().data_ptr()
+    if not same or (len(view) > 1 and view.stride(0)):
+        return None
+    return (view.storage_offset() - whole.storage_offset()) // max(1, whole.stride(0))
 
 
 def matches(schedule: Schedule, call: int, timestep: float, error: float = SAME) -> bool:

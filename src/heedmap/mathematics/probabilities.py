@@ -7,6 +7,7 @@ d channels of one head.
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 import numpy as np
 import torch
@@ -59,10 +60,6 @@ class JointKeys:
     mask: Tensor | None = None
 
 
-LARGE = 32.0
-"""Log-sums of this size or more have lost digits, and no probabilities are computed from them."""
-
-
 @dataclass(frozen=True, eq=False)
 class Scores:
     """The inputs of one attention before the softmax.
@@ -74,8 +71,9 @@ class Scores:
         mask: added before the softmax, or boolean, as in `probabilities`; broadcast to
             (B, H, Q, K).
         log_sum: (B, H, Q) float32, the logarithm of Σ exp over all K tokens, if known: then the
-            probabilities of a few tokens cost a few columns. In half-precision types a kernel's
-            value is good to 1e-4, and so are the probabilities, relative to their size.
+            probabilities of a few tokens cost a few columns. They are as exact as float32 has the
+            log-sum: to |log_sum|·2⁻²⁴ of their size, which is the rounding of scores of that size,
+            too. In half-precision types a kernel's value is good to 1e-4.
         joint: all keys of the softmax, where the image's share it with the text's: then rows sum to
             less than 1. None where the text has a softmax of its own.
         value: (B, H, N, d), the values of all keys of the softmax, if known.
@@ -122,17 +120,14 @@ class Scores:
         query = self.query[image, heads].float()
         key, mask = self.key[image, heads], self.mask_of(image)
         mask = None if mask is None else mask[heads]
-        if self.log_sum is not None or self.joint is not None:
-            log_sum = self.log_sum_of(image, heads)
-        else:
-            return probabilities(query, key, scale=self.scale, mask=mask)[..., list(tokens)]
-        whole = len(tokens) == key.shape[1] and self.joint is None
-        key = key[:, list(tokens)].float() * self.scale
-        bias = -log_sum[..., None]
-        bias = bias if mask is None else bias + mask[..., list(tokens)]
-        p = torch.baddbmm(bias, query, key.mT).exp_()
-        # In half types the log-sum is good to 1e-4 only; with all tokens it is not needed.
-        return p.div_(p.sum(dim=-1, keepdim=True)) if whole and self.key.itemsize < 4 else p
+        is_whole = list(tokens) == list(range(key.shape[1]))
+        if self.joint is None and (is_whole or self.log_sum is None):
+            p = probabilities(query, key, scale=self.scale, mask=mask)
+            return p if is_whole else columns(p, tokens)
+        key = _columns(key.mT, tokens).float()
+        bias = self.log_sum_of(image, heads)[..., None]
+        bias = bias if mask is None else bias - _columns(mask, tokens)
+        return torch.baddbmm(bias, query, key, beta=-1, alpha=self.scale).exp_()
 
     def log_sum_of(self, image: int, heads: slice = slice(None)) -> Tensor:
         """Return the logarithm of Σ exp over all keys in heads of an image, float32 (H', Q)."""
@@ -185,6 +180,27 @@ def visible_softmax(scores: Tensor) -> Tensor:
     return scores.softmax(dim=-1).masked_fill(hidden, 0.0)
 
 
+@lru_cache(maxsize=64)
+def _index(places: tuple[int, ...], device: torch.device) -> Tensor:
+    return torch.tensor(places, device=device)
+
+
+def columns(p: Tensor, tokens: Sequence[int]) -> Tensor:
+    """Return the columns (…, K') of some tokens, a new tensor.
+
+    A list as the index would be copied to the device each time that it is used.
+    """
+    return p.index_select(-1, _index(tuple(tokens), p.device))
+
+
+def _columns(p: Tensor, tokens: Sequence[int]) -> Tensor:
+    """Return the columns (…, K') of some tokens, a view where they follow each other."""
+    first, count = tokens[0] if tokens else 0, len(tokens)
+    if list(tokens) == list(range(first, first + count)):
+        return p[..., first : first + count]
+    return columns(p, tokens)
+
+
 def _parts(query: Tensor, key: Tensor) -> Iterator[slice]:
     """Yield parts of the queries (H, Q, d) whose scores of all keys (H, N, d) fit into a cache."""
     most = 2**20 if query.device.type == "cpu" else 2**24
@@ -234,18 +250,15 @@ def fused(
     each row's sum of exponentials.
 
     Returns:
-        The output (B, H, Q, d), and the log-sum (B, H, Q) in float32; None on other devices, with a
-        mask or autocast, and for scores so large that digits would be lost.
+        The output (B, H, Q, d), and the log-sum (B, H, Q) in float32; None on other devices, and
+        with a mask or autocast.
     """
     tracked = torch.is_grad_enabled() and (query.requires_grad or key.requires_grad)
     plain = attn_mask is None and dropout_p == 0 and not is_causal and not enable_gqa
     if plain and query.ndim == 4 and not tracked:
         kernel = _kernel(query, key, value, scale)
         if kernel is not None:
-            output, log_sum = kernel(query, key, value, scale)
-            # exp(s - log_sum) loses the digits that large scores have in common.
-            sound = bool(log_sum.abs().amax() < LARGE)
-            return output, log_sum if sound else None
+            return kernel(query, key, value, scale)
     return (
         scaled_dot_product_attention(
             query, key, value, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa

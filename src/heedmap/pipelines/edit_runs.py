@@ -378,7 +378,7 @@ def _pair(
         for run, numbers in ((source, words.source), (edited, words.edited)):
             for word in numbers:
                 inside |= run.maps.at(word).mask()
-    moved = controller.moved.get(number)
+    moved = [float(share) for share in controller.moved.get(number, ())]
     shared: dict[str, Any] = {
         "cross_replace": plan.cross_replace,
         "word_windows": plan.source.word_windows,

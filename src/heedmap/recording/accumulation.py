@@ -20,9 +20,13 @@ from heedmap.backends.base import GridShape
 from heedmap.backends.processors import keys_of
 from heedmap.backends.prompts import ConceptStates, Encoding
 from heedmap.errors import TraceError
-from heedmap.mathematics.probabilities import Scores, propagate, scored
+from heedmap.mathematics.probabilities import Scores, columns, propagate, scored
 from heedmap.mathematics.rules import Site, steps_within
 from heedmap.options import Axis
+
+CACHED = 2**17
+"""The largest number of probabilities that a CPU computes for all heads at once: 512 KB, which stay
+in the cache."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,16 +36,19 @@ class SiteProbabilities:
     Attributes:
         of: returns the probabilities (H', Q, K') of some heads and tokens, a new float32 tensor.
         heads: the number of heads of the layer.
+        positions: the number of its positions, Q.
         device: where they are computed.
     """
 
     of: Callable[[slice, Sequence[int]], Tensor]
     heads: int
+    positions: int
     device: torch.device
 
     def mean(self, tokens: Sequence[int]) -> Tensor:
         """Return the mean over heads (1, Q, K')."""
-        if self.device.type != "cpu":
+        size = self.heads * self.positions * len(tokens)
+        if self.device.type != "cpu" or size <= CACHED:
             return self.of(slice(None), tokens).mean(dim=0, keepdim=True)
         # One head after the other stays in the cache, and no (H, Q, K) tensor is made.
         p = self.of(slice(0, 1), tokens)
@@ -52,7 +59,9 @@ class SiteProbabilities:
 
 def row_probabilities(scores: Scores, row: int) -> SiteProbabilities:
     """Return the unedited probabilities of one row of the batch."""
-    return SiteProbabilities(partial(scores.of, row), scores.query.shape[1], scores.query.device)
+    _, heads, positions, _ = scores.query.shape
+    of = partial(scores.of, row)
+    return SiteProbabilities(of, heads, positions, scores.query.device)
 
 
 def shares_of_text(p: SiteProbabilities, tokens: int) -> SiteProbabilities:
@@ -64,7 +73,7 @@ def shares_of_text(p: SiteProbabilities, tokens: int) -> SiteProbabilities:
     def of(heads: slice, some: Sequence[int]) -> Tensor:
         every = p.of(heads, range(tokens))
         total = every.abs().sum(dim=-1, keepdim=True)
-        return every[..., list(some)] / total.clamp_min(torch.finfo(every.dtype).tiny)
+        return columns(every, some) / total.clamp_min(torch.finfo(every.dtype).tiny)
 
     return replace(p, of=of)
 
@@ -88,33 +97,35 @@ class ConceptKeys:
         self._layers, self._project = layers, project
         self._concepts, self._prompts = encoding.concepts, encoding.conditional.states
         self._texts: dict[ConceptStates, Tensor] = {}
-        self._checked: set[str] = set()
+        # By layer, once, on the device: whether its keys of the prompt are those computed here.
+        self._is_exact: dict[str, Tensor] = {}
+
+    def check(self) -> None:
+        """Raise a TraceError if a layer does not make its keys with its own linear map."""
+        names = list(self._is_exact)
+        if not names:
+            return
+        exact = torch.stack(list(self._is_exact.values())).tolist()
+        if not all(exact):
+            raise TraceError(
+                f"the keys of {names[exact.index(False)]} are not those of its own to_k layer (a "
+                "processor with weights of its own?), so its keys of a concept cannot be "
+                "computed: leave concepts out"
+            )
 
     def probabilities(self, name: str, scores: Scores, first: int) -> list[SiteProbabilities]:
         """Return each image's probabilities of its concepts in a layer that has just run.
 
         That of a concept is the sum over its tokens. Images are in the rows of the batch from
         `first` on.
-
-        Raises:
-            TraceError: if the layer does not make its keys with its own linear map.
         """
         layer, key = self._layers[name], scores.key
         if not self._texts:  # not earlier: the model may be offloaded until it runs
             every = dict.fromkeys(self._concepts)
             self._texts = {one: self._project(one.states[None].to(self._prompts)) for one in every}
-        if name not in self._checked:
-            prompt, actual = self._project(self._prompts[:1]).to(key), key[[first]]
-            expected = keys_of(layer, prompt)
-            if expected.shape != actual.shape or not bool(
-                (expected - actual).float().norm() <= MAX_KEY_ERROR * actual.float().norm()
-            ):
-                raise TraceError(
-                    f"the keys of {name} are not those of its own to_k layer (a processor with "
-                    "weights of its own?), so its keys of a concept cannot be computed: leave "
-                    "concepts out"
-                )
-            self._checked.add(name)
+        if name not in self._is_exact:
+            prompt = self._project(self._prompts[:1]).to(key)
+            self._is_exact[name] = _is_close(keys_of(layer, prompt), key[first : first + 1])
         keys = {one: keys_of(layer, text.to(key)) for one, text in self._texts.items()}
         return [
             concept_probabilities(scored(scores.query[[row]], keys[one], scores.scale), one)
@@ -122,12 +133,21 @@ class ConceptKeys:
         ]
 
 
+def _is_close(computed: Tensor, actual: Tensor) -> Tensor:
+    """Return whether keys are equal but for rounding, as a tensor on their device."""
+    if computed.shape != actual.shape:
+        return torch.zeros((), dtype=torch.bool, device=actual.device)
+    error = (computed - actual).float().norm()
+    return error <= MAX_KEY_ERROR * actual.float().norm()
+
+
 def concept_probabilities(scores: Scores, concepts: ConceptStates) -> SiteProbabilities:
     """Return the probabilities of concepts, whose tokens are the keys of one row of scores."""
     p, counts = row_probabilities(scores, 0), [len(places) for places in concepts.places]
+    tokens = list(chain(*concepts.places))
 
     def of(heads: slice, numbers: Sequence[int]) -> Tensor:
-        each = p.of(heads, list(chain(*concepts.places))).split(counts, dim=-1)
+        each = p.of(heads, tokens).split(counts, dim=-1)
         return torch.stack([each[number].sum(dim=-1) for number in numbers], dim=-1)
 
     return replace(p, of=of)
@@ -140,19 +160,22 @@ class RunningMean:
     """A mean over steps; the passes of one step share its weight."""
 
     def __init__(self) -> None:
-        self._sum: Tensor | None = None
-        self._weight = 0.0
+        self.total: Tensor | None = None
+        self.weight = 0.0
 
     def add(self, part: Tensor, passes: int) -> None:
         """Add one of a step's passes. The tensor belongs to the mean from now on."""
-        part = part / passes if passes > 1 else part
-        self._sum = part if self._sum is None else self._sum.add_(part)
-        self._weight += 1 / passes
+        self.merge(part / passes if passes > 1 else part, 1 / passes)
+
+    def merge(self, total: Tensor, weight: float) -> None:
+        """Add a sum of parts with the sum of their weights. The tensor belongs to the mean."""
+        self.total = total if self.total is None else self.total.add_(total)
+        self.weight += weight
 
     def value(self) -> Tensor:
         """Return the mean, a new tensor; something must have been added."""
-        assert self._sum is not None
-        return self._sum / self._weight
+        assert self.total is not None
+        return self.total / self.weight
 
 
 class AttentionAccumulator:
@@ -272,24 +295,39 @@ class RefinedMaps:
     def __init__(self, grid: GridShape) -> None:
         self.grid = grid
         self._plain: defaultdict[int, RunningMean] = defaultdict(RunningMean)  # (Q, K), by image
+        # Since maps were last asked for, by image and the layers' grid: resized when they are.
+        self._recent: defaultdict[int, dict[GridShape, RunningMean]] = defaultdict(dict)
         self._refined: defaultdict[int, RunningMean] = defaultdict(RunningMean)
 
     def add(self, image: int, p: Tensor, grid: GridShape, passes: int) -> None:
         """Add an image's probabilities (H, Q, K) in a cross-attention layer of this grid."""
-        part = regrid(p.mean(dim=0, keepdim=True), grid, self.grid)[0]
-        self._plain[image].add(part, passes)
+        part = p[0] if len(p) == 1 else p.mean(dim=0)
+        recent = self._recent[image]
+        if grid not in recent:
+            recent[grid] = RunningMean()
+            part = part.clone()
+        recent[grid].add(part, passes)
 
     def propagate(self, image: int, scores: Scores, row: int, grid: GridShape, passes: int) -> None:
         """Propagate an image's mean map so far along a self-attention layer of this grid.
 
         If it is finer than the maps', the queries and keys of neighbours are averaged.
         """
-        if image in self._plain:
-            plain, query, key = self._plain[image].value(), scores.query[row], scores.key[row]
+        plain = self._plain_of(image)
+        if plain is not None:
+            query, key = scores.query[row], scores.key[row]
             if grid != self.grid:
                 query, key = (self._averaged(part, grid) for part in (query, key))
-            propagated = propagate(query, key, plain, scale=scores.scale)
+            propagated = propagate(query, key, plain.value(), scale=scores.scale)
             self._refined[image].add(propagated, passes)
+
+    def _plain_of(self, image: int) -> RunningMean | None:
+        """Return the mean map of an image so far; None if there is none."""
+        for grid, recent in self._recent.pop(image, {}).items():
+            assert recent.total is not None
+            resized = regrid(recent.total[None], grid, self.grid)[0]
+            self._plain[image].merge(resized, recent.weight)
+        return self._plain.get(image)
 
     def _averaged(self, states: Tensor, grid: GridShape) -> Tensor:
         """Return queries or keys (H, Q, d) on the maps' grid, float32."""
@@ -306,7 +344,10 @@ class RefinedMaps:
 
         Before maps are propagated both are plain.
         """
-        plain, propagated = self._map(self._plain[image]), self.value(image)
+        mean = self._plain_of(image)
+        assert mean is not None
+        plain = self._map(mean)
+        propagated = self.value(image)
         return np.stack([plain if propagated is None else propagated, plain])
 
     def _map(self, mean: RunningMean) -> np.ndarray:

@@ -162,6 +162,8 @@ class Call:
         self.done, self.over = 0, False
         self.blocks: Sequence[int] = ()  # of the model's batch that read the prompt in this pass
         self._rows = self._tokens = 0  # of the batch and of the text of this pass
+        # Text states that were compared, with their version and the blocks in them.
+        self._compared: list[tuple[torch.Tensor, int, dict[str, list[int]]]] = []
         self._groups = family.groups(list(layers))
         self._of_text = spec.share_of == "text"
         w, h = cells(latent)  # on the latent's grid layers would be resized twice
@@ -271,8 +273,7 @@ class Call:
         """
         assert self.encoding is not None
         pipe = type(self.family.pipe).__name__
-        # Compared by value in every pass: a callback may change the text states in place.
-        blocks = self.encoding.blocks_in(states)
+        blocks = self._blocks_in(states)
         self._rows, self._tokens = states.shape[:2]
         is_foreign = self._rows > self.images * len({*chain(*blocks.values())})
         needed = {"conditional", *self.records} & {"conditional", "negative"}
@@ -313,10 +314,24 @@ class Call:
 
     def is_next(self, states: torch.Tensor, timestep: float, error: float) -> bool:
         """Return whether a pass on these text states at this timestep continues the call."""
-        assert self.encoding is not None
         if not matches(self.schedule, self.done, timestep, error):
             return False
-        return bool(self.encoding.blocks_in(states))
+        return bool(self._blocks_in(states))
+
+    def _blocks_in(self, states: torch.Tensor) -> dict[str, list[int]]:
+        """Return the blocks of each branch in text states, which are compared by value.
+
+        A tensor that nobody has written to since it was compared is not compared again, since the
+        host would wait for the device.
+        """
+        assert self.encoding is not None
+        version = -1 if states.is_inference() else states._version
+        for known, its_version, blocks in self._compared:
+            if known is states and its_version == version >= 0:
+                return blocks
+        blocks = self.encoding.blocks_in(states)
+        self._compared = [*self._compared[-3:], (states, version, blocks)]
+        return blocks
 
     def record(self, name: str, scores: Scores, controller: AttentionController | None) -> None:
         """Add the attention of a cross-attention layer that has just run, in all rows.
@@ -440,8 +455,12 @@ class Call:
     def end(self) -> None:
         """End the call, and release the text states."""
         self.over, self.frame, self.encoding = True, None, None
+        self._compared = []
+        keys = self.records["concepts"].concept_keys if "concepts" in self.records else None
         for record in self.records.values():
             record.concept_keys = record.concept_streams = None
+        if keys is not None:
+            keys.check()
 
     def check(self, name: RecordName) -> None:
         """Raise a TraceError unless every layer was recorded at every step that ran."""
@@ -494,18 +513,20 @@ class Call:
         ran = {layer for layer, _ in record.ran}
         names = [layer for layer in self.heads if layer in ran] if "layer" in sums.keep else [""]
         steps = tuple(record.timesteps) if "step" in keep else (0,)
-        arrays = []
+        tensors: list[torch.Tensor] = []
         for layer in names:
             means = sums.mean(image, layer, steps)
-            if not bool(means.isfinite().all()):
+            if layer and "layer" not in keep:
+                flat = regrid(means.flatten(0, 1), self.grids[layer], sums.mean_grid)
+                means = flat.unflatten(0, means.shape[:2])
+            tensors.append(means)
+        arrays = copied(tensors)
+        for layer, array in zip(names, arrays, strict=True):
+            if not np.isfinite(array).all():
                 raise TraceError(
                     f"the attention of {layer or 'the model'} holds NaN or Inf, probably because "
                     "the latents do: load the model with dtype 'float32' if it overflows"
                 )
-            if layer and "layer" not in keep:
-                flat = regrid(means.flatten(0, 1), self.grids[layer], sums.mean_grid)
-                means = flat.unflatten(0, means.shape[:2])
-            arrays.append(means.cpu().numpy())
         layers = tuple(self.layer(layer) for layer in names if layer)
         if "layer" not in keep:
             arrays = [np.mean(arrays, axis=0) if len(arrays) > 1 else arrays[0]]
@@ -526,3 +547,11 @@ class Call:
             self.spec.share_of if self.family.is_joint else None,
             outputs,
         )
+
+
+def copied(tensors: Sequence[torch.Tensor]) -> list[np.ndarray]:
+    """Return tensors as arrays of the host, by one copy from their device."""
+    flat = torch.cat([tensor.flatten() for tensor in tensors]).cpu().numpy()
+    ends = np.cumsum([tensor.numel() for tensor in tensors])[:-1]
+    parts = np.split(flat, ends)
+    return [part.reshape(one.shape) for part, one in zip(parts, tensors, strict=True)]

@@ -10,7 +10,7 @@ from torch import Tensor
 from heedmap.backends.joint import JointFamily
 from heedmap.backends.processors import RecordingProcessor
 from heedmap.backends.prompts import ConceptStates
-from heedmap.mathematics.probabilities import Scores, log_sums, probabilities
+from heedmap.mathematics.probabilities import Scores, columns, log_sums, probabilities
 from heedmap.recording.accumulation import SiteProbabilities, concept_probabilities
 
 
@@ -93,7 +93,9 @@ def output_similarities(image: Tensor, text: Tensor, concepts: ConceptStates) ->
     outputs, tokens = (one.float().transpose(0, 1).flatten(1) for one in (image, text))
     means = torch.stack([tokens[list(place)].mean(dim=0) for place in concepts.places])
     shares = probabilities(outputs, means, scale=1.0)[None]
-    return SiteProbabilities(lambda _, numbers: shares[..., list(numbers)], 1, shares.device)
+    return SiteProbabilities(
+        lambda _, numbers: columns(shares, numbers), 1, shares.shape[1], shares.device
+    )
 
 
 def _selected(concepts: ConceptStates) -> ConceptStates:

@@ -26,7 +26,7 @@ from heedmap.checks import as_list, check_bool, check_float, check_text
 from heedmap.errors import ArgumentError, quoted, warn
 from heedmap.io.schemas import MAX_EDITS, Confined, Mask, Reweighted, Ruled, WordEditNoted
 from heedmap.maps import masks
-from heedmap.mathematics.probabilities import Scores, less_largest
+from heedmap.mathematics.probabilities import Scores, columns, less_largest
 from heedmap.mathematics.rules import (
     Region,
     Renormalize,
@@ -501,14 +501,14 @@ class AttentionController:
         acted: for each image the sites (a layer at a step) at which a rule acted.
         shared: for each image those at which it took the source's self-attention.
         moved: for each image, at each pass of a layer where a rule could act, the share of
-            attention that moved: half of Σ |P' − P| over the tokens, averaged over positions and
-            heads (0 to 1; more where large weights make rows of far more than 1).
+            attention that moved, on the device: half of Σ |P' − P| over the tokens, averaged over
+            positions and heads (0 to 1; more where large weights make rows of far more than 1).
     """
 
     def __init__(self, steering: Steering, family: Family | None = None) -> None:
         self.steering, self.family = steering, family
         self.position: RunPosition | None = None
-        self.moved: defaultdict[int, list[float]] = defaultdict(list)
+        self.moved: defaultdict[int, list[Tensor]] = defaultdict(list)
         self.acted: defaultdict[int, set[tuple[str, int]]] = defaultdict(set)
         self.shared: defaultdict[int, set[tuple[str, int]]] = defaultdict(set)
         # P and P' in the present layer, by image and first row. A user's own rule is called once,
@@ -595,8 +595,8 @@ class AttentionController:
         if pair is None:
             return plain
         before, after = pair
-        self.moved[image].append(float((after - before).abs().sum(dim=-1).mean()) / 2)
-        return replace(plain, of=lambda heads, tokens: after[heads][..., list(tokens)])
+        self.moved[image].append((after - before).abs().sum(dim=-1).mean() / 2)
+        return replace(plain, of=lambda heads, tokens: columns(after[heads], tokens))
 
     def _edits(self, layer: str) -> Iterator[tuple[int, int, Site]]:
         """Yield each edited image, with the first row of each of its blocks, and the site."""

@@ -22,7 +22,14 @@ from torch import Tensor
 from heedmap.backends import base, loading, processors, prompts, registry
 from heedmap.backends.base import Family, GridShape, Pipeline
 from heedmap.backends.joint import JointFamily
-from heedmap.backends.latents import Moment, announced, listen, predicted, rounding_of
+from heedmap.backends.latents import (
+    Moment,
+    TimestepReader,
+    announced,
+    listen,
+    predicted,
+    rounding_of,
+)
 from heedmap.backends.processors import Record, RecordingProcessor
 from heedmap.backends.prompts import Encoding
 from heedmap.checks import as_ordered_list
@@ -301,6 +308,7 @@ class Trace:
             )
         self._encodings: list[Encoding] = []  # of the call that has not run the model yet
         self._frame: FrameType | None = None
+        self._timesteps = TimestepReader(pipe)
         self._calls: list[Call] = []
         self._open = False
 
@@ -475,12 +483,8 @@ class Trace:
         self._hooks.check()
         sample, now, states = self._family.passed(args, kwargs)
         timesteps = torch.as_tensor(now).flatten()
-        if bool((timesteps != timesteps[0]).any()):
-            raise TraceError(
-                f"{type(self._pipe).__name__} runs several timesteps in one batch, so the rows of "
-                "its model are not the images: expected a pipeline that draws step by step"
-            )
-        timestep, error = float(timesteps[0]), rounding_of(timesteps)
+        timestep = self._timesteps.read(timesteps)
+        error = rounding_of(timesteps)
         is_inside = bool(self._encodings) and self._is_in_own_loop()
         if is_inside and self._calls[-1].is_next(states, timestep, error):
             self._encodings = []  # the text of the run, encoded once more

@@ -1,0 +1,84 @@
+"""The cost of recording for the host: kernels that are launched, and waits for the device.
+
+Both are exact numbers on any machine. A wait is a copy of a number to the host, which stops a GPU.
+"""
+
+from collections import Counter
+
+import pytest
+from torch.utils._python_dispatch import TorchDispatchMode
+
+import heedmap as hm
+from families.checking import paint
+from families.joint import asked
+
+WAITS = ("_local_scalar_dense", "equal", "is_nonzero", "nonzero")
+VIEWS = (
+    "view", "_unsafe_view", "transpose", "permute", "expand", "select", "slice", "unsqueeze",
+    "alias", "detach", "t", "as_strided", "split", "squeeze", "unflatten", "unbind", "chunk",
+    "lift_fresh", "_fused_sdp_choice",
+)  # fmt: skip
+
+
+class Operations(TorchDispatchMode):
+    """A count of the operations that run inside, by their names."""
+
+    def __init__(self):
+        super().__init__()
+        self.counts = Counter()
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        self.counts[func.__name__.partition(".")[0]] += 1
+        return func(*args, **(kwargs or {}))
+
+    def total(self, waits):
+        skipped = VIEWS if not waits else ()
+        return sum(
+            count
+            for name, count in self.counts.items()
+            if (name in WAITS) == waits and name not in skipped
+        )
+
+
+def cost_of_a_pass(run):
+    """(launches, waits) of a pass after the first: of 6 steps without those of 3, by 3."""
+    totals = []
+    for steps in (3, 6):
+        with Operations() as operations:
+            run(steps)
+        totals.append([operations.total(waits) for waits in (False, True)])
+    return [(more - less) / 3 for less, more in zip(*totals, strict=True)]
+
+
+@pytest.mark.parametrize(
+    ("family", "launches"), [("sd1", 5 * 16 + 20), ("sd3", 5 * 4 + 30)], ids=["unet", "joint"]
+)
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"tokens": "all"},
+        {"keep": "all"},
+        {"branches": {"conditional", "negative"}},
+        {"concepts": ["at"]},
+    ],
+    ids=["default", "all-tokens", "keep-all", "negative", "concepts"],
+)
+def test_a_recorded_pass_waits_for_nothing_and_launches_little(load, family, launches, options):
+    pipe = load(family)
+    arguments = asked("sd3") if family == "sd3" else {}
+    arguments["guidance_scale"] = 3.0
+
+    def bare(steps):
+        paint(pipe, "a red house", steps=steps, output_type="latent", **arguments)
+
+    def traced(steps):
+        with hm.trace(pipe, **options) as trace:
+            bare(steps)
+        assert trace.maps
+
+    plain, recorded = cost_of_a_pass(bare), cost_of_a_pass(traced)
+    assert recorded[1] == plain[1]
+    if "concepts" not in options:  # each has a run of its own
+        branches = len(options.get("branches", {"conditional"}))
+        assert recorded[0] - plain[0] <= branches * launches
