@@ -26,6 +26,15 @@ def test_version_and_help_are_printed():
     assert call("genrate").exit_code == 2
 
 
+def test_each_example_of_the_help_stands_on_a_line(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    lines = [line.strip() for line in good("--help").splitlines()]
+    for example in filter(None, map(str.strip, (cli.heedmap_command.__doc__ or "").splitlines())):
+        if example.startswith("heedmap "):
+            assert example in lines
+    assert not any("\b" in line or r"\b" in line for line in lines)
+
+
 def test_python_runs_heedmap_as_a_module():
     done = subprocess.run([sys.executable, "-m", "heedmap", "--version"], capture_output=True)
     assert (done.returncode, done.stderr) == (0, b"")

@@ -87,7 +87,7 @@ def heedmap_command(
         typer.Option("--version", callback=print_version, is_eager=True, help="Print the version."),
     ] = False,
 ) -> None:
-    r"""See where a text-to-image model reads each word of a prompt, and edit the image.
+    """See where a text-to-image model reads each word of a prompt, and edit the image.
 
     \b
     heedmap generate "a red house next to a blue tree" --seed 7 --open
@@ -95,7 +95,7 @@ def heedmap_command(
     heedmap generate --help
 
     No model is downloaded: a small Stable Diffusion is the default.
-    """
+    """  # noqa: D301  # to Typer, this character means: keep the lines
 
 
 for command in (
