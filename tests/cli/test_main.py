@@ -100,6 +100,20 @@ cli.main()
 def test_words_of_a_prompt_without_quotation_marks_are_explained():
     assert "quotation marks" in misused("generate", "a", "cat", "in", "the", "snow")
     assert "quotation marks" not in misused("generate", "a cat", "--stepz", 3)
+    assert "quotation marks" in misused("generate", "a", "cat", "--keep", "layer")
+
+
+@pytest.mark.parametrize(
+    ("given", "written"),
+    [
+        (("generate", "a cat", "--keep", "layer", "step"), "--keep layer,step"),
+        (("generate", "a cat", "--concepts", "tree", "car"), "--concepts tree,car"),
+        (("inspect", "run", "--heads", 0, 2), "--heads 0,2"),
+        (("edit", "a cat", "--height", 128, "--width", 128), "--size 128x128"),
+    ],
+)
+def test_values_in_another_form_are_shown_as_they_are_written(given, written: str):
+    assert written in misused(*given)
 
 
 def test_a_table_of_maps_is_printed_without_matplotlib(saved: Path):
