@@ -267,6 +267,11 @@ def by_word(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
     return values
 
 
+def words_of(texts: Iterable[str]) -> list[str]:
+    """Return the words or phrases between the commas of texts; the checks refuse an empty one."""
+    return [part.strip() for part in ",".join(texts).split(",")]
+
+
 def _assigned(text: str, expected: str, example: str) -> tuple[str, str]:
     word, sign, value = text.rpartition("=")
     if not (sign and word.strip() and value.strip()):
@@ -284,8 +289,9 @@ def option(default: Any, help: str, parse: Any = str, **flag: Any) -> Any:
         default: its default.
         help: a sentence or two; the command line adds a default that is not None.
         parse: its type (bool, str, Path or a Literal), or a function that reads it from a text.
-        flag: the `metavar` of its flag; `names` if they differ from the option's; `collect`, which
-            makes the value of the list that a repeated flag gives.
+        flag: the `metavar` of its flag, which ends with ",…" for a list with commas; `names` if
+            they differ from the option's; `collect`, which makes the value of the list that a
+            repeated flag gives.
     """
     return field(default=default, metadata={"help": help, "parse": parse, **flag})
 
@@ -327,15 +333,15 @@ class GenerateOptions:
         "Axes whose parts `inspect` can select: layer, step, head, with commas between; or all. "
         "The others are averaged.",
         parse_keep,
-        metavar="AXES",
+        metavar="AXIS,…",
     )
     tokens: Tokens = "prompt"
     branches: Iterable[BranchName] = ("conditional",)
     concepts: Sequence[str] = option(
         (),
-        "Also map a word or phrase that is not in PROMPT. May be repeated.",
-        metavar="WORD",
-        collect=list,
+        "Also map words or phrases that are not in PROMPT, with commas between. May be repeated.",
+        metavar="WORD,…",
+        collect=words_of,
     )
     share_of: ShareOf = option(
         "all",
@@ -417,9 +423,10 @@ class EditOptions:
     )
     protect: Iterable[str] = option(
         (),
-        "Also protect this word's region. Requires --only. May be repeated.",
-        metavar="WORD",
-        collect=list,
+        "Also protect the regions of these words, with commas between. Requires --only. May be "
+        "repeated.",
+        metavar="WORD,…",
+        collect=words_of,
     )
     threshold: float = option(
         0.25,

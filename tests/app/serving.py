@@ -36,7 +36,8 @@ def serve(
         yield url
     finally:
         process.send_signal(end)
-        process.wait(timeout=30)
+        code = process.wait(timeout=30)
+    assert code == 0, code
 
 
 def _wait(url: str, process: subprocess.Popen[bytes]) -> None:

@@ -2,8 +2,10 @@
 
 import os
 import signal
+from contextlib import ExitStack
 from pathlib import Path
 
+import httpx
 import pytest
 
 from app.serving import serve
@@ -20,3 +22,15 @@ def test_temporary_results_are_deleted(tmp_path: Path, name: str):
         (folder / "session-x").mkdir()
         (folder / "session-x" / "image.png").write_bytes(b"an image")
     assert not [*place.glob("heedmap-*")]
+
+
+@pytest.mark.skipif(os.name == "nt", reason="signals of POSIX")
+def test_a_job_at_work_is_cancelled(tmp_path: Path):
+    call = "/gradio_api/call/generate"
+    fields = ["heedmap-tiny", "a cat", "1", "20", "", "384", "", [], "all", ""]
+    with ExitStack() as stack, serve(tmp_path, end=signal.SIGINT) as url:
+        asked = httpx.post(url + call, json={"data": fields}, timeout=60).json()
+        follow = httpx.stream("GET", f"{url}{call}/{asked['event_id']}", timeout=60)
+        lines = stack.enter_context(follow).iter_lines()
+        assert any("Step" in line for line in lines)
+    assert not [*tmp_path.rglob("run.json")]

@@ -61,6 +61,8 @@ def test_a_users_image_is_edited(model, desk):
     "arguments",
     [
         ["edit", "a red house", "a red house"],
+        ["edit", "a red house", "a", "blue", "house"],
+        ["grid", "a red house", "--cross-replace", "0", "0.5", "1"],
         [*SWAP, "--only", "cat->sea"],
         [*SWAP, "--threshold", "0.5"],
         [*SWAP, "--word-windows", "sea=0.1", "--word-windows", "sea=0.2"],

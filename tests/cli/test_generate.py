@@ -33,14 +33,14 @@ def test_generate_saves_a_run_and_prints_its_words(model, desk: Path):
 
 def test_json_names_every_file(model, desk: Path):
     asked = ("generate", PROMPT, "--seed", 7, "--steps", 2)
-    (found,) = as_json(*asked, "--keep", "layer,step", "--concepts", "sky", "-o", "x")["runs"]
+    (found,) = as_json(*asked, "--keep", "layer,step", "--concepts", "sky,dog", "-o", "x")["runs"]
     assert (found["prompt"], found["seed"], found["folder"]) == (PROMPT, 7, "x")
     names = ("image", "page", "sheet", "maps", "settings", "step_pictures", "concept_sheet")
     named = {found[name] for name in (*names, "concept_maps")}
     named |= {one["file"] for one in found["words"] + found["concepts"]}
     assert {Path(name).relative_to("x").as_posix() for name in named} == files(desk / "x")
     assert [one["word"] for one in found["words"]] == PROMPT.split()
-    assert [one["concept"] for one in found["concepts"]] == ["sky"]
+    assert [one["concept"] for one in found["concepts"]] == ["sky", "dog"]
     with Image.open(found["image"]) as image:
         assert list(image.size) == found["size"]
     (plain,) = as_json(*asked)["runs"]

@@ -26,7 +26,10 @@ def test_all_words_show_the_overlays_of_the_run(saved: Path, run: Run):
         with Image.open(word["file"]) as picture:
             assert np.array_equal(np.asarray(picture), np.asarray(heat.overlay(scale="shared")))
     assert (found["folder"], found["sheet"]) == (str(saved), str(saved / "sheet.png"))
-    assert good("inspect", saved).splitlines()[0] == str(saved)
+    printed = [line.strip() for line in good("inspect", saved).splitlines()]
+    assert printed[0] == str(saved)
+    listed = [line.split()[-1] for line in printed if line.endswith(".png")]
+    assert listed == [word["file"] for word in found["words"]] + [found["sheet"]]
     assert files(saved) == before
 
 

@@ -26,6 +26,15 @@ def test_version_and_help_are_printed():
     assert call("genrate").exit_code == 2
 
 
+def test_each_example_of_the_help_stands_on_a_line(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    lines = [line.strip() for line in good("--help").splitlines()]
+    for example in filter(None, map(str.strip, (cli.heedmap_command.__doc__ or "").splitlines())):
+        if example.startswith("heedmap "):
+            assert example in lines
+    assert not any("\b" in line or r"\b" in line for line in lines)
+
+
 def test_python_runs_heedmap_as_a_module():
     done = subprocess.run([sys.executable, "-m", "heedmap", "--version"], capture_output=True)
     assert (done.returncode, done.stderr) == (0, b"")
@@ -91,6 +100,20 @@ cli.main()
 def test_words_of_a_prompt_without_quotation_marks_are_explained():
     assert "quotation marks" in misused("generate", "a", "cat", "in", "the", "snow")
     assert "quotation marks" not in misused("generate", "a cat", "--stepz", 3)
+    assert "quotation marks" in misused("generate", "a", "cat", "--keep", "layer")
+
+
+@pytest.mark.parametrize(
+    ("given", "written"),
+    [
+        (("generate", "a cat", "--keep", "layer", "step"), "--keep layer,step"),
+        (("generate", "a cat", "--concepts", "tree", "car"), "--concepts tree,car"),
+        (("inspect", "run", "--heads", 0, 2), "--heads 0,2"),
+        (("edit", "a cat", "--height", 128, "--width", 128), "--size 128x128"),
+    ],
+)
+def test_values_in_another_form_are_shown_as_they_are_written(given, written: str):
+    assert written in misused(*given)
 
 
 def test_a_table_of_maps_is_printed_without_matplotlib(saved: Path):

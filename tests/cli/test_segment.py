@@ -18,6 +18,7 @@ def test_segment_saves_the_librarys_masks(saved: Path, run: Run):
     printed = good("segment", saved)
     folder = saved / "segment" / "all"
     assert printed.splitlines()[0] == str(folder)
+    assert str(folder / "masks" / "1-red-house.png") in printed
     assert files(folder) == ALL | {"masks/1-red-house.png"}
     expected = run.maps.segment()
     assert np.array_equal(np.load(folder / "labels.npy"), expected.labels)

@@ -317,6 +317,8 @@ def test_a_call_that_passes_on_its_arguments_takes_those_of_its_base(load):
 def test_an_argument_that_a_pipeline_does_not_take_is_refused(load):
     with pytest.raises(ArgumentError, match=r"takes no argument strenght: .* strength\?"):
         heedmap.generate(load("sd1", StableDiffusionImg2ImgPipeline), PROMPT, strenght=0.3)
+    with pytest.raises(ArgumentError, match=r"takes no argument xyzzy$"):
+        heedmap.generate(load("sd1"), PROMPT, xyzzy=1)
     with pytest.raises(ArgumentError, match="a blend does not reach"):
         heedmap.edit(load("lcm"), PROMPT, "a red tree", only="house->tree")
 

@@ -7,7 +7,13 @@ from hypothesis import strategies as st
 from making import letter_tokenizer, table, weigh
 
 from heedmap.errors import ArgumentError, TruncatedWordError
-from heedmap.text.weights import bracket_warning, escape, parse_weights, token_weights
+from heedmap.text.weights import (
+    PLAUSIBLE_WEIGHT,
+    bracket_warning,
+    escape,
+    parse_weights,
+    token_weights,
+)
 from heedmap.text.words import tokenize
 
 
@@ -121,6 +127,8 @@ def test_brackets_that_other_programs_read_as_weights(prompt, bracket):
     found = parse_weights(prompt)
     assert found.bracket == bracket and bool(bracket_warning(found)) == bool(bracket)
     assert not parse_weights(escape(found.text)).bracket
+    is_large = f"{PLAUSIBLE_WEIGHT:g}" in bracket_warning(found)
+    assert is_large == (bracket == "(12:30)")
 
 
 def test_empty_brackets_are_read_and_refused_later():

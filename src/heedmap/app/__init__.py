@@ -6,6 +6,8 @@ launch()
 """
 
 import os
+import shutil
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,6 +24,7 @@ except ImportError as error:
 from starlette.middleware import Middleware
 from starlette.middleware.trustedhost import TrustedHostMiddleware
 
+from heedmap.app import jobs
 from heedmap.app.jobs import Models
 from heedmap.app.tabs import App
 from heedmap.errors import ArgumentError
@@ -88,8 +91,10 @@ def launch(
     hosts = ["*"] if host in _ANY else [*_LOOPBACK, host, *(["*.gradio.live"] if share else [])]
     app = App(Models(model, **options), (out or OUT) if local else None)
     os.environ["GRADIO_TEMP_DIR"] = str(app.temporary / "gradio")  # no other app reads or fills it
+    page = app.build()
+    jobs.ENDING.clear()
     try:
-        app.build().launch(
+        page.launch(
             server_name=f"[{host}]" if ":" in host else host,
             server_port=port,
             auth=[*auth] or None,
@@ -104,7 +109,15 @@ def launch(
             ssr_mode=False,
             run_history=False,
             enable_monitoring=False,
+            prevent_thread_lock=True,  # Gradio's own wait does not end jobs
         )
+        while page.is_running:
+            time.sleep(0.1)
     except OSError as error:
         where = f"{host}, port {port or 'from 7860 on'}"
         raise ArgumentError(f"cannot listen on {where}: choose another host or port") from error
+    except KeyboardInterrupt:
+        jobs.end_jobs()
+    finally:
+        page.close(verbose=False)
+        shutil.rmtree(app.temporary, ignore_errors=True)

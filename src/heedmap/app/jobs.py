@@ -16,14 +16,18 @@ from torch.nn.functional import adaptive_avg_pool2d
 from heedmap.backends import loading
 from heedmap.backends.latents import pictures_of, unscaled
 from heedmap.backends.registry import family_of
-from heedmap.errors import ArgumentError, RunError, quoted, record_warnings
+from heedmap.errors import ArgumentError, HeedmapError, RunError, quoted, record_warnings
 from heedmap.page import pages
 from heedmap.tiny import FOLDERS
 
 _POLL = 0.2  # seconds between two updates of the page
 _PAUSE = 0.5  # seconds between two previews, at least
 _DECODED = 32  # cells on the longer side of the latent that a preview is decoded from
-_ONE_AT_A_TIME = threading.Lock()
+_PATIENCE = 10.0  # seconds that the app waits for the job at work, before it ends
+ONE_AT_A_TIME = threading.Lock()
+"""Held by the job at work."""
+ENDING = threading.Event()
+"""Set while the app ends: no job works on."""
 
 
 class Models:
@@ -82,7 +86,7 @@ class Job:
 
     def _run(self) -> None:
         try:
-            with _ONE_AT_A_TIME, record_warnings() as self.warnings:
+            with ONE_AT_A_TIME, record_warnings() as self.warnings:
                 self.check()
                 result = self._work(self)
             self.future.set_result(result)
@@ -90,7 +94,9 @@ class Job:
             self.future.set_exception(error)
 
     def check(self) -> None:
-        """Raise `CancelledError` if nobody follows the job any more."""
+        """Raise `CancelledError` if nobody follows the job any more, or HeedmapError at the end."""
+        if ENDING.is_set():
+            raise HeedmapError("the app was stopped")
         if self._cancelled.is_set():
             raise CancelledError
 
@@ -123,6 +129,13 @@ class Job:
             return "".join(f"<p>{html.escape(line)}</p>" for line in (self.text, *self.warnings))
         image = f"<img src='{self._preview}' alt='Preview'>" if self._preview else ""
         return f"<p>{self.text}</p><progress {self._bar} aria-label='Progress'></progress>{image}"
+
+
+def end_jobs() -> None:
+    """Cancel all jobs, and wait for the one at work, but not for long."""
+    ENDING.set()
+    if ONE_AT_A_TIME.acquire(timeout=_PATIENCE):
+        ONE_AT_A_TIME.release()
 
 
 # --- saved results ----------------------------------------------------------------------------

@@ -308,7 +308,8 @@ def _device_and_dtype(device: str, dtype: str) -> tuple[Any, Any]:
     device = available[0] if device == "auto" else device
     if device not in available:
         raise ArgumentError(
-            f"this machine has no {device} device that torch can use: take device='cpu' or 'auto'"
+            f"this machine has no {device} device that torch can use: take device='cpu' "
+            "(--device cpu)"
         )
     if dtype == "auto":
         dtype = "float32" if device == "cpu" else "float16"

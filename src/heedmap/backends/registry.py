@@ -4,6 +4,7 @@ import inspect
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from difflib import get_close_matches
 from functools import cache
 from importlib.metadata import entry_points
 from typing import Any
@@ -23,7 +24,7 @@ from heedmap.backends.sana import Sana
 from heedmap.backends.sd3 import StableDiffusion3
 from heedmap.backends.unet import UNet
 from heedmap.checks import as_ordered_list, check_int
-from heedmap.errors import ArgumentError, ModelError, join_words, nearest, quoted
+from heedmap.errors import ArgumentError, ModelError, join_words, quoted
 from heedmap.io.reading import MAX_ASPECT, MAX_PIXELS
 from heedmap.options import OWN_NAMES, GenerateOptions, ShareOf
 
@@ -222,10 +223,11 @@ def check_names(pipe: Any, names: Iterable[str], others: Iterable[str]) -> None:
     if "image" in names and family_of(pipe).reads_images:
         raise ArgumentError(f"{kind} {REFERENCE}, which has no maps: {use}")
     for name in {*names} - {*known, *_DEPRECATED}:
-        hint = f"did you mean {nearest(name, known)[0]}?"
+        close = get_close_matches(name, known, n=1)
+        hint = f": did you mean {close[0]}?" if close else ""
         if name == "image":
-            hint = f"it draws from a text alone; {use}"
-        raise ArgumentError(f"{kind} takes no argument {name}: {hint}")
+            hint = f": it draws from a text alone; {use}"
+        raise ArgumentError(f"{kind} takes no argument {name}{hint}")
 
 
 def for_batch(

@@ -25,6 +25,7 @@ class Commands(TyperGroup):
 
     def invoke(self, ctx: Any) -> Any:
         """Run a command."""
+        given = [*ctx.args]
         try:
             return super().invoke(ctx)
         except HeedmapError as error:
@@ -36,13 +37,25 @@ class Commands(TyperGroup):
         except typer.BadParameter.__base__ as error:  # pyright: ignore[reportGeneralTypeIssues]
             usage: Any = error
             if "unexpected extra" in usage.message:
-                usage.message += ": put a text of several words in quotation marks"
+                usage.message += f": {advice(usage.ctx.command, given)}"
+            if usage.message.endswith(("--height", "--width")):
+                usage.message += ": use --size WxH, as in --size 128x128"
+                usage.possibilities = None
             raise
         except (MemoryError, RuntimeError) as error:
             if not isinstance(error, MemoryError) and "out of memory" not in str(error).lower():
                 raise
             typer.echo("Error: out of memory: try a smaller --size or --dtype float16", err=True)
             raise typer.Exit(2) from error
+
+
+def advice(command: Any, given: list[str]) -> str:
+    """Say how to write values that are more than an option or a command takes."""
+    lists = [one.opts for one in command.params if str(one.metavar).endswith(",…")]
+    for name, value, extra in zip(given, given[1:], given[2:], strict=False):
+        if [name] in lists and extra.isalnum():
+            return f"write them with commas, as in {name} {value},{extra}"
+    return "put a text of several words in quotation marks"
 
 
 DIFFUSERS_NAMES = {
@@ -87,7 +100,7 @@ def heedmap_command(
         typer.Option("--version", callback=print_version, is_eager=True, help="Print the version."),
     ] = False,
 ) -> None:
-    r"""See where a text-to-image model reads each word of a prompt, and edit the image.
+    """See where a text-to-image model reads each word of a prompt, and edit the image.
 
     \b
     heedmap generate "a red house next to a blue tree" --seed 7 --open
@@ -95,7 +108,7 @@ def heedmap_command(
     heedmap generate --help
 
     No model is downloaded: a small Stable Diffusion is the default.
-    """
+    """  # noqa: D301  # to Typer, this character means: keep the lines
 
 
 for command in (

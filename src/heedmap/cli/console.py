@@ -21,7 +21,7 @@ import typer
 from typer.core import TyperCommand
 
 from heedmap.checks import check_int
-from heedmap.errors import HeedmapError, record_warnings
+from heedmap.errors import ArgumentError, HeedmapError, join_words, record_warnings
 from heedmap.options import LoadOptions, option, parse_integer, parse_word
 
 EMBEDDED, SAVED = "the embedded model, offline", "the run's own model"
@@ -288,6 +288,20 @@ def _flag(one: Field[Any], usual: str = "") -> inspect.Parameter:
     )
 
 
+def check_targets(texts: list[str] | None) -> list[str]:
+    """Refuse targets that are the words of one prompt, or the numbers of one list."""
+    from heedmap.text.prompts import is_unspaced
+
+    texts = texts or []
+    if len(texts) > 1 and not any(" " in one or is_unspaced(one) for one in texts):
+        raise ArgumentError(
+            f"the edited prompts are {join_words([*map(repr, texts)])}: put a prompt of several "
+            "words in quotation marks, and commas between numbers, as in 0,0.5,1; give prompts of "
+            "one word one at a time"
+        )
+    return texts
+
+
 # --- flags that several commands declare ------------------------------------------------------
 
 _WORD = "A word, a phrase, or #N for word number N, from 0. May be repeated. Default: all."
@@ -297,7 +311,9 @@ _CONCEPTS = "Use the maps of the run's concepts instead of its prompt's."
 
 Prompt = Annotated[str, typer.Argument(metavar="PROMPT", help="The prompt.")]
 Source = Annotated[str, typer.Argument(metavar="SOURCE", help="The prompt to edit.")]
-Targets = Annotated[list[str] | None, typer.Argument(metavar="TARGET", help=_TARGET)]
+Targets = Annotated[
+    list[str] | None, typer.Argument(metavar="TARGET", help=_TARGET, callback=check_targets)
+]
 Seed = Annotated[Any, whole("the seed", "Random seed. Default: random (printed).", 0)]
 Count = Annotated[Any, whole("count", _COUNT, 1, 10_000)]
 RunFolder = Annotated[Path, typer.Argument(metavar="RUN", help="The folder of a saved run.")]

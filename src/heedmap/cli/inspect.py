@@ -36,9 +36,9 @@ def inspect(
     run: RunFolder,
     *,
     word: Words = None,
-    layers: Annotated[Any, parsed(parse_names, "NAMES", _LAYERS)] = None,
+    layers: Annotated[Any, parsed(parse_names, "NAME,…", _LAYERS)] = None,
     steps: Annotated[Any, parsed(parse_range, "A:B", _STEPS)] = None,
-    heads: Annotated[Any, parsed(parse_integers, "N,N", "As 0,2.")] = None,
+    heads: Annotated[Any, parsed(parse_integers, "N,…", "As 0,2.")] = None,
     refined: Annotated[bool, typer.Option("--refined", help=_REFINED)] = False,
     concepts: OfConcepts = False,
     outputs: Annotated[bool, typer.Option("--outputs", help=_OUTPUTS)] = False,
@@ -124,8 +124,8 @@ def inspect(
         folder = place.put(save, folder_name(word, flags))
     data = description(folder)
     if task.verbose:
-        each = zip(heats, images, strict=True)
-        rows = [(heat.label, *heat_cells(heat), file) for heat, file in each]
+        each = zip(heats, data["words"], strict=True)
+        rows = [(heat.label, *heat_cells(heat), one["file"]) for heat, one in each]
         print_table(("word", *COLUMNS, "file"), rows, folder)
         how = f", {REFINED_BY}" if refined else ""
         typer.echo(f"{_share(maps)}, {mean_of(maps)}{how}.")
@@ -167,7 +167,7 @@ def segment(
                 one["name"],
                 f"{100 * one['share']:.1f} %",
                 "no pixel" if one["box"] is None else "{}, {}, {}×{}".format(*one["box"]),
-                Path(one["file"]).relative_to(folder).as_posix(),
+                one["file"],
             )
             for one in data["phrases"]
         ]

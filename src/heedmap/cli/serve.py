@@ -2,6 +2,7 @@
 
 import os
 import signal
+import sys
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -55,7 +56,7 @@ def serve(
         number = getattr(signal, name, None)  # Windows has no SIGHUP
         if number is not None and signal.getsignal(number) is signal.SIG_DFL:
             signal.signal(number, signal.default_int_handler)
-    from heedmap.app import launch
+    from heedmap.app import jobs, launch
 
     launch(
         model,
@@ -68,3 +69,6 @@ def serve(
         device=task.device,
         dtype=task.dtype,
     )
+    if jobs.ONE_AT_A_TIME.locked():  # Python cannot end while PyTorch works in a thread
+        sys.stdout.flush()
+        os._exit(0)

@@ -371,12 +371,16 @@ def compare(
         RunError: if a folder holds no run.
         WordError: if no run has read one of the words.
     """
-    given = as_list(runs) or []
-    several = [Run.load(run) if isinstance(run, str | Path) else run for run in given]
-    if len(several) < 2 or not all(hasattr(run, "maps") for run in several):
+    given = as_list(runs)
+    several = [Run.load(run) if isinstance(run, str | Path) else run for run in given or ()]
+    if given is None or not all(hasattr(run, "maps") for run in several):
         raise ArgumentError(
             f"runs is {quoted(runs)}: expected a list of two or more runs or their folders, as in "
             "compare([a, b])"
+        )
+    if len(several) < 2:
+        raise ArgumentError(
+            f"runs is a list of {plural(len(several), 'result')}: choose two or more results"
         )
     names = common_words(several) if words is None else as_list(words)
     if not names or not all(isinstance(word, str) for word in names):
