@@ -36,7 +36,7 @@ def serve(
         yield url
     finally:
         process.send_signal(end)
-        code = process.wait(timeout=30)
+        code = process.wait(timeout=90)
     assert code == 0, code
 
 

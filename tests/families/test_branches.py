@@ -11,7 +11,6 @@ from families.checking import TOLERANCE, WHOLE, denoiser, paint, reference
 from heedmap.errors import NothingRecordedError, TraceError
 from heedmap.recording.tracing import trace
 
-pytestmark = pytest.mark.filterwarnings("ignore:`FluxPosEmbed` is deprecated:FutureWarning")
 PROMPT, NEGATIVE = "a red house", "at night"
 BOTH = ("conditional", "negative")
 SMALL = {"width": 64, "height": 64}

@@ -36,7 +36,6 @@ from heedmap.backends.registry import (
 from heedmap.errors import HeedmapError, ModelError, SelectionError, TraceError
 from heedmap.recording.tracing import trace
 
-pytestmark = pytest.mark.filterwarnings("ignore:`FluxPosEmbed` is deprecated:FutureWarning")
 EACH = pytest.mark.parametrize("family", NAMES)
 SAVED = pytest.mark.parametrize("family", ["sd3", "flux", "chroma", "klein", "qwen", "cogview4"])
 SMALL = {"width": 64, "height": 64}

@@ -21,7 +21,6 @@ from heedmap.mathematics.rules import Inject, steps_within
 from heedmap.recording.edits import Steering
 from heedmap.recording.tracing import Trace, trace
 
-pytestmark = pytest.mark.filterwarnings("ignore:`FluxPosEmbed` is deprecated:FutureWarning")
 STEPS = 2
 BOX = (0, 0, 32, 48)
 INSIDE = torch.zeros(4, 4, dtype=torch.bool)  # 16 pixels a cell

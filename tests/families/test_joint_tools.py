@@ -158,7 +158,6 @@ def test_native_backends(load, family, backend):
         _AttentionBackendRegistry.set_active_backend(AttentionBackendName.NATIVE)  # of all models
 
 
-@pytest.mark.filterwarnings("ignore:.*FluxPosEmbed.*deprecated")
 @pytest.mark.parametrize("family", ["sd3", "flux"])
 def test_a_controlnet(load, family):
     def of():

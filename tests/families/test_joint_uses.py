@@ -29,7 +29,6 @@ from heedmap.maps.heatmaps import HeatMaps
 from heedmap.maps.recordings import Recording
 from heedmap.recording.tracing import trace
 
-pytestmark = pytest.mark.filterwarnings("ignore:`FluxPosEmbed` is deprecated:FutureWarning")
 EACH = pytest.mark.parametrize("family", ["sd35", "flux"])
 
 

@@ -23,7 +23,7 @@ from heedmap.tiny import FOLDERS
 _POLL = 0.2  # seconds between two updates of the page
 _PAUSE = 0.5  # seconds between two previews, at least
 _DECODED = 32  # cells on the longer side of the latent that a preview is decoded from
-_PATIENCE = 10.0  # seconds that the app waits for the job at work, before it ends
+_PATIENCE = 5.0  # seconds that the app waits for the job at work, before it ends
 ONE_AT_A_TIME = threading.Lock()
 """Held by the job at work."""
 ENDING = threading.Event()

@@ -69,6 +69,6 @@ def serve(
         device=task.device,
         dtype=task.dtype,
     )
-    if jobs.ONE_AT_A_TIME.locked():  # Python cannot end while PyTorch works in a thread
+    if jobs.ENDING.is_set():  # Python would wait for the threads of PyTorch and Gradio
         sys.stdout.flush()
         os._exit(0)
