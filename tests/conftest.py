@@ -39,8 +39,6 @@ SLOW = (
 QUICK = {
     "families/test_served.py",
     "families/test_sd3.py",
-    "families/test_joint.py",
-    "families/test_cost.py",
     "cli/test_words.py",
     "scripts/test_drawn.py",
 }

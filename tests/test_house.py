@@ -221,6 +221,7 @@ def test_help_loads_nothing_heavy(tmp_path: Path):
     assert not loaded_by(code, tmp_path) & HELP_NEEDS_NO
 
 
+@pytest.mark.slow
 def test_help_is_instant(tmp_path: Path):
     """At most 0.4 s, median of five, for `heedmap --help` in a fresh process."""
     command = [sys.executable, "-m", "heedmap", "--help"]
@@ -247,12 +248,14 @@ INSPECT_NEEDS_NO = {
 }
 
 
+@pytest.mark.slow
 def test_the_words_command_loads_no_torch(tmp_path: Path):
     """Runs on the embedded model's tokenizer."""
     code = "from heedmap.cli import app; app(['words', 'a red house', '--json'])"
     assert not loaded_by(code, tmp_path) & WORDS_NEEDS_NO
 
 
+@pytest.mark.slow
 def test_the_inspect_command_loads_no_model(tmp_path: Path):
     from making import made_run, with_refined
 
@@ -263,6 +266,7 @@ def test_the_inspect_command_loads_no_model(tmp_path: Path):
     assert not loaded_by(f"from heedmap.cli import app; {code}", tmp_path) & INSPECT_NEEDS_NO
 
 
+@pytest.mark.slow
 def test_a_page_loads_torch_where_it_has_masks_to_make(tmp_path: Path):
     from making import made_run, with_refined
 

@@ -28,7 +28,7 @@ def test_temporary_results_are_deleted(tmp_path: Path, name: str):
 def test_a_job_at_work_is_cancelled(tmp_path: Path):
     call = "/gradio_api/call/generate"
     fields = ["heedmap-tiny", "a cat", "1", "20", "", "384", "", [], "all", ""]
-    with ExitStack() as stack, serve(tmp_path, end=signal.SIGINT) as url:
+    with ExitStack() as stack, serve(tmp_path) as url:
         asked = httpx.post(url + call, json={"data": fields}, timeout=60).json()
         follow = httpx.stream("GET", f"{url}{call}/{asked['event_id']}", timeout=60)
         lines = stack.enter_context(follow).iter_lines()
