@@ -60,6 +60,17 @@ def pytest_cmdline_main(config: pytest.Config) -> None:
         config.option.dist = "worksteal"
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: Any) -> None:
+    """Tell a process of pytest-xdist whether all tests run: its own options do not have it."""
+    node.workerinput["all"] = node.config.option.all
+
+
+def _runs_all(config: pytest.Config) -> bool:
+    options = getattr(config, "workerinput", vars(config.option))
+    return bool(options["all"] or config.option.markexpr)
+
+
 def _is_slow(path: Path) -> bool:
     name = path.relative_to(Path(__file__).parent).as_posix()
     return name.startswith(SLOW) and name not in QUICK
@@ -67,7 +78,7 @@ def _is_slow(path: Path) -> bool:
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
     """Leave files of slow tests unread, unless they are asked for: their imports take long."""
-    if config.option.all or config.option.markexpr or collection_path.suffix != ".py":
+    if _runs_all(config) or collection_path.suffix != ".py":
         return None
     return _is_slow(collection_path) or None
 
@@ -78,7 +89,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         if _is_slow(item.path):
             item.add_marker(pytest.mark.slow)
-    if config.option.all or config.option.markexpr:
+    if _runs_all(config):
         return
     slow = [item for item in items if item.get_closest_marker("slow")]
     items[:] = [item for item in items if not item.get_closest_marker("slow")]
