@@ -136,7 +136,11 @@ _HOME = {
     "trace": "recording.tracing",
 }
 
-_RENAMED = {"Pair": "EditResult", "Repetition": "RepeatResult", "Trust": "CausalAgreement"}
+_RENAMED = {
+    "Pair": "EditResult",
+    "Repetition": "RepeatResult",
+    "Trust": "CausalAgreement",
+}
 """Names of version 0.2, which the next version drops."""
 
 
@@ -146,7 +150,9 @@ def __getattr__(name: str) -> object:
     if name in _RENAMED:
         import warnings
 
-        warnings.warn(f"{name} is now {_RENAMED[name]}", DeprecationWarning, stacklevel=2)
+        warnings.warn(
+            f"{name} is now {_RENAMED[name]}", DeprecationWarning, stacklevel=2
+        )
         return __getattr__(_RENAMED[name])
     if name in _HOME:
         from importlib import import_module

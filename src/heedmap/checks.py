@@ -27,7 +27,9 @@ def check_float(
             number = math.inf
         if math.isfinite(number) and least <= number <= most:
             return number
-    raise ArgumentError(f"{what} is {quoted(value)}: expected a finite number{_range(least, most)}")
+    raise ArgumentError(
+        f"{what} is {quoted(value)}: expected a finite number{_range(least, most)}"
+    )
 
 
 def check_fraction(what: str, value: object) -> float:
@@ -35,24 +37,34 @@ def check_fraction(what: str, value: object) -> float:
     return check_float(what, value, least=0, most=1)
 
 
-def check_int(what: str, value: object, *, least: float = -math.inf, most: float = math.inf) -> int:
+def check_int(
+    what: str, value: object, *, least: float = -math.inf, most: float = math.inf
+) -> int:
     """Return a whole number from `least` to `most`; 3.0 is not one."""
     if isinstance(value, Integral) and not isinstance(value, bool):
         number = int(value)
         if least <= number <= most:
             return number
-    raise ArgumentError(f"{what} is {quoted(value)}: expected a whole number{_range(least, most)}")
+    raise ArgumentError(
+        f"{what} is {quoted(value)}: expected a whole number{_range(least, most)}"
+    )
 
 
-def check_text(what: str, value: object, example: str = "", *, most: int | None = None) -> str:
+def check_text(
+    what: str, value: object, example: str = "", *, most: int | None = None
+) -> str:
     """Return a text of at most `most` characters that can be written as UTF-8."""
     if not isinstance(value, str):
         hint = f", such as {example!r}" if example else ""
         raise ArgumentError(f"{what} is {quoted(value)}: expected a string{hint}")
     if any("\ud800" <= char <= "\udfff" for char in value):
-        raise ArgumentError(f"{what} is {quoted(value)}: UTF-8 cannot encode some characters")
+        raise ArgumentError(
+            f"{what} is {quoted(value)}: UTF-8 cannot encode some characters"
+        )
     if most is not None and len(value) > most:
-        raise ArgumentError(f"{what} has {len(value)} characters: expected at most {most}")
+        raise ArgumentError(
+            f"{what} has {len(value)} characters: expected at most {most}"
+        )
     return value
 
 
@@ -70,7 +82,9 @@ def check_one_of(what: str, value: object, known: Iterable[str]) -> None:
     """Raise an ArgumentError unless a value is one of some names."""
     names = tuple(known)
     if not isinstance(value, str) or value not in names:
-        raise ArgumentError(f"{what} is {quoted(value)}: expected {_choice(value, names)}")
+        raise ArgumentError(
+            f"{what} is {quoted(value)}: expected {_choice(value, names)}"
+        )
 
 
 def check_subset(
@@ -83,7 +97,9 @@ def check_subset(
     if chosen is None or len(chosen) < least or not all(one in names for one in chosen):
         given = quoted(value if chosen is None else chosen)
         wrong = next((one for one in chosen or () if one not in names), value)
-        raise ArgumentError(f"{what} is {given}: expected a list of {_choice(wrong, names)}")
+        raise ArgumentError(
+            f"{what} is {given}: expected a list of {_choice(wrong, names)}"
+        )
     return tuple(map(str, chosen))
 
 

@@ -73,7 +73,10 @@ def as_sentence(text: str) -> str:
 def warn(message: str) -> None:
     """Warn at the line that called heedmap, or a pipeline that is traced."""
     frame, level = sys._getframe(), 1
-    while frame.f_back and frame.f_globals.get("__name__", "").partition(".")[0] in _INSIDE:
+    while (
+        frame.f_back
+        and frame.f_globals.get("__name__", "").partition(".")[0] in _INSIDE
+    ):
         frame, level = frame.f_back, level + 1
     warnings.warn(HeedmapWarning(message), stacklevel=level)
 
@@ -133,7 +136,9 @@ def join_words(words: Sequence[str], last: str = "and", most: int = 5) -> str:
 def reason(error: Exception) -> str:
     """Return the kind and the first line of another library's error."""
     lines = str(error).strip().splitlines()
-    return f"{type(error).__name__}: {lines[0][:200]}" if lines else type(error).__name__
+    return (
+        f"{type(error).__name__}: {lines[0][:200]}" if lines else type(error).__name__
+    )
 
 
 def plural(count: int, thing: str) -> str:

@@ -47,7 +47,9 @@ SHARES: Mapping[Share | None, str] = {
 """The name of each in figures; None stands for models whose text has a softmax of its own."""
 EditKind = Literal["replace", "refine"]
 """How the words of an edit correspond: one to one, or with words that are new."""
-EditPurpose = Literal["relation", "addition", "removal", "setting", "swap", "size", "colour"]
+EditPurpose = Literal[
+    "relation", "addition", "removal", "setting", "swap", "size", "colour"
+]
 """The purpose of an edit (`heedmap.text.alignment`), the one that needs the most freedom first."""
 Device = Literal["auto", "cpu", "cuda", "mps"]
 """Where a model runs; "auto" is the best that there is."""
@@ -129,7 +131,11 @@ def _numbers(
         numbers = [kind(part) for part in parts or text.split(",")]
     except ValueError:
         numbers = []
-    if not numbers or len(numbers) != (count or len(numbers)) or not all(map(isfinite, numbers)):
+    if (
+        not numbers
+        or len(numbers) != (count or len(numbers))
+        or not all(map(isfinite, numbers))
+    ):
         raise ArgumentError(f"{text!r}: expected {expected}")
     return numbers
 
@@ -181,7 +187,11 @@ def parse_size(text: str) -> tuple[int, int]:
 
 def parse_word(text: str) -> str | int:
     """Read the number of a word from `#N`; any other text is a word or phrase."""
-    return _numbers(text[1:], int, "a number after '#'", 1)[0] if text.startswith("#") else text
+    return (
+        _numbers(text[1:], int, "a number after '#'", 1)[0]
+        if text.startswith("#")
+        else text
+    )
 
 
 def parse_shard(text: str) -> tuple[int, int]:
@@ -199,7 +209,11 @@ def parse_range(text: str) -> slice:
         start = stop = None
     if start is None and stop is None:
         raise ArgumentError(f"{text!r}: expected a range A:B, as 0:10, or one number")
-    return slice(start, stop) if colon or start is None else slice(start, start + 1 or None)
+    return (
+        slice(start, stop)
+        if colon or start is None
+        else slice(start, start + 1 or None)
+    )
 
 
 def parse_window(text: str) -> tuple[float, float]:
@@ -224,7 +238,9 @@ def parse_word_window(text: str) -> tuple[str, tuple[float, float]]:
 def parse_box(text: str) -> tuple[str, tuple[float, ...]]:
     """Read `WORD=LEFT,TOP,RIGHT,BOTTOM`, in pixels."""
     word, box = _assigned(text, "a word and its box", "cat=0,0,64,128")
-    sides = _numbers(box, float, "LEFT,TOP,RIGHT,BOTTOM in pixels, such as 0,0,64,128", 4)
+    sides = _numbers(
+        box, float, "LEFT,TOP,RIGHT,BOTTOM in pixels, such as 0,0,64,128", 4
+    )
     return word, tuple(sides)
 
 
@@ -253,7 +269,9 @@ def parse_argument(text: str) -> tuple[str, Any]:
     """Read `NAME=VALUE`, an argument of the pipeline."""
     name, sign, value = text.partition("=")
     if not (sign and name.isidentifier()):
-        raise ArgumentError(f"{text!r}: expected an argument and its value, as in eta=0.5")
+        raise ArgumentError(
+            f"{text!r}: expected an argument and its value, as in eta=0.5"
+        )
     return name, parse_value(value)
 
 
@@ -301,7 +319,9 @@ class LoadOptions:
     """The keyword arguments of `load`."""
 
     device: Device = option(
-        "auto", "Where to run. For a saved run, auto is its own device, if present.", Device
+        "auto",
+        "Where to run. For a saved run, auto is its own device, if present.",
+        Device,
     )
     dtype: Dtype = option("auto", "Precision. For a saved run, auto is its own.", Dtype)
 
@@ -318,7 +338,10 @@ class GenerateOptions:
         None, "Denoising steps. Default: the model's.", parse_integer, metavar="N"
     )
     guidance: float | None = option(
-        None, "Classifier-free guidance scale. Default: the model's.", parse_number, metavar="X"
+        None,
+        "Classifier-free guidance scale. Default: the model's.",
+        parse_number,
+        metavar="X",
     )
     size: tuple[int, int] | None = option(
         None,
@@ -373,7 +396,9 @@ class GenerateOptions:
         if self.steps is not None:
             values["steps"] = check_int("steps", self.steps, least=1, most=MAX_STEPS)
         if self.guidance is not None:
-            values["guidance"] = check_float("guidance", self.guidance, least=0, most=100)
+            values["guidance"] = check_float(
+                "guidance", self.guidance, least=0, most=100
+            )
         if self.negative is not None:
             check_text("negative", self.negative, "blurry", most=100_000)
         self.__dict__.update(values)
@@ -397,7 +422,10 @@ class EditOptions:
         metavar="A:B",
     )
     self_replace: Window | None = option(
-        None, "As --cross-replace, for the source's self-attention.", parse_window, metavar="A:B"
+        None,
+        "As --cross-replace, for the source's self-attention.",
+        parse_window,
+        metavar="A:B",
     )
     word_windows: Mapping[str, Window] | None = option(
         None,
@@ -407,7 +435,9 @@ class EditOptions:
         collect=by_word,
     )
     max_self_cells: int = 32 * 32
-    renormalize: bool = option(False, "Rescale attention to sum to 1 after weighting.", bool)
+    renormalize: bool = option(
+        False, "Rescale attention to sum to 1 after weighting.", bool
+    )
     kind: EditKind | None = option(
         None,
         "replace: words correspond one to one. refine: words were added or removed. auto: decided "
@@ -456,7 +486,9 @@ class EditOptions:
                 f"word_windows is {quoted(self.word_windows)}: expected windows by word, as in "
                 "{'cat': 0.3}"
             )
-        protect = [self.protect] if isinstance(self.protect, str) else as_list(self.protect)
+        protect = (
+            [self.protect] if isinstance(self.protect, str) else as_list(self.protect)
+        )
         if protect is None:
             raise ArgumentError(
                 f"protect is {quoted(self.protect)}: expected a word, or a list of words"
@@ -466,7 +498,9 @@ class EditOptions:
                 word: check_window(f"the window of {quoted(word)}", window)
                 for word, window in (self.word_windows or {}).items()
             },
-            "max_self_cells": check_int("max_self_cells", self.max_self_cells, least=0, most=2**31),
+            "max_self_cells": check_int(
+                "max_self_cells", self.max_self_cells, least=0, most=2**31
+            ),
             "renormalize": check_bool("renormalize", self.renormalize),
             "protect": tuple(protect),
             "blend_from": check_fraction("blend_from", self.blend_from),
@@ -479,11 +513,17 @@ class EditOptions:
             values["batch"] = check_int("batch", self.batch, least=2, most=2**31 - 1)
         self.__dict__.update(values)
         if self.blend_from == 1:
-            raise ArgumentError("blend_from is 1: expected a fraction of the run below 1")
+            raise ArgumentError(
+                "blend_from is 1: expected a fraction of the run below 1"
+            )
         blend = ("blend_from", "threshold", "protect")
-        given = [name for name in blend if getattr(self, name) != getattr(EditOptions, name)]
+        given = [
+            name for name in blend if getattr(self, name) != getattr(EditOptions, name)
+        ]
         if given and self.only is None:
-            raise ArgumentError(f"{given[0]!r} needs 'only' (--only), such as only='cat->dog'")
+            raise ArgumentError(
+                f"{given[0]!r} needs 'only' (--only), such as only='cat->dog'"
+            )
 
 
 def check_window(name: str, window: Any) -> tuple[float, float]:
@@ -508,8 +548,12 @@ class ExplainOptions:
         "fit: the one with the word's largest probability, of those that do not exceed 0.5.",
         names=["--layer", "-l"],
     )
-    head: int | None = option(None, "The attention head, from 0.", parse_integer, metavar="N")
-    step: int | None = option(None, "Step from 0. Default: the middle.", parse_integer, metavar="N")
+    head: int | None = option(
+        None, "The attention head, from 0.", parse_integer, metavar="N"
+    )
+    step: int | None = option(
+        None, "Step from 0. Default: the middle.", parse_integer, metavar="N"
+    )
     pass_: int = option(
         0,
         "The pass of the model, from 0, if a step has several.",

@@ -12,7 +12,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-os.environ.setdefault("GRADIO_ANALYTICS_ENABLED", "False")  # read when Gradio is imported
+os.environ.setdefault(
+    "GRADIO_ANALYTICS_ENABLED", "False"
+)  # read when Gradio is imported
 try:
     import gradio as gr
 except ImportError as error:
@@ -40,10 +42,14 @@ _LOOPBACK = ("localhost", "127.0.0.1", "::1")
 _ANY = ("0.0.0.0", "::")
 _THEME = gr.themes.Default(
     primary_hue="blue", font=["system-ui", "sans-serif"], font_mono=["monospace"]
-).set(block_info_text_color="*neutral_600", button_primary_background_fill="*primary_600")
+).set(
+    block_info_text_color="*neutral_600", button_primary_background_fill="*primary_600"
+)
 
 
-def build(model: "Pipeline | str | Sequence[str] | None" = None, out: Path | None = None) -> Any:
+def build(
+    model: "Pipeline | str | Sequence[str] | None" = None, out: Path | None = None
+) -> Any:
     """Build the page, as a `gradio.Blocks`.
 
     Args:
@@ -88,9 +94,15 @@ def launch(
             "--out cannot be combined with host, auth or share: results are then kept for each "
             "session alone"
         )
-    hosts = ["*"] if host in _ANY else [*_LOOPBACK, host, *(["*.gradio.live"] if share else [])]
+    hosts = (
+        ["*"]
+        if host in _ANY
+        else [*_LOOPBACK, host, *(["*.gradio.live"] if share else [])]
+    )
     app = App(Models(model, **options), (out or OUT) if local else None)
-    os.environ["GRADIO_TEMP_DIR"] = str(app.temporary / "gradio")  # no other app reads or fills it
+    os.environ["GRADIO_TEMP_DIR"] = str(
+        app.temporary / "gradio"
+    )  # no other app reads or fills it
     page = app.build()
     jobs.ENDING.clear()
     try:
@@ -102,7 +114,9 @@ def launch(
             inbrowser=open_browser,
             show_error=True,
             max_file_size=MAX_UPLOAD,
-            app_kwargs={"middleware": [Middleware(TrustedHostMiddleware, allowed_hosts=hosts)]},
+            app_kwargs={
+                "middleware": [Middleware(TrustedHostMiddleware, allowed_hosts=hosts)]
+            },
             theme=_THEME,
             css_paths=Path(__file__).with_name("app.css"),
             footer_links=[],
@@ -115,7 +129,9 @@ def launch(
             time.sleep(0.1)
     except OSError as error:
         where = f"{host}, port {port or 'from 7860 on'}"
-        raise ArgumentError(f"cannot listen on {where}: choose another host or port") from error
+        raise ArgumentError(
+            f"cannot listen on {where}: choose another host or port"
+        ) from error
     except KeyboardInterrupt:
         jobs.end_jobs()
     finally:

@@ -16,7 +16,13 @@ from torch.nn.functional import adaptive_avg_pool2d
 from heedmap.backends import loading
 from heedmap.backends.latents import pictures_of, unscaled
 from heedmap.backends.registry import family_of
-from heedmap.errors import ArgumentError, HeedmapError, RunError, quoted, record_warnings
+from heedmap.errors import (
+    ArgumentError,
+    HeedmapError,
+    RunError,
+    quoted,
+    record_warnings,
+)
 from heedmap.page import pages
 from heedmap.tiny import FOLDERS
 
@@ -51,7 +57,9 @@ class Models:
         """Load a pipeline in place of the other; ArgumentError if the name is not on offer."""
         if name not in self.names:
             offered = ", ".join(self.names)
-            raise ArgumentError(f"the app has no model {quoted(name)}: choose from {offered}")
+            raise ArgumentError(
+                f"the app has no model {quoted(name)}: choose from {offered}"
+            )
         if self._loaded[0] != name:
             self._loaded = ("", None)
             torch.cuda.empty_cache()
@@ -102,7 +110,10 @@ class Job:
 
     def progress(self, step: int, steps: int) -> None:
         """Note a step; a cancelled job ends here."""
-        self.text, self._bar = f"Step {step} of {steps}", f"value='{step}' max='{steps}'"
+        self.text, self._bar = (
+            f"Step {step} of {steps}",
+            f"value='{step}' max='{steps}'",
+        )
         self.check()
 
     def preview(self, pipe: Any) -> Callable[[torch.Tensor], None]:
@@ -126,7 +137,9 @@ class Job:
     def html(self) -> str:
         """Write the state of the job: its step, a bar, a preview; at the end the warnings."""
         if self.future.done():
-            return "".join(f"<p>{html.escape(line)}</p>" for line in (self.text, *self.warnings))
+            return "".join(
+                f"<p>{html.escape(line)}</p>" for line in (self.text, *self.warnings)
+            )
         image = f"<img src='{self._preview}' alt='Preview'>" if self._preview else ""
         return f"<p>{self.text}</p><progress {self._bar} aria-label='Progress'></progress>{image}"
 
@@ -148,13 +161,19 @@ _FRAME = 900  # pixels of a page's height until it reports its own
 def names(folder: str | Path | None) -> list[str]:
     """List the results of a folder, the newest first; none if it is None."""
     pages = [] if folder is None else Path(folder).glob("[!.]*/index.html")
-    results = sorted((page.parent for page in pages), key=os.path.getmtime, reverse=True)
+    results = sorted(
+        (page.parent for page in pages), key=os.path.getmtime, reverse=True
+    )
     return [result.name for result in results[:MOST]]
 
 
 def drawn_names(folder: str | Path | None) -> list[str]:
     """List the results of a folder that have maps."""
-    return [one for one in names(folder) if not Path(folder or "", one, "explain.json").exists()]
+    return [
+        one
+        for one in names(folder)
+        if not Path(folder or "", one, "explain.json").exists()
+    ]
 
 
 def run_names(folder: str | Path | None) -> list[str]:

@@ -36,7 +36,12 @@ EDITS = [
 # source, targets, weights, seeds.
 GRIDS = [
     ["a red house", "", "red=-2:3:6", "7"],
-    ["a red house in a meadow", "a blue house in a meadow\na green house in a meadow", "", "7, 8"],
+    [
+        "a red house in a meadow",
+        "a blue house in a meadow\na green house in a meadow",
+        "",
+        "7, 8",
+    ],
 ]
 _QUIET: dict[str, Any] = {"show_progress": "hidden", "api_visibility": "private"}
 
@@ -45,13 +50,19 @@ def each_line(
     parse: Callable[[str], Any], collect: Callable[[list[Any]], Any] = list
 ) -> Callable[[str], Any]:
     """Make a function that reads each line of a text."""
-    return lambda text: collect([parse(line) for line in text.splitlines() if line.strip()])
+    return lambda text: collect(
+        [parse(line) for line in text.splitlines() if line.strip()]
+    )
 
 
 READERS: dict[str, Callable[[str], Any]] = {
     **{
         one.name: one.metadata["parse"]
-        for kind in (options.GenerateOptions, options.EditOptions, options.ExplainOptions)
+        for kind in (
+            options.GenerateOptions,
+            options.EditOptions,
+            options.ExplainOptions,
+        )
         for one in fields(kind)
         if inspect.isfunction(one.metadata.get("parse"))
     },
@@ -71,7 +82,10 @@ GRID_READERS = {
     **dict.fromkeys(("cross_replace", "self_replace"), options.parse_windows),
 }
 REQUIRED = {"prompt", "source", "picture", "name", "word", "at"}
-_BY_MODEL, _WINDOW = {"placeholder": "model default"}, {"placeholder": "by kind of edit"}
+_BY_MODEL, _WINDOW = (
+    {"placeholder": "model default"},
+    {"placeholder": "by kind of edit"},
+)
 _WINDOW["info"] = "Fraction of the run, such as 0.8"
 _LINES = {"info": "One entry per line.", "lines": 2}
 LOOKS: dict[str, dict[str, Any]] = {
@@ -92,7 +106,11 @@ LOOKS: dict[str, dict[str, Any]] = {
         "placeholder": "cat=LEFT,TOP,RIGHT,BOTTOM",
         **_LINES,
     },
-    "weights": {"label": "Word weights", "placeholder": "red=-2:3:6 or red=0,1,3", **_LINES},
+    "weights": {
+        "label": "Word weights",
+        "placeholder": "red=-2:3:6 or red=0,1,3",
+        **_LINES,
+    },
     "words": {"info": "For example: house, tree. Default: all that the results share."},
     "at": {"label": "Pixel", "placeholder": "40,72"},
     "layer": {"placeholder": "up 1.0"},
@@ -131,7 +149,12 @@ class Form:
 
     def text(self, name: str, **look: Any) -> gr.Textbox:
         """Add a text field."""
-        look = {"label": name.capitalize(), "min_width": 100, **LOOKS.get(name, {}), **look}
+        look = {
+            "label": name.capitalize(),
+            "min_width": 100,
+            **LOOKS.get(name, {}),
+            **look,
+        }
         return self.add(name, gr.Textbox("", **look))
 
     def row(self, *names: str) -> list[gr.Textbox]:
@@ -151,7 +174,10 @@ class Form:
         self.text("negative")
         choices = [(f"{axis}s", axis) for axis in options.AXES]
         self.add(
-            "keep", gr.CheckboxGroup(choices, value=[*axes], label="Show separately on the page")
+            "keep",
+            gr.CheckboxGroup(
+                choices, value=[*axes], label="Show separately on the page"
+            ),
         )
         shares = [("all attention", "all"), ("the attention to the text", "text")]
         info = "Of the text: only models in which text and image share one softmax, such as SD 3"
@@ -163,7 +189,9 @@ class Form:
         self.row("cross_replace", "self_replace")
         self.row("protect", "threshold")
         label = "Rescale attention to sum to 1 after weighting"
-        self.add("renormalize", gr.Checkbox(options.EditOptions.renormalize, label=label))
+        self.add(
+            "renormalize", gr.Checkbox(options.EditOptions.renormalize, label=label)
+        )
 
     def arguments(self, values: Sequence[Any]) -> dict[str, Any]:
         """Read the fields that are not empty, or required; ArgumentError if a text is wrong."""
@@ -195,15 +223,22 @@ class App:
         # The maps of the embedded models take little memory.
         embedded = models.names == [*FOLDERS]
         self._axes = options.AXES if embedded else options.GenerateOptions.keep
-        self._directory = tempfile.TemporaryDirectory(prefix="heedmap-", ignore_cleanup_errors=True)
+        self._directory = tempfile.TemporaryDirectory(
+            prefix="heedmap-", ignore_cleanup_errors=True
+        )
         self.temporary = Path(self._directory.name)  # deleted when Python ends
 
     def build(self) -> gr.Blocks:
         """Build the page."""
         with gr.Blocks(
-            title="heedmap", analytics_enabled=False, fill_width=True, delete_cache=(3600, 86400)
+            title="heedmap",
+            analytics_enabled=False,
+            fill_width=True,
+            delete_cache=(3600, 86400),
         ) as page:
-            self.folder = gr.State(self.out and str(self.out), delete_callback=self._end_session)
+            self.folder = gr.State(
+                self.out and str(self.out), delete_callback=self._end_session
+            )
             with gr.Row(elem_id="top"):
                 script = Path(__file__).with_name("app.js").read_text("utf-8")
                 heading = gr.HTML("<h1>heedmap</h1>", js_on_load=script)
@@ -212,12 +247,23 @@ class App:
                     names, label="Model", visible=len(names) > 1, scale=0, min_width=300
                 )
             with gr.Tabs() as tabs:
-                for name in ("Generate", "Edit", "Grid", "Locate", "Explain", "Compare", "Results"):
+                for name in (
+                    "Generate",
+                    "Edit",
+                    "Grid",
+                    "Locate",
+                    "Explain",
+                    "Compare",
+                    "Results",
+                ):
                     with gr.Tab(name, id=name.lower(), elem_id=name.lower()) as tab:
                         getattr(self, f"_{name.lower()}")(tab)
 
             def explain(event: gr.EventData) -> list[Any]:
-                return [gr.Tabs(selected="explain"), *(getattr(event, one) for one in self.place)]
+                return [
+                    gr.Tabs(selected="explain"),
+                    *(getattr(event, one) for one in self.place),
+                ]
 
             heading.explain(explain, None, [tabs, *self.place.values()], **_QUIET)
         page.queue(max_size=20, default_concurrency_limit=4)
@@ -237,13 +283,18 @@ class App:
             gr.Examples(PROMPTS, [prompt, seed], example_labels=labels)
             with gr.Accordion("Vocabulary of the embedded model", open=False):
                 card = model_card()
-                lists = [f"**{name}**: {', '.join(words)}" for name, words in card.phrases.items()]
+                lists = [
+                    f"**{name}**: {', '.join(words)}"
+                    for name, words in card.phrases.items()
+                ]
                 gr.Markdown("\n\n".join([card.limits, *lists]))
 
     def _edit(self, _: Any) -> None:
         with self._form("edit", self._draw(hm.edit)) as form:
             source = form.text("source")
-            target = form.text("target", info="Leave empty to change only weights, as in (red:3).")
+            target = form.text(
+                "target", info="Leave empty to change only weights, as in (red:3)."
+            )
             form.buttons("Edit")
             seed, _ = form.row("seed", "steps")
             only = form.text("only", info="Only the regions of these words may change.")
@@ -252,7 +303,10 @@ class App:
             with gr.Accordion("More", open=False):
                 form.edit()
                 form.sampling(self._axes)
-            labels = [f"{source} → {target}" if target else source for source, target, *_ in EDITS]
+            labels = [
+                f"{source} → {target}" if target else source
+                for source, target, *_ in EDITS
+            ]
             gr.Examples(EDITS, [source, target, only, seed], example_labels=labels)
 
     def _grid(self, _: Any) -> None:
@@ -276,11 +330,15 @@ class App:
             form.buttons("Locate")
             with gr.Row():
                 form.text("seed")
-                form.text("steps", label="Noise levels", placeholder=str(options.LOCATE_STEPS))
+                form.text(
+                    "steps", label="Noise levels", placeholder=str(options.LOCATE_STEPS)
+                )
             form.text("concepts", info="Other words to find, as in: sky, dog")
 
     def _explain(self, tab: Any) -> None:
-        def call(job: Job, folder: Path, _: str, arguments: dict[str, Any]) -> hm.Explanation:
+        def call(
+            job: Job, folder: Path, _: str, arguments: dict[str, Any]
+        ) -> hm.Explanation:
             path = jobs.path_of(folder, arguments.pop("name"))
             run = hm.Run.load(path / "edited" if (path / "edited").is_dir() else path)
             pipe = self.models.load(run.settings.model)
@@ -312,10 +370,14 @@ class App:
                 form.add("names", self._choose_result(tab, jobs.drawn_names, **look))
                 form.text("words")
                 scales = [("shared", "shared"), ("by word", "word"), ("0 to 1", "raw")]
-                form.add("scale", gr.Radio(scales, value="shared", label="Colour scale"))
+                form.add(
+                    "scale", gr.Radio(scales, value="shared", label="Colour scale")
+                )
                 button = gr.Button("Compare", variant="primary")
             with right:
-                sheet = gr.Image(show_label=False, format="png", interactive=False, visible=False)
+                sheet = gr.Image(
+                    show_label=False, format="png", interactive=False, visible=False
+                )
 
         @_page_errors()
         def compare(folder: str | None, *values: Any) -> gr.Image:
@@ -332,7 +394,9 @@ class App:
     def _results(self, tab: Any) -> None:
         with _columns("results") as (left, right):
             with left:
-                gr.Markdown("Results of the other tabs are listed here, the newest first.")
+                gr.Markdown(
+                    "Results of the other tabs are listed here, the newest first."
+                )
                 gallery = gr.Gallery(
                     show_label=False,
                     columns=2,
@@ -368,7 +432,9 @@ class App:
     # --- what the tabs share ------------------------------------------------------------------
 
     @contextmanager
-    def _form(self, name: str, call: Callable[..., Any], **readers: Any) -> Iterator[Form]:
+    def _form(
+        self, name: str, call: Callable[..., Any], **readers: Any
+    ) -> Iterator[Form]:
         """Add a form and a call, whose progress and result appear beside the form."""
         form = Form(**readers)
         with _columns(name) as (left, right):
@@ -379,7 +445,9 @@ class App:
                 output = self._output()
 
         def run(folder: str | None, model: str, *values: Any) -> Iterator[Any]:
-            place = Path(folder or tempfile.mkdtemp(dir=self.temporary, prefix="session-"))
+            place = Path(
+                folder or tempfile.mkdtemp(dir=self.temporary, prefix="session-")
+            )
 
             def work(job: Job) -> Path:
                 result = call(job, place, model, form.arguments(values))
@@ -410,7 +478,9 @@ class App:
             api_name=name,
         )
         event.failure(lambda: "Nothing was saved.", None, status, **_QUIET)
-        form.cancel.click(lambda: "Nothing was saved.", None, status, cancels=event, **_QUIET)
+        form.cancel.click(
+            lambda: "Nothing was saved.", None, status, cancels=event, **_QUIET
+        )
 
     def _draw(self, function: Callable[..., Any], *, preview: bool = True) -> Any:
         """Make a call of a function of heedmap that draws with the page's model."""
@@ -490,7 +560,9 @@ def _columns(name: str) -> Iterator[tuple[gr.Column, gr.Column]]:
 
 
 def _upload() -> gr.Image:
-    return gr.Image(label="Image", type="pil", sources=["upload", "clipboard"], height=280)
+    return gr.Image(
+        label="Image", type="pil", sources=["upload", "clipboard"], height=280
+    )
 
 
 def _press(button: Any) -> str:

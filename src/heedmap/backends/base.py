@@ -157,9 +157,14 @@ class Family(ABC):
             return False
         first = list(inspect.signature(kind.forward).parameters.values())[1:4]
         names = [one.name for one in first if one.kind is one.POSITIONAL_OR_KEYWORD]
-        return kind.__init__ is self.model_class.__init__ and names == self.inputs[: len(names)]
+        return (
+            kind.__init__ is self.model_class.__init__
+            and names == self.inputs[: len(names)]
+        )
 
-    def named_inputs(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+    def named_inputs(
+        self, args: tuple[Any, ...], kwargs: Mapping[str, Any]
+    ) -> dict[str, Any]:
         """Return the denoiser's arguments in a forward pass, by name."""
         return {**dict(zip(self.inputs, args, strict=False)), **kwargs}
 
@@ -168,7 +173,11 @@ class Family(ABC):
     ) -> tuple[Tensor, Any, Tensor]:
         """Return the latent, the timestep and the text states of a forward pass."""
         values = self.named_inputs(args, kwargs)
-        return values[self.inputs[0]], values["timestep"], values["encoder_hidden_states"]
+        return (
+            values[self.inputs[0]],
+            values["timestep"],
+            values["encoder_hidden_states"],
+        )
 
     def latent(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> GridShape:
         """Return the (h, w) of the latent of a forward pass."""
@@ -202,16 +211,22 @@ class Family(ABC):
         """Return the places on the K axis, among the `count` that a text encoder reads."""
         return range(count)
 
-    def table(self, tokenizer: Any, prompt: str, arguments: Mapping[str, Any]) -> TokenTable:
+    def table(
+        self, tokenizer: Any, prompt: str, arguments: Mapping[str, Any]
+    ) -> TokenTable:
         """Return the words and tokens of a prompt as one tokenizer reads it in such a call."""
         return tokenize(prompt, tokenizer)
 
-    def placeholders_expanded(self, tokenizer: Any) -> Callable[[str], Rewritten | None] | None:
+    def placeholders_expanded(
+        self, tokenizer: Any
+    ) -> Callable[[str], Rewritten | None] | None:
         """Return a function that expands the placeholders of textual inversion, if any can be."""
         convert = getattr(self.pipe, "maybe_convert_prompt", None)
         if convert is None:
             return None
-        return lambda text: expanded(text, tokenizer, lambda piece: convert(piece, tokenizer))
+        return lambda text: expanded(
+            text, tokenizer, lambda piece: convert(piece, tokenizer)
+        )
 
     def whole_table(self, prompt: str, arguments: Mapping[str, Any]) -> TokenTable:
         """Return the words and tokens of a prompt on the whole K axis in such a call."""
@@ -251,7 +266,9 @@ class Family(ABC):
 
     def has_quirk(self, quirk: str) -> bool:
         """Return whether the class of the pipeline, or a base of it, has a quirk."""
-        return any(self.quirks.get(kind.__name__) == quirk for kind in type(self.pipe).__mro__)
+        return any(
+            self.quirks.get(kind.__name__) == quirk for kind in type(self.pipe).__mro__
+        )
 
     @property
     def decoder(self) -> Any:
@@ -304,13 +321,19 @@ def parameters(pipe: Any) -> Mapping[str, inspect.Parameter]:
 def default_of(pipe: Any, argument: str) -> Any:
     """Return a pipeline's default for an argument; None if it has none."""
     parameter = parameters(pipe).get(argument)
-    return None if parameter is None or parameter.default is parameter.empty else parameter.default
+    return (
+        None
+        if parameter is None or parameter.default is parameter.empty
+        else parameter.default
+    )
 
 
 def modules_of(pipe: Any) -> dict[str, torch.nn.Module]:
     """Return the models of a pipeline, by name."""
     parts = {name: unwrapped(part) for name, part in pipe.components.items()}
-    return {name: part for name, part in parts.items() if isinstance(part, torch.nn.Module)}
+    return {
+        name: part for name, part in parts.items() if isinstance(part, torch.nn.Module)
+    }
 
 
 def device_of(pipe: Any) -> torch.device:
@@ -337,10 +360,14 @@ def loras(pipe: Any) -> list[dict[str, Any]]:
     for part, model in modules_of(pipe).items():
         for adapter in getattr(model, "peft_config", ()):
             every: list[Any] = [*model.modules()]
-            scaled = [one for one in every if isinstance(getattr(one, "scaling", None), dict)]
+            scaled = [
+                one for one in every if isinstance(getattr(one, "scaling", None), dict)
+            ]
             layers = [layer for layer in scaled if adapter in layer.scaling]
             scales = [float(layer.scaling[adapter]) for layer in layers]
-            active = (layer.active_adapters for layer in layers if not layer.disable_adapters)
+            active = (
+                layer.active_adapters for layer in layers if not layer.disable_adapters
+            )
             result.append(
                 {
                     "name": str(adapter),
@@ -377,7 +404,9 @@ def has_returned(frame: FrameType) -> bool:
 def announces_end(pipe: Any) -> bool:
     """Return whether the running call will release the models at its end, as most pipelines do."""
     calls = active_calls(pipe)
-    latents = bool(calls) and calls[0].f_locals.get("output_type") == "latent"  # some do not then
+    latents = (
+        bool(calls) and calls[0].f_locals.get("output_type") == "latent"
+    )  # some do not then
     code = inspect.unwrap(type(pipe).__call__).__code__
     return "maybe_free_model_hooks" in code.co_names and not latents
 
@@ -389,8 +418,12 @@ def left_early(pipe: Any) -> Iterator[None]:
     Offloaded parts return to the CPU, and attention processors that the pipeline installed for the
     call (perturbed-attention guidance does) are removed.
     """
-    modules: list[Any] = [one for part in modules_of(pipe).values() for one in part.modules()]
-    before = [(layer, layer.processor) for layer in modules if hasattr(layer, "set_processor")]
+    modules: list[Any] = [
+        one for part in modules_of(pipe).values() for one in part.modules()
+    ]
+    before = [
+        (layer, layer.processor) for layer in modules if hasattr(layer, "set_processor")
+    ]
     try:
         yield
     except BaseException:
@@ -415,7 +448,9 @@ class _Replacement:
         return getattr, (self.owner, self.name)
 
 
-def replace_method(owner: Any, name: str, method: Callable[..., Any]) -> Callable[[], None]:
+def replace_method(
+    owner: Any, name: str, method: Callable[..., Any]
+) -> Callable[[], None]:
     """Replace a method of an instance; return a function that restores it.
 
     A method that somebody else has put there stays.

@@ -43,8 +43,12 @@ class CogView4(JointFamily):
         """Return the text states (1, K, C) in the output of a block, after those of the image."""
         return output[1]
 
-    def table(self, tokenizer: Any, prompt: str, arguments: Mapping[str, Any]) -> TokenTable:
+    def table(
+        self, tokenizer: Any, prompt: str, arguments: Mapping[str, Any]
+    ) -> TokenTable:
         """Return the words and tokens of a prompt, behind the padding to a multiple of 16."""
         limit = self.longest(arguments)
         table = tokenize_between("", prompt, "", tokenizer, limit=limit)
-        return padded(table, -(-len(table.tokens) // _MULTIPLE) * _MULTIPLE, in_front=True)
+        return padded(
+            table, -(-len(table.tokens) // _MULTIPLE) * _MULTIPLE, in_front=True
+        )

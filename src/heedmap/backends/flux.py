@@ -17,7 +17,9 @@ from heedmap.backends.base import GridShape, TextStates
 from heedmap.backends.joint import PackedFamily
 from heedmap.text.words import TokenTable, tokenize
 
-REFERENCE = "puts the positions of an image of yours beside those of the image that it draws"
+REFERENCE = (
+    "puts the positions of an image of yours beside those of the image that it draws"
+)
 
 
 class Flux(PackedFamily):
@@ -48,7 +50,9 @@ class Flux(PackedFamily):
         values = self.named_inputs(args, kwargs)
         places, positions = values["img_ids"], values[self.inputs[0]].shape[1]
         h, w = (int(places[..., axis].max()) + 1 for axis in (1, 2))
-        return self.checked_latent(h, w, positions, references=bool(places[..., 0].any()))
+        return self.checked_latent(
+            h, w, positions, references=bool(places[..., 0].any())
+        )
 
     def with_text(
         self, arguments: Mapping[str, Any], text: Tensor, row: int, positions: int
@@ -65,10 +69,14 @@ class Flux(PackedFamily):
         """Select T5's states of the one text."""
         return encoded[0], None, None
 
-    def table(self, tokenizer: Any, prompt: str, arguments: Mapping[str, Any]) -> TokenTable:
+    def table(
+        self, tokenizer: Any, prompt: str, arguments: Mapping[str, Any]
+    ) -> TokenTable:
         """Return the words and tokens of a prompt as T5 reads it, padded as the call asks."""
         rewrite = self.placeholders_expanded(tokenizer)
-        return tokenize(prompt, tokenizer, rewrite=rewrite, limit=self.longest(arguments))
+        return tokenize(
+            prompt, tokenizer, rewrite=rewrite, limit=self.longest(arguments)
+        )
 
 
 class Chroma(Flux):

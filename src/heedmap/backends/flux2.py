@@ -40,7 +40,9 @@ class Flux2(Flux):
 
     def pack(self, latents: Tensor) -> Tensor:
         """Return latents (B, C, h, w) as the pipeline packs them."""
-        return self.pipe._pack_latents(self.pipe._patchify_latents(latents.contiguous()))
+        return self.pipe._pack_latents(
+            self.pipe._patchify_latents(latents.contiguous())
+        )
 
     def guards(self) -> Iterable[tuple[object, str, Callable[..., Any]]]:
         """Yield also the method that is given latents: it takes them packed, as others' do."""
@@ -56,7 +58,9 @@ class Flux2(Flux):
         yield from super().guards()
         yield self.pipe, "prepare_latents", prepare_packed
 
-    def table(self, tokenizer: Any, prompt: str, arguments: Mapping[str, Any]) -> TokenTable:
+    def table(
+        self, tokenizer: Any, prompt: str, arguments: Mapping[str, Any]
+    ) -> TokenTable:
         """Return the words and tokens of a prompt inside of the chat template."""
         system = getattr(self.pipe, "system_message", None)  # dev has one
 
@@ -69,7 +73,9 @@ class Flux2(Flux):
             return tokenizer.apply_chat_template(chat, tokenize=False, **options)
 
         before, after = template_around(prompt, render)
-        inner = getattr(tokenizer, "tokenizer", tokenizer)  # a processor adds no second start token
+        inner = getattr(
+            tokenizer, "tokenizer", tokenizer
+        )  # a processor adds no second start token
         begun = inner is not tokenizer and before.startswith(inner.bos_token or "\0")
         options = {"padding": "max_length", "add_special_tokens": not begun}
         limit = self.longest(arguments)

@@ -34,7 +34,9 @@ class HunyuanDiT(Transformer):
     @property
     def defaults(self) -> Mapping[str, Any]:
         """The arguments of the pipeline that apply unless the user passes them."""
-        return {"use_resolution_binning": False}  # else it draws the nearest size of a list
+        return {
+            "use_resolution_binning": False
+        }  # else it draws the nearest size of a list
 
     def passed(
         self, args: tuple[Any, ...], kwargs: Mapping[str, Any]
@@ -53,26 +55,38 @@ class HunyuanDiT(Transformer):
         first = first[..., : config.cross_attention_dim]
         second = model.text_embedder(second[..., : config.cross_attention_dim_t5])
         is_read = states[..., -1:].bool()
-        return torch.where(is_read, torch.cat([first, second], 1), model.text_embedding_padding)
+        return torch.where(
+            is_read, torch.cat([first, second], 1), model.text_embedding_padding
+        )
 
     def text_states(self, encoded: Any) -> TextStates:
         """Join the states of both encoders."""
         prompt = _joined(*((states, mask) for states, _, mask, _ in encoded))
         if any(negative is None for _, negative, _, _ in encoded):
             return prompt, None, None
-        return prompt, _joined(*((negative, mask) for _, negative, _, mask in encoded)), None
+        return (
+            prompt,
+            _joined(*((negative, mask) for _, negative, _, mask in encoded)),
+            None,
+        )
 
-    def table(self, tokenizer: Any, prompt: str, arguments: Mapping[str, Any]) -> TokenTable:
+    def table(
+        self, tokenizer: Any, prompt: str, arguments: Mapping[str, Any]
+    ) -> TokenTable:
         """Return the words and tokens of a prompt as BERT reads it, or T5."""
         is_t5 = tokenizer is self.pipe.tokenizer_2
-        return tokenize(prompt, tokenizer, limit=256 if is_t5 else 77)  # set by the pipeline
+        return tokenize(
+            prompt, tokenizer, limit=256 if is_t5 else 77
+        )  # set by the pipeline
 
 
 def _joined(*parts: tuple[Tensor, Tensor]) -> Tensor:
     """Return states (B, K, C) of several encoders and their masks (B, K) as one tensor."""
     width = max(states.shape[-1] for states, _ in parts)
     every = [
-        torch.cat([pad(one, (0, width - one.shape[-1])), mask[..., None].to(one)], dim=-1)
+        torch.cat(
+            [pad(one, (0, width - one.shape[-1])), mask[..., None].to(one)], dim=-1
+        )
         for one, mask in parts
     ]
     return torch.cat(every, dim=1)

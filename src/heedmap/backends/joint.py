@@ -48,8 +48,12 @@ class JointFamily(Transformer):
 
     def blocks(self) -> dict[str, Any]:
         """Return the block around each layer that attends to the text, by the layer's path."""
-        names = [name for name, layer in self.attention().items() if self.reads_text(layer)]
-        return {name: self.model.get_submodule(name.rpartition(".")[0]) for name in names}
+        names = [
+            name for name, layer in self.attention().items() if self.reads_text(layer)
+        ]
+        return {
+            name: self.model.get_submodule(name.rpartition(".")[0]) for name in names
+        }
 
     def with_text(
         self, arguments: Mapping[str, Any], text: Tensor, row: int, positions: int
@@ -64,7 +68,9 @@ class JointFamily(Transformer):
         """
         more = arguments.get("joint_attention_kwargs") or {}
         if "ip_hidden_states" in more:
-            raise TraceError("concepts cannot be recorded with an image prompt: leave one out")
+            raise TraceError(
+                "concepts cannot be recorded with an image prompt: leave one out"
+            )
         rows = len(arguments["hidden_states"])
         one: dict[str, Any] = {
             name: None if name.endswith("mask") else value[[row]]
@@ -72,10 +78,16 @@ class JointFamily(Transformer):
             if isinstance(value, Tensor) and len(value) == rows
         }
         if more:  # a mask of the user's is of the prompt's tokens
-            unmasked = {name: value for name, value in more.items() if not name.endswith("mask")}
+            unmasked = {
+                name: value for name, value in more.items() if not name.endswith("mask")
+            }
             one["joint_attention_kwargs"] = unmasked
-        if arguments.get("encoder_hidden_states") is None:  # the model has joined text and image
-            one["hidden_states"] = torch.cat([text, one["hidden_states"][:, -positions:]], dim=1)
+        if (
+            arguments.get("encoder_hidden_states") is None
+        ):  # the model has joined text and image
+            one["hidden_states"] = torch.cat(
+                [text, one["hidden_states"][:, -positions:]], dim=1
+            )
         else:
             one["encoder_hidden_states"] = text
         return {**arguments, **one}
@@ -86,7 +98,12 @@ class JointFamily(Transformer):
 
     def text_scores(self, scores: Scores, positions: int) -> Scores:
         """Return the scores of the image's queries (`positions` of them) and the text's keys."""
-        query, key, log_sum, output = scores.query, scores.key, scores.log_sum, scores.output
+        query, key, log_sum, output = (
+            scores.query,
+            scores.key,
+            scores.log_sum,
+            scores.output,
+        )
         if not query.shape[2] == key.shape[2] >= positions:
             raise TraceError(
                 f"{type(self.pipe).__name__} computes attention of {query.shape[2]} queries to "
@@ -100,7 +117,9 @@ class JointFamily(Transformer):
             log_sum = None  # the kernel's is good to 1e-4 only
         log_sum = None if log_sum is None else log_sum[:, :, image]
         mask = scores.mask
-        if mask is not None and mask.shape[-2] > 1:  # else the same keys are hidden from all
+        if (
+            mask is not None and mask.shape[-2] > 1
+        ):  # else the same keys are hidden from all
             mask = mask[..., image, :]
         joint = JointKeys(key, text, image, mask)
         mask = None if mask is None else mask[..., text]
@@ -138,7 +157,9 @@ class PackedFamily(JointFamily):
         sample, timestep, states = super().passed(args, kwargs)
         return sample, timestep * 1000, states
 
-    def checked_latent(self, h: int, w: int, positions: int, references: bool) -> GridShape:
+    def checked_latent(
+        self, h: int, w: int, positions: int, references: bool
+    ) -> GridShape:
         """Return the (h, w) of the latent of a pass on h·w positions.
 
         Raises:
@@ -158,7 +179,9 @@ class PackedFamily(JointFamily):
     def unpack(self, latents: Tensor, latent: GridShape) -> Tensor:
         """Return packed latents (B, N, 4C) as (B, C, h, w)."""
         side = self.cell_side
-        return self.pipe._unpack_latents(latents, latent[0] * side, latent[1] * side, side)
+        return self.pipe._unpack_latents(
+            latents, latent[0] * side, latent[1] * side, side
+        )
 
 
 _MARK = "\ue000"  # a character that no template holds

@@ -20,7 +20,11 @@ from typing import Any, TypeVar
 import diffusers
 import psutil
 import torch
-from diffusers import DDPMScheduler, FlowMatchEulerDiscreteScheduler, FlowMatchHeunDiscreteScheduler
+from diffusers import (
+    DDPMScheduler,
+    FlowMatchEulerDiscreteScheduler,
+    FlowMatchHeunDiscreteScheduler,
+)
 from diffusers.schedulers.scheduling_ddpm import DDPMSchedulerOutput
 from torch import Tensor
 from torch.nn.functional import pad, pixel_shuffle, pixel_unshuffle, unfold
@@ -72,7 +76,9 @@ class Schedule:
     def moment(self, call: int) -> Moment:
         """Return the step of a call, by the call's number from 0."""
         step = self.steps[call]
-        return Moment(step, self.count, call + 1 == len(self.steps) or self.steps[call + 1] > step)
+        return Moment(
+            step, self.count, call + 1 == len(self.steps) or self.steps[call + 1] > step
+        )
 
 
 def announced(pipe: Any, first: float, error: float = SAME) -> Schedule:
@@ -90,7 +96,11 @@ def announced(pipe: Any, first: float, error: float = SAME) -> Schedule:
     order = int(getattr(scheduler, "order", 1))
     # Most pipelines count their calls before each first pass, some before they apply
     # `denoising_end`.
-    count = getattr(pipe, "num_timesteps", None) if hasattr(type(pipe), "num_timesteps") else None
+    count = (
+        getattr(pipe, "num_timesteps", None)
+        if hasattr(type(pipe), "num_timesteps")
+        else None
+    )
     end = getattr(pipe, "denoising_end", None)
     if isinstance(end, float) and 0 < end < 1:
         cutoff = round(scheduler.config.num_train_timesteps * (1 - end))
@@ -119,7 +129,11 @@ def _steps(scheduler: Any, start: int, timesteps: Sequence[float]) -> list[int]:
         return list(range(len(timesteps)))
     # PNDM: four calls in a Runge-Kutta step; without such steps its second timestep comes twice,
     # and the first two calls make the first step.
-    prk = max(len(scheduler.prk_timesteps) - start, 0) if len(scheduler.prk_timesteps) else 0
+    prk = (
+        max(len(scheduler.prk_timesteps) - start, 0)
+        if len(scheduler.prk_timesteps)
+        else 0
+    )
     steps = [number // _RUNGE_KUTTA for number in range(min(prk, len(timesteps)))]
     step = -(-prk // _RUNGE_KUTTA)
     for number in range(prk, len(timesteps)):
@@ -136,7 +150,9 @@ def _is_same(a: float, b: float, error: float) -> bool:
 def rounding_of(timesteps: Tensor) -> float:
     """Return the relative error of timesteps, which some pipelines convert to half types."""
     return (
-        max(SAME, 2 * torch.finfo(timesteps.dtype).eps) if timesteps.is_floating_point() else SAME
+        max(SAME, 2 * torch.finfo(timesteps.dtype).eps)
+        if timesteps.is_floating_point()
+        else SAME
     )
 
 
@@ -183,13 +199,19 @@ def _place_in(view: Tensor, whole: Any) -> int | None:
     return (view.storage_offset() - whole.storage_offset()) // max(1, whole.stride(0))
 
 
-def matches(schedule: Schedule, call: int, timestep: float, error: float = SAME) -> bool:
+def matches(
+    schedule: Schedule, call: int, timestep: float, error: float = SAME
+) -> bool:
     """Return whether a pass at this timestep can belong to this call of the scheduler."""
-    return call < len(schedule.timesteps) and _is_same(schedule.timesteps[call], timestep, error)
+    return call < len(schedule.timesteps) and _is_same(
+        schedule.timesteps[call], timestep, error
+    )
 
 
 def listen(
-    scheduler: Any, after: Callable[[Tensor], Tensor], before: Callable[..., None] | None = None
+    scheduler: Any,
+    after: Callable[[Tensor], Tensor],
+    before: Callable[..., None] | None = None,
 ) -> Callable[[], None]:
     """Intercept the calls of a scheduler; return a function that ends it.
 
@@ -221,7 +243,9 @@ def listen(
 
 
 @contextmanager
-def noise_of_steps(scheduler: Any, generators: Sequence[torch.Generator]) -> Iterator[None]:
+def noise_of_steps(
+    scheduler: Any, generators: Sequence[torch.Generator]
+) -> Iterator[None]:
     """Let a scheduler take its noise from a call's generators.
 
     Some pipelines, such as Stable Diffusion 3's, do not pass them on; the scheduler then uses
@@ -262,16 +286,27 @@ def rescaled(vae: Any, latents: Tensor) -> Tensor:
 def _scaling(vae: Any, like: Tensor) -> tuple[float, Any, Any]:
     config = vae.config
     factor = getattr(config, "scaling_factor", 1.0)
-    if hasattr(vae, "bn"):  # Flux.2 normalizes four cells together, packed into channels
-        mean, spread = vae.bn.running_mean, (vae.bn.running_var + config.batch_norm_eps).sqrt()
+    if hasattr(
+        vae, "bn"
+    ):  # Flux.2 normalizes four cells together, packed into channels
+        mean, spread = (
+            vae.bn.running_mean,
+            (vae.bn.running_var + config.batch_norm_eps).sqrt(),
+        )
         grid = (like.shape[-2] // 2, like.shape[-1] // 2)
-        packed = (one.to(like).view(-1, 1, 1).expand(-1, *grid) for one in (mean, spread))
+        packed = (
+            one.to(like).view(-1, 1, 1).expand(-1, *grid) for one in (mean, spread)
+        )
         shift, spread = (pixel_shuffle(one, 2) for one in packed)
         return 1.0, shift, spread
     if getattr(config, "latents_mean", None) is None:
         return factor, getattr(config, "shift_factor", None) or 0.0, 1.0
     mean, spread = config.latents_mean, config.latents_std
-    return factor, like.new_tensor(mean).view(-1, 1, 1), like.new_tensor(spread).view(-1, 1, 1)
+    return (
+        factor,
+        like.new_tensor(mean).view(-1, 1, 1),
+        like.new_tensor(spread).view(-1, 1, 1),
+    )
 
 
 def is_of_frames(vae: Any) -> bool:
@@ -284,7 +319,9 @@ def pictures_of(vae: Any, latents: Tensor) -> Tensor:
     with _upcast(vae):
         latents = latents.to(vae.dtype)
         if is_of_frames(vae):
-            return vae.decode(latents[:, :, None]).sample[:, :, 0].float().cpu() / 2 + 0.5
+            return (
+                vae.decode(latents[:, :, None]).sample[:, :, 0].float().cpu() / 2 + 0.5
+            )
         return vae.decode(latents).sample.float().cpu() / 2 + 0.5
 
 
@@ -293,7 +330,11 @@ def latents_of(vae: Any, pixels: Tensor, device: torch.device | None = None) -> 
     with _upcast(vae):
         pixels = (pixels * 2 - 1).to(device or vae.device, vae.dtype)
         encoded = vae.encode(pixels[:, :, None] if is_of_frames(vae) else pixels)
-        latents = encoded.latent_dist.mode() if hasattr(encoded, "latent_dist") else encoded[0]
+        latents = (
+            encoded.latent_dist.mode()
+            if hasattr(encoded, "latent_dist")
+            else encoded[0]
+        )
         return latents[:, :, 0] if is_of_frames(vae) else latents
 
 
@@ -327,7 +368,9 @@ def fitted(
     inputs, wanted = inputs.flatten(0, 1), wanted.flatten(0, 1)  # (B·h·w, …)
     mean, middle = inputs.mean(dim=0), wanted.mean(dim=0)
     inputs = inputs - mean
-    penalty = ridge * inputs.square().sum(dim=0).mean() * torch.eye(inputs.shape[1]).double()
+    penalty = (
+        ridge * inputs.square().sum(dim=0).mean() * torch.eye(inputs.shape[1]).double()
+    )
     # "gelsd" takes the smallest of all maps that fit, where there are fewer cells than channels.
     weights = torch.linalg.lstsq(
         inputs.T @ inputs + penalty, inputs.T @ (wanted - middle), driver="gelsd"
@@ -371,15 +414,22 @@ def noise_levels(pipe: Any, steps: int) -> tuple[list[tuple[float, float]], floa
         f"{type(scheduler).__name__} does not define how much noise there is at a step: expected "
         f"one of the usual schedulers of {type(pipe).__name__}"
     )
-    if scheduler.config.get("use_dynamic_shifting"):  # the pipeline shifts them by the size
+    if scheduler.config.get(
+        "use_dynamic_shifting"
+    ):  # the pipeline shifts them by the size
         raise unknown
     scheduler.set_timesteps(steps)
     step_of_call = _steps(scheduler, 0, [float(t) for t in scheduler.timesteps])
     levels: list[tuple[float, float]] = []
-    for call in map(step_of_call.index, dict.fromkeys(step_of_call)):  # the first of each step
+    for call in map(
+        step_of_call.index, dict.fromkeys(step_of_call)
+    ):  # the first of each step
         try:
             level = level_of(scheduler, scheduler.timesteps[call], call)
-        except (NotImplementedError, IndexError):  # some have the method without a use for it
+        except (
+            NotImplementedError,
+            IndexError,
+        ):  # some have the method without a use for it
             level = None
         if level is None:
             raise unknown
@@ -394,7 +444,9 @@ def is_flow(pipe: Any) -> bool:
     if not isinstance(scheduler, _FLOWS) or any(others):
         return False
     # Pipelines of diffusion scale their noise for the scheduler.
-    return "init_noise_sigma" not in unwrap(type(pipe).prepare_latents).__code__.co_names
+    return (
+        "init_noise_sigma" not in unwrap(type(pipe).prepare_latents).__code__.co_names
+    )
 
 
 def flow_level(scheduler: Any) -> tuple[float, float]:
@@ -421,7 +473,9 @@ def predicted(scheduler: Any, *args: Any, **kwargs: Any) -> Tensor | None:
     if level is None:
         return None
     x = arguments["sample"].float()
-    output = arguments["model_output"].float()[:, : x.shape[1]]  # a learned variance may follow
+    output = arguments["model_output"].float()[
+        :, : x.shape[1]
+    ]  # a learned variance may follow
     if kind == "sample":
         return output
     a, s = level
@@ -431,17 +485,25 @@ def predicted(scheduler: Any, *args: Any, **kwargs: Any) -> Tensor | None:
     return (a / norm) * (x / norm) - (s / norm) * output
 
 
-def level_of(scheduler: Any, timestep: Any, call: int = 0) -> tuple[float, float] | None:
+def level_of(
+    scheduler: Any, timestep: Any, call: int = 0
+) -> tuple[float, float] | None:
     """Return the shares (a, s) of clean latents and of noise at a timestep; None if unknown.
 
     A scheduler that is at no step yet needs the number of the call.
     """
     if not hasattr(scheduler, "add_noise"):
         return None
-    other = copy(scheduler)  # some move a table of theirs to the device of what they are given
+    other = copy(
+        scheduler
+    )  # some move a table of theirs to the device of what they are given
     if hasattr(other, "set_begin_index") and hasattr(other, "step_index"):
-        other.set_begin_index(call)  # rounded timesteps repeat, so it must go by this count
-    if hasattr(other, "_sigma_to_alpha_sigma_t"):  # SASolver adds noise otherwise than it steps
+        other.set_begin_index(
+            call
+        )  # rounded timesteps repeat, so it must go by this count
+    if hasattr(
+        other, "_sigma_to_alpha_sigma_t"
+    ):  # SASolver adds noise otherwise than it steps
         at = call if other.step_index is None else other.step_index
         a, s = other._sigma_to_alpha_sigma_t(other.sigmas[at])
         return float(a), float(s)
@@ -476,7 +538,9 @@ class ImageScheduler:
         every = int(self.config["num_train_timesteps"])
         self.num_inference_steps, self.custom_timesteps = count, False
         parts = [(every * (2 * (count - n) - 1), 2 * count) for n in range(count)]
-        timesteps, self._shares = zip(*(self.level(*part) for part in parts), strict=True)
+        timesteps, self._shares = zip(
+            *(self.level(*part) for part in parts), strict=True
+        )
         self.timesteps = torch.tensor(timesteps, device=device)
         self._call, self.noised = 0, self._add_noise(0, self._first)
 
@@ -501,12 +565,18 @@ class ImageScheduler:
     ) -> DDPMSchedulerOutput | tuple[Tensor, ...]:
         """Return the image with the noise of the next timestep; after the last, without noise."""
         if not torch.equal(sample, self.noised.to(sample).expand_as(sample)):
-            raise TraceError("the pipeline changes latents between steps: use a text-to-image one")
+            raise TraceError(
+                "the pipeline changes latents between steps: use a text-to-image one"
+            )
         self._call += 1
         over = self._call == len(self.timesteps)
         self.noised = self.image if over else self._add_noise(self._call, self._draw())
         latents = self.noised.to(sample).expand_as(sample)
-        return DDPMSchedulerOutput(prev_sample=latents) if return_dict else (latents, latents)
+        return (
+            DDPMSchedulerOutput(prev_sample=latents)
+            if return_dict
+            else (latents, latents)
+        )
 
     def _draw(self) -> Tensor:
         return torch.randn(self.image.shape, generator=self.noise).to(self.image.device)
@@ -538,7 +608,9 @@ class FlowingImage(ImageScheduler, FlowMatchEulerDiscreteScheduler):  # pyright:
 
 
 @contextmanager
-def showing(pipe: Any, latents: Tensor, noise: torch.Generator, steps: int) -> Iterator[Tensor]:
+def showing(
+    pipe: Any, latents: Tensor, noise: torch.Generator, steps: int
+) -> Iterator[Tensor]:
     """Give a pipeline's model these latents (1, C, h, w) at each step, with fresh noise.
 
     The noise is that of the training: for flow matching at evenly spaced σ, which no shift of the
@@ -555,17 +627,31 @@ def showing(pipe: Any, latents: Tensor, noise: torch.Generator, steps: int) -> I
         pipe.scheduler = before
 
 
-def _image_scheduler(scheduler: Any, matches_flow: bool, shift: float | None) -> ImageScheduler:
+def _image_scheduler(
+    scheduler: Any, matches_flow: bool, shift: float | None
+) -> ImageScheduler:
     config = scheduler.config
     if matches_flow:
-        flowing = FlowingImage(num_train_timesteps=config.get("num_train_timesteps", 1000))
+        flowing = FlowingImage(
+            num_train_timesteps=config.get("num_train_timesteps", 1000)
+        )
         if shift is not None:
             flowing.shift_noise = partial(scheduler.time_shift, shift, 1.0)
         return flowing
-    betas = ("num_train_timesteps", "beta_start", "beta_end", "beta_schedule", "prediction_type")
-    known = all(name in config for name in betas) and config.prediction_type in _PREDICTIONS
+    betas = (
+        "num_train_timesteps",
+        "beta_start",
+        "beta_end",
+        "beta_schedule",
+        "prediction_type",
+    )
+    known = (
+        all(name in config for name in betas) and config.prediction_type in _PREDICTIONS
+    )
     # `from_config` would ignore the defaults of the pipeline's own scheduler.
-    names = [name for name in signature(DDPMScheduler.__init__).parameters if name in config]
+    names = [
+        name for name in signature(DDPMScheduler.__init__).parameters if name in config
+    ]
     try:
         if not known or config.get("use_flow_sigmas"):
             raise NotImplementedError
@@ -597,7 +683,9 @@ def image_bytes(pipe: Any, size: tuple[int, int]) -> int:
 def free_bytes(device: torch.device) -> int:
     """Return the free memory of a device, including what torch has reserved and not used."""
     if device.type == "cuda":
-        reserved = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+        reserved = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(
+            device
+        )
         return torch.cuda.mem_get_info(device)[0] + reserved
     if device.type == "mps":
         return torch.mps.recommended_max_memory() - torch.mps.driver_allocated_memory()

@@ -97,7 +97,10 @@ def load(
             if isinstance(where, Path) and where.is_file():
                 kind = getattr(diffusers, index["_class_name"])
                 pipe = kind.from_single_file(str(where), dtype=torch_dtype)
-                for part in (pipe, *pipe.components.values()):  # else named for its configuration
+                for part in (
+                    pipe,
+                    *pipe.components.values(),
+                ):  # else named for its configuration
                     if hasattr(part, "register_to_config"):
                         part.register_to_config(_name_or_path=str(where))
                     elif part is not None:
@@ -139,7 +142,9 @@ def outline(model: str | Path | None = None) -> "CallablePipeline":
         with _explained(where):
             for name in {component, "vae"} & parts.keys():
                 kind = getattr(diffusers, index[name][-1])
-                config = kind.load_config(str(source), subfolder=name, local_files_only=local)
+                config = kind.load_config(
+                    str(source), subfolder=name, local_files_only=local
+                )
                 with init_empty_weights():
                     parts[name] = kind.from_config(config)
             load_parts: Any = diffusers.DiffusionPipeline.from_pretrained
@@ -152,7 +157,11 @@ def of_kind(pipe: "DiffusionPipeline", name: str) -> "DiffusionPipeline":
 
     kind: Any = getattr(diffusers, name, None)
     other = isinstance(kind, type) and issubclass(kind, diffusers.DiffusionPipeline)
-    return kind.from_pipe(pipe, dtype=pipe.dtype) if other and kind is not type(pipe) else pipe
+    return (
+        kind.from_pipe(pipe, dtype=pipe.dtype)
+        if other and kind is not type(pipe)
+        else pipe
+    )
 
 
 # --- without weights ---
@@ -256,7 +265,11 @@ def _index(where: Path | str) -> dict[str, Any]:
     with _explained(where):
         if isinstance(source, str):
             _check_hub(source, name)
-        path = source / name if isinstance(source, Path) else Path(str(cached_file(source, name)))
+        path = (
+            source / name
+            if isinstance(source, Path)
+            else Path(str(cached_file(source, name)))
+        )
         index = json.loads(path.read_text(encoding="utf-8"))
     return index if isinstance(index, dict) else {}
 
@@ -281,7 +294,8 @@ def _empty_parts(index: Mapping[str, Any], *kept: str) -> dict[str, Any]:
     return {
         name: None
         for name, part in index.items()
-        if isinstance(part, list) and (part[0] is None or (kept and not name.startswith(kept)))
+        if isinstance(part, list)
+        and (part[0] is None or (kept and not name.startswith(kept)))
     }
 
 
@@ -294,8 +308,12 @@ def _repository(where: Path | str) -> Path | str:
 
         checkpoint = single.load_single_file_checkpoint(str(where))
         if single.CHECKPOINT_KEY_NAMES["inpainting"] not in checkpoint:
-            raise ValueError("it has no UNet in the original format of Stable Diffusion")
-        return single.fetch_diffusers_config(checkpoint)["pretrained_model_name_or_path"]
+            raise ValueError(
+                "it has no UNet in the original format of Stable Diffusion"
+            )
+        return single.fetch_diffusers_config(checkpoint)[
+            "pretrained_model_name_or_path"
+        ]
 
 
 def _device_and_dtype(device: str, dtype: str) -> tuple[Any, Any]:

@@ -32,7 +32,11 @@ class PixArt(Transformer):
             # Otherwise it draws the nearest size of a list, and then scales and crops the image.
             "use_resolution_binning": False,
             # Without these packages it cannot clean a text, and logs four lines at each call.
-            **({} if is_bs4_available() and is_ftfy_available() else {"clean_caption": False}),
+            **(
+                {}
+                if is_bs4_available() and is_ftfy_available()
+                else {"clean_caption": False}
+            ),
         }
 
     def project_text(self, states: Tensor) -> Tensor:
@@ -50,7 +54,9 @@ class PixArt(Transformer):
         clean = arguments.get(name, default_of(self.pipe, name))
 
         def rewrite(text: str) -> Rewritten:
-            origin = [(at, at + 1) for at, char in enumerate(text) for _ in char.lower()]
+            origin = [
+                (at, at + 1) for at, char in enumerate(text) for _ in char.lower()
+            ]
             lowered = text.lower()
             start, stripped = len(lowered) - len(lowered.lstrip()), lowered.strip()
             if clean and is_bs4_available() and is_ftfy_available():
@@ -65,7 +71,9 @@ class PixArt(Transformer):
 
         return rewrite
 
-    def table(self, tokenizer: Any, prompt: str, arguments: Mapping[str, Any]) -> TokenTable:
+    def table(
+        self, tokenizer: Any, prompt: str, arguments: Mapping[str, Any]
+    ) -> TokenTable:
         """Return the words and tokens of a prompt, in lower case and padded as the call asks."""
         rewrite, limit = self.lowered(arguments), self.longest(arguments)
         return tokenize(prompt, tokenizer, rewrite=rewrite, limit=limit)
@@ -73,7 +81,10 @@ class PixArt(Transformer):
     def guards(self) -> Iterable[tuple[object, str, Callable[..., Any]]]:
         """Yield the methods with which an image is drawn at one size and scaled to another."""
         processor = self.pipe.image_processor
-        choose, scale = processor.classify_height_width_bin, processor.resize_and_crop_tensor
+        choose, scale = (
+            processor.classify_height_width_bin,
+            processor.resize_and_crop_tensor,
+        )
 
         def check_choice(height: int, width: int, ratios: Any) -> tuple[int, int]:
             size = choose(height, width, ratios=ratios)

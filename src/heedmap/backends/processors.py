@@ -36,7 +36,9 @@ Record = Callable[[str, Scores], None]
 uncompiled: Any = torch.compiler.disable
 """A decorator of functions that `torch.compile` leaves out of what it compiles around them."""
 _UNSEEN = ("_native_npu", "_native_xla")
-_DEFAULT = "load the model again, and keep the attention processors that it is loaded with"
+_DEFAULT = (
+    "load the model again, and keep the attention processors that it is loaded with"
+)
 
 
 @dataclass(eq=False)
@@ -80,7 +82,9 @@ class RecordingProcessor:
             self.record, self.editor = before
 
     @uncompiled
-    def __call__(self, attn: Attention, hidden_states: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+    def __call__(
+        self, attn: Attention, hidden_states: Tensor, *args: Any, **kwargs: Any
+    ) -> Tensor:
         """Run the original processor."""
         tap = _Tap(self, attn, hidden_states.shape, _text_states(attn, args, kwargs))
         with tap:
@@ -125,7 +129,11 @@ class _Tap(TorchFunctionMode):
     """
 
     def __init__(
-        self, processor: RecordingProcessor, attn: Attention, shape: torch.Size, states: Any
+        self,
+        processor: RecordingProcessor,
+        attn: Attention,
+        shape: torch.Size,
+        states: Any,
     ) -> None:
         super().__init__()
         self.processor, self.attn, self.rows = processor, attn, shape[0]
@@ -143,7 +151,9 @@ class _Tap(TorchFunctionMode):
     def __enter__(self) -> "_Tap":
         # Another mode around this one may replace the attention (LayerSkip of diffusers does).
         modes = _get_current_function_mode_stack()
-        self.overridden = not all(isinstance(mode, _Tap | DeviceContext) for mode in modes)
+        self.overridden = not all(
+            isinstance(mode, _Tap | DeviceContext) for mode in modes
+        )
         self._original: Any = getattr(self.attn, "get_attention_scores", None)
         vars(self.attn)["get_attention_scores"] = self._classic
         return super().__enter__()
@@ -188,7 +198,9 @@ class _Tap(TorchFunctionMode):
             self.fused = replace(self.fused, output=output)
         return output
 
-    def _classic(self, query: Tensor, key: Tensor, attention_mask: Tensor | None = None) -> Tensor:
+    def _classic(
+        self, query: Tensor, key: Tensor, attention_mask: Tensor | None = None
+    ) -> Tensor:
         """Replace `Attention.get_attention_scores`, of (B·H, Q, K) or a slice of it."""
         every, editor = self.rows * self.attn.heads, self.processor.editor
         if self.fused or sum(len(part) for part, _, _ in self.classic) >= every:
@@ -203,14 +215,18 @@ class _Tap(TorchFunctionMode):
         if editor is not None and self.processor.joint:
             self._fail("by get_attention_scores, which an edit cannot change there")
         if editor is not None and not self.reads_text:
-            edited = editor.inputs(self.processor.name, self._by_head(query), self._by_head(key))
+            edited = editor.inputs(
+                self.processor.name, self._by_head(query), self._by_head(key)
+            )
             query, key = (part.flatten(0, 1) for part in edited)
         self.classic.append((query, key, attention_mask))
         p = self._original(query, key, attention_mask)
         if editor is not None and self.reads_text:
             scores = self.scores()
             assert scores is not None
-            p = editor.weights(self.processor.name, scores, self._by_head(p)).flatten(0, 1)
+            p = editor.weights(self.processor.name, scores, self._by_head(p)).flatten(
+                0, 1
+            )
         return p
 
     def _check_keys(self, key: Tensor) -> None:
@@ -272,16 +288,23 @@ def install(
         _check_backend(name, layer.processor)
     installed: dict[str, RecordingProcessor] = {}
     for name, layer in layers.items():
-        recorder: Any = RecordingProcessor(layer.processor, name, record, editor, needed, joint)
+        recorder: Any = RecordingProcessor(
+            layer.processor, name, record, editor, needed, joint
+        )
 
         def restore(layer: Attention = layer, recorder: Any = recorder) -> None:
-            if layer.processor is recorder:  # a processor that the user set meanwhile stays
+            if (
+                layer.processor is recorder
+            ):  # a processor that the user set meanwhile stays
                 layer.set_processor(recorder.original)
 
         undo(restore)
         layer.set_processor(recorder)
         # `model.attn_processors` has the original: `set_ip_adapter_scale` looks for it there.
-        for method, replacement in (("get_processor", _original), ("set_processor", _set)):
+        for method, replacement in (
+            ("get_processor", _original),
+            ("set_processor", _set),
+        ):
             own = getattr(layer, method)
             undo(replace_method(layer, method, partial(replacement, layer, own)))
         installed[name] = recorder
@@ -309,16 +332,26 @@ def _check_backend(name: str, processor: Any) -> None:
         )
 
 
-def _original(layer: Attention, get: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+def _original(
+    layer: Attention, get: Callable[..., Any], *args: Any, **kwargs: Any
+) -> Any:
     """Return the processor of a layer; the original one where it is recorded."""
     recorder = layer.processor
-    return recorder.original if isinstance(recorder, RecordingProcessor) else get(*args, **kwargs)
+    return (
+        recorder.original
+        if isinstance(recorder, RecordingProcessor)
+        else get(*args, **kwargs)
+    )
 
 
-def _set(layer: Attention, set_processor: Callable[[Any], None], processor: Any) -> None:
+def _set(
+    layer: Attention, set_processor: Callable[[Any], None], processor: Any
+) -> None:
     """Set a processor, unless it is the original of the one that records."""
     recorder: Any = layer.processor
-    if not (isinstance(recorder, RecordingProcessor) and recorder.original is processor):
+    if not (
+        isinstance(recorder, RecordingProcessor) and recorder.original is processor
+    ):
         set_processor(processor)
 
 
@@ -343,7 +376,13 @@ def run_uncompiled(model: Any, undo: Undo) -> None:
 # --- tools that skip layers ---
 
 # How the names of diffusers' hooks begin that skip nothing.
-_NOT_SKIPPING = ("group_offloading", "layer_execution", "lazy_prefetch", "layerwise_", "peft_")
+_NOT_SKIPPING = (
+    "group_offloading",
+    "layer_execution",
+    "lazy_prefetch",
+    "layerwise_",
+    "peft_",
+)
 
 
 def skipping_tools(model: torch.nn.Module, layers: Collection[str]) -> tuple[str, ...]:
@@ -363,14 +402,20 @@ def skipping_tools(model: torch.nn.Module, layers: Collection[str]) -> tuple[str
             if not hook.startswith(_NOT_SKIPPING):
                 tools[hook] = None
         replaced = _replaced_forward(module)
-        if replaced is not None and any(name.startswith(f"{path}.".lstrip(".")) for name in layers):
-            tools[getattr(replaced, "__module__", type(replaced).__name__).split(".")[0]] = None
+        if replaced is not None and any(
+            name.startswith(f"{path}.".lstrip(".")) for name in layers
+        ):
+            tools[
+                getattr(replaced, "__module__", type(replaced).__name__).split(".")[0]
+            ] = None
     return tuple(tools)
 
 
 def check_forwards(layers: Mapping[str, Any]) -> None:
     """Raise a TraceError if the `forward` method of a layer was replaced, as T-GATE does."""
-    replaced = [name for name, layer in layers.items() if _replaced_forward(layer) is not None]
+    replaced = [
+        name for name, layer in layers.items() if _replaced_forward(layer) is not None
+    ]
     if replaced:
         raise TraceError(
             f"the forward method of {replaced[0]} was replaced, so heedmap cannot see its "
@@ -398,7 +443,9 @@ def keys_of(layer: Any, states: Tensor) -> Tensor:
     if layer.norm_cross is not None:
         states = layer.norm_encoder_hidden_states(states)
     key, norm = layer.to_k(states), layer.norm_k
-    if norm is not None and norm.weight.numel() == key.shape[-1]:  # over all heads together
+    if (
+        norm is not None and norm.weight.numel() == key.shape[-1]
+    ):  # over all heads together
         key, norm = norm(key), None
     key = key.unflatten(-1, (layer.heads, -1)).transpose(1, 2)
     return key if norm is None else norm(key)
@@ -429,24 +476,39 @@ class LayerActivations:
 
 
 def record_activations(
-    layer: Any, record: Callable[[LayerActivations], None], undo: Undo, joint: bool = False
+    layer: Any,
+    record: Callable[[LayerActivations], None],
+    undo: Undo,
+    joint: bool = False,
 ) -> None:
     """Call `record` with the activations after each pass of a layer, until undone."""
     tensors: dict[str, Tensor] = {}
     hooks: list[tuple[torch.nn.Module, Any]] = []
     projection = _projection(layer)
     if projection is not None:
-        hooks.append((projection, lambda _, args, output: tensors.update(joined=args[0])))
-    elif getattr(layer, "to_out", None) is not None:  # one map of the heads and of an MLP
+        hooks.append(
+            (projection, lambda _, args, output: tensors.update(joined=args[0]))
+        )
+    elif (
+        getattr(layer, "to_out", None) is not None
+    ):  # one map of the heads and of an MLP
         heads = slice(layer.inner_dim)
         hooks.append(
-            (layer.to_out, lambda _, args, output: tensors.update(joined=args[0][..., heads]))
+            (
+                layer.to_out,
+                lambda _, args, output: tensors.update(joined=args[0][..., heads]),
+            )
         )
     if not joint:
         hooks.append((layer.to_v, lambda _, args, output: tensors.update(value=output)))
-    if not joint and hasattr(layer, "to_kv"):  # which runs in place of to_k and to_v if fused
+    if not joint and hasattr(
+        layer, "to_kv"
+    ):  # which runs in place of to_k and to_v if fused
         hooks.append(
-            (layer.to_kv, lambda _, args, output: tensors.update(value=output.chunk(2, -1)[1]))
+            (
+                layer.to_kv,
+                lambda _, args, output: tensors.update(value=output.chunk(2, -1)[1]),
+            )
         )
 
     @uncompiled
@@ -568,7 +630,9 @@ class LayerShapes:
         (places, channels), (tokens, width) = self.hidden, self.text
         inner, d, keys = self.query[1], self.head_dim, self.scores[1]
         root = math.isclose(self.scale, d**-0.5, rel_tol=1e-6)
-        key, value = ("K_h", "V_h") if self.image_key is None else ("[K_h; K'_h]", "[V_h; V'_h]")
+        key, value = (
+            ("K_h", "V_h") if self.image_key is None else ("[K_h; K'_h]", "[V_h; V'_h]")
+        )
         score = f"S_h = Q_h·{key}ᵀ" + (f"/√{d}" if root else f"·{self.scale:.6g}")
         mask = "" if self.masked is None else " + M"
         products = [
@@ -585,7 +649,9 @@ class LayerShapes:
         if self.projected:
             name = f"Y = [O_0 … O_{self.heads - 1}]·W_O + b"
             products.append((name, places, inner, self.output[1]))
-        return [(name, f"({m} × {k}) · ({k} × {n})", (m, n)) for name, m, k, n in products]
+        return [
+            (name, f"({m} × {k}) · ({k} × {n})", (m, n)) for name, m, k, n in products
+        ]
 
 
 def layer_shapes(
@@ -612,7 +678,9 @@ def layer_shapes(
     layers, family = registry.cross_attention_layers(pipe), registry.family_of(pipe)
     registry.check_names(pipe, arguments, ("prompt", "size"))
     arguments = usual_arguments(pipe) | arguments
-    width, height = registry.usual_size(pipe) if size is None else registry.check_size(pipe, size)
+    width, height = (
+        registry.usual_size(pipe) if size is None else registry.check_size(pipe, size)
+    )
     table, side = prompt_table(pipe, prompt, arguments), family.cell_side
     grids = [family.grid(name, (height // side, width // side)) for name in layers]
     tokens, parts = len(table.tokens), family.groups(list(layers))
@@ -646,5 +714,7 @@ def pick(layers: Sequence[LayerShapes], wanted: str) -> list[LayerShapes]:
     fitting = [one for one in layers if name_fits(one.name, wanted, one.part)]
     if not fitting:
         names = layers_there({layer.name: layer.part for layer in layers}, wanted)
-        raise SelectionError(f"no layer matches {quoted(wanted)}: available are {names}")
+        raise SelectionError(
+            f"no layer matches {quoted(wanted)}: available are {names}"
+        )
     return fitting

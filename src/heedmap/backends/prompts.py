@@ -28,7 +28,9 @@ CLOSE = 0.05
 types differ by about 0.01, other words by 0.2 and more."""
 
 
-def prompt_table(pipe: Any, prompt: str, arguments: Mapping[str, Any] | None = None) -> TokenTable:
+def prompt_table(
+    pipe: Any, prompt: str, arguments: Mapping[str, Any] | None = None
+) -> TokenTable:
     """Return the words and tokens of a prompt as a pipeline reads it in a call with arguments."""
     with silence_logs(pipe):
         return family_of(pipe).whole_table(prompt, arguments or {})
@@ -91,7 +93,9 @@ class Reading:
                 if tokenizer is not None and encoder is not None:
                     reader = Reader(tokenizer, first=first)
                     self.readers.append(reader)
-                    hook = encoder.register_forward_hook(reader.record, with_kwargs=True)
+                    hook = encoder.register_forward_hook(
+                        reader.record, with_kwargs=True
+                    )
                     stack.callback(hook.remove)
             self.results.append(encode())
         return self
@@ -116,7 +120,10 @@ class Reading:
                 raise TraceError(
                     "this pipeline mixes the branches of prompt_embeds: pass the prompt as text"
                 )
-            states = [one.repeat_interleave(self.images_per_prompt, 0).to(result) for one in read]
+            states = [
+                one.repeat_interleave(self.images_per_prompt, 0).to(result)
+                for one in read
+            ]
             return states[0], states[1] if len(states) > 1 else None, None
         try:
             prompt, negative, mask = family_of(self.pipe).text_states(result)
@@ -129,7 +136,9 @@ class Reading:
             "do: use one with the usual form of encode_prompt, or define Family.text_states"
         )
 
-    def tables(self, which: str, call: int, count: int | None = None) -> list[TokenTable]:
+    def tables(
+        self, which: str, call: int, count: int | None = None
+    ) -> list[TokenTable]:
         """Return the tables of the prompts, checked against the ids that each encoder read.
 
         Args:
@@ -138,9 +147,13 @@ class Reading:
             count: the number of prompts for which a single text stands.
         """
         family, arguments = family_of(self.pipe), self.arguments
-        names = [which + name.removeprefix("tokenizer") for name in chain(*family.sequences)]
+        names = [
+            which + name.removeprefix("tokenizer") for name in chain(*family.sequences)
+        ]
         default = arguments.get(which) or ""
-        texts, *others = (_listed(arguments.get(name) or default, count) for name in names)
+        texts, *others = (
+            _listed(arguments.get(name) or default, count) for name in names
+        )
         for name, other in zip(names[1:], others, strict=True):
             if other != texts:
                 raise TraceError(
@@ -152,11 +165,15 @@ class Reading:
             arguments = family.negative_arguments(arguments)
         labels = [family.whole_table(text, arguments) for text in texts]
         for reader in self.readers:
-            if call >= len(reader.ids):  # a negative prompt of zeros is read by no encoder
+            if call >= len(
+                reader.ids
+            ):  # a negative prompt of zeros is read by no encoder
                 continue
             if len(reader.ids[call]) != len(texts):
                 read = plural(len(reader.ids[call]), "text")
-                raise TraceError(f"{which} is {read} for {len(texts)} images: expected one each")
+                raise TraceError(
+                    f"{which} is {read} for {len(texts)} images: expected one each"
+                )
             for label, ids in zip(labels, reader.ids[call], strict=True):
                 own, other = (
                     family.table(one, label.prompt, arguments)
@@ -193,7 +210,9 @@ def _listed(text: str | Sequence[str], count: int | None) -> list[str]:
     return [text] * (count or 1) if isinstance(text, str) else list(text)
 
 
-def _encode_others(reading: Reading, encode: Callable[..., Any], texts: Iterable[str]) -> Reading:
+def _encode_others(
+    reading: Reading, encode: Callable[..., Any], texts: Iterable[str]
+) -> Reading:
     """Encode other texts as a call encoded its prompts, one image each, without guidance."""
     arguments = {
         name: None if "prompt_" in name or name.startswith("negative_") else value
@@ -211,10 +230,14 @@ def _encode_others(reading: Reading, encode: Callable[..., Any], texts: Iterable
     return other
 
 
-def _check_labels(reading: Reading, encode: Callable[..., Any], prompts: Sequence[str]) -> None:
+def _check_labels(
+    reading: Reading, encode: Callable[..., Any], prompts: Sequence[str]
+) -> None:
     labels = quoted(list(prompts))
     without = "leave `prompts` out of the trace (the maps are then by position)"
-    texts, embeds = (reading.arguments.get(name) for name in ("prompt", "prompt_embeds"))
+    texts, embeds = (
+        reading.arguments.get(name) for name in ("prompt", "prompt_embeds")
+    )
     if texts is not None:
         if _listed(texts, len(prompts)) != list(prompts):
             raise TraceError(
@@ -259,7 +282,10 @@ class ConceptStates:
 
 
 def read_concepts(
-    reading: Reading, encode: Callable[..., Any], concepts: Sequence[str], prompts: Sequence[str]
+    reading: Reading,
+    encode: Callable[..., Any],
+    concepts: Sequence[str],
+    prompts: Sequence[str],
 ) -> tuple[ConceptStates, ...]:
     """Encode concepts as the prompts of a call were encoded, for the prompt of each image.
 
@@ -267,7 +293,9 @@ def read_concepts(
     """
     pipe = reading.pipe
     # Most models have no second encoder, and a refiner has no first; each needs its tokenizer.
-    loaded = [{one is not None for one in (pair[0], pair[2])} for pair in _encoders(pipe)]
+    loaded = [
+        {one is not None for one in (pair[0], pair[2])} for pair in _encoders(pipe)
+    ]
     if {True} not in loaded or {True, False} in loaded:
         raise TraceError(
             f"{type(pipe).__name__} has no tokenizer or text encoder loaded, and concepts are "
@@ -278,7 +306,9 @@ def read_concepts(
     states, _, mask = encoded.text_states()
     count = states.shape[1]
     tables = _pad_to_longest(family_of(pipe), encoded.tables("prompt", 0), count)
-    if len(states) != len(tables) or any(len(table.tokens) != count for table in tables):
+    if len(states) != len(tables) or any(
+        len(table.tokens) != count for table in tables
+    ):
         raise TraceError(
             f"{type(pipe).__name__} makes states of shape {tuple(states.shape)} of {len(tables)} "
             f"texts of {len(tables[0].tokens)} tokens: leave concepts out"
@@ -342,7 +372,10 @@ class Encoding:
         blocks = {"conditional": self.conditional.blocks_in(states)}
         if self.negative is not None:
             blocks["negative"] = self.negative.blocks_in(states)
-            if blocks["negative"] == blocks["conditional"] and len(blocks["conditional"]) > 1:
+            if (
+                blocks["negative"] == blocks["conditional"]
+                and len(blocks["conditional"]) > 1
+            ):
                 # Both prompts are the same text: only their order tells them apart.
                 first, *others = blocks["conditional"]
                 if self.prompt_first:
@@ -436,7 +469,9 @@ def watch(
             _check_labels(reading, encode, prompts)
         encoding = _encoding(reading, prompts, negative)
         if concepts:
-            labelled = prompts is not None or (reading.arguments.get("prompt") and reading.readers)
+            labelled = prompts is not None or (
+                reading.arguments.get("prompt") and reading.readers
+            )
             texts = [t.prompt if labelled else "" for t in encoding.conditional.tables]
             states = read_concepts(reading, encode, concepts, texts)
             encoding = replace(encoding, concepts=states)
@@ -456,7 +491,9 @@ def watch(
     return stack.close
 
 
-def _encoding(reading: Reading, prompts: Sequence[str] | None, label_negative: bool) -> Encoding:
+def _encoding(
+    reading: Reading, prompts: Sequence[str] | None, label_negative: bool
+) -> Encoding:
     pipe, arguments = reading.pipe, reading.arguments
     states, negative_states, _ = reading.text_states()
     if arguments.get("prompt") is not None and reading.readers:
@@ -470,11 +507,17 @@ def _encoding(reading: Reading, prompts: Sequence[str] | None, label_negative: b
     if negative_states is None:
         return Encoding(conditional, None)
     negative = [_unlabelled(negative_states)] * len(tables)
-    if label_negative and arguments.get("negative_prompt_embeds") is None and reading.readers:
+    if (
+        label_negative
+        and arguments.get("negative_prompt_embeds") is None
+        and reading.readers
+    ):
         call = 1 if arguments.get("prompt_embeds") is None else 0
         negative = reading.tables("negative_prompt", call, count=len(tables))
     prompt_first = family.has_quirk("prompt_first")
-    return Encoding(conditional, _branch(family, negative, negative_states), prompt_first)
+    return Encoding(
+        conditional, _branch(family, negative, negative_states), prompt_first
+    )
 
 
 def _unlabelled(states: Tensor) -> TokenTable:
@@ -484,7 +527,10 @@ def _unlabelled(states: Tensor) -> TokenTable:
 
 def _branch(family: Family, tables: Sequence[TokenTable], states: Tensor) -> Branch:
     images, tokens = states.shape[:2]
-    shifted = family.pads_to_longest == "left" and len({len(one.tokens) for one in tables}) > 1
+    shifted = (
+        family.pads_to_longest == "left"
+        and len({len(one.tokens) for one in tables}) > 1
+    )
     tables = _pad_to_longest(family, tables, tokens)
     wrong = next((t for t in tables if len(t.tokens) != tokens), None)
     if not tables or images % len(tables) or wrong is not None:

@@ -42,7 +42,9 @@ class QwenImage(PackedFamily):
         """
         values = self.named_inputs(args, kwargs)
         shapes, positions = values["img_shapes"][0], values[self.inputs[0]].shape[1]
-        if isinstance(shapes, tuple):  # that of a single image, as ControlNets' pipelines give it
+        if isinstance(
+            shapes, tuple
+        ):  # that of a single image, as ControlNets' pipelines give it
             shapes = [shapes]
         _, h, w = shapes[0]
         return self.checked_latent(h, w, positions, references=len(shapes) > 1)
@@ -71,10 +73,14 @@ class QwenImage(PackedFamily):
         """Return the places after those that are dropped."""
         return range(self.pipe.prompt_template_encode_start_idx, count)
 
-    def table(self, tokenizer: Any, prompt: str, arguments: Mapping[str, Any]) -> TokenTable:
+    def table(
+        self, tokenizer: Any, prompt: str, arguments: Mapping[str, Any]
+    ) -> TokenTable:
         """Return the words and tokens of a prompt inside of the template, after its first ones."""
         pipe = self.pipe
         before, after = pipe.prompt_template_encode.split("{}")
         limit = min(self.longest(arguments), pipe.tokenizer_max_length)
         drop = pipe.prompt_template_encode_start_idx
-        return tokenize_between(before, prompt, after, tokenizer, limit=limit, drop=drop)
+        return tokenize_between(
+            before, prompt, after, tokenizer, limit=limit, drop=drop
+        )

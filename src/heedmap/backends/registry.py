@@ -29,7 +29,18 @@ from heedmap.io.reading import MAX_ASPECT, MAX_PIXELS
 from heedmap.options import OWN_NAMES, GenerateOptions, ShareOf
 
 FAMILIES: tuple[type[Family], ...] = (
-    *(UNet, PixArt, Sana, HunyuanDiT, StableDiffusion3, Flux, Chroma, Flux2, QwenImage, CogView4),
+    *(
+        UNet,
+        PixArt,
+        Sana,
+        HunyuanDiT,
+        StableDiffusion3,
+        Flux,
+        Chroma,
+        Flux2,
+        QwenImage,
+        CogView4,
+    ),
 )
 GROUP = "heedmap.families"
 """The group of entry points by which other packages add families."""
@@ -61,9 +72,13 @@ def family_of(pipe: Any) -> Family:
         if family.serves():
             return family
     parts = {
-        family.component: type(family.model).__name__ for family in each if family.model is not None
+        family.component: type(family.model).__name__
+        for family in each
+        if family.model is not None
     }
-    raise _unreadable(quoted(pipe) if isinstance(pipe, str) else type(pipe).__name__, parts)
+    raise _unreadable(
+        quoted(pipe) if isinstance(pipe, str) else type(pipe).__name__, parts
+    )
 
 
 def family_named(index: Mapping[str, Any]) -> type[Family]:
@@ -108,7 +123,9 @@ def check_share(pipe: Any, share_of: ShareOf) -> None:
 
 
 def _check_class(names: Iterable[str]) -> None:
-    unserved = {name: why for family in families() for name, why in family.unserved.items()}
+    unserved = {
+        name: why for family in families() for name, why in family.unserved.items()
+    }
     for name in names:
         if name in unserved:
             raise ModelError(
@@ -119,7 +136,10 @@ def _check_class(names: Iterable[str]) -> None:
 
 def encoding_method(pipe: Any) -> str:
     """Return the name of a pipeline's encode_prompt; raise a ModelError if its form is unknown."""
-    for name in ("encode_prompt", "_encode_prompt"):  # InstructPix2Pix has only the older one
+    for name in (
+        "encode_prompt",
+        "_encode_prompt",
+    ):  # InstructPix2Pix has only the older one
         if hasattr(pipe, name):
             parameters = inspect.signature(getattr(pipe, name)).parameters
             if "prompt" in parameters and "max_embeddings_multiples" not in parameters:
@@ -151,14 +171,17 @@ def self_attention_layers(pipe: Any) -> dict[str, Attention]:
     """Return the layers of the image's attention to itself, by dotted path."""
     family = family_of(pipe)
     every = family.attention()
-    return {name: layer for name, layer in every.items() if not family.reads_text(layer)}
+    return {
+        name: layer for name, layer in every.items() if not family.reads_text(layer)
+    }
 
 
 def control_reads_text(pipe: Any) -> bool:
     """Return whether a pipeline has a ControlNet with attention of its own to the text."""
     net = modules_of(pipe).get("controlnet")
     return net is not None and any(
-        getattr(layer, "is_cross_attention", False) or getattr(layer, "added_kv_proj_dim", None)
+        getattr(layer, "is_cross_attention", False)
+        or getattr(layer, "added_kv_proj_dim", None)
         for layer in net.modules()
     )
 
@@ -183,9 +206,13 @@ def unit(pipe: Any) -> int:
 def check_size(pipe: Any, size: object) -> tuple[int, int]:
     """Return a size (width, height) in pixels; raise an ArgumentError if it cannot be drawn."""
     multiple, longest = unit(pipe), family_of(pipe).longest_side
-    sides = [check_int("a side of the size", one) for one in as_ordered_list(size) or []]
+    sides = [
+        check_int("a side of the size", one) for one in as_ordered_list(size) or []
+    ]
     if len(sides) != 2:
-        raise ArgumentError(f"the size is {quoted(size)}: expected (width, height), in pixels")
+        raise ArgumentError(
+            f"the size is {quoted(size)}: expected (width, height), in pixels"
+        )
     for side in sides:
         if not 0 < side <= longest:
             raise ArgumentError(
@@ -250,7 +277,10 @@ def for_batch(
         **{name: value for name, value in named.items() if value is not None},
         **arguments,
     }
-    for name in (THEIR_NAMES["negative"], "prompt_2"):  # which diffusers takes for one prompt
+    for name in (
+        THEIR_NAMES["negative"],
+        "prompt_2",
+    ):  # which diffusers takes for one prompt
         if count > 1 and isinstance(call.get(name), str):
             call[name] = [call[name]] * count
     if arguments.get("padding_mask_crop") is not None:
@@ -261,7 +291,9 @@ def for_batch(
         # A list with an image for each of several nets holds for all rows; adapters need it
         # repeated.
         each = (
-            name == "image" and isinstance(value, list) and "control_image" not in parameters(pipe)
+            name == "image"
+            and isinstance(value, list)
+            and "control_image" not in parameters(pipe)
         )
         if each and hasattr(getattr(pipe, "adapter", None), "adapters"):
             call[name] = [[one] * count for one in value] if count > 1 else value
@@ -302,8 +334,12 @@ def seed_of(generator: Any) -> Any:
         raise ArgumentError(
             f"the generator is {quoted(generator)}: expected a torch.Generator on the CPU, or seed"
         )
-    if not torch.equal(generator.get_state(), noise(generator.initial_seed()).get_state()):
-        raise ArgumentError("the generator was used before: pass a newly seeded one, or seed")
+    if not torch.equal(
+        generator.get_state(), noise(generator.initial_seed()).get_state()
+    ):
+        raise ArgumentError(
+            "the generator was used before: pass a newly seeded one, or seed"
+        )
     return generator.initial_seed()
 
 

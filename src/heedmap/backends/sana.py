@@ -49,7 +49,11 @@ class Sana(PixArt):
 
     def attention(self) -> dict[str, Attention]:
         """Return the attention of each block to the text; its attention to itself is linear."""
-        return {name: one for name, one in super().attention().items() if one.is_cross_attention}
+        return {
+            name: one
+            for name, one in super().attention().items()
+            if one.is_cross_attention
+        }
 
     def project_text(self, states: Tensor) -> Tensor:
         """Return Gemma's states, projected and normed."""
@@ -60,13 +64,19 @@ class Sana(PixArt):
     ) -> tuple[Tensor, Any, Tensor]:
         """Return the latent, the scheduler's timestep and the text states of a pass."""
         sample, timestep, states = super().passed(args, kwargs)
-        if hasattr(self.pipe.scheduler.config, "sigma_data"):  # Sana Sprint passes a share of noise
+        if hasattr(
+            self.pipe.scheduler.config, "sigma_data"
+        ):  # Sana Sprint passes a share of noise
             return sample, torch.atan2(timestep, 1 - timestep), states
         return sample, timestep / self.model.config.timestep_scale, states
 
     def text_states(self, encoded: Any) -> TextStates:
         """Select the states and the mask; Sana Sprint reads no negative prompt."""
-        return super().text_states(encoded) if len(encoded) > 2 else (encoded[0], None, encoded[1])
+        return (
+            super().text_states(encoded)
+            if len(encoded) > 2
+            else (encoded[0], None, encoded[1])
+        )
 
     def negative_arguments(self, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
         """Return the arguments without the instruction, which precedes the prompt alone."""
@@ -76,7 +86,9 @@ class Sana(PixArt):
         """Return the first of `count` places, and the last ones."""
         return [0, *range(count - self.longest(arguments) + 1, count)]
 
-    def table(self, tokenizer: Any, prompt: str, arguments: Mapping[str, Any]) -> TokenTable:
+    def table(
+        self, tokenizer: Any, prompt: str, arguments: Mapping[str, Any]
+    ) -> TokenTable:
         """Return the words and tokens of a prompt behind the instruction of the call."""
         tokenizer, limit = copy(tokenizer), self.longest(arguments)
         tokenizer.padding_side = "right"  # which each call of the pipeline sets

@@ -30,7 +30,9 @@ class StableDiffusion3(JointFamily):
     @property
     def longest_side(self) -> int:
         """The longest side of an image, in pixels: patches beyond it have no embedding."""
-        return self.model.config.pos_embed_max_size * self.latent_multiple * self.cell_side
+        return (
+            self.model.config.pos_embed_max_size * self.latent_multiple * self.cell_side
+        )
 
     def reads_text(self, layer: Any) -> bool:
         """Return whether a layer has linear maps for the text; others are of the image alone."""
@@ -48,7 +50,9 @@ class StableDiffusion3(JointFamily):
         is_read = self.pipe.text_encoder_3 is not None or self.pipe.text_encoder is None
         return self.pipe.tokenizer_3 if is_read else None
 
-    def table(self, tokenizer: Any, prompt: str, arguments: Mapping[str, Any]) -> TokenTable:
+    def table(
+        self, tokenizer: Any, prompt: str, arguments: Mapping[str, Any]
+    ) -> TokenTable:
         """Return the words and tokens of a prompt as a CLIP reads it, or T5; None is T5's absence.
 
         Without T5 its positions hold zeros, which are padding.
@@ -59,5 +63,7 @@ class StableDiffusion3(JointFamily):
         limit = self.longest(arguments)
         if tokenizer is not None:
             return tokenize(prompt, tokenizer, limit=limit)
-        padding = [Token(number, 0, LABELS["pad"], 0, 0, "pad") for number in range(limit)]
+        padding = [
+            Token(number, 0, LABELS["pad"], 0, 0, "pad") for number in range(limit)
+        ]
         return TokenTable(prompt, limit, 0, tuple(padding), ())

@@ -43,9 +43,13 @@ class Transformer(Family):
     def groups(self, names: Sequence[str]) -> dict[str, str]:
         """Return the third of the depth that each layer is in: "early", "middle" or "late"."""
         thirds = ("early", "middle", "late")
-        return {name: thirds[3 * number // len(names)] for number, name in enumerate(names)}
+        return {
+            name: thirds[3 * number // len(names)] for number, name in enumerate(names)
+        }
 
     def longest(self, arguments: Mapping[str, Any]) -> int:
         """Return the number of tokens that a call reads at most."""
         name = "max_sequence_length"
-        return check_int(name, arguments.get(name, default_of(self.pipe, name)), least=1)
+        return check_int(
+            name, arguments.get(name, default_of(self.pipe, name)), least=1
+        )

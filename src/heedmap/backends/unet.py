@@ -21,7 +21,8 @@ class UNet(Family):
     """
 
     description = (
-        "a Stable Diffusion pipeline with a UNet2DConditionModel (1.x, 2.x, XL and their relatives)"
+        "a Stable Diffusion pipeline with a UNet2DConditionModel"
+        " (1.x, 2.x, XL and their relatives)"
     )
     component = "unet"
     model_class = UNet2DConditionModel
@@ -61,7 +62,9 @@ class UNet(Family):
             and module.added_kv_proj_dim is None
         ]
         # The UNet registers its middle last; within a stage the order is that of the forward pass.
-        return dict(sorted(layers, key=lambda item: _STAGES.index(item[0].partition(".")[0])))
+        return dict(
+            sorted(layers, key=lambda item: _STAGES.index(item[0].partition(".")[0]))
+        )
 
     def reads_text(self, layer: Any) -> bool:
         """Return whether a layer attends to the text.
@@ -88,9 +91,13 @@ class UNet(Family):
         projected = self.model.config.encoder_hid_dim_type == "text_proj"
         return self.model.encoder_hid_proj(states) if projected else states
 
-    def table(self, tokenizer: Any, prompt: str, arguments: Mapping[str, Any]) -> TokenTable:
+    def table(
+        self, tokenizer: Any, prompt: str, arguments: Mapping[str, Any]
+    ) -> TokenTable:
         """Return the words and tokens of a prompt, with placeholders expanded."""
-        return tokenize(prompt, tokenizer, rewrite=self.placeholders_expanded(tokenizer))
+        return tokenize(
+            prompt, tokenizer, rewrite=self.placeholders_expanded(tokenizer)
+        )
 
     def why_unblended(self) -> str | None:
         """Return why latent consistency models cannot blend."""

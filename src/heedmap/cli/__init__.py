@@ -32,7 +32,9 @@ class Commands(TyperGroup):
             typer.echo(f"Error: {error}", err=True)
             raise typer.Exit(2) from error
         except KeyboardInterrupt as error:
-            typer.echo(f"Interrupted: {str(error) or 'the result was not saved'}.", err=True)
+            typer.echo(
+                f"Interrupted: {str(error) or 'the result was not saved'}.", err=True
+            )
             raise typer.Exit(130) from error
         except typer.BadParameter.__base__ as error:  # pyright: ignore[reportGeneralTypeIssues]
             usage: Any = error
@@ -43,9 +45,15 @@ class Commands(TyperGroup):
                 usage.possibilities = None
             raise
         except (MemoryError, RuntimeError) as error:
-            if not isinstance(error, MemoryError) and "out of memory" not in str(error).lower():
+            if (
+                not isinstance(error, MemoryError)
+                and "out of memory" not in str(error).lower()
+            ):
                 raise
-            typer.echo("Error: out of memory: try a smaller --size or --dtype float16", err=True)
+            typer.echo(
+                "Error: out of memory: try a smaller --size or --dtype float16",
+                err=True,
+            )
             raise typer.Exit(2) from error
 
 
@@ -97,7 +105,12 @@ def print_version(wanted: bool) -> None:
 def heedmap_command(
     version: Annotated[
         bool,
-        typer.Option("--version", callback=print_version, is_eager=True, help="Print the version."),
+        typer.Option(
+            "--version",
+            callback=print_version,
+            is_eager=True,
+            help="Print the version.",
+        ),
     ] = False,
 ) -> None:
     """See where a text-to-image model reads each word of a prompt, and edit the image.
@@ -112,7 +125,14 @@ def heedmap_command(
 
 
 for command in (
-    *(generate.generate, edit.edit, edit.grid, generate.locate, inspect.inspect, inspect.segment),
+    *(
+        generate.generate,
+        edit.edit,
+        edit.grid,
+        generate.locate,
+        inspect.inspect,
+        inspect.segment,
+    ),
     *(repeat.explain, repeat.ablate, inspect.compare, repeat.repeat, words, layers),
 ):
     app.command(cls=HelpCommand)(command)
@@ -123,7 +143,9 @@ app.command("app", cls=HelpCommand)(serve.serve)
 
 def main() -> None:
     """Run the command line."""
-    gc.set_threshold(100_000)  # at 700, importing torch and diffusers takes twice as long
+    gc.set_threshold(
+        100_000
+    )  # at 700, importing torch and diffusers takes twice as long
     # Threads that wait without rest take the processor from other work, and from each other.
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")  # read when torch is imported
     for library in ("DIFFUSERS", "TRANSFORMERS"):  # their logs are for programmers

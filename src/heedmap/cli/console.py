@@ -44,8 +44,12 @@ class Task(LoadOptions):
     out: Path | None = option(
         None, "A new or an empty folder. Default: {}.", Path, names=["--out", "-o"]
     )
-    open_: bool = option(False, "Open the result in the browser.", bool, names=["--open"])
-    quiet: bool = option(False, "Print only what was saved.", bool, names=["--quiet", "-q"])
+    open_: bool = option(
+        False, "Open the result in the browser.", bool, names=["--open"]
+    )
+    quiet: bool = option(
+        False, "Print only what was saved.", bool, names=["--quiet", "-q"]
+    )
     json: bool = option(False, "Print one JSON object.", bool)
     warnings: list[str] = field(default_factory=list, init=False)
 
@@ -79,10 +83,14 @@ class Task(LoadOptions):
                 return loading.load(self.model, device=self.device, dtype=self.dtype)
             from heedmap.pipelines import repeating
 
-            return repeating.load_for(saved, self.model, device=self.device, dtype=self.dtype)
+            return repeating.load_for(
+                saved, self.model, device=self.device, dtype=self.dtype
+            )
 
     @contextmanager
-    def sampling(self, saved: Any = None) -> Iterator[tuple[Any, Callable[[int, int], None]]]:
+    def sampling(
+        self, saved: Any = None
+    ) -> Iterator[tuple[Any, Callable[[int, int], None]]]:
         """Load a model, print warnings, and yield the pipeline and the function of a bar."""
         pipe = self.load(saved)
         with self.warnings_printed(), progress_bar("Sampling", self.verbose) as advance:
@@ -99,7 +107,9 @@ class Task(LoadOptions):
         with record_warnings(hear):
             yield
 
-    def finish(self, data: Mapping[str, Any], saved: Iterable[object], page: object = None) -> None:
+    def finish(
+        self, data: Mapping[str, Any], saved: Iterable[object], page: object = None
+    ) -> None:
         """Print JSON or the saved files, and open a page, as the flags say."""
         if self.json:
             typer.echo(dumps({**data, "warnings": self.warnings}))
@@ -137,8 +147,14 @@ def progress_bar(
 
     columns = (*progress.Progress.get_default_columns(), progress.TimeElapsedColumn())
     columns = (*columns, progress.TextColumn("{task.fields[rate]}"))
-    with progress.Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task, before, start = bar.add_task(label, total=None, rate=""), -1, time.monotonic()
+    with progress.Progress(
+        *columns, console=Console(stderr=True), transient=True
+    ) as bar:
+        task, before, start = (
+            bar.add_task(label, total=None, rate=""),
+            -1,
+            time.monotonic(),
+        )
 
         def advance(done: int, total: int) -> None:
             nonlocal before, start
@@ -150,7 +166,9 @@ def progress_bar(
         yield advance
 
 
-def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]], title: object = "") -> None:
+def print_table(
+    columns: Sequence[str], rows: Iterable[Sequence[str]], title: object = ""
+) -> None:
     """Print a table, as wide as the terminal; in a pipe each row is one line.
 
     Numbers are aligned to the right, and columns of empty cells are left out.
@@ -190,7 +208,9 @@ class HelpCommand(TyperCommand):
 # --- flags ------------------------------------------------------------------------------------
 
 
-def parsed(parse: Callable[[str], Any], metavar: str | None, help: str, *names: str) -> Any:
+def parsed(
+    parse: Callable[[str], Any], metavar: str | None, help: str, *names: str
+) -> Any:
     """Declare a flag whose text a function reads; its errors become usage errors."""
 
     def checked(text: str) -> Any:
@@ -233,15 +253,27 @@ def command(
         parameters = dict(inspect.signature(function).parameters)
         absent = {*parameters, *without.split()}
         options = {
-            kind: [one for one in fields(kind) if one.metadata and one.name not in absent]
+            kind: [
+                one for one in fields(kind) if one.metadata and one.name not in absent
+            ]
             for kind in kinds
         }
-        of_task = [one for one in fields(Task) if one.name in shared and one.name not in absent]
+        of_task = [
+            one for one in fields(Task) if one.name in shared and one.name not in absent
+        ]
 
         @functools.wraps(function)
         def run(**values: Any) -> None:
-            values = {name: value for name, value in values.items() if value not in (None, [])}
-            task = Task(**{one.name: values.pop(one.name) for one in of_task if one.name in values})
+            values = {
+                name: value for name, value in values.items() if value not in (None, [])
+            }
+            task = Task(
+                **{
+                    one.name: values.pop(one.name)
+                    for one in of_task
+                    if one.name in values
+                }
+            )
             for kind, declared in options.items():
                 declared = [one for one in declared if one.name in values]
                 for one in declared:
@@ -261,7 +293,10 @@ def command(
         for name in ("task", "options"):
             parameters.pop(name, None)
         flags = [_flag(one) for declared in options.values() for one in declared]
-        flags += [_flag(one, {"model": model, "out": out}.get(one.name, "")) for one in of_task]
+        flags += [
+            _flag(one, {"model": model, "out": out}.get(one.name, ""))
+            for one in of_task
+        ]
         run.__signature__ = inspect.Signature([*parameters.values(), *flags])  # pyright: ignore
         known = run.__signature__.parameters  # pyright: ignore
         return run
@@ -274,8 +309,13 @@ def _flag(one: Field[Any], usual: str = "") -> inspect.Parameter:
     how, default = one.metadata, one.default
     kind, text = how["parse"], how["help"].format(usual)
     if default not in (None, False, (), MISSING):
-        text += f" Default: {','.join(default) if isinstance(default, tuple) else default}."
-    names, metavar = how.get("names", [f"--{one.name.replace('_', '-')}"]), how.get("metavar")
+        text += (
+            f" Default: {','.join(default) if isinstance(default, tuple) else default}."
+        )
+    names, metavar = (
+        how.get("names", [f"--{one.name.replace('_', '-')}"]),
+        how.get("metavar"),
+    )
     variable = "HEEDMAP_MODEL" if usual == EMBEDDED else None
     info = typer.Option(*names, metavar=metavar, envvar=variable, help=text)
     if inspect.isfunction(kind):
@@ -284,7 +324,10 @@ def _flag(one: Field[Any], usual: str = "") -> inspect.Parameter:
         kind = list[kind]
     kind, unset = (bool, False) if kind is bool else (kind | None, None)
     return inspect.Parameter(
-        one.name, inspect.Parameter.KEYWORD_ONLY, default=unset, annotation=Annotated[kind, info]
+        one.name,
+        inspect.Parameter.KEYWORD_ONLY,
+        default=unset,
+        annotation=Annotated[kind, info],
     )
 
 
@@ -304,7 +347,9 @@ def check_targets(texts: list[str] | None) -> list[str]:
 
 # --- flags that several commands declare ------------------------------------------------------
 
-_WORD = "A word, a phrase, or #N for word number N, from 0. May be repeated. Default: all."
+_WORD = (
+    "A word, a phrase, or #N for word number N, from 0. May be repeated. Default: all."
+)
 _TARGET = "Edited prompts. Without one, the weights in SOURCE are edited, as in 'a (red:3) house'."
 _COUNT = "Number of seeds, from --seed up."
 _CONCEPTS = "Use the maps of the run's concepts instead of its prompt's."
@@ -312,11 +357,14 @@ _CONCEPTS = "Use the maps of the run's concepts instead of its prompt's."
 Prompt = Annotated[str, typer.Argument(metavar="PROMPT", help="The prompt.")]
 Source = Annotated[str, typer.Argument(metavar="SOURCE", help="The prompt to edit.")]
 Targets = Annotated[
-    list[str] | None, typer.Argument(metavar="TARGET", help=_TARGET, callback=check_targets)
+    list[str] | None,
+    typer.Argument(metavar="TARGET", help=_TARGET, callback=check_targets),
 ]
 Seed = Annotated[Any, whole("the seed", "Random seed. Default: random (printed).", 0)]
 Count = Annotated[Any, whole("count", _COUNT, 1, 10_000)]
-RunFolder = Annotated[Path, typer.Argument(metavar="RUN", help="The folder of a saved run.")]
+RunFolder = Annotated[
+    Path, typer.Argument(metavar="RUN", help="The folder of a saved run.")
+]
 Words = Annotated[list[Any] | None, parsed(parse_word, "WORD", _WORD, "--word", "-w")]
 OfConcepts = Annotated[bool, typer.Option("--concepts", help=_CONCEPTS)]
 Format = Annotated[

@@ -45,7 +45,12 @@ _WINDOWS = "One or more windows, as in `heedmap edit`, with commas between: 0,0.
 
 @command(GenerateOptions, EditOptions, model=EMBEDDED, out=OUTPUTS, without="concepts")
 def edit(
-    task: Task, source: Source, target: Targets = None, *, seed: Seed = None, **options: Any
+    task: Task,
+    source: Source,
+    target: Targets = None,
+    *,
+    seed: Seed = None,
+    **options: Any,
 ) -> None:
     """Generate SOURCE and its edit to each TARGET from the same noise.
 
@@ -56,9 +61,13 @@ def edit(
 
     place = task.place(several=len(target or ()) > 1)
     with task.sampling() as (pipe, progress):
-        result: Any = hm.edit(pipe, source, target, seed=seed, progress=progress, **options)
+        result: Any = hm.edit(
+            pipe, source, target, seed=seed, progress=progress, **options
+        )
         pairs: dict[Path, hm.EditResult] = {}
-        for text, pair in zip(target or [source], result if target else [result], strict=True):
+        for text, pair in zip(
+            target or [source], result if target else [result], strict=True
+        ):
             name = f"{slug(text, 48)}-{pair.edited.settings.seed}"
             pairs[place.put(pair.save, name)] = pair
     if task.verbose:
@@ -72,7 +81,9 @@ def _pair_json(folder: Path, pair: "hm.EditResult") -> dict[str, Any]:
     from heedmap.io.schemas import to_json
 
     settings, names = pair.edited.settings, ("seed", "steps", "guidance", "model")
-    files = {name: folder / file for name, file in FILES.items() if (folder / file).exists()}
+    files = {
+        name: folder / file for name, file in FILES.items() if (folder / file).exists()
+    }
     return {
         "folder": str(folder),
         "source": pair.source.settings.prompt,
@@ -89,10 +100,17 @@ def _print_pair(folder: Path, pair: "hm.EditResult") -> None:
 
     summary = edit_summary(pair)
     tables = summary["figures"]
-    print_table(("region", "share of image", "MSE", "PSNR (dB)", "SSIM"), tables["change"], folder)
+    print_table(
+        ("region", "share of image", "MSE", "PSNR (dB)", "SSIM"),
+        tables["change"],
+        folder,
+    )
     print_table(("edit", "value"), tables["attention"])
     typer.echo(summary["why"])
-    size, steps = "{}×{}".format(*pair.edited.image.size), plural(pair.report.steps, "step")
+    size, steps = (
+        "{}×{}".format(*pair.edited.image.size),
+        plural(pair.report.steps, "step"),
+    )
     seed = pair.edited.settings.seed
     typer.echo(f"{size}, seed {seed}, {steps}. Open {folder / 'index.html'}.")
 
@@ -103,10 +121,14 @@ def grid(
     source: Source,
     target: Targets = None,
     *,
-    weights: Annotated[list[Any] | None, parsed(parse_word_weights, "WORD=A:B:N", _WEIGHTS)] = None,
+    weights: Annotated[
+        list[Any] | None, parsed(parse_word_weights, "WORD=A:B:N", _WEIGHTS)
+    ] = None,
     seeds: Annotated[Any, parsed(parse_integers, "N,…", _SEEDS)] = None,
     cross_replace: Annotated[Any, parsed(parse_windows, "A:B,…", _WINDOWS)] = None,
-    self_replace: Annotated[Any, parsed(parse_windows, "A:B,…", _WINDOWS, "--self-replace")] = None,
+    self_replace: Annotated[
+        Any, parsed(parse_windows, "A:B,…", _WINDOWS, "--self-replace")
+    ] = None,
     **options: Any,
 ) -> None:
     """Generate many edits of SOURCE, and one sheet of them.
@@ -132,7 +154,9 @@ def grid(
             **options,
         )
         seed = result.cells[0].result.edited.settings.seed
-        folder = place.put(result.save, f"{slug(f'grid {(target or [source])[0]}', 48)}-{seed}")
+        folder = place.put(
+            result.save, f"{slug(f'grid {(target or [source])[0]}', 48)}-{seed}"
+        )
     if task.verbose:
         rows = []
         for cell, row in zip(result, result.rows(), strict=True):
@@ -141,7 +165,9 @@ def grid(
             errors = ["-" if one is None else f"{one:.2g}" for one in errors]
             rows.append((str(cell.number), edited, f"{row['moved']:.1%}", *errors))
         print_table(
-            ("cell", "edit", "attention changed", "MSE inside", "MSE outside"), rows, folder
+            ("cell", "edit", "attention changed", "MSE inside", "MSE outside"),
+            rows,
+            folder,
         )
         typer.echo(f"{plural(len(result), 'edit')}. Open {folder / 'index.html'}.")
         back = result.cells[0].result.report.reconstruction
@@ -153,13 +179,23 @@ def grid(
 def _grid_json(folder: Path, grid: "hm.Grid") -> dict[str, Any]:
     from heedmap.io.schemas import to_json
 
-    files = {"page": "index.html", "sheet": "grid.png", "table": "grid.csv", "figures": "grid.json"}
+    files = {
+        "page": "index.html",
+        "sheet": "grid.png",
+        "table": "grid.csv",
+        "figures": "grid.json",
+    }
     report, back = grid.report, grid.cells[0].result.report.reconstruction
     settings = grid.cells[0].result.source.settings
     return {
         "folder": str(folder),
-        **{name: getattr(report, name) for name in ("source", "batch", "sources_drawn")},
-        **{name: getattr(settings, name) for name in ("steps", "guidance", "size", "model")},
+        **{
+            name: getattr(report, name) for name in ("source", "batch", "sources_drawn")
+        },
+        **{
+            name: getattr(settings, name)
+            for name in ("steps", "guidance", "size", "model")
+        },
         "seeds": report.seeds,
         "varies": grid.axes,
         **({} if back is None else {"reconstruction": to_json(back)}),

@@ -45,7 +45,11 @@ def generate(
     count: Count = 1,
     confine: Annotated[
         list[Any] | None,
-        parsed(parse_box, "WORD=L,T,R,B", "Keep a word inside a box, in pixels. May be repeated."),
+        parsed(
+            parse_box,
+            "WORD=L,T,R,B",
+            "Keep a word inside a box, in pixels. May be repeated.",
+        ),
     ] = None,
     **options: Any,
 ) -> None:
@@ -63,7 +67,9 @@ def generate(
         edits = [hm.Confine(word, box) for word, box in confine or ()]
         for number in range(count):
             progress = sub_progress(advance, number, count)
-            run = hm.generate(pipe, prompt, seed=seed, edits=edits, progress=progress, **options)
+            run = hm.generate(
+                pipe, prompt, seed=seed, edits=edits, progress=progress, **options
+            )
             seed = run.settings.seed
             folder = place.put(run.save, f"{slug(prompt, 48)}-{seed}")
             runs.append(_run_json(folder, run))
@@ -77,7 +83,9 @@ def locate(
     image: Annotated[
         Path, typer.Argument(metavar="IMAGE", help="An image: PNG, JPEG, WebP or BMP.")
     ],
-    prompt: Annotated[str, typer.Argument(metavar="PROMPT", help="What to find in it.")],
+    prompt: Annotated[
+        str, typer.Argument(metavar="PROMPT", help="What to find in it.")
+    ],
     *,
     seed: Seed = None,
     steps: Annotated[
@@ -94,7 +102,9 @@ def locate(
 
     place = task.place()
     with task.sampling() as (pipe, progress):
-        run = hm.locate(pipe, image, prompt, seed=seed, steps=steps, progress=progress, **options)
+        run = hm.locate(
+            pipe, image, prompt, seed=seed, steps=steps, progress=progress, **options
+        )
         name = f"{slug(image.stem, 24)}-{slug(prompt, 48)}-{run.settings.seed}"
         folder = place.put(run.save, name)
     _finish(task, [_run_json(folder, run)])
@@ -122,10 +132,21 @@ def _run_json(folder: Path, run: "hm.Run") -> dict[str, Any]:
     names = ("prompt", "seed", "steps", "guidance", "model")
     data = {name: getattr(run.settings, name) for name in names}
     data |= {"folder": str(folder), "size": list(run.image.size)}
-    data |= {name: str(folder / file) for name, file in FILES.items() if (folder / file).exists()}
-    for kind, maps, prefix in (("word", run.maps, ""), ("concept", run.concepts, "concept-")):
+    data |= {
+        name: str(folder / file)
+        for name, file in FILES.items()
+        if (folder / file).exists()
+    }
+    for kind, maps, prefix in (
+        ("word", run.maps, ""),
+        ("concept", run.concepts, "concept-"),
+    ):
         data[f"{kind}s"] = [
-            {"number": word.number, kind: word.text, "file": str(folder / word_file(word, prefix))}
+            {
+                "number": word.number,
+                kind: word.text,
+                "file": str(folder / word_file(word, prefix)),
+            }
             for word in (maps.words if maps else ())
         ]
     return data

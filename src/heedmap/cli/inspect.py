@@ -20,7 +20,13 @@ from heedmap.cli.console import (
     print_table,
 )
 from heedmap.errors import ArgumentError, RunError, join_words
-from heedmap.options import MASK_THRESHOLD, SHARES, parse_integers, parse_names, parse_range
+from heedmap.options import (
+    MASK_THRESHOLD,
+    SHARES,
+    parse_integers,
+    parse_names,
+    parse_range,
+)
 
 COLUMNS = ("peak", "mean", "peak at")
 _LAYERS = "As down, mid, up, early, 'up 1.0' or a pattern with *; commas between."
@@ -44,7 +50,9 @@ def inspect(
     outputs: Annotated[bool, typer.Option("--outputs", help=_OUTPUTS)] = False,
     over: Annotated[
         Literal["steps", "layers", "heads", "layers,heads"] | None,
-        typer.Option(help="Show one --word over its steps (also as a GIF), layers or heads."),
+        typer.Option(
+            help="Show one --word over its steps (also as a GIF), layers or heads."
+        ),
     ] = None,
     scale: Annotated[
         Literal["shared", "word", "raw"] | None,
@@ -78,9 +86,19 @@ def inspect(
     if steps is not None:
         first, last, _ = steps.indices(len(saved.maps.recording.timesteps))
         parts["steps"] = f"{first}:{last}"
-    flags = {"refined": refined, "concepts": concepts, "outputs": outputs, **parts, "over": over}
+    flags = {
+        "refined": refined,
+        "concepts": concepts,
+        "outputs": outputs,
+        **parts,
+        "over": over,
+    }
     flags |= {"scale": scale, "format": kind != "png" and kind}
-    selection = {"words": word, **flags, "scale": scale or ("word" if over else "shared")}
+    selection = {
+        "words": word,
+        **flags,
+        "scale": scale or ("word" if over else "shared"),
+    }
 
     words = list(dict.fromkeys(word or [one.number for one in maps.words]))
     heats = [maps[one] if isinstance(one, str) else maps.at(one) for one in words]
@@ -107,8 +125,12 @@ def inspect(
         folder = run  # its overlays are these
     else:
         place = task.place(run / "inspect")
-        images = [f"words/{n}-{slug(heat.label, 40)}.png" for n, heat in enumerate(heats)]
-        of_axes = _draw_over(maps, words, over, selection["scale"], kind) if over else {}
+        images = [
+            f"words/{n}-{slug(heat.label, 40)}.png" for n, heat in enumerate(heats)
+        ]
+        of_axes = (
+            _draw_over(maps, words, over, selection["scale"], kind) if over else {}
+        )
         figure, overlays = maps.figure_and_overlays(heats, scale=selection["scale"])
         files = {f"sheet.{kind}": encode(figure, kind), **of_axes}
         files |= zip(images, map(png, overlays), strict=True)
@@ -140,7 +162,9 @@ def segment(
     run: RunFolder,
     *,
     word: Words = None,
-    threshold: Annotated[float, typer.Option(min=0, max=1, help=_THRESHOLD)] = MASK_THRESHOLD,
+    threshold: Annotated[
+        float, typer.Option(min=0, max=1, help=_THRESHOLD)
+    ] = MASK_THRESHOLD,
     concepts: OfConcepts = False,
     kind: Format = "png",
 ) -> None:
@@ -166,7 +190,9 @@ def segment(
                 str(one["label"]),
                 one["name"],
                 f"{100 * one['share']:.1f} %",
-                "no pixel" if one["box"] is None else "{}, {}, {}×{}".format(*one["box"]),
+                "no pixel"
+                if one["box"] is None
+                else "{}, {}, {}×{}".format(*one["box"]),
                 one["file"],
             )
             for one in data["phrases"]
@@ -182,7 +208,8 @@ def segment(
 def compare(
     task: Task,
     folders: Annotated[
-        list[Path], typer.Argument(metavar="RUN", help="The folders of two or more saved runs.")
+        list[Path],
+        typer.Argument(metavar="RUN", help="The folders of two or more saved runs."),
     ],
     *,
     word: Annotated[
@@ -206,7 +233,9 @@ def compare(
     ] = None,
     out: Annotated[
         Path | None,
-        typer.Option("--out", "-o", help="A .png, .svg or .pdf file. Default: one in outputs/."),
+        typer.Option(
+            "--out", "-o", help="A .png, .svg or .pdf file. Default: one in outputs/."
+        ),
     ] = None,
 ) -> None:
     """Compare the maps of saved runs on one sheet.
@@ -233,7 +262,9 @@ def compare(
         heats = {word: run.maps[word] for word in words if word in run.maps}
         cells = {word: heat_cells(heat) for word, heat in heats.items()}
         rows += [(label, word, *cells.get(word, "---")) for word in words]
-        numbers = dict.fromkeys(words) | {word: heat_summary(heats[word]) for word in heats}
+        numbers = dict.fromkeys(words) | {
+            word: heat_summary(heats[word]) for word in heats
+        }
         entries.append({"run": str(folder), "label": label, "words": numbers})
     if task.verbose:
         print_table(("run", "word", *COLUMNS), rows, path)
@@ -245,7 +276,9 @@ def compare(
 
 def heat_summary(heat: "hm.HeatMap") -> dict[str, Any]:
     """Return the extremum, the mean and the peak of a map (None if it is 0)."""
-    most, mean = (round(float(value), 6) for value in (heat.extremum, heat.values.mean()))
+    most, mean = (
+        round(float(value), 6) for value in (heat.extremum, heat.values.mean())
+    )
     peak = list(heat.peak) if heat.values.any() else None
     return {"most": most, "mean": mean, "peak": peak}
 
@@ -260,13 +293,17 @@ def maps_of(run: "hm.Run", concepts: bool) -> "hm.HeatMaps":
     """Return the maps of a run's prompt, or of its concepts."""
     maps = run.concepts if concepts else run.maps
     if maps is None:
-        raise RunError("this run has no concept maps: omit --concepts, or generate with --concepts")
+        raise RunError(
+            "this run has no concept maps: omit --concepts, or generate with --concepts"
+        )
     return maps
 
 
 def _share(*several: "hm.HeatMaps") -> str:
     """Name the share that the values of maps are, to begin a sentence."""
-    names = [SHARES[maps.recording.share_of] or "share of attention" for maps in several]
+    names = [
+        SHARES[maps.recording.share_of] or "share of attention" for maps in several
+    ]
     return join_words([*dict.fromkeys(names)], "or").capitalize()
 
 
@@ -293,7 +330,9 @@ def _draw_over(
     (word,) = words
     if over == "steps":
         return {
-            f"timeline.{kind}": encode(word_figures.timeline(maps, word, scale=scale), kind),
+            f"timeline.{kind}": encode(
+                word_figures.timeline(maps, word, scale=scale), kind
+            ),
             "timeline.gif": word_figures.animation(maps, word, scale=scale).gif(),
         }
     axes: list[Any] = [axis.removesuffix("s") for axis in over.split(",")]

@@ -17,7 +17,8 @@ _REMOVED = "A word or phrase of the prompt; every occurrence is removed."
 def repeat(
     task: Task,
     run: Annotated[
-        Path, typer.Argument(metavar="RUN", help="The folder of a saved run, edit or grid.")
+        Path,
+        typer.Argument(metavar="RUN", help="The folder of a saved run, edit or grid."),
     ],
 ) -> None:
     """Generate RUN again: is the result bit-identical?
@@ -49,7 +50,9 @@ def repeat(
 
 @command(model=SAVED, out="a new one in RUN/ablate")
 def ablate(
-    task: Task, run: RunFolder, word: Annotated[str, typer.Argument(metavar="WORD", help=_REMOVED)]
+    task: Task,
+    run: RunFolder,
+    word: Annotated[str, typer.Argument(metavar="WORD", help=_REMOVED)],
 ) -> None:
     """Generate a saved run without a word, as a test of its map.
 
@@ -71,15 +74,32 @@ def ablate(
     if task.verbose:
         rows = []
         for way, change in ablation.agreement.items():
-            agreements = [str(one or "-") for one in (change.heat, change.refined, change.mask)]
-            rows.append((way, f"{change.mean:.1%}", f"{change.largest:.0%}", *agreements))
-        columns = (f"without {ablation.word} in", "change", "up to", "heat", "refined", "mask")
+            agreements = [
+                str(one or "-") for one in (change.heat, change.refined, change.mask)
+            ]
+            rows.append(
+                (way, f"{change.mean:.1%}", f"{change.largest:.0%}", *agreements)
+            )
+        columns = (
+            f"without {ablation.word} in",
+            "change",
+            "up to",
+            "heat",
+            "refined",
+            "mask",
+        )
         print_table(columns, rows, folder)
         typer.echo("rank: rank correlation of map and change.")
-        typer.echo("AUC: how well the map separates changed from unchanged regions (0.5: chance).")
+        typer.echo(
+            "AUC: how well the map separates changed from unchanged regions (0.5: chance)."
+        )
         for way in ablation.agreement:
             typer.echo(f"{way}: {ablation.verdict(way)}")
-    files = {"folder": str(folder), "page": str(page), "sheet": str(folder / "sheet.png")}
+    files = {
+        "folder": str(folder),
+        "page": str(page),
+        "sheet": str(folder / "sheet.png"),
+    }
     data = {"run": str(run), **files, **ablation.summary()}
     task.finish(data, [folder], page)
 
@@ -92,10 +112,16 @@ def explain(
     word: Annotated[
         Any,
         parsed(
-            parse_word, "WORD", "A word, a phrase, or #N for word number N, from 0.", "--word", "-w"
+            parse_word,
+            "WORD",
+            "A word, a phrase, or #N for word number N, from 0.",
+            "--word",
+            "-w",
         ),
     ],
-    at: Annotated[Any, parsed(parse_pixel, "X,Y", "A pixel, counted from 0,0 at the upper left.")],
+    at: Annotated[
+        Any, parsed(parse_pixel, "X,Y", "A pixel, counted from 0,0 at the upper left.")
+    ],
     **options: Any,
 ) -> None:
     """Show how one attention probability of a saved run is computed.
@@ -119,13 +145,21 @@ def explain(
     if task.verbose:
         _print_explanation(explanation)
         typer.echo(f"The computation: {page}")
-    files = {"folder": str(folder), "page": str(page), "file": str(folder / "explain.json")}
+    files = {
+        "folder": str(folder),
+        "page": str(page),
+        "file": str(folder / "explain.json"),
+    }
     data = {"run": str(run), **files, **explanation.summary()}
     task.finish(data, [folder], page)
 
 
 def _print_explanation(explanation: "hm.Explanation") -> None:
-    report, numbers, one = explanation.report, explanation.numbers, explanation.attention
+    report, numbers, one = (
+        explanation.report,
+        explanation.numbers,
+        explanation.attention,
+    )
     columns = {"Q·K": one.scores, "÷√d": one.masked, "P": one.probabilities}
     if explanation.inputs.edited is not None:
         columns["edited P"] = numbers["probabilities"]
@@ -134,7 +168,9 @@ def _print_explanation(explanation: "hm.Explanation") -> None:
     for token in explanation.tokens:
         if token.kind != "pad" or token.position in report.tokens:
             values = [column[token.position] for column in columns.values()]
-            rows.append((token.text, *(f"{x:.6g}".replace("-inf", "−∞") for x in values)))
+            rows.append(
+                (token.text, *(f"{x:.6g}".replace("-inf", "−∞") for x in values))
+            )
     title = f"{report.word} at pixel {report.at[0]},{report.at[1]}; "
     title += f"{report.short}, head {report.head}, step {report.step}"
     print_table(("token", *columns), rows, title)

@@ -30,17 +30,25 @@ def serve(
         list[str] | None, typer.Option("--model", "-m", metavar="NAME", help=_MODEL)
     ] = None,
     host: Annotated[
-        str | None, typer.Option(help="0.0.0.0 serves other machines. Default: this machine alone.")
+        str | None,
+        typer.Option(
+            help="0.0.0.0 serves other machines. Default: this machine alone."
+        ),
     ] = None,
-    port: Annotated[Any, whole("port", "Default: the first free one from 7860.", 0, 65535)] = None,
+    port: Annotated[
+        Any, whole("port", "Default: the first free one from 7860.", 0, 65535)
+    ] = None,
     auth: Annotated[
-        list[str] | None, typer.Option(metavar="USER:PASSWORD", envvar="HEEDMAP_AUTH", help=_AUTH)
+        list[str] | None,
+        typer.Option(metavar="USER:PASSWORD", envvar="HEEDMAP_AUTH", help=_AUTH),
     ] = None,
     share: Annotated[
         bool, typer.Option("--share", help="Open a public address at gradio.live.")
     ] = False,
     out: Annotated[Path | None, typer.Option("--out", "-o", help=_OUT)] = None,
-    open_: Annotated[bool, typer.Option("--open", help="Open the app in the browser.")] = False,
+    open_: Annotated[
+        bool, typer.Option("--open", help="Open the app in the browser.")
+    ] = False,
 ) -> None:
     """Generate, edit and inspect in the browser.
 
@@ -52,7 +60,10 @@ def serve(
     if not all(name and password for name, password in users):
         raise ArgumentError("auth (or HEEDMAP_AUTH) is not USER:PASSWORD")
     os.environ.setdefault("TQDM_DISABLE", "1")
-    for name in ("SIGTERM", "SIGHUP"):  # end as after Ctrl-C: temporary results are deleted
+    for name in (
+        "SIGTERM",
+        "SIGHUP",
+    ):  # end as after Ctrl-C: temporary results are deleted
         number = getattr(signal, name, None)  # Windows has no SIGHUP
         if number is not None and signal.getsignal(number) is signal.SIG_DFL:
             signal.signal(number, signal.default_int_handler)

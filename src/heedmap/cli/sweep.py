@@ -7,7 +7,15 @@ from typing import Annotated, Any, Literal
 import typer
 
 import heedmap as hm
-from heedmap.cli.console import EMBEDDED, HelpCommand, Task, command, parsed, progress_bar, whole
+from heedmap.cli.console import (
+    EMBEDDED,
+    HelpCommand,
+    Task,
+    command,
+    parsed,
+    progress_bar,
+    whole,
+)
 from heedmap.errors import HeedmapError, plural
 from heedmap.options import parse_shard
 
@@ -18,8 +26,13 @@ class SweepCommand(HelpCommand):
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Read the arguments."""
         pairs = zip(args, [*args[1:], "-"], strict=True)
-        alone = [one == "--ray" and following.startswith("-") for one, following in pairs]
-        args = ["--ray=local" if bare else one for one, bare in zip(args, alone, strict=True)]
+        alone = [
+            one == "--ray" and following.startswith("-") for one, following in pairs
+        ]
+        args = [
+            "--ray=local" if bare else one
+            for one, bare in zip(args, alone, strict=True)
+        ]
         return super().parse_args(ctx, args)
 
 
@@ -27,28 +40,39 @@ class SweepCommand(HelpCommand):
 def sweep(
     task: Task,
     jobs: Annotated[
-        Path, typer.Argument(metavar="JOBS", help="Jobs: .jsonl, .csv, or .toml lists to combine.")
+        Path,
+        typer.Argument(
+            metavar="JOBS", help="Jobs: .jsonl, .csv, or .toml lists to combine."
+        ),
     ],
     *,
     out: Annotated[
-        Path, typer.Option("--out", "-o", help="A new folder, or that of this sweep to continue.")
+        Path,
+        typer.Option(
+            "--out", "-o", help="A new folder, or that of this sweep to continue."
+        ),
     ],
     batch: Annotated[
-        Any, whole("batch", "Most images at once; equal up to rounding to single ones.", 1)
+        Any,
+        whole("batch", "Most images at once; equal up to rounding to single ones.", 1),
     ] = 1,
     no_page: Annotated[
         bool, typer.Option("--no-page", help="Save no pages, sheets and overlays.")
     ] = False,
     maps: Annotated[
         Literal["files", "shards"],
-        typer.Option(help="Maps in each result's folder, or packed in tar files (WebDataset)."),
+        typer.Option(
+            help="Maps in each result's folder, or packed in tar files (WebDataset)."
+        ),
     ] = "files",
     shard: Annotated[
         Any, parsed(parse_shard, "I/N", "Run part I of N, from 1, as in a SLURM array.")
     ] = None,
     ray: Annotated[
         str | None,
-        typer.Option(metavar="[ADDRESS]", help="Run on a Ray cluster. Default: this machine."),
+        typer.Option(
+            metavar="[ADDRESS]", help="Run on a Ray cluster. Default: this machine."
+        ),
     ] = None,
     workers: Annotated[
         Any, whole("workers", "Ray's actors. Default: one for each GPU, or one.", 1)
@@ -61,7 +85,9 @@ def sweep(
     `accelerate launch` the processes share the jobs. The exit code is 1 if a job failed;
     failed.jsonl lists these.
     """
-    first = os.environ.get("RANK", "0") == "0"  # of the processes that Accelerate launches
+    first = (
+        os.environ.get("RANK", "0") == "0"
+    )  # of the processes that Accelerate launches
     ended = ""
 
     def advance(done: int, total: int) -> None:
@@ -100,11 +126,15 @@ def sweep(
     if task.verbose:
         typer.echo(f"{result.folder}: {plural(result.done, 'job')} done.")
         if result.failed:
-            typer.echo(f"{result.failed} failed: {result.folder / 'failed.jsonl'} lists them.")
+            typer.echo(
+                f"{result.failed} failed: {result.folder / 'failed.jsonl'} lists them."
+            )
         left = f"{plural(result.pending, 'job')} left to other processes."
         typer.echo(f"The table: {table}" if table else left)
     counts = {name: getattr(result, name) for name in ("done", "failed", "pending")}
-    task.finish({"folder": str(result.folder), "table": table, **counts}, [result.folder])
+    task.finish(
+        {"folder": str(result.folder), "table": table, **counts}, [result.folder]
+    )
     if result.failed:
         raise typer.Exit(1)
 
@@ -112,7 +142,9 @@ def sweep(
 @command(out="none", without="out")
 def gallery(
     task: Task,
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="The folder of a sweep.")],
+    folder: Annotated[
+        Path, typer.Argument(metavar="DIR", help="The folder of a sweep.")
+    ],
 ) -> None:
     """Write one page of all results of a sweep (DIR/index.html).
 

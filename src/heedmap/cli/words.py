@@ -40,7 +40,9 @@ def words(task: Task, prompt: Prompt) -> None:
             warn(brackets)
     data: dict[str, Any] = asdict(table)
     for word in data["words"]:
-        word["weight"] = next((weights[one] for one in word["tokens"] if one in weights), 1.0)
+        word["weight"] = next(
+            (weights[one] for one in word["tokens"] if one in weights), 1.0
+        )
     if task.verbose:
         texts = {token.position: token.text for token in table.tokens}
         rows = [
@@ -55,14 +57,20 @@ def words(task: Task, prompt: Prompt) -> None:
             for word, one in zip(table.words, data["words"], strict=True)
         ]
         print_table(("#", "word", "tokens", "positions", "read", "weight"), rows)
-        counts = [f"{plural(count, 'token')} of the {most}" for count, most in table.loads]
+        counts = [
+            f"{plural(count, 'token')} of the {most}" for count, most in table.loads
+        ]
         typer.echo(f"{' and '.join(counts)} that the model can read.")
         if table.unread:
             typer.echo(as_sentence(table.unread))
     task.finish(data, [])
 
 
-@command(GenerateOptions, model=EMBEDDED, without=f"{_SAMPLING} keep concepts share_of arguments")
+@command(
+    GenerateOptions,
+    model=EMBEDDED,
+    without=f"{_SAMPLING} keep concepts share_of arguments",
+)
 def layers(
     task: Task,
     *,
@@ -94,12 +102,25 @@ def layers(
         count = plural(len(shapes), f"{'joint' if joint else 'cross'}-attention layer")
         title = f"{name}, {width}×{height} pixels: {count}"
         keys = ("K, V: text", "image") if joint else ("K, V",)
-        print_table(("layer", "grid", "heads", "Q", *keys, "scores", "output"), rows, title)
-        typer.echo("heads: number × channels per head; scores: for one head; others: for all.")
+        print_table(
+            ("layer", "grid", "heads", "Q", *keys, "scores", "output"), rows, title
+        )
+        typer.echo(
+            "heads: number × channels per head; scores: for one head; others: for all."
+        )
         for one in followed:
-            lines = [(what, how, "{} × {}".format(*shape)) for what, how, shape in one.chain()]
+            lines = [
+                (what, how, "{} × {}".format(*shape))
+                for what, how, shape in one.chain()
+            ]
             typer.echo()
-            print_table(("", "made of", "shape"), lines, f"{short[one.name]}: {one.name}")
+            print_table(
+                ("", "made of", "shape"), lines, f"{short[one.name]}: {one.name}"
+            )
     listed = shapes if layer is None else followed
-    data = {"model": name, "size": [width, height], "layers": [asdict(one) for one in listed]}
+    data = {
+        "model": name,
+        "size": [width, height],
+        "layers": [asdict(one) for one in listed],
+    }
     task.finish(data, [])

@@ -21,9 +21,17 @@ from heedmap.io.reading import MAX_SIDE
 from heedmap.io.schemas import StepSource
 from heedmap.io.writing import put_file
 
-COLORMAPS = ("inferno", "magma", "plasma", "viridis", "cividis")  # perceptually even, dark is less
+COLORMAPS = (
+    "inferno",
+    "magma",
+    "plasma",
+    "viridis",
+    "cividis",
+)  # perceptually even, dark is less
 COLORMAP, OPACITY = "inferno", 0.85
-SIGNED = "managua_r"  # of scales with values below 0: blue below, dark at 0, orange above
+SIGNED = (
+    "managua_r"  # of scales with values below 0: blue below, dark at 0, orange above
+)
 
 # How bright and how grey the image is under the heat. Chosen by eye on bright, dark and white
 # images: cold places stay clear, hot ones glow on all of them.
@@ -38,13 +46,18 @@ HUES = ("#e69f00", "#56b4e9", "#009e73", "#cc79a7", "#f0e442", "#d55e00", "#0072
 def png(image: Image.Image, text: PngInfo | None = None) -> bytes:
     """Return an image as the bytes of a PNG file, with text chunks if given."""
     file = io.BytesIO()
-    image.save(file, "PNG", compress_level=4, pnginfo=text)  # at 6, Pillow's own, twice as slow
+    image.save(
+        file, "PNG", compress_level=4, pnginfo=text
+    )  # at 6, Pillow's own, twice as slow
     return file.getvalue()
 
 
 def enlarge(image: Image.Image, *, short_side: int = 256) -> Image.Image:
     """Enlarge an image (RGB, Lanczos) by a whole number until its short side is long enough."""
-    rgb, enough = to_rgb(image), check_int("short_side", short_side, least=1, most=MAX_SIDE)
+    rgb, enough = (
+        to_rgb(image),
+        check_int("short_side", short_side, least=1, most=MAX_SIDE),
+    )
     times = math.ceil(enough / min(rgb.size))
     return rgb.resize((rgb.width * times, rgb.height * times), Image.Resampling.LANCZOS)
 
@@ -73,10 +86,14 @@ def colour(values: ArrayLike, colormap: str = COLORMAP) -> NDArray[np.uint8]:
     """Return the colour of each value: (h, w) in [0, 1] -> (h, w, 3) uint8, by `COLORMAPS`."""
     from matplotlib import colormaps
 
-    return colormaps[colormap](np.rint(_map(values) * 255).astype(np.uint8), bytes=True)[..., :3]
+    return colormaps[colormap](
+        np.rint(_map(values) * 255).astype(np.uint8), bytes=True
+    )[..., :3]
 
 
-def overlay(image: Image.Image, values: ArrayLike, *, low: float, high: float) -> Image.Image:
+def overlay(
+    image: Image.Image, values: ArrayLike, *, low: float, high: float
+) -> Image.Image:
     """Lay the heat of a map (h, w) over an image: an RGB image of its size.
 
     Values from `low` to `high` become heat from 0 to 1; values outside are clipped. The image is
@@ -92,7 +109,9 @@ def overlay(image: Image.Image, values: ArrayLike, *, low: float, high: float) -
     return Image.fromarray(np.rint(mixed).astype(np.uint8))
 
 
-def heat(values: ArrayLike, size: tuple[int, int], *, low: float, high: float) -> Image.Image:
+def heat(
+    values: ArrayLike, size: tuple[int, int], *, low: float, high: float
+) -> Image.Image:
     """Draw the heat of a map without an image, at a `size` (W, H); arguments as of `overlay`."""
     return Image.fromarray(colour(_scaled(values, size, low, high), colormap(low)))
 
@@ -101,13 +120,17 @@ def labelled(image: Image.Image, labels: NDArray[np.uint8]) -> Image.Image:
     """Paint an almost grey image (W, H): label n of (H, W) in the n-th of `HUES`, 0 not at all."""
     base = _dimmed(image, GREY_SEVERAL)
     colours = hue_colours()[labels.astype(int) - 1]
-    mixed = np.where(labels[..., None] > 0, base + (colours - base) * OPACITY_PAINTED, base)
+    mixed = np.where(
+        labels[..., None] > 0, base + (colours - base) * OPACITY_PAINTED, base
+    )
     return Image.fromarray(np.rint(mixed).astype(np.uint8))
 
 
 def hue_colours() -> NDArray[np.uint8]:
     """Return the colours of the labels 1 to 255, `HUES` again and again: uint8 (255, 3)."""
-    return np.resize(np.array([ImageColor.getrgb(hue) for hue in HUES], np.uint8), (255, 3))
+    return np.resize(
+        np.array([ImageColor.getrgb(hue) for hue in HUES], np.uint8), (255, 3)
+    )
 
 
 def centred(low: float, high: float) -> tuple[float, float]:
@@ -118,7 +141,11 @@ def centred(low: float, high: float) -> tuple[float, float]:
 
 def to_rgb(image: Image.Image) -> Image.Image:
     """Return an image of any mode of 8 bits as RGB, transparent pixels as white."""
-    if not isinstance(image, Image.Image) or min(image.size) < 1 or image.mode[0] in "IF":
+    if (
+        not isinstance(image, Image.Image)
+        or min(image.size) < 1
+        or image.mode[0] in "IF"
+    ):
         raise ArgumentError(
             f"the image is {quoted(image)}: expected a Pillow image with 8-bit colours; scale "
             "its values to 0 to 255, and convert it to mode 'L'"
@@ -128,8 +155,14 @@ def to_rgb(image: Image.Image) -> Image.Image:
             white = Image.new("RGBA", image.size, (255, 255, 255, 255))
             image = Image.alpha_composite(white, image.convert("RGBA"))
         return image.convert("RGB")
-    except (OSError, SyntaxError, ValueError) as error:  # Pillow reads pixels as late as here
-        raise ArgumentError(f"the image is broken or closed ({error}): open it again") from error
+    except (
+        OSError,
+        SyntaxError,
+        ValueError,
+    ) as error:  # Pillow reads pixels as late as here
+        raise ArgumentError(
+            f"the image is broken or closed ({error}): open it again"
+        ) from error
 
 
 def _dimmed(image: Image.Image, grey: float) -> NDArray[np.floating]:
@@ -161,7 +194,9 @@ def _scaled(
 def _map(values: ArrayLike) -> NDArray[np.float32]:
     cells = np.ascontiguousarray(values, dtype=np.float32)
     if cells.ndim != 2 or cells.size == 0 or not np.isfinite(cells).all():
-        raise ArgumentError(f"the map is {quoted(values)}: expected an array (h, w) of numbers")
+        raise ArgumentError(
+            f"the map is {quoted(values)}: expected an array (h, w) of numbers"
+        )
     return cells
 
 
@@ -216,7 +251,9 @@ def of_mosaic(
     sheet: Image.Image, count: int, size: tuple[int, int], shows: StepSource
 ) -> StepPictures:
     """Cut a mosaic into its images (`StepPictures.mosaic`)."""
-    frames = (sheet.crop((x, y, x + size[0], y + size[1])) for x, y in _corners(count, size))
+    frames = (
+        sheet.crop((x, y, x + size[0], y + size[1])) for x, y in _corners(count, size)
+    )
     return StepPictures(tuple(frames), shows)
 
 
@@ -246,11 +283,16 @@ class Animation:
 
     def gif(self) -> bytes:
         """Return the bytes of a GIF file; all frames share one palette, lest colours flicker."""
-        strip = Image.fromarray(np.concatenate([np.asarray(frame) for frame in self.frames]))
-        sample = strip.resize((strip.width // 2, strip.height // 2), Image.Resampling.NEAREST)
+        strip = Image.fromarray(
+            np.concatenate([np.asarray(frame) for frame in self.frames])
+        )
+        sample = strip.resize(
+            (strip.width // 2, strip.height // 2), Image.Resampling.NEAREST
+        )
         palette = sample.quantize(256, Image.Quantize.MEDIANCUT, kmeans=1)
         first, *others = (
-            frame.quantize(palette=palette, dither=Image.Dither.NONE) for frame in self.frames
+            frame.quantize(palette=palette, dither=Image.Dither.NONE)
+            for frame in self.frames
         )
         file, durations = io.BytesIO(), list(self.durations)
         first.save(
@@ -269,4 +311,6 @@ class Animation:
 
     def _repr_html_(self) -> str:
         data = base64.b64encode(self.gif()).decode()
-        return f'<img alt="{html.escape(self.label)}" src="data:image/gif;base64,{data}">'
+        return (
+            f'<img alt="{html.escape(self.label)}" src="data:image/gif;base64,{data}">'
+        )

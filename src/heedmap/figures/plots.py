@@ -31,9 +31,21 @@ _TITLE, _NOTE = 14, 9  # sizes of letters
 _MARGIN, _GAP, _COLUMN, _BAR = 16, 10, 56, 44
 # The first comes with matplotlib; the others have the scripts that it lacks.
 _FONTS = (
-    *("DejaVu Sans", "Noto Sans CJK JP", "Noto Sans Devanagari", "Noto Sans Thai", "Noto Emoji"),
+    *(
+        "DejaVu Sans",
+        "Noto Sans CJK JP",
+        "Noto Sans Devanagari",
+        "Noto Sans Thai",
+        "Noto Emoji",
+    ),
     *("Malgun Gothic", "Yu Gothic", "Microsoft YaHei", "Nirmala UI", "Segoe UI Emoji"),
-    *("Hiragino Sans", "Apple SD Gothic Neo", "PingFang SC", "Arial Unicode MS", "NanumGothic"),
+    *(
+        "Hiragino Sans",
+        "Apple SD Gothic Neo",
+        "PingFang SC",
+        "Arial Unicode MS",
+        "NanumGothic",
+    ),
 )
 
 
@@ -74,13 +86,19 @@ def draw_panels(
     as bring the whole near 16:9, if None. `width` is that of the figure.
     """
     if not panels:
-        raise ArgumentError("there is nothing to draw: pass maps, as in [maps.token(0)]")
+        raise ArgumentError(
+            "there is nothing to draw: pass maps, as in [maps.token(0)]"
+        )
     shape = panels[0].picture.width / panels[0].picture.height
     columns, wide, high = _plan(len(panels), shape, columns, width)
     room, width = width, max(wide, _COLUMN)
     size = min(13, max(8, 0.075 * math.sqrt(wide * high)))
-    texts = [(wrap(p.caption, width, size), wrap(p.note, width, 0.8 * size)) for p in panels]
-    below = [_height(caption, size) + _height(note, 0.8 * size) for caption, note in texts]
+    texts = [
+        (wrap(p.caption, width, size), wrap(p.note, width, 0.8 * size)) for p in panels
+    ]
+    below = [
+        _height(caption, size) + _height(note, 0.8 * size) for caption, note in texts
+    ]
     heights: list[float] = []
     for start in range(0, len(panels), columns):
         heights += [high, 4 + max(below[start : start + columns]) + _GAP]
@@ -88,7 +106,12 @@ def draw_panels(
     body = columns * (width + _GAP) - _GAP, sum(heights)
     figure, place = _figure(body, title, note, len(bars), room=room)
     grid = figure.add_gridspec(
-        len(heights), columns, height_ratios=heights, hspace=0, wspace=_GAP / width, **place
+        len(heights),
+        columns,
+        height_ratios=heights,
+        hspace=0,
+        wspace=_GAP / width,
+        **place,
     )
     for number, (panel, (caption, text)) in enumerate(zip(panels, texts, strict=True)):
         cell = grid[2 * (number // columns), number % columns]
@@ -113,7 +136,9 @@ def outline(figure: "Figure", label: str, box: Sequence[float], width: int) -> N
     scale = axes.images[0].get_size()[1] / width
     left, top, right, bottom = (side * scale for side in box)
     corner = left, top
-    axes.add_patch(Rectangle(corner, right - left, bottom - top, fill=False, ec=_BOX, lw=1.5))
+    axes.add_patch(
+        Rectangle(corner, right - left, bottom - top, fill=False, ec=_BOX, lw=1.5)
+    )
     text = axes.text(left, top, label, va="top", size=_NOTE, color="white")
     text.set(family=_fonts(), parse_math=False, bbox={"fc": _BOX, "lw": 0, "pad": 1})
 
@@ -151,7 +176,9 @@ def draw_table(
     above = [wrap(label, wide, size) for label in columns]
     head = 4 + max(_height(label, size) for label in above)
     across, down = 2 * (wide + gap), 2 * (high + gap)  # pixels
-    whole = Image.new("RGB", (len(columns) * across - 2 * gap, len(rows) * down - 2 * gap), "white")
+    whole = Image.new(
+        "RGB", (len(columns) * across - 2 * gap, len(rows) * down - 2 * gap), "white"
+    )
     body = margin + whole.width / 2, head + whole.height / 2
     figure, place = _figure(body, title, note, len(bars), (margin, head), width)
     ax = figure.add_subplot(figure.add_gridspec(1, 1, **place)[0])
@@ -159,11 +186,15 @@ def draw_table(
         for x, cell in enumerate(row):
             middle = x * across + wide, y * down + high
             if isinstance(cell, str):
-                text = ax.text(*middle, wrap(cell, wide, 0.8 * size), size=0.8 * size, color=_SOFT)
+                text = ax.text(
+                    *middle, wrap(cell, wide, 0.8 * size), size=0.8 * size, color=_SOFT
+                )
                 text.set(ha="center", va="center")
             else:
                 small = _fitted(cell, (2 * wide, 2 * high))
-                whole.paste(small, (middle[0] - small.width // 2, middle[1] - small.height // 2))
+                whole.paste(
+                    small, (middle[0] - small.width // 2, middle[1] - small.height // 2)
+                )
     ax.imshow(whole)
     ax.spines[:].set_visible(False)
     ax.tick_params(length=0, pad=3, labelcolor=_INK, labelsize=size)
@@ -211,7 +242,10 @@ def text_width(lines: str) -> float:
 
     font = FontProperties(family=_fonts(), size=100)
     measure = text_to_path.get_text_width_height_descent
-    return max((measure(line, font, False)[0] for line in lines.splitlines()), default=0) / 97
+    return (
+        max((measure(line, font, False)[0] for line in lines.splitlines()), default=0)
+        / 97
+    )
 
 
 def _plan(
@@ -257,7 +291,10 @@ def _figure(
     figure.text(s=note, y=1 - head / height, size=_NOTE, color=_SOFT, **corner)
     start = (width - body[0]) / 2
     place = {"left": (start + inset[0]) / width, "right": (start + body[0]) / width}
-    return figure, place | {"top": 1 - (top + inset[1]) / height, "bottom": foot / height}
+    return figure, place | {
+        "top": 1 - (top + inset[1]) / height,
+        "bottom": foot / height,
+    }
 
 
 def _with_bars(figure: "Figure", bars: Sequence[ScaleBar]) -> "Figure":
@@ -265,16 +302,28 @@ def _with_bars(figure: "Figure", bars: Sequence[ScaleBar]) -> "Figure":
 
     width, height = figure.get_size_inches() * 72
     for number, bar in enumerate(reversed(bars)):
-        ends = [end if isinstance(end, str) else format_number(end, ".3g") for end in bar.ends]
+        ends = [
+            end if isinstance(end, str) else format_number(end, ".3g")
+            for end in bar.ends
+        ]
         low = -1 if ends[0].startswith("−") else 0
-        name = f"{bar.name.removesuffix(' probability')} · signed weight" if low else bar.name
-        ramp, grey = np.linspace(low, 1, 256)[None], Image.new("RGB", (256, 1), (176, 176, 176))
+        name = (
+            f"{bar.name.removesuffix(' probability')} · signed weight"
+            if low
+            else bar.name
+        )
+        ramp, grey = (
+            np.linspace(low, 1, 256)[None],
+            Image.new("RGB", (256, 1), (176, 176, 176)),
+        )
         if bar.alone:
             colours = heat(ramp, grey.size, low=low, high=1)
         else:
             colours = overlay(grey, ramp, low=low, high=1)
         bottom = _MARGIN + number * _BAR + 12
-        ax = figure.add_axes((_MARGIN / width, bottom / height, 110 / width, 7 / height))
+        ax = figure.add_axes(
+            (_MARGIN / width, bottom / height, 110 / width, 7 / height)
+        )
         ax.imshow(colours, extent=(0, 1, 0, 1), aspect="auto")
         ax.spines[:].set_visible(False)
         ax.tick_params(length=0, pad=2, labelcolor=_SOFT, labelsize=_NOTE)
@@ -290,7 +339,9 @@ def _with_bars(figure: "Figure", bars: Sequence[ScaleBar]) -> "Figure":
 
 def _fitted(picture: Image.Image, box: tuple[int, int]) -> Image.Image:
     fitted = ImageOps.contain(to_rgb(picture), box, Image.Resampling.LANCZOS)
-    ImageDraw.Draw(fitted).rectangle((0, 0, fitted.width - 1, fitted.height - 1), outline=_RULE)
+    ImageDraw.Draw(fitted).rectangle(
+        (0, 0, fitted.width - 1, fitted.height - 1), outline=_RULE
+    )
     return fitted
 
 
@@ -305,7 +356,9 @@ def _fonts() -> list[str]:
     if sys.platform == "linux":  # matplotlib's own list is as old as its first use
         known = {font.fname for font in fontManager.ttflist}
         for path in {*findSystemFonts()} - known:
-            with suppress(Exception):  # a file that is no font, as when the list is made
+            with suppress(
+                Exception
+            ):  # a file that is no font, as when the list is made
                 fontManager.addfont(path)
     installed = {*fontManager.get_font_names()}
     return [name for name in _FONTS if name in installed]

@@ -35,7 +35,11 @@ class _Version(Struct):
 def path_of(path: object) -> Path:
     """Return a user's path; ArgumentError if it is none."""
     try:
-        if isinstance(path, (str, os.PathLike)) and path != "" and b"\0" not in os.fsencode(path):
+        if (
+            isinstance(path, (str, os.PathLike))
+            and path != ""
+            and b"\0" not in os.fsencode(path)
+        ):
             return Path(path)
     except (TypeError, ValueError):  # bytes; signs that the system cannot encode
         pass
@@ -60,7 +64,9 @@ def read_bytes(path: Path, *, most: int) -> bytes:
     except OSError as error:
         raise RunError(f"{path} cannot be read ({reason_of(error)})") from error
     if len(data) > most:
-        raise RunError(f"{path} is larger than {format_bytes(most)}, the limit for such a file")
+        raise RunError(
+            f"{path} is larger than {format_bytes(most)}, the limit for such a file"
+        )
     return data
 
 
@@ -97,7 +103,9 @@ def read_photograph(path: Path) -> Image.Image:
     try:
         return _open(path, ("PNG", "JPEG", "WEBP", "BMP"))
     except RunError as error:
-        raise ArgumentError(f"{error}: expected an image (PNG, JPEG, WebP or BMP)") from error
+        raise ArgumentError(
+            f"{error}: expected an image (PNG, JPEG, WebP or BMP)"
+        ) from error
 
 
 def _open(path: Path, formats: tuple[str, ...]) -> Image.Image:

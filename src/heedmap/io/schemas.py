@@ -98,7 +98,11 @@ def decode_array(kind: type, value: object) -> Any:
     import numpy as np
 
     array = msgspec.convert(value, _Array)
-    return np.frombuffer(array.float32, dtype="<f4").reshape(array.shape).astype(np.float64)
+    return (
+        np.frombuffer(array.float32, dtype="<f4")
+        .reshape(array.shape)
+        .astype(np.float64)
+    )
 
 
 # --- settings ---------------------------------------------------------------------------------
@@ -191,7 +195,9 @@ class Confined(Note, frozen=True, kw_only=True, tag_field="kind", tag="confine")
 
     def __str__(self) -> str:
         place = (
-            "a mask" if isinstance(self.where, Mask) else ", ".join(map(format_number, self.where))
+            "a mask"
+            if isinstance(self.where, Mask)
+            else ", ".join(map(format_number, self.where))
         )
         return f"“{self.word}” confined to {place}, strength {format_number(self.strength)}"
 

@@ -74,7 +74,9 @@ def whole_folder(folder: str | Path) -> Iterator[Path]:
                     target.rmdir()
                 partial.rename(target)
             except OSError as error:
-                raise (_not_empty(folder) if os.path.lexists(target) else error) from error
+                raise (
+                    _not_empty(folder) if os.path.lexists(target) else error
+                ) from error
     except BaseException:
         shutil.rmtree(partial, ignore_errors=True)
         raise
@@ -117,7 +119,11 @@ class Destination:
     """
 
     def __init__(
-        self, out: str | Path | None, *, many: bool = False, root: str | Path = "outputs"
+        self,
+        out: str | Path | None,
+        *,
+        many: bool = False,
+        root: str | Path = "outputs",
     ) -> None:
         self.fixed = out is not None and not many
         self.root = path_of(root if out is None else out)

@@ -23,7 +23,14 @@ from heedmap.errors import (
 from heedmap.figures import overlays, plots
 from heedmap.figures.plots import Panel, ScaleBar
 from heedmap.maps.masks import Segments, check_image, scaled, segmented, soft_masks
-from heedmap.maps.recordings import REFINED, Layer, LayerFilter, Recording, Selection, is_even
+from heedmap.maps.recordings import (
+    REFINED,
+    Layer,
+    LayerFilter,
+    Recording,
+    Selection,
+    is_even,
+)
 from heedmap.options import MASK_THRESHOLD, SHARES, Share
 from heedmap.text.prompts import is_content
 from heedmap.text.words import TokenTable, Word
@@ -80,7 +87,11 @@ class HeatMap:
     share_of: Share | None = None
 
     def __repr__(self) -> str:
-        (height, width), low, high = self.values.shape, self.values.min(), self.values.max()
+        (height, width), low, high = (
+            self.values.shape,
+            self.values.min(),
+            self.values.max(),
+        )
         refined = ", refined" if self.refined else ""
         cells = f"{width}×{height} cells, {low:.3g} to {high:.3g}{refined}"
         return f"<HeatMap of {quoted(self.label)}: {cells}>"
@@ -110,7 +121,11 @@ class HeatMap:
         return overlays.centred(*ends) if shared[0] < 0 else ends
 
     def overlay(
-        self, image: Image.Image | None = None, *, scale: Scale = "word", short_side: int = 256
+        self,
+        image: Image.Image | None = None,
+        *,
+        scale: Scale = "word",
+        short_side: int = 256,
     ) -> Image.Image:
         """Draw the heat over the image.
 
@@ -132,14 +147,21 @@ class HeatMap:
         return self.render(*self.value_range(scale), image=image, short_side=short_side)
 
     def render(
-        self, low: float, high: float, *, image: Image.Image | None = None, short_side: int = 256
+        self,
+        low: float,
+        high: float,
+        *,
+        image: Image.Image | None = None,
+        short_side: int = 256,
     ) -> Image.Image:
         """Draw the heat from `low` to `high` over the image, or alone if none is known.
 
         The arguments are those of `overlay`, with the two ends in place of a scale.
         """
         image = self.image if image is None else image
-        base = overlays.enlarge(image or Image.new("RGB", self.size), short_side=short_side)
+        base = overlays.enlarge(
+            image or Image.new("RGB", self.size), short_side=short_side
+        )
         if image is None:
             return overlays.heat(self.values, base.size, low=low, high=high)
         return overlays.overlay(base, self.values, low=low, high=high)
@@ -170,7 +192,9 @@ class HeatMap:
         pixels = np.asarray(self.render(low, high, image=image, short_side=1))
         ax.set_axis_off()
         colours = overlays.colormap(low)
-        return cast(Any, ax).imshow(pixels, colours, vmin=low, vmax=high, origin="upper")
+        return cast(Any, ax).imshow(
+            pixels, colours, vmin=low, vmax=high, origin="upper"
+        )
 
     def _repr_png_(self) -> bytes:
         return plots.encode(self.figure())
@@ -228,7 +252,9 @@ class HeatMap:
 def scale_name(name: str, share_of: Share | None, refined: bool = False) -> str:
     """Return the name of a scale in figures, with its share and the mark of refined maps."""
     name = "raw" if share_of == "outputs" and name == SCALES["raw"] else name
-    return " · ".join(filter(None, (name, SHARES[share_of], REFINED_BY if refined else "")))
+    return " · ".join(
+        filter(None, (name, SHARES[share_of], REFINED_BY if refined else ""))
+    )
 
 
 def common_range(heats: Sequence[HeatMap], scale: Scale) -> tuple[float, float]:
@@ -263,9 +289,15 @@ class HeatMaps:
     _shared: tuple[float, float] | None = None  # in place of the range of all words
 
     def __repr__(self) -> str:
-        axes = [axis for axis in ("layer", "step", "head") if axis in self.recording.keep]
+        axes = [
+            axis for axis in ("layer", "step", "head") if axis in self.recording.keep
+        ]
         parts = [plural(len(getattr(self, f"{axis}s")), axis) for axis in axes]
-        parts = [plural(len(self.words), "word"), *parts, *([REFINED] if self._whole else [])]
+        parts = [
+            plural(len(self.words), "word"),
+            *parts,
+            *([REFINED] if self._whole else []),
+        ]
         return f"<HeatMaps of {quoted(self.tokens.prompt)}: {', '.join(parts)}>"
 
     @property
@@ -355,9 +387,13 @@ class HeatMaps:
         """
         tokens = set(self.tokens.find(query))
         words = [word for word in self.words if tokens.issuperset(word.tokens)]
-        others = [word for word in self.words if is_content(word.text) and word not in words]
+        others = [
+            word for word in self.words if is_content(word.text) and word not in words
+        ]
         part = self._part.magnitude_of(words)
-        total = part + self._part.magnitude_of(others)  # even rounded it is not below `part`
+        total = part + self._part.magnitude_of(
+            others
+        )  # even rounded it is not below `part`
         values = np.divide(part, total, out=np.zeros_like(part), where=total > 0)
         refined = self._whole is not None
         name = self.tokens.name_of(query)
@@ -400,7 +436,9 @@ class HeatMaps:
             return replace(self, _selection=part)
         table = self.tokens.of_encoder(encoder)
         recording = replace(self.recording, table=table)
-        return replace(self, recording=recording, _selection=replace(part, recording=recording))
+        return replace(
+            self, recording=recording, _selection=replace(part, recording=recording)
+        )
 
     @property
     def refined(self) -> "HeatMaps":
@@ -529,7 +567,9 @@ class HeatMaps:
         """Draw `figure`, and return it with each map's overlay."""
         title = self.tokens.prompt if title is None else title
         words = self.words[:MOST_SHOWN]
-        heats = [self.at(word.number) for word in words] if chosen is None else list(chosen)
+        heats = (
+            [self.at(word.number) for word in words] if chosen is None else list(chosen)
+        )
         if chosen is None and len(self.words) > MOST_SHOWN:
             title += f" · the first {MOST_SHOWN} words"
         panels: list[Panel] = []
@@ -546,9 +586,8 @@ class HeatMaps:
         images = [heat.render(*span) for heat, span in zip(heats, ranges, strict=True)]
         all_refined = all(heat.refined for heat in heats)
         for heat, image in zip(heats, images, strict=True):
-            text = (
-                f"{'down' if heat.extremum < 0 else 'up'} to {format_number(heat.extremum, '.2g')}"
-            )
+            direction = "down" if heat.extremum < 0 else "up"
+            text = f"{direction} to {format_number(heat.extremum, '.2g')}"
             text += ", refined" if heat.refined and not all_refined else ""
             panels.append(Panel(heat.label, image, text))
         name = scale_name(SCALES[scale], self.recording.share_of, all_refined)

@@ -62,10 +62,14 @@ def unpacked(saved: Mask, name: str) -> np.ndarray | None:
         return None
     width, height = saved.mask
     try:
-        bits = np.frombuffer(zlib.decompress(base64.b64decode(saved.packed)), dtype=np.uint8)
+        bits = np.frombuffer(
+            zlib.decompress(base64.b64decode(saved.packed)), dtype=np.uint8
+        )
         return np.unpackbits(bits)[: width * height].reshape(height, width).astype(bool)
     except (ValueError, zlib.error) as error:
-        raise ArgumentError(f"the saved mask of {name} is broken: make the run again") from error
+        raise ArgumentError(
+            f"the saved mask of {name} is broken: make the run again"
+        ) from error
 
 
 def place(where: object, name: str) -> tuple[float, ...] | np.ndarray:
@@ -91,7 +95,9 @@ def place(where: object, name: str) -> tuple[float, ...] | np.ndarray:
     )
 
 
-def region(place: tuple[float, ...] | np.ndarray, width: int, height: int, name: str) -> np.ndarray:
+def region(
+    place: tuple[float, ...] | np.ndarray, width: int, height: int, name: str
+) -> np.ndarray:
     """Return the part of each pixel of an image that is inside: float32 (H, W), 0 to 1.
 
     ArgumentError if the box does not lie in the image, the mask is not of its size, or no more than
@@ -140,12 +146,18 @@ def soft_masks(
     """
     refined, plain = Selection(recording.refined_alone()), Selection(recording)
     phrases = phrase_tokens(recording.table)
-    maps = [[of.magnitude_of(p) for p in recording.table.phrases] for of in (refined, plain)]
+    maps = [
+        [of.magnitude_of(p) for p in recording.table.phrases] for of in (refined, plain)
+    ]
     reduced = dict(zip(phrases, suppress_rivals(*map(np.array, maps)), strict=True))
 
     def mask_of(phrase: tuple[int, ...]) -> np.ndarray:
         # A word that names neither a thing nor a property is nobody's rival.
-        small = reduced[phrase] if phrase in reduced else scaled(np.abs(refined.mean_of(phrase)))
+        small = (
+            reduced[phrase]
+            if phrase in reduced
+            else scaled(np.abs(refined.mean_of(phrase)))
+        )
         large = resize_map(small, recording.size)
         return scaled(large if image is None else _with_edges(recording, image, large))
 
@@ -153,7 +165,9 @@ def soft_masks(
         yield reduce(np.maximum, map(mask_of, phrases_of(recording.table, positions)))
 
 
-def _with_edges(recording: Recording, image: Image.Image, large: np.ndarray) -> np.ndarray:
+def _with_edges(
+    recording: Recording, image: Image.Image, large: np.ndarray
+) -> np.ndarray:
     from heedmap.mathematics.probabilities import guided
 
     assert recording.refined is not None
@@ -161,13 +175,19 @@ def _with_edges(recording: Recording, image: Image.Image, large: np.ndarray) -> 
     return guided(np.asarray(to_rgb(image)), large[None], round(REACH * cell))[0]
 
 
-def phrases_of(table: TokenTable, positions: Sequence[int]) -> tuple[tuple[int, ...], ...]:
+def phrases_of(
+    table: TokenTable, positions: Sequence[int]
+) -> tuple[tuple[int, ...], ...]:
     """Return the phrases that hold some words, each as its tokens' positions.
 
     Where there are none ("at" names no thing), return the words themselves.
     """
-    phrases = [one for one in phrase_tokens(table) if not set(one).isdisjoint(positions)]
-    words = [w.tokens for w in table.read_words if not set(w.tokens).isdisjoint(positions)]
+    phrases = [
+        one for one in phrase_tokens(table) if not set(one).isdisjoint(positions)
+    ]
+    words = [
+        w.tokens for w in table.read_words if not set(w.tokens).isdisjoint(positions)
+    ]
     return tuple(phrases or words)
 
 
@@ -201,7 +221,9 @@ def suppress_rivals(refined: np.ndarray, plain: np.ndarray) -> np.ndarray:
     strength = np.array([_height(one) for one in plain]) ** SHARPNESS
     *_, second, first = np.sort(strength, axis=0)
     rivals = np.array(np.where(strength < first, first, second), np.float64)
-    loss = np.divide(rivals, strength + rivals, out=np.zeros_like(rivals), where=rivals > 0)
+    loss = np.divide(
+        rivals, strength + rivals, out=np.zeros_like(rivals), where=rivals > 0
+    )
     return (maps * (1 - loss)).astype(np.float32)
 
 
@@ -247,7 +269,9 @@ class Segments:
         numbers = [n for n, one in enumerate(self.names, 1) if one == name]
         if not numbers:
             names = ", ".join(map(quoted, self.names))
-            raise UnknownWordError(f"there is no segment {quoted(name)}: expected one of {names}")
+            raise UnknownWordError(
+                f"there is no segment {quoted(name)}: expected one of {names}"
+            )
         return np.isin(self.labels, numbers)
 
     @property
@@ -286,8 +310,12 @@ class Segments:
             for place, (number, mask) in enumerate(masks.items(), 1)
         ]
         return {
-            "images": [{"id": 1, "file_name": file_name, "width": width, "height": height}],
-            "categories": [{"id": n, "name": name} for n, name in enumerate(self.names, 1)],
+            "images": [
+                {"id": 1, "file_name": file_name, "width": width, "height": height}
+            ],
+            "categories": [
+                {"id": n, "name": name} for n, name in enumerate(self.names, 1)
+            ],
             "annotations": annotations,
         }
 
@@ -315,21 +343,38 @@ class Segments:
         check_one_of("kind", kind, ("png", "svg", "pdf"))
         folder = Path(folder)
         about: dict[str, Any] = {} if run is None else {"run": str(run)}
-        about |= {"folder": str(folder), "prompt": self.prompt, "threshold": self.threshold}
+        about |= {
+            "folder": str(folder),
+            "prompt": self.prompt,
+            "threshold": self.threshold,
+        }
         about |= {"sheet": str(folder / f"sheet.{kind}"), "phrases": []}
         with whole_folder(folder) as partial:
             (partial / "masks").mkdir()
-            for number, (name, share) in enumerate(zip(self.names, self.shares, strict=True), 1):
-                mask, file = self.labels == number, f"masks/{number}-{slug(name, 40)}.png"
-                (partial / file).write_bytes(png(Image.fromarray(mask.astype(np.uint8) * 255)))
+            for number, (name, share) in enumerate(
+                zip(self.names, self.shares, strict=True), 1
+            ):
+                mask, file = (
+                    self.labels == number,
+                    f"masks/{number}-{slug(name, 40)}.png",
+                )
+                (partial / file).write_bytes(
+                    png(Image.fromarray(mask.astype(np.uint8) * 255))
+                )
                 phrase = {"name": name, "label": number, "share": round(share, 6)}
-                phrase |= {"pixels": int(mask.sum()), "box": _box(mask), "file": str(folder / file)}
+                phrase |= {
+                    "pixels": int(mask.sum()),
+                    "box": _box(mask),
+                    "file": str(folder / file),
+                }
                 about["phrases"].append(phrase)
             (partial / "labels.png").write_bytes(png(self.indexed()))
             np.save(partial / "labels.npy", self.labels, allow_pickle=False)
             (partial / f"sheet.{kind}").write_bytes(plots.encode(self.figure(), kind))
             for file, content in (("coco.json", self.coco()), ("segment.json", about)):
-                (partial / file).write_text(json.dumps(content) + "\n", encoding="utf-8")
+                (partial / file).write_text(
+                    json.dumps(content) + "\n", encoding="utf-8"
+                )
         return folder
 
     def sheet(self, *, title: str | None = None) -> Image.Image:
@@ -340,19 +385,25 @@ class Segments:
         """Draw the image, all phrases in their colours, then each by itself with its share."""
         base = self.image or Image.new("RGB", self.labels.shape[::-1], "white")
         base = overlays.enlarge(overlays.shrunk(base, plots.MAX_WIDTH))
-        labels = Image.fromarray(self.labels).resize(base.size, Image.Resampling.NEAREST)
+        labels = Image.fromarray(self.labels).resize(
+            base.size, Image.Resampling.NEAREST
+        )
         labels = np.asarray(labels)
         panels = [] if self.image is None else [Panel("", base, "the image")]
         if len(self.names) != 1:
             rest = f"{100 * (1 - sum(self.shares)):.0f} % background"
             panels.append(Panel("", overlays.labelled(base, labels), rest))
-        for number, (name, share) in enumerate(zip(self.names, self.shares, strict=True), 1):
+        for number, (name, share) in enumerate(
+            zip(self.names, self.shares, strict=True), 1
+        ):
             single = np.where(labels == number, labels, 0)
             small = "under 1 %" if share else "no pixel"
             note = f"{100 * share:.0f} %" if share >= 0.01 else small
             panels.append(Panel(name, overlays.labelled(base, single), note))
         note = f"threshold: {self.threshold:g} of each phrase's soft mask"
-        return plots.draw_panels(panels, title=self.prompt if title is None else title, note=note)
+        return plots.draw_panels(
+            panels, title=self.prompt if title is None else title, note=note
+        )
 
     def _repr_png_(self) -> bytes:
         return plots.encode(self.figure())
@@ -374,14 +425,24 @@ def segmented(
         places = words if table.of_concepts else phrase_tokens(table)
         names += [table.text_of(tokens) for tokens in places]
     else:
-        queries = [phrases] if isinstance(phrases, str | int) else as_ordered_list(phrases)
-        if not queries or not all(isinstance(one, str) or type(one) is int for one in queries):
-            raise ArgumentError(f"phrases is {quoted(phrases)}: expected a list of texts")
+        queries = (
+            [phrases] if isinstance(phrases, str | int) else as_ordered_list(phrases)
+        )
+        if not queries or not all(
+            isinstance(one, str) or type(one) is int for one in queries
+        ):
+            raise ArgumentError(
+                f"phrases is {quoted(phrases)}: expected a list of texts"
+            )
         for query in queries:
-            tokens = table.find(query) if isinstance(query, str) else table.tokens_at(query)
+            tokens = (
+                table.find(query) if isinstance(query, str) else table.tokens_at(query)
+            )
             # Two words of one phrase have one mask (`HeatMap.soft_mask`).
             place = tuple(t for part in phrases_of(table, tokens) for t in part)
-            name = table.name_of(query) if isinstance(query, str) else table.text_of(place)
+            name = (
+                table.name_of(query) if isinstance(query, str) else table.text_of(place)
+            )
             for other, tokens in zip(names, places, strict=True):
                 if not set(place).isdisjoint(tokens):
                     raise ArgumentError(
@@ -396,7 +457,9 @@ def segmented(
     labels = np.zeros(recording.size[::-1], np.uint8)
     greatest = np.zeros(labels.shape, np.float32)
     for number, soft in enumerate(soft_masks(recording, places, image), 1):
-        labels[soft > greatest] = number  # of equal ones the first; of none, at a threshold of 0
+        labels[soft > greatest] = (
+            number  # of equal ones the first; of none, at a threshold of 0
+        )
         np.maximum(greatest, soft, out=greatest)
     labels[greatest < threshold] = 0
     labels.flags.writeable = False

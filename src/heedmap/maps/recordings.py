@@ -76,10 +76,14 @@ def name_fits(name: str, wanted: str, part: str = "") -> bool:
 
 def layers_there(parts: Mapping[str, str], like: str) -> str:
     """List the groups and layers of `parts` for an error, of many layers those most like a name."""
-    groups = filter(None, dict.fromkeys([*sorted(map(stage_of, parts)), *parts.values()]))
+    groups = filter(
+        None, dict.fromkeys([*sorted(map(stage_of, parts)), *parts.values()])
+    )
     names = nearest_layers(like, parts)
     others = len(parts) - len(names)
-    return join_words([*groups, *names, *([f"{others} more"] if others else [])], most=99)
+    return join_words(
+        [*groups, *names, *([f"{others} more"] if others else [])], most=99
+    )
 
 
 def nearest_layers(like: str, parts: Mapping[str, str]) -> list[str]:
@@ -89,7 +93,11 @@ def nearest_layers(like: str, parts: Mapping[str, str]) -> list[str]:
 
 def short_name(name: str, part: str = "") -> str:
     """Return the name of a layer in figures and tables: "up 1.0", "mid 0", "single 3"."""
-    short = name.removesuffix(".attn2").removesuffix(".attn").removesuffix(".transformer_blocks.0")
+    short = (
+        name.removesuffix(".attn2")
+        .removesuffix(".attn")
+        .removesuffix(".transformer_blocks.0")
+    )
     for piece in ("_blocks", "_block", ".attentions", ".transformer"):
         short = short.replace(piece, "")
     kind, dot, number = short.partition(".")
@@ -103,7 +111,9 @@ def short_names(parts: Mapping[str, str]) -> dict[str, str]:
     """
     shorts = {name: short_name(name, part) for name, part in parts.items()}
     counts = Counter(shorts.values())
-    return {name: short if counts[short] == 1 else name for name, short in shorts.items()}
+    return {
+        name: short if counts[short] == 1 else name for name, short in shorts.items()
+    }
 
 
 def cells(latent: tuple[int, int]) -> tuple[int, int]:
@@ -236,7 +246,12 @@ class Recording:
         array = self.refined.reshape(1, 1, h * w, tokens)
         layers = (Layer(REFINED, 1, (h, w)),)
         return replace(
-            self, layers=layers, arrays=(array,), keep=frozenset(), refined=None, outputs=()
+            self,
+            layers=layers,
+            arrays=(array,),
+            keep=frozenset(),
+            refined=None,
+            outputs=(),
         )
 
     def outputs_alone(self) -> "Recording":
@@ -251,7 +266,12 @@ class Recording:
             )
         keep = self.keep - {"head"}
         return replace(
-            self, arrays=self.outputs, keep=keep, refined=None, outputs=(), share_of="outputs"
+            self,
+            arrays=self.outputs,
+            keep=keep,
+            refined=None,
+            outputs=(),
+            share_of="outputs",
         )
 
     def save(self, path: str | Path) -> None:
@@ -261,21 +281,33 @@ class Recording:
             RunError: if the file cannot be written.
         """
         path = Path(path)
-        arrays = {f"layer.{i}": np.ascontiguousarray(a) for i, a in enumerate(self.arrays)}
+        arrays = {
+            f"layer.{i}": np.ascontiguousarray(a) for i, a in enumerate(self.arrays)
+        }
         if self.refined is not None:
             arrays["refined"] = np.ascontiguousarray(self.refined)
-        arrays |= {f"output.{i}": np.ascontiguousarray(a) for i, a in enumerate(self.outputs)}
+        arrays |= {
+            f"output.{i}": np.ascontiguousarray(a) for i, a in enumerate(self.outputs)
+        }
         values = {name: getattr(self, name) for name in _FIELDS}
         values["refined"] = None if self.refined is None else self.refined.shape[:2]
         values["outputs"] = bool(self.outputs)
-        about = RecordingFile(format=reading.FORMAT, keep=(*sorted(self.keep),), **values)
+        about = RecordingFile(
+            format=reading.FORMAT, keep=(*sorted(self.keep),), **values
+        )
         try:
             path.touch()
             mode = path.stat().st_mode
-            save_file(arrays, path, metadata={"heedmap": msgspec.json.encode(about).decode()})
-            path.chmod(mode)  # safetensors lets its owner alone read it, whatever the umask
+            save_file(
+                arrays, path, metadata={"heedmap": msgspec.json.encode(about).decode()}
+            )
+            path.chmod(
+                mode
+            )  # safetensors lets its owner alone read it, whatever the umask
         except (SafetensorError, OSError) as error:
-            raise WriteError(f"{path} cannot be written ({error}): choose another place") from error
+            raise WriteError(
+                f"{path} cannot be written ({error}): choose another place"
+            ) from error
 
     @classmethod
     def load(cls, path: str | Path) -> "Recording":
@@ -295,10 +327,14 @@ class Recording:
             opened: Any = safe_open(path, framework="numpy")
             with opened as file:
                 about: dict[str, str] = file.metadata() or {}
-                description = reading.decode(about.get("heedmap", ""), RecordingFile, str(path))
+                description = reading.decode(
+                    about.get("heedmap", ""), RecordingFile, str(path)
+                )
                 return _arrays_of(description, file)
         except (SafetensorError, OSError, ValueError) as error:
-            raise RunError(f"{path} is not a recording that heedmap wrote: {error}") from error
+            raise RunError(
+                f"{path} is not a recording that heedmap wrote: {error}"
+            ) from error
 
 
 def _read_only(array: np.ndarray) -> np.ndarray:
@@ -315,7 +351,10 @@ def _arrays_of(about: RecordingFile, file: Any) -> Recording:
     steps = len(about.timesteps) if "step" in keep else 1
     shapes: dict[str, tuple[int, ...]] = {}
     for i, layer in enumerate(about.layers):
-        heads, size = layer.heads if "head" in keep else 1, layer.grid[0] * layer.grid[1]
+        heads, size = (
+            layer.heads if "head" in keep else 1,
+            layer.grid[0] * layer.grid[1],
+        )
         shapes[f"layer.{i}"] = (steps, heads, size, len(positions))
         if about.outputs:
             shapes[f"output.{i}"] = (steps, 1, size, len(positions))
@@ -330,10 +369,14 @@ def _arrays_of(about: RecordingFile, file: Any) -> Recording:
             raise ValueError(f"{name} has another shape or type than its description")
         arrays[name] = array = file.get_tensor(name)
         if not (array.min() >= -LARGEST and array.max() <= LARGEST):  # both refuse NaN
-            raise ValueError(f"{name} has numbers that are NaN, infinite or far too large")
+            raise ValueError(
+                f"{name} has numbers that are NaN, infinite or far too large"
+            )
     values = {name: getattr(about, name) for name in _FIELDS}
     values["refined"] = arrays.pop("refined", None)
-    values["outputs"] = tuple(arrays.pop(name) for name in shapes if name.startswith("output."))
+    values["outputs"] = tuple(
+        arrays.pop(name) for name in shapes if name.startswith("output.")
+    )
     return Recording(arrays=tuple(arrays.values()), keep=keep, **values)
 
 
@@ -359,13 +402,21 @@ class Selection:
     @property
     def layer_numbers(self) -> tuple[int, ...]:
         """The numbers of its layers."""
-        return (*range(len(self.recording.layers)),) if self.layers is None else self.layers
+        return (
+            (*range(len(self.recording.layers)),)
+            if self.layers is None
+            else self.layers
+        )
 
     @property
     def step_numbers(self) -> tuple[int, ...]:
         """The numbers of its steps; SelectionError where they were averaged."""
         self._check_kept("step")
-        return (*range(len(self.recording.timesteps)),) if self.steps is None else self.steps
+        return (
+            (*range(len(self.recording.timesteps)),)
+            if self.steps is None
+            else self.steps
+        )
 
     @property
     def head_numbers(self) -> tuple[int, ...]:
@@ -392,7 +443,9 @@ class Selection:
             if resolution is not None:
                 sides = sorted({min(layer.grid) for layer in before.values()})
                 wanted = f"resolution {quoted(resolution)}"
-                names += f", with {join_words([*map(str, sides)])} cells on the short side"
+                names += (
+                    f", with {join_words([*map(str, sides)])} cells on the short side"
+                )
             raise SelectionError(f"no layer matches {wanted}: available are {names}")
         return replace(self, layers=numbers)
 
@@ -413,8 +466,12 @@ class Selection:
         """Keep the heads that have these numbers, and the layers that have them all."""
         before, layers = self.head_numbers, self.recording.layers
         most = max(layers[i].heads for i in self.layer_numbers)
-        numbers = tuple(head for head in numbers_of(heads, most, "head") if head in before)
-        fitting = [i for i in self.layer_numbers if numbers and max(numbers) < layers[i].heads]
+        numbers = tuple(
+            head for head in numbers_of(heads, most, "head") if head in before
+        )
+        fitting = [
+            i for i in self.layer_numbers if numbers and max(numbers) < layers[i].heads
+        ]
         if not fitting:
             raise SelectionError(
                 f"no layer has all of the heads {quoted(heads)}: expected 0 to {most - 1}"
@@ -438,17 +495,23 @@ class Selection:
         """Return the mean over the selection of the summed probabilities of tokens: (h, w)."""
         recording, positions = self.recording, list(positions)
         if not recording.arrays:
-            raise NothingRecordedError("nothing was recorded: run the pipeline inside of the trace")
+            raise NothingRecordedError(
+                "nothing was recorded: run the pipeline inside of the trace"
+            )
         missing = [p for p in positions if p not in recording.columns]
         if missing:
-            raise SelectionError(f"tokens {missing} were not recorded: record with tokens='all'")
+            raise SelectionError(
+                f"tokens {missing} were not recorded: record with tokens='all'"
+            )
         columns = [recording.columns[p] for p in positions]
         w, h = cells(recording.latent)
         total = np.zeros((h, w), dtype=np.float32)
         for grid, sums in self._sums.items():
             # Pillow's bilinear filter widens when it shrinks: no cell of a finer grid is skipped.
             plane = np.ascontiguousarray(sums[:, columns].sum(axis=-1).reshape(grid))
-            total += np.asarray(Image.fromarray(plane).resize((w, h), Image.Resampling.BILINEAR))
+            total += np.asarray(
+                Image.fromarray(plane).resize((w, h), Image.Resampling.BILINEAR)
+            )
         return total / np.float32(len(self.layer_numbers))
 
     def magnitude_of(self, words: Iterable[Word]) -> np.ndarray:

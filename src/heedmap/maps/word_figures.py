@@ -16,7 +16,14 @@ from heedmap.errors import ArgumentError, plural, quoted
 from heedmap.figures import overlays, plots
 from heedmap.figures.overlays import Animation
 from heedmap.figures.plots import Panel, ScaleBar
-from heedmap.maps.heatmaps import SCALES, HeatMap, HeatMaps, Scale, common_range, scale_name
+from heedmap.maps.heatmaps import (
+    SCALES,
+    HeatMap,
+    HeatMaps,
+    Scale,
+    common_range,
+    scale_name,
+)
 from heedmap.maps.recordings import Layer
 from heedmap.options import Axis
 
@@ -44,8 +51,12 @@ def timeline(
     """Draw the figure of `Run.timeline`, for maps or a selection of them."""
     words = [word] if isinstance(word, str | int) else as_list(word)
     if not words:
-        raise ArgumentError(f"word is {quoted(word)}: expected a word, or a list of words")
-    points = None if width is None else 72 * check_float("width", width, least=2, most=100)
+        raise ArgumentError(
+            f"word is {quoted(word)}: expected a word, or a list of words"
+        )
+    points = (
+        None if width is None else 72 * check_float("width", width, least=2, most=100)
+    )
     maps = resized(maps, SIDE)
     rows = [_each_step(maps, one, scale, frames) for one in words]
     heats, ends = rows[0]
@@ -59,7 +70,9 @@ def timeline(
         "width": points,
     }
     if len(rows) == 1:
-        captions = [(f"step {step}", f"timestep {timesteps[step]:.4g}") for step in heats]
+        captions = [
+            (f"step {step}", f"timestep {timesteps[step]:.4g}") for step in heats
+        ]
         panels = _panels(maps, list(heats.values()), captions, ends)
         bars = [_scale_bar(maps, scale, "at all steps", ends)]
         return plots.draw_panels(panels, bars=bars, **about)
@@ -72,7 +85,9 @@ def timeline(
         rows = [(row, ends) for row, _ in rows]
     table: list[tuple[str, list[Image.Image | str]]] = []
     for label, (row, span) in zip(labels, rows, strict=True):
-        cells: list[Image.Image | str] = [heat.render(*span, short_side=1) for heat in row.values()]
+        cells: list[Image.Image | str] = [
+            heat.render(*span, short_side=1) for heat in row.values()
+        ]
         table.append((label, cells))
     columns = [f"step {step}" for step in heats]
     return plots.draw_table(table, columns, bars=[bar], **about)
@@ -94,16 +109,26 @@ def animation(maps: HeatMaps, word: str | int, *, scale: Scale = "word") -> Anim
         ax.images[0].set_data(np.asarray(image))
         ax.xaxis.label.set_text(f"step {step} of 0–{last}")
         frames.append(plots.render(figure))
-    each = round(min(max(5000 / len(frames), 80), 400) / 10) * 10  # GIFs count in hundredths
-    return Animation(title, tuple(frames), (*[each] * (len(frames) - 1), max(1500, each)))
+    each = (
+        round(min(max(5000 / len(frames), 80), 400) / 10) * 10
+    )  # GIFs count in hundredths
+    return Animation(
+        title, tuple(frames), (*[each] * (len(frames) - 1), max(1500, each))
+    )
 
 
 def layers_by_heads(
-    maps: HeatMaps, word: str | int, *, axes: Collection[Axis] | None = None, scale: Scale = "word"
+    maps: HeatMaps,
+    word: str | int,
+    *,
+    axes: Collection[Axis] | None = None,
+    scale: Scale = "word",
 ) -> "Figure":
     """Draw the figure of `Run.layers_by_heads`, for maps or a selection of them."""
     if axes is None:
-        axes = [axis for axis in ("layer", "head") if axis in maps.recording.keep] or ["layer"]
+        axes = [axis for axis in ("layer", "head") if axis in maps.recording.keep] or [
+            "layer"
+        ]
     axes = [*dict.fromkeys(check_subset("axes", axes, ("layer", "head"), least=1))]
     layers = maps.select("*").layers if "layer" in axes else (None,)
     heads = maps.heads if "head" in axes else (None,)
@@ -111,9 +136,13 @@ def layers_by_heads(
     side = min(80, max(12, 1400 // len(layers) - 6))  # points, in a table
     maps = resized(maps, 2 * side if is_table else SIDE)
     image = maps.image
-    if is_table:  # heat alone: at this size an image below it would be no more than noise
+    if (
+        is_table
+    ):  # heat alone: at this size an image below it would be no more than noise
         maps = replace(maps, image=None)
-    rows = [[_in_part(maps, word, scale, layer, head) for head in heads] for layer in layers]
+    rows = [
+        [_in_part(maps, word, scale, layer, head) for head in heads] for layer in layers
+    ]
     heats = [heat for row in rows for heat in row if heat is not None]
     ends = common_range(heats, scale)
     title = f"By {' and '.join(axes)}: {heats[0].label}"
@@ -121,7 +150,11 @@ def layers_by_heads(
     where = f"in all {' and '.join(f'{axis}s' for axis in axes)} shown"
     bars = [_scale_bar(maps, scale, where, ends)]
     if not is_table:
-        captions = [(layer.short, "{1}×{0} cells".format(*layer.grid)) for layer in layers if layer]
+        captions = [
+            (layer.short, "{1}×{0} cells".format(*layer.grid))
+            for layer in layers
+            if layer
+        ]
         captions = captions or [(f"head {head}", "") for head in heads]
         note = f"{plural(len(heats), axes[0])} · {note}"
         panels = _panels(maps, heats, captions, ends)
@@ -130,12 +163,16 @@ def layers_by_heads(
     if image is not None:
         table.append(("the image", [image, *[""] * (len(heads) - 1)]))
     for layer, row in zip(maps.layers, rows, strict=True):
-        cells = ["" if heat is None else heat.render(*ends, short_side=1) for heat in row]
+        cells = [
+            "" if heat is None else heat.render(*ends, short_side=1) for heat in row
+        ]
         table.append((layer.short, cells))
     columns = [f"head {head}" if side >= 32 else f"{head}" for head in heads]
     size = f"{plural(len(layers), 'layer')} in rows, {plural(len(heads), 'head')} in columns"
     note = f"{size} · {note}"
-    return plots.draw_table(table, columns, title=title, note=note, bars=bars, side=side)
+    return plots.draw_table(
+        table, columns, title=title, note=note, bars=bars, side=side
+    )
 
 
 def _panels(
@@ -158,7 +195,9 @@ def _in_part(
     if layer is not None:
         if head is not None and head >= layer.heads:
             return None
-        maps = maps.select(lambda one: one is layer)  # whatever its name may mean as a pattern
+        maps = maps.select(
+            lambda one: one is layer
+        )  # whatever its name may mean as a pattern
     return _map_of(maps if head is None else maps.select(heads=head), word, scale)
 
 
@@ -184,21 +223,32 @@ def mean_of(maps: HeatMaps, *axes: Axis) -> str:
     keep, total = maps.recording.keep, len(maps.recording.timesteps)
     parts: list[str] = []
     if "layer" not in axes:
-        parts.append(plural(len(maps.layers), "layer") if "layer" in keep else "all layers")
+        parts.append(
+            plural(len(maps.layers), "layer") if "layer" in keep else "all layers"
+        )
     if "step" not in axes:
         count = len(maps.steps) if "step" in keep else total
-        parts.append(plural(total, "step") if count == total else f"{count} of {total} steps")
+        parts.append(
+            plural(total, "step") if count == total else f"{count} of {total} steps"
+        )
     if "head" not in axes and maps.recording.share_of != "outputs":
         heads = maps.heads if "head" in keep else ()
-        if not heads or len(heads) == max(layer.heads for layer in maps.recording.layers):
+        if not heads or len(heads) == max(
+            layer.heads for layer in maps.recording.layers
+        ):
             parts.append("all heads")
         else:
             parts.append(f"head{'s' * (len(heads) > 1)} {', '.join(map(str, heads))}")
     return f"mean of {', '.join(parts)}"
 
 
-def _scale_bar(maps: HeatMaps, scale: Scale, where: str, ends: tuple[float, float]) -> ScaleBar:
-    names = {"word": f"one for the word {where}", "shared": f"one for all words {where}"}
+def _scale_bar(
+    maps: HeatMaps, scale: Scale, where: str, ends: tuple[float, float]
+) -> ScaleBar:
+    names = {
+        "word": f"one for the word {where}",
+        "shared": f"one for all words {where}",
+    }
     name = scale_name(names.get(scale, SCALES["raw"]), maps.recording.share_of)
     return ScaleBar(name, ends, alone=maps.image is None)
 
@@ -212,4 +262,6 @@ def _each_step(
     # Evenly: the last and, of two or more, the first too.
     chosen = {steps[int(at)] for at in np.linspace(len(steps) - 1, 0, count).round()}
     heats = {step: _map_of(maps.select(steps=step), word, scale) for step in steps}
-    return {step: heats[step] for step in sorted(chosen)}, common_range([*heats.values()], scale)
+    return {step: heats[step] for step in sorted(chosen)}, common_range(
+        [*heats.values()], scale
+    )

@@ -95,7 +95,11 @@ class Attention:
         Raises:
             ArgumentError: if there is no such query, or the number of names is another.
         """
-        place, (count, d), d_v = self._place(at), self.key.shape[-2:], self.value.shape[-1]
+        place, (count, d), d_v = (
+            self._place(at),
+            self.key.shape[-2:],
+            self.value.shape[-1],
+        )
         if names is not None and len(names) != count:
             raise ArgumentError(
                 f"names holds {plural(len(names), 'name')}: expected {count}, one for each key"
@@ -109,19 +113,30 @@ class Attention:
         if self.mask is not None:
             columns.append(("masked", self.masked[place], ""))
         columns.append(("softmax: P", p, p.sum()))
-        columns.append(("P without √d" if root else "P unscaled", unscaled, unscaled.sum()))
+        columns.append(
+            ("P without √d" if root else "P unscaled", unscaled, unscaled.sum())
+        )
         value = np.broadcast_to(self._for_rows(self.value), (*self.scores.shape, d_v))
         parts = p[:, None] * value[place]
         if d_v <= _COLUMNS:
-            columns += [("" if n else "P·V", one, one.sum()) for n, one in enumerate(parts.T)]
+            columns += [
+                ("" if n else "P·V", one, one.sum()) for n, one in enumerate(parts.T)
+            ]
         else:
             length = np.linalg.norm(parts.sum(axis=0))
-            columns.append(("‖P·V‖", np.linalg.norm(parts, axis=1), f"‖PV‖ = {length:.8f}"))
+            columns.append(
+                ("‖P·V‖", np.linalg.norm(parts, axis=1), f"‖PV‖ = {length:.8f}")
+            )
         cells = [["token", *map(str, range(count) if names is None else names), "sum"]]
-        cells += [[title, *map(_number, part), _number(total)] for title, part, total in columns]
+        cells += [
+            [title, *map(_number, part), _number(total)]
+            for title, part, total in columns
+        ]
         widths = [max(map(len, column)) for column in cells]
         rows = [
-            "  ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])]).rstrip()
+            "  ".join(
+                [row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])]
+            ).rstrip()
             for row in zip(*cells, strict=True)
         ]
         where = f", number {', '.join(map(str, place))}" if any(place) else ""
@@ -136,7 +151,9 @@ class Attention:
         return f"<pre>{escape(self.table())}</pre>"
 
     def _product(self, rows: np.ndarray, matrix: np.ndarray) -> np.ndarray:
-        return (rows[..., None, :] @ matrix)[..., 0, :] if self._single else rows @ matrix
+        return (
+            (rows[..., None, :] @ matrix)[..., 0, :] if self._single else rows @ matrix
+        )
 
     def _for_rows(self, array: np.ndarray) -> np.ndarray:
         """Insert the axis Q before the last two."""
@@ -157,7 +174,9 @@ class Attention:
             ) from None
 
 
-def attention(q: Any, k: Any, v: Any, mask: Any = None, *, scale: float | None = None) -> Attention:
+def attention(
+    q: Any, k: Any, v: Any, mask: Any = None, *, scale: float | None = None
+) -> Attention:
     """Compute an attention with all intermediate results: softmax(QKᵀ/√d + M) V, in float64.
 
         found = hm.attention([1, 0], [[1, 0], [0, 1]], [[10, 0], [0, 10]])
@@ -182,13 +201,17 @@ def attention(q: Any, k: Any, v: Any, mask: Any = None, *, scale: float | None =
 
     Source: Vaswani et al., 2017, arXiv 1706.03762, section 3.2.1.
     """
-    query, key, value = (_finite(name, one) for name, one in (("q", q), ("k", k), ("v", v)))
+    query, key, value = (
+        _finite(name, one) for name, one in (("q", q), ("k", k), ("v", v))
+    )
     single = query.ndim == 1
     try:
         count, d = key.shape[-2:]
         fits = query.size and key.size and value.size and query.shape[-1] == d
         fits = fits and value.shape[-2] == count
-        leading = np.broadcast_shapes(query.shape[:-2], key.shape[:-2], value.shape[:-2])
+        leading = np.broadcast_shapes(
+            query.shape[:-2], key.shape[:-2], value.shape[:-2]
+        )
     except (ValueError, IndexError):
         fits, count, d, leading = False, 0, 1, ()
     if not fits:
@@ -208,13 +231,17 @@ def attention(q: Any, k: Any, v: Any, mask: Any = None, *, scale: float | None =
 def _array(name: str, values: Any) -> np.ndarray:
     if hasattr(values, "detach"):  # of torch, which is not imported for it
         values = values.detach().cpu()
-        values = values.double() if values.is_floating_point() else values  # numpy has no bfloat16
+        values = (
+            values.double() if values.is_floating_point() else values
+        )  # numpy has no bfloat16
     try:
         array = np.asarray(values)
     except ValueError:  # rows of different lengths
         array = np.array(None)
     if array.dtype.kind not in "fiub":
-        raise ArgumentError(f"{name} is {quoted(values)}: expected an array of real numbers")
+        raise ArgumentError(
+            f"{name} is {quoted(values)}: expected an array of real numbers"
+        )
     return array
 
 
@@ -233,7 +260,9 @@ def _mask(values: Any, shape: tuple[int, ...]) -> np.ndarray:
             "floats that are added to the scores; pass mask.astype(bool)"
         )
     if np.isnan(mask).any() or (mask.dtype != bool and (mask == np.inf).any()):
-        raise ArgumentError("mask holds NaN or +Inf: expected finite numbers, or -inf to hide")
+        raise ArgumentError(
+            "mask holds NaN or +Inf: expected finite numbers, or -inf to hide"
+        )
     try:
         hidden = _hidden(np.zeros(shape), mask)
         fits = hidden.shape == shape
@@ -258,7 +287,9 @@ def _hidden(scores: np.ndarray, mask: np.ndarray | None) -> np.ndarray:
 
 
 def _softmax(scores: np.ndarray) -> np.ndarray:
-    raised = np.exp(scores - scores.max(axis=-1, keepdims=True))  # which cannot overflow
+    raised = np.exp(
+        scores - scores.max(axis=-1, keepdims=True)
+    )  # which cannot overflow
     return raised / raised.sum(axis=-1, keepdims=True)
 
 

@@ -18,7 +18,11 @@ from torch.nn.functional import pad, scaled_dot_product_attention
 
 
 def probabilities(
-    query: Tensor, key: Tensor, *, scale: float | None = None, mask: Tensor | None = None
+    query: Tensor,
+    key: Tensor,
+    *,
+    scale: float | None = None,
+    mask: Tensor | None = None,
 ) -> Tensor:
     """Return the attention probabilities P = softmax(QKᵀ·scale + M), computed in float32.
 
@@ -94,7 +98,9 @@ class Scores:
         """Return the scores without their autograd graph."""
         names = ("query", "key", "value", "output")
         parts = {name: getattr(self, name) for name in names}
-        return replace(self, **{n: one.detach() for n, one in parts.items() if one is not None})
+        return replace(
+            self, **{n: one.detach() for n, one in parts.items() if one is not None}
+        )
 
     def mask_of(self, image: int) -> Tensor | None:
         """Return the mask (H, Q, K) of an image as numbers to add; None without one."""
@@ -108,7 +114,9 @@ class Scores:
         if mask is None:
             return None
         if mask.dtype == torch.bool:
-            mask = torch.zeros(mask.shape, device=mask.device).masked_fill(~mask, float("-inf"))
+            mask = torch.zeros(mask.shape, device=mask.device).masked_fill(
+                ~mask, float("-inf")
+            )
         return mask.float().expand(*self.query.shape[:3], -1)[image]
 
     def of(self, image: int, heads: slice, tokens: Sequence[int]) -> Tensor:
@@ -158,7 +166,10 @@ class Scores:
             mask = self.mask_of(image)
             scores = scores if mask is None else scores + mask
             if joint is not None:
-                keys, every = joint.key[image][:, joint.image], self.joint_mask_of(image)
+                keys, every = (
+                    joint.key[image][:, joint.image],
+                    self.joint_mask_of(image),
+                )
                 every = None if every is None else every[..., joint.image]
                 rest = log_sums(query, keys, self.scale, every)
                 scores = torch.cat([scores, rest[..., None]], dim=-1)
@@ -208,7 +219,9 @@ def _parts(query: Tensor, key: Tensor) -> Iterator[slice]:
     yield from (slice(at, at + size) for at in range(0, query.shape[1], size))
 
 
-def log_sums(query: Tensor, key: Tensor, scale: float, mask: Tensor | None = None) -> Tensor:
+def log_sums(
+    query: Tensor, key: Tensor, scale: float, mask: Tensor | None = None
+) -> Tensor:
     """Return log Σ exp(q·k·scale + M) over all keys, computed in float32 by parts of the queries.
 
     Args:
@@ -230,7 +243,9 @@ def log_sums(query: Tensor, key: Tensor, scale: float, mask: Tensor | None = Non
 
 def scored(query: Tensor, key: Tensor, scale: float) -> Scores:
     """Return the scores of queries (B, H, Q, d) and keys (B, H, K, d), with a log-sum if known."""
-    log_sum = fused(query, key, key, scale=scale)[1] if query.device.type == "cpu" else None
+    log_sum = (
+        fused(query, key, key, scale=scale)[1] if query.device.type == "cpu" else None
+    )
     return Scores(query, key, scale, log_sum=log_sum)
 
 
@@ -261,7 +276,14 @@ def fused(
             return kernel(query, key, value, scale)
     return (
         scaled_dot_product_attention(
-            query, key, value, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa
+            query,
+            key,
+            value,
+            attn_mask,
+            dropout_p,
+            is_causal,
+            scale=scale,
+            enable_gqa=enable_gqa,
         ),
         None,
     )
@@ -271,11 +293,15 @@ Kernel = Callable[[Tensor, Tensor, Tensor, float | None], tuple[Tensor, Tensor]]
 """A function of query, key, value and scale that returns the output and the log-sum."""
 
 
-def _kernel(query: Tensor, key: Tensor, value: Tensor, scale: float | None) -> Kernel | None:
+def _kernel(
+    query: Tensor, key: Tensor, value: Tensor, scale: float | None
+) -> Kernel | None:
     """Return the kernel that torch would choose; None if it gives no log-sum."""
     device = query.device.type
     has_kernels = device == "cpu" or (device == "cuda" and torch.version.hip is None)
-    if not has_kernels or torch.is_autocast_enabled(device):  # autocast chooses another type
+    if not has_kernels or torch.is_autocast_enabled(
+        device
+    ):  # autocast chooses another type
         return None
     choose = torch._fused_sdp_choice  # pyright: ignore[reportPrivateUsage, reportPrivateImportUsage]
     choice = choose(query, key, value, None, 0.0, False, scale=scale)
@@ -327,7 +353,12 @@ On scenes of the drawn world 1.5 to 3 are within a point of each other.
 
 
 def propagate(
-    query: Tensor, key: Tensor, maps: Tensor, *, scale: float | None = None, power: float = POWER
+    query: Tensor,
+    key: Tensor,
+    maps: Tensor,
+    *,
+    scale: float | None = None,
+    power: float = POWER,
 ) -> Tensor:
     """Propagate maps along self-attention: the mean over heads of P^power · maps, rows of sum 1.
 
@@ -352,7 +383,9 @@ def propagate(
     d = query.shape[-1]
     factor = power * (d**-0.5 if scale is None else scale)
     scaled, maps = key.float().mT * factor, maps.to(query.device)
-    rows = ((query[:, part].float() @ scaled).softmax(dim=-1) for part in _parts(query, key))
+    rows = (
+        (query[:, part].float() @ scaled).softmax(dim=-1) for part in _parts(query, key)
+    )
     return torch.cat([p.mean(dim=0) @ maps for p in rows])
 
 
@@ -382,7 +415,9 @@ def guided(image: np.ndarray, maps: np.ndarray, radius: int) -> np.ndarray:
     """
     guide = torch.tensor(image).movedim(-1, 0)[None].float() / 255
     values = torch.tensor(maps, dtype=torch.float32)[None]
-    radius = min(radius, (min(image.shape[:2]) - 1) // 2)  # a window fits into the image
+    radius = min(
+        radius, (min(image.shape[:2]) - 1) // 2
+    )  # a window fits into the image
     if radius < 1:
         return values[0].numpy()
     coarse = max(1, radius // _FINE)

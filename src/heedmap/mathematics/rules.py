@@ -43,7 +43,9 @@ def steps_within(start: float, end: float, steps: int) -> range:
     Prompt-to-prompt's own code (Hertz et al., 2022) rounds down instead: it takes cross-attention
     for the first ⌊f·(steps + 1)⌋ steps, self-attention for the first ⌊f·steps⌋.
     """
-    bounds = (Fraction(float(bound)).limit_denominator(FINEST) for bound in (start, end))
+    bounds = (
+        Fraction(float(bound)).limit_denominator(FINEST) for bound in (start, end)
+    )
     low, high = (ceil(bound * steps) for bound in bounds)
     return range(max(low, 0), min(high, steps))
 
@@ -105,7 +107,9 @@ class Mix:
 
     def padded(self, tokens: int) -> "Mix":
         """Return the mixture for a prompt that its batch pads at the end."""
-        if len(self.target) == tokens and (self.source is None or len(self.source) == tokens):
+        if len(self.target) == tokens and (
+            self.source is None or len(self.source) == tokens
+        ):
             return self
         target, own = torch.eye(tokens), len(self.target)
         target[:own, :own] = self.target
@@ -176,8 +180,12 @@ class Inject:
 
     def mix(self, site: Site) -> Mix | None:
         """Return A = M diag(α) and B = diag(1 − α), and the image's α."""
-        bounds: list[list[float]] = cast(Any, torch.stack([self.start, self.end], 1)).tolist()
-        acts = [site.step in steps_within(low, high, site.steps) for low, high in bounds]
+        bounds: list[list[float]] = cast(
+            Any, torch.stack([self.start, self.end], 1)
+        ).tolist()
+        acts = [
+            site.step in steps_within(low, high, site.steps) for low, high in bounds
+        ]
         alpha = torch.tensor(acts, dtype=torch.float32)
         if not alpha.any():
             return None
@@ -207,11 +215,17 @@ class Weights:
 
     def mix(self, site: Site) -> Mix | None:
         """Return B = diag(E)."""
-        return None if bool((self.weights == 1).all()) else Mix(None, torch.diag(self.weights))
+        return (
+            None
+            if bool((self.weights == 1).all())
+            else Mix(None, torch.diag(self.weights))
+        )
 
     def __call__(self, p: Tensor, site: Site) -> Tensor:
         """Return P' (H, Q, K), whose rows do not sum to 1."""
-        return p * pad(self.weights.to(p), (0, p.shape[-1] - len(self.weights)), value=1.0)
+        return p * pad(
+            self.weights.to(p), (0, p.shape[-1] - len(self.weights)), value=1.0
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -267,14 +281,18 @@ class Region:
             return None
         inside = torch.stack([region._inside(site.grid) for region in acting])
         strengths = torch.tensor([region.strength for region in acting])
-        column = torch.where(inside.any(dim=0), strengths @ inside.float(), float("-inf"))
+        column = torch.where(
+            inside.any(dim=0), strengths @ inside.float(), float("-inf")
+        )
         bias = torch.zeros(len(column), max(self.tokens) + 1)
         bias[:, list(self.tokens)] = column[:, None]
         return bias
 
     def _inside(self, grid: tuple[int, int]) -> Tensor:
         """Return the cells (Q,) that are inside of this region alone: bool."""
-        share = interpolate(self.region[None, None].float(), size=grid, mode="area").flatten()
+        share = interpolate(
+            self.region[None, None].float(), size=grid, mode="area"
+        ).flatten()
         return share >= min(0.5, float(share.max()))
 
     def __call__(self, p: Tensor, site: Site) -> Tensor:

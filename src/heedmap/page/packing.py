@@ -24,7 +24,11 @@ from heedmap.io.schemas import TokenKind
 from heedmap.maps.recordings import Recording, cells, is_even, short_names
 from heedmap.text.words import TokenTable
 
-_SPECIALS: dict[TokenKind, str] = {"start": "start token", "end": "end token", "pad": "padding"}
+_SPECIALS: dict[TokenKind, str] = {
+    "start": "start token",
+    "end": "end token",
+    "pad": "padding",
+}
 _LEAST = 0.4  # deflate hardly ever makes maps smaller than this share
 _Runs = Sequence[Sequence[Recording]]
 _Shape = tuple[int, bool, int]
@@ -60,7 +64,9 @@ def pack(runs: Sequence[Mapping[str, Recording]], budget: int) -> dict[str, Any]
 
 def as_script(data: Mapping[str, Any]) -> str:
     """Encode data as JSON that cannot end an HTML element."""
-    text = json.dumps(data, separators=(",", ":"), allow_nan=False)  # ASCII: U+2028 is escaped too
+    text = json.dumps(
+        data, separators=(",", ":"), allow_nan=False
+    )  # ASCII: U+2028 is escaped too
     return text.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e")
 
 
@@ -85,11 +91,18 @@ def _words(run: Mapping[str, Recording]) -> dict[str, Any]:
 def _entries(recording: Recording) -> dict[tuple[str, str, int], list[int]]:
     """Return the columns of the K axis that each entry (text, kind, word number) sums."""
     at, table = recording.columns, recording.table
-    entries = {(word.text, "word", word.number): word.tokens for word in table.read_words}
+    entries = {
+        (word.text, "word", word.number): word.tokens for word in table.read_words
+    }
     for kind, text in _SPECIALS.items():
-        if tokens := tuple(position for position in table.positions(kind) if position in at):
+        if tokens := tuple(
+            position for position in table.positions(kind) if position in at
+        ):
             entries[text, kind, -1] = tokens
-    return {entry: [at[position] for position in tokens] for entry, tokens in entries.items()}
+    return {
+        entry: [at[position] for position in tokens]
+        for entry, tokens in entries.items()
+    }
 
 
 def _pieces(table: TokenTable) -> list[list[Any]]:
@@ -115,9 +128,15 @@ def _layers(recording: Recording) -> list[dict[str, Any]]:
 def _tables(runs: _Runs, budget: int) -> list[dict[str, Any]]:
     steps, keep = len(runs[0][0].timesteps), runs[0][0].keep
     by_step, by_head = "step" in keep and steps > 1, "head" in keep
-    tables = _finest(runs, [(steps, False, 16)], budget) or [_table(runs, (steps, False, 8))]
+    tables = _finest(runs, [(steps, False, 16)], budget) or [
+        _table(runs, (steps, False, 8))
+    ]
     rest = budget - _size(tables)
-    if by_step and by_head and (whole := _finest(runs, [(1, True, 16), (1, True, 8)], rest)):
+    if (
+        by_step
+        and by_head
+        and (whole := _finest(runs, [(1, True, 16), (1, True, 8)], rest))
+    ):
         return tables + whole
     if by_head:
         shapes = [(steps, True, 16), (steps, True, 8)]
@@ -132,7 +151,9 @@ def _finest(runs: _Runs, shapes: Sequence[_Shape], budget: int) -> list[dict[str
     first = runs[0][0]
     entries = sum(len(_entries(one)) for run in runs for one in run)
     for window, heads, bits in shapes:
-        places = sum(math.prod(one.grid) * (one.heads if heads else 1) for one in first.layers)
+        places = sum(
+            math.prod(one.grid) * (one.heads if heads else 1) for one in first.layers
+        )
         numbers = places * entries * math.ceil(len(first.timesteps) / window)
         if numbers * bits / 8 * _LEAST * 4 / 3 <= budget:
             tables = [_table(runs, (window, heads, bits))]
@@ -155,7 +176,9 @@ def _table(runs: _Runs, shape: _Shape) -> dict[str, Any]:
         ranges, numbers = [], []
         for arrays in zip(*(one.arrays for one in run), strict=True):
             each = zip(arrays, columns, strict=True)
-            planes = np.concatenate([_planes(*one, windows, heads) for one in each], axis=2)
+            planes = np.concatenate(
+                [_planes(*one, windows, heads) for one in each], axis=2
+            )
             lows, whole = _whole_numbers(planes.reshape(-1, planes.shape[-1]), bits)
             ranges.append(lows.tobytes())
             numbers.append(whole)
@@ -165,7 +188,10 @@ def _table(runs: _Runs, shape: _Shape) -> dict[str, Any]:
 
 
 def _planes(
-    array: np.ndarray, columns: Sequence[list[int]], windows: Sequence[list[int]], heads: bool
+    array: np.ndarray,
+    columns: Sequence[list[int]],
+    windows: Sequence[list[int]],
+    heads: bool,
 ) -> np.ndarray:
     """Average (S, H, Q, K) to float32 (windows, H or 1, C, Q)."""
     if len(array) == 1:  # steps were averaged while recording
@@ -173,7 +199,9 @@ def _planes(
     # All windows at once: there may be thousands of small ones.
     values = array if heads else array.mean(axis=1, keepdims=True, dtype=np.float32)
     sums = np.add.reduceat(values, [a for a, _ in windows], axis=0)
-    means = sums / np.array([b - a for a, b in windows], np.float32).reshape(-1, 1, 1, 1)
+    means = sums / np.array([b - a for a, b in windows], np.float32).reshape(
+        -1, 1, 1, 1
+    )
     return np.stack([means[..., tokens].sum(axis=-1) for tokens in columns], axis=2)
 
 
@@ -187,7 +215,9 @@ def _whole_numbers(planes: np.ndarray, bits: int) -> tuple[np.ndarray, bytes]:
     top = 2**bits - 1
     unit = ((planes.max(axis=1).astype(np.float64) - low) / top).astype(np.float32)
     unit[[is_even(plane) for plane in planes]] = 0  # else rounding would show as heat
-    scaled = (planes - low[:, None].astype(np.float64)) / np.where(unit > 0, unit, 1)[:, None]
+    scaled = (planes - low[:, None].astype(np.float64)) / np.where(unit > 0, unit, 1)[
+        :, None
+    ]
     whole = np.clip(np.rint(scaled), 0, top).astype(np.int64)
     steps = np.diff(whole, axis=1, prepend=0) % (top + 1)
     parts = [steps] if bits == 8 else [steps >> 8, steps & 255]

@@ -39,7 +39,17 @@ if TYPE_CHECKING:
 LIMIT, SMALL_LIMIT = 8_000_000, 3_000_000
 """Bytes of a page; the smaller limit holds if no image has more than 256×256 pixels."""
 MASK_SIDE = 256  # the most pixels on the short side
-_SCRIPTS = ("dom", "maps", "drawing", "model", "words", "pictures", "overview", "controls", "page")
+_SCRIPTS = (
+    "dom",
+    "maps",
+    "drawing",
+    "model",
+    "words",
+    "pictures",
+    "overview",
+    "controls",
+    "page",
+)
 
 
 def run_page(run: "Run", *, limit: int | None = None) -> str:
@@ -75,7 +85,9 @@ def pairs_page(
                 "label": label,
                 "source": runs.index(pair.source),  # edits of one source share its run
                 "edited": runs.index(pair.edited),
-                "blend": None if pair.blend is None else link(Image.fromarray(pair.blend), "png"),
+                "blend": None
+                if pair.blend is None
+                else link(Image.fromarray(pair.blend), "png"),
                 **edit_summary(pair),
             }
         )
@@ -100,7 +112,9 @@ def ablation_page(ablation: "Ablation") -> str:
     numbers = [word.number for place in table.matches(ablation.word) for word in place]
     about = {"word": ablation.word, "numbers": numbers}
     title = ablation.run.settings.prompt
-    return _page([ablation.run, *runs.values()], None, title, pairs=pairs, ablation=about)
+    return _page(
+        [ablation.run, *runs.values()], None, title, pairs=pairs, ablation=about
+    )
 
 
 def explanation_page(content: Mapping[str, Any], image: Image.Image) -> str:
@@ -140,7 +154,13 @@ def preview(result: object, sheet: Image.Image, limit: int = 190_000) -> str:
 
 
 def document(
-    template: str, title: str, style: str, script: str, *, images: str = "data: blob:", **parts: str
+    template: str,
+    title: str,
+    style: str,
+    script: str,
+    *,
+    images: str = "data: blob:",
+    **parts: str,
 ) -> str:
     """Fill a template: HTML with `{{title}}`, `{{policy}}`, `{{style}}`, `{{script}}` and parts.
 
@@ -156,7 +176,13 @@ def document(
         f"script-src 'sha256-{script_hash}'; base-uri 'none'; form-action 'none'"
     )
     title = html.escape(title.encode("utf-8", "replace").decode("utf-8"))
-    every = {"title": title, "policy": policy, "style": style, "script": script, **parts}
+    every = {
+        "title": title,
+        "policy": policy,
+        "style": style,
+        "script": script,
+        **parts,
+    }
     # In one pass: a part may contain braces.
     return re.sub(r"\{\{(\w+)\}\}", lambda place: every[place[1]], template)
 
@@ -214,10 +240,23 @@ def _page(runs: Sequence["Run"], limit: int | None, title: str, **content: Any) 
 def _recordings(run: "Run") -> dict[str, Recording]:
     """Return the recordings of a run's prompts that have the layers and steps of the first."""
     first = run.maps.recording
-    every = {"prompt": run.maps, "negative": run.negative_maps, "concepts": run.concepts}
-    recordings = {name: maps.recording for name, maps in every.items() if maps is not None}
-    like = (first.layers, first.timesteps)  # a negative prompt has fewer if guidance was off
-    return {name: one for name, one in recordings.items() if (one.layers, one.timesteps) == like}
+    every = {
+        "prompt": run.maps,
+        "negative": run.negative_maps,
+        "concepts": run.concepts,
+    }
+    recordings = {
+        name: maps.recording for name, maps in every.items() if maps is not None
+    }
+    like = (
+        first.layers,
+        first.timesteps,
+    )  # a negative prompt has fewer if guidance was off
+    return {
+        name: one
+        for name, one in recordings.items()
+        if (one.layers, one.timesteps) == like
+    }
 
 
 def picture_data(image: Image.Image, budget: int) -> dict[str, Any]:
@@ -251,8 +290,15 @@ def steps_data(steps: StepPictures | None, budget: int) -> dict[str, Any] | None
         picture = link(steps.mosaic(), "webp", quality=85, method=4)
         if len(picture) <= budget or min(steps.size) < 16:
             across, _ = tiles(len(steps.frames))
-            return {"picture": picture, "across": across, "size": steps.size, "shows": steps.shows}
-        steps = StepPictures(tuple(frame.reduce(2) for frame in steps.frames), steps.shows)
+            return {
+                "picture": picture,
+                "across": across,
+                "size": steps.size,
+                "shows": steps.shows,
+            }
+        steps = StepPictures(
+            tuple(frame.reduce(2) for frame in steps.frames), steps.shows
+        )
     return None
 
 
@@ -273,17 +319,25 @@ def run_summary(run: "Run") -> dict[str, Any]:
     """
     settings = run.settings
     table, weights, unknown = run.maps.tokens, [], settings.untaught or ()
-    notes = untaught_warnings(unknown, [table.prompt], settings.negative or "", settings.concepts)
+    notes = untaught_warnings(
+        unknown, [table.prompt], settings.negative or "", settings.concepts
+    )
     if settings.nsfw_content_detected:
         notes.append("the safety checker replaced this image with black")
     if settings.edit is None:
-        weights = _by_word(table, token_weights(parse_weights(settings.prompt).spans, table))
+        weights = _by_word(
+            table, token_weights(parse_weights(settings.prompt).spans, table)
+        )
     return {
         "settings": settings_rows(settings),
         "model": "--model MODEL" if settings.model == settings.pipeline else "",
         "untaught": " ".join(map(as_sentence, notes)),
         "shareOf": settings.share_of,
-        "own": "located" if settings.located else "edited" if settings.input_image else "",
+        "own": "located"
+        if settings.located
+        else "edited"
+        if settings.input_image
+        else "",
         "weights": weights,
         "rest": strongest_word(run.maps),
     }
@@ -293,7 +347,10 @@ def edit_summary(pair: "EditResult") -> dict[str, Any]:
     """Return the texts about an edit: its words and weights, its reason and its tables."""
     about, table = pair.report, pair.edited.maps.tokens
     weights = _by_word(table, about.weights)
-    parts = [f"“{table.words[number].text}” ×{format_number(weight)}" for number, weight in weights]
+    parts = [
+        f"“{table.words[number].text}” ×{format_number(weight)}"
+        for number, weight in weights
+    ]
     return {
         "words": _equal_words(pair.source.maps.tokens, table),
         "changed": to_json(about.words),
@@ -307,7 +364,9 @@ def edit_summary(pair: "EditResult") -> dict[str, Any]:
 
 def _equal_words(source: TokenTable, target: TokenTable) -> list[list[int]]:
     """Return the numbers of the words that correspond, in the source and in the target."""
-    return [[a.number, b.number] for a, b in pair_words(source, target).pairs if a and b]
+    return [
+        [a.number, b.number] for a, b in pair_words(source, target).pairs if a and b
+    ]
 
 
 def strongest_word(maps: HeatMaps, among: Collection[int] = ()) -> int | None:
@@ -320,11 +379,19 @@ def strongest_word(maps: HeatMaps, among: Collection[int] = ()) -> int | None:
     numbers = numbers or [word.number for word in words]
     plain = maps.without_shared_scale()
     heats = {number: plain.at(number) for number in numbers}
-    return max(numbers, key=lambda number: np.std(heats[number].values, dtype=float), default=None)
+    return max(
+        numbers,
+        key=lambda number: np.std(heats[number].values, dtype=float),
+        default=None,
+    )
 
 
-def _by_word(table: TokenTable, by_token: Mapping[int, float]) -> list[tuple[int, float]]:
-    weights = [(word.number, by_token.get(word.tokens[0], 1.0)) for word in table.read_words]
+def _by_word(
+    table: TokenTable, by_token: Mapping[int, float]
+) -> list[tuple[int, float]]:
+    weights = [
+        (word.number, by_token.get(word.tokens[0], 1.0)) for word in table.read_words
+    ]
     return [(number, weight) for number, weight in weights if weight != 1]
 
 
@@ -385,19 +452,29 @@ _LABELS = {
 
 def settings_rows(settings: Settings) -> list[tuple[str, str]]:
     """List the settings that have a value as table rows."""
-    values: dict[str, Any] = to_json(settings) | {"size": "{}×{}".format(*settings.size)}
+    values: dict[str, Any] = to_json(settings) | {
+        "size": "{}×{}".format(*settings.size)
+    }
     del values["text"]  # the prompt, without weights
     values["defaults"] = [
         f"{name} of {_LABELS.get(by, by)}" for name, by in settings.defaults.items()
     ]
     rows = [
-        (_LABELS.get(name, name), _text(one)) for name, one in values.items() if one is not None
+        (_LABELS.get(name, name), _text(one))
+        for name, one in values.items()
+        if one is not None
     ]
     # A mask has many bits.
-    return [(name, text if len(text) < 1000 else f"{text[:1000]}…") for name, text in rows if text]
+    return [
+        (name, text if len(text) < 1000 else f"{text[:1000]}…")
+        for name, text in rows
+        if text
+    ]
 
 
 def _text(value: Any) -> str:
     if isinstance(value, Mapping):
-        return ", ".join(f"{_LABELS.get(name, name)}: {_text(one)}" for name, one in value.items())
+        return ", ".join(
+            f"{_LABELS.get(name, name)}: {_text(one)}" for name, one in value.items()
+        )
     return ", ".join(map(_text, value)) if isinstance(value, list) else str(value)

@@ -71,13 +71,21 @@ def ablate(
     (again, *without), changed = repeating.generate_calls(pipe, saved, calls, progress)
     result = repeating.compared(saved, again, changed)
     if not result.same:
-        warn(f"the run was not reproduced exactly, so the ablation is that of a new one: {result}")
-    return Ablation(word.strip(), again, {"attention": without[0], "prompt": without[1]})
+        warn(
+            f"the run was not reproduced exactly, so the ablation is that of a new one: {result}"
+        )
+    return Ablation(
+        word.strip(), again, {"attention": without[0], "prompt": without[1]}
+    )
 
 
 def _has_words(table: TokenTable, edit: Edit) -> bool:
     """Return True if a prompt has all words that an edit names."""
-    words = (edit.word, *(getattr(edit, "along", None) or ())) if isinstance(edit, WordEdit) else ()
+    words = (
+        (edit.word, *(getattr(edit, "along", None) or ()))
+        if isinstance(edit, WordEdit)
+        else ()
+    )
     try:
         return all(table.matches(word) for word in words)
     except UnknownWordError:

@@ -45,12 +45,16 @@ def argument_note(value: Any) -> Any:
     if value is None or isinstance(value, bool | int | str):
         return value
     if isinstance(value, float):
-        return value if math.isfinite(value) else {OBJECT: "float", "value": repr(value)}
+        return (
+            value if math.isfinite(value) else {OBJECT: "float", "value": repr(value)}
+        )
     if isinstance(value, list):
         return [argument_note(one) for one in value]
     if isinstance(value, tuple):
         return {OBJECT: "tuple", "items": [argument_note(one) for one in value]}
-    if isinstance(value, Mapping) and all(isinstance(key, str) and key != OBJECT for key in value):
+    if isinstance(value, Mapping) and all(
+        isinstance(key, str) and key != OBJECT for key in value
+    ):
         return {key: argument_note(one) for key, one in value.items()}
     return _object_note(value)
 
@@ -69,7 +73,9 @@ def _object_note(value: Any) -> dict[str, Any]:
         data = value.tobytes()
     else:
         name = getattr(value, "__name__", None)
-        return {OBJECT: type(value).__name__} | ({"name": name} if isinstance(name, str) else {})
+        return {OBJECT: type(value).__name__} | (
+            {"name": name} if isinstance(name, str) else {}
+        )
     return note | {"sha256": hashlib.sha256(data).hexdigest()}
 
 
@@ -109,7 +115,13 @@ Options = TypeVar("Options", GenerateOptions, EditOptions)
 
 def options_of(kind: type[Options], arguments: Mapping[str, Any]) -> Options:
     """Return the options of one kind among all arguments of a public function, by name."""
-    return kind(**{one.name: arguments[one.name] for one in fields(kind) if one.name in arguments})
+    return kind(
+        **{
+            one.name: arguments[one.name]
+            for one in fields(kind)
+            if one.name in arguments
+        }
+    )
 
 
 def resolve_options(
@@ -133,7 +145,9 @@ def resolve_options(
     arguments = {name: _own(value) for name, value in arguments.items()}
     width, height = arguments.pop("width", None), arguments.pop("height", None)
     generator: Any = arguments.pop("generator", None)
-    values = {option: arguments.pop(name, None) for name, option in _DIFFUSERS_NAMES.items()}
+    values = {
+        option: arguments.pop(name, None) for name, option in _DIFFUSERS_NAMES.items()
+    }
     if width is not None or height is not None:
         if has_image and None in (width, height):
             raise ArgumentError("width or height is given alone: pass both, or neither")
@@ -142,13 +156,17 @@ def resolve_options(
     values = {name: value for name, value in values.items() if value is not None}
     for name in values:
         if getattr(options, name) is not None:
-            raise ArgumentError(f"{name} is given twice, also by its name in diffusers: pass one")
+            raise ArgumentError(
+                f"{name} is given twice, also by its name in diffusers: pass one"
+            )
     if generator is not None:
         if seed is not None:
             raise ArgumentError("seed and generator are both given: pass one")
         seed = seed_of(generator)
     for name in arguments.keys() & OWN_NAMES.keys():
-        raise ArgumentError(f"heedmap sets the argument {name} itself: use {OWN_NAMES[name]}")
+        raise ArgumentError(
+            f"heedmap sets the argument {name} itself: use {OWN_NAMES[name]}"
+        )
     check_names(pipe, arguments, [name for name in call if name != "arguments"])
     options = replace(options, **values, arguments=arguments)
     accepted = parameters(pipe)

@@ -24,7 +24,14 @@ from heedmap.errors import ArgumentError, TruncatedWordError, join_words, quoted
 from heedmap.figures import overlays
 from heedmap.io.schemas import ChangedWords, EditNoted, EditReport, EditTerms
 from heedmap.maps.masks import phrase_tokens, suppress_rivals
-from heedmap.mathematics.rules import Inject, Renormalize, Rule, blend, blend_mask, steps_within
+from heedmap.mathematics.rules import (
+    Inject,
+    Renormalize,
+    Rule,
+    blend,
+    blend_mask,
+    steps_within,
+)
 from heedmap.options import EditOptions, EditPurpose, GenerateOptions
 from heedmap.pipelines.generation import Preview, Progress, generate_batch, sub_progress
 from heedmap.pipelines.input_images import ImageSource, distortion_warning
@@ -33,7 +40,13 @@ from heedmap.recording.probing import Probe
 from heedmap.recording.tracing import StepState, Trace
 from heedmap.results.edits import EditResult, change_between, image_difference
 from heedmap.results.runs import Run
-from heedmap.text.alignment import WordAlignment, pair_words, purpose_of, swap_of, token_shares
+from heedmap.text.alignment import (
+    WordAlignment,
+    pair_words,
+    purpose_of,
+    swap_of,
+    token_shares,
+)
 from heedmap.text.weights import escape, parse_weights, spelled, token_weights, weighed
 from heedmap.text.words import MOVE_IT, TokenTable, Word
 
@@ -85,7 +98,9 @@ class EditSource:
         self.weights = token_weights(parsed.spans, self.table) if weighted else {}
         self.rules = (weights_rule(self.weights, self.table),) if self.weights else ()
         self.word_windows: Any = options.word_windows
-        self.terms = {name: getattr(options, name) for name in EditTerms.__struct_fields__}
+        self.terms = {
+            name: getattr(options, name) for name in EditTerms.__struct_fields__
+        }
         self._targets: dict[str, tuple[TokenTable, WordAlignment, torch.Tensor]] = {}
         if options.only is not None:
             if why := family_of(pipe).why_unblended():
@@ -107,7 +122,9 @@ class EditSource:
         """
         options: Any = self.options
         parsed, weights = parse_weights(prompt), weights or {}
-        if parsed.text not in self._targets:  # prompts that differ in weights alone align once
+        if (
+            parsed.text not in self._targets
+        ):  # prompts that differ in weights alone align once
             self._targets[parsed.text] = self._align(parsed.text)
         table, alignment, columns = self._targets[parsed.text]
         spans = weighed(parsed, table, weights)
@@ -120,15 +137,28 @@ class EditSource:
             rules += [Renormalize()] * options.renormalize
 
         def weight(word: Word | None, of: Mapping[int, float]) -> float:
-            return of.get(word.tokens[0], 1.0) if word is not None and word.tokens else 1.0
+            return (
+                of.get(word.tokens[0], 1.0) if word is not None and word.tokens else 1.0
+            )
 
         pairs = alignment.pairs
-        varied = {word for name in weights for place in table.matches(name) for word in place}
-        weighted = [(a, b) for a, b in pairs if weight(a, self.weights) != weight(b, new_weights)]
-        about = [*alignment.changes, *weighted, *(pair for pair in pairs if pair[1] in varied)]
+        varied = {
+            word for name in weights for place in table.matches(name) for word in place
+        }
+        weighted = [
+            (a, b)
+            for a, b in pairs
+            if weight(a, self.weights) != weight(b, new_weights)
+        ]
+        about = [
+            *alignment.changes,
+            *weighted,
+            *(pair for pair in pairs if pair[1] in varied),
+        ]
         sides = [a for a, _ in about], [b for _, b in about]
         before, after = (
-            tuple(sorted({word.number for word in side if word and word.tokens})) for side in sides
+            tuple(sorted({word.number for word in side if word and word.tokens}))
+            for side in sides
         )
         ids = [[token.id for token in one.tokens] for one in (self.table, table)]
         is_reweighted = not alignment.changes and ids[0] == ids[1]
@@ -156,7 +186,10 @@ class EditSource:
 
         The target's tokens take these shares of the source's attention.
         """
-        source, target = self.table, prompt_table(self.pipe, text, self.sampling.arguments)
+        source, target = (
+            self.table,
+            prompt_table(self.pipe, text, self.sampling.arguments),
+        )
         alignment = pair_words(source, target, self.options.kind)
         if alignment.unread:
             raise TruncatedWordError(
@@ -288,7 +321,9 @@ def run_edits(
                 replace(
                     run,
                     input_image=input_image.image,
-                    settings=structs.replace(run.settings, input_image=input_image.settings),
+                    settings=structs.replace(
+                        run.settings, input_image=input_image.settings
+                    ),
                 )
                 for run in runs
             ]
@@ -315,10 +350,14 @@ class LocalBlend:
         self._tables = [source.table, *(plan.table for plan in plans)]
         self._protected = [source.table.find(word) for word in source.options.protect]
         self.masks: dict[int, torch.Tensor] = {}
-        words = [[*self._protected, *(before for plan in plans for before, _ in plan.swaps)]]
+        words = [
+            [*self._protected, *(before for plan in plans for before, _ in plan.swaps)]
+        ]
         words += [[after for _, after in plan.swaps] for plan in plans]
         self.map_tokens = {
-            number: tuple(sorted({*chain(*parts, *phrase_tokens(self._tables[number]))}))
+            number: tuple(
+                sorted({*chain(*parts, *phrase_tokens(self._tables[number]))})
+            )
             for number, parts in enumerate(words)
         }
 
@@ -347,7 +386,9 @@ class LocalBlend:
             for tokens in self._protected:
                 mask &= ~acts(0, tokens)
             self.masks[number] = mask
-            blended[number] = blend(latents[0], latents[number], mask.to(latents.device))
+            blended[number] = blend(
+                latents[0], latents[number], mask.to(latents.device)
+            )
         return blended
 
 
@@ -369,7 +410,10 @@ def _pair(
         mask = overlays.resize_map(latent_mask.float().numpy(), source.image.size) > 0.5
         tables = plan.source.table, plan.table
         masked_by = ", ".join(
-            "→".join(table.text_of(tokens) for table, tokens in zip(tables, swap, strict=True))
+            "→".join(
+                table.text_of(tokens)
+                for table, tokens in zip(tables, swap, strict=True)
+            )
             for swap in plan.swaps
         )
     inside = mask
@@ -396,7 +440,8 @@ def _pair(
         self_sites=len(controller.shared[number]),
         moved=sum(moved) / len(moved) if moved else 0.0,
         change=change_between(source.image, edited.image, inside),
-        reconstruction=source.input_image and image_difference(source.input_image, source.image),
+        reconstruction=source.input_image
+        and image_difference(source.input_image, source.image),
         masked_by=masked_by,
         **shared,
     )
@@ -408,7 +453,9 @@ def _pair(
         **shared,
     )
     edited = replace(edited, settings=structs.replace(edited.settings, edit=settings))
-    return EditResult(source, edited, structs.replace(report, notes=notes or None), mask)
+    return EditResult(
+        source, edited, structs.replace(report, notes=notes or None), mask
+    )
 
 
 def _notes(
@@ -418,11 +465,18 @@ def _notes(
 
     They are saved, and shown on pages as well.
     """
-    only, steps, scheduler = plan.source.options.only, report.steps, source.settings.scheduler
+    only, steps, scheduler = (
+        plan.source.options.only,
+        report.steps,
+        source.settings.scheduler,
+    )
     windows = {
         "cross-attention": report.cross_replace,
         "self-attention": report.self_replace,
-        **{f"attention for {quoted(word)}": window for word, window in report.word_windows.items()},
+        **{
+            f"attention for {quoted(word)}": window
+            for word, window in report.word_windows.items()
+        },
     }
     for name, (start, end) in windows.items():
         inside = steps_within(start, end, steps)

@@ -44,7 +44,12 @@ def edit(
 ) -> EditResult: ...
 @overload
 def edit(
-    pipe: Pipeline, source: str, target: Sequence[str], *, seed: int | None = None, **options: Any
+    pipe: Pipeline,
+    source: str,
+    target: Sequence[str],
+    *,
+    seed: int | None = None,
+    **options: Any,
 ) -> list[EditResult]: ...
 def edit(
     pipe: Pipeline,
@@ -246,13 +251,25 @@ def grid(
     }
     crosses, self_windows = (
         _axis(name, [one] if isinstance(one, tuple) else one, check_window)
-        for name, one in (("cross_replace", cross_replace), ("self_replace", self_replace))
+        for name, one in (
+            ("cross_replace", cross_replace),
+            ("self_replace", self_replace),
+        )
     )
-    numbers = _axis("seeds", seeds, lambda _, seed: check_seed(seed)) or [check_seed(None)]
-    axes = [_axis("target", targets, lambda _, text: text), *strips.values(), crosses, self_windows]
+    numbers = _axis("seeds", seeds, lambda _, seed: check_seed(seed)) or [
+        check_seed(None)
+    ]
+    axes = [
+        _axis("target", targets, lambda _, text: text),
+        *strips.values(),
+        crosses,
+        self_windows,
+    ]
     cells = math.prod(len(axis) or 1 for axis in (*axes, numbers))
     if cells > MAX_CELLS:
-        raise ArgumentError(f"the grid would have {cells:,} cells: use {MAX_CELLS:,} at most")
+        raise ArgumentError(
+            f"the grid would have {cells:,} cells: use {MAX_CELLS:,} at most"
+        )
     if cells == 1:
         raise ArgumentError(
             "the grid has only one cell: vary something, such as weights={'red': [0, 1, 2]} "
@@ -261,11 +278,15 @@ def grid(
     usual = [edits.plan(text) for text in targets]
     crosses = crosses or [min(plan.cross_replace for plan in usual)]
     self_windows = self_windows or [min(plan.self_replace for plan in usual)]
-    varied = [dict(zip(strips, values, strict=True)) for values in product(*strips.values())]
+    varied = [
+        dict(zip(strips, values, strict=True)) for values in product(*strips.values())
+    ]
     plans: list[Plan] = []
     for text in targets:  # the last axis varies fastest
         every = product(varied, self_windows, crosses)
-        some = [edits.plan(text, weights, cross, window) for weights, window, cross in every]
+        some = [
+            edits.plan(text, weights, cross, window) for weights, window, cross in every
+        ]
         check_effect(some)
         plans += some
     pairs: list[tuple[int, Plan, EditResult]] = []
@@ -290,7 +311,15 @@ def grid(
     )
     return Grid(
         tuple(
-            Cell(n, seed, plan.target, plan.varied, plan.cross_replace, plan.self_replace, pair)
+            Cell(
+                n,
+                seed,
+                plan.target,
+                plan.varied,
+                plan.cross_replace,
+                plan.self_replace,
+                pair,
+            )
             for n, (seed, plan, pair) in enumerate(pairs, 1)
         ),
         report,
@@ -302,7 +331,9 @@ def resolve_edits(call: Mapping[str, Any]) -> tuple[EditSource, list[str], Any]:
     pipe, source, target = call["pipe"], call["source"], call["target"]
     options = options_of(EditOptions, call)
     image, arguments = extract_image(pipe, options.image, call["arguments"])
-    sampling, seed = resolve_options({**call, "arguments": arguments}, has_image=image is not None)
+    sampling, seed = resolve_options(
+        {**call, "arguments": arguments}, has_image=image is not None
+    )
     if image is not None and sampling.size is None:
         sampling = replace(sampling, size=fitting_size(pipe, image.size))
     options = replace(options, image=image)
@@ -314,7 +345,9 @@ def resolve_edits(call: Mapping[str, Any]) -> tuple[EditSource, list[str], Any]:
         )
     for text in (source, *targets):
         check_prompt(text)
-    weighted = call["target"] is not None  # else the source's weights are those of the edit
+    weighted = (
+        call["target"] is not None
+    )  # else the source's weights are those of the edit
     return EditSource(pipe, source, options, sampling, weighted=weighted), targets, seed
 
 
@@ -325,7 +358,9 @@ def _axis(name: str, values: Any, check: Callable[[str, Any], Any]) -> list[Any]
     listed = as_ordered_list(values)
     checked = [check(name, one) for one in ([values] if listed is None else listed)]
     if not checked or len({*checked}) < len(checked):
-        raise ArgumentError(f"{name} is {quoted(values)}: expected values without duplicates")
+        raise ArgumentError(
+            f"{name} is {quoted(values)}: expected values without duplicates"
+        )
     return checked
 
 
@@ -340,5 +375,7 @@ def check_effect(plans: Sequence[Plan]) -> None:
 
 
 def _warn_of_notes(pairs: Iterable[EditResult]) -> None:
-    for note in dict.fromkeys(note for pair in pairs for note in pair.report.notes or ()):
+    for note in dict.fromkeys(
+        note for pair in pairs for note in pair.report.notes or ()
+    ):
         warn(note)

@@ -90,7 +90,9 @@ def explain(
         )
     size, sides = saved.image.size, as_ordered_list(at)
     if sides is None or len(sides) != 2:
-        raise ArgumentError(f"at is {quoted(at)}: expected a pixel (x, y), such as (12, 40)")
+        raise ArgumentError(
+            f"at is {quoted(at)}: expected a pixel (x, y), such as (12, 40)"
+        )
     x, y = (check_int("xy"[n], sides[n], least=0, most=size[n] - 1) for n in (0, 1))
     steps = len(saved.maps.recording.timesteps)
     number = steps // 2 if step is None else check_index("step", step, steps)
@@ -98,7 +100,9 @@ def explain(
     call = repeating.saved_call(saved.settings, pipe, arguments)
     table = saved.maps.tokens
     if branch == "negative":
-        table = prompt_table(pipe, saved.settings.negative or "", call.options.arguments)
+        table = prompt_table(
+            pipe, saved.settings.negative or "", call.options.arguments
+        )
     tokens = table.find(word) if isinstance(word, str) else table.tokens_at(word)
     layers, family = cross_attention_layers(pipe), family_of(pipe)
     wanted = "*" if layer is None else check_text("layer", layer, "up 1.0")
@@ -106,10 +110,16 @@ def explain(
     names = [name for name, part in parts.items() if name_fits(name, wanted, part)]
     if not names:
         available = layers_there(parts, wanted)
-        raise SelectionError(f"no layer matches {quoted(wanted)}: available are {available}")
+        raise SelectionError(
+            f"no layer matches {quoted(wanted)}: available are {available}"
+        )
     if head is not None:
         head = check_index("head", head, max(layers[name].heads for name in names))
-    free: dict[Axis, bool] = {"layer": len(names) > 1, "head": head is None, "step": step is None}
+    free: dict[Axis, bool] = {
+        "layer": len(names) > 1,
+        "head": head is None,
+        "step": step is None,
+    }
     place = size, call.place[0], branch, number, pass_, names, head
     probe = Probe(tokens, (x, y), *place, family.is_joint)
     changed = repeating.run_probe(pipe, saved, arguments, probe, progress)
@@ -149,11 +159,17 @@ def _values(owner: object, *names: str) -> dict[str, Any]:
     return {name: getattr(owner, name) for name in names}
 
 
-def _difference(saved: Run, branch: BranchName, step: int, site: ProbeSite) -> float | None:
+def _difference(
+    saved: Run, branch: BranchName, step: int, site: ProbeSite
+) -> float | None:
     """Return the largest difference from the saved maps; None if these lack the layer or step."""
     maps = saved.maps if branch == "conditional" else saved.negative_maps
     # The maps of a step with several passes are their mean.
-    if maps is None or not {"layer", "step"} <= maps.recording.keep or site.passes[1] > 1:
+    if (
+        maps is None
+        or not {"layer", "step"} <= maps.recording.keep
+        or site.passes[1] > 1
+    ):
         return None
     recording, layer, (h, w) = maps.recording, site.layer, site.layer.grid
     if layer not in recording.layers:

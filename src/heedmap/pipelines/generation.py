@@ -210,7 +210,9 @@ def generate_batch(
         # The last sigma of a list may be the end of the last step. An interrupt changes nothing.
         shared["steps"] = trace.steps
     each = zip(prompts, seeds, flags, strict=True)
-    if black := [f"{quoted(prompt)} (seed {seed})" for prompt, seed, is_black in each if is_black]:
+    if black := [
+        f"{quoted(prompt)} (seed {seed})" for prompt, seed, is_black in each if is_black
+    ]:
         warn(
             f"the safety checker replaced these images with black: {', '.join(black)}; "
             "use another seed or prompt, or load the pipeline with safety_checker=None"
@@ -221,7 +223,9 @@ def generate_batch(
 
     none = [None] * len(images)
     maps = with_images(trace.recordings)
-    negative_maps = with_images(trace.negative_recordings) if "negative" in branches else none
+    negative_maps = (
+        with_images(trace.negative_recordings) if "negative" in branches else none
+    )
     concept_maps = with_images(trace.concept_recordings) if concepts else none
     steps = len(maps[0].recording.timesteps)
     step_images = none if recorder is None else recorder.images(images, steps)
@@ -256,7 +260,9 @@ def _weights_of(
     return Steering(rules) if rules else None
 
 
-def _warnings(pipe: Any, options: GenerateOptions, branches: Iterable[BranchName]) -> Iterator[str]:
+def _warnings(
+    pipe: Any, options: GenerateOptions, branches: Iterable[BranchName]
+) -> Iterator[str]:
     """Yield a warning, or an empty text, for each doubtful option."""
     negative = options.negative or ""
     if negative and "negative" not in branches:  # else the trace warns
@@ -274,17 +280,24 @@ def _ignores_guidance(pipe: Any, is_guided: bool) -> bool:
     config = family_of(pipe).model.config
     if any(config.get(name) for name in ("guidance_embeds", "time_cond_proj_dim")):
         return False
-    return not is_guided or "true_cfg_scale" in parameters(pipe)  # which guides in its place
+    return not is_guided or "true_cfg_scale" in parameters(
+        pipe
+    )  # which guides in its place
 
 
 def _call(
-    pipe: Any, call: dict[str, Any], latents: torch.Tensor | None, image: Image.Image | None
+    pipe: Any,
+    call: dict[str, Any],
+    latents: torch.Tensor | None,
+    image: Image.Image | None,
 ) -> tuple[Sequence[Any], Sequence[Any]]:
     """Return the images, and for each whether the safety checker made it black."""
     if latents is not None and image is not None:
         (noise,), steps = call["generator"], call[THEIR_NAMES["steps"]]
         with showing(pipe, latents, noise, steps) as first:
-            pipe(**call, latents=first.to(pipe.dtype), output_type="latent")  # nothing is decoded
+            pipe(
+                **call, latents=first.to(pipe.dtype), output_type="latent"
+            )  # nothing is decoded
         return [image], [None]
     if latents is not None:
         call = {**call, "latents": family_of(pipe).pack(latents.to(pipe.dtype))}
@@ -294,8 +307,12 @@ def _call(
     return images, [None] * len(images) if flags is None else list(map(bool, flags))
 
 
-def _shared_settings(pipe: Any, options: GenerateOptions, edits: Sequence[Edit]) -> dict[str, Any]:
-    steps, steps_by = settings.effective_value(pipe, "steps", options.steps, options.arguments)
+def _shared_settings(
+    pipe: Any, options: GenerateOptions, edits: Sequence[Edit]
+) -> dict[str, Any]:
+    steps, steps_by = settings.effective_value(
+        pipe, "steps", options.steps, options.arguments
+    )
     guidance, guidance_by = settings.effective_value(pipe, "guidance", options.guidance)
     size_by = "pipeline" if options.size is None else None
     defaults = {"steps": steps_by, "guidance": guidance_by, "size": size_by}
@@ -310,7 +327,9 @@ def _shared_settings(pipe: Any, options: GenerateOptions, edits: Sequence[Edit])
         "share_of": options.share_of if family_of(pipe).is_joint else None,
         **settings.describe(pipe),
         "edits": tuple(map(note_of, edits)),
-        "arguments": {name: argument_note(value) for name, value in options.arguments.items()},
+        "arguments": {
+            name: argument_note(value) for name, value in options.arguments.items()
+        },
     }
 
 
@@ -341,8 +360,14 @@ def _after_step(
             recorder.record(state)
         latents = state.latents
         if preview is not None and moment.last:
-            preview(latents.detach().clone())  # a copy: the preview must not change the image
-        if moment.last and moment.step + 1 == moment.steps and not bool(latents.isfinite().all()):
+            preview(
+                latents.detach().clone()
+            )  # a copy: the preview must not change the image
+        if (
+            moment.last
+            and moment.step + 1 == moment.steps
+            and not bool(latents.isfinite().all())
+        ):
             raise ModelError(
                 f"after {moment.steps} steps the latents hold values that are not finite, of which "
                 "no image can be made: generate with another scheduler, or in float32"
@@ -375,7 +400,11 @@ class StepRecorder:
         is_predicted = len(self._predicted) == steps
         every = [*(self._predicted if is_predicted else self._noisy).values()]
         last = self._noisy.get(steps - 1)
-        if last is None or len(every) < steps or any(len(one) != len(images) for one in every):
+        if (
+            last is None
+            or len(every) < steps
+            or any(len(one) != len(images) for one in every)
+        ):
             return [None] * len(images)
         by_image, last = torch.stack(every, dim=1).float().cpu(), last.float().cpu()
         kind = "prediction" if is_predicted else "latents"
@@ -389,14 +418,23 @@ def _small(latents: torch.Tensor) -> torch.Tensor:
     h, w = latents.shape[-2:]
     part = min(1.0, STEP_SIDE / min(h, w))
     size = (round(h * part), round(w * part))
-    return adaptive_avg_pool2d(latents.detach().float(), size) if part < 1 else latents.clone()
+    return (
+        adaptive_avg_pool2d(latents.detach().float(), size)
+        if part < 1
+        else latents.clone()
+    )
 
 
-def _colour(frames: torch.Tensor, final: torch.Tensor, image: Image.Image) -> list[Image.Image]:
+def _colour(
+    frames: torch.Tensor, final: torch.Tensor, image: Image.Image
+) -> list[Image.Image]:
     """Return images of latents (S, C, h, w), by the latents (1, C, h, w) of a known image."""
     h, w = final.shape[-2:]
     finer = max(1, STEP_SIDE // min(h, w))
     small = image.convert("RGB").resize((w * finer, h * finer), Image.Resampling.BOX)
     pixels = torch.from_numpy(np.array(small)).movedim(-1, 0)[None] / 255
     colours = fitted(final, pixels, around=2, ridge=0.2)(frames)
-    return [Image.fromarray(one) for one in (colours.movedim(1, -1) * 255).round().byte().numpy()]
+    return [
+        Image.fromarray(one)
+        for one in (colours.movedim(1, -1) * 255).round().byte().numpy()
+    ]

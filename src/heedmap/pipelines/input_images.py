@@ -87,7 +87,10 @@ def open_image(image: object) -> Image.Image:
             f"the image is {quoted(image)}: expected a Pillow image, or the path of a file"
         )
     upright = image
-    with warnings.catch_warnings(action="ignore"), suppress(Exception):  # broken EXIF data
+    with (
+        warnings.catch_warnings(action="ignore"),
+        suppress(Exception),
+    ):  # broken EXIF data
         upright = ImageOps.exif_transpose(image)
     return to_rgb(upright)
 
@@ -107,10 +110,14 @@ def fitting_size(pipe: Pipeline, size: tuple[int, int]) -> tuple[int, int]:
 
         def distortion(sides: tuple[int, int]) -> tuple[float, float]:
             """Compare the proportions, then the area."""
-            wide, high = (log(a / (scale * b)) for a, b in zip(sides, size, strict=True))
+            wide, high = (
+                log(a / (scale * b)) for a, b in zip(sides, size, strict=True)
+            )
             return round(abs(wide - high), 9), abs(wide + high)
 
-        widths, heights = ({max(1, floor(scale * side)), ceil(scale * side)} for side in size)
+        widths, heights = (
+            {max(1, floor(scale * side)), ceil(scale * side)} for side in size
+        )
         w, h = (side * factor for side in min(product(widths, heights), key=distortion))
     return check_size(pipe, (w, h))
 
@@ -118,7 +125,11 @@ def fitting_size(pipe: Pipeline, size: tuple[int, int]) -> tuple[int, int]:
 def check_takes_latents(pipe: Pipeline) -> None:
     """Raise a ModelError if a pipeline cannot start from the latents of an image."""
     names, kind = parameters(pipe), type(pipe).__name__
-    if "latents" not in names or "strength" in names or THEIR_NAMES["size"] not in names:
+    if (
+        "latents" not in names
+        or "strength" in names
+        or THEIR_NAMES["size"] not in names
+    ):
         raise ModelError(
             f"{kind} begins with an image of its own: expected a pipeline of the same model that "
             "draws from a text alone, as diffusers' AutoPipelineForText2Image.from_pipe(pipe)"
@@ -156,19 +167,25 @@ class InputImage:
 
 
 @torch.no_grad()
-def encode_image(pipe: Pipeline, image: Image.Image, size: tuple[int, int]) -> InputImage:
+def encode_image(
+    pipe: Pipeline, image: Image.Image, size: tuple[int, int]
+) -> InputImage:
     """Encode an RGB image at a size (width, height) that the model draws."""
     small = _resize(image, size)
     vae = family_of(pipe).decoder
     pixels = torch.from_numpy(np.array(small)).movedim(-1, 0)[None] / 255
-    return InputImage(small, rescaled(vae, latents_of(vae, pixels, device_of(pipe))), image.size)
+    return InputImage(
+        small, rescaled(vae, latents_of(vae, pixels, device_of(pipe))), image.size
+    )
 
 
 @torch.no_grad()
 def autoencoder_psnr(pipe: Pipeline, image: InputImage) -> float | None:
     """Return the PSNR in dB of an image that the autoencoder decodes again; None if exact."""
     vae = family_of(pipe).decoder
-    pixels = pictures_of(vae, unscaled(vae, image.latents).to(device_of(pipe)))[0].clamp(0, 1)
+    pixels = pictures_of(vae, unscaled(vae, image.latents).to(device_of(pipe)))[
+        0
+    ].clamp(0, 1)
     decoded = Image.fromarray((pixels * 255).round().byte().movedim(0, -1).numpy())
     return image_difference(image.image, decoded).psnr_db
 
@@ -255,15 +272,25 @@ def locate(
         progress=progress,
         probe=probe,
     )
-    return replace(run, settings=structs.replace(run.settings, located=encoded.settings))
+    return replace(
+        run, settings=structs.replace(run.settings, located=encoded.settings)
+    )
 
 
-def resolve_location(call: Mapping[str, Any]) -> tuple[GenerateOptions, Any, Image.Image]:
+def resolve_location(
+    call: Mapping[str, Any],
+) -> tuple[GenerateOptions, Any, Image.Image]:
     """Return the checked options, the seed and the image of `locate`, by its arguments."""
     pipe, prompt, arguments = call["pipe"], call["prompt"], call["arguments"]
     options, seed = resolve_options(call, has_image=True)
     check_takes_latents(pipe)
-    refused = ("latents", "num_images_per_prompt", "guidance_scale", "negative_prompt", *STEP_LISTS)
+    refused = (
+        "latents",
+        "num_images_per_prompt",
+        "guidance_scale",
+        "negative_prompt",
+        *STEP_LISTS,
+    )
     refuse_arguments(arguments, refused)
     text = parse_weights(check_prompt(prompt))
     if text.spans:
@@ -298,7 +325,11 @@ class ImageSource:
         steps = apply_model_defaults(pipe, options).steps
         steps = steps or default_of(pipe, THEIR_NAMES["steps"])
         self._flow = pipe.scheduler if is_flow(pipe) else None
-        count, self._levels, self._scale = steps, [(0.0, 1.0)], 1.0  # those of a flow's beginning
+        count, self._levels, self._scale = (
+            steps,
+            [(0.0, 1.0)],
+            1.0,
+        )  # those of a flow's beginning
         if self._flow is None:
             self._levels, self._scale = noise_levels(pipe, steps)
             count = len(self._levels) - 1
@@ -306,7 +337,8 @@ class ImageSource:
         latents = self.image.latents
         # One for each step that is taken: some schedulers take more than are asked of them.
         self._noises = [
-            torch.randn(latents.shape, generator=generator).to(latents.device) for _ in range(count)
+            torch.randn(latents.shape, generator=generator).to(latents.device)
+            for _ in range(count)
         ]
 
     def start(self, count: int) -> torch.Tensor:
@@ -325,7 +357,9 @@ class ImageSource:
     def _at(self, step: int, level: tuple[float, float]) -> torch.Tensor:
         """Return the source's latents (1, C, h, w) at the start of a step, or after the last."""
         a, s = level
-        return a * self.image.latents + s * self._noises[min(step, len(self._noises) - 1)]
+        return (
+            a * self.image.latents + s * self._noises[min(step, len(self._noises) - 1)]
+        )
 
 
 def extract_image(
@@ -363,5 +397,7 @@ def saved_image(
         )
     image = _resize(open_image(image), run.settings.size)
     if digest_of(image) != settings.sha256:
-        raise ArgumentError("the image is not the one that this run is an edit of: pass the same")
+        raise ArgumentError(
+            "the image is not the one that this run is an edit of: pass the same"
+        )
     return image, rest

@@ -76,11 +76,15 @@ class RepeatResult:
     def to_dict(self) -> dict[str, Any]:
         """Return the comparison as plain JSON types, without the images."""
         names = ("same", "largest", "differing", "pixels")
-        changed = {name: {"noted": a, "now": b} for name, (a, b) in self.changed.items()}
+        changed = {
+            name: {"noted": a, "now": b} for name, (a, b) in self.changed.items()
+        }
         return {**{name: getattr(self, name) for name in names}, "changed": changed}
 
 
-def compared(saved: Drawing, new: Drawing, changed: Mapping[str, tuple[Any, Any]]) -> RepeatResult:
+def compared(
+    saved: Drawing, new: Drawing, changed: Mapping[str, tuple[Any, Any]]
+) -> RepeatResult:
     """Compare a result with the saved one; `changed` has the settings that differ."""
     largest: float = 0
     differing = count = 0
@@ -103,15 +107,22 @@ def _arrays(result: Drawing) -> tuple[list[np.ndarray], float]:
     These are the numbers of the maps of a located run, or else the pixels of each image once.
     """
     if isinstance(result, Run) and result.settings.located is not None:
-        recordings = [one.recording for one in (result.maps, result.concepts) if one is not None]
-        arrays = [a for one in recordings for a in (*one.arrays, *one.outputs, one.refined)]
+        recordings = [
+            one.recording for one in (result.maps, result.concepts) if one is not None
+        ]
+        arrays = [
+            a for one in recordings for a in (*one.arrays, *one.outputs, one.refined)
+        ]
         return [array[..., None] for array in arrays if array is not None], 1
     if isinstance(result, Run):
         runs = [result]
     elif isinstance(result, EditResult):
         runs = [result.source, result.edited]
     else:
-        runs = [*result.sources.values(), *(cell.result.edited for cell in result.cells)]
+        runs = [
+            *result.sources.values(),
+            *(cell.result.edited for cell in result.cells),
+        ]
     return [np.asarray(run.image.convert("RGB"), dtype=np.int16) for run in runs], 255
 
 
@@ -146,7 +157,9 @@ def saved_call(settings: Settings, pipe: Any, extra: Mapping[str, Any]) -> Saved
             f"the edits of this run are {', '.join(map(str, settings.edits)) or 'none'}: pass the "
             "same if one is a rule or a large mask, as in hm.repeat(pipe, run, edits=[…])"
         )
-    values: dict[str, Any] = {}  # a value that the pipeline chooses itself is left to it
+    values: dict[
+        str, Any
+    ] = {}  # a value that the pipeline chooses itself is left to it
     for name in ("steps", "guidance"):
         value, source = getattr(settings, name), settings.defaults.get(name)
         chosen = source and value == effective_value(pipe, name, None)[0]
@@ -157,14 +170,20 @@ def saved_call(settings: Settings, pipe: Any, extra: Mapping[str, Any]) -> Saved
         values[name] = getattr(settings, name)
     values["share_of"] = settings.share_of or GenerateOptions.share_of
     options = GenerateOptions(**values, arguments=_arguments(pipe, settings, extra))
-    return SavedCall(settings.prompt, settings.seed, edits, options, settings.batch_place or (0, 1))
+    return SavedCall(
+        settings.prompt, settings.seed, edits, options, settings.batch_place or (0, 1)
+    )
 
 
-def _arguments(pipe: Any, settings: Settings, extra: Mapping[str, Any]) -> dict[str, Any]:
+def _arguments(
+    pipe: Any, settings: Settings, extra: Mapping[str, Any]
+) -> dict[str, Any]:
     notes, values = settings.arguments, dict(extra)
     check_names(pipe, notes, ())
     for name in values.keys() - notes.keys():
-        raise ArgumentError(f"{name} is given, but this run had no such argument: omit it")
+        raise ArgumentError(
+            f"{name} is given, but this run had no such argument: omit it"
+        )
     for name, note in notes.items():
         if name not in values:
             with suppress(ValueError):
@@ -226,8 +245,13 @@ def repeat(
             new = _run(pipe, saved, arguments, progress)
         else:
             new = _pair(pipe, saved.edited, arguments, progress)
-            batches = (one.settings.batch_place or (0, 1) for one in (saved.source, saved.edited))
-            if len({size for _, size in batches}) > 1:  # the source is that of an earlier batch
+            batches = (
+                one.settings.batch_place or (0, 1)
+                for one in (saved.source, saved.edited)
+            )
+            if (
+                len({size for _, size in batches}) > 1
+            ):  # the source is that of an earlier batch
                 new = replace(new, source=_run(pipe, saved.source, arguments, progress))
     return compared(saved, new, changed)
 
@@ -250,7 +274,11 @@ def generate_calls(
 
 
 def run_probe(
-    pipe: Any, run: Run, arguments: Mapping[str, Any], probe: Probe, progress: Progress | None
+    pipe: Any,
+    run: Run,
+    arguments: Mapping[str, Any],
+    probe: Probe,
+    progress: Progress | None,
 ) -> dict[str, tuple[Any, Any]]:
     """Generate a saved run again until its probe has found its numbers, or to the end.
 
@@ -276,13 +304,18 @@ def load_for(
     "auto" is the device of the run, if this machine has it, and the precision of the run.
     """
     settings = _settings(saved)
-    available = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
+    available = {
+        "cuda": torch.cuda.is_available(),
+        "mps": torch.backends.mps.is_available(),
+    }
     if device == "auto" and available.get(settings.device, settings.device == "cpu"):
         device = cast(Device, settings.device)
     if dtype == "auto" and settings.dtype in loading.DTYPES:
         dtype = cast(Dtype, settings.dtype)
     try:
-        pipe = loading.load(settings.model if model is None else model, device=device, dtype=dtype)
+        pipe = loading.load(
+            settings.model if model is None else model, device=device, dtype=dtype
+        )
     except ModelError as error:
         hint = "; pass a pipeline, or the model (--model)" if model is None else ""
         raise ModelError(f"{error}{hint}") from error
@@ -299,7 +332,9 @@ def _run(
     settings = run.settings
     if settings.edit is not None:
         return _pair(pipe, run, arguments, progress, probe).edited
-    if settings.input_image is not None:  # the source of edits of an image of the user's
+    if (
+        settings.input_image is not None
+    ):  # the source of edits of an image of the user's
         return _pair(pipe, run, arguments, progress, probe).source
     call = saved_call(settings, pipe, arguments)
     if settings.located is None:
@@ -307,11 +342,18 @@ def _run(
     options = call.options
     names = ("steps", "keep", "tokens", "concepts", "share_of")
     values = {name: getattr(options, name) for name in names}
-    values |= {"seed": call.seed, "size": run.image.size, "limit": _LIMIT, **options.arguments}
+    values |= {
+        "seed": call.seed,
+        "size": run.image.size,
+        "limit": _LIMIT,
+        **options.arguments,
+    }
     located = input_images.locate(
         pipe, run.image, call.prompt, progress=progress, probe=probe, **values
     )
-    return replace(located, settings=structs.replace(located.settings, located=settings.located))
+    return replace(
+        located, settings=structs.replace(located.settings, located=settings.located)
+    )
 
 
 def _generate(
@@ -321,7 +363,10 @@ def _generate(
     prompts, seeds = [call.prompt] * size, [call.seed] * size
     options = replace(call.options, limit=_LIMIT)
     runs, _ = generation.generate_batch(
-        *(pipe, prompts, seeds, options), edits=call.edits, progress=progress, probe=probe
+        *(pipe, prompts, seeds, options),
+        edits=call.edits,
+        progress=progress,
+        probe=probe,
     )
     return runs[number]
 
@@ -348,7 +393,9 @@ def _pair(
     return run_edits(edits, plans, call.seed, progress, probe=probe)[number - 1]
 
 
-def _grid(pipe: Any, saved: Grid, arguments: Mapping[str, Any], progress: Progress | None) -> Grid:
+def _grid(
+    pipe: Any, saved: Grid, arguments: Mapping[str, Any], progress: Progress | None
+) -> Grid:
     report, first = saved.report, saved.cells[0].result
     picture, arguments = saved_image(first.source, arguments)
     options = saved_call(first.edited.settings, pipe, arguments).options
@@ -358,8 +405,15 @@ def _grid(pipe: Any, saved: Grid, arguments: Mapping[str, Any], progress: Progre
         values[name] = getattr(options, name)
     for name in ("cross_replace", "self_replace"):
         values[name] = list(getattr(report, name))  # a tuple is one window
-    values |= {"image": picture, "limit": _LIMIT, "progress": progress, **options.arguments}
-    return Grid(editing.grid(pipe, report.source, report.targets, **values).cells, report)
+    values |= {
+        "image": picture,
+        "limit": _LIMIT,
+        "progress": progress,
+        **options.arguments,
+    }
+    return Grid(
+        editing.grid(pipe, report.source, report.targets, **values).cells, report
+    )
 
 
 def _settings(saved: Drawing) -> Settings:

@@ -17,7 +17,12 @@ from heedmap.backends import base, loading
 from heedmap.backends.base import default_of
 from heedmap.backends.latents import SCHEDULERS, scheduler_class
 from heedmap.backends.processors import skipping_tools
-from heedmap.backends.registry import STEP_LISTS, THEIR_NAMES, cross_attention_layers, family_of
+from heedmap.backends.registry import (
+    STEP_LISTS,
+    THEIR_NAMES,
+    cross_attention_layers,
+    family_of,
+)
 from heedmap.errors import RunError, quoted, reason
 from heedmap.io.schemas import Scheduler, Settings, Versions, to_json
 from heedmap.pipelines.arguments import argument, argument_note
@@ -59,7 +64,9 @@ def describe(pipe: Any) -> dict[str, Any]:
         "revision": base.commit_of(pipe),
         "pipeline": type(pipe).__name__,
         "scheduler": type(getattr(pipe, "scheduler", None)).__name__,
-        "schedulers": {n: _scheduler_note(one) for n, one in schedulers.items() if one is not None},
+        "schedulers": {
+            n: _scheduler_note(one) for n, one in schedulers.items() if one is not None
+        },
         "loras": tuple(base.loras(pipe)),
         "skipping": skipping_tools(model, layers),
         "device": device.type,
@@ -73,11 +80,15 @@ def describe(pipe: Any) -> dict[str, Any]:
 @cache
 def _versions() -> Versions:
     names = ("heedmap", "torch", "diffusers", "transformers")
-    return Versions(python=platform.python_version(), **{name: version(name) for name in names})
+    return Versions(
+        python=platform.python_version(), **{name: version(name) for name in names}
+    )
 
 
 def _scheduler_note(scheduler: Any) -> Scheduler:
-    config = {key: value for key, value in scheduler.config.items() if not key.startswith("_")}
+    config = {
+        key: value for key, value in scheduler.config.items() if not key.startswith("_")
+    }
     return Scheduler(kind=type(scheduler).__name__, config=argument_note(config))
 
 
@@ -89,14 +100,18 @@ def settings_diff(saved: Settings, pipe: Any) -> dict[str, tuple[Any, Any]]:
         scheduler of another class only the class is listed.
     """
     settings = to_json(describe(pipe))
-    now, before = _flat(settings), _flat({name: to_json(saved)[name] for name in settings})
+    now, before = (
+        _flat(settings),
+        _flat({name: to_json(saved)[name] for name in settings}),
+    )
     names = [name for name in {**now, **before} if before.get(name) != now.get(name)]
     other = [name.removesuffix("class") for name in names if name.endswith(".class")]
     configs = tuple(f"{name}config" for name in other)
     return {
         name: (before.get(name), now.get(name))
         for name in names
-        if name != "scheduler" and not name.startswith(configs)  # `schedulers` has the class
+        if name != "scheduler"
+        and not name.startswith(configs)  # `schedulers` has the class
     }
 
 
@@ -126,7 +141,9 @@ def saved_schedulers(pipe: Any, settings: Settings) -> Iterator[None]:
 
 def _scheduler(kind: type, saved: Scheduler) -> Any:
     try:
-        return scheduler_class(kind, saved.kind).from_config(argument(dict(saved.config)))
+        return scheduler_class(kind, saved.kind).from_config(
+            argument(dict(saved.config))
+        )
     except Exception as error:  # constructors raise errors of any type
         raise RunError(
             f"the scheduler {quoted(saved.kind)} of this run cannot be made in diffusers "

@@ -92,7 +92,10 @@ class ConceptKeys:
     """
 
     def __init__(
-        self, layers: Mapping[str, Any], encoding: Encoding, project: Callable[[Tensor], Tensor]
+        self,
+        layers: Mapping[str, Any],
+        encoding: Encoding,
+        project: Callable[[Tensor], Tensor],
     ) -> None:
         self._layers, self._project = layers, project
         self._concepts, self._prompts = encoding.concepts, encoding.conditional.states
@@ -113,7 +116,9 @@ class ConceptKeys:
                 "computed: leave concepts out"
             )
 
-    def probabilities(self, name: str, scores: Scores, first: int) -> list[SiteProbabilities]:
+    def probabilities(
+        self, name: str, scores: Scores, first: int
+    ) -> list[SiteProbabilities]:
         """Return each image's probabilities of its concepts in a layer that has just run.
 
         That of a concept is the sum over its tokens. Images are in the rows of the batch from
@@ -122,13 +127,19 @@ class ConceptKeys:
         layer, key = self._layers[name], scores.key
         if not self._texts:  # not earlier: the model may be offloaded until it runs
             every = dict.fromkeys(self._concepts)
-            self._texts = {one: self._project(one.states[None].to(self._prompts)) for one in every}
+            self._texts = {
+                one: self._project(one.states[None].to(self._prompts)) for one in every
+            }
         if name not in self._is_exact:
             prompt = self._project(self._prompts[:1]).to(key)
-            self._is_exact[name] = _is_close(keys_of(layer, prompt), key[first : first + 1])
+            self._is_exact[name] = _is_close(
+                keys_of(layer, prompt), key[first : first + 1]
+            )
         keys = {one: keys_of(layer, text.to(key)) for one, text in self._texts.items()}
         return [
-            concept_probabilities(scored(scores.query[[row]], keys[one], scores.scale), one)
+            concept_probabilities(
+                scored(scores.query[[row]], keys[one], scores.scale), one
+            )
             for row, one in enumerate(self._concepts, first)
         ]
 
@@ -143,7 +154,10 @@ def _is_close(computed: Tensor, actual: Tensor) -> Tensor:
 
 def concept_probabilities(scores: Scores, concepts: ConceptStates) -> SiteProbabilities:
     """Return the probabilities of concepts, whose tokens are the keys of one row of scores."""
-    p, counts = row_probabilities(scores, 0), [len(places) for places in concepts.places]
+    p, counts = (
+        row_probabilities(scores, 0),
+        [len(places) for places in concepts.places],
+    )
     tokens = list(chain(*concepts.places))
 
     def of(heads: slice, numbers: Sequence[int]) -> Tensor:
@@ -188,15 +202,22 @@ class AttentionAccumulator:
     """
 
     def __init__(
-        self, keep: frozenset[Axis], positions: Iterable[tuple[int, ...]], mean_grid: GridShape
+        self,
+        keep: frozenset[Axis],
+        positions: Iterable[tuple[int, ...]],
+        mean_grid: GridShape,
     ) -> None:
         self.keep = keep
         self.positions = tuple(positions)
         self.mean_grid = mean_grid
         # By image, layer and step ("" and 0 where these axes are averaged).
-        self._means: defaultdict[tuple[int, str, int], RunningMean] = defaultdict(RunningMean)
+        self._means: defaultdict[tuple[int, str, int], RunningMean] = defaultdict(
+            RunningMean
+        )
 
-    def add(self, image: int, site: Site, p: SiteProbabilities, passes: int = 1) -> Tensor:
+    def add(
+        self, image: int, site: Site, p: SiteProbabilities, passes: int = 1
+    ) -> Tensor:
         """Add one image's probabilities at one site, in one of the step's `passes`.
 
         Returns:
@@ -206,7 +227,11 @@ class AttentionAccumulator:
         recorded = p.of(slice(None), tokens) if "head" in self.keep else p.mean(tokens)
         by_layer = "layer" in self.keep
         part = recorded if by_layer else regrid(recorded, site.grid, self.mean_grid)
-        slot = (image, site.layer if by_layer else "", site.step if "step" in self.keep else 0)
+        slot = (
+            image,
+            site.layer if by_layer else "",
+            site.step if "step" in self.keep else 0,
+        )
         self._means[slot].add(part, passes)
         return recorded
 
@@ -217,7 +242,9 @@ class AttentionAccumulator:
         the mean over all steps does not depend on whether steps are kept.
         """
         slots = [(image, layer, step) for step in steps]
-        means = {slot: self._means[slot].value() for slot in slots if slot in self._means}
+        means = {
+            slot: self._means[slot].value() for slot in slots if slot in self._means
+        }
         if len(means) < len(slots):
             mean = torch.stack([*means.values()]).mean(dim=0)
             means |= {slot: mean for slot in slots if slot not in means}
@@ -250,7 +277,9 @@ def middle_grid(grids: Iterable[GridShape]) -> GridShape | None:
     """Return the grid (h, w), of these, on which maps are propagated; None if all are too fine."""
     least, most = PROPAGATION_CELLS
     coarse = sorted({grid for grid in grids if min(grid) <= most}, key=sorted)
-    return next((grid for grid in coarse if min(grid) >= least), coarse[-1] if coarse else None)
+    return next(
+        (grid for grid in coarse if min(grid) >= least), coarse[-1] if coarse else None
+    )
 
 
 def propagation_layers(
@@ -265,7 +294,9 @@ def propagation_layers(
     finest = max(map(min, cross_attention.values()), default=0)
     if best is None or min(best) < min(PROPAGATION_CELLS[0], finest):
         return ()
-    return evenly_chosen([name for name, grid in self_attention.items() if grid == best])
+    return evenly_chosen(
+        [name for name, grid in self_attention.items() if grid == best]
+    )
 
 
 def evenly_chosen(names: Sequence[str]) -> tuple[str, ...]:
@@ -294,7 +325,9 @@ class RefinedMaps:
 
     def __init__(self, grid: GridShape) -> None:
         self.grid = grid
-        self._plain: defaultdict[int, RunningMean] = defaultdict(RunningMean)  # (Q, K), by image
+        self._plain: defaultdict[int, RunningMean] = defaultdict(
+            RunningMean
+        )  # (Q, K), by image
         # Since maps were last asked for, by image and the layers' grid: resized when they are.
         self._recent: defaultdict[int, dict[GridShape, RunningMean]] = defaultdict(dict)
         self._refined: defaultdict[int, RunningMean] = defaultdict(RunningMean)
@@ -308,7 +341,9 @@ class RefinedMaps:
             part = part.clone()
         recent[grid].add(part, passes)
 
-    def propagate(self, image: int, scores: Scores, row: int, grid: GridShape, passes: int) -> None:
+    def propagate(
+        self, image: int, scores: Scores, row: int, grid: GridShape, passes: int
+    ) -> None:
         """Propagate an image's mean map so far along a self-attention layer of this grid.
 
         If it is finer than the maps', the queries and keys of neighbours are averaged.
@@ -332,7 +367,9 @@ class RefinedMaps:
     def _averaged(self, states: Tensor, grid: GridShape) -> Tensor:
         """Return queries or keys (H, Q, d) on the maps' grid, float32."""
         planes = states.float().mT.unflatten(-1, grid)
-        planes = planes.contiguous(memory_format=torch.channels_last)  # five times as fast
+        planes = planes.contiguous(
+            memory_format=torch.channels_last
+        )  # five times as fast
         return adaptive_avg_pool2d(planes, self.grid).flatten(-2).mT
 
     def value(self, image: int) -> np.ndarray | None:

@@ -51,7 +51,9 @@ class RecordingSpec:
     share_of: ShareOf = GenerateOptions.share_of
     limit: int = GenerateOptions.limit
     prompts: tuple[str, ...] | None = None
-    weights_read: bool = False  # whether weights written in the prompts were read before
+    weights_read: bool = (
+        False  # whether weights written in the prompts were read before
+    )
 
     @classmethod
     def of(cls, options: GenerateOptions, **more: Any) -> "RecordingSpec":
@@ -79,15 +81,27 @@ class BranchRecord:
     tables: tuple[TokenTable, ...]  # for each image its words
     accumulator: AttentionAccumulator
     refined: RefinedMaps | None = None  # None where no layer propagates maps
-    concept_keys: ConceptKeys | None = None  # None for a branch, and where attention is joint
+    concept_keys: ConceptKeys | None = (
+        None  # None for a branch, and where attention is joint
+    )
     concept_streams: ConceptStreams | None = None  # where it is
-    block: int | None = None  # of the model's batch, recorded in this pass; None if none is
+    block: int | None = (
+        None  # of the model's batch, recorded in this pass; None if none is
+    )
     recorded: bool = False  # since the scheduler was last called
-    timesteps: dict[int, float] = field(default_factory=dict)  # of each step at which it ran
-    passes: Counter[int] = field(default_factory=Counter)  # of the model, recorded at each step
-    ran: Counter[tuple[str, int]] = field(default_factory=Counter)  # of these, by layer and step
+    timesteps: dict[int, float] = field(
+        default_factory=dict
+    )  # of each step at which it ran
+    passes: Counter[int] = field(
+        default_factory=Counter
+    )  # of the model, recorded at each step
+    ran: Counter[tuple[str, int]] = field(
+        default_factory=Counter
+    )  # of these, by layer and step
 
-    def incomplete(self, layers: Collection[str], skippable: bool = False) -> dict[str, list[int]]:
+    def incomplete(
+        self, layers: Collection[str], skippable: bool = False
+    ) -> dict[str, list[int]]:
         """Return, by layer, the steps at which it did not run exactly once in each pass.
 
         Where layers are skippable, a step at which a layer never ran is complete.
@@ -140,9 +154,14 @@ class Call:
         self.family, self.spec, self.schedule = family, spec, schedule
         self.latent, self.frame = latent, frame
         self.encoding: Encoding | None = encoding  # until it is over
-        self.images, self.guided = len(encoding.conditional.tables), encoding.negative is not None
+        self.images, self.guided = (
+            len(encoding.conditional.tables),
+            encoding.negative is not None,
+        )
         negative_apart = encoding.negative if family.runs_negative_apart else None
-        if negative_apart and torch.equal(encoding.conditional.states, negative_apart.states):
+        if negative_apart and torch.equal(
+            encoding.conditional.states, negative_apart.states
+        ):
             raise TraceError(
                 "the prompt and the negative prompt have the same text states (they are the same "
                 "text, or differ past the last token that is read), so that their passes cannot be "
@@ -154,13 +173,17 @@ class Call:
         self.skipping = skipping_tools(family.model, layers)
         self_grids = {name: family.grid(name, latent) for name in self_layers}
         if family.is_joint:
-            self.propagating = {name: self.grids[name] for name in evenly_chosen([*self.grids])}
+            self.propagating = {
+                name: self.grids[name] for name in evenly_chosen([*self.grids])
+            }
         else:
             names = propagation_layers(self_grids, self.grids)
             self.propagating = {name: self_grids[name] for name in names}
         self.edited: Sequence[Sequence[Sequence[Rule]]] = ()
         self.done, self.over = 0, False
-        self.blocks: Sequence[int] = ()  # of the model's batch that read the prompt in this pass
+        self.blocks: Sequence[
+            int
+        ] = ()  # of the model's batch that read the prompt in this pass
         self._rows = self._tokens = 0  # of the batch and of the text of this pass
         # Text states that were compared, with their version and the blocks in them.
         self._compared: list[tuple[torch.Tensor, int, dict[str, list[int]]]] = []
@@ -189,7 +212,9 @@ class Call:
         padding = ("pad",) if spec.tokens == "all" else ()
         self.records: dict[RecordName, BranchRecord] = {}
         for name, each in tables.items():
-            positions = [table.positions("start", "text", "end", *padding) for table in each]
+            positions = [
+                table.positions("start", "text", "end", *padding) for table in each
+            ]
             dropped = {"head"} if name == "outputs" else ()  # an output has them all
             keep = (spec.keep | layer).difference(dropped)
             sums = AttentionAccumulator(keep, positions, (h, w))
@@ -207,8 +232,12 @@ class Call:
         elif encoding.concepts:
             keys = ConceptKeys(layers, encoding, family.project_text)
             self.records["concepts"].concept_keys = keys
-        self._map_tokens = {n: tokens for n, tokens in (map_tokens or {}).items() if tokens}
-        self._token_maps: RefinedMaps | None = None  # of these; what is kept does not change them
+        self._map_tokens = {
+            n: tokens for n, tokens in (map_tokens or {}).items() if tokens
+        }
+        self._token_maps: RefinedMaps | None = (
+            None  # of these; what is kept does not change them
+        )
         if self._map_tokens:
             # Where no layer propagates maps, plain ones are asked for, on such a grid.
             grid = grid or middle_grid(self.grids.values()) or max(self.grids.values())
@@ -218,7 +247,11 @@ class Call:
     def sites(self) -> list[Site]:
         """Its layers at each of its steps."""
         steps = self.schedule.count
-        every = [(name, grid, step) for name, grid in self.grids.items() for step in range(steps)]
+        every = [
+            (name, grid, step)
+            for name, grid in self.grids.items()
+            for step in range(steps)
+        ]
         return [Site(name, step, steps, grid) for name, grid, step in every]
 
     @property
@@ -236,7 +269,9 @@ class Call:
         """The position of the run for rules; None where no row reads the prompt."""
         rows = tuple(block * self.images for block in self.blocks)
         step = self.moment.step
-        return RunPosition(rows, step, self.schedule.count, self.grids) if rows else None
+        return (
+            RunPosition(rows, step, self.schedule.count, self.grids) if rows else None
+        )
 
     @property
     def nbytes(self) -> int:
@@ -256,12 +291,18 @@ class Call:
 
     def layer(self, name: str) -> Layer:
         """Return the description of a layer."""
-        return Layer(name, self.heads[name], self.grids[name], self._groups.get(name, ""))
+        return Layer(
+            name, self.heads[name], self.grids[name], self._groups.get(name, "")
+        )
 
     # --- pass by pass ---
 
     def enter(
-        self, states: torch.Tensor, timestep: float, repeats: bool = False, error: float = SAME
+        self,
+        states: torch.Tensor,
+        timestep: float,
+        repeats: bool = False,
+        error: float = SAME,
     ) -> None:
         """Begin a pass of the model on text states (n·B, K, C): find the rows of each branch.
 
@@ -278,7 +319,9 @@ class Call:
         is_foreign = self._rows > self.images * len({*chain(*blocks.values())})
         needed = {"conditional", *self.records} & {"conditional", "negative"}
         if is_foreign and needed - blocks.keys():
-            raise foreign_states(states)  # none of a branch, and some that nobody encoded
+            raise foreign_states(
+                states
+            )  # none of a branch, and some that nobody encoded
         if not matches(self.schedule, self.done, timestep, error):
             raise TraceError(
                 f"the model ran at timestep {timestep:g}, which is not that of call "
@@ -333,7 +376,9 @@ class Call:
         self._compared = [*self._compared[-3:], (states, version, blocks)]
         return blocks
 
-    def record(self, name: str, scores: Scores, controller: AttentionController | None) -> None:
+    def record(
+        self, name: str, scores: Scores, controller: AttentionController | None
+    ) -> None:
         """Add the attention of a cross-attention layer that has just run, in all rows.
 
         Raises:
@@ -355,7 +400,9 @@ class Call:
                 f"{name} ran on {positions} positions, but its grid is {h}×{w} = {h * w}: remove "
                 "what merges tokens or rescales the layer's input"
             )
-        share_scores = replace(scores, joint=None, log_sum=None) if self._of_text else scores
+        share_scores = (
+            replace(scores, joint=None, log_sum=None) if self._of_text else scores
+        )
         for branch, record in self.records.items():
             if record.block is None:
                 continue
@@ -367,39 +414,57 @@ class Call:
                 every = record.concept_keys.probabilities(name, scores, first)
             else:
                 every = [
-                    row_probabilities(share_scores, first + image) for image in range(self.images)
+                    row_probabilities(share_scores, first + image)
+                    for image in range(self.images)
                 ]
             for image, p in enumerate(every):
                 if branch == "conditional" and controller is not None:
-                    every[image] = acted = controller.probabilities(scores, image, name, p)
+                    every[image] = acted = controller.probabilities(
+                        scores, image, name, p
+                    )
                     if acted is not p and self._of_text:
                         every[image] = shares_of_text(acted, scores.key.shape[2])
             self._add(record, name, every)
             if branch == "conditional" and self._token_maps:
                 for image, tokens in self._map_tokens.items():
                     passes = self.schedule.steps.count(self.moment.step)
-                    self._token_maps.add(image, every[image].mean(tokens), (h, w), passes)
+                    self._token_maps.add(
+                        image, every[image].mean(tokens), (h, w), passes
+                    )
         if scores.joint is not None:
-            keys = scores.joint.key[:, :, scores.joint.image]  # the softmax over these alone
+            keys = scores.joint.key[
+                :, :, scores.joint.image
+            ]  # the softmax over these alone
             self.propagate(name, Scores(scores.query, keys, scores.scale))
 
     def record_concepts(
-        self, name: str, block: Any, arguments: Mapping[str, Any], recorder: RecordingProcessor
+        self,
+        name: str,
+        block: Any,
+        arguments: Mapping[str, Any],
+        recorder: RecordingProcessor,
     ) -> None:
         """Add the attention to the concepts in a joint block that has just run, by its layer."""
         record = self.records["concepts"]
         if record.concept_streams is not None and record.block is not None:
             first, positions = record.block * self.images, math.prod(self.grids[name])
             streams = record.concept_streams
-            every, similarities = streams.run(block, arguments, recorder, positions, first)
+            every, similarities = streams.run(
+                block, arguments, recorder, positions, first
+            )
             self._add(record, name, every)
             if similarities:
                 self._add(self.records["outputs"], name, similarities)
 
-    def _add(self, record: BranchRecord, name: str, every: Sequence[SiteProbabilities]) -> None:
+    def _add(
+        self, record: BranchRecord, name: str, every: Sequence[SiteProbabilities]
+    ) -> None:
         """Add the probabilities of each image in a layer to a record."""
         step, steps = self.moment.step, self.schedule.count
-        site, passes = Site(name, step, steps, self.grids[name]), self.schedule.steps.count(step)
+        site, passes = (
+            Site(name, step, steps, self.grids[name]),
+            self.schedule.steps.count(step),
+        )
         record.ran[name, step] += 1
         for image, p in enumerate(every):
             recorded = record.accumulator.add(image, site, p, passes)
@@ -439,7 +504,11 @@ class Call:
             return {}
         return {
             image: dict(
-                zip(tokens, np.moveaxis(self._token_maps.current(image), -1, 0), strict=True)
+                zip(
+                    tokens,
+                    np.moveaxis(self._token_maps.current(image), -1, 0),
+                    strict=True,
+                )
             )
             for image, tokens in self._map_tokens.items()
         }
@@ -456,7 +525,11 @@ class Call:
         """End the call, and release the text states."""
         self.over, self.frame, self.encoding = True, None, None
         self._compared = []
-        keys = self.records["concepts"].concept_keys if "concepts" in self.records else None
+        keys = (
+            self.records["concepts"].concept_keys
+            if "concepts" in self.records
+            else None
+        )
         for record in self.records.values():
             record.concept_keys = record.concept_streams = None
         if keys is not None:
@@ -503,15 +576,25 @@ class Call:
             NothingRecordedError: if the branch, or none of its layers, ran.
             TraceError: if its attention holds NaN or Inf, or layers are missing.
         """
-        record, keep, sums = self.records[name], self.spec.keep, self.records[name].accumulator
+        record, keep, sums = (
+            self.records[name],
+            self.spec.keep,
+            self.records[name].accumulator,
+        )
         self.check(name)
         if not record.ran:
             why = "guidance was off throughout"
             if record.timesteps:
                 why = f"{' and '.join(self.skipping)} skipped all of its layers: switch it off"
-            raise NothingRecordedError(f"nothing of the {name} branch was recorded: {why}")
+            raise NothingRecordedError(
+                f"nothing of the {name} branch was recorded: {why}"
+            )
         ran = {layer for layer, _ in record.ran}
-        names = [layer for layer in self.heads if layer in ran] if "layer" in sums.keep else [""]
+        names = (
+            [layer for layer in self.heads if layer in ran]
+            if "layer" in sums.keep
+            else [""]
+        )
         steps = tuple(record.timesteps) if "step" in keep else (0,)
         tensors: list[torch.Tensor] = []
         for layer in names:
@@ -533,7 +616,9 @@ class Call:
             layers = (Layer(AVERAGED, max(self.heads.values()), sums.mean_grid),)
         (h, w), side = self.latent, self.family.cell_side
         similar = self.records.get("outputs") if name == "concepts" else None
-        outputs = self.recording("outputs", image).arrays if similar and similar.ran else ()
+        outputs = (
+            self.recording("outputs", image).arrays if similar and similar.ran else ()
+        )
         return Recording(
             layers,
             tuple(arrays),

@@ -65,24 +65,43 @@ class ConceptStreams:
             row, recorded = first + image, list[Scores]()
             text = self._texts[image]
             inputs = self._family.with_text(arguments, text, row, positions)
-            with recorder.redirected(lambda _, scores, recorded=recorded: recorded.append(scores)):
+            with recorder.redirected(
+                lambda _, scores, recorded=recorded: recorded.append(scores)
+            ):
                 # Not as a call: the hooks of the block belong to the pass of the image.
                 output = block.forward(**inputs)
             self._texts[image] = self._family.text_after(output, text.shape[1])
-            concept, output = self._family.text_scores(recorded[0], positions), recorded[0].output
+            concept, output = (
+                self._family.text_scores(recorded[0], positions),
+                recorded[0].output,
+            )
             assert concept.joint is not None
-            with torch.autocast(prompt.query.device.type, enabled=False):  # else in half precision
+            with torch.autocast(
+                prompt.query.device.type, enabled=False
+            ):  # else in half precision
                 query, rest = prompt.query[[row]], prompt.log_sum_of(row)
-                together = log_sums(query[0], concept.key[0], concept.scale).logaddexp(rest)[None]
-                scores = Scores(query, concept.key, concept.scale, None, together, concept.joint)
+                together = log_sums(query[0], concept.key[0], concept.scale).logaddexp(
+                    rest
+                )[None]
+                scores = Scores(
+                    query, concept.key, concept.scale, None, together, concept.joint
+                )
                 every.append(concept_probabilities(scores, concepts))
-                if len(concepts.places) > 1 and prompt.output is not None and output is not None:
+                if (
+                    len(concepts.places) > 1
+                    and prompt.output is not None
+                    and output is not None
+                ):
                     text = output[0][:, concept.joint.text]
-                    similarities.append(output_similarities(prompt.output[row], text, concepts))
+                    similarities.append(
+                        output_similarities(prompt.output[row], text, concepts)
+                    )
         return every, similarities
 
 
-def output_similarities(image: Tensor, text: Tensor, concepts: ConceptStates) -> SiteProbabilities:
+def output_similarities(
+    image: Tensor, text: Tensor, concepts: ConceptStates
+) -> SiteProbabilities:
     """Return the similarities of attention outputs, from 0 to 1, as probabilities of one head.
 
     At each position they are the softmax over the concepts of the inner products of the image's

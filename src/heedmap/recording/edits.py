@@ -24,7 +24,14 @@ from torch.nn.functional import scaled_dot_product_attention
 from heedmap.backends.base import Family, GridShape
 from heedmap.checks import as_list, check_bool, check_float, check_text
 from heedmap.errors import ArgumentError, quoted, warn
-from heedmap.io.schemas import MAX_EDITS, Confined, Mask, Reweighted, Ruled, WordEditNoted
+from heedmap.io.schemas import (
+    MAX_EDITS,
+    Confined,
+    Mask,
+    Reweighted,
+    Ruled,
+    WordEditNoted,
+)
 from heedmap.maps import masks
 from heedmap.mathematics.probabilities import Scores, columns, less_largest
 from heedmap.mathematics.rules import (
@@ -73,9 +80,14 @@ class Reweight:
     renormalize: bool = False
 
     def __post_init__(self) -> None:
-        name, most = quoted(check_text("the word to weight", self.word, "red")), MOST_WEIGHT
+        name, most = (
+            quoted(check_text("the word to weight", self.word, "red")),
+            MOST_WEIGHT,
+        )
         vars(self).update(
-            weight=check_float(f"the weight of {name}", self.weight, least=-most, most=most),
+            weight=check_float(
+                f"the weight of {name}", self.weight, least=-most, most=most
+            ),
             renormalize=check_bool(f"renormalize of {name}", self.renormalize),
         )
 
@@ -142,7 +154,9 @@ class Confine:
         start, end = check_window(f"the window of {name}", (self.start, self.end))
         vars(self).update(
             where=masks.place(self.where, name),
-            strength=check_float(f"the strength of {name}", self.strength, least=-1e6, most=1e6),
+            strength=check_float(
+                f"the strength of {name}", self.strength, least=-1e6, most=1e6
+            ),
             start=start,
             end=end,
             along=None if self.along is None else tuple(along),
@@ -171,7 +185,9 @@ def confining_rules(
         inside: Any = edit.where  # as `masks.place` returns it
         region = torch.from_numpy(masks.region(inside, *size, quoted(edit.word)))
         places.append(Region((), region, edit.strength, edit.start, edit.end))
-        named.append({n for word in (edit.word, *(edit.along or ())) for n in table.find(word)})
+        named.append(
+            {n for word in (edit.word, *(edit.along or ())) for n in table.find(word)}
+        )
     edits_of: dict[int, tuple[int, ...]] = {}  # the numbers of a token's edits
     for number, edit in enumerate(edits):
         tokens = named[number]
@@ -182,7 +198,9 @@ def confining_rules(
     rules: list[Rule] = []
     tail = table.positions("end", "pad")
     for numbers in dict.fromkeys(edits_of.values()):
-        tokens = tuple(sorted(token for token in edits_of if edits_of[token] == numbers))
+        tokens = tuple(
+            sorted(token for token in edits_of if edits_of[token] == numbers)
+        )
         first, *others = (places[n] for n in numbers)
         rules.append(replace(first, tokens=tokens, others=tuple(others)))
         if tail and any(edits[n].tail for n in numbers):
@@ -242,7 +260,9 @@ def _check_arguments(rule: Any) -> None:
         ) from error
 
 
-def rules_of(edits: Sequence[Edit], table: TokenTable, size: tuple[int, int]) -> list[list[Rule]]:
+def rules_of(
+    edits: Sequence[Edit], table: TokenTable, size: tuple[int, int]
+) -> list[list[Rule]]:
     """Return the rules of each edit for a prompt and an image's (width, height).
 
     Those of every `Confine` follow at the end, since words may have several regions.
@@ -255,7 +275,9 @@ def rules_of(edits: Sequence[Edit], table: TokenTable, size: tuple[int, int]) ->
             rules.append([])
         else:
             # Rules with matrices or a bias tell where they do nothing.
-            rules.append([edit if is_linear(edit) or is_biased(edit) else CountedRule(edit)])
+            rules.append(
+                [edit if is_linear(edit) or is_biased(edit) else CountedRule(edit)]
+            )
     confined = [edit for edit in edits if isinstance(edit, Confine)]
     return [*rules, confining_rules(confined, table, size)]
 
@@ -285,12 +307,16 @@ def edit_from(note: WordEditNoted) -> WordEdit | None:
 
 
 def warn_of_idle(
-    edits: Sequence[Edit], rules_by_image: Iterable[Sequence[Sequence[Rule]]], sites: Sequence[Site]
+    edits: Sequence[Edit],
+    rules_by_image: Iterable[Sequence[Sequence[Rule]]],
+    sites: Sequence[Site],
 ) -> None:
     """Warn of each edit that changed nothing in an image, by its rules for each image."""
     for edit, *rules in zip(edits, *rules_by_image, strict=False):
         if isinstance(edit, Confine):
-            acts = any(s.step in steps_within(edit.start, edit.end, s.steps) for s in sites)
+            acts = any(
+                s.step in steps_within(edit.start, edit.end, s.steps) for s in sites
+            )
         else:
             acts = all(any(_acts(rule, sites) for rule in image) for image in rules)
         if acts:
@@ -328,7 +354,11 @@ def _describing(table: TokenTable, query: str, named: Collection[int]) -> Iterat
         first = place[0]
         for word in reversed(table.words[max(first.number - 2, 0) : first.number]):
             is_apart = table.prompt[word.end : first.start].strip()
-            if is_apart or not describes(word.text) or not set(word.tokens).isdisjoint(named):
+            if (
+                is_apart
+                or not describes(word.text)
+                or not set(word.tokens).isdisjoint(named)
+            ):
                 break
             yield from word.tokens
             first = word
@@ -372,7 +402,9 @@ class Steering:
         """
         source, row = self.sources.get(image), first + image
         rules = self.rules[image]
-        site = replace(site, source=None if source is None else scores.rows(first + source))
+        site = replace(
+            site, source=None if source is None else scores.rows(first + source)
+        )
         biased = [rule for rule in rules if is_biased(rule)]
         bias = _bias_sum([rule.bias(site) for rule in biased], scores)
         p = edited = scores.rows(row)
@@ -405,7 +437,9 @@ class Steering:
         if image not in self.sources:
             raise no_source()
         source = first + self.sources[image]
-        edited = edited + _attend(scores, source, _mixed(scores, mix.source, value[row], 0.0), None)
+        edited = edited + _attend(
+            scores, source, _mixed(scores, mix.source, value[row], 0.0), None
+        )
         if scores.joint is not None and mix.image:
             ones = torch.zeros_like(values)
             ones[:, scores.joint.image] = mix.image
@@ -437,7 +471,9 @@ def _attend(scores: Scores, row: int, value: Tensor, bias: Tensor | None) -> Ten
         mask = bias if mask is None else mask + bias
     mask = None if mask is None else mask.to(query.dtype)
     # Of a row that is hidden everywhere torch makes zeros, as `Scores.rows` does.
-    return scaled_dot_product_attention(query, key, value, attn_mask=mask, scale=scores.scale)
+    return scaled_dot_product_attention(
+        query, key, value, attn_mask=mask, scale=scores.scale
+    )
 
 
 def _weighted(scores: Scores, p: Tensor, value: Tensor, row: int) -> Tensor:
@@ -457,7 +493,11 @@ def _attend_image(scores: Scores, row: int, values: Tensor) -> Tensor:
     mask = scores.joint_mask_of(row)
     mask = None if mask is None else mask[..., image].to(values)
     return scaled_dot_product_attention(
-        query.to(values), key.to(values), values[:, image], attn_mask=mask, scale=scores.scale
+        query.to(values),
+        key.to(values),
+        values[:, image],
+        attn_mask=mask,
+        scale=scores.scale,
     )
 
 
@@ -466,7 +506,9 @@ def _bias_sum(biases: Sequence[Tensor | None], scores: Scores) -> Tensor | None:
     acting = [bias for bias in biases if bias is not None]
     if not acting:
         return None
-    whole = torch.zeros(scores.query.shape[2], scores.key.shape[2], device=scores.query.device)
+    whole = torch.zeros(
+        scores.query.shape[2], scores.key.shape[2], device=scores.query.device
+    )
     for bias in acting:
         if bias.ndim != 2 or len(bias) != len(whole) or bias.shape[1] > whole.shape[1]:
             raise ArgumentError(
@@ -481,7 +523,9 @@ def _bias_sum(biases: Sequence[Tensor | None], scores: Scores) -> Tensor | None:
 class RunPosition:
     """The position of a run in its schedule, and the rows that read the prompt."""
 
-    rows: tuple[int, ...]  # the first of each block that reads it; the first block is recorded
+    rows: tuple[
+        int, ...
+    ]  # the first of each block that reads it; the first block is recorded
     step: int
     steps: int
     grids: Mapping[str, GridShape]
@@ -520,14 +564,20 @@ class AttentionController:
         self.position = position
         self._pairs.clear()
 
-    def output(self, layer: str, scores: Scores, value: Tensor, output: Tensor) -> Tensor:
+    def output(
+        self, layer: str, scores: Scores, value: Tensor, output: Tensor
+    ) -> Tensor:
         """Return the output (B, H, Q, d) of a layer that attends to the text, with the edits."""
         if self.position is None:
             return output
         h, w = self.position.grids[layer]
-        scores = scores if self.family is None else self.family.text_scores(scores, h * w)
+        scores = (
+            scores if self.family is None else self.family.text_scores(scores, h * w)
+        )
         rows = slice(None) if scores.joint is None else scores.joint.image
-        output = output.clone() if output.requires_grad else output  # the kernel's needs its own
+        output = (
+            output.clone() if output.requires_grad else output
+        )  # the kernel's needs its own
         for image, first, site in self._edits(layer):
             if self.steering.is_linear(image):
                 edited = self.steering.output(scores, value, first, image, site)
@@ -555,7 +605,9 @@ class AttentionController:
         if position is None:
             return query, key
         cells, text = query.shape[2], slice(0)
-        if self.family is not None and layer in position.grids:  # text and image in one softmax
+        if (
+            self.family is not None and layer in position.grids
+        ):  # text and image in one softmax
             cells = math.prod(position.grids[layer])
             joint = self.family.text_scores(Scores(query, key, 1.0), cells).joint
             text = slice(0) if joint is None else joint.text
@@ -564,7 +616,8 @@ class AttentionController:
         images = [
             image
             for image, window in steering.self_windows.items()
-            if image in steering.sources and position.step in steps_within(*window, position.steps)
+            if image in steering.sources
+            and position.step in steps_within(*window, position.steps)
         ]
         if not images:
             return query, key
@@ -580,7 +633,9 @@ class AttentionController:
             part[:, :, text] = own[:, :, text]
         return result
 
-    def recorded(self, scores: Scores, image: int, layer: str) -> tuple[Tensor, Tensor] | None:
+    def recorded(
+        self, scores: Scores, image: int, layer: str
+    ) -> tuple[Tensor, Tensor] | None:
         """Return P and P' (H, Q, K) of an image in the recorded rows; None if it has no rules."""
         position = self.position
         if position is None or not self.steering.rules.get(image):
@@ -607,7 +662,9 @@ class AttentionController:
                 for first in self.position.rows:
                     yield image, first, site
 
-    def _pair(self, scores: Scores, first: int, image: int, site: Site) -> tuple[Tensor, Tensor]:
+    def _pair(
+        self, scores: Scores, first: int, image: int, site: Site
+    ) -> tuple[Tensor, Tensor]:
         """Return P and P' (H, Q, K) of an image, computed once in a layer."""
         if (image, first) not in self._pairs:
             pair = self.steering.probabilities(scores, first, image, site)

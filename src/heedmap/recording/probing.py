@@ -17,7 +17,11 @@ from torch import Tensor
 from torch.nn.functional import pad, scaled_dot_product_attention
 
 from heedmap.backends.base import Undo
-from heedmap.backends.processors import LayerActivations, output_projection, record_activations
+from heedmap.backends.processors import (
+    LayerActivations,
+    output_projection,
+    record_activations,
+)
 from heedmap.checks import check_int
 from heedmap.errors import SelectionError, TraceError, quoted
 from heedmap.maps.recordings import Layer
@@ -90,7 +94,9 @@ class Probe:
 
     def place(self, grid: tuple[int, int]) -> tuple[int, int]:
         """Return (row, column) of the position of a grid (h, w) that holds the pixel."""
-        return self.at[1] * grid[0] // self.size[1], self.at[0] * grid[1] // self.size[0]
+        return self.at[1] * grid[0] // self.size[1], self.at[0] * grid[1] // self.size[
+            0
+        ]
 
     def attach(self, layers: Mapping[str, Any], undo: Undo) -> None:
         """Install hooks on the layers to choose from, until undone."""
@@ -99,10 +105,18 @@ class Probe:
             record_activations(layers[name], finish, undo, self.joint)
 
     def record(
-        self, call: Call, name: str, scores: Scores, controller: AttentionController | None
+        self,
+        call: Call,
+        name: str,
+        scores: Scores,
+        controller: AttentionController | None,
     ) -> None:
         """Look at a layer's attention, for all rows of the batch."""
-        calls = [number for number, step in enumerate(call.schedule.steps) if step == self.step]
+        calls = [
+            number
+            for number, step in enumerate(call.schedule.steps)
+            if step == self.step
+        ]
         if name not in self.layers or call.done not in calls:
             return
         number = check_index("pass_", self.pass_, len(calls))
@@ -116,7 +130,9 @@ class Probe:
         plain = scores.rows(row)
         edits = controller if self.branch == "conditional" else None
         pair = edits and edits.recorded(scores, self.image, name)
-        before, after = (p[:, place[0] * grid[1] + place[1]] for p in pair or (plain, plain))
+        before, after = (
+            p[:, place[0] * grid[1] + place[1]] for p in pair or (plain, plain)
+        )
         score = selection_score(after[:, list(self.tokens)].sum(dim=-1))  # (H)
         head = int(score.argmax()) if self.head is None else self.head
         if head < len(score) and float(score[head]) > self._highest:
@@ -150,7 +166,9 @@ class Probe:
         if value is None:
             key, value = _image_as_one(scores, row, place)
             mask = None if mask is None else pad(mask, (0, 1))
-            before = computed.output.shape[1] - math.prod(site.layer.grid)  # of the text
+            before = computed.output.shape[1] - math.prod(
+                site.layer.grid
+            )  # of the text
         else:
             value = value[row].unflatten(-1, (site.layer.heads, -1)).transpose(0, 1)
         position, value = (row, before + place), _array(value)
@@ -163,7 +181,9 @@ class Probe:
             mask=None if mask is None else _array(mask),
             scale=float(scores.scale),
             edited=site.probabilities if edited else None,
-            added=_array(computed.joined[position]) - joined if computed.adapted else None,
+            added=_array(computed.joined[position]) - joined
+            if computed.adapted
+            else None,
             weight=_array(weight),
             bias=None if bias is None else _array(bias),
             residual=None if residual is None else _array(residual[position]),
@@ -190,7 +210,9 @@ def _image_as_one(scores: Scores, row: int, place: int) -> tuple[Tensor, Tensor]
     mask = None if mask is None else mask[:, [place], joint.image]
     score = log_sums(query, image, scores.scale, mask)[..., None] / scores.scale
     mean = scaled_dot_product_attention(query, image, values, mask, scale=scores.scale)
-    key = torch.cat([scores.key[row], score * query / query.square().sum(-1, keepdim=True)], dim=1)
+    key = torch.cat(
+        [scores.key[row], score * query / query.square().sum(-1, keepdim=True)], dim=1
+    )
     return key, torch.cat([value[:, joint.text], mean], dim=1)
 
 

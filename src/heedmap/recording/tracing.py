@@ -213,14 +213,20 @@ class TraceHooks:
         for owner, name, method in family.guards():
             undo(base.replace_method(owner, name, method))
 
-    def install_self_attention(self, propagating: Iterable[str], propagate: Record) -> None:
+    def install_self_attention(
+        self, propagating: Iterable[str], propagate: Record
+    ) -> None:
         """Call `propagate` after these self-attention layers, and after those that edits change."""
-        shared = self._controller is not None and bool(self._controller.steering.sources)
+        shared = self._controller is not None and bool(
+            self._controller.steering.sources
+        )
         alone = [name for name in propagating if name in self.self_layers]
         names = self.self_layers if shared else alone
         self._needed = {name: self.self_layers[name] for name in names}
         editor, undo = self._controller if shared else None, self._undo_call.callback
-        self._self_options = dict(record=propagate, undo=undo, editor=editor, needed=shared)
+        self._self_options = dict(
+            record=propagate, undo=undo, editor=editor, needed=shared
+        )
         self.check()
 
     def check(self) -> None:
@@ -236,11 +242,17 @@ class TraceHooks:
                     f"do it before the trace is opened; {_UNRECORDED}"
                 )
         needed = self._needed.items()
-        bare = {n: one for n, one in needed if not isinstance(one.processor, RecordingProcessor)}
+        bare = {
+            n: one
+            for n, one in needed
+            if not isinstance(one.processor, RecordingProcessor)
+        }
         if bare:
             processors.install(bare, **self._self_options)
 
-    def begin_call(self, after_step: Callable[[Tensor], Tensor], before_step: Any = None) -> None:
+    def begin_call(
+        self, after_step: Callable[[Tensor], Tensor], before_step: Any = None
+    ) -> None:
         """Listen to the scheduler that the pipeline has now (`latents.listen`)."""
         self.end_call()
         scheduler = self._family.pipe.scheduler
@@ -282,10 +294,12 @@ class Trace:
         edits: tuple[Edit, ...] = (),  # of each prompt, once it is read
         steering: Steering | None = None,  # acts before the edits
         after_step: AfterStep | None = None,
-        map_tokens: Mapping[int, Sequence[int]] | None = None,  # by image, of `current_maps`
+        map_tokens: Mapping[int, Sequence[int]]
+        | None = None,  # by image, of `current_maps`
         predicts: bool = False,  # whether `StepState.predicted` is found
         probe: Probe | None = None,  # ends the run when it has its numbers
-        steered: Sequence[str] | None = None,  # the prompts that the steering is made for
+        steered: Sequence[str]
+        | None = None,  # the prompts that the steering is made for
     ) -> None:
         registry.check_served(pipe)
         spec = spec or RecordingSpec()
@@ -296,7 +310,9 @@ class Trace:
         self._predicts, self._predicted = predicts, None
         steering = Steering({}) if edits and steering is None else steering
         self._rules = {} if steering is None else steering.rules
-        editor = None if steering is None else AttentionController(steering, self._family)
+        editor = (
+            None if steering is None else AttentionController(steering, self._family)
+        )
         self.controller = editor
         self._hooks = TraceHooks(self._family, self.controller)
         several = len({layer.heads for layer in self._hooks.layers.values()}) > 1
@@ -306,7 +322,9 @@ class Trace:
                 "the layers have different numbers of heads: heads cannot be kept while layers "
                 f"are averaged; take keep={quoted(keep)}"
             )
-        self._encodings: list[Encoding] = []  # of the call that has not run the model yet
+        self._encodings: list[
+            Encoding
+        ] = []  # of the call that has not run the model yet
         self._frame: FrameType | None = None
         self._timesteps = TimestepReader(pipe)
         self._calls: list[Call] = []
@@ -373,20 +391,26 @@ class Trace:
             if name == "concepts":
                 what, option = "concepts were", "concepts=['sky']"
             raise NothingRecordedError(f"{what} not recorded: pass {option}")
-        return tuple(call.recording(name, image) for call in done for image in range(call.images))
+        return tuple(
+            call.recording(name, image) for call in done for image in range(call.images)
+        )
 
     # --- install and restore ---
 
     def __enter__(self) -> "Trace":
         if self._open:
-            raise TraceError("this trace is open already: open it once, or make another")
+            raise TraceError(
+                "this trace is open already: open it once, or make another"
+            )
         spec, hooks = self._spec, self._hooks
         try:
             hooks.install(self._record, self._before_pass)
             if spec.concepts and isinstance(self._family, JointFamily):
                 for name, block in self._family.blocks().items():
                     after = partial(self._after_block, name)
-                    hooks.undo.callback(block.register_forward_hook(after, with_kwargs=True).remove)
+                    hooks.undo.callback(
+                        block.register_forward_hook(after, with_kwargs=True).remove
+                    )
             if self._probe is not None:
                 self._probe.attach(hooks.layers, hooks.undo.callback)
             is_labelled = "negative" in spec.branches
@@ -440,7 +464,9 @@ class Trace:
         for warning in filter(None, dict.fromkeys(warnings)):
             warn(warning)
         if not running and self._is_in_own_loop():
-            self._encodings.append(encoding)  # the next pass tells whether the run goes on
+            self._encodings.append(
+                encoding
+            )  # the next pass tells whether the run goes on
             return
         if not self._encodings and not self._settle():
             self._calls.pop()  # it failed
@@ -471,7 +497,9 @@ class Trace:
         call = self._calls[-1]
         if call.over:
             return True
-        is_next = call.is_drawn and call.frame in base.active_calls(self._pipe)  # in one call
+        is_next = call.is_drawn and call.frame in base.active_calls(
+            self._pipe
+        )  # in one call
         if is_next or call.frame is None or base.has_returned(call.frame):
             self._end()
         return call.over
@@ -507,7 +535,12 @@ class Trace:
             self.controller.enter(call.position)
 
     def _start(
-        self, sample: Tensor, latent: GridShape, states: Tensor, timestep: float, error: float
+        self,
+        sample: Tensor,
+        latent: GridShape,
+        states: Tensor,
+        timestep: float,
+        error: float,
     ) -> None:
         encodings, self._encodings = self._encodings, []
         if self._is_in_own_loop():
@@ -518,7 +551,11 @@ class Trace:
                 "the latents hold NaN or Inf before the first step: expected finite numbers; look "
                 "at the latents or the image that the pipeline was given"
             )
-        family, hooks, encoding = self._family, self._hooks, prompts.encoding_of(encodings, states)
+        family, hooks, encoding = (
+            self._family,
+            self._hooks,
+            prompts.encoding_of(encodings, states),
+        )
         if encoding.conditional.shifted and (self._rules or self._map_tokens):
             raise ArgumentError(
                 f"{type(self._pipe).__name__} pads the prompts of a batch in front, which moves "
@@ -534,7 +571,13 @@ class Trace:
                 "what is read"
             )
         call = Call(
-            *(family, self._spec, encoding, announced(self._pipe, timestep, error), latent),
+            *(
+                family,
+                self._spec,
+                encoding,
+                announced(self._pipe, timestep, error),
+                latent,
+            ),
             hooks.layers,
             hooks.self_layers,
             map_tokens=self._map_tokens,
@@ -550,10 +593,14 @@ class Trace:
         if self._edits and self.controller is not None:
             size = (latent[1] * family.cell_side, latent[0] * family.cell_side)
             call.edited = [
-                rules_of(self._edits, table, size) for table in encoding.conditional.tables
+                rules_of(self._edits, table, size)
+                for table in encoding.conditional.tables
             ]
             self.controller.steering = Steering(
-                {n: [*self._rules.get(n, ()), *chain(*some)] for n, some in enumerate(call.edited)}
+                {
+                    n: [*self._rules.get(n, ()), *chain(*some)]
+                    for n, some in enumerate(call.edited)
+                }
             )
         self._calls.append(call)
         hooks.install_self_attention(call.propagating, call.propagate)
@@ -567,18 +614,29 @@ class Trace:
 
     @processors.uncompiled
     def _after_block(
-        self, name: str, block: Any, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any
+        self,
+        name: str,
+        block: Any,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        output: Any,
     ) -> None:
         """Record the concepts in a joint block that has just run, whose layer has this name."""
         arguments = inspect.signature(block.forward).bind(*args, **kwargs).arguments
-        self._calls[-1].record_concepts(name, block, arguments, self._hooks.installed[name])
+        self._calls[-1].record_concepts(
+            name, block, arguments, self._hooks.installed[name]
+        )
 
     def _before_scheduler(self, *args: Any, **kwargs: Any) -> None:
         self._predicted = predicted(*args, **kwargs)
 
     def _after_scheduler(self, latents: Tensor) -> Tensor:
         call = self._calls[-1] if self._calls else None
-        if call is None or call.over or (self._encodings and not self._is_in_own_loop()):
+        if (
+            call is None
+            or call.over
+            or (self._encodings and not self._is_in_own_loop())
+        ):
             return latents
         count = len(call.schedule.timesteps)
         if call.done >= count:
@@ -589,7 +647,10 @@ class Trace:
         if self._probe is not None:
             self._probe.leave()
         if self._after_step is not None:
-            maps, opened = call.current_maps(), self._family.unpack(latents, call.latent)
+            maps, opened = (
+                call.current_maps(),
+                self._family.unpack(latents, call.latent),
+            )
             state = StepState(call.moment, opened, self._predicted, maps)
             latents = self._family.pack(self._after_step(state))
         call.leave()

@@ -49,7 +49,8 @@ class Agreement(Note, frozen=True, kw_only=False):
 
     def __str__(self) -> str:
         rank, auc = (
-            "–" if one is None else format_number(one, ".2f") for one in (self.rank, self.auc)
+            "–" if one is None else format_number(one, ".2f")
+            for one in (self.rank, self.auc)
         )
         return f"rank {rank}, AUC {auc}"
 
@@ -112,7 +113,9 @@ class Ablation(Result):
         check_one_of("way", way, WAYS)
         images = (overlays.to_rgb(run.image) for run in (self.run, self.without[way]))
         before, after = (np.asarray(image, dtype=np.int16) for image in images)
-        return (np.abs(before - after).sum(axis=-1) / np.float32(3 * 255)).astype(np.float32)
+        return (np.abs(before - after).sum(axis=-1) / np.float32(3 * 255)).astype(
+            np.float32
+        )
 
     @cached_property
     def agreement(self) -> dict[Way, CausalAgreement]:
@@ -120,7 +123,10 @@ class Ablation(Result):
         heat = self.run.maps[self.word]
         grid = heat.values.shape[::-1]
         # A word of negative weight acts where its map is lowest.
-        maps = {"heat": np.abs(heat.values), "mask": overlays.resize_map(heat.soft_mask(), grid)}
+        maps = {
+            "heat": np.abs(heat.values),
+            "mask": overlays.resize_map(heat.soft_mask(), grid),
+        }
         if self.run.maps.recording.refined is not None:
             maps["refined"] = np.abs(self.run.maps.refined[self.word].values)
         agreements: dict[Way, CausalAgreement] = {}
@@ -172,17 +178,25 @@ class Ablation(Result):
             plots.Panel("the image", self.run.image, prompt),
             plots.Panel(f"no attention to {name}", without[0], "probabilities at 0"),
             plots.Panel(f"{name} is not in the prompt", without[1], shorter),
-            plots.Panel(f"heat of {name}", heat.render(low, high), f"up to {heat.extremum:.2g}"),
+            plots.Panel(
+                f"heat of {name}", heat.render(low, high), f"up to {heat.extremum:.2g}"
+            ),
         ]
         for way, change in self.agreement.items():
             note = f"up to {change.largest:.0%} of full range; with the heat: {change.heat}"
-            panels.append(plots.Panel("change of the image", self._heat_of_change(way), note))
+            panels.append(
+                plots.Panel("change of the image", self._heat_of_change(way), note)
+            )
         top = max(change.largest for change in self.agreement.values())
         bars = [
-            plots.ScaleBar(scale_name(f"the heat of {name}", heat.share_of), (low, high)),
+            plots.ScaleBar(
+                scale_name(f"the heat of {name}", heat.share_of), (low, high)
+            ),
             plots.ScaleBar("change, of full range", ("0", f"{top:.0%}"), alone=True),
         ]
-        return plots.draw_panels(panels, title=f"{prompt}, without {name}", bars=bars, columns=3)
+        return plots.draw_panels(
+            panels, title=f"{prompt}, without {name}", bars=bars, columns=3
+        )
 
     def page(self) -> str:
         """Return the page: one HTML file that needs nothing else."""

@@ -73,10 +73,17 @@ class EditResult(Result):
         If an image of yours was edited, it comes first.
         """
         words = self.report.words
-        sides = (("before", self.source, words.source), ("after", self.edited, words.edited))
-        heats = [(run.maps.at(n), side) for side, run, numbers in sides for n in numbers]
+        sides = (
+            ("before", self.source, words.source),
+            ("after", self.edited, words.edited),
+        )
+        heats = [
+            (run.maps.at(n), side) for side, run, numbers in sides for n in numbers
+        ]
         top = max([float(heat.values.max()) for heat, _ in heats], default=1.0)
-        low = min([0.0, *(float(heat.values.min()) for heat, _ in heats)])  # negative weights
+        low = min(
+            [0.0, *(float(heat.values.min()) for heat, _ in heats)]
+        )  # negative weights
         low, top = centred(low, top) if low < 0 else (low, top)
         source, edited = self.source.settings.prompt, self.edited.settings.prompt
         change = f"up to {self._change().max():.0%} of full range"
@@ -89,10 +96,17 @@ class EditResult(Result):
             Panel("the edit", enlarge(self.edited.image), edited),
             Panel("the difference", enlarge(self.difference()), change),
         ]
-        panels += [Panel(f"{heat.label} ({side})", heat.render(low, top)) for heat, side in heats]
+        panels += [
+            Panel(f"{heat.label} ({side})", heat.render(low, top))
+            for heat, side in heats
+        ]
         if self.blend is not None:
-            panels.append(Panel("region that may change", enlarge(Image.fromarray(self.blend))))
-        name = scale_name("shared by both prompts' words", self.source.maps.recording.share_of)
+            panels.append(
+                Panel("region that may change", enlarge(Image.fromarray(self.blend)))
+            )
+        name = scale_name(
+            "shared by both prompts' words", self.source.maps.recording.share_of
+        )
         bars = [ScaleBar(name, (low, top))]
         return plots.draw_panels(panels, title=f"{source} → {edited}", bars=bars)
 
@@ -131,7 +145,9 @@ def read_mask(path: Path, size: tuple[int, int]) -> np.ndarray:
 # --- measures ---------------------------------------------------------------------------------
 
 
-def change_between(before: Image.Image, after: Image.Image, inside: np.ndarray) -> Change:
+def change_between(
+    before: Image.Image, after: Image.Image, inside: np.ndarray
+) -> Change:
     """Measure the change of an image inside and outside of a mask, bool (H, W).
 
     Raises:
@@ -191,7 +207,9 @@ def _means(values: np.ndarray, window: int) -> np.ndarray:
         lines = np.moveaxis(np.pad(values, border, mode="symmetric"), axis, 0)
         # From one window to the next: the pixel that comes in, less the one that goes out.
         first = np.add.accumulate(lines[:window])[-1:]
-        sums = np.add.accumulate(np.concatenate([first, lines[window:] - lines[:-window]]))
+        sums = np.add.accumulate(
+            np.concatenate([first, lines[window:] - lines[:-window]])
+        )
         values = np.moveaxis(sums / window, 0, axis)
     return values
 

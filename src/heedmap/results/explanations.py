@@ -124,7 +124,9 @@ class Explanation(Saved):
     @property
     def heads_output(self) -> np.ndarray:
         """P V of the heads side by side, with the attention to an image prompt, (H·d_v)."""
-        heads = np.einsum("hk,hkd->hd", self.probabilities, self.inputs.value).reshape(-1)
+        heads = np.einsum("hk,hkd->hd", self.probabilities, self.inputs.value).reshape(
+            -1
+        )
         return heads if self.inputs.added is None else heads + self.inputs.added
 
     @property
@@ -198,7 +200,10 @@ class Explanation(Saved):
 
     def _file(self) -> ExplanationFile:
         return ExplanationFile(
-            report=self.report, tokens=self.tokens, inputs=self.inputs, numbers=self.numbers
+            report=self.report,
+            tokens=self.tokens,
+            inputs=self.inputs,
+            numbers=self.numbers,
         )
 
     def write_files(self, folder: Path) -> None:

@@ -97,7 +97,10 @@ class Cell(Place, frozen=True, kw_only=False, eq=False):
             **{f"weight of {word}": weight for word, weight in self.weights.items()},
             **dict(zip(("cross_from", "cross_to"), self.cross_replace, strict=True)),
             **dict(zip(("self_from", "self_to"), self.self_replace, strict=True)),
-            **{name: getattr(report, name) for name in ("kind", "sites", "self_sites", "moved")},
+            **{
+                name: getattr(report, name)
+                for name in ("kind", "sites", "self_sites", "moved")
+            },
             **{
                 f"{name}_{side}": value
                 for side, change in report.change.sides().items()
@@ -150,7 +153,9 @@ class Grid(Result):
     report: GridReport
 
     def __repr__(self) -> str:
-        over = ", ".join(f"{name} ({len(values)})" for name, values in self.axes.items())
+        over = ", ".join(
+            f"{name} ({len(values)})" for name, values in self.axes.items()
+        )
         cells = plural(len(self), "cell") + (f" over {over}" if over else "")
         return f"<Grid of {quoted(self.report.source)}: {cells}>"
 
@@ -184,15 +189,28 @@ class Grid(Result):
         """Draw the contact sheet: the source and the longest axis in columns, others in rows."""
         columns, rows = self._layout()
         images = [
-            (name, [line[0].result.source.image, *(cell.result.edited.image for cell in line)])
+            (
+                name,
+                [
+                    line[0].result.source.image,
+                    *(cell.result.edited.image for cell in line),
+                ],
+            )
             for name, line in rows
         ]
         cell, axes = self.cells[0], self.axes
-        fixed = [label(name, value) for name, value in cell.place().items() if name not in axes]
+        fixed = [
+            label(name, value)
+            for name, value in cell.place().items()
+            if name not in axes
+        ]
         fixed = [text for text in fixed if text != cell.target]
         texts = setting_texts(cell.result.source.settings)
         fixed += [texts[name] for name in ("steps", "guidance", "size", "model")]
-        fixed += [f"only {self.report.only}" if self.report.only else "", self._returned()]
+        fixed += [
+            f"only {self.report.only}" if self.report.only else "",
+            self._returned(),
+        ]
         note = " · ".join(filter(None, fixed))
         return plots.draw_table(images, columns, title=self._title(), note=note)
 
@@ -213,8 +231,13 @@ class Grid(Result):
         for cell in self.cells:
             place = cell.place()
             lines.setdefault(tuple(place[name] for name in down), []).append(cell)
-        columns = [label(across, cell.place()[across]) for cell in next(iter(lines.values()))]
-        rows = [(" · ".join(map(label, down, values)), line) for values, line in lines.items()]
+        columns = [
+            label(across, cell.place()[across]) for cell in next(iter(lines.values()))
+        ]
+        rows = [
+            (" · ".join(map(label, down, values)), line)
+            for values, line in lines.items()
+        ]
         return ["the source", *columns], rows
 
     def _title(self) -> str:
@@ -222,7 +245,9 @@ class Grid(Result):
         weights = any(name.startswith("weight of ") for name in axes)
         edited = cell.target if weights else cell.result.edited.settings.prompt
         source = cell.result.source.settings.prompt
-        return source if "target" in axes or edited == source else f"{source} → {edited}"
+        return (
+            source if "target" in axes or edited == source else f"{source} → {edited}"
+        )
 
     def _returned(self) -> str:
         """Write how well an image of yours is reconstructed, which is equal in all cells."""
@@ -235,7 +260,10 @@ class Grid(Result):
         columns, rows = self._layout()
         layout = {
             "columns": columns,
-            "rows": [(name, [None, *(cell.number - 1 for cell in line)]) for name, line in rows],
+            "rows": [
+                (name, [None, *(cell.number - 1 for cell in line)])
+                for name, line in rows
+            ],
             "note": self._returned(),
         }
         pairs = [
@@ -283,7 +311,9 @@ class Grid(Result):
             edited, mask = Run.load(place), place / "blend.png"
             blend = read_mask(mask, source.image.size) if row.blended else None
             pair = EditResult(source, edited, row.report, blend)
-            cells.append(Cell(**{name: getattr(row, name) for name in _PLACE}, result=pair))
+            cells.append(
+                Cell(**{name: getattr(row, name) for name in _PLACE}, result=pair)
+            )
         return cls(tuple(cells), file.report)
 
 

@@ -13,7 +13,14 @@ from PIL.PngImagePlugin import PngInfo
 from heedmap.checks import as_list, check_bool, check_one_of
 from heedmap.errors import ArgumentError, RunError, join_words, plural, quoted
 from heedmap.figures import plots
-from heedmap.figures.overlays import Animation, StepPictures, centred, mosaic_size, of_mosaic, png
+from heedmap.figures.overlays import (
+    Animation,
+    StepPictures,
+    centred,
+    mosaic_size,
+    of_mosaic,
+    png,
+)
 from heedmap.io import reading
 from heedmap.io.schemas import (
     FORMAT,
@@ -28,7 +35,14 @@ from heedmap.io.schemas import (
 )
 from heedmap.io.writing import slug, whole_folder
 from heedmap.maps import word_figures
-from heedmap.maps.heatmaps import SCALES, HeatMap, HeatMaps, Scale, common_range, scale_name
+from heedmap.maps.heatmaps import (
+    SCALES,
+    HeatMap,
+    HeatMaps,
+    Scale,
+    common_range,
+    scale_name,
+)
 from heedmap.maps.recordings import Recording
 from heedmap.options import SHARES, Axis, Share
 from heedmap.page import pages
@@ -39,7 +53,11 @@ from heedmap.text.words import Word
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-_NEGATIVE, _CONCEPTS, _INPUT = "negative.safetensors", "concepts.safetensors", "input.png"
+_NEGATIVE, _CONCEPTS, _INPUT = (
+    "negative.safetensors",
+    "concepts.safetensors",
+    "input.png",
+)
 _RUNS_IN = {"edit.json": "edited", "grid.json": "cells/001", "ablate.json": "run"}
 
 
@@ -143,14 +161,20 @@ class Run(Result):
             SelectionError: if the steps were averaged while recording.
             WordError: if the model did not read such a word.
         """
-        return word_figures.timeline(self.maps, word, frames=frames, scale=scale, width=width)
+        return word_figures.timeline(
+            self.maps, word, frames=frames, scale=scale, width=width
+        )
 
     def animation(self, word: str | int, *, scale: Scale = "word") -> Animation:
         """Draw a word's overlay step by step, of at most 60 steps; arguments as in `timeline`."""
         return word_figures.animation(self.maps, word, scale=scale)
 
     def layers_by_heads(
-        self, word: str | int, *, axes: Collection[Axis] | None = None, scale: Scale = "word"
+        self,
+        word: str | int,
+        *,
+        axes: Collection[Axis] | None = None,
+        scale: Scale = "word",
     ) -> "Figure":
         """Draw a word's heat in every layer (rows) and head (columns), the mean over the steps.
 
@@ -199,7 +223,9 @@ class Run(Result):
         """Write the files of `save` to a folder, which is made if it is missing."""
         folder.mkdir(parents=True, exist_ok=True)
         text, settings, steps = PngInfo(), self.settings, self.step_pictures
-        if not (settings.located or settings.input_image):  # settings alone do not generate those
+        if not (
+            settings.located or settings.input_image
+        ):  # settings alone do not generate those
             text.add_itxt("parameters", parameters_text(settings))
         (folder / "image.png").write_bytes(png(self.image, text))
         if self.input_image is not None:
@@ -209,11 +235,15 @@ class Run(Result):
             (folder / "index.html").write_text(self.explorer(), encoding="utf-8")
         title, concepts = settings.prompt, ()
         sheet = folder / "sheet.png"
-        words = _write_words(self.maps, sheet, title, overlays=overlays, edits=settings.edits)
+        words = _write_words(
+            self.maps, sheet, title, overlays=overlays, edits=settings.edits
+        )
         if self.concepts is not None:
             title, prefix = f"{title} · concepts", "concept-"
             path = folder / "concepts.png"
-            concepts = _write_words(self.concepts, path, title, prefix, overlays=overlays)
+            concepts = _write_words(
+                self.concepts, path, title, prefix, overlays=overlays
+            )
         self.maps.recording.save(folder / "maps.safetensors")
         for maps, name in ((self.negative_maps, _NEGATIVE), (self.concepts, _CONCEPTS)):
             if maps is not None:
@@ -246,13 +276,17 @@ class Run(Result):
                 f"{folder}: its image, maps and settings belong to different runs; make it again"
             )
         negative, concepts = (
-            HeatMaps(Recording.load(folder / name), image) if name in file.files else None
+            HeatMaps(Recording.load(folder / name), image)
+            if name in file.files
+            else None
             for name in (_NEGATIVE, _CONCEPTS)
         )
         steps = None
         if file.steps is not None:
             count, small = len(recording.timesteps), file.steps.size
-            mosaic = reading.read_image(folder / "steps.png", size=mosaic_size(count, small))
+            mosaic = reading.read_image(
+                folder / "steps.png", size=mosaic_size(count, small)
+            )
             steps = of_mosaic(mosaic, count, small, file.steps.shows)
         return cls(
             image,
@@ -261,7 +295,9 @@ class Run(Result):
             negative,
             steps,
             concepts,
-            reading.read_image(folder / _INPUT, size=size) if _INPUT in file.files else None,
+            reading.read_image(folder / _INPUT, size=size)
+            if _INPUT in file.files
+            else None,
         )
 
 
@@ -310,7 +346,9 @@ def parameters_text(settings: Settings) -> str:
         lines.append(f"Negative prompt: {settings.negative}")
     (width, height), edit, edited = settings.size, settings.edit, ""
     if edit is not None:  # these settings without the source generate another image
-        windows = "cross {:g}–{:g}, self {:g}–{:g}".format(*edit.cross_replace, *edit.self_replace)
+        windows = "cross {:g}–{:g}, self {:g}–{:g}".format(
+            *edit.cross_replace, *edit.self_replace
+        )
         source = json.dumps(edit.source, ensure_ascii=False)
         edited = f', Edited from: {source}, Edit: "{windows}"'
     lines.append(
@@ -341,12 +379,17 @@ _LABELS: dict[str, Callable[[Any], str]] = {
     "share_of": lambda share: SHARES[share],
     "scheduler": str,
     "dtype": str,
-    "arguments": lambda values: ", ".join(f"{name} {value}" for name, value in values.items()),
+    "arguments": lambda values: ", ".join(
+        f"{name} {value}" for name, value in values.items()
+    ),
 }
 
 
 def compare(
-    runs: Sequence[Run | str | Path], words: Sequence[str] | None = None, *, scale: Scale = "shared"
+    runs: Sequence[Run | str | Path],
+    words: Sequence[str] | None = None,
+    *,
+    scale: Scale = "shared",
 ) -> "Figure":
     """Draw runs below one another: each with its image and the overlays of words.
 
@@ -372,7 +415,9 @@ def compare(
         WordError: if no run has read one of the words.
     """
     given = as_list(runs)
-    several = [Run.load(run) if isinstance(run, str | Path) else run for run in given or ()]
+    several = [
+        Run.load(run) if isinstance(run, str | Path) else run for run in given or ()
+    ]
     if given is None or not all(hasattr(run, "maps") for run in several):
         raise ArgumentError(
             f"runs is {quoted(runs)}: expected a list of two or more runs or their folders, as in "
@@ -384,7 +429,9 @@ def compare(
         )
     names = common_words(several) if words is None else as_list(words)
     if not names or not all(isinstance(word, str) for word in names):
-        raise ArgumentError(f"words is {quoted(words)}: expected a list of words; omit it for all")
+        raise ArgumentError(
+            f"words is {quoted(words)}: expected a list of words; omit it for all"
+        )
     check_one_of("scale", scale, SCALES)
     names = list(dict.fromkeys(names))
     small = [word_figures.resized(run.maps, word_figures.SIDE) for run in several]
@@ -393,7 +440,10 @@ def compare(
             several[0].maps.tokens.find(name)  # raises
     first, *others = [setting_texts(run.settings).items() for run in several]
     common = dict(pair for pair in first if all(pair in texts for texts in others))
-    note = [common.get(name) for name in ("seed", "steps", "guidance", "size", "model", "share_of")]
+    note = [
+        common.get(name)
+        for name in ("seed", "steps", "guidance", "size", "model", "share_of")
+    ]
     rows: list[list[Image.Image | str]] = [[maps.image or ""] for maps in small]
     shares: list[Share | None] = [maps.recording.share_of for maps in small]
     bars: list[plots.ScaleBar] = []
@@ -404,7 +454,9 @@ def compare(
         name = _SCALES[scale].format("")
         if len({*shares}) > 1:
             models = dict.fromkeys(several[n].settings.model for n in group)
-            name = scale_name(_SCALES[scale].format(f" of {join_words([*models])}"), share)
+            name = scale_name(
+                _SCALES[scale].format(f" of {join_words([*models])}"), share
+            )
         bars += [plots.ScaleBar(name, ends)] if any(heats) else []
         for number in group:
             maps = small[number]
@@ -425,11 +477,16 @@ def _spans(
     heats: Sequence[Sequence[HeatMap]], scale: Scale
 ) -> tuple[list[tuple[float, float]], tuple[float, float] | tuple[str, str]]:
     """Return the coldest and the hottest value of each word, and the ends of the scale's bar."""
-    values: Scale = "raw" if scale == "raw" else "word"  # of the maps here, not of all words
+    values: Scale = (
+        "raw" if scale == "raw" else "word"
+    )  # of the maps here, not of all words
     maps = [one for column in heats for one in column]
     every = common_range(maps, values) if maps else (0.0, 0.0)
     separate = scale == "word"
-    spans = [common_range(column, values) if separate and column else every for column in heats]
+    spans = [
+        common_range(column, values) if separate and column else every
+        for column in heats
+    ]
     negative = min(spans)[0] < 0
     spans = [centred(*span) for span in spans] if negative else spans
     return spans, ("−most" if negative else "least", "most") if separate else every
@@ -450,10 +507,14 @@ def labels(runs: Sequence[Run]) -> list[str]:
     short = [name for name in names if name not in ("scheduler", "arguments")]
     texts: list[str] = []
     for chosen in (short, names) if "model" in names else (names,):
-        texts = [", ".join(filter(None, (one[name] for name in chosen))) for one in several]
+        texts = [
+            ", ".join(filter(None, (one[name] for name in chosen))) for one in several
+        ]
         if len(set(texts)) == len(runs):
             return texts
-    return [", ".join(filter(None, (f"run {n}", text))) for n, text in enumerate(texts, 1)]
+    return [
+        ", ".join(filter(None, (f"run {n}", text))) for n, text in enumerate(texts, 1)
+    ]
 
 
 def common_words(runs: Sequence[Run]) -> list[str]:
@@ -466,5 +527,7 @@ def common_words(runs: Sequence[Run]) -> list[str]:
         texts.setdefault(word.text.casefold(), word.text)
     common = [text for text in texts.values() if all(text in run.maps for run in runs)]
     if not common:
-        raise ArgumentError("these prompts have no word in common: name the words to compare")
+        raise ArgumentError(
+            "these prompts have no word in common: name the words to compare"
+        )
     return [text for text in common if is_content(text)] or common

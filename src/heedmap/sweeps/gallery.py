@@ -39,12 +39,19 @@ def gallery(folder: str | Path) -> Path:
     try:
         runs = parquet.read_table(place / TABLE, columns=names).to_pylist()
     except (OSError, ArrowException) as error:
-        raise RunError(f"{place} has no table: run the sweep ({reason(error)})") from error
+        raise RunError(
+            f"{place} has no table: run the sweep ({reason(error)})"
+        ) from error
     for run in runs:
-        page, ious = f"{run.pop('folder')}/index.html", [one["iou"] for one in run.pop("truths")]
+        page, ious = (
+            f"{run.pop('folder')}/index.html",
+            [one["iou"] for one in run.pop("truths")],
+        )
         run["page"] = page if os.path.exists(place / page) else run["image"]
         run["iou"] = fmean(ious) if ious else None
-    sorts = [item for item in _SORTS.items() if any(run[item[0]] is not None for run in runs)]
+    sorts = [
+        item for item in _SORTS.items() if any(run[item[0]] is not None for run in runs)
+    ]
     page = document(
         page_part("gallery/gallery.html"),
         place.resolve().name,

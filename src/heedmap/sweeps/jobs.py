@@ -41,7 +41,11 @@ from heedmap.pipelines.input_images import locate, resolve_location
 from heedmap.text.weights import parse_weights, spelled, token_weights, weighed
 from heedmap.text.words import checked_concepts
 
-TASKS: Mapping[str, Callable[..., Any]] = {"generate": generate, "edit": edit, "locate": locate}
+TASKS: Mapping[str, Callable[..., Any]] = {
+    "generate": generate,
+    "edit": edit,
+    "locate": locate,
+}
 """The function of each task."""
 _SIGNATURES = {task: inspect.signature(function) for task, function in TASKS.items()}
 _ABOUT_JOB = ("task", "model", "weights", "truths")
@@ -103,7 +107,9 @@ def read_jobs(
         except HeedmapError as error:
             errors.append(f"{unit} {line}: {error}")
     if errors or not jobs:
-        listed = errors if len(errors) <= 5 else [*errors[:5], f"and {len(errors) - 5} more"]
+        listed = (
+            errors if len(errors) <= 5 else [*errors[:5], f"and {len(errors) - 5} more"]
+        )
         most = "; ".join(listed) or "there are no jobs: expected one a line"
         raise ArgumentError(f"{name} cannot run: {most}")
     return list(jobs.values())
@@ -132,7 +138,9 @@ def _rows(path: Path) -> Iterator[tuple[int, Any]]:
         text = data.decode("utf-8-sig")
         if kind == ".jsonl":
             lines = enumerate(text.split("\n"), 1)
-            yield from ((line, parse_value(part)) for line, part in lines if part.strip())
+            yield from (
+                (line, parse_value(part)) for line, part in lines if part.strip()
+            )
         elif kind == ".csv":
             reader = csv.DictReader(text.splitlines(keepends=True), strict=True)
             for cells in reader:
@@ -157,11 +165,17 @@ def _product(fixed: dict[str, Any]) -> Iterator[dict[str, Any]]:
     for name, value in fixed.items():
         close = get_close_matches(name, known[len(names) :], n=1, cutoff=0.8)
         if isinstance(value, list) and close and name not in known:
-            raise ArgumentError(f"there is no argument {name}: did you mean {close[0]}?")
-    plurals = [name for name in fixed if name not in names and name.removesuffix("s") in names]
+            raise ArgumentError(
+                f"there is no argument {name}: did you mean {close[0]}?"
+            )
+    plurals = [
+        name for name in fixed if name not in names and name.removesuffix("s") in names
+    ]
     axes = {("weights", word): values for word, values in weights.items()}
     axes |= {(name.removesuffix("s"), ""): fixed.pop(name) for name in plurals}
-    lists = [values if isinstance(values, list) else [values] for values in axes.values()]
+    lists = [
+        values if isinstance(values, list) else [values] for values in axes.values()
+    ]
     for values in itertools.product(*lists):
         row = dict(fixed)
         for (name, word), value in zip(axes, values, strict=True):
@@ -175,12 +189,16 @@ class _Checker:
     def __init__(self, root: Path, model: str | None, dtype: str) -> None:
         self._root, self._model, self._dtype = root, model, dtype
         self._outline = cache(loading.outline)
-        self._options: dict[tuple[str | None, str], GenerateOptions] = {}  # by model and shape
+        self._options: dict[
+            tuple[str | None, str], GenerateOptions
+        ] = {}  # by model and shape
 
     def job(self, line: int, row: Any) -> Job:
         """Check a job of a manifest."""
         if not isinstance(row, Mapping):
-            raise ArgumentError(f"it is {quoted(row)}: expected a JSON object with the arguments")
+            raise ArgumentError(
+                f"it is {quoted(row)}: expected a JSON object with the arguments"
+            )
         try:
             row = json.loads(json.dumps(dict(row), allow_nan=False))
         except (TypeError, ValueError) as error:
@@ -190,7 +208,9 @@ class _Checker:
         check_one_of("task", task, TASKS)
         check_text("model", model or "")
         settings = {**row, **about, "task": task, "model": model, "dtype": self._dtype}
-        identity = hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:16]
+        identity = hashlib.sha256(
+            json.dumps(settings, sort_keys=True).encode()
+        ).hexdigest()[:16]
         if task == "locate" and "image" in row and "picture" not in row:
             row["picture"] = row.pop("image")
         pipe = self._outline(model)
@@ -198,16 +218,26 @@ class _Checker:
         check_int("the seed", row.get("seed"), least=0, most=MAX_WHOLE)
         weights, truths = about["weights"] or {}, about["truths"] or {}
         if not isinstance(weights, dict) or not isinstance(truths, dict):
-            raise ArgumentError("weights and truths are tables: expected a value for each word")
+            raise ArgumentError(
+                "weights and truths are tables: expected a value for each word"
+            )
         for name in {"picture", "image"} & row.keys() if task != "generate" else ():
             row[name] = self._path(row[name])
         if weights:
-            name = "target" if row.get("target") else "source" if task == "edit" else "prompt"
+            name = (
+                "target"
+                if row.get("target")
+                else "source"
+                if task == "edit"
+                else "prompt"
+            )
             parsed = parse_weights(check_prompt(row.get(name)))
             spans = weighed(parsed, prompt_table(pipe, parsed.text), weights)
             row[name] = spelled(parsed.text, spans)
         truths = {word: self._path(where) for word, where in truths.items()}
-        shape = json.dumps([task, {**row, "prompt": None, "seed": None}], sort_keys=True)
+        shape = json.dumps(
+            [task, {**row, "prompt": None, "seed": None}], sort_keys=True
+        )
         job = Job(identity, line, task, model, row, truths, shape)
         self._check(job, pipe)
         return job
@@ -232,7 +262,10 @@ class _Checker:
                 self._options[key] = resolve_location(call)[0]
             elif key not in self._options:  # once for all prompts and seeds
                 self._options[key] = resolve_options(call)[0]
-            options, parsed = self._options[key], parse_weights(check_prompt(call["prompt"]))
+            options, parsed = (
+                self._options[key],
+                parse_weights(check_prompt(call["prompt"])),
+            )
             checked_concepts(options.concepts)
             if not parsed.spans and not job.truths:
                 return
@@ -245,7 +278,9 @@ class _Checker:
                 truth(where, word, size, size)
 
 
-def truth(where: Any, word: str, own: tuple[int, int], size: tuple[int, int]) -> np.ndarray:
+def truth(
+    where: Any, word: str, own: tuple[int, int], size: tuple[int, int]
+) -> np.ndarray:
     """Return the mask of a word's truth, bool (H, W), at a size (W, H).
 
     `where` is the path of a mask file of any size, or a box in pixels of a picture of the size

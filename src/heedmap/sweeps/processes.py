@@ -106,35 +106,51 @@ def sweep(
     pages = check_bool("pages", pages)
     check_one_of("maps", maps, ("files", "shards"))
     if ray is not None and shard is not None:
-        raise ArgumentError("ray and shard are both set: Ray divides the jobs itself; set one")
+        raise ArgumentError(
+            "ray and shard are both set: Ray divides the jobs itself; set one"
+        )
     if workers is not None and ray is None:
         raise ArgumentError("workers is the number of Ray's actors: set ray, too")
     check_int("workers", 1 if workers is None else workers, least=1)
     state, (number, count) = None, shard or (1, 1)
     check_int("shard", number, least=1, most=check_int("the number of shards", count))
-    for package, extra in (("pyarrow", "sweep"), ("ray", "ray"))[: 1 if ray is None else 2]:
+    for package, extra in (("pyarrow", "sweep"), ("ray", "ray"))[
+        : 1 if ray is None else 2
+    ]:
         if find_spec(package) is None:
-            raise ArgumentError(f"{package} is not installed: pip install 'heedmap[{extra}]'")
+            raise ArgumentError(
+                f"{package} is not installed: pip install 'heedmap[{extra}]'"
+            )
     if shard is None and ray is None:
         # Without `cpu`, it finds no other processes on a machine that has CPUs alone.
-        state = PartialState(cpu=not torch.accelerator.is_available(), timeout=timedelta(days=365))
+        state = PartialState(
+            cpu=not torch.accelerator.is_available(), timeout=timedelta(days=365)
+        )
         number, count = state.process_index + 1, state.num_processes
     every = read_jobs(jobs, model=model, dtype=dtype)
     folder = tables.claim(out, every, {"batch": batch, "maps": maps})
     units, is_first = in_units(every, batch), number == 1 or shard is not None
     size = max(1, tables.JOBS_A_SHARD // batch) if maps == "shards" else 1
-    parts = [units[at : at + size] for at in range(0, len(units), size)][number - 1 :: count]
+    parts = [units[at : at + size] for at in range(0, len(units), size)][
+        number - 1 :: count
+    ]
     for job in chain(*chain(*parts)):  # those that failed run again
         tables.failure_file(folder, job).unlink(missing_ok=True)
     arguments: Any = folder.resolve(), device, dtype, pages, maps == "shards"
     earliest = 0.0
     here = chain.from_iterable(map(Worker(*arguments).run_part, parts))
-    for _ in chain([None], here if ray is None else _by_ray(parts, arguments, ray, workers)):
+    for _ in chain(
+        [None], here if ray is None else _by_ray(parts, arguments, ray, workers)
+    ):
         start = time.monotonic()
         if progress is not None and is_first and start >= earliest:
             progress(sum(map(len, tables.ended(folder))), len(every))
-            earliest = time.monotonic() + 20 * (time.monotonic() - start)  # to count costs little
-    if state is not None:  # the launcher ends all processes if the first ends with an error
+            earliest = time.monotonic() + 20 * (
+                time.monotonic() - start
+            )  # to count costs little
+    if (
+        state is not None
+    ):  # the launcher ends all processes if the first ends with an error
         state.wait_for_everyone()
     done, failed = map(len, tables.ended(folder))
     pending = len(every) - done - failed
@@ -143,7 +159,9 @@ def sweep(
     return SweepResult(folder, done, failed, pending)
 
 
-def _by_ray(parts: list[Any], arguments: Any, address: str, workers: int | None) -> Iterator[Any]:
+def _by_ray(
+    parts: list[Any], arguments: Any, address: str, workers: int | None
+) -> Iterator[Any]:
     """Run parts in a pool of Ray's actors, and yield something after each.
 
     Ray starts an actor that has died again, and runs its part again.
@@ -158,7 +176,10 @@ def _by_ray(parts: list[Any], arguments: Any, address: str, workers: int | None)
     logging.getLogger("ray.data").setLevel(logging.ERROR)
     gpus = ray.cluster_resources().get("GPU", 0)
     pool = workers or int(gpus) or 1
-    rows = [{"part": json.dumps([[asdict(job) for job in unit] for unit in p])} for p in parts]
+    rows = [
+        {"part": json.dumps([[asdict(job) for job in unit] for unit in p])}
+        for p in parts
+    ]
     yield from (
         ray.data.from_items(rows, override_num_blocks=min(len(rows), 10_000))
         .map(
@@ -181,7 +202,9 @@ class Worker:
     pages: bool
     shards: bool
     _model: tuple[str | None, Any] | None = field(default=None, init=False)
-    _largest: dict[tuple[str | None, str], int] = field(default_factory=dict, init=False)
+    _largest: dict[tuple[str | None, str], int] = field(
+        default_factory=dict, init=False
+    )
 
     def __call__(self, row: dict[str, Any]) -> dict[str, Any]:
         """Run the part in a row of Ray's data."""
@@ -229,9 +252,14 @@ class Worker:
             seconds = (time.perf_counter() - start) / len(unit)
         for job, result in zip(unit, results, strict=True):
             target = tables.run_folder(self.folder, job)
-            for partial in target.parent.glob(f".{target.name}.tmp-*"):  # of a killed process
+            for partial in target.parent.glob(
+                f".{target.name}.tmp-*"
+            ):  # of a killed process
                 shutil.rmtree(partial, ignore_errors=True)
-            with suppress(TakenError), whole_folder(target) as partial:  # unless it is done
+            with (
+                suppress(TakenError),
+                whole_folder(target) as partial,
+            ):  # unless it is done
                 result.write_files(partial, overlays=self.pages)
                 row = tables.row_of(job, result, seconds, warnings)
                 (partial / tables.ROW).write_text(json.dumps(row), encoding="utf-8")
@@ -242,7 +270,9 @@ class Worker:
             **asdict(job),
             "error": type(error).__name__,
             "message": str(error),
-            "traceback": None if isinstance(error, HeedmapError) else traceback.format_exc(),
+            "traceback": None
+            if isinstance(error, HeedmapError)
+            else traceback.format_exc(),
         }
         with tables.whole_file(tables.failure_file(self.folder, job)) as partial:
             partial.write_text(json.dumps(failure) + "\n", encoding="utf-8")
@@ -253,5 +283,7 @@ def _results(pipe: Any, unit: Sequence[Job]) -> Sequence[Run | EditResult]:
     if first.task != "generate":
         return [TASKS[first.task](pipe, **first.arguments)]
     options, _ = resolve_options(call_of(first.task, pipe, first.arguments))
-    prompts, seeds = ([job.arguments[name] for job in unit] for name in ("prompt", "seed"))
+    prompts, seeds = (
+        [job.arguments[name] for job in unit] for name in ("prompt", "seed")
+    )
     return generate_batch(pipe, prompts, seeds, options)[0]

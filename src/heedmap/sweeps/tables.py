@@ -42,8 +42,13 @@ JOBS_A_SHARD = 100
 def claim(out: str | Path, jobs: Sequence[Job], settings: Mapping[str, Any]) -> Path:
     """Make the folder of a sweep, or raise a RunError unless it holds this sweep; return it."""
     folder = path_of(out)
-    file, ids = folder / "sweep.json", hashlib.sha256("".join(job.id for job in jobs).encode())
-    data = json.dumps({"jobs": len(jobs), "sha256": ids.hexdigest(), **settings}).encode()
+    file, ids = (
+        folder / "sweep.json",
+        hashlib.sha256("".join(job.id for job in jobs).encode()),
+    )
+    data = json.dumps(
+        {"jobs": len(jobs), "sha256": ids.hexdigest(), **settings}
+    ).encode()
     try:
         with whole_folder(folder) as partial:
             (partial / file.name).write_bytes(data)
@@ -51,7 +56,9 @@ def claim(out: str | Path, jobs: Sequence[Job], settings: Mapping[str, Any]) -> 
         if not file.exists():  # else this or another process has made it
             raise
     if file.read_bytes() != data:
-        raise RunError(f"{folder} holds another sweep, or other settings: name a new folder")
+        raise RunError(
+            f"{folder} holds another sweep, or other settings: name a new folder"
+        )
     return folder
 
 
@@ -133,7 +140,8 @@ def _overlap(heat: HeatMap, mask: np.ndarray) -> dict[str, Any]:
     low, high = float(heat.values.min()), float(heat.values.max())
     upper = resize_map(heat.values, heat.size) >= low + MASK_THRESHOLD * (high - low)
     iou, map_iou = (
-        float((one & mask).sum() / max((one | mask).sum(), 1)) for one in (heat.mask(), upper)
+        float((one & mask).sum() / max((one | mask).sum(), 1))
+        for one in (heat.mask(), upper)
     )
     return {"pointing": bool(mask[y, x]), "iou": iou, "map_iou": map_iou}
 
@@ -146,10 +154,14 @@ def pack(folder: Path, jobs: Sequence[Job]) -> None:
     shard is complete. A result that the shard already has is not added again.
     """
     shard = folder / SHARDS / f"{jobs[0].line:08}.tar"
-    maps = {job.id: sorted(run_folder(folder, job).rglob("*.safetensors")) for job in jobs}
+    maps = {
+        job.id: sorted(run_folder(folder, job).rglob("*.safetensors")) for job in jobs
+    }
     if not any(maps.values()):
         return
-    for partial in shard.parent.glob(f".{shard.name}.tmp-*"):  # of a process that was killed
+    for partial in shard.parent.glob(
+        f".{shard.name}.tmp-*"
+    ):  # of a process that was killed
         partial.unlink()
     with whole_file(shard) as partial:
         if shard.exists():
@@ -160,7 +172,9 @@ def pack(folder: Path, jobs: Sequence[Job]) -> None:
                 if maps[job.id] and job.id not in packed:
                     place = run_folder(folder, job)
                     for path in maps[job.id]:
-                        tar.add(path, ".".join([job.id, *path.relative_to(place).parts]))
+                        tar.add(
+                            path, ".".join([job.id, *path.relative_to(place).parts])
+                        )
                     tar.add(place / ROW, f"{job.id}.json")
     for path in chain(*maps.values()):
         path.unlink()
@@ -176,10 +190,15 @@ def write_tables(folder: Path, jobs: Sequence[Job]) -> None:
 
     done, failed = ended(folder)
     rows = _rows(folder, [job for job in jobs if job.id in done])
-    with whole_file(folder / TABLE) as partial, parquet.ParquetWriter(partial, schema()) as writer:
+    with (
+        whole_file(folder / TABLE) as partial,
+        parquet.ParquetWriter(partial, schema()) as writer,
+    ):
         while some := list(islice(rows, 10_000)):
             writer.write_batch(RecordBatch.from_pylist(some, schema()))
-    failures = [failure_file(folder, job).read_bytes() for job in jobs if job.id in failed]
+    failures = [
+        failure_file(folder, job).read_bytes() for job in jobs if job.id in failed
+    ]
     with whole_file(folder / FAILURES) as partial:
         partial.write_bytes(b"".join(failures))
 

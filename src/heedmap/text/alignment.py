@@ -13,7 +13,14 @@ from typing import Any, Literal, TypeVar, get_args
 from heedmap.checks import check_one_of, check_text
 from heedmap.errors import ArgumentError, join_words, quoted
 from heedmap.options import EditKind, EditPurpose
-from heedmap.text.prompts import CONNECTIVES, fold, is_content, plurals, word_keys, word_set
+from heedmap.text.prompts import (
+    CONNECTIVES,
+    fold,
+    is_content,
+    plurals,
+    word_keys,
+    word_set,
+)
 from heedmap.text.words import TokenTable, Word, separate
 
 _Pair = tuple[Word | None, Word | None]
@@ -46,7 +53,9 @@ class WordAlignment:
     @property
     def unread(self) -> tuple[Word, ...]:
         """The changed words without a token that the model reads: their edit would be lost."""
-        return tuple(word for pair in self.changes for word in pair if word and not word.tokens)
+        return tuple(
+            word for pair in self.changes for word in pair if word and not word.tokens
+        )
 
 
 # --- words --------------------------------------------------------------------------------------
@@ -106,12 +115,18 @@ def pair_words(
     ids = [[token.id for token in table.tokens] for table in (source, target)]
     punctuation = not changes and ids[0] != ids[1]
     if kind is None:
-        kind = "replace" if all(a and b for a, b in pairs) and not punctuation else "refine"
+        kind = (
+            "replace"
+            if all(a and b for a, b in pairs) and not punctuation
+            else "refine"
+        )
     why = _why(changes, kind, punctuation)
     return WordAlignment(tuple(pairs), tuple(changes), kind, why, tuple(guesses))
 
 
-def _paired(source: TokenTable, target: TokenTable) -> tuple[_Pairs, list[tuple[Word, Word]]]:
+def _paired(
+    source: TokenTable, target: TokenTable
+) -> tuple[_Pairs, list[tuple[Word, Word]]]:
     """Pair the words of two prompts; return the pairs, and those among them that are a guess."""
     nouns = {
         many: fold(word.text)
@@ -132,7 +147,9 @@ def _paired(source: TokenTable, target: TokenTable) -> tuple[_Pairs, list[tuple[
             pairs += zip(a, b, strict=True)
         else:
             changed = _changed(_phrases(a, source.prompt), _phrases(b, target.prompt))
-            guesses += [(x, y) for x, y in changed if x and y and min(len(a), len(b)) > 1]
+            guesses += [
+                (x, y) for x, y in changed if x and y and min(len(a), len(b)) > 1
+            ]
             pairs += changed
         pairs += match
     return pairs, guesses
@@ -152,7 +169,11 @@ def _changed(source: Sequence[_Phrase], target: Sequence[_Phrase]) -> _Pairs:
         for (kind, a), (_, b) in match:
             if kind not in ("", ","):
                 pairs.append((a.pop(0), b.pop(0)))
-            if a and b and all(_DETERMINER.fullmatch(fold(words[0].text)) for words in (a, b)):
+            if (
+                a
+                and b
+                and all(_DETERMINER.fullmatch(fold(words[0].text)) for words in (a, b))
+            ):
                 pairs.append((a.pop(0), b.pop(0)))
             pairs += reversed([*zip_longest(reversed(a), reversed(b))])
     return pairs
@@ -202,7 +223,9 @@ def _why(changes: _Pairs, kind: EditKind, punctuation: bool) -> str:
             names = join_words([quoted(word.text) for word in words])
             clauses.append(f"{names} {'was' if len(words) == 1 else 'were'} {change}")
     if not clauses:
-        clauses = ["only punctuation differs" if punctuation else "all words are the same"]
+        clauses = [
+            "only punctuation differs" if punctuation else "all words are the same"
+        ]
     effect = "unchanged words take the source's attention and new words keep their own"
     effect = "attention is replaced word by word" if kind == "replace" else effect
     return f"{'; '.join(clauses)}, so {effect}"
@@ -252,13 +275,20 @@ def token_shares(
     return entries
 
 
-def _of_encoder(alignment: WordAlignment, before: TokenTable, after: TokenTable) -> WordAlignment:
+def _of_encoder(
+    alignment: WordAlignment, before: TokenTable, after: TokenTable
+) -> WordAlignment:
     """Return an alignment with the words as one encoder's tables have them."""
 
     def words(pairs: Sequence[_Pair]) -> tuple[_Pair, ...]:
-        return tuple((a and before.words[a.number], b and after.words[b.number]) for a, b in pairs)
+        return tuple(
+            (a and before.words[a.number], b and after.words[b.number])
+            for a, b in pairs
+        )
 
-    return replace(alignment, pairs=words(alignment.pairs), changes=words(alignment.changes))
+    return replace(
+        alignment, pairs=words(alignment.pairs), changes=words(alignment.changes)
+    )
 
 
 def replacement(
@@ -297,7 +327,9 @@ def replacement(
         elif after:
             targets |= dict.fromkeys(before, after)
     for before, after in zip(_punctuation(source), _punctuation(target), strict=True):
-        anchors = best_matches(_ids(source, before), _ids(target, after), match=1, swap=-1, gap=0)
+        anchors = best_matches(
+            _ids(source, before), _ids(target, after), match=1, swap=-1, gap=0
+        )
         for a, b, match in _between(anchors, before, after):
             targets |= _in_order(a, b)
             targets |= {w: (n,) for w, n in match}
@@ -323,13 +355,18 @@ def refinement(source: TokenTable, target: TokenTable) -> list[int | None]:
         for w, n in zip(source.positions(kind), target.positions(kind), strict=False):
             columns[n] = w
     before, after = source.positions(), target.positions()
-    ids, sizes = (_ids(source, before), _ids(target, after)), (_sizes(source), _sizes(target))
+    ids, sizes = (
+        (_ids(source, before), _ids(target, after)),
+        (_sizes(source), _sizes(target)),
+    )
     for i, j in best_matches(*ids, *sizes, match=1, swap=-1, gap=0):
         columns[after[j]] = before[i]
     return columns
 
 
-def _in_order(before: Sequence[int], after: Sequence[int]) -> dict[int, tuple[int, ...]]:
+def _in_order(
+    before: Sequence[int], after: Sequence[int]
+) -> dict[int, tuple[int, ...]]:
     """Map the k-th to the k-th, and the surplus to the last; nothing if there is nothing."""
     return {w: (after[min(k, len(after) - 1)],) for k, w in enumerate(before) if after}
 
@@ -403,10 +440,18 @@ def best_matches(
 
     def extend(i: int, j: int, score: int, seam: int = 0) -> tuple[int, Any]:
         (value, matches), (other, others) = best.get((i, j), (never, never))
-        return (value + score, matches) if value >= other - seam else (other - seam + score, others)
+        return (
+            (value + score, matches)
+            if value >= other - seam
+            else (other - seam + score, others)
+        )
 
     for i, j in product(range(len(a) + 1), range(len(b) + 1)):
-        moves = [extend(i - 1, j - 1, swap), extend(i, j - 1, gap), extend(i - 1, j, gap)]
+        moves = [
+            extend(i - 1, j - 1, swap),
+            extend(i, j - 1, gap),
+            extend(i - 1, j, gap),
+        ]
         unmatched, matched = max(moves, key=itemgetter(0)), never
         if i and j and a[i - 1] == b[j - 1]:
             size = units[0].get(i, 0)
@@ -469,7 +514,9 @@ def purpose_of(alignment: WordAlignment) -> EditPurpose | None:
     target = _readings([word for _, word in alignment.pairs if word])
     purposes: set[EditPurpose] = set()
     sides = False  # "left" was added or dropped, as in "left of" -> "to the right of"
-    replaced = False  # a side took the place of "in" or the like, or the other way round
+    replaced = (
+        False  # a side took the place of "in" or the like, or the other way round
+    )
     for before, after in alignment.changes:
         readings = [source[before.number]] if before else []
         readings += [target[after.number]] if after else []
@@ -481,7 +528,9 @@ def purpose_of(alignment: WordAlignment) -> EditPurpose | None:
         elif purpose:
             purposes.add(purpose)
         sides |= has_side
-    if replaced and purposes:  # "in the snow" -> "under the stars"; else only its place changed
+    if (
+        replaced and purposes
+    ):  # "in the snow" -> "under the stars"; else only its place changed
         purposes.add("setting")
     if sides and not purposes & {"addition", "removal", "setting"}:
         return "relation"

@@ -154,7 +154,11 @@ _IRREGULAR = dict(
 def plurals(noun: str) -> tuple[str, ...]:
     """Return the possible plurals of an English noun ("snowmen" follows "men")."""
     endings = {"y": "ies", "f": "ves", "fe": "ves", "us": "i", **_IRREGULAR}
-    odd = [noun.removesuffix(one) + many for one, many in endings.items() if noun.endswith(one)]
+    odd = [
+        noun.removesuffix(one) + many
+        for one, many in endings.items()
+        if noun.endswith(one)
+    ]
     return (f"{noun}s", f"{noun}es", *odd)
 
 
@@ -163,7 +167,9 @@ def plurals(noun: str) -> tuple[str, ...]:
 _PARTS = regex.compile(r"[-_'\u2010\u2011\u2019]")  # where a tokenizer splits a word
 
 
-def untaught(texts: Iterable[str], vocabulary: Collection[str] | None) -> tuple[str, ...] | None:
+def untaught(
+    texts: Iterable[str], vocabulary: Collection[str] | None
+) -> tuple[str, ...] | None:
     """Return the words of some texts that a vocabulary lacks, each once; None if it is unknown.
 
     Words are compared as CLIP reads them: without regard to case and the composition of accents. A
@@ -177,7 +183,11 @@ def untaught(texts: Iterable[str], vocabulary: Collection[str] | None) -> tuple[
     for text in texts:
         for start, end in split_words(text):
             word, key = text[start:end], _as_clip_reads(text[start:end])
-            if key not in known and not known.issuperset(_PARTS.split(key)) and key[0] != "<":
+            if (
+                key not in known
+                and not known.issuperset(_PARTS.split(key))
+                and key[0] != "<"
+            ):
                 unknown.setdefault(key, word)
     return tuple(unknown.values())
 
@@ -187,7 +197,10 @@ def _as_clip_reads(word: str) -> str:
 
 
 def untaught_warnings(
-    words: Collection[str], prompts: Iterable[str], negative: str = "", concepts: Iterable[str] = ()
+    words: Collection[str],
+    prompts: Iterable[str],
+    negative: str = "",
+    concepts: Iterable[str] = (),
 ) -> list[str]:
     """Return the warnings for words that a model was not taught, by the texts that have them."""
     warnings: list[str] = []
@@ -200,5 +213,7 @@ def untaught_warnings(
         names = [quoted(word) for word in words if fold(word) in present]
         if names:
             effect = one if len(names) == 1 else several
-            warnings.append(f"the model was not trained on {join_words(names)}: {effect}")
+            warnings.append(
+                f"the model was not trained on {join_words(names)}: {effect}"
+            )
     return warnings

@@ -35,7 +35,9 @@ _SIGNS = re.compile(r"\\[\\()\[\]:]|[()\[\]:]")
 _ESCAPED = re.compile(r"[()\[\]]|\\(?=[\\()\[\]:]|\Z)")
 # Possessive, so that the time is linear in the length of the prompt.
 _NUMBER = re.compile(r"[-+]?(?:[0-9]++(?:\.[0-9]*+)?|\.[0-9]++)(?:[eE][-+]?[0-9]++)?")
-_LOOKS_LIKE_NUMBER = re.compile(r"[-+−]?(?:[.,]?\d\S*+|nan|inf(?:inity)?)|", re.IGNORECASE)
+_LOOKS_LIKE_NUMBER = re.compile(
+    r"[-+−]?(?:[.,]?\d\S*+|nan|inf(?:inity)?)|", re.IGNORECASE
+)
 _WEIGHT_BEGINS = re.compile(r"(?<!\\):(?!\d\d+(?![\d.eE]))[-+−]?[.,]?\d")
 _FACE = re.compile(r"\s:\d\)")
 
@@ -69,7 +71,9 @@ def parse_weights(prompt: str) -> WeightedPrompt:
     plain: list[tuple[int, int]] = []  # brackets that are text
     unpaired: list[int] = []
     squares: list[int] = []
-    opened = [[-1, -1]]  # the start and the last colon of each open bracket, and of the whole
+    opened = [
+        [-1, -1]
+    ]  # the start and the last colon of each open bracket, and of the whole
     for sign in _SIGNS.finditer(prompt):
         mark, place = sign[0], sign.start()
         if len(mark) == 2:
@@ -106,8 +110,12 @@ def parse_weights(prompt: str) -> WeightedPrompt:
         raise _unbalanced(prompt, unpaired[0])
     rest = [at for at in range(len(prompt)) if at not in cut]
     text = "".join(prompt[at] for at in rest)
-    spans = [(bisect_left(rest, a), bisect_left(rest, b), w) for a, b, w in sorted(spans)]
-    return WeightedPrompt(text, tuple(spans), prompt[slice(*min(plain))] if plain else "")
+    spans = [
+        (bisect_left(rest, a), bisect_left(rest, b), w) for a, b, w in sorted(spans)
+    ]
+    return WeightedPrompt(
+        text, tuple(spans), prompt[slice(*min(plain))] if plain else ""
+    )
 
 
 def _weight(prompt: str, start: int, colon: int, close: int) -> float | None:
@@ -206,7 +214,9 @@ def token_weights(spans: Iterable[Span], table: TokenTable) -> dict[int, float]:
     weights: dict[int, float] = {}
     for start, end, weight in spans:
         covered = quoted(table.prompt[start:end])
-        words = [word for word in table.words if max(word.start, start) < min(word.end, end)]
+        words = [
+            word for word in table.words if max(word.start, start) < min(word.end, end)
+        ]
         if not words:
             raise ArgumentError(
                 f"the weight {weight:g} covers no word, only {covered}: put a word of the prompt "
@@ -241,7 +251,9 @@ def weighed(
         weight = check_float(what, weight, least=-MOST_WEIGHT, most=MOST_WEIGHT)
         tokens = table.find(word)
         if not weighted.isdisjoint(tokens):
-            raise ArgumentError(f"{quoted(word)} is weighted twice: take one of the weights away")
+            raise ArgumentError(
+                f"{quoted(word)} is weighted twice: take one of the weights away"
+            )
         weighted |= set(tokens)
         spans += [
             (place[0].start, place[-1].end, weight)

@@ -46,7 +46,12 @@ from heedmap.text.prompts import (
     word_keys,
 )
 
-LABELS: dict[str, str] = {"start": "<start>", "end": "<end>", "pad": "<pad>", "image": "<image>"}
+LABELS: dict[str, str] = {
+    "start": "<start>",
+    "end": "<end>",
+    "pad": "<pad>",
+    "image": "<image>",
+}
 LONGEST_PHRASE = 3  # words; a longer run without a joint is a list, or another language
 MOVE_IT = "shorten the prompt, or move the word towards its start"  # advice of errors
 _NOT_SET = 2**16  # transformers writes 1e30 where a tokenizer has no limit
@@ -138,7 +143,10 @@ class TokenTable:
         return cls(prompt, len(tokens), 0, tuple(tokens), tuple(words))
 
     def __repr__(self) -> str:
-        words, tokens = plural(len(self.words), "word"), plural(len(self.tokens), "token")
+        words, tokens = (
+            plural(len(self.words), "word"),
+            plural(len(self.tokens), "token"),
+        )
         return f"<TokenTable of {quoted(self.prompt)}: {words}, {tokens}>"
 
     @property
@@ -162,11 +170,18 @@ class TokenTable:
             around = kinds.count("start") + kinds.count("end")
             return ((kinds.count("text"), self.limit - around),)
         ends = [*accumulate(self.parts)]
-        parts = [self.tokens[end - size : end] for end, size in zip(ends, self.parts, strict=True)]
+        parts = [
+            self.tokens[end - size : end]
+            for end, size in zip(ends, self.parts, strict=True)
+        ]
         # An encoder that is not loaded reads nothing, and no end.
-        kinds = [each for part in parts if "end" in (each := [token.kind for token in part])]
+        kinds = [
+            each for part in parts if "end" in (each := [token.kind for token in part])
+        ]
         texts = [each.count("text") for each in kinds]
-        return tuple((n, n + each.count("pad")) for n, each in zip(texts, kinds, strict=True))
+        return tuple(
+            (n, n + each.count("pad")) for n, each in zip(texts, kinds, strict=True)
+        )
 
     def of_encoder(self, number: int) -> "TokenTable":
         """Return the table whose words have their tokens in one of several encoders alone.
@@ -184,10 +199,14 @@ class TokenTable:
         end = sum(self.parts[: number + 1])
         places = range(end - self.parts[number], end)
         words = tuple(
-            replace(word, tokens=tuple(place for place in word.tokens if place in places))
+            replace(
+                word, tokens=tuple(place for place in word.tokens if place in places)
+            )
             for word in self.words
         )
-        if any(one.tokens for one in self.words) and not any(one.tokens for one in words):
+        if any(one.tokens for one in self.words) and not any(
+            one.tokens for one in words
+        ):
             raise UnknownWordError(
                 f"no word of the prompt has tokens in encoder {number}: the pipeline runs without "
                 "that encoder, such as Stable Diffusion 3 without T5"
@@ -285,12 +304,17 @@ class TokenTable:
             if concept and count != len(wanted):
                 continue
             # A word begins where the character before it is of no word or of another one.
-            is_whole = owners[start - 1] is not owners[start] and owners[end - 1] is not owners[end]
+            is_whole = (
+                owners[start - 1] is not owners[start]
+                and owners[end - 1] is not owners[end]
+            )
             (whole if is_whole else parts)[place] = None
         names = list(dict.fromkeys(self.prompt[p[0].start : p[-1].end] for p in parts))
         if whole or len({*map(fold, names)}) == 1:
             return tuple(whole or parts)
-        where = "among the concepts" if self.of_concepts else f"in {quoted(self.prompt)}"
+        where = (
+            "among the concepts" if self.of_concepts else f"in {quoted(self.prompt)}"
+        )
         names = names or nearest(query, [word.text for word in self.words])
         near = [quoted(name) for name in names]
         expected = "the tokenizer knows no word of it"
@@ -348,7 +372,12 @@ class TokenTable:
             TruncatedWordError: if the model read none of its places.
         """
         places, bare = self._read_places(query), query.strip()
-        if len(bare) > 2 and bare[0] + bare[-1] in ('""', "''", "\u201c\u201d", "\u2018\u2019"):
+        if len(bare) > 2 and bare[0] + bare[-1] in (
+            '""',
+            "''",
+            "\u201c\u201d",
+            "\u2018\u2019",
+        ):
             return _tokens_of(places)
         return _tokens_of([self._phrase_around(place) for place in places])
 
@@ -358,11 +387,15 @@ class TokenTable:
         text = words[0].text if words else ""
         for last, word in pairwise(words):
             adjoin = word.number == last.number + 1
-            text += (self.prompt[last.end : word.start] if adjoin else " and ") + word.text
+            text += (
+                self.prompt[last.end : word.start] if adjoin else " and "
+            ) + word.text
         return text
 
     def _read_places(self, query: str) -> list[tuple[Word, ...]]:
-        places = [place for place in self.matches(query) if all(word.tokens for word in place)]
+        places = [
+            place for place in self.matches(query) if all(word.tokens for word in place)
+        ]
         if not places:
             raise self._not_read(quoted(query))
         return places
@@ -464,7 +497,10 @@ def tokenize(
     rows = rows[len(instruction) :]
     offsets = [(max(start - cut, 0), end - cut) for (start, end), _ in rows]
     if rewritten is not None:
-        offsets = [(rewritten.origin[a][0], rewritten.origin[max(a, b - 1)][1]) for a, b in offsets]
+        offsets = [
+            (rewritten.origin[a][0], rewritten.origin[max(a, b - 1)][1])
+            for a, b in offsets
+        ]
     spans = _whole_spans(prompt, offsets)
 
     starts, ends = _added(tokenizer)
@@ -483,7 +519,13 @@ def tokenize(
             start, end = spans[position - lead]
             tokens.append(Token(position, token, prompt[start:end], start, end, "text"))
         else:
-            kind = "start" if position < lead else "end" if position < len(expected) else "pad"
+            kind = (
+                "start"
+                if position < lead
+                else "end"
+                if position < len(expected)
+                else "pad"
+            )
             tokens.append(Token(position, token, LABELS[kind], 0, 0, kind))
     unknown = [
         span
@@ -529,7 +571,9 @@ def tokenize_between(
         for token, (start, end), visible in zip(
             part.ids, part.offsets, part.attention_mask, strict=True
         ):
-            kind: TokenKind = "start" if end <= first else "end" if start >= last else "text"
+            kind: TokenKind = (
+                "start" if end <= first else "end" if start >= last else "text"
+            )
             if start == end == 0 and tokens and tokens[-1].kind in ("text", "end"):
                 kind = "end"  # which the tokenizer adds
             kind = kind if visible else "pad"
@@ -537,10 +581,14 @@ def tokenize_between(
                 offsets.append((max(start, first) - first, min(end, last) - first))
             if part is encoding:
                 places += [len(tokens)] * (kind == "text")
-                tokens.append(Token(len(tokens), token, LABELS.get(kind, ""), 0, 0, kind))
+                tokens.append(
+                    Token(len(tokens), token, LABELS.get(kind, ""), 0, 0, kind)
+                )
     spans = _whole_spans(prompt, offsets)
     for place, (start, end) in zip(places, spans, strict=False):
-        tokens[place] = replace(tokens[place], text=prompt[start:end], start=start, end=end)
+        tokens[place] = replace(
+            tokens[place], text=prompt[start:end], start=start, end=end
+        )
     axis = tuple(replace(one, position=one.position - drop) for one in tokens[drop:])
     words = _words(prompt, spans, [place - drop for place in places])
     return TokenTable(prompt, limit, len(spans) - len(places), axis, words)
@@ -554,7 +602,9 @@ def padded(table: TokenTable, count: int, *, in_front: bool = False) -> TokenTab
     tokens = tuple(replace(token, position=place) for place, token in enumerate(every))
     if not in_front:
         return replace(table, tokens=tokens)
-    words = (replace(one, tokens=tuple(t + more for t in one.tokens)) for one in table.words)
+    words = (
+        replace(one, tokens=tuple(t + more for t in one.tokens)) for one in table.words
+    )
     return replace(table, tokens=tokens, words=tuple(words))
 
 
@@ -610,7 +660,9 @@ def part_of(table: TokenTable, places: Sequence[int]) -> TokenTable:
         table,
         limit=len(places),
         missing=table.missing + len({*table.positions("text")} - {*places}),
-        tokens=tuple(replace(table.tokens[place], position=n) for place, n in numbers.items()),
+        tokens=tuple(
+            replace(table.tokens[place], position=n) for place, n in numbers.items()
+        ),
         words=tuple(words),
     )
 
@@ -629,7 +681,9 @@ def concatenate(tables: Sequence[TokenTable]) -> TokenTable:
     # By encoder the words, with their tokens on the whole axis.
     every: list[tuple[int, Word]] = []
     for number, (table, first) in enumerate(zip(tables, starts, strict=False)):
-        tokens += [replace(token, position=token.position + first) for token in table.tokens]
+        tokens += [
+            replace(token, position=token.position + first) for token in table.tokens
+        ]
         for word in table.words:
             places = tuple(place + first for place in word.tokens)
             every.append((number, replace(word, tokens=places)))
@@ -649,7 +703,9 @@ def concatenate(tables: Sequence[TokenTable]) -> TokenTable:
             for encoder in {of for of, _ in group}
         )
         prompt = tables[0].prompt
-        words.append(Word(number, prompt[start:end], start, end, tuple(places), missing))
+        words.append(
+            Word(number, prompt[start:end], start, end, tuple(places), missing)
+        )
     return TokenTable(
         prompt=tables[0].prompt,
         limit=sum(table.limit for table in tables),
@@ -667,16 +723,25 @@ def separate(table: TokenTable) -> list[TokenTable]:
     tables: list[TokenTable] = []
     for end, size in zip(accumulate(table.parts), table.parts, strict=True):
         first, places = end - size, range(end - size, end)
-        tokens = [replace(t, position=t.position - first) for t in table.tokens[first:end]]
+        tokens = [
+            replace(t, position=t.position - first) for t in table.tokens[first:end]
+        ]
         words = [
-            replace(word, tokens=tuple(place - first for place in word.tokens if place in places))
+            replace(
+                word,
+                tokens=tuple(place - first for place in word.tokens if place in places),
+            )
             for word in table.words
         ]
-        tables.append(TokenTable(table.prompt, size, table.missing, tuple(tokens), tuple(words)))
+        tables.append(
+            TokenTable(table.prompt, size, table.missing, tuple(tokens), tuple(words))
+        )
     return tables
 
 
-def _whole_spans(prompt: str, offsets: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+def _whole_spans(
+    prompt: str, offsets: Iterable[tuple[int, int]]
+) -> list[tuple[int, int]]:
     """Trim spaces off the spans, and extend them over accents that normalization merged.
 
     A tokenizer composes "e" + U+0301 first, and its offsets then cover the "e" alone. The
@@ -717,7 +782,9 @@ def _assign(
     members: list[list[int]] = [[] for _ in words]
     shared: dict[int, int] = {}  # by word, the first of the words that share its token
     for index, (start, end) in enumerate(spans):
-        overlapped = [*dict.fromkeys(owners[at] for at in range(start, end) if at in owners)]
+        overlapped = [
+            *dict.fromkeys(owners[at] for at in range(start, end) if at in owners)
+        ]
         if overlapped:
             members[overlapped[0]].append(index)
         for number in overlapped[1:]:
@@ -726,7 +793,9 @@ def _assign(
     places: dict[int, int] = {}  # in `joined`, by word
     for number, (start, end) in enumerate(words):
         place = places.get(shared.get(number, -1))
-        if place is not None and (not members[number] or is_unspaced(prompt[start:end])):
+        if place is not None and (
+            not members[number] or is_unspaced(prompt[start:end])
+        ):
             start, _, tokens = joined[place]
             joined[place] = (start, end, tokens + members[number])
             places[number] = place
@@ -736,7 +805,9 @@ def _assign(
     return joined
 
 
-def expanded(prompt: str, tokenizer: Any, expand: Callable[[str], str]) -> Rewritten | None:
+def expanded(
+    prompt: str, tokenizer: Any, expand: Callable[[str], str]
+) -> Rewritten | None:
     """Expand the placeholders of textual inversion; return None if the prompt has none.
 
     `expand` makes several placeholders of one that has several vectors; all belong to one word.
@@ -777,7 +848,9 @@ def checked_concepts(concepts: object) -> tuple[str, ...]:
         )
     different: dict[tuple[str, ...], str] = {}
     for text in texts:
-        concept = check_text("a concept", text, "sky", most=MAX_PROMPT // MAX_CONCEPTS).strip()
+        concept = check_text(
+            "a concept", text, "sky", most=MAX_PROMPT // MAX_CONCEPTS
+        ).strip()
         keys = word_keys(concept)
         wrong = "contains no word" if not keys else ""
         if keys in different:
@@ -796,22 +869,32 @@ def asked_text(concepts: Sequence[str], prompt: str = "") -> str:
     In one text they compete for each position as the words of a prompt do.
     """
     text = _JOINT.join(concepts)
-    return _JOINT.join(filter(None, (text, prompt[: MAX_PROMPT - len(text) - len(_JOINT)])))
+    return _JOINT.join(
+        filter(None, (text, prompt[: MAX_PROMPT - len(text) - len(_JOINT)]))
+    )
 
 
-def concept_places(concepts: Sequence[str], table: TokenTable) -> tuple[tuple[int, ...], ...]:
+def concept_places(
+    concepts: Sequence[str], table: TokenTable
+) -> tuple[tuple[int, ...], ...]:
     """Return the positions of the tokens of each concept, in the concepts and in the prompt.
 
     `table` is that of their `asked_text`. ArgumentError if a concept is past the encoder's length.
     """
-    starts = list(accumulate((len(concept) + len(_JOINT) for concept in concepts), initial=0))
+    starts = list(
+        accumulate((len(concept) + len(_JOINT) for concept in concepts), initial=0)
+    )
     places: list[tuple[int, ...]] = []
     for concept, start in zip(concepts, starts, strict=False):
         end = start + len(concept)
         positions = {
-            t.position for t in table.tokens if t.kind == "text" and start <= t.start < end
+            t.position
+            for t in table.tokens
+            if t.kind == "text" and start <= t.start < end
         }
-        if not positions or any(word.missing for word in table.words if start <= word.start < end):
+        if not positions or any(
+            word.missing for word in table.words if start <= word.start < end
+        ):
             raise ArgumentError(
                 f"the concept {quoted(concept)} is past the {table.room} tokens that the model "
                 "reads of all concepts together: expected fewer or shorter ones"
