@@ -38,7 +38,6 @@ SLOW = (
 """The beginnings of the paths that `pytest` alone leaves out, but for the files in `QUICK`."""
 QUICK = {
     "families/test_served.py",
-    "families/test_sd3.py",
     "cli/test_words.py",
     "scripts/test_drawn.py",
 }

@@ -1,23 +1,41 @@
 """What every attention layer must put out, computed beside a run in float64 from its definition.
 
-Hooks on the layers, and nothing of heedmap but the call that draws: Q, K and V by the layer's own
-weights, the softmax and the rules by arithmetic of the tests' own. What a layer really puts out is
-held against it, so an edit that shows in its maps but not in its picture is found.
+Hooks on the layers, and nothing of heedmap but the call that draws: Q, K and V as diffusers' own
+processor hands them to torch (`watch`) or by the layer's own weights (`beside`), the softmax and
+the rules by arithmetic of the tests' own. What a layer really puts out is held against it, so an
+edit that shows in its maps but not in its picture is found.
 
 Probabilities are held to what float32 allows, `tolerance`, by `assert_probabilities`.
 """
 
+import inspect
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from fractions import Fraction
+from functools import partial
 
 import numpy as np
 import torch
-from diffusers import DDIMScheduler
-from diffusers.models.attention_processor import Attention
+from diffusers import (
+    ChromaTransformer2DModel,
+    CogView4Transformer2DModel,
+    DDIMScheduler,
+    Flux2Transformer2DModel,
+    FluxTransformer2DModel,
+    QwenImageTransformer2DModel,
+    SD3Transformer2DModel,
+)
+from diffusers.models.attention_processor import (
+    Attention,
+    AttnProcessor,
+    AttnProcessor2_0,
+    SlicedAttnProcessor,
+)
 from making import random_pipeline, random_pixart
-from torch.nn.functional import linear
+from torch import Tensor, nn
+from torch.nn.functional import linear, pad, scaled_dot_product_attention
+from torch.overrides import TorchFunctionMode
 
 import heedmap as hm
 
@@ -54,6 +72,15 @@ def assert_probabilities(found, expected, relative: float, message: str = "") ->
     """Each within this share of the expected one; of what float32 cannot hold, nothing is left."""
     least = float(torch.finfo(torch.float32).tiny)
     np.testing.assert_allclose(found, expected, rtol=relative, atol=least, err_msg=message)
+
+
+def softmax(query, key, scale: float, mask: torch.Tensor | None = None) -> torch.Tensor:
+    """P (..., Q, K) by definition; a mask is added, or True where a token may be seen."""
+    scores = query.double() @ key.double().mT * scale
+    if mask is not None:
+        mask = torch.where(mask, 0.0, -torch.inf) if mask.dtype == torch.bool else mask
+        scores = scores + mask.double()
+    return scores.softmax(-1)
 
 
 @dataclass
@@ -101,8 +128,10 @@ def acts(window: float | tuple[float, float], step: int, steps: int) -> bool:
 
 
 def denoiser(pipe):
-    """The UNet or the transformer of a pipeline."""
-    return pipe.unet if hasattr(pipe, "unet") else pipe.transformer
+    """The UNet or the transformer of a pipeline, inside of a compiled or adapted one."""
+    found = pipe.unet if hasattr(pipe, "unet") else pipe.transformer
+    found = getattr(found, "_orig_mod", found)
+    return found.get_base_model() if hasattr(found, "get_base_model") else found
 
 
 @contextmanager
@@ -220,6 +249,227 @@ def confined(
         inside = share >= min(0.5, float(share.max()))
         bias[:, list(tokens)] = torch.where(inside, strength, -torch.inf)[:, None].double()
     return bias
+
+
+# --- any layer, also where text and image share a softmax ---------------------------------------
+
+JOINT = (
+    SD3Transformer2DModel,
+    FluxTransformer2DModel,
+    ChromaTransformer2DModel,
+    Flux2Transformer2DModel,
+    QwenImageTransformer2DModel,
+    CogView4Transformer2DModel,
+)
+PARTS = ("query", "key", "value", "attn_mask")
+
+
+class Kernel(TorchFunctionMode):
+    """The first attention that torch is asked for: its arguments by name, and its output."""
+
+    def __init__(self):
+        super().__init__()
+        self.given = None
+
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        output = func(*args, **(kwargs or {}))
+        if func is scaled_dot_product_attention and self.given is None:
+            self.given = {
+                **dict(zip(PARTS, args, strict=False)),
+                **(kwargs or {}),
+                "output": output,
+            }
+        return output
+
+    @property
+    def mask(self) -> Tensor | None:
+        """What is added to the scores, float64."""
+        mask = self.given.get("attn_mask")
+        if mask is None or mask.dtype != torch.bool:
+            return mask if mask is None else mask.double()
+        return torch.zeros(mask.shape).double().masked_fill(~mask, -torch.inf)
+
+
+@dataclass
+class LayerRun:
+    """An attention layer that has just run, by what diffusers' own processor hands to torch.
+
+    Queries are the image's; keys and values are those of the text, and of the image behind them
+    where both share a softmax; float64, (B, H, ·, d).
+    """
+
+    name: str
+    number: int  # of the pass
+    layer: nn.Module
+    arguments: tuple[tuple, dict]
+    tokens: int  # of the text; 0 where the image attends to itself alone
+    query: Tensor
+    key: Tensor
+    value: Tensor
+    mask: Tensor | None
+    output: tuple[Tensor, Tensor | None]  # of image and text
+    plain: tuple[Tensor, Tensor | None]  # by diffusers' processor
+
+    def attention(self, sources: Sequence[int] | None = None) -> Tensor:
+        """P (B, H, Q, K + N); a row may take the image's queries and keys of its source."""
+        query, key = self.query, self.key
+        if sources is not None:
+            query, key = query[list(sources)], key.clone()
+            key[:, :, self.tokens :] = key[list(sources), :, self.tokens :]
+        return softmax(query, key, query.shape[-1] ** -0.5, self.mask)
+
+    @property
+    def near(self) -> float:
+        """What float32 allows of P, relative to it."""
+        return tolerance(self.query, self.key)
+
+    @torch.no_grad()
+    def assert_output(self, changed: Tensor, near: float = 2e-5) -> Tensor:
+        """Hold the image's output in the last rows against P' V of this P'; return the change."""
+        rows = slice(len(self.query) - len(changed), None)
+        difference = changed - self.attention()[rows]
+        heads = (difference @ self.value[rows]).transpose(1, 2).flatten(2)
+        change = self._project(heads.to(self.output[0])).double()
+        plain = self.plain[0][rows].double()
+        scale = float(plain.abs().max())
+        found = self.output[0][rows].double()
+        torch.testing.assert_close(found, plain + change, rtol=0, atol=near * scale)
+        return change / scale
+
+    def _project(self, heads: Tensor) -> Tensor:
+        """The output projection with its LoRA, without its bias; none in single blocks of Flux."""
+        project = getattr(self.layer, "to_out", None)
+        if project is None:
+            return heads
+        if not isinstance(project, nn.ModuleList):  # of the heads and of an MLP beside them
+            heads = pad(heads, (0, project.in_features - heads.shape[-1]))
+            return project(heads) - project(torch.zeros_like(heads))
+        return project[0](heads) - project[0](torch.zeros_like(heads))
+
+    @torch.no_grad()
+    def with_text(self, states: Tensor, row: int) -> tuple[Tensor, float]:
+        """P (H, Q, K) of a row over other text states (K, C), and what float32 allows."""
+        args, kwargs = self.arguments
+        more = {name: value for name, value in kwargs.items() if name == "image_rotary_emb"}
+        with Kernel() as kernel:
+            _plain(self.layer)(self.layer, args[0][[row]], states[None], **more)
+        query, key = kernel.given["query"], kernel.given["key"]
+        return softmax(query, key, query.shape[-1] ** -0.5)[0], tolerance(query, key)
+
+
+def _plain(layer: nn.Module):
+    """Diffusers' processor of a layer, as one that asks torch for the whole attention."""
+    processor = getattr(layer.processor, "original", layer.processor)
+    classic = isinstance(processor, AttnProcessor | SlicedAttnProcessor)
+    return AttnProcessor2_0() if classic else processor
+
+
+@contextmanager
+def watch(pipe, act: Callable[[LayerRun], object], *, alone: bool = False) -> Iterator[None]:
+    """Call `act` after each attention to the text; also after those of the image `alone`.
+
+    Each layer's own processor runs once more beside it. A layer that computed nothing, since a
+    cache skipped it, is left out.
+    """
+    model, tokens, passes, computed = denoiser(pipe), [0], [-1], set()
+    is_joint = isinstance(model, JOINT)
+
+    def begin(_, args, kwargs):
+        passes[0] += 1
+        if is_joint:
+            tokens[0] = kwargs["encoder_hidden_states"].shape[1]
+
+    @torch.no_grad()
+    def after(name, layer, args, kwargs, output):
+        if layer not in computed:
+            return
+        hidden = kwargs.get("hidden_states", args[0] if args else None)
+        text = kwargs.get("encoder_hidden_states", args[1] if len(args) > 1 else None)
+        is_single = is_joint and name.startswith("single_")
+        count = tokens[0] if is_single or (is_joint and text is not None) else 0
+        if text is None and not is_single and not alone:
+            computed.discard(layer)
+            return
+        processor = _plain(layer)
+        taken = inspect.signature(processor.__call__).parameters
+        given = {key: value for key, value in kwargs.items() if key in taken}
+        with Kernel() as call:
+            plain = processor(layer, *args, **given)
+        computed.discard(layer)
+        if call.given is None:  # linear attention
+            return
+        query, key, value = (call.given[part].double() for part in PARTS[:3])
+        mask = call.mask
+        if count:
+            last = isinstance(model, SD3Transformer2DModel)  # there the text follows the image
+            order = torch.arange(key.shape[2]).roll(count if last else 0)
+            key, value, query = key[:, :, order], value[:, :, order], query[:, :, order[count:]]
+            if mask is not None:
+                mask = mask[..., order]
+                mask = mask[..., order[count:], :] if mask.shape[-2] > 1 else mask
+
+        def parts(output):
+            if isinstance(output, tuple):
+                return output
+            return (output[:, count:], output[:, :count]) if is_single else (output, None)
+
+        act(
+            LayerRun(
+                name=name,
+                number=passes[0],
+                layer=layer,
+                arguments=((hidden, *args[1:]), kwargs),
+                tokens=count or (0 if text is None else key.shape[2]),
+                query=query,
+                key=key,
+                value=value,
+                mask=mask,
+                output=parts(output),
+                plain=parts(plain),
+            )
+        )
+
+    handles = [model.register_forward_pre_hook(begin, with_kwargs=True)]
+    for name, layer in model.named_modules():
+        if not hasattr(layer, "processor") or ".fuser." in name:
+            continue
+        hook = partial(after, name)
+        handles.append(layer.register_forward_hook(hook, with_kwargs=True))
+        for part in layer.modules():
+            if isinstance(part, nn.Linear):
+                mark = lambda *_, layer=layer: computed.add(layer)  # noqa: E731
+                handles.append(part.register_forward_hook(mark))
+    try:
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+class Shares(dict[str, list[np.ndarray]]):
+    """By layer, P (B, H, Q, K) of the text's tokens in each pass.
+
+    `near` is what float32 allows of them, and `passes` are the numbers of their passes.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.near: dict[str, float] = {}
+        self.passes: dict[str, list[int]] = {}
+
+    def add(self, run: LayerRun) -> None:
+        p = run.attention()[..., : run.tokens]
+        self.setdefault(run.name, []).append(p.numpy())
+        self.passes.setdefault(run.name, []).append(run.number)
+        self.near[run.name] = max(run.near, self.near.get(run.name, 0.0))
+
+
+@contextmanager
+def reference(pipe) -> Iterator[Shares]:
+    """Beside a run: the probabilities of the text's tokens in float64."""
+    shares = Shares()
+    with watch(pipe, shares.add):
+        yield shares
 
 
 # --- runs held against a rule -------------------------------------------------------------------

@@ -6,7 +6,6 @@ import pytest
 from diffusers import DiffusionPipeline
 
 from families import models
-from families.joint import NAMES
 
 
 @pytest.fixture(scope="session")
@@ -52,7 +51,7 @@ def load(folder, loaded):
         else:
             pipe = kind.from_pretrained(folder(family), **arguments)
             pipe.set_progress_bar_config(disable=True)
-        if family in NAMES:
+        if family in models.JOINT or family == "dev2":
             pipe.default_sample_size = 8  # it is no part of the configuration
         return pipe
 

@@ -6,8 +6,10 @@ UNet's, embeddings that are added, input channels, schedulers. They are saved wi
 `save_pretrained` and come back through `from_pretrained`, as a user's would.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -435,15 +437,6 @@ def hunyuan(kind=HunyuanDiTPipeline, **config) -> DiffusionPipeline:
     )
 
 
-FAMILIES: dict[str, Callable[[], DiffusionPipeline]] = {
-    made.__name__: made
-    for made in (
-        *(sd1, short, least, sd2, turbo, lcm, pix2pix, inpainting, sdxl, refiner, upscaler),
-        *(alpha, sigma, sana, sana15, sprint, hunyuan),
-    )
-}
-
-
 # --- joint attention: text and image in one softmax ---
 
 
@@ -690,11 +683,6 @@ def cogview4(kind=CogView4Pipeline) -> DiffusionPipeline:
     )
 
 
-JOINT: dict[str, Callable[[], DiffusionPipeline]] = {
-    made.__name__: made for made in (sd3, sd35, flux, schnell, chroma, qwen, klein, cogview4)
-}
-
-
 class OneLayer(UNet2DConditionModel):
     """Of its layers one cross-attention alone runs: a pass is cheap, to run and to compile.
 
@@ -808,3 +796,158 @@ def add_safety_checker(pipe: DiffusionPipeline, flagged: Image.Image, other: Ima
         checker.concept_embeds.copy_((first / first.norm() - second / second.norm()).expand(17, -1))
         checker.concept_embeds_weights.zero_()
     pipe.register_modules(safety_checker=checker.eval(), feature_extractor=looks)
+
+
+# --- the table of families ---
+
+ALONE = ("conditional",)
+GUIDED = ("negative", "conditional")
+# Both others of InstructPix2Pix read the negative prompt; the text is guided against the one that
+# sees the picture, as the conditional one does.
+PIX2PIX = ("conditional", "negative", "without picture")
+PERTURBED = ("negative", "conditional", "perturbed")
+APART = "apart"
+"""The negative prompt runs in a pass of its own, after the prompt's."""
+
+
+@dataclass(frozen=True)
+class Family:
+    """A row of the table: how a family is called, and what its layers then are.
+
+    Attributes:
+        make: a function that makes the pipeline.
+        grids: the (h, w) of its layers' grids.
+        layout: the branches in the rows of a batch, or `APART`.
+        call: the arguments of the call beside the prompts.
+        size: (width, height), where the call takes one.
+        negative: whether the call takes a negative prompt.
+        red: the tokens of "red" in "a red dog".
+        repeats: the images of each prompt.
+        masks_padding: whether a mask hides the padding.
+        is_joint: whether text and image share one softmax.
+    """
+
+    make: Callable[[], DiffusionPipeline]
+    grids: Sequence[tuple[int, int]]
+    layout: tuple[str, ...] | str = GUIDED
+    call: dict[str, Any] = field(default_factory=dict)
+    size: tuple[int, int] | None = None
+    negative: bool = True
+    red: tuple[int, ...] = (2, 3, 4)
+    repeats: int = 1
+    masks_padding: bool = False
+    is_joint: bool = False
+
+    def arguments(self, prompts: int | None = None, **more: Any) -> dict[str, Any]:
+        """The arguments of the pipeline for a list of so many prompts, or for one as a text."""
+        sides = dict(zip(("width", "height"), self.size or (), strict=False))
+        call = self.call | sides
+        if self.negative:
+            call["negative_prompt"] = ["at night"] * prompts if prompts else "at night"
+        if prompts and "image" in call:
+            call["image"] = [call["image"]] * (prompts * self.repeats)
+        return call | more
+
+    def options(self, **more: Any) -> dict[str, Any]:
+        """The arguments of heedmap's functions."""
+        call = dict(self.call)
+        if self.size:
+            call["size"] = self.size
+        if self.negative:
+            call["negative"] = "at night"
+        if "guidance_scale" in call:
+            call["guidance"] = call.pop("guidance_scale")
+        return {**call, "seed": 1, "steps": 2, **more}
+
+    @property
+    def branches(self) -> tuple[str, ...]:
+        """What can be recorded of a call."""
+        return GUIDED if self.negative or self.layout == APART else ALONE
+
+    def layouts(self, steps: int) -> list[tuple[str, ...]]:
+        """The branches in the rows of each pass."""
+        if self.layout == APART:
+            return [ALONE, ("negative",)] * steps
+        return [self.layout] * steps
+
+    def groups(self, steps: int) -> list[list[int]]:
+        """The passes of each step."""
+        if self.layout == APART:
+            return [[2 * step, 2 * step + 1] for step in range(steps)]
+        return [[step] for step in range(steps)]
+
+
+STRONG = {"guidance_scale": 5.0}
+BINNED = STRONG | {"use_resolution_binning": False}
+SHORT = {"max_sequence_length": 40}
+LATENT = [(12, 16), (6, 8), (3, 4)]
+CLIP_T5 = (2, 3, 4, 79, 80, 81)
+
+
+def joint(make, layout: tuple[str, ...] | str, length: int, **cells: Any) -> Family:
+    """The row of a family whose text and image share one softmax, at 48×80 pixels."""
+    call = {"max_sequence_length": length, **cells.pop("call", {})}
+    return Family(make, [(5, 3)], layout, call, size=(48, 80), repeats=2, is_joint=True, **cells)
+
+
+TRUE = {"true_cfg_scale": 3.0}
+SCALE = {"guidance_scale": 3.0}
+TABLE: dict[str, Family] = {
+    "sd1": Family(sd1, [(9, 13), (5, 7), (3, 4), (2, 2)], call=STRONG, size=(104, 72), repeats=2),
+    "sd2": Family(sd2, [*LATENT, (2, 2)], call=STRONG, size=(128, 96)),
+    "turbo": Family(
+        turbo, [*LATENT, (2, 2)], ALONE, {"guidance_scale": 0.0}, size=(128, 96), negative=False
+    ),
+    "lcm": Family(
+        lcm, [*LATENT, (2, 2)], ALONE, {"guidance_scale": 8.0}, size=(128, 96), negative=False,
+        repeats=2,
+    ),
+    "pix2pix": Family(
+        pix2pix, [(16, 12), (8, 6), (4, 3), (2, 2)], PIX2PIX, STRONG | {"image": picture(96, 128)},
+        repeats=2,
+    ),
+    "inpainting": Family(
+        inpainting, [*LATENT, (2, 2)], size=(128, 96),
+        call=STRONG | {"image": picture(128, 96), "mask_image": mask(128, 96)},
+    ),
+    "sdxl": Family(sdxl, LATENT[1:], call=STRONG, size=(128, 96)),
+    "refiner": Family(
+        refiner, [*LATENT[1:], (2, 2)],
+        call=STRONG | {"image": picture(128, 96), "strength": 1.0},
+    ),
+    "upscaler": Family(
+        upscaler, [(8, 12), (4, 6), (2, 3)], call=STRONG | {"image": picture(24, 16)}
+    ),
+    "sigma": Family(
+        sigma, [(6, 4)], call=BINNED | SHORT, size=(64, 96), repeats=2,
+        masks_padding=True,
+    ),
+    "alpha": Family(alpha, [(6, 4)], call=BINNED, size=(64, 96), masks_padding=True),
+    "sana": Family(
+        sana, [(9, 6)], size=(192, 288), repeats=2, masks_padding=True,
+        call=BINNED | SHORT | {"complex_human_instruction": ["Draw: ", "Prompt: "]},
+    ),
+    "sana15": Family(
+        sana15, [(9, 6)], size=(192, 288), masks_padding=True,
+        call=BINNED | SHORT | {"complex_human_instruction": None},
+    ),
+    "sprint": Family(
+        sprint, [(9, 6)], ALONE, BINNED | SHORT, size=(192, 288),
+        negative=False, masks_padding=True,
+    ),
+    "hunyuan": Family(
+        hunyuan, [(6, 4)], call=BINNED, size=(64, 96), red=CLIP_T5, repeats=2
+    ),
+    "sd3": joint(sd3, GUIDED, 12, call=STRONG, red=CLIP_T5),
+    "sd35": joint(sd35, GUIDED, 12, call=STRONG, red=CLIP_T5),
+    "flux": joint(flux, APART, 12, call=TRUE),
+    "schnell": joint(schnell, ALONE, 12, negative=False),
+    "chroma": joint(chroma, APART, 12, call=SCALE),
+    "klein": joint(klein, APART, 24, call=SCALE, negative=False, red=(4, 5)),
+    "dev2": joint(dev2, ALONE, 230, negative=False, red=(222, 223)),
+    "qwen": joint(qwen, APART, 12, call=TRUE, red=(1, 2), masks_padding=True),
+    "cogview4": joint(cogview4, APART, 16, call=SCALE, red=(11, 12)),
+}  # fmt: skip
+FAMILIES = {name: row.make for name, row in TABLE.items() if not row.is_joint}
+FAMILIES |= {"short": short, "least": least}
+JOINT = {name: row.make for name, row in TABLE.items() if row.is_joint and name != "dev2"}

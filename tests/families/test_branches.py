@@ -1,65 +1,60 @@
-"""The branches of a call: told apart by their text states, and whole, or refused in time."""
+"""The branches and the passes of a call: the picture's own, told apart, or refused in time."""
 
+from concurrent.futures import ThreadPoolExecutor
+
+import diffusers
 import numpy as np
 import pytest
 import torch
-from diffusers import StableDiffusionPipeline
+from diffusers import (
+    ControlNetModel,
+    CycleDiffusionPipeline,
+    DDIMInverseScheduler,
+    DDIMScheduler,
+    StableDiffusionDiffEditPipeline,
+    StableDiffusionImg2ImgPipeline,
+    StableDiffusionSAGPipeline,
+    StableDiffusionXLControlNetPipeline,
+    StableDiffusionXLInpaintPipeline,
+)
+from diffusers.callbacks import SDCFGCutoffCallback
 from diffusers.hooks import HookRegistry, ModelHook
+from oracle import denoiser, reference
 
 import heedmap as hm
-from families.checking import TOLERANCE, WHOLE, denoiser, paint, reference
+from families import models
+from families.checking import (
+    BOTH,
+    WHOLE,
+    after_steps,
+    check,
+    compare,
+    count_passes,
+    expect,
+    paint,
+)
+from families.models import ALONE, APART, GUIDED, TABLE, mask, picture
 from heedmap.errors import NothingRecordedError, TraceError
 from heedmap.recording.tracing import trace
 
-PROMPT, NEGATIVE = "a red house", "at night"
-BOTH = ("conditional", "negative")
-SMALL = {"width": 64, "height": 64}
-# By family the arguments of a guided call, and of its method that encodes the prompt.
-CALLS = {
-    "sd1": ({"guidance_scale": 5.0}, ("cpu", 1, True)),
-    "sigma": ({"guidance_scale": 5.0, "use_resolution_binning": False}, ()),
-    "flux": ({"true_cfg_scale": 3.0, "max_sequence_length": 12}, ()),
-    "qwen": ({"true_cfg_scale": 3.0, "max_sequence_length": 12}, ()),
-    "chroma": ({"guidance_scale": 3.0, "max_sequence_length": 12}, ()),
-    "cogview4": ({"guidance_scale": 3.0, "max_sequence_length": 48}, ()),
-}
-EACH = pytest.mark.parametrize("family", CALLS)
-APART = [family for family in CALLS if family not in ("sd1", "sigma")]
-UNGUIDED = {
-    family: {name: 1.0 for name in arguments if name.endswith("scale")}
-    for family, (arguments, _) in CALLS.items()
-}
-EMBEDS = {  # where the states and what goes with them are in what is encoded
-    "flux": {"prompt_embeds": 0, "pooled_prompt_embeds": 1},
-    "qwen": {"prompt_embeds": 0, "prompt_embeds_mask": 1},
-    "chroma": {"prompt_embeds": 0, "prompt_attention_mask": 2},
-    "cogview4": {"prompt_embeds": 0},
-}
-
-
-def call(pipe, family, **more):
-    given = {"prompt": PROMPT, "negative_prompt": NEGATIVE, **SMALL, **CALLS[family][0], **more}
-    return paint(pipe, **{name: value for name, value in given.items() if value is not None})
-
-
-@torch.no_grad()
-def encode(pipe, family, prompt=PROMPT, **more):
-    limit = {n: value for n, value in CALLS[family][0].items() if n == "max_sequence_length"}
-    return pipe.encode_prompt(prompt, *CALLS[family][1], **limit, **more)
+PROMPT = "a red house"
+SMALL = {"width": 64, "height": 96}
+SPLIT = [name for name, row in TABLE.items() if row.layout == APART]
+NEGATED = [name for name in SPLIT if name != "klein"]
 
 
 def at_step(pipe, step, act):
-    """The arguments with which a pipeline calls `act` after this step."""
-    handle = []
+    """Call `act` after this step of the scheduler."""
+    calls, original = [], pipe.scheduler.step
 
     def stepped(*args, **kwargs):
-        handle.append(1)
+        calls.append(1)
         result = original(*args, **kwargs)
-        if len(handle) == step:
+        if len(calls) == step:
             act()
         return result
 
-    original, pipe.scheduler.step = pipe.scheduler.step, stepped
+    pipe.scheduler.step = stepped
 
 
 # --- a text that is encoded while the call runs ---
@@ -68,8 +63,7 @@ def at_step(pipe, step, act):
 @torch.no_grad()
 def draw_by_hand(pipe, prompts, steps=4):
     """Draw an image in a loop that encodes one of the prompts before each step, if it is a text."""
-    generator = torch.Generator().manual_seed(0)
-    latents = torch.randn(1, 4, 16, 16, generator=generator)
+    latents = torch.randn(1, 4, 16, 16, generator=torch.Generator().manual_seed(0))
     pipe.scheduler.set_timesteps(steps)
     for timestep, prompt in zip(pipe.scheduler.timesteps, prompts, strict=True):
         if prompt is not None:
@@ -89,25 +83,29 @@ def test_a_loop_that_encodes_its_prompt_before_each_step_is_one_run(load):
         found.append((latents, recorder.recordings))
     (once, (expected,)), (again, (recording,)) = found
     assert torch.equal(once, again) and recording.timesteps == expected.timesteps
-    for array, other in zip(recording.arrays, expected.arrays, strict=True):
-        assert np.array_equal(array, other)
+    assert all(map(np.array_equal, recording.arrays, expected.arrays))
     pipe = load("sd1")  # a loop that begins again is another image
     with trace(pipe, WHOLE) as recorder:
         draw_by_hand(pipe, [PROMPT] * 4)
-        draw_by_hand(pipe, [PROMPT] * 4)
+        draw_by_hand(pipe, ["the cat", None, None, None])
     assert [len(one.timesteps) for one in recorder.recordings] == [4, 4]
+    assert [maps.tokens.prompt for maps in recorder.maps] == [PROMPT, "the cat"]
 
 
-@EACH
+@pytest.mark.parametrize("family", ["sd1", "sigma", *NEGATED])
 def test_a_prompt_that_is_encoded_again_during_its_call_changes_nothing(load, family):
     edits = [hm.Confine("red", (0, 0, 32, 32), start=0.25, end=0.75)]
-    found = []
+    arguments, found = TABLE[family].arguments(), []
+    options = {"device": "cpu", "num_images_per_prompt": 1}
+    if family in ("sd1", "sigma", "cogview4"):
+        options["do_classifier_free_guidance"] = True
     for text in (None, PROMPT, "the cat"):  # another text that the model is not given, too
         pipe = load(family)
         if text is not None:
-            at_step(pipe, 2, lambda: encode(pipe, family, text))  # noqa: B023
+            act = lambda: torch.no_grad()(pipe.encode_prompt)(text, **options)  # noqa: B023, E731
+            at_step(pipe, 2, act)
         with trace(pipe, WHOLE, branches=BOTH, edits=edits) as recorder:
-            image = call(pipe, family, steps=4)
+            image = paint(pipe, prompt=PROMPT, steps=4, **arguments)
         found.append((image, recorder))
     bare, alone = found[0]
     for image, recorder in found[1:]:
@@ -120,77 +118,93 @@ def test_a_prompt_that_is_encoded_again_during_its_call_changes_nothing(load, fa
         assert recorder.controller.acted == alone.controller.acted
 
 
-def test_a_callback_that_encodes_the_prompt_again_keeps_all_steps_of_a_run(load):
-    pipe = load("sd1")
-
-    def again(pipe, step, timestep, given):  # after the last step, too
-        states, negative = pipe.encode_prompt(PROMPT, "cpu", 1, True)
-        return {"prompt_embeds": torch.cat([negative, states])}
-
-    more = {"seed": 1, "steps": 4, "size": (64, 64), "keep": ["step"]}
-    run = hm.generate(pipe, PROMPT, callback_on_step_end=again, **more)
-    plain = hm.generate(pipe, PROMPT, **more)
-    assert np.array_equal(run.image, plain.image) and run.settings.prompt == PROMPT
-    assert run.maps.recording.timesteps == plain.maps.recording.timesteps
-
-
-class Stages(StableDiffusionPipeline):
-    """One call that draws two images, one after the other."""
-
-    @torch.no_grad()
-    def __call__(self, prompts):
-        for prompt in prompts:
-            states, _ = self.encode_prompt(prompt, "cpu", 1, False)
-            self.scheduler.set_timesteps(3)
-            latents = torch.randn(1, 4, 8, 8, generator=torch.Generator().manual_seed(1))
-            for t in self.scheduler.timesteps:
-                output = self.unet(latents, t, states).sample
-                latents = self.scheduler.step(output, t, latents).prev_sample
-        self.maybe_free_model_hooks()
-
-
-def test_a_call_may_encode_and_draw_one_prompt_after_another(load):
-    pipe, found = load("sd1", Stages), []
-    for prompts in ([PROMPT, "the cat"], [PROMPT], ["the cat"]):
-        with trace(pipe, WHOLE) as recorder:
-            pipe(prompts)
-        found.append(recorder.recordings)
-    assert [recording.table.prompt for recording in found[0]] == [PROMPT, "the cat"]
-    for recording, (alone,) in zip(found[0], found[1:], strict=True):
-        assert all(map(np.array_equal, recording.arrays, alone.arrays))
-
-
-@EACH
-@pytest.mark.parametrize("which", BOTH)
-def test_text_that_changes_during_a_call_is_refused(load, family, which):
+@pytest.mark.parametrize("family", ["sd1", "sigma", *NEGATED])
+@pytest.mark.parametrize("branch", BOTH)
+def test_text_that_changes_during_a_call_is_refused(load, family, branch):
     """A prompt schedule; also of a negative prompt, where its branch is recorded."""
-    pipe = load(family)
+    pipe, changes, passes = load(family), [], []
+    at_step(pipe, 2, lambda: changes.append(1))
 
-    def change():
-        other.append(1)
-
-    other: list[int] = []
-    at_step(pipe, 2, change)
-    model = denoiser(pipe)
-    calls: list[int] = []
-
-    def given(_, args, kwargs):
+    def change(_, args, kwargs):
         states = kwargs["encoder_hidden_states"]
-        calls.append(1)
-        negative_pass = family in APART and len(calls) % 2 == 0
-        row = slice(0, 1) if which == "negative" else slice(-1, None)
-        if other and (family not in APART or negative_pass == (which == "negative")):
+        passes.append(1)
+        is_negative = family in SPLIT and len(passes) % 2 == 0
+        row = slice(0, 1) if branch == "negative" else slice(-1, None)
+        if changes and (family not in SPLIT or is_negative == (branch == "negative")):
             states = states.clone()
             states[row] += 1
         return args, {**kwargs, "encoder_hidden_states": states}
 
-    model.register_forward_pre_hook(given, with_kwargs=True)
+    denoiser(pipe).register_forward_pre_hook(change, with_kwargs=True)
     with pytest.raises(TraceError), trace(pipe, branches=BOTH):
-        call(pipe, family, steps=4)
-    assert len(other) == 1
+        paint(pipe, prompt=PROMPT, steps=4, **TABLE[family].arguments())
+    assert len(changes) == 1
 
 
-# --- what was recorded at the end ---
+@pytest.mark.parametrize("in_place", [True, False])
+def test_text_states_that_a_callback_changes_are_refused(load, in_place):
+    pipe = load("sd1")
+
+    def change(pipe, step, timestep, given):
+        if in_place:
+            given["prompt_embeds"].copy_(torch.randn_like(given["prompt_embeds"]))
+            return given
+        return {"prompt_embeds": given["prompt_embeds"] + 1}
+
+    inputs = {"callback_on_step_end_tensor_inputs": ["prompt_embeds"]}
+    with pytest.raises(TraceError), trace(pipe):
+        paint(pipe, PROMPT, steps=3, callback_on_step_end=change, **inputs, **SMALL)
+
+
+# --- which branch a pass is of ---
+
+LENGTHS = [(count, other) for count in (15, 16, 17) for other in (1, 17)]
+
+
+def words(count, letters="bcdefghij"):
+    return " ".join(letters[n % len(letters)] for n in range(count))
+
+
+@pytest.mark.parametrize(
+    ("family", "count", "other"),
+    [*[("cogview4", *pair) for pair in LENGTHS], ("flux", 17, 1), ("qwen", 17, 1)],
+)
+def test_branches_of_unlike_length_are_told_apart(load, family, count, other):
+    """On both sides of the multiples of 16 tokens to which CogView 4 pads each by itself."""
+    row, pipe = TABLE[family], load(family)
+    more = row.arguments(negative_prompt=words(other, "klm"), max_sequence_length=48)
+    text, layouts, groups = words(count), row.layouts(2), row.groups(2)
+    recorder = check(pipe, lambda: paint(pipe, prompt=text, **more), [text], layouts, groups, BOTH)
+    assert [len(maps.words) for maps in recorder.maps] == [count]
+    assert [len(maps.words) for maps in recorder.negative_maps] == [other]
+
+
+ALIKE = {  # texts that differ past the limit alone, and none
+    "equal": (PROMPT, PROMPT),
+    "empty": ("", ""),
+    "past the limit": (f"{words(60)} cat", f"{words(60)} dog"),
+}
+
+
+@pytest.mark.filterwarnings("ignore:.*does not read|.*reads only|.*past")
+@pytest.mark.parametrize(
+    ("family", "texts"),
+    [*[(family, texts) for family in NEGATED for texts in ALIKE], ("klein", "empty")],
+)
+def test_branches_that_read_the_same_are_refused_before_the_first_pass(load, family, texts):
+    """The two passes of a step are then in no order that is known."""
+    pipe, (prompt, negative) = load(family), ALIKE[texts]
+    passes = count_passes(pipe)
+    more = TABLE[family].arguments()
+    if family != "klein":
+        more["negative_prompt"] = negative
+    with pytest.raises(TraceError), trace(pipe):
+        paint(pipe, prompt=prompt, **more)
+    assert not passes
+    more |= {name: 1.0 for name in more if name.endswith("scale")}
+    with trace(pipe) as recorder:  # as the error advises
+        paint(pipe, prompt=prompt, **more)
+    assert len(recorder.maps) == 1
 
 
 @pytest.mark.filterwarnings("ignore:.*skipped")
@@ -209,14 +223,14 @@ def test_a_branch_whose_layers_are_all_skipped_has_no_maps(load, keep):
     registry = HookRegistry.check_if_exists_or_initialize(pipe.transformer)
     registry.register_hook(Cache(), "cache_of_mine")
     with trace(pipe, keep, branches=BOTH) as recorder:
-        call(pipe, "flux")
+        paint(pipe, prompt=PROMPT, **TABLE["flux"].arguments())
     assert recorder.maps[0]["house"].values.max() > 0
     with pytest.raises(NothingRecordedError):
         _ = recorder.negative_maps
 
 
 @torch.no_grad()
-def test_steps_at_which_the_model_does_not_run_are_reported(load):
+def test_steps_at_which_the_model_does_not_run_give_a_warning(load):
     """A loop of the user's own that takes the model's last output again."""
     pipe = load("sd1")
     with trace(pipe, {"step"}) as recorder:
@@ -232,85 +246,229 @@ def test_steps_at_which_the_model_does_not_run_are_reported(load):
     assert len(recorder.recordings[0].timesteps) == 2
 
 
-def test_edits_of_a_trace_that_records_the_negative_branch_alone(load):
-    pipe = load("sd1")
-    with trace(pipe, branches=["negative"], edits=[hm.Reweight("red", 2)]) as recorder:
-        call(pipe, "sd1")
-    assert recorder.negative_maps[0]["night"].values.max() > 0
-    assert recorder.controller.acted
+# --- passes that are not the picture's ---
 
 
-# --- which branch a pass is of ---
+@pytest.mark.parametrize(("guidance", "layout"), [(5.0, GUIDED), (1.0, ALONE)])
+def test_self_attention_guidance_is_recorded_without_its_blurred_passes(load, guidance, layout):
+    pipe = load("sd1", StableDiffusionSAGPipeline)
+    more = {"sag_scale": 0.75, "guidance_scale": guidance, "height": 128, "width": 128}
+    with reference(pipe) as shares:
+        bare = paint(pipe, PROMPT, **more)
+    # Every second pass is of the blurred latents.
+    assert all(len(passes) == 4 for passes in shares.values())
+    with trace(pipe, WHOLE, tokens="all") as recorder:
+        assert np.array_equal(bare, paint(pipe, PROMPT, **more))
+    compare(recorder.recordings, expect(shares, [layout] * 4, [[0], [2]]), shares.near)
+    call = {"seed": 1, "steps": 2, "sag_scale": 0.75, "size": (128, 128)}
+    pair = hm.edit(pipe, PROMPT, "a red tree", **call)
+    assert pair.report.sites == 2 * len(pair.source.maps.layers)
 
 
-def words(count, letters="bcdefghij"):
-    return " ".join(letters[n % len(letters)] for n in range(count))
+def test_skip_layer_guidance_records_the_usual_pass_alone(load):
+    """It runs the model again in some steps, without some layers, on the prompt alone."""
+    pipe = load("sd3")
+    more = {"skip_guidance_layers": [1], "skip_layer_guidance_stop": 0.9, "steps": 3}
+    more |= TABLE["sd3"].arguments()
+    with reference(pipe) as shares:
+        bare = paint(pipe, PROMPT, **more)
+    with trace(pipe, WHOLE, tokens="all") as recorder:
+        assert np.array_equal(paint(pipe, PROMPT, **more), bare)
+    passes = [len(p) for p in shares["transformer_blocks.0.attn"]]
+    assert passes == [2, 2, 1, 2, 1]
+    whole = {name: [p for p in shares[name] if len(p) == 2] for name in shares}
+    expected = expect(whole, [GUIDED] * 3, [[0], [1], [2]])
+    compare(recorder.recordings, expected, shares.near)
 
 
-LENGTHS = [(count, other) for count in (15, 16, 17) for other in (1, 17)]
+@pytest.mark.parametrize("source", ["a big tree", PROMPT])
+def test_the_prompt_of_cycle_diffusion_is_the_one_that_is_drawn(load, source):
+    pipe = load("sd1", CycleDiffusionPipeline)
+    pipe.scheduler = DDIMScheduler.from_config(pipe.scheduler.config)
+    more = {"strength": 0.99, "eta": 0.1, "guidance_scale": 3.0, "image": picture(64, 64)}
+
+    def call(prompt=PROMPT):
+        generator = torch.Generator().manual_seed(1)
+        return pipe(
+            prompt, source_prompt=source, num_inference_steps=4, generator=generator,
+            output_type="np", **more,
+        ).images  # fmt: skip
+
+    check(pipe, call, [PROMPT], ("negative source", "negative", "source", "conditional"))
+    # Of a batch it reads the first two rows alone, which are not those of any one picture.
+    with trace(pipe), pytest.raises(TraceError, match="2 prompts"):
+        call([PROMPT, "a cat"])
+
+
+def test_passes_that_make_a_mask_are_not_recorded(load):
+    base = load("sd1")
+    parts = {**base.components, **models.UNCHECKED}
+    parts.pop("image_encoder", None)
+    inverse = DDIMInverseScheduler.from_config(base.scheduler.config)
+    pipe = StableDiffusionDiffEditPipeline(**parts, inverse_scheduler=inverse)
+    pipe.set_progress_bar_config(disable=True)
+    with trace(pipe) as recorder:
+        pipe.generate_mask(
+            image=picture(64, 64), source_prompt=PROMPT, target_prompt="a big tree",
+            num_inference_steps=2, num_maps_per_mask=1,
+        )  # fmt: skip
+    with pytest.raises(NothingRecordedError):
+        _ = recorder.maps
+
+
+@pytest.mark.parametrize("same", [True, False])
+@pytest.mark.parametrize("family", ["sd1", "sigma"])
+def test_another_call_inside_of_a_call_is_refused(load, family, same):
+    """Of another pipeline on the same model, or of the pipeline itself."""
+    pipe = load(family)
+    other = pipe if same else type(pipe)(**pipe.components)
+    other.set_progress_bar_config(disable=True)
+
+    def again(step):
+        if step == 0:
+            paint(other, PROMPT)
+
+    with pytest.raises(TraceError, match=r"pipeline|within"), trace(pipe):
+        paint(pipe, PROMPT, **after_steps(pipe, again))
+    with trace(pipe) as recorder:
+        paint(pipe, PROMPT)
+    assert len(recorder.maps) == 1
+
+
+def test_a_second_thread_on_one_pipeline_is_refused_and_the_first_goes_on(load):
+    pipe, errors = load("sd1"), []
+    plain = hm.generate(pipe, PROMPT, seed=1, steps=3)
+
+    def meet(step, steps):
+        if step == 1:
+            with ThreadPoolExecutor(1) as threads:
+                other = threads.submit(hm.generate, pipe, "a cat", seed=2, steps=1)
+                errors.append(other.exception())
+
+    run = hm.generate(pipe, PROMPT, seed=1, steps=3, progress=meet)
+    assert isinstance(errors[0], TraceError)
+    assert np.array_equal(run.image, plain.image)
+    assert np.array_equal(run.maps["red"].values, plain.maps["red"].values)
+
+
+# --- calls that end early ---
+
+
+def test_latents_as_output_have_maps_also_of_an_interrupted_call(load):
+    """Some pipelines return before their usual end then."""
+    pipe = load("sdxl", StableDiffusionXLInpaintPipeline)
+    given = {"image": picture(64, 64), "mask_image": mask(64, 64), "strength": 1.0, "steps": 4}
+    given |= {"height": 64, "width": 64}
+
+    def interrupt(step):
+        pipe._interrupt = step == 1
+
+    with trace(pipe, {"step"}) as recorder:
+        paint(pipe, PROMPT, **given, output_type="latent", **after_steps(pipe, interrupt))
+        paint(pipe, "the cat", **given)
+        paint(pipe, "a cat", **given, output_type="latent", denoising_end=0.7)
+    assert [maps.tokens.prompt for maps in recorder.maps] == [PROMPT, "the cat", "a cat"]
+    assert [len(one.timesteps) for one in recorder.recordings[:2]] == [2, 4]
+
+
+def test_denoising_that_ends_early_with_a_controlnet_is_recorded(load):
+    """This pipeline says how many steps it makes before it leaves the last ones out."""
+    base = load("sdxl")
+    control = ControlNetModel.from_unet(
+        base.unet, conditioning_embedding_out_channels=(4, 8, 8, 16)
+    )
+    parts = {**base.components, "controlnet": control.eval()}
+    pipe = StableDiffusionXLControlNetPipeline(**parts, add_watermarker=False)
+    pipe.set_progress_bar_config(disable=True)
+    with trace(pipe, {"step"}) as recorder:
+        paint(pipe, PROMPT, steps=6, denoising_end=0.5, image=picture(128, 128))
+    assert recorder.steps == len(recorder.recordings[0].timesteps) < 6
+
+
+# --- what follows the steps of a run ---
+
+
+def test_progress_and_blends_need_no_callbacks_of_the_pipeline(load):
+    pipe, steps, latents = load("upscaler"), [], []
+    call = {"seed": 1, "steps": 3, "image": picture(32, 32)}
+    run = hm.generate(
+        pipe, PROMPT, progress=lambda *step: steps.append(step), preview=latents.append, **call
+    )
+    assert steps == [(1, 3), (2, 3), (3, 3)]
+    assert [tuple(one.shape) for one in latents] == [(1, 4, 32, 32)] * 3
+    assert np.array_equal(run.image, hm.generate(pipe, PROMPT, **call).image)
+    pair = hm.edit(pipe, PROMPT, "a red tree", only="house->tree", **call)
+    assert pair.blend is not None and pair.blend.any() and not pair.blend.all()
+
+
+def test_a_users_callback_keeps_its_inputs(load):
+    """Our listening takes nothing from a user's callback, nor from what it asked to be given."""
+    pipe, seen, call = load("sd1"), [], {"seed": 1, "steps": 3}
+
+    def callback(pipe, step, timestep, given):
+        seen.append(sorted(given))
+        return {}
+
+    inputs = {"callback_on_step_end_tensor_inputs": ["prompt_embeds"]}
+    hm.generate(pipe, PROMPT, preview=seen.count, callback_on_step_end=callback, **inputs, **call)
+    assert seen == [["prompt_embeds"]] * 3
+    cut = SDCFGCutoffCallback(cutoff_step_ratio=None, cutoff_step_index=1)
+    images = [
+        hm.generate(pipe, PROMPT, callback_on_step_end=cut, progress=progress, **call).image
+        for progress in (None, lambda *_: None)
+    ]
+    assert np.array_equal(*images)
+    assert not np.array_equal(images[0], hm.generate(pipe, PROMPT, **call).image)
+
+
+# --- edits count the steps and the layers of their own run ---
 
 
 @pytest.mark.parametrize(
-    ("family", "count", "other"),
-    [*(("cogview4", *pair) for pair in LENGTHS), *((family, 17, 1) for family in APART[:-1])],
+    ("family", "kind", "more", "steps"),
+    [
+        ("sdxl", StableDiffusionXLInpaintPipeline, {"denoising_end": 0.5}, 5),
+        ("sd1", StableDiffusionImg2ImgPipeline, {"strength": 0.5}, 5),
+    ],
 )
-def test_branches_of_unlike_length_are_told_apart(load, family, count, other):
-    """On both sides of the multiples of 16 tokens to which CogView 4 pads each by itself."""
-    pipe, negative = load(family), words(other, "klm")
-    more = {"prompt": words(count), "negative_prompt": negative, "max_sequence_length": 48}
-    with reference(pipe) as scores:
-        bare = call(pipe, family, **more)
-    for branches in (BOTH, ("conditional",)):  # labelled negatives, and those by position
-        with trace(pipe, WHOLE, tokens="all", branches=branches) as recorder:
-            assert np.array_equal(call(pipe, family, **more), bare)
-        assert [len(maps.words) for maps in recorder.maps] == [count]
-        for branch in branches:
-            recordings = recorder.recordings
-            if branch == "negative":
-                recordings = recorder.negative_recordings
-                assert [len(maps.words) for maps in recorder.negative_maps] == [other]
-            for layer, array in zip(recordings[0].layers, recordings[0].arrays, strict=True):
-                every = scores[layer.name][branch == "negative" :: 2]
-                expected = np.stack([p[0] for p in every])
-                np.testing.assert_allclose(array, expected, atol=TOLERANCE)
+def test_windows_are_of_the_steps_that_run(load, family, kind, more, steps):
+    pipe, more = load(family, kind), {**more, "image": [picture(64, 64)] * 2}
+    if family == "sdxl":
+        more |= {"mask_image": mask(64, 64), "strength": 1.0, "size": (64, 64)}
+    pair = hm.edit(
+        pipe, PROMPT, "a red tree", cross_replace=0.4, self_replace=0, seed=1, steps=10, **more
+    )
+    ran = len(pair.source.maps.recording.timesteps)
+    assert ran in (steps, steps + 1)
+    assert pair.report.sites == -(-2 * ran // 5) * len(pair.source.maps.layers)
 
 
-@pytest.mark.parametrize("family", APART)
-def test_embeds_of_both_prompts_are_told_apart_by_their_states(load, family):
-    """Of as many tokens each, so that those without labels look alike."""
-    pipe = load(family)
-    given = {}
-    for side, text in (("", "a red house"), ("negative_", "a big house")):
-        result = encode(pipe, family, text)
-        given |= {f"{side}{name}": result[place] for name, place in EMBEDS[family].items()}
-    embeds = {"prompt": None, "negative_prompt": None, **given}
-    found = []
-    for arguments in ({"negative_prompt": "a big house"}, embeds):
-        with trace(pipe, WHOLE, tokens="all", branches=BOTH) as recorder:
-            image = call(pipe, family, **arguments)
-        both = (recorder.recordings[0], recorder.negative_recordings[0])
-        found.append([image, *(array for one in both for array in one.arrays)])
-    for one, other in zip(*found, strict=True):
-        assert np.array_equal(one, other)
+@pytest.mark.parametrize(
+    ("given", "reason"),
+    [
+        ({"only": "house->tree", "blend_from": 0.99}, "restrict"),
+        ({"word_windows": {"tree": (0.3, 0.4)}}, "'tree'"),
+        ({"cross_replace": (0.3, 0.4), "self_replace": 0}, "cross-attention"),
+    ],
+)
+def test_windows_without_a_step_give_a_warning(load, given, reason):
+    with pytest.warns(hm.HeedmapWarning, match=reason):
+        pair = hm.edit(load("short"), PROMPT, "a red tree", seed=1, steps=4, **given)
+    assert pair.blend is None
 
 
-ALIKE = {  # texts that differ past the limit alone, and none
-    "equal": (PROMPT, PROMPT),
-    "empty": ("", ""),
-    "past the limit": (f"{words(60)} cat", f"{words(60)} dog"),
-}
-
-
-@pytest.mark.filterwarnings("ignore:.*does not read|.*reads only|.*past")
-@pytest.mark.parametrize("family", APART)
-@pytest.mark.parametrize("texts", ALIKE.values(), ids=ALIKE)
-def test_branches_that_read_the_same_are_refused_before_the_first_pass(load, family, texts):
-    pipe, ran = load(family), []
-    next(denoiser(pipe).children()).register_forward_hook(lambda *_: ran.append(1))
-    prompt, negative = texts
-    with pytest.raises(TraceError), trace(pipe):
-        call(pipe, family, prompt=prompt, negative_prompt=negative)
-    assert not ran
-    with trace(pipe) as recorder:  # as the error advises
-        call(pipe, family, prompt=prompt, negative_prompt=negative, **UNGUIDED[family])
-    assert len(recorder.maps) == 1
+@pytest.mark.parametrize(
+    ("family", "kind", "layers"),
+    [
+        ("sd1", "StableDiffusionPAGPipeline", ["mid", "up"]),
+        ("hunyuan", "HunyuanDiTPAGPipeline", ["1"]),
+    ],
+)
+def test_edits_reach_all_layers_beside_perturbed_attention(load, family, kind, layers):
+    pipe = load(family, getattr(diffusers, kind), pag_applied_layers=layers)
+    pair = hm.edit(
+        pipe, PROMPT, "a red tree", cross_replace=1.0, self_replace=1.0, seed=1, steps=2,
+        pag_scale=3.0,
+    )  # fmt: skip
+    layers = hm.layer_shapes(pipe, PROMPT)
+    assert pair.report.sites == 2 * len(layers) == pair.report.self_sites

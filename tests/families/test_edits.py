@@ -1,165 +1,200 @@
-"""Edits in the company of others: what they change, and nothing else, held against arithmetic.
-
-While an edited run goes on, a hook on every text cross-attention computes beside it what must come
-out: the output of the layer's own processor, and (P' − P) V added before the output projection,
-with P by diffusers' classic computation and P' by the definition of the edit. So whatever else a
-layer adds (a LoRA, the picture of an IP-Adapter) has to be there too.
-"""
+"""Edits of attention in every family: each layer's output is P' V, and the maps are P'."""
 
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
 from diffusers import (
     ControlNetModel,
-    EulerAncestralDiscreteScheduler,
     HeunDiscreteScheduler,
     PNDMScheduler,
     StableDiffusionControlNetPipeline,
     StableDiffusionImg2ImgPipeline,
     StableDiffusionInpaintPipeline,
-    StableDiffusionPipeline,
-    UniPCMultistepScheduler,
 )
-from diffusers.models.attention_processor import Attention
-from making import generate_batch
+from oracle import acts, assert_probabilities, denoiser, watch
+from peft import LoraConfig
+from torch import Tensor
 
+import heedmap as hm
 from families import models
-from families.checking import (
-    ALONE,
-    GUIDED,
-    Layout,
-    assert_restored,
-    denoiser,
-    query_and_key,
-    state_of,
-)
-from families.models import mask, picture
-from heedmap import Confine, Reweight, ablate, edit, generate
-from heedmap.errors import ArgumentError, HeedmapWarning
+from families.checking import assert_restored, count_passes, paint, state_of
+from families.models import ALONE, TABLE, mask, picture
+from heedmap.errors import ArgumentError, HeedmapError, HeedmapWarning
 
-RED = [2, 3, 4]  # "r", "e" and "d": after the start and "a"
-RED_TWICE = [*RED, 79, 80, 81]  # and as T5 reads them behind 77 positions
-SOURCE, TARGET = "a red house", "a red at"  # of as many tokens: each takes the source's column
-TALL = dict.fromkeys(("sana", "sana15", "hunyuan"), (64, 96)) | {
-    "sprint": (96, 64), "sigma": (128, 192),
-}  # fmt: skip
-Change = Callable[[torch.Tensor], torch.Tensor]  # of P (B, H, Q, K), of the conditional branch
-
-
-def threefold(p: torch.Tensor) -> torch.Tensor:
-    """What Reweight("red", 3) does to every image."""
-    changed = p.clone()
-    changed[..., RED_TWICE if p.shape[-1] == 77 + 256 else RED] *= 3
-    return changed
-
-
-def of_the_source(p: torch.Tensor) -> torch.Tensor:
-    """What edit(SOURCE, TARGET) with cross_replace=1 does."""
-    return p[[0, 0]]
+SOURCE, TARGET = "a red dog", "a red cup"  # of as many tokens for every tokenizer
+Rule = Callable[[Tensor, int, int], Tensor]
+"""Of P (B, H, Q, K + N) of the images, the number of the pass and that of the text's tokens."""
+every_family = pytest.mark.parametrize("family", TABLE)
 
 
 @contextmanager
-def arithmetic(
-    pipe, change: Change, layout: Layout, tolerance: float = 2e-5
-) -> Iterator[dict[str, int]]:
-    """Beside an edited run: holds each layer's output against its own; counts where it moved."""
-    model = denoiser(pipe)
-    plain = {name.removesuffix(".processor"): p for name, p in model.attn_processors.items()}
-    moved: dict[str, int] = {}
+def beside_edits(
+    pipe, row, rule: Rule, steps: int = 2, near: float = 2e-5
+) -> Iterator[dict[str, list]]:
+    """Hold each layer's output against P' V; yields P and P' of the images, by layer."""
+    layouts, found = row.layouts(4 * steps), {}
 
-    @torch.no_grad()
-    def hold(name: str, layer: Attention, args: tuple, kwargs: dict, output: torch.Tensor) -> None:
-        text = kwargs.get("encoder_hidden_states")
-        if text is None:  # self-attention
-            return
-        expected = plain[name](layer, args[0], **kwargs)
-        text = text[0] if isinstance(text, tuple) else text
-        query, key = (
-            part.flatten(0, 1).float()
-            for part in query_and_key(
-                layer, layer.to_q(args[0]), layer.to_k(text), kwargs.get("image_rotary_emb")
-            )
-        )
-        value = layer.head_to_batch_dim(layer.to_v(text)).float()
-        mask = layer.prepare_attention_mask(
-            kwargs.get("attention_mask"), key.shape[1], args[0].shape[0]
-        )
-        p = layer.get_attention_scores(
-            query, key, None if mask is None else mask.float()
-        ).unflatten(0, (-1, layer.heads))
-        rows = torch.arange(len(p)).chunk(len(layout))[layout.index("conditional")]
-        difference = torch.zeros_like(p)
-        difference[rows] = change(p[rows]) - p[rows]
-        added = layer.batch_to_head_dim(difference.flatten(0, 1) @ value).to(output)
-        project = layer.to_out[0]  # with its LoRA, without its bias
-        added = project(added) - project(torch.zeros_like(added))
-        scale = expected.abs().max().item()
-        torch.testing.assert_close(output, expected + added, rtol=0, atol=tolerance * scale)
-        moved[name] = moved.get(name, 0) + (added.abs().max().item() > 1e-3 * scale)
+    def hold(run):
+        p, layout = run.attention(), layouts[run.number]
+        changed = p.clone()
+        if "conditional" in layout:
+            rows = torch.arange(len(p)).chunk(len(layout))[layout.index("conditional")]
+            changed[rows] = rule(p[rows], run.number, run.tokens)
+            found.setdefault(run.name, []).append((p[rows], changed[rows], run.near))
+        run.assert_output(changed, near)
+        if run.output[1] is not None:  # the text's own attention is diffusers'
+            assert torch.equal(run.output[1], run.plain[1])
 
-    handles = [
-        layer.register_forward_hook(
-            lambda layer, args, kwargs, output, name=name: hold(name, layer, args, kwargs, output),
-            with_kwargs=True,
-        )
-        for name, layer in model.named_modules()
-        if isinstance(layer, Attention)
-    ]
-    try:
-        yield moved
-    finally:
-        for handle in handles:
-            handle.remove()
+    with watch(pipe, hold):
+        yield found
 
 
-def check(pipe, layout: Layout = GUIDED, tolerance: float = 2e-5, passes: int = 2, **arguments):
-    """Both ways of editing, with arithmetic beside; the pipeline must come back as it was."""
-    pipe.set_progress_bar_config(disable=True)
-    arguments = {"seed": 3, "steps": 2} | arguments
-    plain = generate(pipe, SOURCE, **arguments)
+def assert_maps(recordings, found, share: bool = True) -> None:
+    """The recorded maps are P'."""
+    for image, recording in enumerate(recordings):
+        for layer, array in zip(recording.layers, recording.arrays, strict=True):
+            for step, (_, changed, near) in enumerate(found[layer.name]):
+                wanted = changed[image][..., list(recording.positions)]
+                assert_probabilities(array[step], wanted, 2 * near, layer.name)
+
+
+def largest_change(found) -> float:
+    return max(float((new - old).abs().max()) for runs in found.values() for old, new, _ in runs)
+
+
+def weigh(tokens, weight) -> Rule:
+    def rule(p, number, count):
+        p = p.clone()
+        p[..., list(tokens)] *= weight
+        return p
+
+    return rule
+
+
+def take_source(p, number, count):
+    """The source's text and its share of the image, which the image's keys divide as before."""
+    image = p[..., count:]
+    share = image.sum(-1, keepdim=True)
+    image = image * share[:1] / share
+    return torch.cat([p[:1, ..., :count].expand(len(p), -1, -1, -1), image], dim=-1)
+
+
+def check_edits(pipe, row, passes=2, near=2e-5, **arguments):
+    """Both ways of editing; the pipeline must come back as it was."""
+    options = row.options(keep="all", **arguments)
+    plain = hm.generate(pipe, SOURCE, **options)
     before = state_of(pipe)  # of a pipeline that has run
-    with arithmetic(pipe, threefold, layout, tolerance) as moved:
-        run = generate(pipe, SOURCE, edits=[Reweight("red", 3)], **arguments)
-    everywhere = dict.fromkeys(moved, passes)
-    assert moved == everywhere and moved
+    with beside_edits(pipe, row, weigh(row.red, -1.5), passes, near) as found:
+        run = hm.generate(pipe, SOURCE, edits=[hm.Reweight("red", -1.5)], **options)
     assert_restored(pipe, before)
-    assert np.abs(np.asarray(run.image, int) - np.asarray(plain.image)).max() > 1
-    with arithmetic(pipe, of_the_source, layout, tolerance) as moved:
-        pair = edit(pipe, SOURCE, TARGET, cross_replace=1.0, self_replace=0, **arguments)
-    assert moved == everywhere
-    assert pair.report.sites == len(moved) * min(passes, arguments["steps"])  # layers at a step
+    assert largest_change(found) > 1e-2 and not np.array_equal(run.image, plain.image)
+    is_exact = near == 2e-5 and passes == len(run.maps.recording.timesteps)
+    if is_exact:
+        assert_maps([run.maps.recording], found)
+    with beside_edits(pipe, row, take_source, passes, near) as found:
+        pair = hm.edit(pipe, SOURCE, TARGET, cross_replace=1.0, self_replace=0, **options)
     assert_restored(pipe, before)
-    return run
+    assert largest_change(found) > 1e-3
+    if is_exact:
+        assert_maps([pair.source.maps.recording, pair.edited.maps.recording], found)
+        assert_report(pair.report, found)
 
 
-@pytest.mark.parametrize("family", ["sana", "sprint", "hunyuan"])
-def test_one_edit_without_guidance_equals_the_definition(load, family):
-    check(load(family), ALONE if family == "sprint" else GUIDED, size=TALL.get(family))
+def assert_report(report, found) -> None:
+    moved = [
+        float((new - old)[1].abs().sum(-1).mean()) / 2
+        for runs in found.values()
+        for old, new, _ in runs
+    ]
+    assert report.moved == pytest.approx(np.mean(moved), abs=1e-4)
+    assert report.sites == sum(share > 1e-6 for share in moved)
 
 
-def test_an_edit_of_a_transformer_with_a_size_condition_equals_the_definition(load):
-    check(load("alpha"), size=(64, 96))
+@pytest.mark.filterwarnings("ignore:the edit .* did not visibly")
+@every_family
+def test_weights_and_edits_equal_the_definition(load, family):
+    check_edits(load(family), TABLE[family])
 
 
-def test_an_edit_keeps_a_lora_in_force(load, tmp_path):
-    from peft import LoraConfig
-    from peft.utils import get_peft_model_state_dict
+@pytest.mark.parametrize(
+    "family",
+    ["sd1", "sigma", "hunyuan", "sd3", "sd35", "flux", "chroma", "klein", "qwen", "cogview4"],
+)
+def test_a_rule_that_changes_nothing_gives_the_plain_image(load, family):
+    row, pipe, prompts = TABLE[family], load(family), ["a red dog at", "at"]
+    more = row.arguments(2, output_type="latent", seeds=(1, 2))
+    more["max_sequence_length"] = more.get("max_sequence_length", 12) + 4
+    if family in ("sd1", "hunyuan"):
+        del more["max_sequence_length"]
+    plain = paint(pipe, prompt=prompts, **more)
+    with pytest.warns(HeedmapWarning), hm.trace(pipe, edits=[lambda p, site: p.clone()]):
+        same = paint(pipe, prompt=prompts, **more)
+    np.testing.assert_allclose(same, plain, rtol=0, atol=1e-4 * np.ptp(plain))
 
-    trained = load("short")
+
+# --- in other circumstances ---
+
+
+def add_lora(pipe):
     torch.manual_seed(8)
     targets = ["to_q", "to_k", "to_v", "to_out.0"]
-    trained.unet.add_adapter(LoraConfig(r=2, target_modules=targets, init_lora_weights=False))
-    weights = get_peft_model_state_dict(trained.unet)
-    StableDiffusionPipeline.save_lora_weights(tmp_path, unet_lora_layers=weights)
-    pipe = load("short")
-    bare = generate(pipe, SOURCE, edits=[Reweight("red", 3)], seed=3, steps=2)
-    pipe.load_lora_weights(tmp_path)
-    adapted = check(pipe)
-    assert np.abs(np.asarray(adapted.image, int) - np.asarray(bare.image)).max() > 1
+    config = LoraConfig(r=2, target_modules=targets, init_lora_weights=False)
+    denoiser(pipe).add_adapter(config)
+
+
+def replace_scheduler(kind, **config):
+    def prepare(pipe):
+        pipe.scheduler = kind.from_config(pipe.scheduler.config, **config)
+
+    return prepare
+
+
+def nothing(pipe):
+    pass
+
+
+def fuse(pipe):
+    denoiser(pipe).fuse_qkv_projections()
+
+
+HALF = {torch.bfloat16: 3e-2, torch.float16: 4e-3}
+CIRCUMSTANCES = {
+    "LoRA": ("short", add_lora, {}),
+    "an odd size": ("short", nothing, {"size": (72, 136)}),
+    "no guidance": ("short", nothing, {"guidance": 1.0, "negative": None}),
+    "a scheduler of two passes a step": ("short", replace_scheduler(HeunDiscreteScheduler), {}),
+    "two passes before the first step": (
+        "sigma", replace_scheduler(PNDMScheduler, skip_prk_steps=True), {},
+    ),
+    "equal branches": ("sigma", nothing, {"negative": SOURCE}),
+    "fused projections": ("short", fuse, {}),
+    "fused projections of PixArt": ("sigma", fuse, {}),
+    "fused projections of HunyuanDiT": ("hunyuan", fuse, {}),
+    "bfloat16": ("short", torch.bfloat16, {}),
+    "float16": ("sigma", torch.float16, {}),
+    "bfloat16 of Sana": ("sana15", torch.bfloat16, {}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CIRCUMSTANCES)
+def test_edits_in_other_circumstances_equal_the_definition(load, name):
+    family, prepare, more = CIRCUMSTANCES[name]
+    row = TABLE["sd1" if family == "short" else family]
+    pipe, near = load(family), 2e-5
+    if isinstance(prepare, torch.dtype):
+        pipe.to(prepare)
+        near = HALF[prepare]
+    else:
+        prepare(pipe)
+    if name == "no guidance":
+        row = replace(row, layout=ALONE)
+    passes = 3 if "two passes" in name else 2
+    check_edits(pipe, row, passes, near, **more)
 
 
 def test_an_edit_keeps_the_image_of_an_ip_adapter(load, tmp_path):
@@ -168,105 +203,228 @@ def test_an_edit_keeps_the_image_of_an_ip_adapter(load, tmp_path):
     pipe.load_ip_adapter(
         str(tmp_path), subfolder="models", weight_name="ip-adapter_sd15.safetensors"
     )
-    check(pipe, ip_adapter_image=picture(32, 32))
-
-
-@pytest.mark.parametrize(
-    ("family", "arguments", "layout"),
-    [
-        ("short", {"size": (72, 136), "negative": "at sea"}, GUIDED),
-        ("short", {"guidance": 1.0}, ALONE),
-        ("sigma", {"size": (192, 128)}, GUIDED),
-        ("sigma", {"negative": SOURCE}, GUIDED),  # the branches then read the same text
-    ],
-)
-def test_edits_of_all_sizes_and_guidance_equal_the_definition(load, family, arguments, layout):
-    check(load(family), layout, **arguments)
-
-
-def test_edits_respect_the_length_of_the_text(load):
-    check(load("sigma"), max_sequence_length=10)
-
-
-def test_an_edit_of_sdxl_equals_the_definition(load):
-    check(load("sdxl"), size=(96, 64))
-
-
-def test_an_edit_with_embedded_guidance_equals_the_definition(load):
-    check(load("lcm"), ALONE)
-
-
-@pytest.mark.parametrize(
-    ("family", "scheduler", "passes"),
-    [
-        ("short", EulerAncestralDiscreteScheduler, 2),
-        ("short", HeunDiscreteScheduler, 3),
-        ("sigma", UniPCMultistepScheduler, 2),
-        ("sigma", PNDMScheduler, 3),  # two calls before its first step
-    ],
-)
-def test_edits_with_each_scheduler_equal_the_definition(load, family, scheduler, passes):
-    pipe = load(family)
-    more = {"skip_prk_steps": True} if scheduler is PNDMScheduler else {}
-    pipe.scheduler = scheduler.from_config(pipe.scheduler.config, **more)
-    check(pipe, passes=passes, size=TALL.get(family))
-
-
-@pytest.mark.parametrize("family", ["short", "sigma", "hunyuan"])
-def test_an_edit_with_fused_projections_equals_the_definition(load, family):
-    pipe = load(family)
-    denoiser(pipe).fuse_qkv_projections()
-    check(pipe, size=TALL.get(family))
-
-
-@pytest.mark.parametrize(
-    ("family", "dtype", "tolerance"),
-    [
-        ("short", "bfloat16", 3e-2),
-        ("sigma", "float16", 4e-3),
-        ("sana15", "bfloat16", 3e-2),
-        ("hunyuan", "float16", 4e-3),
-    ],
-)
-def test_edits_in_half_precision_equal_the_definition(load, family, dtype, tolerance):
-    pipe = load(family).to(getattr(torch, dtype))
-    run = check(pipe, tolerance=tolerance, size=TALL.get(family))
-    assert run.settings.dtype == dtype
+    check_edits(pipe, TABLE["sd1"], ip_adapter_image=picture(32, 32))
 
 
 def test_an_edit_of_img2img_equals_the_definition(load):
     pipe = load("short", StableDiffusionImg2ImgPipeline)
-    check(pipe, image=picture(64, 96), strength=0.5, steps=4)
+    image = {"image": picture(64, 96), "strength": 0.5, "steps": 4}
+    check_edits(pipe, replace(TABLE["sd1"], size=None), **image)
 
 
-def test_reweighting_a_batch_of_two_equals_the_definition(load):
-    pipe = load("sigma")
-    prompts = [SOURCE, "a red big house at sea"]
-    generate_batch(pipe, prompts, seeds=[1, 2], steps=2)
-    before = state_of(pipe)
-    with arithmetic(pipe, threefold, GUIDED) as moved:
-        generate_batch(pipe, prompts, seeds=[1, 2], steps=2, edits=[Reweight("red", 3)])
-    assert set(moved.values()) == {2}
-    assert_restored(pipe, before)
+# --- other rules where text and image share a softmax: they act on whole rows, or on the text ---
+
+BOX = (0, 0, 32, 48)  # of 48×80 pixels, 16 pixels a cell
+INSIDE = torch.zeros(5, 3, dtype=torch.bool)
+INSIDE[:3, :2] = True
 
 
-# --- beside a model that reads the text, too ---
+def renormalize(p, number, count):
+    return p / p.abs().sum(-1, keepdim=True)
+
+
+def confine(p, tokens, strength):
+    """Hide tokens outside of the box, and raise their scores inside."""
+    column = torch.where(INSIDE.flatten(), strength, -torch.inf).double()
+    bias = torch.zeros(p.shape[-2:]).double()
+    bias[:, list(tokens)] = column[:, None]
+    return (p.log() + bias).softmax(-1)
+
+
+@pytest.mark.parametrize("family", ["sd35", "flux", "chroma", "klein", "qwen", "cogview4"])
+@pytest.mark.parametrize("kind", ["renormalize", "confine", "rule", "all"])
+def test_rules_of_a_joint_softmax_equal_the_definition(load, family, kind):
+    """A bias acts first, then weights; a rule of one's own is given the text alone."""
+    row, pipe = TABLE[family], load(family)
+    options = row.options(keep="all", tokens="all")
+    table = hm.generate(pipe, SOURCE, **options).maps.tokens
+    tail = table.positions("end", "pad")
+    edits = {
+        "renormalize": [hm.Reweight("red", 4, renormalize=True)],
+        "confine": [hm.Confine("red", BOX, strength=1.5, end=0.5, along=[])],
+        "rule": [lambda p, site: p.flip(-1).mean(1, keepdim=True).expand_as(p)],
+    }
+    edits["all"] = [*edits["renormalize"], lambda p, site: p / 2, *edits["confine"]]
+
+    def rule(p, number, count):
+        step = number // 2 if row.layout == models.APART else number
+        if kind in ("confine", "all") and step == 0:
+            p = confine(confine(p, row.red, 1.5), tail, 0.0)
+        if kind in ("renormalize", "all"):
+            p = renormalize(weigh(row.red, 4)(p, number, count), number, count)
+        text, image = p[..., :count], p[..., count:]
+        if kind == "rule":
+            text = text.flip(-1).mean(2, keepdim=True).expand_as(text)
+        if kind == "all":
+            text = text / 2
+        return torch.cat([text, image], dim=-1)
+
+    with beside_edits(pipe, row, rule) as found:
+        run = hm.generate(pipe, SOURCE, edits=edits[kind], **options)
+    assert_maps([run.maps.recording], found)
+    assert largest_change(found) > 1e-2
+
+
+# --- edits of a source where text and image share a softmax ---
+
+SWAP = [([0], [0]), ([1], [1]), ([2, 3, 4], [2, 3, 4, 5]), ([5], [6]), ([6], [7])]
+"""Source and target tokens of "a red house" and "a blue house"."""
+ADDITION = [([0], [0]), ([1], [1]), ([2], [5]), ([3], [6])]
+"""Of "a house" and "a red house"."""
+
+
+def columns_of(family, pairs, added):
+    """M with the image's column: of T5, or of CLIP and then of T5, each aligned by itself.
+
+    The pairs are CLIP's, whose start T5 lacks; it reads "a" as two tokens. So both have the same
+    positions. Padding goes in order, and the surplus to the last; an `added` word has no source.
+    """
+    parts = []
+    for length in (12,) if family == "flux" else (77, 12):
+        block = torch.zeros(length, length, dtype=torch.float64)
+        here, there = (side[-1] + 1 for side in pairs[-1])  # behind the end
+        rest = [([here + n], [there + n]) for n in range(length - max(here, there))]
+        if not added:
+            rest += [([w], [length - 1]) for w in range(here + len(rest), length)]
+        for before, after in [*pairs, *rest]:
+            for w in before:
+                block[w, after] = 1 / len(after)
+        parts.append(block)
+    return torch.block_diag(*parts, torch.ones(1, 1).double())
 
 
 @pytest.mark.parametrize(
-    "act",
-    [
-        lambda pipe, **given: generate(pipe, SOURCE, edits=[Reweight("red", 0)], **given),
-        lambda pipe, **given: generate(pipe, "a (red:2) house", **given),
-        lambda pipe, **given: edit(pipe, SOURCE, TARGET, **given),
-        lambda pipe, **given: ablate(
-            pipe, generate(pipe, SOURCE, **given), "red", image=given["image"]
-        ),
-    ],
-    ids=["edits", "weight", "edit", "ablate"],
+    ("source", "pairs", "target"),
+    [("a red house", SWAP, "a blue house"), ("a house", ADDITION, "a red house")],
+    ids=["replace", "refine"],
 )
+@pytest.mark.parametrize("family", ["sd3", "flux"])
+def test_each_encoders_columns_are_taken_in_a_window(load, family, source, pairs, target):
+    """The image's share is one more column; a word without a source keeps its own."""
+    row, pipe = TABLE[family], load(family)
+    matrix = columns_of(family, pairs, added=pairs is ADDITION)
+    has_source = (matrix.sum(0) > 0).double()
+
+    def rule(p, number, count):
+        rows = torch.cat([p[..., :count], p[..., count:].sum(-1, keepdim=True)], dim=-1)
+        step = number // 2 if row.layout == models.APART else number
+        alpha = has_source * acts((0, 0.5), step, 4)
+        made = alpha * (rows[0] @ matrix) + (1 - alpha) * rows[1]
+        image = p[1, ..., count:] * made[..., -1:] / rows[1, ..., -1:]
+        return torch.stack([p[0], torch.cat([made[..., :-1], image], dim=-1)])
+
+    options = row.options(keep="all", steps=4)
+    with beside_edits(pipe, row, rule, 4) as found:
+        pair = hm.edit(pipe, source, target, cross_replace=0.5, self_replace=0, **options)
+    assert_maps([pair.source.maps.recording, pair.edited.maps.recording], found)
+    assert_report(pair.report, found)
+    assert pair.report.kind == ("refine" if pairs is ADDITION else "replace")
+
+
+@pytest.mark.parametrize("family", ["sd35", "flux"])
+def test_the_self_window_takes_the_images_queries_and_keys(load, family):
+    """Also in the second attention of SD 3.5, which is of the image alone."""
+    row, pipe, sites = TABLE[family], load(family), []
+    layouts = row.layouts(4)
+
+    def hold(run):
+        layout = layouts[run.number]
+        step = run.number // 2 if row.layout == models.APART else run.number
+        sources = torch.arange(len(run.query))
+        if "conditional" in layout and acts((0.25, 0.75), step, 4):
+            rows = sources.chunk(len(layout))[layout.index("conditional")]
+            rows[:] = rows[0].clone()
+            sites.append(run.name)
+        run.assert_output(run.attention(sources.tolist()), 1e-5)
+
+    options = row.options(steps=4, cross_replace=0.0)
+    with watch(pipe, hold, alone=True):
+        pair = hm.edit(pipe, SOURCE, TARGET, self_replace=(0.25, 0.75), **options)
+    assert pair.report.self_sites == len(sites) == 2 * (6 if family == "sd35" else 4)
+    assert pair.report.sites == 0
+    with pytest.warns(HeedmapWarning, match="fewer cells"):
+        pair = hm.edit(pipe, SOURCE, TARGET, self_replace=1.0, max_self_cells=14, **options)
+    assert pair.report.self_sites == 0
+
+
+@pytest.mark.parametrize("family", ["sd3", "flux"])
+def test_only_restricts_an_edit_of_packed_latents(load, family):
+    pipe, latents = load(family), []
+    options = {"seed": 1, "steps": 3, "size": (64, 64), "max_sequence_length": 12}
+    target = "a red house at sea"
+    pair = hm.edit(
+        pipe, "a red house", target, only="house->sea", threshold=0.6, protect=["red"],
+        blend_from=0.5, preview=latents.append, **options,
+    )  # fmt: skip
+    source, edited = latents[-1]
+    mask = pair.blend[4::8, 4::8]  # (h, w) of the latent
+    assert 0 < mask.mean() < 1 and pair.report.masked_by == "red house→sea"
+    assert torch.equal(source[:, ~mask], edited[:, ~mask])
+    assert not torch.equal(source[:, mask], edited[:, mask])
+
+
+@pytest.mark.filterwarnings("ignore:the edit:heedmap.errors.HeedmapWarning")
+@pytest.mark.parametrize("family", ["chroma", "klein", "dev2", "qwen", "cogview4"])
+def test_words_that_stay_take_the_sources_columns(load, family):
+    """Also where the target has more tokens, and where the text is padded in front."""
+    row, pipe = TABLE[family], load(family)
+    options = row.options(keep="all", cross_replace=1.0, self_replace=0.0)
+    options["max_sequence_length"] += 4
+    pair = hm.edit(pipe, "a red dog", "at a red dog", **options)
+    source, edited = (run.maps.recording for run in (pair.source, pair.edited))
+    for word in ("red", "dog"):
+        places = [
+            [one.positions.index(n) for n in one.table.find(word)] for one in (source, edited)
+        ]
+        for mine, theirs in zip(source.arrays, edited.arrays, strict=True):
+            found = theirs[..., places[1]]
+            np.testing.assert_allclose(found, mine[..., places[0]], atol=1e-5)
+            assert found.max() > 1e-3
+
+
+def test_edits_that_move_the_tokens_of_a_source_are_refused(load):
+    """CogView 4 pads in front of the shorter prompt."""
+    pipe = load("cogview4")
+    passes = count_passes(pipe)
+    options = TABLE["cogview4"].options(max_sequence_length=40)
+    with pytest.raises(HeedmapError):
+        hm.edit(pipe, "a red house", "a red house at night at sea", **options)
+    assert not passes
+
+
+# --- a text that is not the prompt ---
+
+
+@pytest.mark.parametrize("family", ["dev2", "flux"])
+def test_rules_act_on_the_text_that_is_read_or_are_refused(load, family):
+    """Positions of the prompt's words are those of other words there."""
+    pipe, read = load(family), "a big red house"
+    more = {"seed": 1, "steps": 1, "size": (64, 64)}
+    more["max_sequence_length"] = TABLE[family].call["max_sequence_length"]
+    if family == "flux":
+        more["prompt_2"] = read
+    else:
+        pipe.upsample_prompt = lambda prompt, **_: [read] * len(np.atleast_1d(prompt))
+        more["caption_upsample_temperature"] = 0.15
+    run = hm.generate(pipe, "a red house", edits=[hm.Reweight("red", 0)], **more)
+    assert run.maps.tokens.prompt == read
+    assert run.maps["red"].values.max() == 0 < run.maps["big"].values.max()
+    passes = count_passes(pipe)
+    for refused in (
+        lambda: hm.generate(pipe, "a (red:0) house", **more),
+        lambda: hm.edit(pipe, "a red house", "a blue house", **more),
+        lambda: hm.ablate(pipe, run, "big"),
+    ):
+        with pytest.raises(ArgumentError):
+            refused()
+    assert not passes
+
+
+# --- beside a model that reads the text, and where images have a size of their own ---
+
+
 @pytest.mark.parametrize("reads", [True, False])
-def test_a_controlnet_that_reads_the_text_is_named(load, act, reads):
+def test_a_controlnet_that_reads_the_text_gives_a_warning(load, reads):
     net = models.controlnet(load("sd1").unet)
     if not reads:
         plain = {
@@ -276,39 +434,32 @@ def test_a_controlnet_that_reads_the_text_is_named(load, act, reads):
         net = ControlNetModel.from_config({**net.config, **plain})
     pipe = load("sd1", StableDiffusionControlNetPipeline, controlnet=net)
     given = {"seed": 1, "steps": 2, "image": picture(64, 64)}
-    with warnings.catch_warnings(record=True) as warned:
-        warnings.simplefilter("always", HeedmapWarning)
-        generate(pipe, SOURCE, **given)
-        assert not warned
-        act(pipe, **given)
-    assert len(["ControlNet" in str(one.message) for one in warned]) == reads
+    for edit in (
+        lambda: hm.generate(pipe, SOURCE, edits=[hm.Reweight("red", 0)], **given),
+        lambda: hm.generate(pipe, "a (red:2) dog", **given),
+        lambda: hm.edit(pipe, SOURCE, TARGET, **given),
+    ):
+        with warnings.catch_warnings(record=True) as warned:
+            warnings.simplefilter("always", HeedmapWarning)
+            edit()
+        assert any("ControlNet" in str(one.message) for one in warned) == reads
 
 
-# --- where the pictures have a size of their own ------------------------------------------------
+INPAINTED = {"image": picture(64, 96), "mask_image": mask(64, 96)}
 
 
 @pytest.mark.parametrize(
     ("kind", "arguments", "size"),
     [
         (StableDiffusionImg2ImgPipeline, {"image": picture(68, 96), "strength": 1.0}, (64, 96)),
-        (
-            StableDiffusionInpaintPipeline,
-            {"image": picture(64, 96), "mask_image": mask(64, 96), "strength": 1.0},
-            (128, 128),
-        ),
-        (
-            StableDiffusionInpaintPipeline,
-            {"image": picture(64, 96), "mask_image": mask(64, 96), "size": (96, 64)},
-            (96, 64),
-        ),
+        (StableDiffusionInpaintPipeline, {**INPAINTED, "strength": 1.0}, (128, 128)),
+        (StableDiffusionInpaintPipeline, {**INPAINTED, "size": (96, 64)}, (96, 64)),
     ],
 )
 def test_a_box_is_given_in_pixels_of_the_image(load, kind, arguments, size):
-    pipe = load("short", kind)
-    run = generate(
-        pipe, SOURCE, seed=1, steps=2, edits=[Confine("house", (0, 0, *size))], **arguments
-    )
+    pipe, more = load("short", kind), {"seed": 1, "steps": 2, **arguments}
+    run = hm.generate(pipe, SOURCE, edits=[hm.Confine("dog", (0, 0, *size))], **more)
     assert run.image.size == size
-    outside = Confine("house", (0, 0, size[0] + 1, size[1]))
+    outside = hm.Confine("dog", (0, 0, size[0] + 1, size[1]))
     with pytest.raises(ArgumentError, match="{}×{} pixels".format(*size)):
-        generate(pipe, SOURCE, seed=1, steps=2, edits=[outside], **arguments)
+        hm.generate(pipe, SOURCE, edits=[outside], **more)

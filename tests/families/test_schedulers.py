@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 import torch
 from diffusers import (
-    DDIMScheduler,
     DPMSolverMultistepScheduler,
     EulerAncestralDiscreteScheduler,
     FlowMatchLCMScheduler,
@@ -17,12 +16,10 @@ from diffusers import (
     LCMScheduler,
     PNDMScheduler,
     StableDiffusionImg2ImgPipeline,
-    UniPCMultistepScheduler,
 )
 
 import heedmap as hm
 from families.checking import check, paint
-from families.joint import SHORT
 from families.models import OneLayer, picture
 from heedmap.recording.tracing import trace
 
@@ -31,30 +28,25 @@ STEPS = 4
 EACH = [[0], [1], [2], [3]]
 
 # Which calls of the UNet make which step.
-CASES = [
-    pytest.param(DDIMScheduler, {}, EACH, id="DDIM"),
+CASES = {
     # PNDM calls twice before it takes its first step: a guess, and its correction.
-    pytest.param(PNDMScheduler, {"skip_prk_steps": True}, [[0, 1], [2], [3], [4]], id="PNDM"),
-    pytest.param(EulerAncestralDiscreteScheduler, {}, EACH, id="Euler a"),
-    pytest.param(DPMSolverMultistepScheduler, {}, EACH, id="DPM++ 2M"),
-    pytest.param(DPMSolverMultistepScheduler, {"use_karras_sigmas": True}, EACH, id="Karras"),
-    pytest.param(UniPCMultistepScheduler, {}, EACH, id="UniPC"),
+    "PNDM": (PNDMScheduler, {"skip_prk_steps": True}, [[0, 1], [2], [3], [4]]),
+    "Euler a": (EulerAncestralDiscreteScheduler, {}, EACH),
+    "Karras": (DPMSolverMultistepScheduler, {"use_karras_sigmas": True}, EACH),
     # Heun corrects each step by a second call, but the last.
-    pytest.param(HeunDiscreteScheduler, {}, [[0, 1], [2, 3], [4, 5], [6]], id="Heun"),
-    pytest.param(LCMScheduler, {}, EACH, id="LCM"),
-]
+    "Heun": (HeunDiscreteScheduler, {}, [[0, 1], [2, 3], [4, 5], [6]]),
+    "LCM": (LCMScheduler, {}, EACH),
+}
+SMALL = {"height": 64, "width": 64}
 
 
 @pytest.mark.parametrize("family", ["sd1", "sigma"])
-@pytest.mark.parametrize(("scheduler", "config", "groups"), CASES)
-def test_each_scheduler_has_one_map_a_step(load, family, scheduler, config, groups):
-    pipe = load(family)
+@pytest.mark.parametrize("name", CASES)
+def test_each_scheduler_has_one_map_a_step(load, family, name):
+    pipe, (scheduler, config, groups) = load(family), CASES[name]
     pipe.scheduler = scheduler.from_config(pipe.scheduler.config, **config)
-    less = {"max_sequence_length": 20} if family == "sigma" else {}
-
-    def call():
-        return paint(pipe, PROMPT, steps=STEPS, **less)
-
+    more = SMALL if family == "sd1" else {**SMALL, "use_resolution_binning": False}
+    call = lambda: paint(pipe, PROMPT, steps=STEPS, **more)  # noqa: E731
     recorder = check(pipe, call, [PROMPT], groups=groups)
     timesteps = recorder.recordings[0].timesteps
     assert len(timesteps) == STEPS
@@ -62,19 +54,11 @@ def test_each_scheduler_has_one_map_a_step(load, family, scheduler, config, grou
     assert all(0 <= timestep < 1000 for timestep in timesteps)
 
 
-@pytest.mark.parametrize(
-    ("scheduler", "groups"),
-    [(EulerAncestralDiscreteScheduler, [[0], [1]]), (HeunDiscreteScheduler, [[0, 1], [2]])],
-)
-def test_each_scheduler_of_img2img_has_one_map_a_step(load, scheduler, groups):
-    """It begins in the middle of the schedule."""
+def test_image_to_image_begins_in_the_middle_of_the_schedule(load):
     pipe = load("sd1", StableDiffusionImg2ImgPipeline)
-    pipe.scheduler = scheduler.from_config(pipe.scheduler.config)
-
-    def call():
-        return paint(pipe, PROMPT, image=picture(64, 64), strength=0.5, steps=STEPS)
-
-    check(pipe, call, [PROMPT], groups=groups)
+    pipe.scheduler = HeunDiscreteScheduler.from_config(pipe.scheduler.config)
+    more = {"image": picture(64, 64), "strength": 0.5, "steps": STEPS}
+    check(pipe, lambda: paint(pipe, PROMPT, **more), [PROMPT], groups=[[0, 1], [2]])
 
 
 def test_custom_timesteps_are_steps(load):
@@ -82,10 +66,8 @@ def test_custom_timesteps_are_steps(load):
     pipe = load("sd1")
     pipe.scheduler = DPMSolverMultistepScheduler.from_config(pipe.scheduler.config)
 
-    def call():
-        return paint(pipe, PROMPT, steps=3, timesteps=[900, 500, 100])
-
-    recorder = check(pipe, call, [PROMPT])
+    more = {"steps": 3, "timesteps": [900, 500, 100], **SMALL}
+    recorder = check(pipe, lambda: paint(pipe, PROMPT, **more), [PROMPT])
     assert recorder.recordings[0].timesteps == (900, 500, 100)
 
 
@@ -104,15 +86,11 @@ SIGMAS = {
 }
 DENSE = [
     ("DPMSolverMultistepScheduler", "karras", 45),
-    ("DPMSolverMultistepScheduler", "exponential", 19),
     ("DPMSolverMultistepScheduler", "lu", 50),
-    ("DPMSolverMultistepScheduler", "sde", 50),
-    ("DPMSolverSinglestepScheduler", "karras", 50),
     ("UniPCMultistepScheduler", "karras", 45),
     ("DEISMultistepScheduler", "karras", 50),
     ("HeunDiscreteScheduler", "karras", 50),
     ("PNDMScheduler", "runge-kutta", 4),
-    ("PNDMScheduler", "runge-kutta", 11),
     ("PNDMScheduler", "runge-kutta", 100),
     ("PNDMScheduler", "as it is", 50),
 ]
@@ -191,7 +169,10 @@ def test_every_scheduler_of_diffusers_is_recorded_or_refused(counting):
 
 @pytest.mark.parametrize("family", ["sd3", "flux"])
 def test_noise_of_each_step_is_the_seeds_where_the_pipeline_passes_no_generator(load, family):
-    pipe, call = load(family), {"height": 64, "width": 64, "num_inference_steps": 3, **SHORT}
+    pipe, call = (
+        load(family),
+        {"height": 64, "width": 64, "num_inference_steps": 3, "max_sequence_length": 12},
+    )
     pipe.scheduler = FlowMatchLCMScheduler.from_config(pipe.scheduler.config)
     runs = [hm.generate(pipe, PROMPT, seed=3, **call) for _ in range(2)]
     again = hm.repeat(pipe, runs[0]).same

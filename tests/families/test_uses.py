@@ -1,209 +1,217 @@
 """Every way of calling a pipeline: pictures in, adapters, guidance, batches, threads, callbacks."""
 
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
-from functools import wraps
 from threading import Barrier
 
+import diffusers
 import numpy as np
 import pytest
 import torch
-from diffusers import (
-    ControlNetModel,
-    HunyuanDiTPAGPipeline,
-    PixArtSigmaPAGPipeline,
-    SanaPAGPipeline,
-    StableDiffusionAdapterPipeline,
-    StableDiffusionControlNetPipeline,
-    StableDiffusionGLIGENPipeline,
-    StableDiffusionImg2ImgPipeline,
-    StableDiffusionInpaintPipeline,
-    StableDiffusionPAGPipeline,
-    StableDiffusionPipeline,
-    T2IAdapter,
-)
 from diffusers.callbacks import IPAdapterScaleCutoffCallback
 from diffusers.pipelines.deprecated.stable_diffusion_safe import StableDiffusionPipelineSafe
 from making import generate_batch
+from oracle import denoiser, reference
+from peft import LoraConfig, get_peft_model
 
+import heedmap as hm
 from families import models
 from families.checking import (
-    ALONE,
-    GUIDED,
-    PERTURBED,
-    PIX2PIX,
     TOLERANCE,
     WHOLE,
     check,
     compare,
+    count_passes,
     expect,
     paint,
-    reference,
     state_of,
 )
-from families.models import mask, picture
+from families.models import ALONE, GUIDED, PERTURBED, TABLE, mask, picture
 from heedmap.backends.registry import self_attention_layers
 from heedmap.errors import HeedmapError, HeedmapWarning, TraceError
-from heedmap.pipelines.editing import edit
-from heedmap.pipelines.generation import generate
-from heedmap.recording.edits import Reweight
 from heedmap.recording.tracing import trace
-from heedmap.results.runs import Run
 
 PROMPT = "a red house"
-PAIR = [PROMPT, "the cat sat at a big tree"]
+PAIR = [PROMPT, "the cat"]
+SMALL = {"width": 64, "height": 96}
+UNBINNED = SMALL | {"use_resolution_binning": False}
 
 
-# --- a picture to start from ---
+def of(family, kind="DiffusionPipeline", **parts):
+    """A function that loads a family as a pipeline of this class."""
+    return lambda load: load(family, getattr(diffusers, kind), **parts)
 
 
-def test_img2img_gives_exact_maps(load):
-    pipe = load("sd1", StableDiffusionImg2ImgPipeline)
-
-    def call():
-        start = [picture(96, 128)] * 2
-        return paint(pipe, PAIR, seeds=(1, 2), image=start, strength=0.5, steps=4)
-
-    recorder = check(pipe, call, PAIR)
-    # The first half of the schedule is skipped, and of the second every step is there.
-    assert len(recorder.recordings[0].timesteps) == 2
-    assert max(recorder.recordings[0].timesteps) < 600
-    assert recorder.recordings[0].latent == (16, 12)
+# --- pipelines of other classes, and what is put beside the model ---
 
 
-def test_inpainting_with_a_plain_unet_gives_exact_maps(load):
-    pipe = load("sd1", StableDiffusionInpaintPipeline)
-
-    def call():
-        given = {"image": picture(128, 128), "mask_image": mask(128, 128)}
-        return paint(pipe, PROMPT, width=128, height=128, strength=0.99, **given)
-
-    check(pipe, call, [PROMPT])
+def with_controlnet(load):
+    net = models.controlnet(load("sd1").unet)
+    return load("sd1", diffusers.StableDiffusionControlNetPipeline, controlnet=net)
 
 
-# --- what is put beside the UNet ---
+def with_adapter(load):
+    return load("sd1", diffusers.StableDiffusionAdapterPipeline, adapter=models.t2i_adapter())
 
 
-def test_a_controlnet_gives_exact_maps(load, tmp_path):
-    models.controlnet(load("sd1").unet).save_pretrained(tmp_path)
-    pipe = load(
-        "sd1",
-        StableDiffusionControlNetPipeline,
-        controlnet=ControlNetModel.from_pretrained(tmp_path),
-    )
-
-    def call():
-        return paint(pipe, PROMPT, image=picture(96, 64), negative_prompt="hat")
-
-    recorder = check(pipe, call, [PROMPT], branches=("conditional", "negative"))
-    assert recorder.recordings[0].size == (96, 64)
-
-
-def test_guess_mode_without_a_prompt_gives_exact_maps(load, tmp_path):
-    """As it is meant to be used: the branches differ by the ControlNet alone, not by their text."""
-    models.controlnet(load("sd1").unet).save_pretrained(tmp_path)
-    controlnet = ControlNetModel.from_pretrained(tmp_path)
-    pipe = load("sd1", StableDiffusionControlNetPipeline, controlnet=controlnet)
-    check(pipe, lambda: paint(pipe, "", image=picture(64, 64), guess_mode=True), [""])
-
-
-def test_gligen_gives_exact_maps(tmp_path):
-    """Boxes in which things shall stand, tied to the picture by attention of their own."""
-    models.gligen().save_pretrained(tmp_path)
-    pipe = StableDiffusionGLIGENPipeline.from_pretrained(tmp_path)
+def gligen(load):
+    pipe = models.gligen()
     pipe.set_progress_bar_config(disable=True)
-
-    def call(boxes=((0.0, 0.0, 0.5, 1.0),)):
-        given = {"gligen_phrases": ["a house"], "gligen_boxes": [list(box) for box in boxes]}
-        return paint(pipe, PROMPT, gligen_scheduled_sampling_beta=0.5, **given)
-
-    check(pipe, call, [PROMPT])
-    moved = call([(0.5, 0.0, 1.0, 1.0)])
-    assert not np.array_equal(call(), moved)  # the boxes act
-    # What ties them to the picture is not the picture's attention to itself, which edits take.
-    tied = [name for name, _ in pipe.unet.named_modules() if name.endswith(".fuser.attn")]
-    assert tied and not set(tied) & set(self_attention_layers(pipe))
+    return pipe
 
 
-# Without guidance it says that it does nothing more; and it too decodes by the old method.
-@pytest.mark.filterwarnings("ignore:Safety checker disabled:UserWarning")
+def joint_controlnet(family, kind, net_kind, **config):
+    """A family with a ControlNet of its own, whose closing maps do not start at zero."""
+
+    def make(load):
+        parts = load(family).components
+        own = {**parts["transformer"].config, **config}
+        torch.manual_seed(4)
+        net = getattr(diffusers, net_kind).from_config(own)
+        for name, parameter in net.named_parameters():
+            if name.startswith(("controlnet_", "pos_embed_input")):
+                torch.nn.init.normal_(parameter, std=0.2)
+        pipe = getattr(diffusers, kind)(**parts, controlnet=net.eval())
+        pipe.set_progress_bar_config(disable=True)
+        pipe.default_sample_size = 8
+        return pipe
+
+    return make
+
+
+def cogview_control(load):
+    parts = load("cogview4").components
+    torch.manual_seed(4)
+    config = {**parts["transformer"].config, "in_channels": 8}
+    transformer = diffusers.CogView4Transformer2DModel.from_config(config)
+    parts["transformer"] = models.sharpened(transformer)
+    return diffusers.CogView4ControlPipeline(**parts)
+
+
+IMAGE, MASK = picture(64, 64), mask(64, 64)
+INPAINTED = {"image": IMAGE, "mask_image": MASK, "width": 64, "height": 64}
+STARTED = {"image": picture(96, 128), "strength": 0.5, "steps": 4}
+JOINT = {"max_sequence_length": 12, "width": 48, "height": 80}
+PLAIN = JOINT | {"guidance_scale": 1.0}
+CONTROLLED = JOINT | {"control_image": picture(48, 80)}
+ALONE_STARTED = JOINT | {"image": picture(48, 80), "strength": 0.7, "steps": 4}
+QWEN_NET = {"num_layers": 1, "extra_condition_channels": 0}
+USES = {
+    "img2img": (of("sd1", "StableDiffusionImg2ImgPipeline"), STARTED, GUIDED),
+    "inpainting": (of("sd1", "StableDiffusionInpaintPipeline"), INPAINTED, GUIDED),
+    "ControlNet": (with_controlnet, {"image": picture(96, 64), "negative_prompt": "at"}, GUIDED),
+    # The branches then differ by the ControlNet alone.
+    "guess mode": (with_controlnet, {"prompt": "", "image": IMAGE, "guess_mode": True}, GUIDED),
+    "GLIGEN": (
+        gligen,
+        {
+            "gligen_phrases": ["a house"], "gligen_boxes": [[0.0, 0.0, 0.5, 1.0]],
+            "gligen_scheduled_sampling_beta": 0.5,
+        },
+        GUIDED,
+    ),
+    "T2I-Adapter": (with_adapter, SMALL | {"image": picture(64, 96)}, GUIDED),
+    # Its third branch reads what shall not be seen; the prompt's is the second all the same.
+    "Safe": (
+        lambda load: load("sd1", StableDiffusionPipelineSafe),
+        {"sld_guidance_scale": 2000, "sld_warmup_steps": 0, "sld_threshold": 0.01, **SMALL},
+        ("negative", "conditional", "safety"),
+    ),
+    "rescaled guidance": (of("sd1"), SMALL | {"guidance_rescale": 0.7}, GUIDED),
+    "perturbed": (
+        of("sd1", "StableDiffusionPAGPipeline", pag_applied_layers=["mid", "up"]),
+        SMALL | {"pag_scale": 3.0, "guidance_scale": 5.0}, PERTURBED,
+    ),
+    "perturbed PixArt": (
+        of("sigma", "PixArtSigmaPAGPipeline", pag_applied_layers=["blocks.1"]),
+        UNBINNED | {"pag_scale": 3.0, "guidance_scale": 0.0}, PERTURBED[1:],
+    ),
+    "perturbed HunyuanDiT": (
+        of("hunyuan", "HunyuanDiTPAGPipeline", pag_applied_layers=["1"]),
+        UNBINNED | {"pag_scale": 3.0}, PERTURBED,
+    ),
+    "perturbed Sana": (
+        of("sana", "SanaPAGPipeline", pag_applied_layers=["blocks.1"]),
+        UNBINNED | {"pag_scale": 3.0, "guidance_scale": 0.0}, PERTURBED[1:],
+    ),
+    "img2img of SD 3": (
+        of("sd3", "StableDiffusion3Img2ImgPipeline"),
+        ALONE_STARTED | {"guidance_scale": 5.0}, GUIDED,
+    ),
+    "img2img of Flux": (of("flux", "FluxImg2ImgPipeline"), ALONE_STARTED, ALONE),
+    "img2img of Qwen-Image": (of("qwen", "QwenImageImg2ImgPipeline"), ALONE_STARTED, ALONE),
+    "ControlNet of SD 3": (
+        joint_controlnet(
+            "sd3", "StableDiffusion3ControlNetPipeline", "SD3ControlNetModel", num_layers=2,
+            extra_conditioning_channels=0,
+        ),
+        CONTROLLED | {"guidance_scale": 1.0}, ALONE,
+    ),
+    "ControlNet of Flux": (
+        joint_controlnet(
+            "flux", "FluxControlNetPipeline", "FluxControlNetModel", num_layers=1,
+            num_single_layers=1,
+        ),
+        CONTROLLED, ALONE,
+    ),
+    # These pipelines give the model the shapes of images in a flat list.
+    "ControlNet of Qwen-Image": (
+        joint_controlnet(
+            "qwen", "QwenImageControlNetPipeline", "QwenImageControlNetModel", **QWEN_NET
+        ),
+        CONTROLLED, ALONE,
+    ),
+    "control by channels": (
+        cogview_control, CONTROLLED | {"guidance_scale": 1.0, "max_sequence_length": 16}, ALONE,
+    ),
+}  # fmt: skip
+
+
 @pytest.mark.filterwarnings("ignore:The decode_latents method is deprecated:FutureWarning")
-@pytest.mark.parametrize(
-    ("guidance", "layout"),
-    [(7.5, ("negative", "conditional", "safety")), (1.0, ALONE)],
-    ids=["guided", "alone"],
-)
-def test_the_safe_pipeline_records_the_prompts_branch(load, guidance, layout):
-    """Its third branch reads what shall not be seen; the prompt's is the second all the same."""
-    pipe = load("sd1", StableDiffusionPipelineSafe)
-    pipe.safety_concept = "a cat"
-    strong = {"sld_guidance_scale": 2000, "sld_warmup_steps": 0, "sld_threshold": 0.01}
+@pytest.mark.parametrize("name", USES)
+def test_a_use_gives_exact_maps(load, name):
+    make, arguments, layout = USES[name]
+    pipe, more = make(load), {"prompt": PROMPT, **arguments}
 
     def call():
-        return paint(pipe, PROMPT, guidance_scale=guidance, **strong)
+        torch.manual_seed(5)  # some pipelines draw latents of an image without a generator
+        return paint(pipe, **more)
 
-    check(pipe, call, [PROMPT], layout)
-    safe, pipe.safety_concept = call(), "the sea"
-    assert np.array_equal(call(), safe) == (guidance == 1.0)  # the third branch acts
-
-
-# Its pipeline still decodes by a method that diffusers deprecates.
-@pytest.mark.filterwarnings("ignore:The decode_latents method is deprecated:FutureWarning")
-def test_a_t2i_adapter_gives_exact_maps(load, tmp_path):
-    models.t2i_adapter().save_pretrained(tmp_path)
-    adapter = T2IAdapter.from_pretrained(tmp_path)
-    pipe = load("sd1", StableDiffusionAdapterPipeline, adapter=adapter)
-
-    def call():
-        return paint(pipe, PROMPT, image=picture(128, 64), width=128, height=64)
-
-    check(pipe, call, [PROMPT])
+    branches = GUIDED if "negative_prompt" in more else ALONE
+    recorder = check(pipe, call, [more["prompt"]], layout, branches=branches)
+    if "strength" in more and name == "img2img":  # the second half of the schedule
+        assert len(recorder.recordings[0].timesteps) == 2
+        assert max(recorder.recordings[0].timesteps) < 600
 
 
-def test_a_lora_gives_exact_maps(load, tmp_path):
-    from peft import LoraConfig
-    from peft.utils import get_peft_model_state_dict
+def test_the_attention_of_gligens_boxes_is_not_the_images():
+    pipe = models.gligen()
+    fusers = [name for name, _ in pipe.unet.named_modules() if name.endswith(".fuser.attn")]
+    assert fusers and not set(fusers) & set(self_attention_layers(pipe))
 
-    trained = load("sd1")
-    torch.manual_seed(8)
-    parts = {"unet": ["to_q", "to_k", "to_v", "to_out.0"], "text_encoder": ["q_proj", "v_proj"]}
-    layers = {}
-    for part, targets in parts.items():
-        config = LoraConfig(r=2, target_modules=targets, init_lora_weights=False)
-        getattr(trained, part).add_adapter(config)
-        weights = get_peft_model_state_dict(getattr(trained, part))
-        layers[f"{part}_lora_layers"] = weights
-    StableDiffusionPipeline.save_lora_weights(tmp_path, **layers)
 
-    pipe = load("sd1")
+@pytest.mark.parametrize("family", ["sd1", "sigma", "sd35", "flux"])
+def test_a_lora_gives_exact_maps(load, family):
+    """Of a PixArt as diffusers' documentation loads one: peft wraps the transformer whole."""
+    pipe, more = load(family), TABLE[family].arguments()
+    targets = ["to_q", "to_k", "to_v", "to_out.0", "add_k_proj", "add_q_proj"]
     with trace(pipe, WHOLE) as bare:
-        paint(pipe, PROMPT)
-    pipe.load_lora_weights(tmp_path)
-    recorder = check(
-        pipe, lambda: paint(pipe, PROMPT, cross_attention_kwargs={"scale": 0.7}), [PROMPT]
-    )
-    with_lora = recorder.recordings[0].arrays[0][..., : len(bare.recordings[0].positions)]
-    assert np.abs(with_lora - bare.recordings[0].arrays[0]).max() > 100 * TOLERANCE
-
-
-def test_a_lora_of_a_transformer_gives_exact_maps(load):
-    """As diffusers' documentation loads one: peft wraps the transformer whole."""
-    from peft import LoraConfig, get_peft_model
-
-    pipe = load("sigma")
-    with trace(pipe, WHOLE) as bare:
-        paint(pipe, PROMPT)
+        paint(pipe, PROMPT, **more)
     torch.manual_seed(8)
-    targets = ["to_q", "to_k", "to_v", "to_out.0"]
     config = LoraConfig(r=2, target_modules=targets, init_lora_weights=False)
-    pipe.transformer = get_peft_model(pipe.transformer, config)
-    recorder = check(pipe, lambda: paint(pipe, PROMPT), [PROMPT])
-    assert recorder.recordings[0].layers[0].name == "transformer_blocks.0.attn2"
-    with_lora = recorder.recordings[0].arrays[0][..., : len(bare.recordings[0].positions)]
-    assert np.abs(with_lora - bare.recordings[0].arrays[0]).max() > 100 * TOLERANCE
-    run = generate(pipe, PROMPT, seed=1, steps=2, edits=[Reweight("red", 2)])
-    (noted,) = run.settings.loras
-    assert (noted["part"], noted["active"]) == ("transformer", True)
+    if family == "sd1":
+        more["cross_attention_kwargs"] = {"scale": 0.7}
+    if family == "sigma":
+        pipe.transformer = get_peft_model(pipe.transformer, config)
+    else:
+        denoiser(pipe).add_adapter(config)
+    layouts, groups = TABLE[family].layouts(2), TABLE[family].groups(2)
+    recorder = check(pipe, lambda: paint(pipe, PROMPT, **more), [PROMPT], layouts, groups)
+    positions = list(bare.recordings[0].positions)
+    with_lora = recorder.recordings[0].arrays[-1][..., positions]
+    assert np.abs(with_lora - bare.recordings[0].arrays[-1]).max() > 100 * TOLERANCE
+    run = hm.generate(pipe, PROMPT, seed=1, steps=1, size=(64, 64))
+    (saved,) = run.settings.loras
+    assert saved["active"] and saved["part"] == ("unet" if family == "sd1" else "transformer")
 
 
 @pytest.fixture
@@ -217,13 +225,12 @@ def adapted(load, tmp_path):
     return pipe
 
 
-def test_an_ip_adapter_gives_exact_maps_of_the_text(adapted):
-    def call():
-        return paint(adapted, PAIR, seeds=(1, 2), ip_adapter_image=picture(32, 32))
-
-    recorder = check(adapted, call, PAIR, branches=("conditional", "negative"))
-    # The text's attention alone: its 77 tokens share all of it, the 4 of the picture are apart.
-    for array in recorder.recordings[0].arrays:
+@pytest.mark.parametrize("negative", ["at", PROMPT])
+def test_an_ip_adapter_gives_exact_maps_of_the_text(adapted, negative):
+    """Also with equal prompts: the branches then differ by their picture alone."""
+    more = {"negative_prompt": negative, "ip_adapter_image": picture(32, 32), **SMALL}
+    recorder = check(adapted, lambda: paint(adapted, PROMPT, **more), [PROMPT], branches=GUIDED)
+    for array in recorder.recordings[0].arrays:  # the tokens of the picture are apart
         assert array.shape[-1] == 77
         np.testing.assert_allclose(array.sum(-1), 1, atol=TOLERANCE)
 
@@ -231,7 +238,7 @@ def test_an_ip_adapter_gives_exact_maps_of_the_text(adapted):
 def test_the_scale_of_an_ip_adapter_can_change_between_steps(adapted):
     def call(**more):
         adapted.set_ip_adapter_scale(0.6)
-        return paint(adapted, PROMPT, steps=3, ip_adapter_image=picture(32, 32), **more)
+        return paint(adapted, PROMPT, steps=3, ip_adapter_image=picture(32, 32), **SMALL, **more)
 
     cutoff = IPAdapterScaleCutoffCallback(cutoff_step_ratio=0.5)
     bare = call(callback_on_step_end=cutoff)
@@ -240,206 +247,108 @@ def test_the_scale_of_an_ip_adapter_can_change_between_steps(adapted):
         assert np.array_equal(bare, call(callback_on_step_end=cutoff))
 
 
-def test_an_ip_adapter_with_equal_prompts_gives_exact_maps(adapted):
-    """The branches differ by their picture alone, so their texts cannot tell them apart."""
-
-    def call():
-        given = {"negative_prompt": PROMPT, "ip_adapter_image": picture(32, 32)}
-        return paint(adapted, PROMPT, **given)
-
-    check(adapted, call, [PROMPT], branches=("conditional", "negative"))
-
-
-@pytest.mark.parametrize(
-    ("family", "kind", "layers", "guidance"),
-    [
-        ("sd1", StableDiffusionPAGPipeline, ["mid", "up"], 5.0),
-        ("sigma", PixArtSigmaPAGPipeline, ["blocks.1"], 0.0),
-        ("hunyuan", HunyuanDiTPAGPipeline, ["1"], 5.0),
-        ("sana", SanaPAGPipeline, ["blocks.1"], 0.0),
-    ],
-)
-def test_perturbed_attention_guidance_gives_exact_maps(load, family, kind, layers, guidance):
-    pipe = load(family, kind, pag_applied_layers=layers)
-    layout = PERTURBED if guidance else PERTURBED[1:]
-    more = {"width": 64, "height": 96} if family in ("sana", "hunyuan") else {}
-    more |= {"use_resolution_binning": False} if more else {}
-
-    def call():
-        return paint(pipe, PAIR, seeds=(1, 2), guidance_scale=guidance, pag_scale=3.0, **more)
-
-    branches = ("conditional", "negative") if "negative" in layout else ("conditional",)
-    check(pipe, call, PAIR, layout, branches=branches)
-
-
 # --- the text ---
 
 
-@pytest.fixture
-def inverted(load, tmp_path):
-    """A pipeline that has learned "<cat>" as three vectors."""
+def test_a_learned_word_has_all_its_tokens_wherever_it_stands(load, tmp_path):
     pipe = load("sd1")
     models.save_textual_inversion(tmp_path / "cat", "<cat>", vectors=3, width=32)
     pipe.load_textual_inversion(str(tmp_path / "cat"))
-    return pipe
-
-
-def test_a_learned_word_has_all_its_tokens(inverted):
-    prompt = "a <cat>, at a house"
-    recorder = check(inverted, lambda: paint(inverted, prompt), [prompt])
+    prompts = ["a <cat>, at <cat>", PROMPT]
+    more = {"negative_prompt": ["at <cat>", "tree"], "seeds": (1, 2), **SMALL}
+    recorder = check(pipe, lambda: paint(pipe, prompts, **more), prompts, branches=GUIDED)
     table, maps = recorder.recordings[0].table, recorder.maps[0]
-    assert [word.text for word in table.words] == ["a", "<cat>", "at", "a", "house"]
-    assert table.words[1].tokens == (2, 3, 4)
-    assert [table.tokens[place].text for place in (2, 3, 4, 5)] == ["<cat>"] * 3 + [","]
-    each = sum(maps.token(place).values for place in (2, 3, 4))
-    np.testing.assert_allclose(maps["<cat>"].values, each, atol=TOLERANCE)
-
-
-def test_a_learned_word_may_stand_twice_and_in_the_negative_prompt(inverted):
-    prompts = ["a <cat> <cat>", "a red house"]
-    recorder = check(
-        inverted,
-        lambda: paint(inverted, prompts, seeds=(1, 2), negative_prompt=["at <cat>", "tree"]),
-        prompts,
-        branches=("conditional", "negative"),
-    )
-    first, negative = recorder.recordings[0].table, recorder.negative_recordings[0].table
-    assert [word.tokens for word in first.words] == [(1,), (2, 3, 4), (5, 6, 7)]
-    assert first.find("<cat>") == (2, 3, 4, 5, 6, 7)
+    words = [(word.text, word.tokens) for word in table.words]
+    assert words == [("a", (1,)), ("<cat>", (2, 3, 4)), ("at", (6,)), ("<cat>", (7, 8, 9))]
+    assert [table.tokens[place].text for place in (4, 5)] == ["<cat>", ","]
+    summed = sum(maps.token(place).values for place in table.find("<cat>"))
+    np.testing.assert_allclose(maps["<cat>"].values, summed, atol=TOLERANCE)
+    negative = recorder.negative_recordings[0].table
     assert [word.tokens for word in negative.words] == [(1,), (2, 3, 4)]
 
 
-@pytest.fixture
-def inverted_twice(load, tmp_path):
-    """Load "<cat>" into SDXL's two text encoders as these numbers of vectors; 0 is not at all."""
-
-    def made(first, second):
-        pipe = load("sdxl")
-        parts = {"": (pipe.text_encoder, first), "_2": (pipe.text_encoder_2, second)}
-        for end, (encoder, vectors) in parts.items():
-            if not vectors:
-                continue
+@pytest.mark.parametrize("vectors", [(3, 3), (3, 2), (4, 0)])
+def test_a_learned_word_of_two_encoders_has_the_same_tokens_or_is_refused(load, tmp_path, vectors):
+    """The text "<cat>" is four tokens where it was not learned, so as many vectors fit."""
+    pipe, prompt = load("sdxl"), "a <cat> at a house"
+    for end, count in zip(("", "_2"), vectors, strict=True):
+        if count:
+            encoder, tokenizer = (getattr(pipe, f"{n}{end}") for n in ("text_encoder", "tokenizer"))
             folder, width = tmp_path / f"cat{end}", encoder.config.hidden_size
-            models.save_textual_inversion(folder, "<cat>", vectors=vectors, width=width)
-            tokenizer = getattr(pipe, f"tokenizer{end}")
+            models.save_textual_inversion(folder, "<cat>", vectors=count, width=width)
             pipe.load_textual_inversion(str(folder), tokenizer=tokenizer, text_encoder=encoder)
-        return pipe
-
-    return made
-
-
-def test_a_learned_word_of_both_encoders_gives_exact_maps(inverted_twice):
-    pipe, prompt = inverted_twice(3, 3), "a <cat>, at a house"
-    recorder = check(pipe, lambda: paint(pipe, prompt, guidance_scale=1.0), [prompt], ALONE)
-    assert recorder.recordings[0].table.words[1].tokens == (2, 3, 4)
-
-
-@pytest.mark.parametrize(("first", "second"), [(3, 2), (1, 3)])
-def test_encoders_with_a_word_at_other_positions_are_refused(inverted_twice, first, second):
-    """No position belongs to one word; a prompt whose words are at the same positions is drawn."""
-    pipe = inverted_twice(first, second)
-    with counted(pipe) as steps, pytest.raises(TraceError) as refused:
-        generate(pipe, "a <cat> at a house", seed=1, steps=1)
-    assert not steps and "<cat>" in str(refused.value)
-    assert generate(pipe, "a house", seed=1, steps=1).maps["house"].values.max() > 0
+    if vectors != (3, 2):
+        more = {"guidance_scale": 1.0, **SMALL}
+        recorder = check(pipe, lambda: paint(pipe, prompt, **more), [prompt], ALONE)
+        count = vectors[0]
+        assert recorder.recordings[0].table.find("<cat>") == tuple(range(2, 2 + count))
+        return
+    passes = count_passes(pipe)
+    with pytest.raises(TraceError, match="<cat>"):
+        hm.generate(pipe, prompt, seed=1, steps=1)
+    assert not passes
+    assert hm.generate(pipe, "a house", seed=1, steps=1).maps["house"].values.max() > 0
 
 
-def test_a_learned_word_of_equal_length_in_both_encoders_gives_exact_maps(load, inverted_twice):
-    letters = len(load("sdxl").tokenizer_2.tokenize("<cat>"))
-    pipe, prompt = inverted_twice(letters, 0), "a <cat> at a house"
-    check(pipe, lambda: paint(pipe, prompt, guidance_scale=1.0), [prompt], ALONE)
+# By family the arguments of encode_prompt, and the places of arguments in its result.
+UNGUIDED = {"do_classifier_free_guidance": False}
+ENCODED = {
+    "sd1": ({"device": "cpu", "num_images_per_prompt": 1, **UNGUIDED}, {"prompt_embeds": 0}),
+    "sdxl": (UNGUIDED, {"prompt_embeds": 0, "pooled_prompt_embeds": 2}),
+    "sigma": (
+        {"max_sequence_length": 40, **UNGUIDED},
+        {"prompt_embeds": 0, "prompt_attention_mask": 1},
+    ),
+    "sd3": (
+        {"prompt_2": None, "prompt_3": None, "max_sequence_length": 12, **UNGUIDED},
+        {"prompt_embeds": 0, "pooled_prompt_embeds": 2},
+    ),
+    "flux": (
+        {"prompt_2": None, "max_sequence_length": 12},
+        {"prompt_embeds": 0, "pooled_prompt_embeds": 1},
+    ),
+    "chroma": (
+        {"max_sequence_length": 12}, {"prompt_embeds": 0, "prompt_attention_mask": 2}
+    ),
+    "klein": ({"max_sequence_length": 24}, {"prompt_embeds": 0}),
+    "qwen": ({"max_sequence_length": 12}, {"prompt_embeds": 0, "prompt_embeds_mask": 1}),
+    "cogview4": ({"max_sequence_length": 16, **UNGUIDED}, {"prompt_embeds": 0}),
+}  # fmt: skip
 
 
-def encode(pipe, prompts, negative=""):
-    """The text states of prompts, made before anything is traced."""
+@pytest.mark.parametrize("family", ENCODED)
+def test_prompt_embeds_are_recorded_by_position_or_by_their_labels(load, family):
+    pipe, row, (options, places) = load(family), TABLE[family], ENCODED[family]
     with torch.no_grad():
-        found = pipe.encode_prompt(
-            prompts,
-            device="cpu",
-            num_images_per_prompt=1,
-            do_classifier_free_guidance=True,
-            negative_prompt=[negative] * len(prompts),
-        )
-    names = ["prompt_embeds", "negative_prompt_embeds"]
-    names += ["pooled_prompt_embeds", "negative_pooled_prompt_embeds"]
-    if hasattr(pipe, "transformer"):
-        names = ["prompt_embeds", "prompt_attention_mask"]
-        names += ["negative_prompt_embeds", "negative_prompt_attention_mask"]
-        names = dict.fromkeys(names)
-        return {**dict(zip(names, found, strict=True)), "negative_prompt": None}
-    return dict(zip(names, found, strict=False))
-
-
-READ = {"sd1": 77, "sdxl": 77, "sigma": 300}
-
-
-@contextmanager
-def counted(pipe):
-    """A list that grows by one with each call of the scheduler."""
-    steps, step = [], pipe.scheduler.step
-
-    @wraps(step)
-    def counting(*args, **kwargs):
-        steps.append(1)
-        return step(*args, **kwargs)
-
-    vars(pipe.scheduler)["step"] = counting
-    yield steps
-
-
-def test_rescaled_guidance_gives_exact_maps(load):
-    pipe = load("sd1")
-    rescaled = {"guidance_scale": 5.0, "guidance_rescale": 0.7}
-    check(pipe, lambda: paint(pipe, PAIR, seeds=(1, 2), **rescaled), PAIR)
-
-
-@pytest.mark.parametrize(("family", "guidance"), [("sd1", 5.0), ("sdxl", 1.0), ("sigma", 5.0)])
-def test_prompt_embeds_are_recorded_by_position(load, family, guidance):
-    pipe = load(family)
-    given = encode(pipe, PAIR)
-
-    def call():
-        return paint(pipe, seeds=(1, 2), guidance_scale=guidance, **given)
-
-    layout = GUIDED if guidance > 1 else ALONE
-    recorder = check(pipe, call, [" ".join(map(str, range(READ[family])))] * 2, layout)
-    for maps in recorder.maps:
-        assert np.array_equal(maps["5"].values, maps.token(5).values)
-    with trace(pipe) as recorder:  # by default too every position has its map
-        call()
-    assert recorder.recordings[0].positions == tuple(range(READ[family]))
-
-
-@pytest.mark.parametrize("family", ["sdxl", "sigma"])
-def test_prompt_embeds_are_labelled_by_their_prompts(load, family):
-    pipe = load(family)
-    given = encode(pipe, PAIR)
-    recorder = check(pipe, lambda: paint(pipe, seeds=(1, 2), **given), PAIR, labels=PAIR)
-    with trace(pipe, WHOLE, tokens="all") as spoken:
-        paint(pipe, PAIR, seeds=(1, 2), negative_prompt=[""] * 2)
-    for mine, theirs in zip(recorder.maps, spoken.maps, strict=True):
-        assert mine.tokens == theirs.tokens
-        np.testing.assert_allclose(mine.at(-1).values, theirs.at(-1).values, atol=TOLERANCE)
+        made = pipe.encode_prompt(PAIR, **options)
+    more = {name: made[place] for name, place in places.items()}
+    more |= {name: value for name, value in options.items() if name == "max_sequence_length"}
+    more |= dict(zip(("width", "height"), row.size, strict=True), seeds=(1, 2))
+    if family not in ("flux", "qwen"):
+        more["guidance_scale"] = 1.0
+    if family == "sigma":
+        more |= {"negative_prompt": None, "use_resolution_binning": False}
+    tokens = made[0].shape[1]
+    numbers = [" ".join(map(str, range(tokens)))] * 2
+    for labels in (None, PAIR):
+        recorder = check(pipe, lambda: paint(pipe, **more), labels or numbers, ALONE, labels=labels)
+        counts = [tokens] * 2 if labels is None else [3, 2]
+        assert [len(maps.words) for maps in recorder.maps] == counts
+    passes = count_passes(pipe)
+    for labels in (PAIR[::-1], ["at"] * 3):
+        with pytest.raises(TraceError), trace(pipe, prompts=labels):
+            paint(pipe, **more)
+    assert not passes
 
 
 def test_prompt_embeds_longer_than_one_text_are_recorded(load):
     """Prompt weighting tools join several texts of 77 tokens."""
     pipe = load("sd1")
-    first, second = encode(pipe, [PAIR[0]]), encode(pipe, [PAIR[1]])
-    given = {name: torch.cat([first[name], second[name]], dim=1) for name in first}
-    recorder = check(pipe, lambda: paint(pipe, **given), [" ".join(map(str, range(154)))])
-    assert recorder.maps[0]["153"].values.max() > 0
-
-
-@pytest.mark.parametrize("family", ["sd1", "sigma"])
-def test_prompts_that_do_not_fit_the_embeds_are_refused(load, family):
-    pipe = load(family)
-    given = encode(pipe, PAIR)
-    with counted(pipe) as steps:
-        for labels, why in ((["one", "two", "three"], "expected"), (PAIR[::-1], "not what this")):
-            with pytest.raises(TraceError, match=why), trace(pipe, prompts=labels):
-                paint(pipe, seeds=(1, 2), **given)
-    assert not steps
+    with torch.no_grad():
+        made = [pipe.encode_prompt(text, "cpu", 1, True) for text in PAIR]
+    states = [torch.cat(parts, dim=1) for parts in zip(*made, strict=True)]
+    given = dict(zip(("prompt_embeds", "negative_prompt_embeds"), states, strict=True))
+    check(pipe, lambda: paint(pipe, **given, **SMALL), [" ".join(map(str, range(154)))])
 
 
 @pytest.mark.parametrize("family", ["sd1", "sdxl"])
@@ -449,110 +358,21 @@ def test_clip_skip_gives_exact_maps(load, family):
         # diffusers 0.42 asks for `text_encoder.text_model`, which transformers 5 no longer has:
         # clip_skip fails there without heedmap too. A user's way around it, no module of its own:
         vars(pipe.text_encoder)["text_model"] = pipe.text_encoder
-    recorder = check(pipe, lambda: paint(pipe, PROMPT, clip_skip=1), [PROMPT])
-    with trace(pipe, WHOLE, tokens="all") as unskipped:
-        paint(pipe, PROMPT)
-    assert recorder.recordings[0].table == unskipped.recordings[0].table
-    apart = np.abs(recorder.recordings[0].arrays[0] - unskipped.recordings[0].arrays[0]).max()
-    assert apart > 100 * TOLERANCE
+    check(pipe, lambda: paint(pipe, PROMPT, clip_skip=1, **SMALL), [PROMPT])
 
 
-@pytest.mark.parametrize("family", ["sd1", "sigma"])
-def test_words_past_the_limit_have_no_map(load, family):
-    pipe = load(family)
-    prompt = "at house " + "x" * (READ[family] + 3) + " the end"
-    room = READ[family] - (1 if family == "sigma" else 2)  # T5 has no start token
-    with pytest.warns(HeedmapWarning, match=f"the model reads {room} tokens"):
-        recorder = check(pipe, lambda: paint(pipe, prompt), [prompt])
-    assert recorder.maps[0]["house"].values.max() > 0
-    with pytest.raises(HeedmapError, match=str(room)):
-        _ = recorder.maps[0]["end"]
-
-
-# --- guidance and batches ---
+# --- batches ---
 
 
 @pytest.mark.parametrize("family", ["sd1", "sigma", "sana", "hunyuan"])
 def test_negative_prompts_of_a_batch_give_exact_maps(load, family):
     """Diffusers repeats masks in another order than the texts: that is what acts."""
-    pipe = load(family)
-    given = {"negative_prompt": ["ugly hat", ""], "num_images_per_prompt": 2}
-    if family != "sd1":
-        given |= {"width": 64, "height": 64, "use_resolution_binning": False}
-
-    def call():
-        return paint(pipe, PAIR, seeds=(1, 2, 3, 4), **given)
-
+    row, pipe, negative = TABLE[family], load(family), ["at night", ""]
+    more = row.arguments(2, negative_prompt=negative, num_images_per_prompt=2, seeds=range(4))
     texts = [PAIR[0], PAIR[0], PAIR[1], PAIR[1]]
-    recorder = check(pipe, call, texts, branches=("conditional", "negative"))
+    recorder = check(pipe, lambda: paint(pipe, PAIR, **more), texts, branches=GUIDED)
     found = [recording.table.prompt for recording in recorder.negative_recordings]
-    assert found == ["ugly hat", "ugly hat", "", ""]
-
-
-def test_a_missing_negative_branch_is_refused_before_sampling(load):
-    pipe = load("sd1")
-    with (
-        counted(pipe) as steps,
-        pytest.raises(HeedmapError, match="negative"),
-        trace(pipe, branches=("negative",)),
-    ):
-        paint(pipe, PROMPT, guidance_scale=1.0)
-    assert not steps
-    with trace(pipe) as recorder:
-        paint(pipe, PROMPT)
-    with pytest.raises(HeedmapError, match="negative"):
-        _ = recorder.negative_maps
-
-
-@pytest.mark.parametrize(
-    ("family", "more", "layout"),
-    [("lcm", {}, ALONE), ("pix2pix", {"image": [picture(64, 64)] * 4}, PIX2PIX)],
-)
-def test_images_per_prompt_have_each_their_map(load, family, more, layout):
-    pipe = load(family)
-
-    def call():
-        return paint(pipe, PAIR, seeds=(1, 2, 3, 4), num_images_per_prompt=2, **more)
-
-    texts = [PAIR[0], PAIR[0], PAIR[1], PAIR[1]]
-    check(pipe, call, texts, layout)
-
-
-@pytest.mark.parametrize("family", ["sd1", "sigma"])
-def test_prompts_of_different_length_keep_their_own_tokens(load, family):
-    pipe = load(family)
-    prompts = ["a", "at the very big red house", ""]
-    with reference(pipe) as scores:
-        paint(pipe, prompts, seeds=(1, 2, 3))
-    with trace(pipe, WHOLE) as recorder:
-        paint(pipe, prompts, seeds=(1, 2, 3))
-    compare(recorder.recordings, expect(scores, [GUIDED] * 2, [[0], [1]]), scores.near)
-    for prompt, recording in zip(prompts, recorder.recordings, strict=True):
-        read = pipe.tokenizer(prompt).input_ids  # with start and end, without padding
-        assert recording.positions == tuple(range(len(read)))
-
-
-def test_one_generator_for_a_batch_gives_exact_maps(load):
-    pipe = load("sd1")
-
-    def call():
-        generator = torch.Generator().manual_seed(3)
-        arguments = {"generator": generator, "output_type": "np", "num_inference_steps": 2}
-        return pipe(PAIR, **arguments).images
-
-    check(pipe, call, PAIR)
-
-
-def test_a_list_of_generators_gives_each_image_its_own_noise(load):
-    pipe = load("sd1")
-    prompts = [PROMPT] * 2
-    recorder = check(pipe, lambda: paint(pipe, prompts, seeds=(4, 5)), prompts)
-    alone = check(pipe, lambda: paint(pipe, PROMPT, seeds=(5,)), [PROMPT])
-    for a, b in zip(recorder.recordings[1].arrays, alone.recordings[0].arrays, strict=True):
-        np.testing.assert_allclose(a, b, rtol=0, atol=2e-4)  # a batch rounds otherwise
-
-
-# --- several calls, several pipelines ---
+    assert found == ["at night", "at night", "", ""]
 
 
 def test_several_calls_in_one_trace_have_each_their_maps(load):
@@ -562,7 +382,7 @@ def test_several_calls_in_one_trace_have_each_their_maps(load):
         paint(pipe, PAIR, seeds=(1, 2), height=64, width=96)
         paint(pipe, "a house", seeds=(3,), guidance_scale=1.0, steps=3)
 
-    with reference(pipe) as scores:
+    with reference(pipe) as shares:
         call()
     before = state_of(pipe)
     with trace(pipe, WHOLE, tokens="all") as recorder:
@@ -570,42 +390,39 @@ def test_several_calls_in_one_trace_have_each_their_maps(load):
     assert state_of(pipe) == before
     assert [maps.tokens.prompt for maps in recorder.maps] == [*PAIR, "a house"]
     assert [recording.latent for recording in recorder.recordings] == [(8, 12), (8, 12), (16, 16)]
-    first = {name: passes[:2] for name, passes in scores.items()}
-    compare(recorder.recordings[:2], expect(first, [GUIDED] * 2, [[0], [1]]), scores.near)
-    second = {name: passes[2:] for name, passes in scores.items()}
-    compare(recorder.recordings[2:], expect(second, [ALONE] * 3, [[0], [1], [2]]), scores.near)
+    layouts = [GUIDED] * 2 + [ALONE] * 3
+    compare(recorder.recordings[:2], expect(shares, layouts, [[0], [1]]), shares.near)
+    compare(recorder.recordings[2:], expect(shares, layouts, [[2], [3], [4]]), shares.near)
 
 
 def test_two_pipelines_in_two_threads_keep_their_own_maps(load):
-    pipes = load("sd1"), load("sd2")
-    together = Barrier(2, timeout=60)
+    """Also those with one text encoder, which reads both prompts at the same time."""
+    one = load("sd1")
+    # Not the tokenizer: transformers' own is no matter for two threads (a call sets how it pads).
+    pipes = one, load("sd1", text_encoder=one.text_encoder)
+    together, encode = Barrier(2, timeout=60), one.text_encoder.forward
+
+    def meet(*args, **kwargs):
+        together.wait()
+        return encode(*args, **kwargs)
+
+    one.text_encoder.forward = meet
 
     def work(pipe, prompt):
-        def meet(*given):  # step by step, so that their layers run at the same time
+        def step(*given):  # so that their layers run at the same time
             together.wait()
             return given[-1]
 
         def call():
-            return paint(pipe, prompt, callback_on_step_end=meet)
+            return paint(pipe, prompt, callback_on_step_end=step, **SMALL)
 
-        return check(pipe, call, [prompt], branches=("conditional", "negative"))
+        return check(pipe, call, [prompt], branches=GUIDED)
 
     with ThreadPoolExecutor(2) as threads:
-        one, two = threads.map(work, pipes, PAIR)
-    assert one.maps[0]["house"].values.max() > 0
-    assert two.maps[0]["tree"].values.max() > 0
+        list(threads.map(work, pipes, PAIR))
 
 
 # --- callbacks ---
-
-
-def test_a_callback_that_changes_the_latents_gives_exact_maps(load):
-    pipe = load("sd1")
-
-    def dampen(pipe, step, timestep, given):
-        return {"latents": 0.9 * given["latents"]}
-
-    check(pipe, lambda: paint(pipe, PROMPT, callback_on_step_end=dampen), [PROMPT])
 
 
 def end_guidance(pipe, step, timestep, given):
@@ -616,59 +433,41 @@ def end_guidance(pipe, step, timestep, given):
     return given
 
 
-WITH_EMBEDS = {
-    "callback_on_step_end": end_guidance,
-    "callback_on_step_end_tensor_inputs": ["prompt_embeds"],
-}
+def dampen(pipe, step, timestep, given):
+    return {"latents": 0.9 * given["latents"]}
 
 
-def test_guidance_that_ends_half_way_gives_exact_maps(load):
+def stop(pipe, step, timestep, given):
+    pipe._interrupt = step == 1
+    return given
+
+
+EMBEDS = {"callback_on_step_end_tensor_inputs": ["prompt_embeds"]}
+
+
+@pytest.mark.parametrize(
+    ("callback", "more", "layout"),
+    [
+        (dampen, {}, [GUIDED] * 4),
+        (end_guidance, EMBEDS, [GUIDED, GUIDED, ALONE, ALONE]),
+        (stop, {}, [GUIDED] * 2),
+    ],
+)
+def test_what_a_callback_changes_has_exact_maps(load, callback, more, layout):
     pipe = load("sd1")
 
     def call():
-        return paint(pipe, PAIR, seeds=(1, 2), steps=4, **WITH_EMBEDS)
+        return paint(pipe, PROMPT, steps=4, callback_on_step_end=callback, **more, **SMALL)
 
-    check(pipe, call, PAIR, [GUIDED, GUIDED, ALONE, ALONE])
+    check(pipe, call, [PROMPT], layout)
 
 
-def test_a_negative_branch_that_ends_half_way_has_its_steps_or_is_refused(load):
-    """It was there for two steps of four: these are recorded, or the reason why not is told."""
+def test_a_missing_negative_branch_is_refused_before_sampling(load):
     pipe = load("sd1")
-    with reference(pipe) as scores:
-        paint(pipe, PROMPT, steps=4, **WITH_EMBEDS)
-    try:
-        with trace(pipe, WHOLE, tokens="all", branches=("negative",)) as recorder:
-            paint(pipe, PROMPT, steps=4, **WITH_EMBEDS)
-        recordings = recorder.negative_recordings
-    except HeedmapError as error:
-        assert "negative" in str(error)
-    else:
-        compare(recordings, expect(scores, [GUIDED] * 2, [[0], [1]], "negative"), scores.near)
-
-
-def test_text_states_changed_by_a_callback_are_refused(load):
-    pipe = load("sd1")
-
-    def swap(pipe, step, timestep, given):
-        return {"prompt_embeds": given["prompt_embeds"] + 1}
-
-    inputs = {"callback_on_step_end": swap, "callback_on_step_end_tensor_inputs": ["prompt_embeds"]}
-    with pytest.raises(TraceError, match="callback"), trace(pipe):
-        paint(pipe, PROMPT, **inputs)
-
-
-def test_an_interrupted_call_has_the_maps_of_its_steps(load):
-    pipe = load("sd1")
-
-    def stop(pipe, step, timestep, given):
-        pipe._interrupt = step == 1
-        return given
-
-    recorder = check(
-        pipe, lambda: paint(pipe, PROMPT, steps=3, callback_on_step_end=stop), [PROMPT]
-    )
-    assert len(recorder.recordings[0].timesteps) == 2
-    assert all(len(array) == 2 for array in recorder.recordings[0].arrays)
+    passes = count_passes(pipe)
+    with pytest.raises(HeedmapError, match="negative"), trace(pipe, branches=("negative",)):
+        paint(pipe, PROMPT, guidance_scale=1.0)
+    assert not passes
 
 
 # --- a safety checker ---
@@ -676,22 +475,11 @@ def test_an_interrupted_call_has_the_maps_of_its_steps(load):
 
 def test_black_images_are_noted_and_give_one_warning(load, tmp_path):
     pipe = load("short")
-    drawn = generate_batch(pipe, PAIR, seeds=[1, 2], steps=2)
-    assert [run.settings.nsfw_content_detected for run in drawn] == [None, None]
-    models.add_safety_checker(pipe, drawn[1].image, drawn[0].image)
+    plain = generate_batch(pipe, PAIR, seeds=[1, 2], steps=2)
+    models.add_safety_checker(pipe, plain[1].image, plain[0].image)
     with pytest.warns(HeedmapWarning, match=PAIR[1]) as warned:
         runs = generate_batch(pipe, PAIR, seeds=[1, 2], steps=2)
     assert len(warned) == 1
     assert [run.settings.nsfw_content_detected for run in runs] == [False, True]
     assert [run.image.getbbox() is None for run in runs] == [False, True]
-    assert Run.load(runs[1].save(tmp_path / "x")).settings.nsfw_content_detected is True
-
-
-def test_an_edit_of_black_images_is_not_judged_by_them(load):
-    pipe = load("short")
-    drawn = generate(pipe, PROMPT, seed=1, steps=2)
-    models.add_safety_checker(pipe, drawn.image, picture(128, 128))
-    with pytest.warns(HeedmapWarning) as warned:
-        pair = edit(pipe, PROMPT, "a red tree", seed=1, steps=2)
-    assert pair.source.image.tobytes() == pair.edited.image.tobytes()  # black, both
-    assert len(warned) == 1 and pair.report.notes is None
+    assert hm.Run.load(runs[1].save(tmp_path / "x")).settings.nsfw_content_detected is True

@@ -68,31 +68,6 @@ def test_edges_of_a_map_move_to_edges_of_the_image(scale):
     assert made[:, 36 * scale + 1].min() - made[:, 36 * scale - 2].max() > 0.4
 
 
-def test_on_a_flat_image_maps_are_smoothed_and_keep_their_mean():
-    picture = np.full((40, 40, 3), 128, np.uint8)
-    noise = np.random.default_rng(0).random((1, 40, 40), dtype=np.float32)
-    made = guided(picture, noise, 5)
-    assert made.std() < noise.std() / 5
-    assert made.mean() == pytest.approx(noise.mean(), abs=0.02)
-    even = np.full((1, 40, 40), 0.3, np.float32)
-    np.testing.assert_allclose(guided(picture, even, 5), even, atol=1e-5)
-
-
-def test_large_images_are_subsampled_without_visible_change():
-    """What a coarser look costs: nothing that is seen, on a picture of shapes."""
-    y, x = np.mgrid[:192, :192]
-    inside = (y - 90) ** 2 + (x - 100) ** 2 < 50**2
-    picture = np.where(inside[..., None], (200, 40, 40), (220, 230, 240)).astype(np.uint8)
-    soft = np.clip(1.2 - np.hypot(y - 90, x - 100) / 70, 0, 1).astype(np.float32)
-    made = guided(picture, soft[None], 24)[0]  # every fourth pixel of each side
-    edge = np.abs(np.hypot(y - 90, x - 100) - 50) < 1.5
-    # The filter's own range is not 0 to 1: half-way between inside and outside is what counts.
-    level = (made[inside & ~edge].mean() + made[~inside & ~edge & (soft > 0)].mean()) / 2
-    np.testing.assert_array_equal(
-        (made >= level)[~edge & (soft > 0.2)], inside[~edge & (soft > 0.2)]
-    )
-
-
 @pytest.mark.parametrize("shape", [(1, 1), (1, 9), (2, 3), (3, 3), (4, 50), (7, 7)])
 @pytest.mark.parametrize("radius", [0, 1, 12, 500])
 def test_images_smaller_than_the_filter_are_filtered(shape, radius):
@@ -107,22 +82,20 @@ def test_images_smaller_than_the_filter_are_filtered(shape, radius):
         np.testing.assert_array_equal(made, maps)
 
 
-@pytest.mark.parametrize("shape", [(128, 128), (256, 320), (250, 333)])
 @pytest.mark.parametrize("cells", [16, 8])
-def test_a_filtered_map_is_not_shifted(shape, cells):
+def test_a_filtered_map_is_not_shifted(cells):
     """Whatever part of the pixels is looked at, nothing moves, and no side is preferred."""
-    h, w = shape
+    h, w = 250, 333
     y, x = np.mgrid[:h, :w]
     radius = round(1.5 * h / cells)
-    y0, x0 = (h - 1) / 2, (w - 1) / 2
-    blob = np.exp(-((x - x0) ** 2 + (y - y0) ** 2) / (2 * (h / 8) ** 2))[None].astype(np.float32)
+    middle = [(side - 1) / 2 for side in (h, w)]
+    away = (y - middle[0]) ** 2 + (x - middle[1]) ** 2
+    blob = np.exp(-away / (2 * (h / 8) ** 2))[None].astype(np.float32)
     flat = guided(np.full((h, w, 3), 128, np.uint8), blob, radius)[0].astype(np.float64)
-    centre = [float((flat * at).sum() / flat.sum()) for at in (x, y)]
-    np.testing.assert_allclose(centre, (x0, y0), atol=0.02)
+    centre = [float((flat * at).sum() / flat.sum()) for at in (y, x)]
+    np.testing.assert_allclose(centre, middle, atol=0.02)
     small = np.random.default_rng(0).integers(0, 256, (h // 16, w // 16, 3), np.uint8)
     picture = np.asarray(Image.fromarray(small).resize((w, h), Image.Resampling.BICUBIC))
     turned = guided(picture[::-1, ::-1].copy(), blob[:, ::-1, ::-1].copy(), radius)
-    there = guided(picture, blob, radius)
-    np.testing.assert_allclose(turned[:, ::-1, ::-1], there, atol=1e-4)
-    mirrored = guided(picture[:, ::-1].copy(), blob[:, :, ::-1].copy(), radius)[:, :, ::-1]
-    assert np.abs(mirrored - there).max() < 0.01
+    plain = guided(picture, blob, radius)
+    np.testing.assert_allclose(turned[:, ::-1, ::-1], plain, atol=1e-4)

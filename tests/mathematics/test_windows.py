@@ -49,16 +49,3 @@ def test_adjacent_windows_share_and_omit_no_step(steps, a, b, c):
     first, second = steps_within(low, middle, steps), steps_within(middle, high, steps)
     assert [*first, *second] == [*steps_within(low, high, steps)]
     assert set(first) <= set(range(steps))
-
-
-@given(st.integers(1, 200), st.floats(0, 1), st.floats(0, 1))
-def test_any_bounds_give_steps_of_the_run_in_order(steps, low, high):
-    found = steps_within(low, high, steps)
-    assert all(0 <= step < steps for step in found)
-    assert bool(found) <= (low < high)
-    # To a ten-thousandth it is what the definition says.
-    for step in range(steps):
-        if low + 1e-4 < step / steps < high - 1e-4:
-            assert step in found
-        if step / steps < low - 1e-4 or step / steps > high + 1e-4:
-            assert step not in found

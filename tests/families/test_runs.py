@@ -1,0 +1,282 @@
+"""Runs of every family: saved, shown and read back, repeated, and averaged over axes."""
+
+import itertools
+
+import numpy as np
+import pytest
+import torch
+from diffusers import (
+    StableDiffusionImg2ImgPipeline,
+)
+from matplotlib.text import Text
+from oracle import assert_probabilities, watch
+from peft import LoraConfig
+from peft.utils import get_peft_model_state_dict
+from PIL import Image
+from torch.nn.functional import interpolate
+
+import heedmap as hm
+from families.checking import TOLERANCE, WHOLE, paint
+from families.models import TABLE, picture
+from heedmap.errors import ArgumentError, SelectionError
+from heedmap.page.packing import pack
+from heedmap.recording.tracing import trace
+
+PROMPT = "a red house"
+PAIR = [PROMPT, "the cat sat at a big tree"]
+
+
+@pytest.mark.parametrize("family", TABLE)
+def test_a_run_is_saved_read_back_and_repeated(load, family, tmp_path):
+    row, pipe = TABLE[family], load(family)
+    images = {name: value for name, value in row.call.items() if name.endswith("image")}
+    run = hm.generate(pipe, PROMPT, keep="all", **row.options(branches=row.branches))
+    saved = run.save(tmp_path / "run")
+    again = hm.Run.load(saved)
+    assert again.settings == run.settings and np.array_equal(again.image, run.image)
+    pairs = [(run.maps, again.maps), (run.negative_maps, again.negative_maps)]
+    for mine, theirs in pairs[: len(row.branches)]:
+        assert mine.recording.layers == theirs.recording.layers
+        assert mine.recording.table == theirs.recording.table
+        assert all(map(np.array_equal, mine.recording.arrays, theirs.recording.arrays))
+    for missing in images:
+        others = {name: value for name, value in images.items() if name != missing}
+        with pytest.raises(ArgumentError):
+            hm.repeat(pipe, saved, **others)
+    found = hm.repeat(pipe, saved, **images)
+    assert found.same and found.changed == {}, str(found)
+    assert found.run.settings == run.settings
+    page, packed = (saved / "index.html").read_text(), pack([{"prompt": run.maps.recording}], 10**8)
+    shorts = [layer.short for layer in run.maps.layers]
+    assert [layer["short"] for layer in packed["layers"]] == shorts
+    assert all(f'"{short}"' in page for short in shorts)
+    ablation = hm.ablate(pipe, run, "house", **images)
+    assert not ablation.without["attention"].maps["house"].values.any()
+    assert ablation.without["prompt"].maps.keys() == ("a", "red")
+
+
+DOUBLE, FOUR = {"double": 2, "single": 2}, {"early": 2, "middle": 1, "late": 1}
+THREE = {"early": 1, "middle": 1, "late": 1}
+GROUPS = {"sd3": FOUR, "flux": DOUBLE, "klein": DOUBLE, "qwen": THREE, "cogview4": THREE}
+
+
+@pytest.mark.parametrize("family", GROUPS)
+def test_groups_of_layers_are_selected(load, family):
+    pipe = load(family)
+    maps = hm.generate(pipe, PROMPT, keep="all", **TABLE[family].options()).maps
+    groups = [group for group, count in GROUPS[family].items() for _ in range(count)]
+    assert [layer.group for layer in maps.recording.layers] == groups
+    last = maps.select(layers=groups[-1])["house"].values
+    names = [layer.short for layer in maps.recording.layers if layer.group == groups[-1]]
+    assert np.array_equal(maps.select(layers=names)["house"].values, last)
+    assert not np.array_equal(maps.select(layers=groups[0])["house"].values, last)
+    with pytest.raises(SelectionError, match=groups[0]):
+        maps.select(layers="up")
+
+
+@pytest.mark.parametrize("family", ["sd35", "flux"])
+def test_shapes_equal_those_of_a_real_pass(load, family):
+    pipe, seen, more = load(family), {}, {"max_sequence_length": 12}
+    shapes = hm.layer_shapes(pipe, "at", size=(48, 80), **more)
+    with watch(pipe, lambda run: seen.update({run.name: run})):
+        paint(pipe, "at", steps=1, width=48, height=80, **more)
+    assert [one.name for one in shapes] == list(seen)
+    for one in shapes:
+        run = seen[one.name]
+        tokens, layer = run.tokens, run.layer
+        assert one.grid == (5, 3) and one.hidden == (15, layer.query_dim)
+        assert one.text[0] == tokens and one.projected == hasattr(layer, "to_out")
+        assert one.query == one.image_key == (15, layer.to_q.out_features)
+        assert one.key == (tokens, layer.to_k.out_features)
+        assert one.scores == (15, tokens + 15) and one.scale == 16**-0.5
+        assert one.output[1] == run.output[0].shape[2]
+
+
+# --- axes ---
+
+KEPT = [kept for n in range(3) for kept in itertools.combinations(sorted(WHOLE), n)]
+
+
+@pytest.mark.parametrize(
+    ("family", "keeps"), [("sd1", KEPT), ("sigma", [(), ("layer",)]), ("flux", [()])]
+)
+def test_axes_that_are_not_kept_are_averaged(load, family, keeps):
+    """Where layers are averaged too, each is brought to 64 cells on the short side first."""
+    pipe, more = load(family), TABLE[family].arguments(2, seeds=(1, 2))
+    if "max_sequence_length" in more:
+        more["max_sequence_length"] = 40
+    with trace(pipe, WHOLE) as whole:
+        bare = paint(pipe, PAIR, **more)
+    for keep in keeps:
+        with trace(pipe, keep) as recorder:
+            assert np.array_equal(bare, paint(pipe, PAIR, **more))
+        averaged = tuple(n for n, axis in enumerate(("step", "head")) if axis not in keep)
+        for mine, every in zip(recorder.recordings, whole.recordings, strict=True):
+            wanted = [array.mean(averaged, keepdims=True) for array in every.arrays]
+            if "layer" not in keep:
+                cells = [round(64 * side / min(mine.latent)) for side in mine.latent]
+                grids = [layer.grid for layer in every.layers]
+                pairs = zip(wanted, grids, strict=True)
+                wanted = [np.mean([enlarge(p, grid, cells) for p, grid in pairs], axis=0)]
+            for found, expected in zip(mine.arrays, wanted, strict=True):
+                np.testing.assert_allclose(found, expected, atol=TOLERANCE)
+
+
+def enlarge(p, grid, cells):
+    """(S, H, Q, K) from a layer's grid to that of the maps."""
+    planes = torch.from_numpy(p).double().movedim(2, 3).unflatten(-1, grid)
+    large = interpolate(planes.flatten(0, 1), size=cells, mode="bilinear", antialias=True)
+    return large.unflatten(0, p.shape[:2]).flatten(-2).movedim(-1, 2).numpy()
+
+
+@pytest.mark.parametrize("family", ["sd35", "flux"])
+def test_refined_maps_are_propagated_along_the_images_part_of_the_softmax(load, family):
+    row, pipe, plain, made = TABLE[family], load(family), [], []
+    layouts = row.layouts(2)
+
+    def keep(run):
+        layout = layouts[run.number]
+        if "conditional" not in layout:
+            return
+        p = run.attention()[layout.index("conditional")]
+        text, image = p[..., : run.tokens], p[..., run.tokens :]
+        plain.append(text.mean(0))
+        if len(plain) > 4:  # the second of two steps; there are four layers
+            squared = (image / image.sum(-1, keepdim=True)) ** 2
+            squared /= squared.sum(-1, keepdim=True)
+            made.append((squared @ torch.stack(plain).mean(0)).mean(0))
+
+    with watch(pipe, keep):
+        run = hm.generate(pipe, PROMPT, tokens="all", **row.options())
+    expected = torch.stack(made).mean(0).view(5, 3, -1)
+    np.testing.assert_allclose(run.maps.recording.refined, expected, rtol=1e-4, atol=1e-7)
+    assert len(made) == 4 and run.maps.refined["house"].values.std() > 0
+
+
+# --- shares of the attention to the text ---
+
+
+@pytest.mark.parametrize("family", ["sd35", "flux"])
+@pytest.mark.parametrize("weight", [None, -1.5])
+def test_shares_of_the_text_are_divided_by_its_sum_at_each_site(load, family, weight, tmp_path):
+    row, pipe, sites = TABLE[family], load(family), {}
+    layouts = row.layouts(2)
+
+    def keep(run):
+        layout = layouts[run.number]
+        if "conditional" not in layout:
+            return
+        text = run.attention()[layout.index("conditional")][..., : run.tokens].clone()
+        text[..., list(row.red)] *= weight or 1
+        share = text / text.abs().sum(-1, keepdim=True)
+        sites.setdefault(run.name, []).append((share, run.near))
+
+    edits = [] if weight is None else [hm.Reweight("red", weight)]
+    call = row.options(keep="all", tokens="all", edits=edits)
+    plain = hm.generate(pipe, "a red dog", **call)
+    with watch(pipe, keep):
+        run = hm.generate(pipe, "a red dog", share_of="text", **call)
+    assert np.array_equal(run.image, plain.image)
+    recording = run.maps.recording
+    for layer, array in zip(recording.layers, recording.arrays, strict=True):
+        for found, (share, near) in zip(array, sites[layer.name], strict=True):
+            assert_probabilities(found, share, 2 * near)
+    back = hm.Run.load(run.save(tmp_path / "run", overlays=False))
+    assert back.maps["dog"].share_of == run.settings.share_of == "text"
+    assert plain.settings.share_of == "all"
+    if weight is None:
+        assert hm.repeat(pipe, back).run.settings.share_of == "text"
+        assert hm.explain(pipe, back, "dog", (20, 41)).report.maps_difference < 1e-5
+
+
+def test_edits_and_grids_have_shares_of_the_text_and_figures_name_them(load):
+    pipe, call = load("sd3"), TABLE["sd3"].options(negative=None)
+    target = "a blue house"
+    plain = hm.edit(pipe, PROMPT, target, **call)
+    pair = hm.edit(pipe, PROMPT, target, share_of="text", **call)
+    run = hm.generate(pipe, PROMPT, share_of="text", **call)
+    assert np.array_equal(pair.edited.image, plain.edited.image)
+    for side in (pair.source, pair.edited):
+        assert side.maps["house"].share_of == side.settings.share_of == "text"
+    mine, theirs = (one.maps["house"].values for one in (pair.source, run))
+    np.testing.assert_allclose(mine, theirs, atol=1e-5)
+    assert not np.allclose(pair.edited.maps["house"].values, plain.edited.maps["house"].values)
+    for one, name in ((plain, "share of all attention"), (pair, "share of the attention to the")):
+        for figure in (one.figure(), one.source.figure(), one.source.maps["red"].figure()):
+            texts = [text.get_text().replace("\n", " ") for text in figure.findobj(Text)]
+            assert any(name in text for text in texts)
+    with pytest.raises(ArgumentError):
+        hm.generate(load("sd1"), "at", share_of="text")
+    assert hm.generate(load("sd1"), "at", seed=1, steps=1).maps.recording.share_of is None
+
+
+# --- edits and grids, saved and repeated ---
+
+
+@pytest.mark.parametrize("family", ["sd1", "sigma", "flux"])
+def test_edits_and_grids_are_saved_and_repeated(load, folder, family, tmp_path):
+    pipe, call = load(family), TABLE[family].options()
+    pair = hm.edit(pipe, "a (red:2) house", "a big house", only="red->big", **call)
+    again = hm.EditResult.load(pair.save(tmp_path / "pair"))
+    assert again.report == pair.report and np.array_equal(again.blend, pair.blend)
+    assert np.array_equal(again.edited.image, pair.edited.image)
+    assert pair.edited.settings.model == str(folder(family))
+    found = hm.repeat(pipe, tmp_path / "pair")
+    assert found.same and found.changed == {}
+    # The source beside its edits is the picture that it is alone.
+    alone = hm.generate(pipe, "a (red:2) house", **call)
+    assert np.abs(np.asarray(alone.image, int) - np.asarray(pair.source.image)).max() <= 1
+    call["seeds"] = call.pop("seed")
+    grid = hm.grid(pipe, PROMPT, weights={"red": [0, 3]}, **call)
+    assert len(hm.Grid.load(grid.save(tmp_path / "grid")).cells) == 2
+    found = hm.repeat(pipe, tmp_path / "grid")
+    assert found.same and found.changed == {}
+
+
+def check_repeat(pipe, folder, ran, **call):
+    """A run has the steps that were asked for, and is the same when it is drawn again."""
+    run = hm.generate(pipe, PROMPT, seed=3, **call)
+    assert len(run.maps.recording.timesteps) == ran and run.settings.steps == call["steps"]
+    images = {name: value for name, value in call.items() if isinstance(value, Image.Image)}
+    found = hm.repeat(pipe, run.save(folder), **images)
+    assert found.same and found.changed == {}, str(found)
+    return run
+
+
+@pytest.mark.parametrize("strength", [0.5, np.float32(0.7)])
+def test_img2img_is_repeated_with_the_class_of_its_settings(load, folder, tmp_path, strength):
+    """The folder says `StableDiffusionPipeline`. Ten times the float32 0.7 is 7, not below."""
+    pipe, image = load("sd1", StableDiffusionImg2ImgPipeline), picture(64, 48)
+    ran, saved = int(10 * float(strength)), tmp_path / "run"
+    run = check_repeat(pipe, saved, ran, steps=10, image=image, strength=strength)
+    assert run.settings.model == str(folder("sd1"))
+    assert hm.repeat(None, saved, image=image).same
+    with pytest.raises(ArgumentError):
+        hm.repeat(pipe, saved, image=picture(48, 64))
+
+
+def test_loras_are_saved_with_their_scales(load, tmp_path):
+    trained = load("short")
+    torch.manual_seed(8)
+    config = LoraConfig(r=2, target_modules=["to_q", "to_v"], init_lora_weights=False)
+    trained.unet.add_adapter(config)
+    weights = get_peft_model_state_dict(trained.unet)
+    trained.save_lora_weights(tmp_path / "lora", unet_lora_layers=weights)
+    pipe = load("short")
+    pipe.load_lora_weights(tmp_path / "lora", adapter_name="style")
+    run = check_repeat(pipe, tmp_path / "run", 2, steps=2, size=(64, 64))
+    (saved,) = run.settings.loras
+    expected = {"name": "style", "part": "unet", "scale": 1.0, "active": True, "fused": False}
+    assert saved == expected
+    found = hm.repeat(load("short"), tmp_path / "run")
+    assert not found.same and found.changed["loras"] == ([saved], [])
+    pipe.set_adapters("style", 0.25)
+    found = hm.repeat(pipe, tmp_path / "run")
+    assert not found.same
+    assert found.changed == {"loras": ([saved], [{**saved, "scale": 0.25}])}
+    call = {"seed": 3, "steps": 1, "size": (64, 64)}
+    pipe.disable_lora()
+    assert hm.generate(pipe, PROMPT, **call).settings.loras[0]["active"] is False
+    pipe.enable_lora()
+    pipe.fuse_lora()
+    assert hm.generate(pipe, PROMPT, **call).settings.loras[0]["fused"] is True
