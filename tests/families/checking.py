@@ -9,7 +9,7 @@ from diffusers.models.attention_processor import Attention
 from oracle import Shares, assert_probabilities, denoiser, reference
 from torch import nn
 
-from families.models import GUIDED
+from families.models import GUIDED, TABLE
 from heedmap.recording.tracing import trace
 
 Layout = tuple[str, ...]
@@ -188,6 +188,27 @@ def check(
     assert [recording.table.prompt for recording in recorder.recordings] == list(prompts)
     assert_telling(expect(shares, layouts, groups), shares.near)
     return recorder
+
+
+def check_family(pipe, family: str, prompts: Sequence[str] | str, read=None, **more):
+    """Check a call of a family's row in each branch that has maps; returns the recorder.
+
+    Attention reads other texts than the prompts if they are given as `read`.
+    """
+    row, texts = TABLE[family], prompts
+    if isinstance(prompts, str):
+        call, texts = row.arguments(**more), [prompts]
+    else:
+        call = row.arguments(len(prompts), **more)
+        texts = np.repeat(prompts, call.get("num_images_per_prompt", 1)).tolist()
+    return check(
+        pipe,
+        lambda: paint(pipe, prompt=prompts, **call),
+        read or texts,
+        row.layouts(2),
+        row.groups(2),
+        row.branches,
+    )
 
 
 def assert_telling(expected: dict[str, np.ndarray], near: dict[str, float]) -> None:

@@ -22,7 +22,6 @@ import heedmap as hm
 from families import models
 from families.checking import count_passes, paint, state_of
 from families.models import TABLE, mask, picture
-from heedmap.backends.latents import latents_of, pictures_of, rescaled, unscaled
 from heedmap.backends.registry import family_of, unit, usual_size
 from heedmap.errors import ModelError
 from heedmap.recording.tracing import trace
@@ -117,20 +116,12 @@ def test_locate_refuses_unknown_noise_and_passes_a_control_image_on(load):
 
 
 @pytest.mark.parametrize("family", ["flux", "chroma", "klein", "dev2", "qwen", "cogview4"])
-def test_latents_are_unpacked_decoded_and_packed(load, family):
+def test_latents_are_unpacked_and_packed(load, family):
     pipe, seen, row = load(family), [], TABLE[family]
     assert unit(pipe) == 16 and usual_size(pipe) == (64, 64)
     run = hm.generate(pipe, "at", keep=["step"], preview=seen.append, **row.options(size=(64, 48)))
     assert [tuple(latents.shape) for latents in seen] == [(1, 4, 6, 8)] * 2
     assert len(run.step_pictures.frames) == 2
-    opened = unscaled(pipe.vae, seen[-1])
-    if family == "flux":
-        torch.testing.assert_close(opened, seen[-1] / 0.3611 + 0.1159)
-    shown = torch.from_numpy(np.array(run.image)).movedim(-1, 0) / 255
-    decoded = pictures_of(pipe.vae, opened)[0].clamp(0, 1)
-    torch.testing.assert_close(decoded, shown, atol=3e-3, rtol=0)
-    torch.testing.assert_close(rescaled(pipe.vae, opened), seen[-1], atol=1e-5, rtol=1e-5)
-    assert latents_of(pipe.vae, shown[None]).shape == (1, 4, 6, 8)
     if family == "cogview4":
         return
     latents = torch.randn(2, 4, 6, 10)

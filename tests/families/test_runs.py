@@ -1,7 +1,5 @@
 """Runs of every family: saved, shown and read back, repeated, and averaged over axes."""
 
-import itertools
-
 import numpy as np
 import pytest
 import torch
@@ -13,14 +11,12 @@ from oracle import assert_probabilities, watch
 from peft import LoraConfig
 from peft.utils import get_peft_model_state_dict
 from PIL import Image
-from torch.nn.functional import interpolate
 
 import heedmap as hm
-from families.checking import TOLERANCE, WHOLE, paint
+from families.checking import paint
 from families.models import TABLE, picture
 from heedmap.errors import ArgumentError, SelectionError
 from heedmap.page.packing import pack
-from heedmap.recording.tracing import trace
 
 PROMPT = "a red house"
 PAIR = [PROMPT, "the cat sat at a big tree"]
@@ -93,40 +89,6 @@ def test_shapes_equal_those_of_a_real_pass(load, family):
 
 
 # --- axes ---
-
-KEPT = [kept for n in range(3) for kept in itertools.combinations(sorted(WHOLE), n)]
-
-
-@pytest.mark.parametrize(
-    ("family", "keeps"), [("sd1", KEPT), ("sigma", [(), ("layer",)]), ("flux", [()])]
-)
-def test_axes_that_are_not_kept_are_averaged(load, family, keeps):
-    """Where layers are averaged too, each is brought to 64 cells on the short side first."""
-    pipe, more = load(family), TABLE[family].arguments(2, seeds=(1, 2))
-    if "max_sequence_length" in more:
-        more["max_sequence_length"] = 40
-    with trace(pipe, WHOLE) as whole:
-        bare = paint(pipe, PAIR, **more)
-    for keep in keeps:
-        with trace(pipe, keep) as recorder:
-            assert np.array_equal(bare, paint(pipe, PAIR, **more))
-        averaged = tuple(n for n, axis in enumerate(("step", "head")) if axis not in keep)
-        for mine, every in zip(recorder.recordings, whole.recordings, strict=True):
-            wanted = [array.mean(averaged, keepdims=True) for array in every.arrays]
-            if "layer" not in keep:
-                cells = [round(64 * side / min(mine.latent)) for side in mine.latent]
-                grids = [layer.grid for layer in every.layers]
-                pairs = zip(wanted, grids, strict=True)
-                wanted = [np.mean([enlarge(p, grid, cells) for p, grid in pairs], axis=0)]
-            for found, expected in zip(mine.arrays, wanted, strict=True):
-                np.testing.assert_allclose(found, expected, atol=TOLERANCE)
-
-
-def enlarge(p, grid, cells):
-    """(S, H, Q, K) from a layer's grid to that of the maps."""
-    planes = torch.from_numpy(p).double().movedim(2, 3).unflatten(-1, grid)
-    large = interpolate(planes.flatten(0, 1), size=cells, mode="bilinear", antialias=True)
-    return large.unflatten(0, p.shape[:2]).flatten(-2).movedim(-1, 2).numpy()
 
 
 @pytest.mark.parametrize("family", ["sd35", "flux"])

@@ -2,7 +2,7 @@
 
 import pytest
 
-from families.checking import check, paint
+from families.checking import check_family
 from families.models import TABLE
 
 PROMPTS = ["a red dog", "the cat"]
@@ -12,17 +12,8 @@ PROMPTS = ["a red dog", "the cat"]
 def test_a_family_gives_exact_maps(load, family):
     """Of prompts of unlike length, whose padding is not alike."""
     row, pipe = TABLE[family], load(family)
-    more = row.arguments(2, num_images_per_prompt=row.repeats)
-    seeds = tuple(range(2 * row.repeats))
-    prompts = [text for text in PROMPTS for _ in range(row.repeats)]
-    recorder = check(
-        pipe,
-        lambda: paint(pipe, prompt=PROMPTS, seeds=seeds, **more),
-        prompts,
-        row.layouts(2),
-        row.groups(2),
-        row.branches,
-    )
+    more = {"num_images_per_prompt": row.repeats, "seeds": range(2 * row.repeats)}
+    recorder = check_family(pipe, family, PROMPTS, **more)
     for recording in recorder.recordings:
         grids = sorted({layer.grid for layer in recording.layers}, reverse=True)
         assert grids == sorted(row.grids, reverse=True)

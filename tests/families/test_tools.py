@@ -31,14 +31,14 @@ from families.checking import (
     WHOLE,
     after_steps,
     assert_restored,
-    check,
+    check_family,
     compare,
     count_passes,
     expect,
     paint,
     state_of,
 )
-from families.models import ALONE, GUIDED, TABLE, OneLayer, picture
+from families.models import GUIDED, TABLE, OneLayer, picture
 from heedmap.backends.registry import cross_attention_layers, self_attention_layers
 from heedmap.errors import HeedmapError, ModelError, SelectionError, TraceError
 from heedmap.recording.tracing import trace
@@ -48,13 +48,6 @@ PROMPT = "a red house"
 
 def call_of(family, **more):
     return {"prompt": PROMPT, **TABLE[family].arguments(), **more}
-
-
-def check_family(pipe, family, **more):
-    """Exact maps of the prompt in a call of the family."""
-    row, call = TABLE[family], call_of(family, **more)
-    layouts, groups = row.layouts(2), row.groups(2)
-    return check(pipe, lambda: paint(pipe, **call), [PROMPT], layouts, groups, row.branches)
 
 
 # --- processors, types, offloading ---
@@ -109,7 +102,7 @@ TOOLS = [
 def test_a_tool_leaves_maps_exact(load, family, prepare):
     pipe = load(family)
     prepare(pipe)
-    check_family(pipe, family)
+    check_family(pipe, family, PROMPT)
 
 
 HALF = [
@@ -127,7 +120,7 @@ def test_half_types_leave_maps_exact(load, family, dtype):
     pipe = load(family).to(dtype)
     if family in ("sd2", "sigma"):
         classic(pipe)
-    recorder = check_family(pipe, family, output_type="latent")
+    recorder = check_family(pipe, family, PROMPT, output_type="latent")
     assert recorder.recordings[0].timesteps == tuple(map(float, pipe.scheduler.timesteps))
 
 
@@ -147,7 +140,7 @@ def test_native_backends_leave_maps_exact(load, backend):
     pipe = load("flux")
     try:
         pipe.transformer.set_attention_backend(backend)
-        check_family(pipe, "flux")
+        check_family(pipe, "flux", PROMPT)
     finally:
         _AttentionBackendRegistry.set_active_backend(AttentionBackendName.NATIVE)  # of all models
 
@@ -388,19 +381,6 @@ def test_attention_scores_that_diffusers_skips_are_skipped_in_a_trace(load):
 # --- processors of one's own ---
 
 
-class Cached(AttnProcessor2_0):
-    """Returns its first output again."""
-
-    def __init__(self):
-        super().__init__()
-        self.output = None
-
-    def __call__(self, attn, hidden_states, *args, **kwargs):
-        if self.output is None:
-            self.output = super().__call__(attn, hidden_states, *args, **kwargs)
-        return self.output
-
-
 class Widened(JointAttnProcessor2_0):
     """Adds keys of its own to those of text and image."""
 
@@ -424,7 +404,7 @@ class Classic(JointAttnProcessor2_0):
 
 @pytest.mark.parametrize(
     ("family", "kind", "edits"),
-    [("sd1", Cached, []), ("sd3", Widened, []), ("sd3", Classic, [hm.Reweight("red", 2)])],
+    [("sd3", Widened, []), ("sd3", Classic, [hm.Reweight("red", 2)])],
 )
 def test_attention_that_cannot_be_seen_or_changed_is_refused(load, family, kind, edits):
     pipe = load(family)
@@ -457,8 +437,7 @@ def test_a_mask_acts_before_the_softmax_of_text_and_image(load):
     """What is hidden has exactly nothing, also of the log-sum."""
     pipe = load("schnell")
     pipe.transformer.transformer_blocks[0].attn.set_processor(Masked())
-    call = call_of("schnell")
-    recorder = check(pipe, lambda: paint(pipe, **call), [PROMPT], ALONE)
+    recorder = check_family(pipe, "schnell", PROMPT)
     array = recorder.recordings[0].arrays[0]
     assert (array[..., 2] == 0).all() and (array[..., 3] > 0).all()
 

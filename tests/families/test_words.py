@@ -5,7 +5,7 @@ import pytest
 from transformers import CLIPTokenizer
 
 import heedmap as hm
-from families.checking import BOTH, check, count_passes, paint
+from families.checking import BOTH, check, check_family, count_passes, paint
 from families.models import TABLE
 from heedmap.backends import loading
 from heedmap.backends.prompts import Reading, prompt_table, read_concepts
@@ -104,18 +104,6 @@ def test_words_past_the_limit_have_no_map(load, family):
 
 
 # --- SDXL: two text encoders, one label ---
-
-
-def test_labels_of_both_encoders_agree(load):
-    pipe, prompt = load("sdxl"), "at a house!"
-    table = prompt_table(pipe, prompt)
-    for tokenizer in (pipe.tokenizer, pipe.tokenizer_2):
-        spans = tokenizer(prompt, return_offsets_mapping=True).offset_mapping[1:-1]
-        texts = [prompt[start:end].strip() for start, end in spans]
-        assert texts == [token.text for token in table.tokens if token.kind == "text"]
-    # The second tokenizer pads with "!", which the user typed too: only that one is text.
-    assert [token.text for token in table.tokens[1:6]] == ["at", "a", "house", "!", "<end>"]
-    assert {token.kind for token in table.tokens[6:]} == {"pad"}
 
 
 def test_encoders_that_read_a_text_differently_are_refused(load):
@@ -276,13 +264,9 @@ def test_without_t5_its_positions_are_padding(load):
 def test_words_are_those_of_the_prompt_that_attention_reads(load):
     """T5 reads the second prompt of Flux, and CLIP's vector of the first has no attention."""
     pipe, second = load("flux"), ["a blue house", "at sea"]
-    more = TABLE["flux"].arguments(2, seeds=(1, 2), prompt_2=second)
-    more["negative_prompt_2"] = ["at night", ""]  # an empty one is none
-    layouts, groups = TABLE["flux"].layouts(2), TABLE["flux"].groups(2)
-    recorder = check(
-        pipe, lambda: paint(pipe, prompt=["a red house", "a cat"], **more), second, layouts,
-        groups, BOTH,
-    )  # fmt: skip
+    more = {"prompt_2": second, "negative_prompt_2": ["at night", ""]}  # an empty one is none
+    prompts = ["a red house", "a cat"]
+    recorder = check_family(pipe, "flux", prompts, read=second, seeds=(1, 2), **more)
     assert [maps.tokens.prompt for maps in recorder.negative_maps] == ["at night", ""]
     with pytest.warns(HeedmapWarning, match="blue:2"):  # only the prompt takes weights
         hm.generate(pipe, "at", prompt_2="a (blue:2) sea", steps=1, size=(32, 32), seed=1)

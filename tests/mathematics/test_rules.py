@@ -49,11 +49,6 @@ def test_a_window_includes_its_start_and_excludes_its_end(step, acts):
     assert (rule.mix(site(step)) is not None) == acts
 
 
-def test_a_token_without_counterpart_keeps_its_attention():
-    edited = Inject(torch.eye(3), torch.zeros(3), torch.tensor([0.8, 0, 0.8]))(P, site())
-    torch.testing.assert_close(edited, torch.stack([SOURCE[..., 0], P[..., 1], SOURCE[..., 2]], -1))
-
-
 def test_reweight_equals_the_values_worked_out_by_hand():
     rule = Weights(torch.tensor([1, -1, 2.0]))
     edited = rule(P, site())
