@@ -301,7 +301,6 @@ class LayerRun:
     name: str
     number: int  # of the pass
     layer: nn.Module
-    arguments: tuple[tuple, dict]
     tokens: int  # of the text; 0 where the image attends to itself alone
     query: Tensor
     key: Tensor
@@ -346,16 +345,6 @@ class LayerRun:
             return project(heads) - project(torch.zeros_like(heads))
         return project[0](heads) - project[0](torch.zeros_like(heads))
 
-    @torch.no_grad()
-    def with_text(self, states: Tensor, row: int) -> tuple[Tensor, float]:
-        """P (H, Q, K) of a row over other text states (K, C), and what float32 allows."""
-        args, kwargs = self.arguments
-        more = {name: value for name, value in kwargs.items() if name == "image_rotary_emb"}
-        with Kernel() as kernel:
-            _plain(self.layer)(self.layer, args[0][[row]], states[None], **more)
-        query, key = kernel.given["query"], kernel.given["key"]
-        return softmax(query, key, query.shape[-1] ** -0.5)[0], tolerance(query, key)
-
 
 def _plain(layer: nn.Module):
     """Diffusers' processor of a layer, as one that asks torch for the whole attention."""
@@ -383,7 +372,6 @@ def watch(pipe, act: Callable[[LayerRun], object], *, alone: bool = False) -> It
     def after(name, layer, args, kwargs, output):
         if layer not in computed:
             return
-        hidden = kwargs.get("hidden_states", args[0] if args else None)
         text = kwargs.get("encoder_hidden_states", args[1] if len(args) > 1 else None)
         is_single = is_joint and name.startswith("single_")
         count = tokens[0] if is_single or (is_joint and text is not None) else 0
@@ -418,7 +406,6 @@ def watch(pipe, act: Callable[[LayerRun], object], *, alone: bool = False) -> It
                 name=name,
                 number=passes[0],
                 layer=layer,
-                arguments=((hidden, *args[1:]), kwargs),
                 tokens=count or (0 if text is None else key.shape[2]),
                 query=query,
                 key=key,

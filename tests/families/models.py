@@ -845,7 +845,8 @@ class Family:
         if self.negative:
             call["negative_prompt"] = ["at night"] * prompts if prompts else "at night"
         if prompts and "image" in call:
-            call["image"] = [call["image"]] * (prompts * self.repeats)
+            images = prompts * more.get("num_images_per_prompt", 1)
+            call["image"] = [call["image"]] * images
         return call | more
 
     def options(self, **more: Any) -> dict[str, Any]:

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 from diffusers import FirstBlockCacheConfig
-from oracle import Kernel, assert_probabilities, denoiser, watch
+from oracle import Kernel, assert_probabilities, denoiser, softmax, tolerance, watch
 
 import heedmap as hm
 from families.checking import WHOLE, assert_restored, paint, state_of
@@ -29,100 +29,36 @@ PROMPTS = ["a red house", "a cat"]
 CONCEPTS = ["sea wind", "house", "cat"]
 
 
-def encode(pipe, text: str, instruction: str) -> tuple[torch.Tensor, list[tuple[int, int]]]:
-    """The states (K, C) that layers are given of a text, by its encoders alone; tokens' spans."""
-    model = denoiser(pipe)
-
-    def read(tokenizer, text: str, length: int):
-        return tokenizer(
-            text, padding="max_length", max_length=length, truncation=True, return_tensors="pt",
-            return_offsets_mapping=True,
-        )  # fmt: skip
-
-    parts, spans = [], []
-    if hasattr(model, "text_embedder"):  # HunyuanDiT: padding is replaced, not hidden
-        for name, length in (("", 77), ("_2", 256)):
-            tokens = read(getattr(pipe, f"tokenizer{name}"), text, length)
-            mask = tokens.attention_mask
-            states = getattr(pipe, f"text_encoder{name}")(tokens.input_ids, attention_mask=mask)[0]
-            states = model.text_embedder(states) if name else states
-            parts.append(states[0].masked_fill(mask[0, :, None] == 0, torch.nan))
-            spans += tokens.offset_mapping[0].tolist()
-        states = torch.cat(parts)
-        return torch.where(states.isnan(), model.text_embedding_padding, states), spans
-    if hasattr(pipe, "transformer"):
-        extra = len(pipe.tokenizer(instruction).input_ids) - 2 if instruction else 0
-        pipe.tokenizer.padding_side = "right"
-        tokens = read(pipe.tokenizer, instruction + text.lower(), 300 + extra)
-        states = pipe.text_encoder(tokens.input_ids, attention_mask=tokens.attention_mask)[0]
-        states = model.caption_projection(states)
-        states = model.caption_norm(states) if hasattr(model, "caption_norm") else states
-        seen = tokens.attention_mask.bool()
-        if instruction:
-            seen[:, 1 : extra + 1] = False
-        return states[seen], (tokens.offset_mapping[seen] - len(instruction)).tolist()
-    for end in ("", "_2"):
-        if getattr(pipe, f"tokenizer{end}", None) is None:
-            continue
-        tokens = read(getattr(pipe, f"tokenizer{end}"), text, 77)
-        made = getattr(pipe, f"text_encoder{end}")(tokens.input_ids, output_hidden_states=True)
-        is_xl = hasattr(pipe, "tokenizer_2")
-        parts.append(made.hidden_states[-2] if is_xl else made.last_hidden_state)
-    return torch.cat(parts, dim=-1)[0], tokens.offset_mapping[0].tolist()
-
-
-@torch.no_grad()
-def shares_by_definition(pipe, run, row, prompt, instruction):
-    """The probabilities (H, Q, concepts) in float64, and what float32 allows of them."""
-    text = " and ".join([*CONCEPTS, prompt])
-    states, spans = encode(pipe, text, instruction)
-    p, near = run.with_text(states, row)
-    found = []
-    for concept in CONCEPTS:
-        places = [match.span() for match in re.finditer(rf"\b{concept}\b", text)]
-        tokens = [
-            number
-            for number, (start, end) in enumerate(spans)
-            if any(a < end and start < b and start < end for a, b in places)
-        ]
-        assert tokens
-        found.append(p[..., tokens].sum(dim=-1))
-    return torch.stack(found, dim=-1).numpy(), near
-
-
 @pytest.mark.parametrize("family", [name for name in FAMILIES if name in TABLE])
 def test_concepts_have_their_share_of_a_text_that_names_them(load, family):
-    row, pipe, expected = TABLE[family], load(family), defaultdict(list)
-    more = row.arguments(2, seeds=(1, 2))
+    """The image's queries of the call, and the keys of a call with that text."""
+    row, pipe = TABLE[family], load(family)
+    more, queries, keys = row.arguments(2, seeds=(1, 2)), defaultdict(list), {}
     if "max_sequence_length" in more:
         more["max_sequence_length"] = 300
-    default = inspect.signature(pipe.__call__).parameters.get("complex_human_instruction")
-    lines = more.get("complex_human_instruction", default and default.default)
-    instruction = "\n".join(lines or ())
-
-    def keep(run):
-        rows = range(len(run.query))[row.layout.index("conditional") * 2 :][:2]
-        shares = [
-            shares_by_definition(pipe, run, number, prompt, instruction)
-            for number, prompt in zip(rows, PROMPTS, strict=True)
-        ]
-        expected[run.name].append(shares)
-
-    with watch(pipe, keep):
+    asking = [" and ".join([*CONCEPTS, prompt]) for prompt in PROMPTS]
+    with watch(pipe, lambda run: queries[run.name].append(run.query)):
         bare = paint(pipe, PROMPTS, **more)
+    with watch(pipe, lambda run: keys.update({run.name: (run.key, run.mask)})):
+        paint(pipe, asking, **more)
     before = state_of(pipe)
     with trace(pipe, WHOLE, concepts=CONCEPTS) as recorder:
         assert np.array_equal(paint(pipe, PROMPTS, **more), bare)
     assert_restored(pipe, before)
+    first = row.layout.index("conditional") * 2
     for image, recording in enumerate(recorder.concept_recordings):
         assert [word.text for word in recording.table.words] == CONCEPTS
         # Sana's self-attention is linear, and the upscaler has too little.
         assert (recording.refined is None) == family.startswith(("sana", "sprint", "upscaler"))
+        table = prompt_table(pipe, asking[image], more)
+        tokens = [list(table.find(concept)) for concept in CONCEPTS]
         for layer, array in zip(recording.layers, recording.arrays, strict=True):
-            for step, shares in enumerate(expected[layer.name]):
-                wanted, near = shares[image]
-                assert_probabilities(array[step], wanted, near, layer.name)
-            assert len(array) == len(expected[layer.name])
+            key, mask = (part if part is None else part[first + image] for part in keys[layer.name])
+            for found, query in zip(array, queries[layer.name], strict=True):
+                query = query[first + image]
+                p = softmax(query, key, query.shape[-1] ** -0.5, mask)
+                expected = torch.stack([p[..., places].sum(-1) for places in tokens], dim=-1)
+                assert_probabilities(found, expected, tolerance(query, key), layer.name)
 
 
 def test_concepts_with_prompt_embeds_are_read_alone_or_with_their_label(load):
