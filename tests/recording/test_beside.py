@@ -76,11 +76,11 @@ def test_concepts_equal_the_prompts_maps_for_one_text(pipe, kind):
         pipe.enable_attention_slicing(1)
     else:
         pipe.to(kind)
-    states = pipe.encode_prompt(["house"], "cpu", 1, False)[0]
-    with trace(pipe, EVERY, concepts=["house"]) as recorder:
+    states = pipe.encode_prompt(["red"], "cpu", 1, False)[0]
+    with trace(pipe, EVERY, concepts=["red"]) as recorder:
         run(pipe, None, steps=2, guidance_scale=1.0, prompt_embeds=states)
     (theirs,), (mine,) = recorder.recordings, recorder.concept_recordings
-    columns = [theirs.columns[p] for p in prompt_table(pipe, "house").find("house")]
+    columns = [theirs.columns[p] for p in prompt_table(pipe, "red").find("red")]
     near = 1e-2 if kind == torch.bfloat16 else 1e-5
     arrays = [*zip(mine.arrays, theirs.arrays, strict=True), (mine.refined, theirs.refined)]
     for one, every in arrays:
