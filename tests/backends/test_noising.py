@@ -41,10 +41,12 @@ def shown(pipe, count: int, seed: int = 3) -> tuple[list[float], list[torch.Tens
 @pytest.mark.parametrize(
     ("kind", "count"),
     [
-        (DDIMScheduler, 1), (DDIMScheduler, 100), (PNDMScheduler, 2), (EulerDiscreteScheduler, 3),
+        (DDIMScheduler, 1),
+        (PNDMScheduler, 2),
+        (EulerDiscreteScheduler, 3),
         (HeunDiscreteScheduler, 10),
     ],
-)  # fmt: skip
+)
 def test_the_noise_is_that_of_the_training(kind, count):
     pipe = random_pipeline()
     betas = {"beta_start": 0.0008, "beta_end": 0.013, "beta_schedule": "scaled_linear"}
@@ -64,11 +66,8 @@ def test_the_noise_is_that_of_the_training(kind, count):
     "own",
     [
         LCMScheduler(),
-        LCMScheduler(original_inference_steps=40),
         TCDScheduler(),
-        HeunDiscreteScheduler(),
         DDIMScheduler.from_config(LCMScheduler().config),
-        EulerDiscreteScheduler(),
     ],
 )
 def test_default_betas_of_the_scheduler_are_kept(own):
@@ -108,7 +107,6 @@ def test_noise_is_added_to_half_types_and_batches():
         FlowMatchEulerDiscreteScheduler(),
         EDMEulerScheduler(),
         DPMSolverMultistepScheduler(prediction_type="flow_prediction", use_flow_sigmas=True),
-        DPMSolverMultistepScheduler(use_flow_sigmas=True),
         HeunDiscreteScheduler(beta_schedule="exp"),
     ],
 )
@@ -120,19 +118,7 @@ def test_noise_of_another_shape_is_refused(scheduler):
     assert pipe.scheduler is scheduler
 
 
-def test_different_seeds_give_different_noise():
-    pipe = random_pipeline()
+def test_different_seeds_give_different_noise(pipe):
     (_, one), (_, same), (_, other) = (shown(pipe, 3, seed) for seed in (1, 1, 2))
     assert all(torch.equal(a, b) for a, b in zip(one, same, strict=True))
     assert not torch.equal(one[0], other[0]) and not np.allclose(one[0], one[1])
-
-
-def test_the_scheduler_is_restored_after_an_error():
-    pipe = random_pipeline()
-    own = pipe.scheduler
-    with (
-        pytest.raises(KeyboardInterrupt),
-        showing(pipe, LATENTS, torch.Generator().manual_seed(0), 1),
-    ):
-        raise KeyboardInterrupt
-    assert pipe.scheduler is own

@@ -45,8 +45,6 @@ def walked(scheduler: Any, steps: int = 6) -> list[tuple[Any, torch.Tensor, Any]
         ("DDIMScheduler", {"clip_sample": False}),
         ("DDPMScheduler", {"clip_sample": False, "variance_type": "fixed_small"}),
         ("EulerDiscreteScheduler", {}),
-        ("EulerDiscreteScheduler", {"use_karras_sigmas": True}),
-        ("EulerAncestralDiscreteScheduler", {}),
         ("HeunDiscreteScheduler", {}),
     ],
 )
@@ -65,12 +63,9 @@ def test_the_predicted_image_equals_the_schedulers_own(
 @pytest.mark.parametrize(
     ("name", "config"),
     [
-        ("DPMSolverMultistepScheduler", {}),
         ("DPMSolverMultistepScheduler", {"use_karras_sigmas": True}),
         ("DPMSolverSinglestepScheduler", {}),
-        ("UniPCMultistepScheduler", {}),
         ("PNDMScheduler", {"skip_prk_steps": True}),
-        ("PNDMScheduler", {}),
         ("LMSDiscreteScheduler", {}),
         ("KDPM2DiscreteScheduler", {}),
         ("LCMScheduler", {}),
@@ -130,21 +125,17 @@ def test_an_unknown_prediction_type_gives_no_prediction(scheduler: Any):
     assert predicted(scheduler, CLEAN, 5, CLEAN) is None
 
 
-@pytest.mark.parametrize(
-    "name", ["DDIMScheduler", "EulerDiscreteScheduler", "UniPCMultistepScheduler"]
-)
+@pytest.mark.parametrize("name", ["DDIMScheduler", "UniPCMultistepScheduler"])
 def test_the_scheduler_is_unchanged(name: str):
     """Also where its tables are of another kind than what is asked of it."""
     scheduler = made(name, prediction_type="epsilon")
     scheduler.set_timesteps(5)
-    scheduler.set_begin_index(0) if hasattr(scheduler, "set_begin_index") else None
     scheduler.alphas_cumprod = scheduler.alphas_cumprod.double()
     for t in scheduler.timesteps[:2]:
         before, held = deepcopy(vars(scheduler)), dict(vars(scheduler))
         predicted(scheduler, CLEAN, t, CLEAN)
-        after = vars(scheduler)
-        assert after.keys() == before.keys()
-        for key, value in after.items():
+        assert vars(scheduler).keys() == before.keys()
+        for key, value in vars(scheduler).items():
             assert value is held[key], key
             if isinstance(value, torch.Tensor):
                 assert torch.equal(value, before[key]), key

@@ -72,7 +72,7 @@ def test_a_swap_of_as_many_tokens_pairs_them():
         ("a, b", "a, b", {2: {2: 1}}),
         ("a, b", "a b", {2: {2: 1}, 3: {2: 1}}),  # to the next word
         ("a b,", "a b", {3: {3: 1}, 4: {3: 1}}),  # to the end
-        (", a b", "a b", {1: {1: 1}, 2: {1: 1}}),
+        (", a b", "a, b", {1: {1: 1}, 2: {1: 1}}),  # on the other side of it
         ("a b", "a, b", {2: {3: 1}}),  # new: no one's
         ("a b.", "a b!", {3: {3: 1}, 4: {4: 1}}),  # one for the other
         ("a , ; ! b", "a . ? b", {2: {2: 1}, 3: {3: 1}, 4: {3: 1}, 5: {4: 1}}),

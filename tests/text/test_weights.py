@@ -71,6 +71,7 @@ def test_weights_in_brackets_are_parsed(prompt, text, weights):
         ")a(",
         "a:1.5",
         "(:x)a)b(",
+        "(:5(a))",
         "¯\\_(ツ)_/¯",
         "<lora:x:0.8>",
         "[a:b:0.5]",
