@@ -27,9 +27,7 @@ def test_the_functions_have_the_defaults_of_the_options():
                     assert one.default == getattr(kind, one.name), one.name
 
 
-@pytest.mark.parametrize(
-    "name", ["stepps", "guidence", "arguments", "self", "prompts", "output_type"]
-)
+@pytest.mark.parametrize("name", ["stepps", "arguments", "self", "output_type"])
 def test_a_name_that_the_pipeline_does_not_take_is_refused(pipe, name: str):
     for draw in (
         lambda: heedmap.generate(pipe, "a cat", **{name: 1}),
@@ -38,14 +36,6 @@ def test_a_name_that_the_pipeline_does_not_take_is_refused(pipe, name: str):
     ):
         with pytest.raises(ArgumentError):
             draw()
-
-
-def test_unknown_arguments_of_an_edit_are_refused(pipe):
-    for name in ("seeds", "tokens", "self_atention"):
-        with pytest.raises(ArgumentError):
-            heedmap.edit(pipe, "a cat", "a dog", **{name: 1})
-    with pytest.raises(ArgumentError):
-        heedmap.generate(pipe, "a cat", seeds=1)
 
 
 # --- names of diffusers -------------------------------------------------------------------------
