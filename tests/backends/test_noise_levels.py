@@ -40,7 +40,7 @@ def piped(name: str, config: dict[str, Any]) -> Any:
 @pytest.mark.parametrize(("name", "config"), SCHEDULERS)
 @pytest.mark.parametrize("steps", [1, 8])  # of which the training has a multiple
 def test_a_step_with_the_true_noise_leads_to_the_next_level(name, config, steps):
-    """With the true noise for the model's output each scheduler comes to the level that is told."""
+    """With the true noise for the model's output each scheduler comes to that level."""
     pipe = piped(name, config)
     levels, _ = noise_levels(pipe, steps)
     assert len(levels) == steps + 1 and levels[-1] == (1.0, 0.0)
@@ -101,6 +101,6 @@ def test_levels_follow_the_steps_where_add_noise_differs(sigmas):
     pipe = piped("SASolverScheduler", sigmas)
     pipe.scheduler.set_timesteps(30)
     held = pipe.scheduler.sigmas.double()[:-1]
-    told = noise_levels(pipe, 30)[0][:-1]
-    for (a, s), sigma in zip(told, held.tolist(), strict=True):
+    levels = noise_levels(pipe, 30)[0][:-1]
+    for (a, s), sigma in zip(levels, held.tolist(), strict=True):
         assert s / a == pytest.approx(sigma, rel=1e-5) and a * a + s * s == pytest.approx(1)

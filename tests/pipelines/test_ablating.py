@@ -36,16 +36,16 @@ def apart(one: hm.Run, other: hm.Run) -> np.ndarray:
 
 
 def test_an_ablated_words_attention_is_reweighted_by_0(random_model, run, found):
-    drawn = hm.generate(random_model, PROMPT, edits=[hm.Reweight("house", 0)], **HOW)
-    assert same_pixels(found.without["attention"].image, drawn.image)
-    assert found.without["attention"].settings == drawn.settings
+    expected = hm.generate(random_model, PROMPT, edits=[hm.Reweight("house", 0)], **HOW)
+    assert same_pixels(found.without["attention"].image, expected.image)
+    assert found.without["attention"].settings == expected.settings
     assert (found.without["attention"].maps["house"].values == 0).all()
 
 
 def test_the_second_image_reads_the_prompt_without_the_word(random_model, run, found):
-    drawn = hm.generate(random_model, "a red , a tree", **HOW)
-    assert same_pixels(found.without["prompt"].image, drawn.image)
-    assert found.without["prompt"].settings == drawn.settings
+    expected = hm.generate(random_model, "a red , a tree", **HOW)
+    assert same_pixels(found.without["prompt"].image, expected.image)
+    assert found.without["prompt"].settings == expected.settings
     assert [word.text for word in found.without["prompt"].maps.words] == ["a", "red", "a", "tree"]
 
 

@@ -2,7 +2,6 @@
 
 import sys
 import warnings
-from functools import wraps
 
 import diffusers
 import numpy as np
@@ -92,21 +91,6 @@ def test_the_settings_repeat_the_run(pipe):
     assert (s.device, s.dtype, s.pipeline) == ("cpu", "float32", "StableDiffusionPipeline")
 
 
-def test_the_size_of_the_call_is_saved_if_the_image_has_another():
-    pipe = random_pipeline()
-
-    class Halving(type(pipe)):
-        @wraps(type(pipe).__call__)
-        def __call__(self, *args, **given):
-            made = super().__call__(*args, **given)
-            made.images = [one.resize((one.width // 2, one.height // 2)) for one in made.images]
-            return made
-
-    pipe.__class__ = Halving
-    run = generate(pipe, "a house", size=(96, 64), steps=1)
-    assert run.settings.size == (96, 64) and run.image.size == (48, 32)
-
-
 # --- weights and batches ---
 
 
@@ -127,18 +111,6 @@ def test_weights_in_a_prompt_are_applied_and_saved(pipe, tmp_path):
     assert same(plain, generate(pipe, "a (red:1) house", seed=7, steps=2))
     escaped = generate(pipe, r"a \(red\) house", seed=7, steps=2)
     assert escaped.settings.text == "a (red) house"
-
-
-def test_all_tokens_and_the_negative_branch_are_recorded(pipe):
-    plain = generate(pipe, "a house", negative="at sea", seed=1, steps=2)
-    assert plain.negative_maps is None
-    run = generate(
-        pipe, "a house", negative="at sea", seed=1, steps=2, tokens="all", branches=["negative"]
-    )
-    assert run.maps.recording.positions == tuple(range(77))
-    assert [word.text for word in run.negative_maps.words] == ["at", "sea"]
-    assert run.negative_maps.image is run.image
-    np.testing.assert_allclose(run.maps["house"].values, plain.maps["house"].values, atol=1e-6)
 
 
 def test_concepts_change_no_picture(pipe):

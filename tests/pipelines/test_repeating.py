@@ -119,11 +119,11 @@ def test_a_grid_repeats(pipe, tmp_path):
         pipe, PROMPT, weights={"red": [1, 2.5]}, cross_replace=[0.3, (0.2, 0.8)], seeds=[5, 6],
         steps=2, batch=4,
     )  # fmt: skip
-    told: list[tuple[int, int]] = []
+    calls: list[tuple[int, int]] = []
     folder = made.save(tmp_path / "grid")
-    found = repeat(pipe, folder, progress=lambda *now: told.append(now))
+    found = repeat(pipe, folder, progress=lambda *now: calls.append(now))
     assert_same(found)
-    assert told[-1] == (8, 8)
+    assert calls[-1] == (8, 8)
     assert found.pixels == (2 + 8) * 128 * 128
     assert [cell.row() for cell in found.run] == [cell.row() for cell in made]
     assert_same(repeat(pipe, folder / "cells" / "002"))

@@ -52,10 +52,10 @@ def test_settings_have_the_requested_steps_and_the_scheduler(pipe, scheduler, op
     assert noted.steps == 4
     about = noted.schedulers["scheduler"]
     assert about.kind == noted.scheduler == scheduler.__name__
-    told = argument(about.config)  # infinity is no JSON
-    assert told.items() >= options.items()
+    config = argument(about.config)  # infinity is no JSON
+    assert config.items() >= options.items()
     own = {k: v for k, v in pipe.scheduler.config.items() if not k.startswith("_")}
-    assert told == own
+    assert config == own
 
 
 def test_defaults_are_saved_with_their_origin(pipe, embedded):

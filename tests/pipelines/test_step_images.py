@@ -66,9 +66,9 @@ def test_the_last_step_image_is_nearer_the_result_than_the_first(embedded):
 # --- on its own --------------------------------------------------------------------------------
 
 
-def seen(foretold: list[torch.Tensor | None], latents: list[torch.Tensor]) -> StepRecorder:
+def record(predictions: list[torch.Tensor | None], latents: list[torch.Tensor]) -> StepRecorder:
     watch = StepRecorder()
-    for step, (guess, noisy) in enumerate(zip(foretold, latents, strict=True)):
+    for step, (guess, noisy) in enumerate(zip(predictions, latents, strict=True)):
         watch.record(StepState(Moment(step, len(latents), True), noisy, guess, {}))
     return watch
 
@@ -82,10 +82,10 @@ PICTURE = Image.fromarray(np.random.default_rng(1).integers(0, 256, (64, 96, 3),
 
 def test_without_predictions_step_images_are_named_latents():
     latents = [chance(n) for n in range(3)]
-    (steps,) = seen([None] * 3, latents).images([PICTURE], 3)
+    (steps,) = record([None] * 3, latents).images([PICTURE], 3)
     assert steps is not None and steps.shows == "latents" and steps.size == (96, 64)
-    (other,) = seen(list(reversed(latents)), latents).images([PICTURE], 3)
+    (other,) = record(list(reversed(latents)), latents).images([PICTURE], 3)
     assert other is not None and other.shows == "prediction"
     assert other.frames[0].tobytes() == steps.frames[2].tobytes()
-    (mixed,) = seen([None, *latents[1:]], latents).images([PICTURE], 3)
+    (mixed,) = record([None, *latents[1:]], latents).images([PICTURE], 3)
     assert mixed is not None and mixed.shows == "latents"

