@@ -260,6 +260,7 @@ def test_nested_weights_have_a_largest_product():
         ("a red house", {"house": 1 / 3}, "a red (house:0.3333333333333333)"),
         ("red", {"red": 1e-7}, "(red:1e-07)"),
         ("red", {"red": 30}, "(red:+30)"),
+        ("(((red:2):4):3)", {}, "(((red:2):4):3)"),
         ("(red (cat:2):3)", {}, "(red (cat:2):3)"),
         ("a\\ cat", {"cat": 2}, "a\\ (cat:2)"),
     ],
