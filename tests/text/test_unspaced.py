@@ -122,6 +122,7 @@ def test_a_unit_has_all_marks_of_its_character(prompt, expected):
         # A part of a token, if it is nowhere whole.
         (qwen, "一只小猫", "猫", ["小猫"]),
         (qwen, "一只小猫坐", "只小", ["一只小猫"]),
+        (qwen, "小猫和猫", "猫", ["猫"]),
         # A Korean word with its particle, if it is nowhere without.
         (clip, "잔디 위의 고양이가 앉아", "고양이", ["고양이가"]),
     ],
