@@ -554,3 +554,38 @@ def held_maps(recordings, held):
             for step, found in enumerate(array):
                 expected = held.edited[layer.name, step][image][..., recording.positions]
                 assert_probabilities(found, expected, held.near[layer.name, step], layer.name)
+
+
+# --- maps that self-attention carries on -------------------------------------------------------
+
+
+def carried_maps(held, image, passes, grid=None):
+    """The mean of P so far and what self-attention made of it, each (h, w, K).
+
+    passes: of each pass its share of its step, and whether maps are carried on in it. The grid is
+    the coarsest of the self-attentions of 16 to 48 cells, or else the finest.
+    """
+    own = {here for name, number, here in held.order if (name, number) in held.among}
+    middle = [here for here in own if 16 <= min(here) <= 48]
+    grid = grid or (min(middle) if middle else max(own))
+    total, weight = 0, 0
+    carried, carried_weight = 0, 0
+    for name, number, here in held.order:
+        if number >= len(passes):
+            break
+        share, is_late = passes[number]
+        if (name, number) in held.edited:
+            plane = held.edited[name, number][image].mean(0).T.reshape(1, -1, *here)
+            plane = torch.nn.functional.interpolate(
+                plane, size=grid, mode="bilinear", antialias=True
+            )
+            total = total + share * plane[0].flatten(1).T
+            weight += share
+        elif weight and is_late and here == grid:
+            square = held.among[name, number][image] ** 2
+            made = (square / square.sum(-1, keepdim=True)) @ (total / weight)
+            carried = carried + share * made.mean(0)
+            carried_weight += share
+    plain = total / weight
+    refined = carried / carried_weight if carried_weight else plain
+    return plain.reshape(*grid, -1), refined.reshape(*grid, -1)

@@ -9,17 +9,9 @@ from diffusers import StableDiffusionImg2ImgPipeline, StableDiffusionInpaintPipe
 from families import models
 from making import gradient
 
-from heedmap.backends.base import parameters
-from heedmap.backends.registry import THEIR_NAMES, check_names, for_batch, without_bar
+from heedmap.backends.registry import check_names, for_batch, without_bar
 from heedmap.errors import ArgumentError
 from heedmap.options import GenerateOptions
-
-
-def test_names_are_those_of_the_pipeline(pipe):
-    assert {THEIR_NAMES[name] for name in ("steps", "guidance", "negative")} == {
-        "num_inference_steps", "guidance_scale", "negative_prompt",
-    }  # fmt: skip
-    assert set(for_batch(pipe, ["a"], [1], GenerateOptions(size=(8, 8)))) < set(parameters(pipe))
 
 
 def test_a_batch_has_prompts_and_generators_of_its_rows(pipe):
@@ -99,9 +91,7 @@ def test_one_noise_is_repeated_for_each_row(pipe):
     assert "latents" not in rows(pipe, 1) and rows(pipe, latents=None)["latents"] is None
 
 
-@pytest.mark.parametrize(
-    ("count", "given"), [(3, [gradient()] * 2), (1, torch.zeros(4, 3, 8, 8)), (2, [])]
-)
+@pytest.mark.parametrize(("count", "given"), [(3, [gradient()] * 2), (1, torch.zeros(4, 3, 8, 8))])
 def test_a_count_that_is_neither_one_nor_all_rows_is_refused(count, given):
     with pytest.raises(ArgumentError):
         rows(models.sd1(StableDiffusionInpaintPipeline), count, image=given)
@@ -115,7 +105,7 @@ def test_a_users_argument_overrides_the_familys():
     assert for_batch(pipe, ["a"], [1], said)[name] is True
 
 
-@pytest.mark.parametrize("own", [None, {}, {"desc": "mine", "disable": False}])
+@pytest.mark.parametrize("own", [None, {"desc": "mine", "disable": False}])
 def test_the_progress_bar_is_restored(own: dict[str, Any] | None):
     pipe = models.FAMILIES["sd1"]()
     vars(pipe).pop("_progress_bar_config", None)
@@ -130,9 +120,7 @@ def test_the_progress_bar_is_restored(own: dict[str, Any] | None):
 
 def test_unknown_argument_names_are_refused(pipe):
     check_names(pipe, ["prompt", "callback", "callback_steps", "mine"], ["mine"])
-    for name in ("st", "zzz", "promt"):
+    for name in ("promt", "image"):
         with pytest.raises(ArgumentError):
             check_names(pipe, [name], ["steps", "seed"])
-    with pytest.raises(ArgumentError):
-        check_names(pipe, ["image"], ["steps", "seed"])
     check_names(models.sd1(StableDiffusionImg2ImgPipeline), ["image"], ["steps", "seed"])

@@ -29,9 +29,8 @@ def test_a_folders_card_is_read_and_a_model_without_one_has_an_empty_card(tmp_pa
 
 @pytest.mark.parametrize(
     "content",
-    [None, [], "a list", {}, {"vocabulary": []}, {"vocabulary": "red"}, {"vocabulary": [1]},
-     {"vocabulary": ["a"], "phrases": ["a"]}, {"vocabulary": ["a"], "limits": 3}],
-)  # fmt: skip
+    [None, {}, {"vocabulary": [1]}, {"vocabulary": ["a"], "phrases": ["a"]}],
+)
 def test_a_card_of_another_kind_is_empty(tmp_path: Path, content: Any):
     (tmp_path / "card.json").write_text(json.dumps(content))
     assert model_card(tmp_path) == ModelCard()

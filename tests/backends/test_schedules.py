@@ -17,32 +17,21 @@ def pipe(timesteps, own=None, **scheduler):
     return made
 
 
-def told(*given, first, **more):
-    found = announced(pipe(*given, **more), first)
-    assert found.count == found.steps[-1] + 1
-    return list(found.timesteps), list(found.steps)
-
-
 @pytest.mark.parametrize(
     ("made", "first", "timesteps", "steps"),
     [
         (pipe([9, 6, 3]), 9, [9, 6, 3], [0, 1, 2]),
         (pipe([9, 6, 3]), 6, [6, 3], [0, 1]),  # image to image
         (pipe([9, 6, 3], own=2), 9, [9, 6], [0, 1]),  # denoising_end
-        (pipe([9, 6, 3], own=1), 6, [6], [0]),
         # Repeated timesteps: the one that leaves as many as the pipeline says.
         (pipe([9, 6, 6, 6, 3], own=3), 6, [6, 6, 3], [0, 1, 2]),
         (pipe([9, 6, 6, 6, 3]), 6, [6, 6, 6, 3], [0, 1, 2, 3]),
         (pipe([9, 6, 6, 6, 3], begin_index=3), 6, [6, 3], [0, 1]),
-        (pipe([9, 6, 6, 6, 3], begin_index=0), 6, [6, 6, 6, 3], [0, 1, 2, 3]),
         # Two calls a step, the last with one; a run begins with a whole step.
         (pipe([9, 6, 6, 3, 3], order=2), 9, [9, 6, 6, 3, 3], [0, 0, 1, 1, 2]),
         (pipe([9, 6, 6, 3, 3], order=2), 6, [6, 3, 3], [0, 0, 1]),
-        (pipe([9, 8, 6, 3, 3], order=2), 8, [8, 6, 3, 3], [0, 0, 1, 1]),
         # PNDM: its second timestep twice, both calls of the first step.
         (pipe([9, 6, 6, 3], prk_timesteps=[]), 9, [9, 6, 6, 3], [0, 0, 1, 2]),
-        (pipe([9, 6, 3], prk_timesteps=[]), 9, [9, 6, 3], [0, 1, 2]),
-        (pipe([6, 6], prk_timesteps=[]), 6, [6, 6], [0, 1]),
         # Its Runge-Kutta steps take four calls each.
         (
             pipe([9, 8, 8, 7, 7, 6, 6, 5, 5, 4], prk_timesteps=list(range(8))), 9,
@@ -51,10 +40,6 @@ def told(*given, first, **more):
         (
             pipe([9, 8, 8, 7, 7, 6, 6, 5, 5, 4], prk_timesteps=list(range(8))), 6,
             [6, 6, 5, 5, 4], [0, 0, 0, 1, 2],
-        ),
-        (
-            pipe([9, 8, 8, 7, 7], prk_timesteps=list(range(12))), 9,
-            [9, 8, 8, 7, 7], [0, 0, 0, 0, 1],
         ),
     ],
 )  # fmt: skip
@@ -82,20 +67,10 @@ def test_timesteps_match_to_the_digits_of_float32():
 
 
 class Scheduler:
-    def __init__(self):
-        self.calls = 0
-
-    def step(self, latents, again=0, kind=tuple):
-        self.calls += 1
+    def step(self, latents, again=0):
         if again:
-            return self.step(latents, again - 1, kind)
-        made = latents + 1
-        return (made, "more") if kind is tuple else SimpleNamespace(prev_sample=made, also=3)
-
-
-class Output(SimpleNamespace):
-    def __getitem__(self, number):
-        return self.prev_sample
+            return self.step(latents, again - 1)
+        return latents + 1, "more"
 
 
 def test_latents_after_a_step_are_passed_to_the_listener():
@@ -116,29 +91,6 @@ def test_latents_after_a_step_are_passed_to_the_listener():
     undo()
     assert "step" not in vars(scheduler)
     assert torch.equal(scheduler.step(x)[0], 2 * x) and len(heard) == 2
-    # What is handed back as it came, is.
-    undo = listen(scheduler, lambda latents: latents)
-    result = scheduler.step(x)
-    assert result == (result[0], "more") and torch.equal(result[0], 2 * x)
-    undo()
-
-
-def test_a_failing_step_and_an_output_object_are_handled():
-    class Failing(Scheduler):
-        def step(self, latents):
-            self.calls += 1
-            if self.calls == 1:
-                raise RuntimeError("first")
-            return Output(prev_sample=latents + 1, also=3)
-
-    scheduler = Failing()
-    undo = listen(scheduler, lambda latents: -latents)
-    with pytest.raises(RuntimeError):
-        scheduler.step(torch.ones(1))
-    made = scheduler.step(torch.ones(1))
-    assert (made.prev_sample.item(), made.also) == (-2, 3)
-    undo()
-    assert "step" not in vars(scheduler)
 
 
 @pytest.mark.parametrize(("own", "steps"), [(None, 2), (5, 2), (2, 2), (1, 1)])

@@ -9,7 +9,6 @@ from msgspec import structs
 
 from heedmap.backends.loading import load
 from heedmap.errors import ArgumentError, HeedmapWarning, TruncatedWordError, UnknownWordError
-from heedmap.io.schemas import to_json
 from heedmap.options import USUAL, USUAL_JOINT
 from heedmap.pipelines.editing import edit, grid
 from heedmap.pipelines.generation import generate
@@ -57,12 +56,10 @@ def test_several_targets_share_their_source(pipe, swap):
     assert apart(pairs[0].source.image, swap.source.image) <= 1
     alone = edit(pipe, "a (red:2) house", seed=7, steps=STEPS)
     assert apart(pairs[2].edited.image, alone.edited.image) <= 1
-    assert edit(pipe, "a house", ["a sea"], seed=7, steps=1)[0].report.kind == "replace"
 
 
 def test_the_report_has_the_evidence_of_the_edit(swap):
     about = swap.report
-    assert about.why.startswith("'house' became 'sea'")
     assert (about.words.source, about.words.edited) == ((2,), (2,))
     assert (about.cross_replace, about.self_replace) == ((0.0, 0.8), (0.0, 0.4))
     assert about.sites == STEPS * 7  # 0, 1/3 and 2/3 lie before 0.8
@@ -80,47 +77,6 @@ def test_without_injection_an_edit_is_the_plain_target(pipe):
     assert (pair.report.sites, pair.report.self_sites, pair.report.moved) == (0, 0, 0.0)
 
 
-def test_weights_without_injection_equal_generate(pipe):
-    free = {"cross_replace": 0, "self_replace": 0, "seed": 2, "steps": STEPS}
-    pair = edit(pipe, "a (red:3) house", **free)
-    run = generate(pipe, "a (red:3) house", seed=2, steps=STEPS)
-    assert apart(pair.edited.image, run.image) <= 1
-    assert apart(pair.source.image, generate(pipe, "a red house", seed=2, steps=STEPS).image) <= 1
-    assert apart(pair.edited.image, pair.source.image) > 1
-    assert set(pair.report.weights.values()) == {3.0}
-    assert (pair.report.sites, pair.report.self_sites) == (STEPS * 7, 0)
-    whole = edit(pipe, "a (red:3) house", renormalize=True, **free)
-    assert apart(whole.edited.image, pair.edited.image) > 1
-
-
-def test_weights_of_the_source_act_on_the_source(pipe):
-    pair = edit(pipe, "a (red:3) house", "a (red:3) sea", seed=2, steps=STEPS)
-    run = generate(pipe, "a (red:3) house", seed=2, steps=STEPS)
-    assert apart(pair.source.image, run.image) <= 1
-    assert pair.source.settings.prompt == "a (red:3) house"
-    assert to_json(pair.report.words) == {"source": [2], "edited": [2]}
-    # Taking a weight away is an edit too.
-    less = edit(pipe, "a (red:3) house", "a red house", seed=2, steps=STEPS)
-    assert less.report.kind == "reweight"
-    assert to_json(less.report.words) == {"source": [1], "edited": [1]}
-    assert apart(less.source.image, run.image) <= 1
-    assert apart(less.edited.image, less.source.image) > 1
-
-
-def test_windows_choose_the_steps_of_an_edit(pipe, swap):
-    base = {"seed": 7, "steps": STEPS}
-    late = edit(pipe, "a red house", "a red sea", cross_replace=(0.5, 1.0), **base)
-    assert late.report.sites == 1 * 7  # only 2/3
-    assert apart(late.edited.image, swap.edited.image) > 0
-    own = edit(pipe, "a red house", "a red sea", word_windows={"sea": 0.2, "a red": [0, 1]}, **base)
-    assert own.report.word_windows == {"sea": (0.0, 0.2), "a red": (0.0, 1.0)}
-    assert apart(own.edited.image, swap.edited.image) > 0
-    same = edit(pipe, "a red house", "a red sea", word_windows={"a red sea": 0.8}, **base)
-    assert apart(same.edited.image, swap.edited.image) == 0
-    coarse = edit(pipe, "a red house", "a red sea", max_self_cells=8 * 8, **base)
-    assert 0 < coarse.report.self_sites < swap.report.self_sites
-
-
 # --- what it says -----------------------------------------------------------------------------
 
 
@@ -128,9 +84,6 @@ def test_an_edit_that_changed_nothing_gives_a_warning(pipe):
     with pytest.warns(HeedmapWarning) as warned:
         edit(pipe, "a (red:1.000001) house", seed=7, steps=1)
     assert warned[0].filename == __file__
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        edit(pipe, "a red house", "a red sea", seed=7, steps=1)
 
 
 @pytest.mark.parametrize(
@@ -154,32 +107,17 @@ BAD = [
     ({"word_windows": {"dog": 0.3}}, UnknownWordError),
     ({"word_windows": {"house": 0.3}}, UnknownWordError),  # of the source, not of the target
     ({"only": "dog->sea"}, UnknownWordError),
-    ({"only": "house->dog"}, UnknownWordError),
-    ({"only": "house"}, ArgumentError),
     ({"only": "house->sea", "protect": ["dog"]}, UnknownWordError),
     ({"protect": "red"}, ArgumentError),
     ({"threshold": 0.5}, ArgumentError),
     ({"target": "a big red sea", "kind": "replace"}, ArgumentError),
-    ({"kind": "swap"}, ArgumentError),
-    ({"cross_replace": 1.1}, ArgumentError),
     ({"word_windows": {"sea": (0, 7)}}, ArgumentError),
     ({"target": "a big red house", "word_windows": {"big": 0.3}}, ArgumentError),
-    ({"target": "a (red:2 sea"}, ArgumentError),
     ({"source": "a (red:2 house"}, ArgumentError),
-    ({"target": "a (red:nan) sea"}, ArgumentError),
-    ({"source": LONG + "red", "target": LONG + "blue"}, TruncatedWordError),
     ({"source": LONG + "(red:2)", "target": None}, TruncatedWordError),
-    ({"target": []}, ArgumentError),
-    ({"target": " "}, ArgumentError),
     ({"target": ["a red sea", ""]}, ArgumentError),
-    ({"target": [3]}, ArgumentError),
-    ({"source": ""}, ArgumentError),
     ({"target": None}, ArgumentError),
-    ({"target": "A red  house"}, ArgumentError),
-    ({"target": "a (red:1) house"}, ArgumentError),
     ({"source": "a (red:2) house", "target": "a (red:2) house"}, ArgumentError),
-    ({"seed": -1}, ArgumentError),
-    ({"steps": 0}, ArgumentError),
     ({"output_type": "latent"}, ArgumentError),
 ]
 
@@ -218,46 +156,21 @@ def test_a_red_house_becomes_blue_and_the_rest_stays(embedded):
     theirs = outside(pair.source.image, plain.image)
     assert ours < 0.3 * theirs  # 0.04 to 0.12 here; means over many: scripts/evaluate.py edits
 
-    blended = edit(embedded, source, target, seed=2, steps=10, only="red house->blue house")
-    change = (pixels(blended.source.image) - pixels(blended.edited.image)) ** 2
-    assert change[~blended.blend].mean() < 6**2  # of 255: what the decoder carries over the edge
-    after = pixels(blended.edited.image)[house].mean(axis=0)
-    assert after[2] > after[0] + 20
-
 
 # --- what is recorded decides nothing ---
 
 
-PROTECTED = {"only": "house->sea", "protect": "red", "threshold": 0.5}
-SWAPS = (PROTECTED, {})
-
-
-@pytest.fixture(scope="module")
-def swaps(pipe):
-    """Each with the axes that are kept unless others are asked for."""
-    return [edit(pipe, "a red house", "a red sea", seed=3, steps=2, **how) for how in SWAPS]
-
-
-@pytest.mark.parametrize("keep", [("step",), ("layer", "step", "head")])
-def test_the_kept_axes_change_no_image(pipe, swaps, keep):
-    """Neither of a blend, which reads the attention too, nor of anything else that is edited."""
-    for told, how in zip(swaps, SWAPS, strict=True):
-        other = edit(pipe, "a red house", "a red sea", seed=3, steps=2, keep=keep, **how)
-        for one, two in ((told.source, other.source), (told.edited, other.edited)):
-            assert np.array_equal(np.asarray(one.image), np.asarray(two.image))
-        assert told.blend is None or np.array_equal(told.blend, other.blend)
-
-
-# --- what is read -----------------------------------------------------------------------------
-
-
-def test_a_blend_threshold_above_all_cells_gives_a_warning(pipe):
-    with pytest.warns(HeedmapWarning):
-        pair = edit(
-            pipe, "a red house", "a red sea", seed=7, steps=STEPS, only="house->sea", blend_from=0,
-            threshold=1,
-        )  # fmt: skip
-    assert not pair.blend.any() and pair.edited.image == pair.source.image
+def test_the_kept_axes_change_no_image(pipe):
+    """Nor a blend, which reads the attention too."""
+    blend = {"only": "house->sea", "protect": "red", "threshold": 0.5}
+    pairs = [
+        edit(pipe, "a red house", "a red sea", seed=3, steps=2, keep=keep, **blend)
+        for keep in ((), ("layer", "step", "head"))
+    ]
+    first, other = pairs
+    for one, two in ((first.source, other.source), (first.edited, other.edited)):
+        assert np.array_equal(np.asarray(one.image), np.asarray(two.image))
+    assert np.array_equal(first.blend, other.blend)
 
 
 @pytest.mark.parametrize(("model", "windows"), [(EMBEDDED, USUAL), (JOINT, USUAL_JOINT)])
@@ -273,11 +186,6 @@ def test_default_windows_depend_on_the_model_and_the_kind_of_edit(model, windows
         assert asked is not None
         assert about.cross_replace == asked.cross_replace == (0.0, cross)
         assert about.self_replace == asked.self_replace == (0.0, own)
-    said = edit(pipe, "a red house", targets[1], seed=7, steps=1, cross_replace=0.6)
-    assert (said.report.cross_replace, said.report.self_replace) == (
-        (0.0, 0.6),
-        (0.0, windows["addition"][1]),
-    )
 
 
 def test_a_grid_of_several_kinds_has_the_loosest_default_windows(pipe):

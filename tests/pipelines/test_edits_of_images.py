@@ -9,13 +9,13 @@ import diffusers
 import numpy as np
 import pytest
 import torch
-from diffusers import DDPMScheduler, StableDiffusionImg2ImgPipeline
+from diffusers import StableDiffusionImg2ImgPipeline
 from families import models
 from making import random_pipeline, state_of
 from PIL import Image
 
 import heedmap
-from heedmap import EditResult, Grid, edit, grid, repeat
+from heedmap import EditResult, edit, repeat
 from heedmap.errors import ArgumentError, ModelError
 
 # An autoencoder of random weights gives no picture back well.
@@ -59,10 +59,11 @@ def pipe():
 @pytest.mark.parametrize(
     ("name", "steps"),
     [
-        ("PNDMScheduler", 4), ("EulerAncestralDiscreteScheduler", 3),
-        ("HeunDiscreteScheduler", 3), ("DPMSolverMultistepScheduler", 4), ("LCMScheduler", 3),
+        ("PNDMScheduler", 4),
+        ("EulerAncestralDiscreteScheduler", 3),
+        ("DPMSolverMultistepScheduler", 4),
     ],
-)  # fmt: skip
+)
 def test_the_source_is_the_autoencoders_reconstruction(pipe, name, steps):
     own, picture = pipe.scheduler, painted()
     config = {**BETAS, "prediction_type": "v_prediction"}
@@ -123,10 +124,11 @@ def by_hand(
 @pytest.mark.parametrize(
     ("name", "steps", "each"),
     [
-        ("DDIMScheduler", 1, 1), ("DDIMScheduler", 4, 1), ("EulerDiscreteScheduler", 3, 1),
+        ("DDIMScheduler", 4, 1),
+        ("EulerDiscreteScheduler", 3, 1),
         ("HeunDiscreteScheduler", 3, 2),
     ],
-)  # fmt: skip
+)
 def test_edits_follow_the_difference_of_predictions(pipe, name, steps, each):
     """From step to step: where a scheduler calls the model twice a step, not in between."""
     prompts, seen = [SOURCE, TARGET, "a red sea"], []
@@ -146,63 +148,6 @@ def test_edits_follow_the_difference_of_predictions(pipe, name, steps, each):
     assert (wanted[1] - wanted[2]).abs().max() > 1e-3
 
 
-def test_an_edit_equal_to_its_source_gives_the_image_back(pipe):
-    """Under guidance, too: what that does to the source it does to the edit, and is taken off."""
-    seen: list[torch.Tensor] = []
-    how: dict[str, Any] = {"image": painted(), "seeds": 3, "steps": 6, "guidance": 3}
-    grid(pipe, SOURCE, weights={"red": [1, 3]}, preview=seen.append, **how)
-    source, same, other = seen[-1]
-    pixels = pipe.image_processor.preprocess(painted())
-    with torch.no_grad():
-        clean = pipe.vae.encode(pixels).latent_dist.mode()[0] * pipe.vae.config.scaling_factor
-    assert torch.allclose(source, clean, atol=1e-6)
-    assert (same - clean).abs().max() < 1e-3  # a model of random weights multiplies rounding
-    assert (other - clean).abs().max() > 0.1
-
-
-@pytest.mark.parametrize(
-    "name", ["DDIMScheduler", "EulerDiscreteScheduler", "HeunDiscreteScheduler"]
-)
-def test_the_model_sees_the_picture_with_fresh_noise_at_each_step(pipe, name):
-    """As it is given it: of variance 1 in all, whatever a scheduler multiplies its latents by."""
-    own, seen = pipe.scheduler, []
-    whole = {"prediction_type": "epsilon", "timestep_spacing": "trailing"}  # whole timesteps
-    pipe.scheduler = getattr(diffusers, name).from_config({**BETAS, **whole})
-    hook = pipe.unet.register_forward_pre_hook(lambda m, args: seen.append((args[1], args[0])))
-    try:
-        edit(pipe, SOURCE, TARGET, image=painted(), seed=3, steps=4, guidance=5)
-        kept = DDPMScheduler(**BETAS).alphas_cumprod
-    finally:
-        pipe.scheduler = own
-        hook.remove()
-    with torch.no_grad():
-        pixels = pipe.image_processor.preprocess(painted())
-        clean = pipe.vae.encode(pixels).latent_dist.mode()[0] * pipe.vae.config.scaling_factor
-    chance = torch.Generator().manual_seed(3)
-    firsts = seen[:1] + seen[1:][1::2] if name.startswith("Heun") else seen
-    assert len(firsts) == 4
-    for t, given in firsts:
-        noise = torch.randn((1, *clean.shape), generator=chance)[0]
-        a = float(kept[int(t)])
-        for row in (0, 2):  # of both branches
-            assert torch.allclose(given[row], a**0.5 * clean + (1 - a) ** 0.5 * noise, atol=1e-3)
-
-
-@pytest.mark.parametrize("size", [(128, 64), (64, 136)])
-def test_an_image_is_edited_at_any_size(pipe, size):
-    pair = edit(pipe, SOURCE, TARGET, image=painted(640, 480), seed=3, steps=2, size=size)
-    assert pair.source.image.size == pair.edited.image.size == size
-    noted = pair.edited.settings.input_image
-    assert noted is not None and noted.size == (640, 480)
-
-
-@pytest.mark.slow
-def test_the_default_steps_are_the_pipelines(pipe):
-    pair = edit(pipe, SOURCE, TARGET, image=painted(64, 64), size=(64, 64), seed=3)
-    wanted = returned(pipe, painted(64, 64))
-    assert pair.report.steps == 50 and apart(pair.source.image, wanted) <= 1
-
-
 def test_outside_a_blend_the_source_stays(embedded):
     picture = painted()
     how: dict[str, Any] = {"only": "house->tree", "seed": 3, "steps": 6}
@@ -213,16 +158,6 @@ def test_outside_a_blend_the_source_stays(embedded):
     off = np.abs(np.asarray(pair.source.image) / 255 - np.asarray(pair.edited.image) / 255)
     cells = off.reshape(16, 8, 16, 8, 3).mean(axis=(1, 3, 4))
     assert cells[far].mean() < 0.4 * cells[~far].mean()  # the decoder spreads what changes
-
-
-def test_a_model_in_half_precision_reconstructs_the_source():
-    """Its latents stay of its own kind; the source comes back as well as that can hold it."""
-    pipe = random_pipeline()
-    wanted = returned(pipe, painted())
-    pair = edit(pipe.to(torch.bfloat16), SOURCE, TARGET, image=painted(), seed=3, steps=3)
-    off = np.abs(np.asarray(pair.source.image).astype(int) - wanted)
-    assert off.mean() < 2
-    assert apart(pair.edited.image, np.asarray(pair.source.image).astype(int)) > 3
 
 
 def test_an_img2img_pipeline_gets_the_image_as_its_argument(tmp_path: Path):
@@ -258,29 +193,18 @@ def test_an_edit_of_an_image_is_saved_loaded_and_repeated(pipe, pair: EditResult
         assert "parameters" not in image.info  # no settings alone make it
 
 
-def test_a_grid_of_an_image_is_saved_and_repeated(pipe, tmp_path: Path):
-    made = grid(pipe, SOURCE, image=painted(), weights={"red": [-1, 3]}, seeds=3, steps=2)
-    assert {cell.result.source.settings.input_image for cell in made.cells} != {None}
-    folder = made.save(tmp_path / "x")
-    assert Grid.load(folder).report == made.report
-    assert repeat(pipe, folder).same
-    assert repeat(pipe, folder / "cells" / "002").same
-
-
 def test_an_edit_without_its_saved_image_is_not_repeated(pipe, pair: EditResult, tmp_path: Path):
     folder = pair.save(tmp_path / "x")
     for side in ("source", "edited"):
         (folder / side / "input.png").unlink()
-        told = json.loads((folder / side / "run.json").read_text(encoding="utf-8"))
-        told["files"].remove("input.png")
-        (folder / side / "run.json").write_text(json.dumps(told), encoding="utf-8")
+        content = json.loads((folder / side / "run.json").read_text(encoding="utf-8"))
+        content["files"].remove("input.png")
+        (folder / side / "run.json").write_text(json.dumps(content), encoding="utf-8")
     read = EditResult.load(folder)
     with pytest.raises(ArgumentError):
         repeat(pipe, read)
     assert repeat(pipe, read, image=pair.source.input_image).same
-    whole = painted(200, 100)  # which the model saw in a size of its own
-    assert whole.size != pair.source.image.size and repeat(pipe, read, image=whole).same
-    whole.save(tmp_path / "photo.png")
+    painted(200, 100).save(tmp_path / "photo.png")  # which the model saw in a size of its own
     assert repeat(pipe, read, image=tmp_path / "photo.png").same
     with pytest.raises(ArgumentError):
         repeat(pipe, read, image=painted(200, 100, seed=1))
@@ -304,13 +228,7 @@ def _stop(done: int, of: int) -> None:
 
 
 @pytest.mark.parametrize(
-    "given",
-    [
-        {"image": 5},
-        {"latents": torch.zeros(1, 4, 16, 16)},
-        {"timesteps": [9, 5]},
-        {"sigmas": [9.0, 0.5]},
-    ],
+    "given", [{"image": 5}, {"latents": torch.zeros(1, 4, 16, 16)}, {"timesteps": [9, 5]}]
 )
 def test_options_that_contradict_an_image_are_refused(pipe, given):
     with pytest.raises(ArgumentError):
@@ -322,10 +240,7 @@ def test_models_that_cannot_edit_an_image_are_refused():
     with pytest.raises(ModelError):
         edit(pipe, SOURCE, TARGET, image=painted(), seed=3, steps=2)
     pipe = random_pipeline()
-    vae, pipe.vae = pipe.vae, None
-    with pytest.raises(ModelError):
-        edit(pipe, SOURCE, TARGET, image=painted(), seed=3, steps=2)
-    pipe.vae, pipe.scheduler = vae, diffusers.FlowMatchEulerDiscreteScheduler()
+    pipe.vae = None
     with pytest.raises(ModelError):
         edit(pipe, SOURCE, TARGET, image=painted(), seed=3, steps=2)
 
@@ -333,6 +248,6 @@ def test_models_that_cannot_edit_an_image_are_refused():
 def test_a_poor_reconstruction_gives_a_warning(pipe):
     pixels = np.random.default_rng(0).integers(0, 256, (128, 128, 3), dtype=np.uint8)
     noise = Image.fromarray(pixels)
-    with pytest.warns(heedmap.HeedmapWarning, match=r"distorts this image \(PSNR \d+\.\d dB"):
+    with pytest.warns(heedmap.HeedmapWarning, match="PSNR"):
         pair = edit(pipe, SOURCE, TARGET, image=noise, seed=3, steps=2)
     assert pair.report.notes is not None and any("dB" in note for note in pair.report.notes)

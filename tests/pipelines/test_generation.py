@@ -2,7 +2,6 @@
 
 import sys
 import warnings
-from functools import wraps
 
 import diffusers
 import numpy as np
@@ -11,10 +10,9 @@ import torch
 from making import generate_batch, random_pipeline, same_pixels
 from PIL import Image
 
-from heedmap.errors import ArgumentError, HeedmapWarning, ModelError, TruncatedWordError
+from heedmap.errors import ArgumentError, HeedmapWarning, ModelError
 from heedmap.pipelines.editing import edit
 from heedmap.pipelines.generation import generate
-from heedmap.recording.edits import Reweight
 from heedmap.recording.tracing import trace
 from heedmap.results.runs import Run
 
@@ -75,9 +73,6 @@ def test_progress_previews_and_callbacks_change_no_image():
     assert reported == [(1, 3), (2, 3), (3, 3)]
     assert callbacks == [0, 1, 2] and shapes == [(1, 4, 16, 16)] * 3
     assert pipe._progress_bar_config == bar
-    del pipe._progress_bar_config
-    generate(pipe, "a house", seed=0, steps=1, progress=lambda *_: None)
-    assert "_progress_bar_config" not in vars(pipe)
 
 
 # --- settings ---
@@ -94,23 +89,6 @@ def test_the_settings_repeat_the_run(pipe):
     assert same(run, again)
     assert s.versions.torch == torch.__version__ and s.versions.python in sys.version
     assert (s.device, s.dtype, s.pipeline) == ("cpu", "float32", "StableDiffusionPipeline")
-
-
-def test_the_size_of_the_call_is_saved_if_the_image_has_another():
-    pipe = random_pipeline()
-
-    class Halving(type(pipe)):
-        @wraps(type(pipe).__call__)
-        def __call__(self, *args, **given):
-            made = super().__call__(*args, **given)
-            made.images = [one.resize((one.width // 2, one.height // 2)) for one in made.images]
-            return made
-
-    pipe.__class__ = Halving
-    run = generate(pipe, "a house", size=(96, 64), steps=1)
-    assert run.settings.size == (96, 64) and run.image.size == (48, 32)
-    run = generate(pipe, "a house", steps=1)
-    assert run.settings.size == run.image.size == (64, 64)
 
 
 # --- weights and batches ---
@@ -133,44 +111,6 @@ def test_weights_in_a_prompt_are_applied_and_saved(pipe, tmp_path):
     assert same(plain, generate(pipe, "a (red:1) house", seed=7, steps=2))
     escaped = generate(pipe, r"a \(red\) house", seed=7, steps=2)
     assert escaped.settings.text == "a (red) house"
-    # Weights act before edits.
-    edited = generate(pipe, "a (red:3) house", edits=[Reweight("red", 0)], seed=7, steps=2)
-    assert same(edited, generate(pipe, "a (red:0) house", seed=7, steps=2))
-
-
-def test_weights_may_be_negative_and_in_part_of_a_batch(pipe, tmp_path):
-    prompts = ["a red house", "a (red house:-1)", "a red house"]
-    runs = generate_batch(pipe, prompts, seeds=[7, 7, 7], steps=2)
-    plain = generate_batch(pipe, ["a red house"] * 3, seeds=[7, 7, 7], steps=2)
-    for number in (0, 2):
-        assert same_pixels(runs[number].image, plain[number].image)
-        for a, b in zip(runs[number].maps.values(), plain[number].maps.values(), strict=True):
-            np.testing.assert_allclose(a.values, b.values, atol=1e-6)
-    assert not same(runs[1], plain[1])
-    assert runs[1].maps["red"].values.max() < 0
-    assert Run.load(runs[1].save(tmp_path / "run")).sheet().width > 256
-
-
-def test_a_batch_gives_one_run_for_each_prompt(pipe):
-    prompts = ["a house", "at the sea"]
-    runs = generate_batch(pipe, prompts, seeds=[1, 2], steps=2)
-    assert [r.settings.prompt for r in runs] == prompts
-    assert [r.settings.seed for r in runs] == [1, 2]
-    alone = generate(pipe, "at the sea", seed=2, steps=2)
-    difference = np.asarray(runs[1].image).astype(int) - np.asarray(alone.image)
-    assert np.abs(difference).max() <= 1
-
-
-def test_all_tokens_and_the_negative_branch_are_recorded(pipe):
-    plain = generate(pipe, "a house", negative="at sea", seed=1, steps=2)
-    assert plain.negative_maps is None
-    run = generate(
-        pipe, "a house", negative="at sea", seed=1, steps=2, tokens="all", branches=["negative"]
-    )
-    assert run.maps.recording.positions == tuple(range(77))
-    assert [word.text for word in run.negative_maps.words] == ["at", "sea"]
-    assert run.negative_maps.image is run.image
-    np.testing.assert_allclose(run.maps["house"].values, plain.maps["house"].values, atol=1e-6)
 
 
 def test_concepts_change_no_picture(pipe):
@@ -185,9 +125,6 @@ def test_concepts_change_no_picture(pipe):
         assert same_pixels(bare.image, run.image)
         assert run.settings.concepts == ("red house", "cat") and run.concepts.image is run.image
         np.testing.assert_array_equal(run.concepts["cat"].values, maps["cat"].values)
-        assert run.concepts["red house"].mask().shape == (128, 128)
-        assert run.concepts.segment().names == ("red house", "cat")
-        assert run.concepts.refined["cat"].refined
 
 
 # --- hostile prompts, bad arguments, warnings ---
@@ -212,25 +149,15 @@ def test_hostile_prompts_are_saved_and_read_back(pipe, prompt, tmp_path, recwarn
         {"prompt": " \n "},
         {"prompt": ["a"]},
         {"prompt": "a (red:2 house"},
-        {"prompt": "a (red:1,5) house"},
-        {"prompt": "a (,:2) house"},
         {"seed": -1},
-        {"seed": 1.5},
-        {"seed": True},
         {"seed": 2**63},
         {"steps": 0},
-        {"steps": "7"},
         {"guidance": float("nan")},
         {"size": (100, 128)},
-        {"size": (0, 128)},
-        {"size": 128},
         {"output_type": "latent"},
-        {"keep": {"colour"}},
         {"negative": 7},
-        {"concepts": [""]},
         {"concepts": ["cat", "cat"]},
         {"limit": 10},
-        {"edits": [3]},
     ],
 )
 def test_bad_arguments_end_before_the_first_step(pipe, given):
@@ -239,16 +166,10 @@ def test_bad_arguments_end_before_the_first_step(pipe, given):
         generate(pipe, **{**usual, **given})
 
 
-def test_a_weight_of_words_that_the_model_does_not_read_ends_before_the_first_step(pipe):
-    with pytest.raises(TruncatedWordError):
-        generate(pipe, "a house " * 40 + "(red:2)", steps=1, seed=0, progress=never)
-
-
 @pytest.mark.parametrize(
     ("prompt", "negative", "warned"),
     [
         ("a ((red)) house", None, True),
-        ("a [red] house", None, True),
         ("a (red:1.3) house", None, False),
         (r"a \(red:1.3\) \[house\]", None, False),
         ("a house", "(red:1.3) house", True),
@@ -270,13 +191,10 @@ def test_unknown_words_give_a_warning_and_are_saved(embedded):
     assert [run.settings.untaught for run in runs] == [("Horse", "blurry"), ("blurry",)]
     with warnings.catch_warnings(action="error"):
         assert generate(embedded, "a red house", steps=1).settings.untaught == ()
-    with pytest.warns(HeedmapWarning, match="horse"):
-        found = generate(embedded, "a red house", steps=1, concepts=["cat", "horse"])
-    assert found.settings.untaught == ("horse",)
 
 
 @pytest.mark.parametrize(
-    ("size", "far"), [((96, 96), False), ((128, 256), False), ((88, 88), True), ((136, 256), True)]
+    ("size", "far"), [((128, 256), False), ((88, 88), True), ((136, 256), True)]
 )
 def test_a_size_far_from_the_models_gives_a_warning(pipe, size, far):
     for call in (

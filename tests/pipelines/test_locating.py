@@ -5,12 +5,11 @@ from dataclasses import replace
 from fractions import Fraction
 from math import floor
 from pathlib import Path
-from random import Random
 
 import numpy as np
 import pytest
 import torch
-from diffusers import DDPMScheduler, EulerDiscreteScheduler
+from diffusers import DDPMScheduler
 from making import state_of
 from PIL import Image
 
@@ -18,8 +17,6 @@ from heedmap import generate, locate, repeat, trace
 from heedmap.errors import ArgumentError, HeedmapError, HeedmapWarning
 from heedmap.io.writing import digest_of
 from heedmap.results.runs import Run
-from world import captions, scenes
-from world.layouts import lay_out
 
 PROMPT = "a red house"
 
@@ -99,9 +96,6 @@ def test_the_pipeline_is_restored(pipe):
     before, scheduler = state_of(pipe), pipe.scheduler
     locate(pipe, painted(), PROMPT, seed=4, steps=2)
     assert state_of(pipe) == before and pipe.scheduler is scheduler
-    one = generate(pipe, PROMPT, seed=1, steps=2).image
-    other = generate(pipe, PROMPT, seed=1, steps=2).image
-    assert np.array_equal(np.asarray(one), np.asarray(other))
     with pytest.raises(HeedmapError):
         locate(pipe, painted(), PROMPT, steps=2, size=(7, 7))
     assert state_of(pipe) == before and pipe.scheduler is scheduler
@@ -114,15 +108,9 @@ def test_wrong_images_and_options_are_refused(pipe, tmp_path: Path):
             locate(pipe, given, PROMPT)  # pyright: ignore[reportArgumentType]
     with pytest.raises(ArgumentError):
         locate(pipe, painted(), "a (red:2) house")
-    for name in ("latents", "timesteps", "sigmas", "num_images_per_prompt"):
+    for given in ({"latents": None}, {"steps": 1000}, {"guidance": 2}, {"strenght": 2}):
         with pytest.raises(ArgumentError):
-            locate(pipe, painted(), PROMPT, **{name: None})
-    for steps in (0, 1000, 2.5, True):
-        with pytest.raises(ArgumentError):
-            locate(pipe, painted(), PROMPT, steps=steps)  # pyright: ignore[reportArgumentType]
-    for name in ("guidance", "negative", "strenght"):
-        with pytest.raises(ArgumentError):
-            locate(pipe, painted(), PROMPT, **{name: 2})
+            locate(pipe, painted(), PROMPT, **given)
 
 
 def test_a_located_run_is_repeated(pipe, tmp_path: Path):
@@ -130,46 +118,13 @@ def test_a_located_run_is_repeated(pipe, tmp_path: Path):
     saved = found.save(tmp_path / "run")
     again = repeat(pipe, saved)
     assert again.same and again.changed == {} and again.run.settings == found.settings
-    array = found.maps.recording.arrays[0].copy()
-    array[0, 0, 0, :2] += 0.25
-    arrays = (array, *found.maps.recording.arrays[1:])
-    recording = replace(found.maps.recording, arrays=arrays)
-    other = replace(found, maps=replace(found.maps, recording=recording))
-    told = repeat(pipe, other)
-    assert recording.refined is not None
-    numbers = sum(a.size for a in arrays) + recording.refined.size
-    assert (told.same, told.differing, told.pixels) == (False, 2, numbers)
-    assert told.largest == pytest.approx(0.25, abs=1e-6)
-
-
-def test_another_scheduler_gives_similar_maps(pipe):
-    """The noise is that of the training, whichever scheduler draws."""
-    picture = painted()
-    one = locate(pipe, picture, PROMPT, seed=4, steps=2)
-    own = pipe.scheduler
-    pipe.scheduler = EulerDiscreteScheduler.from_config(own.config)
-    try:
-        other = locate(pipe, picture, PROMPT, seed=4, steps=2)
-    finally:
-        pipe.scheduler = own
-    assert np.array_equal(one.maps["house"].values, other.maps["house"].values)
-
-
-@pytest.mark.slow
-def test_maps_overlap_the_exact_masks(embedded):
-    """On rendered scenes of the drawn world the masks are known."""
-    overlaps: list[float] = []
-    for seed in range(6):
-        layout = lay_out(900_000_000 + seed, 2, True, "different")
-        scene, caption = scenes.render(layout), captions.object_caption(layout, Random(seed))
-        found = locate(embedded, Image.fromarray(scene.image), caption.text, seed=seed, steps=8)
-        for mention in caption.mentions:
-            if mention.kind == "noun" and len(mention.things) == 1:
-                word = next(w for w in found.maps.words if w.start == mention.start)
-                mask = found.maps.at(word.number).mask()
-                truth = scene.masks[mention.things[0]]
-                overlaps.append((mask & truth).sum() / (mask | truth).sum())
-    assert len(overlaps) >= 6 and np.mean(overlaps) > 0.8
+    first, *rest = found.maps.recording.arrays
+    first = first.copy()
+    first[0, 0, 0, :2] += 0.25
+    recording = replace(found.maps.recording, arrays=(first, *rest))
+    changed = repeat(pipe, replace(found, maps=replace(found.maps, recording=recording)))
+    assert (changed.same, changed.differing) == (False, 2)
+    assert changed.largest == pytest.approx(0.25, abs=1e-6)
 
 
 def test_concepts_are_located_without_changing_the_prompts_maps(pipe):
@@ -185,12 +140,7 @@ def test_concepts_are_located_without_changing_the_prompts_maps(pipe):
     apart = [np.abs(found.concepts[word].values - expected[word].values).max() for word in sought]
     assert max(apart) < 1e-4
     assert found.concepts["sky"].values.std() > 1e-4
-    again = repeat(pipe, found)
-    assert again.same and isinstance(again.run, Run) and again.run.concepts is not None
-    recording = found.concepts.recording
-    other = replace(recording, arrays=tuple(array + 1e-3 for array in recording.arrays))
-    changed = replace(found, concepts=replace(found.concepts, recording=other))
-    assert not repeat(pipe, changed).same
+    assert repeat(pipe, found).same
 
 
 def test_an_image_unlike_the_models_gives_a_warning(embedded):

@@ -34,9 +34,7 @@ def test_plain_values_are_read_back(value):
     assert argument_note(value) == note
 
 
-@pytest.mark.parametrize(
-    ("value", "back"), [(np.float64(0.5), 0.5), (np.int32(3), 3), (np.bool_(True), True)]
-)
+@pytest.mark.parametrize(("value", "back"), [(np.float64(0.5), 0.5), (np.bool_(True), True)])
 def test_numbers_of_numpy_become_those_of_python(value, back):
     assert argument(argument_note(value)) == back
     assert type(argument_note(value)) is type(back)
@@ -55,16 +53,12 @@ tinted.putpalette([9, *(tinted.getpalette() or [])[1:]])
 @pytest.mark.parametrize(
     ("value", "another"),
     [
-        (picture, other),
         (palette, tinted),
         (torch.arange(6.0), torch.arange(6.0) + 1),
         (torch.arange(6.0), torch.arange(6.0).reshape(2, 3)),
         (torch.tensor(1.0, dtype=torch.bfloat16), torch.tensor(1.0, dtype=torch.float16)),
-        (torch.tensor([True]), torch.tensor([False])),
-        (np.arange(6), np.arange(6).astype(np.int16)),
         ([picture, picture], [picture, other]),
         ({"mask": torch.ones(2)}, {"mask": torch.zeros(2)}),
-        ((0.5, picture), (0.6, picture)),
         (print, repr),
     ],
 )

@@ -3,13 +3,12 @@
 import json
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from diffusers import DDIMScheduler
-from making import generate_batch, made_pair, made_run, random_pipeline
+from making import made_pair, made_run, random_pipeline
 from msgspec import structs
 from PIL import Image
 
@@ -45,19 +44,13 @@ def assert_same(found) -> None:
 # --- the same to the byte -----------------------------------------------------------------------
 
 
-def drawn_by(scheduler: Any, pipe: Any) -> Run:
-    """What a pipeline draws with another scheduler; it has its own again."""
-    own = pipe.scheduler
-    pipe.scheduler = scheduler
-    try:
-        return generate(pipe, PROMPT, seed=1, steps=4)
-    finally:
-        pipe.scheduler = own
-
-
-def test_scheduler_settings_of_one_class_are_restored(embedded, tmp_path):
+def test_the_scheduler_of_the_settings_is_used(embedded, tmp_path):
     own = embedded.scheduler
-    run = drawn_by(DDIMScheduler.from_config(own.config, timestep_spacing="leading"), embedded)
+    embedded.scheduler = DDIMScheduler.from_config(own.config, timestep_spacing="leading")
+    try:
+        run = generate(embedded, PROMPT, seed=1, steps=4)
+    finally:
+        embedded.scheduler = own
     found = again(embedded, run, tmp_path / "run")
     assert_same(found)
     assert found.changed == {
@@ -94,12 +87,6 @@ def test_a_run_repeats(pipe, tmp_path, asked):
     assert found.run.settings == run.settings
 
 
-def test_one_run_of_a_batch_repeats(pipe, tmp_path):
-    runs = generate_batch(pipe, [PROMPT, "at sea", "a house"], seeds=[1, 2, 3], steps=1)
-    assert [run.settings.batch_place for run in runs] == [(number, 3) for number in range(3)]
-    assert_same(again(pipe, runs[1], tmp_path / "run"))
-
-
 EDITS = [
     {
         "source": r"a \(red\) (house:3)", "target": "a blue (house:0.5)", "renormalize": True,
@@ -132,11 +119,11 @@ def test_a_grid_repeats(pipe, tmp_path):
         pipe, PROMPT, weights={"red": [1, 2.5]}, cross_replace=[0.3, (0.2, 0.8)], seeds=[5, 6],
         steps=2, batch=4,
     )  # fmt: skip
-    told: list[tuple[int, int]] = []
+    calls: list[tuple[int, int]] = []
     folder = made.save(tmp_path / "grid")
-    found = repeat(pipe, folder, progress=lambda *now: told.append(now))
+    found = repeat(pipe, folder, progress=lambda *now: calls.append(now))
     assert_same(found)
-    assert told[-1] == (8, 8)
+    assert calls[-1] == (8, 8)
     assert found.pixels == (2 + 8) * 128 * 128
     assert [cell.row() for cell in found.run] == [cell.row() for cell in made]
     assert_same(repeat(pipe, folder / "cells" / "002"))
@@ -176,10 +163,7 @@ def test_tensors_and_rules_must_be_given_again_unchanged(pipe, tmp_path):
     run = generate(pipe, PROMPT, seed=1, steps=1, latents=latents, edits=edits)
     folder = run.save(tmp_path / "run")
     given = {"latents": latents, "edits": edits}
-    for other in (
-        {"edits": edits}, {"latents": latents}, {**given, "latents": latents + 1},
-        {**given, "edits": [fade]}, {**given, "image": Image.new("RGB", (8, 8))},
-    ):  # fmt: skip
+    for other in ({"edits": edits}, {**given, "latents": latents + 1}, {**given, "edits": [fade]}):
         with pytest.raises(ArgumentError):
             repeat(pipe, folder, **other)
     assert_same(repeat(pipe, folder, **given))
@@ -221,42 +205,15 @@ def figures(found):
     return found.same, found.largest, found.differing, found.pixels
 
 
-def test_equal_images_have_no_differing_pixel():
-    assert figures(compared(made_run(), made_run(), {})) == (True, 0, 0, 128 * 128)
-
-
-@pytest.mark.parametrize(("pixels", "by"), [(1, 1), (5, 40), (128, 3)])
+@pytest.mark.parametrize(("pixels", "by"), [(0, 0), (5, 40)])
 def test_changed_pixels_are_counted(pixels, by):
     run = made_run()
     found = compared(run, changed(run, pixels, by), {"threads": (2, 1)})
-    assert figures(found) == (False, by, pixels, 128 * 128)
-    assert json.loads(json.dumps(found.to_dict())) == {
-        "same": False,
-        "largest": by,
-        "differing": pixels,
-        "pixels": 128 * 128,
-        "changed": {"threads": {"noted": 2, "now": 1}},
-    }
+    assert figures(found) == (not pixels, by, pixels, 128 * 128)
+    assert json.loads(json.dumps(found.to_dict()))["changed"] == {"threads": {"noted": 2, "now": 1}}
 
 
 def test_pixels_of_all_images_are_compared():
     pair = made_pair()
     found = compared(pair, replace(pair, edited=changed(pair.edited, 3, 9)), {})
     assert figures(found) == (False, 9, 3, 2 * 128 * 128)
-
-
-def test_another_scheduler_is_not_given_as_the_reason():
-    """The repetition used the saved one."""
-    run = made_run()
-    other = changed(run, 3, 9)
-    plain, scheduler, threads = (
-        str(compared(run, other, {name: (1, 2)} if name else {}))
-        for name in ("", "schedulers.scheduler.class", "threads")
-    )
-    assert plain == scheduler != threads
-
-
-def test_images_of_another_size_differ_everywhere():
-    run = made_run()
-    small = replace(run, image=run.image.resize((64, 64)))
-    assert figures(compared(small, run, {})) == (False, 255, 64 * 64, 64 * 64)

@@ -58,7 +58,6 @@ def test_a_scheduler_of_a_users_class_is_rebuilt(pipe):
     "bad",
     [
         note("NoSuchScheduler"),
-        note("utils"),
         note(beta_schedule="no such"),
         note(trained_betas={"object": "tensor", "shape": [1]}),
     ],

@@ -6,37 +6,14 @@ from math import ceil
 import pytest
 import torch
 from diffusers.models.attention_processor import AttnProcessor2_0
-from oracle import HOUSE, RED, SIZE, K, columns, edited, injected, oracled
+from oracle import HOUSE, RED, SIZE, K, carried_maps, columns, edited, injected, oracled
 from torch.nn.functional import interpolate
-
-
-def maps(held, image, step, steps):
-    """The mean of P so far, and what self-attention made of it in the later half: (h, w, K)."""
-    own = {grid for name, at, grid in held.order if (name, at) in held.among}
-    middle = [grid for grid in own if 16 <= min(grid) <= 48]
-    grid = min(middle) if middle else max(own)
-    drawn, heard, carried, shares = 0, 0, 0, 0
-    for name, at, here in held.order:
-        if at > step:
-            break
-        late = at >= steps / 2 or at == steps - 1
-        if (name, at) in held.edited:
-            p = held.edited[name, at][image].mean(0)
-            plane = p.T.reshape(1, K, *here)
-            plane = interpolate(plane, size=grid, mode="bilinear", antialias=True)
-            drawn, heard = drawn + plane[0].flatten(1).T, heard + 1
-        elif heard and late and here == grid:
-            square = held.among[name, at][image] ** 2
-            made = (square / square.sum(-1, keepdim=True)) @ (drawn / heard)
-            carried, shares = carried + made.mean(0), shares + 1
-    plain = drawn / heard
-    refined = carried / shares if shares else plain
-    return [each.reshape(*grid, K) for each in (refined, plain)]
 
 
 def acting(held, image, step, steps, tokens, rivals=()):
     """Where tokens act, lessened where those of another phrase stand out more."""
-    refined, plain = maps(held, image, step, steps)
+    late = [at >= steps / 2 or at == steps - 1 for at in range(step + 1)]
+    plain, refined = carried_maps(held, image, [(1, is_late) for is_late in late])
     strength = []
     for part in (tokens, *rivals):
         heat = plain[..., part].abs().sum(-1)
@@ -57,41 +34,30 @@ def cut(heat, size, threshold):
 
 
 @pytest.mark.parametrize(
-    ("size", "steps", "options", "keep"),
+    ("kind", "size", "steps", "options", "keep"),
     [
-        (SIZE, 5, {"blend_from": 0.3, "protect": "red"}, ("step",)),
-        (SIZE, 3, {"only": '"house"->"at"', "threshold": 0.5}, ("layer",)),  # these words alone
+        ("unet", SIZE, 5, {"blend_from": 0.3, "protect": "red"}, ("step",)),
+        # These words alone.
+        ("unet", SIZE, 3, {"only": '"house"->"at"', "threshold": 0.5}, ("layer",)),
         (
+            "unet",
             SIZE,
             2,
             {"only": "house->at, a->a", "protect": ["red", "house"], "threshold": 0.5},
-            ("layer",),
+            ("head", "layer"),
         ),
-        (SIZE, 2, {"only": "a->a, house->at", "threshold": 0.8}, ("head", "layer")),
-        (
-            SIZE,
-            5,
-            {"self_replace": 1.0, "blend_from": 0.0, "threshold": 0.5},
-            (),
-        ),  # the source's decides
-        ((96, 96), 5, {}, ("layer", "step", "head")),  # 12 cells and fewer
-        ((264, 256), 2, {"blend_from": 0.0, "threshold": 0.5}, ()),  # 33 × 32 and 17 × 16 cells
+        # The source's decides.
+        ("unet", SIZE, 5, {"self_replace": 1.0, "blend_from": 0.0, "threshold": 0.5}, ()),
+        # 12 cells and fewer.
+        ("unet", (96, 96), 5, {}, ("layer", "step", "head")),
+        # 33 × 32 and 17 × 16 cells.
+        ("unet", (264, 256), 2, {"blend_from": 0.0, "threshold": 0.5}, ()),
+        # 16 cells.
+        ("pixart", (256, 256), 3, {"blend_from": 0.4, "threshold": 0.7}, ("layer",)),
     ],
 )
-def test_blended_latents_equal_the_definition(random_model, size, steps, options, keep):
-    blended(random_model, size, steps, options, keep)
-
-
-@pytest.mark.parametrize(
-    ("size", "steps", "options", "keep"),
-    [
-        ((256, 256), 3, {"blend_from": 0.4, "threshold": 0.7}, ("layer",)),  # 16 cells
-        (SIZE, 5, {"blend_from": 0.3, "protect": "red"}, ("step",)),  # 8
-        ((96, 160), 2, {"only": '"house"->"at"', "threshold": 0.5}, ()),  # 5 × 3
-    ],
-)
-def test_blended_latents_of_a_transformer_equal_the_definition(size, steps, options, keep):
-    blended(oracled("pixart", AttnProcessor2_0), size, steps, options, keep)
+def test_blended_latents_equal_the_definition(kind, size, steps, options, keep):
+    blended(oracled(kind, AttnProcessor2_0), size, steps, options, keep)
 
 
 @pytest.mark.parametrize(("kind", "house", "protect"), [("unet", 1, ["house"]), ("pixart", 0, [])])

@@ -86,14 +86,12 @@ def test_a_confined_word_acts_only_inside_its_box(pipe, size):
 @pytest.mark.parametrize(
     "where",
     [
-        of_left((128, 128)),
         of_left((128, 128)).tolist(),
         Image.fromarray(of_left((128, 128))),
         Image.fromarray(of_left((128, 128)).astype(np.uint8) * 255),
         np.array(LEFT),
-        [0, 0.0, 64.0, 128],
     ],
-    ids=["array", "lists", "picture 1", "picture L", "box array", "box list"],
+    ids=["lists", "picture 1", "picture L", "box array"],
 )
 def test_a_region_can_be_given_in_many_forms(pipe, where):
     table = tokenize("a red house", pipe.tokenizer)
@@ -109,16 +107,10 @@ def test_a_region_can_be_given_in_many_forms(pipe, where):
     [
         ("a red cat in the snow", "cat", "red cat"),
         ("a red cat in the snow", "red cat", "red cat"),
-        ("a red cat in deep snow", "snow", "deep snow"),
-        ("small red cat", "cat", "small red cat"),
-        ("red cat", "cat", "red cat"),
         ("big old red cat", "cat", "old red cat"),
-        ("one very small red cat", "cat", "small red cat"),
         ("masterpiece, cat, snow", "snow", "snow"),
         ("a dog chasing cats", "cats", "cats"),
-        ("a dog and cat", "cat", "cat"),
         ("THE cat", "cat", "cat"),
-        ("a red house next to a blue tree", "tree", "blue tree"),
         ("a red house next to a blue tree", "red", "red"),
     ],
 )
@@ -130,32 +122,11 @@ def test_a_confined_word_takes_its_phrase_along(pipe, prompt, word, kept):
     assert alone.tokens == table.find(word)
 
 
-def test_end_and_padding_tokens_are_confined_too(pipe):
-    table = prompt_table(pipe, "a red house")
-    word, tail = Confine("house", LEFT, strength=2, start=0.2, end=0.5).rules(table, SIZE)
-    assert tail.tokens == table.positions("end", "pad") and len(tail.tokens) > 60
-    assert (word.strength, tail.strength) == (2, 0) and torch.equal(word.region, tail.region)
-    assert (tail.start, tail.end) == (0.2, 0.5)
-    (only,) = Confine("house", LEFT, tail=False).rules(table, SIZE)
-    assert only.tokens == word.tokens
-
-    # Two regions that do not meet: the end and the padding are seen nowhere, and that is no error.
+def test_regions_that_do_not_meet_hide_the_end_everywhere(pipe):
+    """That is no error."""
     edits = [Confine(word, where, end=1) for word, where in (("house", LEFT), ("red", RIGHT))]
     run = generate(pipe, edits=edits)
     assert all(np.isfinite(heat.values).all() for heat in run.maps.values())
-
-
-def test_every_occurrence_of_a_word_is_confined(pipe):
-    table = prompt_table(pipe, "a red house and a blue house")
-    rule, _ = Confine("house", LEFT).rules(table, SIZE)
-    assert rule.tokens == (*table.find("red house"), *table.find("blue house"))
-
-
-def test_partly_covered_pixels_count_by_their_fraction(pipe):
-    table = prompt_table(pipe, "a house")
-    rule, _ = Confine("house", (0.5, 1, 2, 2)).rules(table, (4, 3))
-    expected = [[0, 0, 0, 0], [0.5, 1, 0, 0], [0, 0, 0, 0]]
-    assert torch.equal(rule.region, torch.tensor(expected))
 
 
 UPPER = (0, 0, 128, 64)
@@ -165,7 +136,7 @@ UPPER = (0, 0, 128, 64)
     ("prompt", "edits", "places"),
     [
         ("two cats", [("cats", LEFT), ("cats", RIGHT)], {"cats": "lr", "two": "lr"}),
-        ("red cat dog", [("cat", LEFT), ("dog", RIGHT)], {"red cat": "l", "dog": "r"}),
+        ("cat and red cat", [("cat", LEFT)], {"cat": "l", "red": "l", "and": "lr"}),
         ("cat red dog", [("cat", LEFT), ("dog", RIGHT)], {"cat": "l", "red dog": "r"}),
         ("a red cat", [("cat", LEFT), ("red", RIGHT)], {"cat": "l", "red": "r"}),
         ("a red cat", [("red cat", LEFT), ("cat", RIGHT)], {"red": "l", "cat": "lr"}),
@@ -198,12 +169,6 @@ def test_the_regions_of_a_word_act_in_their_own_windows(pipe):
         at_end = tail.bias(Site("layer", step, 4, (2, 2)))
         if expected is not None:
             assert at_end[:, -1].tolist() == [min(one, 0) for one in expected]
-
-
-@pytest.mark.parametrize("where", [(0.1, 0.1, 0.6, 0.6), (0, 0, 1, 1)])
-def test_a_box_of_fractions_is_refused(pipe, where):
-    with pytest.raises(ArgumentError, match="pixel"):
-        generate(pipe, edits=[Confine("house", where)])
 
 
 # --- rules of a user's own ----------------------------------------------------------------------
@@ -277,8 +242,6 @@ def test_edits_act_on_every_image_of_a_batch(pipe):
     alone = generate(pipe, prompts[0], edits)
     difference = np.asarray(runs[0].image).astype(int) - np.asarray(alone.image)
     assert np.abs(difference).max() <= 1
-    with pytest.raises(UnknownWordError):
-        generate_batch(pipe, ["a red house", "a sea"], seeds=[1, 2], edits=edits)
 
 
 def unchanged(p, site):
@@ -310,37 +273,20 @@ def test_an_edit_that_changed_nothing_gives_a_warning(pipe, edit, beside):
     [
         lambda: [Reweight(7, 2)],
         lambda: [Reweight("red", 1e7)],
-        lambda: [Reweight("red", "2")],
-        lambda: [Reweight("red", True)],
-        lambda: [Reweight("red", float("nan"))],
-        lambda: [Reweight("red", 2, "no")],
-        lambda: [Confine(3, LEFT)],
         lambda: [Confine("red", LEFT, along="a")],
-        lambda: [Confine("red", LEFT, along=["a", 5])],
         lambda: [Confine("red", LEFT, tail=None)],
-        lambda: [Confine("red", LEFT, start="0")],
         lambda: [Confine("red", LEFT, strength=10**400)],
-        lambda: [Confine("red", LEFT, end=1.5)],
-        lambda: [Confine("red", LEFT, start=-0.5)],
         lambda: [Confine("red", LEFT, 1, 0.5, 0.4)],
         lambda: [Confine("red", (0, 0, 64, 129))],
-        lambda: [Confine("red", (64, 0, 0, 128))],
         lambda: [Confine("red", (5, 5, 5, 9))],
-        lambda: [Confine("red", (0, 0, 64))],
-        lambda: [Confine("red", (0, 0, 64, "1"))],
+        lambda: [Confine("red", (0.1, 0.1, 0.6, 0.6))],  # fractions
         lambda: [Confine("red", [[1, 2], [3]])],
-        lambda: [Confine("red", None)],
         lambda: [Confine("red", np.ones((128, 128)))],
         lambda: [Confine("red", of_left((64, 128)))],
         lambda: [Confine("red", ~np.ones(SIZE, bool))],
         lambda: [Confine("red", Image.new("RGB", SIZE))],
-        lambda: "red",
-        lambda: Reweight("red", 2),
         lambda: [Reweight],
-        lambda: ["red"],
         lambda: [lambda p: p],
-        lambda: [lambda p, site, more: p],
-        lambda: [lambda p, *, site: p],
     ],
 )
 def test_edits_are_refused_before_the_first_step(pipe, make):
@@ -351,40 +297,25 @@ def test_edits_are_refused_before_the_first_step(pipe, make):
         generate(pipe, edits=make(), progress=never)
 
 
-@pytest.mark.parametrize(
-    "edit", [Reweight("cat", 2), Confine("cat", LEFT), Confine("red", LEFT, along=["cat"])]
-)
-def test_a_word_that_is_not_in_the_prompt_is_refused(pipe, edit):
-    with pytest.raises(UnknownWordError):
-        generate(pipe, edits=[edit])
-
-
 @pytest.mark.filterwarnings("ignore:the model reads")
-def test_a_word_past_the_limit_is_refused(pipe):
-    long = "a house " * 40 + "red"
-    for edit in (Reweight("red", 2), Confine("red", LEFT)):
-        with pytest.raises(TruncatedWordError):
-            generate(pipe, long, [edit])
+@pytest.mark.parametrize(
+    "make", [lambda word: Reweight(word, 2), lambda word: Confine("a", LEFT, along=[word])]
+)
+def test_words_that_are_not_read_are_refused(pipe, make):
+    with pytest.raises(UnknownWordError):
+        generate(pipe, edits=[make("cat")])
+    with pytest.raises(TruncatedWordError):
+        generate(pipe, "a house " * 40 + "red", [make("red")])
 
 
-def test_a_region_outside_the_requested_size_is_refused(pipe):
-    with pytest.raises(ArgumentError):
-        generate(pipe, edits=[Confine("red", LEFT)], size=(64, 96))
-    with pytest.raises(ArgumentError):
-        generate(pipe, edits=[Confine("red", LEFT)], size=(100, 96))
-
-
-def test_a_bias_of_another_shape_is_refused(pipe):
+@pytest.mark.parametrize("shape", [(256, 200), (3, 2), (256,)])
+def test_a_bias_of_another_shape_is_refused(pipe, shape):
     class Odd:
-        def __init__(self, *shape):
-            self.shape = shape
-
         def __call__(self, p, site):
             return p
 
         def bias(self, site):
-            return torch.zeros(self.shape)
+            return torch.zeros(shape)
 
-    for shape in ((256, 200), (3, 2), (256,), (1, 256, 2)):
-        with pytest.raises(ArgumentError):
-            generation.generate(pipe, "a house", seed=1, steps=1, edits=[Odd(*shape)])
+    with pytest.raises(ArgumentError, match="bias"):
+        generate(pipe, "a house", [Odd()], steps=1)

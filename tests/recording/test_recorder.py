@@ -5,18 +5,17 @@ import gc
 import numpy as np
 import pytest
 import torch
-from diffusers import EulerDiscreteScheduler, HeunDiscreteScheduler
-from diffusers.models.attention_processor import AttnProcessor2_0
-from making import random_pipeline, run, state_without_timing
+from diffusers import EulerDiscreteScheduler
+from diffusers.models.attention_processor import Attention
+from making import run, state_without_timing
 
-from heedmap.backends.processors import RecordingProcessor
-from heedmap.backends.registry import cross_attention_layers, self_attention_layers
+from heedmap.backends.registry import cross_attention_layers
 from heedmap.errors import ArgumentError, NothingRecordedError, TraceError
-from heedmap.mathematics.rules import Weights
-from heedmap.recording.accumulation import regrid
-from heedmap.recording.calls import RecordingSpec
-from heedmap.recording.edits import Steering
 from heedmap.recording.tracing import Trace, trace
+
+
+def prompts_of(recorder):
+    return [maps.tokens.prompt for maps in recorder.maps]
 
 
 def test_later_runs_do_not_alter_a_recording(pipe):
@@ -37,51 +36,41 @@ def stop(*_):
     raise Stop
 
 
-def test_the_pipeline_is_restored_after_success_and_errors(pipe):
+def failing_layer(pipe, monkeypatch):
+    layer = next(iter(cross_attention_layers(pipe).values()))
+    monkeypatch.setattr(layer.to_v, "forward", stop)
+
+
+def failing_installation(pipe, monkeypatch):
+    """It fails half-way: three layers have their processors already."""
+    last = list(cross_attention_layers(pipe).values())[3]
+    install = Attention.set_processor
+
+    def set_processor(layer, processor):
+        if layer is last:
+            raise Stop
+        install(layer, processor)
+
+    monkeypatch.setattr(Attention, "set_processor", set_processor)
+
+
+@pytest.mark.parametrize("spoil", [failing_layer, failing_installation])
+def test_the_pipeline_is_restored_when_a_part_fails(pipe, monkeypatch, spoil):
+    before = state_without_timing(pipe)
+    with monkeypatch.context() as context:
+        spoil(pipe, context)
+        with pytest.raises(Stop), trace(pipe):
+            run(pipe, "a house")
+    assert state_without_timing(pipe) == before
+
+
+def test_the_pipeline_is_restored_after_success_and_interrupts(pipe):
     before = state_without_timing(pipe)
     with trace(pipe):
         run(pipe, "a house")
     assert state_without_timing(pipe) == before
     with pytest.raises(Stop), trace(pipe):
         run(pipe, "a house", callback_on_step_end=stop)
-    assert state_without_timing(pipe) == before
-    with pytest.raises(KeyboardInterrupt), trace(pipe):
-        raise KeyboardInterrupt
-    assert state_without_timing(pipe) == before
-
-
-def test_the_pipeline_is_restored_when_installation_fails_half_way(pipe, monkeypatch):
-    before = state_without_timing(pipe)
-    layers = list(cross_attention_layers(pipe).values())
-    original = layers[3].set_processor
-    monkeypatch.setattr(
-        type(layers[3]), "set_processor",
-        lambda self, processor: (_ for _ in ()).throw(RuntimeError("full"))
-        if self is layers[3] and isinstance(processor, RecordingProcessor)
-        else AttnSet(self, processor),
-    )  # fmt: skip
-    with pytest.raises(RuntimeError), trace(pipe):
-        pass
-    monkeypatch.undo()
-    assert original.__func__ is type(layers[3]).set_processor
-    assert state_without_timing(pipe) == before
-
-
-def AttnSet(layer, processor):
-    layer.processor = processor
-
-
-def test_the_pipeline_is_restored_when_a_layer_fails(pipe):
-    before = state_without_timing(pipe)
-    layer = next(iter(cross_attention_layers(pipe).values()))
-
-    def fail(*_):
-        raise RuntimeError("within")
-
-    handle = layer.to_v.register_forward_hook(fail)
-    with pytest.raises(RuntimeError), trace(pipe):
-        run(pipe, "a house")
-    handle.remove()
     assert state_without_timing(pipe) == before
 
 
@@ -98,26 +87,17 @@ def test_replaced_processors_are_refused_before_the_first_step(pipe):
     )
 
 
-@pytest.mark.parametrize("bad", [float("nan"), float("inf")])
-def test_latents_with_nan_or_infinity_are_refused(pipe, bad):
+def test_latents_with_nan_or_infinity_are_refused(pipe):
     with pytest.raises(ArgumentError), trace(pipe):
-        run(pipe, "a house", latents=torch.full((1, 4, 16, 16), bad))
+        run(pipe, "a house", latents=torch.full((1, 4, 16, 16), torch.inf))
 
     def spoil(pipe, step, timestep, tensors):
-        return {"latents": tensors["latents"] * bad}
+        return {"latents": tensors["latents"] * torch.nan}
 
     with trace(pipe) as recorder:
         pipe("a house", num_inference_steps=2, output_type="latent", callback_on_step_end=spoil)
     with pytest.raises(TraceError):
         _ = recorder.maps
-
-
-def test_steps_are_those_of_the_last_call(pipe):
-    with trace(pipe) as recorder:
-        run(pipe, "a house", steps=3)
-        run(pipe, "a house", steps=2)
-        assert recorder.steps == 2
-    assert recorder.steps == 2
 
 
 @pytest.mark.parametrize(
@@ -140,41 +120,68 @@ def test_the_memory_of_a_recording_is_known_to_the_byte(pipe, keep, cells, steps
         run(pipe, "a house", steps=3)
 
 
+def test_large_recordings_warn_before_the_first_step_ends(pipe):
+    size = {"height": 512, "width": 512}
+    everything = trace(pipe, keep={"step", "layer", "head"})
+    with pytest.warns(UserWarning), pytest.raises(Stop), everything:
+        run(pipe, "a house", steps=900, callback_on_step_end=stop, **size)
+
+
 def test_a_trace_can_be_opened_again(pipe):
     with trace(pipe) as recorder:
         run(pipe, "a house", steps=1)
     with recorder:
         run(pipe, "the sea", steps=1)
-    assert [maps.tokens.prompt for maps in recorder.maps] == ["a house", "the sea"]
+    assert prompts_of(recorder) == ["a house", "the sea"]
 
 
 def test_a_call_that_failed_is_left_out(pipe):
     """While it runs it can be looked at; when it has failed another may follow."""
     seen = []
 
-    def stop(pipe, step, timestep, given):
-        seen.append([maps.tokens.prompt for maps in recorder.maps])
+    def fail(pipe, step, timestep, given):
+        seen.append(prompts_of(recorder))
         if step == 1:
             raise RuntimeError("stop")
+        return given
+
+    def leave(pipe, step, timestep, given):
+        if step == 2:
+            raise KeyboardInterrupt
         return given
 
     with trace(pipe) as recorder:
         run(pipe, "a house")
         with pytest.raises(RuntimeError):
-            run(pipe, "the sea", callback_on_step_end=stop)
+            run(pipe, "the sea", callback_on_step_end=fail)
+        with pytest.raises(KeyboardInterrupt):  # after its last step
+            run(pipe, "a tree", callback_on_step_end=leave)
         run(pipe, "a cat")
         with pytest.raises(RuntimeError):
-            run(pipe, "a dog", callback_on_step_end=stop)
+            run(pipe, "a dog", callback_on_step_end=fail)
     assert seen == [["a house", "the sea"]] * 2 + [["a house", "a cat", "a dog"]] * 2
-    assert [maps.tokens.prompt for maps in recorder.maps] == ["a house", "a cat"]
+    assert prompts_of(recorder) == ["a house", "a cat"]
 
 
-def test_a_trace_knows_if_a_call_was_guided(pipe):
+@pytest.mark.parametrize("frees", [True, False])
+def test_a_call_that_gives_latents_has_maps(pipe, frees):
+    """Also of pipelines like SDXL's, which then do not let go of their models."""
+    if not frees:
+        pipe.maybe_free_model_hooks = lambda: None
+    with trace(pipe) as recorder:
+        pipe("a sea", num_inference_steps=2, output_type="latent")
+        assert prompts_of(recorder) == ["a sea"]
+        run(pipe, "a house", steps=1)
+    assert prompts_of(recorder) == ["a sea", "a house"]
+
+
+def test_a_trace_knows_the_steps_and_the_guidance_of_the_last_call(pipe):
     with trace(pipe) as recorder:
         assert not recorder.guided
-        for scale, guided in ((1.0, False), (2.0, True), (1.0, False)):
-            run(pipe, "a house", steps=1, guidance_scale=scale)
-            assert recorder.guided is guided
+        for scale, steps, guided in ((1.0, 1, False), (2.0, 3, True), (1.0, 2, False)):
+            run(pipe, "a house", steps=steps, guidance_scale=scale)
+            assert (recorder.guided, recorder.steps) == (guided, steps)
+    assert recorder.steps == 2
 
 
 def test_guidance_that_ends_early_keeps_its_steps_of_the_negative_branch(pipe):
@@ -228,165 +235,18 @@ def test_a_pass_without_a_scheduler_step_records_nothing(pipe):
             _ = recorder.maps
 
 
-def test_large_recordings_warn_before_the_first_step_ends(pipe):
-    size = {"height": 512, "width": 512}
-    everything = trace(pipe, keep={"step", "layer", "head"})
-    with pytest.warns(UserWarning), pytest.raises(Stop), everything:
-        run(pipe, "a house", steps=900, callback_on_step_end=stop, **size)
-
-
-# --- what takes part in the run ---------------------------------------------------------------
-
-
 def test_the_latents_after_a_step_are_those_of_the_hook(pipe):
     """Latents of nothing but zeros after the last step are a picture of one colour."""
-    calls = []
+    steps = []
 
     def blank(state):
-        calls.append(state.moment.step)
+        steps.append(state.moment.step)
         return torch.zeros_like(state.latents) if state.moment.step == 2 else state.latents
 
+    plain = run(pipe, "a house", steps=3)
     with Trace(pipe, after_step=blank):
         images = run(pipe, "a house", steps=3)
-    plain = run(pipe, "a house", steps=3)
-    assert calls == [0, 1, 2]
-    assert images[0].tobytes() != plain[0].tobytes()
-    with Trace(pipe, after_step=blank):
         other = run(pipe, "a cat", seeds=(9,), steps=3)
+    assert steps == [0, 1, 2] * 2
+    assert images[0].tobytes() != plain[0].tobytes()
     assert other[0].tobytes() == images[0].tobytes()  # no word and no noise is left in them
-
-
-def test_self_attention_is_edited_where_a_call_replaces_processors():
-    """As perturbed-attention guidance does."""
-    pipe, mine = random_pipeline(), AttnProcessor2_0()
-    layers = list(self_attention_layers(pipe).values())
-    steering = Steering({1: ()}, {1: 0}, {1: (0.0, 1.0)})
-
-    def look(state):
-        assert layers[0].processor.original is mine
-        assert all(isinstance(layer.processor, RecordingProcessor) for layer in layers)
-        return state.latents
-
-    with Trace(pipe, steering=steering, after_step=look) as recorder:
-        layers[0].set_processor(mine)
-        run(pipe, ["a house", "at sea"], (1, 1), steps=1)
-        assert layers[0].processor is mine
-    assert list(recorder.controller.shared) == [1]
-    assert len(recorder.controller.shared[1]) == len(layers)
-
-
-class ValuesAlone:
-    """A processor without attention."""
-
-    def __call__(self, attn, hidden_states, encoder_hidden_states=None, attention_mask=None):
-        return attn.to_out[0](attn.to_v(hidden_states))
-
-
-@pytest.mark.parametrize("propagated", [True, False])
-def test_the_blends_map_is_refined_as_soon_as_maps_are_propagated(pipe, propagated):
-    """The latent is 16×16, whose layers of 16 cells on a side propagate; signs do not cancel."""
-    seen, tokens = [], [2, 3]
-    if not propagated:
-        for layer in self_attention_layers(pipe).values():
-            layer.set_processor(ValuesAlone())
-
-    def look(state):
-        seen.append(state.strength(0, tokens))
-        return state.latents
-
-    weights = Weights(torch.where(torch.arange(77) == 3, -2.0, 1.0))
-    spec, steering = RecordingSpec(frozenset({"layer", "step"})), Steering({0: [weights]})
-    with Trace(
-        pipe, spec, map_tokens={0: [2, 3, 4]}, after_step=look, steering=steering
-    ) as recorder:
-        run(pipe, "a house", steps=3)
-    (recording,) = recorder.recordings
-    columns = [recording.positions.index(n) for n in tokens]
-    planes = np.array(
-        [
-            [regrid(torch.tensor(p), layer.grid, (16, 16))[0].numpy() for p in array]
-            for layer, array in zip(recording.layers, recording.arrays, strict=True)
-        ]
-    )[..., columns]
-    for step, (refined, plain) in enumerate(seen):
-        expected = np.abs(planes[:, : step + 1].mean((0, 1))).sum(-1).reshape(16, 16)
-        np.testing.assert_allclose(plain, expected, atol=1e-6)
-        assert np.array_equal(refined, plain) == (step < 2 or not propagated)
-    assert (recording.refined is not None) == propagated
-    if propagated:
-        expected = np.abs(recording.refined[..., columns]).sum(-1)
-        np.testing.assert_allclose(seen[-1][0], expected, rtol=1e-5)
-
-
-@pytest.mark.parametrize("scheduler", [EulerDiscreteScheduler, HeunDiscreteScheduler])
-def test_the_blends_map_equals_the_prompts_refined_map(pipe, scheduler):
-    """Whatever else is recorded, and of however many passes a step is made."""
-    pipe.scheduler = scheduler.from_config(pipe.scheduler.config)
-    seen = []
-
-    def look(state):
-        seen.append(state.strength(0, [2, 3])[0])
-        return state.latents
-
-    both = RecordingSpec(branches=frozenset({"conditional", "negative"}))
-    with Trace(pipe, both, map_tokens={0: [2, 3]}, after_step=look) as recorder:
-        run(pipe, "a house", steps=4, negative_prompt="at sea", guidance_scale=5.0)
-    (recording,) = recorder.recordings
-    columns = [recording.positions.index(n) for n in (2, 3)]
-    expected = np.abs(recording.refined[..., columns]).sum(-1)
-    np.testing.assert_allclose(seen[-1], expected, rtol=1e-5)
-    (against,) = recorder.negative_recordings
-    assert not np.allclose(against.refined[..., columns], recording.refined[..., columns])
-
-
-def test_rules_change_nothing_of_the_negative_branch(pipe):
-    """Neither its picture nor what is recorded of it, though both have as many tokens."""
-    made = []
-    for rules in ({}, {0: [Weights(torch.full((77,), 0.5))]}):
-        both = RecordingSpec(branches=frozenset({"conditional", "negative"}))
-        with Trace(pipe, both, steering=Steering(rules)) as recorder:
-            run(pipe, "a house", steps=1, negative_prompt="at sea", guidance_scale=5.0)
-        made.append([*recorder.recordings, *recorder.negative_recordings])
-    (first, against), (halved, same) = ([one.arrays[0] for one in each] for each in made)
-    np.testing.assert_array_equal(against, same)
-    np.testing.assert_allclose(halved, first / 2, rtol=1e-5)
-
-
-def test_a_call_that_failed_after_its_last_step_is_left_out_too(pipe):
-    """Its picture was never made; where latents are asked for, the last step is the end."""
-
-    def leave(pipe, step, timestep, given):
-        if step == 1:
-            raise KeyboardInterrupt
-        return given
-
-    with trace(pipe) as recorder:
-        with pytest.raises(KeyboardInterrupt):
-            run(pipe, "a sea", steps=2, callback_on_step_end=leave)
-        run(pipe, "a red house", steps=2)
-    assert [maps.tokens.prompt for maps in recorder.maps] == ["a red house"]
-    with trace(pipe) as recorder:
-        pipe("a sea", num_inference_steps=2, output_type="latent")
-        assert [maps.tokens.prompt for maps in recorder.maps] == ["a sea"]
-    assert len(recorder.maps) == 1
-
-
-def test_latents_as_output_without_freeing_the_models_have_maps():
-    """As pipelines of SDXL do, which let go of them only where they make a picture."""
-    pipe = random_pipeline()
-
-    class Early(type(pipe)):
-        def __call__(self, *args, output_type="pil", **kwargs):
-            release = self.maybe_free_model_hooks
-            if output_type == "latent":
-                self.maybe_free_model_hooks = lambda: None
-            try:
-                return super().__call__(*args, output_type=output_type, **kwargs)
-            finally:
-                self.maybe_free_model_hooks = release
-
-    pipe.__class__ = Early
-    for kind in ("latent", "np"):
-        with trace(pipe) as recorder:
-            pipe("a house", num_inference_steps=2, output_type=kind)
-        assert [maps.tokens.prompt for maps in recorder.maps] == ["a house"]

@@ -22,17 +22,11 @@ def without(written: str, word: str) -> str:
         ("a red house next to a blue tree", "red house", "a next to a blue tree"),
         ("a red house next to a blue tree", "next to", "a red house a blue tree"),
         ("a red house next to a blue tree", "a", "red house next to blue tree"),
-        ("a red house next to a blue tree", "tree", "a red house next to a blue"),
-        ("House in the snow", "house", "in the snow"),
         ("a red house, at night", "house", "a red , at night"),
         ("a cat, a cat, a Cat", "cat", "a , a , a"),
         ("a cat  and\na dog", "and", "a cat\na dog"),  # the spaces before it go, those after stay
-        ("cat cat dog", "cat", "dog"),
-        ("house", "house", ""),
         (" house ", "house", ""),
         # weights
-        ("a (house:2) on grass", "house", "a on grass"),
-        ("a red (house:2)", "house", "a red"),
         ("a (house,:2)cat", "house", "a ,cat"),  # the bracket ends where the next word begins
         ("a (red house:1.5) on grass", "house", "a (red:1.5) on grass"),
         ("a (house red:1.5) on grass", "house", "a (red:1.5) on grass"),

@@ -6,26 +6,23 @@ from hypothesis import strategies as st
 from making import table
 
 from heedmap.text.alignment import pair_words, refinement, replacement
-from heedmap.text.words import TokenTable
 
 # --- Replace ----------------------------------------------------------------------------------
 
 
 def rows(source, target, **kwargs) -> dict[int, dict[int, float]]:
-    alignment = pair_words(source, target, **kwargs)
-    entries = replacement(source, target, alignment)
+    entries = replacement(source, target, pair_words(source, target, **kwargs))
     assert entries == sorted(entries)
-    assert len({entry[:2] for entry in entries}) == len(entries)
     found = defaultdict(dict)
     for w, n, share in entries:
-        assert 0 <= w < len(source.tokens) and 0 <= n < len(target.tokens) and 0 < share <= 1
+        assert n not in found[w]
         found[w][n] = share
-    return dict(found)
-
-
-def sums_to_one(source, found):
+    # Each row of M sums to 1.
     assert sorted(found) == list(range(len(source.tokens)))
-    assert all(abs(sum(row.values()) - 1) < 1e-9 for row in found.values())
+    for row in found.values():
+        assert min(row) >= 0 and max(row) < len(target.tokens) and min(row.values()) > 0
+        assert abs(sum(row.values()) - 1) < 1e-9
+    return dict(found)
 
 
 def test_a_swap_with_another_number_of_tokens_is_mapped():
@@ -54,65 +51,37 @@ def test_a_swap_with_another_number_of_tokens_is_mapped():
     }
 
 
-def test_words_of_several_tokens_are_mapped_evenly():
-    source, target = table("dog"), table("bird")
-    found = rows(source, target)
-    for w in (1, 2, 3):
-        assert found[w] == {1: 0.25, 2: 0.25, 3: 0.25, 4: 0.25}
-    # tokens that two words share by chance are not matched
-    assert rows(table("dog"), table("good"))[3] == {1: 0.25, 2: 0.25, 3: 0.25, 4: 0.25}
-
-
 def test_a_swap_of_as_many_tokens_pairs_them():
     """As the published mapper does: it averages only where it must (Hertz et al., 2022)."""
-    source, target = table("a dog, at", 12), table("a cow, at", 12)
-    assert [w.tokens for w in source.words] == [w.tokens for w in target.words]
-    assert source.words[1].tokens == (2, 3, 4)
-    assert rows(source, target) == {w: {w: 1} for w in range(12)}
     # two swaps, one of equal and one of other numbers, with words between them
     source, target = table("dog at dog", 14), table("cow at bird", 14)
     assert [w.tokens for w in target.words] == [(1, 2, 3), (4,), (5, 6, 7, 8)]
     found = rows(source, target)
     assert {w: found[w] for w in range(1, 5)} == {w: {w: 1} for w in range(1, 5)}
     assert [found[w] for w in (5, 6, 7)] == [dict.fromkeys((5, 6, 7, 8), 0.25)] * 3
-    # the embedded model's own: two tokens each
-    source, target = (table(f"a red {noun}", name="embedded") for noun in ("butterfly", "cactus"))
-    assert [len(words[0].tokens) for words in (source.matches("butterfly")[0],)] == [2]
-    assert rows(source, target) == {w: {w: 1} for w in range(77)}
     # of words that the limit cut, those that were read
     source, target = table("a b dog", 5), table("a b cow", 5)
     assert [w.tokens for w in source.words] == [(1,), (2,), (3,)]
     assert rows(source, target)[3] == {3: 1}
 
 
-def test_changed_signs_are_mapped_between_kept_signs():
-    """Surplus ones go to the last of their own gap, not past the comma."""
-    found = rows(table("b !?, cat", 16), table("b ., cat", 16))
-    assert {w: found[w] for w in (2, 3, 4)} == {2: {2: 1}, 3: {2: 1}, 4: {3: 1}}
-    found = rows(table("b ,!? cat", 16), table("b ,. cat", 16))
-    assert {w: found[w] for w in (2, 3, 4)} == {2: {2: 1}, 3: {3: 1}, 4: {3: 1}}
-    found = rows(table("b !?,?! cat", 16), table("b .,; cat", 16))
-    assert [found[w] for w in range(2, 7)] == [{2: 1}, {2: 1}, {3: 1}, {4: 1}, {4: 1}]
-
-
 @pytest.mark.parametrize(
     ("source", "target", "expected"),
     [
-        ("a, b", "a, b", {2: {2: 1}}),
         ("a, b", "a b", {2: {2: 1}, 3: {2: 1}}),  # to the next word
         ("a b,", "a b", {3: {3: 1}, 4: {3: 1}}),  # to the end
-        (", a b", "a b", {1: {1: 1}, 2: {1: 1}}),
+        (", a b", "a, b", {1: {1: 1}, 2: {1: 1}}),  # on the other side of it
         ("a b", "a, b", {2: {3: 1}}),  # new: no one's
-        ("a b.", "a b!", {3: {3: 1}, 4: {4: 1}}),  # one for the other
-        ("a , ; . b", "a ; b", {2: {2: 1}, 3: {2: 1}, 4: {3: 1}, 5: {3: 1}}),
         ("a , ; ! b", "a . ? b", {2: {2: 1}, 3: {3: 1}, 4: {3: 1}, 5: {4: 1}}),
         ("a , b", "a b ,", {2: {2: 1}, 3: {2: 1}}),  # between other words: another
+        # Surplus goes to the last of its own gap, not past the comma that stayed.
+        ("b !?, cat", "b ., cat", {2: {2: 1}, 3: {2: 1}, 4: {3: 1}}),
+        ("b ,!? cat", "b ,. cat", {2: {2: 1}, 3: {3: 1}, 4: {3: 1}}),
     ],
 )
 def test_punctuation_is_mapped_with_its_word(source, target, expected):
     found = rows(table(source), table(target))
     assert {w: row for w, row in found.items() if w in expected} == expected
-    sums_to_one(table(source), found)
 
 
 def test_replaced_words_at_the_limit_keep_rows_that_sum_to_one():
@@ -121,20 +90,10 @@ def test_replaced_words_at_the_limit_keep_rows_that_sum_to_one():
     assert [len(w.tokens) for w in source.words] == [1, 1, 1, 1, 1, 1, 0, 0]
     assert [len(w.tokens) for w in target.words] == [1, 1, 1, 3, 0, 0, 0, 0]
     found = rows(source, target)
-    sums_to_one(source, found)
     assert found[4] == {4: 1 / 3, 5: 1 / 3, 6: 1 / 3}
     assert found[5] == found[6] == found[7] == {7: 1}  # words pushed off: to what follows
     back = rows(target, source)
-    sums_to_one(target, back)
     assert back[4] == back[5] == back[6] == {4: 1} and back[7] == {7: 1}
-    # a word that the limit cut: token by token as far as it goes
-    cut = table("a b dog cow", 8)
-    whole = table("a b house cow", 8)
-    assert [w.tokens for w in cut.words] == [(1,), (2,), (3, 4, 5), (6,)]
-    assert [w.tokens for w in whole.words] == [(1,), (2,), (3,), (4, 5, 6)]
-    assert rows(cut, whole)[6] == {4: 1}
-    found = rows(whole, cut)
-    assert found[4] == found[5] == found[6] == {6: 1}
 
 
 def test_changed_words_past_the_limit_are_listed():
@@ -142,14 +101,6 @@ def test_changed_words_past_the_limit_are_listed():
     assert [word.text for word in pair_words(source, table("a b dog", 4)).unread] == ["cat", "dog"]
     assert [word.text for word in pair_words(source, table("a b cat d", 4)).unread] == ["d"]
     assert not pair_words(source, source).unread
-
-
-def test_tables_without_special_tokens_are_mapped():
-    bare = TokenTable.of_texts("01")
-    sums_to_one(table("a b"), rows(table("a b"), bare, kind="replace"))
-    sums_to_one(bare, rows(bare, table("a b"), kind="replace"))
-    assert rows(bare, bare) == {0: {0: 1}, 1: {1: 1}}
-    assert refinement(bare, bare) == [0, 1]
 
 
 SCRAPS = [
@@ -161,46 +112,29 @@ LIMITS = st.sampled_from([2, 3, 6, 12, 77])
 NAMES = st.sampled_from(["letters", "embedded"])
 
 
-@settings(max_examples=200)
+@settings(max_examples=100)
 @given(PROMPTS, PROMPTS, LIMITS, NAMES)
 def test_no_attention_is_lost(a, b, limit, name):
     source, target = table(a, limit, name), table(b, limit, name)
-    short = min(len(source.words), len(target.words))
-    if len(source.words) != len(target.words):  # make them one to one
-        words = source.words if len(source.words) > short else target.words
-        cut = (source if words is source.words else target).prompt[: words[short].start]
-        source, target = (
-            (table(cut, limit, name), target)
-            if words is source.words
-            else (source, table(cut, limit, name))
-        )
     if len(source.words) != len(target.words):
-        return  # what was cut off had made one word of two
+        return
     alignment = pair_words(source, target, "replace")
     if alignment.unread:
         return  # refused before
     found = rows(source, target, kind="replace")
-    sums_to_one(source, found)
     for x, y in alignment.changes:
         for k, w in enumerate(x.tokens):
             paired = y.tokens[k : k + 1] if len(x.tokens) == len(y.tokens) else y.tokens
             assert found[w] == dict.fromkeys(paired, 1 / len(paired))
-    for x, y in {*alignment.pairs} - {*alignment.changes}:
-        if len(x.tokens) == len(y.tokens) and all(
-            source.tokens[w].id == target.tokens[n].id
-            for w, n in zip(x.tokens, y.tokens, strict=True)
-        ):
-            assert all(found[w] == {n: 1} for w, n in zip(x.tokens, y.tokens, strict=True))
     for kind in ("start", "end"):
         for w, n in zip(source.positions(kind), target.positions(kind), strict=True):
             assert found[w] == {n: 1}
     # Order is kept: no token goes before where an earlier one goes, but for punctuation.
-    words = [w for word in source.words for w in word.tokens]
-    edges = [min(found[w]) for w in words]
+    edges = [min(found[w]) for word in source.words for w in word.tokens]
     assert edges == sorted(edges)
 
 
-@settings(max_examples=100)
+@settings(max_examples=50)
 @given(PROMPTS, LIMITS, NAMES)
 def test_a_prompt_to_itself_is_the_identity(prompt, limit, name):
     source = table(prompt, limit, name)
@@ -226,9 +160,8 @@ def test_new_tokens_have_no_source():
         # letters of a whole word are not torn from other words
         ("cow", "clown cow", "cow"),
         ("cow", "cow clown", "cow"),
-        ("a cow", "a crow cow", "acow"),
         ("at cow", "at crow cow", "atcow"),
-        ("cow", "cot owl cow how", "cow"),
+        ("a house and a dog", "a house and a cat and a dog", "ahouseandadog"),
     ],
 )
 def test_mapped_words_keep_all_their_tokens(source, target, expected):
@@ -240,25 +173,11 @@ def test_mapped_words_keep_all_their_tokens(source, target, expected):
         assert len({taken[n] is None for n in word.tokens}) == 1
 
 
-def test_repeated_words_are_mapped_with_their_neighbours():
-    source, target = table("a house and a dog"), table("a house and a cat and a dog")
-    taken = refinement(source, target)
-    words = {
-        y.number: x.number
-        for y in target.words
-        for x in source.words
-        if x.tokens == tuple(taken[n] for n in y.tokens)
-    }
-    assert words == {0: 0, 1: 1, 5: 2, 6: 3, 7: 4}
-    assert refinement(table("at", 8), table("at at at", 8)) == [0, 1, None, None, 2, 3, 4, 5]
-
-
-@settings(max_examples=200)
+@settings(max_examples=100)
 @given(PROMPTS, PROMPTS, LIMITS, NAMES)
 def test_mapped_columns_ascend(a, b, limit, name):
     source, target = table(a, limit, name), table(b, limit, name)
     taken = refinement(source, target)
-    assert len(taken) == limit
     columns = [w for w in taken if w is not None]
     assert columns == sorted(set(columns))
     for n, w in enumerate(taken):
@@ -266,4 +185,3 @@ def test_mapped_columns_ascend(a, b, limit, name):
             assert target.tokens[n].kind in ("text", "pad")
         else:
             assert source.tokens[w].kind == target.tokens[n].kind
-    assert taken == refinement(source, target)

@@ -1,18 +1,15 @@
 """Which characters of a prompt each token covers, and whose word it is."""
 
-import json
 import logging
-from dataclasses import asdict
 
-import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from making import PROMPTS, build_tokenizer, letter_t5, pieces, shared_tokenizer
+from making import PROMPTS, build_tokenizer, pieces, shared_tokenizer
 
 from heedmap.errors import ArgumentError, ModelError, UnknownWordError
 from heedmap.text.prompts import split_units
-from heedmap.text.words import TokenTable, tokenize
+from heedmap.text.words import tokenize
 
 
 def test_a_plain_prompt_has_its_table(clip):
@@ -57,19 +54,11 @@ def test_padding_is_known_by_place_not_by_id():
     ("prompt", "query"),
     [
         ("a 🐱 b", "🐱"),
-        ("a 고양이 b", "고양이"),
         ("a \u1112\u1161\u11ab b", "한"),
-        ("a e\u0301te\u0301 b", "été"),
         ("a İstanbul b", "İSTANBUL"),
         ("a q\u0307\u0323x b", "q\u0323\u0307x"),
-        ("a <|startoftext|> b", "<|startoftext|>"),
-        ("a ﬁne b", "fine"),
-        ("a Straße b", "STRASSE"),
         ("a zygomorphic b", "zygomorphic"),
-        ("a 12.5 b", "12.5"),
-        ("a snow-covered b", "Snow\u2011Covered"),
         ("a हिन्दी b", "हिन्दी"),
-        ("a <my-cat> b", "<my-cat>"),
         ("a ❤️ b", "❤"),
     ],
 )
@@ -83,18 +72,6 @@ def test_a_word_has_all_its_tokens(clip, prompt, query):
     assert covered == set(range(word.start, word.end))
 
 
-def test_added_tokens_are_words(clip):
-    own = build_tokenizer()
-    own.add_tokens(["<my-cat>", "<my-cat>_1", "<*>"])
-    table = tokenize("a <my-cat>, and <my-cat> <my-cat>_1!", own)
-    assert [w.text for w in table.words] == ["a", "<my-cat>", "and", "<my-cat>", "<my-cat>_1"]
-    assert [len(w.tokens) for w in table.words if "cat" in w.text] == [1, 1, 1]
-    assert pieces(table, "<MY-CAT>") == ["<my-cat>", "<my-cat>"]
-    assert tokenize("a photo of <*>, at", own).find("<*>") == (
-        len(own("a photo of").input_ids) - 1,
-    )
-
-
 def test_emoji_that_share_a_token_are_one_word(clip):
     table = tokenize("a 😂😂 😂", clip)
     assert [w.text for w in table.words] == ["a", "😂😂", "😂"]
@@ -103,7 +80,7 @@ def test_emoji_that_share_a_token_are_one_word(clip):
     assert table.find("😂") == table.positions()[1:]
 
 
-@settings(max_examples=150)
+@settings(max_examples=100)
 @given(PROMPTS, st.sampled_from([2, 3, 8, 77]))
 def test_each_token_belongs_to_at_most_one_word(prompt, limit):
     table = tokenize(prompt, shared_tokenizer(limit))
@@ -125,28 +102,20 @@ def test_each_token_belongs_to_at_most_one_word(prompt, limit):
             token = table.tokens[position]
             assert token.start < word.end and word.start < token.end
             assert token.text == prompt[token.start : token.end]
-    # Every word is found by its own text, or known to be past the limit.
     for word in table.words:
-        places = table.matches(word.text)
-        assert any(word in place for place in places)
-        if all(word.tokens for place in places for word in place):
-            assert set(word.tokens) <= set(table.find(word.text))
+        assert any(word in place for place in table.matches(word.text))
     # No word of the prompt goes missing: CLIP drops nothing but spaces.
     spans = [(w.start, w.end) for w in table.words]
     for start, end in split_units(prompt):
         assert any(a <= start and end <= b for a, b in spans)
-    told = json.loads(json.dumps(asdict(table)))
-    assert msgspec.convert(told, TokenTable) == table
 
 
-@pytest.mark.parametrize("prompt", ["", "   ", "\n", "!?", "'\"'"])
+@pytest.mark.parametrize("prompt", ["", " \n", "!?"])
 def test_a_prompt_without_words_has_special_tokens_only(clip, prompt):
     table = tokenize(prompt, clip)
     assert table.words == () and table.tokens[0].kind == "start"
     with pytest.raises(UnknownWordError):
         table.find("cat")
-    with pytest.raises(UnknownWordError):
-        table.at(0)
 
 
 def test_long_prompts_are_read_without_a_warning(caplog, monkeypatch):
@@ -159,12 +128,6 @@ def test_long_prompts_are_read_without_a_warning(caplog, monkeypatch):
     assert "longer than the specified maximum" in caplog.text
 
 
-def test_an_unset_limit_is_clips_77():
-    tokenizer = build_tokenizer(None)
-    assert tokenizer.model_max_length > 10**20
-    assert tokenize("a cat", tokenizer).limit == 77
-
-
 @pytest.mark.parametrize("side", ["padding_side", "truncation_side"])
 def test_tokenizers_that_pad_or_cut_on_the_left_are_refused(side):
     tokenizer = build_tokenizer(8)
@@ -173,14 +136,7 @@ def test_tokenizers_that_pad_or_cut_on_the_left_are_refused(side):
         tokenize("a cat" if side == "padding_side" else "a red house at night, a cat", tokenizer)
 
 
-def test_a_tokenizer_without_a_start_token_has_a_table():
-    table = tokenize("a house", letter_t5(), limit=6)
-    kinds = ["text", "text", "text", "end", "pad", "pad"]  # "a" is two tokens
-    assert [token.kind for token in table.tokens] == kinds
-    assert [word.tokens for word in table.words] == [(0, 1), (2,)]
-
-
-@pytest.mark.parametrize("prompt", [["a", "b"], None, "a \ud83d b", "a" * 100_001])
+@pytest.mark.parametrize("prompt", [None, "a \ud83d b", "a" * 100_001])
 def test_prompts_that_are_refused(clip, prompt):
     with pytest.raises(ArgumentError):
         tokenize(prompt, clip)

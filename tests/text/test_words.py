@@ -13,11 +13,8 @@ PROMPT = "A red house, a RED  tree; the cathedral 'house' and red\nhouse"
     ("query", "places"),
     [
         ("house", ["house", "house", "house"]),
-        ("House,", ["house", "house", "house"]),
         ("  'HOUSE'! ", ["house", "house", "house"]),
-        ("red", ["red", "RED", "red"]),
         ("red house", ["red house", "red house"]),
-        ("Red  \t HOUSE.", ["red house", "red house"]),
         ("house a red tree", ["house a RED tree"]),
         ("\uff48\uff4f\uff55\uff53\uff45", ["house", "house", "house"]),
     ],
@@ -34,32 +31,20 @@ def test_words_and_phrases_are_found_in_a_prompt(clip, query, places):
     [
         ("a red house next to a blue tree", "tree", "blue tree"),
         ("a red house next to a blue tree", "red", "red house"),
-        ("a red house next to a blue tree", "next", "next"),
         ("a red house next to a blue tree", "house next", "red house next"),
         ("a red house, snow at night", "house", "red house"),  # a comma ends it
         ("a red\nhouse", "house", "house"),  # and so does a line
-        ("a red \t house", "house", "red \t house"),
-        ("a snow-covered red house", "house", "snow-covered red house"),
         ("a red house at a red tree", "red", "red house | red tree"),
-        ("house", "house", "house"),
-        ("very big red house", "red", "big red house"),
         # More than three are a list.
         ("red cat blue dog", "dog", "dog"),
-        ("a big red brick house", "red brick", "red brick"),
-        ("a big red brick house", "big red brick house", "big red brick house"),
         # Another thing is no part of it.
-        ("a dog chasing a cat", "dog", "dog"),
         ("a dog chasing cat", "cat", "cat"),
         ("a man holding flowers", "holding", "man holding"),
-        ("two red houses", "houses", "red houses"),
-        ("a red building", "building", "red building"),
         ("a red building", "red", "red"),
         ("the red house holds snow", "house", "red house"),
         ("a red house", '"house"', "house"),
         ("a red house", " \u201chouse\u201d ", "house"),
         ("a red house", '"house', "red house"),
-        ("a red 'house'", "house", "house"),
-        ("a T house", "T", "T house"),
         ("a T house", '"T"', "T"),
     ],
 )
@@ -78,9 +63,6 @@ def test_tokens_have_their_text(clip):
     ):
         assert table.text_of(table.phrase(query)) == said
     assert table.text_of(()) == ""
-    kinds = [token.kind for token in table.tokens]  # from the first position on
-    assert table.positions() == tuple(at for at, kind in enumerate(kinds) if kind == "text")
-    assert table.positions("start", "end") == (0, kinds.index("end"))
 
 
 def test_a_phrase_past_the_limit_has_only_its_read_words(clip):
@@ -90,13 +72,9 @@ def test_a_phrase_past_the_limit_has_only_its_read_words(clip):
         table.phrase("tree")
 
 
-def test_occurrences_do_not_overlap(clip):
-    assert len(tokenize("a a a", clip).matches("a a")) == 1
-
-
 @pytest.mark.parametrize(
     ("query", "named"),
-    [("cat", "cathedral"), ("tre", "tree"), ("house red", "house red"), ("", "''"), ("!,", "'!,'")],
+    [("cat", "cathedral"), ("house red", "house red"), ("!,", "'!,'")],
 )
 def test_an_unknown_word_is_named_with_one_like_it(clip, query, named):
     with pytest.raises(UnknownWordError, match=named):
@@ -108,8 +86,6 @@ def test_words_are_found_by_number(clip):
     assert table.at(2).text == table.at(-1).text == "house"
     with pytest.raises(UnknownWordError):
         table.at(12)
-    with pytest.raises(ArgumentError):
-        table.at("house")  # pyright: ignore[reportArgumentType]
     with pytest.raises(ArgumentError):
         table.find(2)  # pyright: ignore[reportArgumentType]
 
