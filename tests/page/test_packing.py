@@ -34,7 +34,8 @@ def unpack(packed: dict[str, Any], table: dict[str, Any]) -> list[np.ndarray]:
     entries, windows = len(packed["entries"]), len(table["windows"])
     heads = [layer["heads"] if table["heads"] else 1 for layer in packed["layers"]]
     counts = [windows * count * entries for count in heads]
-    ranges = np.frombuffer(raw, "<f4", 2 * sum(counts)).reshape(-1, 2)
+    ranges = np.frombuffer(raw, "<f4", 2 * sum(counts))
+    ranges = ranges.reshape(-1, 2)
     offset = ranges.nbytes
     top = 2 ** table["bits"]
     planes = []
@@ -45,7 +46,8 @@ def unpack(packed: dict[str, Any], table: dict[str, Any]) -> list[np.ndarray]:
         if table["bits"] == 16:
             steps = steps * 256 + np.frombuffer(raw, np.uint8, size, offset + size)
         offset += size * table["bits"] // 8
-        whole = steps.reshape(count, positions).cumsum(axis=1) % top
+        whole = steps.reshape(count, positions)
+        whole = whole.cumsum(axis=1) % top
         low, unit = ranges[:count].T
         ranges = ranges[count:]
         values = low[:, None] + unit[:, None] * whole
@@ -80,7 +82,9 @@ def test_each_window_of_a_table_is_the_mean_of_its_steps(axes: set):
             for array, windows in zip(in_page_order(recording), planes, strict=True):
                 for (start, stop), window in zip(table["windows"], windows, strict=True):
                     steps = array[start:stop] if len(array) > 1 else array
-                    exact = steps.mean(axis=0) if table["heads"] else steps.mean(axis=(0, 1))[None]
+                    exact = steps.mean(axis=0)
+                    if not table["heads"]:
+                        exact = exact.mean(axis=0, keepdims=True)
                     exact = exact.transpose(0, 2, 1)
                     assert_within_rounding(window, exact, table["bits"], slack=1e-7)
     if axes == ALL:
@@ -158,6 +162,7 @@ def test_refined_maps_are_a_table_of_one_layer():
     (planes,) = unpack({**packed, **refined}, table)
     assert recording.refined is not None
     last = len(recording.positions) - 1
-    exact = recording.refined.reshape(64, -1)[:, [*range(1, last), 0, last]]
+    order = [*range(1, last), 0, last]
+    exact = recording.refined.reshape(64, -1)[:, order]
     assert_within_rounding(planes[0, 0], exact.T, 16)
     assert pack(small().maps.recording)["refined"] is None

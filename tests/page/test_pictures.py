@@ -35,7 +35,8 @@ def test_each_phrase_has_its_soft_mask():
         np.testing.assert_allclose(values, maps[word].soft_mask(), atol=1 / 510 + 1e-6)
     assert masks_data(maps, 100) == []
     assert masks_data(small("a red house").maps, 10**9) == []
-    (large,) = masks_data(with_refined(stable_diffusion("a house", side=48, steps=2)).maps, 10**9)
+    run = with_refined(stable_diffusion("a house", side=48, steps=2))
+    (large,) = masks_data(run.maps, 10**9)
     assert open_image(large["picture"]).size == (MASK_SIDE, MASK_SIDE)
 
 
@@ -44,9 +45,11 @@ def test_step_images_are_halved_until_they_fit():
     steps = StepPictures(tuple(smooth), "latents")
     data = steps_data(steps, 10**6)
     assert data is not None and data["size"] == (64, 64) and data["shows"] == "latents"
-    frames = of_mosaic(open_image(data["picture"]).convert("RGB"), 5, (64, 64), "latents").frames
-    for one, other in zip(frames, smooth, strict=True):
-        assert np.abs(np.asarray(one).astype(int) - np.asarray(other).astype(int)).mean() < 6
+    sheet = open_image(data["picture"]).convert("RGB")
+    frames = of_mosaic(sheet, 5, (64, 64), "latents").frames
+    for frame, image in zip(frames, smooth, strict=True):
+        change = np.asarray(frame).astype(int) - np.asarray(image)
+        assert np.abs(change).mean() < 6
     budget = len(data["picture"]) // 2
     halved = steps_data(steps, budget)
     assert halved is not None and halved["size"][0] in (32, 16, 8)

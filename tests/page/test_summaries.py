@@ -27,7 +27,8 @@ def test_a_users_image_is_named_by_its_use():
 def test_an_edit_has_its_weighted_words_its_pairs_and_its_reason():
     source, edited = small("a red house"), small("a red house, a cat")
     weights = {str(p): 2.5 for p in edited.maps.tokens.find("house")}
-    reweighted = edit_summary(Edited(source, edited, report_of(kind="reweight", weights=weights)))
+    report = report_of(kind="reweight", weights=weights)
+    reweighted = edit_summary(Edited(source, edited, report))
     assert reweighted["weights"] == [(2, 2.5)] and "“house” ×2.5" in reweighted["why"]
     assert reweighted["words"] == [[0, 0], [1, 1], [2, 2]]
     replaced = Edited(source, edited, report_of(kind="replace", why="'cat' became 'dog'"))
