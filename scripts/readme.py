@@ -4,8 +4,8 @@
     python scripts/readme.py house-over-steps.png     the tables, and this picture
     python scripts/readme.py --table                  the tables alone
 
-`tests/test_house.py` compares the tables with the card, `tests/scripts/test_readme.py` the pictures
-that the pages show with the recipes. The picture of a run's page is taken in Chromium, which
+`tests/scripts/test_readme.py` compares the tables with the card, and the pictures that the pages
+show with the recipes. The picture of a run's page is taken in Chromium, which
 `HEEDMAP_CHROMIUM` names where it is called otherwise.
 """
 

@@ -12,6 +12,7 @@ os.environ["OMP_NUM_THREADS"] = "1"
 import hypothesis
 import pytest
 import torch
+from app.serving import app_folder, app_url  # noqa: F401
 from diffusers import StableDiffusionPipeline
 from making import random_pipeline
 from PIL import Image

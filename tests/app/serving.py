@@ -6,11 +6,13 @@ import socket
 import subprocess
 import sys
 import time
-import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from urllib.error import HTTPError
+
+import pytest
 
 
 @contextmanager
@@ -21,7 +23,6 @@ def serve(
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    folder.mkdir(exist_ok=True)
     direct = {key: value for key, value in os.environ.items() if "proxy" not in key.lower()}
     process = subprocess.Popen(
         [sys.executable, "-m", "heedmap", "app", "--port", str(port), *flags],
@@ -45,10 +46,23 @@ def _wait(url: str, process: subprocess.Popen[bytes]) -> None:
     while process.poll() is None and time.monotonic() < end:
         try:
             urllib.request.urlopen(url, timeout=10).close()
-        except urllib.error.HTTPError:
+        except HTTPError:  # an answer: the app asks for a password
             return
         except OSError:
             time.sleep(0.2)
         else:
             return
     raise AssertionError(f"the app does not answer: {process.poll()}")
+
+
+@pytest.fixture(scope="session")
+def app_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder that the app of all tests was started in."""
+    return tmp_path_factory.mktemp("app")
+
+
+@pytest.fixture(scope="session")
+def app_url(app_folder: Path) -> Iterator[str]:
+    """The address of the app, started once for all tests."""
+    with serve(app_folder) as url:
+        yield url

@@ -1,4 +1,4 @@
-"""A browser, the page of real runs in it, and what it asked of the network and told its console."""
+"""A browser, the page of real runs in it, and what it asked of the network and of its console."""
 
 import base64
 import importlib.util
@@ -17,15 +17,12 @@ import pytest
 from PIL import Image
 
 CHROMIUM = os.environ.get("HEEDMAP_CHROMIUM") or shutil.which("chromium")
-PINS = "#pins li bdi"
 PATIENCE = 10.0  # seconds: a busy machine comes late to where the pointer went
-MISSING = (
-    "playwright is not installed: pip install -c constraints.txt -e '.[dev]'"
-    if importlib.util.find_spec("playwright") is None
-    else "there is no chromium: apt-get install chromium, or name one in HEEDMAP_CHROMIUM"
-    if not CHROMIUM
-    else ""
-)
+MISSING = ""
+if importlib.util.find_spec("playwright") is None:
+    MISSING = "playwright is not installed: pip install -c constraints.txt -e '.[dev]'"
+elif not CHROMIUM:
+    MISSING = "there is no chromium: apt-get install chromium, or name one in HEEDMAP_CHROMIUM"
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -36,55 +33,66 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
                 item.add_marker(pytest.mark.skip(reason=MISSING))
 
 
+# --- a page -----------------------------------------------------------------------------------
+
+
 @dataclass
 class Opened:
-    """A page in the browser, with all that it asked for and all that it complained of."""
+    """A page in the browser, with all that it requested and all that it wrote to the console."""
 
     page: Any
-    asked: list[str] = field(default_factory=list)
-    complaints: list[str] = field(default_factory=list)
+    requests: list[str] = field(default_factory=list)
+    messages: list[str] = field(default_factory=list)
 
     def word(self, text: str, side: str = "") -> Any:
         """A word of the prompt (of the source or the edit, in a pair)."""
         name = re.compile(rf"^{side} ?prompt$", re.I)
-        return self.page.get_by_role("group", name=name).get_by_role(
-            "button", name=text, exact=True
-        )
+        group = self.page.get_by_role("group", name=name)
+        return group.get_by_role("button", name=text, exact=True)
 
-    def pin_phrase(self, first: str, last: str) -> None:
-        """Pin what stands from one word to another, and point at nothing."""
-        self.word(first).click()
-        self.page.keyboard.down("Shift")
-        self.word(last).click()
-        self.page.keyboard.up("Shift")
+    def pin(self, *words: str) -> None:
+        """Pin words, and point at nothing."""
+        for word in words:
+            self.word(word).click()
         self.page.mouse.move(0, 0)
+
+    def pins(self) -> list[str]:
+        return self.page.locator("#pins li bdi").all_inner_texts()
 
     def legend(self) -> str:
         return self.page.locator("#legend").inner_text()
 
-    def bare(self) -> None:
+    def hide_heat(self) -> None:
         """Take off the heat that the page opens with."""
         self.page.keyboard.press("Escape")
 
-    def apart(self) -> None:
-        """Show each step on its own scale, over the finished picture, as Python's overlays do."""
+    def separate_steps(self) -> None:
+        """Show each step on its own scale, over the finished image, as Python's overlays do."""
         for label in ("One scale for all steps", "Image at the step"):
             box = self.page.get_by_label(label)
             if box.is_visible() and box.is_enabled():
                 box.uncheck()
 
-    def settle(self) -> None:
-        """Wait until what follows by the page's own clock has come: a link, a word that was left.
+    def link(self) -> str:
+        """The address, after what follows by the page's own clock has come.
 
         The page's clock, not ours: a busy machine's page may stand still while ours goes on.
         """
-        self.page.evaluate(
+        return self.page.evaluate(
             """async () => {
               for (let n = 0; n < 2; n++) await new Promise(requestAnimationFrame);
               await new Promise((done) => setTimeout(done, 400));
               await new Promise(requestAnimationFrame);
+              return location.href;
             }"""
         )
+
+    def follow(self, address: str) -> None:
+        """Open an address of the page, as who follows a link does."""
+        self.page.goto("about:blank")
+        self.page.goto(address)
+        self.page.wait_for_selector("html[data-ready=yes]")
+        self.requests[:] = [address]  # the one file that a page may ask for
 
     def choose(self, label: str, value: str) -> None:
         self.page.get_by_label(label, exact=True).select_option(value)
@@ -92,28 +100,39 @@ class Opened:
     def slide(self, label: str, value: int) -> None:
         self.page.get_by_label(label, exact=True).fill(str(value))
 
-    def steps(self, start: int, stop: int) -> None:
-        """Choose a range by its two ends, each counted in what the page tells apart."""
+    def choose_steps(self, start: int, stop: int) -> None:
+        """Choose a range by its two ends, each counted in windows of the page."""
         self.slide("First step", start)
         self.slide("Last step", stop)
 
-    def steps_said(self) -> str:
+    def steps(self) -> str:
+        """The text that names the chosen steps."""
         return self.page.locator("#steps-said").inner_text()
 
+    def point(self, x: float, y: float, image: int = 0) -> None:
+        """Point at a place of an image, in parts of its width and height."""
+        box = self.page.locator(".picture").nth(image).bounding_box()
+        self.page.mouse.move(box["x"] + x * box["width"], box["y"] + y * box["height"])
 
-def again(opened: Any, address: str) -> None:
-    """Open an address of the page, as who follows a link does."""
-    opened.page.goto("about:blank")
-    opened.page.goto(address)
-    opened.page.wait_for_selector("html[data-ready=yes]")
-    opened.asked.clear()
-    opened.asked.append(address)  # the one file that a page may ask for
+    def click(self) -> None:
+        """Press and release the mouse at the pointer."""
+        self.page.mouse.down()
+        self.page.mouse.up()
+
+    def shares(self, image: int = 0) -> list[tuple[str, int]]:
+        """The words that act where the pointer is, with their percentages."""
+        # In one go: row by row, some would be of a list that has been replaced meanwhile.
+        rows = self.page.locator("#reading ol").nth(image)
+        texts = rows.evaluate(
+            "list => [...list.children].map(row => [...row.children].map(one => one.textContent))"
+        )
+        return [(text, int(share.rstrip("%\u00a0"))) for text, _, share, _ in texts]
+
+    def pixels(self, image: int = 0) -> np.ndarray:
+        return read_pixels(self.page.locator("figure canvas").nth(image))
 
 
-# --- what is seen ------------------------------------------------------------------------------
-
-
-def seen(canvas: Any) -> np.ndarray:
+def read_pixels(canvas: Any) -> np.ndarray:
     """The pixels of a canvas as they are now, (H, W, 3)."""
     link = canvas.evaluate(
         """async (canvas) => {  // after the frame in which heat that was left is taken off
@@ -125,95 +144,49 @@ def seen(canvas: Any) -> np.ndarray:
     return np.asarray(Image.open(io.BytesIO(raw)).convert("RGB")).astype(int)
 
 
-@dataclass(frozen=True)
-class Canvas:
-    """A picture on the page, which follows what is done there when the browser comes to it."""
-
-    opened: Any
-    nth: int
-
-    def pixels(self) -> np.ndarray:
-        """As they are now, (H, W, 3)."""
-        return seen(self.opened.page.locator("figure canvas").nth(self.nth))
-
-
-def canvas(opened: Any, nth: int = 0) -> Canvas:
-    return Canvas(opened, nth)
-
-
-def same(shown: np.ndarray | Canvas, expected: Image.Image) -> None:
-    """The pixels are those that Python gives, to 2 of 255; of a page, before long.
+def difference(pixels: np.ndarray, expected: Image.Image | np.ndarray) -> str:
+    """How far pixels are from Python's; nothing if they are within 2 of 255.
 
     In one of a hundred places rounding may fall on the next of a colour map's 256 colours, which
     differ by up to 5.
     """
-    wanted, end = np.asarray(expected).astype(int), time.monotonic() + PATIENCE
-    while True:
-        pixels = shown.pixels() if isinstance(shown, Canvas) else shown
-        assert pixels.shape == wanted.shape
-        off = np.abs(pixels - wanted).max(axis=-1)
-        if off.max() <= 5 and (off > 2).mean() <= 0.01:
-            return
-        if not isinstance(shown, Canvas) or time.monotonic() > end:
-            raise AssertionError(f"differs by up to {off.max()}, {(off > 2).mean():.1%} of pixels")
+    wanted = np.asarray(expected).astype(int)
+    assert pixels.shape == wanted.shape
+    change = np.abs(pixels - wanted).max(axis=-1)
+    if change.max() <= 5 and (change > 2).mean() <= 0.01:
+        return ""
+    return f"differs by up to {change.max()}, {(change > 2).mean():.1%} of pixels"
 
 
-def point(opened: Any, x: float, y: float, nth: int = 0) -> None:
-    box = opened.page.locator(".picture").nth(nth).bounding_box()
-    opened.page.mouse.move(box["x"] + x * box["width"], box["y"] + y * box["height"])
+def expect_image(opened: Opened, expected: Image.Image | np.ndarray, image: int = 0) -> None:
+    """The page shows, before long, the pixels that Python gives."""
+    end = time.monotonic() + PATIENCE
+    while off := difference(opened.pixels(image), expected):
+        assert time.monotonic() < end, off
 
 
-def readings(opened: Any, nth: int = 0) -> list[tuple[str, int]]:
-    # In one go: row by row, some would be of a list that has been replaced meanwhile.
-    rows = (
-        opened.page.locator("#reading ol")
-        .nth(nth)
-        .evaluate(
-            "list => [...list.children].map(row => [...row.children].map(one => one.textContent))"
-        )
-    )
-    return [(text, int(share.rstrip("%\u00a0"))) for text, _, share, _ in rows]
-
-
-def outline(opened: Any, within: str = "") -> tuple[np.ndarray, int]:
-    """Where the first outline runs: points (x, y) in the cells of what it is of; how many across.
+def read_outline(opened: Opened) -> tuple[np.ndarray, int]:
+    """Where the first outline runs: points (x, y) in cells of a grid; how many cells across.
 
     Cells' centres lie at half numbers.
     """
-    path = opened.page.locator(f"{within} svg path.line[transform]").first
+    path = opened.page.locator("svg path.line[transform]").first
     path.wait_for(state="attached")
     drawn, scale = path.evaluate("e => [e.getAttribute('d'), e.getAttribute('transform')]")
     points = [[float(n) for n in one.split(" ")] for one in re.findall(r"[ML]([^MLVH]+)", drawn)]
     return np.array(points), round(100 / float(re.findall(r"[\d.]+", scale)[0]))
 
 
-def runs_at(points: np.ndarray, plane: np.ndarray, level: float, room: float) -> bool:
-    """Whether each point has values of a plane on both sides of a level, but for some room."""
-    h, w = plane.shape
-    for x, y in points:
-        i, j = int(min(max(y - 0.5, 0), h - 1)), int(min(max(x - 0.5, 0), w - 1))
-        near = plane[i : i + 2, j : j + 2]
-        if not near.min() - room <= level <= near.max() + room:
-            return False
-    return len(points) > 20
-
-
-# --- pages -------------------------------------------------------------------------------------
+# --- fixtures ---------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="session")
 def axe() -> str:
     """The script of axe-core, which the dev extra brings along."""
     found = importlib.util.find_spec("axe_playwright_python")
-    shipped = found and found.origin and Path(found.origin).with_name("axe.min.js")
-    named = os.environ.get("HEEDMAP_AXE")
-    path = Path(named) if named else shipped
-    if not path or not path.is_file():
-        pytest.skip(
-            "axe-core is not there: pip install -c constraints.txt -e '.[dev]', or name its file "
-            "in HEEDMAP_AXE"
-        )
-    return path.read_text(encoding="utf-8")
+    if not found or not found.origin:
+        pytest.skip("axe-core is not there: pip install -c constraints.txt -e '.[dev]'")
+    return Path(found.origin).with_name("axe.min.js").read_text(encoding="utf-8")
 
 
 @pytest.fixture(scope="package")
@@ -234,35 +207,34 @@ def browser() -> Iterator[Any]:
 
 
 @pytest.fixture
-def show(browser: Any, tmp_path: Path) -> Iterator[Callable[..., Opened]]:
-    """Open a page's text; afterwards it must have asked for nothing and complained of nothing."""
-    shown: list[tuple[Opened, Any]] = []
+def load_page(browser: Any, tmp_path: Path) -> Iterator[Callable[..., Opened]]:
+    """Open a page's text; afterwards it must have requested nothing and logged nothing."""
+    pages: list[tuple[Opened, Any]] = []
 
-    def open_page(text: str, **options: Any) -> Opened:
-        path = tmp_path / f"page-{len(shown)}.html"
+    def load(text: str, **options: Any) -> Opened:
+        path = tmp_path / f"page-{len(pages)}.html"
         path.write_text(text, encoding="utf-8")
         options = {"viewport": {"width": 1400, "height": 900}, **options}
         context = browser.new_context(accept_downloads=True, **options)
         context.set_default_timeout(20_000)
         page = context.new_page()
         opened = Opened(page)
-        shown.append((opened, context))
-        page.on("request", lambda request: opened.asked.append(request.url))
-        page.on("console", lambda said: opened.complaints.append(f"{said.type}: {said.text}"))
-        page.on("pageerror", lambda error: opened.complaints.append(str(error)))
-        page.on("dialog", lambda dialog: opened.complaints.append(f"dialog: {dialog.message}"))
+        pages.append((opened, context))
+        page.on("request", lambda request: opened.requests.append(request.url))
+        page.on("console", lambda message: opened.messages.append(message.text))
+        page.on("pageerror", lambda error: opened.messages.append(str(error)))
+        page.on("dialog", lambda dialog: opened.messages.append(f"dialog: {dialog.message}"))
         page.goto(path.as_uri())
         page.wait_for_selector("html[data-ready=yes]")
         return opened
 
-    yield open_page
-    for opened, context in shown:
+    yield load
+    for opened, context in pages:
         context.close()
         kinds = ("data:", "blob:", "file:")
-        away = [url for url in opened.asked if not url.startswith(kinds)]
-        files = [url for url in opened.asked if url.startswith("file:")]
-        assert not away and len(files) == 1, "the page asked for something"
-        assert not opened.complaints, opened.complaints
+        assert not [url for url in opened.requests if not url.startswith(kinds)]
+        assert len([url for url in opened.requests if url.startswith("file:")]) == 1
+        assert not opened.messages, opened.messages
 
 
 @pytest.fixture(scope="session")
@@ -274,17 +246,6 @@ def run(embedded: Any) -> Any:
         embedded, "a red house next to a blue tree, in the snow", seed=7, steps=6,
         negative="a green car", keep={"layer", "step", "head"},
         branches={"conditional", "negative"},
-    )  # fmt: skip
-
-
-@pytest.fixture(scope="session")
-def sought(embedded: Any) -> Any:
-    """A run with words that its prompt does not hold, and its negative prompt."""
-    import heedmap
-
-    return heedmap.generate(
-        embedded, "a red house next to a blue tree", seed=7, steps=4, negative="a green car",
-        branches={"conditional", "negative"}, concepts=["grass", "red house"],
     )  # fmt: skip
 
 

@@ -13,7 +13,7 @@ from msgspec import structs
 from heedmap.text.words import Token
 
 
-def rows(page: Any, title: str) -> dict[str, list[str]]:
+def read_rows(page: Any, title: str) -> dict[str, list[str]]:
     """The texts of the cells of a section's table, by the name of the row."""
     section = page.locator("section", has=page.get_by_role("heading", name=title))
     return {
@@ -22,77 +22,76 @@ def rows(page: Any, title: str) -> dict[str, list[str]]:
     }
 
 
-def test_each_section_has_the_numbers_of_its_step(show: Any):
-    made = made_explanation(edited=True)
-    page, one = show(made.page()).page, made.attention
-    token = made.report.tokens[0]
+def test_each_section_has_the_numbers_of_its_step(load_page: Any):
+    explanation = made_explanation(edited=True)
+    page, head = load_page(explanation.page()).page, explanation.attention
+    token = explanation.report.tokens[0]
+    probability = explanation.probabilities[1, token]
+    raised = math.exp(head.masked[token] - max(head.masked))
+    contribution = explanation.numbers["contributions"][token]
+    for title, column, expected in (
+        ("QK", -1, pytest.approx(head.scores[token], abs=1e-8)),
+        ("Scaling by √d", 0, pytest.approx(head.scaled[token], rel=1e-3)),
+        ("Scaling by √d", -1, pytest.approx(head.unscaled_probabilities[token], rel=1e-3)),
+        ("softmax", 0, pytest.approx(raised, abs=1e-8)),
+        ("softmax", 2, pytest.approx(head.probabilities[token], abs=1e-8)),
+        ("softmax", 3, pytest.approx(probability, abs=1e-8)),
+        ("contribution", -1, pytest.approx(contribution, abs=1e-8)),
+    ):
+        text = read_rows(page, title)["house"][column]
+        assert float(text.replace("\u2212", "-")) == expected, title
+    assert read_rows(page, "softmax")["sum"][2:] == ["1.00000000", "1.00000000"]
+    assert float(read_rows(page, "All heads")["1"][1]) == pytest.approx(probability, rel=1e-3)
+    assert f"{probability:.8f}" in page.locator(".lead").inner_text()
 
-    def number(title: str, column: int, row: str = "house") -> float:
-        return float(rows(page, title)[row][column].replace("\u2212", "-"))
 
-    assert number("QK", -1) == pytest.approx(one.scores[token], abs=1e-8)
-    assert number("Scaling by √d", 0) == pytest.approx(one.scaled[token], rel=1e-3)
-    assert number("Scaling by √d", -1) == pytest.approx(one.unscaled_probabilities[token], rel=1e-3)
-    raised = math.exp(one.masked[token] - max(one.masked))
-    assert number("softmax", 0) == pytest.approx(raised, abs=1e-8)
-    assert number("softmax", 2) == pytest.approx(one.probabilities[token], abs=1e-8)
-    assert number("softmax", 3) == pytest.approx(made.probabilities[1, token], abs=1e-8)
-    assert number("softmax", 2, "sum") == number("softmax", 3, "sum") == 1
-    assert number("contribution", -1) == pytest.approx(
-        made.numbers["contributions"][token], abs=1e-8
+def test_the_contribution_of_the_padding_is_the_norm_of_its_sum(load_page: Any):
+    explanation = made_explanation(masked=False)
+    padding = (replace(token, kind="pad") for token in explanation.tokens[-2:])
+    explanation = replace(explanation, tokens=(*explanation.tokens[:-2], *padding))
+    page = load_page(explanation.page()).page
+    head = explanation.report.head
+    weight = explanation.inputs.weight[:, head * 4 : head * 4 + 4]
+    probabilities = explanation.attention.probabilities[4:, None]
+    parts = probabilities * explanation.inputs.value[head, 4:] @ weight.T
+    expected = float(np.linalg.norm(parts.sum(axis=0)))
+    assert expected < 0.99 * np.linalg.norm(parts, axis=1).sum()
+    text = read_rows(page, "contribution")["2 × padding"][-1]
+    assert float(text) == pytest.approx(expected, abs=1e-6)
+
+
+def test_the_output_names_the_residual_and_other_parts(load_page: Any):
+    explanation = made_explanation()
+    inputs = structs.replace(
+        explanation.inputs, residual=np.ones(10), factor=2.0, bias=None, added=np.ones(12)
     )
-    assert number("All heads", 1, "1") == pytest.approx(made.probabilities[1, token], rel=1e-3)
-    assert "hides 1 of 6 tokens: −∞" in page.locator("main").inner_text()
-    lead = page.locator(".lead").inner_text()
-    assert f"{made.probabilities[1, token]:.8f} of the attention goes to house" in lead
+    page = load_page(replace(explanation, inputs=inputs).page()).page
+    section = page.locator("section", has=page.get_by_role("heading", name="output of the layer"))
+    assert "W_O + input) / 2" in section.inner_text() and "image prompt" in section.inner_text()
 
 
-def test_the_contribution_of_the_padding_is_the_norm_of_its_sum(show: Any):
-    made = made_explanation(masked=False)
-    two = (*made.tokens[:-2], *(replace(one, kind="pad") for one in made.tokens[-2:]))
-    page = show(replace(made, tokens=two).page()).page
-    head = slice(made.report.head * 4, made.report.head * 4 + 4)
-    value, weight = made.inputs.value[made.report.head], made.inputs.weight
-    each = made.attention.probabilities[4:, None] * value[4:] @ weight[:, head].T
-    together = float(np.linalg.norm(each.sum(axis=0)))
-    assert together < 0.99 * np.linalg.norm(each, axis=1).sum()
-    found = rows(page, "contribution")["2 × padding"][-1]
-    assert float(found) == pytest.approx(together, abs=1e-6)
-
-
-def test_the_output_names_the_residual_and_other_parts(show: Any):
-    made = made_explanation()
-    given = structs.replace(made.inputs, residual=np.ones(10), factor=2.0, bias=None)
-    given = structs.replace(given, added=np.ones(12))
-    page = show(replace(made, inputs=given).page()).page
-    way = page.locator("section", has=page.get_by_role("heading", name="output of the layer"))
-    assert "W_O + input) / 2" in way.inner_text() and "image prompt" in way.inner_text()
-
-
-def test_the_position_and_the_words_are_marked_and_typed_text_is_text(show: Any):
+def test_the_position_and_the_words_are_marked_and_typed_text_is_text(load_page: Any):
     word = "<img src=x onerror=alert(1)>"
-    made = made_explanation(word=word, prompt=f"🚀 a {word} & {word}")
-    opened = show(made.page())
-    page = opened.page
+    explanation = made_explanation(word=word, prompt=f"🚀 a {word} & {word}")
+    page = load_page(explanation.page()).page
     assert page.locator(".prompt mark").all_inner_texts() == [word]
-    assert page.locator(".prompt").inner_text() == made.report.prompt
+    assert page.locator(".prompt").inner_text() == explanation.report.prompt
     # Row 4 and column 2 of a grid of 6×8 over 128×96 pixels: cells of 16×16.
-    box = page.locator("rect.cell")
-    assert [box.get_attribute(name) for name in ("x", "y", "width", "height")] == [
-        "32", "64", "16", "16"
-    ]  # fmt: skip
+    cell = page.locator("rect.cell")
+    corners = [cell.get_attribute(name) for name in ("x", "y", "width", "height")]
+    assert corners == ["32", "64", "16", "16"]
     facts = page.locator("section", has=page.locator(".place")).inner_text()
-    assert re.search("row 4, column 2 of a grid of 6×8", facts) and "the middle step" in facts
+    assert re.search("row 4, column 2 of a grid of 6×8", facts)
     with page.expect_download() as download:
         page.get_by_role("link", name="Download explain.json").click()
     assert download.value.suggested_filename == "explain.json"
 
 
-def test_adjacent_tokens_are_marked_as_one_word(show: Any):
-    made = made_explanation()
+def test_adjacent_tokens_are_marked_as_one_word(load_page: Any):
+    explanation = made_explanation()
     parts = (Token(3, 3, "ho", 6, 8, "text"), Token(4, 4, "use", 8, 11, "text"))
-    tokens = (*made.tokens[:3], *parts, made.tokens[5])
+    tokens = (*explanation.tokens[:3], *parts, explanation.tokens[5])
     for positions, marks in (((3, 4), ["house"]), ((2, 3, 4), ["red", "house"])):
-        report = structs.replace(made.report, tokens=positions)
-        page = show(replace(made, report=report, tokens=tokens).page()).page
+        report = structs.replace(explanation.report, tokens=positions)
+        page = load_page(replace(explanation, report=report, tokens=tokens).page()).page
         assert page.locator(".prompt mark").all_inner_texts() == marks

@@ -1,4 +1,4 @@
-"""Pictures as a page holds them: exact where there is room, within their budget everywhere."""
+"""Images as a page holds them: exact where there is room, within their budget everywhere."""
 
 import base64
 import io
@@ -11,7 +11,7 @@ from heedmap.figures.overlays import StepPictures, of_mosaic
 from heedmap.page.pages import MASK_SIDE, masks_data, picture_data, steps_data
 
 
-def opened(link: str) -> Image.Image:
+def open_image(link: str) -> Image.Image:
     kind, _, data = link.partition(";base64,")
     image = Image.open(io.BytesIO(base64.b64decode(data)))
     assert kind == f"data:image/{(image.format or '').lower()}"
@@ -21,39 +21,38 @@ def opened(link: str) -> Image.Image:
 def test_an_image_is_lossless_if_it_fits():
     exact = picture_data(noise(1), 10**7)
     assert exact["exact"]
-    assert same_pixels(opened(exact["picture"]).convert("RGB"), noise(1).convert("RGB"))
+    assert same_pixels(open_image(exact["picture"]).convert("RGB"), noise(1).convert("RGB"))
     compressed = picture_data(noise(1), 1000)
-    assert not compressed["exact"] and opened(compressed["picture"]).format == "WEBP"
+    assert not compressed["exact"] and open_image(compressed["picture"]).format == "WEBP"
 
 
 def test_each_phrase_has_its_soft_mask():
     maps = with_refined(small("a red house next to a blue tree")).maps
-    found = masks_data(maps, 10**9)
-    assert [one["words"] for one in found] == [[1, 2], [6, 7]]
-    for one, word in zip(found, ("house", "blue"), strict=True):
-        shown = np.asarray(opened(one["picture"])) / 255
-        np.testing.assert_allclose(shown, maps[word].soft_mask(), atol=1 / 510 + 1e-6)
+    masks = masks_data(maps, 10**9)
+    assert [mask["words"] for mask in masks] == [[1, 2], [6, 7]]
+    for mask, word in zip(masks, ("house", "blue"), strict=True):
+        values = np.asarray(open_image(mask["picture"])) / 255
+        np.testing.assert_allclose(values, maps[word].soft_mask(), atol=1 / 510 + 1e-6)
     assert masks_data(maps, 100) == []
     assert masks_data(small("a red house").maps, 10**9) == []
-    large = with_refined(stable_diffusion("a red house", side=48, steps=2)).maps
-    (one,) = masks_data(large, 10**9)
-    assert opened(one["picture"]).size == (MASK_SIDE, MASK_SIDE) and large.recording.size == (
-        384,
-        384,
-    )
+    run = with_refined(stable_diffusion("a house", side=48, steps=2))
+    (large,) = masks_data(run.maps, 10**9)
+    assert open_image(large["picture"]).size == (MASK_SIDE, MASK_SIDE)
 
 
 def test_step_images_are_halved_until_they_fit():
     smooth = [noise(n, (4, 4)).resize((64, 64), Image.Resampling.BICUBIC) for n in range(5)]
     steps = StepPictures(tuple(smooth), "latents")
-    told = steps_data(steps, 10**6)
-    assert told is not None and told["size"] == (64, 64) and told["shows"] == "latents"
-    back = of_mosaic(opened(told["picture"]).convert("RGB"), 5, (64, 64), "latents")
-    for one, other in zip(back.frames, steps.frames, strict=True):
-        off = np.abs(np.asarray(one).astype(int) - np.asarray(other).astype(int))
-        assert off.mean() < 6
-    few = steps_data(steps, len(told["picture"]) // 2)
-    assert few is not None and few["size"][0] in (32, 16, 8)
-    assert len(few["picture"]) <= len(told["picture"]) // 2
+    data = steps_data(steps, 10**6)
+    assert data is not None and data["size"] == (64, 64) and data["shows"] == "latents"
+    sheet = open_image(data["picture"]).convert("RGB")
+    frames = of_mosaic(sheet, 5, (64, 64), "latents").frames
+    for frame, image in zip(frames, smooth, strict=True):
+        change = np.asarray(frame).astype(int) - np.asarray(image)
+        assert np.abs(change).mean() < 6
+    budget = len(data["picture"]) // 2
+    halved = steps_data(steps, budget)
+    assert halved is not None and halved["size"][0] in (32, 16, 8)
+    assert len(halved["picture"]) <= budget
     assert steps_data(steps, 1) is not None  # so small that there is nothing left to halve
     assert steps_data(None, 10**6) is None

@@ -1,8 +1,7 @@
-"""The embedded model draws what it is told: its card's figures, measured again at a small size."""
+"""The embedded model draws what its prompt says: its card's figures, measured at a small size."""
 
 import json
 from dataclasses import dataclass, replace
-from itertools import islice
 from random import Random
 from types import SimpleNamespace
 from typing import Any
@@ -26,81 +25,88 @@ ROWS = {
     "no_colour": "noun_right",
     "counts": "two",
     "same_noun": "both_right",
+    "unseen_pairs": "noun_and_colour",
 }
+LIMITS = {
+    "one_object": 0.2,
+    "two_objects": 0.1,
+    "setting": 0.5,
+    "no_colour": 0.3,
+    "counts": 0.2,
+    "same_noun": 0.2,
+}
+"""What a model that mixes captions up stays below."""
 
 
-@pytest.fixture(scope="module")
-def card() -> dict[str, Any]:
-    path = FOLDER / "card.json"
-    measured = json.loads(path.read_text(encoding="utf-8")).get("measured")
-    assert measured, "no figures on the card: run python scripts/evaluate.py obey --card"
-    return measured
+def read_card(name: str) -> dict[str, Any]:
+    return json.loads((FOLDERS[name] / "card.json").read_text(encoding="utf-8"))
 
 
-@pytest.fixture(scope="module")
-def pipe() -> Any:
-    pipe = heedmap.load(device="cpu")
-    pipe.set_progress_bar_config(disable=True)
-    return pipe
+# --- the embedded models ----------------------------------------------------------------------
 
 
-# --- the embedded model -----------------------------------------------------------------------
+def test_the_autoencoder_is_as_sharp_as_its_card_says(embedded: Any):
+    measured = obedience.vae_psnr(embedded, 25)
+    assert measured == pytest.approx(read_card("heedmap-tiny")["measured"]["vae_psnr_db"], abs=0.6)
 
 
-@pytest.mark.slow
-def test_autoencoder_is_as_sharp_as_its_card_says(pipe: Any, card: dict[str, Any]):
-    # Of the first twelfth of the card's scenes: over all of them it takes a minute.
-    measured = obedience.vae_psnr(pipe, card["n"] // 12)
-    assert measured == pytest.approx(card["vae_psnr_db"], abs=0.6)
-
-
-def test_the_model_is_small_enough_to_be_part_of_a_package(card: dict[str, Any]):
+def test_the_model_is_small_enough_to_be_part_of_a_package():
     # The card itself changes by some bytes when the figures are written on it.
     size = obedience.size_mib(FOLDER)
     assert size <= 24
-    assert size == pytest.approx(card["size_mib"], abs=0.05)
+    assert size == pytest.approx(read_card("heedmap-tiny")["measured"]["size_mib"], abs=0.05)
 
 
-@pytest.mark.slow
-def test_the_transformer_draws_single_objects_about_as_often_right_as_its_card_says():
-    card = json.loads((FOLDERS["joint"] / "card.json").read_text(encoding="utf-8"))
-    pipe, plans = heedmap.load("joint"), obedience.plans("one_object", 6)
+def test_the_transformer_draws_objects_about_as_often_right_as_its_card_says():
+    card = read_card("joint")
+    pipe, plans = heedmap.load("joint"), obedience.plans("one_object", 4)
     pipe.set_progress_bar_config(disable=True)
     how = {"steps": 25, "guidance": card["defaults"]["guidance"]}
-    drawn = obedience.draw(pipe, "one_object", plans, judge.load(), lambda *_: None, **how)
-    right = sum(result.right for result in drawn) / len(drawn)
+    results = obedience.draw(pipe, "one_object", plans, judge.load(), lambda *_: None, **how)
+    right = sum(result.right for result in results) / len(results)
     assert right > card["measured"]["one_object"]["noun_and_colour"] - 0.3
 
 
-def drawn_as_told(row: str, n: int = 24) -> list[obedience.Result]:
+# --- figures ----------------------------------------------------------------------------------
+
+
+def render(row: str) -> list[obedience.Result]:
     """The results that a faultless model would give: the scenes themselves."""
-    plans = obedience.plans(row, n)
-    pictures = np.stack([scenes.render(plan.layout).image for plan in plans])
-    runs: list[Any] = [
-        SimpleNamespace(maps=SimpleNamespace(layers=()), image=Image.fromarray(picture))
-        for picture in pictures
-    ]
-    return [
-        obedience.Result(plan, run, said, ())
-        for plan, run, said in zip(plans, runs, judge.detect(pictures), strict=True)
-    ]
+    plans = obedience.plans(row, 24)
+    images = np.stack([scenes.render(plan.layout).image for plan in plans])
+    results = []
+    for plan, image, judgement in zip(plans, images, judge.detect(images), strict=True):
+        run: Any = SimpleNamespace(maps=SimpleNamespace(layers=()), image=Image.fromarray(image))
+        results.append(obedience.Result(plan, run, judgement, ()))
+    return results
 
 
 @pytest.fixture(scope="module")
 def faultless() -> dict[str, list[obedience.Result]]:
-    return {row: drawn_as_told(row) for row in obedience.ROWS}
+    return {row: render(row) for row in obedience.ROWS}
 
 
 def test_a_faultless_model_gets_full_marks(faultless):
     figures = obedience.figures_of(faultless)
-    for row, figure in {**ROWS, "unseen_pairs": "noun_and_colour"}.items():
+    for row, figure in ROWS.items():
         assert figures[row].get("n", 24) >= 24 and figures[row][figure] == 1.0, row
     assert figures["small"]["n"] > 5 and figures["small"]["there"] == 1.0
-    assert figures["counts"] == {"two": 1.0, "three": 1.0}
-    assert figures["same_noun"] == {"both_right": 1.0, "pointing": None}
-    plain = figures["no_colour"]
-    assert plain["noun_right"] == plain["natural"] == 1.0 and plain["patchwork"] < 0.01
-    assert {r.verdict for results in faultless.values() for r in results} == {"right"}
+    assert figures["counts"]["three"] == figures["no_colour"]["natural"] == 1.0
+    assert figures["no_colour"]["patchwork"] < 0.01
+
+
+def test_a_model_that_mixes_captions_up_gets_no_marks(faultless):
+    rows = {}
+    for row, results in faultless.items():
+        judgements = [results[-1].said, *(result.said for result in results[:-1])]
+        rows[row] = [
+            replace(result, said=judgement)
+            for result, judgement in zip(results, judgements, strict=True)
+        ]
+    figures = obedience.figures_of(rows)
+    for row, limit in LIMITS.items():
+        assert figures[row][ROWS[row]] < limit, row
+    assert figures["small"]["there"] < 0.5
 
 
 def test_equal_objects_that_may_touch_do_not_count_as_right(faultless):
@@ -108,45 +114,27 @@ def test_equal_objects_that_may_touch_do_not_count_as_right(faultless):
         result = faultless[row][0]
         first, *others = result.said.things
         larger = replace(first, area=1.7 * max(thing.area for thing in others))
-        said = replace(result.said, things=(larger, *others))
-        other = obedience.Result(result.plan, result.run, said, ())
-        assert result.right and other.right == (row == "two_objects")
-        assert ("may be two that touch" in other.verdict) == other.verdict.startswith("wrong")
+        changed = replace(result, said=replace(result.said, things=(larger, *others)))
+        assert result.right and changed.right == (row == "two_objects")
 
 
-def test_a_model_that_mixes_captions_up_gets_no_marks(faultless):
-    rows = {}
-    for row, results in faultless.items():
-        said = [results[-1].said, *(r.said for r in results[:-1])]
-        rows[row] = [
-            obedience.Result(r.plan, r.run, s, ()) for r, s in zip(results, said, strict=True)
-        ]
-    figures = obedience.figures_of(rows)
-    assert figures["one_object"]["noun_and_colour"] < 0.2
-    assert figures["two_objects"]["nouns_and_colours"] < 0.1
-    assert figures["setting"]["right"] < 0.5
-    assert figures["small"]["there"] < 0.5
-    assert figures["no_colour"]["noun_right"] < 0.3 and figures["same_noun"]["both_right"] < 0.2
-    assert max(figures["counts"].values()) < 0.2
-
-
-@pytest.mark.parametrize("noun", layouts.NOUNS)
-def test_patchwork_is_what_a_thing_has_of_other_colours(noun: str):
+@pytest.mark.parametrize("noun", ["cat", "house"])
+def test_patchwork_is_a_things_share_of_other_colours(noun: str):
     (thing,) = layouts.lay_out(0, 1).things
     thing = replace(thing, noun=noun, x=0.5, y=0.55, radius=0.3)
-    own = layouts.NATURAL[noun]
-    other = "purple" if own != "purple" else "green"
-    pictures, masks = {}, {}
-    for colour in (own, other):
-        scene = scenes.render(layouts.Layout(0, (replace(thing, colour=colour),), "none", ""))
-        pictures[colour], masks[colour] = scene.image, scene.masks[0]
-    cells = masks[own].reshape(32, 4, 32, 4).mean((1, 3)) > 0.5
-    found = judge.Found(noun, own, cells, (0.5, 0.5), float(cells.mean()))
-    mixed = pictures[own].copy()
-    mixed[:, :64] = pictures[other][:, :64]
-    part = natural.patchwork(mixed, found)
-    assert natural.patchwork(pictures[own], found) < 0.03
-    assert 0.05 < part < natural.patchwork(pictures[other], found)
+    own, other = (
+        scenes.render(layouts.Layout(0, (replace(thing, colour=colour),), "none", ""))
+        for colour in (layouts.NATURAL[noun], "purple")
+    )
+    cells = own.masks[0].reshape(32, 4, 32, 4).mean((1, 3)) > 0.5
+    found = judge.Found(noun, layouts.NATURAL[noun], cells, (0.5, 0.5), float(cells.mean()))
+    mixed = own.image.copy()
+    mixed[:, :64] = other.image[:, :64]
+    parts = [natural.patchwork(image, found) for image in (own.image, mixed, other.image)]
+    assert parts[0] < 0.03 and 0.05 < parts[1] < parts[2]
+
+
+# --- maps -------------------------------------------------------------------------------------
 
 
 @dataclass
@@ -166,50 +154,41 @@ class MapsOf:
         return SimpleNamespace(peak=self.peaks[self.tokens.words[number].start])
 
 
-@pytest.mark.parametrize("swapped", [False, True])
-def test_words_point_to_their_own_things_where_a_noun_stands_twice(swapped: bool):
-    seeds = range(layouts.HELD_OUT_SEED, layouts.HELD_OUT_SEED + 2000)
-    twins = (
-        layout for layout in (layouts.lay_out(seed, 2) for seed in seeds)
-        if layout.things[0].noun == layout.things[1].noun
-    )  # fmt: skip
-    for layout in islice(twins, 6):
-        caption = captions.object_caption(layout, Random(layout.seed))
-        scene = scenes.render(layout)
-        (said,) = judge.detect(scene.image[None])
-        assert judge.is_right(said, layout)
-        inner = [_inmost(mask) for mask in scene.masks]
-        peaks = {
-            mention.start: inner[mention.things[0] ^ swapped]
-            for mention in caption.mentions
-            if mention.things
-        }
-        plan, maps = cases.Plan(layout, caption, 0), MapsOf(caption, peaks)
-        points = list(obedience.points_of(plan, maps, said))  # type: ignore[arg-type]
-        assert [p.kind for p in points] == ["colour", "noun"] * 2
-        assert all(p.inside is not swapped for p in points)
-
-
-def _inmost(mask: np.ndarray) -> tuple[int, int]:
+def innermost(mask: np.ndarray) -> tuple[int, int]:
     """The pixel (x, y) of a mask with the most of it around."""
     around = Image.fromarray(mask.astype(np.uint8) * 255).filter(ImageFilter.BoxBlur(8))
     y, x = np.unravel_index(int(np.asarray(around).argmax()), mask.shape)
     return int(x), int(y)
 
 
+@pytest.mark.parametrize("swapped", [False, True])
+def test_words_point_to_their_own_things_where_a_noun_stands_twice(swapped: bool):
+    seeds = range(layouts.HELD_OUT_SEED, layouts.HELD_OUT_SEED + 4)
+    for layout in (layouts.lay_out(seed, kind="twins") for seed in seeds):
+        caption = captions.object_caption(layout, Random(layout.seed))
+        scene = scenes.render(layout)
+        (judgement,) = judge.detect(scene.image[None])
+        peaks = {
+            mention.start: innermost(scene.masks[mention.things[0] ^ swapped])
+            for mention in caption.mentions
+            if mention.things
+        }
+        plan, maps = cases.Plan(layout, caption, 0), MapsOf(caption, peaks)
+        points = list(obedience.points_of(plan, maps, judgement))  # type: ignore[arg-type]
+        assert [point.kind for point in points] == ["colour", "noun"] * 2
+        assert all(point.inside is not swapped for point in points)
+
+
 def test_plans_are_held_out_repeatable_and_of_their_row():
     for row in obedience.ROWS:
         plans = obedience.plans(row, 20)
-        assert plans == obedience.plans(row, 30)[:20]
+        assert plans[:5] == obedience.plans(row, 5)
         assert [p.seed for p in plans] != [p.seed for p in obedience.plans(row, 20, seed=1)]
         for plan in plans:
-            unseen = {(t.colour, t.noun) for t in plan.layout.things} & layouts.UNSEEN_PAIRS
+            pairs = {(thing.colour, thing.noun) for thing in plan.layout.things}
             assert row == "no_colour_one" or layouts.is_held_out(plan.layout)
-            assert bool(unseen) == (row == "unseen_pairs")
-            told = {m.kind for m in plan.caption.mentions}
-            assert ("colour" in told) is not row.startswith("no_colour")
-            assert ("count" in told) is row.startswith("count")
-            assert plan.layout.seed >= layouts.HELD_OUT_SEED
+            assert bool(pairs & layouts.UNSEEN_PAIRS) == (row == "unseen_pairs")
+            kinds = {mention.kind for mention in plan.caption.mentions}
+            assert ("colour" in kinds) is not row.startswith("no_colour")
+            assert ("count" in kinds) is row.startswith("count")
             assert len(plan.layout.things) == obedience.ROWS[row].things
-            if row == "relation":
-                assert plan.layout.relation in obedience.DIRECTIONS

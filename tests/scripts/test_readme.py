@@ -1,4 +1,4 @@
-"""The pictures of the pages: each has one recipe, and is written where it has changed."""
+"""The images and tables of the pages: each has one recipe, and is written where it has changed."""
 
 import re
 from pathlib import Path
@@ -12,24 +12,28 @@ import readme
 ROOT = Path(__file__).parents[2]
 
 
-def test_every_picture_that_a_page_shows_has_a_recipe():
+def test_every_image_of_a_page_has_a_recipe():
     pages = [ROOT / "README.md", *readme.PAGES.values()]
     shown = [re.findall(r"\]\(.*outputs/gallery/(.+)\)", p.read_text("utf-8")) for p in pages]
-    there = {path.name for path in (ROOT / "outputs" / "gallery").iterdir()}
-    assert {name for names in shown for name in names} == set(readme.PICTURES) == there
+    files = {path.name for path in (ROOT / "outputs" / "gallery").iterdir()}
+    assert {name for names in shown for name in names} == set(readme.PICTURES) == files
 
 
-# One of the others is of eighteen pictures, which take a minute and a half; the page has the
-# letters of the machine on which it was taken.
-@pytest.mark.parametrize("name", ["red-house-blue-tree.png", "house-over-steps.png", "edits.png"])
-def test_the_saved_images_equal_newly_generated_ones(name: str, embedded):
-    drawn = np.asarray(readme.PICTURES[name](embedded).convert("RGB"), dtype=float)
-    with Image.open(readme.GALLERY / name) as shown:
-        there = np.asarray(shown.convert("RGB"), dtype=float)
-    assert drawn.shape == there.shape and np.abs(drawn - there).mean() < 1
+def test_the_tables_of_the_pages_are_the_cards():
+    for name, table in readme.tables().items():
+        text = readme.PAGES[name].read_text(encoding="utf-8")
+        assert readme.marked(name, table) in text, "run python scripts/readme.py --table"
 
 
-@pytest.mark.slow
+# Others take longer: one of them is of eighteen images.
+def test_a_saved_image_equals_a_newly_generated_one(embedded):
+    name = "edits.png"
+    image = np.asarray(readme.PICTURES[name](embedded).convert("RGB"), dtype=float)
+    with Image.open(readme.GALLERY / name) as file:
+        saved = np.asarray(file.convert("RGB"), dtype=float)
+    assert image.shape == saved.shape and np.abs(image - saved).mean() < 1
+
+
 @pytest.mark.browser
 @pytest.mark.skipif(
     not readme.chromium(), reason="no chromium: install it, or name one in HEEDMAP_CHROMIUM"
@@ -37,22 +41,21 @@ def test_the_saved_images_equal_newly_generated_ones(name: str, embedded):
 def test_the_saved_screenshot_resembles_the_page(embedded):
     """By the mean of each 50×50 pixels: letters are those of the machine."""
     pytest.importorskip("playwright", reason="pip install -c constraints.txt -e '.[dev]'")
-    drawn = readme.PICTURES["page.png"](embedded).convert("RGB")
-    with Image.open(readme.GALLERY / "page.png") as shown:
-        assert drawn.size == shown.size
-        there, today = (
-            np.asarray(picture.convert("RGB").reduce(50), dtype=float) for picture in (shown, drawn)
-        )
-    assert np.abs(there - today).mean() < 4
+    image = readme.PICTURES["page.png"](embedded).convert("RGB")
+    with Image.open(readme.GALLERY / "page.png") as file:
+        saved = file.convert("RGB")
+    assert image.size == saved.size
+    means = [np.asarray(one.reduce(50), dtype=float) for one in (image, saved)]
+    assert np.abs(means[0] - means[1]).mean() < 4
 
 
 @pytest.mark.parametrize(
-    ("now", "written"),
+    ("colour", "written"),
     [((9, 9, 9), False), ((13, 5, 9), False), ((9, 9, 14), True), ((4, 9, 9), True)],
 )
-def test_an_image_is_written_only_if_it_has_changed(now, written, tmp_path: Path):
+def test_an_image_is_written_only_if_it_has_changed(colour, written, tmp_path: Path):
     path = tmp_path / "x.png"
     assert readme.write(Image.new("RGB", (4, 3), (9, 9, 9)), path)
     before = path.read_bytes()
-    assert readme.write(Image.new("RGB", (4, 3), now), path) == written
+    assert readme.write(Image.new("RGB", (4, 3), colour), path) == written
     assert (path.read_bytes() != before) == written

@@ -1,4 +1,4 @@
-"""What is heard of a run: the model's own attention, and the maps that are made of it."""
+"""The recorder of the rivals: the model's own attention, and the maps that are made of it."""
 
 import numpy as np
 import pytest
@@ -6,31 +6,28 @@ import torch
 from diffusers.models.attention_processor import Attention, AttnProcessor
 
 import heedmap
-from evaluation import listening, rivals, truth
+from evaluation import listening, rivals
 from evaluation.listening import Block
 from evaluation.rivals import Gathered
-from world import layouts, scenes
 
 
-@pytest.fixture(scope="module")
-def shown(embedded):
-    """A picture of a red house that the model is shown in four steps, heard by both ways."""
-    thing = layouts.Thing("house", "red", "", 0.5, 0.5, 0.25, 1.0, 3)
-    picture = scenes.render(layouts.Layout(3, (thing,), "none", "")).image
-    with listening.listening(embedded) as heard:
-        maps = truth.seen(embedded, picture, "a red house", 0, 4)
-    return maps, heard, picture
-
-
-def test_independent_hooks_hear_what_heedmap_records(shown):
-    maps, heard, _ = shown
-    told = maps.recording
-    assert len(heard.steps) == 4
-    assert [f"{name}.attn2" for name in heard.steps[0]] == [layer.name for layer in told.layers]
-    for layer, array in zip(told.layers, told.arrays, strict=True):
+def test_independent_hooks_record_what_heedmap_records(embedded):
+    """The prompt's half of a guided run; the hooks change nothing, and are removed."""
+    call = {"seed": 1, "steps": 2, "guidance": 4.0}
+    plain = heedmap.generate(embedded, "a red house", **call)
+    with pytest.raises(RuntimeError), listening.listening(embedded) as heard:
+        run = heedmap.generate(embedded, "a red house", **call)
+        raise RuntimeError("stop")
+    assert not any(module._forward_pre_hooks for module in embedded.unet.modules())
+    assert np.array_equal(np.asarray(run.image), np.asarray(plain.image))
+    recording = run.maps.recording
+    assert len(heard.steps) == 2
+    names = [layer.name for layer in recording.layers]
+    assert [f"{name}.attn2" for name in heard.steps[0]] == names
+    for layer, array in zip(recording.layers, recording.arrays, strict=True):
         blocks = [step[layer.name.removesuffix(".attn2")] for step in heard.steps]
         mean = torch.stack([block.words.mean(dim=0) for block in blocks]).mean(dim=0)
-        np.testing.assert_allclose(mean[:, list(told.positions)], array[0, 0], atol=1e-5)
+        np.testing.assert_allclose(mean[:, list(recording.positions)], array[0, 0], atol=1e-5)
         assert {block.grid for block in blocks} == {layer.grid}
 
 
@@ -38,54 +35,27 @@ def test_independent_hooks_hear_what_heedmap_records(shown):
 def test_contributions_of_heads_sum_to_the_layers_output():
     """Beside diffusers' own processor that makes its probabilities."""
     torch.manual_seed(0)
-    for text in (None, 5):
-        layer = Attention(12, text, heads=3, dim_head=4, processor=AttnProcessor()).eval()
+    for width in (None, 5):
+        layer = Attention(12, width, heads=3, dim_head=4, processor=AttnProcessor()).eval()
         states = torch.randn(6, 12)
-        read = states if text is None else torch.randn(7, 5)
-        p, brought, queries = listening.attention(layer, states, read)
-        assert p.shape == (3, 6, len(read)) and brought.shape == (3, 6, 12)
-        output = layer(states[None], None if text is None else read[None])[0]
+        text = states if width is None else torch.randn(7, 5)
+        p, brought, queries = listening.attention(layer, states, text)
+        assert p.shape == (3, 6, len(text)) and brought.shape == (3, 6, 12)
+        output = layer(states[None], None if width is None else text[None])[0]
         torch.testing.assert_close(brought.sum(dim=0) + layer.to_out[0].bias, output)
         torch.testing.assert_close(queries, layer.to_q(states))
 
 
-def test_hooks_take_the_prompts_half_of_a_guided_run(embedded):
-    with listening.listening(embedded) as heard:
-        run = heedmap.generate(embedded, "a red house", seed=1, steps=2, guidance=4.0)
-    gathered = Gathered.of(heard)
-    layers = [a[0, 0][:, 3].reshape(layer.grid) for layer, a in
-              zip(run.maps.recording.layers, run.maps.recording.arrays, strict=True)
-              if layer.grid == rivals.GRID]  # fmt: skip
-    own = [b.words.mean(dim=0)[:, 3] for step in gathered.steps for b in step.values()
-           if b.grid == rivals.GRID]  # fmt: skip
-    assert len(own) == 2 * len(layers)
-    mine = torch.stack(own).mean(dim=0).reshape(rivals.GRID)
-    np.testing.assert_allclose(mine, np.mean(layers, axis=0), atol=1e-5)
-
-
-def test_hooks_change_nothing_and_are_removed(embedded):
-    plain = heedmap.generate(embedded, "a red house", seed=1, steps=2)
-    with listening.listening(embedded) as heard:
-        run = heedmap.generate(embedded, "a red house", seed=1, steps=2)
-    assert np.array_equal(np.asarray(run.image), np.asarray(plain.image))
-    heedmap.generate(embedded, "a red house", seed=1, steps=1)
-    assert len(heard.steps) == 2
-    with pytest.raises(RuntimeError), listening.listening(embedded):
-        raise RuntimeError("stop")
-    assert not any(m._forward_pre_hooks for m in embedded.unet.modules())
-
-
-# --- gathered ---------------------------------------------------------------------------------
-
-
 def block(fill: float, grid: int = 16, seed: int = 0) -> Block:
     """One head, three tokens; all of it random but the words, whose second is `fill`."""
-    made, places = torch.Generator().manual_seed(seed), grid * grid
-    words = torch.full((1, places, 3), (1 - fill) / 2)
+    random = torch.Generator().manual_seed(seed)
+    positions = grid * grid
+    words = torch.full((1, positions, 3), (1 - fill) / 2)
     words[..., 1] = fill
-    own = torch.rand(places, places, generator=made).softmax(dim=-1)
-    more = (torch.rand(1, places, 4, generator=made), torch.rand(places, 4, generator=made))
-    return Block(words, *more, own, torch.rand(places, 4, generator=made))
+    own = torch.rand(positions, positions, generator=random).softmax(dim=-1)
+    brought = torch.rand(1, positions, 4, generator=random)
+    queries, outputs = torch.rand(2, positions, 4, generator=random)
+    return Block(words, brought, queries, own, outputs)
 
 
 def test_later_is_the_second_half_and_last_is_the_last_steps_way_up():
@@ -96,16 +66,13 @@ def test_later_is_the_second_half_and_last_is_the_last_steps_way_up():
     gathered = Gathered(steps)
     assert list(gathered.later) == steps[2:]
     torch.testing.assert_close(gathered.last, steps[3]["up_blocks.2"].own)
-    every = [b.own for step in steps[2:] for b in step.values()]
-    torch.testing.assert_close(gathered.own, torch.stack(every).mean(dim=0))
-    assert gathered.outputs.shape == (256, 16)
-    assert list(Gathered(steps[:1]).later) == steps[:1]
+    later = [one.own for step in steps[2:] for one in step.values()]
+    torch.testing.assert_close(gathered.own, torch.stack(later).mean(dim=0))
 
 
 def test_plain_maps_are_means_of_all_layers_on_one_grid():
     steps = [{"down_blocks.0": block(0.1), "mid_block": block(0.4, grid=8)}] * 2
     words = Gathered(steps).words
-    assert words.shape == (256, 3)
     torch.testing.assert_close(words[:, 1], torch.full((256,), 0.25))
     torch.testing.assert_close(words.sum(dim=1), torch.ones(256))
 

@@ -1,25 +1,18 @@
 """How the embedded model is trained: its parts, each against something independent of it."""
 
 import json
-import re
-import shlex
 from argparse import Namespace
-from dataclasses import replace
 from pathlib import Path
 from random import Random
-from types import SimpleNamespace
 
-import numpy as np
 import pytest
 import torch
 from diffusers import (
     AutoencoderKL,
     FlowMatchEulerDiscreteScheduler,
-    SD3Transformer2DModel,
     StableDiffusionPipeline,
 )
 from making import letter_tokenizer
-from numpy.lib.stride_tricks import sliding_window_view
 from torch import nn
 
 import train_tiny
@@ -27,15 +20,11 @@ from heedmap.backends.loading import model_card
 from heedmap.errors import RunError
 from training import joint, latents
 from training.autoencoder import picture_loss
-from training.descent import Average, falling_rate, make_optimiser, resume
+from training.descent import Average, falling_rate, make_optimiser
 from training.diffusion import (
-    ALL_KINDS,
-    OF_SEVERAL_COLOURS,
     UNSAID,
     encode,
-    of_several_colours,
     retold,
-    training_batch,
 )
 from training.export import export
 from training.models import (
@@ -47,8 +36,7 @@ from training.models import (
     unet_model,
 )
 from training.muon import orthogonalise
-from training.pictures import any_layout, crops, to_pictures, training_layout
-from training.tokenizer import PIECES, SPLIT_WORDS, corpus
+from training.pictures import to_pictures, training_layout
 from training.unet import Model, bound_queries
 from training.whitening import EPSILON, whiten
 from world import captions, layouts, scenes
@@ -66,20 +54,6 @@ def options(work: Path, *line: str) -> Namespace:
 def orthogonal(n: int, seed: int) -> torch.Tensor:
     generator = torch.Generator().manual_seed(seed)
     return torch.linalg.qr(torch.randn(n, n, generator=generator))[0]
-
-
-# --- the command line -------------------------------------------------------------------------
-
-
-def test_commands_in_the_docs_are_understood():
-    page = Path(train_tiny.__file__).with_name("training") / "README.md"
-    for text in (page.read_text(encoding="utf-8"), train_tiny.__doc__ or ""):
-        lines = re.findall(r"^ *python scripts/train_tiny\.py (.*?)(?:  .*)?$", text, re.MULTILINE)
-        assert {line.split()[0] for line in lines} == {
-            "tokenizer", "vae", "decoder", "latents", "unet", "joint", "export"
-        }  # fmt: skip
-        for line in lines:
-            train_tiny.parse(shlex.split(line))
 
 
 # --- optimising -------------------------------------------------------------------------------
@@ -116,16 +90,6 @@ def test_muon_steps_alike_for_every_shape_and_plain_names_take_adamw():
             torch.testing.assert_close(p.detach(), before[name] + step, rtol=0, atol=1e-6)
 
 
-def test_a_checkpoint_gives_momenta_and_not_rates():
-    module = nn.Linear(4, 4)
-    one, other = (make_optimiser(module, lr, ()) for lr in (0.1, 0.2))
-    module(torch.ones(1, 4)).sum().backward()
-    one.step()
-    resume(other, one.state_dict())
-    assert [group["initial_lr"] for group in other.param_groups] == [0.2, 1e-3]
-    assert torch.equal(one.state[module.weight]["momentum"], other.state[module.weight]["momentum"])
-
-
 @pytest.mark.parametrize(
     ("fraction", "step", "factor"),
     [(0, 0, 1 / 40), (0, 19, 0.5), (0, 39, 1), (0.4, 500, 1), (0.7, 500, 0.51), (1, 500, 0.02),
@@ -148,18 +112,6 @@ def test_averages_are_applied_and_taken_back():
 
 
 # --- pictures and latents ---------------------------------------------------------------------
-
-
-def test_crops_have_their_own_masks():
-    pictures, masks = crops(Random(3), 6, 64, CPU)
-    assert pictures.shape == (6, 3, 64, 64) and masks.shape == (6, 1, 64, 64)
-    scene = scenes.render(any_layout(Random(3).randrange(layouts.HELD_OUT_SEED)))
-    windows = sliding_window_view(scene.image, (64, 64, 3))[:, :, 0]
-    found = np.argwhere((windows == to_pictures(pictures)[0]).all((2, 3, 4)))
-    assert len(found) == 1
-    (y, x) = found[0]
-    expected = scene.masks.any(axis=0)[y : y + 64, x : x + 64]
-    assert np.array_equal(masks[0, 0].numpy().astype(bool), expected) and expected.any()
 
 
 def test_the_picture_loss_equals_the_one_worked_out_by_hand():
@@ -197,14 +149,14 @@ def test_whitening_makes_latents_white_and_leaves_pictures():
 
 def test_latents_are_those_of_the_scenes_they_name(tmp_path):
     """With the embedded autoencoder, in shards of four scenes."""
-    asked = options(tmp_path, "latents", "--scenes", "10", "--shard", "4")
+    arguments = options(tmp_path, "latents", "--scenes", "10", "--shard", "4")
     folder = tmp_path / "latents"
     folder.mkdir()
     (folder / "00001.safetensors").write_bytes(b"made before")
-    latents.make_latents(0, asked)
+    latents.make_latents(0, arguments)
     assert (folder / "00001.safetensors").read_bytes() == b"made before"
     (folder / "00001.safetensors").unlink()
-    latents.make_latents(0, asked)
+    latents.make_latents(0, arguments)
 
     data = latents.Latents(folder)
     assert [len(layout.things) for layout in data.layouts] == [1] * 4 + [2] * 4 + [2, 3] * 2
@@ -223,24 +175,14 @@ def test_latents_are_those_of_the_scenes_they_name(tmp_path):
     assert {len(data.layouts[i].things) for i in index} == {2, 3}
 
 
-# --- tokenizer --------------------------------------------------------------------------------
-
-
-def test_the_merges_see_words_of_the_world_but_for_the_split_ones():
-    words = {word for line in corpus(count=300) for word in line.split()}
-    assert words - set(PIECES.split()) <= captions.vocabulary() | {","}
-    assert not words & set(SPLIT_WORDS)
-    assert {"house", "red", "next"} <= words
-
-
 # --- text encoder and UNet --------------------------------------------------------------------
 
 
 class Answer(nn.Module):
-    """In the UNet's place: keeps what it was asked, answers what it was told."""
+    """In the UNet's place: keeps its input, and gives a set answer."""
 
     def forward(self, noisy, *others, return_dict):
-        self.asked = noisy
+        self.noisy = noisy
         return (self.answer,)
 
 
@@ -273,24 +215,17 @@ def test_encode_without_dropout_is_the_text_encoder(model, tokenizer):
     torch.testing.assert_close(states, model.text(ids).last_hidden_state, rtol=0, atol=1e-5)
 
 
-@torch.no_grad()
-def test_tokens_that_are_alone_do_not_see_each_other(model, tokenizer):
-    one, other = (ids_of(tokenizer, text, text) for text in ("at house a", "at at a"))
-    kept = one == other
-    assert (~kept).sum(1).tolist() == [1, 1]
-    a, b = (encode(model.text, x, flags(True, False), flags(False, False))[1] for x in (one, other))
-    same = (a - b).abs().amax(2) < 1e-6
-    assert torch.equal(same[0], kept[0])
-    assert same[1].tolist() == [True] * 2 + [False] * 18  # all that follows saw the other word
-
-
-@torch.no_grad()
-def test_headless_captions_end_in_start_states(model, tokenizer):
-    ids = ids_of(tokenizer, "at house", "at house")
-    states = encode(model.text, ids, flags(False, False), flags(True, False))[1]
-    torch.testing.assert_close(states[0, :3], states[1, :3])
-    assert torch.equal(states[0, 3:], states[0, :1].expand(17, -1))
-    assert not torch.isclose(states[1, 3:], states[1, :1]).all(1).any()
+def test_queries_of_the_text_are_bounded(tmp_path):
+    text = text_model(trained_tokenizer(tmp_path))
+    attention = text.encoder.layers[0].self_attn
+    torch.nn.init.normal_(attention.q_proj.weight, std=0.5)
+    torch.nn.init.normal_(attention.k_proj.weight, std=0.05)
+    query, key = (p.weight.detach().clone() for p in (attention.q_proj, attention.k_proj))
+    bound_queries(text)
+    weight = attention.q_proj.weight.detach()
+    assert float(weight.square().mean().sqrt()) == pytest.approx(0.1)
+    torch.testing.assert_close(weight / weight.norm(), query / query.norm())
+    assert torch.equal(attention.k_proj.weight, key)
 
 
 @torch.no_grad()
@@ -304,7 +239,7 @@ def test_the_loss_is_that_of_v_with_things_up_to_four_times(model, tokenizer):
     model.unet.answer = v
     time = (t + 0.5) / 1000
     loss = model(clean, noise, time, ids, off, off, cover)
-    torch.testing.assert_close(model.unet.asked, schedule.add_noise(clean, noise, t))
+    torch.testing.assert_close(model.unet.noisy, schedule.add_noise(clean, noise, t))
     assert loss.item() == pytest.approx(0, abs=1e-10)
     model.unet.answer = v + 1
     signal = schedule.alphas_cumprod[t].sqrt()
@@ -350,7 +285,7 @@ def test_joint_loss_is_that_of_the_schedulers_velocity():
     scheduler = FlowMatchEulerDiscreteScheduler()
     scheduler.set_timesteps(sigmas=sigma.flip(0).tolist())
     noisy = scheduler.scale_noise(clean, scheduler.timesteps.flip(0), noise)
-    torch.testing.assert_close(model.transformer.asked, noisy)
+    torch.testing.assert_close(model.transformer.noisy, noisy)
     assert loss.item() == pytest.approx(1 + 3 * (1 - sigma).mean().item(), rel=1e-4)
 
 
@@ -381,72 +316,16 @@ def test_the_averaged_weights_are_exported(tmp_path):
     assert (to / "card.json").exists()
 
 
-def test_the_transformer_is_exported_without_the_shared_autoencoder(tmp_path):
-    to = tmp_path / "model"
-    model = joint.Model(joint.text_encoder(), joint.transformer_model())
-    averages = [p.detach() + 0.5 for p in model.parameters() if p.requires_grad]
-    state = {"model": model.state_dict(), "average": {"count": 1, "values": averages}, "seen": 77}
-    torch.save(state, tmp_path / "joint_training.pt")
-    export(options(tmp_path, "export", "--of", "joint", "--to", str(to)))
-    assert [path.name for path in (to / "vae").iterdir()] == ["config.json"]
-    exported = SD3Transformer2DModel.from_pretrained(to / "transformer", dtype=torch.float32)
-    weights = dict(zip(dict(model.transformer.named_parameters()), averages, strict=True))
-    folded = weights["context_embedder.weight"]
-    folded[:, :128] *= joint.EMBEDDING_SCALE
-    folded[:, 128:] *= joint.STATE_SCALE
-    assert all(torch.equal(p, weights[n].half().float()) for n, p in exported.named_parameters())
-    card = json.loads((to / "card.json").read_text())
-    assert card["training"]["samples_seen"] == 77
-    assert model_card(to).vocabulary == captions.vocabulary()
-
-
 def test_a_reworded_caption_is_still_true():
-    rng, silent, told = Random(0), 0, 0
-    for seed in range(400):
-        layout = training_layout(seed, 2)
+    rng = Random(0)
+    vague = []
+    for layout in (training_layout(seed, 2) for seed in range(400)):
         again = retold(layout, rng)
         assert set(again.things) == set(layout.things) and again.setting == layout.setting
-        assert not layouts.is_held_out(again)
         if layout.relation in ("beside", "with"):
             assert again == layout
-            continue
-        told += 1
-        if again.relation != layout.relation:
-            silent += 1
-            assert again.relation == "with" or layout.relation in ("left", "right")
         else:
-            assert again == layout
-    assert abs(silent / told - UNSAID) < 0.08
-
-
-def test_words_are_alone_less_often_where_they_must_say_which_colour_is_whose():
-    one = training_layout(0, 1)
-    two = next(filter(of_several_colours, (training_layout(k, 2) for k in range(9))))
-    same = replace(two, things=tuple(replace(thing, colour="red") for thing in two.things))
-    assert [of_several_colours(layout) for layout in (one, two, same)] == [False, True, False]
-    data = SimpleNamespace(
-        layouts=[one, two, same],
-        latents=np.zeros((3, 4, 8, 8), np.float16),
-        cover=np.zeros((3, 8, 8), np.uint8),
-        batch=lambda rng, shares, n: np.arange(n) % 3,
-    )
-    batch = training_batch(data, letter_tokenizer(), Random(0), 3000, ALL_KINDS, 0.8)
-    shares = [batch.alone[k::3].float().mean().item() for k in range(3)]
-    assert shares == pytest.approx([0.8, 0.8 * OF_SEVERAL_COLOURS, 0.8], abs=0.05)
-
-
-def test_queries_and_keys_of_the_text_are_held_where_scores_still_learn(tmp_path):
-    text = text_model(trained_tokenizer(tmp_path))
-    attention = text.encoder.layers[0].self_attn
-    torch.nn.init.normal_(attention.q_proj.weight, std=0.5)
-    torch.nn.init.normal_(attention.k_proj.weight, std=0.05)
-    query, key, value = (
-        p.weight.detach().clone() for p in (attention.q_proj, attention.k_proj, attention.v_proj)
-    )
-    bound_queries(text)
-    assert float(attention.q_proj.weight.detach().square().mean().sqrt()) == pytest.approx(0.1)
-    torch.testing.assert_close(
-        attention.q_proj.weight / attention.q_proj.weight.norm(), query / query.norm()
-    )
-    assert torch.equal(attention.k_proj.weight, key)
-    assert torch.equal(attention.v_proj.weight, value)
+            vague.append(again.relation != layout.relation)
+            wider = {"with", "beside"} if layout.relation in ("left", "right") else {"with"}
+            assert again == layout or again.relation in wider
+    assert abs(sum(vague) / len(vague) - UNSAID) < 0.08
