@@ -63,7 +63,7 @@ def files(out="out") -> dict[str, object]:
     return content
 
 
-def same_sweeps(other: Path | str) -> None:
+def assert_same_sweeps(other: Path | str) -> None:
     """Row by row, and file by file."""
     assert table().to_json() == table(other).to_json()
     assert files() == files(other)
@@ -198,7 +198,7 @@ def test_a_bad_job_ends_nothing_and_runs_again(undisturbed, broken):
     assert "out of luck" in failure["message"] and "Traceback" in failure["traceback"]
     broken.clear()
     assert run().failed == 0 and failures() == []
-    same_sweeps(undisturbed)
+    assert_same_sweeps(undisturbed)
 
 
 def test_a_bad_job_of_a_batch_fails_alone(broken):
@@ -225,7 +225,7 @@ def test_what_is_missing_runs_again(undisturbed):
         (folder.with_name(f".{folder.name}.tmp-0a1b2c3d") / "run.json").unlink(missing_ok=True)
     Path("out/results.parquet").unlink()
     run()
-    same_sweeps(undisturbed)
+    assert_same_sweeps(undisturbed)
 
 
 def test_the_folder_of_another_sweep_is_refused(undisturbed):
@@ -292,7 +292,7 @@ def test_a_batch_is_drawn_again_as_a_whole():
     for folder in table().folder[1:4:2]:
         shutil.rmtree(Path("out") / folder)
     run(jobs, batch=3)
-    same_sweeps("whole")
+    assert_same_sweeps("whole")
 
 
 def test_a_batch_that_does_not_fit_is_halved(monkeypatch):
@@ -398,7 +398,7 @@ def test_a_job_that_failed_is_packed_when_it_is_done(packed, broken):
     broken.clear()
     assert run_packed().done == 4
     assert samples().keys() == samples(packed).keys() and not loose()
-    same_sweeps(packed)
+    assert_same_sweeps(packed)
 
 
 # --- shards -----------------------------------------------------------------------------------
