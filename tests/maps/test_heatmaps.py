@@ -99,9 +99,7 @@ def test_values_are_the_mean_over_layers_steps_and_heads():
     np.testing.assert_allclose(single, expected[1, 1].reshape(64, 64), rtol=1e-6)
     # Layers weigh equally, whatever their numbers of heads.
     parts = [HeatMaps(whole).select(layer.name)["house"].values for layer in whole.layers]
-    np.testing.assert_allclose(
-        HeatMaps(whole)["house"].values, np.mean(parts, axis=0), rtol=1e-5
-    )
+    np.testing.assert_allclose(HeatMaps(whole)["house"].values, np.mean(parts, axis=0), rtol=1e-5)
 
 
 def test_a_hot_cell_keeps_its_place_in_the_map():
