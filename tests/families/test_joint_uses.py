@@ -11,7 +11,7 @@ from itertools import chain
 import numpy as np
 import pytest
 import torch
-from cli.calling import good
+from cli.calling import run_command
 from diffusers import FirstBlockCacheConfig
 from matplotlib.text import Text
 from oracle import assert_probabilities
@@ -450,7 +450,9 @@ def test_figures_pages_and_tables_name_the_shares(load, tmp_path):
         figures.append(hm.ablate(pipe, run, "cat").figure())
         assert all(name in texts_of(figure) for figure in figures)
         assert f'"shareOf":"{run.settings.share_of}"' in run.explorer()
-        assert name.capitalize() in good("inspect", run.save(tmp_path / run.settings.share_of))
+        assert name.capitalize() in run_command(
+            "inspect", run.save(tmp_path / run.settings.share_of)
+        )
     assert names[0] in texts_of(hm.edit(pipe, "a cat", "a dog", **call).figure())
     assert all(name in texts_of(hm.compare(runs)) for name in names)
 

@@ -18,7 +18,11 @@ from sweeps.test_sweeps import assert_same_sweeps
 from sweeps.workers import run_sweep
 
 # Processes are forked from one that has imported what they need: importing takes most of a start.
-MODULES = ("heedmap.sweeps.processes", "heedmap.backends.unet", "diffusers.pipelines.pipeline_utils")
+MODULES = (
+    "heedmap.sweeps.processes",
+    "heedmap.backends.unet",
+    "diffusers.pipelines.pipeline_utils",
+)
 multiprocessing.set_forkserver_preload([*MODULES, "transformers.models.clip.modeling_clip"])
 
 
