@@ -19,8 +19,10 @@ from PIL import Image
 
 torch.set_num_threads(1)
 # A clock on the wall says how busy the machine is; what must be quick is timed by the processor.
-hypothesis.settings.register_profile("any machine", deadline=None, derandomize=True)
-hypothesis.settings.load_profile("any machine")
+hypothesis.settings.register_profile("full", deadline=None, derandomize=True, max_examples=250)
+hypothesis.settings.register_profile(
+    "quick", hypothesis.settings.get_profile("full"), max_examples=20
+)
 
 
 SLOW = (
@@ -74,6 +76,11 @@ def _runs_all(config: pytest.Config) -> bool:
 def _is_slow(path: Path) -> bool:
     name = path.relative_to(Path(__file__).parent).as_posix()
     return name.startswith(SLOW) and name not in QUICK
+
+
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """Let Hypothesis try few examples in the quick suite."""
+    hypothesis.settings.load_profile("full" if _runs_all(session.config) else "quick")
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:

@@ -34,37 +34,37 @@ def raising(error: BaseException):
     return function
 
 
-def call(*arguments: object):
+def invoke(*arguments: object):
     return CliRunner().invoke(cli.app, [str(argument) for argument in arguments])
 
 
-def good(*arguments: object) -> str:
+def run_command(*arguments: object) -> str:
     """What a command prints that goes well; nothing may be on stderr."""
-    result = call(*arguments)
+    result = invoke(*arguments)
     assert result.exception is None, (result.output, result.exception)
     assert result.stderr == ""
     return result.stdout
 
 
-def as_json(*arguments: object) -> dict[str, Any]:
+def run_json(*arguments: object) -> dict[str, Any]:
     """What a command that goes well prints with --json; warnings may be on stderr."""
-    result = call(*arguments, "--json")
+    result = invoke(*arguments, "--json")
     assert result.exception is None, (result.output, result.exception)
     return json.loads(result.stdout)
 
 
-def bad(*arguments: object) -> str:
+def error_of(*arguments: object) -> str:
     """The one sentence of a command that fails."""
-    result = call(*arguments)
+    result = invoke(*arguments)
     assert result.exit_code == 2, (result.output, result.exception)
     assert result.stdout == ""
     assert result.stderr.startswith("Error: ") and result.stderr.count("\n") == 1
     return result.stderr
 
 
-def misused(*arguments: object) -> str:
+def usage_error_of(*arguments: object) -> str:
     """The last line of a usage error."""
-    result = call(*arguments)
+    result = invoke(*arguments)
     assert result.exit_code == 2, (result.output, result.exception)
     assert result.stdout == "" and result.stderr.startswith("Usage: ")
     return result.stderr.splitlines()[-1]
@@ -74,6 +74,6 @@ def files(folder: Path) -> set[str]:
     return {p.relative_to(folder).as_posix() for p in folder.rglob("*") if p.is_file()}
 
 
-def in_a_process(*arguments: object, **options) -> subprocess.CompletedProcess[str]:
+def run_process(*arguments: object, **options) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "heedmap", *map(str, arguments)]
     return subprocess.run(command, capture_output=True, text=True, **options)

@@ -8,7 +8,7 @@ import pytest
 from PIL import Image
 
 import heedmap
-from cli.calling import as_json, bad, files, good, misused, quiet
+from cli.calling import error_of, files, quiet, run_command, run_json
 from heedmap.figures.plots import render
 from heedmap.pipelines import generation
 from heedmap.results.runs import Run
@@ -25,19 +25,9 @@ def other(another: Path, desk: Path) -> Path:
     return shutil.copytree(another, desk / "other")
 
 
-def test_two_runs_are_compared_on_one_sheet(saved: Path, other: Path, desk: Path):
-    lines = good("compare", saved, other).splitlines()
-    assert lines[0] == "outputs/compare-saved-other.png"
-    assert lines[2].startswith("a red house, seed 3, 3 steps  house  ")
-    expected = heedmap.compare([Run.load(saved), Run.load(other)])
-    with Image.open(lines[0]) as picture:
-        assert np.array_equal(np.asarray(picture), np.asarray(render(expected)))
-    assert good("compare", saved, other, "-q") == "outputs/compare-saved-other-2.png\n"
-
-
 def test_options_are_passed_on_and_json_names_the_sheet(saved: Path, other: Path, run: Run):
     asked = ("-w", "red", "-w", "house", "--scale", "word", "--out", "deep/sheet.png")
-    found = as_json("compare", saved, other, *asked)
+    found = run_json("compare", saved, other, *asked)
     assert (found["file"], found["scale"]) == ("deep/sheet.png", "word")
     assert found["words"] == ["red", "house"]
     first, second = found["runs"]
@@ -53,11 +43,11 @@ def test_options_are_passed_on_and_json_names_the_sheet(saved: Path, other: Path
 
 
 def test_the_sheet_is_written_as_pdf_or_svg(saved: Path, other: Path, desk: Path):
-    good("compare", saved, other, "--out", "two.pdf")
+    run_command("compare", saved, other, "--out", "two.pdf")
     assert Path("two.pdf").read_bytes().startswith(b"%PDF")
-    printed = good("compare", saved, other, "--format", "svg", "-q")
+    printed = run_command("compare", saved, other, "--format", "svg", "-q")
     assert printed == "outputs/compare-saved-other.svg\n"
-    bad("compare", saved, other, "--out", "three.pdf", "--format", "svg")
+    error_of("compare", saved, other, "--out", "three.pdf", "--format", "svg")
 
 
 @pytest.mark.parametrize(
@@ -73,10 +63,5 @@ def test_the_sheet_is_written_as_pdf_or_svg(saved: Path, other: Path, desk: Path
 )
 def test_refused_comparisons_write_nothing(saved, other, desk: Path, arguments):
     before = files(desk)
-    assert "<" not in bad("compare", *arguments)  # no object of Python
+    assert "<" not in error_of("compare", *arguments)  # no object of Python
     assert files(desk) == before
-
-
-def test_wrong_usage_is_refused():
-    misused("compare")
-    misused("compare", "saved", "other", "--scale", "big")

@@ -9,7 +9,7 @@ import pytest
 from PIL import Image
 
 import heedmap as hm
-from cli.calling import FILES, PROMPT, as_json, bad, files, good, misused, quiet
+from cli.calling import FILES, PROMPT, error_of, files, quiet, run_command, run_json, usage_error_of
 from heedmap.figures.plots import encode
 from heedmap.maps import word_figures
 from heedmap.maps.heatmaps import common_range
@@ -17,25 +17,9 @@ from heedmap.pipelines import generation
 from heedmap.results.runs import Run
 
 
-def test_all_words_show_the_overlays_of_the_run(saved: Path, run: Run):
-    before = files(saved)
-    found = as_json("inspect", saved)
-    assert [word["word"] for word in found["words"]] == [word.text for word in run.maps.words]
-    for word, heat in zip(found["words"], run.maps.values(), strict=True):
-        assert word["most"] == pytest.approx(heat.values.max(), abs=1e-6)
-        with Image.open(word["file"]) as picture:
-            assert np.array_equal(np.asarray(picture), np.asarray(heat.overlay(scale="shared")))
-    assert (found["folder"], found["sheet"]) == (str(saved), str(saved / "sheet.png"))
-    printed = [line.strip() for line in good("inspect", saved).splitlines()]
-    assert printed[0] == str(saved)
-    listed = [line.split()[-1] for line in printed if line.endswith(".png")]
-    assert listed == [word["file"] for word in found["words"]] + [found["sheet"]]
-    assert files(saved) == before
-
-
 def test_all_words_of_a_run_without_overlays_are_drawn(saved: Path, run: Run):
     run.save("plain", overlays=False)
-    printed = good("inspect", "plain")
+    printed = run_command("inspect", "plain")
     folder = Path("plain/inspect/all")
     overlays = {name for name in FILES if name.startswith("words/")}
     assert files(folder) == {"sheet.png", "inspect.json", *overlays}
@@ -46,7 +30,7 @@ def test_all_words_of_a_run_without_overlays_are_drawn(saved: Path, run: Run):
 
 
 def test_words_are_chosen_by_text_phrase_or_number(saved: Path, run: Run):
-    found = as_json("inspect", saved, "-w", "HOUSE", "-w", "red house", "-w", "#0")
+    found = run_json("inspect", saved, "-w", "HOUSE", "-w", "red house", "-w", "#0")
     assert [word["word"] for word in found["words"]] == ["HOUSE", "red house", "a"]
     heats = [run.maps["house"], run.maps["red house"], run.maps.at(0)]
     for word, heat in zip(found["words"], heats, strict=True):
@@ -62,7 +46,7 @@ def test_words_are_chosen_by_text_phrase_or_number(saved: Path, run: Run):
 
 def test_layers_steps_and_heads_are_selected(saved: Path, run: Run):
     selected = ("--layers", "up,mid", "--steps", "0:2", "--heads", "1", "--scale", "word")
-    found = as_json("inspect", saved, *selected, "--out", "part")
+    found = run_json("inspect", saved, *selected, "--out", "part")
     part = run.maps.select(layers=["up", "mid"], steps=slice(0, 2), heads=[1])
     assert found["layers"] == [layer.name for layer in part.layers]
     assert found["selection"] == {
@@ -78,13 +62,13 @@ def test_layers_steps_and_heads_are_selected(saved: Path, run: Run):
 
 def test_the_folder_is_named_by_the_selection_and_counted_up(saved: Path):
     asked = ("--layers", "up", "--steps", "0:2", "--heads", "0,1", "-w", "red", "-q")
-    folder = good("inspect", saved, *asked).strip()
+    folder = run_command("inspect", saved, *asked).strip()
     assert folder == str(saved / "inspect" / "red-layers-up-steps-0-2-heads-0-1")
-    assert good("inspect", saved, *asked).strip() == f"{folder}-2"
+    assert run_command("inspect", saved, *asked).strip() == f"{folder}-2"
 
 
 def test_over_steps_writes_a_timeline_and_an_animation(saved: Path, run: Run):
-    found = as_json("inspect", saved, "-w", "house", "--over", "steps")
+    found = run_json("inspect", saved, "-w", "house", "--over", "steps")
     folder = saved / "inspect" / "house-over-steps"
     assert found["over"] == [str(folder / name) for name in ("timeline.png", "timeline.gif")]
     expected = encode(word_figures.timeline(run.maps, "house", scale="word"))
@@ -93,16 +77,10 @@ def test_over_steps_writes_a_timeline_and_an_animation(saved: Path, run: Run):
         assert getattr(moving, "n_frames", 1) == 3
 
 
-def test_over_layers_and_heads_writes_pdf(saved: Path, run: Run):
-    asked = ("-w", "#2", "--over", "layers,heads", "--format", "svg", "--scale", "raw")
-    found = as_json("inspect", saved, *asked, "-o", "x")
-    assert found["over"] == ["x/layers-heads.svg"] and found["sheet"] == "x/sheet.svg"
-    drawn = Path("x/layers-heads.svg").read_text(encoding="utf-8")
-    assert "By layer and head: house" in drawn and "scale: raw" in drawn
-
-
 def test_refined_maps_are_written(saved: Path, run: Run):
-    printed = good("inspect", saved, "--refined", "-w", "house", "--scale", "word", "-o", "x")
+    printed = run_command(
+        "inspect", saved, "--refined", "-w", "house", "--scale", "word", "-o", "x"
+    )
     assert "refined by self-attention" in printed
     heat = run.maps.refined["house"]
     with Image.open("x/words/0-house.png") as picture:
@@ -115,17 +93,17 @@ def test_refined_maps_are_written(saved: Path, run: Run):
 def test_maps_of_concepts_are_written(model, saved: Path):
     run = generation.generate(model, PROMPT, seed=3, steps=1, concepts=["sky"], progress=quiet)
     run.save("sought")
-    found = as_json("inspect", "sought", "--concepts")
+    found = run_json("inspect", "sought", "--concepts")
     assert [word["word"] for word in found["words"]] == ["sky"]
     assert found["folder"] == "sought/inspect/all-concepts"
-    bad("inspect", saved, "--concepts")
-    bad("inspect", "sought", "--outputs")  # the text has a softmax of its own
+    error_of("inspect", saved, "--concepts")
+    error_of("inspect", "sought", "--outputs")  # the text has a softmax of its own
     made = run.concepts.recording
     similar = replace(made, outputs=tuple(a[:, :1] / 3 for a in made.arrays))
     replace(run, concepts=replace(run.concepts, recording=similar)).save("similar")
     part = ("--outputs", "-w", "sky", "--layers", "up")
-    assert "imilarity of outputs" in good("inspect", "similar", *part)
-    found = as_json("inspect", "similar", *part)["words"][0]
+    assert "imilarity of outputs" in run_command("inspect", "similar", *part)
+    found = run_json("inspect", "similar", *part)["words"][0]
     values = hm.HeatMaps(similar).outputs.select("up")["sky"].values
     assert found["most"] == pytest.approx(values.max(), abs=1e-6)
 
@@ -143,7 +121,7 @@ def test_maps_of_concepts_are_written(model, saved: Path):
 )
 def test_refused_selections_write_nothing(saved: Path, arguments):
     before = files(saved)
-    bad("inspect", saved, *arguments)
+    error_of("inspect", saved, *arguments)
     assert files(saved) == before
 
 
@@ -155,20 +133,11 @@ def test_refused_selections_write_nothing(saved: Path, arguments):
     ],
 )
 def test_wrong_usage_is_refused(saved: Path, option):
-    misused("inspect", saved, *option)
-
-
-def test_axes_that_were_not_kept_are_refused(random_model, desk: Path):
-    bare = generation.generate(random_model, PROMPT, seed=3, steps=1, keep=(), progress=quiet)
-    bare.save(desk / "bare")
-    assert "all layers" in good("inspect", "bare", "--out", "seen")
-    for axis, value in (("layer", "up"), ("step", "0:1"), ("head", "0")):
-        bad("inspect", "bare", f"--{axis}s", value)
-        bad("inspect", "bare", "-w", "red", "--over", f"{axis}s")
+    usage_error_of("inspect", saved, *option)
 
 
 def test_folders_without_a_run_are_refused(desk: Path):
-    bad("inspect", "nowhere")
+    error_of("inspect", "nowhere")
     (desk / "run.json").write_text("{")
-    bad("inspect", desk)
+    error_of("inspect", desk)
     assert files(desk) == {"run.json"}

@@ -9,7 +9,7 @@ import pytest
 from making import random_pipeline
 
 import heedmap
-from cli.calling import PROMPT, call, good, in_a_process, misused
+from cli.calling import PROMPT, invoke, run_command, run_process, usage_error_of
 from heedmap import cli
 from heedmap.results.runs import Run
 
@@ -17,31 +17,17 @@ posix = pytest.mark.skipif(os.name == "nt", reason="signals and terminals of POS
 
 
 def test_version_and_help_are_printed():
-    assert good("--version") == f"heedmap {heedmap.__version__}\n"
-    assert good("-h") == good("--help")
+    assert run_command("--version") == f"heedmap {heedmap.__version__}\n"
+    assert run_command("-h") == run_command("--help")
     for command in cli.app.registered_commands:
         name = command.name or getattr(command.callback, "__name__", "")
-        assert name in good("--help")
-        assert "Usage: " in good(name, "--help")
-    assert call("genrate").exit_code == 2
-
-
-def test_each_example_of_the_help_stands_on_a_line(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setenv("COLUMNS", "80")
-    lines = [line.strip() for line in good("--help").splitlines()]
-    for example in filter(None, map(str.strip, (cli.heedmap_command.__doc__ or "").splitlines())):
-        if example.startswith("heedmap "):
-            assert example in lines
-    assert not any("\b" in line or r"\b" in line for line in lines)
-
-
-def test_python_runs_heedmap_as_a_module():
-    done = subprocess.run([sys.executable, "-m", "heedmap", "--version"], capture_output=True)
-    assert (done.returncode, done.stderr) == (0, b"")
+        assert name in run_command("--help")
+        assert "Usage: " in run_command(name, "--help")
+    assert invoke("genrate").exit_code == 2
 
 
 def test_errors_show_no_traceback(desk: Path):
-    done = in_a_process("inspect", "nowhere")
+    done = run_process("inspect", "nowhere")
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.startswith("Error: ") and done.stderr.count("\n") == 1
 
@@ -53,23 +39,11 @@ signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored where it run
 def stop(*_, **__):
     os.kill(os.getpid(), signal.SIGINT)
 """
-WRITING = "from PIL import Image\nImage.Image.save = stop"
 SAMPLING = """
 from itertools import count
 from diffusers import DDIMScheduler
 calls, step = count(1), DDIMScheduler.step
 DDIMScheduler.step = lambda *a, **b: stop() if next(calls) == 3 else step(*a, **b)"""
-
-
-@posix
-def test_ctrl_c_leaves_nothing_of_a_result(desk: Path):
-    random_pipeline().save_pretrained(desk / "model")
-    code = f"{STOP}{WRITING}\ncli.main()"
-    asked = ["generate", PROMPT, "--seed", "1", "--steps", "2", "--size", "96", "--model", "model"]
-    done = subprocess.run([sys.executable, "-c", code, *asked], capture_output=True, text=True)
-    assert (done.returncode, done.stdout) == (130, "")
-    assert done.stderr.startswith("Interrupted") and done.stderr.count("\n") == 1
-    assert not [path for path in (desk / "outputs").rglob("*") if path.is_file()]
 
 
 @posix
@@ -97,12 +71,6 @@ cli.main()
     assert done.stdout.decode().split() == [expected, "False"]
 
 
-def test_words_of_a_prompt_without_quotation_marks_are_explained():
-    assert "quotation marks" in misused("generate", "a", "cat", "in", "the", "snow")
-    assert "quotation marks" not in misused("generate", "a cat", "--stepz", 3)
-    assert "quotation marks" in misused("generate", "a", "cat", "--keep", "layer")
-
-
 @pytest.mark.parametrize(
     ("given", "written"),
     [
@@ -113,33 +81,26 @@ def test_words_of_a_prompt_without_quotation_marks_are_explained():
     ],
 )
 def test_values_in_another_form_are_shown_as_they_are_written(given, written: str):
-    assert written in misused(*given)
+    assert written in usage_error_of(*given)
 
 
-def test_a_table_of_maps_is_printed_without_matplotlib(saved: Path):
-    code = """
+READ = """
 import sys
 from heedmap.cli import app
-try:
-    app(["inspect", "saved"])
-except SystemExit as stop:
-    assert not stop.code, stop.code
+def run(*words):
+    try:
+        app([*words])
+    except SystemExit as stop:
+        assert not stop.code, stop.code
+run("inspect", "saved")
 assert not {"torch", "matplotlib"} & set(sys.modules)
+run("inspect", "saved", "-w", "red", "-q")
+run("compare", "saved", "saved", "-q")
+assert not {"torch", "diffusers", "transformers", "matplotlib.pyplot"} & set(sys.modules)
 """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.parametrize("command", [["inspect", "saved"], ["compare", "saved", "saved"]])
-def test_saved_runs_are_read_without_torch(saved: Path, command: list[str]):
-    code = f"""
-import sys
-from heedmap.cli import app
-try:
-    app({[*command, "-w", "red", "-q"]!r})
-except SystemExit as stop:
-    assert not stop.code, stop.code
-assert not {{"torch", "diffusers", "transformers", "matplotlib.pyplot"}} & set(sys.modules)
-"""
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+def test_saved_runs_are_read_without_torch(saved: Path):
+    """And a table of maps is printed without matplotlib."""
+    done = subprocess.run([sys.executable, "-c", READ], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr

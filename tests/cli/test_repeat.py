@@ -3,7 +3,7 @@
 import json
 from pathlib import Path
 
-from cli.calling import PROMPT, as_json, bad, call, files, good
+from cli.calling import PROMPT, error_of, files, invoke, run_command, run_json
 from heedmap import EditResult, Grid, Run
 from heedmap.pipelines import editing
 
@@ -17,9 +17,9 @@ def spoil(folder: Path, **odd) -> None:
 
 def test_an_equal_image_exits_with_0(model, saved, desk):
     before = files(desk)
-    assert good("repeat", saved).startswith(f"{saved}: ")
-    assert good("repeat", saved, "--quiet") == ""
-    found = as_json("repeat", "saved")
+    assert run_command("repeat", saved).startswith(f"{saved}: ")
+    assert run_command("repeat", saved, "--quiet") == ""
+    found = run_json("repeat", "saved")
     assert (found["run"], found["same"], found["differing"]) == ("saved", True, 0)
     assert (found["changed"], found["folder"], found["warnings"]) == ({}, None, [])
     assert files(desk) == before  # nothing was written
@@ -27,15 +27,15 @@ def test_an_equal_image_exits_with_0(model, saved, desk):
 
 def test_another_image_exits_with_1(model, saved):
     spoil(saved, seed=4)
-    result = call("repeat", saved, "--json")
+    result = invoke("repeat", saved, "--json")
     found = json.loads(result.stdout)
     assert result.exit_code == 1 and found["same"] is False and 0 < found["largest"] <= 255
-    assert call("repeat", saved, "-q").exit_code == 1
+    assert invoke("repeat", saved, "-q").exit_code == 1
 
 
 def test_settings_that_differ_are_printed(model, saved):
     spoil(saved, threads=64, loras=[{"name": "style", "sha256": "0" * 64}])
-    lines = good("repeat", saved).splitlines()[1:]
+    lines = run_command("repeat", saved).splitlines()[1:]
     assert lines[0].startswith("  loras: [{") and "…, here []" in lines[0]
     assert lines[1] == "  threads: 64, here 1"
 
@@ -43,9 +43,9 @@ def test_settings_that_differ_are_printed(model, saved):
 def test_edits_and_grids_are_repeated_and_saved(model, saved, run, desk, opened):
     editing.edit(model, PROMPT, "a blue house", seed=3, steps=1).save("pair")
     editing.grid(model, PROMPT, weights={"red": [1, 2]}, seeds=3, steps=1).save("grid")
-    assert good("repeat", saved, "-o", "run2", "--open", "-q") == "run2\n"
-    good("repeat", "pair", "--out", "pair2")
-    assert good("repeat", "grid", "--out", "grid2").endswith("  saved in grid2\n")
+    assert run_command("repeat", saved, "-o", "run2", "--open", "-q") == "run2\n"
+    run_command("repeat", "pair", "--out", "pair2")
+    assert run_command("repeat", "grid", "--out", "grid2").endswith("  saved in grid2\n")
     assert Run.load("run2").settings == run.settings
     assert EditResult.load("pair2").report == EditResult.load("pair").report
     assert Grid.load("grid2").rows() == Grid.load("grid").rows()
@@ -53,8 +53,8 @@ def test_edits_and_grids_are_repeated_and_saved(model, saved, run, desk, opened)
 
 
 def test_results_that_cannot_be_repeated_are_refused(model, saved):
-    bad("repeat", "nothing")
+    error_of("repeat", "nothing")
     spoil(saved, arguments={"latents": {"object": "tensor"}})
-    bad("repeat", saved)
-    bad("repeat", saved, "--open")
-    bad("repeat", saved, "--out", saved)
+    error_of("repeat", saved)
+    error_of("repeat", saved, "--open")
+    error_of("repeat", saved, "--out", saved)

@@ -7,15 +7,14 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from cli.calling import PROMPT, as_json, bad, files, good, misused
-from heedmap import generate
+from cli.calling import error_of, files, run_command, run_json, usage_error_of
 from heedmap.results.runs import Run
 
 ALL = {"segment.json", "labels.png", "labels.npy", "coco.json", "sheet.png"}
 
 
 def test_segment_saves_the_librarys_masks(saved: Path, run: Run):
-    printed = good("segment", saved)
+    printed = run_command("segment", saved)
     folder = saved / "segment" / "all"
     assert printed.splitlines()[0] == str(folder)
     assert str(folder / "masks" / "1-red-house.png") in printed
@@ -33,7 +32,7 @@ def test_segment_saves_the_librarys_masks(saved: Path, run: Run):
 def test_options_are_passed_on_and_json_is_the_file(
     saved: Path, run: Run, desk: Path, opened: list[str]
 ):
-    found = as_json("segment", saved, "-w", "#2", "-w", "a", "--threshold", 0.3)
+    found = run_json("segment", saved, "-w", "#2", "-w", "a", "--threshold", 0.3)
     folder = saved / "segment" / "2-a-threshold-0-3"
     assert found.pop("warnings") == []
     assert json.loads((folder / "segment.json").read_text()) == found
@@ -42,23 +41,15 @@ def test_options_are_passed_on_and_json_is_the_file(
     assert [one["name"] for one in found["phrases"]] == ["red house", "a"]
     assert [one["pixels"] for one in found["phrases"]] == [np.sum(labels == n) for n in (1, 2)]
     asked = ("--threshold", 0, "--format", "svg", "--out", "mine", "--open", "-q")
-    assert good("segment", saved, *asked) == "mine\n"
+    assert run_command("segment", saved, *asked) == "mine\n"
     assert (desk / "mine" / "sheet.svg").is_file()
     assert opened == [(desk / "mine" / "sheet.svg").as_uri()]
-
-
-def test_concepts_are_segmented(model, saved: Path):
-    generate(model, PROMPT, seed=3, steps=1, concepts=["sky", "cat"]).save("sought")
-    found = as_json("segment", "sought", "-w", "sky", "--concepts")
-    assert found["folder"] == "sought/segment/sky-concepts"
-    assert [one["name"] for one in found["phrases"]] == ["sky"]
-    bad("segment", saved, "--concepts")
 
 
 @pytest.mark.parametrize("words", [["hose"], ["#9"], ["red", "house"]])
 def test_refused_phrases_write_nothing(saved: Path, words):
     before = files(saved)
-    bad("segment", saved, *(part for word in words for part in ("-w", word)))
-    misused("segment", saved, "--threshold", "2")
-    misused("segment", saved, "-w", "#one")
+    error_of("segment", saved, *(part for word in words for part in ("-w", word)))
+    usage_error_of("segment", saved, "--threshold", "2")
+    usage_error_of("segment", saved, "-w", "#one")
     assert files(saved) == before

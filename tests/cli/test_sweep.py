@@ -6,8 +6,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from cli.calling import PROMPT, as_json, bad, call, files, good, misused
-from heedmap.cli import console
+from cli.calling import PROMPT, error_of, files, invoke, run_command, run_json, usage_error_of
 from heedmap.sweeps import processes
 
 
@@ -20,21 +19,21 @@ def jobs(model) -> Path:
 
 def test_a_sweep_is_the_librarys(jobs, random_folder):
     options = ("sweep", jobs, "--out", "out", "--no-page")
-    printed = good(*options)
+    printed = run_command(*options)
     processes.sweep(jobs, "mine", model=random_folder, pages=False)
     assert files(Path("out")) == files(Path("mine"))
     assert "4 jobs" in printed and "out/results.parquet" in printed
     assert len(pd.read_parquet("out/results.parquet")) == 4
-    assert good(*options, "--quiet") == "out\n"
+    assert run_command(*options, "--quiet") == "out\n"
     counts = {"done": 4, "failed": 0, "pending": 0, "warnings": []}
-    assert as_json(*options) == {"folder": "out", "table": "out/results.parquet", **counts}
+    assert run_json(*options) == {"folder": "out", "table": "out/results.parquet", **counts}
 
 
 def test_a_shard_leaves_the_rest(jobs):
     options = ("sweep", jobs, "--out", "out", "--no-page", "--batch", 2)
-    part = as_json(*options, "--shard", "1/2")
+    part = run_json(*options, "--shard", "1/2")
     assert (part["done"], part["pending"], part["table"]) == (2, 2, None)
-    assert as_json(*options, "--shard", "2/2")["table"] == "out/results.parquet"
+    assert run_json(*options, "--shard", "2/2")["table"] == "out/results.parquet"
 
 
 def test_an_interrupted_sweep_says_what_is_done(jobs, monkeypatch):
@@ -47,22 +46,13 @@ def test_an_interrupted_sweep_says_what_is_done(jobs, monkeypatch):
         run(worker, unit)
 
     monkeypatch.setattr(processes.Worker, "run", interrupt)
-    result = call("sweep", jobs, "--out", "out", "--no-page")
+    result = invoke("sweep", jobs, "--out", "out", "--no-page")
     assert result.exit_code == 130 and "1 of 4" in result.stderr
-
-
-def test_without_a_terminal_progress_is_a_line_now_and_then(capsys, monkeypatch):
-    clock = iter([0, 10, 70, 70, 80])
-    monkeypatch.setattr(console.time, "monotonic", lambda: next(clock))
-    with console.progress_bar("Jobs", True, interval=60) as advance:
-        for done in (1, 2, 3):
-            advance(done, 30)
-    assert capsys.readouterr().err == "Jobs: 2 of 30\n"
 
 
 def test_the_exit_code_is_1_if_a_job_failed(jobs):
     Path("jobs.jsonl").write_text(json.dumps({"prompt": PROMPT, "seed": 1, "eta": "much"}))
-    result = call("sweep", "jobs.jsonl", "--out", "out", "--json")
+    result = invoke("sweep", "jobs.jsonl", "--out", "out", "--json")
     assert result.exit_code == 1
     assert json.loads(result.stdout)["failed"] == 1
     assert Path("out/failed.jsonl").read_text().count("\n") == 1
@@ -70,11 +60,11 @@ def test_the_exit_code_is_1_if_a_job_failed(jobs):
 
 def test_bad_input_ends_with_one_sentence(jobs, desk):
     Path("jobs.jsonl").write_text('{"prompt": "a cat", "seed": 1}\nnothing\n')
-    assert "line 2: " in bad("sweep", "jobs.jsonl", "--out", "out")
-    bad("sweep", "missing.csv", "--out", "out")
-    bad("sweep", jobs, "--out", "out", "--shard", "3/2")
-    bad("sweep", jobs, "--out", "out", "--workers", 2)
-    bad("sweep", jobs, "--out", desk)
-    misused("sweep", jobs)
-    misused("sweep", jobs, "--out", "out", "--shard", "1")
+    assert "line 2: " in error_of("sweep", "jobs.jsonl", "--out", "out")
+    error_of("sweep", "missing.csv", "--out", "out")
+    error_of("sweep", jobs, "--out", "out", "--shard", "3/2")
+    error_of("sweep", jobs, "--out", "out", "--workers", 2)
+    error_of("sweep", jobs, "--out", desk)
+    usage_error_of("sweep", jobs)
+    usage_error_of("sweep", jobs, "--out", "out", "--shard", "1")
     assert not Path("out").exists()

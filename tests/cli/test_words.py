@@ -5,14 +5,14 @@ from dataclasses import asdict
 
 import pytest
 
-from cli.calling import PROMPT, as_json, bad, call, good, misused
+from cli.calling import PROMPT, error_of, invoke, run_command, run_json, usage_error_of
 from heedmap.backends import processors
 from heedmap.text.words import tokenize
 
 
 def test_json_is_the_librarys_table(embedded):
     prompt = "a red house next to a blue tree"
-    found = as_json("words", prompt)
+    found = run_json("words", prompt)
     table = tokenize(prompt, embedded.tokenizer)
     assert [word["text"] for word in found["words"]] == [word.text for word in table.words]
     assert [tuple(word["tokens"]) for word in found["words"]] == [
@@ -22,37 +22,37 @@ def test_json_is_the_librarys_table(embedded):
 
 
 def test_words_prints_a_table(model):
-    lines = good("words", "a (red:1.5) house").splitlines()
+    lines = run_command("words", "a (red:1.5) house").splitlines()
     assert lines[0].split() == ["#", "word", "tokens", "positions", "read", "weight"]
     assert [line.split()[1] for line in lines[1:4]] == PROMPT.split()
     assert lines[2].split()[-1] == "1.5"
-    assert "weight" not in good("words", PROMPT)
+    assert "weight" not in run_command("words", PROMPT)
 
 
 def test_words_past_the_limit_are_marked(model):
-    found = as_json("words", "house " * 74 + "red tree")
+    found = run_json("words", "house " * 74 + "red tree")
     assert found["words"][-1]["missing"]
-    lines = good("words", "house " * 74 + "red tree").splitlines()
+    lines = run_command("words", "house " * 74 + "red tree").splitlines()
     assert any(line.split()[-1] == "no" for line in lines[1:-2])
 
 
 def test_unknown_words_of_the_embedded_model_give_a_warning():
-    result = call("words", "a (Horse:1.5), a red robot house")
+    result = invoke("words", "a (Horse:1.5), a red robot house")
     assert result.exit_code == 0 and "'Horse'" in result.stderr and "'robot'" in result.stderr
-    (warning,) = as_json("words", "a (Horse:1.5), a red robot house")["warnings"]
+    (warning,) = run_json("words", "a (Horse:1.5), a red robot house")["warnings"]
     assert result.stderr == f"Warning: {warning}\n"
 
 
 def test_a_missing_prompt_or_model_is_refused():
-    misused("words")
-    bad("words", "a house", "--model", "nonsense")
+    usage_error_of("words")
+    error_of("words", "a house", "--model", "nonsense")
 
 
 SHORT = ["down 0.0", "down 1.0", "mid 0", "up 1.0", "up 1.1", "up 2.0", "up 2.1"]
 
 
 def test_layers_prints_every_layer_and_the_first_in_detail(model):
-    lines = good("layers").splitlines()
+    lines = run_command("layers").splitlines()
     assert "128×128 pixels" in lines[0]
     rows = [line.split() for line in lines[2:9]]
     assert [" ".join(row[:2]) for row in rows] == SHORT
@@ -68,13 +68,13 @@ def test_layers_prints_every_layer_and_the_first_in_detail(model):
     ("wanted", "found"), [("up", SHORT[3:]), ("up 2.1", SHORT[6:]), ("*attentions.1*", SHORT[4::2])]
 )
 def test_only_the_chosen_layers_are_detailed(model, wanted, found):
-    lines = good("layers", "--layer", wanted).splitlines()
+    lines = run_command("layers", "--layer", wanted).splitlines()
     assert [line.split(": ")[0] for line in lines[10:] if line.endswith("attn2")] == found
-    assert len(as_json("layers", "--layer", wanted)["layers"]) == len(found)
+    assert len(run_json("layers", "--layer", wanted)["layers"]) == len(found)
 
 
 def test_json_has_the_shapes_at_another_size(model):
-    found = as_json("layers", "--size", "104x176")
+    found = run_json("layers", "--size", "104x176")
     shapes = processors.layer_shapes(model, size=(104, 176))
     assert found["size"] == [104, 176]
     assert found["layers"] == json.loads(json.dumps([asdict(layer) for layer in shapes]))
@@ -82,6 +82,6 @@ def test_json_has_the_shapes_at_another_size(model):
 
 
 def test_unknown_layers_and_sizes_are_refused(model):
-    bad("layers", "--layer", "sideways")
-    bad("layers", "--size", "100x100")
-    misused("layers", "--size", "large")
+    error_of("layers", "--layer", "sideways")
+    error_of("layers", "--size", "100x100")
+    usage_error_of("layers", "--size", "large")

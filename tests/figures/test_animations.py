@@ -11,14 +11,6 @@ def colours(*rgb: tuple[int, int, int]) -> tuple[Image.Image, ...]:
     return tuple(Image.new("RGB", (20, 10), one) for one in rgb)
 
 
-def test_frames_keep_their_durations_and_the_animation_loops():
-    frames = colours((200, 0, 0), (0, 160, 0), (0, 0, 220))
-    found, durations, about = gif_frames(Animation("x", frames, (100, 250, 1500)).gif())
-    assert durations == [100, 250, 1500] and about["loop"] == 0
-    for one, frame in zip(found, frames, strict=True):
-        assert np.abs(np.asarray(one, int) - np.asarray(frame, int)).max() <= 6
-
-
 def test_each_frame_is_drawn_whole():
     """What stood still for a frame is drawn again where it is uncovered."""
     dark, light = colours((10, 10, 10), (240, 240, 240))

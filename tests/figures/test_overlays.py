@@ -5,9 +5,6 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from hypothesis.extra import numpy as arrays
 from PIL import Image, ImageDraw
 from PIL.PngImagePlugin import PngInfo
 
@@ -39,37 +36,6 @@ def test_a_map_is_resized_as_worked_out_by_hand():
     got = resize_map(np.array([[0, 1], [2, 3]]), (4, 4))
     assert got.dtype == np.float32
     np.testing.assert_allclose(got, 2 * at[:, None] + at[None, :], atol=1e-6)
-
-
-@pytest.mark.parametrize("size", [(1, 1), (7, 3), (48, 72), (301, 64)])
-@pytest.mark.parametrize("value", [0.0, 0.1, 1 / 3, -2.7e8, 1e-30])
-def test_a_constant_map_stays_constant_to_the_bit(value, size):
-    got = resize_map(np.full((5, 9), value, np.float32), size)
-    assert got.shape == size[::-1]
-    assert np.all(got == np.float32(value))
-
-
-@settings(max_examples=50)
-@given(
-    arrays.arrays(
-        np.float32,
-        arrays.array_shapes(min_dims=2, max_dims=2, max_side=9),
-        elements=st.floats(-1e6, 1e6, width=32),
-    ),
-    st.tuples(st.integers(1, 40), st.integers(1, 40)),
-)
-def test_a_resized_map_stays_within_its_range(values, size):
-    before = values.copy()
-    got = resize_map(values, size)
-    assert got.shape == size[::-1]
-    assert values.min() <= got.min() and got.max() <= values.max()
-    np.testing.assert_array_equal(values, before)
-
-
-def test_rows_stay_rows_on_a_picture_that_is_not_square():
-    got = resize_map(np.array([[0.0], [1.0]]), (3, 8))  # two rows, one column
-    assert np.all(got == got[:, :1]) and np.all(np.diff(got[:, 0]) >= 0)
-    assert got[0, 0] == 0 and got[-1, 0] == 1
 
 
 @pytest.mark.parametrize(
@@ -116,12 +82,6 @@ def test_heat_zero_shows_the_picture_and_heat_one_the_colour():
     np.testing.assert_allclose(got[0, -1], 0.15 * 120 + 0.85 * np.array(INFERNO_TOP), atol=1)
 
 
-def test_cold_pixels_keep_the_images_hues():
-    got = np.asarray(overlay(scene(), np.zeros((2, 2)), low=0, high=1)).astype(int)
-    sky, wall = got[0, 0], got[-1, 20]
-    assert sky[2] > sky[1] > sky[0] and wall[0] > 2 * wall[1]
-
-
 def test_values_are_clipped_to_the_callers_scale():
     image = scene()
     shifted = overlay(image, ramp() * 0.02 + 5, low=5, high=5.02)
@@ -132,13 +92,6 @@ def test_values_are_clipped_to_the_callers_scale():
     assert hot.tobytes() == overlay(image, np.ones((3, 3)), low=0, high=1).tobytes()
     cold = overlay(image, np.full((2, 2), -9.0), low=0, high=1)
     assert cold.tobytes() == overlay(image, np.zeros((3, 3)), low=0, high=1).tobytes()
-
-
-@pytest.mark.parametrize("value", [0.0, 0.3, -1e30])
-def test_a_constant_map_on_its_own_scale_is_all_cold(value):
-    image = scene()
-    got = overlay(image, np.full((4, 4), value), low=value, high=value)
-    assert got.tobytes() == overlay(image, np.zeros((4, 4)), low=0, high=1).tobytes()
 
 
 @pytest.mark.parametrize("value", [0.013, -0.4])
@@ -160,12 +113,6 @@ def test_transparent_pixels_are_white():
     for image in (clear, palette):
         assert np.all(np.asarray(overlays.to_rgb(image)) == 255)
         assert np.all(np.asarray(overlay(image, [[0]], low=0, high=1)) == 153)  # white at 0.6
-
-
-def test_every_mode_of_8_bits_is_drawn():
-    grey = Image.new("L", (4, 3), 200)
-    for mode in ("1", "L", "P", "PA", "LA", "RGB", "RGBA", "RGBX", "RGBa", "CMYK", "YCbCr", "HSV"):
-        assert overlays.to_rgb(grey.convert("RGB").convert(mode)).size == (4, 3), mode
 
 
 @pytest.mark.parametrize(
@@ -195,12 +142,6 @@ def test_a_png_holds_the_image_and_its_text():
     with Image.open(io.BytesIO(png(Image.fromarray(pixels), text)), formats=["PNG"]) as back:
         np.testing.assert_array_equal(np.asarray(back), pixels)
         assert back.info == {"parameters": "a house"}
-
-
-def test_a_shrunk_picture_has_no_side_above_the_limit():
-    large = Image.radial_gradient("L").resize((600, 300))
-    assert overlays.shrunk(large, 600) is large
-    assert overlays.shrunk(large, 300).size == (300, 150)
 
 
 def test_heat_without_an_image_is_the_colour_map():

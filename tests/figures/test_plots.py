@@ -2,15 +2,11 @@
 
 import base64
 import io
-import sys
 import xml.etree.ElementTree as ET
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from making import darkness, gradient
-from matplotlib import font_manager
 from matplotlib.figure import Figure
 from PIL import Image
 
@@ -69,15 +65,6 @@ def test_texts_of_many_words_are_whole_and_do_not_touch(count, size):
     assert not (over & ~np.eye(len(boxes), dtype=bool)).any()
 
 
-@pytest.mark.parametrize(("count", "least"), [(1, 380), (9, 350), (77, 128)])
-def test_sheets_are_near_16_to_9_and_their_images_large(count, least):
-    image = pixels(plots.draw_panels([Panel("word", plain("red", (64, 64)))] * count))
-    height, width, _ = image.shape
-    assert count < 8 or 1.2 < width / height < 2.4
-    red = np.abs(image.astype(int) - (255, 0, 0)).max(axis=-1) <= 2
-    assert np.sqrt(red.sum() / count) >= least
-
-
 def test_images_are_in_reading_order_with_captions_below():
     panels = [Panel(f"caption {n}", plain(c), f"note {n}") for n, c in enumerate(COLOURS)]
     figure = plots.draw_panels(panels, title="a title", columns=3)
@@ -104,14 +91,6 @@ def test_pixels_stay_as_they_are():
     )
 
 
-def test_images_of_another_shape_are_fitted_in():
-    image = pixels(
-        plots.draw_panels([Panel("", plain("blue", (64, 64))), Panel("", plain("red", (300, 100)))])
-    )
-    left, top, right, bottom = places(image, (255, 0, 0))
-    assert (right - left + 3) / (bottom - top + 3) == pytest.approx(3, abs=0.05)
-
-
 def test_a_sheet_without_panels_is_refused():
     with pytest.raises(ArgumentError):
         plots.draw_panels([])
@@ -132,14 +111,6 @@ def test_labels_are_left_of_rows_and_above_columns():
     for name, box in (("a row", first), ("b", third)):
         assert texts[name][2] <= box[0] and box[1] < sum(texts[name][1::2]) / 2 < box[3]
     assert min(box[0] for box in texts.values()) >= 0
-
-
-@pytest.mark.parametrize("label", ["w" * 90, "a long label of many words " * 4, "$5 and $3"])
-def test_long_labels_are_whole(label):
-    figure = plots.draw_table([(label, [plain(), plain()])], [label, "two"], note=label)
-    paper = np.asarray(plots.render(figure).convert("L"))
-    for edge in (paper[:16], paper[-16:], paper[:, :16], paper[:, -16:]):
-        assert (edge == 255).all()
 
 
 def test_a_table_says_why_an_image_is_not_there():
@@ -196,14 +167,6 @@ def test_a_bar_has_the_colours_of_its_images():
 # --- texts ------------------------------------------------------------------------------------
 
 
-@settings(deadline=None, max_examples=60)
-@given(st.text(st.sampled_from("abcWil.-'é "), max_size=200), st.integers(30, 300))
-def test_wrapped_lines_keep_every_word_within_the_width(text, width):
-    lines = plots.wrap(text, width, 8).splitlines()
-    assert "".join("".join(lines).split()) == "".join(text.split())
-    assert all(plots.text_width(line) * 8 <= width for line in lines if len(line) > 1)
-
-
 def test_prompts_are_cut_and_not_read_as_mathematics():
     figure = plots.draw_panels([Panel("$x^2$ \x07", plain())], title="a_b^2 $\\frac" * 200)
     assert "$x^2$" in extents(figure)
@@ -236,15 +199,3 @@ def test_svg_and_pdf_hold_the_images():
             assert min(picture.size) > 4
     pdf = plots.encode(example(), "pdf")
     assert pdf.startswith(b"%PDF-1.") and pdf.count(b"/Subtype /Image") == 3
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="matplotlib reads the list of other systems")
-def test_fonts_that_were_installed_later_are_found(monkeypatch):
-    """Matplotlib's list of fonts is as old as its first use."""
-    manager = font_manager.fontManager
-    fonts = plots._fonts()
-    own = {font.fname for font in manager.ttflist if font.name in fonts[1:]}
-    old = [font for font in manager.ttflist if font.fname not in own]
-    monkeypatch.setattr(manager, "ttflist", old)
-    monkeypatch.setattr(manager, "get_font_names", lambda: [font.name for font in manager.ttflist])
-    assert plots._fonts.__wrapped__() == fonts

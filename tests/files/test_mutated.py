@@ -84,7 +84,7 @@ def mutated_bytes(draw: Any, data: bytes) -> bytes:
     return data[:at] + more + data[at + draw(st.integers(0, 9)) :]
 
 
-@settings(max_examples=250, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.data())
 def test_a_mutated_folder_gives_a_result_or_a_run_error(folders, data):
     name = data.draw(st.sampled_from(sorted(folders)))

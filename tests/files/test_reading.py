@@ -100,16 +100,13 @@ def test_oversized_images_are_refused_before_decoding(tmp_path, size):
         read_photograph(path)
 
 
-@pytest.mark.parametrize("size", [(8, 9), (9, 8), (7, 8), (6, 8)])
-def test_images_of_another_size_are_refused(tmp_path, size):
-    Image.new("RGB", (8, 6)).save(tmp_path / "x.png")
-    assert reading.read_image(tmp_path / "x.png", size=(8, 6)).size == (8, 6)
-    with pytest.raises(RunError):
-        reading.read_image(tmp_path / "x.png", size=size)
-
-
-def test_only_whole_pngs_are_read(tmp_path):
+def test_only_whole_pngs_of_the_expected_size_are_read(tmp_path):
     path = tmp_path / "x.png"
+    Image.new("RGB", (8, 6)).save(path)
+    assert reading.read_image(path, size=(8, 6)).size == (8, 6)
+    for size in ((6, 8), (9, 6), (8, 7)):
+        with pytest.raises(RunError):
+            reading.read_image(path, size=size)
     for kind in ("JPEG", "GIF", "BMP", "TIFF", "WEBP"):
         Image.new("RGB", (8, 8)).save(path, kind)
         with pytest.raises(RunError):
@@ -118,15 +115,6 @@ def test_only_whole_pngs_are_read(tmp_path):
     path.write_bytes(path.read_bytes()[:2000])
     with pytest.raises(RunError):
         reading.read_image(path, size=(64, 64))
-
-
-def test_warnings_of_pillow_are_silenced(tmp_path, recwarn):
-    Image.new("RGB", (8, 8)).save(tmp_path / "x.png")
-    held = (tmp_path / "x.png").read_bytes()
-    at = held.index(b"IDAT") - 4
-    (tmp_path / "x.png").write_bytes(held[:at] + chunk(b"acTL", bytes(8)) + held[at:])
-    assert reading.read_image(tmp_path / "x.png", size=(8, 8)).size == (8, 8)
-    assert not recwarn.list
 
 
 @pytest.mark.parametrize("kind", ["PNG", "JPEG", "WEBP", "BMP"])

@@ -8,7 +8,7 @@ from msgspec import structs
 
 import heedmap
 from heedmap.errors import RunError
-from heedmap.io.schemas import ChangedWords, EditReport, GridReport, Settings, encode, to_json
+from heedmap.io.schemas import ChangedWords, EditReport, Settings, encode, to_json
 
 
 def keys(schema: type) -> set[str]:
@@ -42,21 +42,6 @@ def test_the_report_of_a_new_edit_fits_the_schema(random_model, tmp_path):
     file = json.loads((folder / "edit.json").read_text(encoding="utf-8"))
     assert file["report"].keys() == keys(EditReport)
     assert heedmap.EditResult.load(folder).report == about
-
-
-def test_the_report_of_a_new_grid_fits_the_schema(random_model, tmp_path):
-    grid = heedmap.grid(random_model, "a red house", weights={"red": [1, 2]}, seeds=7, steps=1)
-    about = grid.report
-    assert (about.weights, about.seeds, about.batch) == ({"red": (1.0, 2.0)}, (7,), 3)
-    file = json.loads((grid.save(tmp_path / "x") / "grid.json").read_text(encoding="utf-8"))
-    assert file["report"].keys() == keys(GridReport)
-    assert heedmap.Grid.load(tmp_path / "x").report == about
-
-
-@pytest.mark.parametrize("number", [4, 4.0, 0, 2.5])
-def test_a_number_keeps_its_type(number):
-    guidance = to_json(settings_of(guidance=number))["guidance"]
-    assert guidance == number and type(guidance) is type(number)
 
 
 @pytest.mark.parametrize(

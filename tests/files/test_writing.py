@@ -1,24 +1,20 @@
 """Saving: whole or not at all, and only to a new or an empty folder."""
 
 import errno
-import hashlib
 import os
 import random
 import subprocess
 import sys
-import threading
 import time
 from pathlib import Path
 
 import pytest
-from PIL import Image
 
 from heedmap.errors import ArgumentError, RunError
 from heedmap.io.writing import (
     Destination,
     TakenError,
     WriteError,
-    digest_of,
     put_counting,
     put_file,
     slug,
@@ -138,10 +134,10 @@ for number in range(10_000):
 
 @posix
 def test_a_process_that_is_killed_at_any_moment_leaves_all_or_nothing(tmp_path):
-    """In 15 random moments; what it leaves does not keep the next from saving in that place."""
-    chance, processes = random.Random(0), 5
+    """In 4 random moments; what it leaves does not keep the next from saving in that place."""
+    chance, processes = random.Random(0), 2
     cut = 0
-    for round_ in range(15 // processes):
+    for round_ in range(2):
         roots = [tmp_path / f"{round_}-{n}" for n in range(processes)]
         running = [
             subprocess.Popen([sys.executable, "-c", SAVING, root], stdout=subprocess.PIPE)
@@ -177,21 +173,6 @@ def test_taken_names_are_counted_up(tmp_path):
     )  # fmt: skip
 
 
-def test_several_writers_get_a_name_each(tmp_path):
-    made: list[Path] = []
-
-    def write() -> None:
-        made.append(Destination(None, root=tmp_path).put(save, "x"))
-
-    threads = [threading.Thread(target=write) for _ in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert sorted(p.name for p in made) == sorted(p.name for p in tmp_path.iterdir())
-    assert len({*made}) == 8 and all(len(texts(path)) == 4 for path in made)
-
-
 def test_a_file_replaces_an_older_one(tmp_path):
     path = tmp_path / "deep" / "x.png"
     assert put_file(path, b"old") == path == put_file(path, b"new")
@@ -215,11 +196,3 @@ def test_a_file_replaces_an_older_one(tmp_path):
 )
 def test_texts_become_names_of_files(text, expected):
     assert slug(text, 40) == expected
-
-
-def test_the_digest_is_of_the_pixels_row_by_row():
-    image = Image.new("RGB", (2, 1))
-    image.putpixel((1, 0), (1, 2, 3))
-    expected = hashlib.sha256(bytes([0, 0, 0, 1, 2, 3])).hexdigest()
-    assert digest_of(image) == digest_of(image.convert("RGBA")) == expected
-    assert digest_of(image.transpose(Image.Transpose.ROTATE_180)) != expected

@@ -1,98 +1,113 @@
-"""Heat maps: worked numbers, selections, geometry, files that are not trusted."""
+"""Heat maps: worked numbers, selections, geometry, refined maps, figures."""
 
-import io
 from dataclasses import replace
 
 import numpy as np
 import pytest
 from figure_reading import read_figure, shows
-from hypothesis import given
-from hypothesis import strategies as st
-from making import recording
+from making import apart, recording
 from matplotlib.backends.backend_agg import RendererAgg
 from matplotlib.figure import Figure
 from PIL import Image
 
-from heedmap.errors import ArgumentError, SelectionError, TruncatedWordError, UnknownWordError
+from heedmap.errors import (
+    ArgumentError,
+    NothingRecordedError,
+    SelectionError,
+    TruncatedWordError,
+    UnknownWordError,
+)
 from heedmap.figures import overlays, plots
 from heedmap.maps.heatmaps import HeatMaps
-from heedmap.maps.recordings import Recording, cells
-from heedmap.maps.word_figures import mean_of, timeline
 
-PROMPT = "at house, at sea"  # tokens: start, at, house, ",", at, s, e, a, end
+PICTURE = Image.radial_gradient("L").resize((128, 128)).convert("RGB")
 
 
-def constant(value: float, latent=(12, 16)) -> HeatMaps:
-    made = recording(latent=latent)
-    arrays = tuple(np.full_like(a, value) for a in made.arrays)
-    return HeatMaps(
-        Recording(
-            made.layers, arrays, made.keep, made.timesteps, made.positions, made.table, latent,
-            made.size,
-        )
-    )  # fmt: skip
+def maps_of_numbers(values: dict[str, float], latent=(16, 16)) -> HeatMaps:
+    """Maps that have the same number everywhere: by word, as `maps.at` returns them."""
+    blank = recording(" ".join(values), latent=latent)
+    arrays = [np.zeros_like(array) for array in blank.arrays]
+    for word, value in zip(blank.table.words, values.values(), strict=True):
+        columns = [blank.columns[token] for token in word.tokens]
+        for array in arrays:
+            array[..., columns] = np.float32(value) / len(columns)
+    return HeatMaps(replace(blank, arrays=tuple(arrays)))
+
+
+# --- words ------------------------------------------------------------------------------------
 
 
 def test_maps_are_looked_up_by_word():
-    maps = constant(0.125)
-    assert maps.keys() == ("at", "house", "sea") == tuple(dict(maps)) == tuple(maps)
-    assert len(maps) == len(maps.values()) == 3  # "at" stands twice
-    for word, heat in maps.items():
-        assert heat.label == word and np.array_equal(heat.values, maps[word].values)
+    maps = HeatMaps(recording("at house, at sea"))
+    assert maps.keys() == tuple(maps) == ("at", "house", "sea")
+    assert len(maps) == 3  # "at" stands twice
     assert [heat.label for heat in maps.values()] == [*maps]
     assert "house" in maps and "at sea" in maps and "House " in maps
-    for other in ("cat", "", "sea at sea", 1, None, maps["house"]):
+    for other in ("cat", "", "sea at sea", 1, None):
         assert other not in maps
 
 
+def test_unknown_words_are_refused():
+    maps = HeatMaps(recording("at house " + "x" * 90 + " end"))
+    for query, error in (
+        ("hous", UnknownWordError),
+        ("end", TruncatedWordError),
+        (2, ArgumentError),
+    ):
+        with pytest.raises(error):
+            _ = maps[query]
+    for number, error in ((3, TruncatedWordError), (9, UnknownWordError)):
+        with pytest.raises(error):
+            maps.at(number)
+    with pytest.raises(SelectionError):
+        maps.token(999)
+
+
 def test_a_map_is_an_array():
-    heat = constant(0.125)["house"]
-    assert np.asarray(heat).dtype == np.float32 and np.asarray(heat) is heat.values
+    heat = HeatMaps(recording())["house"]
+    assert np.asarray(heat) is heat.values and heat.values.dtype == np.float32
     assert np.array_equal(np.asarray(heat, dtype=np.float64), heat.values)
     assert np.array(heat, copy=True) is not heat.values
     with pytest.raises(ValueError):
         np.array(heat, dtype=np.float64, copy=False)
 
 
-def test_a_constant_map_stays_constant():
-    maps = constant(0.125)
+# --- values -----------------------------------------------------------------------------------
+
+
+def test_values_of_tokens_words_and_places_are_added_up():
+    maps = maps_of_numbers({"at": 0.1, "house": 0.2, "sea": 0.3, "AT": 0.4}, latent=(12, 16))
     assert maps["house"].values.shape == (64, 85)
-    np.testing.assert_array_equal(maps["house"].values, 0.125)
-    # "sea" is three tokens, "at" stands twice: shares add up.
-    np.testing.assert_allclose(maps["sea"].values, 0.375, rtol=1e-6)
-    np.testing.assert_allclose(maps["at"].values, 0.25, rtol=1e-6)
-    np.testing.assert_allclose(maps["at sea"].values, 0.5, rtol=1e-6)
-    np.testing.assert_allclose(maps.at(0).values, 0.125, rtol=1e-6)
+    assert np.ptp(maps["house"].values) == 0
+    numbers = {"house": 0.2, "house sea": 0.5, "at": 0.5}
+    for query, number in numbers.items():
+        np.testing.assert_allclose(maps[query].values, number, rtol=1e-6)
+    np.testing.assert_allclose(maps.at(-1).values, 0.4, rtol=1e-6)
+    np.testing.assert_allclose(maps.token(maps.tokens.find("sea")[0]).values, 0.1, rtol=1e-6)
+    assert maps["house"].shared == pytest.approx((0.1, 0.4))
     assert not maps["house"].mask().any()
 
 
 def test_values_are_the_mean_over_layers_steps_and_heads():
-    made = recording(latent=(64, 64))  # the map's own cells, so that nothing is resized
-    up = HeatMaps(made).select("up_blocks.1*")
-    token = made.table.find("house")[0]
-    column = made.positions.index(token)
-    expected = made.arrays[2][..., column].mean((0, 1)).reshape(64, 64)
-    np.testing.assert_allclose(up["house"].values, expected, rtol=1e-5)
-    one = up.select(steps=1, heads=[1])["house"].values
-    np.testing.assert_allclose(one, made.arrays[2][1, 1, :, column].reshape(64, 64), rtol=1e-6)
-    half = HeatMaps(made).select(resolution=32)
-    assert [layer.grid for layer in half.layers] == [(32, 32)]
-    every = HeatMaps(made)["house"].values
-    parts = [HeatMaps(made).select(layer.name)["house"].values for layer in made.layers]
-    np.testing.assert_allclose(every, np.mean(parts, axis=0), rtol=1e-5)
+    whole = recording(latent=(64, 64))  # the map's own cells, so that nothing is resized
+    column = whole.columns[whole.table.find("house")[0]]
+    last = HeatMaps(whole).select("up_blocks.1*")
+    expected = whole.arrays[2][..., column]
+    mean = expected.mean((0, 1)).reshape(64, 64)
+    np.testing.assert_allclose(last["house"].values, mean, rtol=1e-5)
+    single = last.select(steps=1, heads=[1])["house"].values
+    np.testing.assert_allclose(single, expected[1, 1].reshape(64, 64), rtol=1e-6)
+    # Layers weigh equally, whatever their numbers of heads.
+    parts = [HeatMaps(whole).select(layer.name)["house"].values for layer in whole.layers]
+    np.testing.assert_allclose(HeatMaps(whole)["house"].values, np.mean(parts, axis=0), rtol=1e-5)
 
 
 def test_a_hot_cell_keeps_its_place_in_the_map():
-    made = recording(latent=(8, 16), steps=1)
-    arrays = [np.zeros_like(a) for a in made.arrays]
-    column = made.positions.index(made.table.find("house")[0])
+    blank = recording(latent=(8, 16), steps=1)
+    arrays = [np.zeros_like(array) for array in blank.arrays]
+    column = blank.columns[blank.table.find("house")[0]]
     arrays[0][:, :, 3 * 16 + 13, column] = 1.0  # row 3, column 13 of the 8×16 grid
-    hot = HeatMaps(
-        Recording(
-            made.layers, tuple(arrays), made.keep, made.timesteps, made.positions, made.table,
-            made.latent, made.size,
-        )
-    )["house"]  # fmt: skip
+    hot = HeatMaps(replace(blank, arrays=tuple(arrays)))["house"]
     assert hot.values.shape == (64, 128)
     x, y = hot.peak
     assert 13 * 8 <= x < 14 * 8
@@ -104,163 +119,157 @@ def test_a_hot_cell_keeps_its_place_in_the_map():
     assert abs(columns.mean() - 13.5 * 8) < 1
 
 
-@given(st.integers(1, 200), st.integers(1, 200))
-def test_the_short_side_has_64_cells(h, w):
-    columns, rows = cells((h, w))
-    assert min(columns, rows) == 64
-    assert abs(columns / rows - w / h) <= 0.5 * max(1, w / h) / 64 + 1e-9 or max(h, w) > 64 * min(
-        h, w
-    )
+@pytest.mark.parametrize(
+    ("values", "query", "share"),
+    [
+        ({"house": 0.1, "sea": -0.3}, "house", 0.25),  # 0.1 / (0.1 + 0.3)
+        ({"house": 0.1, "sea": -0.3}, "sea", 0.75),
+        ({"house": 0.2, "sea": -0.1, "at": 9.0}, "house sea", 1.0),  # "at" is no content
+        ({"house": 0.2, "at": -0.6}, "at", 0.75),  # but it is in the query
+        ({"house": 0.0, "sea": 0.0}, "sea", 0.0),
+    ],
+)
+def test_a_words_share_is_among_the_magnitudes_of_content_words(values, query, share):
+    maps = maps_of_numbers(values)
+    np.testing.assert_allclose(maps.share(query).values, share, rtol=1e-5)
+    np.testing.assert_allclose(maps.select("up").share(query).values, share, rtol=1e-5)
+
+
+# --- selections -------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
-    ("choice", "count"),
+    ("choice", "numbers"),
     [
-        ({"layers": "up"}, 2),
-        ({"layers": "down"}, 1),
-        ({"layers": "*attentions.0*"}, 2),
-        ({"layers": ["down", "*up_blocks.1*"]}, 2),
-        ({"layers": lambda layer: layer.heads == 4}, 1),
-        ({"resolution": 8}, 1),
-        ({"resolution": (16, 16)}, 2),
-        ({"layers": "up", "resolution": 16}, 1),
-        ({"heads": [3]}, 1),
-        ({"steps": slice(0, 2), "heads": 1}, 3),
+        ({"layers": "up"}, [1, 2]),
+        ({"layers": "down"}, [0]),
+        ({"layers": "*attentions.0*"}, [0, 1]),
+        ({"layers": ["down", "*up_blocks.1*"]}, [0, 2]),
+        ({"layers": lambda layer: layer.heads == 4}, [1]),
+        ({"layers": ["down", lambda layer: layer.heads == 4]}, [0, 1]),
+        ({"resolution": 8}, [1]),
+        ({"resolution": (16, 16)}, [0, 2]),
+        ({"layers": "up", "resolution": 16}, [2]),
+        ({"heads": [3]}, [1]),
+        ({"steps": slice(0, 2), "heads": 1}, [0, 1, 2]),
     ],
 )
-def test_selections_have_the_chosen_layers(choice, count):
-    assert len(HeatMaps(recording()).select(**choice).layers) == count
+def test_selections_have_the_chosen_layers(choice, numbers):
+    maps = HeatMaps(recording())
+    chosen = maps.select(**choice).layers
+    assert chosen == tuple(maps.layers[number] for number in numbers)
 
 
-def test_refined_maps_are_named_and_have_no_layers_or_steps():
-    made = recording(keep={"step", "head"})
-    refined = np.ones((8, 8, len(made.positions)), np.float32)
-    maps = HeatMaps(replace(made, refined=refined))
-    assert repr(maps.refined).endswith(", refined>") and "refined" not in repr(maps)
-    assert repr(maps.refined["house"]).endswith(", refined>")
-    assert "refined" not in repr(maps["house"])
-    for word in ("house", "at"):
-        assert repr(maps.refined.share(word)).endswith(", refined>")
-        assert "refined" not in repr(maps.share(word))
-    assert maps.refined.refined["house"].values is not None
-    same = maps.refined.refined
-    np.testing.assert_array_equal(same["house"].values, maps.refined["house"].values)
-    assert maps.steps and maps.heads
-    for axis in ("steps", "heads"):  # and not that they were averaged: these were kept
-        with pytest.raises(SelectionError):
-            getattr(maps.refined, axis)
-    part = maps.select(steps=0)
-    for ask in (lambda: part.refined, part.segment):
-        with pytest.raises(SelectionError):
-            ask()
-
-
-def test_similarities_of_outputs_are_named_and_have_layers_and_steps():
-    made = recording("at house", keep={"layer", "step", "head"})
-    outputs = tuple(a[:, :1] / 2 for a in made.arrays)
-    maps = HeatMaps(replace(made, outputs=outputs))
-    one, every = maps.outputs.select(steps=1, layers="up")["house"], maps.outputs
-    half = maps.select(steps=1, layers="up", heads=0)["house"].values / 2
-    np.testing.assert_allclose(one.values, half, rtol=1e-5)
-    for figure in (one.figure(scale="raw"), every.figure(), timeline(every, "house")):
-        (name, *_), *_ = read_figure(figure).scales
-        assert "similarity of outputs" in name and "probability" not in name
-    assert "heads" not in mean_of(every) and every["house"].mask().any()
-    for of, name in ((every, "heads"), (every, "refined"), (maps.select(steps=1), "outputs")):
-        with pytest.raises(SelectionError):
-            getattr(of, name)
-
-
-def test_refined_maps_have_the_same_interface():
-    """A grid of 1×1 says the same everywhere; words of several tokens, phrases, numbers, masks."""
-    made = recording("at house, at sea")
-    numbers = np.random.default_rng(0).random(len(made.positions), dtype=np.float32)
-    numbers[[made.positions.index(p) for p in made.table.find("sea")]] = 0.25
-    maps = HeatMaps(replace(made, refined=np.tile(numbers, (1, 1, 1))))
-    refined = maps.refined
-    assert [word.text for word in refined.words] == [word.text for word in maps.words]
-    tokens = [made.positions.index(p) for p in made.table.find("house")]
-    np.testing.assert_allclose(refined["house"].values, numbers[tokens].sum(), rtol=1e-6)
-    assert refined["house"].values.shape == maps["house"].values.shape == (64, 64)
-    assert refined["sea"].shared == refined["house"].shared != maps["sea"].shared
-    assert refined.layers[0].name == "refined"
-    with pytest.raises(SelectionError):
-        refined.select("up")
+@pytest.mark.parametrize(
+    "wanted", [0, -1, [2, -3, 2], slice(1, None), slice(None, None, -2), np.array([1, 2])]
+)
+def test_steps_are_chosen_as_by_indexing(wanted):
+    expected = np.arange(3)[wanted]
+    chosen = HeatMaps(recording()).select(steps=wanted).steps
+    assert chosen == tuple(sorted({*np.atleast_1d(expected).tolist()}))
 
 
 def test_selections_narrow_one_another():
     maps = HeatMaps(recording())
-    assert len(maps.select("up").select(resolution=16).layers) == 1
+    assert maps.select("up").select("*", resolution=16).layers == maps.layers[2:]
     twice = maps.select(steps=slice(0, 2)).select(steps=[1, 2])
+    assert twice.steps == (1,)
     np.testing.assert_array_equal(twice["house"].values, maps.select(steps=1)["house"].values)
-    negative = maps.select(steps=-1)
-    np.testing.assert_array_equal(negative["house"].values, maps.select(steps=2)["house"].values)
+    third = maps.select(heads=3)
+    assert third.heads == (3,)
+    for part, choice in ((twice, {"steps": 0}), (third, {"heads": 1}), (third, {"layers": "down"})):
+        with pytest.raises(SelectionError):
+            part.select(**choice)
 
 
 @pytest.mark.parametrize(
-    "choice",
-    [{"layers": "mid"}, {"resolution": 99}, {"steps": 3}, {"steps": slice(5, 9)}, {"heads": 4}],
+    ("choice", "error"),
+    [
+        ({"layers": "mid"}, SelectionError),
+        ({"layers": 3}, ArgumentError),
+        ({"layers": [None]}, ArgumentError),
+        ({"resolution": 99}, SelectionError),
+        ({"resolution": (8,)}, SelectionError),
+        ({"steps": 3}, SelectionError),
+        ({"steps": 2.0}, SelectionError),
+        ({"steps": []}, SelectionError),
+        ({"steps": slice(5, 9)}, SelectionError),
+        ({"heads": 4}, SelectionError),
+    ],
 )
-def test_empty_selections_are_errors(choice):
-    with pytest.raises(SelectionError):
+def test_selections_of_nothing_are_refused(choice, error):
+    with pytest.raises(error):
         HeatMaps(recording()).select(**choice)
 
 
-@pytest.mark.parametrize("axis", ["layer", "step", "head"])
-def test_averaged_axes_cannot_be_selected(axis):
-    made = recording(keep={"layer", "step", "head"} - {axis})
-    choice = {"layer": {"layers": "up"}, "step": {"steps": 0}, "head": {"heads": 0}}[axis]
+@pytest.mark.parametrize(
+    ("axis", "choice"),
+    [("layer", {"layers": "up"}), ("step", {"steps": 0}), ("head", {"heads": 0})],
+)
+def test_averaged_axes_cannot_be_selected(axis, choice):
+    maps = HeatMaps(recording(keep={"layer", "step", "head"} - {axis}))
     with pytest.raises(SelectionError):
-        HeatMaps(made).select(**choice)
+        maps.select(**choice)
 
 
-def test_unknown_words_are_refused():
-    maps = HeatMaps(recording("at house " + "x" * 90 + " end"))
-    with pytest.raises(UnknownWordError):
-        _ = maps["hous"]
-    with pytest.raises(TruncatedWordError):
-        _ = maps["end"]
-    with pytest.raises(TruncatedWordError):
-        maps.at(3)
-    with pytest.raises(UnknownWordError):
-        maps.at(9)
-    with pytest.raises(ArgumentError):
-        _ = maps[2]
-    assert [heat.label for heat in maps.values()] == ["at", "house", "x" * 90]
+# --- refined maps and similarities ------------------------------------------------------------
 
 
-# --- in a notebook ---
+def test_refined_maps_have_the_same_interface():
+    """A grid of 1×1 has one value everywhere."""
+    whole = recording("at house, at sea")
+    numbers = np.random.default_rng(0).random(len(whole.positions), dtype=np.float32)
+    maps = HeatMaps(replace(whole, refined=numbers.reshape(1, 1, -1)))
+    refined = maps.refined
+    assert refined.words == maps.words
+    sea = [whole.columns[token] for token in whole.table.find("sea")]
+    np.testing.assert_allclose(refined["sea"].values, numbers[sea].sum(), rtol=1e-6)
+    assert refined["sea"].values.shape == maps["sea"].values.shape
+    assert refined["sea"].shared == refined["house"].shared != maps["sea"].shared
+    assert refined["sea"].refined and refined.share("sea").refined and not maps["sea"].refined
+    np.testing.assert_array_equal(refined.refined["sea"].values, refined["sea"].values)
+    part = maps.select(steps=0)
+    for ask in (
+        lambda: refined.select("up"),
+        lambda: refined.steps,
+        lambda: refined.heads,
+        lambda: part.refined,
+        part.segment,
+    ):
+        with pytest.raises(SelectionError):
+            ask()
 
 
-def shown(data: bytes) -> np.ndarray:
-    with Image.open(io.BytesIO(data), formats=("PNG",)) as picture:
-        return np.asarray(picture.convert("RGB"))
+def test_similarities_of_outputs_have_layers_and_steps():
+    whole = recording("at house", keep={"layer", "step", "head"})
+    outputs = tuple(array[:, :1] / 2 for array in whole.arrays)
+    maps = HeatMaps(replace(whole, outputs=outputs))
+    heat = maps.outputs.select(steps=1, layers="up")["house"]
+    half = maps.select(steps=1, layers="up", heads=0)["house"].values / 2
+    np.testing.assert_allclose(heat.values, half, rtol=1e-5)
+    (name, _), *_ = read_figure(heat.figure(scale="raw")).scales
+    assert "similarity of outputs" in name and "probability" not in name
+    assert maps.outputs["house"].mask().any()
+    for ask in (
+        lambda: maps.outputs.heads,
+        lambda: maps.outputs.refined,
+        lambda: maps.select(steps=1).outputs,
+    ):
+        with pytest.raises(SelectionError):
+            ask()
 
 
-def holds(sheet: np.ndarray, picture: Image.Image) -> bool:
-    """Whether a picture is in a sheet, pixel by pixel."""
-    wanted = np.asarray(picture)
-    h, w = wanted.shape[:2]
-    return any(
-        np.array_equal(sheet[y : y + h, x : x + w], wanted)
-        for y in range(sheet.shape[0] - h + 1)
-        for x in np.nonzero((sheet[y] == wanted[0, 0]).all(axis=-1))[0]
-        if x + w <= sheet.shape[1]
-    )
+# --- figures ----------------------------------------------------------------------------------
 
 
 def test_a_maps_figure_has_its_scale():
-    picture = Image.new("RGB", (128, 128), (40, 120, 200))
-    heat = HeatMaps(recording(), picture)["house"]
+    heat = HeatMaps(recording(), PICTURE)["house"]
     for scale, name in (("word", "the word's own"), ("raw", "raw probability")):
-        figure = heat.figure(scale=scale)
-        found, overlay = read_figure(figure), heat.overlay(scale=scale, short_side=384)
-        assert found.title == "house" and found.scales[0][0] == name
-        assert shows(found.panels[0].picture, overlay)
-        assert holds(np.asarray(plots.render(figure)), overlay.crop((1, 1, 383, 383)))
+        content = read_figure(heat.figure(scale=scale))
+        assert content.title == "house" and content.scales[0][0] == name
+        assert shows(content.panels[0].picture, heat.overlay(scale=scale, short_side=384))
     assert heat._repr_png_() == plots.encode(heat.figure())
     bare = HeatMaps(recording())["house"]
-    assert shown(bare._repr_png_()).shape == shown(heat._repr_png_()).shape
     low, high = bare.value_range("word")
     alone = overlays.heat(bare.values, (384, 384), low=low, high=high)
     assert shows(read_figure(bare.figure()).panels[0].picture, alone)
@@ -268,69 +277,25 @@ def test_a_maps_figure_has_its_scale():
 
 @pytest.mark.parametrize("scale", ["word", "shared", "raw"])
 def test_a_map_is_plotted_on_a_users_axes(scale):
-    """On axes as large as the picture its pixels are those of the overlay, a colour apart."""
-    picture = Image.radial_gradient("L").resize((128, 128)).convert("RGB")
-    known, bare = (HeatMaps(recording(), image)["house"] for image in (picture, None))
-    for heat, image in ((known, None), (bare, picture)):
+    """On axes as large as the picture, the pixels are those of the overlay, a colour apart."""
+    known = HeatMaps(recording(), PICTURE)["house"]
+    bare = HeatMaps(recording())["house"]
+    for heat, image in ((known, None), (bare, PICTURE)):
         figure = Figure((128 / 72, 128 / 72), 72)
-        shown = heat.plot(figure.add_axes((0, 0, 1, 1)), image=image, scale=scale)
+        plotted = heat.plot(figure.add_axes((0, 0, 1, 1)), image=image, scale=scale)
         renderer = RendererAgg(128, 128, 72)
         figure.draw(renderer)
-        expected = known.overlay(short_side=128, scale=scale)
-        got = np.asarray(renderer.buffer_rgba())[..., :3].astype(int)
-        assert np.abs(got - np.asarray(expected)).max() <= 4
-        assert shown.get_clim() == heat.value_range(scale)
-    alone = bare.plot(Figure().add_subplot(), scale=scale)
-    assert alone.get_array().shape == (128, 128, 3) and len(alone.axes.images) == 1
+        pixels = np.asarray(renderer.buffer_rgba())[..., :3]
+        assert apart(pixels, known.overlay(short_side=128, scale=scale)) <= 4
+        assert plotted.get_clim() == heat.value_range(scale)
 
 
 def test_a_notebook_shows_the_sheet_of_all_maps():
-    made = recording()
-    bare = HeatMaps(made)
-    known = HeatMaps(made, Image.new("RGB", (128, 128), (40, 120, 200)))
-    assert np.array_equal(shown(known._repr_png_()), np.asarray(known.sheet()))
-    assert known.sheet() != known.sheet(scale="word") != known.sheet([known["house"]])
-    # One panel less: no picture, so that only the words are there.
-    assert shown(bare._repr_png_()).any()
-    assert bare.sheet().size != known.sheet().size
-    empty = Recording((), (), made.keep, (), made.positions, made.table, (16, 16), (128, 128))
+    whole = recording()
+    maps = HeatMaps(whole, PICTURE)
+    assert maps._repr_png_() == plots.encode(maps.figure())
+    assert maps.sheet() != maps.sheet(scale="word") != maps.sheet([maps["house"]])
+    empty = replace(whole, layers=(), arrays=())
     assert HeatMaps(empty)._repr_png_() is None
-
-
-def test_a_words_share_is_among_the_content_words():
-    maps = HeatMaps(recording("a house at a house"))  # "a" and "at" are no content
-    house, at = maps["house"].values, maps["at"].values
-    np.testing.assert_allclose(maps.share("house").values, np.ones_like(house), rtol=1e-6)
-    np.testing.assert_allclose(maps.share("at").values, at / (at + house), rtol=1e-5)
-    half = maps.select(layers="up").share("at").values
-    parts = [maps.select(layers="up")[word].values for word in ("at", "house")]
-    np.testing.assert_allclose(half, parts[0] / (parts[0] + parts[1]), rtol=1e-5)
-    assert not constant(0.0).share("house").values.any()
-
-
-def numbered(values: dict[str, float]) -> HeatMaps:
-    """Maps that are the same number everywhere: by word, as `maps.at` gives them."""
-    made = recording(" ".join(values))
-    arrays = [np.zeros_like(array) for array in made.arrays]
-    for word, value in zip(made.table.words, values.values(), strict=True):
-        columns = [made.positions.index(token) for token in word.tokens]
-        for array in arrays:
-            array[..., columns] = np.float32(value) / len(columns)
-    return HeatMaps(replace(made, arrays=tuple(arrays)))
-
-
-@pytest.mark.parametrize(
-    ("values", "query", "share"),
-    [
-        ({"house": 0.1, "sea": -0.3}, "house", 0.25),  # 0.1 / (0.1 + 0.3)
-        ({"house": 0.1, "sea": -0.3}, "sea", 0.75),
-        ({"house": 0.1, "sea": -0.1}, "house", 0.5),  # the sum is 0: it was 0 / 0
-        ({"house": 0.2, "sea": -0.1, "at": 9.0}, "house sea", 1.0),  # "at" is no content
-        ({"house": 0.2, "sea": -0.1, "cow": 0.3}, "house sea", 0.5),
-        ({"house": 0.2, "at": -0.6}, "at", 0.75),  # asked for
-        ({"house": 0.0, "sea": 0.0}, "sea", 0.0),
-    ],
-)
-def test_a_words_share_is_counted_with_negative_weights(values, query, share):
-    maps = numbered(values)
-    np.testing.assert_allclose(maps.share(query).values, share, rtol=1e-5)
+    with pytest.raises(NothingRecordedError):
+        _ = HeatMaps(empty)["house"]

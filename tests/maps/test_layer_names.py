@@ -1,45 +1,34 @@
-"""What a user says and reads of a layer, from its dotted path in a model."""
+"""The names, stages and patterns of layers, from their dotted paths in a model."""
 
 import pytest
 from families import models
 
 from heedmap.backends.registry import cross_attention_layers, family_of
-from heedmap.maps.recordings import (
-    Layer,
-    layers_there,
-    name_fits,
-    nearest_layers,
-    short_name,
-    short_names,
-    stage_of,
-)
+from heedmap.maps.recordings import Layer, layers_there, name_fits, nearest_layers, short_names
 
 NAME = "{}.attentions.{}.transformer_blocks.{}.attn2".format
-SHORT = {
-    NAME("up_blocks.1", 2, 0): "up 1.2",
-    NAME("mid_block", 0, 0): "mid 0",
-    NAME("down_blocks.2", 1, 7): "down 2.1.7",
-    "mean": "mean",
-}
 
 
-def test_layers_have_short_names():
-    assert {name: short_name(name) for name in SHORT} == SHORT
-    assert {name: Layer(name, 1, (1, 1)).short for name in SHORT} == SHORT
-
-
-def test_layers_have_their_stage():
-    assert list(map(stage_of, SHORT)) == ["up", "mid", "down", ""]
-    assert stage_of("transformer_blocks.0.attn2") == stage_of("upper") == ""
+@pytest.mark.parametrize(
+    ("name", "short", "stage"),
+    [
+        (NAME("up_blocks.1", 2, 0), "up 1.2", "up"),
+        (NAME("mid_block", 0, 0), "mid 0", "mid"),
+        (NAME("down_blocks.2", 1, 7), "down 2.1.7", "down"),
+        ("transformer_blocks.0.attn2", "transformer 0", ""),
+        ("mean", "mean", ""),
+    ],
+)
+def test_layers_have_short_names_and_stages(name, short, stage):
+    layer = Layer(name, 1, (1, 1))
+    assert (layer.short, layer.group) == (short, stage)
 
 
 def test_layers_are_chosen_by_name_stage_or_pattern():
     name = NAME("up_blocks.1", 2, 0)
     assert all(name_fits(name, wanted) for wanted in ("up", name, "up 1.2", "up_*", "*.2.*attn?"))
-    assert not any(
-        name_fits(name, wanted) for wanted in ("down", "UP", "up_blocks.1", "up 1", "up 1.20", "")
-    )
-    assert name_fits("up", "*") and not name_fits("up", "up")  # a stage is none of its layers
+    others = ("down", "UP", "up_blocks.1", "up 1", "up 1.20", "")
+    assert not any(name_fits(name, wanted) for wanted in others)
 
 
 @pytest.mark.parametrize("family", ["sd1", "sdxl", "upscaler", "sigma", "sd3", "flux"])
@@ -50,24 +39,20 @@ def test_a_short_name_belongs_to_one_layer(family):
     shorts = short_names(parts)
     assert len({*shorts.values()}) == len(layers) and max(map(len, shorts.values())) <= 16
     for name, short in shorts.items():
-        assert [one for one, part in parts.items() if name_fits(one, short, part)] == [name]
-        assert [one for one, part in parts.items() if name_fits(one, name, part)] == [name]
+        for wanted in (short, name):
+            assert [one for one, part in parts.items() if name_fits(one, wanted, part)] == [name]
 
 
 def test_layers_of_two_kinds_of_blocks_are_named_by_their_group():
     parts = {"transformer_blocks.1.attn": "double", "single_transformer_blocks.1.attn": "single"}
     assert [*short_names(parts).values()] == ["double 1", "single 1"]
-    said = layers_there(parts, "single 2")
-    assert "double 1" in said and "single 1" in said and "transformer" not in said
     for name, part in parts.items():
         assert name_fits(name, part, part) and not name_fits(name, "early", part)
-    assert Layer("transformer_blocks.1.attn", 1, (1, 1), "early").short == "transformer 1"
 
 
-def test_the_nearest_layers_are_listed_by_short_name():
+def test_an_error_lists_the_nearest_layers():
     names = {NAME("up_blocks.1", n, m): "" for n in range(3) for m in range(4)}
-    assert nearest_layers("up 1.2.2", names)[0] == "up 1.2.2"
     assert nearest_layers(NAME("up_blocks.1", 1, 3), names)[0] == "up 1.1.3"
     assert len(nearest_layers("x" * 10_000, names)) == 5
-    said = layers_there(names, "up 1.2.3")
-    assert "up 1.2.3" in said and "up 1.0.0" not in said and "attn2" not in said
+    text = layers_there(names, "up 1.2.3")
+    assert "up 1.2.3" in text and "up 1.0.0" not in text and "attn2" not in text

@@ -7,9 +7,8 @@ import pytest
 from making import recording
 from PIL import Image
 
-from heedmap.errors import ArgumentError, SelectionError
 from heedmap.maps.heatmaps import HeatMaps
-from heedmap.maps.masks import soft_masks, suppress_rivals
+from heedmap.maps.masks import suppress_rivals
 
 PROMPT = "a red house, a blue house at sea"
 
@@ -144,20 +143,6 @@ def test_a_negative_weight_masks_where_the_map_is_lowest():
         np.testing.assert_allclose(weighted[word].soft_mask(), plain[word].soft_mask(), atol=1e-5)
 
 
-def test_a_mask_holds_the_pixels_at_or_above_the_threshold():
-    heat = HeatMaps(placed(HOUSES))["red"]
-    soft = heat.soft_mask()
-    assert soft.dtype == np.float32
-    assert soft.shape == (128, 128)
-    assert (soft.min(), soft.max()) == (0, 1)
-    for threshold in (0.0, 0.25, 0.5, 1.0):
-        np.testing.assert_array_equal(heat.mask(threshold), soft >= threshold)
-    np.testing.assert_array_equal(heat.mask(), soft >= 0.5)
-    nothing = HeatMaps(placed({}))["red"]
-    for threshold in (0.0, 0.5):
-        assert not nothing.mask(threshold).any()
-
-
 def test_masks_have_the_edges_of_the_picture():
     """A thing of 40×40 pixels, whose map is a hill: its mask is the thing, but for a hundredth."""
     thing = np.zeros((128, 128), bool)
@@ -190,22 +175,6 @@ def test_a_selections_mask_is_cut_without_rivals():
     kept = recording(PROMPT)
     part = HeatMaps(replace(kept, refined=made.refined)).select("up")["red"]
     assert part.recording is None
-
-
-def test_soft_masks_need_refined_maps():
-    with pytest.raises(SelectionError):
-        next(soft_masks(recording(), [[1]], None))
-
-
-@pytest.mark.parametrize("size", [(64, 64), (128, 127), (129, 128)])
-def test_a_mask_has_the_size_of_the_given_image(size):
-    heat = HeatMaps(placed(HOUSES))["red"]
-    with pytest.raises(ArgumentError):
-        heat.mask(image=Image.new("RGB", size))
-    with pytest.raises(ArgumentError):
-        heat.soft_mask(image=3)
-    with pytest.raises(ArgumentError):
-        HeatMaps(placed(HOUSES)).segment(image=Image.new("RGB", size))
 
 
 def test_words_of_a_phrase_do_not_cancel_one_another():

@@ -1,11 +1,11 @@
-"""What all sheets of one word have in common: texts of any kind, bounds, scales."""
+"""What all figures of one word have in common: texts of any kind, the averaged axes, bounds."""
 
 import time
 from dataclasses import replace
 
 import numpy as np
 import pytest
-from making import Made, gradient, maps_of, recording, same_pixels, settings_of
+from making import gradient, maps_of, recording, same_pixels
 from PIL import Image
 
 from heedmap.figures import plots
@@ -13,100 +13,81 @@ from heedmap.maps import word_figures
 from heedmap.maps.heatmaps import HeatMaps
 from heedmap.maps.recordings import Layer
 from heedmap.maps.word_figures import mean_of
-from heedmap.results import runs
 from heedmap.results.runs import Run
 
-LONG = "a house of " + "many " * 30 + "rooms"
+
+def assert_margins_are_white(image: Image.Image) -> None:
+    paper = np.asarray(image.convert("L"))
+    for edge in (paper[:24], paper[-24:], paper[:, :28], paper[:, -28:]):
+        assert (edge == 255).all()
 
 
-def kinds(maps: HeatMaps, word: str) -> list[Image.Image]:
-    run = Made(maps.image or gradient(), maps, settings_of(prompt=maps.tokens.prompt))
-    other = replace(run, settings=settings_of(prompt="other", seed=3))
-    figures = [
-        word_figures.timeline(maps, word, frames=2),
-        word_figures.layers_by_heads(maps, word),
-        word_figures.layers_by_heads(maps, word, axes=["layer"]),
-        runs.compare([run, other], [word]),
-    ]
-    return [
-        word_figures.animation(maps.select(steps=0), word).frames[0],
-        *map(plots.render, figures),
-    ]
-
-
-@pytest.mark.parametrize("word", [LONG, "수박" * 30, "수박 집", "بيت أحمر", "x" * 200])
+@pytest.mark.parametrize("word", ["a house of " + "many " * 30, "수박" * 30, "بيت أحمر", "x" * 200])
 def test_words_of_any_length_and_script_are_whole(word):
     """The words take room, and the margins stay white: nothing is cut."""
-    maps = maps_of(prompt=f"at sea, {word}" if len(word) < 60 else "at sea")
-    drawn = [plots.render(replace(maps["sea"], label=word).figure())]
-    for sheet in drawn + (kinds(maps, word) if len(word) < 60 else []):
-        edge = np.asarray(sheet.convert("L"))
-        assert (edge[:24] == 255).all()
-        assert (edge[-24:] == 255).all()
-        assert (edge[:, :28] == 255).all()
-        assert (edge[:, -28:] == 255).all()
+    maps = maps_of(prompt="at sea")
+    assert_margins_are_white(plots.render(replace(maps["sea"], label=word).figure()))
 
 
-def test_word_figures_take_phrases_and_numbers():
-    maps = maps_of()
-    assert same_pixels(word_figures.timeline(maps, 1), word_figures.timeline(maps, "house"))
-    assert not same_pixels(
-        word_figures.timeline(maps, "at sea"), word_figures.timeline(maps, "sea")
-    )
+def test_word_figures_have_room_for_another_script():
+    maps = maps_of(prompt="at sea, 수박 집", steps=1)
+    for figure in (
+        word_figures.timeline(maps, "수박 집"),
+        word_figures.layers_by_heads(maps, "수박 집"),
+        word_figures.layers_by_heads(maps, "수박 집", axes=["layer"]),
+    ):
+        assert_margins_are_white(plots.render(figure))
+    assert_margins_are_white(word_figures.animation(maps, "수박 집").frames[0])
 
 
 def test_word_figures_are_methods_of_a_run():
+    """They take a word, a phrase or a number."""
     maps = maps_of(steps=2)
     run = Run(maps.image, maps, {"prompt": "at house, at sea"})
-    assert same_pixels(
-        run.timeline("house", frames=2), word_figures.timeline(maps, "house", frames=2)
-    )
-    assert run.animation("house").gif() == word_figures.animation(maps, "house").gif()
-    assert same_pixels(run.layers_by_heads("house"), word_figures.layers_by_heads(maps, "house"))
+    timeline = word_figures.timeline(maps, "house", frames=2)
+    assert same_pixels(run.timeline(1, frames=2), timeline)
+    assert not same_pixels(run.timeline("at house", frames=2), timeline)
+    moving = word_figures.animation(maps, "house").frames
+    for frame, other in zip(run.animation("house").frames, moving, strict=True):
+        assert same_pixels(frame, other)
+    table = word_figures.layers_by_heads(maps, "house")
+    assert same_pixels(run.layers_by_heads("house"), table)
 
 
-# --- as many as one can look at ---------------------------------------------------------------
-
-
-def many(layers: int = 1, heads: int = 1, steps: int = 1, words: int = 2) -> HeatMaps:
-    """Maps of so much, of one cell a layer."""
-    one = recording(" ".join(["at"] * words))
-    rows = tuple(Layer(f"up_blocks.{n}.attn2", heads, (1, 1)) for n in range(layers))
+def maps_of_shape(layers: int = 1, heads: int = 1, steps: int = 1, words: int = 2) -> HeatMaps:
+    """Maps of one cell a layer."""
+    plain = recording(" ".join(["at"] * words))
     random = np.random.default_rng(0)
-    shape = (steps, heads, 1, len(one.positions))
-    made = replace(
-        one, layers=rows, timesteps=tuple(map(float, range(steps, 0, -1))), latent=(16, 16),
-        arrays=tuple(random.random(shape, dtype=np.float32) for _ in rows),
-    )  # fmt: skip
-    return HeatMaps(made, gradient())
+    shape = (steps, heads, 1, len(plain.positions))
+    whole = replace(
+        plain,
+        layers=tuple(Layer(f"up_blocks.{n}.attn2", heads, (1, 1)) for n in range(layers)),
+        arrays=tuple(random.random(shape, dtype=np.float32) for _ in range(layers)),
+        timesteps=tuple(map(float, range(steps, 0, -1))),
+    )
+    return HeatMaps(whole, gradient())
 
 
 @pytest.mark.parametrize(
-    ("chosen", "said"),
+    ("choice", "axes", "text"),
     [
-        ({}, "mean of 2 layers, 5 steps, all heads"),
-        ({"heads": 0}, "mean of 2 layers, 5 steps, head 0"),
-        ({"heads": [1, 3]}, "mean of 2 layers, 5 steps, heads 1, 3"),
-        ({"heads": slice(4)}, "mean of 2 layers, 5 steps, all heads"),
-        ({"steps": [1, 2]}, "mean of 2 layers, 2 of 5 steps, all heads"),
-        ({"layers": lambda layer: "0" in layer.name}, "mean of 1 layer, 5 steps, all heads"),
+        ({}, (), "mean of 2 layers, 5 steps, all heads"),
+        ({"heads": 0}, (), "mean of 2 layers, 5 steps, head 0"),
+        ({"heads": [1, 3]}, (), "mean of 2 layers, 5 steps, heads 1, 3"),
+        ({"steps": [1, 2]}, (), "mean of 2 layers, 2 of 5 steps, all heads"),
+        ({"layers": "*0*"}, (), "mean of 1 layer, 5 steps, all heads"),
+        ({}, ("step",), "mean of 2 layers, all heads"),
+        ({}, ("layer", "head"), "mean of 5 steps"),
     ],
 )
-def test_the_note_names_the_averaged_axes(chosen, said):
-    """As `select` takes it, counted from 0."""
-    assert mean_of(many(layers=2, heads=4, steps=5).select(**chosen)) == said
-
-
-def test_the_note_omits_the_axes_that_are_shown():
-    maps = many(layers=2, heads=4, steps=5)
-    assert mean_of(maps, "step") == "mean of 2 layers, all heads"
-    assert mean_of(maps, "layer", "head") == "mean of 5 steps"
-    averaged = HeatMaps(replace(maps.recording, keep=frozenset({"layer"})))
-    assert mean_of(averaged, "layer") == "mean of 5 steps, all heads"
+def test_the_note_names_the_averaged_axes(choice, axes, text):
+    maps = maps_of_shape(layers=2, heads=4, steps=5).select(**choice)
+    assert mean_of(maps, *axes) == text
 
 
 def test_a_words_own_scale_is_fast_with_many_words():
     """The range of 200 words at 999 steps takes long: only their own scale needs it."""
-    began = time.process_time()
-    word_figures.timeline(many(steps=999, words=200), 0)
-    assert time.process_time() - began < 2
+    maps = maps_of_shape(steps=999, words=200)
+    start = time.process_time()
+    word_figures.timeline(maps, 0)
+    assert time.process_time() - start < 2

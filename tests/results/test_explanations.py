@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from making import made_explanation, noise
+from making import made_explanation
 from msgspec import structs
 from numpy.testing import assert_allclose
 
@@ -26,14 +26,6 @@ def test_a_saved_explanation_is_read_back_equal(tmp_path):
     assert back.image.tobytes() == made.image.tobytes() and back.page() == made.page()
     with pytest.raises(TakenError):
         made.save(folder)
-
-
-def test_an_explanation_has_a_line_a_table_and_a_summary():
-    made = made_explanation()
-    p = made.probabilities[1, 3]
-    assert f"{p:.6g}" in repr(made) and "house" in made.table()
-    assert made.summary()["probability"] == pytest.approx(p)
-    assert made._repr_html_().startswith("<iframe")
 
 
 def test_contributions_of_all_tokens_sum_to_the_output():
@@ -58,28 +50,19 @@ def test_the_output_includes_residual_factor_and_added_parts():
     assert_allclose(added.output - made.output, made.inputs.weight.sum(axis=1), rtol=1e-5)
 
 
-SPOILT = {
-    "no shape": {"query": {"shape": [3, 5], "float32": "AAAA"}},
-    "too few": {"query": {"shape": [3, 4], "float32": "AAAA"}},
-    "no base64": {"bias": {"shape": [10], "float32": "%%%"}},
-}
-
-
-@pytest.mark.parametrize("name", SPOILT)
-def test_arrays_that_do_not_fit_are_refused(tmp_path, name):
+@pytest.mark.parametrize(
+    ("name", "array"),
+    [
+        ("query", {"shape": [3, 5], "float32": "AAAA"}),
+        ("query", {"shape": [3, 4], "float32": "AAAA"}),
+        ("bias", {"shape": [10], "float32": "%%%"}),
+    ],
+)
+def test_arrays_that_do_not_fit_are_refused(tmp_path, name, array):
     folder = made_explanation().save(tmp_path / "x")
     path = folder / "explain.json"
-    told = json.loads(path.read_text("utf-8"))
-    told["inputs"] |= SPOILT[name]
-    path.write_text(json.dumps(told), "utf-8")
+    content = json.loads(path.read_text("utf-8"))
+    content["inputs"][name] = array
+    path.write_text(json.dumps(content), "utf-8")
     with pytest.raises(RunError):
         Explanation.load(folder)
-
-
-def test_another_or_a_missing_image_is_refused(tmp_path):
-    folder = made_explanation().save(tmp_path / "x")
-    noise(1, (64, 64)).save(folder / "image.png")
-    with pytest.raises(RunError):
-        Explanation.load(folder)
-    with pytest.raises(RunError):
-        Explanation.load(tmp_path)

@@ -6,7 +6,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from making import (
-    letter_tokenizer,
     made_run,
     noise,
     noting,
@@ -21,8 +20,8 @@ from heedmap.errors import ArgumentError, RunError
 from heedmap.io.writing import TakenError, digest_of
 from heedmap.maps.heatmaps import HeatMaps
 from heedmap.pipelines.generation import generate
-from heedmap.results.runs import Run, parameters_text, word_file
-from heedmap.text.words import TokenTable, tokenize
+from heedmap.results.runs import Run, parameters_text
+from heedmap.text.words import TokenTable
 
 
 def test_a_saved_run_is_read_back_equal(tmp_path):
@@ -117,16 +116,6 @@ def test_step_images_are_saved(tmp_path):
     assert Run.load(made_run().save(tmp_path / "y", overlays=False)).step_pictures is None
 
 
-@pytest.mark.parametrize("steps", [{"size": [7, 4]}, {"size": [60, 4]}])
-def test_step_images_of_wrong_size_are_refused(tmp_path, steps):
-    folder = stepped().save(tmp_path / "x", overlays=False)
-    about = json.loads((folder / "run.json").read_text())
-    about["steps"] |= steps
-    (folder / "run.json").write_text(json.dumps(about))
-    with pytest.raises(RunError):
-        Run.load(folder)
-
-
 def test_the_input_image_is_saved(tmp_path):
     picture = noise(5)
     noted = {"size": [300, 200], "sha256": digest_of(picture)}
@@ -141,13 +130,11 @@ def test_the_input_image_is_saved(tmp_path):
 
 
 def test_parts_of_different_runs_are_refused(tmp_path):
-    one, other = (
-        made_run(prompt).save(tmp_path / prompt, overlays=False)
-        for prompt in ("at house, at sea", "at sea")
-    )
-    (one / "maps.safetensors").write_bytes((other / "maps.safetensors").read_bytes())
+    run = made_run().save(tmp_path / "run", overlays=False)
+    other = made_run("at sea").save(tmp_path / "other", overlays=False)
+    (run / "maps.safetensors").write_bytes((other / "maps.safetensors").read_bytes())
     with pytest.raises(RunError):
-        Run.load(one)
+        Run.load(run)
 
 
 def test_an_existing_folder_is_kept(tmp_path):
@@ -160,13 +147,6 @@ def test_an_existing_folder_is_kept(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["x"]
 
 
-def test_one_run_saves_the_same_bytes(tmp_path):
-    a, b = made_run().save(tmp_path / "a"), made_run().save(tmp_path / "b")
-    for path in a.rglob("*"):
-        if path.is_file():
-            assert path.read_bytes() == (b / path.relative_to(a)).read_bytes()
-
-
 def test_the_png_holds_its_settings(tmp_path):
     folder = made_run("수박 at <b> “house”").save(tmp_path / "x", overlays=False)
     with Image.open(folder / "image.png") as image:
@@ -176,12 +156,6 @@ def test_the_png_holds_its_settings(tmp_path):
         "CFG scale: 4.0, Seed: 7, Size: 128x128, Model: heedmap-tiny, Version: heedmap 0.1.0"
     )
     assert "Negative" not in parameters_text(settings_of(negative=None))
-
-
-def test_word_files_stay_within_the_folder(tmp_path):
-    table = tokenize("../up <i>x</i> c:\\d", letter_tokenizer())
-    for word in table.words:
-        assert (tmp_path / word_file(word)).resolve().parent == (tmp_path / "words").resolve()
 
 
 def test_a_notebook_shows_a_small_sheet_of_a_run(embedded):

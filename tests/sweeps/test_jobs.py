@@ -5,14 +5,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from PIL import Image
 
-from heedmap.backends import loading
-from heedmap.errors import ArgumentError, HeedmapError, ModelError, RunError
-from heedmap.pipelines.arguments import resolve_options
-from heedmap.sweeps.jobs import call_of, in_units, read_jobs, truth
+from heedmap.errors import ArgumentError
+from heedmap.sweeps.jobs import in_units, read_jobs, truth
 
 JOB = {"prompt": "a red house", "seed": 7}
 EDIT = {"task": "edit", "source": "a red house", "target": "a blue house", "seed": 7}
@@ -74,11 +70,6 @@ def test_toml_multiplies_its_lists():
     assert {job.arguments["steps"] for job in jobs} == {3}
 
 
-def test_a_misspelt_list_of_toml_is_likened_to_lists():
-    text = refused(written("jobs.toml", 'prompt = "a cat"\nsteps = 3\nseedz = [1, 2]\n'))
-    assert "seedz" in text and "seeds" in text and "line 1" not in text
-
-
 def test_weights_of_an_edit_are_those_of_its_target():
     weights = {"weights": {"house": 3}}
     swap, alone = read_jobs([{**EDIT, **weights}, {**EDIT, "target": None, **weights}])
@@ -96,20 +87,13 @@ def test_a_list_has_jobs_of_plain_json():
 # --- identity ---------------------------------------------------------------------------------
 
 
-def test_every_setting_is_part_of_the_identity(random_folder):
-    other = {
-        "seed": 8,
-        "steps": 3,
-        "guidance": 2,
-        "negative": "blurry",
-        "model": str(random_folder),
-    }
-    rows = [JOB, *({**JOB, name: value} for name, value in other.items()), EDIT]
-    rows += [{**JOB, "truths": {"house": [0, 0, 8, 8]}}, {**EDIT, "cross_replace": 0.5}]
+def test_settings_are_part_of_the_identity(random_folder):
+    rows = [JOB, {**JOB, "seed": 8}, {**JOB, "model": str(random_folder)}, EDIT]
+    rows.append({**JOB, "truths": {"house": [0, 0, 8, 8]}})
     ids = {job.id for job in read_jobs(rows)}
     assert len(ids) == len(rows)
     assert ids.isdisjoint(job.id for job in read_jobs(rows, dtype="float16"))
-    assert {read_jobs([JOB])[0].id, read_jobs([dict(reversed(JOB.items()))])[0].id} <= ids
+    assert read_jobs([dict(reversed(JOB.items()))])[0].id in ids
 
 
 def test_a_job_that_occurs_twice_is_refused():
@@ -170,47 +154,13 @@ def test_all_bad_lines_are_in_one_error():
     assert "\n" not in text
 
 
-def test_a_model_that_is_missing_is_refused_with_its_line():
-    text = refused([{**JOB, "model": "nothing"}, {**EDIT, "model": "nothing"}])
-    assert "line 1: " in text and "line 2: " in text
-
-
 @pytest.mark.parametrize(
     ("name", "text"),
-    [("jobs.jsonl", "\n"), ("jobs.yaml", "a: b"), ("jobs.toml", "seeds ="), ("jobs.csv", "task\n")],
+    [("jobs.jsonl", "\n"), ("jobs.yaml", "a: b"), ("jobs.toml", "seeds ="), ("jobs.csv", "\x00")],
 )
 def test_a_file_that_is_no_manifest_is_refused(name, text):
     with pytest.raises(ArgumentError):
         read_jobs(written(name, text))
-
-
-def test_a_missing_file_is_refused():
-    with pytest.raises(RunError):
-        read_jobs("jobs.jsonl")
-
-
-@settings(max_examples=60)
-@given(st.text(max_size=200), st.sampled_from(["jsonl", "csv", "toml"]))
-def test_any_text_has_jobs_or_an_error(tmp_path_factory, text, kind):
-    path = tmp_path_factory.mktemp("any") / f"jobs.{kind}"
-    path.write_text(text, encoding="utf-8", newline="")
-    with pytest.raises(HeedmapError):
-        read_jobs(path)
-
-
-# --- the model without weights ----------------------------------------------------------------
-
-
-def test_an_outline_answers_as_the_model(embedded):
-    """By the options, the words and the sizes that a call resolves."""
-    outline = loading.outline()
-    assert all(part.device.type == "meta" for part in outline.unet.parameters())
-    row = {"prompt": "a red house", "steps": 3, "size": [64, 128], "eta": 0.5}
-    calls = [resolve_options(call_of("generate", pipe, row)) for pipe in (embedded, outline)]
-    assert calls[0] == calls[1]
-    assert outline.vae_scale_factor == embedded.vae_scale_factor
-    with pytest.raises(ModelError):
-        loading.outline("nothing")
 
 
 # --- units ------------------------------------------------------------------------------------

@@ -1,39 +1,33 @@
-"""Sweeps in several processes, and processes that are killed: the embedded model, real commands."""
+"""Sweeps in several processes, and processes that are killed: the embedded model."""
 
 import json
-import os
+import multiprocessing
 import shutil
 import signal
-import subprocess
-import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import psutil
 import pytest
+import ray
+from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
+from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
 import heedmap as hm
-from sweeps.test_sweeps import same_sweeps
+from sweeps.test_sweeps import assert_same_sweeps
+from sweeps.workers import run_sweep
 
-SWEEP = ("heedmap", "sweep", "jobs.jsonl", "--no-page", "--out", "out")
-RECORD = """
-import json, os
-import heedmap
-from heedmap.sweeps.processes import Worker
-
-lines, run = [], Worker.run
-Worker.run = lambda self, unit: (lines.extend(job.line for job in unit), run(self, unit))
-heedmap.sweep("jobs.jsonl", "out", pages=False)
-with open(f"rank-{os.environ['RANK']}.json", "w") as file:
-    json.dump(lines, file)
-"""
-# The launcher that `accelerate launch` starts on GPUs; on CPUs that needs MPI.
-LAUNCH = ("torch.distributed.run", "--nproc_per_node", 2, "-m")
+# Processes are forked from one that has imported what they need: importing takes most of a start.
+MODULES = (
+    "heedmap.sweeps.processes",
+    "heedmap.backends.unet",
+    "diffusers.pipelines.pipeline_utils",
+)
+multiprocessing.set_forkserver_preload([*MODULES, "transformers.models.clip.modeling_clip"])
 
 
 @pytest.fixture(scope="module")
-def sweep(tmp_path_factory) -> Path:
+def manifest(tmp_path_factory) -> Path:
     """A manifest of six jobs, of which one fails, and what one process makes of it."""
     folder = tmp_path_factory.mktemp("sweep")
     prompts = ("a red house", "a cat", "a blue tree", "a dog", "a green car")
@@ -44,72 +38,65 @@ def sweep(tmp_path_factory) -> Path:
     return folder
 
 
-@pytest.fixture
-def jobs(desk: Path, sweep: Path, monkeypatch) -> Path:
+@pytest.fixture(autouse=True)
+def jobs(desk: Path, manifest: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The manifest, in a folder of the test's own."""
     monkeypatch.setenv("HOME", str(desk))  # Ray writes there
-    shutil.copytree(sweep, desk, dirs_exist_ok=True)
+    shutil.copytree(manifest, desk, dirs_exist_ok=True)
     return desk / "jobs.jsonl"
 
 
-def start(*command: object) -> subprocess.Popen[bytes]:
-    with Path("log").open("ab") as log:
-        words = [sys.executable, "-m", *map(str, command)]
-        return subprocess.Popen(words, stdout=log, stderr=log, start_new_session=True)
+def results() -> list[Path]:
+    return list(Path("out").glob("runs/*/*"))
 
 
-def ended(process: subprocess.Popen[bytes]) -> int:
-    try:
-        return process.wait(timeout=300)
-    finally:
-        print(Path("log").read_text(errors="replace")[-3000:])  # for a failure's report
-
-
-def kill_after(process: subprocess.Popen[bytes], count: int, kill: Callable[[], None]) -> None:
-    """Kill when so many results are there."""
-    while len(list(Path("out").glob("runs/*/*"))) < count:
-        assert process.poll() is None, Path("log").read_text()[-3000:]
+def test_a_killed_sweep_continues(desk, jobs):
+    context = multiprocessing.get_context("forkserver")
+    process = context.Process(target=run_sweep, args=(desk,))
+    process.start()
+    while len(results()) < 2:
+        assert process.is_alive()
         time.sleep(0.01)
-    kill()
-
-
-def test_a_killed_sweep_continues(jobs):
-    process = start(*SWEEP)
-    kill_after(process, 2, process.kill)
-    assert process.wait() == -signal.SIGKILL
-    assert 2 <= len(list(Path("out").glob("runs/*/*"))) < 5
+    process.kill()
+    process.join()
+    assert process.exitcode == -signal.SIGKILL and len(results()) < 5
     assert hm.sweep(jobs, "out", pages=False).done == 5
-    same_sweeps("undisturbed")
+    assert_same_sweeps("undisturbed")
 
 
-@pytest.mark.slow
-def test_processes_of_accelerate_make_one_sweep(jobs):
+def test_processes_of_accelerate_make_one_sweep(desk):
     """One is killed, and a job fails, which ends no other process."""
-    process = start(*LAUNCH, *SWEEP)
+    config = LaunchConfig(
+        min_nodes=1,
+        max_nodes=1,
+        nproc_per_node=2,
+        max_restarts=0,
+        rdzv_backend="c10d",
+        rdzv_endpoint="localhost:0",
+        start_method="forkserver",
+    )
+    with pytest.raises(ChildFailedError):
+        elastic_launch(config, run_sweep)(desk, "1")
+    assert results() and not Path("out/results.parquet").exists()
+    first, second = elastic_launch(config, run_sweep)(desk).values()
+    assert_same_sweeps("undisturbed")
+    assert not {*first} & {*second}  # each has run its own part
 
-    def kill() -> None:
-        workers = psutil.Process(process.pid).children()
-        assert len(workers) == 2
-        os.kill(workers[1].pid, signal.SIGKILL)
 
-    kill_after(process, 1, kill)
-    assert ended(process) != 0 and not Path("out/results.parquet").exists()
-    Path("record.py").write_text(RECORD)
-    assert ended(start(*LAUNCH[:-1], "record.py")) == 0
-    same_sweeps("undisturbed")
-    lines = [json.loads(path.read_text()) for path in Path().glob("rank-*.json")]
-    assert len(lines) == 2 and not set(lines[0]) & set(lines[1])  # each has run its own part
-
-
-@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")  # of Ray's own code
 def test_ray_runs_the_job_of_a_killed_worker_again(jobs):
-    process = start(*SWEEP, "--ray", "--workers", 2)
+    killed = []
 
-    def kill() -> None:
-        children = psutil.Process(process.pid).children(recursive=True)
-        workers = [one for one in children if "MapWorker" in one.name() + str(one.cmdline())]
-        os.kill(workers[0].pid, signal.SIGKILL)
+    def kill_worker(done: int, total: int) -> None:
+        if done and not killed:
+            children = psutil.Process().children(recursive=True)
+            killed.extend(one for one in children if "MapWorker" in "".join(one.cmdline()))
+            killed[0].kill()
 
-    kill_after(process, 1, kill)
-    assert ended(process) == 1  # for the job that fails
-    same_sweeps("undisturbed")
+    ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False)
+    try:
+        found = hm.sweep(jobs, "out", pages=False, ray="local", workers=2, progress=kill_worker)
+    finally:
+        ray.shutdown()
+    assert killed and (found.done, found.failed) == (5, 1)
+    assert_same_sweeps("undisturbed")

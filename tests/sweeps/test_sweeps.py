@@ -63,7 +63,7 @@ def files(out="out") -> dict[str, object]:
     return content
 
 
-def same_sweeps(other: Path | str) -> None:
+def assert_same_sweeps(other: Path | str) -> None:
     """Row by row, and file by file."""
     assert table().to_json() == table(other).to_json()
     assert files() == files(other)
@@ -120,21 +120,6 @@ def test_a_picture_is_located_beside_its_manifest(desk):
     assert run("set/jobs.jsonl").done == 1
     found = hm.Run.load(Path("out") / table().folder[0])
     assert found.settings.located is not None and found.settings.located.size == (64, 64)
-
-
-def test_pages_are_written_unless_they_are_left_out(undisturbed):
-    run(JOBS[:1], pages=True)
-    names = {Path(name).name for name in files()}
-    bare = {Path(name).name for name in files(undisturbed)}
-    assert {"index.html", "sheet.png", "1-red.png"} <= names - bare
-    assert {"image.png", "maps.safetensors", "run.json", "edit.json"} <= bare
-    assert table().to_json() == table(undisturbed)[:1].to_json()
-
-
-def test_progress_counts_all_jobs():
-    seen: list[tuple[int, int]] = []
-    run(JOBS[1:3], progress=lambda done, total: seen.append((done, total)))
-    assert seen[0] == (0, 2) and sorted(seen) == seen and {total for _, total in seen} == {2}
 
 
 # --- truths -----------------------------------------------------------------------------------
@@ -198,7 +183,7 @@ def test_a_bad_job_ends_nothing_and_runs_again(undisturbed, broken):
     assert "out of luck" in failure["message"] and "Traceback" in failure["traceback"]
     broken.clear()
     assert run().failed == 0 and failures() == []
-    same_sweeps(undisturbed)
+    assert_same_sweeps(undisturbed)
 
 
 def test_a_bad_job_of_a_batch_fails_alone(broken):
@@ -225,7 +210,7 @@ def test_what_is_missing_runs_again(undisturbed):
         (folder.with_name(f".{folder.name}.tmp-0a1b2c3d") / "run.json").unlink(missing_ok=True)
     Path("out/results.parquet").unlink()
     run()
-    same_sweeps(undisturbed)
+    assert_same_sweeps(undisturbed)
 
 
 def test_the_folder_of_another_sweep_is_refused(undisturbed):
@@ -237,20 +222,6 @@ def test_the_folder_of_another_sweep_is_refused(undisturbed):
         with pytest.raises(RunError):
             run(jobs, **options)
     assert files() == before
-
-
-def test_a_folder_with_other_files_is_refused(desk):
-    (desk / "out").mkdir()
-    (desk / "out" / "mine.txt").write_text("mine")
-    with pytest.raises(RunError):
-        run()
-    assert set(files()) == {"mine.txt"}
-
-
-def test_nothing_is_written_for_a_bad_job(desk):
-    with pytest.raises(ArgumentError):
-        run([*JOBS, {"prompt": "a house", "seed": 7, "steps": 0}])
-    assert not (desk / "out").exists()
 
 
 def test_an_interrupt_leaves_whole_results(monkeypatch):
@@ -285,16 +256,6 @@ def test_a_batch_differs_from_single_images_by_rounding():
             assert a["mean"] == pytest.approx(b["mean"], rel=1e-5)
 
 
-def test_a_batch_is_drawn_again_as_a_whole():
-    jobs = [{**JOBS[0], "seed": seed} for seed in range(4)]
-    run(jobs, batch=3)
-    shutil.copytree("out", "whole")
-    for folder in table().folder[1:4:2]:
-        shutil.rmtree(Path("out") / folder)
-    run(jobs, batch=3)
-    same_sweeps("whole")
-
-
 def test_a_batch_that_does_not_fit_is_halved(monkeypatch):
     """So are later batches of its shape at once; the images are those of smaller batches."""
     sizes: list[int] = []
@@ -304,11 +265,11 @@ def test_a_batch_that_does_not_fit_is_halved(monkeypatch):
         if len(seeds) > 1:
             raise torch.OutOfMemoryError
 
-    jobs = [{**JOBS[0], "seed": seed} for seed in range(8)]
+    jobs = [{**JOBS[0], "seed": seed, "steps": 1} for seed in range(6)]
     run(jobs, "single")
     before_sampling(monkeypatch, act)
-    assert run(jobs, batch=4).done == 8
-    assert sizes == [4, 2, *[1] * 8]
+    assert run(jobs, batch=4).done == 6
+    assert sizes == [4, 2, *[1] * 6]
     assert table().to_json() == table("single").to_json()
 
 
@@ -398,7 +359,7 @@ def test_a_job_that_failed_is_packed_when_it_is_done(packed, broken):
     broken.clear()
     assert run_packed().done == 4
     assert samples().keys() == samples(packed).keys() and not loose()
-    same_sweeps(packed)
+    assert_same_sweeps(packed)
 
 
 # --- shards -----------------------------------------------------------------------------------

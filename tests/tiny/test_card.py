@@ -29,12 +29,6 @@ def test_the_embedded_models_share_the_autoencoder():
     assert all(torch.equal(first[name], second[name]) for name in first)
 
 
-def test_the_embedded_model_has_read_only_defaults():
-    assert (tiny.defaults().steps, tiny.defaults().guidance) == (25, 4.0)
-    with pytest.raises(AttributeError):
-        tiny.defaults().steps = 3
-
-
 def test_a_call_has_the_arguments_of_the_card_unless_it_gives_its_own():
     pipe = load("joint")
     for given, expected in (({}, 1), ({"max_sequence_length": 256}, 256)):
