@@ -6,7 +6,7 @@ from typing import get_args
 import numpy as np
 import pytest
 
-from heedmap import options
+from heedmap import parsing
 from heedmap.errors import ArgumentError
 from heedmap.options import USUAL, USUAL_JOINT, EditOptions, EditPurpose, GenerateOptions
 
@@ -74,37 +74,35 @@ def test_values_out_of_range_are_refused(kind: type, given: dict):
 @pytest.mark.parametrize(
     ("read", "text", "value"),
     [
-        (options.parse_integer, " 3", 3),
-        (options.parse_integers, "0, 2", [0, 2]),
-        (options.parse_number, "0.5", 0.5),
-        (options.parse_names, "up, mid,", ["up", "mid"]),
-        (options.parse_keep, "head, layer,step", ("head", "layer", "step")),
-        (options.parse_keep, "all", ("layer", "step", "head")),
-        (options.parse_kind, "refine", "refine"),
-        (options.parse_kind, "auto", None),
-        (options.parse_pixel, "40, 72", (40, 72)),
-        (options.parse_size, "512x768", (512, 768)),
-        (options.parse_size, "8×16", (8, 16)),
-        (options.parse_size, "512", (512, 512)),
-        (options.parse_word, "red house", "red house"),
-        (options.parse_word, "# 02 ", 2),
-        (options.parse_word, "2", "2"),
-        (options.parse_window, "0.8", (0, 0.8)),
-        (options.parse_windows, "0,0.2, 0.1:0.9", [(0, 0), (0, 0.2), (0.1, 0.9)]),
-        (options.parse_word_window, "cat=0.3", ("cat", (0, 0.3))),
-        (options.parse_box, "a=b=0, 0,64,128.5", ("a=b", (0, 0, 64, 128.5))),
-        (options.parse_word_weights, "red=-2:3:6", ("red", [-2, -1, 0, 1, 2, 3])),
-        (options.parse_word_weights, "a=b=0,0.5", ("a=b", [0, 0.5])),
-        (options.parse_word_weights, " red house = 1.5 ", ("red house", [1.5])),
-        (options.parse_argument, "eta=0.5", ("eta", 0.5)),
-        (options.parse_argument, "a=True", ("a", True)),
-        (options.parse_argument, "a=false", ("a", False)),
-        (options.parse_argument, "a=None", ("a", None)),
-        (options.parse_argument, "a=[1, 0.5]", ("a", [1, 0.5])),
-        (options.parse_argument, "a=(0.1, 0.6)", ("a", (0.1, 0.6))),
-        (options.parse_argument, 'a={"scale": 2}', ("a", {"scale": 2})),
-        (options.parse_argument, "prompt_2=a cat = b", ("prompt_2", "a cat = b")),
-        (options.parse_argument, 'prompt_2="3"', ("prompt_2", "3")),
+        (parsing.parse_integer, " 3", 3),
+        (parsing.parse_integers, "0, 2", [0, 2]),
+        (parsing.parse_number, "0.5", 0.5),
+        (parsing.parse_names, "up, mid,", ["up", "mid"]),
+        (parsing.parse_keep, "head, layer,step", ("head", "layer", "step")),
+        (parsing.parse_keep, "all", ("layer", "step", "head")),
+        (parsing.parse_pixel, "40, 72", (40, 72)),
+        (parsing.parse_size, "512x768", (512, 768)),
+        (parsing.parse_size, "8×16", (8, 16)),
+        (parsing.parse_size, "512", (512, 512)),
+        (parsing.parse_word, "red house", "red house"),
+        (parsing.parse_word, "# 02 ", 2),
+        (parsing.parse_word, "2", "2"),
+        (parsing.parse_window, "0.8", (0, 0.8)),
+        (parsing.parse_windows, "0,0.2, 0.1:0.9", [(0, 0), (0, 0.2), (0.1, 0.9)]),
+        (parsing.parse_word_window, "cat=0.3", ("cat", (0, 0.3))),
+        (parsing.parse_box, "a=b=0, 0,64,128.5", ("a=b", (0, 0, 64, 128.5))),
+        (parsing.parse_word_weights, "red=-2:3:6", ("red", [-2, -1, 0, 1, 2, 3])),
+        (parsing.parse_word_weights, "a=b=0,0.5", ("a=b", [0, 0.5])),
+        (parsing.parse_word_weights, " red house = 1.5 ", ("red house", [1.5])),
+        (parsing.parse_argument, "eta=0.5", ("eta", 0.5)),
+        (parsing.parse_argument, "a=True", ("a", True)),
+        (parsing.parse_argument, "a=false", ("a", False)),
+        (parsing.parse_argument, "a=None", ("a", None)),
+        (parsing.parse_argument, "a=[1, 0.5]", ("a", [1, 0.5])),
+        (parsing.parse_argument, "a=(0.1, 0.6)", ("a", (0.1, 0.6))),
+        (parsing.parse_argument, 'a={"scale": 2}', ("a", {"scale": 2})),
+        (parsing.parse_argument, "prompt_2=a cat = b", ("prompt_2", "a cat = b")),
+        (parsing.parse_argument, 'prompt_2="3"', ("prompt_2", "3")),
     ],
 )
 def test_texts_are_read_as_values(read, text: str, value: object):
@@ -123,28 +121,27 @@ def test_texts_are_read_as_values(read, text: str, value: object):
     ],
 )
 def test_ranges_are_read_as_slices(text: str, taken: list[int]):
-    assert list(range(10))[options.parse_range(text)] == taken
+    assert list(range(10))[parsing.parse_range(text)] == taken
 
 
 @pytest.mark.parametrize(
     ("read", "texts"),
     [
-        (options.parse_integer, ["", "many", "1,2"]),
-        (options.parse_integers, ["", "0;2"]),
-        (options.parse_number, ["x", "nan"]),
-        (options.parse_keep, ["time", "layer,time"]),
-        (options.parse_kind, ["swap"]),
-        (options.parse_pixel, ["7,", "1,2,3", "1,2.5"]),
-        (options.parse_size, ["", "x512", "5.5x4", "8x8x8"]),
-        (options.parse_word, ["#x", "#"]),
-        (options.parse_range, ["", ":", "a:b", "1:2:3", "1.5"]),
-        (options.parse_window, ["0.9:0.1"]),
-        (options.parse_windows, ["0,2", ""]),
-        (options.parse_word_window, ["cat", "cat=2", "=0.5"]),
-        (options.parse_box, ["cat", "cat=1,2,3", "cat=a,b,c,d", "cat=0,0,nan,3"]),
-        (options.parse_word_weights, ["red", "=1", "red=1:2", "red=1:2:100000", "red=1:2:2.5"]),
-        (options.parse_word_weights, ["red=nan", "red=1e999"]),
-        (options.parse_argument, ["eta", "=1", "true-cfg=1"]),
+        (parsing.parse_integer, ["", "many", "1,2"]),
+        (parsing.parse_integers, ["", "0;2"]),
+        (parsing.parse_number, ["x", "nan"]),
+        (parsing.parse_keep, ["time", "layer,time"]),
+        (parsing.parse_pixel, ["7,", "1,2,3", "1,2.5"]),
+        (parsing.parse_size, ["", "x512", "5.5x4", "8x8x8"]),
+        (parsing.parse_word, ["#x", "#"]),
+        (parsing.parse_range, ["", ":", "a:b", "1:2:3", "1.5"]),
+        (parsing.parse_window, ["0.9:0.1"]),
+        (parsing.parse_windows, ["0,2", ""]),
+        (parsing.parse_word_window, ["cat", "cat=2", "=0.5"]),
+        (parsing.parse_box, ["cat", "cat=1,2,3", "cat=a,b,c,d", "cat=0,0,nan,3"]),
+        (parsing.parse_word_weights, ["red", "=1", "red=1:2", "red=1:2:100000", "red=1:2:2.5"]),
+        (parsing.parse_word_weights, ["red=nan", "red=1e999"]),
+        (parsing.parse_argument, ["eta", "=1", "true-cfg=1"]),
     ],
 )
 def test_unreadable_texts_are_refused(read, texts: list[str]):
@@ -154,6 +151,6 @@ def test_unreadable_texts_are_refused(read, texts: list[str]):
 
 
 def test_values_are_grouped_by_word():
-    assert options.by_word([("a", 1), ("b", 2)]) == {"a": 1, "b": 2}
+    assert parsing.by_word([("a", 1), ("b", 2)]) == {"a": 1, "b": 2}
     with pytest.raises(ArgumentError):
-        options.by_word([("a", 1), ("a", 2)])
+        parsing.by_word([("a", 1), ("a", 2)])

@@ -5,7 +5,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from making import Edited, noisy_run, report_of, settings_of, small
-from msgspec import structs
 
 from heedmap.page.pages import edit_summary, edit_tables, run_summary, settings_rows, strongest_word
 
@@ -58,7 +57,7 @@ def test_an_edit_has_its_weighted_words_and_its_reason():
 def test_weights_in_a_prompt_are_listed(prompt: str, read: str, weights: list):
     run = noisy_run(prompt, 0, read)
     assert run_summary(run)["weights"] == weights
-    edit_of = structs.replace(run.settings, edit={})
+    edit_of = replace(run.settings, edit={})
     assert run_summary(replace(run, settings=edit_of))["weights"] == []  # its pair has them
 
 

@@ -12,7 +12,8 @@ from PIL import Image
 from heedmap.backends import loading
 from heedmap.errors import ArgumentError, HeedmapError, ModelError, RunError
 from heedmap.pipelines.arguments import resolve_options
-from heedmap.sweeps.jobs import call_of, in_units, read_jobs, truth
+from heedmap.pipelines.generation import generate
+from heedmap.sweeps.jobs import in_units, read_jobs, truth
 
 JOB = {"prompt": "a red house", "seed": 7}
 EDIT = {"task": "edit", "source": "a red house", "target": "a blue house", "seed": 7}
@@ -205,8 +206,8 @@ def test_an_outline_answers_as_the_model(embedded):
     """By the options, the words and the sizes that a call resolves."""
     outline = loading.outline()
     assert all(part.device.type == "meta" for part in outline.unet.parameters())
-    row = {"prompt": "a red house", "steps": 3, "size": [64, 128], "eta": 0.5}
-    calls = [resolve_options(call_of("generate", pipe, row)) for pipe in (embedded, outline)]
+    row = {"steps": 3, "size": [64, 128], "eta": 0.5}
+    calls = [resolve_options(generate, pipe, 7, row) for pipe in (embedded, outline)]
     assert calls[0] == calls[1]
     assert outline.vae_scale_factor == embedded.vae_scale_factor
     with pytest.raises(ModelError):

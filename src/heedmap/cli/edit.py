@@ -19,14 +19,8 @@ from heedmap.cli.console import (
     print_table,
 )
 from heedmap.errors import plural
-from heedmap.options import (
-    EditOptions,
-    GenerateOptions,
-    by_word,
-    parse_integers,
-    parse_windows,
-    parse_word_weights,
-)
+from heedmap.options import EditOptions, GenerateOptions
+from heedmap.parsing import by_word, parse_integers, parse_windows, parse_word_weights
 
 FILES = {
     "source_image": "source/image.png",

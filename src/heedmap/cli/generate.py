@@ -20,7 +20,8 @@ from heedmap.cli.console import (
     whole,
 )
 from heedmap.errors import plural
-from heedmap.options import LOCATE_STEPS, GenerateOptions, parse_box
+from heedmap.options import LOCATE_STEPS, GenerateOptions
+from heedmap.parsing import parse_box
 
 MOST_ROWS = 20
 """Words that are listed."""

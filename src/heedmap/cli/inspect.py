@@ -20,13 +20,8 @@ from heedmap.cli.console import (
     print_table,
 )
 from heedmap.errors import ArgumentError, RunError, join_words
-from heedmap.options import (
-    MASK_THRESHOLD,
-    SHARES,
-    parse_integers,
-    parse_names,
-    parse_range,
-)
+from heedmap.options import MASK_THRESHOLD, SHARES
+from heedmap.parsing import parse_integers, parse_names, parse_range
 
 COLUMNS = ("peak", "mean", "peak at")
 _LAYERS = "As down, mid, up, early, 'up 1.0' or a pattern with *; commas between."

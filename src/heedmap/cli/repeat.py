@@ -8,7 +8,8 @@ import typer
 import heedmap as hm
 from heedmap.cli.console import SAVED, RunFolder, Task, command, parsed, print_table
 from heedmap.errors import ArgumentError, quoted
-from heedmap.options import ExplainOptions, parse_pixel, parse_word
+from heedmap.options import ExplainOptions
+from heedmap.parsing import parse_pixel, parse_word
 
 _REMOVED = "A word or phrase of the prompt; every occurrence is removed."
 

@@ -17,7 +17,7 @@ from heedmap.cli.console import (
     whole,
 )
 from heedmap.errors import HeedmapError, plural
-from heedmap.options import parse_shard
+from heedmap.parsing import parse_shard
 
 
 class SweepCommand(HelpCommand):

@@ -24,7 +24,7 @@ from heedmap.figures.overlays import StepPictures, tiles
 from heedmap.io.schemas import EditReport, Settings, returned, to_json
 from heedmap.maps.heatmaps import HeatMaps
 from heedmap.maps.recordings import Recording
-from heedmap.options import MASK_THRESHOLD, EditPurpose
+from heedmap.options import MASK_THRESHOLD, EditPurpose, Share
 from heedmap.page.packing import as_script, pack
 from heedmap.text.alignment import pair_words
 from heedmap.text.prompts import is_content, untaught_warnings
@@ -313,11 +313,11 @@ def _colours(name: str) -> str:
 def run_summary(run: "Run") -> dict[str, Any]:
     """Return the texts about a run.
 
-    `own` is "located" or "edited" if the run uses an image of the user's; `shareOf` is the setting
-    `share_of`; `model` is the option that `repeat` and `explain` need if the model had no name;
-    `rest` is the word shown at first.
+    `own` is "located" or "edited" if the run uses an image of the user's; `shareOf` is the
+    share that the maps hold; `model` is the option that `repeat` and `explain` need if the model
+    had no name; `rest` is the word shown at first.
     """
-    settings = run.settings
+    settings, share = run.settings, run.maps.recording.share_of
     table, weights, unknown = run.maps.tokens, [], settings.untaught or ()
     notes = untaught_warnings(
         unknown, [table.prompt], settings.negative or "", settings.concepts
@@ -329,10 +329,10 @@ def run_summary(run: "Run") -> dict[str, Any]:
             table, token_weights(parse_weights(settings.prompt).spans, table)
         )
     return {
-        "settings": settings_rows(settings),
+        "settings": settings_rows(settings, share),
         "model": "--model MODEL" if settings.model == settings.pipeline else "",
         "untaught": " ".join(map(as_sentence, notes)),
-        "shareOf": settings.share_of,
+        "shareOf": share,
         "own": "located"
         if settings.located
         else "edited"
@@ -404,8 +404,8 @@ def edit_tables(report: EditReport, *, blended: bool) -> dict[str, Any]:
         "region from the maps of": report.masked_by,
         "your image": None if back is None else returned(back.psnr_db),
         "attention changed": f"{report.moved:.1%}",
-        "source's cross-attention": _window(report.cross_replace),
-        "source's self-attention": _window(report.self_replace),
+        "source's cross-attention": _window(report.options.cross_replace),
+        "source's self-attention": _window(report.options.self_replace),
         "attention edited (layers × steps)": plural(report.sites, "time"),
         "self-attention copied (layers × steps)": plural(report.self_sites, "time"),
     }
@@ -443,19 +443,22 @@ _LABELS = {
     "card": "the model's card",
     "defaults": "default values",
     "pipeline": "the pipeline",
-    "kind_asked": "requested kind",
     "located": "image searched",
     "share_of": "values are shares of",
     "untaught": "words not in training",
 }
 
 
-def settings_rows(settings: Settings) -> list[tuple[str, str]]:
-    """List the settings that have a value as table rows."""
-    values: dict[str, Any] = to_json(settings) | {
-        "size": "{}×{}".format(*settings.size)
-    }
-    del values["text"]  # the prompt, without weights
+def settings_rows(
+    settings: Settings, share: Share | None = None
+) -> list[tuple[str, str]]:
+    """List the settings that have a value as table rows, with the share that the maps hold."""
+    first = {"prompt": settings.prompt, "seed": settings.seed}
+    values: dict[str, Any] = {**first, **to_json(settings)}
+    values["size"] = "{}×{}".format(*settings.size)
+    values["share_of"] = share
+    for name in ("text", "limit"):  # the prompt without weights; the bytes of maps
+        del values[name]
     values["defaults"] = [
         f"{name} of {_LABELS.get(by, by)}" for name, by in settings.defaults.items()
     ]
@@ -475,6 +478,8 @@ def settings_rows(settings: Settings) -> list[tuple[str, str]]:
 def _text(value: Any) -> str:
     if isinstance(value, Mapping):
         return ", ".join(
-            f"{_LABELS.get(name, name)}: {_text(one)}" for name, one in value.items()
+            f"{_LABELS.get(name, name)}: {_text(one)}"
+            for name, one in value.items()
+            if one is not None
         )
     return ", ".join(map(_text, value)) if isinstance(value, list) else str(value)

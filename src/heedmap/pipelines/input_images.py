@@ -14,18 +14,17 @@ scheduler whose noise levels are known.
 """
 
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import product
 from math import ceil, floor, log, prod, sqrt
 from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 import torch
-from msgspec import structs
 from PIL import Image, ImageOps
 
 from heedmap.backends.base import Pipeline, default_of, device_of, parameters
@@ -54,12 +53,13 @@ from heedmap.figures.overlays import to_rgb
 from heedmap.io import reading
 from heedmap.io.schemas import InputImageSettings
 from heedmap.io.writing import digest_of
-from heedmap.options import LOCATE_STEPS, GenerateOptions, Keep, ShareOf, Tokens
+from heedmap.options import LOCATE_STEPS, GenerateOptions, LocateKeywords
 from heedmap.pipelines.arguments import (
     apply_model_defaults,
     check_seed,
     has_usual_area,
     resolve_options,
+    takes_options,
 )
 from heedmap.pipelines.generation import Progress, generate_batch
 from heedmap.recording.probing import Probe
@@ -207,22 +207,15 @@ def _resize(image: Image.Image, size: tuple[int, int]) -> Image.Image:
 # --- locate ---
 
 
+@takes_options(GenerateOptions)
 def locate(
     pipe: Pipeline,
     picture: Image.Image | str | Path,
     prompt: str,
     *,
     seed: int | None = None,
-    steps: int | None = None,
-    size: tuple[int, int] | None = None,
-    keep: Keep = GenerateOptions.keep,
-    tokens: Tokens = GenerateOptions.tokens,
-    concepts: Sequence[str] = GenerateOptions.concepts,
-    share_of: ShareOf = GenerateOptions.share_of,
-    limit: int = GenerateOptions.limit,
     progress: Progress | None = None,
-    probe: Probe | None = None,
-    **arguments: Any,
+    **options: Unpack[LocateKeywords],
 ) -> Run:
     """Find where the model sees each word of a prompt in an image of yours.
 
@@ -248,8 +241,7 @@ def locate(
         share_of: as in `generate`.
         limit: as in `generate`.
         progress: called after every step with the number of steps done and of all steps.
-        probe: of `explain`; ends the run when it has found its numbers.
-        arguments: other arguments of the pipeline, as in `generate`.
+        options: other arguments of the pipeline, as in `generate`.
 
     Returns:
         A run whose image is yours at the size that the model saw.
@@ -260,29 +252,47 @@ def locate(
             not known.
         TraceError: if the maps could not be recorded.
     """
-    options, seed, image = resolve_location(locals())
+    opened = open_image(picture)
+    sampling, seed = resolve_location(pipe, opened, prompt, seed, options)
+    return run_location(pipe, opened, prompt, check_seed(seed), sampling, progress)
+
+
+def run_location(
+    pipe: Pipeline,
+    image: Image.Image,
+    prompt: str,
+    seed: int,
+    options: GenerateOptions,
+    progress: Progress | None = None,
+    probe: Probe | None = None,
+) -> Run:
+    """Locate the words of a prompt, with options of `resolve_location`."""
     assert options.size is not None
     encoded = encode_image(pipe, image, options.size)
     if warning := distortion_warning(autoencoder_psnr(pipe, encoded)):
         warn(warning)
     (run,), _ = generate_batch(
-        *(pipe, [prompt], [check_seed(seed)], options),
+        pipe,
+        [prompt],
+        [seed],
+        options,
         latents=encoded.latents,
         image=encoded.image,
         progress=progress,
         probe=probe,
     )
-    return replace(
-        run, settings=structs.replace(run.settings, located=encoded.settings)
-    )
+    return replace(run, settings=replace(run.settings, located=encoded.settings))
 
 
 def resolve_location(
-    call: Mapping[str, Any],
-) -> tuple[GenerateOptions, Any, Image.Image]:
-    """Return the checked options, the seed and the image of `locate`, by its arguments."""
-    pipe, prompt, arguments = call["pipe"], call["prompt"], call["arguments"]
-    options, seed = resolve_options(call, has_image=True)
+    pipe: Pipeline,
+    image: Image.Image,
+    prompt: str,
+    seed: Any,
+    arguments: Mapping[str, Any],
+) -> tuple[GenerateOptions, Any]:
+    """Return the checked options and the seed of `locate`."""
+    options, seed = resolve_options(locate, pipe, seed, arguments, has_image=True)
     check_takes_latents(pipe)
     refused = (
         "latents",
@@ -298,14 +308,13 @@ def resolve_location(
             f"the prompt {quoted(prompt)} has weights, which locate cannot use: write "
             f"{quoted(text.text)}"
         )
-    image = open_image(call["picture"])
     options = replace(
         options,
         steps=LOCATE_STEPS if options.steps is None else options.steps,
         guidance=1.0 if THEIR_NAMES["guidance"] in parameters(pipe) else None,
         size=options.size or fitting_size(pipe, image.size),
     )
-    return options, seed, image
+    return options, seed
 
 
 # --- the image of an edit ---

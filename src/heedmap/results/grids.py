@@ -205,10 +205,11 @@ class Grid(Result):
             if name not in axes
         ]
         fixed = [text for text in fixed if text != cell.target]
-        texts = setting_texts(cell.result.source.settings)
+        only = self.report.options.only
+        texts = setting_texts(cell.result.source)
         fixed += [texts[name] for name in ("steps", "guidance", "size", "model")]
         fixed += [
-            f"only {self.report.only}" if self.report.only else "",
+            f"only {only}" if only else "",
             self._returned(),
         ]
         note = " · ".join(filter(None, fixed))

@@ -376,7 +376,7 @@ _LABELS: dict[str, Callable[[Any], str]] = {
     "guidance": lambda scale: "" if scale is None else f"guidance {scale:g}",
     "size": lambda size: "{}×{}".format(*size),
     "model": str,
-    "share_of": lambda share: SHARES[share],
+    "share_of": str,
     "scheduler": str,
     "dtype": str,
     "arguments": lambda values: ", ".join(
@@ -438,7 +438,7 @@ def compare(
     for name in names:
         if not any(name in maps for maps in small):
             several[0].maps.tokens.find(name)  # raises
-    first, *others = [setting_texts(run.settings).items() for run in several]
+    first, *others = [setting_texts(run).items() for run in several]
     common = dict(pair for pair in first if all(pair in texts for texts in others))
     note = [
         common.get(name)
@@ -492,9 +492,11 @@ def _spans(
     return spans, ("−most" if negative else "least", "most") if separate else every
 
 
-def setting_texts(settings: Settings) -> dict[str, str]:
+def setting_texts(run: Run) -> dict[str, str]:
     """Return the texts of settings that tell runs apart, in the order of a label."""
-    return {name: text(getattr(settings, name)) for name, text in _LABELS.items()}
+    texts = {name: text(getattr(run.settings, name)) for name, text in _LABELS.items()}
+    texts["share_of"] = SHARES[run.maps.recording.share_of]
+    return texts
 
 
 def labels(runs: Sequence[Run]) -> list[str]:
@@ -502,7 +504,7 @@ def labels(runs: Sequence[Run]) -> list[str]:
 
     Of different models, the scheduler and the arguments are named only if nothing else differs.
     """
-    several = [setting_texts(run.settings) for run in runs]
+    several = [setting_texts(run) for run in runs]
     names = [name for name in _LABELS if len({texts[name] for texts in several}) > 1]
     short = [name for name in names if name not in ("scheduler", "arguments")]
     texts: list[str] = []

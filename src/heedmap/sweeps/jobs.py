@@ -33,11 +33,12 @@ from heedmap.errors import ArgumentError, HeedmapError, quoted
 from heedmap.io import reading
 from heedmap.io.schemas import MAX_WHOLE
 from heedmap.maps.masks import place, region
-from heedmap.options import GenerateOptions, parse_value
+from heedmap.options import GenerateOptions
+from heedmap.parsing import parse_value
 from heedmap.pipelines.arguments import resolve_options
 from heedmap.pipelines.editing import check_effect, edit, resolve_edits
 from heedmap.pipelines.generation import generate
-from heedmap.pipelines.input_images import locate, resolve_location
+from heedmap.pipelines.input_images import locate, open_image, resolve_location
 from heedmap.text.weights import parse_weights, spelled, token_weights, weighed
 from heedmap.text.words import checked_concepts
 
@@ -49,7 +50,7 @@ TASKS: Mapping[str, Callable[..., Any]] = {
 """The function of each task."""
 _SIGNATURES = {task: inspect.signature(function) for task, function in TASKS.items()}
 _ABOUT_JOB = ("task", "model", "weights", "truths")
-_NOT_IN_JOBS = {"edits", "preview", "probe", "progress"}
+_NOT_IN_JOBS = {"edits", "preview", "progress"}
 _TEXTS = {"task", "model", "prompt", "source", "target", "negative", "picture", "image"}
 
 
@@ -247,25 +248,30 @@ class _Checker:
 
     def _check(self, job: Job, pipe: Any) -> None:
         try:
-            call = call_of(job.task, pipe, job.arguments)
+            _SIGNATURES[job.task].bind(pipe, **job.arguments)
         except TypeError as error:
             raise ArgumentError(f"{job.task}: {error}") from error
+        given = dict(job.arguments)
+        seed = given.pop("seed")
         if job.task == "edit":
-            check_text("target", call["target"] or "")  # a list would be several jobs
-            source, (target,), _ = resolve_edits(call)
+            text, target = given.pop("source"), given.pop("target", None)
+            check_text("target", target or "")  # a list would be several jobs
+            source, (target,), _ = resolve_edits(edit, pipe, text, target, seed, given)
             plan = source.plan(target)
             check_effect([plan])
             options, table = source.sampling, plan.table
         else:
             key = job.model, job.shape
+            prompt = check_prompt(given.pop("prompt"))
             if job.task == "locate":
-                self._options[key] = resolve_location(call)[0]
+                image = open_image(given.pop("picture"))
+                options, _ = resolve_location(pipe, image, prompt, seed, given)
+                self._options[key] = options
             elif key not in self._options:  # once for all prompts and seeds
-                self._options[key] = resolve_options(call)[0]
-            options, parsed = (
-                self._options[key],
-                parse_weights(check_prompt(call["prompt"])),
-            )
+                options, _ = resolve_options(generate, pipe, seed, given)
+                self._options[key] = options
+            options = self._options[key]
+            parsed = parse_weights(prompt)
             checked_concepts(options.concepts)
             if not parsed.spans and not job.truths:
                 return
@@ -292,10 +298,3 @@ def truth(
         own = where.size
     mask = Image.fromarray(region(place(where, name), *own, name) >= 0.5)
     return np.asarray(mask.resize(size, Image.Resampling.NEAREST))
-
-
-def call_of(task: str, pipe: Any, row: Mapping[str, Any]) -> dict[str, Any]:
-    """Return all arguments of a task's function by name; those of its pipeline are `arguments`."""
-    bound = _SIGNATURES[task].bind(pipe, **row)
-    bound.apply_defaults()
-    return bound.arguments

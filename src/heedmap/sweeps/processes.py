@@ -29,11 +29,11 @@ from heedmap.errors import ArgumentError, HeedmapError, record_warnings
 from heedmap.io.writing import TakenError, whole_folder
 from heedmap.options import Device, Dtype, LoadOptions
 from heedmap.pipelines.arguments import resolve_options
-from heedmap.pipelines.generation import generate_batch
+from heedmap.pipelines.generation import generate, generate_batch
 from heedmap.results.edits import EditResult
 from heedmap.results.runs import Run
 from heedmap.sweeps import TABLE, tables
-from heedmap.sweeps.jobs import TASKS, Job, call_of, in_units, read_jobs
+from heedmap.sweeps.jobs import TASKS, Job, in_units, read_jobs
 
 
 @dataclass(frozen=True)
@@ -282,8 +282,9 @@ def _results(pipe: Any, unit: Sequence[Job]) -> Sequence[Run | EditResult]:
     first = unit[0]
     if first.task != "generate":
         return [TASKS[first.task](pipe, **first.arguments)]
-    options, _ = resolve_options(call_of(first.task, pipe, first.arguments))
-    prompts, seeds = (
-        [job.arguments[name] for job in unit] for name in ("prompt", "seed")
-    )
+    prompts = [job.arguments["prompt"] for job in unit]
+    seeds = [job.arguments["seed"] for job in unit]
+    shared = first.arguments.keys() - {"prompt", "seed"}
+    given = {name: first.arguments[name] for name in shared}
+    options, _ = resolve_options(generate, pipe, None, given)
     return generate_batch(pipe, prompts, seeds, options)[0]
