@@ -1,6 +1,8 @@
 """Sentences: one line, short, and nothing in them that a terminal would act upon."""
 
 import linecache
+import subprocess
+import sys
 import warnings
 
 import pytest
@@ -74,3 +76,8 @@ def test_sizes_have_binary_units():
     assert [errors.format_bytes(count) for count in (0, 1536, 3 * 2**30)] == [
         "0 bytes", "1.5 KiB", "3 GiB",
     ]  # fmt: skip
+
+
+def test_errors_are_found_in_their_module_and_at_the_top():
+    code = "import heedmap as hm; assert hm.errors.WordError is hm.WordError"
+    subprocess.run([sys.executable, "-c", code], check=True)

@@ -8,7 +8,15 @@ import pytest
 
 from heedmap import parsing
 from heedmap.errors import ArgumentError
-from heedmap.options import USUAL, USUAL_JOINT, EditOptions, EditPurpose, GenerateOptions
+from heedmap.options import (
+    USUAL,
+    USUAL_JOINT,
+    EditKeywords,
+    EditOptions,
+    EditPurpose,
+    GenerateKeywords,
+    GenerateOptions,
+)
 
 
 def test_defaults_are_those_of_prompt_to_prompt():
@@ -17,6 +25,12 @@ def test_defaults_are_those_of_prompt_to_prompt():
     assert (edit.cross_replace, edit.self_replace, edit.max_self_cells) == (None, None, 1024)
     assert USUAL["swap"] == USUAL[None] == (0.8, 0.4)
     assert set(USUAL) == set(USUAL_JOINT) == {None, *get_args(EditPurpose)}
+
+
+def test_type_checkers_know_each_option():
+    for kind, names in ((GenerateOptions, GenerateKeywords), (EditOptions, EditKeywords)):
+        options = {one.name for one in dataclasses.fields(kind)} - {"arguments"}
+        assert options <= names.__optional_keys__
 
 
 def test_values_become_plain_python():

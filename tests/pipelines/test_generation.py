@@ -161,6 +161,20 @@ def test_a_batch_gives_one_run_for_each_prompt(pipe):
     assert np.abs(difference).max() <= 1
 
 
+def test_lists_of_prompts_and_seeds_give_lists_of_runs(pipe):
+    def inputs(prompt, seed) -> list[tuple[str, int]]:
+        runs = generate(pipe, prompt, seed=seed, steps=1)
+        return [(run.settings.prompt, run.settings.seed) for run in runs]
+
+    assert inputs(["a house", "a sea"], [1, 2]) == [("a house", 1), ("a sea", 2)]
+    assert inputs(("a house", "a sea"), 1) == [("a house", 1), ("a sea", 1)]
+    assert inputs("a house", [1, 2]) == [("a house", 1), ("a house", 2)]
+    assert inputs(["a house"], [3]) == [("a house", 3)]
+    for prompt, seed in ((["a house", "a sea"], [1]), ([], 1), ("a house", []), (["a", 3], 1)):
+        with pytest.raises(ArgumentError):
+            generate(pipe, prompt, seed=seed, steps=1)
+
+
 def test_all_tokens_and_the_negative_branch_are_recorded(pipe):
     plain = generate(pipe, "a house", negative="at sea", seed=1, steps=2)
     assert plain.negative_maps is None
@@ -210,7 +224,7 @@ def test_hostile_prompts_are_saved_and_read_back(pipe, prompt, tmp_path, recwarn
     "given",
     [
         {"prompt": " \n "},
-        {"prompt": ["a"]},
+        {"prompt": ["a", 3]},
         {"prompt": "a (red:2 house"},
         {"prompt": "a (red:1,5) house"},
         {"prompt": "a (,:2) house"},
