@@ -12,8 +12,9 @@ import io
 import math
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from importlib import resources
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from PIL import Image
@@ -31,11 +32,6 @@ from heedmap.text.prompts import is_content, untaught_warnings
 from heedmap.text.weights import parse_weights, token_weights
 from heedmap.text.words import TokenTable
 
-if TYPE_CHECKING:
-    from heedmap.results.ablations import Ablation
-    from heedmap.results.edits import EditResult
-    from heedmap.results.runs import Run
-
 LIMIT, SMALL_LIMIT = 8_000_000, 3_000_000
 """Bytes of a page; the smaller limit holds if no image has more than 256×256 pixels."""
 MASK_SIDE = 256  # the most pixels on the short side
@@ -52,7 +48,29 @@ _SCRIPTS = (
 )
 
 
-def run_page(run: "Run", *, limit: int | None = None) -> str:
+@dataclass(frozen=True, eq=False)
+class RunContent:
+    """The content of a run's page; `results.runs.Run` describes it."""
+
+    image: Image.Image
+    maps: HeatMaps
+    settings: Settings
+    negative_maps: HeatMaps | None = None
+    step_pictures: StepPictures | None = None
+    concepts: HeatMaps | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class EditContent:
+    """The content of an edit's page; `results.edits.EditResult` describes it."""
+
+    source: RunContent
+    edited: RunContent
+    report: EditReport
+    blend: np.ndarray | None = None
+
+
+def run_page(run: RunContent, *, limit: int | None = None) -> str:
     """Return the page of a run, of at most `limit` bytes. Default: by the size of the images.
 
     If the maps do not fit, it shows windows of steps, or the mean over heads or steps.
@@ -61,7 +79,7 @@ def run_page(run: "Run", *, limit: int | None = None) -> str:
 
 
 def pairs_page(
-    pairs: Iterable[tuple[str, "EditResult"]],
+    pairs: Iterable[tuple[str, EditContent]],
     *,
     title: str = "",
     grid: Mapping[str, Any] | None = None,
@@ -76,7 +94,7 @@ def pairs_page(
             edits; and a `note` above the grid.
         limit: as in `run_page`.
     """
-    runs: list[Run] = []
+    runs: list[RunContent] = []
     edits: list[dict[str, Any]] = []
     for label, pair in pairs:
         runs += [run for run in (pair.source, pair.edited) if run not in runs]
@@ -94,26 +112,36 @@ def pairs_page(
     return _page(runs, limit, title or runs[-1].settings.prompt, pairs=edits, grid=grid)
 
 
-def ablation_page(ablation: "Ablation") -> str:
+def ablation_page(
+    word: str,
+    run: RunContent,
+    without: Mapping[Any, RunContent],
+    findings: Mapping[Any, Mapping[str, Any]],
+) -> str:
     """Return the page of an ablation: the image with and without the word, the heat, the change.
 
-    In both ways, with the verdict of each.
+    Args:
+        word: the word.
+        run: the run with it.
+        without: the run without it, by way.
+        findings: the verdict (`why`) and the `agreement` of each way, as plain JSON types.
     """
-    table, runs = ablation.run.maps.tokens, ablation.without
+    table = run.maps.tokens
     pairs = [
         {
             "way": way,
-            "words": _equal_words(table, run.maps.tokens),
-            "why": ablation.verdict(way),
-            "agreement": to_json(ablation.agreement[way]),
+            "words": _equal_words(table, other.maps.tokens),
+            **findings[way],
         }
-        for way, run in runs.items()
+        for way, other in without.items()
     ]
-    numbers = [word.number for place in table.matches(ablation.word) for word in place]
-    about = {"word": ablation.word, "numbers": numbers}
-    title = ablation.run.settings.prompt
+    numbers = [one.number for place in table.matches(word) for one in place]
     return _page(
-        [ablation.run, *runs.values()], None, title, pairs=pairs, ablation=about
+        [run, *without.values()],
+        None,
+        run.settings.prompt,
+        pairs=pairs,
+        ablation={"word": word, "numbers": numbers},
     )
 
 
@@ -199,7 +227,9 @@ def link(image: Image.Image, kind: str, **options: Any) -> str:
     return f"data:image/{kind};base64,{base64.b64encode(file.getvalue()).decode()}"
 
 
-def _page(runs: Sequence["Run"], limit: int | None, title: str, **content: Any) -> str:
+def _page(
+    runs: Sequence[RunContent], limit: int | None, title: str, **content: Any
+) -> str:
     """Return a page of runs; `content` are the pairs, the grid or the ablation."""
     pixels = max(math.prod(run.image.size) for run in runs)
     limit = limit or (LIMIT if pixels > 256 * 256 else SMALL_LIMIT)
@@ -237,7 +267,7 @@ def _page(runs: Sequence["Run"], limit: int | None, title: str, **content: Any) 
     return document(template, title, style, script, data=as_script(data))
 
 
-def _recordings(run: "Run") -> dict[str, Recording]:
+def _recordings(run: RunContent) -> dict[str, Recording]:
     """Return the recordings of a run's prompts that have the layers and steps of the first."""
     first = run.maps.recording
     every = {
@@ -310,7 +340,7 @@ def _colours(name: str) -> str:
 # --- texts and numbers ------------------------------------------------------------------------
 
 
-def run_summary(run: "Run") -> dict[str, Any]:
+def run_summary(run: RunContent) -> dict[str, Any]:
     """Return the texts about a run.
 
     `own` is "located" or "edited" if the run uses an image of the user's; `shareOf` is the
@@ -343,7 +373,7 @@ def run_summary(run: "Run") -> dict[str, Any]:
     }
 
 
-def edit_summary(pair: "EditResult") -> dict[str, Any]:
+def edit_summary(pair: EditContent) -> dict[str, Any]:
     """Return the texts about an edit: its words and weights, its reason and its tables."""
     about, table = pair.report, pair.edited.maps.tokens
     weights = _by_word(table, about.weights)

@@ -200,7 +200,11 @@ class Ablation(Result):
 
     def page(self) -> str:
         """Return the page: one HTML file that needs nothing else."""
-        return pages.ablation_page(self)
+        findings = {
+            way: {"why": self.verdict(way), "agreement": to_json(agreement)}
+            for way, agreement in self.agreement.items()
+        }
+        return pages.ablation_page(self.word, self.run, self.without, findings)
 
     def _heat_of_change(self, way: Way) -> Image.Image:
         """Draw the change in a way, on one scale for both."""

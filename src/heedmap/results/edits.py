@@ -32,7 +32,7 @@ class EditFile(Note, frozen=True, kw_only=True):
 
 
 @dataclass(frozen=True, eq=False)
-class EditResult(Result):
+class EditResult(pages.EditContent, Result):
     """A source image, its edit, and the change between them.
 
     Its folder has `source/` and `edited/` (each the folder of a run), `index.html` (the page),
@@ -50,8 +50,6 @@ class EditResult(Result):
 
     source: Run
     edited: Run
-    report: EditReport
-    blend: np.ndarray | None = None
 
     def __repr__(self) -> str:
         source, edited = self.source.settings, self.edited.settings

@@ -15,7 +15,6 @@ from heedmap.errors import ArgumentError, RunError, join_words, plural, quoted
 from heedmap.figures import plots
 from heedmap.figures.overlays import (
     Animation,
-    StepPictures,
     centred,
     mosaic_size,
     of_mosaic,
@@ -90,7 +89,7 @@ class RunFile(Note, frozen=True, kw_only=True):
 
 
 @dataclass(frozen=True, eq=False)
-class Run(Result):
+class Run(pages.RunContent, Result):
     """One generated image with its maps, and all settings that generate it again.
 
     Attributes:
@@ -106,12 +105,6 @@ class Run(Result):
         input_image: the image of yours that was edited, as the model saw it; None of other runs.
     """
 
-    image: Image.Image
-    maps: HeatMaps
-    settings: Settings
-    negative_maps: HeatMaps | None = None
-    step_pictures: StepPictures | None = None
-    concepts: HeatMaps | None = None
     input_image: Image.Image | None = None
 
     def __repr__(self) -> str:
