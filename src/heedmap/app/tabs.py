@@ -76,10 +76,8 @@ GRID_READERS = {
     **dict.fromkeys(("cross_replace", "self_replace"), parsing.parse_windows),
 }
 REQUIRED = {"prompt", "source", "picture", "name", "word", "at"}
-_BY_MODEL, _WINDOW = (
-    {"placeholder": "model default"},
-    {"placeholder": "by kind of edit"},
-)
+_BY_MODEL = {"placeholder": "model default"}
+_WINDOW = {"placeholder": "by kind of edit"}
 _WINDOW["info"] = "Fraction of the run, such as 0.8"
 _LINES = {"info": "One entry per line.", "lines": 2}
 LOOKS: dict[str, dict[str, Any]] = {
@@ -175,7 +173,8 @@ class Form:
         )
         shares = [("all attention", "all"), ("the attention to the text", "text")]
         info = "Of the text: only models in which text and image share one softmax, such as SD 3"
-        label, usual = "Values of maps are shares of", options.GenerateOptions.share_of
+        label = "Values of maps are shares of"
+        usual = options.GenerateOptions.share_of
         self.add("share_of", gr.Radio(shares, value=usual, label=label, info=info))
 
     def edit(self) -> None:
@@ -213,7 +212,8 @@ class App:
     """
 
     def __init__(self, models: Models, out: Path | None) -> None:
-        self.models, self.out = models, out
+        self.models = models
+        self.out = out
         # The maps of the embedded models take little memory.
         embedded = models.names == [*FOLDERS]
         self._axes = options.AXES if embedded else options.GenerateOptions.keep

@@ -25,7 +25,8 @@ from heedmap.errors import ArgumentError, HeedmapError, join_words, record_warni
 from heedmap.options import LoadOptions, option
 from heedmap.parsing import READERS, parse_integer, parse_word
 
-EMBEDDED, SAVED = "the embedded model, offline", "the run's own model"
+EMBEDDED = "the embedded model, offline"
+SAVED = "the run's own model"
 OUTPUT = "a new one in outputs/"
 RESERVED = {"pipe", "progress", "preview", "edits", "picture", "arguments"}
 """Arguments of Python's functions that `--set` does not take, besides a command's own options."""
@@ -147,16 +148,15 @@ def progress_bar(
     with progress.Progress(
         *columns, console=Console(stderr=True), transient=True
     ) as bar:
-        task, before, start = (
-            bar.add_task(label, total=None, rate=""),
-            -1,
-            time.monotonic(),
-        )
+        task = bar.add_task(label, total=None, rate="")
+        before = -1
+        start = time.monotonic()
 
         def advance(done: int, total: int) -> None:
             nonlocal before, start
             if before < 0:  # what was done before the bar began has no rate
-                before, start = done, time.monotonic()
+                before = done
+                start = time.monotonic()
             rate = (done - before) / max(time.monotonic() - start, 1e-3) * 60
             bar.update(task, completed=done, total=total, rate=f"{rate:.3g} a minute")
 
@@ -307,7 +307,8 @@ def _take(
 
 def _flag(one: Field[Any], usual: str = "") -> inspect.Parameter:
     """Make the Typer parameter of an option; `usual` is the default that its help names."""
-    how, default = one.metadata, one.default
+    how = one.metadata
+    default = one.default
     text = how["help"].format(usual)
     if default not in (None, False, (), MISSING):
         shown = ",".join(default) if isinstance(default, tuple) else default

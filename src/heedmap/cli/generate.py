@@ -121,7 +121,8 @@ def _finish(task: Task, runs: list[dict[str, Any]]) -> None:
             print_table(("word", "map"), rows[:MOST_ROWS], run["folder"])
             if len(rows) > MOST_ROWS:
                 typer.echo(f"and {plural(len(rows) - MOST_ROWS, 'more word')}")
-            size, steps = "×".join(map(str, run["size"])), plural(run["steps"], "step")
+            size = "×".join(map(str, run["size"]))
+            steps = plural(run["steps"], "step")
             typer.echo(f"{run['image']}: {size}, seed {run['seed']}, {steps}.")
             typer.echo(f"Open {run['page']}; all maps are in {run['sheet']}.")
     task.finish({"runs": runs}, [run["folder"] for run in runs], runs[0]["page"])

@@ -71,7 +71,8 @@ def inspect(
     from heedmap.maps.word_figures import mean_of
     from heedmap.results.runs import word_file
 
-    saved, concepts = hm.Run.load(run), concepts or outputs
+    saved = hm.Run.load(run)
+    concepts = concepts or outputs
     maps = maps_of(saved, concepts)
     parts = {"layers": layers, "steps": steps, "heads": heads}
     parts = {axis: part for axis, part in parts.items() if part is not None}

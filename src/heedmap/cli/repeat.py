@@ -156,11 +156,9 @@ def explain(
 
 
 def _print_explanation(explanation: "hm.Explanation") -> None:
-    report, numbers, one = (
-        explanation.report,
-        explanation.numbers,
-        explanation.attention,
-    )
+    report = explanation.report
+    numbers = explanation.numbers
+    one = explanation.attention
     columns = {"Q·K": one.scores, "÷√d": one.masked, "P": one.probabilities}
     if explanation.inputs.edited is not None:
         columns["edited P"] = numbers["probabilities"]

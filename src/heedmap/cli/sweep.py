@@ -100,7 +100,8 @@ def sweep(
             from heedmap.sweeps import processes
         with progress_bar("Jobs", task.verbose and first, interval=60) as progress:
             result = processes.sweep(
-                *(jobs, out),
+                jobs,
+                out,
                 model=task.model,
                 device=task.device,
                 dtype=task.dtype,

@@ -46,7 +46,8 @@ ExactNumber = Annotated[int, Meta(ge=-MAX_WHOLE, le=MAX_WHOLE)] | Number
 Fraction = Annotated[float, Meta(ge=0, le=1)]
 Window = tuple[Fraction, Fraction]
 """The (start, end) of a part of a run."""
-TOKENS_AT_MOST, WORDS_AT_MOST = Meta(max_length=MAX_TOKENS), Meta(max_length=MAX_PROMPT)
+TOKENS_AT_MOST = Meta(max_length=MAX_TOKENS)
+WORDS_AT_MOST = Meta(max_length=MAX_PROMPT)
 Words = tuple[Text, ...]
 Numbers = tuple[Small, ...]
 TokenKind = Literal["text", "start", "end", "pad", "image"]

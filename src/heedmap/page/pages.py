@@ -32,7 +32,8 @@ from heedmap.text.prompts import is_content, untaught_warnings
 from heedmap.text.weights import parse_weights, token_weights
 from heedmap.text.words import TokenTable
 
-LIMIT, SMALL_LIMIT = 8_000_000, 3_000_000
+LIMIT = 8_000_000
+SMALL_LIMIT = 3_000_000
 """Bytes of a page; the smaller limit holds if no image has more than 256×256 pixels."""
 MASK_SIDE = 256  # the most pixels on the short side
 _SCRIPTS = (
@@ -347,8 +348,11 @@ def run_summary(run: RunContent) -> dict[str, Any]:
     share that the maps hold; `model` is the option that `repeat` and `explain` need if the model
     had no name; `rest` is the word shown at first.
     """
-    settings, share = run.settings, run.maps.recording.share_of
-    table, weights, unknown = run.maps.tokens, [], settings.untaught or ()
+    settings = run.settings
+    share = run.maps.recording.share_of
+    table = run.maps.tokens
+    weights = []
+    unknown = settings.untaught or ()
     notes = untaught_warnings(
         unknown, [table.prompt], settings.negative or "", settings.concepts
     )
@@ -375,7 +379,8 @@ def run_summary(run: RunContent) -> dict[str, Any]:
 
 def edit_summary(pair: EditContent) -> dict[str, Any]:
     """Return the texts about an edit: its words and weights, its reason and its tables."""
-    about, table = pair.report, pair.edited.maps.tokens
+    about = pair.report
+    table = pair.edited.maps.tokens
     weights = _by_word(table, about.weights)
     parts = [
         f"“{table.words[number].text}” ×{format_number(weight)}"
@@ -427,7 +432,8 @@ def _by_word(
 
 def edit_tables(report: EditReport, *, blended: bool) -> dict[str, Any]:
     """Return the tables of an edit: the change of the image, and that of the attention."""
-    region, back = "the mask" if blended else "the changed words", report.reconstruction
+    region = "the mask" if blended else "the changed words"
+    back = report.reconstruction
     rows = {
         "kind": report.kind,
         "what changes": report.purpose and _PURPOSES[report.purpose],

@@ -180,7 +180,8 @@ def resolve_options(
     check_share(pipe, options.share_of)
     arguments = usual_arguments(pipe) | rest
     arguments = {name: _own(value) for name, value in arguments.items()}
-    width, height = arguments.pop("width", None), arguments.pop("height", None)
+    width = arguments.pop("width", None)
+    height = arguments.pop("height", None)
     generator: Any = arguments.pop("generator", None)
     values = {
         option: arguments.pop(name, None) for name, option in _DIFFUSERS_NAMES.items()
@@ -216,7 +217,8 @@ def resolve_options(
             )
     if options.size is None:
         return options, seed
-    size, latents = check_size(pipe, options.size), arguments.get("latents")
+    size = check_size(pipe, options.size)
+    latents = arguments.get("latents")
     side = family_of(pipe).cell_side
     grid = (size[1] // side, size[0] // side)
     # Those of Flux are packed, and tell no grid.

@@ -222,7 +222,8 @@ def generate_batch(
     if probe is not None:
         branches.add(probe.branch)
     spec = RecordingSpec.of(options, branches=frozenset(branches), weights_read=True)
-    negative, concepts = options.negative, spec.concepts
+    negative = options.negative
+    concepts = spec.concepts
     recorder = StepRecorder() if "step" in spec.keep else None
     trace = Trace(
         pipe,
@@ -329,7 +330,8 @@ def _warnings(
     for text in (negative, str(options.arguments.get("prompt_2") or "")):
         yield unread_weights(text)
     if options.size is not None and not has_usual_area(pipe, options.size):
-        (w, h), (width, height) = options.size, usual_size(pipe)
+        w, h = options.size
+        width, height = usual_size(pipe)
         other = "larger" if w * h > width * height else "smaller"
         yield f"{w}×{h} is much {other} than the model's {width}×{height}: the image may be bad"
 
@@ -352,7 +354,8 @@ def _call(
 ) -> tuple[Sequence[Any], Sequence[Any]]:
     """Return the images, and for each whether the safety checker made it black."""
     if latents is not None and image is not None:
-        (noise,), steps = call["generator"], call[THEIR_NAMES["steps"]]
+        (noise,) = call["generator"]
+        steps = call[THEIR_NAMES["steps"]]
         with showing(pipe, latents, noise, steps) as first:
             pipe(
                 **call, latents=first.to(pipe.dtype), output_type="latent"
@@ -463,7 +466,8 @@ class StepRecorder:
             or any(len(one) != len(images) for one in every)
         ):
             return [None] * len(images)
-        by_image, last = torch.stack(every, dim=1).float().cpu(), last.float().cpu()
+        by_image = torch.stack(every, dim=1).float().cpu()
+        last = last.float().cpu()
         kind = "prediction" if is_predicted else "latents"
         return [
             StepPictures(tuple(_colour(frames, final[None], image)), kind)

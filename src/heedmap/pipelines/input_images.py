@@ -104,7 +104,9 @@ def fitting_size(pipe: Pipeline, size: tuple[int, int]) -> tuple[int, int]:
     Raises:
         ArgumentError: if the image is too long.
     """
-    (w, h), factor, usual = size, unit(pipe), usual_size(pipe)
+    w, h = size
+    factor = unit(pipe)
+    usual = usual_size(pipe)
     if any(side % factor for side in size) or not has_usual_area(pipe, size):
         scale = sqrt(prod(usual) / prod(size)) / factor
 
@@ -124,7 +126,8 @@ def fitting_size(pipe: Pipeline, size: tuple[int, int]) -> tuple[int, int]:
 
 def check_takes_latents(pipe: Pipeline) -> None:
     """Raise a ModelError if a pipeline cannot start from the latents of an image."""
-    names, kind = parameters(pipe), type(pipe).__name__
+    names = parameters(pipe)
+    kind = type(pipe).__name__
     if (
         "latents" not in names
         or "strength" in names
@@ -334,15 +337,15 @@ class ImageSource:
         steps = apply_model_defaults(pipe, options).steps
         steps = steps or default_of(pipe, THEIR_NAMES["steps"])
         self._flow = pipe.scheduler if is_flow(pipe) else None
-        count, self._levels, self._scale = (
-            steps,
-            [(0.0, 1.0)],
-            1.0,
-        )  # those of a flow's beginning
+        # those of a flow's beginning
+        count = steps
+        self._levels = [(0.0, 1.0)]
+        self._scale = 1.0
         if self._flow is None:
             self._levels, self._scale = noise_levels(pipe, steps)
             count = len(self._levels) - 1
-        self.image, generator = encode_image(pipe, image, options.size), noise(seed)
+        self.image = encode_image(pipe, image, options.size)
+        generator = noise(seed)
         latents = self.image.latents
         # One for each step that is taken: some schedulers take more than are asked of them.
         self._noises = [
@@ -358,7 +361,8 @@ class ImageSource:
         """Return the latents (B, C, h, w) to go on with after a call of the scheduler."""
         if not moment.last:
             return latents
-        step, new = moment.step + 1, latents.float()
+        step = moment.step + 1
+        new = latents.float()
         level = self._levels[step] if self._flow is None else flow_level(self._flow)
         source = self._at(step, level)
         return (source + (new - new[:1])).to(latents)
@@ -395,7 +399,8 @@ def saved_image(
     run: Run, arguments: Mapping[str, Any]
 ) -> tuple[Image.Image | None, dict[str, Any]]:
     """Return the image that a saved run was edited from, and the arguments without it."""
-    settings, rest = run.settings.input_image, dict(arguments)
+    settings = run.settings.input_image
+    rest = dict(arguments)
     if settings is None:
         return None, rest
     image = rest.pop("image", run.input_image)

@@ -84,12 +84,14 @@ def compared(
     """Compare a result with the saved one; `changed` has the settings that differ."""
     largest: float = 0
     differing = count = 0
-    (before, top), (after, _) = _arrays(saved), _arrays(new)
+    before, top = _arrays(saved)
+    after, _ = _arrays(new)
     for one, other in zip(before, after, strict=True):
         values = one[..., 0].size
         count += values
         if one.shape != other.shape:
-            largest, differing = top, differing + values
+            largest = top
+            differing = differing + values
             continue
         difference = np.abs(one - other).max(axis=-1)
         largest = max(largest, difference.max().item())
@@ -172,7 +174,8 @@ def saved_call(settings: Settings, pipe: Any, extra: Mapping[str, Any]) -> Saved
 def _arguments(
     pipe: Any, settings: Settings, extra: Mapping[str, Any]
 ) -> dict[str, Any]:
-    notes, values = settings.arguments, dict(extra)
+    notes = settings.arguments
+    values = dict(extra)
     check_names(pipe, notes, ())
     for name in values.keys() - notes.keys():
         raise ArgumentError(
@@ -372,11 +375,14 @@ def _pair(
 ) -> EditResult:
     """Generate a source and copies of an edit; of a source alone the edits change nothing."""
     picture, arguments = saved_image(run, arguments)
-    call, edit = saved_call(run.settings, pipe, arguments), run.settings.edit
+    call = saved_call(run.settings, pipe, arguments)
+    edit = run.settings.edit
     number, size = run.settings.batch_place or (1, 2)
-    options, source = EditOptions(cross_replace=0.0, self_replace=0.0), call.prompt
+    options = EditOptions(cross_replace=0.0, self_replace=0.0)
+    source = call.prompt
     if edit is not None:
-        options, source = edit, edit.source
+        options = edit
+        source = edit.source
     options = replace(options, batch=size, image=picture)
     edits = EditSource(pipe, source, options, call.options)
     plans = [edits.plan(call.prompt)] * (size - 1)
@@ -386,7 +392,8 @@ def _pair(
 def _grid(
     pipe: Any, saved: Grid, arguments: Mapping[str, Any], progress: Progress | None
 ) -> Grid:
-    report, first = saved.report, saved.cells[0].result
+    report = saved.report
+    first = saved.cells[0].result
     picture, arguments = saved_image(first.source, arguments)
     sampling = saved_call(first.edited.settings, pipe, arguments).options
     options = replace(report.options, image=picture, batch=report.batch)

@@ -52,11 +52,9 @@ from heedmap.text.words import Word
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-_NEGATIVE, _CONCEPTS, _INPUT = (
-    "negative.safetensors",
-    "concepts.safetensors",
-    "input.png",
-)
+_NEGATIVE = "negative.safetensors"
+_CONCEPTS = "concepts.safetensors"
+_INPUT = "input.png"
 _RUNS_IN = {"edit.json": "edited", "grid.json": "cells/001", "ablate.json": "run"}
 
 
@@ -108,7 +106,8 @@ class Run(pages.RunContent, Result):
     input_image: Image.Image | None = None
 
     def __repr__(self) -> str:
-        (width, height), settings = self.image.size, self.settings
+        width, height = self.image.size
+        settings = self.settings
         steps = plural(len(self.maps.recording.timesteps), "step")
         return (
             f"<Run {quoted(settings.prompt)}, seed {settings.seed}: {width}×{height}, {steps}, "
@@ -215,7 +214,9 @@ class Run(pages.RunContent, Result):
     def write_files(self, folder: Path, *, overlays: bool = True) -> None:
         """Write the files of `save` to a folder, which is made if it is missing."""
         folder.mkdir(parents=True, exist_ok=True)
-        text, settings, steps = PngInfo(), self.settings, self.step_pictures
+        text = PngInfo()
+        settings = self.settings
+        steps = self.step_pictures
         if not (
             settings.located or settings.input_image
         ):  # settings alone do not generate those
@@ -226,13 +227,15 @@ class Run(pages.RunContent, Result):
         if overlays:
             (folder / "words").mkdir()
             (folder / "index.html").write_text(self.explorer(), encoding="utf-8")
-        title, concepts = settings.prompt, ()
+        title = settings.prompt
+        concepts = ()
         sheet = folder / "sheet.png"
         words = _write_words(
             self.maps, sheet, title, overlays=overlays, edits=settings.edits
         )
         if self.concepts is not None:
-            title, prefix = f"{title} · concepts", "concept-"
+            title = f"{title} · concepts"
+            prefix = "concept-"
             path = folder / "concepts.png"
             concepts = _write_words(
                 self.concepts, path, title, prefix, overlays=overlays
@@ -261,7 +264,8 @@ class Run(pages.RunContent, Result):
                     f"{folder} holds several runs: name one of them, as {folder / place}"
                 )
         file = reading.read_json(folder / "run.json", RunFile)
-        settings, size = file.settings, file.settings.size
+        settings = file.settings
+        size = file.settings.size
         image = reading.read_image(folder / "image.png", size=size)
         recording = Recording.load(folder / "maps.safetensors")
         if (recording.table.prompt, recording.size) != (settings.text, size):
@@ -276,7 +280,8 @@ class Run(pages.RunContent, Result):
         )
         steps = None
         if file.steps is not None:
-            count, small = len(recording.timesteps), file.steps.size
+            count = len(recording.timesteps)
+            small = file.steps.size
             mosaic = reading.read_image(
                 folder / "steps.png", size=mosaic_size(count, small)
             )
@@ -337,7 +342,9 @@ def parameters_text(settings: Settings) -> str:
     lines = [settings.prompt]
     if settings.negative:
         lines.append(f"Negative prompt: {settings.negative}")
-    (width, height), edit, edited = settings.size, settings.edit, ""
+    width, height = settings.size
+    edit = settings.edit
+    edited = ""
     if edit is not None:  # these settings without the source generate another image
         windows = "cross {:g}–{:g}, self {:g}–{:g}".format(
             *edit.cross_replace, *edit.self_replace

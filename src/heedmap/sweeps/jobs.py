@@ -91,10 +91,14 @@ def read_jobs(
     """
     if isinstance(source, str | Path):
         path = reading.path_of(source)
-        name, root, rows = str(path), path.parent, _rows(path)
+        name = str(path)
+        root = path.parent
+        rows = _rows(path)
         unit = "job" if path.suffix.lower() == ".toml" else "line"
     else:
-        name, root, rows = "the list", Path(), enumerate(source, 1)
+        name = "the list"
+        root = Path()
+        rows = enumerate(source, 1)
         unit = "line"
     checker = _Checker(root.resolve(), None if model is None else str(model), dtype)
     jobs: dict[str, Job] = {}
@@ -133,7 +137,8 @@ def in_units(jobs: Iterable[Job], batch: int = 1) -> list[list[Job]]:
 
 def _rows(path: Path) -> Iterator[tuple[int, Any]]:
     """Yield the line and the content of each job of a file."""
-    data, kind = reading.read_bytes(path, most=2**32), path.suffix.lower()
+    data = reading.read_bytes(path, most=2**32)
+    kind = path.suffix.lower()
     check_one_of("the ending of the manifest", kind, (".jsonl", ".csv", ".toml"))
     try:
         text = data.decode("utf-8-sig")
@@ -188,7 +193,9 @@ class _Checker:
     """The checks of jobs, by the same functions as those of the calls, without weights."""
 
     def __init__(self, root: Path, model: str | None, dtype: str) -> None:
-        self._root, self._model, self._dtype = root, model, dtype
+        self._root = root
+        self._model = model
+        self._dtype = dtype
         self._outline = cache(loading.outline)
         self._options: dict[
             tuple[str | None, str], GenerateOptions
@@ -205,7 +212,8 @@ class _Checker:
         except (TypeError, ValueError) as error:
             raise ArgumentError(f"a job is plain JSON: {error}") from error
         about = {name: row.pop(name, None) for name in _ABOUT_JOB}
-        task, model = about["task"] or "generate", about["model"] or self._model
+        task = about["task"] or "generate"
+        model = about["model"] or self._model
         check_one_of("task", task, TASKS)
         check_text("model", model or "")
         settings = {**row, **about, "task": task, "model": model, "dtype": self._dtype}
@@ -217,7 +225,8 @@ class _Checker:
         pipe = self._outline(model)
         check_names(pipe, row, _SIGNATURES[task].parameters.keys() - _NOT_IN_JOBS)
         check_int("the seed", row.get("seed"), least=0, most=MAX_WHOLE)
-        weights, truths = about["weights"] or {}, about["truths"] or {}
+        weights = about["weights"] or {}
+        truths = about["truths"] or {}
         if not isinstance(weights, dict) or not isinstance(truths, dict):
             raise ArgumentError(
                 "weights and truths are tables: expected a value for each word"
@@ -254,12 +263,14 @@ class _Checker:
         given = dict(job.arguments)
         seed = given.pop("seed")
         if job.task == "edit":
-            text, target = given.pop("source"), given.pop("target", None)
+            text = given.pop("source")
+            target = given.pop("target", None)
             check_text("target", target or "")  # a list would be several jobs
             source, (target,), _ = resolve_edits(edit, pipe, text, target, seed, given)
             plan = source.plan(target)
             check_effect([plan])
-            options, table = source.sampling, plan.table
+            options = source.sampling
+            table = plan.table
         else:
             key = job.model, job.shape
             prompt = check_prompt(given.pop("prompt"))
