@@ -4,7 +4,7 @@ import io
 import json
 import re
 from copy import deepcopy
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
@@ -41,7 +41,6 @@ from heedmap.io.schemas import EditReport, Settings, to_json
 from heedmap.maps.heatmaps import HeatMaps
 from heedmap.maps.recordings import Layer, Recording
 from heedmap.mathematics.by_hand import LayerInputs
-from heedmap.options import GenerateOptions
 from heedmap.pipelines import generation
 from heedmap.pipelines.arguments import resolve_options
 from heedmap.results.ablations import Ablation
@@ -103,8 +102,9 @@ def noting(run: Any, **noted: Any) -> Any:
 
 
 REPORT = {
-    "kind": "replace", "why": "'house' became 'sea'", "cross_replace": [0.0, 0.8],
-    "self_replace": [0.0, 0.4], "sites": 21, "self_sites": 7, "moved": 0.25,
+    "kind": "replace", "why": "'house' became 'sea'",
+    "options": {"source": "at house", "cross_replace": [0.0, 0.8], "self_replace": [0.0, 0.4]},
+    "sites": 21, "self_sites": 7, "moved": 0.25,
     "words": {"source": [1], "edited": [1]},
     "change": {
         "inside": {"share": 0.5, "mse": 0.01, "psnr_db": 20.0, "ssim": 0.5},
@@ -167,10 +167,7 @@ def made_ablation(word: str = "house", prompt: str = "at house, at sea", **noted
 
 def generate_batch(pipe, prompts, seeds, edits=(), **given) -> list[Run]:
     """A batch, with the options of `generate` as keyword arguments."""
-    names = {one.name for one in fields(GenerateOptions)} & given.keys()
-    own = {name: given.pop(name) for name in names}
-    call = {"pipe": pipe, "seeds": seeds, **own, "arguments": given}
-    options, seeds = resolve_options(call)
+    options, seeds = resolve_options(generation.generate, pipe, seeds, given)
     return generation.generate_batch(pipe, prompts, seeds, options, edits=tuple(edits))[0]
 
 

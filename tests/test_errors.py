@@ -1,6 +1,8 @@
 """Sentences of errors and warnings: one line, short, and at the caller's line."""
 
 import linecache
+import subprocess
+import sys
 import warnings
 
 import pytest
@@ -46,6 +48,11 @@ def test_a_warning_points_to_the_callers_line():
 )
 def test_numbers_have_a_true_minus_sign(value, form, text):
     assert errors.format_number(value, form) == text
+
+
+def test_errors_are_found_in_their_module_and_at_the_top():
+    code = "import heedmap as hm; assert hm.errors.WordError is hm.WordError"
+    subprocess.run([sys.executable, "-c", code], check=True)
 
 
 def test_counts_and_sizes_have_units():

@@ -6,9 +6,17 @@ from typing import get_args
 import numpy as np
 import pytest
 
-from heedmap import options
+from heedmap import parsing
 from heedmap.errors import ArgumentError
-from heedmap.options import USUAL, USUAL_JOINT, EditOptions, EditPurpose, GenerateOptions
+from heedmap.options import (
+    USUAL,
+    USUAL_JOINT,
+    EditKeywords,
+    EditOptions,
+    EditPurpose,
+    GenerateKeywords,
+    GenerateOptions,
+)
 
 
 def test_defaults_are_those_of_prompt_to_prompt():
@@ -17,6 +25,12 @@ def test_defaults_are_those_of_prompt_to_prompt():
     assert (edit.cross_replace, edit.self_replace, edit.max_self_cells) == (None, None, 1024)
     assert USUAL["swap"] == USUAL[None] == (0.8, 0.4)
     assert set(USUAL) == set(USUAL_JOINT) == {None, *get_args(EditPurpose)}
+
+
+def test_type_checkers_know_each_option():
+    for kind, names in ((GenerateOptions, GenerateKeywords), (EditOptions, EditKeywords)):
+        options = {one.name for one in dataclasses.fields(kind)} - {"arguments"}
+        assert options <= names.__optional_keys__
 
 
 def test_values_become_plain_python():
@@ -60,30 +74,29 @@ def test_values_out_of_range_are_refused(kind: type, given: dict):
 @pytest.mark.parametrize(
     ("read", "text", "value"),
     [
-        (options.parse_integer, " 3", 3),
-        (options.parse_integers, "0, 2", [0, 2]),
-        (options.parse_number, "0.5", 0.5),
-        (options.parse_names, "up, mid,", ["up", "mid"]),
-        (options.parse_keep, "head, layer,step", ("head", "layer", "step")),
-        (options.parse_kind, "auto", None),
-        (options.parse_pixel, "40, 72", (40, 72)),
-        (options.parse_size, "512x768", (512, 768)),
-        (options.parse_size, "8×16", (8, 16)),
-        (options.parse_word, "red house", "red house"),
-        (options.parse_word, "# 02 ", 2),
-        (options.parse_window, "0.8", (0, 0.8)),
-        (options.parse_windows, "0,0.2, 0.1:0.9", [(0, 0), (0, 0.2), (0.1, 0.9)]),
-        (options.parse_word_window, "cat=0.3", ("cat", (0, 0.3))),
-        (options.parse_box, "a=b=0, 0,64,128.5", ("a=b", (0, 0, 64, 128.5))),
-        (options.parse_word_weights, "red=-2:3:6", ("red", [-2, -1, 0, 1, 2, 3])),
-        (options.parse_word_weights, "a=b=0,0.5", ("a=b", [0, 0.5])),
-        (options.parse_word_weights, " red house = 1.5 ", ("red house", [1.5])),
-        (options.parse_argument, "eta=0.5", ("eta", 0.5)),
-        (options.parse_argument, "a=True", ("a", True)),
-        (options.parse_argument, "a=(0.1, 0.6)", ("a", (0.1, 0.6))),
-        (options.parse_argument, 'a={"scale": 2}', ("a", {"scale": 2})),
-        (options.parse_argument, "prompt_2=a cat = b", ("prompt_2", "a cat = b")),
-        (options.parse_argument, 'prompt_2="3"', ("prompt_2", "3")),
+        (parsing.parse_integer, " 3", 3),
+        (parsing.parse_integers, "0, 2", [0, 2]),
+        (parsing.parse_number, "0.5", 0.5),
+        (parsing.parse_names, "up, mid,", ["up", "mid"]),
+        (parsing.parse_keep, "head, layer,step", ("head", "layer", "step")),
+        (parsing.parse_pixel, "40, 72", (40, 72)),
+        (parsing.parse_size, "512x768", (512, 768)),
+        (parsing.parse_size, "8×16", (8, 16)),
+        (parsing.parse_word, "red house", "red house"),
+        (parsing.parse_word, "# 02 ", 2),
+        (parsing.parse_window, "0.8", (0, 0.8)),
+        (parsing.parse_windows, "0,0.2, 0.1:0.9", [(0, 0), (0, 0.2), (0.1, 0.9)]),
+        (parsing.parse_word_window, "cat=0.3", ("cat", (0, 0.3))),
+        (parsing.parse_box, "a=b=0, 0,64,128.5", ("a=b", (0, 0, 64, 128.5))),
+        (parsing.parse_word_weights, "red=-2:3:6", ("red", [-2, -1, 0, 1, 2, 3])),
+        (parsing.parse_word_weights, "a=b=0,0.5", ("a=b", [0, 0.5])),
+        (parsing.parse_word_weights, " red house = 1.5 ", ("red house", [1.5])),
+        (parsing.parse_argument, "eta=0.5", ("eta", 0.5)),
+        (parsing.parse_argument, "a=True", ("a", True)),
+        (parsing.parse_argument, "a=(0.1, 0.6)", ("a", (0.1, 0.6))),
+        (parsing.parse_argument, 'a={"scale": 2}', ("a", {"scale": 2})),
+        (parsing.parse_argument, "prompt_2=a cat = b", ("prompt_2", "a cat = b")),
+        (parsing.parse_argument, 'prompt_2="3"', ("prompt_2", "3")),
     ],
 )
 def test_texts_are_read_as_values(read, text: str, value: object):
@@ -102,25 +115,24 @@ def test_texts_are_read_as_values(read, text: str, value: object):
     ],
 )
 def test_ranges_are_read_as_slices(text: str, taken: list[int]):
-    assert list(range(10))[options.parse_range(text)] == taken
+    assert list(range(10))[parsing.parse_range(text)] == taken
 
 
 @pytest.mark.parametrize(
     ("read", "texts"),
     [
-        (options.parse_integer, ["", "many"]),
-        (options.parse_number, ["x", "nan"]),
-        (options.parse_keep, ["layer,time"]),
-        (options.parse_kind, ["swap"]),
-        (options.parse_pixel, ["7,", "1,2,3"]),
-        (options.parse_size, ["", "x512", "8x8x8"]),
-        (options.parse_word, ["#x"]),
-        (options.parse_range, ["", ":", "1:2:3", "1.5"]),
-        (options.parse_windows, ["0,2", "0.9:0.1"]),
-        (options.parse_word_window, ["cat", "cat=2", "=0.5"]),
-        (options.parse_box, ["cat", "cat=1,2,3", "cat=0,0,nan,3"]),
-        (options.parse_word_weights, ["red", "red=1:2", "red=1:2:100000", "red=nan"]),
-        (options.parse_argument, ["eta", "=1", "true-cfg=1"]),
+        (parsing.parse_integer, ["", "many"]),
+        (parsing.parse_number, ["x", "nan"]),
+        (parsing.parse_keep, ["layer,time"]),
+        (parsing.parse_pixel, ["7,", "1,2,3"]),
+        (parsing.parse_size, ["", "x512", "8x8x8"]),
+        (parsing.parse_word, ["#x"]),
+        (parsing.parse_range, ["", ":", "1:2:3", "1.5"]),
+        (parsing.parse_windows, ["0,2", "0.9:0.1"]),
+        (parsing.parse_word_window, ["cat", "cat=2", "=0.5"]),
+        (parsing.parse_box, ["cat", "cat=1,2,3", "cat=0,0,nan,3"]),
+        (parsing.parse_word_weights, ["red", "red=1:2", "red=1:2:100000", "red=nan"]),
+        (parsing.parse_argument, ["eta", "=1", "true-cfg=1"]),
     ],
 )
 def test_unreadable_texts_are_refused(read, texts: list[str]):
@@ -130,6 +142,6 @@ def test_unreadable_texts_are_refused(read, texts: list[str]):
 
 
 def test_values_are_grouped_by_word():
-    assert options.by_word([("a", 1), ("b", 2)]) == {"a": 1, "b": 2}
+    assert parsing.by_word([("a", 1), ("b", 2)]) == {"a": 1, "b": 2}
     with pytest.raises(ArgumentError):
-        options.by_word([("a", 1), ("a", 2)])
+        parsing.by_word([("a", 1), ("a", 2)])

@@ -63,7 +63,7 @@ def draw(
     progress: Progress, **how: Any,
 ) -> Iterator[tuple[heedmap.Run, judge.Judgement]]:  # fmt: skip
     """Make a picture of each text, in batches, with what the judge sees in it."""
-    options, _ = resolve_options({"pipe": pipe, **how})
+    options, _ = resolve_options(generation.generate, pipe, None, how)
     for start in range(0, len(texts), BATCH):
         part = slice(start, start + BATCH)
         runs, _ = generation.generate_batch(pipe, texts[part], seeds[part], options)

@@ -202,7 +202,9 @@ def _beside(
     Their windows are those that the edit has by itself.
     """
     cross, own_window = family_of(pipe).windows["swap" if kind == "noun" else "colour"]
-    options, _ = resolve_options({"pipe": pipe, "limit": 2**30, **how})
+    options, _ = resolve_options(
+        generation.generate, pipe, None, {"limit": 2**30, **how}
+    )
     prompts: list[str] = []
     seeds: list[int] = []
     rules, sources, windows = {}, {}, {}

@@ -16,125 +16,113 @@
 
 Axes of arrays, in this order: `S` step · `B` image · `L` layer · `H` head · `Q` position
 (`Q = h·w`, row-major) · `K` token. (h, w) are the rows and columns of a grid or a map, (H, W) those
-of an image. A `size` is (width, height) in pixels. All errors are kinds of `HeedmapError`.
+of an image. A `size` is (width, height) in pixels. All errors are kinds of `HeedmapError`; they are
+in `heedmap.errors`, too.
 
 The names below are imported on first use, so that ``import heedmap`` costs next to nothing.
 """
 
 TYPE_CHECKING = False  # as `typing` has it, which takes longer to import than this
 if TYPE_CHECKING:
-    from heedmap.backends.loading import load
-    from heedmap.backends.processors import LayerShapes, layer_shapes
-    from heedmap.errors import HeedmapError, HeedmapWarning
-    from heedmap.figures.overlays import Animation
-    from heedmap.io.schemas import Change, EditReport, GridReport, Settings
-    from heedmap.maps.heatmaps import HeatMap, HeatMaps
-    from heedmap.mathematics.by_hand import Attention, attention
-    from heedmap.mathematics.rules import Site
-    from heedmap.pipelines.ablating import ablate
-    from heedmap.pipelines.editing import edit, grid
-    from heedmap.pipelines.explaining import explain
-    from heedmap.pipelines.generation import generate
-    from heedmap.pipelines.input_images import locate
-    from heedmap.pipelines.repeating import RepeatResult, repeat
-    from heedmap.recording.edits import Confine, Reweight
-    from heedmap.recording.tracing import Trace, trace
-    from heedmap.results.ablations import Ablation, Agreement, CausalAgreement
-    from heedmap.results.edits import EditResult
-    from heedmap.results.explanations import Explanation
-    from heedmap.results.grids import Cell, Grid
-    from heedmap.results.runs import Run, compare
-    from heedmap.sweeps.gallery import gallery
-    from heedmap.sweeps.processes import SweepResult, sweep
-    from heedmap.text.words import TokenTable
+    from heedmap import errors as errors
+    from heedmap.backends.loading import load as load
+    from heedmap.backends.processors import (
+        LayerShapes as LayerShapes,
+        layer_shapes as layer_shapes,
+    )
+    from heedmap.errors import (
+        ArgumentError as ArgumentError,
+        HeedmapError as HeedmapError,
+        HeedmapWarning as HeedmapWarning,
+        ModelError as ModelError,
+        NothingRecordedError as NothingRecordedError,
+        RunError as RunError,
+        SelectionError as SelectionError,
+        TraceError as TraceError,
+        TruncatedWordError as TruncatedWordError,
+        UnknownWordError as UnknownWordError,
+        WordError as WordError,
+    )
+    from heedmap.figures.overlays import Animation as Animation
+    from heedmap.io.schemas import (
+        Change as Change,
+        EditReport as EditReport,
+        GridReport as GridReport,
+        Settings as Settings,
+    )
+    from heedmap.maps.heatmaps import HeatMap as HeatMap, HeatMaps as HeatMaps
+    from heedmap.mathematics.by_hand import (
+        Attention as Attention,
+        attention as attention,
+    )
+    from heedmap.mathematics.rules import Site as Site
+    from heedmap.pipelines.ablating import ablate as ablate
+    from heedmap.pipelines.editing import edit as edit, grid as grid
+    from heedmap.pipelines.explaining import explain as explain
+    from heedmap.pipelines.generation import generate as generate
+    from heedmap.pipelines.input_images import locate as locate
+    from heedmap.pipelines.repeating import (
+        RepeatResult as RepeatResult,
+        repeat as repeat,
+    )
+    from heedmap.recording.edits import Confine as Confine, Reweight as Reweight
+    from heedmap.recording.tracing import Trace as Trace, trace as trace
+    from heedmap.results.ablations import (
+        Ablation as Ablation,
+        Agreement as Agreement,
+        CausalAgreement as CausalAgreement,
+    )
+    from heedmap.results.edits import EditResult as EditResult
+    from heedmap.results.explanations import Explanation as Explanation
+    from heedmap.results.grids import Cell as Cell, Grid as Grid
+    from heedmap.results.runs import Run as Run, compare as compare
+    from heedmap.sweeps.gallery import gallery as gallery
+    from heedmap.sweeps.processes import SweepResult as SweepResult, sweep as sweep
+    from heedmap.text.words import TokenTable as TokenTable
 
     __version__: str
 
-__all__ = [
-    "Ablation",
-    "Agreement",
-    "Animation",
-    "Attention",
-    "CausalAgreement",
-    "Cell",
-    "Change",
-    "Confine",
-    "EditReport",
-    "EditResult",
-    "Explanation",
-    "Grid",
-    "GridReport",
-    "HeatMap",
-    "HeatMaps",
-    "HeedmapError",
-    "HeedmapWarning",
-    "LayerShapes",
-    "RepeatResult",
-    "Reweight",
-    "Run",
-    "Settings",
-    "Site",
-    "SweepResult",
-    "TokenTable",
-    "Trace",
-    "ablate",
-    "attention",
-    "compare",
-    "edit",
-    "explain",
-    "gallery",
-    "generate",
-    "grid",
-    "layer_shapes",
-    "load",
-    "locate",
-    "repeat",
-    "sweep",
-    "trace",
-]
-
-_HOME = {
-    "Ablation": "results.ablations",
-    "Agreement": "results.ablations",
-    "Animation": "figures.overlays",
-    "Attention": "mathematics.by_hand",
-    "CausalAgreement": "results.ablations",
-    "Cell": "results.grids",
-    "Change": "io.schemas",
-    "Confine": "recording.edits",
-    "EditReport": "io.schemas",
-    "Explanation": "results.explanations",
-    "Grid": "results.grids",
-    "GridReport": "io.schemas",
-    "HeatMap": "maps.heatmaps",
-    "HeatMaps": "maps.heatmaps",
-    "HeedmapError": "errors",
-    "HeedmapWarning": "errors",
-    "LayerShapes": "backends.processors",
-    "EditResult": "results.edits",
-    "RepeatResult": "pipelines.repeating",
-    "Reweight": "recording.edits",
-    "Run": "results.runs",
-    "Settings": "io.schemas",
-    "Site": "mathematics.rules",
-    "SweepResult": "sweeps.processes",
-    "TokenTable": "text.words",
-    "Trace": "recording.tracing",
-    "ablate": "pipelines.ablating",
-    "attention": "mathematics.by_hand",
-    "compare": "results.runs",
-    "edit": "pipelines.editing",
-    "explain": "pipelines.explaining",
-    "gallery": "sweeps.gallery",
-    "generate": "pipelines.generation",
-    "grid": "pipelines.editing",
-    "layer_shapes": "backends.processors",
-    "load": "backends.loading",
-    "locate": "pipelines.input_images",
-    "repeat": "pipelines.repeating",
-    "sweep": "sweeps.processes",
-    "trace": "recording.tracing",
+_NAMES = {
+    "backends.loading": ["load"],
+    "backends.processors": ["LayerShapes", "layer_shapes"],
+    "errors": [
+        "ArgumentError",
+        "HeedmapError",
+        "HeedmapWarning",
+        "ModelError",
+        "NothingRecordedError",
+        "RunError",
+        "SelectionError",
+        "TraceError",
+        "TruncatedWordError",
+        "UnknownWordError",
+        "WordError",
+    ],
+    "figures.overlays": ["Animation"],
+    "io.schemas": ["Change", "EditReport", "GridReport", "Settings"],
+    "maps.heatmaps": ["HeatMap", "HeatMaps"],
+    "mathematics.by_hand": ["Attention", "attention"],
+    "mathematics.rules": ["Site"],
+    "pipelines.ablating": ["ablate"],
+    "pipelines.editing": ["edit", "grid"],
+    "pipelines.explaining": ["explain"],
+    "pipelines.generation": ["generate"],
+    "pipelines.input_images": ["locate"],
+    "pipelines.repeating": ["RepeatResult", "repeat"],
+    "recording.edits": ["Confine", "Reweight"],
+    "recording.tracing": ["Trace", "trace"],
+    "results.ablations": ["Ablation", "Agreement", "CausalAgreement"],
+    "results.edits": ["EditResult"],
+    "results.explanations": ["Explanation"],
+    "results.grids": ["Cell", "Grid"],
+    "results.runs": ["Run", "compare"],
+    "sweeps.gallery": ["gallery"],
+    "sweeps.processes": ["SweepResult", "sweep"],
+    "text.words": ["TokenTable"],
 }
+"""The public names of each module."""
+_HOME = {name: module for module, names in _NAMES.items() for name in names}
+__all__ = sorted(_HOME)
 
 _RENAMED = {
     "Pair": "EditResult",
@@ -154,10 +142,11 @@ def __getattr__(name: str) -> object:
             f"{name} is now {_RENAMED[name]}", DeprecationWarning, stacklevel=2
         )
         return __getattr__(_RENAMED[name])
-    if name in _HOME:
+    if name in _HOME or name == "errors":
         from importlib import import_module
 
-        value = getattr(import_module(f"{__name__}.{_HOME[name]}"), name)
+        module = import_module(f"{__name__}.{_HOME.get(name, name)}")
+        value = getattr(module, name, module)
     elif name == "__version__":
         from importlib.metadata import PackageNotFoundError, version
 

@@ -16,7 +16,7 @@ _INSIDE = frozenset({"heedmap", "torch", "diffusers", "contextlib"})
 class HeedmapError(Exception):
     """The base class of heedmap's errors: mistakes that a user can make, in one sentence.
 
-    `heedmap.errors` has its kinds: `ArgumentError`, `WordError` (`UnknownWordError`,
+    Its kinds: `ArgumentError`, `WordError` (`UnknownWordError`,
     `TruncatedWordError`), `NothingRecordedError`, `SelectionError`, `ModelError`, `TraceError` and
     `RunError`.
     """

@@ -61,16 +61,16 @@ class Thing(Struct):
 
 @pytest.mark.parametrize(
     "data",
-    [b"", b"{", b"[1]", b"\xff\xfe", b"[" * 100_000, b'{"seed": 1}', b'{"format": 3}',
-     b'{"format": 3, "seed": "1"}', b'{"format": 3, "seed": NaN}', b'{"format": 3, "seed": 1e999}'],
+    [b"", b"{", b"[1]", b"\xff\xfe", b"[" * 100_000, b'{"seed": 1}', b'{"format": 4}',
+     b'{"format": 4, "seed": "1"}', b'{"format": 4, "seed": NaN}', b'{"format": 4, "seed": 1e999}'],
 )  # fmt: skip
 def test_json_that_does_not_fit_is_an_error_that_names_the_file(data):
-    assert reading.decode(b'{"format": 3, "seed": 1, "more": 0}', Thing, "x").seed == 1
+    assert reading.decode(b'{"format": 4, "seed": 1, "more": 0}', Thing, "x").seed == 1
     with pytest.raises(RunError):
         reading.decode(data, Thing, "x")
 
 
-@pytest.mark.parametrize("version", [2, 4])
+@pytest.mark.parametrize("version", [3, 5])
 def test_another_format_is_refused(version):
     with pytest.raises(RunError):
         reading.decode(json.dumps({"format": version}), Thing, "x")

@@ -1,10 +1,11 @@
 """Settings and reports: the content of the JSON files of fresh results."""
 
+import inspect
 import json
+from dataclasses import replace
 
 import pytest
 from making import settings_of
-from msgspec import structs
 
 import heedmap
 from heedmap.errors import RunError
@@ -12,7 +13,7 @@ from heedmap.io.schemas import ChangedWords, EditReport, Settings, encode, to_js
 
 
 def keys(schema: type) -> set[str]:
-    return {one.encode_name for one in structs.fields(schema)}
+    return {one.name for one in inspect.signature(schema).parameters.values()}
 
 
 def test_settings_of_a_new_run_fit_the_schema(random_model, tmp_path):
@@ -34,8 +35,10 @@ def test_the_report_of_a_new_edit_fits_the_schema(random_model, tmp_path):
     pair = heedmap.edit(random_model, "a red house", "a red sea", seed=7, steps=2, **options)
     about = pair.report
     assert isinstance(about, heedmap.EditReport) and isinstance(about.change, heedmap.Change)
-    assert (about.only, about.protect) == ("house->sea", ("red",))
-    assert about.word_windows == {"red": (0.0, 0.5)} and about.masked_by == "red house→red sea"
+    assert (about.options.only, about.options.protect) == ("house->sea", ("red",))
+    assert (
+        about.options.word_windows == {"red": (0.0, 0.5)} and about.masked_by == "red house→red sea"
+    )
     assert about.words == ChangedWords(source=(2,), edited=(2,))
     assert about.notes is None and about.reconstruction is None
     folder = pair.save(tmp_path / "x")
@@ -49,4 +52,4 @@ def test_the_report_of_a_new_edit_fits_the_schema(random_model, tmp_path):
 )
 def test_settings_that_could_not_be_read_are_not_written(value):
     with pytest.raises(RunError):
-        encode(structs.replace(settings_of(), **value), "run.json")
+        encode(replace(settings_of(), **value), "run.json")

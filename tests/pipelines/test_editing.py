@@ -1,11 +1,11 @@
 """Edits of a prompt: what they keep, what they change, what they say, what they refuse."""
 
 import warnings
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from making import apart, generate_batch, pixels, random_pipeline
-from msgspec import structs
 
 from heedmap.backends.loading import load
 from heedmap.errors import ArgumentError, HeedmapWarning, TruncatedWordError, UnknownWordError
@@ -41,7 +41,7 @@ def test_the_source_equals_the_plain_image(pipe, swap):
     assert apart(swap.source.image, alone.image) <= 1
     assert apart(swap.edited.image, batch[1].image) > 1
     assert apart(swap.edited.image, swap.source.image) > 1
-    assert swap.source.settings == structs.replace(alone.settings, batch_place=(0, 2))
+    assert swap.source.settings == replace(alone.settings, batch_place=(0, 2))
 
 
 def test_several_targets_share_their_source(pipe, swap):
@@ -61,7 +61,7 @@ def test_several_targets_share_their_source(pipe, swap):
 def test_the_report_has_the_evidence_of_the_edit(swap):
     about = swap.report
     assert (about.words.source, about.words.edited) == ((2,), (2,))
-    assert (about.cross_replace, about.self_replace) == ((0.0, 0.8), (0.0, 0.4))
+    assert (about.options.cross_replace, about.options.self_replace) == ((0.0, 0.8), (0.0, 0.4))
     assert about.sites == STEPS * 7  # 0, 1/3 and 2/3 lie before 0.8
     assert about.self_sites == 2 * 7  # 0 and 1/3 before 0.4
     assert 0 < about.moved <= 1
@@ -184,8 +184,8 @@ def test_default_windows_depend_on_the_model_and_the_kind_of_edit(model, windows
         cross, own = windows[purpose]
         about, asked = pair.report, pair.edited.settings.edit
         assert asked is not None
-        assert about.cross_replace == asked.cross_replace == (0.0, cross)
-        assert about.self_replace == asked.self_replace == (0.0, own)
+        assert about.options.cross_replace == asked.cross_replace == (0.0, cross)
+        assert about.options.self_replace == asked.self_replace == (0.0, own)
 
 
 def test_a_grid_of_several_kinds_has_the_loosest_default_windows(pipe):

@@ -113,6 +113,20 @@ def test_weights_in_a_prompt_are_applied_and_saved(pipe, tmp_path):
     assert escaped.settings.text == "a (red) house"
 
 
+def test_lists_of_prompts_and_seeds_give_lists_of_runs(pipe):
+    def inputs(prompt, seed) -> list[tuple[str, int]]:
+        runs = generate(pipe, prompt, seed=seed, steps=1)
+        return [(run.settings.prompt, run.settings.seed) for run in runs]
+
+    assert inputs(["a house", "a sea"], [1, 2]) == [("a house", 1), ("a sea", 2)]
+    assert inputs(("a house", "a sea"), 1) == [("a house", 1), ("a sea", 1)]
+    assert inputs("a house", [1, 2]) == [("a house", 1), ("a house", 2)]
+    assert inputs(["a house"], [3]) == [("a house", 3)]
+    for prompt, seed in ((["a house", "a sea"], [1]), ([], 1), ("a house", [])):
+        with pytest.raises(ArgumentError):
+            generate(pipe, prompt, seed=seed, steps=1)
+
+
 def test_concepts_change_no_picture(pipe):
     prompts, concepts = ["a red house", "at sea"], ["red house", "cat"]
     plain = generate_batch(pipe, prompts, seeds=[1, 2], steps=2)
@@ -147,7 +161,7 @@ def test_hostile_prompts_are_saved_and_read_back(pipe, prompt, tmp_path, recwarn
     "given",
     [
         {"prompt": " \n "},
-        {"prompt": ["a"]},
+        {"prompt": ["a", 3]},
         {"prompt": "a (red:2 house"},
         {"seed": -1},
         {"seed": 2**63},

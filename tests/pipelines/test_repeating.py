@@ -135,7 +135,7 @@ def test_a_grid_repeats(pipe, tmp_path):
 
 def test_settings_that_differ_now_are_listed(pipe):
     run = generate(pipe, PROMPT, seed=1, steps=1)
-    noted = structs.replace(
+    noted = replace(
         run.settings, versions=structs.replace(run.settings.versions, torch="1.0"), threads=64,
         loras=({"name": "style"},), model="org/name",
     )  # fmt: skip

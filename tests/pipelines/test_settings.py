@@ -90,7 +90,7 @@ def test_settings_of_an_edit_have_all_its_options(pipe):
     pairs = edit(pipe, "a red house", targets, kind="replace", batch=3, seed=1, steps=2)
     for number, pair in enumerate(pairs, 1):
         assert pair.edited.settings.batch_place == (number, 3)
-        assert pair.edited.settings.edit.kind_asked == "replace"
+        assert pair.edited.settings.edit.kind == "replace"
 
 
 def test_settings_that_differ_are_listed():

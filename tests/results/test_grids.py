@@ -68,7 +68,7 @@ def test_every_cell_equals_its_single_edit(pipe, strip):
                 assert getattr(within, name) == getattr(apart_from, name)
             mine, other = cell.result.report, alone.report
             assert mine.moved == pytest.approx(other.moved, abs=1e-4)
-            for name in ("words", "sites", "self_sites", "kind", "why", "weights", "cross_replace"):
+            for name in ("words", "sites", "self_sites", "kind", "why", "weights", "options"):
                 assert getattr(mine, name) == getattr(other, name)
             for a, b in zip(
                 alone.edited.maps.values(), cell.result.edited.maps.values(), strict=True

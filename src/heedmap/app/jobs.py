@@ -45,7 +45,8 @@ class Models:
     """
 
     def __init__(self, model: Any, **options: Any) -> None:
-        self._options, self._loaded = options, ("", None)
+        self._options = options
+        self._loaded = ("", None)
         if model is None or isinstance(model, str | list | tuple):
             names = [model] if isinstance(model, str) else model or []
             self.names = [*dict.fromkeys([*names, *FOLDERS])]
@@ -80,9 +81,13 @@ class Job:
 
     def __init__(self, work: Callable[["Job"], Any]) -> None:
         self.future: Future[Any] = Future()
-        self.text, self.warnings = "Starting", list[str]()
-        self._work, self._cancelled = work, threading.Event()
-        self._bar, self._preview, self._next = "", "", 0.0
+        self.text = "Starting"
+        self.warnings = list[str]()
+        self._work = work
+        self._cancelled = threading.Event()
+        self._bar = ""
+        self._preview = ""
+        self._next = 0.0
 
     def __iter__(self) -> Iterator[str]:
         threading.Thread(target=self._run, name="heedmap-job", daemon=True).start()
@@ -110,10 +115,8 @@ class Job:
 
     def progress(self, step: int, steps: int) -> None:
         """Note a step; a cancelled job ends here."""
-        self.text, self._bar = (
-            f"Step {step} of {steps}",
-            f"value='{step}' max='{steps}'",
-        )
+        self.text = f"Step {step} of {steps}"
+        self._bar = f"value='{step}' max='{steps}'"
         self.check()
 
     def preview(self, pipe: Any) -> Callable[[torch.Tensor], None]:

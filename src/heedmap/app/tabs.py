@@ -1,6 +1,5 @@
 """The app's page: a tab for each function of heedmap, and one for the results."""
 
-import inspect
 import shutil
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -12,7 +11,7 @@ from typing import Any
 import gradio as gr
 
 import heedmap as hm
-from heedmap import options
+from heedmap import options, parsing
 from heedmap.app import jobs
 from heedmap.app.jobs import Job, Models
 from heedmap.backends.loading import model_card
@@ -55,37 +54,30 @@ def each_line(
     )
 
 
+OPTIONS = (options.GenerateOptions, options.EditOptions, options.ExplainOptions)
 READERS: dict[str, Callable[[str], Any]] = {
     **{
-        one.name: one.metadata["parse"]
-        for kind in (
-            options.GenerateOptions,
-            options.EditOptions,
-            options.ExplainOptions,
-        )
+        one.name: parsing.READERS[one.type]
+        for kind in OPTIONS
         for one in fields(kind)
-        if inspect.isfunction(one.metadata.get("parse"))
+        if one.type in parsing.READERS
     },
-    "seed": options.parse_integer,
-    "seeds": options.parse_integers,
-    "word": options.parse_word,
-    "words": options.parse_names,
-    "concepts": options.parse_names,
-    "at": options.parse_pixel,
-    "protect": options.parse_names,
-    "edits": each_line(lambda line: hm.Confine(*options.parse_box(line))),
-    "weights": each_line(options.parse_word_weights, options.by_word),
+    "seed": parsing.parse_integer,
+    "seeds": parsing.parse_integers,
+    "word": parsing.parse_word,
+    "words": parsing.parse_names,
+    "at": parsing.parse_pixel,
+    "edits": each_line(lambda line: hm.Confine(*parsing.parse_box(line))),
+    "weights": each_line(parsing.parse_word_weights, parsing.by_word),
 }
 """Make an argument of the text in the field of this name."""
 GRID_READERS = {
     "target": each_line(str),
-    **dict.fromkeys(("cross_replace", "self_replace"), options.parse_windows),
+    **dict.fromkeys(("cross_replace", "self_replace"), parsing.parse_windows),
 }
 REQUIRED = {"prompt", "source", "picture", "name", "word", "at"}
-_BY_MODEL, _WINDOW = (
-    {"placeholder": "model default"},
-    {"placeholder": "by kind of edit"},
-)
+_BY_MODEL = {"placeholder": "model default"}
+_WINDOW = {"placeholder": "by kind of edit"}
 _WINDOW["info"] = "Fraction of the run, such as 0.8"
 _LINES = {"info": "One entry per line.", "lines": 2}
 LOOKS: dict[str, dict[str, Any]] = {
@@ -181,7 +173,8 @@ class Form:
         )
         shares = [("all attention", "all"), ("the attention to the text", "text")]
         info = "Of the text: only models in which text and image share one softmax, such as SD 3"
-        label, usual = "Values of maps are shares of", options.GenerateOptions.share_of
+        label = "Values of maps are shares of"
+        usual = options.GenerateOptions.share_of
         self.add("share_of", gr.Radio(shares, value=usual, label=label, info=info))
 
     def edit(self) -> None:
@@ -219,7 +212,8 @@ class App:
     """
 
     def __init__(self, models: Models, out: Path | None) -> None:
-        self.models, self.out = models, out
+        self.models = models
+        self.out = out
         # The maps of the embedded models take little memory.
         embedded = models.names == [*FOLDERS]
         self._axes = options.AXES if embedded else options.GenerateOptions.keep

@@ -22,9 +22,11 @@ from typer.core import TyperCommand
 
 from heedmap.checks import check_int
 from heedmap.errors import ArgumentError, HeedmapError, join_words, record_warnings
-from heedmap.options import LoadOptions, option, parse_integer, parse_word
+from heedmap.options import LoadOptions, option
+from heedmap.parsing import READERS, parse_integer, parse_word
 
-EMBEDDED, SAVED = "the embedded model, offline", "the run's own model"
+EMBEDDED = "the embedded model, offline"
+SAVED = "the run's own model"
 OUTPUT = "a new one in outputs/"
 RESERVED = {"pipe", "progress", "preview", "edits", "picture", "arguments"}
 """Arguments of Python's functions that `--set` does not take, besides a command's own options."""
@@ -42,15 +44,11 @@ class Task(LoadOptions):
         names=["--model", "-m"],
     )
     out: Path | None = option(
-        None, "A new or an empty folder. Default: {}.", Path, names=["--out", "-o"]
+        None, "A new or an empty folder. Default: {}.", names=["--out", "-o"]
     )
-    open_: bool = option(
-        False, "Open the result in the browser.", bool, names=["--open"]
-    )
-    quiet: bool = option(
-        False, "Print only what was saved.", bool, names=["--quiet", "-q"]
-    )
-    json: bool = option(False, "Print one JSON object.", bool)
+    open_: bool = option(False, "Open the result in the browser.", names=["--open"])
+    quiet: bool = option(False, "Print only what was saved.", names=["--quiet", "-q"])
+    json: bool = option(False, "Print one JSON object.")
     warnings: list[str] = field(default_factory=list, init=False)
 
     @property
@@ -150,16 +148,15 @@ def progress_bar(
     with progress.Progress(
         *columns, console=Console(stderr=True), transient=True
     ) as bar:
-        task, before, start = (
-            bar.add_task(label, total=None, rate=""),
-            -1,
-            time.monotonic(),
-        )
+        task = bar.add_task(label, total=None, rate="")
+        before = -1
+        start = time.monotonic()
 
         def advance(done: int, total: int) -> None:
             nonlocal before, start
             if before < 0:  # what was done before the bar began has no rate
-                before, start = done, time.monotonic()
+                before = done
+                start = time.monotonic()
             rate = (done - before) / max(time.monotonic() - start, 1e-3) * 60
             bar.update(task, completed=done, total=total, rate=f"{rate:.3g} a minute")
 
@@ -264,23 +261,13 @@ def command(
 
         @functools.wraps(function)
         def run(**values: Any) -> None:
-            values = {
+            given = {
                 name: value for name, value in values.items() if value not in (None, [])
             }
-            task = Task(
-                **{
-                    one.name: values.pop(one.name)
-                    for one in of_task
-                    if one.name in values
-                }
-            )
+            task = Task(**_take(of_task, given))
             for kind, declared in options.items():
-                declared = [one for one in declared if one.name in values]
-                for one in declared:
-                    if "collect" in one.metadata:
-                        values[one.name] = one.metadata["collect"](values[one.name])
-                kind(**{one.name: values[one.name] for one in declared})
-            arguments = values.pop("arguments", {})
+                kind(**_take(declared, given, keep=True))
+            arguments = given.pop("arguments", {})
             for name in arguments:
                 if name in known or name in RESERVED:
                     raise typer.BadParameter(
@@ -288,7 +275,7 @@ def command(
                         "`-h` lists its options",
                         param_hint="--set",
                     )
-            function(task, **values, **arguments)
+            function(task, **given, **arguments)
 
         for name in ("task", "options"):
             parameters.pop(name, None)
@@ -304,25 +291,43 @@ def command(
     return declare
 
 
+def _take(
+    declared: Iterable[Field[Any]], given: dict[str, Any], *, keep: bool = False
+) -> dict[str, Any]:
+    """Return the given values of some options; unless they are to `keep`, remove them."""
+    taken: dict[str, Any] = {}
+    for one in declared:
+        if one.name in given:
+            reader = READERS.get(one.type)
+            if reader is not None and reader.collect is not None:
+                given[one.name] = reader.collect(given[one.name])
+            taken[one.name] = given[one.name] if keep else given.pop(one.name)
+    return taken
+
+
 def _flag(one: Field[Any], usual: str = "") -> inspect.Parameter:
     """Make the Typer parameter of an option; `usual` is the default that its help names."""
-    how, default = one.metadata, one.default
-    kind, text = how["parse"], how["help"].format(usual)
+    how = one.metadata
+    default = one.default
+    text = how["help"].format(usual)
     if default not in (None, False, (), MISSING):
-        text += (
-            f" Default: {','.join(default) if isinstance(default, tuple) else default}."
-        )
-    names, metavar = (
-        how.get("names", [f"--{one.name.replace('_', '-')}"]),
-        how.get("metavar"),
-    )
+        shown = ",".join(default) if isinstance(default, tuple) else default
+        text += f" Default: {shown}."
+    names = how.get("names", [f"--{one.name.replace('_', '-')}"])
     variable = "HEEDMAP_MODEL" if usual == EMBEDDED else None
-    info = typer.Option(*names, metavar=metavar, envvar=variable, help=text)
-    if inspect.isfunction(kind):
-        kind, info = Any, parsed(kind, metavar, text, *names)
-    if "collect" in how:
-        kind = list[kind]
-    kind, unset = (bool, False) if kind is bool else (kind | None, None)
+    kind: Any = how.get("type", one.type)
+    reader = READERS.get(kind)
+    if reader is None:
+        metavar = how.get("metavar")
+        info = typer.Option(*names, metavar=metavar, envvar=variable, help=text)
+    else:
+        info = parsed(reader.parse, reader.metavar, text, *names)
+        kind = Any if reader.collect is None else list[Any]
+    unset = None
+    if kind is bool:
+        unset = False
+    else:
+        kind = kind | None
     return inspect.Parameter(
         one.name,
         inspect.Parameter.KEYWORD_ONLY,

@@ -19,14 +19,8 @@ from heedmap.cli.console import (
     print_table,
 )
 from heedmap.errors import plural
-from heedmap.options import (
-    EditOptions,
-    GenerateOptions,
-    by_word,
-    parse_integers,
-    parse_windows,
-    parse_word_weights,
-)
+from heedmap.options import EditOptions, GenerateOptions
+from heedmap.parsing import by_word, parse_integers, parse_windows, parse_word_weights
 
 FILES = {
     "source_image": "source/image.png",
@@ -80,7 +74,8 @@ def edit(
 def _pair_json(folder: Path, pair: "hm.EditResult") -> dict[str, Any]:
     from heedmap.io.schemas import to_json
 
-    settings, names = pair.edited.settings, ("seed", "steps", "guidance", "model")
+    settings = pair.edited.settings
+    names = ("seed", "steps", "guidance", "model")
     files = {
         name: folder / file for name, file in FILES.items() if (folder / file).exists()
     }
@@ -107,10 +102,8 @@ def _print_pair(folder: Path, pair: "hm.EditResult") -> None:
     )
     print_table(("edit", "value"), tables["attention"])
     typer.echo(summary["why"])
-    size, steps = (
-        "{}×{}".format(*pair.edited.image.size),
-        plural(pair.report.steps, "step"),
-    )
+    size = "{}×{}".format(*pair.edited.image.size)
+    steps = plural(pair.report.steps, "step")
     seed = pair.edited.settings.seed
     typer.echo(f"{size}, seed {seed}, {steps}. Open {folder / 'index.html'}.")
 
@@ -185,7 +178,8 @@ def _grid_json(folder: Path, grid: "hm.Grid") -> dict[str, Any]:
         "table": "grid.csv",
         "figures": "grid.json",
     }
-    report, back = grid.report, grid.cells[0].result.report.reconstruction
+    report = grid.report
+    back = grid.cells[0].result.report.reconstruction
     settings = grid.cells[0].result.source.settings
     return {
         "folder": str(folder),

@@ -20,7 +20,8 @@ from heedmap.cli.console import (
     whole,
 )
 from heedmap.errors import plural
-from heedmap.options import LOCATE_STEPS, GenerateOptions, parse_box
+from heedmap.options import LOCATE_STEPS, GenerateOptions
+from heedmap.parsing import parse_box
 
 MOST_ROWS = 20
 """Words that are listed."""
@@ -120,7 +121,8 @@ def _finish(task: Task, runs: list[dict[str, Any]]) -> None:
             print_table(("word", "map"), rows[:MOST_ROWS], run["folder"])
             if len(rows) > MOST_ROWS:
                 typer.echo(f"and {plural(len(rows) - MOST_ROWS, 'more word')}")
-            size, steps = "×".join(map(str, run["size"])), plural(run["steps"], "step")
+            size = "×".join(map(str, run["size"]))
+            steps = plural(run["steps"], "step")
             typer.echo(f"{run['image']}: {size}, seed {run['seed']}, {steps}.")
             typer.echo(f"Open {run['page']}; all maps are in {run['sheet']}.")
     task.finish({"runs": runs}, [run["folder"] for run in runs], runs[0]["page"])

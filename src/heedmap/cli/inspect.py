@@ -20,13 +20,8 @@ from heedmap.cli.console import (
     print_table,
 )
 from heedmap.errors import ArgumentError, RunError, join_words
-from heedmap.options import (
-    MASK_THRESHOLD,
-    SHARES,
-    parse_integers,
-    parse_names,
-    parse_range,
-)
+from heedmap.options import MASK_THRESHOLD, SHARES
+from heedmap.parsing import parse_integers, parse_names, parse_range
 
 COLUMNS = ("peak", "mean", "peak at")
 _LAYERS = "As down, mid, up, early, 'up 1.0' or a pattern with *; commas between."
@@ -76,7 +71,8 @@ def inspect(
     from heedmap.maps.word_figures import mean_of
     from heedmap.results.runs import word_file
 
-    saved, concepts = hm.Run.load(run), concepts or outputs
+    saved = hm.Run.load(run)
+    concepts = concepts or outputs
     maps = maps_of(saved, concepts)
     parts = {"layers": layers, "steps": steps, "heads": heads}
     parts = {axis: part for axis, part in parts.items() if part is not None}

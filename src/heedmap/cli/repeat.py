@@ -8,7 +8,8 @@ import typer
 import heedmap as hm
 from heedmap.cli.console import SAVED, RunFolder, Task, command, parsed, print_table
 from heedmap.errors import ArgumentError, quoted
-from heedmap.options import ExplainOptions, parse_pixel, parse_word
+from heedmap.options import ExplainOptions
+from heedmap.parsing import parse_pixel, parse_word
 
 _REMOVED = "A word or phrase of the prompt; every occurrence is removed."
 
@@ -155,11 +156,9 @@ def explain(
 
 
 def _print_explanation(explanation: "hm.Explanation") -> None:
-    report, numbers, one = (
-        explanation.report,
-        explanation.numbers,
-        explanation.attention,
-    )
+    report = explanation.report
+    numbers = explanation.numbers
+    one = explanation.attention
     columns = {"Q·K": one.scores, "÷√d": one.masked, "P": one.probabilities}
     if explanation.inputs.edited is not None:
         columns["edited P"] = numbers["probabilities"]

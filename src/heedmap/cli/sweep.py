@@ -17,7 +17,7 @@ from heedmap.cli.console import (
     whole,
 )
 from heedmap.errors import HeedmapError, plural
-from heedmap.options import parse_shard
+from heedmap.parsing import parse_shard
 
 
 class SweepCommand(HelpCommand):
@@ -100,7 +100,8 @@ def sweep(
             from heedmap.sweeps import processes
         with progress_bar("Jobs", task.verbose and first, interval=60) as progress:
             result = processes.sweep(
-                *(jobs, out),
+                jobs,
+                out,
                 model=task.model,
                 device=task.device,
                 dtype=task.dtype,

@@ -28,14 +28,16 @@ COLORMAPS = (
     "viridis",
     "cividis",
 )  # perceptually even, dark is less
-COLORMAP, OPACITY = "inferno", 0.85
+COLORMAP = "inferno"
+OPACITY = 0.85
 SIGNED = (
     "managua_r"  # of scales with values below 0: blue below, dark at 0, orange above
 )
 
 # How bright and how grey the image is under the heat. Chosen by eye on bright, dark and white
 # images: cold places stay clear, hot ones glow on all of them.
-LIGHT, GREY = 0.6, 0.4
+LIGHT = 0.6
+GREY = 0.4
 STEP_SIDE = 64  # pixels on the short side of a step's image at most
 OPACITY_PAINTED = 0.6  # of an even colour, so that the image stays visible
 GREY_SEVERAL = 0.9  # hues are easier to distinguish over an image that has hardly any
@@ -54,10 +56,8 @@ def png(image: Image.Image, text: PngInfo | None = None) -> bytes:
 
 def enlarge(image: Image.Image, *, short_side: int = 256) -> Image.Image:
     """Enlarge an image (RGB, Lanczos) by a whole number until its short side is long enough."""
-    rgb, enough = (
-        to_rgb(image),
-        check_int("short_side", short_side, least=1, most=MAX_SIDE),
-    )
+    rgb = to_rgb(image)
+    enough = check_int("short_side", short_side, least=1, most=MAX_SIDE)
     times = math.ceil(enough / min(rgb.size))
     return rgb.resize((rgb.width * times, rgb.height * times), Image.Resampling.LANCZOS)
 
@@ -218,7 +218,8 @@ class StepPictures:
     shows: StepSource
 
     def __repr__(self) -> str:
-        (width, height), count = self.size, len(self.frames)
+        width, height = self.size
+        count = len(self.frames)
         return f"<StepPictures: {count} of {width}×{height}, {self.shows}>"
 
     @property
@@ -294,7 +295,8 @@ class Animation:
             frame.quantize(palette=palette, dither=Image.Dither.NONE)
             for frame in self.frames
         )
-        file, durations = io.BytesIO(), list(self.durations)
+        file = io.BytesIO()
+        durations = list(self.durations)
         first.save(
             file, "GIF", save_all=True, append_images=others, duration=durations, loop=0,
             disposal=1, optimize=False,

@@ -23,12 +23,21 @@ from heedmap.figures.overlays import heat, overlay, png, to_rgb
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-MAX_WIDTH, MAX_HEIGHT = 1200, 850
+MAX_WIDTH = 1200
+MAX_HEIGHT = 850
 """Points of a figure, unless it has many columns or rows."""
-_INK, _SOFT, _RULE = "#1d1d1f", "#636368", "#cdcdd1"  # captions, notes, outlines
+# captions, notes, outlines
+_INK = "#1d1d1f"
+_SOFT = "#636368"
+_RULE = "#cdcdd1"
 _BOX = "#ff375f"  # outlines of regions
-_TITLE, _NOTE = 14, 9  # sizes of letters
-_MARGIN, _GAP, _COLUMN, _BAR = 16, 10, 56, 44
+# sizes of letters
+_TITLE = 14
+_NOTE = 9
+_MARGIN = 16
+_GAP = 10
+_COLUMN = 56
+_BAR = 44
 # The first comes with matplotlib; the others have the scripts that it lacks.
 _FONTS = (
     *(
@@ -91,7 +100,8 @@ def draw_panels(
         )
     shape = panels[0].picture.width / panels[0].picture.height
     columns, wide, high = _plan(len(panels), shape, columns, width)
-    room, width = width, max(wide, _COLUMN)
+    room = width
+    width = max(wide, _COLUMN)
     size = min(13, max(8, 0.075 * math.sqrt(wide * high)))
     texts = [
         (wrap(p.caption, width, size), wrap(p.note, width, 0.8 * size)) for p in panels
@@ -175,7 +185,9 @@ def draw_table(
     high = max(1, round(wide / root**2))
     above = [wrap(label, wide, size) for label in columns]
     head = 4 + max(_height(label, size) for label in above)
-    across, down = 2 * (wide + gap), 2 * (high + gap)  # pixels
+    # pixels
+    across = 2 * (wide + gap)
+    down = 2 * (high + gap)
     whole = Image.new(
         "RGB", (len(columns) * across - 2 * gap, len(rows) * down - 2 * gap), "white"
     )
@@ -280,11 +292,13 @@ def _figure(
     from matplotlib.figure import Figure
 
     across = max(body[0], 240) if room is None else room - 2 * _MARGIN
-    title, note = wrap(title, across, _TITLE), wrap(note, across, _NOTE)
+    title = wrap(title, across, _TITLE)
+    note = wrap(note, across, _NOTE)
     head = _MARGIN + _height(title, _TITLE)
     top = head + _height(note, _NOTE) + _GAP * bool(title or note)
     foot = _MARGIN + bars * _BAR
-    width, height = across + 2 * _MARGIN, top + body[1] + foot
+    width = across + 2 * _MARGIN
+    height = top + body[1] + foot
     figure = Figure((width / 72, height / 72), dpi=144, facecolor="white")
     corner = {"x": _MARGIN / width, "ha": "left", "va": "top"}
     figure.suptitle(title, y=1 - _MARGIN / height, size=_TITLE, color=_INK, **corner)
@@ -312,10 +326,8 @@ def _with_bars(figure: "Figure", bars: Sequence[ScaleBar]) -> "Figure":
             if low
             else bar.name
         )
-        ramp, grey = (
-            np.linspace(low, 1, 256)[None],
-            Image.new("RGB", (256, 1), (176, 176, 176)),
-        )
+        ramp = np.linspace(low, 1, 256)[None]
+        grey = Image.new("RGB", (256, 1), (176, 176, 176))
         if bar.alone:
             colours = heat(ramp, grey.size, low=low, high=1)
         else:

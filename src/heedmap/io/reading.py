@@ -14,7 +14,7 @@ from msgspec import Struct
 from PIL import Image
 
 from heedmap.errors import ArgumentError, RunError, format_bytes, quoted
-from heedmap.io.schemas import FORMAT, decode_array
+from heedmap.io.schemas import FORMAT, UNREADABLE, decode_array
 
 MAX_JSON = 2**27
 """Bytes of a JSON file."""
@@ -85,7 +85,7 @@ def decode(data: bytes | str, schema: type[_File], path: str | Path) -> _File:
                 "open it with the version that wrote it"
             )
         return msgspec.json.decode(data, type=schema, dec_hook=decode_array)
-    except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
+    except UNREADABLE as error:
         raise RunError(f"{path} is not what heedmap writes: {error}") from error
 
 

@@ -1,20 +1,21 @@
 """The schemas of saved JSON files: the types of their values, and the limits of each.
 
 msgspec checks both when it decodes a file. A note cannot be changed:
-`msgspec.structs.replace(note, seed=8)` makes another one, and `msgspec.structs.asdict(note)` lists
-all fields.
+`msgspec.structs.replace(note, mse=0.1)` makes another one, and `msgspec.structs.asdict(note)` lists
+all fields. The options of a call are saved as the dataclasses that check them.
 """
 
+import dataclasses
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import msgspec
 from msgspec import Meta, Struct, field
 
-from heedmap.errors import RunError, format_number
-from heedmap.options import Axis, BranchName, EditKind, EditPurpose, ShareOf, Tokens
+from heedmap.errors import ArgumentError, RunError, format_number
+from heedmap.options import BranchName, EditOptions, EditPurpose, GenerateOptions
 
-FORMAT = 3
+FORMAT = 4
 """The format of the files that this version writes and reads."""
 MAX_LAYERS = 1024
 MAX_LAYER_NAME = 512
@@ -45,12 +46,17 @@ ExactNumber = Annotated[int, Meta(ge=-MAX_WHOLE, le=MAX_WHOLE)] | Number
 Fraction = Annotated[float, Meta(ge=0, le=1)]
 Window = tuple[Fraction, Fraction]
 """The (start, end) of a part of a run."""
-TOKENS_AT_MOST, WORDS_AT_MOST = Meta(max_length=MAX_TOKENS), Meta(max_length=MAX_PROMPT)
+TOKENS_AT_MOST = Meta(max_length=MAX_TOKENS)
+WORDS_AT_MOST = Meta(max_length=MAX_PROMPT)
 Words = tuple[Text, ...]
 Numbers = tuple[Small, ...]
 TokenKind = Literal["text", "start", "end", "pad", "image"]
 StepSource = Literal["prediction", "latents"]
 """The content of a step's image: the prediction of the finished image, or the noisy latents."""
+
+
+UNREADABLE = (msgspec.MsgspecError, ArgumentError, UnicodeError, RecursionError)
+"""The errors of JSON that does not fit a schema."""
 
 
 class Note(Struct, frozen=True, kw_only=True):
@@ -71,7 +77,7 @@ def encode(note: Struct, name: str) -> bytes:
     try:
         data = msgspec.json.encode(note, enc_hook=_plain)
         msgspec.json.decode(data, type=type(note), dec_hook=decode_array)
-    except (msgspec.MsgspecError, TypeError, UnicodeError, RecursionError) as error:
+    except (*UNREADABLE, TypeError) as error:
         raise RunError(f"{name} cannot be written: {error}") from error
     return msgspec.json.format(data, indent=2) + b"\n"
 
@@ -115,44 +121,19 @@ class Scheduler(Note, frozen=True, kw_only=True):
     config: Mapping[Name, Any]
 
 
-class EditTerms(Note, frozen=True, kw_only=True):
-    """The options of an edit besides its windows.
-
-    Attributes:
-        renormalize: True if rows with weights were normalized to sum to 1.
-        only: the words of the local blend, as "cat->dog"; None without a blend.
-        max_self_cells: the largest grid, in cells, at which self-attention was replaced.
-        protect: words whose regions the blend kept.
-        blend_from: the fraction of the run from which latents were blended.
-        threshold: the threshold of the blend's mask.
-    """
-
-    renormalize: bool = False
-    only: Text | None = None
-    max_self_cells: Whole = 32 * 32
-    protect: Words = ()
-    blend_from: Fraction = 0.2
-    threshold: Fraction = 0.25
-
-
-class EditNoted(EditTerms, frozen=True, kw_only=True):
-    """The options of a run that is an edit.
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SavedEdit(EditOptions):
+    """The options of an edit, with the windows that were used.
 
     Attributes:
         source: the source prompt, with weights.
-        kind: "replace" or "refine".
-        kind_asked: the kind that the user gave; None if the alignment of the words decided.
-        cross_replace: the window of cross-attention, as fractions of the run.
-        word_windows: the windows of single words.
-        self_replace: the window of self-attention.
+        image: None; the image is `input.png`.
+        batch: None; `Settings.batch_place` has the size of the batch.
     """
 
     source: Text
-    kind: EditKind | None = None
-    kind_asked: EditKind | None = None
-    cross_replace: Window
-    word_windows: Mapping[Text, Window] = {}
-    self_replace: Window
+    cross_replace: Window = (0.0, 0.0)
+    self_replace: Window = (0.0, 0.0)
 
 
 class Mask(Note, frozen=True, kw_only=True):
@@ -237,11 +218,12 @@ class Versions(Note, frozen=True, kw_only=True):
     python: Name = ""
 
 
-class Settings(Note, frozen=True, kw_only=True):
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Settings(GenerateOptions):
     """The settings of a run: the arguments of the call, the pipeline and the versions.
 
         run.settings.seed, run.settings.size, run.settings.versions.torch
-        msgspec.structs.asdict(run.settings)        # all as a dictionary
+        dataclasses.asdict(run.settings)        # all as a dictionary
 
     Attributes:
         prompt: the prompt as written, with weights.
@@ -256,7 +238,8 @@ class Settings(Note, frozen=True, kw_only=True):
         tokens: "prompt" or "all".
         branches: the branches whose maps were recorded.
         concepts: the words that were searched in the image besides the prompt.
-        share_of: "all" or "text", as in `Recording`; None where the text has a softmax of its own.
+        share_of: "all" or "text"; without a meaning where the text has a softmax of its own.
+        limit: the bytes that the maps of the call could take.
         model: the name or folder of the model.
         revision: the commit of a model from the hub; None if unknown.
         pipeline: the class of the pipeline.
@@ -280,24 +263,21 @@ class Settings(Note, frozen=True, kw_only=True):
         nsfw_content_detected: True if the safety checker made the image black; None without one.
     """
 
+    most_steps: ClassVar[int] = MAX_STEPS
+
     prompt: Text
     text: Text = ""
     seed: Whole
-    negative: Text | None = None
-    steps: Annotated[int, Meta(ge=1, le=MAX_STEPS)] | None
-    guidance: ExactNumber | None
-    size: tuple[SideLength, SideLength]
-    defaults: Mapping[Name, Name] = {}
-    keep: tuple[Axis, ...] = ("layer",)
-    tokens: Tokens = "prompt"
+    size: tuple[SideLength, SideLength]  # pyright: ignore[reportGeneralTypeIssues]
     branches: tuple[BranchName, ...] = ("conditional",)
-    concepts: Words = ()
-    share_of: ShareOf | None = None
+    defaults: Mapping[Name, Name] = dataclasses.field(default_factory=dict)
     model: Name
     revision: Name | None = None
     pipeline: Name = ""
     scheduler: Name
-    schedulers: Mapping[Literal["scheduler", "low_res_scheduler"], Scheduler] = {}
+    schedulers: Mapping[Literal["scheduler", "low_res_scheduler"], Scheduler] = (
+        dataclasses.field(default_factory=dict)
+    )
     loras: tuple[Mapping[Name, Any], ...] = ()
     skipping: tuple[Name, ...] = ()
     device: Name = ""
@@ -306,9 +286,8 @@ class Settings(Note, frozen=True, kw_only=True):
     threads: Small | None = None
     versions: Versions
     edits: tuple[WordEditNoted, ...] = ()
-    arguments: Mapping[Name, Any] = {}
     batch_place: tuple[Small, Small] | None = None
-    edit: EditNoted | None = None
+    edit: SavedEdit | None = None
     located: InputImageSettings | None = None
     input_image: InputImageSettings | None = None
     untaught: Words | None = None
@@ -367,7 +346,7 @@ class ChangedWords(Note, frozen=True, kw_only=True):
     edited: Numbers
 
 
-class EditReport(EditTerms, frozen=True, kw_only=True):
+class EditReport(Note, frozen=True, kw_only=True):
     """The options and the effect of an edit.
 
         pair.report.why, pair.report.change.inside.mse, pair.report.words.edited
@@ -375,9 +354,7 @@ class EditReport(EditTerms, frozen=True, kw_only=True):
     Attributes:
         kind: "replace", "refine" or "reweight".
         why: the reason for the kind.
-        cross_replace: the window of cross-attention, (start, end) as fractions of the run.
-        word_windows: other windows of single words.
-        self_replace: the window of self-attention.
+        options: the options of `heedmap.edit`, with the windows that were used.
         weights: the weights of the edited prompt, by position on the K axis.
         words: the words that were changed.
         steps: the steps of the run.
@@ -392,15 +369,11 @@ class EditReport(EditTerms, frozen=True, kw_only=True):
         purpose: "swap", "colour", "addition", "removal", "size", "relation" or "setting"; None if
             only weights, signs or articles and the like change.
         notes: warnings of the edit, one sentence each; None if there were none.
-
-    The other fields are options of `heedmap.edit`.
     """
 
     kind: Name
     why: Text = ""
-    cross_replace: Window
-    word_windows: Mapping[Text, Window] = {}
-    self_replace: Window
+    options: SavedEdit
     weights: Mapping[Small, Number] = {}
     words: ChangedWords
     steps: Whole = 0
@@ -414,7 +387,7 @@ class EditReport(EditTerms, frozen=True, kw_only=True):
     notes: Words | None = None
 
 
-class GridReport(EditTerms, frozen=True, kw_only=True):
+class GridReport(Note, frozen=True, kw_only=True):
     """The arguments of a grid, which hold for all cells.
 
     Attributes:
@@ -424,12 +397,9 @@ class GridReport(EditTerms, frozen=True, kw_only=True):
         cross_replace: the windows of cross-attention.
         self_replace: the windows of self-attention.
         seeds: the seeds of the noise.
-        kind: the kind that the user gave; None if the alignment of the words decided.
-        word_windows: the windows of single words.
+        options: the other options of `heedmap.grid`.
         batch: the number of images in the largest batch.
         sources_drawn: the number of times that the source was computed.
-
-    The other fields are options of `heedmap.grid`.
     """
 
     source: Text = ""
@@ -438,7 +408,6 @@ class GridReport(EditTerms, frozen=True, kw_only=True):
     cross_replace: tuple[Window, ...] = ()
     self_replace: tuple[Window, ...] = ()
     seeds: tuple[Whole, ...] = ()
-    kind: EditKind | None = None
-    word_windows: Mapping[Text, Window] = {}
+    options: EditOptions = EditOptions()
     batch: Whole = 0
     sources_drawn: Whole = 0

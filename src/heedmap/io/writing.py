@@ -98,7 +98,8 @@ def put_counting(first: Path, save: Callable[[Path], Any]) -> Path:
         first: the path x.
         save: writes to a path, or raises a TakenError.
     """
-    path, numbers = first, itertools.count(2)
+    path = first
+    numbers = itertools.count(2)
     while True:
         if not os.path.lexists(path):
             with suppress(TakenError):  # another process has just taken it

@@ -87,11 +87,9 @@ class HeatMap:
     share_of: Share | None = None
 
     def __repr__(self) -> str:
-        (height, width), low, high = (
-            self.values.shape,
-            self.values.min(),
-            self.values.max(),
-        )
+        height, width = self.values.shape
+        low = self.values.min()
+        high = self.values.max()
         refined = ", refined" if self.refined else ""
         cells = f"{width}×{height} cells, {low:.3g} to {high:.3g}{refined}"
         return f"<HeatMap of {quoted(self.label)}: {cells}>"
@@ -113,7 +111,8 @@ class HeatMap:
             ArgumentError: if there is no such scale.
         """
         check_one_of("scale", scale, SCALES)
-        low, high = float(self.values.min()), float(self.values.max())
+        low = float(self.values.min())
+        high = float(self.values.max())
         if scale == "word" and is_even(self.values):
             return low, low
         shared = min(low, self.shared[0]), max(high, self.shared[1])

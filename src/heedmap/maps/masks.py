@@ -144,7 +144,8 @@ def soft_masks(
     constant map. The mask of words in several phrases is the greatest of theirs: their union.
     SelectionError if there are no refined maps.
     """
-    refined, plain = Selection(recording.refined_alone()), Selection(recording)
+    refined = Selection(recording.refined_alone())
+    plain = Selection(recording)
     phrases = phrase_tokens(recording.table)
     maps = [
         [of.magnitude_of(p) for p in recording.table.phrases] for of in (refined, plain)
@@ -229,7 +230,8 @@ def suppress_rivals(refined: np.ndarray, plain: np.ndarray) -> np.ndarray:
 
 def scaled(values: np.ndarray) -> np.ndarray:
     """Scale a map from 0 at the least to 1 at the greatest value; a constant map is 0."""
-    low, high = float(values.min()), float(values.max())
+    low = float(values.min())
+    high = float(values.max())
     return np.zeros_like(values) if is_even(values) else (values - low) / (high - low)
 
 
@@ -354,10 +356,8 @@ class Segments:
             for number, (name, share) in enumerate(
                 zip(self.names, self.shares, strict=True), 1
             ):
-                mask, file = (
-                    self.labels == number,
-                    f"masks/{number}-{slug(name, 40)}.png",
-                )
+                mask = self.labels == number
+                file = f"masks/{number}-{slug(name, 40)}.png"
                 (partial / file).write_bytes(
                     png(Image.fromarray(mask.astype(np.uint8) * 255))
                 )
@@ -416,7 +416,8 @@ def segmented(
     threshold: float,
 ) -> Segments:
     """Label each pixel with the phrase whose soft mask is greatest there (`HeatMaps.segment`)."""
-    threshold, table = check_fraction("threshold", threshold), recording.table
+    threshold = check_fraction("threshold", threshold)
+    table = recording.table
     names: list[str] = []
     places: list[tuple[int, ...]] = []
     if phrases is None:

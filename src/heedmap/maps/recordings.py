@@ -345,16 +345,15 @@ def _read_only(array: np.ndarray) -> np.ndarray:
 
 def _arrays_of(about: RecordingFile, file: Any) -> Recording:
     """Read the arrays of a file; their shapes and types are checked before they are allocated."""
-    positions, keep = about.positions, frozenset(about.keep)
+    positions = about.positions
+    keep = frozenset(about.keep)
     if len({*positions}) < len(positions) or max(positions) >= len(about.table.tokens):
         raise ValueError("it has a token twice, or one that its prompt has not")
     steps = len(about.timesteps) if "step" in keep else 1
     shapes: dict[str, tuple[int, ...]] = {}
     for i, layer in enumerate(about.layers):
-        heads, size = (
-            layer.heads if "head" in keep else 1,
-            layer.grid[0] * layer.grid[1],
-        )
+        heads = layer.heads if "head" in keep else 1
+        size = layer.grid[0] * layer.grid[1]
         shapes[f"layer.{i}"] = (steps, heads, size, len(positions))
         if about.outputs:
             shapes[f"output.{i}"] = (steps, 1, size, len(positions))
@@ -451,12 +450,14 @@ class Selection:
 
     def with_steps(self, steps: Any) -> "Selection":
         """Keep the steps that have these numbers."""
-        before, total = self.step_numbers, len(self.recording.timesteps)
+        before = self.step_numbers
+        total = len(self.recording.timesteps)
         numbers = tuple(i for i in numbers_of(steps, total, "step") if i in before)
         if not numbers:
             wanted = quoted(steps)
             if hasattr(steps, "stop"):  # a slice
-                start, stop = steps.start or 0, steps.stop
+                start = steps.start or 0
+                stop = steps.stop
                 wanted = f"{start}" if stop == start + 1 else f"in {start}:{stop or ''}"
             there = f"steps {before[0]} to {before[-1]}"
             raise SelectionError(f"there is no step {wanted}: this run has {there}")
@@ -464,7 +465,8 @@ class Selection:
 
     def with_heads(self, heads: Any) -> "Selection":
         """Keep the heads that have these numbers, and the layers that have them all."""
-        before, layers = self.head_numbers, self.recording.layers
+        before = self.head_numbers
+        layers = self.recording.layers
         most = max(layers[i].heads for i in self.layer_numbers)
         numbers = tuple(
             head for head in numbers_of(heads, most, "head") if head in before
@@ -493,7 +495,8 @@ class Selection:
 
     def mean_of(self, positions: Iterable[int]) -> np.ndarray:
         """Return the mean over the selection of the summed probabilities of tokens: (h, w)."""
-        recording, positions = self.recording, list(positions)
+        recording = self.recording
+        positions = list(positions)
         if not recording.arrays:
             raise NothingRecordedError(
                 "nothing was recorded: run the pipeline inside of the trace"
@@ -535,7 +538,8 @@ class Selection:
         """
         sums: dict[tuple[int, int], np.ndarray] = {}
         for i in self.layer_numbers:
-            part, grid = self.recording.arrays[i], self.recording.layers[i].grid
+            part = self.recording.arrays[i]
+            grid = self.recording.layers[i].grid
             if self.steps is not None:
                 part = part[list(self.steps)]
             if self.heads is not None:
@@ -597,6 +601,7 @@ def rank_correlation(a: np.ndarray, b: np.ndarray) -> float | None:
     if is_even(a) or is_even(b):
         return None
     one, other = (ranks(each).ravel() for each in (a, b))
-    one, other = one - one.mean(), other - other.mean()
+    one = one - one.mean()
+    other = other - other.mean()
     size = float(np.sqrt((one @ one) * (other @ other)))
     return float(np.clip(one @ other / size, -1, 1))

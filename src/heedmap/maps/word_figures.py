@@ -220,7 +220,8 @@ def resized(maps: HeatMaps, side: int) -> HeatMaps:
 
 def mean_of(maps: HeatMaps, *axes: Axis) -> str:
     """Write the axes that each map of a figure is averaged over: all but `axes`."""
-    keep, total = maps.recording.keep, len(maps.recording.timesteps)
+    keep = maps.recording.keep
+    total = len(maps.recording.timesteps)
     parts: list[str] = []
     if "layer" not in axes:
         parts.append(

@@ -90,7 +90,8 @@ def _words(run: Mapping[str, Recording]) -> dict[str, Any]:
 
 def _entries(recording: Recording) -> dict[tuple[str, str, int], list[int]]:
     """Return the columns of the K axis that each entry (text, kind, word number) sums."""
-    at, table = recording.columns, recording.table
+    at = recording.columns
+    table = recording.table
     entries = {
         (word.text, "word", word.number): word.tokens for word in table.read_words
     }
@@ -126,8 +127,10 @@ def _layers(recording: Recording) -> list[dict[str, Any]]:
 
 
 def _tables(runs: _Runs, budget: int) -> list[dict[str, Any]]:
-    steps, keep = len(runs[0][0].timesteps), runs[0][0].keep
-    by_step, by_head = "step" in keep and steps > 1, "head" in keep
+    steps = len(runs[0][0].timesteps)
+    keep = runs[0][0].keep
+    by_step = "step" in keep and steps > 1
+    by_head = "head" in keep
     tables = _finest(runs, [(steps, False, 16)], budget) or [
         _table(runs, (steps, False, 8))
     ]
@@ -168,12 +171,14 @@ def _size(tables: list[dict[str, Any]]) -> int:
 
 def _table(runs: _Runs, shape: _Shape) -> dict[str, Any]:
     """Return a table, with the `data` of each run: ranges, then numbers, compressed as base64."""
-    steps, (window, heads, bits) = len(runs[0][0].timesteps), shape
+    steps = len(runs[0][0].timesteps)
+    window, heads, bits = shape
     windows = [[a, min(a + window, steps)] for a in range(0, steps, window)]
     texts: list[str] = []
     for run in runs:
         columns = [[*_entries(one).values()] for one in run]
-        ranges, numbers = [], []
+        ranges = []
+        numbers = []
         for arrays in zip(*(one.arrays for one in run), strict=True):
             each = zip(arrays, columns, strict=True)
             planes = np.concatenate(

@@ -12,8 +12,9 @@ import io
 import math
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from importlib import resources
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from PIL import Image
@@ -24,19 +25,15 @@ from heedmap.figures.overlays import StepPictures, tiles
 from heedmap.io.schemas import EditReport, Settings, returned, to_json
 from heedmap.maps.heatmaps import HeatMaps
 from heedmap.maps.recordings import Recording
-from heedmap.options import MASK_THRESHOLD, EditPurpose
+from heedmap.options import MASK_THRESHOLD, EditPurpose, Share
 from heedmap.page.packing import as_script, pack
 from heedmap.text.alignment import pair_words
 from heedmap.text.prompts import is_content, untaught_warnings
 from heedmap.text.weights import parse_weights, token_weights
 from heedmap.text.words import TokenTable
 
-if TYPE_CHECKING:
-    from heedmap.results.ablations import Ablation
-    from heedmap.results.edits import EditResult
-    from heedmap.results.runs import Run
-
-LIMIT, SMALL_LIMIT = 8_000_000, 3_000_000
+LIMIT = 8_000_000
+SMALL_LIMIT = 3_000_000
 """Bytes of a page; the smaller limit holds if no image has more than 256×256 pixels."""
 MASK_SIDE = 256  # the most pixels on the short side
 _SCRIPTS = (
@@ -52,7 +49,29 @@ _SCRIPTS = (
 )
 
 
-def run_page(run: "Run", *, limit: int | None = None) -> str:
+@dataclass(frozen=True, eq=False)
+class RunContent:
+    """The content of a run's page; `results.runs.Run` describes it."""
+
+    image: Image.Image
+    maps: HeatMaps
+    settings: Settings
+    negative_maps: HeatMaps | None = None
+    step_pictures: StepPictures | None = None
+    concepts: HeatMaps | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class EditContent:
+    """The content of an edit's page; `results.edits.EditResult` describes it."""
+
+    source: RunContent
+    edited: RunContent
+    report: EditReport
+    blend: np.ndarray | None = None
+
+
+def run_page(run: RunContent, *, limit: int | None = None) -> str:
     """Return the page of a run, of at most `limit` bytes. Default: by the size of the images.
 
     If the maps do not fit, it shows windows of steps, or the mean over heads or steps.
@@ -61,7 +80,7 @@ def run_page(run: "Run", *, limit: int | None = None) -> str:
 
 
 def pairs_page(
-    pairs: Iterable[tuple[str, "EditResult"]],
+    pairs: Iterable[tuple[str, EditContent]],
     *,
     title: str = "",
     grid: Mapping[str, Any] | None = None,
@@ -76,7 +95,7 @@ def pairs_page(
             edits; and a `note` above the grid.
         limit: as in `run_page`.
     """
-    runs: list[Run] = []
+    runs: list[RunContent] = []
     edits: list[dict[str, Any]] = []
     for label, pair in pairs:
         runs += [run for run in (pair.source, pair.edited) if run not in runs]
@@ -94,26 +113,36 @@ def pairs_page(
     return _page(runs, limit, title or runs[-1].settings.prompt, pairs=edits, grid=grid)
 
 
-def ablation_page(ablation: "Ablation") -> str:
+def ablation_page(
+    word: str,
+    run: RunContent,
+    without: Mapping[Any, RunContent],
+    findings: Mapping[Any, Mapping[str, Any]],
+) -> str:
     """Return the page of an ablation: the image with and without the word, the heat, the change.
 
-    In both ways, with the verdict of each.
+    Args:
+        word: the word.
+        run: the run with it.
+        without: the run without it, by way.
+        findings: the verdict (`why`) and the `agreement` of each way, as plain JSON types.
     """
-    table, runs = ablation.run.maps.tokens, ablation.without
+    table = run.maps.tokens
     pairs = [
         {
             "way": way,
-            "words": _equal_words(table, run.maps.tokens),
-            "why": ablation.verdict(way),
-            "agreement": to_json(ablation.agreement[way]),
+            "words": _equal_words(table, other.maps.tokens),
+            **findings[way],
         }
-        for way, run in runs.items()
+        for way, other in without.items()
     ]
-    numbers = [word.number for place in table.matches(ablation.word) for word in place]
-    about = {"word": ablation.word, "numbers": numbers}
-    title = ablation.run.settings.prompt
+    numbers = [one.number for place in table.matches(word) for one in place]
     return _page(
-        [ablation.run, *runs.values()], None, title, pairs=pairs, ablation=about
+        [run, *without.values()],
+        None,
+        run.settings.prompt,
+        pairs=pairs,
+        ablation={"word": word, "numbers": numbers},
     )
 
 
@@ -199,7 +228,9 @@ def link(image: Image.Image, kind: str, **options: Any) -> str:
     return f"data:image/{kind};base64,{base64.b64encode(file.getvalue()).decode()}"
 
 
-def _page(runs: Sequence["Run"], limit: int | None, title: str, **content: Any) -> str:
+def _page(
+    runs: Sequence[RunContent], limit: int | None, title: str, **content: Any
+) -> str:
     """Return a page of runs; `content` are the pairs, the grid or the ablation."""
     pixels = max(math.prod(run.image.size) for run in runs)
     limit = limit or (LIMIT if pixels > 256 * 256 else SMALL_LIMIT)
@@ -237,7 +268,7 @@ def _page(runs: Sequence["Run"], limit: int | None, title: str, **content: Any) 
     return document(template, title, style, script, data=as_script(data))
 
 
-def _recordings(run: "Run") -> dict[str, Recording]:
+def _recordings(run: RunContent) -> dict[str, Recording]:
     """Return the recordings of a run's prompts that have the layers and steps of the first."""
     first = run.maps.recording
     every = {
@@ -310,15 +341,18 @@ def _colours(name: str) -> str:
 # --- texts and numbers ------------------------------------------------------------------------
 
 
-def run_summary(run: "Run") -> dict[str, Any]:
+def run_summary(run: RunContent) -> dict[str, Any]:
     """Return the texts about a run.
 
-    `own` is "located" or "edited" if the run uses an image of the user's; `shareOf` is the setting
-    `share_of`; `model` is the option that `repeat` and `explain` need if the model had no name;
-    `rest` is the word shown at first.
+    `own` is "located" or "edited" if the run uses an image of the user's; `shareOf` is the
+    share that the maps hold; `model` is the option that `repeat` and `explain` need if the model
+    had no name; `rest` is the word shown at first.
     """
     settings = run.settings
-    table, weights, unknown = run.maps.tokens, [], settings.untaught or ()
+    share = run.maps.recording.share_of
+    table = run.maps.tokens
+    weights = []
+    unknown = settings.untaught or ()
     notes = untaught_warnings(
         unknown, [table.prompt], settings.negative or "", settings.concepts
     )
@@ -329,10 +363,10 @@ def run_summary(run: "Run") -> dict[str, Any]:
             table, token_weights(parse_weights(settings.prompt).spans, table)
         )
     return {
-        "settings": settings_rows(settings),
+        "settings": settings_rows(settings, share),
         "model": "--model MODEL" if settings.model == settings.pipeline else "",
         "untaught": " ".join(map(as_sentence, notes)),
-        "shareOf": settings.share_of,
+        "shareOf": share,
         "own": "located"
         if settings.located
         else "edited"
@@ -343,9 +377,10 @@ def run_summary(run: "Run") -> dict[str, Any]:
     }
 
 
-def edit_summary(pair: "EditResult") -> dict[str, Any]:
+def edit_summary(pair: EditContent) -> dict[str, Any]:
     """Return the texts about an edit: its words and weights, its reason and its tables."""
-    about, table = pair.report, pair.edited.maps.tokens
+    about = pair.report
+    table = pair.edited.maps.tokens
     weights = _by_word(table, about.weights)
     parts = [
         f"“{table.words[number].text}” ×{format_number(weight)}"
@@ -397,15 +432,16 @@ def _by_word(
 
 def edit_tables(report: EditReport, *, blended: bool) -> dict[str, Any]:
     """Return the tables of an edit: the change of the image, and that of the attention."""
-    region, back = "the mask" if blended else "the changed words", report.reconstruction
+    region = "the mask" if blended else "the changed words"
+    back = report.reconstruction
     rows = {
         "kind": report.kind,
         "what changes": report.purpose and _PURPOSES[report.purpose],
         "region from the maps of": report.masked_by,
         "your image": None if back is None else returned(back.psnr_db),
         "attention changed": f"{report.moved:.1%}",
-        "source's cross-attention": _window(report.cross_replace),
-        "source's self-attention": _window(report.self_replace),
+        "source's cross-attention": _window(report.options.cross_replace),
+        "source's self-attention": _window(report.options.self_replace),
         "attention edited (layers × steps)": plural(report.sites, "time"),
         "self-attention copied (layers × steps)": plural(report.self_sites, "time"),
     }
@@ -443,19 +479,22 @@ _LABELS = {
     "card": "the model's card",
     "defaults": "default values",
     "pipeline": "the pipeline",
-    "kind_asked": "requested kind",
     "located": "image searched",
     "share_of": "values are shares of",
     "untaught": "words not in training",
 }
 
 
-def settings_rows(settings: Settings) -> list[tuple[str, str]]:
-    """List the settings that have a value as table rows."""
-    values: dict[str, Any] = to_json(settings) | {
-        "size": "{}×{}".format(*settings.size)
-    }
-    del values["text"]  # the prompt, without weights
+def settings_rows(
+    settings: Settings, share: Share | None = None
+) -> list[tuple[str, str]]:
+    """List the settings that have a value as table rows, with the share that the maps hold."""
+    first = {"prompt": settings.prompt, "seed": settings.seed}
+    values: dict[str, Any] = {**first, **to_json(settings)}
+    values["size"] = "{}×{}".format(*settings.size)
+    values["share_of"] = share
+    for name in ("text", "limit"):  # the prompt without weights; the bytes of maps
+        del values[name]
     values["defaults"] = [
         f"{name} of {_LABELS.get(by, by)}" for name, by in settings.defaults.items()
     ]
@@ -475,6 +514,8 @@ def settings_rows(settings: Settings) -> list[tuple[str, str]]:
 def _text(value: Any) -> str:
     if isinstance(value, Mapping):
         return ", ".join(
-            f"{_LABELS.get(name, name)}: {_text(one)}" for name, one in value.items()
+            f"{_LABELS.get(name, name)}: {_text(one)}"
+            for name, one in value.items()
+            if one is not None
         )
     return ", ".join(map(_text, value)) if isinstance(value, list) else str(value)

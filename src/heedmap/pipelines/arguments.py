@@ -6,11 +6,12 @@ its bytes, and any other object with its type and name.
 """
 
 import hashlib
+import inspect
 import math
 import secrets
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import fields, replace
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_args, get_type_hints
 
 import numpy as np
 import torch
@@ -31,7 +32,7 @@ from heedmap.backends.registry import (
 from heedmap.checks import check_int
 from heedmap.errors import ArgumentError, quoted
 from heedmap.io.schemas import MAX_WHOLE
-from heedmap.options import OWN_NAMES, EditOptions, GenerateOptions
+from heedmap.options import OWN_NAMES, GenerateOptions
 
 # --- arguments as JSON ---
 
@@ -110,40 +111,77 @@ _DIFFUSERS_NAMES = {
     "guidance_scale": "guidance",
     "negative_prompt": "negative",
 }
-Options = TypeVar("Options", GenerateOptions, EditOptions)
+Function = TypeVar("Function", bound=Callable[..., Any])
+Options = TypeVar("Options")
 
 
-def options_of(kind: type[Options], arguments: Mapping[str, Any]) -> Options:
-    """Return the options of one kind among all arguments of a public function, by name."""
-    return kind(
-        **{
-            one.name: arguments[one.name]
-            for one in fields(kind)
-            if one.name in arguments
-        }
-    )
+def takes_options(*kinds: type) -> Callable[[Function], Function]:
+    """Write the options of a function into its signature, for help and completion.
+
+    The type of its `**options` names them; the defaults are those of the dataclasses `kinds`.
+    """
+
+    def add_options(function: Function) -> Function:
+        signature = inspect.signature(function)
+        *parameters, rest = signature.parameters.values()
+        types = get_type_hints(get_args(rest.annotation)[0])
+        for one in (one for kind in kinds for one in fields(kind)):
+            if one.name in types:
+                parameters.append(
+                    inspect.Parameter(
+                        one.name,
+                        inspect.Parameter.KEYWORD_ONLY,
+                        default=one.default,
+                        annotation=types[one.name],
+                    )
+                )
+        parameters.append(rest.replace(name="arguments", annotation=Any))
+        vars(function)["__signature__"] = signature.replace(parameters=parameters)
+        return function
+
+    return add_options
+
+
+def take_options(
+    kind: type[Options], function: Callable[..., Any], given: dict[str, Any]
+) -> Options:
+    """Return the options of one kind that a function takes, and remove them from those given."""
+    known = argument_names(function)
+    names = [one.name for one in fields(kind) if one.name in known]  # pyright: ignore
+    return kind(**{name: given.pop(name) for name in names if name in given})
+
+
+def argument_names(function: Callable[..., Any]) -> list[str]:
+    """Return the names of the arguments of a function, without its `**arguments`."""
+    return list(inspect.signature(function).parameters)[:-1]
 
 
 def resolve_options(
-    call: Mapping[str, Any], *, has_image: bool = False
+    function: Callable[..., Any],
+    pipe: Pipeline,
+    seed: Any,
+    given: Mapping[str, Any],
+    *,
+    has_image: bool = False,
 ) -> tuple[GenerateOptions, Any]:
-    """Return the checked options of sampling and the seed or seeds of a public function's call.
+    """Return the checked options of sampling and the seed or seeds of a call of a public function.
 
-    The call has all arguments of the function by name. Diffusers' names of options are translated.
-    If it `has_image`, the image's size holds unless both sides are given.
+    The options are given together with the pipeline's arguments. Diffusers' names of options are
+    translated. If the call `has_image`, the image's size holds unless both sides are given.
 
     Raises:
         ArgumentError: if the pipeline does not take an option or argument, an option is given
             twice, or the size does not fit the model.
         ModelError: if the attention of the pipeline cannot be recorded.
     """
-    pipe, options = call["pipe"], options_of(GenerateOptions, call)
-    seed = call.get("seed", call.get("seeds"))
+    rest = dict(given)
+    options = take_options(GenerateOptions, function, rest)
     check_served(pipe)
     check_share(pipe, options.share_of)
-    arguments = usual_arguments(pipe) | dict(options.arguments)
+    arguments = usual_arguments(pipe) | rest
     arguments = {name: _own(value) for name, value in arguments.items()}
-    width, height = arguments.pop("width", None), arguments.pop("height", None)
+    width = arguments.pop("width", None)
+    height = arguments.pop("height", None)
     generator: Any = arguments.pop("generator", None)
     values = {
         option: arguments.pop(name, None) for name, option in _DIFFUSERS_NAMES.items()
@@ -167,7 +205,7 @@ def resolve_options(
         raise ArgumentError(
             f"heedmap sets the argument {name} itself: use {OWN_NAMES[name]}"
         )
-    check_names(pipe, arguments, [name for name in call if name != "arguments"])
+    check_names(pipe, arguments, argument_names(function))
     options = replace(options, **values, arguments=arguments)
     accepted = parameters(pipe)
     for name, option in OWN_NAMES.items():
@@ -179,7 +217,8 @@ def resolve_options(
             )
     if options.size is None:
         return options, seed
-    size, latents = check_size(pipe, options.size), arguments.get("latents")
+    size = check_size(pipe, options.size)
+    latents = arguments.get("latents")
     side = family_of(pipe).cell_side
     grid = (size[1] // side, size[0] // side)
     # Those of Flux are packed, and tell no grid.

@@ -22,7 +22,7 @@ from heedmap.backends.prompts import prompt_table
 from heedmap.backends.registry import family_of, self_attention_layers
 from heedmap.errors import ArgumentError, TruncatedWordError, join_words, quoted
 from heedmap.figures import overlays
-from heedmap.io.schemas import ChangedWords, EditNoted, EditReport, EditTerms
+from heedmap.io.schemas import ChangedWords, EditReport, SavedEdit
 from heedmap.maps.masks import phrase_tokens, suppress_rivals
 from heedmap.mathematics.rules import (
     Inject,
@@ -78,7 +78,6 @@ class EditSource:
         options: the options of the edits.
         sampling: the options of sampling, which fit the pipeline (`resolve_options`).
         word_windows: the windows of single words or phrases of the targets.
-        terms: the options that settings and reports have under the same names.
     """
 
     def __init__(
@@ -98,9 +97,6 @@ class EditSource:
         self.weights = token_weights(parsed.spans, self.table) if weighted else {}
         self.rules = (weights_rule(self.weights, self.table),) if self.weights else ()
         self.word_windows: Any = options.word_windows
-        self.terms = {
-            name: getattr(options, name) for name in EditTerms.__struct_fields__
-        }
         self._targets: dict[str, tuple[TokenTable, WordAlignment, torch.Tensor]] = {}
         if options.only is not None:
             if why := family_of(pipe).why_unblended():
@@ -321,9 +317,7 @@ def run_edits(
                 replace(
                     run,
                     input_image=input_image.image,
-                    settings=structs.replace(
-                        run.settings, input_image=input_image.settings
-                    ),
+                    settings=replace(run.settings, input_image=input_image.settings),
                 )
                 for run in runs
             ]
@@ -423,16 +417,20 @@ def _pair(
             for word in numbers:
                 inside |= run.maps.at(word).mask()
     moved = [float(share) for share in controller.moved.get(number, ())]
-    shared: dict[str, Any] = {
+    values = {
+        **vars(plan.source.options),
+        "source": plan.source.prompt,
         "cross_replace": plan.cross_replace,
-        "word_windows": plan.source.word_windows,
         "self_replace": plan.self_replace,
-        **plan.source.terms,
+        "image": None,
+        "batch": None,
     }
+    options = SavedEdit(**values)
     report = EditReport(
         kind=plan.kind,
         purpose=plan.purpose,
         why=plan.alignment.why,
+        options=options,
         weights=dict(plan.weights),
         words=words,
         steps=trace.steps,
@@ -443,16 +441,9 @@ def _pair(
         reconstruction=source.input_image
         and image_difference(source.input_image, source.image),
         masked_by=masked_by,
-        **shared,
     )
     notes = tuple(filter(None, _notes(plan, source, edited, report, mask)))
-    settings = EditNoted(
-        source=plan.source.prompt,
-        kind=plan.alignment.kind,
-        kind_asked=plan.source.options.kind,
-        **shared,
-    )
-    edited = replace(edited, settings=structs.replace(edited.settings, edit=settings))
+    edited = replace(edited, settings=replace(edited.settings, edit=options))
     return EditResult(
         source, edited, structs.replace(report, notes=notes or None), mask
     )
@@ -471,18 +462,18 @@ def _notes(
         source.settings.scheduler,
     )
     windows = {
-        "cross-attention": report.cross_replace,
-        "self-attention": report.self_replace,
+        "cross-attention": plan.cross_replace,
+        "self-attention": plan.self_replace,
         **{
             f"attention for {quoted(word)}": window
-            for word, window in report.word_windows.items()
+            for word, window in plan.source.word_windows.items()
         },
     }
     for name, (start, end) in windows.items():
         inside = steps_within(start, end, steps)
         copied = report.self_sites if name == "self-attention" else len(inside)
         if start < end and not copied:
-            why = f"no layer has {report.max_self_cells} or fewer cells"
+            why = f"no layer has {report.options.max_self_cells} or fewer cells"
             pipe = plan.source.pipe
             is_linear = not (family_of(pipe).is_joint or self_attention_layers(pipe))
             if name == "self-attention" and is_linear:
@@ -513,13 +504,14 @@ def _notes(
         )
     if only is not None and mask is None:
         yield (
-            f"{quoted(only)} did not restrict the edit: it starts at {report.blend_from:g} of the "
-            f"run, after the last of {steps} steps; start it earlier, or use more steps"
+            f"{quoted(only)} did not restrict the edit: it starts at "
+            f"{report.options.blend_from:g} of the run, after the last of {steps} steps; "
+            "start it earlier, or use more steps"
         )
     if mask is not None and not mask.any():
         yield (
             f"the region of {quoted(only)} is empty, so nothing was edited: lower its threshold "
-            f"({report.threshold:g}), or name other words"
+            f"({report.options.threshold:g}), or name other words"
         )
     elif plan.has_effect and not is_black and _largest_difference(source, edited) <= 1:
         yield (

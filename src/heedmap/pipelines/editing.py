@@ -5,24 +5,28 @@ Prompt-to-prompt (Hertz et al., 2022, arXiv 2208.01626), as `edit_runs` plans an
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import product
-from typing import Any, overload
+from typing import Any, Unpack, overload
 
 from heedmap.backends.base import Pipeline
 from heedmap.checks import as_ordered_list, check_float, check_prompt
 from heedmap.errors import ArgumentError, quoted, warn
 from heedmap.io.schemas import MAX_CELLS, GridReport
 from heedmap.options import (
-    EditKind,
+    EditKeywords,
     EditOptions,
     GenerateOptions,
-    Keep,
-    ShareOf,
+    GridKeywords,
     Window,
     check_window,
 )
-from heedmap.pipelines.arguments import check_seed, options_of, resolve_options
+from heedmap.pipelines.arguments import (
+    check_seed,
+    resolve_options,
+    take_options,
+    takes_options,
+)
 from heedmap.pipelines.edit_runs import EditSource, Plan, run_edits
 from heedmap.pipelines.generation import Preview, Progress, sub_progress
 from heedmap.pipelines.input_images import extract_image, fitting_size
@@ -40,7 +44,9 @@ def edit(
     target: str | None = None,
     *,
     seed: int | None = None,
-    **options: Any,
+    progress: Progress | None = None,
+    preview: Preview | None = None,
+    **options: Unpack[EditKeywords],
 ) -> EditResult: ...
 @overload
 def edit(
@@ -49,36 +55,20 @@ def edit(
     target: Sequence[str],
     *,
     seed: int | None = None,
-    **options: Any,
+    progress: Progress | None = None,
+    preview: Preview | None = None,
+    **options: Unpack[EditKeywords],
 ) -> list[EditResult]: ...
+@takes_options(EditOptions, GenerateOptions)
 def edit(
     pipe: Pipeline,
     source: str,
     target: str | Sequence[str] | None = None,
     *,
     seed: int | None = None,
-    kind: EditKind | None = None,
-    cross_replace: Window | None = None,
-    word_windows: Mapping[str, Window] | None = None,
-    self_replace: Window | None = None,
-    max_self_cells: int = EditOptions.max_self_cells,
-    renormalize: bool = False,
-    only: str | None = None,
-    protect: Iterable[str] = (),
-    blend_from: float = EditOptions.blend_from,
-    threshold: float = EditOptions.threshold,
-    image: Any = None,
-    batch: int | None = None,
-    steps: int | None = None,
-    guidance: float | None = None,
-    size: tuple[int, int] | None = None,
-    negative: str | None = None,
-    keep: Keep = GenerateOptions.keep,
-    share_of: ShareOf = GenerateOptions.share_of,
-    limit: int = GenerateOptions.limit,
     progress: Progress | None = None,
     preview: Preview | None = None,
-    **arguments: Any,
+    **options: Unpack[EditKeywords],
 ) -> EditResult | list[EditResult]:
     """Generate an image and its edits from the same noise, so that the rest of the image stays.
 
@@ -136,7 +126,7 @@ def edit(
         progress: called after every step, over all batches.
         preview: called after every step with a copy of the latents (B, C, h, w): the source's, then
             the edits'.
-        arguments: other arguments of the pipeline, as in `generate`.
+        options: other arguments of the pipeline, as in `generate`.
 
     Returns:
         An `EditResult`, or for several targets a list of them that share one source.
@@ -146,7 +136,7 @@ def edit(
         UnknownWordError: if a word is not in its prompt.
         TraceError: if the edit could not act.
     """
-    edits, targets, seed = resolve_edits(locals())
+    edits, targets, seed = resolve_edits(edit, pipe, source, target, seed, options)
     plans = [edits.plan(text) for text in targets]
     for plan in plans:
         check_effect([plan])
@@ -155,6 +145,7 @@ def edit(
     return pairs[0] if target is None or isinstance(target, str) else pairs
 
 
+@takes_options(EditOptions, GenerateOptions)
 def grid(
     pipe: Pipeline,
     source: str,
@@ -164,26 +155,9 @@ def grid(
     self_replace: Windows | None = None,
     weights: Mapping[str, float | Sequence[float]] | None = None,
     seeds: int | Sequence[int] | None = None,
-    kind: EditKind | None = None,
-    word_windows: Mapping[str, Window] | None = None,
-    max_self_cells: int = EditOptions.max_self_cells,
-    renormalize: bool = False,
-    only: str | None = None,
-    protect: Iterable[str] = (),
-    blend_from: float = EditOptions.blend_from,
-    threshold: float = EditOptions.threshold,
-    image: Any = None,
-    batch: int | None = None,
-    steps: int | None = None,
-    guidance: float | None = None,
-    size: tuple[int, int] | None = None,
-    negative: str | None = None,
-    keep: Keep = GenerateOptions.keep,
-    share_of: ShareOf = GenerateOptions.share_of,
-    limit: int = GenerateOptions.limit,
     progress: Progress | None = None,
     preview: Preview | None = None,
-    **arguments: Any,
+    **options: Unpack[GridKeywords],
 ) -> Grid:
     """Generate a prompt's edits over several windows, weights, targets and seeds.
 
@@ -227,7 +201,7 @@ def grid(
         limit: as in `edit`.
         progress: as in `edit`.
         preview: as in `edit`.
-        arguments: as in `generate`.
+        options: other arguments of the pipeline, as in `generate`.
 
     Returns:
         The cells, with a contact sheet, a table and a page of all.
@@ -239,8 +213,7 @@ def grid(
         UnknownWordError: if a word is not in its prompt.
         TraceError: if an edit could not act.
     """
-    windows = {"cross_replace": None, "self_replace": None}  # these are lists here
-    edits, targets, seeds = resolve_edits({**locals(), **windows})
+    edits, targets, seeds = resolve_edits(grid, pipe, source, target, seeds, options)
     if not isinstance(weights, Mapping | None):
         raise ArgumentError(
             f"weights is {quoted(weights)}: expected weights by word, as in {{'red': [0, 1, 2]}}"
@@ -249,95 +222,127 @@ def grid(
         word: _axis(f"the weight of {quoted(word)}", some, check_float)
         for word, some in (weights or {}).items()
     }
-    crosses, self_windows = (
-        _axis(name, [one] if isinstance(one, tuple) else one, check_window)
-        for name, one in (
-            ("cross_replace", cross_replace),
-            ("self_replace", self_replace),
-        )
+    axes = Axes(
+        targets=_axis("target", targets, lambda _, text: text),
+        weights=strips,
+        cross_replace=_windows("cross_replace", cross_replace),
+        self_replace=_windows("self_replace", self_replace),
+        seeds=_axis("seeds", seeds, lambda _, seed: check_seed(seed)),
     )
-    numbers = _axis("seeds", seeds, lambda _, seed: check_seed(seed)) or [
-        check_seed(None)
-    ]
-    axes = [
-        _axis("target", targets, lambda _, text: text),
-        *strips.values(),
-        crosses,
-        self_windows,
-    ]
-    cells = math.prod(len(axis) or 1 for axis in (*axes, numbers))
-    if cells > MAX_CELLS:
+    cells = run_grid(edits, axes, progress, preview)
+    batches = [cell.result.edited.settings.batch_place or (1, 2) for cell in cells]
+    report = GridReport(
+        source=source,
+        targets=None if target is None else tuple(axes.targets),
+        weights={word: tuple(strip) for word, strip in strips.items()},
+        cross_replace=tuple(dict.fromkeys(cell.cross_replace for cell in cells)),
+        self_replace=tuple(dict.fromkeys(cell.self_replace for cell in cells)),
+        seeds=tuple(dict.fromkeys(cell.seed for cell in cells)),
+        options=replace(edits.options, image=None),
+        batch=max(size for _, size in batches),
+        sources_drawn=sum(place == 1 for place, _ in batches),
+    )
+    return Grid(cells, report)
+
+
+@dataclass(frozen=True)
+class Axes:
+    """The checked values of a grid on each axis; an axis without values has the default.
+
+    Attributes:
+        targets: the edited prompts.
+        weights: the weights by word or phrase.
+        cross_replace: the windows of cross-attention.
+        self_replace: the windows of self-attention.
+        seeds: the seeds.
+    """
+
+    targets: Sequence[str]
+    weights: Mapping[str, Sequence[float]]
+    cross_replace: Sequence[tuple[float, float]]
+    self_replace: Sequence[tuple[float, float]]
+    seeds: Sequence[int]
+
+    def count(self) -> int:
+        """Return the number of cells."""
+        axes = (self.targets, self.cross_replace, self.self_replace, self.seeds)
+        return math.prod(len(axis) or 1 for axis in (*axes, *self.weights.values()))
+
+
+def run_grid(
+    edits: EditSource,
+    axes: Axes,
+    progress: Progress | None = None,
+    preview: Preview | None = None,
+) -> tuple[Cell, ...]:
+    """Generate the edits of a source at each combination of the values of axes, as `grid` does."""
+    count = axes.count()
+    if count > MAX_CELLS:
         raise ArgumentError(
-            f"the grid would have {cells:,} cells: use {MAX_CELLS:,} at most"
+            f"the grid would have {count:,} cells: use {MAX_CELLS:,} at most"
         )
-    if cells == 1:
+    if count == 1:
         raise ArgumentError(
             "the grid has only one cell: vary something, such as weights={'red': [0, 1, 2]} "
             "(--weights red=0,1,2)"
         )
-    usual = [edits.plan(text) for text in targets]
-    crosses = crosses or [min(plan.cross_replace for plan in usual)]
-    self_windows = self_windows or [min(plan.self_replace for plan in usual)]
+    default_plans = [edits.plan(text) for text in axes.targets]
+    crosses = axes.cross_replace or [min(plan.cross_replace for plan in default_plans)]
+    windows = axes.self_replace or [min(plan.self_replace for plan in default_plans)]
+    seeds = axes.seeds or [check_seed(None)]
     varied = [
-        dict(zip(strips, values, strict=True)) for values in product(*strips.values())
+        dict(zip(axes.weights, values, strict=True))
+        for values in product(*axes.weights.values())
     ]
     plans: list[Plan] = []
-    for text in targets:  # the last axis varies fastest
-        every = product(varied, self_windows, crosses)
+    for text in axes.targets:  # the last axis varies fastest
         some = [
-            edits.plan(text, weights, cross, window) for weights, window, cross in every
+            edits.plan(text, weights, cross, window)
+            for weights, window, cross in product(varied, windows, crosses)
         ]
         check_effect(some)
         plans += some
-    pairs: list[tuple[int, Plan, EditResult]] = []
-    for done, seed in enumerate(numbers):
-        part = sub_progress(progress, done, len(numbers))
-        edited = run_edits(edits, plans, seed, part, preview)
-        pairs += [(seed, plan, pair) for plan, pair in zip(plans, edited, strict=True)]
-    _warn_of_notes(pair for *_, pair in pairs)
-    batches = [pair.edited.settings.batch_place or (1, 2) for *_, pair in pairs]
-    report = GridReport(
-        source=source,
-        targets=None if target is None else tuple(targets),
-        kind=edits.options.kind,
-        word_windows=edits.word_windows,
-        weights={word: tuple(strip) for word, strip in strips.items()},
-        cross_replace=tuple(crosses),
-        self_replace=tuple(self_windows),
-        seeds=tuple(numbers),
-        batch=max(size for _, size in batches),
-        sources_drawn=sum(place == 1 for place, _ in batches),
-        **edits.terms,
-    )
-    return Grid(
-        tuple(
-            Cell(
-                n,
-                seed,
-                plan.target,
-                plan.varied,
-                plan.cross_replace,
-                plan.self_replace,
-                pair,
+    cells: list[Cell] = []
+    for done, seed in enumerate(seeds):
+        part = sub_progress(progress, done, len(seeds))
+        pairs = run_edits(edits, plans, seed, part, preview)
+        for plan, pair in zip(plans, pairs, strict=True):
+            cells.append(
+                Cell(
+                    len(cells) + 1,
+                    seed,
+                    plan.target,
+                    plan.varied,
+                    plan.cross_replace,
+                    plan.self_replace,
+                    pair,
+                )
             )
-            for n, (seed, plan, pair) in enumerate(pairs, 1)
-        ),
-        report,
-    )
+    _warn_of_notes(cell.result for cell in cells)
+    return tuple(cells)
 
 
-def resolve_edits(call: Mapping[str, Any]) -> tuple[EditSource, list[str], Any]:
+def resolve_edits(
+    function: Callable[..., Any],
+    pipe: Pipeline,
+    source: str,
+    target: str | Sequence[str] | None,
+    seed: Any,
+    options: Mapping[str, Any],
+) -> tuple[EditSource, list[str], Any]:
     """Return the source, the targets and the seed or seeds of `edit` or `grid`, checked."""
-    pipe, source, target = call["pipe"], call["source"], call["target"]
-    options = options_of(EditOptions, call)
-    image, arguments = extract_image(pipe, options.image, call["arguments"])
+    rest = dict(options)
+    edit_options = take_options(EditOptions, function, rest)
+    image, rest = extract_image(pipe, edit_options.image, rest)
     sampling, seed = resolve_options(
-        {**call, "arguments": arguments}, has_image=image is not None
+        function, pipe, seed, rest, has_image=image is not None
     )
     if image is not None and sampling.size is None:
         sampling = replace(sampling, size=fitting_size(pipe, image.size))
-    options = replace(options, image=image)
-    target = source if target is None else target
+    # Without a target, the weights of the source are those of the edit.
+    weighted = target is not None
+    if target is None:
+        target = source
     targets = [target] if isinstance(target, str) else as_ordered_list(target)
     if not targets:
         raise ArgumentError(
@@ -345,10 +350,14 @@ def resolve_edits(call: Mapping[str, Any]) -> tuple[EditSource, list[str], Any]:
         )
     for text in (source, *targets):
         check_prompt(text)
-    weighted = (
-        call["target"] is not None
-    )  # else the source's weights are those of the edit
-    return EditSource(pipe, source, options, sampling, weighted=weighted), targets, seed
+    edit_options = replace(edit_options, image=image)
+    edits = EditSource(pipe, source, edit_options, sampling, weighted=weighted)
+    return edits, targets, seed
+
+
+def _windows(name: str, values: Any) -> list[tuple[float, float]]:
+    """Return the checked windows of a grid's axis; a tuple is a single one."""
+    return _axis(name, [values] if isinstance(values, tuple) else values, check_window)
 
 
 def _axis(name: str, values: Any, check: Callable[[str, Any], Any]) -> list[Any]:

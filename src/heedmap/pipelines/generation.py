@@ -7,7 +7,7 @@
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
-from typing import Any
+from typing import Any, Unpack, overload
 
 import numpy as np
 import torch
@@ -26,14 +26,14 @@ from heedmap.backends.registry import (
     usual_size,
     without_bar,
 )
-from heedmap.checks import check_prompt
-from heedmap.errors import ModelError, quoted, warn
+from heedmap.checks import as_ordered_list, check_prompt
+from heedmap.errors import ArgumentError, ModelError, plural, quoted, warn
 from heedmap.figures.overlays import STEP_SIDE, StepPictures
 from heedmap.io.schemas import Settings
 from heedmap.maps.heatmaps import HeatMaps
 from heedmap.maps.recordings import Recording
 from heedmap.mathematics.rules import Rule
-from heedmap.options import BranchName, GenerateOptions, Keep, ShareOf, Tokens
+from heedmap.options import BranchName, GenerateKeywords, GenerateOptions
 from heedmap.pipelines import settings
 from heedmap.pipelines.arguments import (
     apply_model_defaults,
@@ -41,6 +41,7 @@ from heedmap.pipelines.arguments import (
     check_seed,
     has_usual_area,
     resolve_options,
+    takes_options,
 )
 from heedmap.recording.calls import RecordingSpec
 from heedmap.recording.edits import Edit, Steering, checked_edits, note_of, weights_rule
@@ -62,35 +63,62 @@ Preview = Callable[[torch.Tensor], None]
 """Called after every step with a copy of the latents (B, C, h, w)."""
 
 
+@overload
 def generate(
     pipe: Pipeline,
     prompt: str,
     *,
     seed: int | None = None,
-    steps: int | None = None,
-    guidance: float | None = None,
-    size: tuple[int, int] | None = None,
-    negative: str | None = None,
-    keep: Keep = GenerateOptions.keep,
-    tokens: Tokens = GenerateOptions.tokens,
-    branches: Iterable[BranchName] = GenerateOptions.branches,
-    concepts: Sequence[str] = GenerateOptions.concepts,
-    share_of: ShareOf = GenerateOptions.share_of,
-    limit: int = GenerateOptions.limit,
     edits: Iterable[Edit] = (),
     progress: Progress | None = None,
     preview: Preview | None = None,
-    **arguments: Any,
-) -> Run:
+    **options: Unpack[GenerateKeywords],
+) -> Run: ...
+@overload
+def generate(
+    pipe: Pipeline,
+    prompt: str,
+    *,
+    seed: Sequence[int],
+    edits: Iterable[Edit] = (),
+    progress: Progress | None = None,
+    preview: Preview | None = None,
+    **options: Unpack[GenerateKeywords],
+) -> list[Run]: ...
+@overload
+def generate(
+    pipe: Pipeline,
+    prompt: list[str] | tuple[str, ...],
+    *,
+    seed: int | Sequence[int] | None = None,
+    edits: Iterable[Edit] = (),
+    progress: Progress | None = None,
+    preview: Preview | None = None,
+    **options: Unpack[GenerateKeywords],
+) -> list[Run]: ...
+@takes_options(GenerateOptions)
+def generate(
+    pipe: Pipeline,
+    prompt: str | Sequence[str],
+    *,
+    seed: int | Sequence[int] | None = None,
+    edits: Iterable[Edit] = (),
+    progress: Progress | None = None,
+    preview: Preview | None = None,
+    **options: Unpack[GenerateKeywords],
+) -> Run | list[Run]:
     """Generate an image, and record where the model read each word.
 
         run = heedmap.generate(pipe, "a red house next to a blue tree", seed=7)
         run.image; run.maps["house"].overlay(); run.save("outputs/house")
+        cat, dog = heedmap.generate(pipe, ["a cat", "a dog"], seed=[7, 8])
 
     Args:
         pipe: a pipeline of a supported model, such as `load` returns.
-        prompt: the prompt. Weights in brackets, `(word:1.5)`, multiply the attention to a word.
-        seed: the seed of the noise, from 0. Default: random, and saved in the settings.
+        prompt: the prompt, or a list of prompts, which are generated in one batch. Weights in
+            brackets, `(word:1.5)`, multiply the attention to a word.
+        seed: the seed of the noise, from 0, or a list with one for each image; of one prompt, each
+            seed is an image. Default: random, and saved in the settings.
         steps: denoising steps, 1 to 999. Default: the model's.
         guidance: classifier-free guidance scale. Default: the model's.
         size: (width, height) in pixels. Default: the model's.
@@ -111,28 +139,51 @@ def generate(
             callable `rule(P, site) -> P'`. They act in order, but `Confine` acts first, before the
             softmax.
         progress: called after every step with the number of steps done and of all steps.
-        preview: called after every step with a copy of the latents (1, C, h, w).
-        arguments: other arguments of the pipeline. diffusers' names (num_inference_steps,
+        preview: called after every step with a copy of the latents (B, C, h, w).
+        options: other arguments of the pipeline. diffusers' names (num_inference_steps,
             guidance_scale, negative_prompt, height, width, generator) work, too.
 
     Returns:
-        The image with its maps; the image is bit-identical to one without a recording.
+        The image with its maps, and for a list of prompts or of seeds a list of these. The image is
+        bit-identical to one without a recording.
 
     Raises:
-        ArgumentError: if an argument is out of range, a weight is not a number, or an edit does not
-            fit the image.
+        ArgumentError: if an argument is out of range, there are more or fewer seeds than prompts, a
+            weight is not a number, or an edit does not fit the image.
         TraceError: if the maps could not be recorded.
         TruncatedWordError: if a weighted or edited word lies beyond the model's token limit.
         UnknownWordError: if a word that is edited is not in the prompt.
     """
-    options, seed = resolve_options(locals())
-    (run,), _ = generate_batch(
-        *(pipe, [check_prompt(prompt)], [check_seed(seed)], options),
+    sampling, seed = resolve_options(generate, pipe, seed, options)
+    prompts, seeds = _image_inputs(prompt, seed)
+    runs, _ = generate_batch(
+        pipe,
+        prompts,
+        seeds,
+        sampling,
         edits=checked_edits(edits),
         progress=progress,
         preview=preview,
     )
-    return run
+    is_single = isinstance(prompt, str) and as_ordered_list(seed) is None
+    return runs[0] if is_single else runs
+
+
+def _image_inputs(prompt: Any, seed: Any) -> tuple[list[str], list[int]]:
+    """Return the prompt and the seed of each image, checked."""
+    prompts = [prompt] if isinstance(prompt, str) else as_ordered_list(prompt)
+    prompts = list(map(check_prompt, [prompt] if prompts is None else prompts))
+    seeds = as_ordered_list(seed)
+    if seeds is None:
+        seeds = [seed] * len(prompts)
+    elif isinstance(prompt, str):
+        prompts = prompts * len(seeds)
+    if not prompts or len(seeds) != len(prompts):
+        raise ArgumentError(
+            f"{plural(len(prompts), 'prompt')} and {plural(len(seeds), 'seed')} are given: pass a "
+            "prompt or more, and one seed for all or one for each"
+        )
+    return prompts, list(map(check_seed, seeds))
 
 
 # --- one call of the pipeline ---
@@ -171,7 +222,8 @@ def generate_batch(
     if probe is not None:
         branches.add(probe.branch)
     spec = RecordingSpec.of(options, branches=frozenset(branches), weights_read=True)
-    negative, concepts = options.negative, spec.concepts
+    negative = options.negative
+    concepts = spec.concepts
     recorder = StepRecorder() if "step" in spec.keep else None
     trace = Trace(
         pipe,
@@ -231,20 +283,28 @@ def generate_batch(
     step_images = none if recorder is None else recorder.images(images, steps)
     runs: list[Run] = []
     for n, generated in enumerate(images):
-        about = Settings(
-            prompt=prompts[n],
-            text=maps[n].recording.table.prompt,
-            seed=seeds[n],
-            size=options.size or generated.size,
-            # Sums over a batch are rounded differently.
-            batch_place=(n, len(images)) if len(images) > 1 else None,
-            untaught=untaught([texts[n], negative or "", *concepts], vocabulary),
-            nsfw_content_detected=flags[n],
-            concepts=concepts,
+        values = {
             **shared,
+            "prompt": prompts[n],
+            "text": maps[n].recording.table.prompt,
+            "seed": seeds[n],
+            "size": options.size or generated.size,
+            "concepts": concepts,
+            "untaught": untaught([texts[n], negative or "", *concepts], vocabulary),
+            "nsfw_content_detected": flags[n],
+        }
+        if len(images) > 1:  # sums over a batch are rounded differently
+            values["batch_place"] = (n, len(images))
+        runs.append(
+            Run(
+                generated,
+                maps[n],
+                Settings(**values),
+                negative_maps[n],
+                step_images[n],
+                concept_maps[n],
+            )
         )
-        more = negative_maps[n], step_images[n], concept_maps[n]
-        runs.append(Run(generated, maps[n], about, *more))
     return runs, trace
 
 
@@ -270,7 +330,8 @@ def _warnings(
     for text in (negative, str(options.arguments.get("prompt_2") or "")):
         yield unread_weights(text)
     if options.size is not None and not has_usual_area(pipe, options.size):
-        (w, h), (width, height) = options.size, usual_size(pipe)
+        w, h = options.size
+        width, height = usual_size(pipe)
         other = "larger" if w * h > width * height else "smaller"
         yield f"{w}×{h} is much {other} than the model's {width}×{height}: the image may be bad"
 
@@ -293,7 +354,8 @@ def _call(
 ) -> tuple[Sequence[Any], Sequence[Any]]:
     """Return the images, and for each whether the safety checker made it black."""
     if latents is not None and image is not None:
-        (noise,), steps = call["generator"], call[THEIR_NAMES["steps"]]
+        (noise,) = call["generator"]
+        steps = call[THEIR_NAMES["steps"]]
         with showing(pipe, latents, noise, steps) as first:
             pipe(
                 **call, latents=first.to(pipe.dtype), output_type="latent"
@@ -317,14 +379,12 @@ def _shared_settings(
     size_by = "pipeline" if options.size is None else None
     defaults = {"steps": steps_by, "guidance": guidance_by, "size": size_by}
     return {
-        "negative": options.negative,
+        **vars(options),
         "steps": steps,
         "guidance": guidance,
         "defaults": {name: by for name, by in defaults.items() if by is not None},
         "keep": tuple(sorted(options.keep)),
-        "tokens": options.tokens,
         "branches": tuple(sorted(options.branches)),
-        "share_of": options.share_of if family_of(pipe).is_joint else None,
         **settings.describe(pipe),
         "edits": tuple(map(note_of, edits)),
         "arguments": {
@@ -406,7 +466,8 @@ class StepRecorder:
             or any(len(one) != len(images) for one in every)
         ):
             return [None] * len(images)
-        by_image, last = torch.stack(every, dim=1).float().cpu(), last.float().cpu()
+        by_image = torch.stack(every, dim=1).float().cpu()
+        last = last.float().cpu()
         kind = "prediction" if is_predicted else "latents"
         return [
             StepPictures(tuple(_colour(frames, final[None], image)), kind)

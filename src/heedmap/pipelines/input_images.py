@@ -14,18 +14,17 @@ scheduler whose noise levels are known.
 """
 
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import product
 from math import ceil, floor, log, prod, sqrt
 from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 import torch
-from msgspec import structs
 from PIL import Image, ImageOps
 
 from heedmap.backends.base import Pipeline, default_of, device_of, parameters
@@ -54,12 +53,13 @@ from heedmap.figures.overlays import to_rgb
 from heedmap.io import reading
 from heedmap.io.schemas import InputImageSettings
 from heedmap.io.writing import digest_of
-from heedmap.options import LOCATE_STEPS, GenerateOptions, Keep, ShareOf, Tokens
+from heedmap.options import LOCATE_STEPS, GenerateOptions, LocateKeywords
 from heedmap.pipelines.arguments import (
     apply_model_defaults,
     check_seed,
     has_usual_area,
     resolve_options,
+    takes_options,
 )
 from heedmap.pipelines.generation import Progress, generate_batch
 from heedmap.recording.probing import Probe
@@ -104,7 +104,9 @@ def fitting_size(pipe: Pipeline, size: tuple[int, int]) -> tuple[int, int]:
     Raises:
         ArgumentError: if the image is too long.
     """
-    (w, h), factor, usual = size, unit(pipe), usual_size(pipe)
+    w, h = size
+    factor = unit(pipe)
+    usual = usual_size(pipe)
     if any(side % factor for side in size) or not has_usual_area(pipe, size):
         scale = sqrt(prod(usual) / prod(size)) / factor
 
@@ -124,7 +126,8 @@ def fitting_size(pipe: Pipeline, size: tuple[int, int]) -> tuple[int, int]:
 
 def check_takes_latents(pipe: Pipeline) -> None:
     """Raise a ModelError if a pipeline cannot start from the latents of an image."""
-    names, kind = parameters(pipe), type(pipe).__name__
+    names = parameters(pipe)
+    kind = type(pipe).__name__
     if (
         "latents" not in names
         or "strength" in names
@@ -207,22 +210,15 @@ def _resize(image: Image.Image, size: tuple[int, int]) -> Image.Image:
 # --- locate ---
 
 
+@takes_options(GenerateOptions)
 def locate(
     pipe: Pipeline,
     picture: Image.Image | str | Path,
     prompt: str,
     *,
     seed: int | None = None,
-    steps: int | None = None,
-    size: tuple[int, int] | None = None,
-    keep: Keep = GenerateOptions.keep,
-    tokens: Tokens = GenerateOptions.tokens,
-    concepts: Sequence[str] = GenerateOptions.concepts,
-    share_of: ShareOf = GenerateOptions.share_of,
-    limit: int = GenerateOptions.limit,
     progress: Progress | None = None,
-    probe: Probe | None = None,
-    **arguments: Any,
+    **options: Unpack[LocateKeywords],
 ) -> Run:
     """Find where the model sees each word of a prompt in an image of yours.
 
@@ -248,8 +244,7 @@ def locate(
         share_of: as in `generate`.
         limit: as in `generate`.
         progress: called after every step with the number of steps done and of all steps.
-        probe: of `explain`; ends the run when it has found its numbers.
-        arguments: other arguments of the pipeline, as in `generate`.
+        options: other arguments of the pipeline, as in `generate`.
 
     Returns:
         A run whose image is yours at the size that the model saw.
@@ -260,29 +255,47 @@ def locate(
             not known.
         TraceError: if the maps could not be recorded.
     """
-    options, seed, image = resolve_location(locals())
+    opened = open_image(picture)
+    sampling, seed = resolve_location(pipe, opened, prompt, seed, options)
+    return run_location(pipe, opened, prompt, check_seed(seed), sampling, progress)
+
+
+def run_location(
+    pipe: Pipeline,
+    image: Image.Image,
+    prompt: str,
+    seed: int,
+    options: GenerateOptions,
+    progress: Progress | None = None,
+    probe: Probe | None = None,
+) -> Run:
+    """Locate the words of a prompt, with options of `resolve_location`."""
     assert options.size is not None
     encoded = encode_image(pipe, image, options.size)
     if warning := distortion_warning(autoencoder_psnr(pipe, encoded)):
         warn(warning)
     (run,), _ = generate_batch(
-        *(pipe, [prompt], [check_seed(seed)], options),
+        pipe,
+        [prompt],
+        [seed],
+        options,
         latents=encoded.latents,
         image=encoded.image,
         progress=progress,
         probe=probe,
     )
-    return replace(
-        run, settings=structs.replace(run.settings, located=encoded.settings)
-    )
+    return replace(run, settings=replace(run.settings, located=encoded.settings))
 
 
 def resolve_location(
-    call: Mapping[str, Any],
-) -> tuple[GenerateOptions, Any, Image.Image]:
-    """Return the checked options, the seed and the image of `locate`, by its arguments."""
-    pipe, prompt, arguments = call["pipe"], call["prompt"], call["arguments"]
-    options, seed = resolve_options(call, has_image=True)
+    pipe: Pipeline,
+    image: Image.Image,
+    prompt: str,
+    seed: Any,
+    arguments: Mapping[str, Any],
+) -> tuple[GenerateOptions, Any]:
+    """Return the checked options and the seed of `locate`."""
+    options, seed = resolve_options(locate, pipe, seed, arguments, has_image=True)
     check_takes_latents(pipe)
     refused = (
         "latents",
@@ -298,14 +311,13 @@ def resolve_location(
             f"the prompt {quoted(prompt)} has weights, which locate cannot use: write "
             f"{quoted(text.text)}"
         )
-    image = open_image(call["picture"])
     options = replace(
         options,
         steps=LOCATE_STEPS if options.steps is None else options.steps,
         guidance=1.0 if THEIR_NAMES["guidance"] in parameters(pipe) else None,
         size=options.size or fitting_size(pipe, image.size),
     )
-    return options, seed, image
+    return options, seed
 
 
 # --- the image of an edit ---
@@ -325,15 +337,15 @@ class ImageSource:
         steps = apply_model_defaults(pipe, options).steps
         steps = steps or default_of(pipe, THEIR_NAMES["steps"])
         self._flow = pipe.scheduler if is_flow(pipe) else None
-        count, self._levels, self._scale = (
-            steps,
-            [(0.0, 1.0)],
-            1.0,
-        )  # those of a flow's beginning
+        # those of a flow's beginning
+        count = steps
+        self._levels = [(0.0, 1.0)]
+        self._scale = 1.0
         if self._flow is None:
             self._levels, self._scale = noise_levels(pipe, steps)
             count = len(self._levels) - 1
-        self.image, generator = encode_image(pipe, image, options.size), noise(seed)
+        self.image = encode_image(pipe, image, options.size)
+        generator = noise(seed)
         latents = self.image.latents
         # One for each step that is taken: some schedulers take more than are asked of them.
         self._noises = [
@@ -349,7 +361,8 @@ class ImageSource:
         """Return the latents (B, C, h, w) to go on with after a call of the scheduler."""
         if not moment.last:
             return latents
-        step, new = moment.step + 1, latents.float()
+        step = moment.step + 1
+        new = latents.float()
         level = self._levels[step] if self._flow is None else flow_level(self._flow)
         source = self._at(step, level)
         return (source + (new - new[:1])).to(latents)
@@ -386,7 +399,8 @@ def saved_image(
     run: Run, arguments: Mapping[str, Any]
 ) -> tuple[Image.Image | None, dict[str, Any]]:
     """Return the image that a saved run was edited from, and the arguments without it."""
-    settings, rest = run.settings.input_image, dict(arguments)
+    settings = run.settings.input_image
+    rest = dict(arguments)
     if settings is None:
         return None, rest
     image = rest.pop("image", run.input_image)

@@ -6,19 +6,18 @@ batch changes how a processor rounds. The other images of the batch are copies o
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
 import torch
-from msgspec import structs
 
 from heedmap.backends import loading
 from heedmap.backends.base import Pipeline, left_early, parameters
 from heedmap.backends.registry import STEP_LISTS, THEIR_NAMES, check_names
 from heedmap.errors import ArgumentError, ModelError, plural, quoted
-from heedmap.io.schemas import MAX_WHOLE, EditTerms, Settings
+from heedmap.io.schemas import Settings
 from heedmap.options import Device, Dtype, EditOptions, GenerateOptions, LoadOptions
 from heedmap.pipelines import editing, generation, input_images
 from heedmap.pipelines.arguments import argument, argument_note, description
@@ -34,9 +33,6 @@ from heedmap.results.runs import Run
 
 Drawing = Run | EditResult | Grid
 """A result that can be generated again."""
-_TERMS = EditTerms.__struct_fields__
-"""The options of an edit that settings and reports have under the same names."""
-_LIMIT = MAX_WHOLE  # bytes of maps: the saved run was within its own limit
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,12 +84,14 @@ def compared(
     """Compare a result with the saved one; `changed` has the settings that differ."""
     largest: float = 0
     differing = count = 0
-    (before, top), (after, _) = _arrays(saved), _arrays(new)
+    before, top = _arrays(saved)
+    after, _ = _arrays(new)
     for one, other in zip(before, after, strict=True):
         values = one[..., 0].size
         count += values
         if one.shape != other.shape:
-            largest, differing = top, differing + values
+            largest = top
+            differing = differing + values
             continue
         difference = np.abs(one - other).max(axis=-1)
         largest = max(largest, difference.max().item())
@@ -157,19 +155,17 @@ def saved_call(settings: Settings, pipe: Any, extra: Mapping[str, Any]) -> Saved
             f"the edits of this run are {', '.join(map(str, settings.edits)) or 'none'}: pass the "
             "same if one is a rule or a large mask, as in hm.repeat(pipe, run, edits=[…])"
         )
-    values: dict[
-        str, Any
-    ] = {}  # a value that the pipeline chooses itself is left to it
+    values = {one.name: getattr(settings, one.name) for one in fields(GenerateOptions)}
+    values["arguments"] = _arguments(pipe, settings, extra)
+    # A value that the pipeline chooses itself is left to it.
     for name in ("steps", "guidance"):
-        value, source = getattr(settings, name), settings.defaults.get(name)
-        chosen = source and value == effective_value(pipe, name, None)[0]
-        values[name] = None if chosen or source in STEP_LISTS else value
-    if "size" not in settings.defaults and THEIR_NAMES["size"] in parameters(pipe):
-        values["size"] = settings.size
-    for name in ("negative", "keep", "tokens", "branches", "concepts"):
-        values[name] = getattr(settings, name)
-    values["share_of"] = settings.share_of or GenerateOptions.share_of
-    options = GenerateOptions(**values, arguments=_arguments(pipe, settings, extra))
+        source = settings.defaults.get(name)
+        chosen = source and values[name] == effective_value(pipe, name, None)[0]
+        if chosen or source in STEP_LISTS:
+            values[name] = None
+    if "size" in settings.defaults or THEIR_NAMES["size"] not in parameters(pipe):
+        values["size"] = None
+    options = GenerateOptions(**values)
     return SavedCall(
         settings.prompt, settings.seed, edits, options, settings.batch_place or (0, 1)
     )
@@ -178,7 +174,8 @@ def saved_call(settings: Settings, pipe: Any, extra: Mapping[str, Any]) -> Saved
 def _arguments(
     pipe: Any, settings: Settings, extra: Mapping[str, Any]
 ) -> dict[str, Any]:
-    notes, values = settings.arguments, dict(extra)
+    notes = settings.arguments
+    values = dict(extra)
     check_names(pipe, notes, ())
     for name in values.keys() - notes.keys():
         raise ArgumentError(
@@ -339,20 +336,17 @@ def _run(
     call = saved_call(settings, pipe, arguments)
     if settings.located is None:
         return _generate(pipe, call, progress, probe)
-    options = call.options
-    names = ("steps", "keep", "tokens", "concepts", "share_of")
-    values = {name: getattr(options, name) for name in names}
-    values |= {
-        "seed": call.seed,
-        "size": run.image.size,
-        "limit": _LIMIT,
-        **options.arguments,
-    }
-    located = input_images.locate(
-        pipe, run.image, call.prompt, progress=progress, probe=probe, **values
+    located = input_images.run_location(
+        pipe,
+        run.image,
+        call.prompt,
+        call.seed,
+        call.options,
+        progress=progress,
+        probe=probe,
     )
     return replace(
-        located, settings=structs.replace(located.settings, located=settings.located)
+        located, settings=replace(located.settings, located=settings.located)
     )
 
 
@@ -360,10 +354,11 @@ def _generate(
     pipe: Any, call: SavedCall, progress: Progress | None, probe: Probe | None = None
 ) -> Run:
     number, size = call.place
-    prompts, seeds = [call.prompt] * size, [call.seed] * size
-    options = replace(call.options, limit=_LIMIT)
     runs, _ = generation.generate_batch(
-        *(pipe, prompts, seeds, options),
+        pipe,
+        [call.prompt] * size,
+        [call.seed] * size,
+        call.options,
         edits=call.edits,
         progress=progress,
         probe=probe,
@@ -380,15 +375,16 @@ def _pair(
 ) -> EditResult:
     """Generate a source and copies of an edit; of a source alone the edits change nothing."""
     picture, arguments = saved_image(run, arguments)
-    call, edit = saved_call(run.settings, pipe, arguments), run.settings.edit
+    call = saved_call(run.settings, pipe, arguments)
+    edit = run.settings.edit
     number, size = run.settings.batch_place or (1, 2)
-    values: dict[str, Any] = {"cross_replace": 0.0, "self_replace": 0.0}
+    options = EditOptions(cross_replace=0.0, self_replace=0.0)
+    source = call.prompt
     if edit is not None:
-        values = {name: getattr(edit, name) for name in (*_TERMS, *values)}
-        values |= {"kind": edit.kind_asked, "word_windows": edit.word_windows}
-    options = EditOptions(**values, batch=size, image=picture)
-    source = call.prompt if edit is None else edit.source
-    edits = EditSource(pipe, source, options, replace(call.options, limit=_LIMIT))
+        options = edit
+        source = edit.source
+    options = replace(options, batch=size, image=picture)
+    edits = EditSource(pipe, source, options, call.options)
     plans = [edits.plan(call.prompt)] * (size - 1)
     return run_edits(edits, plans, call.seed, progress, probe=probe)[number - 1]
 
@@ -396,24 +392,21 @@ def _pair(
 def _grid(
     pipe: Any, saved: Grid, arguments: Mapping[str, Any], progress: Progress | None
 ) -> Grid:
-    report, first = saved.report, saved.cells[0].result
+    report = saved.report
+    first = saved.cells[0].result
     picture, arguments = saved_image(first.source, arguments)
-    options = saved_call(first.edited.settings, pipe, arguments).options
-    names = (*_TERMS, "weights", "seeds", "kind", "word_windows", "batch")
-    values = {name: getattr(report, name) for name in names}
-    for name in ("steps", "guidance", "size", "negative", "keep"):
-        values[name] = getattr(options, name)
-    for name in ("cross_replace", "self_replace"):
-        values[name] = list(getattr(report, name))  # a tuple is one window
-    values |= {
-        "image": picture,
-        "limit": _LIMIT,
-        "progress": progress,
-        **options.arguments,
-    }
-    return Grid(
-        editing.grid(pipe, report.source, report.targets, **values).cells, report
+    sampling = saved_call(first.edited.settings, pipe, arguments).options
+    options = replace(report.options, image=picture, batch=report.batch)
+    weighted = report.targets is not None
+    edits = EditSource(pipe, report.source, options, sampling, weighted=weighted)
+    axes = editing.Axes(
+        targets=report.targets or (report.source,),
+        weights=report.weights,
+        cross_replace=report.cross_replace,
+        self_replace=report.self_replace,
+        seeds=report.seeds,
     )
+    return Grid(editing.run_grid(edits, axes, progress), report)
 
 
 def _settings(saved: Drawing) -> Settings:

@@ -53,7 +53,8 @@ def describe(pipe: Any) -> dict[str, Any]:
     """Return the settings that a pipeline has before it is called."""
     device = base.device_of(pipe)
     schedulers = {name: getattr(pipe, name, None) for name in SCHEDULERS}
-    model, layers = family_of(pipe).model, cross_attention_layers(pipe)
+    model = family_of(pipe).model
+    layers = cross_attention_layers(pipe)
     hardware = platform.machine()
     if device.type == "cuda":
         hardware = torch.cuda.get_device_name(device)
@@ -100,10 +101,8 @@ def settings_diff(saved: Settings, pipe: Any) -> dict[str, tuple[Any, Any]]:
         scheduler of another class only the class is listed.
     """
     settings = to_json(describe(pipe))
-    now, before = (
-        _flat(settings),
-        _flat({name: to_json(saved)[name] for name in settings}),
-    )
+    now = _flat(settings)
+    before = _flat({name: to_json(saved)[name] for name in settings})
     names = [name for name in {**now, **before} if before.get(name) != now.get(name)]
     other = [name.removesuffix("class") for name in names if name.endswith(".class")]
     configs = tuple(f"{name}config" for name in other)

@@ -105,7 +105,8 @@ class Ablation(Result):
     without: Mapping[Way, Run]
 
     def __repr__(self) -> str:
-        prompt, seed = self.run.settings.prompt, self.run.settings.seed
+        prompt = self.run.settings.prompt
+        seed = self.run.settings.seed
         return f"<Ablation of {quoted(self.word)} in {quoted(prompt)}, seed {seed}>"
 
     def difference(self, way: Way) -> np.ndarray:
@@ -146,7 +147,8 @@ class Ablation(Result):
 
     def verdict(self, way: Way) -> str:
         """Say in a sentence how much the image changed, and whether the heat shows where."""
-        change, name = self.agreement[way], quoted(self.word)
+        change = self.agreement[way]
+        name = quoted(self.word)
         auc = change.heat.auc
         if auc is None:
             return f"Without {name}, the image stays the same."
@@ -170,8 +172,10 @@ class Ablation(Result):
 
         The heat has the word's own scale; the differences have one for both, from 0.
         """
-        heat, prompt = self.run.maps[self.word], self.run.settings.prompt
-        name, (low, high) = heat.label, heat.value_range()
+        heat = self.run.maps[self.word]
+        prompt = self.run.settings.prompt
+        name = heat.label
+        low, high = heat.value_range()
         shorter = self.without["prompt"].settings.prompt
         without = self.without["attention"].image, self.without["prompt"].image
         panels = [
@@ -200,7 +204,11 @@ class Ablation(Result):
 
     def page(self) -> str:
         """Return the page: one HTML file that needs nothing else."""
-        return pages.ablation_page(self)
+        findings = {
+            way: {"why": self.verdict(way), "agreement": to_json(agreement)}
+            for way, agreement in self.agreement.items()
+        }
+        return pages.ablation_page(self.word, self.run, self.without, findings)
 
     def _heat_of_change(self, way: Way) -> Image.Image:
         """Draw the change in a way, on one scale for both."""
@@ -240,7 +248,8 @@ def shorter_prompt(run: object, word: str) -> tuple[Run, str]:
             "ablate needs a run that was generated from its prompt alone, not an edit, a grid or a "
             "located image; of an edit, pass its source"
         )
-    prompt, table = run.settings.prompt, run.maps.tokens
+    prompt = run.settings.prompt
+    table = run.maps.tokens
     table.find(word)
     parsed = parse_weights(prompt)
     if parsed.text != table.prompt:

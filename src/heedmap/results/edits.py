@@ -32,7 +32,7 @@ class EditFile(Note, frozen=True, kw_only=True):
 
 
 @dataclass(frozen=True, eq=False)
-class EditResult(Result):
+class EditResult(pages.EditContent, Result):
     """A source image, its edit, and the change between them.
 
     Its folder has `source/` and `edited/` (each the folder of a run), `index.html` (the page),
@@ -50,11 +50,10 @@ class EditResult(Result):
 
     source: Run
     edited: Run
-    report: EditReport
-    blend: np.ndarray | None = None
 
     def __repr__(self) -> str:
-        source, edited = self.source.settings, self.edited.settings
+        source = self.source.settings
+        edited = self.edited.settings
         change = f"{quoted(source.prompt)} → {quoted(edited.prompt)}"
         return f"<EditResult {change}, seed {source.seed}: {self.report.kind}>"
 
@@ -85,9 +84,11 @@ class EditResult(Result):
             [0.0, *(float(heat.values.min()) for heat, _ in heats)]
         )  # negative weights
         low, top = centred(low, top) if low < 0 else (low, top)
-        source, edited = self.source.settings.prompt, self.edited.settings.prompt
+        source = self.source.settings.prompt
+        edited = self.edited.settings.prompt
         change = f"up to {self._change().max():.0%} of full range"
-        picture, back = self.source.input_image, self.report.reconstruction
+        picture = self.source.input_image
+        back = self.report.reconstruction
         panels: list[Panel] = []
         if picture is not None and back is not None:
             panels.append(Panel("your image", enlarge(picture), returned(back.psnr_db)))
@@ -130,7 +131,8 @@ class EditResult(Result):
     def read_files(cls, folder: Path) -> "EditResult":
         """Read the files that `write_files` wrote to a folder."""
         file = reading.read_json(folder / "edit.json", EditFile)
-        source, edited = Run.load(folder / "source"), Run.load(folder / "edited")
+        source = Run.load(folder / "source")
+        edited = Run.load(folder / "edited")
         blend = None
         if "blend.png" in file.files:
             blend = read_mask(folder / "blend.png", source.image.size)
@@ -158,7 +160,8 @@ def change_between(
             f"images of {before.size} and {after.size} and a mask of {inside.shape[::-1]} cannot "
             "be compared: expected one size"
         )
-    a, b = _floats(before), _floats(after)
+    a = _floats(before)
+    b = _floats(after)
     squares = ((a - b) ** 2).mean(axis=-1)
     window = min(7, min(before.size) - (min(before.size) + 1) % 2)
     similar = similarity(a, b, window).mean(axis=-1)
@@ -189,12 +192,14 @@ def similarity(a: np.ndarray, b: np.ndarray, window: int) -> np.ndarray:
     similarity" (2004). Images are mirrored at their borders. Both are float64 (H, W, C)
     from 0 to 1; `window` is the side of a window in pixels, an odd number.
     """
-    mean_a, mean_b = _means(a, window), _means(b, window)
+    mean_a = _means(a, window)
+    mean_b = _means(b, window)
     sample = window**2 / max(1, window**2 - 1)
     var_a = sample * (_means(a * a, window) - mean_a * mean_a)
     var_b = sample * (_means(b * b, window) - mean_b * mean_b)
     covariance = sample * (_means(a * b, window) - mean_a * mean_b)
-    c1, c2 = 0.01**2, 0.03**2
+    c1 = 0.01**2
+    c2 = 0.03**2
     equal = (2 * mean_a * mean_b + c1) * (2 * covariance + c2)
     return equal / ((mean_a**2 + mean_b**2 + c1) * (var_a + var_b + c2))
 

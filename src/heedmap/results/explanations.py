@@ -101,7 +101,8 @@ class Explanation(Saved):
     @cached_property
     def attention(self) -> Attention:
         """The head's attention before edits; its arrays have no axis Q."""
-        one, h = self.inputs, self.report.head
+        one = self.inputs
+        h = self.report.head
         mask = None if one.mask is None else one.mask[h]
         return attention(one.query[h], one.key[h], one.value[h], mask, scale=one.scale)
 
@@ -116,7 +117,8 @@ class Explanation(Saved):
     @cached_property
     def contributions(self) -> np.ndarray:
         """P·V W_O, the contribution of each token of each head to the output, (H, K, C)."""
-        weight, value = self.inputs.weight, self.inputs.value
+        weight = self.inputs.weight
+        value = self.inputs.value
         by_head = weight.reshape(len(weight), *value[:, 0].shape)  # (C, H, d_v)
         values = self.probabilities[..., None] * value
         return np.einsum("hkd,chd->hkc", values, by_head, optimize=True)
@@ -153,8 +155,12 @@ class Explanation(Saved):
         tokens in `word_contributions` and `tokens_contributions`. `heads_output` (H·d_v), `output`
         (C) and `difference`.
         """
-        one, p, parts = self.attention, self.probabilities, self.contributions
-        head, word, norm = self.report.head, list(self.report.tokens), np.linalg.norm
+        one = self.attention
+        p = self.probabilities
+        parts = self.contributions
+        head = self.report.head
+        word = list(self.report.tokens)
+        norm = np.linalg.norm
         arrays = {
             "scores": one.scores,
             "softmax": one.probabilities,
@@ -173,7 +179,8 @@ class Explanation(Saved):
 
     def summary(self) -> dict[str, Any]:
         """Return the report and the main numbers of the head, as plain JSON types."""
-        numbers, head = self.numbers, self.report.head
+        numbers = self.numbers
+        head = self.report.head
         return {
             **to_json(self.report),
             "probability": numbers["word_probabilities"][head],
@@ -183,7 +190,8 @@ class Explanation(Saved):
         }
 
     def __repr__(self) -> str:
-        report, p = self.report, self.numbers["word_probabilities"][self.report.head]
+        report = self.report
+        p = self.numbers["word_probabilities"][self.report.head]
         place = f"{report.at}: {report.short}, head {report.head}, step {report.step}"
         return f"<Explanation of {quoted(report.word)} at {place}: P {p:.6g}>"
 

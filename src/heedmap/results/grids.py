@@ -198,17 +198,19 @@ class Grid(Result):
             )
             for name, line in rows
         ]
-        cell, axes = self.cells[0], self.axes
+        cell = self.cells[0]
+        axes = self.axes
         fixed = [
             label(name, value)
             for name, value in cell.place().items()
             if name not in axes
         ]
         fixed = [text for text in fixed if text != cell.target]
-        texts = setting_texts(cell.result.source.settings)
+        only = self.report.options.only
+        texts = setting_texts(cell.result.source)
         fixed += [texts[name] for name in ("steps", "guidance", "size", "model")]
         fixed += [
-            f"only {self.report.only}" if self.report.only else "",
+            f"only {only}" if only else "",
             self._returned(),
         ]
         note = " · ".join(filter(None, fixed))
@@ -241,7 +243,8 @@ class Grid(Result):
         return ["the source", *columns], rows
 
     def _title(self) -> str:
-        cell, axes = self.cells[0], self.axes
+        cell = self.cells[0]
+        axes = self.axes
         weights = any(name.startswith("weight of ") for name in axes)
         edited = cell.target if weights else cell.result.edited.settings.prompt
         source = cell.result.source.settings.prompt
@@ -307,8 +310,10 @@ class Grid(Result):
         sources = {seed: Run.load(folder / "sources" / str(seed)) for seed in seeds}
         cells: list[Cell] = []
         for row in file.cells:
-            source, place = sources[row.seed], folder / "cells" / f"{row.number:03d}"
-            edited, mask = Run.load(place), place / "blend.png"
+            source = sources[row.seed]
+            place = folder / "cells" / f"{row.number:03d}"
+            edited = Run.load(place)
+            mask = place / "blend.png"
             blend = read_mask(mask, source.image.size) if row.blended else None
             pair = EditResult(source, edited, row.report, blend)
             cells.append(

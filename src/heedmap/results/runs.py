@@ -15,7 +15,6 @@ from heedmap.errors import ArgumentError, RunError, join_words, plural, quoted
 from heedmap.figures import plots
 from heedmap.figures.overlays import (
     Animation,
-    StepPictures,
     centred,
     mosaic_size,
     of_mosaic,
@@ -53,11 +52,9 @@ from heedmap.text.words import Word
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-_NEGATIVE, _CONCEPTS, _INPUT = (
-    "negative.safetensors",
-    "concepts.safetensors",
-    "input.png",
-)
+_NEGATIVE = "negative.safetensors"
+_CONCEPTS = "concepts.safetensors"
+_INPUT = "input.png"
 _RUNS_IN = {"edit.json": "edited", "grid.json": "cells/001", "ablate.json": "run"}
 
 
@@ -90,7 +87,7 @@ class RunFile(Note, frozen=True, kw_only=True):
 
 
 @dataclass(frozen=True, eq=False)
-class Run(Result):
+class Run(pages.RunContent, Result):
     """One generated image with its maps, and all settings that generate it again.
 
     Attributes:
@@ -106,16 +103,11 @@ class Run(Result):
         input_image: the image of yours that was edited, as the model saw it; None of other runs.
     """
 
-    image: Image.Image
-    maps: HeatMaps
-    settings: Settings
-    negative_maps: HeatMaps | None = None
-    step_pictures: StepPictures | None = None
-    concepts: HeatMaps | None = None
     input_image: Image.Image | None = None
 
     def __repr__(self) -> str:
-        (width, height), settings = self.image.size, self.settings
+        width, height = self.image.size
+        settings = self.settings
         steps = plural(len(self.maps.recording.timesteps), "step")
         return (
             f"<Run {quoted(settings.prompt)}, seed {settings.seed}: {width}×{height}, {steps}, "
@@ -222,7 +214,9 @@ class Run(Result):
     def write_files(self, folder: Path, *, overlays: bool = True) -> None:
         """Write the files of `save` to a folder, which is made if it is missing."""
         folder.mkdir(parents=True, exist_ok=True)
-        text, settings, steps = PngInfo(), self.settings, self.step_pictures
+        text = PngInfo()
+        settings = self.settings
+        steps = self.step_pictures
         if not (
             settings.located or settings.input_image
         ):  # settings alone do not generate those
@@ -233,13 +227,15 @@ class Run(Result):
         if overlays:
             (folder / "words").mkdir()
             (folder / "index.html").write_text(self.explorer(), encoding="utf-8")
-        title, concepts = settings.prompt, ()
+        title = settings.prompt
+        concepts = ()
         sheet = folder / "sheet.png"
         words = _write_words(
             self.maps, sheet, title, overlays=overlays, edits=settings.edits
         )
         if self.concepts is not None:
-            title, prefix = f"{title} · concepts", "concept-"
+            title = f"{title} · concepts"
+            prefix = "concept-"
             path = folder / "concepts.png"
             concepts = _write_words(
                 self.concepts, path, title, prefix, overlays=overlays
@@ -268,7 +264,8 @@ class Run(Result):
                     f"{folder} holds several runs: name one of them, as {folder / place}"
                 )
         file = reading.read_json(folder / "run.json", RunFile)
-        settings, size = file.settings, file.settings.size
+        settings = file.settings
+        size = file.settings.size
         image = reading.read_image(folder / "image.png", size=size)
         recording = Recording.load(folder / "maps.safetensors")
         if (recording.table.prompt, recording.size) != (settings.text, size):
@@ -283,7 +280,8 @@ class Run(Result):
         )
         steps = None
         if file.steps is not None:
-            count, small = len(recording.timesteps), file.steps.size
+            count = len(recording.timesteps)
+            small = file.steps.size
             mosaic = reading.read_image(
                 folder / "steps.png", size=mosaic_size(count, small)
             )
@@ -344,7 +342,9 @@ def parameters_text(settings: Settings) -> str:
     lines = [settings.prompt]
     if settings.negative:
         lines.append(f"Negative prompt: {settings.negative}")
-    (width, height), edit, edited = settings.size, settings.edit, ""
+    width, height = settings.size
+    edit = settings.edit
+    edited = ""
     if edit is not None:  # these settings without the source generate another image
         windows = "cross {:g}–{:g}, self {:g}–{:g}".format(
             *edit.cross_replace, *edit.self_replace
@@ -376,7 +376,7 @@ _LABELS: dict[str, Callable[[Any], str]] = {
     "guidance": lambda scale: "" if scale is None else f"guidance {scale:g}",
     "size": lambda size: "{}×{}".format(*size),
     "model": str,
-    "share_of": lambda share: SHARES[share],
+    "share_of": str,
     "scheduler": str,
     "dtype": str,
     "arguments": lambda values: ", ".join(
@@ -438,7 +438,7 @@ def compare(
     for name in names:
         if not any(name in maps for maps in small):
             several[0].maps.tokens.find(name)  # raises
-    first, *others = [setting_texts(run.settings).items() for run in several]
+    first, *others = [setting_texts(run).items() for run in several]
     common = dict(pair for pair in first if all(pair in texts for texts in others))
     note = [
         common.get(name)
@@ -492,9 +492,11 @@ def _spans(
     return spans, ("−most" if negative else "least", "most") if separate else every
 
 
-def setting_texts(settings: Settings) -> dict[str, str]:
+def setting_texts(run: Run) -> dict[str, str]:
     """Return the texts of settings that tell runs apart, in the order of a label."""
-    return {name: text(getattr(settings, name)) for name, text in _LABELS.items()}
+    texts = {name: text(getattr(run.settings, name)) for name, text in _LABELS.items()}
+    texts["share_of"] = SHARES[run.maps.recording.share_of]
+    return texts
 
 
 def labels(runs: Sequence[Run]) -> list[str]:
@@ -502,7 +504,7 @@ def labels(runs: Sequence[Run]) -> list[str]:
 
     Of different models, the scheduler and the arguments are named only if nothing else differs.
     """
-    several = [setting_texts(run.settings) for run in runs]
+    several = [setting_texts(run) for run in runs]
     names = [name for name in _LABELS if len({texts[name] for texts in several}) > 1]
     short = [name for name in names if name not in ("scheduler", "arguments")]
     texts: list[str] = []

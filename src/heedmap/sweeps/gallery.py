@@ -43,10 +43,8 @@ def gallery(folder: str | Path) -> Path:
             f"{place} has no table: run the sweep ({reason(error)})"
         ) from error
     for run in runs:
-        page, ious = (
-            f"{run.pop('folder')}/index.html",
-            [one["iou"] for one in run.pop("truths")],
-        )
+        page = f"{run.pop('folder')}/index.html"
+        ious = [one["iou"] for one in run.pop("truths")]
         run["page"] = page if os.path.exists(place / page) else run["image"]
         run["iou"] = fmean(ious) if ious else None
     sorts = [

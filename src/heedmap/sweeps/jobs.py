@@ -33,11 +33,12 @@ from heedmap.errors import ArgumentError, HeedmapError, quoted
 from heedmap.io import reading
 from heedmap.io.schemas import MAX_WHOLE
 from heedmap.maps.masks import place, region
-from heedmap.options import GenerateOptions, parse_value
+from heedmap.options import GenerateOptions
+from heedmap.parsing import parse_value
 from heedmap.pipelines.arguments import resolve_options
 from heedmap.pipelines.editing import check_effect, edit, resolve_edits
 from heedmap.pipelines.generation import generate
-from heedmap.pipelines.input_images import locate, resolve_location
+from heedmap.pipelines.input_images import locate, open_image, resolve_location
 from heedmap.text.weights import parse_weights, spelled, token_weights, weighed
 from heedmap.text.words import checked_concepts
 
@@ -49,7 +50,7 @@ TASKS: Mapping[str, Callable[..., Any]] = {
 """The function of each task."""
 _SIGNATURES = {task: inspect.signature(function) for task, function in TASKS.items()}
 _ABOUT_JOB = ("task", "model", "weights", "truths")
-_NOT_IN_JOBS = {"edits", "preview", "probe", "progress"}
+_NOT_IN_JOBS = {"edits", "preview", "progress"}
 _TEXTS = {"task", "model", "prompt", "source", "target", "negative", "picture", "image"}
 
 
@@ -90,10 +91,14 @@ def read_jobs(
     """
     if isinstance(source, str | Path):
         path = reading.path_of(source)
-        name, root, rows = str(path), path.parent, _rows(path)
+        name = str(path)
+        root = path.parent
+        rows = _rows(path)
         unit = "job" if path.suffix.lower() == ".toml" else "line"
     else:
-        name, root, rows = "the list", Path(), enumerate(source, 1)
+        name = "the list"
+        root = Path()
+        rows = enumerate(source, 1)
         unit = "line"
     checker = _Checker(root.resolve(), None if model is None else str(model), dtype)
     jobs: dict[str, Job] = {}
@@ -132,7 +137,8 @@ def in_units(jobs: Iterable[Job], batch: int = 1) -> list[list[Job]]:
 
 def _rows(path: Path) -> Iterator[tuple[int, Any]]:
     """Yield the line and the content of each job of a file."""
-    data, kind = reading.read_bytes(path, most=2**32), path.suffix.lower()
+    data = reading.read_bytes(path, most=2**32)
+    kind = path.suffix.lower()
     check_one_of("the ending of the manifest", kind, (".jsonl", ".csv", ".toml"))
     try:
         text = data.decode("utf-8-sig")
@@ -187,7 +193,9 @@ class _Checker:
     """The checks of jobs, by the same functions as those of the calls, without weights."""
 
     def __init__(self, root: Path, model: str | None, dtype: str) -> None:
-        self._root, self._model, self._dtype = root, model, dtype
+        self._root = root
+        self._model = model
+        self._dtype = dtype
         self._outline = cache(loading.outline)
         self._options: dict[
             tuple[str | None, str], GenerateOptions
@@ -204,7 +212,8 @@ class _Checker:
         except (TypeError, ValueError) as error:
             raise ArgumentError(f"a job is plain JSON: {error}") from error
         about = {name: row.pop(name, None) for name in _ABOUT_JOB}
-        task, model = about["task"] or "generate", about["model"] or self._model
+        task = about["task"] or "generate"
+        model = about["model"] or self._model
         check_one_of("task", task, TASKS)
         check_text("model", model or "")
         settings = {**row, **about, "task": task, "model": model, "dtype": self._dtype}
@@ -216,7 +225,8 @@ class _Checker:
         pipe = self._outline(model)
         check_names(pipe, row, _SIGNATURES[task].parameters.keys() - _NOT_IN_JOBS)
         check_int("the seed", row.get("seed"), least=0, most=MAX_WHOLE)
-        weights, truths = about["weights"] or {}, about["truths"] or {}
+        weights = about["weights"] or {}
+        truths = about["truths"] or {}
         if not isinstance(weights, dict) or not isinstance(truths, dict):
             raise ArgumentError(
                 "weights and truths are tables: expected a value for each word"
@@ -247,25 +257,32 @@ class _Checker:
 
     def _check(self, job: Job, pipe: Any) -> None:
         try:
-            call = call_of(job.task, pipe, job.arguments)
+            _SIGNATURES[job.task].bind(pipe, **job.arguments)
         except TypeError as error:
             raise ArgumentError(f"{job.task}: {error}") from error
+        given = dict(job.arguments)
+        seed = given.pop("seed")
         if job.task == "edit":
-            check_text("target", call["target"] or "")  # a list would be several jobs
-            source, (target,), _ = resolve_edits(call)
+            text = given.pop("source")
+            target = given.pop("target", None)
+            check_text("target", target or "")  # a list would be several jobs
+            source, (target,), _ = resolve_edits(edit, pipe, text, target, seed, given)
             plan = source.plan(target)
             check_effect([plan])
-            options, table = source.sampling, plan.table
+            options = source.sampling
+            table = plan.table
         else:
             key = job.model, job.shape
+            prompt = check_prompt(given.pop("prompt"))
             if job.task == "locate":
-                self._options[key] = resolve_location(call)[0]
+                image = open_image(given.pop("picture"))
+                options, _ = resolve_location(pipe, image, prompt, seed, given)
+                self._options[key] = options
             elif key not in self._options:  # once for all prompts and seeds
-                self._options[key] = resolve_options(call)[0]
-            options, parsed = (
-                self._options[key],
-                parse_weights(check_prompt(call["prompt"])),
-            )
+                options, _ = resolve_options(generate, pipe, seed, given)
+                self._options[key] = options
+            options = self._options[key]
+            parsed = parse_weights(prompt)
             checked_concepts(options.concepts)
             if not parsed.spans and not job.truths:
                 return
@@ -292,10 +309,3 @@ def truth(
         own = where.size
     mask = Image.fromarray(region(place(where, name), *own, name) >= 0.5)
     return np.asarray(mask.resize(size, Image.Resampling.NEAREST))
-
-
-def call_of(task: str, pipe: Any, row: Mapping[str, Any]) -> dict[str, Any]:
-    """Return all arguments of a task's function by name; those of its pipeline are `arguments`."""
-    bound = _SIGNATURES[task].bind(pipe, **row)
-    bound.apply_defaults()
-    return bound.arguments

@@ -29,11 +29,11 @@ from heedmap.errors import ArgumentError, HeedmapError, record_warnings
 from heedmap.io.writing import TakenError, whole_folder
 from heedmap.options import Device, Dtype, LoadOptions
 from heedmap.pipelines.arguments import resolve_options
-from heedmap.pipelines.generation import generate_batch
+from heedmap.pipelines.generation import generate, generate_batch
 from heedmap.results.edits import EditResult
 from heedmap.results.runs import Run
 from heedmap.sweeps import TABLE, tables
-from heedmap.sweeps.jobs import TASKS, Job, call_of, in_units, read_jobs
+from heedmap.sweeps.jobs import TASKS, Job, in_units, read_jobs
 
 
 @dataclass(frozen=True)
@@ -112,7 +112,8 @@ def sweep(
     if workers is not None and ray is None:
         raise ArgumentError("workers is the number of Ray's actors: set ray, too")
     check_int("workers", 1 if workers is None else workers, least=1)
-    state, (number, count) = None, shard or (1, 1)
+    state = None
+    number, count = shard or (1, 1)
     check_int("shard", number, least=1, most=check_int("the number of shards", count))
     for package, extra in (("pyarrow", "sweep"), ("ray", "ray"))[
         : 1 if ray is None else 2
@@ -126,10 +127,12 @@ def sweep(
         state = PartialState(
             cpu=not torch.accelerator.is_available(), timeout=timedelta(days=365)
         )
-        number, count = state.process_index + 1, state.num_processes
+        number = state.process_index + 1
+        count = state.num_processes
     every = read_jobs(jobs, model=model, dtype=dtype)
     folder = tables.claim(out, every, {"batch": batch, "maps": maps})
-    units, is_first = in_units(every, batch), number == 1 or shard is not None
+    units = in_units(every, batch)
+    is_first = number == 1 or shard is not None
     size = max(1, tables.JOBS_A_SHARD // batch) if maps == "shards" else 1
     parts = [units[at : at + size] for at in range(0, len(units), size)][
         number - 1 :: count
@@ -228,7 +231,8 @@ class Worker:
         """
         if all(tables.run_folder(self.folder, job).exists() for job in unit):
             return
-        kind, half = (unit[0].model, unit[0].shape), len(unit) // 2
+        kind = (unit[0].model, unit[0].shape)
+        half = len(unit) // 2
         if len(unit) <= self._largest.get(kind, len(unit)):
             try:
                 return self._run(unit)
@@ -282,8 +286,9 @@ def _results(pipe: Any, unit: Sequence[Job]) -> Sequence[Run | EditResult]:
     first = unit[0]
     if first.task != "generate":
         return [TASKS[first.task](pipe, **first.arguments)]
-    options, _ = resolve_options(call_of(first.task, pipe, first.arguments))
-    prompts, seeds = (
-        [job.arguments[name] for job in unit] for name in ("prompt", "seed")
-    )
+    prompts = [job.arguments["prompt"] for job in unit]
+    seeds = [job.arguments["seed"] for job in unit]
+    shared = first.arguments.keys() - {"prompt", "seed"}
+    given = {name: first.arguments[name] for name in shared}
+    options, _ = resolve_options(generate, pipe, None, given)
     return generate_batch(pipe, prompts, seeds, options)[0]

@@ -35,17 +35,17 @@ from heedmap.sweeps import TABLE
 from heedmap.sweeps.jobs import Job, truth
 from heedmap.text.words import Word
 
-FAILURES, ROW, SHARDS = "failed.jsonl", "row.json", "shards"
+FAILURES = "failed.jsonl"
+ROW = "row.json"
+SHARDS = "shards"
 JOBS_A_SHARD = 100
 
 
 def claim(out: str | Path, jobs: Sequence[Job], settings: Mapping[str, Any]) -> Path:
     """Make the folder of a sweep, or raise a RunError unless it holds this sweep; return it."""
     folder = path_of(out)
-    file, ids = (
-        folder / "sweep.json",
-        hashlib.sha256("".join(job.id for job in jobs).encode()),
-    )
+    file = folder / "sweep.json"
+    ids = hashlib.sha256("".join(job.id for job in jobs).encode())
     data = json.dumps(
         {"jobs": len(jobs), "sha256": ids.hexdigest(), **settings}
     ).encode()
@@ -105,11 +105,16 @@ def row_of(
     An edit's row is that of the edited image; its change is measured against the source.
     """
     if isinstance(result, EditResult):
-        run, report, image = result.edited, result.report, "edited/image.png"
+        run = result.edited
+        report = result.report
+        image = "edited/image.png"
     else:
-        run, report, image = result, None, "image.png"
+        run = result
+        report = None
+        image = "image.png"
     names = ("model", "prompt", "negative", "seed", "steps", "guidance")
-    maps, size = run.maps.without_shared_scale(), run.image.size
+    maps = run.maps.without_shared_scale()
+    size = run.image.size
     own = run.settings.located.size if run.settings.located else size
     return {
         **{name: getattr(job, name) for name in ("id", "line", "task")},
@@ -137,7 +142,8 @@ def row_of(
 def _overlap(heat: HeatMap, mask: np.ndarray) -> dict[str, Any]:
     """Compare a word's mask, and its map from the middle of its range on, with bool (H, W)."""
     x, y = heat.peak
-    low, high = float(heat.values.min()), float(heat.values.max())
+    low = float(heat.values.min())
+    high = float(heat.values.max())
     upper = resize_map(heat.values, heat.size) >= low + MASK_THRESHOLD * (high - low)
     iou, map_iou = (
         float((one & mask).sum() / max((one | mask).sum(), 1))
@@ -210,7 +216,8 @@ def _rows(folder: Path, jobs: Iterable[Job]) -> Iterator[dict[str, Any]]:
             shards |= dict.fromkeys(_keys(shard), f"{SHARDS}/{path.name}")
     for job in jobs:
         place = run_folder(folder, job)
-        row, name = json.loads((place / ROW).read_bytes()), place.relative_to(folder)
+        row = json.loads((place / ROW).read_bytes())
+        name = place.relative_to(folder)
         row |= {"folder": name.as_posix(), "image": (name / row["image"]).as_posix()}
         yield {**row, "shard": shards.get(job.id)}
 
