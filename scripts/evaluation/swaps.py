@@ -42,7 +42,7 @@ from heedmap.figures.plots import Panel
 from heedmap.mathematics.rules import Inject
 from heedmap.pipelines import generation
 from heedmap.pipelines.arguments import resolve_options
-from heedmap.recording.edits import Steering
+from heedmap.recording.controller import Steering
 from heedmap.text.words import TokenTable
 
 BATCH = 4  # swaps that are drawn at once; each makes three pictures

@@ -23,8 +23,8 @@ The names below are imported on first use, so that ``import heedmap`` costs next
 
 TYPE_CHECKING = False  # as `typing` has it, which takes longer to import than this
 if TYPE_CHECKING:
+    from heedmap.backends.layer_shapes import LayerShapes, layer_shapes
     from heedmap.backends.loading import load
-    from heedmap.backends.processors import LayerShapes, layer_shapes
     from heedmap.errors import HeedmapError, HeedmapWarning
     from heedmap.figures.overlays import Animation
     from heedmap.io.schemas import Change, EditReport, GridReport, Settings
@@ -110,7 +110,7 @@ _HOME = {
     "HeatMaps": "maps.heatmaps",
     "HeedmapError": "errors",
     "HeedmapWarning": "errors",
-    "LayerShapes": "backends.processors",
+    "LayerShapes": "backends.layer_shapes",
     "EditResult": "results.edits",
     "RepeatResult": "pipelines.repeating",
     "Reweight": "recording.edits",
@@ -128,7 +128,7 @@ _HOME = {
     "gallery": "sweeps.gallery",
     "generate": "pipelines.generation",
     "grid": "pipelines.editing",
-    "layer_shapes": "backends.processors",
+    "layer_shapes": "backends.layer_shapes",
     "load": "backends.loading",
     "locate": "pipelines.input_images",
     "repeat": "pipelines.repeating",
