@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from heedmap.io.schemas import Change, EditReport, GridReport, Settings
     from heedmap.maps.heatmaps import HeatMap, HeatMaps
     from heedmap.mathematics.by_hand import Attention, attention
+    from heedmap.mathematics.events import AttentionEvent
     from heedmap.mathematics.rules import Site
     from heedmap.pipelines.ablating import ablate
     from heedmap.pipelines.editing import edit, grid
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
     from heedmap.pipelines.input_images import locate
     from heedmap.pipelines.repeating import RepeatResult, repeat
     from heedmap.recording.edits import Confine, Reweight
-    from heedmap.recording.tracing import Trace, trace
+    from heedmap.recording.tracing import Trace, observe, trace
     from heedmap.results.ablations import Ablation, Agreement, CausalAgreement
     from heedmap.results.edits import EditResult
     from heedmap.results.explanations import Explanation
@@ -55,6 +56,7 @@ __all__ = [
     "Agreement",
     "Animation",
     "Attention",
+    "AttentionEvent",
     "CausalAgreement",
     "Cell",
     "Change",
@@ -88,6 +90,7 @@ __all__ = [
     "layer_shapes",
     "load",
     "locate",
+    "observe",
     "repeat",
     "sweep",
     "trace",
@@ -98,6 +101,7 @@ _HOME = {
     "Agreement": "results.ablations",
     "Animation": "figures.overlays",
     "Attention": "mathematics.by_hand",
+    "AttentionEvent": "mathematics.events",
     "CausalAgreement": "results.ablations",
     "Cell": "results.grids",
     "Change": "io.schemas",
@@ -131,6 +135,7 @@ _HOME = {
     "layer_shapes": "backends.layer_shapes",
     "load": "backends.loading",
     "locate": "pipelines.input_images",
+    "observe": "recording.tracing",
     "repeat": "pipelines.repeating",
     "sweep": "sweeps.processes",
     "trace": "recording.tracing",

@@ -9,7 +9,7 @@ from diffusers.models.attention_processor import Attention, AttnProcessor, AttnP
 from making import random_pipeline, run
 
 from heedmap.backends import processors
-from heedmap.backends.processors import RecordingProcessor, install
+from heedmap.backends.tap import RecordingProcessor, install
 from heedmap.backends.registry import cross_attention_layers, self_attention_layers
 from heedmap.errors import TraceError
 from heedmap.recording.tracing import trace

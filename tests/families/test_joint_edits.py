@@ -18,7 +18,7 @@ from heedmap.backends.prompts import prompt_table
 from heedmap.backends.registry import family_of
 from heedmap.errors import ArgumentError, HeedmapError, HeedmapWarning, ModelError, TraceError
 from heedmap.mathematics.rules import Inject, steps_within
-from heedmap.recording.edits import Steering
+from heedmap.recording.controller import Steering
 from heedmap.recording.tracing import Trace, trace
 
 STEPS = 2

@@ -22,7 +22,7 @@ import heedmap as hm
 from families import models
 from families.checking import denoiser, paint, state_of
 from families.joint import ROOM, SHORT, asked, watched
-from heedmap.backends.processors import pick
+from heedmap.backends.layer_shapes import pick
 from heedmap.backends.prompts import prompt_table
 from heedmap.errors import ArgumentError, SelectionError, TraceError
 from heedmap.maps.heatmaps import HeatMaps

@@ -50,7 +50,7 @@ from families.models import mask, picture
 from heedmap.backends.registry import self_attention_layers
 from heedmap.errors import ArgumentError, ModelError, NothingRecordedError, TraceError
 from heedmap.mathematics.rules import Inject
-from heedmap.recording.edits import Steering
+from heedmap.recording.controller import Steering
 from heedmap.recording.tracing import Trace, trace
 
 PROMPT = "a red house"

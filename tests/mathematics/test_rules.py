@@ -19,7 +19,7 @@ from heedmap.mathematics.rules import (
     blend_mask,
     mixture,
 )
-from heedmap.recording.edits import Steering
+from heedmap.recording.controller import Steering
 
 P = torch.tensor([[[0.5, 0.3, 0.2], [0.1, 0.1, 0.8]]])  # (H=1, Q=2, K=3)
 SOURCE = torch.tensor([[[0.2, 0.2, 0.6], [0.7, 0.2, 0.1]]])

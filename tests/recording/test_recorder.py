@@ -9,13 +9,13 @@ from diffusers import EulerDiscreteScheduler, HeunDiscreteScheduler
 from diffusers.models.attention_processor import AttnProcessor2_0
 from making import random_pipeline, run, state_without_timing
 
-from heedmap.backends.processors import RecordingProcessor
+from heedmap.backends.tap import RecordingProcessor
 from heedmap.backends.registry import cross_attention_layers, self_attention_layers
 from heedmap.errors import ArgumentError, NothingRecordedError, TraceError
 from heedmap.mathematics.rules import Weights
 from heedmap.recording.accumulation import regrid
 from heedmap.recording.calls import RecordingSpec
-from heedmap.recording.edits import Steering
+from heedmap.recording.controller import Steering
 from heedmap.recording.tracing import Trace, trace
 
 

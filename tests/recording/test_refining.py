@@ -8,7 +8,7 @@ from making import run
 from torch.nn.functional import interpolate
 
 from heedmap.backends.registry import self_attention_layers
-from heedmap.mathematics.probabilities import Scores
+from heedmap.mathematics.events import AttentionEvent
 from heedmap.recording.accumulation import (
     RefinedMaps,
     coarsened,

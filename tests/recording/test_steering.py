@@ -6,7 +6,7 @@ import torch
 from making import run, state_without_timing
 
 from heedmap.errors import TraceError
-from heedmap.mathematics.probabilities import Scores
+from heedmap.mathematics.events import AttentionEvent
 from heedmap.mathematics.rules import Inject, Weights
 from heedmap.recording.accumulation import row_probabilities
 from heedmap.recording.calls import RecordingSpec

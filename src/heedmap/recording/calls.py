@@ -528,19 +528,24 @@ class Call:
         current = self._current
         if current is None or current.refined is None:
             return {}
-        current.compute()
         maps: dict[int, dict[int, np.ndarray]] = {}
         for image, tokens in current.tokens.items():
             planes = np.moveaxis(current.refined.current(image), -1, 0)
             maps[image] = dict(zip(tokens, planes, strict=True))
         return maps
 
+    def compute(self) -> None:
+        """Compute what the pass that has ended holds."""
+        for record in self.records.values():
+            record.sums.compute()
+        if self._current is not None:
+            self._current.compute()
+
     def leave(self) -> None:
         """End a pass: the scheduler was called."""
         self.done += 1
         for record in self.records.values():
             record.recorded = False
-            record.sums.compute()
 
     # --- the result ---
 
@@ -554,7 +559,6 @@ class Call:
             else None
         )
         for record in self.records.values():
-            record.sums.compute()
             record.concept_keys = record.concept_streams = None
         if keys is not None:
             keys.check()

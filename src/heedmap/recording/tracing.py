@@ -3,7 +3,7 @@
 A trace puts a processor in front of each text cross-attention layer's own
 (`backends.tap`), watches the prompts that the pipeline encodes (`backends.prompts`) and the
 calls of its scheduler (`backends.latents`). Each pass of the model goes `Trace._before_pass` →
-`Trace._record` → `Call.record` → `AttentionAccumulator.add`; `Call.recording` makes the result.
+`Trace._observe` → `Call.record` → `AttentionAccumulator.add`; `Call.recording` makes the result.
 """
 
 import inspect
@@ -126,6 +126,43 @@ def trace(
     return Trace(pipe, spec, edits=checked_edits(edits))
 
 
+def observe(
+    pipe: Pipeline, observer: Observer, *, edits: Iterable[Edit] = ()
+) -> "Trace":
+    """Call a function with the attention of each layer while the `with` block is open.
+
+        def strongest(event):
+            p = event.row(0).probabilities()  # (H, Q, K)
+            print(event.layer, event.site.step, float(p.max()))
+
+        with heedmap.observe(pipe, strongest):
+            pipe("a red house")
+
+    Nothing is recorded. The images are bit-identical to those of the bare pipeline. To a function
+    that reads a number from the device, a GPU answers when all before it is done.
+
+    Args:
+        pipe: a pipeline that `load` returns, or another of a family that is served.
+        observer: a function of an `AttentionEvent`: of each layer that attends to the text, in
+            each pass of the model, once the layer's attention is computed. Each row of the event's
+            batch has the number of its image and its branch (`event.layout.rows`).
+        edits: changes of the attention of every prompt, as in `trace`.
+
+    Returns:
+        A context manager.
+
+    Raises:
+        ArgumentError: if the observer is not callable, or an edit is not known.
+        ModelError: if the model has no text cross-attention.
+    """
+    if not callable(observer):
+        raise ArgumentError(
+            f"observer is {quoted(observer)}: expected a function of an event"
+        )
+    spec = RecordingSpec(branches=frozenset())
+    return Trace(pipe, spec, edits=checked_edits(edits), observers=[observer])
+
+
 @dataclass(frozen=True, eq=False)
 class StepState:
     """The state of a run after a call of its scheduler.
@@ -195,7 +232,12 @@ class TraceHooks:
         self._self_options: dict[str, Any] = {}
         self._undo_call = ExitStack()
 
-    def install(self, observe: Observer, before_pass: Callable[..., None]) -> None:
+    def install(
+        self,
+        observe: Observer,
+        before_pass: Callable[..., None],
+        after_pass: Callable[..., None],
+    ) -> None:
         """Call `observe` after each cross-attention layer, and `before_pass` before the model."""
         family, undo = self._family, self.undo.callback
         pipe, model = family.pipe, family.called_model
@@ -216,6 +258,7 @@ class TraceHooks:
             if hasattr(owner, name):
                 undo(base.replace_method(owner, name, partial(_refuse, name)))
         undo(model.register_forward_pre_hook(before_pass, with_kwargs=True).remove)
+        undo(model.register_forward_hook(after_pass).remove)
         for owner, name, method in family.guards():
             undo(base.replace_method(owner, name, method))
 
@@ -311,12 +354,14 @@ class Trace:
         probe: Probe | None = None,  # ends the run when it has its numbers
         steered: Sequence[str]
         | None = None,  # the prompts that the steering is made for
+        observers: Sequence[Observer] = (),  # get each event after the recorder
     ) -> None:
         registry.check_served(pipe)
         spec = spec or RecordingSpec()
         self._pipe, self._family = pipe, registry.family_of(pipe)
         self._spec = spec
         self._edits, self._probe, self._steered = edits, probe, steered
+        self._observers = observers
         self._after_step, self._map_tokens = after_step, map_tokens
         self._predicts, self._predicted = predicts, None
         steering = Steering({}) if edits and steering is None else steering
@@ -413,7 +458,7 @@ class Trace:
             )
         spec, hooks = self._spec, self._hooks
         try:
-            hooks.install(self._record, self._before_pass)
+            hooks.install(self._observe, self._before_pass, self._after_pass)
             if spec.concepts and isinstance(self._family, JointFamily):
                 for name, block in self._family.blocks().items():
                     after = partial(self._after_block, name)
@@ -546,6 +591,11 @@ class Trace:
         if self.controller is not None:
             self.controller.enter(call.position)
 
+    @tap.uncompiled
+    @torch.no_grad()
+    def _after_pass(self, *_: Any) -> None:
+        self._calls[-1].compute()
+
     def _start(
         self,
         sample: Tensor,
@@ -617,13 +667,15 @@ class Trace:
         self._calls.append(call)
         hooks.install_self_attention(call.propagating, self._propagate)
 
-    @torch.no_grad()
-    def _record(self, event: AttentionEvent) -> None:
-        """Record a layer that attends to the text and has just run."""
+    def _observe(self, event: AttentionEvent) -> None:
+        """Give the observers the event of a layer that attends to the text."""
         call = self._calls[-1]
-        call.record(event)
-        if self._probe is not None:
-            self._probe.record(call, event)
+        with torch.no_grad():
+            call.record(event)
+            if self._probe is not None:
+                self._probe.record(call, event)
+        for observer in self._observers:
+            observer(event)
 
     @torch.no_grad()
     def _propagate(self, event: AttentionEvent) -> None:
