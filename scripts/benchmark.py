@@ -6,6 +6,7 @@
     python scripts/benchmark.py record --device cuda    whole runs by the clock, SD 1.5 and SDXL
     python scripts/benchmark.py record --family flux    text and image in one softmax; or sd3
     python scripts/benchmark.py edit                    an edit beside plain pictures, same shape
+    python scripts/benchmark.py gpu                     on a GPU: exact? how long? 8 minutes
     python scripts/benchmark.py sweep memory            of a sweep; also: overhead, processes, kills
 
 `record` runs one step of a real pipeline with random weights and keeps what every attention layer
@@ -26,7 +27,7 @@ from collections.abc import Sequence
 import torch
 from rich.console import Console
 
-from benchmarking import editing, joint, recording, sweeping
+from benchmarking import editing, gpu, joint, recording, sweeping
 from heedmap.backends import loading
 
 # --- the command line -------------------------------------------------------------------------
@@ -101,6 +102,7 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     for_recording.add_argument("--repeats", type=int, default=3, help="pairs of peaks measured (3)")
     for_recording.add_argument("--steps", type=int, default=50, help="of a run on a GPU (50)")
     for_peak.add_argument("--recorded", action="store_true", help="with heedmap")
+    gpu.add_parser(verbs)
     return parser.parse_args(arguments)
 
 

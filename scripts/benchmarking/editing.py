@@ -37,7 +37,7 @@ from benchmarking.replay import (
 )
 from heedmap.backends.prompts import prompt_table
 from heedmap.mathematics.rules import Inject, Weights
-from heedmap.recording.edits import Steering
+from heedmap.recording.controller import Steering
 from heedmap.recording.tracing import Trace
 from heedmap.text.alignment import pair_words, replacement
 

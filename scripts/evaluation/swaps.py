@@ -42,7 +42,7 @@ from heedmap.figures.plots import Panel
 from heedmap.mathematics.rules import Inject
 from heedmap.pipelines import generation
 from heedmap.pipelines.arguments import resolve_options
-from heedmap.recording.edits import Steering
+from heedmap.recording.controller import Steering
 from heedmap.text.words import TokenTable
 
 BATCH = 4  # swaps that are drawn at once; each makes three pictures
@@ -202,9 +202,7 @@ def _beside(
     Their windows are those that the edit has by itself.
     """
     cross, own_window = family_of(pipe).windows["swap" if kind == "noun" else "colour"]
-    options, _ = resolve_options(
-        generation.generate, pipe, None, {"limit": 2**30, **how}
-    )
+    options, _ = resolve_options(generation.generate, pipe, None, {"limit": 2**30, **how})
     prompts: list[str] = []
     seeds: list[int] = []
     rules, sources, windows = {}, {}, {}

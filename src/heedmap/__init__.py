@@ -25,11 +25,11 @@ The names below are imported on first use, so that ``import heedmap`` costs next
 TYPE_CHECKING = False  # as `typing` has it, which takes longer to import than this
 if TYPE_CHECKING:
     from heedmap import errors as errors
-    from heedmap.backends.loading import load as load
-    from heedmap.backends.processors import (
+    from heedmap.backends.layer_shapes import (
         LayerShapes as LayerShapes,
         layer_shapes as layer_shapes,
     )
+    from heedmap.backends.loading import load as load
     from heedmap.errors import (
         ArgumentError as ArgumentError,
         HeedmapError as HeedmapError,
@@ -55,6 +55,7 @@ if TYPE_CHECKING:
         Attention as Attention,
         attention as attention,
     )
+    from heedmap.mathematics.events import AttentionEvent as AttentionEvent
     from heedmap.mathematics.rules import Site as Site
     from heedmap.pipelines.ablating import ablate as ablate
     from heedmap.pipelines.editing import edit as edit, grid as grid
@@ -66,7 +67,11 @@ if TYPE_CHECKING:
         repeat as repeat,
     )
     from heedmap.recording.edits import Confine as Confine, Reweight as Reweight
-    from heedmap.recording.tracing import Trace as Trace, trace as trace
+    from heedmap.recording.tracing import (
+        Trace as Trace,
+        observe as observe,
+        trace as trace,
+    )
     from heedmap.results.ablations import (
         Ablation as Ablation,
         Agreement as Agreement,
@@ -84,7 +89,7 @@ if TYPE_CHECKING:
 
 _NAMES = {
     "backends.loading": ["load"],
-    "backends.processors": ["LayerShapes", "layer_shapes"],
+    "backends.layer_shapes": ["LayerShapes", "layer_shapes"],
     "errors": [
         "ArgumentError",
         "HeedmapError",
@@ -102,6 +107,7 @@ _NAMES = {
     "io.schemas": ["Change", "EditReport", "GridReport", "Settings"],
     "maps.heatmaps": ["HeatMap", "HeatMaps"],
     "mathematics.by_hand": ["Attention", "attention"],
+    "mathematics.events": ["AttentionEvent"],
     "mathematics.rules": ["Site"],
     "pipelines.ablating": ["ablate"],
     "pipelines.editing": ["edit", "grid"],
@@ -110,7 +116,7 @@ _NAMES = {
     "pipelines.input_images": ["locate"],
     "pipelines.repeating": ["RepeatResult", "repeat"],
     "recording.edits": ["Confine", "Reweight"],
-    "recording.tracing": ["Trace", "trace"],
+    "recording.tracing": ["Trace", "observe", "trace"],
     "results.ablations": ["Ablation", "Agreement", "CausalAgreement"],
     "results.edits": ["EditResult"],
     "results.explanations": ["Explanation"],

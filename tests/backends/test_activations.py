@@ -6,7 +6,7 @@ import torch
 from diffusers.models.attention_processor import Attention
 from torch.nn.functional import linear
 
-from heedmap.backends.processors import output_projection, record_activations
+from heedmap.backends.activations import output_projection, record_activations
 
 
 def made(**config) -> Attention:

@@ -7,7 +7,7 @@ from families import models
 from families.checking import denoiser, grid
 from making import random_pipeline, random_pixart
 
-from heedmap.backends.processors import layer_shapes, pick
+from heedmap.backends.layer_shapes import layer_shapes, pick
 from heedmap.backends.registry import cross_attention_layers
 from heedmap.errors import ArgumentError, SelectionError
 

@@ -6,7 +6,7 @@ from dataclasses import asdict
 import pytest
 
 from cli.calling import PROMPT, error_of, invoke, run_command, run_json, usage_error_of
-from heedmap.backends import processors
+from heedmap.backends import layer_shapes
 from heedmap.text.words import tokenize
 
 
@@ -75,7 +75,7 @@ def test_only_the_chosen_layers_are_detailed(model, wanted, found):
 
 def test_json_has_the_shapes_at_another_size(model):
     found = run_json("layers", "--size", "104x176")
-    shapes = processors.layer_shapes(model, size=(104, 176))
+    shapes = layer_shapes.layer_shapes(model, size=(104, 176))
     assert found["size"] == [104, 176]
     assert found["layers"] == json.loads(json.dumps([asdict(layer) for layer in shapes]))
     assert found["layers"][0]["grid"] == [22, 13]

@@ -8,13 +8,12 @@ from oracle import assert_probabilities, softmax, tolerance
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import scaled_dot_product_attention
 
+from heedmap.mathematics.events import AttentionEvent
 from heedmap.mathematics.probabilities import (
     KERNELS,
-    Scores,
     fused,
     log_sums,
     probabilities,
-    scored,
 )
 
 CUDA_CHOICES = (SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION)
@@ -87,11 +86,11 @@ def test_probabilities_from_the_log_sum_keep_their_error_bound(dtype, size, star
             if log_sum is None:  # the scores are so large that the sum is not used
                 continue
             known += 1
-            scores = Scores(q, k, d**-0.5, None, log_sum)
+            scores = AttentionEvent(q, k, d**-0.5, None, log_sum)
             exact = softmax(q, k, d**-0.5)[0]
             own = list(range(1, min(tokens, 9)))
             for some, bound in zip((own, list(range(tokens))), BOUNDS[dtype], strict=True):
-                found = scores.of(0, slice(None), some).double()
+                found = scores.row(0).probabilities(some).double()
                 off = (found - exact[..., some]).abs() / exact[..., some].clamp_min(1e-30)
                 assert off.max() <= bound
     assert known  # else nothing was compared
@@ -118,9 +117,14 @@ def test_a_few_tokens_are_computed_from_the_log_sum(tokens, scale):
     assert torch.equal(output, scaled_dot_product_attention(query, key, value, scale=scale))
     torch.testing.assert_close(log_sum, (query @ key.mT * used).logsumexp(-1))
     expected = softmax(query, key, used)[1, 1:3][..., tokens]
-    for scores in (Scores(query, key, used, None, log_sum), scored(query, key, used)):
-        found = scores.of(1, slice(1, 3), tokens)
-        assert_probabilities(found, expected, tolerance(query, key, used))
+    heads = slice(1, 3)
+    for known in (log_sum, None):
+        event = AttentionEvent(query, key, used, None, known)
+        for found in (
+            event.row(1).probabilities(tokens, heads),
+            event.probabilities(1, keys=torch.tensor(tokens), heads=heads),
+        ):
+            assert_probabilities(found, expected, tolerance(query, key, used))
 
 
 @pytest.mark.parametrize("masked", [False, True])
@@ -138,7 +142,7 @@ def test_log_sums_in_parts_of_the_queries_are_those_of_float64(masked):
 def test_a_few_tokens_respect_the_mask_of_their_row(kind):
     (query, key, _), mask = draw(), mask_of(kind)
     for row in range(3):
-        found = Scores(query, key, 0.5, mask).of(row, slice(0, 2), [1, 4])
+        found = AttentionEvent(query, key, 0.5, mask).row(row).probabilities([1, 4], slice(0, 2))
         expected = softmax(query, key, 0.5, mask)[row, :2][..., [1, 4]]
         assert_probabilities(found, expected, tolerance(query, key, 0.5))
 
@@ -149,11 +153,11 @@ def test_whole_rows_sum_to_one(dtype):
     query, key, value = (part.to(dtype) for part in draw())
     _, log_sum = fused(query, key, value)
     assert log_sum.dtype == torch.float32
-    scores = Scores(query, key, 8**-0.5, None, log_sum + 1e-3)
-    whole = scores.of(0, slice(None), range(7))
+    scores = AttentionEvent(query, key, 8**-0.5, None, log_sum + 1e-3)
+    whole = scores.row(0).probabilities(range(7))
     assert whole.dtype == torch.float32
     torch.testing.assert_close(whole.sum(-1), torch.ones(4, 5), atol=1e-6, rtol=0)
-    part = scores.of(0, slice(None), range(6))
+    part = scores.row(0).probabilities(range(6))
     torch.testing.assert_close(part, whole[..., :6] * torch.e**-1e-3, atol=3e-6, rtol=0)
 
 
@@ -162,7 +166,7 @@ def test_large_scores_that_lie_close_are_exact():
     query = torch.tensor([[[[300.0]], [[1.0]]]])
     key = torch.tensor([[[[300.0], [299.0]], [[2.0], [1.0]]]])
     _, log_sum = fused(query, key, torch.zeros(1, 2, 2, 1), scale=1 / 300)
-    found = Scores(query, key, 1 / 300, None, log_sum).of(0, slice(None), [0, 1])
+    found = AttentionEvent(query, key, 1 / 300, None, log_sum).row(0).probabilities([0, 1])
     expected = softmax(query, key, 1 / 300)[0].float()
     torch.testing.assert_close(found, expected, atol=1e-6, rtol=0)
 
@@ -194,10 +198,11 @@ def test_without_a_log_sum_the_output_is_sdpas():
 @pytest.mark.parametrize("known", [True, False])
 def test_autocast_changes_no_probability_but_the_type_of_the_output(dtype, known):
     query, key, value = (part.to(dtype) for part in draw())
-    scores = Scores(query, key, 8**-0.5, None, fused(query, key, value)[1] if known else None)
-    expected = scores.of(0, slice(None), [1, 3])
+    log_sum = fused(query, key, value)[1] if known else None
+    scores = AttentionEvent(query, key, 8**-0.5, None, log_sum)
+    expected = scores.row(0).probabilities([1, 3])
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        found = scores.of(0, slice(None), [1, 3])
+        found = scores.row(0).probabilities([1, 3])
         output = scaled_dot_product_attention(query, key, value)
         assert output.dtype == torch.bfloat16
         assert torch.equal(fused(query, key, value)[0], output)
@@ -251,7 +256,7 @@ def test_probabilities_on_cuda_are_exact(dtype):
     query, key, value = (one.to("cuda", dtype) for one in draw(0, 1, 3, 300, 77, 64))
     output, log_sum = fused(query, key, value)
     assert torch.equal(output, scaled_dot_product_attention(query, key, value))
-    found = Scores(query, key, 0.125, None, log_sum).of(0, slice(None), [1, 4])
+    found = AttentionEvent(query, key, 0.125, None, log_sum).row(0).probabilities([1, 4])
     expected = softmax(query, key, 0.125)[0][..., [1, 4]]
     near = 1e-4 if log_sum is not None and dtype != torch.float32 else tolerance(query, key)
     assert_probabilities(found.cpu(), expected.cpu(), near)

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from heedmap.errors import ArgumentError
-from heedmap.mathematics.probabilities import JointKeys, Scores
+from heedmap.mathematics.events import AttentionEvent, Layout, RowAttention, RowLayout
 from heedmap.mathematics.rules import (
     Inject,
     Region,
@@ -19,7 +19,7 @@ from heedmap.mathematics.rules import (
     blend_mask,
     mixture,
 )
-from heedmap.recording.edits import Steering
+from heedmap.recording.controller import RowEdits
 
 P = torch.tensor([[[0.5, 0.3, 0.2], [0.1, 0.1, 0.8]]])  # (H=1, Q=2, K=3)
 SOURCE = torch.tensor([[[0.2, 0.2, 0.6], [0.7, 0.2, 0.1]]])
@@ -106,10 +106,10 @@ def test_a_users_rule_is_applied():
 def test_a_rule_without_its_source_is_refused():
     with pytest.raises(ArgumentError):
         inject(torch.eye(3))(P, site(source=None))
-    scores = Scores(torch.randn(1, 1, 2, 4), torch.randn(1, 1, 3, 4), 0.5)
-    steering = Steering({0: [inject(torch.eye(3))]})
+    key = torch.randn(1, 3, 4)
+    row = RowAttention(torch.randn(1, 2, 4), key, 0.5, values=key)
     with pytest.raises(ArgumentError):
-        steering.output(scores, torch.randn(1, 1, 3, 4), 0, 0, site())
+        RowEdits([inject(torch.eye(3))], row, None, site()).output()
 
 
 @given(st.integers(0, 1000))
@@ -150,18 +150,18 @@ def test_the_fast_computation_equals_the_rules(kind, mask, source):
     query, value = (torch.randn(b, h, n, d, generator=generator) for n in (q, k))
     key = torch.randn(b, h, k, d, generator=generator)
     bias = torch.randn(b, 1, 1, k, generator=generator) if mask else None
-    scores = Scores(query, key, d**-0.5, bias)
+    event = AttentionEvent(query, key, d**-0.5, bias, value=value)
     every = {
         "inject": inject(torch.rand(k, k, generator=generator)),
         "reweight": Weights(torch.randn(k, generator=generator)),
         "confine": Region((1, 2), torch.tensor([[1.0, 0, 1], [0, 1, 1]]), 3.0, end=0.6),
     }
     rules = list(every.values()) if kind == "all" else [every[kind]]
-    steering = Steering({1: rules}, {1: source})
     where = Site("layer", 0, 10, (2, 3))
+    edits = RowEdits(rules, event.row(3), event.row(2 + source), where)
     plain = torch.nn.functional.scaled_dot_product_attention(query, key, value, bias)
-    output = steering.output(scores, value, first=2, image=1, site=where)
-    _, p = steering.probabilities(scores, 2, 1, where)
+    output = edits.output()
+    _, p = edits.pair()
     torch.testing.assert_close(output, p @ value[3], atol=1e-5, rtol=1e-5)
     assert (output - plain[3]).abs().max() > 1e-3
     there = (query[2 + source] @ key[2 + source].mT * d**-0.5) + (bias[2 + source] if mask else 0)
@@ -181,21 +181,25 @@ def test_a_row_whose_attention_is_all_on_hidden_tokens(hidden, strength, joint):
     query[..., 0], every[..., 0, 0] = 20.0, 40.0  # a score of 283, which leaves others nothing
     keys = every if joint else every[:, :, :3]
     value = value[:, :, : keys.shape[2]]
-    shared = JointKeys(keys, slice(0, 3), slice(3, 7)) if joint else None
-    scores = Scores(query, keys[:, :, :3], 8**-0.5, joint=shared)
-    steering = Steering({0: [Region(hidden, torch.tensor([[1.0, 0], [0, 1]]), strength)]})
+    if joint:  # the image's queries behind those of the text
+        query = torch.cat([torch.randn(1, 2, 3, 8, generator=generator), query], dim=2)
+    layout = Layout((RowLayout(slice(0, 3), slice(3, 7)),), joint=True) if joint else Layout()
+    event = AttentionEvent(query, keys, 8**-0.5, value=value, layout=layout)
+    query = query[:, :, -4:]
     where = Site("layer", 0, 10, (2, 2))
+    region = Region(hidden, torch.tensor([[1.0, 0], [0, 1]]), strength)
+    edits = RowEdits([region], event.row(0), None, where)
     bias = torch.zeros(4, keys.shape[2], dtype=torch.float64)
     inside = torch.tensor([[True], [False], [False], [True]])
     bias[:, list(hidden)] = torch.where(inside, strength, -torch.inf).double()
     plain = (query.double() @ keys.double().mT * 8**-0.5)[0]
     expected = (plain + bias).softmax(-1).nan_to_num(0.0)
     assert (plain.softmax(-1).float()[..., 0] == 1).all()
-    _, p = steering.probabilities(scores, 0, 0, where)
+    _, p = edits.pair()
     whole = torch.cat([expected[..., :3], expected[..., 3:].sum(-1, keepdim=True)], dim=-1)
     # Scores of up to 300 are rounded by 2⁻¹⁵ in float32.
     torch.testing.assert_close(p.double(), whole if joint else expected, rtol=0, atol=1e-4)
-    output = steering.output(scores, value, 0, 0, where)
+    output = edits.output()
     torch.testing.assert_close(output.double(), expected @ value[0].double(), rtol=0, atol=1e-4)
 
 

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from heedmap.errors import ArgumentError, TraceError
 from heedmap.io.reading import MAX_SIDE
-from heedmap.mathematics.probabilities import Scores
+from heedmap.mathematics.events import Layout, RowLayout
 from heedmap.options import USUAL, EditPurpose
 from heedmap.text.words import Rewritten, TokenTable, concatenate, expanded, tokenize
 
@@ -96,9 +96,15 @@ class Family(ABC):
         """Return the number of channels of the text states that a layer is given."""
         return layer.cross_attention_dim
 
-    def text_scores(self, scores: Scores, positions: int) -> Scores:
-        """Return the scores of the image's queries (`positions` of them) and the text's keys."""
-        return scores
+    def layout(self, count: int, tokens: int, positions: int) -> Layout:
+        """Return where text and image stand in a pass on `count` rows of the batch.
+
+        Args:
+            count: the rows.
+            tokens: the number of text tokens that the model was given.
+            positions: the number of the image's positions, where a layer has all of them.
+        """
+        return Layout((RowLayout(),) * count)
 
     def groups(self, names: Sequence[str]) -> dict[str, str]:
         """Return the group of layers that each of these is in, by dotted path, if it has one."""

@@ -14,7 +14,7 @@ from torch import Tensor
 from heedmap.backends.base import GridShape
 from heedmap.backends.transformer import Transformer
 from heedmap.errors import TraceError, quoted
-from heedmap.mathematics.probabilities import JointKeys, Scores
+from heedmap.mathematics.events import Layout, RowLayout
 from heedmap.options import USUAL_JOINT
 
 
@@ -96,38 +96,14 @@ class JointFamily(Transformer):
         """Return the text states (1, K, C) in the output of a block."""
         return output[:, :tokens] if isinstance(output, Tensor) else output[0]
 
-    def text_scores(self, scores: Scores, positions: int) -> Scores:
-        """Return the scores of the image's queries (`positions` of them) and the text's keys."""
-        query, key, log_sum, output = (
-            scores.query,
-            scores.key,
-            scores.log_sum,
-            scores.output,
-        )
-        if not query.shape[2] == key.shape[2] >= positions:
-            raise TraceError(
-                f"{type(self.pipe).__name__} computes attention of {query.shape[2]} queries to "
-                f"{key.shape[2]} keys: expected those of text and image"
-            )
-        tokens = key.shape[2] - positions
-        text, image = slice(positions, None), slice(positions)
+    def layout(self, count: int, tokens: int, positions: int) -> Layout:
+        """Return where text and image stand: all rows have the same number of tokens."""
+        image = slice(0, positions)
+        text = slice(positions, positions + tokens)
         if self.text_first:
-            text, image = slice(tokens), slice(tokens, None)
-        if key.device.type == "cpu" and key.itemsize < 4:
-            log_sum = None  # the kernel's is good to 1e-4 only
-        log_sum = None if log_sum is None else log_sum[:, :, image]
-        mask = scores.mask
-        if (
-            mask is not None and mask.shape[-2] > 1
-        ):  # else the same keys are hidden from all
-            mask = mask[..., image, :]
-        joint = JointKeys(key, text, image, mask)
-        mask = None if mask is None else mask[..., text]
-        return Scores(
-            *(query[:, :, image], key[:, :, text], scores.scale, mask, log_sum, joint),
-            value=scores.value,
-            output=None if output is None else output[:, :, image],
-        )
+            text = slice(0, tokens)
+            image = slice(tokens, tokens + positions)
+        return Layout((RowLayout(text, image),) * count, joint=True)
 
 
 class PackedFamily(JointFamily):

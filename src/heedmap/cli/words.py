@@ -82,12 +82,12 @@ def layers(
     The layers are those that read the text.
     """
     pipe = task.load()
-    from heedmap.backends import loading, processors
+    from heedmap.backends import layer_shapes, loading
     from heedmap.backends.registry import usual_size
     from heedmap.maps.recordings import short_names
 
     shapes = hm.layer_shapes(pipe, **options)
-    followed = shapes[:1] if layer is None else processors.pick(shapes, layer)
+    followed = shapes[:1] if layer is None else layer_shapes.pick(shapes, layer)
     width, height = options.get("size") or usual_size(pipe)
     name = loading.name_of(pipe)
     if task.verbose:

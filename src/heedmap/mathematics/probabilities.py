@@ -6,7 +6,6 @@ d channels of one head.
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import numpy as np
@@ -46,139 +45,6 @@ def probabilities(
     return scores.softmax(dim=-1)
 
 
-@dataclass(frozen=True, eq=False)
-class JointKeys:
-    """The keys of a softmax that text and image share.
-
-    Attributes:
-        key: (B, H, N, d), of text and image.
-        text: the place of the text among them.
-        image: the place of the image among them, and of its queries among those of the layer.
-        mask: added before the softmax, or boolean, as in `probabilities`; broadcast to
-            (B, H, Q, N), of the image's queries.
-    """
-
-    key: Tensor
-    text: slice
-    image: slice
-    mask: Tensor | None = None
-
-
-@dataclass(frozen=True, eq=False)
-class Scores:
-    """The inputs of one attention before the softmax.
-
-    Attributes:
-        query: (B, H, Q, d).
-        key: (B, H, K, d).
-        scale: factor of QKᵀ.
-        mask: added before the softmax, or boolean, as in `probabilities`; broadcast to
-            (B, H, Q, K).
-        log_sum: (B, H, Q) float32, the logarithm of Σ exp over all K tokens, if known: then the
-            probabilities of a few tokens cost a few columns. They are as exact as float32 has the
-            log-sum: to |log_sum|·2⁻²⁴ of their size, which is the rounding of scores of that size,
-            too. In half-precision types a kernel's value is good to 1e-4.
-        joint: all keys of the softmax, where the image's share it with the text's: then rows sum to
-            less than 1. None where the text has a softmax of its own.
-        value: (B, H, N, d), the values of all keys of the softmax, if known.
-        output: (B, H, Q, d), the sums of the values that the layer goes on with, edited if it is;
-            known of a joint softmax alone.
-    """
-
-    query: Tensor
-    key: Tensor
-    scale: float
-    mask: Tensor | None = None
-    log_sum: Tensor | None = None
-    joint: JointKeys | None = None
-    value: Tensor | None = None
-    output: Tensor | None = None
-
-    def detach(self) -> "Scores":
-        """Return the scores without their autograd graph."""
-        names = ("query", "key", "value", "output")
-        parts = {name: getattr(self, name) for name in names}
-        return replace(
-            self, **{n: one.detach() for n, one in parts.items() if one is not None}
-        )
-
-    def mask_of(self, image: int) -> Tensor | None:
-        """Return the mask (H, Q, K) of an image as numbers to add; None without one."""
-        return self._numbers(self.mask, image)
-
-    def joint_mask_of(self, image: int) -> Tensor | None:
-        """Return the mask (H, Q, N) over all keys of a joint softmax; None without one."""
-        return None if self.joint is None else self._numbers(self.joint.mask, image)
-
-    def _numbers(self, mask: Tensor | None, image: int) -> Tensor | None:
-        if mask is None:
-            return None
-        if mask.dtype == torch.bool:
-            mask = torch.zeros(mask.shape, device=mask.device).masked_fill(
-                ~mask, float("-inf")
-            )
-        return mask.float().expand(*self.query.shape[:3], -1)[image]
-
-    def of(self, image: int, heads: slice, tokens: Sequence[int]) -> Tensor:
-        """Return the probabilities (H', Q, K') of tokens in some heads of an image, float32."""
-        device = self.query.device.type
-        if torch.is_autocast_enabled(device):  # it would use half precision here
-            with torch.autocast(device, enabled=False):
-                return self.of(image, heads, tokens)
-        query = self.query[image, heads].float()
-        key, mask = self.key[image, heads], self.mask_of(image)
-        mask = None if mask is None else mask[heads]
-        is_whole = list(tokens) == list(range(key.shape[1]))
-        if self.joint is None and (is_whole or self.log_sum is None):
-            p = probabilities(query, key, scale=self.scale, mask=mask)
-            return p if is_whole else columns(p, tokens)
-        key = _columns(key.mT, tokens).float()
-        bias = self.log_sum_of(image, heads)[..., None]
-        bias = bias if mask is None else bias - _columns(mask, tokens)
-        return torch.baddbmm(bias, query, key, beta=-1, alpha=self.scale).exp_()
-
-    def log_sum_of(self, image: int, heads: slice = slice(None)) -> Tensor:
-        """Return the logarithm of Σ exp over all keys in heads of an image, float32 (H', Q)."""
-        if self.log_sum is not None:
-            return self.log_sum[image, heads].float()
-        query, keys = self.query[image, heads].float(), self.joint or self
-        mask = self.mask_of(image) if self.joint is None else self.joint_mask_of(image)
-        mask = None if mask is None else mask[heads]
-        return log_sums(query, keys.key[image, heads], self.scale, mask)
-
-    def rows(self, image: int, bias: Tensor | None = None) -> Tensor:
-        """Return whole rows of probabilities of an image, float32: (H, Q, K).
-
-        In a joint softmax there is one more column, the last: the sum over the image's keys.
-
-        Args:
-            image: its row of the batch.
-            bias: (Q, K), added to the scores of the tokens. A position from which nothing is
-                visible any more has a row of zeros.
-        """
-        joint = self.joint
-        if joint is None and bias is None:
-            return self.of(image, slice(None), range(self.key.shape[2]))
-        device = self.query.device.type
-        with torch.autocast(device, enabled=False):
-            query = self.query[image].float()
-            scores = query @ self.key[image].float().mT * self.scale
-            mask = self.mask_of(image)
-            scores = scores if mask is None else scores + mask
-            if joint is not None:
-                keys, every = (
-                    joint.key[image][:, joint.image],
-                    self.joint_mask_of(image),
-                )
-                every = None if every is None else every[..., joint.image]
-                rest = log_sums(query, keys, self.scale, every)
-                scores = torch.cat([scores, rest[..., None]], dim=-1)
-            if bias is None:
-                return scores.softmax(dim=-1)
-            bias = pad(bias, (0, scores.shape[-1] - bias.shape[-1]))
-            return visible_softmax(scores + less_largest(bias))
-
-
 def less_largest(bias: Tensor) -> Tensor:
     """Return a bias less the largest of each row, so that none overflows or costs digits."""
     largest = bias.amax(dim=-1, keepdim=True)
@@ -192,7 +58,8 @@ def visible_softmax(scores: Tensor) -> Tensor:
 
 
 @lru_cache(maxsize=64)
-def _index(places: tuple[int, ...], device: torch.device) -> Tensor:
+def index_tensor(places: tuple[int, ...], device: torch.device) -> Tensor:
+    """Return numbers as a tensor of a device, which is kept."""
     return torch.tensor(places, device=device)
 
 
@@ -201,10 +68,10 @@ def columns(p: Tensor, tokens: Sequence[int]) -> Tensor:
 
     A list as the index would be copied to the device each time that it is used.
     """
-    return p.index_select(-1, _index(tuple(tokens), p.device))
+    return p.index_select(-1, index_tensor(tuple(tokens), p.device))
 
 
-def _columns(p: Tensor, tokens: Sequence[int]) -> Tensor:
+def contiguous_columns(p: Tensor, tokens: Sequence[int]) -> Tensor:
     """Return the columns (…, K') of some tokens, a view where they follow each other."""
     first, count = tokens[0] if tokens else 0, len(tokens)
     if list(tokens) == list(range(first, first + count)):
@@ -239,14 +106,6 @@ def log_sums(
         scores = scores if mask is None else scores.add_(mask[:, part])
         sums.append(scores.logsumexp(dim=-1))
     return torch.cat(sums, dim=-1)
-
-
-def scored(query: Tensor, key: Tensor, scale: float) -> Scores:
-    """Return the scores of queries (B, H, Q, d) and keys (B, H, K, d), with a log-sum if known."""
-    log_sum = (
-        fused(query, key, key, scale=scale)[1] if query.device.type == "cpu" else None
-    )
-    return Scores(query, key, scale, log_sum=log_sum)
 
 
 def fused(
@@ -387,6 +246,31 @@ def propagate(
         (query[:, part].float() @ scaled).softmax(dim=-1) for part in _parts(query, key)
     )
     return torch.cat([p.mean(dim=0) @ maps for p in rows])
+
+
+def propagate_layers(
+    query: Tensor, key: Tensor, maps: Tensor, *, scale: float, power: float = POWER
+) -> Tensor:
+    """Propagate maps along several layers of one shape at once, as `propagate` does along each.
+
+    Args:
+        query: (L, H, Q, d).
+        key: (L, H, Q, d).
+        maps: (L, Q, K), float32.
+        scale: factor of QKᵀ before the power.
+        power: above 0.
+
+    Returns:
+        (L, Q, K), float32.
+    """
+    device = query.device.type
+    with torch.autocast(device, enabled=False):  # it would use half precision here
+        heads = query.shape[:2]
+        queries, keys = query.flatten(0, 1).float(), key.flatten(0, 1).float()
+        nothing = queries.new_zeros(1, 1, 1)
+        scores = torch.baddbmm(nothing, queries, keys.mT, beta=0, alpha=power * scale)
+        p = scores.softmax(dim=-1).view(*heads, *scores.shape[1:])
+        return p.mean(dim=1) @ maps
 
 
 SMOOTH = 1e-3

@@ -35,7 +35,8 @@ from heedmap.mathematics.rules import (
 from heedmap.options import EditOptions, EditPurpose, GenerateOptions
 from heedmap.pipelines.generation import Preview, Progress, generate_batch, sub_progress
 from heedmap.pipelines.input_images import ImageSource, distortion_warning
-from heedmap.recording.edits import Steering, weights_rule
+from heedmap.recording.controller import Steering
+from heedmap.recording.edits import weights_rule
 from heedmap.recording.probing import Probe
 from heedmap.recording.tracing import StepState, Trace
 from heedmap.results.edits import EditResult, change_between, image_difference

@@ -44,7 +44,8 @@ from heedmap.pipelines.arguments import (
     takes_options,
 )
 from heedmap.recording.calls import RecordingSpec
-from heedmap.recording.edits import Edit, Steering, checked_edits, note_of, weights_rule
+from heedmap.recording.controller import Steering
+from heedmap.recording.edits import Edit, checked_edits, note_of, weights_rule
 from heedmap.recording.probing import Probe
 from heedmap.recording.tracing import AfterStep, StepState, Trace
 from heedmap.results.runs import Run

@@ -7,7 +7,6 @@ import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from itertools import chain
 from typing import Any
 
@@ -16,17 +15,29 @@ import torch
 from torch import Tensor
 from torch.nn.functional import adaptive_avg_pool2d, interpolate
 
+from heedmap.backends.activations import keys_of
 from heedmap.backends.base import GridShape
-from heedmap.backends.processors import keys_of
 from heedmap.backends.prompts import ConceptStates, Encoding
 from heedmap.errors import TraceError
-from heedmap.mathematics.probabilities import Scores, columns, propagate, scored
+from heedmap.mathematics.events import AttentionEvent, EditedRow, RowAttention
+from heedmap.mathematics.probabilities import (
+    columns,
+    fused,
+    index_tensor,
+    propagate,
+    propagate_layers,
+)
 from heedmap.mathematics.rules import Site, steps_within
 from heedmap.options import Axis
 
-CACHED = 2**17
-"""The largest number of probabilities that a CPU computes for all heads at once: 512 KB, which stay
+CACHED = 2**18
+"""The largest number of probabilities that a CPU computes for all heads at once: 1 MiB, which stay
 in the cache."""
+
+
+def max_together(device: str) -> int:
+    """Return the largest number of probabilities that layers are computed together for."""
+    return CACHED if device == "cpu" else 2**24
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,11 +68,23 @@ class SiteProbabilities:
         return p.div_(self.heads)
 
 
-def row_probabilities(scores: Scores, row: int) -> SiteProbabilities:
+def row_probabilities(row: RowAttention) -> SiteProbabilities:
     """Return the unedited probabilities of one row of the batch."""
-    _, heads, positions, _ = scores.query.shape
-    of = partial(scores.of, row)
-    return SiteProbabilities(of, heads, positions, scores.query.device)
+    heads, positions, _ = row.query.shape
+
+    def of(heads: slice, tokens: Sequence[int]) -> Tensor:
+        return row.probabilities(tokens, heads)
+
+    return SiteProbabilities(of, heads, positions, row.query.device)
+
+
+def edited_probabilities(edited: EditedRow) -> SiteProbabilities:
+    """Return the edited probabilities of one row of the batch."""
+    _, p = edited.pair()
+    heads, positions, _ = p.shape
+    return SiteProbabilities(
+        lambda some, tokens: columns(p[some], tokens), heads, positions, p.device
+    )
 
 
 def shares_of_text(p: SiteProbabilities, tokens: int) -> SiteProbabilities:
@@ -117,14 +140,15 @@ class ConceptKeys:
             )
 
     def probabilities(
-        self, name: str, scores: Scores, first: int
+        self, event: AttentionEvent, first: int
     ) -> list[SiteProbabilities]:
         """Return each image's probabilities of its concepts in a layer that has just run.
 
         That of a concept is the sum over its tokens. Images are in the rows of the batch from
         `first` on.
         """
-        layer, key = self._layers[name], scores.key
+        name, key = event.layer, event.key
+        layer = self._layers[name]
         if not self._texts:  # not earlier: the model may be offloaded until it runs
             every = dict.fromkeys(self._concepts)
             self._texts = {
@@ -138,10 +162,19 @@ class ConceptKeys:
         keys = {one: keys_of(layer, text.to(key)) for one, text in self._texts.items()}
         return [
             concept_probabilities(
-                scored(scores.query[[row]], keys[one], scores.scale), one
+                row_of(event.query[row], keys[one][0], event.scale), one
             )
             for row, one in enumerate(self._concepts, first)
         ]
+
+
+def row_of(query: Tensor, key: Tensor, scale: float) -> RowAttention:
+    """Return the attention of queries (H, Q, d) to keys (H, K, d), with a log-sum if known."""
+    log_sum = None
+    if query.device.type == "cpu":
+        _, log_sums = fused(query[None], key[None], key[None], scale=scale)
+        log_sum = None if log_sums is None else log_sums[0]
+    return RowAttention(query, key, scale, log_sum=log_sum)
 
 
 def _is_close(computed: Tensor, actual: Tensor) -> Tensor:
@@ -152,12 +185,12 @@ def _is_close(computed: Tensor, actual: Tensor) -> Tensor:
     return error <= MAX_KEY_ERROR * actual.float().norm()
 
 
-def concept_probabilities(scores: Scores, concepts: ConceptStates) -> SiteProbabilities:
-    """Return the probabilities of concepts, whose tokens are the keys of one row of scores."""
-    p, counts = (
-        row_probabilities(scores, 0),
-        [len(places) for places in concepts.places],
-    )
+def concept_probabilities(
+    row: RowAttention, concepts: ConceptStates
+) -> SiteProbabilities:
+    """Return the probabilities of concepts, whose tokens are the text that a row reads."""
+    p = row_probabilities(row)
+    counts = [len(places) for places in concepts.places]
     tokens = list(chain(*concepts.places))
 
     def of(heads: slice, numbers: Sequence[int]) -> Tensor:
@@ -173,9 +206,9 @@ def concept_probabilities(scores: Scores, concepts: ConceptStates) -> SiteProbab
 class RunningMean:
     """A mean over steps; the passes of one step share its weight."""
 
-    def __init__(self) -> None:
-        self.total: Tensor | None = None
-        self.weight = 0.0
+    def __init__(self, total: Tensor | None = None, weight: float = 0.0) -> None:
+        self.total = total
+        self.weight = weight
 
     def add(self, part: Tensor, passes: int) -> None:
         """Add one of a step's passes. The tensor belongs to the mean from now on."""
@@ -197,43 +230,31 @@ class AttentionAccumulator:
 
     Args:
         keep: the axes to keep; the others are averaged.
-        positions: for each image the tokens to record.
         mean_grid: (h, w) to which layers are resized where they are averaged.
     """
 
-    def __init__(
-        self,
-        keep: frozenset[Axis],
-        positions: Iterable[tuple[int, ...]],
-        mean_grid: GridShape,
-    ) -> None:
+    def __init__(self, keep: frozenset[Axis], mean_grid: GridShape) -> None:
         self.keep = keep
-        self.positions = tuple(positions)
         self.mean_grid = mean_grid
-        # By image, layer and step ("" and 0 where these axes are averaged).
-        self._means: defaultdict[tuple[int, str, int], RunningMean] = defaultdict(
-            RunningMean
+        # Means (L, H, Q, K) by image, layers and step (0 where steps are averaged).
+        self._means: defaultdict[tuple[int, tuple[str, ...], int], RunningMean] = (
+            defaultdict(RunningMean)
         )
 
     def add(
-        self, image: int, site: Site, p: SiteProbabilities, passes: int = 1
-    ) -> Tensor:
-        """Add one image's probabilities at one site, in one of the step's `passes`.
-
-        Returns:
-            The recorded probabilities (H, Q, K) on the layer's own grid, or their mean over heads.
-        """
-        tokens = self.positions[image]
-        recorded = p.of(slice(None), tokens) if "head" in self.keep else p.mean(tokens)
-        by_layer = "layer" in self.keep
-        part = recorded if by_layer else regrid(recorded, site.grid, self.mean_grid)
-        slot = (
-            image,
-            site.layer if by_layer else "",
-            site.step if "step" in self.keep else 0,
-        )
-        self._means[slot].add(part, passes)
-        return recorded
+        self, image: int, sites: Sequence[Site], p: Tensor, passes: int = 1
+    ) -> None:
+        """Add an image's probabilities (L, H, Q, K) in layers of one grid, which it may change."""
+        step = sites[0].step if "step" in self.keep else 0
+        if "layer" in self.keep:
+            names = tuple(site.layer for site in sites)
+            self._means[image, names, step].add(p, passes)
+            return
+        total = p.sum(dim=0)
+        total = regrid(total, sites[0].grid, self.mean_grid)[None]
+        weight = len(p) / passes
+        total = total / passes if passes > 1 else total
+        self._means[image, ("",), step].merge(total, weight)
 
     def mean(self, image: int, layer: str, steps: Iterable[int]) -> Tensor:
         """Return the means (S, H, Q, K) of a layer ("" where layers are averaged) at these steps.
@@ -241,14 +262,20 @@ class AttentionAccumulator:
         A step at which the layer was skipped has the layer's mean over the other steps, so that
         the mean over all steps does not depend on whether steps are kept.
         """
-        slots = [(image, layer, step) for step in steps]
-        means = {
-            slot: self._means[slot].value() for slot in slots if slot in self._means
-        }
-        if len(means) < len(slots):
+        steps = tuple(steps)
+        totals: dict[int, Tensor] = {}
+        weights: defaultdict[int, float] = defaultdict(float)
+        for (number, names, step), mean in self._means.items():
+            if number == image and layer in names and step in steps:
+                assert mean.total is not None
+                part = mean.total[names.index(layer)]
+                totals[step] = totals[step] + part if step in totals else part
+                weights[step] += mean.weight
+        means = {step: totals[step] / weights[step] for step in totals}
+        if len(means) < len(steps):
             mean = torch.stack([*means.values()]).mean(dim=0)
-            means |= {slot: mean for slot in slots if slot not in means}
-        return torch.stack([means[slot] for slot in slots])
+            means = {step: means.get(step, mean) for step in steps}
+        return torch.stack([means[step] for step in steps])
 
 
 def regrid(p: Tensor, grid: GridShape, wanted: GridShape) -> Tensor:
@@ -329,32 +356,89 @@ class RefinedMaps:
             RunningMean
         )  # (Q, K), by image
         # Since maps were last asked for, by image and the layers' grid: resized when they are.
-        self._recent: defaultdict[int, dict[GridShape, RunningMean]] = defaultdict(dict)
+        self._recent: defaultdict[int, defaultdict[GridShape, RunningMean]] = (
+            defaultdict(lambda: defaultdict(RunningMean))
+        )
         self._refined: defaultdict[int, RunningMean] = defaultdict(RunningMean)
 
-    def add(self, image: int, p: Tensor, grid: GridShape, passes: int) -> None:
-        """Add an image's probabilities (H, Q, K) in a cross-attention layer of this grid."""
-        part = p[0] if len(p) == 1 else p.mean(dim=0)
-        recent = self._recent[image]
-        if grid not in recent:
-            recent[grid] = RunningMean()
-            part = part.clone()
-        recent[grid].add(part, passes)
+    def add(self, image: int, maps: Tensor, grid: GridShape, passes: int) -> None:
+        """Add an image's maps (L, Q, K) in layers that attend to the text, of this grid."""
+        total = maps.sum(dim=0)
+        total = total / passes if passes > 1 else total
+        self._recent[image][grid].merge(total, len(maps) / passes)
 
     def propagate(
-        self, image: int, scores: Scores, row: int, grid: GridShape, passes: int
+        self,
+        image: int,
+        maps: Sequence[tuple[Tensor, GridShape]],
+        order: Sequence[int],
+        attention: Sequence[tuple[int, RowAttention, GridShape]],
+        passes: int,
     ) -> None:
-        """Propagate an image's mean map so far along a self-attention layer of this grid.
+        """Add an image's maps, and propagate the mean so far along layers between them.
 
-        If it is finer than the maps', the queries and keys of neighbours are averaged.
+        Args:
+            image: its number.
+            maps: maps (L, Q, K) in layers that attend to the text, with their grid.
+            order: the place of each of these layers among all, as they ran.
+            attention: layers of the image's attention to itself, with their grid, each behind the
+                number of those above that ran before it.
+            passes: the number of the step's passes.
         """
-        plain = self._plain_of(image)
-        if plain is not None:
-            query, key = scores.query[row], scores.key[row]
+        plain = self._plain_of(image) or RunningMean()
+        parts = [regrid(part, grid, self.grid) for part, grid in maps]
+        sums = [] if plain.total is None else [plain.total[None]]
+        if parts:
+            resized = torch.cat(parts) if len(parts) > 1 else parts[0]
+            if list(order) != sorted(order):
+                places = tuple(sorted(range(len(order)), key=order.__getitem__))
+                index = index_tensor(places, resized.device)
+                resized = resized.index_select(0, index)
+            sums.append(resized / passes if passes > 1 else resized)
+        if not sums:
+            return
+        sums = torch.cat(sums).cumsum(dim=0)
+        begun = plain.total is not None
+        layers: list[tuple[RowAttention, GridShape]] = []
+        means: list[Tensor] = []
+        weights: list[float] = []
+        for count, row, grid in attention:
+            if count or begun:
+                layers.append((row, grid))
+                means.append(sums[count - 1 + begun])
+                weights.append(plain.weight + count / passes)
+        if layers:
+            scaled = torch.stack(list(torch._foreach_div(means, weights)))
+            total = self._propagated(layers, scaled)
+            total = total / passes if passes > 1 else total
+            self._refined[image].merge(total, len(layers) / passes)
+        plain = RunningMean(sums[-1].clone(), plain.weight + len(order) / passes)
+        self._plain[image] = plain
+
+    def _propagated(
+        self, layers: Sequence[tuple[RowAttention, GridShape]], means: Tensor
+    ) -> Tensor:
+        """Return the sum (Q, K) of maps (L, Q, K) propagated along layers."""
+        queries: list[Tensor] = []
+        keys: list[Tensor] = []
+        for row, grid in layers:
+            query, key = row.query, row.image_keys
             if grid != self.grid:
-                query, key = (self._averaged(part, grid) for part in (query, key))
-            propagated = propagate(query, key, plain.value(), scale=scores.scale)
-            self._refined[image].add(propagated, passes)
+                query, key = self._averaged(query, grid), self._averaged(key, grid)
+            queries.append(query)
+            keys.append(key)
+        scales = {row.scale for row, _ in layers}
+        shapes = {query.shape for query in queries}
+        count = len(layers) * queries[0].shape[0] * queries[0].shape[1] ** 2
+        together = len(scales) == len(shapes) == 1 and count <= max_together(
+            queries[0].device.type
+        )
+        if not together:
+            each = zip(queries, keys, means, layers, strict=True)
+            parts = [propagate(q, k, m, scale=row.scale) for q, k, m, (row, _) in each]
+            return torch.stack(parts).sum(dim=0)
+        query, key = torch.stack(queries), torch.stack(keys)
+        return propagate_layers(query, key, means, scale=scales.pop()).sum(dim=0)
 
     def _plain_of(self, image: int) -> RunningMean | None:
         """Return the mean map of an image so far; None if there is none."""

@@ -14,11 +14,12 @@ import torch
 from heedmap.backends.base import Family, GridShape
 from heedmap.backends.joint import JointFamily
 from heedmap.backends.latents import SAME, Moment, Schedule, matches
-from heedmap.backends.processors import RecordingProcessor, skipping_tools
 from heedmap.backends.prompts import Encoding, foreign_states
+from heedmap.backends.skipping import skipping_tools
+from heedmap.backends.tap import RecordingProcessor
 from heedmap.errors import NothingRecordedError, TraceError, plural
 from heedmap.maps.recordings import AVERAGED, Layer, Recording, cells
-from heedmap.mathematics.probabilities import Scores
+from heedmap.mathematics.events import AttentionEvent, Layout
 from heedmap.mathematics.rules import Rule, Site
 from heedmap.options import Axis, BranchName, GenerateOptions, ShareOf, Tokens
 from heedmap.recording.accumulation import (
@@ -27,16 +28,17 @@ from heedmap.recording.accumulation import (
     RefinedMaps,
     SiteProbabilities,
     coarsened,
+    edited_probabilities,
     evenly_chosen,
     is_propagated,
     middle_grid,
     propagation_layers,
     regrid,
-    row_probabilities,
     shares_of_text,
 )
 from heedmap.recording.concepts import ConceptStreams
-from heedmap.recording.edits import AttentionController, RunPosition
+from heedmap.recording.controller import RunPosition
+from heedmap.recording.grouping import RecordSums
 from heedmap.text.words import TokenTable, checked_concepts
 
 
@@ -79,8 +81,8 @@ class BranchRecord:
     """The attention, or the similarities, recorded so far by one of a call's records."""
 
     tables: tuple[TokenTable, ...]  # for each image its words
-    accumulator: AttentionAccumulator
-    refined: RefinedMaps | None = None  # None where no layer propagates maps
+    sums: RecordSums
+    keep: frozenset[Axis]
     concept_keys: ConceptKeys | None = (
         None  # None for a branch, and where attention is joint
     )
@@ -184,6 +186,7 @@ class Call:
         self.blocks: Sequence[
             int
         ] = ()  # of the model's batch that read the prompt in this pass
+        self.layout = Layout()  # of this pass
         self._rows = self._tokens = 0  # of the batch and of the text of this pass
         # Text states that were compared, with their version and the blocks in them.
         self._compared: list[tuple[torch.Tensor, int, dict[str, list[int]]]] = []
@@ -217,9 +220,10 @@ class Call:
             ]
             dropped = {"head"} if name == "outputs" else ()  # an output has them all
             keep = (spec.keep | layer).difference(dropped)
-            sums = AttentionAccumulator(keep, positions, (h, w))
+            means = AttentionAccumulator(keep, (h, w))
             refined = None if grid is None or name == "outputs" else RefinedMaps(grid)
-            self.records[name] = BranchRecord(tuple(each), sums, refined)
+            sums = RecordSums(dict(enumerate(positions)), means, refined)
+            self.records[name] = BranchRecord(tuple(each), sums, keep)
         if encoding.concepts and isinstance(family, JointFamily):
             if self.skipping:
                 raise TraceError(
@@ -232,16 +236,13 @@ class Call:
         elif encoding.concepts:
             keys = ConceptKeys(layers, encoding, family.project_text)
             self.records["concepts"].concept_keys = keys
-        self._map_tokens = {
-            n: tokens for n, tokens in (map_tokens or {}).items() if tokens
-        }
-        self._token_maps: RefinedMaps | None = (
-            None  # of these; what is kept does not change them
-        )
-        if self._map_tokens:
+        some = {n: tokens for n, tokens in (map_tokens or {}).items() if tokens}
+        # The sums of their maps, which do not depend on what is kept.
+        self._current: RecordSums | None = None
+        if some:
             # Where no layer propagates maps, plain ones are asked for, on such a grid.
             grid = grid or middle_grid(self.grids.values()) or max(self.grids.values())
-            self._token_maps = RefinedMaps(grid)
+            self._current = RecordSums(some, None, RefinedMaps(grid))
 
     @property
     def sites(self) -> list[Site]:
@@ -268,24 +269,26 @@ class Call:
     def position(self) -> RunPosition | None:
         """The position of the run for rules; None where no row reads the prompt."""
         rows = tuple(block * self.images for block in self.blocks)
-        step = self.moment.step
-        return (
-            RunPosition(rows, step, self.schedule.count, self.grids) if rows else None
-        )
+        if not rows:
+            return None
+        record = self.records.get("conditional")
+        is_recorded = record is not None and record.block is not None
+        return RunPosition(rows, self.moment.step, self.schedule.count, is_recorded)
 
     @property
     def nbytes(self) -> int:
         """The number of bytes that it keeps when it is over."""
         size = 0
-        for sums in (record.accumulator for record in self.records.values()):
-            by_layer, by_head = "layer" in sums.keep, "head" in sums.keep
+        for record in self.records.values():
+            by_layer, by_head = "layer" in record.keep, "head" in record.keep
+            mean_grid = cells(self.latent)[::-1]
             each = [
-                math.prod(self.grids[name] if by_layer else sums.mean_grid)
+                math.prod(self.grids[name] if by_layer else mean_grid)
                 * (count if by_head else 1)
                 for name, count in self.heads.items()
             ]
-            steps = self.schedule.count if "step" in sums.keep else 1
-            tokens = sum(map(len, sums.positions))
+            steps = self.schedule.count if "step" in record.keep else 1
+            tokens = sum(map(len, record.sums.tokens.values()))
             size += 4 * (sum(each) if by_layer else max(each)) * steps * tokens
         return size
 
@@ -333,6 +336,7 @@ class Call:
         source_first = self.family.has_quirk("source_first")
         if source_first:
             self.blocks = self.blocks[-1:]
+        self.layout = self._layout_of(blocks)
         step = self.moment.step
         for name, record in self.records.items():
             candidates = blocks.get(name, []) if name == "negative" else self.blocks
@@ -355,6 +359,19 @@ class Call:
             record.timesteps.setdefault(step, self.schedule.timesteps[self.done])
             record.passes[step] += 1
 
+    def _layout_of(self, blocks: Mapping[str, Sequence[int]]) -> Layout:
+        """Return the layout of this pass, with the image and the branch of each row."""
+        positions = math.prod(next(iter(self.grids.values())))
+        layout = self.family.layout(self._rows, self._tokens, positions)
+        branches = {block: name for name, some in blocks.items() for block in some}
+        rows = [
+            replace(
+                row, image=n % self.images, branch=branches.get(n // self.images, "")
+            )
+            for n, row in enumerate(layout.rows)
+        ]
+        return replace(layout, rows=tuple(rows))
+
     def is_next(self, states: torch.Tensor, timestep: float, error: float) -> bool:
         """Return whether a pass on these text states at this timestep continues the call."""
         if not matches(self.schedule, self.done, timestep, error):
@@ -376,19 +393,46 @@ class Call:
         self._compared = [*self._compared[-3:], (states, version, blocks)]
         return blocks
 
-    def record(
-        self, name: str, scores: Scores, controller: AttentionController | None
-    ) -> None:
-        """Add the attention of a cross-attention layer that has just run, in all rows.
+    def record(self, event: AttentionEvent) -> None:
+        """Add the attention of a layer that attends to the text, in all rows.
 
         Raises:
             TraceError: if it ran for other rows or positions than were expected.
         """
-        h, w = self.grids[name]
-        scores = self.family.text_scores(scores, h * w)
-        rows, _, positions, _ = scores.query.shape
-        if scores.joint is not None:
-            positions = scores.joint.key.shape[2] - self._tokens
+        name = event.layer
+        self._check_shape(event)
+        for branch, record in self.records.items():
+            if record.block is None:
+                continue
+            first = record.block * self.images
+            if record.concept_streams is not None:
+                record.concept_streams.keep(event)
+            elif record.concept_keys is not None:
+                each = record.concept_keys.probabilities(event, first)
+                self._add(record, event.site, each)
+            else:
+                record.ran[name, event.site.step] += 1
+                for image in range(self.images):
+                    self._add_row(record.sums, image, event, first + image)
+                if branch == "conditional" and self._current is not None:
+                    for image in self._current.tokens:
+                        self._add_row(self._current, image, event, first + image)
+        if event.layout.joint:
+            self.propagate(event)
+
+    def _check_shape(self, event: AttentionEvent) -> None:
+        name = event.layer
+        h, w = event.site.grid
+        rows, _, queries, _ = event.query.shape
+        keys = event.key.shape[2]
+        positions = queries
+        if event.layout.joint:
+            if queries != keys:
+                raise TraceError(
+                    f"{type(self.family.pipe).__name__} computes attention of {queries} queries to "
+                    f"{keys} keys: expected those of text and image"
+                )
+            positions = keys - self._tokens
         if rows != self._rows:
             raise TraceError(
                 f"{name} computed attention for {rows} rows where the model was given "
@@ -400,42 +444,26 @@ class Call:
                 f"{name} ran on {positions} positions, but its grid is {h}×{w} = {h * w}: remove "
                 "what merges tokens or rescales the layer's input"
             )
-        share_scores = (
-            replace(scores, joint=None, log_sum=None) if self._of_text else scores
-        )
-        for branch, record in self.records.items():
-            if record.block is None:
-                continue
-            if record.concept_streams is not None:
-                record.concept_streams.keep(share_scores)
-                continue
-            first = record.block * self.images
-            if record.concept_keys is not None:
-                every = record.concept_keys.probabilities(name, scores, first)
-            else:
-                every = [
-                    row_probabilities(share_scores, first + image)
-                    for image in range(self.images)
-                ]
-            for image, p in enumerate(every):
-                if branch == "conditional" and controller is not None:
-                    every[image] = acted = controller.probabilities(
-                        scores, image, name, p
-                    )
-                    if acted is not p and self._of_text:
-                        every[image] = shares_of_text(acted, scores.key.shape[2])
-            self._add(record, name, every)
-            if branch == "conditional" and self._token_maps:
-                for image, tokens in self._map_tokens.items():
-                    passes = self.schedule.steps.count(self.moment.step)
-                    self._token_maps.add(
-                        image, every[image].mean(tokens), (h, w), passes
-                    )
-        if scores.joint is not None:
-            keys = scores.joint.key[
-                :, :, scores.joint.image
-            ]  # the softmax over these alone
-            self.propagate(name, Scores(scores.query, keys, scores.scale))
+
+    def _add_row(
+        self, sums: RecordSums, image: int, event: AttentionEvent, number: int
+    ) -> None:
+        """Add one row of an event, with its edits."""
+        passes = self._passes
+        row = event.row(number)
+        edited = event.edited.get(number)
+        if edited is None:
+            sums.add(image, event, row, passes, of_text=self._of_text)
+            return
+        p = edited_probabilities(edited)
+        if self._of_text:
+            p = shares_of_text(p, row.text_keys.shape[1])
+        sums.add_probabilities(image, event.site, p, passes)
+
+    @property
+    def _passes(self) -> int:
+        """The number of the passes of this step."""
+        return self.schedule.steps.count(self.moment.step)
 
     def record_concepts(
         self,
@@ -448,70 +476,70 @@ class Call:
         record = self.records["concepts"]
         if record.concept_streams is not None and record.block is not None:
             first, positions = record.block * self.images, math.prod(self.grids[name])
+            site = Site(name, self.moment.step, self.schedule.count, self.grids[name])
             streams = record.concept_streams
             every, similarities = streams.run(
-                block, arguments, recorder, positions, first
+                block, arguments, recorder, positions, first, self._of_text
             )
-            self._add(record, name, every)
+            self._add(record, site, every)
             if similarities:
-                self._add(self.records["outputs"], name, similarities)
+                self._add(self.records["outputs"], site, similarities)
 
     def _add(
-        self, record: BranchRecord, name: str, every: Sequence[SiteProbabilities]
+        self, record: BranchRecord, site: Site, each: Sequence[SiteProbabilities]
     ) -> None:
         """Add the probabilities of each image in a layer to a record."""
-        step, steps = self.moment.step, self.schedule.count
-        site, passes = (
-            Site(name, step, steps, self.grids[name]),
-            self.schedule.steps.count(step),
-        )
-        record.ran[name, step] += 1
-        for image, p in enumerate(every):
-            recorded = record.accumulator.add(image, site, p, passes)
-            if record.refined is not None:
-                record.refined.add(image, recorded, site.grid, passes)
+        record.ran[site.layer, site.step] += 1
+        for image, p in enumerate(each):
+            record.sums.add_probabilities(image, site, p, self._passes)
 
-    def propagate(self, name: str, scores: Scores) -> None:
+    def propagate(self, event: AttentionEvent) -> None:
         """Propagate the maps so far along a layer of the image's attention that has just run."""
-        step = self.moment.step
+        name, step = event.layer, self.moment.step
         if name not in self.propagating or not is_propagated(step, self.schedule.count):
             return
-        h, w = self.propagating[name]
-        rows, _, positions, _ = scores.query.shape
-        # Tokens may be merged, or another image's keys may stand beside the image's own
-        # (StyleAligned): then positions are unknown, and the call has no refined maps.
-        if not positions == h * w == scores.key.shape[2] or scores.mask is not None:
+        grid = self.propagating[name]
+        rows, _, queries, _ = event.query.shape
+        is_known = event.layout.joint and name in self.grids
+        if not is_known:
+            # Tokens may be merged, or another image's keys may stand beside the image's own
+            # (StyleAligned): then positions are unknown, and the call has no refined maps.
+            is_known = queries == math.prod(grid) == event.key.shape[2]
+            is_known = is_known and event.mask is None
+        if not is_known:
             for record in self.records.values():
-                record.refined = None
+                record.sums.refined = None
             return
-        passes = self.schedule.steps.count(step)
         for branch, record in self.records.items():
             if record.block is None:
                 continue
-            token_maps = self._token_maps if branch == "conditional" else None
+            current = self._current if branch == "conditional" else None
             for image in range(self.images):
-                row = record.block * self.images + image
-                for maps in (record.refined, token_maps):
-                    if maps is not None and row < rows:
-                        maps.propagate(image, scores, row, (h, w), passes)
+                number = record.block * self.images + image
+                for sums in (record.sums, current):
+                    if sums is not None and number < rows:
+                        sums.propagate(image, event.row(number), grid, self._passes)
 
     def current_maps(self) -> dict[int, dict[int, np.ndarray]]:
         """Return by image and token, of `map_tokens`, the maps so far (2, h, w).
 
         They are refined and plain; both are plain before maps are propagated.
         """
-        if self._token_maps is None:
+        current = self._current
+        if current is None or current.refined is None:
             return {}
-        return {
-            image: dict(
-                zip(
-                    tokens,
-                    np.moveaxis(self._token_maps.current(image), -1, 0),
-                    strict=True,
-                )
-            )
-            for image, tokens in self._map_tokens.items()
-        }
+        maps: dict[int, dict[int, np.ndarray]] = {}
+        for image, tokens in current.tokens.items():
+            planes = np.moveaxis(current.refined.current(image), -1, 0)
+            maps[image] = dict(zip(tokens, planes, strict=True))
+        return maps
+
+    def compute(self) -> None:
+        """Compute what the pass that has ended holds."""
+        for record in self.records.values():
+            record.sums.compute()
+        if self._current is not None:
+            self._current.compute()
 
     def leave(self) -> None:
         """End a pass: the scheduler was called."""
@@ -576,11 +604,9 @@ class Call:
             NothingRecordedError: if the branch, or none of its layers, ran.
             TraceError: if its attention holds NaN or Inf, or layers are missing.
         """
-        record, keep, sums = (
-            self.records[name],
-            self.spec.keep,
-            self.records[name].accumulator,
-        )
+        record, keep = self.records[name], self.spec.keep
+        sums, refined = record.sums.sums, record.sums.refined
+        assert sums is not None
         self.check(name)
         if not record.ran:
             why = "guidance was off throughout"
@@ -624,11 +650,11 @@ class Call:
             tuple(arrays),
             keep,
             tuple(record.timesteps.values()),
-            sums.positions[image],
+            tuple(record.sums.tokens[image]),
             record.tables[image],
             self.latent,
             (w * side, h * side),
-            None if record.refined is None else record.refined.value(image),
+            None if refined is None else refined.value(image),
             self.spec.share_of if self.family.is_joint else None,
             outputs,
         )

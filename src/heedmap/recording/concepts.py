@@ -8,9 +8,10 @@ import torch
 from torch import Tensor
 
 from heedmap.backends.joint import JointFamily
-from heedmap.backends.processors import RecordingProcessor
 from heedmap.backends.prompts import ConceptStates
-from heedmap.mathematics.probabilities import Scores, columns, log_sums, probabilities
+from heedmap.backends.tap import RecordingProcessor
+from heedmap.mathematics.events import AttentionEvent, RowAttention, take
+from heedmap.mathematics.probabilities import columns, log_sums, probabilities
 from heedmap.recording.accumulation import SiteProbabilities, concept_probabilities
 
 
@@ -29,15 +30,16 @@ class ConceptStreams:
     def __init__(self, family: JointFamily, concepts: Sequence[ConceptStates]) -> None:
         self._family, self._concepts = family, [_selected(one) for one in concepts]
         self._texts: list[Tensor] = []  # of each image (1, K, C), in this pass
-        self._scores: Scores | None = None  # of the layer whose block is running
+        # Of the layer whose block is running.
+        self._event: AttentionEvent | None = None
 
     def begin(self) -> None:
         """Begin a pass of the model."""
         self._texts = []
 
-    def keep(self, scores: Scores) -> None:
-        """Keep the scores of a block's layer, for all rows of the batch, until the block ends."""
-        self._scores = scores
+    def keep(self, event: AttentionEvent) -> None:
+        """Keep the event of a block's layer until the block ends."""
+        self._event = event
 
     @torch.no_grad()
     def run(
@@ -47,6 +49,7 @@ class ConceptStreams:
         recorder: RecordingProcessor,
         positions: int,
         first: int,
+        of_text: bool,
     ) -> tuple[list[SiteProbabilities], list[SiteProbabilities]]:
         """Return each image's probabilities of its concepts in a block that has just run.
 
@@ -54,47 +57,45 @@ class ConceptStreams:
         `first` on. The images' similarities of outputs follow; there are none of a single concept,
         or if the outputs are not known.
         """
-        prompt, self._scores = self._scores, None
-        assert prompt is not None
+        event, self._event = self._event, None
+        assert event is not None
         if not self._texts:  # not earlier: the model may be offloaded until it runs
             states = arguments["encoder_hidden_states"]
             texts = [one.states[None].to(states) for one in self._concepts]
             self._texts = list(map(self._family.project_text, texts))
         every, similarities = list[SiteProbabilities](), list[SiteProbabilities]()
         for image, concepts in enumerate(self._concepts):
-            row, recorded = first + image, list[Scores]()
+            row = first + image
             text = self._texts[image]
             inputs = self._family.with_text(arguments, text, row, positions)
-            with recorder.redirected(
-                lambda _, scores, recorded=recorded: recorded.append(scores)
-            ):
+            recorded = list[AttentionEvent]()
+            layout = self._family.layout(1, text.shape[1], positions)
+            with recorder.redirected(recorded.append, layout):
                 # Not as a call: the hooks of the block belong to the pass of the image.
                 output = block.forward(**inputs)
             self._texts[image] = self._family.text_after(output, text.shape[1])
-            concept, output = (
-                self._family.text_scores(recorded[0], positions),
-                recorded[0].output,
-            )
-            assert concept.joint is not None
-            with torch.autocast(
-                prompt.query.device.type, enabled=False
-            ):  # else in half precision
-                query, rest = prompt.query[[row]], prompt.log_sum_of(row)
-                together = log_sums(query[0], concept.key[0], concept.scale).logaddexp(
-                    rest
-                )[None]
-                scores = Scores(
-                    query, concept.key, concept.scale, None, together, concept.joint
+            prompt, concept = event.row(row), recorded[0].row(0)
+            if of_text:
+                prompt = prompt.text_alone()
+            device = prompt.query.device.type
+            with torch.autocast(device, enabled=False):  # else in half precision
+                alone = log_sums(prompt.query, concept.text_keys, concept.scale)
+                together = alone.logaddexp(prompt.log_sums())
+                scored = RowAttention(
+                    query=prompt.query,
+                    keys=concept.keys,
+                    scale=concept.scale,
+                    layout=concept.layout,
+                    joint=True,
+                    log_sum=together,
                 )
-                every.append(concept_probabilities(scores, concepts))
-                if (
-                    len(concepts.places) > 1
-                    and prompt.output is not None
-                    and output is not None
-                ):
-                    text = output[0][:, concept.joint.text]
+                every.append(concept_probabilities(scored, concepts))
+                output = recorded[0].output
+                several = len(concepts.places) > 1
+                if several and prompt.output is not None and output is not None:
+                    text = take(output[0], concept.layout.tokens)
                     similarities.append(
-                        output_similarities(prompt.output[row], text, concepts)
+                        output_similarities(prompt.output, text, concepts)
                     )
         return every, similarities
 

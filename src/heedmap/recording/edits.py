@@ -1,17 +1,12 @@
-"""Edits of attention: of words, by rules, and the controller that applies them.
+"""Edits of attention: of words, and by rules.
 
 `generate` takes edits as `edits=[…]`. `Reweight` and `Confine` name a word of the prompt, and make
 rules of `mathematics` once the prompt is read. Any callable `rule(P, site) -> P'` is an edit, too.
-`Steering` computes the rules for one layer; `AttentionController` does so while a pipeline runs.
-All functions make new tensors, so that nothing that is recorded changes; only the output of the
-attention, fresh from the kernel, is changed in place (a copy of it where gradients are tracked).
 """
 
 import inspect
-import math
-from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -19,9 +14,7 @@ import torch
 from msgspec import structs
 from PIL import Image
 from torch import Tensor
-from torch.nn.functional import scaled_dot_product_attention
 
-from heedmap.backends.base import Family, GridShape
 from heedmap.checks import as_list, check_bool, check_float, check_text
 from heedmap.errors import ArgumentError, quoted, warn
 from heedmap.io.schemas import (
@@ -33,25 +26,19 @@ from heedmap.io.schemas import (
     WordEditNoted,
 )
 from heedmap.maps import masks
-from heedmap.mathematics.probabilities import Scores, columns, less_largest
 from heedmap.mathematics.rules import (
     Region,
     Renormalize,
     Rule,
     Site,
     Weights,
-    apply,
-    apply_joint,
     checked_result,
     is_biased,
     is_linear,
-    mixture,
-    no_source,
     rule_name,
     steps_within,
 )
-from heedmap.options import EditOptions, check_window
-from heedmap.recording.accumulation import SiteProbabilities
+from heedmap.options import check_window
 from heedmap.text.prompts import describes
 from heedmap.text.weights import MOST_WEIGHT
 from heedmap.text.words import TokenTable
@@ -362,311 +349,3 @@ def _describing(table: TokenTable, query: str, named: Collection[int]) -> Iterat
                 break
             yield from word.tokens
             first = word
-
-
-# --- while a pipeline runs ---
-
-
-@dataclass(frozen=True, eq=False)
-class Steering:
-    """The edits of one call of a pipeline.
-
-    Attributes:
-        rules: for each edited image (by its number in the batch) its rules, in order; biases act
-            first, since they come before the softmax.
-        sources: for each image that takes attention from another the number of that one.
-        self_windows: for each image with a source the fractions of the run, from and up to which it
-            also takes the source's self-attention (queries and keys, with its own values). In a
-            joint softmax these are the image's queries and keys, so that its queries also meet the
-            prompt's own keys, and the text's queries the source's image (after Shin et al., 2025,
-            arXiv 2508.07519).
-        max_self_cells: the largest grid, in cells, at which it does.
-    """
-
-    rules: Mapping[int, Sequence[Rule]]
-    sources: Mapping[int, int] = field(default_factory=dict)
-    self_windows: Mapping[int, tuple[float, float]] = field(default_factory=dict)
-    max_self_cells: int = EditOptions.max_self_cells
-
-    def is_linear(self, image: int) -> bool:
-        """Return whether `output` can compute the rules of an image."""
-        return all(is_biased(rule) or is_linear(rule) for rule in self.rules[image])
-
-    def probabilities(
-        self, scores: Scores, first: int, image: int, site: Site
-    ) -> tuple[Tensor, Tensor]:
-        """Return one image's probabilities (H, Q, K), unedited and as its rules define them.
-
-        In a joint softmax the last of K columns is the sum over the image's keys. The branch's
-        images are in the rows of the batch from `first` on.
-        """
-        source, row = self.sources.get(image), first + image
-        rules = self.rules[image]
-        site = replace(
-            site, source=None if source is None else scores.rows(first + source)
-        )
-        biased = [rule for rule in rules if is_biased(rule)]
-        bias = _bias_sum([rule.bias(site) for rule in biased], scores)
-        p = edited = scores.rows(row)
-        if bias is not None:
-            # Added to P itself, it would leave nothing of a row where P is 1 on a hidden token.
-            edited = scores.rows(row, bias)
-            for rule in biased:
-                if not isinstance(rule, Region):
-                    checked_result(rule, edited, p, site)
-        others = [rule for rule in rules if not is_biased(rule)]
-        return p, (apply if scores.joint is None else apply_joint)(others, edited, site)
-
-    def output(
-        self, scores: Scores, value: Tensor, first: int, image: int, site: Site
-    ) -> Tensor | None:
-        """Return one image's output (H, Q, d) edited by linear rules; None if none acts here."""
-        rules = self.rules[image]
-        bias = _bias_sum([rule.bias(site) for rule in rules if is_biased(rule)], scores)
-        mix = mixture([rule for rule in rules if not is_biased(rule)], site)
-        if mix is None and bias is None:
-            return None
-        row = first + image
-        values = value[row]
-        if mix is not None:
-            mix = mix.padded(scores.key.shape[2])
-            values = _mixed(scores, mix.target, values, 1 - mix.image)
-        edited = _attend(scores, row, values, bias)
-        if mix is None or mix.source is None:
-            return edited
-        if image not in self.sources:
-            raise no_source()
-        source = first + self.sources[image]
-        edited = edited + _attend(
-            scores, source, _mixed(scores, mix.source, value[row], 0.0), None
-        )
-        if scores.joint is not None and mix.image:
-            ones = torch.zeros_like(values)
-            ones[:, scores.joint.image] = mix.image
-            share = _attend(scores, source, ones, None)
-            edited = edited + share * _attend_image(scores, row, value[row])
-        return edited
-
-
-def _mixed(scores: Scores, matrix: Tensor, values: Tensor, image: float) -> Tensor:
-    """Return one row's values (H, N, d): the text's times a matrix, the image's times a number."""
-    if scores.joint is None:
-        return matrix.to(values) @ values
-    mixed, text = values * image, scores.joint.text
-    mixed[:, text] = matrix.to(values) @ values[:, text]
-    return mixed
-
-
-def _attend(scores: Scores, row: int, value: Tensor, bias: Tensor | None) -> Tensor:
-    """Return one row's attention (H, Q, d) to other values, with a bias on its scores."""
-    query, joint = scores.query[row], scores.joint
-    key, mask = scores.key[row], scores.mask_of(row)
-    if joint is not None:
-        key, mask = joint.key[row], scores.joint_mask_of(row)
-    if bias is not None and joint is not None:
-        text, bias = bias, torch.zeros(len(bias), key.shape[1], device=bias.device)
-        bias[:, joint.text] = text
-    if bias is not None:
-        bias = less_largest(bias)
-        mask = bias if mask is None else mask + bias
-    mask = None if mask is None else mask.to(query.dtype)
-    # Of a row that is hidden everywhere torch makes zeros, as `Scores.rows` does.
-    return scaled_dot_product_attention(
-        query, key, value, attn_mask=mask, scale=scores.scale
-    )
-
-
-def _weighted(scores: Scores, p: Tensor, value: Tensor, row: int) -> Tensor:
-    """Return one row's values (H, Q, d) weighted by probabilities (H, Q, K), as `rows` has them."""
-    values = value[row].float()
-    if scores.joint is None:
-        return p @ values
-    rest = _attend_image(scores, row, values)
-    return p[..., :-1] @ values[:, scores.joint.text] + p[..., -1:] * rest
-
-
-def _attend_image(scores: Scores, row: int, values: Tensor) -> Tensor:
-    """Return one row's attention (H, Q, d) to the image's keys alone, in the type of the values."""
-    assert scores.joint is not None
-    image = scores.joint.image
-    query, key = scores.query[row], scores.joint.key[row][:, image]
-    mask = scores.joint_mask_of(row)
-    mask = None if mask is None else mask[..., image].to(values)
-    return scaled_dot_product_attention(
-        query.to(values),
-        key.to(values),
-        values[:, image],
-        attn_mask=mask,
-        scale=scores.scale,
-    )
-
-
-def _bias_sum(biases: Sequence[Tensor | None], scores: Scores) -> Tensor | None:
-    """Return the sum (Q, K) of biases (Q, K') of different widths; None if there is none."""
-    acting = [bias for bias in biases if bias is not None]
-    if not acting:
-        return None
-    whole = torch.zeros(
-        scores.query.shape[2], scores.key.shape[2], device=scores.query.device
-    )
-    for bias in acting:
-        if bias.ndim != 2 or len(bias) != len(whole) or bias.shape[1] > whole.shape[1]:
-            raise ArgumentError(
-                f"a rule has a bias of shape {tuple(bias.shape)}: expected (Q, K) = "
-                f"{tuple(whole.shape)}, or fewer tokens"
-            )
-        whole[:, : bias.shape[1]] += bias.to(whole)
-    return whole
-
-
-@dataclass(frozen=True)
-class RunPosition:
-    """The position of a run in its schedule, and the rows that read the prompt."""
-
-    rows: tuple[
-        int, ...
-    ]  # the first of each block that reads it; the first block is recorded
-    step: int
-    steps: int
-    grids: Mapping[str, GridShape]
-
-    def site(self, layer: str) -> Site:
-        """Return the site of a layer."""
-        return Site(layer, self.step, self.steps, self.grids[layer])
-
-
-class AttentionController:
-    """The edits of a running pipeline.
-
-    Attributes:
-        steering: the edits.
-        family: the family of the pipeline; None if its text has a softmax of its own.
-        position: that of the present pass of the model; None where no row reads the prompt.
-        acted: for each image the sites (a layer at a step) at which a rule acted.
-        shared: for each image those at which it took the source's self-attention.
-        moved: for each image, at each pass of a layer where a rule could act, the share of
-            attention that moved, on the device: half of Σ |P' − P| over the tokens, averaged over
-            positions and heads (0 to 1; more where large weights make rows of far more than 1).
-    """
-
-    def __init__(self, steering: Steering, family: Family | None = None) -> None:
-        self.steering, self.family = steering, family
-        self.position: RunPosition | None = None
-        self.moved: defaultdict[int, list[Tensor]] = defaultdict(list)
-        self.acted: defaultdict[int, set[tuple[str, int]]] = defaultdict(set)
-        self.shared: defaultdict[int, set[tuple[str, int]]] = defaultdict(set)
-        # P and P' in the present layer, by image and first row. A user's own rule is called once,
-        # since it may draw lots.
-        self._pairs: dict[tuple[int, int], tuple[Tensor, Tensor]] = {}
-
-    def enter(self, position: RunPosition | None) -> None:
-        """Begin a pass of the model; None where no row reads the prompt, and after the run."""
-        self.position = position
-        self._pairs.clear()
-
-    def output(
-        self, layer: str, scores: Scores, value: Tensor, output: Tensor
-    ) -> Tensor:
-        """Return the output (B, H, Q, d) of a layer that attends to the text, with the edits."""
-        if self.position is None:
-            return output
-        h, w = self.position.grids[layer]
-        scores = (
-            scores if self.family is None else self.family.text_scores(scores, h * w)
-        )
-        rows = slice(None) if scores.joint is None else scores.joint.image
-        output = (
-            output.clone() if output.requires_grad else output
-        )  # the kernel's needs its own
-        for image, first, site in self._edits(layer):
-            if self.steering.is_linear(image):
-                edited = self.steering.output(scores, value, first, image, site)
-            else:
-                _, p = self._pair(scores, first, image, site)
-                edited = _weighted(scores, p, value, first + image)
-            if edited is not None:
-                output[first + image, :, rows] = edited.to(output)
-                self.acted[image].add((layer, site.step))
-        return output
-
-    def weights(self, layer: str, scores: Scores, p: Tensor) -> Tensor:
-        """Return the probabilities (B, H, Q, K) of a cross-attention layer with the edits."""
-        p = p.clone()
-        for image, first, site in self._edits(layer):
-            before, after = self._pair(scores, first, image, site)
-            if not torch.equal(before, after):
-                p[first + image] = after.to(p)
-                self.acted[image].add((layer, site.step))
-        return p
-
-    def inputs(self, layer: str, query: Tensor, key: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the queries and keys (B, H, …) of a layer, the image's of some the sources'."""
-        position, steering, count = self.position, self.steering, query.shape[0]
-        if position is None:
-            return query, key
-        cells, text = query.shape[2], slice(0)
-        if (
-            self.family is not None and layer in position.grids
-        ):  # text and image in one softmax
-            cells = math.prod(position.grids[layer])
-            joint = self.family.text_scores(Scores(query, key, 1.0), cells).joint
-            text = slice(0) if joint is None else joint.text
-        if cells > steering.max_self_cells:
-            return query, key
-        images = [
-            image
-            for image, window in steering.self_windows.items()
-            if image in steering.sources
-            and position.step in steps_within(*window, position.steps)
-        ]
-        if not images:
-            return query, key
-        rows = torch.arange(count, device=query.device)
-        for image in images:
-            self.shared[image].add((layer, position.step))
-            for first in position.rows:
-                # Perturbed-attention guidance attends in the first rows of the batch alone.
-                if first + max(images) < count:
-                    rows[first + image] = first + steering.sources[image]
-        result = query[rows], key[rows]
-        for part, own in zip(result, (query, key), strict=True):
-            part[:, :, text] = own[:, :, text]
-        return result
-
-    def recorded(
-        self, scores: Scores, image: int, layer: str
-    ) -> tuple[Tensor, Tensor] | None:
-        """Return P and P' (H, Q, K) of an image in the recorded rows; None if it has no rules."""
-        position = self.position
-        if position is None or not self.steering.rules.get(image):
-            return None
-        return self._pair(scores, position.rows[0], image, position.site(layer))
-
-    def probabilities(
-        self, scores: Scores, image: int, layer: str, plain: SiteProbabilities
-    ) -> SiteProbabilities:
-        """Return an image's probabilities in the recorded rows as they acted; note what moved."""
-        pair = self.recorded(scores, image, layer)
-        if pair is None:
-            return plain
-        before, after = pair
-        self.moved[image].append((after - before).abs().sum(dim=-1).mean() / 2)
-        return replace(plain, of=lambda heads, tokens: columns(after[heads], tokens))
-
-    def _edits(self, layer: str) -> Iterator[tuple[int, int, Site]]:
-        """Yield each edited image, with the first row of each of its blocks, and the site."""
-        self._pairs.clear()
-        if self.position is not None:
-            site = self.position.site(layer)
-            for image in self.steering.rules:
-                for first in self.position.rows:
-                    yield image, first, site
-
-    def _pair(
-        self, scores: Scores, first: int, image: int, site: Site
-    ) -> tuple[Tensor, Tensor]:
-        """Return P and P' (H, Q, K) of an image, computed once in a layer."""
-        if (image, first) not in self._pairs:
-            pair = self.steering.probabilities(scores, first, image, site)
-            self._pairs[image, first] = pair
-        return self._pairs[image, first]

@@ -16,20 +16,20 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad, scaled_dot_product_attention
 
-from heedmap.backends.base import Undo
-from heedmap.backends.processors import (
+from heedmap.backends.activations import (
     LayerActivations,
     output_projection,
     record_activations,
 )
+from heedmap.backends.base import Undo
 from heedmap.checks import check_int
 from heedmap.errors import SelectionError, TraceError, quoted
 from heedmap.maps.recordings import Layer
 from heedmap.mathematics.by_hand import LayerInputs
-from heedmap.mathematics.probabilities import Scores, log_sums
+from heedmap.mathematics.events import AttentionEvent, RowAttention, take
+from heedmap.mathematics.probabilities import log_sums
 from heedmap.options import BranchName
 from heedmap.recording.calls import Call
-from heedmap.recording.edits import AttentionController
 from heedmap.text.words import TokenTable
 
 
@@ -89,8 +89,8 @@ class Probe:
     site: ProbeSite | None = None
     inputs: LayerInputs | None = None
     _highest: float = -math.inf  # score
-    # Until the layer has run: its site, its scores, the row of the batch, whether P was edited.
-    _pending: tuple[ProbeSite, Scores, int, bool] | None = None
+    # Until the layer has run: its site, its attention, the row of the batch, whether P was edited.
+    _pending: tuple[ProbeSite, RowAttention, int, bool] | None = None
 
     def place(self, grid: tuple[int, int]) -> tuple[int, int]:
         """Return (row, column) of the position of a grid (h, w) that holds the pixel."""
@@ -104,19 +104,14 @@ class Probe:
             finish = partial(self._finish, layers[name])
             record_activations(layers[name], finish, undo, self.joint)
 
-    def record(
-        self,
-        call: Call,
-        name: str,
-        scores: Scores,
-        controller: AttentionController | None,
-    ) -> None:
+    def record(self, call: Call, event: AttentionEvent) -> None:
         """Look at a layer's attention, for all rows of the batch."""
         calls = [
             number
             for number, step in enumerate(call.schedule.steps)
             if step == self.step
         ]
+        name = event.layer
         if name not in self.layers or call.done not in calls:
             return
         number = check_index("pass_", self.pass_, len(calls))
@@ -125,14 +120,13 @@ class Probe:
         record, grid = call.records[self.branch], call.grids[name]
         if record.block is None:  # without the branch, or repeated on other latents
             return
-        row, place = record.block * call.images + self.image, self.place(grid)
-        scores = call.family.text_scores(scores, math.prod(grid))
-        plain = scores.rows(row)
-        edits = controller if self.branch == "conditional" else None
-        pair = edits and edits.recorded(scores, self.image, name)
-        before, after = (
-            p[:, place[0] * grid[1] + place[1]] for p in pair or (plain, plain)
-        )
+        number_of_row = record.block * call.images + self.image
+        place = self.place(grid)
+        row = event.row(number_of_row)
+        edited = event.edited.get(number_of_row)
+        plain = row.whole()
+        pair = (plain, plain) if edited is None else edited.pair()
+        before, after = (p[:, place[0] * grid[1] + place[1]] for p in pair)
         score = selection_score(after[:, list(self.tokens)].sum(dim=-1))  # (H)
         head = int(score.argmax()) if self.head is None else self.head
         if head < len(score) and float(score[head]) > self._highest:
@@ -146,7 +140,8 @@ class Probe:
                 passes=(number, len(calls)),
                 table=record.tables[self.image],
             )
-            self._pending = site, scores, row, not torch.equal(before, after)
+            is_edited = not torch.equal(before, after)
+            self._pending = site, row, number_of_row, is_edited
 
     def leave(self) -> None:
         """End a pass of the model; `StopRun` if the numbers are found."""
@@ -157,29 +152,30 @@ class Probe:
         """Copy the numbers of a layer that has just run, if it is the site."""
         if self._pending is None:
             return
-        (site, scores, row, edited), self._pending = self._pending, None
+        site, row, number, edited = self._pending
+        self._pending = None
         place = site.place[0] * site.layer.grid[1] + site.place[1]
         weight, bias = output_projection(layer, computed.joined)
-        residual, mask = computed.residual, scores.mask_of(row)
+        residual, mask = computed.residual, row.text_mask
         mask = None if mask is None else mask[:, place]
-        key, value, before = scores.key[row], computed.value, 0
+        key, value, before = row.text_keys, computed.value, 0
         if value is None:
-            key, value = _image_as_one(scores, row, place)
+            key, value = _image_as_one(row, place)
             mask = None if mask is None else pad(mask, (0, 1))
             before = computed.output.shape[1] - math.prod(
                 site.layer.grid
             )  # of the text
         else:
-            value = value[row].unflatten(-1, (site.layer.heads, -1)).transpose(0, 1)
-        position, value = (row, before + place), _array(value)
+            value = value[number].unflatten(-1, (site.layer.heads, -1)).transpose(0, 1)
+        position, value = (number, before + place), _array(value)
         joined = np.einsum("hk,hkd->hd", site.probabilities, value).reshape(-1)
         self.site = site
         self.inputs = LayerInputs(
-            query=_array(scores.query[row, :, place]),
+            query=_array(row.query[:, place]),
             key=_array(key),
             value=value,
             mask=None if mask is None else _array(mask),
-            scale=float(scores.scale),
+            scale=float(row.scale),
             edited=site.probabilities if edited else None,
             added=_array(computed.joined[position]) - joined
             if computed.adapted
@@ -192,28 +188,26 @@ class Probe:
         )
 
 
-def _image_as_one(scores: Scores, row: int, place: int) -> tuple[Tensor, Tensor]:
+def _image_as_one(row: RowAttention, place: int) -> tuple[Tensor, Tensor]:
     """Return the keys and values (H, K + 1, d) of a joint softmax for the query at a place.
 
     The last ones stand for the image: the key along the query whose scaled score is the logarithm
     of Σ exp over the image's keys, and the mean of the image's values by their attention.
     """
-    joint = scores.joint
-    if joint is None or scores.value is None:
+    if row.values is None:
         raise TraceError(
             "the layer computes its probabilities by get_attention_scores, where its values are "
             "not known: load the model again, and keep the processors that it is loaded with"
         )
-    query, value = scores.query[row, :, [place]].float(), scores.value[row].float()
-    image, values = joint.key[row][:, joint.image].float(), value[:, joint.image]
-    mask = scores.joint_mask_of(row)  # Chroma's is of the image, too
-    mask = None if mask is None else mask[:, [place], joint.image]
-    score = log_sums(query, image, scores.scale, mask)[..., None] / scores.scale
-    mean = scaled_dot_product_attention(query, image, values, mask, scale=scores.scale)
-    key = torch.cat(
-        [scores.key[row], score * query / query.square().sum(-1, keepdim=True)], dim=1
-    )
-    return key, torch.cat([value[:, joint.text], mean], dim=1)
+    query, values = row.query[:, [place]].float(), row.values.float()
+    image, of_image = row.image_keys.float(), take(values, row.layout.positions)
+    mask = row.image_mask  # Chroma's is of the image, too
+    mask = None if mask is None else mask[:, [place]]
+    score = log_sums(query, image, row.scale, mask)[..., None] / row.scale
+    mean = scaled_dot_product_attention(query, image, of_image, mask, scale=row.scale)
+    along = score * query / query.square().sum(-1, keepdim=True)
+    key = torch.cat([row.text_keys, along], dim=1)
+    return key, torch.cat([take(values, row.layout.tokens), mean], dim=1)
 
 
 def selection_score(p: Tensor) -> Tensor:

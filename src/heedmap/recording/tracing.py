@@ -1,9 +1,9 @@
 """Record the text cross-attention of a pipeline, and edit it, while a `with` block is open.
 
 A trace puts a processor in front of each text cross-attention layer's own
-(`backends.processors`), watches the prompts that the pipeline encodes (`backends.prompts`) and the
+(`backends.tap`), watches the prompts that the pipeline encodes (`backends.prompts`) and the
 calls of its scheduler (`backends.latents`). Each pass of the model goes `Trace._before_pass` →
-`Trace._record` → `Call.record` → `AttentionAccumulator.add`; `Call.recording` makes the result.
+`Trace._observe` → `Call.record` → `AttentionAccumulator.add`; `Call.recording` makes the result.
 """
 
 import inspect
@@ -19,7 +19,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from heedmap.backends import base, loading, processors, prompts, registry
+from heedmap.backends import base, loading, prompts, registry, skipping, tap
 from heedmap.backends.base import Family, GridShape, Pipeline
 from heedmap.backends.joint import JointFamily
 from heedmap.backends.latents import (
@@ -30,8 +30,8 @@ from heedmap.backends.latents import (
     predicted,
     rounding_of,
 )
-from heedmap.backends.processors import Record, RecordingProcessor
 from heedmap.backends.prompts import Encoding
+from heedmap.backends.tap import ModelPass, Observer, RecordingProcessor
 from heedmap.checks import as_ordered_list
 from heedmap.errors import (
     ArgumentError,
@@ -43,13 +43,12 @@ from heedmap.errors import (
 )
 from heedmap.maps.heatmaps import HeatMaps
 from heedmap.maps.recordings import Recording
-from heedmap.mathematics.probabilities import Scores
+from heedmap.mathematics.events import SELF_ATTENTION, AttentionEvent
 from heedmap.options import AXES, BranchName, GenerateOptions, Keep, ShareOf, Tokens
 from heedmap.recording.calls import Call, RecordingSpec, RecordName
+from heedmap.recording.controller import AttentionController, Steering
 from heedmap.recording.edits import (
-    AttentionController,
     Edit,
-    Steering,
     checked_edits,
     rules_of,
     warn_of_idle,
@@ -127,6 +126,43 @@ def trace(
     return Trace(pipe, spec, edits=checked_edits(edits))
 
 
+def observe(
+    pipe: Pipeline, observer: Observer, *, edits: Iterable[Edit] = ()
+) -> "Trace":
+    """Call a function with the attention of each layer while the `with` block is open.
+
+        def strongest(event):
+            p = event.row(0).probabilities()  # (H, Q, K)
+            print(event.layer, event.site.step, float(p.max()))
+
+        with heedmap.observe(pipe, strongest):
+            pipe("a red house")
+
+    Nothing is recorded. The images are bit-identical to those of the bare pipeline. To a function
+    that reads a number from the device, a GPU answers when all before it is done.
+
+    Args:
+        pipe: a pipeline that `load` returns, or another of a family that is served.
+        observer: a function of an `AttentionEvent`: of each layer that attends to the text, in
+            each pass of the model, once the layer's attention is computed. Each row of the event's
+            batch has the number of its image and its branch (`event.layout.rows`).
+        edits: changes of the attention of every prompt, as in `trace`.
+
+    Returns:
+        A context manager.
+
+    Raises:
+        ArgumentError: if the observer is not callable, or an edit is not known.
+        ModelError: if the model has no text cross-attention.
+    """
+    if not callable(observer):
+        raise ArgumentError(
+            f"observer is {quoted(observer)}: expected a function of an event"
+        )
+    spec = RecordingSpec(branches=frozenset())
+    return Trace(pipe, spec, edits=checked_edits(edits), observers=[observer])
+
+
 @dataclass(frozen=True, eq=False)
 class StepState:
     """The state of a run after a call of its scheduler.
@@ -180,11 +216,13 @@ class TraceHooks:
         layers: the text cross-attention layers, by dotted path.
         self_layers: the self-attention layers.
         installed: the processors of the text cross-attention layers.
+        model_pass: the pass of the model that runs.
         undo: takes everything back.
     """
 
     def __init__(self, family: Family, controller: AttentionController | None) -> None:
         self._family, self._controller = family, controller
+        self.model_pass = ModelPass()
         self.layers = registry.cross_attention_layers(family.pipe)
         self.self_layers = registry.self_attention_layers(family.pipe)
         self.undo = ExitStack()
@@ -194,27 +232,38 @@ class TraceHooks:
         self._self_options: dict[str, Any] = {}
         self._undo_call = ExitStack()
 
-    def install(self, record: Record, before_pass: Callable[..., None]) -> None:
-        """Call `record` after each cross-attention layer, and `before_pass` before the model."""
+    def install(
+        self,
+        observe: Observer,
+        before_pass: Callable[..., None],
+        after_pass: Callable[..., None],
+    ) -> None:
+        """Call `observe` after each cross-attention layer, and `before_pass` before the model."""
         family, undo = self._family, self.undo.callback
         pipe, model = family.pipe, family.called_model
-        processors.check_forwards(self.layers)
+        skipping.check_forwards(self.layers)
         self.undo.enter_context(loading.silence_logs(pipe))
-        self.installed = processors.install(
-            self.layers, record, undo, self._controller, joint=family.is_joint
+        self.installed = tap.install(
+            self.layers,
+            observe,
+            self.model_pass,
+            undo,
+            self._controller,
+            joint=family.is_joint,
         )
-        processors.run_uncompiled(model, undo)
+        skipping.run_uncompiled(model, undo)
         # These replace attention processors, and do not know those of a trace.
         replacing = [(pipe, "load_ip_adapter"), (pipe, "unload_ip_adapter")]
         for owner, name in [*replacing, (family.model, "set_default_attn_processor")]:
             if hasattr(owner, name):
                 undo(base.replace_method(owner, name, partial(_refuse, name)))
         undo(model.register_forward_pre_hook(before_pass, with_kwargs=True).remove)
+        undo(model.register_forward_hook(after_pass).remove)
         for owner, name, method in family.guards():
             undo(base.replace_method(owner, name, method))
 
     def install_self_attention(
-        self, propagating: Iterable[str], propagate: Record
+        self, propagating: Iterable[str], propagate: Observer
     ) -> None:
         """Call `propagate` after these self-attention layers, and after those that edits change."""
         shared = self._controller is not None and bool(
@@ -225,7 +274,12 @@ class TraceHooks:
         self._needed = {name: self.self_layers[name] for name in names}
         editor, undo = self._controller if shared else None, self._undo_call.callback
         self._self_options = dict(
-            record=propagate, undo=undo, editor=editor, needed=shared
+            observe=propagate,
+            model_pass=self.model_pass,
+            undo=undo,
+            editor=editor,
+            needed=shared,
+            layout=SELF_ATTENTION,
         )
         self.check()
 
@@ -248,7 +302,7 @@ class TraceHooks:
             if not isinstance(one.processor, RecordingProcessor)
         }
         if bare:
-            processors.install(bare, **self._self_options)
+            tap.install(bare, **self._self_options)
 
     def begin_call(
         self, after_step: Callable[[Tensor], Tensor], before_step: Any = None
@@ -300,19 +354,19 @@ class Trace:
         probe: Probe | None = None,  # ends the run when it has its numbers
         steered: Sequence[str]
         | None = None,  # the prompts that the steering is made for
+        observers: Sequence[Observer] = (),  # get each event after the recorder
     ) -> None:
         registry.check_served(pipe)
         spec = spec or RecordingSpec()
         self._pipe, self._family = pipe, registry.family_of(pipe)
         self._spec = spec
         self._edits, self._probe, self._steered = edits, probe, steered
+        self._observers = observers
         self._after_step, self._map_tokens = after_step, map_tokens
         self._predicts, self._predicted = predicts, None
         steering = Steering({}) if edits and steering is None else steering
         self._rules = {} if steering is None else steering.rules
-        editor = (
-            None if steering is None else AttentionController(steering, self._family)
-        )
+        editor = None if steering is None else AttentionController(steering)
         self.controller = editor
         self._hooks = TraceHooks(self._family, self.controller)
         several = len({layer.heads for layer in self._hooks.layers.values()}) > 1
@@ -404,7 +458,7 @@ class Trace:
             )
         spec, hooks = self._spec, self._hooks
         try:
-            hooks.install(self._record, self._before_pass)
+            hooks.install(self._observe, self._before_pass, self._after_pass)
             if spec.concepts and isinstance(self._family, JointFamily):
                 for name, block in self._family.blocks().items():
                     after = partial(self._after_block, name)
@@ -504,7 +558,7 @@ class Trace:
             self._end()
         return call.over
 
-    @processors.uncompiled
+    @tap.uncompiled
     def _before_pass(
         self, model: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> None:
@@ -531,8 +585,16 @@ class Trace:
             )
         call = self._calls[-1]
         call.enter(states, timestep, self._family.repeats(kwargs), error)
+        now = self._hooks.model_pass
+        now.layout, now.grids = call.layout, call.grids
+        now.step, now.steps = call.moment.step, call.schedule.count
         if self.controller is not None:
             self.controller.enter(call.position)
+
+    @tap.uncompiled
+    @torch.no_grad()
+    def _after_pass(self, *_: Any) -> None:
+        self._calls[-1].compute()
 
     def _start(
         self,
@@ -603,16 +665,24 @@ class Trace:
                 }
             )
         self._calls.append(call)
-        hooks.install_self_attention(call.propagating, call.propagate)
+        hooks.install_self_attention(call.propagating, self._propagate)
 
-    def _record(self, name: str, scores: Scores) -> None:
-        """Record a cross-attention layer that has just run, for all rows of the batch."""
+    def _observe(self, event: AttentionEvent) -> None:
+        """Give the observers the event of a layer that attends to the text."""
         call = self._calls[-1]
-        call.record(name, scores, self.controller)
-        if self._probe is not None:
-            self._probe.record(call, name, scores, self.controller)
+        with torch.no_grad():
+            call.record(event)
+            if self._probe is not None:
+                self._probe.record(call, event)
+        for observer in self._observers:
+            observer(event)
 
-    @processors.uncompiled
+    @torch.no_grad()
+    def _propagate(self, event: AttentionEvent) -> None:
+        """Propagate maps along a self-attention layer that has just run."""
+        self._calls[-1].propagate(event)
+
+    @tap.uncompiled
     def _after_block(
         self,
         name: str,

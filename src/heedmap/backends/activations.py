@@ -1,0 +1,143 @@
+"""The activations of a layer in one pass of the model, and its linear maps."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from heedmap.backends.base import Undo
+from heedmap.errors import TraceError
+
+_uncompiled: Any = torch.compiler.disable
+
+
+def keys_of(layer: Any, states: Tensor) -> Tensor:
+    """Return the keys (B, H, K, d) that a layer's processor makes of text states (B, K, C)."""
+    if layer.norm_cross is not None:
+        states = layer.norm_encoder_hidden_states(states)
+    key, norm = layer.to_k(states), layer.norm_k
+    if (
+        norm is not None and norm.weight.numel() == key.shape[-1]
+    ):  # over all heads together
+        key, norm = norm(key), None
+    key = key.unflatten(-1, (layer.heads, -1)).transpose(1, 2)
+    return key if norm is None else norm(key)
+
+
+@dataclass(frozen=True, eq=False)
+class LayerActivations:
+    """The activations of a layer in one pass: output = (joined Wᵀ + b + residual) / factor.
+
+    Axes: B row of the batch · Q position · K token · H·d heads side by side · C channels.
+
+    Attributes:
+        value: (B, K, H·d); None of a layer whose text and image share one softmax.
+        joined: (B, Q, H·d), the outputs of the heads, which the output projection is given.
+        residual: (B, Q, C), the input of the layer, if the layer adds it.
+        factor: the divisor.
+        output: (B, Q, C). In the single blocks of Flux the text's rows precede the image's here
+            and in `joined`.
+        adapted: whether another attention is added to `joined`, such as an image prompt's.
+    """
+
+    value: Tensor | None
+    joined: Tensor
+    residual: Tensor | None
+    factor: float
+    output: Tensor
+    adapted: bool
+
+
+def record_activations(
+    layer: Any,
+    record: Callable[[LayerActivations], None],
+    undo: Undo,
+    joint: bool = False,
+) -> None:
+    """Call `record` with the activations after each pass of a layer, until undone."""
+    tensors: dict[str, Tensor] = {}
+    hooks: list[tuple[torch.nn.Module, Any]] = []
+    projection = projection_of(layer)
+    if projection is not None:
+        hooks.append(
+            (projection, lambda _, args, output: tensors.update(joined=args[0]))
+        )
+    elif (
+        getattr(layer, "to_out", None) is not None
+    ):  # one map of the heads and of an MLP
+        heads = slice(layer.inner_dim)
+        hooks.append(
+            (
+                layer.to_out,
+                lambda _, args, output: tensors.update(joined=args[0][..., heads]),
+            )
+        )
+    if not joint:
+        hooks.append((layer.to_v, lambda _, args, output: tensors.update(value=output)))
+    if not joint and hasattr(
+        layer, "to_kv"
+    ):  # which runs in place of to_k and to_v if fused
+        hooks.append(
+            (
+                layer.to_kv,
+                lambda _, args, output: tensors.update(value=output.chunk(2, -1)[1]),
+            )
+        )
+
+    @_uncompiled
+    def end(module: Any, args: tuple[Any, ...], kwargs: Any, output: Any) -> None:
+        processor = getattr(layer.processor, "original", layer.processor)
+        output = output[0] if isinstance(output, tuple) else output  # the text's follow
+        if projection is None:
+            output = tensors.setdefault("joined", output)
+        if len(tensors) < 2 - joint:
+            raise TraceError(
+                f"{type(processor).__name__} has linear layers of its own: expected a processor "
+                "that uses its layer's to_v and to_out; load the model without it"
+            )
+        hidden = args[0] if args else kwargs["hidden_states"]
+        activations = LayerActivations(
+            value=tensors.get("value"),
+            joined=tensors["joined"],
+            residual=hidden if getattr(layer, "residual_connection", False) else None,
+            factor=float(getattr(layer, "rescale_output_factor", 1)),
+            output=output,
+            adapted=hasattr(processor, "to_k_ip"),
+        )
+        tensors.clear()
+        record(activations)
+
+    for module, hook in hooks:
+        undo(module.register_forward_hook(_uncompiled(hook)).remove)
+    undo(layer.register_forward_hook(end, with_kwargs=True).remove)
+
+
+def projection_of(layer: Any) -> Any:
+    """Return the output projection of a layer; None in the single blocks of Flux and Flux.2.
+
+    Their output projection is of the block, and also takes the output of an MLP.
+    """
+    maps = getattr(layer, "to_out", None)
+    return maps[0] if isinstance(maps, torch.nn.ModuleList) else None
+
+
+@torch.no_grad()
+def output_projection(layer: Any, joined: Tensor) -> tuple[Tensor, Tensor | None]:
+    """Return W (C, H·d) and b (C) of a layer that has just run on `joined` (B, Q, H·d), float32.
+
+    They include active LoRAs; b is None if there is none. Of a layer without an output projection W
+    is the identity.
+    """
+    module = projection_of(layer)
+    if module is None:
+        return torch.eye(joined.shape[-1], device=joined.device), None
+    if type(module) is torch.nn.Linear and not module.weight.is_meta:
+        bias = None if module.bias is None else module.bias.detach().float()
+        return module.weight.detach().float(), bias
+    # An adapted, quantised or offloaded map is measured with unit vectors. `forward` is called, so
+    # that no hook of the module runs.
+    ones = torch.eye(joined.shape[-1], dtype=joined.dtype, device=joined.device)
+    bias = module.forward(torch.zeros_like(ones[:1])).float()[0]
+    return (module.forward(ones).float() - bias).T, bias

@@ -1,0 +1,162 @@
+"""The shapes in all layers that attend to the text, without a run."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from heedmap.backends import registry
+from heedmap.backends.activations import projection_of
+from heedmap.backends.loading import usual_arguments
+from heedmap.backends.prompts import prompt_table
+from heedmap.errors import SelectionError, quoted
+from heedmap.maps.recordings import layers_there, name_fits
+
+Shape = tuple[int, int]
+
+
+@dataclass(frozen=True)
+class LayerShapes:
+    """The shapes in one layer that attends to the text, for one row of the batch.
+
+    Letters: Q latent positions (Q = h·w), K text tokens, H heads of d channels, C channels of the
+    hidden states, T channels of the text.
+
+    Attributes:
+        name: the layer's dotted path in the model.
+        grid: (h, w).
+        heads: H.
+        scale: the factor of QKᵀ; 1/√d.
+        hidden: X, (Q, C), the layer's input.
+        text: E, (K, T), the text states.
+        query: X·W_Q, (Q, H·d).
+        key: E·W_K, (K, H·d); the values have the same shape.
+        scores: those of one head, and so its probabilities: (Q, K), or (Q, K + Q) where the image's
+            keys share the softmax with the text's.
+        output: Y, after the output projection: (Q, C).
+        masked: the number of the prompt's K tokens that a mask hides, so that their probability is
+            exactly 0; None without a mask.
+        image_key: X·W'_K, the image's keys, (Q, H·d); its values have the same shape. W'_K is W_K
+            in the single blocks of Flux. None where the text has a softmax of its own.
+        projected: whether the layer has an output projection; else Y has the heads side by side.
+        part: the name of the layers that it belongs to, such as "early" or "single".
+    """
+
+    name: str
+    grid: Shape
+    heads: int
+    scale: float
+    hidden: Shape
+    text: Shape
+    query: Shape
+    key: Shape
+    scores: Shape
+    output: Shape
+    masked: int | None = None
+    image_key: Shape | None = None
+    projected: bool = True
+    part: str = ""
+
+    @property
+    def head_dim(self) -> int:
+        """d, the channels of one head."""
+        return self.query[1] // self.heads
+
+    def chain(self) -> list[tuple[str, str, Shape]]:
+        """Return the matrix products from the hidden states X and the text E to the output Y.
+
+        Returns:
+            Of each product the equation, the factors and the shape:
+            ("Q = X·W_Q", "(256 × 64) · (64 × 64)", (256, 64)).
+        """
+        (places, channels), (tokens, width) = self.hidden, self.text
+        inner, d, keys = self.query[1], self.head_dim, self.scores[1]
+        root = math.isclose(self.scale, d**-0.5, rel_tol=1e-6)
+        key, value = (
+            ("K_h", "V_h") if self.image_key is None else ("[K_h; K'_h]", "[V_h; V'_h]")
+        )
+        score = f"S_h = Q_h·{key}ᵀ" + (f"/√{d}" if root else f"·{self.scale:.6g}")
+        mask = "" if self.masked is None else " + M"
+        products = [
+            ("Q = X·W_Q", places, channels, inner),
+            ("K = E·W_K", tokens, width, inner),
+            ("V = E·W_V", tokens, width, inner),
+        ]
+        if self.image_key is not None:
+            products += [(f"{x}' = X·W'_{x}", places, channels, inner) for x in "KV"]
+        products += [
+            (score, places, d, keys),
+            (f"O_h = softmax(S_h{mask})·{value}", places, keys, d),
+        ]
+        if self.projected:
+            name = f"Y = [O_0 … O_{self.heads - 1}]·W_O + b"
+            products.append((name, places, inner, self.output[1]))
+        return [
+            (name, f"({m} × {k}) · ({k} × {n})", (m, n)) for name, m, k, n in products
+        ]
+
+
+def layer_shapes(
+    pipe: Any, prompt: str = "a cat", *, size: Shape | None = None, **arguments: Any
+) -> tuple[LayerShapes, ...]:
+    """Return the shapes in every layer that attends to the text; nothing is generated.
+
+        for layer in heedmap.layer_shapes(pipe, size=(512, 768)):
+            print(layer.name, layer.grid, layer.heads, layer.scores)
+
+    Args:
+        pipe: a pipeline that `load` returns.
+        prompt: the prompt of the call.
+        size: (width, height) in pixels. Default: the model's.
+        arguments: other arguments of the pipeline.
+
+    Returns:
+        The layers, as the model runs them one after the other.
+
+    Raises:
+        ArgumentError: if the size does not fit the model, or the pipeline takes no such argument.
+        ModelError: if the model has no layer that attends to the text.
+    """
+    layers, family = registry.cross_attention_layers(pipe), registry.family_of(pipe)
+    registry.check_names(pipe, arguments, ("prompt", "size"))
+    arguments = usual_arguments(pipe) | arguments
+    width, height = (
+        registry.usual_size(pipe) if size is None else registry.check_size(pipe, size)
+    )
+    table, side = prompt_table(pipe, prompt, arguments), family.cell_side
+    grids = [family.grid(name, (height // side, width // side)) for name in layers]
+    tokens, parts = len(table.tokens), family.groups(list(layers))
+    return tuple(
+        LayerShapes(
+            name=name,
+            grid=(h, w),
+            heads=layer.heads,
+            scale=getattr(layer, "scale", (layer.inner_dim // layer.heads) ** -0.5),
+            hidden=(h * w, layer.query_dim),
+            text=(tokens, family.text_width(layer)),
+            query=(h * w, layer.inner_dim),
+            key=(tokens, getattr(layer, "inner_kv_dim", layer.inner_dim)),
+            scores=(h * w, tokens + h * w * family.is_joint),
+            output=(h * w, layer.out_dim),
+            masked=len(table.positions("pad")) if family.masks_padding else None,
+            image_key=(h * w, layer.inner_dim) if family.is_joint else None,
+            projected=projection_of(layer) is not None,
+            part=parts.get(name, ""),
+        )
+        for (name, layer), (h, w) in zip(layers.items(), grids, strict=True)
+    )
+
+
+def pick(layers: Sequence[LayerShapes], wanted: str) -> list[LayerShapes]:
+    """Return the layers of a group such as "up" or "single", a name, or a pattern with `*`.
+
+    Raises:
+        SelectionError: if there are none; it lists the layers there are.
+    """
+    fitting = [one for one in layers if name_fits(one.name, wanted, one.part)]
+    if not fitting:
+        names = layers_there({layer.name: layer.part for layer in layers}, wanted)
+        raise SelectionError(
+            f"no layer matches {quoted(wanted)}: available are {names}"
+        )
+    return fitting

@@ -1,0 +1,87 @@
+"""Tools that skip layers at some steps, or replace what a layer computes."""
+
+from collections.abc import Collection, Mapping
+from typing import Any
+
+import torch
+
+from heedmap.backends.base import Undo
+from heedmap.errors import ModelError, TraceError
+
+
+def run_uncompiled(model: Any, undo: Undo) -> None:
+    """Run a compiled model without its compiled code, in whole or in part, until undone.
+
+    A recording processor would break the compiled graph, and the breaks would stay in torch's
+    cache.
+    """
+    for module in model.modules():
+        changed: dict[str, Any] = {}
+        if hasattr(module, "_orig_mod"):
+            changed["forward"] = module._orig_mod.__call__
+        if vars(module).get("_compiled_call_impl") is not None:
+            changed["_compiled_call_impl"] = None
+        if changed:
+            before = {name: vars(module)[name] for name in changed}
+            undo(lambda module=module, before=before: vars(module).update(before))
+            vars(module).update(changed)
+
+
+# How the names of diffusers' hooks begin that skip nothing.
+_NOT_SKIPPING = (
+    "group_offloading",
+    "layer_execution",
+    "lazy_prefetch",
+    "layerwise_",
+    "peft_",
+)
+
+
+def skipping_tools(model: torch.nn.Module, layers: Collection[str]) -> tuple[str, ...]:
+    """Return the names of the tools that may skip some layers of a model at some steps.
+
+    Raises:
+        ModelError: if FasterCache is among them, which computes attention for a part of a batch.
+    """
+    tools: dict[str, None] = {}
+    for path, module in model.named_modules():
+        for hook in getattr(getattr(module, "_diffusers_hook", None), "hooks", ()):
+            if hook.startswith("faster_cache"):
+                raise ModelError(
+                    "FasterCache computes attention for only a part of the batch at some steps: "
+                    "call disable_cache() on the model first"
+                )
+            if not hook.startswith(_NOT_SKIPPING):
+                tools[hook] = None
+        replaced = _replaced_forward(module)
+        if replaced is not None and any(
+            name.startswith(f"{path}.".lstrip(".")) for name in layers
+        ):
+            tools[
+                getattr(replaced, "__module__", type(replaced).__name__).split(".")[0]
+            ] = None
+    return tuple(tools)
+
+
+def check_forwards(layers: Mapping[str, Any]) -> None:
+    """Raise a TraceError if the `forward` method of a layer was replaced, as T-GATE does."""
+    replaced = [
+        name for name, layer in layers.items() if _replaced_forward(layer) is not None
+    ]
+    if replaced:
+        raise TraceError(
+            f"the forward method of {replaced[0]} was replaced, so heedmap cannot see its "
+            "attention: undo that (T-GATE and register_attention_control of prompt-to-prompt do it)"
+        )
+
+
+def _replaced_forward(module: torch.nn.Module) -> Any:
+    """Return what replaced a module's `forward`; None if nothing did.
+
+    Hooks of accelerate and of diffusers, and compiled modules, call the method itself.
+    """
+    forward = vars(module).get("forward")
+    if forward is None or getattr(forward, "__func__", None) is type(module).forward:
+        return None
+    known = ("_hf_hook", "_diffusers_hook", "_orig_mod")
+    return None if any(hasattr(module, name) for name in known) else forward

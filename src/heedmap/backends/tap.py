@@ -1,0 +1,522 @@
+"""The tap: an event for each attention that a layer computes, before and after its kernel.
+
+A recording processor runs the layer's own and intercepts the first attention that is computed
+there, which is the text's (an IP-Adapter's comes after it). So it serves every processor that ends
+in `scaled_dot_product_attention` or in `Attention.get_attention_scores`, with fused or adapted
+projections, slices and image prompts.
+"""
+
+import inspect
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, NoReturn, Protocol
+
+import torch
+from diffusers.models import attention_dispatch
+from diffusers.models.attention_dispatch import AttentionBackendName
+from diffusers.models.attention_processor import Attention
+from torch import Tensor
+from torch.nn import functional
+from torch.overrides import TorchFunctionMode, _get_current_function_mode_stack
+from torch.utils._device import DeviceContext
+
+from heedmap.backends.base import GridShape, Undo, replace_method
+from heedmap.errors import TraceError
+from heedmap.mathematics.events import (
+    CROSS_ATTENTION,
+    AttentionEvent,
+    EditedRow,
+    Layout,
+)
+from heedmap.mathematics.probabilities import fused
+from heedmap.mathematics.rules import Site
+
+Observer = Callable[[AttentionEvent], None]
+"""A function of each event, which it leaves as it is."""
+uncompiled: Any = torch.compiler.disable
+"""A decorator of functions that `torch.compile` leaves out of what it compiles around them."""
+_UNSEEN = ("_native_npu", "_native_xla")
+_DEFAULT = (
+    "load the model again, and keep the attention processors that it is loaded with"
+)
+_KERNEL = functional.scaled_dot_product_attention
+
+
+class Editor(Protocol):
+    """The changes of a layer's attention."""
+
+    def inputs(
+        self, site: Site, layout: Layout, query: Tensor, key: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """Return the queries and keys (B, H, N, d) that the layer goes on with."""
+        ...
+
+    def output(self, event: AttentionEvent) -> AttentionEvent:
+        """Return an event with the output that the layer goes on with."""
+        ...
+
+    def weights(
+        self, event: AttentionEvent, p: Tensor
+    ) -> tuple[Tensor, Mapping[int, EditedRow]]:
+        """Return the probabilities (B, H, Q, K) that the layer goes on with, and the edits."""
+        ...
+
+
+@dataclass(eq=False)
+class ModelPass:
+    """The pass of the model that runs, which the processors of a trace share.
+
+    Attributes:
+        layout: that of the layers that attend to the text.
+        step: from 0.
+        steps: their number.
+        grids: (h, w) of each layer, by dotted path.
+    """
+
+    layout: Layout = CROSS_ATTENTION
+    step: int = 0
+    steps: int = 1
+    grids: Mapping[str, GridShape] = field(default_factory=dict)
+
+
+@dataclass(eq=False)
+class RecordingProcessor:
+    """A processor that runs the layer's own and gives an observer the event of its attention.
+
+    Attributes:
+        original: the layer's processor.
+        name: the layer's dotted path.
+        observe: a function of the event.
+        model_pass: the pass that runs.
+        editor: without it the output is the original's to the bit.
+        needed: whether attention that cannot be seen is an error.
+        joint: whether the layer attends to text and image in one softmax.
+        layout: that of the layer, if it is not that of the pass.
+    """
+
+    original: Any
+    name: str
+    observe: Observer
+    model_pass: ModelPass
+    editor: Editor | None = None
+    needed: bool = True
+    joint: bool = False
+    layout: Layout | None = None
+
+    def __post_init__(self) -> None:
+        # `Attention.forward` inspects the signature of `processor.__call__` to decide which keyword
+        # arguments to pass on, so the instance needs that of the original.
+        def call(*args: Any, **kwargs: Any) -> Tensor:
+            return type(self).__call__(self, *args, **kwargs)
+
+        call.__signature__ = inspect.signature(self.original.__call__)
+        self.__dict__["__call__"] = call
+        # diffusers' own processors look the kernel up when they call it.
+        kind = type(self.original)
+        self.looks_up_kernel = kind.__module__.startswith("diffusers.")
+
+    @property
+    def site(self) -> Site:
+        """The layer at the present step."""
+        now = self.model_pass
+        return Site(self.name, now.step, now.steps, now.grids.get(self.name, (0, 0)))
+
+    @contextmanager
+    def redirected(self, observe: Observer, layout: Layout) -> Iterator[None]:
+        """Give events of another layout to another observer within the block; edit nothing."""
+        before = self.observe, self.editor, self.layout
+        self.observe, self.editor, self.layout = observe, None, layout
+        try:
+            yield
+        finally:
+            self.observe, self.editor, self.layout = before
+
+    @uncompiled
+    def __call__(
+        self, attn: Attention, hidden_states: Tensor, *args: Any, **kwargs: Any
+    ) -> Tensor:
+        """Run the original processor."""
+        tap = _Tap(self, attn, hidden_states.shape, _text_states(attn, args, kwargs))
+        with tap.open():
+            output = self.original(attn, hidden_states, *args, **kwargs)
+        event = tap.event()
+        if event is not None:
+            self.observe(event)
+        elif self.needed and tap.overridden:
+            raise TraceError(
+                f"a TorchFunctionMode may replace the attention at {self.name}: exit it first"
+            )
+        elif self.needed:
+            raise TraceError(
+                f"{type(self.original).__name__} at {self.name} computed no attention that heedmap "
+                "can see (it returned a cached output, or uses a kernel of its own, as xformers "
+                f"does): {_DEFAULT}"
+            )
+        return output
+
+
+def _text_states(layer: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+    """Return the text states among the arguments of a layer's processor.
+
+    The single blocks of Flux.2 take none, and pass a mask in their place.
+    """
+    name = "encoder_hidden_states"
+    if name in kwargs or not args:
+        return kwargs.get(name)
+    has_place = name in inspect.signature(layer.forward).parameters
+    return args[0] if has_place else None
+
+
+class _Tap:
+    """An interceptor of the attention that a layer computes in this thread.
+
+    It raises a TraceError if the attention is not one over all text states (B, K, C), in all heads.
+    An IP-Adapter gives the states in a tuple with its own. The hidden states have the `shape` (B,
+    Q, C).
+
+    Attributes:
+        keys: the number of keys that the attention must have; None for any.
+        reads_text: whether the layer attends to the text.
+        overridden: whether a mode of somebody else's may replace the attention.
+    """
+
+    def __init__(
+        self,
+        processor: RecordingProcessor,
+        attn: Attention,
+        shape: torch.Size,
+        states: Any,
+    ) -> None:
+        self.processor = processor
+        self.attn = attn
+        self.rows = shape[0]
+        self.adapted = isinstance(states, tuple)
+        text: Tensor | None = states[0] if self.adapted else states
+        self.keys = None if text is None else text.shape[1]
+        self.reads_text = processor.joint or attn.is_cross_attention
+        if processor.joint:  # some blocks join text and image before the layer
+            self.keys = shape[1] + (self.keys or 0)
+        # Another mode around this one may replace the attention (LayerSkip of diffusers does).
+        modes = _get_current_function_mode_stack()
+        self.overridden = not all(isinstance(m, _Mode | DeviceContext) for m in modes)
+        self.fused: AttentionEvent | None = None
+        # The inputs of the classic computation, by slices of the B·H rows where it is sliced.
+        self.classic: list[tuple[Tensor, Tensor, Tensor | None]] = []
+        self.edited: Mapping[int, EditedRow] = {}
+
+    @contextmanager
+    def open(self) -> Iterator[None]:
+        """Intercept the attention of the layer within the block."""
+        layer = self.attn
+        self._original: Any = getattr(layer, "get_attention_scores", None)
+        vars(layer)["get_attention_scores"] = self._classic
+        try:
+            if self.overridden:
+                yield
+            elif self.processor.looks_up_kernel:
+                with _looked_up(self):
+                    yield
+            else:
+                with _Mode(self):
+                    yield
+        finally:
+            vars(layer).pop("get_attention_scores", None)
+
+    def attend(
+        self,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        attn_mask: Tensor | None = None,
+        dropout_p: float = 0.0,
+        is_causal: bool = False,
+        scale: float | None = None,
+        enable_gqa: bool = False,
+    ) -> Tensor:
+        """Return `scaled_dot_product_attention` with the edits, and keep its event."""
+        if self.fused or self.classic:
+            self._check_later(key)
+            return _KERNEL(
+                query,
+                key,
+                value,
+                attn_mask,
+                dropout_p,
+                is_causal,
+                scale=scale,
+                enable_gqa=enable_gqa,
+            )
+        processor = self.processor
+        heads = self.attn.heads
+        if self.keys is not None:
+            if key.ndim != 4 or (query.shape[1], key.shape[1]) != (heads, heads):
+                self._fail(f"of shape {tuple(query.shape)}, not of all {heads} heads")
+            if is_causal:
+                self._fail("with is_causal")
+        self._check_keys(key)
+        site = processor.site
+        layout = processor.layout or processor.model_pass.layout
+        editor = processor.editor
+        if editor is not None and (processor.joint or not self.reads_text):
+            query, key = editor.inputs(site, layout, query, key)
+        output, log_sum = fused(
+            query,
+            key,
+            value,
+            attn_mask,
+            dropout_p,
+            is_causal,
+            scale=scale,
+            enable_gqa=enable_gqa,
+        )
+        if processor.joint and key.device.type == "cpu" and key.itemsize < 4:
+            log_sum = None  # the kernel's is good to 1e-4 only
+        event = AttentionEvent(
+            query=query,
+            key=key,
+            scale=query.shape[-1] ** -0.5 if scale is None else scale,
+            mask=attn_mask,
+            log_sum=log_sum,
+            value=value,
+            output=output,
+            layout=layout,
+            layer=processor.name,
+            site=site,
+        )
+        if editor is not None and self.reads_text:
+            event = editor.output(event)
+        self.fused = event
+        assert event.output is not None
+        return event.output
+
+    def _classic(
+        self, query: Tensor, key: Tensor, attention_mask: Tensor | None = None
+    ) -> Tensor:
+        """Replace `Attention.get_attention_scores`, of (B·H, Q, K) or a slice of it."""
+        count, editor = self.rows * self.attn.heads, self.processor.editor
+        if self.fused or sum(len(part) for part, _, _ in self.classic) >= count:
+            self._check_later(key)
+            return self._original(query, key, attention_mask)
+        self._check_keys(key)
+        if editor is not None and len(query) != count:
+            raise TraceError(
+                "attention slicing computes a layer in parts, and edits and weights need the "
+                "whole: call pipe.disable_attention_slicing() before"
+            )
+        if editor is not None and self.processor.joint:
+            self._fail("by get_attention_scores, which an edit cannot change there")
+        if editor is not None and not self.reads_text:
+            layout = self.processor.layout or self.processor.model_pass.layout
+            query, key = editor.inputs(
+                self.processor.site, layout, self._by_head(query), self._by_head(key)
+            )
+            query, key = query.flatten(0, 1), key.flatten(0, 1)
+        self.classic.append((query, key, attention_mask))
+        p = self._original(query, key, attention_mask)
+        if editor is not None and self.reads_text:
+            event = self.event()
+            assert event is not None
+            p, self.edited = editor.weights(event, self._by_head(p))
+            p = p.flatten(0, 1)
+        return p
+
+    def _check_keys(self, key: Tensor) -> None:
+        if self.keys not in (None, key.shape[-2]):
+            what = "text and image states" if self.processor.joint else "text states"
+            self._fail(f"over {key.shape[-2]} keys, of {self.keys} {what}")
+
+    def _check_later(self, key: Tensor) -> None:
+        """Refuse a later attention over as many keys as there are text states, if they differ."""
+        if self.keys != key.shape[-2] or self.adapted:
+            return
+        first = self.classic[0][1] if self.fused is None else self.fused.key
+        if first.numel() == key.numel() and not torch.equal(
+            first.flatten(), key.to(first).flatten()
+        ):
+            self._fail("over several texts")
+
+    def _fail(self, what: str) -> NoReturn:
+        raise TraceError(
+            f"{type(self.processor.original).__name__} at {self.processor.name} computes attention "
+            f"{what}: expected one attention over all of the text; {_DEFAULT}"
+        )
+
+    def event(self) -> AttentionEvent | None:
+        """Return the event of the attention; None if there was none."""
+        if self.fused or not self.classic:
+            return self.fused
+        queries, keys, masks = zip(*self.classic, strict=True)
+        processor = self.processor
+        return AttentionEvent(
+            query=self._by_head(torch.cat(queries)),
+            key=self._by_head(torch.cat(keys)),
+            scale=self.attn.scale,
+            mask=None if masks[0] is None else self._by_head(torch.cat(masks)),
+            layout=processor.layout or processor.model_pass.layout,
+            layer=processor.name,
+            site=processor.site,
+            edited=self.edited,
+        )
+
+    def _by_head(self, x: Tensor) -> Tensor:
+        return x.unflatten(0, (-1, self.attn.heads))
+
+
+# --- two ways to intercept the kernel ---
+
+
+class _Mode(TorchFunctionMode):
+    """The interception of processors that hold the kernel: torch asks at each of its functions."""
+
+    def __init__(self, tap: _Tap) -> None:
+        super().__init__()
+        self._tap = tap
+
+    def __torch_function__(
+        self,
+        func: Any,
+        types: Any,
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> Any:
+        kwargs = kwargs or {}
+        return (
+            self._tap.attend(*args, **kwargs)
+            if func is _KERNEL
+            else func(*args, **kwargs)
+        )
+
+
+_present = threading.local()  # its `tap` is that of the layer that runs in the thread
+_lock = threading.Lock()
+_count = 0  # of layers that run, in all threads
+
+
+@contextmanager
+def _looked_up(tap: _Tap) -> Iterator[None]:
+    """Intercept the kernel where it is looked up in `torch.nn.functional`, as diffusers does."""
+    global _count
+    before = getattr(_present, "tap", None)
+    _present.tap = tap
+    with _lock:
+        _count += 1
+        functional.scaled_dot_product_attention = _attend
+    try:
+        yield
+    finally:
+        _present.tap = before
+        with _lock:
+            _count -= 1
+            if not _count:
+                functional.scaled_dot_product_attention = _KERNEL
+
+
+def _attend(*args: Any, **kwargs: Any) -> Tensor:
+    """Replace the kernel: other threads get it as it is."""
+    tap = getattr(_present, "tap", None)
+    attend = _KERNEL if tap is None else tap.attend
+    return attend(*args, **kwargs)
+
+
+# --- installation ---
+
+
+def install(
+    layers: Mapping[str, Attention],
+    observe: Observer,
+    model_pass: ModelPass,
+    undo: Undo,
+    editor: Editor | None = None,
+    needed: bool = True,
+    joint: bool = False,
+    layout: Layout | None = None,
+) -> dict[str, RecordingProcessor]:
+    """Install a recording processor in every layer, until undone; return them by dotted path.
+
+    Raises:
+        TraceError: if a trace is open on the model.
+    """
+    for name, layer in layers.items():
+        if isinstance(layer.processor, RecordingProcessor):
+            raise TraceError(
+                f"another trace is open on this model (at {name}), and heedmap makes one call at a "
+                "time on a pipeline: close it first, or wait until the other call has ended"
+            )
+        _check_backend(name, layer.processor)
+    installed: dict[str, RecordingProcessor] = {}
+    for name, layer in layers.items():
+        recorder: Any = RecordingProcessor(
+            original=layer.processor,
+            name=name,
+            observe=observe,
+            model_pass=model_pass,
+            editor=editor,
+            needed=needed,
+            joint=joint,
+            layout=layout,
+        )
+
+        def restore(layer: Attention = layer, recorder: Any = recorder) -> None:
+            if (
+                layer.processor is recorder
+            ):  # a processor that the user set meanwhile stays
+                layer.set_processor(recorder.original)
+
+        undo(restore)
+        layer.set_processor(recorder)
+        # `model.attn_processors` has the original: `set_ip_adapter_scale` looks for it there.
+        for method, replacement in (
+            ("get_processor", _original),
+            ("set_processor", _set),
+        ):
+            own = getattr(layer, method)
+            undo(replace_method(layer, method, partial(replacement, layer, own)))
+        installed[name] = recorder
+    return installed
+
+
+def _check_backend(name: str, processor: Any) -> None:
+    """Raise a TraceError if diffusers' dispatcher computes attention out of sight.
+
+    The native backends end in `scaled_dot_product_attention`.
+    """
+    if not hasattr(processor, "_attention_backend"):  # it does not use the dispatcher
+        return
+    active, _ = attention_dispatch._AttentionBackendRegistry.get_active_backend()
+    backend = AttentionBackendName(processor._attention_backend or active).value
+    if processor._parallel_config is not None:
+        raise TraceError(
+            f"{name} runs in parallel on several devices, each with a part of the image: expected "
+            "one; call the pipeline without context parallelism"
+        )
+    if not backend.removeprefix("_").startswith("native") or backend in _UNSEEN:
+        raise TraceError(
+            f"{name} computes attention with the backend {backend!r}, which heedmap cannot see: "
+            "call set_attention_backend('native') of the model first"
+        )
+
+
+def _original(
+    layer: Attention, get: Callable[..., Any], *args: Any, **kwargs: Any
+) -> Any:
+    """Return the processor of a layer; the original one where it is recorded."""
+    recorder = layer.processor
+    return (
+        recorder.original
+        if isinstance(recorder, RecordingProcessor)
+        else get(*args, **kwargs)
+    )
+
+
+def _set(
+    layer: Attention, set_processor: Callable[[Any], None], processor: Any
+) -> None:
+    """Set a processor, unless it is the original of the one that records."""
+    recorder: Any = layer.processor
+    if not (
+        isinstance(recorder, RecordingProcessor) and recorder.original is processor
+    ):
+        set_processor(processor)

@@ -1,0 +1,329 @@
+"""One attention of a running model: what it was given, and where text and image stand in it."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import torch
+from torch import Tensor
+from torch.nn.functional import pad
+
+from heedmap.mathematics.probabilities import (
+    columns,
+    contiguous_columns,
+    less_largest,
+    log_sums,
+    probabilities,
+    visible_softmax,
+)
+from heedmap.mathematics.rules import Site
+
+Indices = slice | Tensor
+"""Positions on an axis of queries or keys: a slice, or a tensor of integers on their device."""
+
+
+def take(x: Tensor, indices: Indices, dim: int = -2) -> Tensor:
+    """Return entries of the last axis, or of the last but one; of a slice a view."""
+    if isinstance(indices, Tensor):
+        return x.index_select(dim, indices)
+    if indices == slice(None):
+        return x
+    return x[..., indices, :] if dim == -2 else x[..., indices]
+
+
+def put(x: Tensor, indices: Indices, part: Tensor) -> None:
+    """Write a part into these entries of the last axis but one."""
+    if isinstance(indices, Tensor):
+        x.index_copy_(-2, indices, part)
+    else:
+        x[..., indices, :] = part
+
+
+def _everything() -> Indices:
+    return slice(None)
+
+
+@dataclass(frozen=True, eq=False)
+class RowLayout:
+    """Where text and image stand in one row of the batch.
+
+    Attributes:
+        tokens: the text's tokens among the keys.
+        positions: the image's positions among the queries; in joint attention among the keys, too.
+        image: the number of the image that the row is of.
+        branch: "conditional", "negative", or "" if the row reads neither prompt.
+    """
+
+    tokens: Indices = field(default_factory=_everything)
+    positions: Indices = field(default_factory=_everything)
+    image: int = 0
+    branch: str = ""
+
+
+@dataclass(frozen=True, eq=False)
+class Layout:
+    """Where text and image stand in the attention of one pass of the model.
+
+    Attributes:
+        rows: the layout of each row of the batch; a single one if it holds for all of them.
+        joint: whether text and image share one softmax.
+    """
+
+    rows: Sequence[RowLayout] = field(default_factory=lambda: (RowLayout(),))
+    joint: bool = False
+
+    def row(self, number: int) -> RowLayout:
+        """Return the layout of a row."""
+        return self.rows[number] if len(self.rows) > 1 else self.rows[0]
+
+
+_NO_SITE = Site("", step=0, steps=1, grid=(1, 1))
+CROSS_ATTENTION = Layout()
+"""All queries are the image's and all keys the text's."""
+SELF_ATTENTION = Layout((RowLayout(tokens=slice(0)),), joint=True)
+"""All queries and keys are the image's."""
+
+
+class EditedRow(Protocol):
+    """The edits of one row of an attention."""
+
+    def pair(self) -> tuple[Tensor, Tensor]:
+        """Return the probabilities without and with the edits, as `RowAttention.whole` has them."""
+        ...
+
+
+@dataclass(frozen=True, eq=False)
+class AttentionEvent:
+    """The attention of one layer in one pass of the model.
+
+        def entropy(event):
+            for row, layout in enumerate(event.layout.rows):
+                p = event.row(row).probabilities()  # (H, Q, K)
+
+    Axes: B row of the batch · H head · N query or key of the layer · d channels of a head · Q
+    position of the image · K token of the text. In cross-attention the N queries are the Q
+    positions and the N keys are the K tokens; in joint attention text and image are both.
+
+    Attributes:
+        query: (B, H, N, d), as the layer used them.
+        key: (B, H, N, d).
+        scale: the factor of QKᵀ.
+        mask: added before the softmax, or boolean, True where a key may be seen; broadcast to
+            (B, H, N, N).
+        log_sum: (B, H, N) float32, the logarithm of Σ exp over all keys, if the kernel gave it. In
+            half-precision types it is good to 1e-4.
+        value: (B, H, N, d); None where the layer computes its probabilities by
+            `Attention.get_attention_scores`.
+        output: (B, H, N, d), the sums of values that the layer goes on with, edited if it is; None
+            where `value` is.
+        layout: where text and image stand in each row.
+        layer: the layer's dotted path.
+        site: the layer at a step, with its grid (h, w).
+        edited: the rows whose attention is edited.
+    """
+
+    query: Tensor
+    key: Tensor
+    scale: float
+    mask: Tensor | None = None
+    log_sum: Tensor | None = None
+    value: Tensor | None = None
+    output: Tensor | None = None
+    layout: Layout = CROSS_ATTENTION
+    layer: str = ""
+    site: Site = _NO_SITE
+    edited: Mapping[int, EditedRow] = field(default_factory=dict[int, EditedRow])
+
+    def row(self, number: int) -> "RowAttention":
+        """Return the attention of the image's positions in one row of the batch."""
+        layout = self.layout.row(number)
+        positions = layout.positions
+        mask, log_sum = None, None
+        if self.mask is not None:
+            mask = self.mask.expand(*self.query.shape[:3], -1)[number]
+            mask = take(mask, positions)
+        if self.log_sum is not None:
+            log_sum = take(self.log_sum[number], positions, -1)
+        return RowAttention(
+            query=take(self.query[number], positions),
+            keys=self.key[number],
+            scale=self.scale,
+            layout=layout,
+            joint=self.layout.joint,
+            visible=mask,
+            log_sum=log_sum,
+            values=None if self.value is None else self.value[number],
+            output=None
+            if self.output is None
+            else take(self.output[number], positions),
+        )
+
+    def probabilities(
+        self,
+        row: int,
+        queries: Indices | None = None,
+        keys: Indices | None = None,
+        heads: slice = slice(None),
+    ) -> Tensor:
+        """Return probabilities without edits, exact in float32, with the graph of Q and K.
+
+        Args:
+            row: a row of the batch.
+            queries: queries of the layer. Default: the positions of the image.
+            keys: keys of the layer. Default: the tokens of the text.
+            heads: heads of the layer.
+
+        Returns:
+            (H', Q', K'): shares of the softmax over all keys of the layer.
+        """
+        layout = self.layout.row(row)
+        queries = layout.positions if queries is None else queries
+        keys = layout.tokens if keys is None else keys
+        query = take(self.query[row, heads], queries).float()
+        every = self.key[row, heads]
+        mask = None
+        if self.mask is not None:
+            mask = self.mask.expand(*self.query.shape[:3], -1)[row, heads]
+            mask = numbers(take(mask, queries))
+        if self.log_sum is None:
+            log_sum = log_sums(query, every, self.scale, mask)
+        else:
+            log_sum = take(self.log_sum[row, heads], queries, -1).float()
+        scores = query @ take(every, keys).float().mT * self.scale
+        if mask is not None:
+            scores = scores + take(mask, keys, -1)
+        return (scores - log_sum[..., None]).exp()
+
+
+def numbers(mask: Tensor) -> Tensor:
+    """Return a mask as numbers to add to scores, float32."""
+    if mask.dtype != torch.bool:
+        return mask.float()
+    zeros = torch.zeros(mask.shape, device=mask.device)
+    return zeros.masked_fill(~mask, float("-inf"))
+
+
+@dataclass(frozen=True, eq=False)
+class RowAttention:
+    """The attention of an image's positions to its text, and to itself where they share a softmax.
+
+    Attributes:
+        query: (H, Q, d), of the positions.
+        keys: (H, N, d), all keys of the softmax.
+        scale: the factor of QKᵀ.
+        layout: where text and image stand among the keys.
+        joint: whether the image is among them.
+        visible: the mask (H, Q, N), numbers or boolean.
+        log_sum: (H, Q), if it is known.
+        values: (H, N, d), if they are known.
+        output: (H, Q, d), if it is known.
+    """
+
+    query: Tensor
+    keys: Tensor
+    scale: float
+    layout: RowLayout = field(default_factory=RowLayout)
+    joint: bool = False
+    visible: Tensor | None = None
+    log_sum: Tensor | None = None
+    values: Tensor | None = None
+    output: Tensor | None = None
+
+    @property
+    def text_keys(self) -> Tensor:
+        """The keys (H, K, d) of the text."""
+        return take(self.keys, self.layout.tokens)
+
+    @property
+    def image_keys(self) -> Tensor:
+        """The keys (H, Q, d) of the image, in joint attention."""
+        return take(self.keys, self.layout.positions)
+
+    @property
+    def mask(self) -> Tensor | None:
+        """The mask (H, Q, N) as numbers to add; None without one."""
+        return None if self.visible is None else numbers(self.visible)
+
+    @property
+    def text_mask(self) -> Tensor | None:
+        """The mask (H, Q, K) of the text."""
+        return self._mask_of(self.layout.tokens)
+
+    @property
+    def image_mask(self) -> Tensor | None:
+        """The mask (H, Q, Q) of the image, in joint attention."""
+        return self._mask_of(self.layout.positions)
+
+    def _mask_of(self, keys: Indices) -> Tensor | None:
+        return None if self.visible is None else numbers(take(self.visible, keys, -1))
+
+    def text_alone(self) -> "RowAttention":
+        """Return the attention to the text in a softmax of its own."""
+        visible = self.visible
+        return RowAttention(
+            query=self.query,
+            keys=self.text_keys,
+            scale=self.scale,
+            visible=None if visible is None else take(visible, self.layout.tokens, -1),
+            output=self.output,
+        )
+
+    def probabilities(
+        self, tokens: Sequence[int] | None = None, heads: slice = slice(None)
+    ) -> Tensor:
+        """Return the probabilities (H', Q, K') of tokens of the text, float32.
+
+        In joint attention they are shares of the softmax over text and image.
+        """
+        device = self.query.device.type
+        if torch.is_autocast_enabled(device):  # it would use half precision here
+            with torch.autocast(device, enabled=False):
+                return self.probabilities(tokens, heads)
+        query = self.query[heads].float()
+        key, mask = self.text_keys[heads], self.text_mask
+        mask = None if mask is None else mask[heads]
+        count = key.shape[1]
+        is_whole = tokens is None or list(tokens) == list(range(count))
+        if not self.joint and (is_whole or self.log_sum is None):
+            p = probabilities(query, key, scale=self.scale, mask=mask)
+            return p if is_whole else columns(p, tokens or ())
+        if tokens is not None:
+            key = contiguous_columns(key.mT, tokens).mT
+            mask = None if mask is None else contiguous_columns(mask, tokens)
+        bias = self.log_sums(heads)[..., None]
+        bias = bias if mask is None else bias - mask
+        p = torch.baddbmm(bias, query, key.mT.float(), beta=-1, alpha=self.scale)
+        return p.exp_()
+
+    def log_sums(self, heads: slice = slice(None)) -> Tensor:
+        """Return the logarithm of Σ exp over all keys in some heads, float32 (H', Q)."""
+        if self.log_sum is not None:
+            return self.log_sum[heads].float()
+        mask = self.mask
+        mask = None if mask is None else mask[heads]
+        return log_sums(self.query[heads].float(), self.keys[heads], self.scale, mask)
+
+    def whole(self, bias: Tensor | None = None) -> Tensor:
+        """Return whole rows of probabilities, float32: (H, Q, K).
+
+        In joint attention there is one more column, the last: the sum over the image's keys.
+
+        Args:
+            bias: (Q, K), added to the scores of the tokens. A position from which nothing is
+                visible any more has a row of zeros.
+        """
+        if not self.joint and bias is None:
+            return self.probabilities()
+        device = self.query.device.type
+        with torch.autocast(device, enabled=False):
+            query = self.query.float()
+            scores = query @ self.text_keys.float().mT * self.scale
+            mask = self.text_mask
+            scores = scores if mask is None else scores + mask
+            if self.joint:
+                rest = log_sums(query, self.image_keys, self.scale, self.image_mask)
+                scores = torch.cat([scores, rest[..., None]], dim=-1)
+            if bias is None:
+                return scores.softmax(dim=-1)
+            bias = pad(bias, (0, scores.shape[-1] - bias.shape[-1]))
+            return visible_softmax(scores + less_largest(bias))

@@ -1,0 +1,350 @@
+"""The controller: it applies edits to the attention of each layer while a pipeline runs.
+
+All functions make new tensors, so that nothing that is recorded changes; only the output of the
+attention, fresh from the kernel, is changed in place (a copy of it where gradients are tracked).
+"""
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import torch
+from torch import Tensor
+from torch.nn.functional import scaled_dot_product_attention
+
+from heedmap.errors import ArgumentError
+from heedmap.mathematics.events import (
+    AttentionEvent,
+    EditedRow,
+    Layout,
+    RowAttention,
+    put,
+    take,
+)
+from heedmap.mathematics.probabilities import index_tensor, less_largest
+from heedmap.mathematics.rules import (
+    Region,
+    Rule,
+    Site,
+    apply,
+    apply_joint,
+    checked_result,
+    is_biased,
+    is_linear,
+    mixture,
+    no_source,
+    steps_within,
+)
+from heedmap.options import EditOptions
+
+
+@dataclass(frozen=True, eq=False)
+class Steering:
+    """The edits of one call of a pipeline.
+
+    Attributes:
+        rules: for each edited image (by its number in the batch) its rules, in order; biases act
+            first, since they come before the softmax.
+        sources: for each image that takes attention from another the number of that one.
+        self_windows: for each image with a source the fractions of the run, from and up to which it
+            also takes the source's self-attention (queries and keys, with its own values). In a
+            joint softmax these are the image's queries and keys, so that its queries also meet the
+            prompt's own keys, and the text's queries the source's image (after Shin et al., 2025,
+            arXiv 2508.07519).
+        max_self_cells: the largest grid, in cells, at which it does.
+    """
+
+    rules: Mapping[int, Sequence[Rule]]
+    sources: Mapping[int, int] = field(default_factory=dict)
+    self_windows: Mapping[int, tuple[float, float]] = field(default_factory=dict)
+    max_self_cells: int = EditOptions.max_self_cells
+
+
+class RowEdits:
+    """The edits of one image at one site.
+
+    Args:
+        rules: the rules of the image.
+        row: its attention.
+        source: the attention of the image that it takes from, if there is one.
+        site: the layer at a step.
+    """
+
+    def __init__(
+        self,
+        rules: Sequence[Rule],
+        row: RowAttention,
+        source: RowAttention | None,
+        site: Site,
+    ) -> None:
+        self._row = row
+        self._source = source
+        self._site = site
+        self._biased = [rule for rule in rules if is_biased(rule)]
+        self._others = [rule for rule in rules if not is_biased(rule)]
+        self._pair: tuple[Tensor, Tensor] | None = None
+
+    def pair(self) -> tuple[Tensor, Tensor]:
+        """Return P (H, Q, K), unedited and as the rules define it.
+
+        In a joint softmax the last of K columns is the sum over the image's keys. It is computed
+        once, since a user's own rule may draw lots.
+        """
+        if self._pair is None:
+            self._pair = self._apply()
+        return self._pair
+
+    def _apply(self) -> tuple[Tensor, Tensor]:
+        source = None if self._source is None else self._source.whole()
+        site = replace(self._site, source=source)
+        row = self._row
+        p = edited = row.whole()
+        bias = self._bias(site)
+        if bias is not None:
+            # Added to P itself, it would leave nothing of a row where P is 1 on a hidden token.
+            edited = row.whole(bias)
+            for rule in self._biased:
+                if not isinstance(rule, Region):
+                    checked_result(rule, edited, p, site)
+        act = apply_joint if row.joint else apply
+        return p, act(self._others, edited, site)
+
+    def output(self) -> Tensor | None:
+        """Return the image's edited output (H, Q, d); None if no rule acts here."""
+        if all(is_linear(rule) for rule in self._others):
+            return self._linear_output()
+        _, p = self.pair()
+        row = self._row
+        assert row.values is not None
+        values = row.values.float()
+        if not row.joint:
+            return p @ values
+        text = take(values, row.layout.tokens)
+        return p[..., :-1] @ text + p[..., -1:] * _attend_image(row, values)
+
+    def _linear_output(self) -> Tensor | None:
+        """Return the output without a (H, Q, K) tensor: attention to other values."""
+        row = self._row
+        bias = self._bias(self._site)
+        mix = mixture(self._others, self._site)
+        if mix is None and bias is None:
+            return None
+        assert row.values is not None
+        values = row.values
+        if mix is not None:
+            mix = mix.padded(row.text_keys.shape[1])
+            values = _mixed(row, mix.target, 1 - mix.image)
+        edited = _attend(row, values, bias)
+        if mix is None or mix.source is None:
+            return edited
+        source = self._source
+        if source is None:
+            raise no_source()
+        edited = edited + _attend(source, _mixed(row, mix.source, 0.0), None)
+        if row.joint and mix.image:
+            ones = torch.zeros_like(values)
+            put(
+                ones,
+                row.layout.positions,
+                torch.full_like(take(ones, row.layout.positions), mix.image),
+            )
+            share = _attend(source, ones, None)
+            edited = edited + share * _attend_image(row, row.values)
+        return edited
+
+    def _bias(self, site: Site) -> Tensor | None:
+        """Return the sum (Q, K) of the biases (Q, K') of the rules; None if there is none."""
+        biases = [rule.bias(site) for rule in self._biased]
+        acting = [bias for bias in biases if bias is not None]
+        if not acting:
+            return None
+        query, key = self._row.query, self._row.text_keys
+        total = torch.zeros(query.shape[1], key.shape[1], device=query.device)
+        for bias in acting:
+            fits = bias.ndim == 2 and len(bias) == len(total)
+            if not fits or bias.shape[1] > total.shape[1]:
+                raise ArgumentError(
+                    f"a rule has a bias of shape {tuple(bias.shape)}: expected (Q, K) = "
+                    f"{tuple(total.shape)}, or fewer tokens"
+                )
+            total[:, : bias.shape[1]] += bias.to(total)
+        return total
+
+
+def _mixed(row: RowAttention, matrix: Tensor, image: float) -> Tensor:
+    """Return the values (H, N, d): the text's times a matrix, the image's times a number."""
+    values = row.values
+    assert values is not None
+    if not row.joint:
+        return matrix.to(values) @ values
+    tokens = row.layout.tokens
+    mixed = values * image
+    put(mixed, tokens, matrix.to(values) @ take(values, tokens))
+    return mixed
+
+
+def _attend(row: RowAttention, values: Tensor, bias: Tensor | None) -> Tensor:
+    """Return attention (H, Q, d) to other values (H, N, d), with a bias (Q, K) on the scores."""
+    query, mask = row.query, row.mask
+    if bias is not None and row.joint:
+        text = bias
+        bias = torch.zeros(len(text), row.keys.shape[1], device=text.device)
+        put(bias.mT, row.layout.tokens, text.mT)
+    if bias is not None:
+        bias = less_largest(bias)
+        mask = bias if mask is None else mask + bias
+    mask = None if mask is None else mask.to(query.dtype)
+    # Of a row that is hidden everywhere torch makes zeros, as `RowAttention.whole` does.
+    return scaled_dot_product_attention(
+        query, row.keys, values, attn_mask=mask, scale=row.scale
+    )
+
+
+def _attend_image(row: RowAttention, values: Tensor) -> Tensor:
+    """Return attention (H, Q, d) to the image's keys alone, in the type of the values."""
+    mask = row.image_mask
+    return scaled_dot_product_attention(
+        row.query.to(values),
+        row.image_keys.to(values),
+        take(values, row.layout.positions),
+        attn_mask=None if mask is None else mask.to(values),
+        scale=row.scale,
+    )
+
+
+@dataclass(frozen=True)
+class RunPosition:
+    """The rows that read the prompt in a pass of the model.
+
+    Attributes:
+        rows: the first row of each block that reads it; the first block is recorded.
+        step: from 0.
+        steps: their number.
+        is_recorded: whether the pass is recorded.
+    """
+
+    rows: tuple[int, ...]
+    step: int
+    steps: int
+    is_recorded: bool = True
+
+
+class AttentionController:
+    """The edits of a running pipeline.
+
+    Attributes:
+        steering: the edits.
+        position: that of the present pass of the model; None where no row reads the prompt.
+        acted: for each image the sites (a layer at a step) at which a rule acted.
+        shared: for each image those at which it took the source's self-attention.
+        moved: for each image, at each pass of a layer where a rule could act, the share of
+            attention that moved, on the device: half of Σ |P' − P| over the tokens, averaged over
+            positions and heads (0 to 1; more where large weights make rows of far more than 1).
+    """
+
+    def __init__(self, steering: Steering) -> None:
+        self.steering = steering
+        self.position: RunPosition | None = None
+        self.moved: defaultdict[int, list[Tensor]] = defaultdict(list)
+        self.acted: defaultdict[int, set[tuple[str, int]]] = defaultdict(set)
+        self.shared: defaultdict[int, set[tuple[str, int]]] = defaultdict(set)
+
+    def enter(self, position: RunPosition | None) -> None:
+        """Begin a pass of the model; None where no row reads the prompt, and after the run."""
+        self.position = position
+
+    def output(self, event: AttentionEvent) -> AttentionEvent:
+        """Return the event of a layer that attends to the text with its edits."""
+        edited = dict[int, EditedRow]()
+        output = event.output
+        assert output is not None
+        if output.requires_grad:  # the kernel's needs its own
+            output = output.clone()
+        for image, number, edits in self._edits(event):
+            part = edits.output()
+            if part is not None:
+                positions = event.layout.row(number).positions
+                put(output[number], positions, part.to(output))
+                self.acted[image].add((event.layer, event.site.step))
+            edited[number] = edits
+        self._measure(edited)
+        return replace(event, output=output, edited=edited)
+
+    def weights(
+        self, event: AttentionEvent, p: Tensor
+    ) -> tuple[Tensor, Mapping[int, EditedRow]]:
+        """Return the probabilities (B, H, Q, K) of cross-attention with the edits, and these."""
+        edited = dict[int, EditedRow]()
+        p = p.clone()
+        for image, number, edits in self._edits(event):
+            before, after = edits.pair()
+            if not torch.equal(before, after):
+                p[number] = after.to(p)
+                self.acted[image].add((event.layer, event.site.step))
+            edited[number] = edits
+        self._measure(edited)
+        return p, edited
+
+    def inputs(
+        self, site: Site, layout: Layout, query: Tensor, key: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """Return the queries and keys (B, H, …) of a layer, the image's of some the sources'."""
+        position, steering = self.position, self.steering
+        if position is None:
+            return query, key
+        count = query.shape[0]
+        tokens = layout.row(0).tokens
+        cells = query.shape[2] - take(key[0], tokens).shape[1]
+        if cells > steering.max_self_cells:
+            return query, key
+        images = [
+            image
+            for image, window in steering.self_windows.items()
+            if image in steering.sources
+            and position.step in steps_within(*window, position.steps)
+        ]
+        if not images:
+            return query, key
+        rows = list(range(count))
+        for image in images:
+            self.shared[image].add((site.layer, position.step))
+            for first in position.rows:
+                # Perturbed-attention guidance attends in the first rows of the batch alone.
+                if first + max(images) < count:
+                    rows[first + image] = first + steering.sources[image]
+        index = index_tensor(tuple(rows), query.device)
+        taken = query.index_select(0, index), key.index_select(0, index)
+        for part, own in zip(taken, (query, key), strict=True):
+            for number, source in enumerate(rows):
+                if number != source:
+                    tokens = layout.row(number).tokens
+                    put(part[number], tokens, take(own[number], tokens))
+        return taken
+
+    def _edits(self, event: AttentionEvent) -> Iterator[tuple[int, int, RowEdits]]:
+        """Yield each edited image, its row in each block, and the edits there."""
+        steering = self.steering
+        if self.position is None:
+            return
+        for image, rules in steering.rules.items():
+            for first in self.position.rows:
+                source = None
+                if rules and image in steering.sources:
+                    source = event.row(first + steering.sources[image])
+                if rules:
+                    row = event.row(first + image)
+                    edits = RowEdits(rules, row, source, event.site)
+                    yield image, first + image, edits
+
+    def _measure(self, edited: Mapping[int, EditedRow]) -> None:
+        """Add the attention that moved in the rows that are recorded."""
+        position = self.position
+        if position is None or not position.is_recorded:
+            return
+        for image in self.steering.rules:
+            edits = edited.get(position.rows[0] + image)
+            if edits is not None:
+                before, after = edits.pair()
+                with torch.no_grad():
+                    moved = (after - before).abs().sum(dim=-1).mean() / 2
+                self.moved[image].append(moved)

@@ -1,0 +1,246 @@
+"""The sums of one record. Layers of one shape are computed together when a pass of the model ends.
+
+A small batch on a GPU waits for the host, so that few large operations cost less than many small
+ones. Queries and keys of the pass are held until then, up to `MAX_HELD` bytes. On a CPU, layers of
+more probabilities than stay in its cache are computed one after the other, as they run.
+"""
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from heedmap.mathematics.events import AttentionEvent, RowAttention
+from heedmap.mathematics.probabilities import columns
+from heedmap.mathematics.rules import Site
+from heedmap.recording.accumulation import (
+    CACHED,
+    AttentionAccumulator,
+    RefinedMaps,
+    SiteProbabilities,
+    max_together,
+    row_probabilities,
+)
+
+MAX_HELD = 2**28
+"""Bytes of queries and keys of one image that are held by reference within a pass."""
+
+
+@dataclass(frozen=True, eq=False)
+class _Layer:
+    """One image's attention in a layer, which is not computed yet.
+
+    Attributes:
+        site: the layer at a step; None of an attention along which maps are propagated.
+        grid: (h, w) of the layer.
+        row: the attention.
+    """
+
+    site: Site | None
+    grid: tuple[int, int]
+    row: RowAttention
+
+
+class RecordSums:
+    """The sums of the attention to some tokens of each image.
+
+    Args:
+        tokens: for each image the tokens; an image may be missing.
+        sums: the means that are recorded; None if only maps are asked for.
+        refined: the maps that are propagated; None without these.
+    """
+
+    def __init__(
+        self,
+        tokens: Mapping[int, Sequence[int]],
+        sums: AttentionAccumulator | None,
+        refined: RefinedMaps | None,
+    ) -> None:
+        self.tokens = tokens
+        self.sums = sums
+        self.refined = refined
+        self._held: defaultdict[int, list[_Layer]] = defaultdict(list)
+        self._bytes: defaultdict[int, int] = defaultdict(int)
+        self._passes = 1
+
+    @property
+    def _keeps_heads(self) -> bool:
+        return self.sums is not None and "head" in self.sums.keep
+
+    def add(
+        self,
+        image: int,
+        event: AttentionEvent,
+        row: RowAttention,
+        passes: int,
+        *,
+        of_text: bool = False,
+    ) -> None:
+        """Add an image's attention in a layer, in one of the step's `passes`.
+
+        With `of_text`, probabilities are shares of the text alone.
+        """
+        row = row.text_alone() if of_text and row.joint else row
+        site = event.site
+        if row.visible is not None or (row.joint and row.log_sum is None):
+            self.add_probabilities(image, site, row_probabilities(row), passes)
+            return
+        self._passes = passes
+        self._held[image].append(_Layer(site, site.grid, _without_values(row)))
+        size = row.query.shape[0] * row.query.shape[1] * len(self.tokens[image])
+        self._bytes[image] += event.query.nbytes + event.key.nbytes
+        on_cpu = row.query.device.type == "cpu"
+        if (on_cpu and size > CACHED) or self._bytes[image] > MAX_HELD:
+            self.compute(image)
+
+    def add_probabilities(
+        self, image: int, site: Site, p: SiteProbabilities, passes: int
+    ) -> None:
+        """Add an image's probabilities in a layer at once."""
+        self.compute(image)
+        tokens = self.tokens[image]
+        heads = p.of(slice(None), tokens) if self._keeps_heads else p.mean(tokens)
+        maps = self._record(image, [site], heads[None], passes)
+        if self.refined is not None:
+            self.refined.add(image, maps, site.grid, passes)
+
+    def propagate(
+        self,
+        image: int,
+        row: RowAttention,
+        grid: tuple[int, int],
+        passes: int,
+    ) -> None:
+        """Propagate an image's mean map so far along a layer of its attention to itself."""
+        if self.refined is None or image not in self.tokens:
+            return
+        self._passes = passes
+        self._held[image].append(_Layer(None, grid, _without_values(row)))
+        self._bytes[image] += row.query.nbytes + row.keys.nbytes
+        if self._bytes[image] > MAX_HELD:
+            self.compute(image)
+
+    def compute(self, image: int | None = None) -> None:
+        """Compute what is held of an image, or of all images."""
+        for number in [*self._held] if image is None else [image]:
+            held = self._held.pop(number, [])
+            self._bytes.pop(number, None)
+            if held:
+                self._compute(number, held)
+
+    def _compute(self, image: int, held: Sequence[_Layer]) -> None:
+        device = held[0].row.query.device.type
+        if torch.is_autocast_enabled(device):  # it would use half precision here
+            with torch.autocast(device, enabled=False):
+                self._compute(image, held)
+            return
+        tokens = self.tokens[image]
+        groups: defaultdict[tuple[object, ...], list[int]] = defaultdict(list)
+        text = [layer for layer in held if layer.site is not None]
+        for number, layer in enumerate(text):
+            groups[_shape(layer)].append(number)
+        order: list[int] = []
+        maps: list[tuple[Tensor, tuple[int, int]]] = []
+        for numbers in groups.values():
+            size = _size(text[numbers[0]].row, len(tokens))
+            count = max(1, max_together(device) // size)
+            for at in range(0, len(numbers), count):
+                part = numbers[at : at + count]
+                layers = [text[number] for number in part]
+                p = self._probabilities([layer.row for layer in layers], tokens)
+                sites = [layer.site for layer in layers if layer.site is not None]
+                order.extend(part)
+                maps.append(
+                    (self._record(image, sites, p, self._passes), layers[0].grid)
+                )
+        if self.refined is None:
+            return
+        if len(text) == len(held):
+            for part, grid in maps:
+                self.refined.add(image, part, grid, self._passes)
+            return
+        attention: list[tuple[int, RowAttention, tuple[int, int]]] = []
+        before = 0
+        for layer in held:
+            if layer.site is None:
+                attention.append((before, layer.row, layer.grid))
+            else:
+                before += 1
+        self.refined.propagate(image, maps, order, attention, self._passes)
+
+    def _probabilities(
+        self, rows: Sequence[RowAttention], tokens: Sequence[int]
+    ) -> Tensor:
+        """Return the probabilities (L, H, Q, K) in layers of one shape, H = 1 for their mean."""
+        first = rows[0]
+        if len(rows) == 1:
+            p = row_probabilities(first)
+            heads = p.of(slice(None), tokens) if self._keeps_heads else p.mean(tokens)
+            return heads[None]
+        query = torch.stack([row.query for row in rows]).float()
+        key = torch.stack([row.text_keys for row in rows])
+        is_whole = list(tokens) == list(range(key.shape[2]))
+        if not first.joint and (is_whole or first.log_sum is None):
+            nothing = query.new_zeros(1, 1, 1)
+            scores = _products(query, key.float(), nothing, 0, first.scale)
+            p = scores.softmax(dim=-1)
+            p = p if is_whole else columns(p, tokens)
+        else:
+            key = columns(key.mT, tokens).mT if not is_whole else key
+            log_sums = torch.stack([row.log_sums() for row in rows])
+            bias = log_sums.flatten(0, 1)[..., None]
+            p = _products(query, key.float(), bias, -1, first.scale).exp_()
+        p = p.unflatten(0, query.shape[:2])
+        return p if self._keeps_heads else p.mean(dim=1, keepdim=True)
+
+    def _record(
+        self, image: int, sites: Sequence[Site], p: Tensor, passes: int
+    ) -> Tensor:
+        """Add probabilities (L, H, Q, K) to the means; return the maps (L, Q, K)."""
+        maps = p[:, 0] if p.shape[1] == 1 else p.mean(dim=1)
+        if self.sums is not None:
+            self.sums.add(image, sites, p, passes)
+        return maps
+
+
+def _without_values(row: RowAttention) -> RowAttention:
+    """Return a row whose values and output can be released."""
+    return RowAttention(
+        query=row.query.detach(),
+        keys=row.keys.detach(),
+        scale=row.scale,
+        layout=row.layout,
+        joint=row.joint,
+        log_sum=row.log_sum,
+    )
+
+
+def _size(row: RowAttention, tokens: int) -> int:
+    heads, positions, _ = row.query.shape
+    count = row.text_keys.shape[1] if row.log_sum is None else tokens
+    return heads * positions * count
+
+
+def _shape(layer: _Layer) -> tuple[object, ...]:
+    """Return what layers that are computed together have in common."""
+    row = layer.row
+    return (
+        layer.grid,
+        row.query.shape,
+        row.keys.shape,
+        row.scale,
+        row.query.dtype,
+        row.query.device,
+        row.log_sum is None,
+    )
+
+
+def _products(
+    query: Tensor, key: Tensor, bias: Tensor, beta: float, scale: float
+) -> Tensor:
+    """Return Q Kᵀ · scale + bias · beta of layers (L, H, …), (L·H, Q, K)."""
+    return torch.baddbmm(
+        bias, query.flatten(0, 1), key.flatten(0, 1).mT, beta=beta, alpha=scale
+    )
