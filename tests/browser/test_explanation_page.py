@@ -2,15 +2,10 @@
 
 import math
 import re
-from dataclasses import replace
 from typing import Any
 
-import numpy as np
 import pytest
 from making import made_explanation
-from msgspec import structs
-
-from heedmap.text.words import Token
 
 
 def read_rows(page: Any, title: str) -> dict[str, list[str]]:
@@ -45,31 +40,6 @@ def test_each_section_has_the_numbers_of_its_step(load_page: Any):
     assert f"{probability:.8f}" in page.locator(".lead").inner_text()
 
 
-def test_the_contribution_of_the_padding_is_the_norm_of_its_sum(load_page: Any):
-    explanation = made_explanation(masked=False)
-    padding = (replace(token, kind="pad") for token in explanation.tokens[-2:])
-    explanation = replace(explanation, tokens=(*explanation.tokens[:-2], *padding))
-    page = load_page(explanation.page()).page
-    head = explanation.report.head
-    weight = explanation.inputs.weight[:, head * 4 : head * 4 + 4]
-    probabilities = explanation.attention.probabilities[4:, None]
-    parts = probabilities * explanation.inputs.value[head, 4:] @ weight.T
-    expected = float(np.linalg.norm(parts.sum(axis=0)))
-    assert expected < 0.99 * np.linalg.norm(parts, axis=1).sum()
-    text = read_rows(page, "contribution")["2 × padding"][-1]
-    assert float(text) == pytest.approx(expected, abs=1e-6)
-
-
-def test_the_output_names_the_residual_and_other_parts(load_page: Any):
-    explanation = made_explanation()
-    inputs = structs.replace(
-        explanation.inputs, residual=np.ones(10), factor=2.0, bias=None, added=np.ones(12)
-    )
-    page = load_page(replace(explanation, inputs=inputs).page()).page
-    section = page.locator("section", has=page.get_by_role("heading", name="output of the layer"))
-    assert "W_O + input) / 2" in section.inner_text() and "image prompt" in section.inner_text()
-
-
 def test_the_position_and_the_words_are_marked_and_typed_text_is_text(load_page: Any):
     word = "<img src=x onerror=alert(1)>"
     explanation = made_explanation(word=word, prompt=f"🚀 a {word} & {word}")
@@ -82,16 +52,3 @@ def test_the_position_and_the_words_are_marked_and_typed_text_is_text(load_page:
     assert corners == ["32", "64", "16", "16"]
     facts = page.locator("section", has=page.locator(".place")).inner_text()
     assert re.search("row 4, column 2 of a grid of 6×8", facts)
-    with page.expect_download() as download:
-        page.get_by_role("link", name="Download explain.json").click()
-    assert download.value.suggested_filename == "explain.json"
-
-
-def test_adjacent_tokens_are_marked_as_one_word(load_page: Any):
-    explanation = made_explanation()
-    parts = (Token(3, 3, "ho", 6, 8, "text"), Token(4, 4, "use", 8, 11, "text"))
-    tokens = (*explanation.tokens[:3], *parts, explanation.tokens[5])
-    for positions, marks in (((3, 4), ["house"]), ((2, 3, 4), ["red", "house"])):
-        report = structs.replace(explanation.report, tokens=positions)
-        page = load_page(replace(explanation, report=report, tokens=tokens).page()).page
-        assert page.locator(".prompt mark").all_inner_texts() == marks

@@ -3,7 +3,6 @@
 import base64
 import io
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,22 +19,6 @@ from heedmap.page.pages import steps_data
 expect = pytest.importorskip("playwright.sync_api", reason=MISSING).expect
 
 
-def test_any_range_of_steps_equals_pythons_selection(load_page: Any, run: Any, run_page: str):
-    opened = load_page(run_page)
-    opened.separate_steps()
-    opened.choose("Scale", "shared")
-    for start, stop, text in (
-        (0, 1, "step 0 of 0–5"),
-        (2, 5, "steps 2–4 of 0–5"),
-        (0, 6, "all 6 steps"),
-    ):
-        opened.choose_steps(start, stop)
-        opened.word("house").hover()
-        selected = run.maps.select(steps=slice(start, stop))
-        expect_image(opened, selected["house"].overlay(scale="shared"))
-        assert opened.steps() == text and f"· {text} ·" in opened.legend()
-
-
 def test_buttons_move_the_steps_and_play_them(load_page: Any, run_page: str):
     """Playing moves a window of the chosen width."""
     opened = load_page(run_page)
@@ -44,24 +27,14 @@ def test_buttons_move_the_steps_and_play_them(load_page: Any, run_page: str):
         assert opened.steps() == f"step {step} of 0–5"
     opened.page.get_by_role("button", name="All steps").click()
     assert opened.steps() == "all 6 steps"
-    walk = [f"steps {n}–{n + 1} of 0–5" for n in range(1, 5)]
     opened.choose_steps(0, 2)
-    opened.page.evaluate(
-        """() => {
-          const said = document.querySelector("#steps-said");
-          window.walk = [];
-          new MutationObserver(() => window.walk.push(said.textContent))
-            .observe(said, { childList: true });
-        }"""
-    )
     play = opened.page.get_by_role("button", name="Play the steps")
     play.click()
-    expect(opened.page.locator("#steps-said")).to_have_text(walk[-1])
+    expect(opened.page.locator("#steps-said")).to_have_text("steps 4–5 of 0–5")
     play.wait_for()  # it stops by itself
-    assert opened.page.evaluate("window.walk") == walk
 
 
-def test_ranges_of_merged_steps_begin_and_end_with_whole_windows(load_page: Any, tmp_path: Path):
+def test_ranges_of_merged_steps_begin_and_end_with_whole_windows(load_page: Any):
     keep = frozenset({"layer", "step"})
     run = stable_diffusion("a red house", keep=keep, steps=12, side=16, heads=1)
     page = pages.run_page(run, limit=285_000)
@@ -70,13 +43,6 @@ def test_ranges_of_merged_steps_begin_and_end_with_whole_windows(load_page: Any,
     opened.word("house").click()
     opened.choose_steps(2, 5)
     assert opened.steps() == "steps 4–9 of 0–11"
-    with opened.page.expect_download() as download:
-        opened.page.locator("#npy").click()
-    assert download.value.suggested_filename == "house-steps-4-9.npy"
-    download.value.save_as(tmp_path / "house.npy")
-    values = np.load(tmp_path / "house.npy", allow_pickle=False)
-    exact = run.maps.select(steps=slice(4, 10))["house"].values
-    np.testing.assert_allclose(values, exact, atol=np.ptp(exact) / 100)  # of 8 bits
 
 
 def noise(seed: int) -> Image.Image:
@@ -103,15 +69,8 @@ def test_the_image_of_a_step_lies_beneath_its_heat(load_page: Any):
     expect_image(opened, step_image(run, 0))
     opened.choose_steps(1, 3)
     expect_image(opened, step_image(run, 2))  # of several the last
-    opened.page.get_by_label("One scale for all steps").uncheck()
-    opened.choose("Scale", "word")
-    opened.word("house").hover()
-    heat = run.maps.select(steps=slice(1, 3))["house"]
-    low, high = heat.value_range("word")
-    expect_image(opened, overlays.overlay(step_image(run, 2), heat.values, low=low, high=high))
     opened.page.get_by_label("Image at the step").uncheck()
-    opened.word("house").hover()
-    expect_image(opened, heat.overlay())
+    expect_image(opened, overlays.enlarge(run.image))
 
 
 def test_all_steps_share_one_scale_that_is_named(load_page: Any, run: Any, run_page: str):
@@ -126,24 +85,16 @@ def test_all_steps_share_one_scale_that_is_named(load_page: Any, run: Any, run_p
     image = overlays.enlarge(run.image)
     expect_image(opened, overlays.overlay(image, heat.values, low=low, high=high))
     assert f"one scale for all steps: {low:.2g} to {high:.2g}" in opened.legend()
-    opened.page.get_by_label("One scale for all steps").uncheck()
-    opened.word("house").hover()
-    expect_image(opened, heat.overlay(scale="word"))
 
 
 def test_the_curve_is_a_words_mean_at_each_step(load_page: Any, run: Any, run_page: str):
     opened = load_page(run_page)
-    opened.pin("house", "tree")
-    means = {
-        word: [float(run.maps.select(steps=step)[word].values.mean()) for step in range(6)]
-        for word in ("house", "tree")
-    }
-    most = max(map(max, means.values()))
-    for word, values in means.items():
-        path = opened.page.locator(f'#curve path[data-word="{word}"]').get_attribute("d")
-        points = np.array([part.split() for part in path[1:].split("L")], dtype=float)
-        np.testing.assert_allclose(points[:, 0], 4 + (np.arange(6) + 0.5) * 52, atol=0.05)
-        np.testing.assert_allclose(points[:, 1], 78 - np.array(values) / most * 72, atol=0.15)
+    opened.pin("house")
+    means = np.array([run.maps.select(steps=n)["house"].values.mean() for n in range(6)])
+    path = opened.page.locator('#curve path[data-word="house"]').get_attribute("d")
+    points = np.array([part.split() for part in path[1:].split("L")], dtype=float)
+    np.testing.assert_allclose(points[:, 0], 4 + (np.arange(6) + 0.5) * 52, atol=0.05)
+    np.testing.assert_allclose(points[:, 1], 78 - means / means.max() * 72, atol=0.15)
     box = opened.page.locator("#curve svg").bounding_box()
     opened.page.mouse.click(box["x"] + 2.5 / 6 * box["width"], box["y"] + 10)
     assert opened.steps() == "step 2 of 0–5"

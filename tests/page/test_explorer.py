@@ -1,7 +1,5 @@
 """The page as Python writes it: what it holds, and how large it is."""
 
-from dataclasses import replace
-
 import pytest
 from making import (
     BLOCKS,
@@ -43,17 +41,6 @@ def test_a_page_stays_within_its_limit():
         page = pages.run_page(with_refined(small(prompt)), limit=limit)
         data = data_of(page)
         assert len(page) <= limit and data["maps"]["refined"] and data["runs"][0]["masks"]
-
-
-def test_a_negative_prompt_of_fewer_steps_is_left_out():
-    run = small(keep=frozenset({"layer", "step"}))
-    recording = run.maps.recording
-    arrays = tuple(array[:2] for array in recording.arrays)
-    shorter = replace(recording, timesteps=recording.timesteps[:2], arrays=arrays)
-    for negative, names in ((recording, ["prompt", "negative"]), (shorter, ["prompt"])):
-        run.negative_maps = replace(run.maps, recording=negative)
-        prompts = data_of(pages.run_page(run))["maps"]["runs"][0]["prompts"]
-        assert [one["name"] for one in prompts] == names
 
 
 def test_edits_of_one_source_hold_its_run_once():

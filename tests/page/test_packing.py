@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from making import small, table_of, with_refined
+from making import small, table_of
 
 from heedmap.maps.recordings import Layer, Recording
 from heedmap.page import packing
@@ -139,30 +139,3 @@ def test_words_past_the_limit_are_marked_and_have_no_map():
     packed = pack(replace(run.maps.recording, table=longer))
     assert packed["pieces"][-1] == ["there", 3, False]
     assert "there" not in [entry["text"] for entry in packed["entries"]]
-
-
-def test_the_prompts_of_a_run_share_its_tables():
-    """The words of the negative prompt follow those of the prompt."""
-    prompt, negative = (small(text).maps.recording for text in ("a red house", "a car"))
-    packed = packing.pack([{"prompt": prompt, "negative": negative}], 10**9)
-    (run,) = packed["runs"]
-    words = [(one["text"], one["prompt"]) for one in run["entries"] if one["kind"] == "word"]
-    assert words == [("a", 0), ("red", 0), ("house", 0), ("a", 1), ("car", 1)]
-    planes = unpack({**packed, **run}, packed["tables"][0])[0]
-    means = [in_page_order(one)[0].mean(axis=(0, 1)) for one in (prompt, negative)]
-    np.testing.assert_allclose(planes[0, 0].T, np.concatenate(means, axis=1), atol=2e-5)
-
-
-def test_refined_maps_are_a_table_of_one_layer():
-    recording = with_refined(small()).maps.recording
-    packed = pack(recording)
-    refined = packed["refined"]
-    (table,) = refined["tables"]
-    assert table["bits"] == 16 and refined["layers"][0]["grid"] == (8, 8)
-    (planes,) = unpack({**packed, **refined}, table)
-    assert recording.refined is not None
-    last = len(recording.positions) - 1
-    order = [*range(1, last), 0, last]
-    exact = recording.refined.reshape(64, -1)[:, order]
-    assert_within_rounding(planes[0, 0], exact.T, 16)
-    assert pack(small().maps.recording)["refined"] is None

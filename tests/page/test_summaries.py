@@ -2,9 +2,9 @@
 
 import numpy as np
 import pytest
-from making import Edited, noisy_run, report_of, settings_of, small
+from making import Edited, noisy_run, report_of, small
 
-from heedmap.page.pages import edit_summary, edit_tables, run_summary, settings_rows, strongest_word
+from heedmap.page.pages import edit_summary, edit_tables, run_summary, strongest_word
 
 
 def test_a_page_opens_with_the_strongest_content_word():
@@ -14,14 +14,6 @@ def test_a_page_opens_with_the_strongest_content_word():
     assert run_summary(run)["rest"] == best
     assert strongest_word(run.maps, {6}) == 6 and strongest_word(run.maps, {0}) == best
     assert run_summary(small("..."))["rest"] is None
-
-
-def test_a_users_image_is_named_by_its_use():
-    image = {"size": [300, 200], "sha256": "0" * 64}
-    for settings, use in (({"located": image}, "located"), ({"input_image": image}, "edited")):
-        run = small()
-        run.settings = settings_of(prompt="a red house", **settings)
-        assert run_summary(run)["own"] == use
 
 
 def test_an_edit_has_its_weighted_words_its_pairs_and_its_reason():
@@ -47,8 +39,3 @@ def test_an_edit_has_its_weighted_words_its_pairs_and_its_reason():
 )
 def test_weights_in_a_prompt_are_listed(prompt: str, text: str, weights: list):
     assert run_summary(noisy_run(prompt, 0, text))["weights"] == weights
-
-
-def test_settings_that_are_not_set_have_no_row():
-    rows = settings_rows(settings_of(prompt="a", size=[8, 16], negative=None))
-    assert ("size", "8×16") in rows and not [row for row in rows if row[0] == "negative"]

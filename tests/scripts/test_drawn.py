@@ -38,10 +38,3 @@ def test_objects_that_the_judge_counts_differently_have_no_mask():
     assert masks[0][:, :64].sum() > 0.9 * masks[0].sum()  # where it is, not where it was laid out
     two = layouts.Layout(5, (thing("cat", "red", 0.2), thing("cat", "red", 0.8)), "none", "several")
     assert not drawn.masks_of(two, image, judgement).any()
-
-
-def test_captions_differ_from_those_of_other_evaluations():
-    """The rendered scenes of `truth` and what rivals are chosen on begin elsewhere."""
-    seeds = {layout.seed for _, layout in islice(truth.held_out(drawn.FIRST), 25)}
-    others = {layout.seed for _, layout in islice(truth.held_out(), 25)}
-    assert not seeds & others and min(seeds) >= drawn.FIRST > max(others)

@@ -11,7 +11,7 @@ import pytest
 from PIL import Image, ImageFilter
 
 import heedmap
-from evaluation import cases, judge, natural, obedience
+from evaluation import cases, judge, obedience
 from heedmap.text.prompts import split_words
 from heedmap.text.words import Word
 from heedmap.tiny import FOLDER, FOLDERS
@@ -116,22 +116,6 @@ def test_equal_objects_that_may_touch_do_not_count_as_right(faultless):
         larger = replace(first, area=1.7 * max(thing.area for thing in others))
         changed = replace(result, said=replace(result.said, things=(larger, *others)))
         assert result.right and changed.right == (row == "two_objects")
-
-
-@pytest.mark.parametrize("noun", ["cat", "house"])
-def test_patchwork_is_a_things_share_of_other_colours(noun: str):
-    (thing,) = layouts.lay_out(0, 1).things
-    thing = replace(thing, noun=noun, x=0.5, y=0.55, radius=0.3)
-    own, other = (
-        scenes.render(layouts.Layout(0, (replace(thing, colour=colour),), "none", ""))
-        for colour in (layouts.NATURAL[noun], "purple")
-    )
-    cells = own.masks[0].reshape(32, 4, 32, 4).mean((1, 3)) > 0.5
-    found = judge.Found(noun, layouts.NATURAL[noun], cells, (0.5, 0.5), float(cells.mean()))
-    mixed = own.image.copy()
-    mixed[:, :64] = other.image[:, :64]
-    parts = [natural.patchwork(image, found) for image in (own.image, mixed, other.image)]
-    assert parts[0] < 0.03 and 0.05 < parts[1] < parts[2]
 
 
 # --- maps -------------------------------------------------------------------------------------

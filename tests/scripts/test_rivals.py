@@ -58,18 +58,6 @@ def block(fill: float, grid: int = 16, seed: int = 0) -> Block:
     return Block(words, brought, queries, own, outputs)
 
 
-def test_later_is_the_second_half_and_last_is_the_last_steps_way_up():
-    steps = [
-        {"down_blocks.0": block(0.1, seed=n), "up_blocks.2": block(0.2, seed=10 + n)}
-        for n in range(4)
-    ]
-    gathered = Gathered(steps)
-    assert list(gathered.later) == steps[2:]
-    torch.testing.assert_close(gathered.last, steps[3]["up_blocks.2"].own)
-    later = [one.own for step in steps[2:] for one in step.values()]
-    torch.testing.assert_close(gathered.own, torch.stack(later).mean(dim=0))
-
-
 def test_plain_maps_are_means_of_all_layers_on_one_grid():
     steps = [{"down_blocks.0": block(0.1), "mid_block": block(0.4, grid=8)}] * 2
     words = Gathered(steps).words

@@ -2,7 +2,6 @@
 
 from dataclasses import replace
 from functools import cache
-from itertools import combinations
 
 import numpy as np
 import pytest
@@ -14,16 +13,15 @@ each_count = pytest.mark.parametrize("count", [1, 2, 3])
 
 
 @cache
-def render(count: int, kind: layouts.Kind = "different") -> list[Scene]:
-    return [scenes.render(layouts.lay_out(seed, count, kind=kind)) for seed in range(30)]
+def render(count: int) -> list[Scene]:
+    return [scenes.render(layouts.lay_out(seed, count)) for seed in range(30)]
 
 
-def widen(mask: np.ndarray, by: int = 1) -> np.ndarray:
-    """The mask and all pixels at most `by` from it, corners too."""
-    wide = np.pad(mask, by)
+def widen(mask: np.ndarray) -> np.ndarray:
+    """The mask and all pixels beside it, corners too."""
+    wide = np.pad(mask, 1)
     h, w = mask.shape
-    side = range(2 * by + 1)
-    return np.logical_or.reduce([wide[y : y + h, x : x + w] for y in side for x in side])
+    return np.logical_or.reduce([wide[y : y + h, x : x + w] for y in range(3) for x in range(3)])
 
 
 def test_a_seed_gives_the_same_scene_every_time():
@@ -34,22 +32,10 @@ def test_a_seed_gives_the_same_scene_every_time():
 
 
 @each_count
-def test_masks_are_disjoint_and_lie_within_their_things_boxes(count: int):
-    for scene in render(count):
-        assert scene.image.shape == (128, 128, 3) and scene.image.dtype == np.uint8
-        assert scene.masks.shape == (count, 128, 128) and scene.masks.sum(axis=0).max() == 1
-        for thing, mask in zip(scene.layout.things, scene.masks, strict=True):
-            # Half the box, the contour around it, a tail's tip, and the rounding.
-            reach = thing.radius * 128 * 1.06 + (1.3 + 3.2 * thing.radius) + 3
-            y, x = np.nonzero(mask)
-            assert np.abs(x + 0.5 - thing.x * 128).max() <= reach, thing
-            assert np.abs(y + 0.5 - thing.y * 128).max() <= reach, thing
-
-
-@each_count
 def test_a_mask_holds_its_thing_alone_and_all_of_it(count: int):
     for scene in render(count):
         layout, image = scene.layout, scene.image
+        assert scene.masks.sum(axis=0).max() == 1
         background = scenes.render(replace(layout, things=())).image
         # A contour's antialiasing reaches one pixel further than its mask.
         outside = ~widen(scene.masks.any(axis=0))
@@ -71,10 +57,3 @@ def test_a_things_colour_is_seen_in_its_mask(count: int):
             own = list(layouts.COLOURS).index(thing.colour)
             # 8 %: a boat's sails are tinted paler than its hull.
             assert near.count(own) >= 0.08 * mask.sum(), thing
-
-
-@pytest.mark.parametrize("count", [2, 3])
-def test_several_that_are_alike_lie_apart(count: int):
-    for scene in render(count, "several"):
-        for one, two in combinations(scene.masks, 2):
-            assert not (widen(one, 3) & two).any(), scene.layout
