@@ -66,13 +66,6 @@ class Opened:
         """Take off the heat that the page opens with."""
         self.page.keyboard.press("Escape")
 
-    def separate_steps(self) -> None:
-        """Show each step on its own scale, over the finished image, as Python's overlays do."""
-        for label in ("One scale for all steps", "Image at the step"):
-            box = self.page.get_by_label(label)
-            if box.is_visible() and box.is_enabled():
-                box.uncheck()
-
     def link(self) -> str:
         """The address, after what follows by the page's own clock has come.
 

@@ -3,21 +3,13 @@
 import shlex
 from typing import Any
 
-import numpy as np
 import pytest
 from making import Made, maps_of, settings_of
 
 from browser.conftest import MISSING, expect_image
 from heedmap.page import pages
-from heedmap.text.prompts import is_content
 
 expect = pytest.importorskip("playwright.sync_api", reason=MISSING).expect
-
-
-def strongest(maps: Any) -> str:
-    """The content word whose map has the largest standard deviation, computed once more."""
-    heats = [maps.at(word.number) for word in maps.words if is_content(word.text)]
-    return max(heats, key=lambda heat: float(np.std(heat.values.astype(float)))).label
 
 
 def test_a_page_opens_with_the_heat_of_the_strongest_content_word(load_page: Any):
@@ -25,12 +17,13 @@ def test_a_page_opens_with_the_heat_of_the_strongest_content_word(load_page: Any
     maps = maps_of(latent=(8, 20))
     run = Made(maps.image, maps, settings_of(prompt=maps.tokens.prompt))
     opened = load_page(pages.run_page(run))
-    word = strongest(maps)
-    expect_image(opened, maps[word].overlay(scale="shared"))
-    assert word in opened.legend()
+    number = pages.strongest_word(maps)
+    heat = maps.at(number)
+    expect_image(opened, heat.overlay(scale="shared"))
+    assert heat.label in opened.legend()
 
 
-def test_every_word_has_a_thumbnail_of_its_heat(load_page: Any, run: Any, run_page: str):
+def test_every_word_has_a_thumbnail_that_pins_it(load_page: Any, run: Any, run_page: str):
     opened = load_page(run_page)
     thumbnails = opened.page.locator("#thumbs button")
     assert thumbnails.all_inner_texts() == [word.text for word in run.maps.words]

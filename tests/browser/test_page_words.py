@@ -18,18 +18,15 @@ HUES = ((230, 159, 0), (86, 180, 233), (0, 158, 115))
 # --- pins, phrases --------------------------------------------------------------------------------
 
 
-def test_each_pin_has_its_colour_and_its_scale(load_page: Any, run: Any, run_page: str):
+def test_each_pin_has_its_scale(load_page: Any, run: Any, run_page: str):
     opened = load_page(run_page)
     opened.pin("house", "tree")
     assert opened.pins() == ["house", "tree"]
     opened.choose("Scale", "word")
     items = opened.page.locator("#legend li")
-    bars = opened.page.locator("#legend .scale")
     for n, word in enumerate(("house", "tree")):
         low, high = run.maps[word].value_range("word")
         assert items.nth(n).inner_text().split("\n") == [word, f"{low:.2g} to {high:.2g}"]
-        gradient = bars.nth(n).evaluate("e => getComputedStyle(e).backgroundImage")
-        assert f"rgb{HUES[n]}" in gradient
     opened.word("house").click()
     assert opened.pins() == ["tree"]
     opened.page.keyboard.press("Escape")
@@ -71,7 +68,6 @@ def test_a_phrase_is_pinned_by_dragging_and_by_shift(load_page: Any, run: Any, r
 
 def test_other_tokens_and_the_negative_prompt_are_shown(load_page: Any, run: Any, run_page: str):
     opened = load_page(run_page)
-    assert opened.page.get_by_role("button", name="start token").count() == 0
     opened.page.get_by_label("Start and end tokens").check()
     opened.choose("Scale", "word")
     opened.word("start token").hover()
@@ -114,12 +110,12 @@ def test_the_page_works_by_keyboard(load_page: Any, run: Any, run_page: str):
     assert opened.pins() == []
 
 
-@pytest.mark.parametrize("kind, scheme, width", [("run", "light", 1400), ("pair", "dark", 390)])
+@pytest.mark.parametrize("kind, scheme", [("run", "light"), ("pair", "dark")])
 def test_axe_finds_nothing_serious(
-    axe: str, load_page: Any, run_page: str, pair_page: str, kind: str, scheme: str, width: int
+    axe: str, load_page: Any, run_page: str, pair_page: str, kind: str, scheme: str
 ):
     text = run_page if kind == "run" else pair_page
-    opened = load_page(text, color_scheme=scheme, viewport={"width": width, "height": 900})
+    opened = load_page(text, color_scheme=scheme, viewport={"width": 390, "height": 900})
     opened.page.get_by_label("Start and end tokens").check()
     for summary in opened.page.locator("summary").all():
         summary.click()

@@ -25,9 +25,9 @@ def test_the_tables_of_the_pages_are_the_cards():
         assert readme.marked(name, table) in text, "run python scripts/readme.py --table"
 
 
-# Others take longer: one of them is of eighteen images.
+# Others take longer: they are of several images.
 def test_a_saved_image_equals_a_newly_generated_one(embedded):
-    name = "edits.png"
+    name = "red-house-blue-tree.png"
     image = np.asarray(readme.PICTURES[name](embedded).convert("RGB"), dtype=float)
     with Image.open(readme.GALLERY / name) as file:
         saved = np.asarray(file.convert("RGB"), dtype=float)
@@ -51,7 +51,7 @@ def test_the_saved_screenshot_resembles_the_page(embedded):
 
 @pytest.mark.parametrize(
     ("colour", "written"),
-    [((9, 9, 9), False), ((13, 5, 9), False), ((9, 9, 14), True), ((4, 9, 9), True)],
+    [((13, 5, 9), False), ((9, 9, 14), True), ((4, 9, 9), True)],
 )
 def test_an_image_is_written_only_if_it_has_changed(colour, written, tmp_path: Path):
     path = tmp_path / "x.png"
