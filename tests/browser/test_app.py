@@ -190,7 +190,6 @@ def test_results_are_compared(page: Any, out: Path):
     field(form, "Results").press("Escape")
     form.get_by_role("button", name="Compare").click()
     form.locator("img").first.wait_for()
-    assert form.locator("img").first.evaluate("image => image.naturalWidth") > 100
 
 
 def test_the_gallery_opens_and_deletes(page: Any, out: Path):

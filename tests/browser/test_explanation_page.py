@@ -1,9 +1,10 @@
 """The page of an explanation in a browser: each section has the numbers of its step."""
 
-import math
 import re
+from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 from making import made_explanation
 
@@ -22,13 +23,11 @@ def test_each_section_has_the_numbers_of_its_step(load_page: Any):
     page, head = load_page(explanation.page()).page, explanation.attention
     token = explanation.report.tokens[0]
     probability = explanation.probabilities[1, token]
-    raised = math.exp(head.masked[token] - max(head.masked))
     contribution = explanation.numbers["contributions"][token]
     for title, column, expected in (
         ("QK", -1, pytest.approx(head.scores[token], abs=1e-8)),
         ("Scaling by √d", 0, pytest.approx(head.scaled[token], rel=1e-3)),
         ("Scaling by √d", -1, pytest.approx(head.unscaled_probabilities[token], rel=1e-3)),
-        ("softmax", 0, pytest.approx(raised, abs=1e-8)),
         ("softmax", 2, pytest.approx(head.probabilities[token], abs=1e-8)),
         ("softmax", 3, pytest.approx(probability, abs=1e-8)),
         ("contribution", -1, pytest.approx(contribution, abs=1e-8)),
@@ -52,3 +51,16 @@ def test_the_position_and_the_words_are_marked_and_typed_text_is_text(load_page:
     assert corners == ["32", "64", "16", "16"]
     facts = page.locator("section", has=page.locator(".place")).inner_text()
     assert re.search("row 4, column 2 of a grid of 6×8", facts)
+
+
+def test_the_contribution_of_the_padding_is_the_norm_of_its_sum(load_page: Any):
+    explanation = made_explanation(masked=False)
+    padding = (replace(token, kind="pad") for token in explanation.tokens[-2:])
+    explanation = replace(explanation, tokens=(*explanation.tokens[:-2], *padding))
+    head = explanation.report.head
+    weight = explanation.inputs.weight[:, head * 4 : head * 4 + 4]
+    probabilities = explanation.attention.probabilities[4:, None]
+    parts = probabilities * explanation.inputs.value[head, 4:] @ weight.T
+    page = load_page(explanation.page()).page
+    found = float(read_rows(page, "contribution")["2 × padding"][-1])
+    assert found == pytest.approx(np.linalg.norm(parts.sum(axis=0)), abs=1e-6)

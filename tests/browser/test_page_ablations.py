@@ -45,5 +45,3 @@ def test_images_heat_and_change_are_shown_in_each_way(load_page: Any, ablation: 
         agreement = ablation.agreement[way].heat
         expected = [agreement.auc, agreement.rank]
         np.testing.assert_allclose([float(cell) for cell in cells], expected, atol=0.006)
-        command = opened.page.locator("#about pre").inner_text()
-        assert command.startswith(f"heedmap repeat FOLDER/{way}")

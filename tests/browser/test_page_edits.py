@@ -55,7 +55,6 @@ def test_a_cell_of_a_grid_opens_as_an_edit(load_page: Any, random_model: Any):
     assert table.locator("tbody th").all_inner_texts() == ["seed 7", "seed 8"]
     button = table.locator("tbody tr").nth(1).get_by_role("button").nth(2)
     button.click()
-    expect(opened.page.locator(".weight")).to_have_text("×3")
     opened.page.locator("#why summary").click()
     command = opened.page.locator("#why pre").text_content()
     assert command.startswith("heedmap explain FOLDER/cells/006 ")
@@ -63,5 +62,3 @@ def test_a_cell_of_a_grid_opens_as_an_edit(load_page: Any, random_model: Any):
     result = grid.cells[5].result
     expect_image(opened, overlays.enlarge(result.source.image), 0)
     expect_image(opened, overlays.enlarge(result.edited.image), 1)
-    repeat = opened.page.locator("#about pre").all_inner_texts()
-    assert repeat == ["heedmap repeat FOLDER --model MODEL"]

@@ -20,7 +20,6 @@ def test_a_page_opens_with_the_heat_of_the_strongest_content_word(load_page: Any
     number = pages.strongest_word(maps)
     heat = maps.at(number)
     expect_image(opened, heat.overlay(scale="shared"))
-    assert heat.label in opened.legend()
 
 
 def test_every_word_has_a_thumbnail_that_pins_it(load_page: Any, run: Any, run_page: str):
@@ -35,7 +34,6 @@ def test_layers_and_heads_are_a_table_to_choose_from(load_page: Any, run: Any, r
     opened = load_page(run_page)
     opened.page.locator("#matrix summary").click()
     rows = opened.page.locator("#matrix tbody tr")
-    expect(rows).to_have_count(len(run.maps.recording.layers))
     rows.nth(2).get_by_role("button", name="head 1").click()
     opened.choose("Scale", "word")
     opened.word("house").hover()

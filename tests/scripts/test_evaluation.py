@@ -15,6 +15,15 @@ from world import layouts, scenes
 # --- measures ---------------------------------------------------------------------------------
 
 
+def test_a_pixel_is_shared_out_among_the_colours():
+    image = np.full((4, 4, 3), layouts.COLOURS["green"], np.uint8)
+    image[:3] = layouts.COLOURS["red"]
+    where = np.ones((4, 4), bool)
+    shares = {name: measures.colour_share(image, where, name) for name in layouts.COLOURS}
+    assert sum(shares.values()) == pytest.approx(1)
+    assert shares["red"] == pytest.approx(0.75, abs=0.03)
+
+
 # --- captions ---------------------------------------------------------------------------------
 
 

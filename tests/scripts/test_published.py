@@ -25,6 +25,13 @@ def test_heads_weigh_what_they_have_of_the_whole():
     assert weights[0].tolist() == near(0.6, 1.5) and weights[1].tolist() == near(0.4, -0.5)
 
 
+def test_places_are_alike_by_their_features():
+    # F Fᵀ/√4 = [[2, 0], [0, 0]] of the features (2, 0, 0, 0) and 0.
+    alike = published.affinity(torch.tensor([[2.0, 0, 0, 0], [0.0, 0, 0, 0]]))
+    e = math.exp(2)
+    assert alike[0].tolist() == near(e / (e + 1), 1 / (e + 1))
+
+
 def test_a_word_is_rescaled_by_what_shares_a_place():
     maps = torch.tensor([[0.6, 0.1, 0.2, 0.1], [0.2, 0.4, 0.2, 0.2]])
     assert published.rescaled(maps, [1, 3], [1, 2, 3]).tolist() == near(0.5, 0.75)

@@ -51,7 +51,7 @@ def test_the_saved_screenshot_resembles_the_page(embedded):
 
 @pytest.mark.parametrize(
     ("colour", "written"),
-    [((13, 5, 9), False), ((9, 9, 14), True), ((4, 9, 9), True)],
+    [((13, 5, 9), False), ((4, 9, 9), True)],
 )
 def test_an_image_is_written_only_if_it_has_changed(colour, written, tmp_path: Path):
     path = tmp_path / "x.png"
