@@ -19,7 +19,8 @@ def made(**config) -> Attention:
 @torch.no_grad()
 def test_the_residual_and_the_output_factor_are_recorded():
     layer = made(residual_connection=True, rescale_output_factor=2.0)
-    states, text = torch.randn(1, 5, 12), torch.randn(1, 7, 10)
+    states = torch.randn(1, 5, 12)
+    text = torch.randn(1, 7, 10)
     heard = []
     with ExitStack() as stack:
         record_activations(layer, heard.append, stack.callback)

@@ -41,7 +41,8 @@ def rows(pipe, count: int = 3, **own) -> dict[str, Any]:
 
 @pytest.mark.parametrize("name", ["image", "mask_image"])
 def test_one_picture_is_repeated_for_each_row(name):
-    pipe, one = models.sd1(StableDiffusionInpaintPipeline), gradient(16, 24)
+    pipe = models.sd1(StableDiffusionInpaintPipeline)
+    one = gradient(16, 24)
     for given in (one, [one], (one,)):
         made = rows(pipe, **{name: given})[name]
         assert isinstance(made, list) and len(made) == 3 and all(each is one for each in made)
@@ -51,7 +52,8 @@ def test_one_picture_is_repeated_for_each_row(name):
 
 
 def test_one_array_or_tensor_is_repeated_for_each_row():
-    pipe, name = models.sd1(StableDiffusionInpaintPipeline), "image"
+    pipe = models.sd1(StableDiffusionInpaintPipeline)
+    name = "image"
     plain = np.asarray(gradient(16, 24), np.float32) / 255
     for alone in (plain, torch.from_numpy(plain).permute(2, 0, 1)):  # of one picture, without rows
         made = rows(pipe, **{name: alone})[name]

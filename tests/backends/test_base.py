@@ -81,9 +81,11 @@ def test_a_scheduler_copied_within_a_trace_steps_by_itself():
 
 
 def test_two_traces_can_be_closed_in_the_order_they_were_opened():
-    one, two = random_pipeline(), random_pipeline()
+    one = random_pipeline()
+    two = random_pipeline()
     two.scheduler = one.scheduler
-    first, second = trace(one), trace(two)
+    first = trace(one)
+    second = trace(two)
     first.__enter__()
     one("a house", num_inference_steps=2, output_type="latent")
     second.__enter__()

@@ -28,7 +28,8 @@ def test_latents_are_unscaled_before_decoding():
 
 def test_scaling_undoes_unscaling():
     code = torch.rand(2, 3, 5, 7)
-    mean, spread = [1.0, 2.0, 3.0], [2.0, 4.0, 8.0]
+    mean = [1.0, 2.0, 3.0]
+    spread = [2.0, 4.0, 8.0]
     for vae in (
         autoencoder(scaling_factor=0.18215, shift_factor=None, latents_mean=None),
         autoencoder(scaling_factor=0.5, latents_mean=mean, latents_std=spread),
@@ -85,7 +86,8 @@ def test_fitted_weights_recover_a_decoder_that_mixes_neighbours():
         made = torch.nn.functional.conv_transpose2d(held, kernel, stride=2, padding=2)
         return made[..., 2:-2, 2:-2]
 
-    known, other = chance(1, 4, 24, 18), chance(3, 4, 9, 14, seed=5)
+    known = chance(1, 4, 24, 18)
+    other = chance(3, 4, 9, 14, seed=5)
     colours = fitted(known, decode(known), around=1)
     assert colours(other).shape == (3, 3, 18, 28)
     assert torch.allclose(colours(other), decode(other), atol=1e-4)
@@ -93,7 +95,8 @@ def test_fitted_weights_recover_a_decoder_that_mixes_neighbours():
 
 
 def test_a_ridge_keeps_fitted_weights_small_on_few_cells():
-    latents, noise = chance(1, 4, 5, 5), chance(1, 3, 5, 5, seed=9)
+    latents = chance(1, 4, 5, 5)
+    noise = chance(1, 3, 5, 5, seed=9)
     loose, held = (fitted(latents, noise, around=2, ridge=ridge)(latents) for ridge in (0.0, 9.0))
     assert torch.allclose(loose, noise, atol=1e-3)  # 25 cells, 100 weights: all is learned
     assert held.std() < 0.5 * loose.std()

@@ -15,7 +15,8 @@ from heedmap.errors import ArgumentError, SelectionError
 def measured(pipe, size, **arguments):
     """By layer, its output's shape, its text's, and those of its linear maps, in a pass."""
     pipe.set_progress_bar_config(disable=True)
-    found, handles = {}, []
+    found = {}
+    handles = []
 
     def hook(name, layer):
         def after(_, args, kwargs, output):
@@ -50,16 +51,20 @@ STARTS = {
 
 @pytest.mark.parametrize("family", list(models.FAMILIES))
 def test_shapes_equal_those_of_a_real_pass(family):
-    pipe, size = models.FAMILIES[family](), (96, 128)
+    pipe = models.FAMILIES[family]()
+    size = (96, 128)
     start = STARTS.get(family, lambda w, h: {})(*size)
     seen = measured(pipe, size, **start)
     found = layer_shapes(pipe, size=size)
-    layers, side = cross_attention_layers(pipe), pipe.vae_scale_factor
+    layers = cross_attention_layers(pipe)
+    side = pipe.vae_scale_factor
     latent = size[1] // side, size[0] // side
     assert [shapes.name for shapes in found] == list(layers)
     for shapes in found:
-        layer, (hidden, text, output) = layers[shapes.name], seen[shapes.name]
-        (h, w), d = shapes.grid, layer.to_q.out_features // layer.heads
+        layer = layers[shapes.name]
+        (hidden, text, output) = seen[shapes.name]
+        (h, w) = shapes.grid
+        d = layer.to_q.out_features // layer.heads
         assert (shapes.hidden, shapes.text, shapes.output) == (hidden, text, output)
         assert h * w == hidden[0] and (h, w) == grid(pipe, shapes.name, latent)
         assert shapes.query == (h * w, layer.to_q.out_features)

@@ -44,10 +44,13 @@ def test_a_step_with_the_true_noise_leads_to_the_next_level(name, config, steps)
     pipe = piped(name, config)
     levels, _ = noise_levels(pipe, steps)
     assert len(levels) == steps + 1 and levels[-1] == (1.0, 0.0)
-    scheduler, order = pipe.scheduler, getattr(pipe.scheduler, "order", 1)
+    scheduler = pipe.scheduler
+    order = getattr(pipe.scheduler, "order", 1)
     scheduler.set_timesteps(steps)
     wanted = [a * CLEAN + s * NOISE for a, s in levels]
-    x, step, calls = wanted[0], 0, len(scheduler.timesteps)
+    x = wanted[0]
+    step = 0
+    calls = len(scheduler.timesteps)
     for call, t in enumerate(scheduler.timesteps):
         scheduler.scale_model_input(x, t)
         x = scheduler.step(NOISE, t, x).prev_sample
@@ -80,8 +83,10 @@ def test_a_schedule_with_zero_snr_starts_at_pure_noise():
 def test_the_scheduler_is_left_as_it_was():
     pipe = piped("DPMSolverMultistepScheduler", {})
     pipe("a house", num_inference_steps=3)
-    before, scheduler = state_of(pipe), pipe.scheduler
-    timesteps, sigmas = scheduler.timesteps.clone(), scheduler.sigmas.clone()
+    before = state_of(pipe)
+    scheduler = pipe.scheduler
+    timesteps = scheduler.timesteps.clone()
+    sigmas = scheduler.sigmas.clone()
     noise_levels(pipe, 7)
     assert pipe.scheduler is scheduler and state_of(pipe) == before
     assert torch.equal(scheduler.timesteps, timesteps) and torch.equal(scheduler.sigmas, sigmas)

@@ -54,7 +54,8 @@ def test_the_noise_is_that_of_the_training(kind, count):
     timesteps, seen = run_schedule(pipe, count)
     assert pipe.scheduler is own
     assert timesteps == [floor(1000 * (1 - Fraction(2 * i + 1, 2 * count))) for i in range(count)]
-    oracle, noise = DDPMScheduler(**betas), torch.Generator().manual_seed(3)
+    oracle = DDPMScheduler(**betas)
+    noise = torch.Generator().manual_seed(3)
     for t, given in zip(timesteps, seen[:-1], strict=True):
         fresh = torch.randn(LATENTS.shape, generator=noise)
         expected = oracle.add_noise(LATENTS, fresh, torch.tensor([t]))

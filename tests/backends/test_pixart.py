@@ -16,7 +16,8 @@ def pipe():
 
 def test_layers_are_in_the_order_of_the_pass():
     pipe = random_pixart(num_layers=12)
-    cross, own = cross_attention_layers(pipe), self_attention_layers(pipe)
+    cross = cross_attention_layers(pipe)
+    own = self_attention_layers(pipe)
     assert list(cross) == [f"transformer_blocks.{n}.attn2" for n in range(12)]
     assert list(own) == [f"transformer_blocks.{n}.attn1" for n in range(12)]
     ran = []

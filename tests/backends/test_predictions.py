@@ -132,7 +132,8 @@ def test_the_scheduler_is_unchanged(name: str):
     scheduler.set_timesteps(5)
     scheduler.alphas_cumprod = scheduler.alphas_cumprod.double()
     for t in scheduler.timesteps[:2]:
-        before, held = deepcopy(vars(scheduler)), dict(vars(scheduler))
+        before = deepcopy(vars(scheduler))
+        held = dict(vars(scheduler))
         predicted(scheduler, CLEAN, t, CLEAN)
         assert vars(scheduler).keys() == before.keys()
         for key, value in vars(scheduler).items():

@@ -74,7 +74,8 @@ class Scheduler:
 
 
 def test_latents_after_a_step_are_passed_to_the_listener():
-    scheduler, heard = Scheduler(), []
+    scheduler = Scheduler()
+    heard = []
 
     def after(latents):
         heard.append(latents.clone())

@@ -23,7 +23,8 @@ def wrapping(module):
 
 
 def test_layers_are_in_the_order_of_the_pass(random_model):
-    cross, own = cross_attention_layers(random_model), self_attention_layers(random_model)
+    cross = cross_attention_layers(random_model)
+    own = self_attention_layers(random_model)
     stages = [name.split(".")[0] for name in cross]
     assert stages == ["down_blocks"] * 2 + ["mid_block"] + ["up_blocks"] * 4
     assert all(name.endswith("attn2") for name in cross)
@@ -55,7 +56,8 @@ def test_more_than_ten_blocks_are_ordered_by_number():
 def test_attention_of_other_parts_is_no_layer():
     """What reads an image prompt beside the stages, and what ties boxes to places."""
     pipe = random_pipeline()
-    cross, own = set(cross_attention_layers(pipe)), set(self_attention_layers(pipe))
+    cross = set(cross_attention_layers(pipe))
+    own = set(self_attention_layers(pipe))
     block = pipe.unet.mid_block.attentions[0].transformer_blocks[0]
     pipe.unet.resampler = Attention(query_dim=32, heads=2, dim_head=16)
     pipe.unet.reader = Attention(query_dim=32, cross_attention_dim=32, heads=2, dim_head=16)

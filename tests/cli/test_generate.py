@@ -180,7 +180,8 @@ def test_locate_saves_the_librarys_run(model, desk: Path, photo: Path):
     folder = desk / "outputs" / "my-cat-a-red-house-7"
     assert files(folder) == FILES
     with pytest.warns(HeedmapWarning):
-        found, same = Run.load(folder), locate(model, photo, PROMPT, seed=7, steps=2)
+        found = Run.load(folder)
+        same = locate(model, photo, PROMPT, seed=7, steps=2)
     assert found.settings == same.settings
     assert np.array_equal(found.maps["house"].values, same.maps["house"].values)
     assert any(line.startswith("house") for line in printed.splitlines())

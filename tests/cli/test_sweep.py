@@ -37,7 +37,8 @@ def test_a_shard_leaves_the_rest(jobs):
 
 
 def test_an_interrupted_sweep_says_what_is_done(jobs, monkeypatch):
-    run, calls = processes.Worker.run, []
+    run = processes.Worker.run
+    calls = []
 
     def interrupt(worker, unit):
         if calls:

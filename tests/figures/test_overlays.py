@@ -12,7 +12,8 @@ from heedmap.errors import ArgumentError
 from heedmap.figures import overlays
 from heedmap.figures.overlays import colour, enlarge, overlay, png, resize_map
 
-INFERNO_TOP, INFERNO_FOOT = (252, 255, 164), (0, 0, 3)  # as published
+INFERNO_TOP = (252, 255, 164)  # as published
+INFERNO_FOOT = (0, 0, 3)
 
 
 def scene(width: int = 64, height: int = 48, mode: str = "RGB") -> Image.Image:
@@ -97,7 +98,8 @@ def test_values_are_clipped_to_the_callers_scale():
 @pytest.mark.parametrize("value", [0.013, -0.4])
 def test_differences_of_rounding_get_no_contrast(value):
     """Whatever scale it is of: several maps that are the same everywhere have none between them."""
-    image, low = scene(), value
+    image = scene()
+    low = value
     values = np.linspace(low, low + 1e-6 * abs(low), 16).reshape(4, 4)
     got = overlay(image, values, low=low, high=float(values.max()))
     assert got.tobytes() == overlay(image, np.zeros((4, 4)), low=0, high=1).tobytes()

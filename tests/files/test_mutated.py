@@ -30,7 +30,8 @@ values = st.recursive(
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory) -> dict[str, Path]:
     """One saved result of each kind."""
-    root, pair = tmp_path_factory.mktemp("results"), made_pair(blended=True)
+    root = tmp_path_factory.mktemp("results")
+    pair = made_pair(blended=True)
     made = {
         "run": made_run(), "steps": stepped(), "pair": pair, "ablation": made_ablation(),
         "grid": Grid((Cell(1, 7, "at sea", {}, (0.0, 0.8), (0.0, 0.4), pair),), GridReport()),

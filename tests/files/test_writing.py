@@ -108,7 +108,8 @@ def test_a_full_disk_leaves_nothing(tmp_path):
     """Only the system knows when it refuses, and safetensors has an error of its own."""
     from making import made_run
 
-    folder, place = made_run().save(tmp_path / "whole"), tmp_path / "x"
+    folder = made_run().save(tmp_path / "whole")
+    place = tmp_path / "x"
     names = ("image.png", "index.html", "words/1-house.png", "maps.safetensors")
     most = [str((folder / name).stat().st_size // 2) for name in names]
     command = [sys.executable, "-c", LIMITED, folder, place, "0", *most]
@@ -135,7 +136,8 @@ for number in range(10_000):
 @posix
 def test_a_process_that_is_killed_at_any_moment_leaves_all_or_nothing(tmp_path):
     """In 4 random moments; what it leaves does not keep the next from saving in that place."""
-    chance, processes = random.Random(0), 2
+    chance = random.Random(0)
+    processes = 2
     cut = 0
     for round_ in range(2):
         roots = [tmp_path / f"{round_}-{n}" for n in range(processes)]

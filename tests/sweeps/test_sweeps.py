@@ -128,7 +128,8 @@ def test_a_picture_is_located_beside_its_manifest(desk):
 def test_truths_give_the_figures_of_the_evaluation(embedded):
     """On a scene of the synthetic world: the rows "mean" and "mask" of its table."""
     layout = next(laid for _, laid in truth.held_out())
-    scene, caption = scenes.render(layout), captions.object_caption(layout, Random(layout.seed))
+    scene = scenes.render(layout)
+    caption = captions.object_caption(layout, Random(layout.seed))
     Image.fromarray(scene.image).save("scene.png")
     Image.fromarray(scene.masks[0]).save("mask.png")
     job = {"task": "locate", "image": "scene.png", "prompt": caption.text, "seed": 3, "steps": 2}
@@ -321,14 +322,16 @@ def plain(tmp_path_factory) -> Path:
 def test_shards_have_the_maps_of_the_folders(packed, plain):
     shutil.copytree(packed, "out")
     assert not loose()
-    rows, of_files = table(), table(plain)
+    rows = table()
+    of_files = table(plain)
     columns = [name for name in rows.columns if name != "shard"]
     assert rows[columns].to_json() == of_files[columns].to_json() and of_files.shard.isna().all()
     assert rows.shard.tolist() == ["shards/00000001.tar"] * 3 + ["shards/00000004.tar"]
     found = samples()
     assert set(found) == set(rows.id)
     for row in rows.itertuples():
-        folder, files = plain / row.folder, found[row.id]
+        folder = plain / row.folder
+        files = found[row.id]
         for path in folder.rglob("*.safetensors"):
             name = str(path.relative_to(folder)).replace("/", ".")
             (Path("out") / row.folder / path.relative_to(folder)).write_bytes(files[name])
