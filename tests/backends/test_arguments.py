@@ -31,7 +31,6 @@ def test_a_batch_has_prompts_and_generators_of_its_rows(pipe):
         "prompt_2": ["b", "b"],
         "negative_prompt_2": ["c", "d"],
     }
-    assert set(for_batch(pipe, ["a"], [1], GenerateOptions())) == {"prompt", "generator"}
 
 
 def rows(pipe, count: int = 3, **own) -> dict[str, Any]:
@@ -80,9 +79,6 @@ def test_masks_of_three_axes_are_one_for_each_row(kind):
         read = pipe.mask_processor.preprocess(made)
         assert read.shape == (3, 1, 24, 16)
         assert torch.equal(read[:, 0], torch.from_numpy(wanted).round())
-    if kind is np.asarray:
-        made = rows(pipe, mask_image=three[0][..., None])["mask_image"]
-        assert len(made) == 3 and all(np.array_equal(one, three[0][..., None]) for one in made)
 
 
 def test_one_noise_is_repeated_for_each_row(pipe):
@@ -97,14 +93,6 @@ def test_one_noise_is_repeated_for_each_row(pipe):
 def test_a_count_that_is_neither_one_nor_all_rows_is_refused(count, given):
     with pytest.raises(ArgumentError):
         rows(models.sd1(StableDiffusionInpaintPipeline), count, image=given)
-
-
-def test_a_users_argument_overrides_the_familys():
-    pipe = models.FAMILIES["sigma"]()
-    name = "use_resolution_binning"
-    said = GenerateOptions(arguments={name: True})
-    assert for_batch(pipe, ["a"], [1], GenerateOptions())[name] is False
-    assert for_batch(pipe, ["a"], [1], said)[name] is True
 
 
 @pytest.mark.parametrize("own", [None, {"desc": "mine", "disable": False}])

@@ -3,20 +3,17 @@
 from fractions import Fraction
 from math import floor
 
-import numpy as np
 import pytest
 import torch
 from diffusers import (
     DDIMScheduler,
     DDPMScheduler,
     DPMSolverMultistepScheduler,
-    EDMEulerScheduler,
     EulerDiscreteScheduler,
     FlowMatchEulerDiscreteScheduler,
     HeunDiscreteScheduler,
     LCMScheduler,
     PNDMScheduler,
-    TCDScheduler,
 )
 from making import random_pipeline
 
@@ -67,7 +64,6 @@ def test_the_noise_is_that_of_the_training(kind, count):
     "own",
     [
         LCMScheduler(),
-        TCDScheduler(),
         DDIMScheduler.from_config(LCMScheduler().config),
     ],
 )
@@ -106,9 +102,7 @@ def test_noise_is_added_to_half_types_and_batches():
     "scheduler",
     [
         FlowMatchEulerDiscreteScheduler(),
-        EDMEulerScheduler(),
         DPMSolverMultistepScheduler(prediction_type="flow_prediction", use_flow_sigmas=True),
-        HeunDiscreteScheduler(beta_schedule="exp"),
     ],
 )
 def test_noise_of_another_shape_is_refused(scheduler):
@@ -117,9 +111,3 @@ def test_noise_of_another_shape_is_refused(scheduler):
     with pytest.raises(ModelError), showing(pipe, LATENTS, torch.Generator().manual_seed(0), 1):
         pass
     assert pipe.scheduler is scheduler
-
-
-def test_different_seeds_give_different_noise(pipe):
-    (_, one), (_, same), (_, other) = (run_schedule(pipe, 3, seed) for seed in (1, 1, 2))
-    assert all(torch.equal(a, b) for a, b in zip(one, same, strict=True))
-    assert not torch.equal(one[0], other[0]) and not np.allclose(one[0], one[1])

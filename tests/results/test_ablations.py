@@ -23,9 +23,9 @@ def with_image(run: Run, image: Image.Image) -> Run:
     return replace(run, image=image, maps=replace(run.maps, image=image))
 
 
-def change_image(found: Ablation, way: str, pixels: np.ndarray) -> Ablation:
-    run = with_image(found.without[way], Image.fromarray(pixels))
-    return replace(ablation, without={**found.without, way: run})
+def change_image(ablation: Ablation, way: str, pixels: np.ndarray) -> Ablation:
+    run = with_image(ablation.without[way], Image.fromarray(pixels))
+    return replace(ablation, without={**ablation.without, way: run})
 
 
 @pytest.fixture(scope="module")
@@ -110,8 +110,8 @@ def test_a_map_equal_to_the_change_agrees_fully():
 
 
 def test_a_word_without_influence_has_no_agreement():
-    found = made_ablation()
-    made = change_image(ablation, "attention", np.asarray(found.run.image))
+    ablation = made_ablation()
+    made = change_image(ablation, "attention", np.asarray(ablation.run.image))
     assert not made.difference("attention").any()
     one = made.agreement["attention"]
     assert (one.largest, one.mean) == (0, 0)
