@@ -46,14 +46,14 @@ class Owner:
         return self.state + sample
 
 
-def louder(owner, by):
+def add_to_step(owner, by):
     before = owner.step
     return replace_method(owner, "step", lambda *args, **kwargs: before(*args, **kwargs) + by)
 
 
 def test_a_wrapped_method_keeps_its_signature_and_is_unwrapped():
     owner = Owner()
-    undo = louder(owner, 10)
+    undo = add_to_step(owner, 10)
     assert owner.step(2) == 13 and owner.step(sample=2, eta=1.0) == 13
     assert list(inspect.signature(owner.step).parameters) == ["sample", "eta"]
     undo()

@@ -14,9 +14,9 @@ from cli.calling import (
     FILES,
     PROMPT,
     error_of,
+    fail_with,
     files,
     invoke,
-    raising,
     run_command,
     run_json,
     usage_error_of,
@@ -121,14 +121,14 @@ FULL = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 @pytest.mark.parametrize(("error", "code"), [(FULL, 2), (KeyboardInterrupt(), 130)], ids=str)
 def test_a_failure_while_saving_leaves_nothing(model, desk: Path, monkeypatch, error, code):
-    monkeypatch.setattr(Image.Image, "save", raising(error))
+    monkeypatch.setattr(Image.Image, "save", fail_with(error))
     assert invoke("generate", PROMPT, "--steps", 1, "-o", "x").exit_code == code
     assert files(desk) == set()
 
 
 def test_running_out_of_memory_is_one_sentence(model, monkeypatch):
     error = RuntimeError("CUDA out of memory. Tried 2 GiB")
-    monkeypatch.setattr(torch.nn.Conv2d, "forward", raising(error))
+    monkeypatch.setattr(torch.nn.Conv2d, "forward", fail_with(error))
     assert "memory" in error_of("generate", PROMPT)
 
 

@@ -108,11 +108,11 @@ BAD = [
 
 @pytest.mark.parametrize(("arguments", "error"), BAD, ids=lambda v: None)
 def test_bad_edits_end_before_the_first_step(pipe, arguments, error):
-    def never(*_):
+    def fail(*_):
         raise AssertionError("a step was run")
 
     usual = {"source": "a red house", "target": "a red sea", "seed": 0, "steps": 1}
-    usual = {**usual, "progress": never, "callback_on_step_end": never, **arguments}
+    usual = {**usual, "progress": fail, "callback_on_step_end": fail, **arguments}
     with pytest.raises(error):
         edit(pipe, usual.pop("source"), usual.pop("target"), **usual)
 

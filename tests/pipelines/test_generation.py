@@ -23,7 +23,7 @@ def same(a: Run, b: Run) -> bool:
     )
 
 
-def never(*_):
+def fail(*_):
     raise AssertionError("a step was run")
 
 
@@ -150,7 +150,7 @@ def test_hostile_prompts_are_saved_and_read_back(pipe, prompt, tmp_path, recwarn
     ],
 )
 def test_bad_arguments_end_before_the_first_step(pipe, given):
-    usual = {"prompt": "a house", "steps": 1, "seed": 0, "progress": never}
+    usual = {"prompt": "a house", "steps": 1, "seed": 0, "progress": fail}
     with pytest.raises(ArgumentError):
         generate(pipe, **{**usual, **given})
 

@@ -262,7 +262,7 @@ def samples(out="out") -> dict[str, dict[str, bytes]]:
     }
 
 
-def loose(out="out") -> list[Path]:
+def files_of_maps(out="out") -> list[Path]:
     return list(Path(out).rglob("*.safetensors"))
 
 
@@ -292,7 +292,7 @@ def plain(tmp_path_factory) -> Path:
 
 def test_shards_have_the_maps_of_the_folders(packed, plain):
     shutil.copytree(packed, "out")
-    assert not loose()
+    assert not files_of_maps()
     rows = table()
     of_files = table(plain)
     columns = [name for name in rows.columns if name != "shard"]
@@ -313,16 +313,16 @@ def test_shards_have_the_maps_of_the_folders(packed, plain):
 def test_a_process_that_is_killed_while_it_packs_loses_and_doubles_nothing(packed, plain):
     """One has not yet deleted the maps; one has written a part of the shard."""
     shutil.copytree(packed, "out")
-    for path in loose(plain)[::2]:
+    for path in files_of_maps(plain)[::2]:
         shutil.copy(path, Path("out") / path.relative_to(plain))
     shard = Path("out/shards/00000004.tar")
     shard.with_name(f".{shard.name}.tmp-0a1b2c3d").write_bytes(shard.read_bytes()[:999])
     shard.unlink()
     for row in table(plain).iloc[3:].itertuples():
         shutil.copytree(plain / row.folder, Path("out") / row.folder, dirs_exist_ok=True)
-    assert loose()
+    assert files_of_maps()
     run_packed()
-    assert files() == files(packed) and not loose()
+    assert files() == files(packed) and not files_of_maps()
 
 
 # --- shards -----------------------------------------------------------------------------------

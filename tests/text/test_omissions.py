@@ -8,7 +8,7 @@ from heedmap.text.weights import leave_out, parse_weights
 from heedmap.text.words import tokenize
 
 
-def without(written: str, word: str) -> str:
+def prompt_without(written: str, word: str) -> str:
     parsed = parse_weights(written)
     return leave_out(parsed, table_of(parsed.text), word)
 
@@ -33,9 +33,9 @@ def without(written: str, word: str) -> str:
 def test_a_word_is_removed_from_a_prompt(written, word, left):
     if left is None:  # not side by side
         with pytest.raises(UnknownWordError):
-            without(written, word)
+            prompt_without(written, word)
         return
-    assert without(written, word) == left
+    assert prompt_without(written, word) == left
 
 
 def test_occurrences_past_the_limit_are_removed_too():

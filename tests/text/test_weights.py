@@ -133,7 +133,7 @@ TREES = st.recursive(
 )
 
 
-def written(tree, at: int) -> tuple[str, str, list[tuple[int, int, float]]]:
+def write_tree(tree, at: int) -> tuple[str, str, list[tuple[int, int, float]]]:
     """The prompt, the text and the spans of a tree of weights."""
     if isinstance(tree, str):
         # every colon escaped, since the bracket's own may follow
@@ -143,7 +143,7 @@ def written(tree, at: int) -> tuple[str, str, list[tuple[int, int, float]]]:
     text = ""
     spans = []
     for child in children:
-        more = written(child, at + len(text))
+        more = write_tree(child, at + len(text))
         prompt = prompt + more[0]
         text = text + more[1]
         spans = spans + more[2]
@@ -156,7 +156,7 @@ def test_nested_weights_are_read_back(trees):
     text = ""
     spans = []
     for tree in trees:
-        more = written(tree, len(text))
+        more = write_tree(tree, len(text))
         prompt = prompt + more[0]
         text = text + more[1]
         spans = spans + more[2]
