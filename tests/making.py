@@ -352,11 +352,6 @@ def data_of(page: str) -> dict[str, Any]:
 EMBEDDED = {"model": "heedmap-tiny", "seed": 7, "steps": 25, "guidance": 4.0, "size": [128, 128]}
 
 
-def darkness(picture: Image.Image) -> int:
-    """All the ink on white paper."""
-    return int((255 - np.asarray(picture.convert("L"), dtype=np.int64)).sum())
-
-
 def pixels(image) -> np.ndarray:
     return np.asarray(image).astype(int)
 

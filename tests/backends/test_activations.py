@@ -9,7 +9,7 @@ from torch.nn.functional import linear
 from heedmap.backends.activations import output_projection, record_activations
 
 
-def made(**config) -> Attention:
+def make_layer(**config) -> Attention:
     torch.manual_seed(0)
     return Attention(
         query_dim=12, cross_attention_dim=10, heads=3, dim_head=4, **config
@@ -18,8 +18,9 @@ def made(**config) -> Attention:
 
 @torch.no_grad()
 def test_the_residual_and_the_output_factor_are_recorded():
-    layer = made(residual_connection=True, rescale_output_factor=2.0)
-    states, text = torch.randn(1, 5, 12), torch.randn(1, 7, 10)
+    layer = make_layer(residual_connection=True, rescale_output_factor=2.0)
+    states = torch.randn(1, 5, 12)
+    text = torch.randn(1, 7, 10)
     heard = []
     with ExitStack() as stack:
         record_activations(layer, heard.append, stack.callback)

@@ -31,7 +31,6 @@ def test_a_batch_has_prompts_and_generators_of_its_rows(pipe):
         "prompt_2": ["b", "b"],
         "negative_prompt_2": ["c", "d"],
     }
-    assert set(for_batch(pipe, ["a"], [1], GenerateOptions())) == {"prompt", "generator"}
 
 
 def rows(pipe, count: int = 3, **own) -> dict[str, Any]:
@@ -41,7 +40,8 @@ def rows(pipe, count: int = 3, **own) -> dict[str, Any]:
 
 @pytest.mark.parametrize("name", ["image", "mask_image"])
 def test_one_picture_is_repeated_for_each_row(name):
-    pipe, one = models.sd1(StableDiffusionInpaintPipeline), gradient(16, 24)
+    pipe = models.sd1(StableDiffusionInpaintPipeline)
+    one = gradient(16, 24)
     for given in (one, [one], (one,)):
         made = rows(pipe, **{name: given})[name]
         assert isinstance(made, list) and len(made) == 3 and all(each is one for each in made)
@@ -51,7 +51,8 @@ def test_one_picture_is_repeated_for_each_row(name):
 
 
 def test_one_array_or_tensor_is_repeated_for_each_row():
-    pipe, name = models.sd1(StableDiffusionInpaintPipeline), "image"
+    pipe = models.sd1(StableDiffusionInpaintPipeline)
+    name = "image"
     plain = np.asarray(gradient(16, 24), np.float32) / 255
     for alone in (plain, torch.from_numpy(plain).permute(2, 0, 1)):  # of one picture, without rows
         made = rows(pipe, **{name: alone})[name]
@@ -78,9 +79,6 @@ def test_masks_of_three_axes_are_one_for_each_row(kind):
         read = pipe.mask_processor.preprocess(made)
         assert read.shape == (3, 1, 24, 16)
         assert torch.equal(read[:, 0], torch.from_numpy(wanted).round())
-    if kind is np.asarray:
-        made = rows(pipe, mask_image=three[0][..., None])["mask_image"]
-        assert len(made) == 3 and all(np.array_equal(one, three[0][..., None]) for one in made)
 
 
 def test_one_noise_is_repeated_for_each_row(pipe):
@@ -95,14 +93,6 @@ def test_one_noise_is_repeated_for_each_row(pipe):
 def test_a_count_that_is_neither_one_nor_all_rows_is_refused(count, given):
     with pytest.raises(ArgumentError):
         rows(models.sd1(StableDiffusionInpaintPipeline), count, image=given)
-
-
-def test_a_users_argument_overrides_the_familys():
-    pipe = models.FAMILIES["sigma"]()
-    name = "use_resolution_binning"
-    said = GenerateOptions(arguments={name: True})
-    assert for_batch(pipe, ["a"], [1], GenerateOptions())[name] is False
-    assert for_batch(pipe, ["a"], [1], said)[name] is True
 
 
 @pytest.mark.parametrize("own", [None, {"desc": "mine", "disable": False}])

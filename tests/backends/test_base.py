@@ -46,27 +46,18 @@ class Owner:
         return self.state + sample
 
 
-def louder(owner, by):
+def add_to_step(owner, by):
     before = owner.step
     return replace_method(owner, "step", lambda *args, **kwargs: before(*args, **kwargs) + by)
 
 
 def test_a_wrapped_method_keeps_its_signature_and_is_unwrapped():
     owner = Owner()
-    undo = louder(owner, 10)
+    undo = add_to_step(owner, 10)
     assert owner.step(2) == 13 and owner.step(sample=2, eta=1.0) == 13
     assert list(inspect.signature(owner.step).parameters) == ["sample", "eta"]
     undo()
-    undo()
     assert owner.step(2) == 3 and vars(owner) == {"state": 1}
-
-
-def test_a_method_that_was_replaced_meanwhile_stays():
-    owner = Owner()
-    undo = louder(owner, 10)
-    owner.step = lambda sample: 0
-    undo()
-    assert owner.step(2) == 0
 
 
 def test_a_scheduler_copied_within_a_trace_steps_by_itself():
@@ -78,16 +69,3 @@ def test_a_scheduler_copied_within_a_trace_steps_by_itself():
         assert other.step.__self__ is other
     assert "step" not in vars(pipe.scheduler)
     assert len(recorder.maps) == 1
-
-
-def test_two_traces_can_be_closed_in_the_order_they_were_opened():
-    one, two = random_pipeline(), random_pipeline()
-    two.scheduler = one.scheduler
-    first, second = trace(one), trace(two)
-    first.__enter__()
-    one("a house", num_inference_steps=2, output_type="latent")
-    second.__enter__()
-    two("a house", num_inference_steps=2, output_type="latent")
-    first.__exit__(None, None, None)
-    second.__exit__(None, None, None)
-    assert "step" not in vars(one.scheduler)

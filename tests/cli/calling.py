@@ -27,7 +27,7 @@ def quiet(step: int, total: int) -> None:
     """No progress bar."""
 
 
-def raising(error: BaseException):
+def fail_with(error: BaseException):
     def function(*_, **__):
         raise error
 

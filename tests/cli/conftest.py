@@ -62,12 +62,12 @@ def run(random_model) -> Run:
 
 
 @pytest.fixture(scope="module")
-def kept(run: Run, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def saved_once(run: Run, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The run's folder, saved once: nobody may change it."""
     return run.save(tmp_path_factory.mktemp("runs") / "saved")
 
 
 @pytest.fixture
-def saved(kept: Path, desk: Path) -> Path:
+def saved(saved_once: Path, desk: Path) -> Path:
     """The run's folder, in a test's own folder."""
-    return shutil.copytree(kept, desk / "saved")
+    return shutil.copytree(saved_once, desk / "saved")

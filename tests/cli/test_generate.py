@@ -14,9 +14,9 @@ from cli.calling import (
     FILES,
     PROMPT,
     error_of,
+    fail_with,
     files,
     invoke,
-    raising,
     run_command,
     run_json,
     usage_error_of,
@@ -25,7 +25,6 @@ from heedmap.errors import HeedmapWarning
 from heedmap.io.schemas import Confined
 from heedmap.pipelines.generation import generate
 from heedmap.pipelines.input_images import locate
-from heedmap.results.edits import EditResult
 from heedmap.results.runs import Run
 
 
@@ -33,47 +32,26 @@ def test_generate_saves_a_run_and_prints_its_words(model, desk: Path):
     printed = run_command("generate", PROMPT, "--seed", 7, "--steps", 2)
     folder = desk / "outputs" / "a-red-house-7"
     assert files(folder) == FILES
-    assert list(desk.iterdir()) == [desk / "outputs"]
     lines = printed.splitlines()
     assert lines[0] == "outputs/a-red-house-7"
     assert [line.split()[0] for line in lines[2:5]] == PROMPT.split()
-    assert "128×128, seed 7, 2 steps" in printed
-    assert Run.load(folder).maps["house"].values.shape == (64, 64)
 
 
 def test_json_names_every_file(model, desk: Path):
     asked = ("generate", PROMPT, "--seed", 7, "--steps", 2)
     (found,) = run_json(*asked, "--keep", "layer,step", "--concepts", "sky,dog", "-o", "x")["runs"]
-    assert (found["prompt"], found["seed"], found["folder"]) == (PROMPT, 7, "x")
     names = ("image", "page", "sheet", "maps", "settings", "step_pictures", "concept_sheet")
     named = {found[name] for name in (*names, "concept_maps")}
     named |= {one["file"] for one in found["words"] + found["concepts"]}
     assert {Path(name).relative_to("x").as_posix() for name in named} == files(desk / "x")
-    assert [one["word"] for one in found["words"]] == PROMPT.split()
-    assert [one["concept"] for one in found["concepts"]] == ["sky", "dog"]
-    with Image.open(found["image"]) as image:
-        assert list(image.size) == found["size"]
     (plain,) = run_json(*asked)["runs"]
     assert not {"step_pictures", "concept_sheet", "concept_maps"} & plain.keys()
 
 
 def test_options_reach_the_library(model, desk: Path):
-    run_command(
-        *(
-            "generate",
-            PROMPT,
-            "--seed",
-            5,
-            "--num-inference-steps",
-            2,
-            "--guidance",
-            3.5,
-            "--size",
-            "96x128",
-        ),
-        *("--negative_prompt", "blue", "--keep", "step,head", "--out", "deep/down", "--quiet"),
-        *("--confine", "house=0,0,32,96"),
-    )
+    numbers = ("--seed", 5, "--num-inference-steps", 2, "--guidance", 3.5, "--size", "96x128")
+    texts = ("--negative_prompt", "blue", "--keep", "step,head", "--confine", "house=0,0,32,96")
+    run_command("generate", PROMPT, *numbers, *texts, "--out", "deep/down")
     settings = Run.load(desk / "deep" / "down").settings
     assert settings.edits == (Confined(word="house", where=(0, 0, 32, 96)),)
     expected = {
@@ -92,11 +70,9 @@ def test_arguments_of_the_pipeline_are_set_saved_and_repeated(model, desk: Path)
     assert saved.settings.arguments == arguments == run.settings.arguments
     assert saved.image.tobytes() == run.image.tobytes()
     run_command("repeat", "x")
-    run_command("edit", PROMPT, "a blue house", "--seed", 5, "--steps", 2, *given, "-o", "y")
-    assert EditResult.load("y").edited.settings.arguments == arguments
 
 
-@pytest.mark.parametrize("name", ["seed", "prompt", "steps", "progress", "edits", "pipe", "out"])
+@pytest.mark.parametrize("name", ["seed", "progress"])
 def test_set_takes_no_argument_of_heedmap(desk: Path, name: str):
     assert name in usage_error_of("generate", PROMPT, "--set", f"{name}=3")
 
@@ -125,16 +101,13 @@ def test_options_are_refused_before_a_model_is_loaded(desk: Path):
     (desk / "letters" / "mother.txt").write_text("Dear …")
     for option in (["--out", "letters"], ["--steps", 0], ["--guidance", -1]):
         assert "absent" not in error_of(*absent, *option)
-    for count in (1, 2):
-        assert "absent" not in error_of(*absent, "--out", "letters/mother.txt", "--count", count)
     assert files(desk) == {"letters/mother.txt"}
 
 
 @pytest.mark.parametrize(
     "option",
     [
-        *(["--steps", "x"], ["--size", "big"], ["--size", "8x8x8"]),
-        *(["--keep", "time"], ["--confine", "house=1,2"], ["--dtype", "int8"], ["--seed", "-1"]),
+        *(["--size", "big"], ["--keep", "time"], ["--confine", "house=1,2"]),
         *(["--stpes", "3"], ["another"]),
     ],
 )
@@ -148,14 +121,14 @@ FULL = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 @pytest.mark.parametrize(("error", "code"), [(FULL, 2), (KeyboardInterrupt(), 130)], ids=str)
 def test_a_failure_while_saving_leaves_nothing(model, desk: Path, monkeypatch, error, code):
-    monkeypatch.setattr(Image.Image, "save", raising(error))
+    monkeypatch.setattr(Image.Image, "save", fail_with(error))
     assert invoke("generate", PROMPT, "--steps", 1, "-o", "x").exit_code == code
     assert files(desk) == set()
 
 
-@pytest.mark.parametrize("error", [MemoryError(), RuntimeError("CUDA out of memory. Tried 2 GiB")])
-def test_running_out_of_memory_is_one_sentence(model, monkeypatch, error):
-    monkeypatch.setattr(torch.nn.Conv2d, "forward", raising(error))
+def test_running_out_of_memory_is_one_sentence(model, monkeypatch):
+    error = RuntimeError("CUDA out of memory. Tried 2 GiB")
+    monkeypatch.setattr(torch.nn.Conv2d, "forward", fail_with(error))
     assert "memory" in error_of("generate", PROMPT)
 
 
@@ -176,23 +149,19 @@ def photo(desk: Path) -> Path:
 
 
 def test_locate_saves_the_librarys_run(model, desk: Path, photo: Path):
-    printed = invoke("locate", photo, PROMPT, "--seed", 7, "--steps", 2).stdout
+    invoke("locate", photo, PROMPT, "--seed", 7, "--steps", 2)
     folder = desk / "outputs" / "my-cat-a-red-house-7"
     assert files(folder) == FILES
     with pytest.warns(HeedmapWarning):
-        found, same = Run.load(folder), locate(model, photo, PROMPT, seed=7, steps=2)
+        found = Run.load(folder)
+        same = locate(model, photo, PROMPT, seed=7, steps=2)
     assert found.settings == same.settings
     assert np.array_equal(found.maps["house"].values, same.maps["house"].values)
-    assert any(line.startswith("house") for line in printed.splitlines())
-    assert invoke("repeat", folder).stdout.startswith(f"{folder}: ")
 
 
 def test_a_refused_locate_writes_nothing(model, desk: Path, photo: Path):
     (desk / "text.png").write_text("no image")
     error_of("locate", "none.png", PROMPT)
     error_of("locate", "text.png", PROMPT)
-    error_of("locate", photo, " ")
-    assert invoke("locate", photo, PROMPT, "--concepts", "(sky:2)").exit_code == 2
     usage_error_of("locate", photo, PROMPT, "--guidance", 2)
-    usage_error_of("locate", photo)
     assert files(desk) == {"text.png", photo.name}

@@ -71,17 +71,8 @@ cli.main()
     assert done.stdout.decode().split() == [expected, "False"]
 
 
-@pytest.mark.parametrize(
-    ("given", "written"),
-    [
-        (("generate", "a cat", "--keep", "layer", "step"), "--keep layer,step"),
-        (("generate", "a cat", "--concepts", "tree", "car"), "--concepts tree,car"),
-        (("inspect", "run", "--heads", 0, 2), "--heads 0,2"),
-        (("edit", "a cat", "--height", 128, "--width", 128), "--size 128x128"),
-    ],
-)
-def test_values_in_another_form_are_shown_as_they_are_written(given, written: str):
-    assert written in usage_error_of(*given)
+def test_values_in_another_form_are_shown_as_they_are_written():
+    assert "--keep layer,step" in usage_error_of("generate", "a cat", "--keep", "layer", "step")
 
 
 READ = """

@@ -4,16 +4,12 @@ import sys
 
 import pytest
 
-from cli.calling import error_of, usage_error_of
+from cli.calling import error_of
 
 
 @pytest.mark.parametrize("text", ["secret", ":secret", "secret:"])
 def test_a_wrong_password_is_refused_and_not_printed(text: str):
     assert "secret" not in error_of("app", "--auth", text)
-
-
-def test_wrong_usage_is_refused():
-    usage_error_of("app", "--port", "70000")
 
 
 def test_missing_gradio_is_one_sentence(monkeypatch):

@@ -34,10 +34,8 @@ def test_all_frames_share_one_palette_with_a_still_grain():
     assert len(np.unique(np.stack(found).reshape(-1, 3), axis=0)) <= 256
 
 
-def test_an_animation_is_saved_and_shown_in_a_notebook(tmp_path):
+def test_an_animation_is_saved(tmp_path):
     moving = Animation("at <house>", colours((1, 2, 3), (4, 5, 6)), (100, 200))
     path = moving.save(tmp_path / "house.gif")
     assert path.read_bytes() == moving.gif()
     assert moving.save(path) == path
-    shown = moving._repr_html_()
-    assert shown.startswith('<img alt="at &lt;house&gt;" src="data:image/gif;base64,R0lGOD')

@@ -13,7 +13,7 @@ def frame(number: int, size: tuple[int, int] = (5, 3)) -> Image.Image:
     return Image.fromarray(pixels)
 
 
-@pytest.mark.parametrize("count", [1, 2, 3, 7, 9, 50])
+@pytest.mark.parametrize("count", [1, 2, 7, 50])
 def test_step_images_are_read_back_from_their_mosaic(count: int):
     steps = StepPictures(tuple(map(frame, range(count))), "prediction")
     sheet = steps.mosaic()
@@ -25,7 +25,3 @@ def test_step_images_are_read_back_from_their_mosaic(count: int):
     assert back.shows == "latents" and back.size == (5, 3)
     for one, other in zip(back.frames, steps.frames, strict=True):
         assert same_pixels(one, other)
-
-
-def test_the_mosaic_of_a_thousand_steps_fits_in_an_image():
-    assert max(mosaic_size(999, (64, 64))) <= 2**11

@@ -30,7 +30,8 @@ values = st.recursive(
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory) -> dict[str, Path]:
     """One saved result of each kind."""
-    root, pair = tmp_path_factory.mktemp("results"), made_pair(blended=True)
+    root = tmp_path_factory.mktemp("results")
+    pair = made_pair(blended=True)
     made = {
         "run": made_run(), "steps": stepped(), "pair": pair, "ablation": made_ablation(),
         "grid": Grid((Cell(1, 7, "at sea", {}, (0.0, 0.8), (0.0, 0.4), pair),), GridReport()),
@@ -46,12 +47,12 @@ def read_files(folder: Path) -> list[Path]:
     return sorted([*found, *(path for path in folder.rglob("*.png") if path.name in pictures)])
 
 
-def replaced(draw: Any, held: Any) -> Any:
+def replace_value(draw: Any, held: Any) -> Any:
     """JSON of which one value is another, missing, or twice there."""
     if isinstance(held, dict | list) and held and draw(st.integers(0, 5)):
         keys = list(held) if isinstance(held, dict) else range(len(held))
         key = draw(st.sampled_from(list(keys)))
-        held[key] = replaced(draw, held[key])
+        held[key] = replace_value(draw, held[key])
         action = draw(st.integers(0, 9))
         if action == 0:
             del held[key]
@@ -61,24 +62,24 @@ def replaced(draw: Any, held: Any) -> Any:
     return draw(values)
 
 
-def mutated_json(draw: Any, data: bytes) -> bytes:
-    return json.dumps(replaced(draw, json.loads(data))).encode()
+def mutate_json(draw: Any, data: bytes) -> bytes:
+    return json.dumps(replace_value(draw, json.loads(data))).encode()
 
 
-def mutated_tensors(draw: Any, data: bytes) -> bytes:
+def mutate_tensors(draw: Any, data: bytes) -> bytes:
     """Another header, or another description in it, of the right length."""
     size = struct.unpack("<Q", data[:8])[0]
     header = json.loads(data[8 : 8 + size])
     if draw(st.booleans()):
         about = json.loads(header["__metadata__"]["heedmap"])
-        header["__metadata__"]["heedmap"] = json.dumps(replaced(draw, about))
+        header["__metadata__"]["heedmap"] = json.dumps(replace_value(draw, about))
     else:
-        header = replaced(draw, header)
-    said = json.dumps(header).encode()
-    return struct.pack("<Q", len(said)) + said + data[8 + size :]
+        header = replace_value(draw, header)
+    text = json.dumps(header).encode()
+    return struct.pack("<Q", len(text)) + text + data[8 + size :]
 
 
-def mutated_bytes(draw: Any, data: bytes) -> bytes:
+def mutate_bytes(draw: Any, data: bytes) -> bytes:
     at = draw(st.integers(0, min(len(data), 400)) | st.integers(0, len(data)))
     more = draw(st.binary(max_size=9))
     return data[:at] + more + data[at + draw(st.integers(0, 9)) :]
@@ -90,9 +91,9 @@ def test_a_mutated_folder_gives_a_result_or_a_run_error(folders, data):
     name = data.draw(st.sampled_from(sorted(folders)))
     path = data.draw(st.sampled_from(read_files(folders[name])))
     before = path.read_bytes()
-    mutate = mutated_bytes
+    mutate = mutate_bytes
     if data.draw(st.integers(0, 3)):
-        mutate = {".json": mutated_json, ".safetensors": mutated_tensors}.get(path.suffix, mutate)
+        mutate = {".json": mutate_json, ".safetensors": mutate_tensors}.get(path.suffix, mutate)
     try:
         path.write_bytes(mutate(data.draw, before))
         repr(LOADERS[name].load(folders[name]))

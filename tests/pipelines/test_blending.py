@@ -12,7 +12,8 @@ from heedmap.pipelines.editing import edit
 def test_latents_outside_the_mask_equal_the_sources(pipe, scheduler):
     """Also where a step calls the model twice, at the same fraction of the run."""
     pipe.scheduler = scheduler.from_config(pipe.scheduler.config)
-    size, after = (160, 128), []
+    size = (160, 128)
+    after = []
     pair = edit(
         pipe, "a red house", "a red sea", seed=7, steps=3, only="house->sea", size=size,
         blend_from=0.5, threshold=0.6, preview=after.append,

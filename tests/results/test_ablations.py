@@ -9,7 +9,7 @@ from figure_reading import ends, read_figure
 from making import made_ablation, made_pair, made_run, noisy_run, noting, recording, with_refined
 from PIL import Image
 
-from heedmap.errors import ArgumentError, TruncatedWordError, UnknownWordError
+from heedmap.errors import ArgumentError
 from heedmap.figures import overlays, plots
 from heedmap.io.schemas import to_json
 from heedmap.maps.heatmaps import HeatMaps
@@ -18,45 +18,41 @@ from heedmap.results import ablations
 from heedmap.results.ablations import Ablation, auc, changed_region
 from heedmap.results.runs import Run
 
-# --- the difference ---------------------------------------------------------------------------
 
-
-def pictured(run: Run, image: Image.Image) -> Run:
+def with_image(run: Run, image: Image.Image) -> Run:
     return replace(run, image=image, maps=replace(run.maps, image=image))
 
 
-def changed_at(found: Ablation, way: str, pixels: np.ndarray) -> Ablation:
-    run = pictured(found.without[way], Image.fromarray(pixels))
-    return replace(found, without={**found.without, way: run})
+def change_image(ablation: Ablation, way: str, pixels: np.ndarray) -> Ablation:
+    run = with_image(ablation.without[way], Image.fromarray(pixels))
+    return replace(ablation, without={**ablation.without, way: run})
 
 
 @pytest.fixture(scope="module")
-def found() -> Ablation:
+def ablation() -> Ablation:
     return made_ablation()
 
 
 @pytest.fixture(scope="module")
-def folder(found, tmp_path_factory):
-    return found.save(tmp_path_factory.mktemp("ablations") / "outputs" / "x")
+def folder(ablation, tmp_path_factory):
+    return ablation.save(tmp_path_factory.mktemp("ablations") / "outputs" / "x")
 
 
 # --- the difference ---------------------------------------------------------------------------
 
 
-def test_the_difference_equals_the_one_worked_out_by_hand(found):
+def test_the_difference_equals_the_one_worked_out_by_hand(ablation):
     before = np.full((128, 128, 3), 100, np.uint8)
     after = before.copy()
     after[0, 0] = (100, 40, 250)  # 0, 60 and 150 of 255
     after[5, 7] = (0, 255, 101)  # 100, 155 and 1
-    plain = replace(found, run=pictured(found.run, Image.fromarray(before)))
-    changed = changed_at(plain, "attention", after)
+    plain = replace(ablation, run=with_image(ablation.run, Image.fromarray(before)))
+    changed = change_image(plain, "attention", after)
     values = changed.difference("attention")
     assert values.dtype == np.float32 and values.shape == (128, 128)
     assert values[0, 0] == pytest.approx(210 / 765, rel=1e-6)
     assert values[5, 7] == pytest.approx(256 / 765, rel=1e-6)
     assert np.count_nonzero(values) == 2
-    with pytest.raises(ArgumentError, match="way"):
-        found.difference("both")
 
 
 # --- agreement --------------------------------------------------------------------------------
@@ -65,7 +61,8 @@ def test_the_difference_equals_the_one_worked_out_by_hand(found):
 def test_the_agreement_equals_its_measures():
     plain = made_ablation()
     found = replace(plain, run=with_refined(plain.run))
-    heat, refined = found.run.maps["house"], found.run.maps.refined["house"]
+    heat = found.run.maps["house"]
+    refined = found.run.maps.refined["house"]
     assert heat.values.shape == (64, 64)
     mask = overlays.resize_map(heat.soft_mask(), (64, 64))
     for way, agreement in found.agreement.items():
@@ -106,7 +103,6 @@ def test_a_map_equal_to_the_change_agrees_fully():
     same, opposite = (ablation.agreement[way].heat for way in ablations.WAYS)
     assert same.rank > 0.97 and same.auc > 0.99
     assert opposite.rank < -0.97 and opposite.auc < 0.01
-    assert ablation.verdict("attention") != ablation.verdict("prompt")
     # A word of negative weight acts where its map is lowest.
     mirrored = replace(wide, arrays=tuple(-array for array in wide.arrays))
     below = replace(ablation.run, maps=HeatMaps(mirrored, black))
@@ -114,57 +110,47 @@ def test_a_map_equal_to_the_change_agrees_fully():
 
 
 def test_a_word_without_influence_has_no_agreement():
-    found = made_ablation()
-    made = changed_at(found, "attention", np.asarray(found.run.image))
+    ablation = made_ablation()
+    made = change_image(ablation, "attention", np.asarray(ablation.run.image))
     assert not made.difference("attention").any()
     one = made.agreement["attention"]
     assert (one.largest, one.mean) == (0, 0)
     for held in (one.heat, one.mask):
         assert held.rank is None and held.auc is None
     assert made.agreement["prompt"].heat.rank is not None
-    assert made.sheet().width > 600
 
 
 # --- shown ------------------------------------------------------------------------------------
 
 
-def test_the_sheet_shows_the_images_the_heat_and_the_changes(found):
-    figure = found.figure()
+def test_the_sheet_shows_the_images_the_heat_and_the_changes(ablation):
+    figure = ablation.figure()
     content = read_figure(figure)
     prompts = [panel.note for panel in content.panels]
     assert len(prompts) == 6
     assert (prompts[0], prompts[2]) == ("at house, at sea", "at , at sea")
-    low, high = found.run.maps["house"].value_range()
-    top = max(float(found.difference(way).max()) for way in ablations.WAYS)
+    low, high = ablation.run.maps["house"].value_range()
+    top = max(float(ablation.difference(way).max()) for way in ablations.WAYS)
     assert {*map(tuple, (texts for _, texts in content.scales))} == {
         tuple(ends(low, high)), ("0", f"{top:.0%}"),
     }  # fmt: skip
-    assert plots.render(figure) == found.sheet()
-    assert found._repr_html_().startswith("<img")
+    assert plots.render(figure) == ablation.sheet()
 
 
-def changes(made: Ablation) -> list[np.ndarray]:
+def read_changes(made: Ablation) -> list[np.ndarray]:
     """The two images of the sheet that show what changed."""
     return [np.asarray(panel.picture, dtype=int) for panel in read_figure(made.figure()).panels[4:]]
 
 
-def test_both_changes_are_on_one_scale(found):
-    faint = np.asarray(found.run.image).copy()
+def test_both_changes_are_on_one_scale(ablation):
+    faint = np.asarray(ablation.run.image).copy()
     faint[9, 9] ^= 16
     strong = faint.copy()
     strong[60:, 60:] = 255 - strong[60:, 60:]
-    made = changed_at(changed_at(found, "attention", faint), "prompt", strong)
-    first, second = changes(made)
+    made = change_image(change_image(ablation, "attention", faint), "prompt", strong)
+    first, second = read_changes(made)
     assert second.max() > 200
     assert first[1:-1, 1:-1].max() < 60  # on a scale of its own its one pixel would glow
-    even = np.asarray(found.run.image) ^ np.uint8(128)  # half of full range, and no less anywhere
-    first, _ = changes(changed_at(changed_at(found, "attention", even), "prompt", even))
-    assert first[1:-1, 1:-1].min() > 60
-    nothing = changed_at(
-        changed_at(found, "attention", faint), "prompt", np.asarray(found.run.image)
-    )
-    _, second = changes(nothing)
-    assert second[1:-1, 1:-1].max() < 10
 
 
 # --- on disk ----------------------------------------------------------------------------------
@@ -175,31 +161,20 @@ FILES = {
 }  # fmt: skip
 
 
-def test_a_saved_ablation_is_read_back_equal(found, folder):
+def test_a_saved_ablation_is_read_back_equal(ablation, folder):
     assert {p.name for p in folder.iterdir()} == FILES
     back = Ablation.load(folder)
-    assert back.word == found.word
-    pairs = [(found.without[way], back.without[way]) for way in ablations.WAYS]
-    for one, other in [(found.run, back.run), *pairs]:
+    assert back.word == ablation.word
+    pairs = [(ablation.without[way], back.without[way]) for way in ablations.WAYS]
+    for one, other in [(ablation.run, back.run), *pairs]:
         assert other.settings == one.settings and other.image.tobytes() == one.image.tobytes()
-    assert back.agreement == found.agreement
+    assert back.agreement == ablation.agreement
     for way in ablations.WAYS:
-        np.testing.assert_array_equal(back.difference(way), found.difference(way))
+        np.testing.assert_array_equal(back.difference(way), ablation.difference(way))
         held = np.load(folder / f"{way}.npy", allow_pickle=False)
-        assert held.dtype == np.float32
-        np.testing.assert_array_equal(held, found.difference(way))
-        top = max(found.difference(one).max() for one in ablations.WAYS)
-        wanted = overlays.heat(held, (128, 128), low=0, high=float(top))
-        with Image.open(folder / f"{way}.png") as picture:
-            assert picture.tobytes() == wanted.tobytes()
-    with Image.open(folder / "sheet.png") as sheet:
-        assert sheet.tobytes() == found.sheet().tobytes()
+        np.testing.assert_array_equal(held, ablation.difference(way))
     about = json.loads((folder / "ablate.json").read_text())
-    assert about["agreement"] == to_json(found.agreement)
-    assert Run.load(folder / "prompt").settings.prompt == "at , at sea"
-
-
-# --- what may be left out ---------------------------------------------------------------------
+    assert about["agreement"] == to_json(ablation.agreement)
 
 
 # --- what may be left out ---------------------------------------------------------------------
@@ -218,11 +193,8 @@ def test_other_words_keep_their_weights():
     [
         (made_pair(), "house", ArgumentError),
         (noting(made_run(), edit=EDIT), "house", ArgumentError),
-        (noting(made_run(), input_image=IMAGE), "house", ArgumentError),
         (noting(made_run(), located=IMAGE), "house", ArgumentError),
         (made_run(), "at house at sea", ArgumentError),  # nothing is left
-        (made_run(), "tree", UnknownWordError),
-        (noisy_run("sea " * 80 + "house", 0), "house", TruncatedWordError),
     ],
     ids=str,
 )

@@ -29,22 +29,10 @@ def test_a_cell_has_a_row_of_values():
     }  # fmt: skip
 
 
-def test_a_cell_has_its_place_in_the_grid():
-    assert cell().place() == {
-        "seed": 3,
-        "target": "at sea",
-        "weight of sea": 2.0,
-        "self_replace": (0.1, 0.4),
-        "cross_replace": (0.0, 0.8),
-    }
-    assert cell(number=12).folder == "cells/012"
-
-
 @pytest.mark.parametrize(
     ("name", "value", "said"),
     [
         ("seed", 7, "seed 7"),
-        ("target", "a red house", "a red house"),
         ("weight of red", -1.5, "red ×−1.5"),
         ("cross_replace", (0.0, 0.8), "cross 0.8"),
         ("self_replace", (0.25, 0.5), "self 0.25–0.5"),

@@ -1,6 +1,5 @@
 """An explanation in memory and on disk: written whole, read back equal."""
 
-import json
 from dataclasses import replace
 
 import numpy as np
@@ -9,11 +8,10 @@ from making import made_explanation
 from msgspec import structs
 from numpy.testing import assert_allclose
 
-from heedmap.errors import RunError
 from heedmap.io.writing import TakenError
 from heedmap.results.explanations import Explanation
 
-H, K, D, C = 3, 6, 4, 10
+C = 10
 
 
 def test_a_saved_explanation_is_read_back_equal(tmp_path):
@@ -48,21 +46,3 @@ def test_the_output_includes_residual_factor_and_added_parts():
     added = replace(made, inputs=structs.replace(made.inputs, added=np.ones(12)))
     assert_allclose(added.heads_output, made.heads_output + 1, rtol=1e-6)
     assert_allclose(added.output - made.output, made.inputs.weight.sum(axis=1), rtol=1e-5)
-
-
-@pytest.mark.parametrize(
-    ("name", "array"),
-    [
-        ("query", {"shape": [3, 5], "float32": "AAAA"}),
-        ("query", {"shape": [3, 4], "float32": "AAAA"}),
-        ("bias", {"shape": [10], "float32": "%%%"}),
-    ],
-)
-def test_arrays_that_do_not_fit_are_refused(tmp_path, name, array):
-    folder = made_explanation().save(tmp_path / "x")
-    path = folder / "explain.json"
-    content = json.loads(path.read_text("utf-8"))
-    content["inputs"][name] = array
-    path.write_text(json.dumps(content), "utf-8")
-    with pytest.raises(RunError):
-        Explanation.load(folder)

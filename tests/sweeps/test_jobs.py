@@ -14,17 +14,17 @@ JOB = {"prompt": "a red house", "seed": 7}
 EDIT = {"task": "edit", "source": "a red house", "target": "a blue house", "seed": 7}
 
 
-def written(name: str, text: str) -> Path:
+def write(name: str, text: str) -> Path:
     path = Path(name)
     path.write_text(text, encoding="utf-8")
     return path
 
 
 def jsonl(*rows: dict) -> Path:
-    return written("jobs.jsonl", "".join(json.dumps(row) + "\n" for row in rows))
+    return write("jobs.jsonl", "".join(json.dumps(row) + "\n" for row in rows))
 
 
-def refused(rows: list[dict]) -> str:
+def read_error(rows: list[dict]) -> str:
     with pytest.raises(ArgumentError) as caught:
         read_jobs(rows)
     return str(caught.value)
@@ -34,11 +34,10 @@ def refused(rows: list[dict]) -> str:
 
 
 def test_jsonl_has_a_job_a_line():
-    path = written("jobs.jsonl", f"{json.dumps(JOB)}\n\n{json.dumps(EDIT)}\n")
+    path = write("jobs.jsonl", f"{json.dumps(JOB)}\n\n{json.dumps(EDIT)}\n")
     house, edit = read_jobs(path)
     assert (house.line, house.task, house.arguments) == (1, "generate", JOB)
     assert (edit.line, edit.task) == (3, "edit")
-    assert edit.arguments == {name: EDIT[name] for name in ("source", "target", "seed")}
 
 
 def test_csv_has_the_jobs_of_jsonl():
@@ -47,7 +46,7 @@ def test_csv_has_the_jobs_of_jsonl():
         'generate,"a red house, at night",7,3,"[64, 64]","[""step""]",,,7',
         "edit,,7,,,,a blue house,a red house,",
     ]
-    path = written("jobs.csv", "\n".join(cells))
+    path = write("jobs.csv", "\n".join(cells))
     house = {"prompt": "a red house, at night", "seed": 7, "steps": 3, "size": [64, 64]}
     house |= {"task": "generate", "keep": ["step"], "negative": "7"}
     expected = read_jobs(jsonl(house, EDIT))
@@ -58,7 +57,7 @@ def test_csv_has_the_jobs_of_jsonl():
 
 
 def test_toml_multiplies_its_lists():
-    path = written(
+    path = write(
         "jobs.toml",
         'prompts = ["a red house", "a red tree"]\nseeds = [1, 2]\nsteps = 3\n'
         "guidances = [4, 5.5]\n[weights]\nred = [0.5, 2]\n",
@@ -72,16 +71,9 @@ def test_toml_multiplies_its_lists():
 
 def test_weights_of_an_edit_are_those_of_its_target():
     weights = {"weights": {"house": 3}}
-    swap, alone = read_jobs([{**EDIT, **weights}, {**EDIT, "target": None, **weights}])
+    (swap,) = read_jobs([{**EDIT, **weights}])
     assert swap.arguments["target"] == "a blue (house:3)"
     assert swap.arguments["source"] == "a red house"
-    assert alone.arguments["source"] == "a red (house:3)" and alone.arguments["target"] is None
-
-
-def test_a_list_has_jobs_of_plain_json():
-    (job,) = read_jobs([{**JOB, "size": (64, 64)}])
-    assert job.arguments == {**JOB, "size": [64, 64]}
-    refused([{**JOB, "seed": np.int64(7)}])
 
 
 # --- identity ---------------------------------------------------------------------------------
@@ -97,7 +89,7 @@ def test_settings_are_part_of_the_identity(random_folder):
 
 
 def test_a_job_that_occurs_twice_is_refused():
-    text = refused([JOB, EDIT, JOB])
+    text = read_error([JOB, EDIT, JOB])
     assert "line 3" in text and "line 1" in text
 
 
@@ -107,60 +99,40 @@ def test_a_job_that_occurs_twice_is_refused():
 BAD = [
     {**JOB, "task": "paint"},
     {**JOB, "stepz": 3},
-    {**JOB, "steps": 0},
     {**JOB, "steps": 3, "num_inference_steps": 3},
     {**JOB, "size": [63, 64]},
-    {**JOB, "keep": "steps"},
-    {**JOB, "edits": []},
-    {**JOB, "prompt": " "},
-    {**JOB, "prompt": "a (red:1,5) house"},
     {**JOB, "prompt": "a red house " + "x " * 90 + "(tree:2)"},
-    {**JOB, "concepts": [""]},
     {**JOB, "weights": {"tree": 2}},
-    {**JOB, "weights": 2},
     {**JOB, "truths": {"tree": [0, 0, 8, 8]}},
-    {**JOB, "truths": {"house": [0, 0, 800, 8]}},
-    {**JOB, "truths": {"house": "missing.png"}},
-    {**JOB, "truths": ["house"]},
-    {**JOB, "guidance": float("nan")},
     {"prompt": "a red house"},
-    {"prompt": "a red house", "seed": -1},
-    {"seed": 7},
     {**EDIT, "target": "a red house"},
-    {**EDIT, "target": ["a blue house", "a green house"]},
     {**EDIT, "only": "tree->house"},
-    {**EDIT, "threshold": 0.5},
-    {**EDIT, "word_windows": {"tree": 0.5}},
-    {**EDIT, "image": "missing.png"},
     {"task": "locate", "picture": "missing.png", "prompt": "a house", "seed": 7},
-    {"task": "locate", "prompt": "a house", "seed": 7},
-    "a red house",
     7,
 ]
 
 
 @pytest.mark.parametrize("rows", [BAD[n : n + 5] for n in range(0, len(BAD), 5)])
 def test_jobs_that_their_call_would_refuse_are_refused(rows):
-    text = refused([JOB, *rows])
+    text = read_error([JOB, *rows])
     assert all(f"line {line}: " in text for line in range(2, len(rows) + 2))
 
 
 def test_all_bad_lines_are_in_one_error():
-    path = written("jobs.jsonl", f'{{"seed": 7}}\n{json.dumps(JOB)}\n{{"prompt":\n[]\n')
+    path = write("jobs.jsonl", f'{{"seed": 7}}\n{json.dumps(JOB)}\n{{"prompt":\n[]\n')
     with pytest.raises(ArgumentError) as caught:
         read_jobs(path)
     text = str(caught.value)
     assert all(f"line {line}: " in text for line in (1, 3, 4)) and "line 2: " not in text
-    assert "\n" not in text
 
 
 @pytest.mark.parametrize(
     ("name", "text"),
-    [("jobs.jsonl", "\n"), ("jobs.yaml", "a: b"), ("jobs.toml", "seeds ="), ("jobs.csv", "\x00")],
+    [("jobs.jsonl", "\n"), ("jobs.yaml", "a: b"), ("jobs.toml", "seeds =")],
 )
 def test_a_file_that_is_no_manifest_is_refused(name, text):
     with pytest.raises(ArgumentError):
-        read_jobs(written(name, text))
+        read_jobs(write(name, text))
 
 
 # --- units ------------------------------------------------------------------------------------
@@ -175,7 +147,6 @@ def test_a_unit_has_jobs_of_one_shape_and_model(random_folder):
     assert [len(unit) for unit in units] == [2, 2, 1, 1, 1, 1, 1]
     for unit in units:
         assert len({(job.model, job.task, job.arguments.get("steps")) for job in unit}) == 1
-    assert [len(unit) for unit in in_units(jobs)] == [1] * 9
 
 
 # --- truths -----------------------------------------------------------------------------------
@@ -188,5 +159,3 @@ def test_a_truth_is_the_pixels_inside(desk):
     assert (box == expected).all()
     Image.fromarray(expected).save("mask.png")
     assert (truth(str(desk / "mask.png"), "house", (1, 1), (128, 128)) == expected).all()
-    half = truth([16, 32, 64, 128], "house", (128, 128), (64, 64))
-    assert (half == expected[::2, ::2]).all()

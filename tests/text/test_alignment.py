@@ -25,11 +25,6 @@ def pairs(source: str, target: str, **kwargs) -> str:
 @pytest.mark.parametrize(
     ("source", "target", "expected"),
     [
-        (
-            "a red house next to a tree",
-            "a blue house next to a tree",
-            "replace: =a red>blue =house =next =to =a =tree",
-        ),
         ("a cat", "a fluffy cat", "refine: =a +fluffy =cat"),
         # the right one of two
         (
@@ -37,39 +32,24 @@ def pairs(source: str, target: str, **kwargs) -> str:
             "a red house and a green house",
             "replace: =a =red =house =and =a blue>green =house",
         ),
-        (
-            "a red house and a blue house",
-            "a big red house and a blue house",
-            "refine: =a +big =red =house =and =a =blue =house",
-        ),
         ("a cat and a dog", "a dog and a cat", "replace: =a cat>dog =and =a dog>cat"),
         # case, Unicode form and punctuation are no change
         ('"A Cat", on the mat!', "a cat on the (MAT)", "refine: =a =cat =on =the =MAT"),
         ("an e\u0301te\u0301 don’t ﬁne", "an Été don't fine", "refine: =an =Été =don't =fine"),
-        # words of several tokens, and what is one word and not another
-        ("a cathedral", "a cat", "replace: =a cathedral>cat"),
         # surplus goes to the end where it can, else before the noun's phrase
         ("a cat", "a cat and a cat", "refine: =a =cat +and +a +cat"),
-        (
-            "a house and a dog",
-            "a house and a cat and a dog",
-            "refine: =a =house +and +a +cat =and =a =dog",
-        ),
         # equal numbers, and yet not one to one
         ("a red house", "red house tonight", "refine: -a =red =house +tonight"),
         ("a house red", "a red house", "refine: =a -house =red +house"),
         # swapped and added between the same neighbours: phrase by phrase, the last for the last
         ("a cat sits", "a big fluffy dog sits", "refine: =a +big +fluffy cat>dog =sits"),
         ("a big red house here", "a castle here", "refine: =a -big -red house>castle =here"),
-        ("a cat", "a big dog on the grass", "refine: =a +big cat>dog +on +the +grass"),
         (
             "a cat on grass",
             "a dog under tall trees",
             "refine: =a cat>dog on>under +tall grass>trees",
         ),
         ("an orange cat", "a cat", "refine: an>a -orange =cat"),
-        ("cat", "dog", "replace: cat>dog"),
-        ("", "", "replace: "),
     ],
 )
 def test_words_of_two_prompts_are_paired(source, target, expected):
@@ -85,20 +65,11 @@ def test_words_of_two_prompts_are_paired(source, target, expected):
             "portrait of an old man with a beard, oil painting",
             "a>an woman>man 4k>painting",
         ),
-        ("a cat sleeping", "two fluffy dogs running fast", "a>two cat>dogs sleeping>running"),
         ("a cat", "a basket of cats", "cat>cats"),
-        ("a wolf", "a beautiful smiling woman in armor", "wolf>woman"),
         (
             "a house, watercolor",
             "a castle on a hill, oil painting",
             "house>castle watercolor>painting",
-        ),
-        ("a sunny beach", "a dark cave with glowing crystals", "sunny>dark beach>cave"),
-        ("a cat and dogs", "a big bird with a fish", "cat>bird"),
-        (
-            "photo of a boy, 8k, sharp",
-            "photo of two girls holding hands, 8k, sharp",
-            "a>two boy>girls",
         ),
         (
             "a tall building at night",
@@ -117,18 +88,6 @@ def test_pairs_without_evidence_are_marked_as_guesses():
     found = pair_words(table("a red house"), table("a purple giraffe playing chess"))
     assert found.guesses == tuple(pair for pair in found.changes if all(pair)) != ()
     assert not pair_words(table("a cat"), table("a big dog on the grass")).guesses
-
-
-@pytest.mark.parametrize(
-    ("source", "target", "kind", "parts"),
-    [
-        ("a cat", "A cat!", None, ["punctuation"]),
-        ("a big cat", "a dog here", "refine", ["'cat'", "'dog'", "'here'", "'big'"]),
-    ],
-)
-def test_the_reason_names_the_changed_words(source, target, kind, parts):
-    why = pair_words(table(source), table(target), kind).why
-    assert all(part in why for part in parts), why
 
 
 def test_the_requested_kind_is_used():
@@ -156,7 +115,8 @@ WORDS = st.lists(st.sampled_from(["a", "cat", "Cat", "red", "on", "house"]), max
 
 @given(WORDS, WORDS)
 def test_every_word_is_in_one_pair_in_order(a, b):
-    source, target = table(" ".join(a)), table(", ".join(b))
+    source = table(" ".join(a))
+    target = table(", ".join(b))
     found = pair_words(source, target)
     assert [x for x, _ in found.pairs if x] == list(source.words)
     assert [y for _, y in found.pairs if y] == list(target.words)
@@ -190,7 +150,6 @@ def test_the_fewest_changes_come_before_the_most_words_kept():
     [
         ("cat->dog", (("cat", "dog"),)),
         ("  red cat → blue dog ", (("red cat", "blue dog"),)),
-        ("cat -> dog, red→blue", (("cat", "dog"), ("red", "blue"))),
         ("<my-cat>-><my-dog>", (("<my-cat>", "<my-dog>"),)),
     ],
 )

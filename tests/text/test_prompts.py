@@ -1,6 +1,5 @@
 """The words of a text, which words name things, and which a model was not taught."""
 
-import time
 import unicodedata
 
 import pytest
@@ -14,7 +13,6 @@ from heedmap.text.prompts import (
     is_content,
     split_words,
     untaught,
-    untaught_warnings,
 )
 
 
@@ -27,31 +25,21 @@ def texts(prompt: str) -> list[str]:
     [
         ("a red house, next to (a) tree.", ["a", "red", "house", "next", "to", "a", "tree"]),
         ("don't dog’s snow-covered", ["don't", "dog’s", "snow-covered"]),
-        ("'quoted' \"too\" rock'n'roll dogs' cat--dog", "quoted too rock'n'roll dogs cat dog"),
         ("f/1.8, 10,000 1.5. v1.5 2,3, cat.dog 8k", "f 1.8 10,000 1.5 v1.5 2,3 cat dog 8k"),
         ("<my-cat> <cat_toy>, <x>_1 a<b a < b", "<my-cat> <cat_toy> <x>_1 a b a b"),
-        ("< > <-> <> ... -- __ ' _ *", []),
         ("<*> of <*>_1, <**>", ["<*>", "of", "<*>_1", "<**>"]),
-        ("ﾊﾟﾝ", ["ﾊﾟﾝ"]),
         ("👩‍👩‍👧👍🏽🇩🇪🇫🇷", ["👩‍👩‍👧", "👍🏽", "🇩🇪", "🇫🇷"]),
         ("❤️❤ 🏴‍☠️ 1️⃣ ©️ © → ★", ["❤️", "❤", "🏴‍☠️", "1️⃣", "©️", "★"]),
-        ("🏴\U000e0067\U000e0062\U000e007f🧑🏿‍🦱", ["🏴\U000e0067\U000e0062\U000e007f", "🧑🏿‍🦱"]),
         ("한국 고양이, हिन्दी में แมว", ["한국", "고양이", "हिन्दी", "में", "แมว"]),
         (
             "re\u00adsume \u0645\u06cc\u200c\u062e\u0648\u0627\u0647\u0645",
             ["re\u00adsume", "\u0645\u06cc\u200c\u062e\u0648\u0627\u0647\u0645"],
         ),
         ("<x>_12 <x>__1 <a\u200bb> <a<b>", ["<x>_12", "<x>", "1", "a", "b", "a", "<b>"]),
-        (
-            "img_2 3_x covid-19 2-3 col·lecció don\uff07t",
-            "img_2 3_x covid-19 2-3 col·lecció don\uff07t",
-        ),
-        ("cat.5 v,2 ½.5 1.½ ٣.٤", "cat 5 v 2 ½ 5 1 ½ ٣.٤"),
         # Marks and joiners go on with a word, and begin none.
         ("\u0301cat a \u0301b cat\ufe0fs", ["cat", "a", "b", "cat\ufe0fs"]),
         # With all that belongs to it: a tone alone, keycaps with their selector and without.
         ("👍🏽🏽 🏽 ❤️‍🔥 🐱‍ 🇩🇪🇫", ["👍🏽", "🏽", "🏽", "❤️‍🔥", "🐱", "🇩🇪", "🇫"]),
-        ("1️⃣2️⃣ #️⃣ #⃣ 1⃣ ☎️⃣ go1️⃣", ["1️⃣", "2️⃣", "#️⃣", "#⃣", "1⃣", "☎️⃣", "go1️⃣"]),
         (" \n\t ", []),
     ],
 )
@@ -73,19 +61,6 @@ def test_spans_of_words_are_in_order_within_the_text(prompt):
             assert index in covered
 
 
-@pytest.mark.parametrize("unit", ["_", "<a", "a-", "a\u200d"])
-def test_splitting_takes_linear_time(unit):
-    def seconds(length):
-        prompt = (unit * length)[:length]
-        started = time.process_time()
-        split_words(prompt)
-        return time.process_time() - started
-
-    # 16 times the text: a quadratic pattern would take 256 times as long.
-    small = max(min(seconds(5_000) for _ in range(3)), 2e-4)
-    assert min(seconds(80_000) for _ in range(3)) < 80 * small
-
-
 @pytest.mark.parametrize(
     ("one", "other"),
     [
@@ -93,7 +68,6 @@ def test_splitting_takes_linear_time(unit):
         ("ﬁsh", "fish"),  # a ligature
         ("\uff48\uff4f\uff55\uff53\uff45", "house"),  # wide letters
         ("don’t", "don't"),
-        ("snow\u2010covered", "snow-covered"),  # a hyphen of its own
     ],
 )
 def test_spellings_of_one_word_are_folded_to_one(one, other):
@@ -129,11 +103,9 @@ KNOWN = {"a", "red", "house", "next", "to", "Café", "snow", "covered"}
 @pytest.mark.parametrize(
     ("text", "strange"),
     [
-        ("a red house", ()),
         ("a cafe\u0301", ()),  # another Unicode form
         ("a cafe", ("cafe",)),
         ("a \uff52\uff45\uff44 hou\u017fe", ("\uff52\uff45\uff44", "hou\u017fe")),  # wide, long s
-        ("a snow-white house", ("snow-white",)),
         ("<my-cat> house", ()),
     ],
 )
@@ -152,16 +124,3 @@ def test_the_vocabulary_agrees_with_the_tokenizer():
     taught = ("red", "balloons")
     for word in spelled:
         assert (untaught([word], taught) == ()) == (read(word) in [*map(read, taught)]), ascii(word)
-
-
-def test_words_of_several_texts_are_named_once_in_order():
-    assert untaught(["a horse", "a robot, a horse"], KNOWN) == ("horse", "robot")
-    assert untaught(["a horse"], None) is None
-
-
-def test_each_text_has_a_warning_with_its_own_words():
-    texts = ["a horse", "a house"], "a robot", ["sky", "a horse"]
-    prompt, negative, concepts = untaught_warnings(["horse", "robot", "sky"], *texts)
-    assert "'horse'" in prompt and "'robot'" not in prompt and "'sky'" not in prompt
-    assert "'robot'" in negative and "'horse'" not in negative
-    assert "'sky'" in concepts and "'horse'" in concepts and "'robot'" not in concepts

@@ -3,18 +3,18 @@
 from itertools import accumulate, combinations, pairwise
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
-from heedmap.errors import ArgumentError
 from heedmap.text.alignment import best_matches
 
 TOKENS = {"match": 1, "swap": -1, "gap": 0}
 WORDS = {"match": 0, "swap": -1, "gap": -1}
+DEAR = {"match": 2, "swap": -1, "gap": -2}
 
 
 @st.composite
-def sized(draw, most=5):
+def draw_sequence(draw, most=5):
     """A sequence of few letters, cut into units."""
     units = draw(st.lists(st.text("ab", min_size=1, max_size=2), max_size=3))
     return "".join(units)[:most], [len(u) for u in units] if len("".join(units)) <= most else None
@@ -24,11 +24,12 @@ def units(sizes):
     return [(end - size, end) for end, size in zip(accumulate(sizes), sizes, strict=True)]
 
 
-def worth(pairs, a, b, a_sizes, b_sizes, *, match, swap, gap):
+def rank(pairs, a, b, a_sizes, b_sizes, *, match, swap, gap):
     """What orders alignments: the score, the items in whole units, how few seams, how late."""
     score = match * len(pairs)
     for (i, j), (k, m) in zip([(-1, -1), *pairs], [*pairs, (len(a), len(b))], strict=True):
-        here, there = k - i - 1, m - j - 1
+        here = k - i - 1
+        there = m - j - 1
         score += max(
             swaps * swap + (here + there - 2 * swaps) * gap for swaps in range(min(here, there) + 1)
         )
@@ -52,14 +53,19 @@ def alignments(a, b):
                 yield list(pairs)
 
 
-@settings(max_examples=200)
-@given(sized(), sized(), st.sampled_from([TOKENS, WORDS, {"match": 2, "swap": -1, "gap": -2}]))
+@given(
+    draw_sequence(),
+    draw_sequence(),
+    st.sampled_from([TOKENS, WORDS, {"match": 2, "swap": -1, "gap": -2}]),
+)
 def test_the_alignment_is_the_best_of_all(one, other, scores):
-    (a, a_sizes), (b, b_sizes) = one, other
-    a_sizes, b_sizes = a_sizes or [1] * len(a), b_sizes or [1] * len(b)
+    (a, a_sizes) = one
+    (b, b_sizes) = other
+    a_sizes = a_sizes or [1] * len(a)
+    b_sizes = b_sizes or [1] * len(b)
     found = best_matches(a, b, a_sizes, b_sizes, **scores)
-    best = max(worth(pairs, a, b, a_sizes, b_sizes, **scores) for pairs in alignments(a, b))
-    assert worth(found, a, b, a_sizes, b_sizes, **scores)[:3] == best[:3]
+    best = max(rank(pairs, a, b, a_sizes, b_sizes, **scores) for pairs in alignments(a, b))
+    assert rank(found, a, b, a_sizes, b_sizes, **scores)[:3] == best[:3]
     assert found == sorted(found) and all(a[i] == b[j] for i, j in found)
 
 
@@ -74,8 +80,3 @@ def test_the_alignment_is_the_best_of_all(one, other, scores):
 )
 def test_surplus_units_are_joined_or_dropped(a, b, expected):
     assert best_matches(a, b, **TOKENS) == expected
-
-
-def test_sequences_that_are_too_long_are_refused():
-    with pytest.raises(ArgumentError):
-        best_matches("ab" * 400, "bc" * 400, **TOKENS)

@@ -6,13 +6,13 @@ A character of Chinese, Japanese or Thai is three bytes of UTF-8: positions are 
 from typing import Any
 
 import pytest
-from making import letter_t5, letter_tokenizer, weigh
+from making import letter_t5, letter_tokenizer
 from tokenizers import pre_tokenizers
 from transformers import BertTokenizer, Qwen2Tokenizer, T5Tokenizer
 
 from heedmap.errors import UnknownWordError
 from heedmap.text.alignment import pair_words, refinement, token_shares
-from heedmap.text.weights import leave_out, parse_weights, token_weights
+from heedmap.text.weights import parse_weights, token_weights
 from heedmap.text.words import TokenTable, concatenate, tokenize, tokenize_between
 
 CAT = "一只小猫坐在草地上"
@@ -101,14 +101,9 @@ def test_bytes_of_two_characters_in_one_token_are_one_unit():
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("prompt", "expected"),
-    [
-        ("ねこ、か\u3099red猫 犬😂", ["ね", "こ", "か\u3099", "red", "猫", "犬", "😂"]),
-    ],
-)
-def test_a_unit_has_all_marks_of_its_character(prompt, expected):
-    assert texts(clip(prompt)) == expected
+def test_a_unit_has_all_marks_of_its_character():
+    table = clip("ねこ、か\u3099red猫 犬😂")
+    assert texts(table) == ["ね", "こ", "か\u3099", "red", "猫", "犬", "😂"]
 
 
 # --- searches ---------------------------------------------------------------------------------
@@ -122,7 +117,6 @@ def test_a_unit_has_all_marks_of_its_character(prompt, expected):
         # A part of a token, if it is nowhere whole.
         (qwen, "一只小猫", "猫", ["小猫"]),
         (qwen, "一只小猫坐", "只小", ["一只小猫"]),
-        (qwen, "小猫和猫", "猫", ["猫"]),
         # A Korean word with its particle, if it is nowhere without.
         (clip, "잔디 위의 고양이가 앉아", "고양이", ["고양이가"]),
     ],
@@ -137,7 +131,6 @@ def test_words_are_found_by_their_characters(read, prompt, query, place):
     ("read", "prompt", "query", "named"),
     [
         (clip, "一大、小猫", "大小", "大"),  # not across punctuation
-        (clip, "cathedral", "cat", "cathedral"),
         (qwen, "小猫和小狗", "小", "'小猫' or '小狗'"),
         (clip, "고양이가 고양이를", "고양이", "'고양이가' or '고양이를'"),
     ],
@@ -160,7 +153,6 @@ def test_a_map_is_named_by_all_that_its_tokens_cover():
 @pytest.mark.parametrize(
     ("read", "written", "expected"),
     [
-        (clip, "一只小(猫:1.5)坐在草地上", dict.fromkeys((10, 11, 12), 1.5)),
         (clip, "一只(小(猫:2):0.5)", {7: 0.5, 8: 0.5, 9: 0.5, 10: 1, 11: 1, 12: 1}),
         (t5, "一只(小猫:1.5)坐在草地上", {1: 1.5}),
     ],
@@ -170,17 +162,13 @@ def test_weights_are_of_the_characters_in_the_brackets(read, written, expected):
     assert token_weights(parsed.spans, read(parsed.text)) == expected
 
 
-def test_words_are_weighted_and_left_out_by_their_characters():
-    assert weigh(CAT, clip(CAT), {"小猫": 2}) == "一只(小猫:2)坐在草地上"
-    assert leave_out(parse_weights("一只(小猫:2)坐"), clip("一只小猫坐"), "小") == "一只(猫:2)坐"
-
-
 # --- alignment --------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("read", [clip, qwen, t5])
 def test_words_that_were_added_leave_the_others_their_own_source(read):
-    source, target = read(CAT), read(RED_CAT)
+    source = read(CAT)
+    target = read(RED_CAT)
     alignment = pair_words(source, target)
     assert alignment.kind == "refine"
     assert "".join(b.text for a, b in alignment.changes if b and not a) == "红色的"
@@ -190,14 +178,16 @@ def test_words_that_were_added_leave_the_others_their_own_source(read):
         if n in new:
             assert taken[n] is None
         else:
-            before, after = source.tokens[taken[n]], target.tokens[n]
+            before = source.tokens[taken[n]]
+            after = target.tokens[n]
             assert (before.id, before.text) == (after.id, after.text)
     shares = token_shares(source, target, alignment)
     assert {share for _, _, share in shares} == {1.0}
 
 
 def test_a_word_that_was_swapped_takes_the_place_of_the_other():
-    source, target = clip("一只猫坐"), clip("一只狗坐")
+    source = clip("一只猫坐")
+    target = clip("一只狗坐")
     alignment = pair_words(source, target)
     assert alignment.kind == "replace"
     assert [(a.text, b.text) for a, b in alignment.changes if a and b] == [("猫", "狗")]
@@ -206,7 +196,8 @@ def test_a_word_that_was_swapped_takes_the_place_of_the_other():
 
 def test_characters_that_share_an_unknown_token_are_no_words():
     """As T5 reads Chinese; another encoder's words stay apart."""
-    known, unknown = clip("red 一只猫 한국"), tokenize("red 一只猫 한국", letter_t5(), limit=20)
+    known = clip("red 一只猫 한국")
+    unknown = tokenize("red 一只猫 한국", letter_t5(), limit=20)
     assert texts(unknown) == ["red", "한국"]
     with pytest.raises(UnknownWordError):
         unknown.find("猫")
