@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from heedmap.backends.base import Family, GridShape
 from heedmap.backends.joint import JointFamily
@@ -20,15 +21,14 @@ from heedmap.backends.tap import RecordingProcessor
 from heedmap.errors import NothingRecordedError, TraceError, plural
 from heedmap.maps.recordings import AVERAGED, Layer, Recording, cells
 from heedmap.mathematics.events import AttentionEvent, Layout
+from heedmap.mathematics.probabilities import columns
 from heedmap.mathematics.rules import Rule, Site
 from heedmap.options import Axis, BranchName, GenerateOptions, ShareOf, Tokens
 from heedmap.recording.accumulation import (
     AttentionAccumulator,
     ConceptKeys,
     RefinedMaps,
-    SiteProbabilities,
     coarsened,
-    edited_probabilities,
     evenly_chosen,
     is_propagated,
     middle_grid,
@@ -455,9 +455,10 @@ class Call:
         if edited is None:
             sums.add(image, event, row, passes, of_text=self._of_text)
             return
-        p = edited_probabilities(edited)
+        _, p = edited.pair()
         if self._of_text:
-            p = shares_of_text(p, row.text_keys.shape[1])
+            p = shares_of_text(p[..., : row.text_keys.shape[1]])
+        p = columns(p, sums.tokens[image])
         sums.add_probabilities(image, event.site, p, passes)
 
     @property
@@ -485,9 +486,7 @@ class Call:
             if similarities:
                 self._add(self.records["outputs"], site, similarities)
 
-    def _add(
-        self, record: BranchRecord, site: Site, each: Sequence[SiteProbabilities]
-    ) -> None:
+    def _add(self, record: BranchRecord, site: Site, each: Sequence[Tensor]) -> None:
         """Add the probabilities of each image in a layer to a record."""
         record.ran[site.layer, site.step] += 1
         for image, p in enumerate(each):
