@@ -1,0 +1,68 @@
+"""Observers of attention, and layers that are computed together."""
+
+import numpy as np
+import pytest
+import torch
+from making import random_pipeline, run
+from oracle import assert_probabilities, softmax, tolerance
+
+import heedmap as hm
+from heedmap.errors import ArgumentError
+from heedmap.mathematics.events import AttentionEvent
+from heedmap.recording import accumulation, grouping
+
+
+@pytest.mark.parametrize("name", [None, "joint"])
+def test_an_observer_is_given_exact_attention_of_each_row(name):
+    pipe = hm.load(name)
+    prompts = ["a red house", "a cat"]
+    bare = run(pipe, prompts, seeds=(0, 1), steps=2)
+    sites: set[tuple[str, int]] = set()
+
+    def check(event: AttentionEvent) -> None:
+        sites.add((event.layer, event.site.step))
+        rows = event.layout.rows
+        assert [(row.image, row.branch) for row in rows] == [
+            (0, "negative"), (1, "negative"), (0, "conditional"), (1, "conditional"),
+        ]  # fmt: skip
+        for number, row in enumerate(rows):
+            exact = softmax(event.query[number], event.key[number], event.scale)
+            exact = exact[:, row.positions][..., row.tokens]
+            found = event.row(number).probabilities()
+            near = tolerance(event.query[number], event.key[number], event.scale)
+            assert found.shape[1:] == (np.prod(event.site.grid), exact.shape[-1])
+            assert_probabilities(found, exact, near)
+
+    with hm.observe(pipe, check):
+        observed = run(pipe, prompts, seeds=(0, 1), steps=2)
+    assert np.array_equal(bare, observed)
+    assert {step for _, step in sites} == {0, 1}
+    with pytest.raises(ArgumentError, match="observer"):
+        hm.observe(pipe, "entropy")
+
+
+def test_probabilities_keep_the_graph_of_their_inputs():
+    generator = torch.Generator().manual_seed(0)
+    query, key = torch.randn(2, 1, 2, 6, 4, generator=generator)
+    query.requires_grad_()
+    p = AttentionEvent(query, key, 0.5).probabilities(0, keys=slice(1, 3))
+    (found,) = torch.autograd.grad(p[0, 2, 1], query)
+    (exact,) = torch.autograd.grad(softmax(query, key, 0.5)[0, 0, 2, 2], query)
+    torch.testing.assert_close(found, exact.float(), rtol=1e-5, atol=1e-7)
+
+
+@pytest.mark.parametrize(("module", "name"), [(accumulation, "CACHED"), (grouping, "MAX_HELD")])
+@pytest.mark.parametrize("keep", [(), ("layer",), ("layer", "step", "head")])
+def test_layers_have_the_same_maps_alone_and_together(monkeypatch, module, name, keep):
+    def record():
+        pipe = random_pipeline()
+        with hm.trace(pipe, keep) as trace:
+            run(pipe, "a red house", steps=4)
+        return trace.recordings[0]
+
+    together = record()
+    monkeypatch.setattr(module, name, 1)
+    alone = record()
+    for a, b in zip(together.arrays, alone.arrays, strict=True):
+        np.testing.assert_allclose(a, b, atol=1e-6, rtol=0)
+    np.testing.assert_allclose(together.refined, alone.refined, atol=1e-6, rtol=0)
