@@ -188,6 +188,7 @@ class Call:
         ] = ()  # of the model's batch that read the prompt in this pass
         self.layout = Layout()  # of this pass
         self._rows = self._tokens = 0  # of the batch and of the text of this pass
+        self._passes = 1  # of this step
         # Text states that were compared, with their version and the blocks in them.
         self._compared: list[tuple[torch.Tensor, int, dict[str, list[int]]]] = []
         self._groups = family.groups(list(layers))
@@ -338,6 +339,7 @@ class Call:
             self.blocks = self.blocks[-1:]
         self.layout = self._layout_of(blocks)
         step = self.moment.step
+        self._passes = self.schedule.steps.count(step)
         for name, record in self.records.items():
             candidates = blocks.get(name, []) if name == "negative" else self.blocks
             record.block = candidates[-1 if source_first else 0] if candidates else None
@@ -450,21 +452,16 @@ class Call:
     ) -> None:
         """Add one row of an event, with its edits."""
         passes = self._passes
-        row = event.row(number)
         edited = event.edited.get(number)
         if edited is None:
+            row = event.row(number, values=False)
             sums.add(image, event, row, passes, of_text=self._of_text)
             return
         _, p = edited.pair()
         if self._of_text:
-            p = shares_of_text(p[..., : row.text_keys.shape[1]])
+            p = shares_of_text(p[..., : self._tokens])
         p = columns(p, sums.tokens[image])
         sums.add_probabilities(image, event.site, p, passes)
-
-    @property
-    def _passes(self) -> int:
-        """The number of the passes of this step."""
-        return self.schedule.steps.count(self.moment.step)
 
     def record_concepts(
         self,
@@ -517,7 +514,8 @@ class Call:
                 number = record.block * self.images + image
                 for sums in (record.sums, current):
                     if sums is not None and number < rows:
-                        sums.propagate(image, event.row(number), grid, self._passes)
+                        row = event.row(number, values=False)
+                        sums.propagate(image, row, grid, self._passes)
 
     def current_maps(self) -> dict[int, dict[int, np.ndarray]]:
         """Return by image and token, of `map_tokens`, the maps so far (2, h, w).

@@ -90,7 +90,7 @@ class RecordSums:
             self._add_now(image, site, p)
             return
         self._passes = passes
-        self._held[image].append(_Layer(site, site.grid, _without_values(row)))
+        self._held[image].append(_Layer(site, site.grid, row))
         size = row.query.shape[0] * row.query.shape[1] * len(self.tokens[image])
         self._bytes[image] += event.query.nbytes + event.key.nbytes
         on_cpu = row.query.device.type == "cpu"
@@ -119,7 +119,7 @@ class RecordSums:
         if self.refined is None or image not in self.tokens:
             return
         self._passes = passes
-        self._held[image].append(_Layer(None, grid, _without_values(row)))
+        self._held[image].append(_Layer(None, grid, row))
         self._bytes[image] += row.query.nbytes + row.keys.nbytes
         if self._bytes[image] > MAX_HELD:
             self.compute(image)
@@ -205,18 +205,6 @@ class RecordSums:
         if self.sums is not None:
             self.sums.add(image, sites, p, self._passes)
         return maps
-
-
-def _without_values(row: RowAttention) -> RowAttention:
-    """Return a row whose values and output can be released."""
-    return RowAttention(
-        query=row.query.detach(),
-        keys=row.keys.detach(),
-        scale=row.scale,
-        layout=row.layout,
-        joint=row.joint,
-        log_sum=row.log_sum,
-    )
 
 
 def _size(row: RowAttention, tokens: int) -> int:
