@@ -147,8 +147,9 @@ class AttentionEvent:
             mask = take(mask, positions)
         if self.log_sum is not None:
             log_sum = take(self.log_sum[number], positions, -1)
-        if values and self.value is not None and self.output is not None:
+        if values and self.value is not None:
             value = self.value[number]
+        if values and self.output is not None:
             output = take(self.output[number], positions)
         return RowAttention(
             take(self.query[number], positions),
