@@ -8,8 +8,10 @@ from oracle import assert_probabilities, softmax, tolerance
 
 import heedmap as hm
 from heedmap.errors import ArgumentError
-from heedmap.mathematics.events import AttentionEvent
+from heedmap.mathematics.events import AttentionEvent, Layout, RowLayout
+from heedmap.mathematics.rules import Site, Weights
 from heedmap.recording import accumulation, grouping
+from heedmap.recording.controller import RowEdits
 
 
 @pytest.mark.parametrize("name", [None, "joint"])
@@ -49,6 +51,22 @@ def test_probabilities_keep_the_graph_of_their_inputs():
     (found,) = torch.autograd.grad(p[0, 2, 1], query)
     (exact,) = torch.autograd.grad(softmax(query, key, 0.5)[0, 0, 2, 2], query)
     torch.testing.assert_close(found, exact.float(), rtol=1e-5, atol=1e-7)
+
+
+def test_text_and_image_may_stand_anywhere_in_a_row():
+    generator = torch.Generator().manual_seed(0)
+    query, key, value = torch.randn(3, 2, 2, 7, 4, generator=generator)
+    tokens, positions = torch.tensor([6, 0, 3]), torch.tensor([1, 5, 2, 4])
+    layout = Layout((RowLayout(), RowLayout(tokens, positions)), joint=True)
+    row = AttentionEvent(query, key, 0.5, value=value, layout=layout).row(1)
+    exact = softmax(query, key, 0.5)[1][:, positions]
+    near = tolerance(query, key, 0.5)
+    assert_probabilities(row.probabilities(), exact[..., tokens], near)
+    assert_probabilities(row.whole()[..., -1], exact[..., positions].sum(-1), near)
+    weights = torch.tensor([2.0, -1.0, 0.0])
+    output = RowEdits([Weights(weights)], row, None, Site("", 0, 1, (2, 2))).output()
+    exact[..., tokens] *= weights.double()
+    torch.testing.assert_close(output.double(), exact @ value[1].double(), rtol=0, atol=1e-5)
 
 
 @pytest.mark.parametrize(("module", "name"), [(accumulation, "CACHED"), (grouping, "MAX_HELD")])
