@@ -44,7 +44,11 @@ from heedmap.text.words import TokenTable, checked_concepts
 
 @dataclass(frozen=True)
 class RecordingSpec:
-    """A choice of axes, tokens, branches and so on to record, as `trace` describes them."""
+    """A choice of axes, tokens, branches and so on to record, as `trace` describes them.
+
+    Attributes:
+        weights_read: whether weights that are written in the prompts were read before.
+    """
 
     keep: frozenset[Axis] = frozenset({"layer"})
     tokens: Tokens = GenerateOptions.tokens
@@ -53,9 +57,7 @@ class RecordingSpec:
     share_of: ShareOf = GenerateOptions.share_of
     limit: int = GenerateOptions.limit
     prompts: tuple[str, ...] | None = None
-    weights_read: bool = (
-        False  # whether weights written in the prompts were read before
-    )
+    weights_read: bool = False
 
     @classmethod
     def of(cls, options: GenerateOptions, **more: Any) -> "RecordingSpec":
@@ -78,28 +80,31 @@ similarities of outputs of two or more concepts, where attention is joint."""
 
 @dataclass(eq=False)
 class BranchRecord:
-    """The attention, or the similarities, recorded so far by one of a call's records."""
+    """The attention, or the similarities, recorded so far by one of a call's records.
 
-    tables: tuple[TokenTable, ...]  # for each image its words
+    Attributes:
+        tables: the words of each image.
+        sums: the sums of the probabilities.
+        keep: the axes that are not averaged during the run.
+        concept_keys: of the concepts, where the text has a softmax of its own.
+        concept_streams: of the concepts, where attention is joint.
+        block: that of the model's batch which is recorded in this pass; None if none is.
+        recorded: whether a pass was recorded since the scheduler was last called.
+        timesteps: that of each step at which the branch ran.
+        passes: the number of passes that were recorded at each step.
+        ran: how often each layer ran in these, by layer and step.
+    """
+
+    tables: tuple[TokenTable, ...]
     sums: RecordSums
     keep: frozenset[Axis]
-    concept_keys: ConceptKeys | None = (
-        None  # None for a branch, and where attention is joint
-    )
-    concept_streams: ConceptStreams | None = None  # where it is
-    block: int | None = (
-        None  # of the model's batch, recorded in this pass; None if none is
-    )
-    recorded: bool = False  # since the scheduler was last called
-    timesteps: dict[int, float] = field(
-        default_factory=dict
-    )  # of each step at which it ran
-    passes: Counter[int] = field(
-        default_factory=Counter
-    )  # of the model, recorded at each step
-    ran: Counter[tuple[str, int]] = field(
-        default_factory=Counter
-    )  # of these, by layer and step
+    concept_keys: ConceptKeys | None = None
+    concept_streams: ConceptStreams | None = None
+    block: int | None = None
+    recorded: bool = False
+    timesteps: dict[int, float] = field(default_factory=dict)
+    passes: Counter[int] = field(default_factory=Counter)
+    ran: Counter[tuple[str, int]] = field(default_factory=Counter)
 
     def incomplete(
         self, layers: Collection[str], skippable: bool = False
