@@ -7,7 +7,7 @@ from diffusers.models.attention_processor import Attention
 from making import random_pipeline
 
 from heedmap.backends.registry import cross_attention_layers, family_of, self_attention_layers
-from heedmap.errors import ModelError
+from heedmap.errors import HeedmapWarning, ModelError
 from heedmap.recording.tracing import trace
 
 
@@ -121,7 +121,7 @@ def test_a_compiled_unet_runs_as_it_was_written_and_is_put_back():
     inside = pipe.unet.mid_block
     inside.compile(backend="eager")
     before = [vars(module)["_compiled_call_impl"] for module in (pipe.unet, inside)]
-    with trace(pipe):
+    with pytest.warns(HeedmapWarning, match="compiled"), trace(pipe):
         assert vars(pipe.unet)["_compiled_call_impl"] is None
         assert vars(inside)["_compiled_call_impl"] is None
     after = [vars(module)["_compiled_call_impl"] for module in (pipe.unet, inside)]
@@ -133,6 +133,6 @@ def test_a_wrapped_unet_runs_as_it_was_written_and_is_put_back():
     unet = pipe.unet
     pipe.unet = wrap(unet)
     forward = vars(pipe.unet)["forward"]
-    with trace(pipe):
+    with pytest.warns(HeedmapWarning), trace(pipe):
         assert vars(pipe.unet)["forward"] == unet.__call__
     assert vars(pipe.unet)["forward"] is forward

@@ -6,15 +6,16 @@ from typing import Any
 import torch
 
 from heedmap.backends.base import Undo
-from heedmap.errors import ModelError, TraceError
+from heedmap.errors import ModelError, TraceError, warn
 
 
 def run_uncompiled(model: Any, undo: Undo) -> None:
     """Run a compiled model without its compiled code, in whole or in part, until undone.
 
     A recording processor would break the compiled graph, and the breaks would stay in torch's
-    cache.
+    cache. A warning says that it is slower.
     """
+    is_compiled = False
     for module in model.modules():
         changed: dict[str, Any] = {}
         if hasattr(module, "_orig_mod"):
@@ -25,6 +26,12 @@ def run_uncompiled(model: Any, undo: Undo) -> None:
             before = {name: vars(module)[name] for name in changed}
             undo(lambda module=module, before=before: vars(module).update(before))
             vars(module).update(changed)
+            is_compiled = True
+    if is_compiled:
+        warn(
+            "the model is compiled, and heedmap runs it as it was before: expect the speed of a "
+            "model without torch.compile until the recording is over"
+        )
 
 
 # How the names of diffusers' hooks begin that skip nothing.

@@ -140,7 +140,7 @@ class RecordingProcessor:
     ) -> Tensor:
         """Run the original processor."""
         tap = _Tap(self, attn, hidden_states.shape, _text_states(attn, args, kwargs))
-        with tap.open():
+        with tap:
             output = self.original(attn, hidden_states, *args, **kwargs)
         event = tap.event()
         if event is not None:
@@ -207,23 +207,28 @@ class _Tap:
         self.classic: list[tuple[Tensor, Tensor, Tensor | None]] = []
         self.edited: Mapping[int, EditedRow] = {}
 
-    @contextmanager
-    def open(self) -> Iterator[None]:
+    def __enter__(self) -> None:
         """Intercept the attention of the layer within the block."""
         layer = self.attn
         self._original: Any = getattr(layer, "get_attention_scores", None)
         vars(layer)["get_attention_scores"] = self._classic
-        try:
-            if self.overridden:
-                yield
-            elif self.processor.looks_up_kernel:
-                with _looked_up(self):
-                    yield
-            else:
-                with _Mode(self):
-                    yield
-        finally:
-            vars(layer).pop("get_attention_scores", None)
+        self._mode = None
+        self._before = getattr(_present, "tap", None)
+        if self.overridden:
+            return
+        if self.processor.looks_up_kernel:
+            _intercept(self)
+        else:
+            self._mode = _Mode(self)
+            self._mode.__enter__()
+
+    def __exit__(self, *error: Any) -> None:
+        """End it."""
+        vars(self.attn).pop("get_attention_scores", None)
+        if self._mode is not None:
+            self._mode.__exit__(*error)
+        elif not self.overridden:
+            _release(self._before)
 
     def attend(
         self,
@@ -382,12 +387,8 @@ class _Mode(TorchFunctionMode):
         args: tuple[Any, ...] = (),
         kwargs: dict[str, Any] | None = None,
     ) -> Any:
-        kwargs = kwargs or {}
-        return (
-            self._tap.attend(*args, **kwargs)
-            if func is _KERNEL
-            else func(*args, **kwargs)
-        )
+        call = self._tap.attend if func is _KERNEL else func
+        return call(*args, **(kwargs or {}))
 
 
 _present = threading.local()  # its `tap` is that of the layer that runs in the thread
@@ -395,23 +396,23 @@ _lock = threading.Lock()
 _count = 0  # of layers that run, in all threads
 
 
-@contextmanager
-def _looked_up(tap: _Tap) -> Iterator[None]:
-    """Intercept the kernel where it is looked up in `torch.nn.functional`, as diffusers does."""
+def _intercept(tap: _Tap) -> None:
+    """Put the tap where diffusers looks the kernel up: in `torch.nn.functional`."""
     global _count
-    before = getattr(_present, "tap", None)
     _present.tap = tap
     with _lock:
         _count += 1
         functional.scaled_dot_product_attention = _attend
-    try:
-        yield
-    finally:
-        _present.tap = before
-        with _lock:
-            _count -= 1
-            if not _count:
-                functional.scaled_dot_product_attention = _KERNEL
+
+
+def _release(before: _Tap | None) -> None:
+    """Put the kernel back when no layer of any thread is intercepted."""
+    global _count
+    _present.tap = before
+    with _lock:
+        _count -= 1
+        if not _count:
+            functional.scaled_dot_product_attention = _KERNEL
 
 
 def _attend(*args: Any, **kwargs: Any) -> Tensor:

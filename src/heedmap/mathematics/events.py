@@ -134,28 +134,33 @@ class AttentionEvent:
     site: Site = _NO_SITE
     edited: Mapping[int, EditedRow] = field(default_factory=dict[int, EditedRow])
 
-    def row(self, number: int) -> "RowAttention":
-        """Return the attention of the image's positions in one row of the batch."""
+    def row(self, number: int, values: bool = True) -> "RowAttention":
+        """Return the attention of the image's positions in one row of the batch.
+
+        Without `values`, it holds neither these nor the output.
+        """
         layout = self.layout.row(number)
         positions = layout.positions
-        mask, log_sum = None, None
+        mask = log_sum = value = output = None
         if self.mask is not None:
             mask = self.mask.expand(*self.query.shape[:3], -1)[number]
             mask = take(mask, positions)
         if self.log_sum is not None:
             log_sum = take(self.log_sum[number], positions, -1)
+        if values and self.value is not None:
+            value = self.value[number]
+        if values and self.output is not None:
+            output = take(self.output[number], positions)
         return RowAttention(
-            query=take(self.query[number], positions),
-            keys=self.key[number],
-            scale=self.scale,
-            layout=layout,
-            joint=self.layout.joint,
-            visible=mask,
-            log_sum=log_sum,
-            values=None if self.value is None else self.value[number],
-            output=None
-            if self.output is None
-            else take(self.output[number], positions),
+            take(self.query[number], positions),
+            self.key[number],
+            self.scale,
+            layout,
+            self.layout.joint,
+            mask,
+            log_sum,
+            value,
+            output,
         )
 
     def probabilities(

@@ -6,7 +6,6 @@ Axes: H head · Q position (Q = h·w, row-major) · K token.
 import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Any
 
@@ -19,9 +18,8 @@ from heedmap.backends.activations import keys_of
 from heedmap.backends.base import GridShape
 from heedmap.backends.prompts import ConceptStates, Encoding
 from heedmap.errors import TraceError
-from heedmap.mathematics.events import AttentionEvent, EditedRow, RowAttention
+from heedmap.mathematics.events import AttentionEvent, RowAttention
 from heedmap.mathematics.probabilities import (
-    columns,
     fused,
     index_tensor,
     propagate,
@@ -40,65 +38,26 @@ def max_together(device: str) -> int:
     return CACHED if device == "cpu" else 2**24
 
 
-@dataclass(frozen=True, eq=False)
-class SiteProbabilities:
-    """The probabilities of one image at one site, computed when they are asked for.
-
-    Attributes:
-        of: returns the probabilities (H', Q, K') of some heads and tokens, a new float32 tensor.
-        heads: the number of heads of the layer.
-        positions: the number of its positions, Q.
-        device: where they are computed.
-    """
-
-    of: Callable[[slice, Sequence[int]], Tensor]
-    heads: int
-    positions: int
-    device: torch.device
-
-    def mean(self, tokens: Sequence[int]) -> Tensor:
-        """Return the mean over heads (1, Q, K')."""
-        size = self.heads * self.positions * len(tokens)
-        if self.device.type != "cpu" or size <= CACHED:
-            return self.of(slice(None), tokens).mean(dim=0, keepdim=True)
-        # One head after the other stays in the cache, and no (H, Q, K) tensor is made.
-        p = self.of(slice(0, 1), tokens)
-        for head in range(1, self.heads):
-            p += self.of(slice(head, head + 1), tokens)
-        return p.div_(self.heads)
-
-
-def row_probabilities(row: RowAttention) -> SiteProbabilities:
-    """Return the unedited probabilities of one row of the batch."""
-    heads, positions, _ = row.query.shape
-
-    def of(heads: slice, tokens: Sequence[int]) -> Tensor:
-        return row.probabilities(tokens, heads)
-
-    return SiteProbabilities(of, heads, positions, row.query.device)
-
-
-def edited_probabilities(edited: EditedRow) -> SiteProbabilities:
-    """Return the edited probabilities of one row of the batch."""
-    _, p = edited.pair()
-    heads, positions, _ = p.shape
-    return SiteProbabilities(
-        lambda some, tokens: columns(p[some], tokens), heads, positions, p.device
-    )
-
-
-def shares_of_text(p: SiteProbabilities, tokens: int) -> SiteProbabilities:
-    """Return probabilities of a joint softmax by their sum over the text, which has `tokens`.
+def shares_of_text(p: Tensor) -> Tensor:
+    """Return probabilities (…, K) of all of the text's tokens by their sum.
 
     Those of negative weights count by their magnitude; where all are 0, the shares are 0.
     """
+    total = p.abs().sum(dim=-1, keepdim=True)
+    return p / total.clamp_min(torch.finfo(p.dtype).tiny)
 
-    def of(heads: slice, some: Sequence[int]) -> Tensor:
-        every = p.of(heads, range(tokens))
-        total = every.abs().sum(dim=-1, keepdim=True)
-        return columns(every, some) / total.clamp_min(torch.finfo(every.dtype).tiny)
 
-    return replace(p, of=of)
+def mean_over_heads(row: RowAttention, tokens: Sequence[int]) -> Tensor:
+    """Return the mean over heads (1, Q, K') of probabilities of tokens."""
+    heads, positions, _ = row.query.shape
+    size = heads * positions * len(tokens)
+    if row.query.device.type != "cpu" or size <= CACHED:
+        return row.probabilities(tokens).mean(dim=0, keepdim=True)
+    # One head after the other stays in the cache, and no (H, Q, K) tensor is made.
+    total = row.probabilities(tokens, slice(0, 1))
+    for head in range(1, heads):
+        total += row.probabilities(tokens, slice(head, head + 1))
+    return total.div_(heads)
 
 
 MAX_KEY_ERROR = 0.02
@@ -139,10 +98,8 @@ class ConceptKeys:
                 "computed: leave concepts out"
             )
 
-    def probabilities(
-        self, event: AttentionEvent, first: int
-    ) -> list[SiteProbabilities]:
-        """Return each image's probabilities of its concepts in a layer that has just run.
+    def probabilities(self, event: AttentionEvent, first: int) -> list[Tensor]:
+        """Return each image's probabilities (H, Q, N) of its concepts in a layer that has just run.
 
         That of a concept is the sum over its tokens. Images are in the rows of the batch from
         `first` on.
@@ -185,19 +142,11 @@ def _is_close(computed: Tensor, actual: Tensor) -> Tensor:
     return error <= MAX_KEY_ERROR * actual.float().norm()
 
 
-def concept_probabilities(
-    row: RowAttention, concepts: ConceptStates
-) -> SiteProbabilities:
-    """Return the probabilities of concepts, whose tokens are the text that a row reads."""
-    p = row_probabilities(row)
+def concept_probabilities(row: RowAttention, concepts: ConceptStates) -> Tensor:
+    """Return the probabilities (H, Q, N) of concepts, whose tokens are the text of a row."""
     counts = [len(places) for places in concepts.places]
-    tokens = list(chain(*concepts.places))
-
-    def of(heads: slice, numbers: Sequence[int]) -> Tensor:
-        each = p.of(heads, tokens).split(counts, dim=-1)
-        return torch.stack([each[number].sum(dim=-1) for number in numbers], dim=-1)
-
-    return replace(p, of=of)
+    p = row.probabilities(list(chain(*concepts.places)))
+    return torch.stack([part.sum(dim=-1) for part in p.split(counts, dim=-1)], dim=-1)
 
 
 # --- sums -------------------------------------------------------------------------------------

@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from heedmap.backends.base import Family, GridShape
 from heedmap.backends.joint import JointFamily
@@ -20,15 +21,14 @@ from heedmap.backends.tap import RecordingProcessor
 from heedmap.errors import NothingRecordedError, TraceError, plural
 from heedmap.maps.recordings import AVERAGED, Layer, Recording, cells
 from heedmap.mathematics.events import AttentionEvent, Layout
+from heedmap.mathematics.probabilities import columns
 from heedmap.mathematics.rules import Rule, Site
 from heedmap.options import Axis, BranchName, GenerateOptions, ShareOf, Tokens
 from heedmap.recording.accumulation import (
     AttentionAccumulator,
     ConceptKeys,
     RefinedMaps,
-    SiteProbabilities,
     coarsened,
-    edited_probabilities,
     evenly_chosen,
     is_propagated,
     middle_grid,
@@ -44,7 +44,11 @@ from heedmap.text.words import TokenTable, checked_concepts
 
 @dataclass(frozen=True)
 class RecordingSpec:
-    """A choice of axes, tokens, branches and so on to record, as `trace` describes them."""
+    """A choice of axes, tokens, branches and so on to record, as `trace` describes them.
+
+    Attributes:
+        weights_read: whether weights that are written in the prompts were read before.
+    """
 
     keep: frozenset[Axis] = frozenset({"layer"})
     tokens: Tokens = GenerateOptions.tokens
@@ -53,9 +57,7 @@ class RecordingSpec:
     share_of: ShareOf = GenerateOptions.share_of
     limit: int = GenerateOptions.limit
     prompts: tuple[str, ...] | None = None
-    weights_read: bool = (
-        False  # whether weights written in the prompts were read before
-    )
+    weights_read: bool = False
 
     @classmethod
     def of(cls, options: GenerateOptions, **more: Any) -> "RecordingSpec":
@@ -78,28 +80,31 @@ similarities of outputs of two or more concepts, where attention is joint."""
 
 @dataclass(eq=False)
 class BranchRecord:
-    """The attention, or the similarities, recorded so far by one of a call's records."""
+    """The attention, or the similarities, recorded so far by one of a call's records.
 
-    tables: tuple[TokenTable, ...]  # for each image its words
+    Attributes:
+        tables: the words of each image.
+        sums: the sums of the probabilities.
+        keep: the axes that are not averaged during the run.
+        concept_keys: of the concepts, where the text has a softmax of its own.
+        concept_streams: of the concepts, where attention is joint.
+        block: that of the model's batch which is recorded in this pass; None if none is.
+        recorded: whether a pass was recorded since the scheduler was last called.
+        timesteps: that of each step at which the branch ran.
+        passes: the number of passes that were recorded at each step.
+        ran: how often each layer ran in these, by layer and step.
+    """
+
+    tables: tuple[TokenTable, ...]
     sums: RecordSums
     keep: frozenset[Axis]
-    concept_keys: ConceptKeys | None = (
-        None  # None for a branch, and where attention is joint
-    )
-    concept_streams: ConceptStreams | None = None  # where it is
-    block: int | None = (
-        None  # of the model's batch, recorded in this pass; None if none is
-    )
-    recorded: bool = False  # since the scheduler was last called
-    timesteps: dict[int, float] = field(
-        default_factory=dict
-    )  # of each step at which it ran
-    passes: Counter[int] = field(
-        default_factory=Counter
-    )  # of the model, recorded at each step
-    ran: Counter[tuple[str, int]] = field(
-        default_factory=Counter
-    )  # of these, by layer and step
+    concept_keys: ConceptKeys | None = None
+    concept_streams: ConceptStreams | None = None
+    block: int | None = None
+    recorded: bool = False
+    timesteps: dict[int, float] = field(default_factory=dict)
+    passes: Counter[int] = field(default_factory=Counter)
+    ran: Counter[tuple[str, int]] = field(default_factory=Counter)
 
     def incomplete(
         self, layers: Collection[str], skippable: bool = False
@@ -188,6 +193,7 @@ class Call:
         ] = ()  # of the model's batch that read the prompt in this pass
         self.layout = Layout()  # of this pass
         self._rows = self._tokens = 0  # of the batch and of the text of this pass
+        self._passes = 1  # of this step
         # Text states that were compared, with their version and the blocks in them.
         self._compared: list[tuple[torch.Tensor, int, dict[str, list[int]]]] = []
         self._groups = family.groups(list(layers))
@@ -338,6 +344,7 @@ class Call:
             self.blocks = self.blocks[-1:]
         self.layout = self._layout_of(blocks)
         step = self.moment.step
+        self._passes = self.schedule.steps.count(step)
         for name, record in self.records.items():
             candidates = blocks.get(name, []) if name == "negative" else self.blocks
             record.block = candidates[-1 if source_first else 0] if candidates else None
@@ -450,20 +457,16 @@ class Call:
     ) -> None:
         """Add one row of an event, with its edits."""
         passes = self._passes
-        row = event.row(number)
         edited = event.edited.get(number)
         if edited is None:
+            row = event.row(number, values=False)
             sums.add(image, event, row, passes, of_text=self._of_text)
             return
-        p = edited_probabilities(edited)
+        _, p = edited.pair()
         if self._of_text:
-            p = shares_of_text(p, row.text_keys.shape[1])
+            p = shares_of_text(p[..., : self._tokens])
+        p = columns(p, sums.tokens[image])
         sums.add_probabilities(image, event.site, p, passes)
-
-    @property
-    def _passes(self) -> int:
-        """The number of the passes of this step."""
-        return self.schedule.steps.count(self.moment.step)
 
     def record_concepts(
         self,
@@ -485,9 +488,7 @@ class Call:
             if similarities:
                 self._add(self.records["outputs"], site, similarities)
 
-    def _add(
-        self, record: BranchRecord, site: Site, each: Sequence[SiteProbabilities]
-    ) -> None:
+    def _add(self, record: BranchRecord, site: Site, each: Sequence[Tensor]) -> None:
         """Add the probabilities of each image in a layer to a record."""
         record.ran[site.layer, site.step] += 1
         for image, p in enumerate(each):
@@ -518,7 +519,8 @@ class Call:
                 number = record.block * self.images + image
                 for sums in (record.sums, current):
                     if sums is not None and number < rows:
-                        sums.propagate(image, event.row(number), grid, self._passes)
+                        row = event.row(number, values=False)
+                        sums.propagate(image, row, grid, self._passes)
 
     def current_maps(self) -> dict[int, dict[int, np.ndarray]]:
         """Return by image and token, of `map_tokens`, the maps so far (2, h, w).

@@ -11,8 +11,8 @@ from heedmap.backends.joint import JointFamily
 from heedmap.backends.prompts import ConceptStates
 from heedmap.backends.tap import RecordingProcessor
 from heedmap.mathematics.events import AttentionEvent, RowAttention, take
-from heedmap.mathematics.probabilities import columns, log_sums, probabilities
-from heedmap.recording.accumulation import SiteProbabilities, concept_probabilities
+from heedmap.mathematics.probabilities import log_sums, probabilities
+from heedmap.recording.accumulation import concept_probabilities
 
 
 class ConceptStreams:
@@ -50,7 +50,7 @@ class ConceptStreams:
         positions: int,
         first: int,
         of_text: bool,
-    ) -> tuple[list[SiteProbabilities], list[SiteProbabilities]]:
+    ) -> tuple[list[Tensor], list[Tensor]]:
         """Return each image's probabilities of its concepts in a block that has just run.
 
         That of a concept is the sum over its tokens. Images are in the rows of the batch from
@@ -63,7 +63,8 @@ class ConceptStreams:
             states = arguments["encoder_hidden_states"]
             texts = [one.states[None].to(states) for one in self._concepts]
             self._texts = list(map(self._family.project_text, texts))
-        every, similarities = list[SiteProbabilities](), list[SiteProbabilities]()
+        every = list[Tensor]()
+        similarities = list[Tensor]()
         for image, concepts in enumerate(self._concepts):
             row = first + image
             text = self._texts[image]
@@ -100,10 +101,8 @@ class ConceptStreams:
         return every, similarities
 
 
-def output_similarities(
-    image: Tensor, text: Tensor, concepts: ConceptStates
-) -> SiteProbabilities:
-    """Return the similarities of attention outputs, from 0 to 1, as probabilities of one head.
+def output_similarities(image: Tensor, text: Tensor, concepts: ConceptStates) -> Tensor:
+    """Return the similarities (1, Q, N) of attention outputs, from 0 to 1.
 
     At each position they are the softmax over the concepts of the inner products of the image's
     output and theirs. An output has all heads side by side, before the output projection; that of a
@@ -112,10 +111,7 @@ def output_similarities(
     """
     outputs, tokens = (one.float().transpose(0, 1).flatten(1) for one in (image, text))
     means = torch.stack([tokens[list(place)].mean(dim=0) for place in concepts.places])
-    shares = probabilities(outputs, means, scale=1.0)[None]
-    return SiteProbabilities(
-        lambda _, numbers: columns(shares, numbers), 1, shares.shape[1], shares.device
-    )
+    return probabilities(outputs, means, scale=1.0)[None]
 
 
 def _selected(concepts: ConceptStates) -> ConceptStates:

@@ -19,9 +19,8 @@ from heedmap.recording.accumulation import (
     CACHED,
     AttentionAccumulator,
     RefinedMaps,
-    SiteProbabilities,
     max_together,
-    row_probabilities,
+    mean_over_heads,
 )
 
 MAX_HELD = 2**28
@@ -85,26 +84,29 @@ class RecordSums:
         row = row.text_alone() if of_text and row.joint else row
         site = event.site
         if row.visible is not None or (row.joint and row.log_sum is None):
-            self.add_probabilities(image, site, row_probabilities(row), passes)
+            self.compute(image)
+            self._passes = passes
+            p = self._row_probabilities(row, self.tokens[image])
+            self._add_now(image, site, p)
             return
         self._passes = passes
-        self._held[image].append(_Layer(site, site.grid, _without_values(row)))
+        self._held[image].append(_Layer(site, site.grid, row))
         size = row.query.shape[0] * row.query.shape[1] * len(self.tokens[image])
         self._bytes[image] += event.query.nbytes + event.key.nbytes
         on_cpu = row.query.device.type == "cpu"
         if (on_cpu and size > CACHED) or self._bytes[image] > MAX_HELD:
             self.compute(image)
 
-    def add_probabilities(
-        self, image: int, site: Site, p: SiteProbabilities, passes: int
-    ) -> None:
-        """Add an image's probabilities in a layer at once."""
+    def add_probabilities(self, image: int, site: Site, p: Tensor, passes: int) -> None:
+        """Add an image's probabilities (H, Q, K) of its tokens in a layer at once."""
         self.compute(image)
-        tokens = self.tokens[image]
-        heads = p.of(slice(None), tokens) if self._keeps_heads else p.mean(tokens)
-        maps = self._record(image, [site], heads[None], passes)
+        self._passes = passes
+        self._add_now(image, site, p if self._keeps_heads else p.mean(0, keepdim=True))
+
+    def _add_now(self, image: int, site: Site, p: Tensor) -> None:
+        maps = self._record(image, [site], p[None])
         if self.refined is not None:
-            self.refined.add(image, maps, site.grid, passes)
+            self.refined.add(image, maps, site.grid, self._passes)
 
     def propagate(
         self,
@@ -117,7 +119,7 @@ class RecordSums:
         if self.refined is None or image not in self.tokens:
             return
         self._passes = passes
-        self._held[image].append(_Layer(None, grid, _without_values(row)))
+        self._held[image].append(_Layer(None, grid, row))
         self._bytes[image] += row.query.nbytes + row.keys.nbytes
         if self._bytes[image] > MAX_HELD:
             self.compute(image)
@@ -152,9 +154,7 @@ class RecordSums:
                 p = self._probabilities([layer.row for layer in layers], tokens)
                 sites = [layer.site for layer in layers if layer.site is not None]
                 order.extend(part)
-                maps.append(
-                    (self._record(image, sites, p, self._passes), layers[0].grid)
-                )
+                maps.append((self._record(image, sites, p), layers[0].grid))
         if self.refined is None:
             return
         if len(text) == len(held):
@@ -176,9 +176,7 @@ class RecordSums:
         """Return the probabilities (L, H, Q, K) in layers of one shape, H = 1 for their mean."""
         first = rows[0]
         if len(rows) == 1:
-            p = row_probabilities(first)
-            heads = p.of(slice(None), tokens) if self._keeps_heads else p.mean(tokens)
-            return heads[None]
+            return self._row_probabilities(first, tokens)[None]
         query = torch.stack([row.query for row in rows]).float()
         key = torch.stack([row.text_keys for row in rows])
         is_whole = list(tokens) == list(range(key.shape[2]))
@@ -195,26 +193,18 @@ class RecordSums:
         p = p.unflatten(0, query.shape[:2])
         return p if self._keeps_heads else p.mean(dim=1, keepdim=True)
 
-    def _record(
-        self, image: int, sites: Sequence[Site], p: Tensor, passes: int
-    ) -> Tensor:
+    def _row_probabilities(self, row: RowAttention, tokens: Sequence[int]) -> Tensor:
+        """Return the probabilities (H, Q, K) in a layer, H = 1 for their mean."""
+        if self._keeps_heads:
+            return row.probabilities(tokens)
+        return mean_over_heads(row, tokens)
+
+    def _record(self, image: int, sites: Sequence[Site], p: Tensor) -> Tensor:
         """Add probabilities (L, H, Q, K) to the means; return the maps (L, Q, K)."""
         maps = p[:, 0] if p.shape[1] == 1 else p.mean(dim=1)
         if self.sums is not None:
-            self.sums.add(image, sites, p, passes)
+            self.sums.add(image, sites, p, self._passes)
         return maps
-
-
-def _without_values(row: RowAttention) -> RowAttention:
-    """Return a row whose values and output can be released."""
-    return RowAttention(
-        query=row.query.detach(),
-        keys=row.keys.detach(),
-        scale=row.scale,
-        layout=row.layout,
-        joint=row.joint,
-        log_sum=row.log_sum,
-    )
 
 
 def _size(row: RowAttention, tokens: int) -> int:
