@@ -13,7 +13,7 @@ import heedmap as hm
 from heedmap.errors import ArgumentError
 
 
-def drawn(*shape: int, seed: int = 0) -> np.ndarray:
+def random_array(*shape: int, seed: int = 0) -> np.ndarray:
     return np.random.default_rng(seed).normal(size=shape)
 
 
@@ -41,7 +41,7 @@ MASKS = {
 def test_attention_equals_torchs_for_heads_and_batches(dtype, mask):
     """Heads and pictures before the rows, whatever the numbers are made of."""
     shapes = [(2, 3, 5, 4), (2, 3, 7, 4), (2, 3, 7, 6)]
-    given = [torch.tensor(drawn(*shape, seed=n)).to(dtype) for n, shape in enumerate(shapes)]
+    given = [torch.tensor(random_array(*shape, seed=n)).to(dtype) for n, shape in enumerate(shapes)]
     found = hm.attention(*(one.requires_grad_() for one in given), mask)
     double = [one.detach().double() for one in given]
     added = mask
@@ -58,7 +58,7 @@ def test_attention_equals_torchs_for_heads_and_batches(dtype, mask):
 
 
 def test_a_users_scale_and_broadcast_heads_are_computed():
-    q, k, v = drawn(8, 1, 5, 4), drawn(3, 7, 4), drawn(7, 2)
+    q, k, v = random_array(8, 1, 5, 4), random_array(3, 7, 4), random_array(7, 2)
     found = hm.attention(q, k, v, scale=0.3)
     for one, other in np.ndindex(8, 3):
         scores = 0.3 * q[one, 0] @ k[other].T
@@ -68,7 +68,7 @@ def test_a_users_scale_and_broadcast_heads_are_computed():
 
 
 def test_one_query_gives_its_row_of_many():
-    q, k, v = drawn(5, 4), drawn(2, 7, 4), drawn(2, 7, 3)
+    q, k, v = random_array(5, 4), random_array(2, 7, 4), random_array(2, 7, 3)
     whole, one = hm.attention(q, k, v), hm.attention(q[3], k, v)
     for name in ("scores", "masked", "probabilities", "output", "contributions"):
         assert_allclose(getattr(one, name), getattr(whole, name)[:, 3], rtol=1e-13)
@@ -94,7 +94,9 @@ def test_the_table_shows_each_step_of_the_computation():
 
 
 def test_the_table_of_one_query_among_many_is_chosen():
-    found = hm.attention(drawn(2, 5, 4), drawn(2, 3, 4), drawn(2, 3, 9), [True, False, True])
+    found = hm.attention(
+        random_array(2, 5, 4), random_array(2, 3, 4), random_array(2, 3, 9), [True, False, True]
+    )
     lines = found.table(at=(1, -1)).splitlines()
     assert "hidden" in lines[4]
     assert f"{found.probabilities[1, 4, 0]:.8f}" in lines[3]
@@ -117,7 +119,7 @@ def test_inputs_that_are_no_attention_are_refused(given):
 
 
 def test_a_table_of_a_row_that_is_not_there_is_refused():
-    found = hm.attention(drawn(2, 5, 4), drawn(2, 3, 4), drawn(2, 3, 4))
+    found = hm.attention(random_array(2, 5, 4), random_array(2, 3, 4), random_array(2, 3, 4))
     with pytest.raises(ArgumentError):
         found.table(at=(0, 5))
 
