@@ -181,6 +181,13 @@ def test_words_are_those_of_the_prompt_that_attention_reads(load):
 # --- language models: templates ---
 
 
+def test_the_template_and_the_padding_stand_around_the_words(load):
+    table = prompt_table(load("klein"), "a red house", {"max_sequence_length": 24})
+    assert table.positions("start") == (0, 1, 2)
+    assert table.positions("end") == tuple(range(8, 17))
+    assert table.positions("pad") == tuple(range(17, 24))
+
+
 @pytest.mark.parametrize("family", ["cogview4", "qwen", "klein", "dev2"])
 def test_a_prompt_with_words_of_the_template_is_found_in_its_place(load, family):
     pipe, more = load(family), TABLE[family].arguments(steps=1)
