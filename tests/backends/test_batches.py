@@ -7,7 +7,7 @@ import pytest
 import torch
 from diffusers import UNet2DConditionModel
 
-from heedmap.backends.latents import fitting, free_bytes, image_bytes, in_batches
+from heedmap.backends.memory import fitting, free_bytes, image_bytes, in_batches
 
 
 def model(widths=(8, 24, 64), dtype=torch.float32):

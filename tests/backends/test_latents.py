@@ -9,7 +9,7 @@ from diffusers.models.autoencoders.vq_model import VQEncoderOutput
 from families.checking import paint
 from making import random_pipeline
 
-from heedmap.backends.latents import fitted, latents_of, pictures_of, rescaled, unscaled
+from heedmap.backends.autoencoders import fitted, latents_of, pictures_of, rescaled, unscaled
 
 
 def autoencoder(**config: Any) -> Any:

@@ -7,7 +7,7 @@ import pytest
 import torch
 from making import random_pipeline, state_of
 
-from heedmap.backends.latents import noise_levels
+from heedmap.backends.noise_levels import noise_levels
 from heedmap.errors import ModelError
 
 # Two of diffusers' schedulers compute with numpy what torch holds, as numpy 2 likes no more.

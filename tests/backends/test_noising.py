@@ -17,7 +17,7 @@ from diffusers import (
 )
 from making import random_pipeline
 
-from heedmap.backends.latents import showing
+from heedmap.backends.image_schedulers import showing
 from heedmap.errors import ModelError
 
 LATENTS = torch.randn((1, 4, 8, 8), generator=torch.Generator().manual_seed(5))

@@ -8,7 +8,7 @@ import diffusers
 import pytest
 import torch
 
-from heedmap.backends.latents import predicted
+from heedmap.backends.noise_levels import predicted
 
 BETAS: dict[str, Any] = {
     "beta_start": 0.00085,

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from heedmap.backends.latents import Moment, Schedule, announced, listen, matches
+from heedmap.backends.schedules import Moment, Schedule, announced, listen, matches
 from heedmap.errors import TraceError
 
 

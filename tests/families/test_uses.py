@@ -7,27 +7,20 @@ import diffusers
 import numpy as np
 import pytest
 import torch
-from diffusers.callbacks import IPAdapterScaleCutoffCallback
-from diffusers.pipelines.deprecated.stable_diffusion_safe import StableDiffusionPipelineSafe
 from making import generate_batch
-from oracle import denoiser, reference
-from peft import LoraConfig, get_peft_model
+from oracle import denoiser
+from peft import get_peft_model
 
 import heedmap as hm
 from families import models
 from families.checking import (
     TOLERANCE,
-    WHOLE,
     check,
     check_family,
-    compare,
     count_passes,
-    expect,
     paint,
-    state_of,
 )
 from families.models import ALONE, GUIDED, PERTURBED, TABLE, mask, picture
-from heedmap.backends.registry import self_attention_layers
 from heedmap.errors import HeedmapWarning, TraceError
 from heedmap.recording.tracing import trace
 
@@ -54,38 +47,29 @@ def with_adapter(load):
     return load("sd1", diffusers.StableDiffusionAdapterPipeline, adapter=models.t2i_adapter())
 
 
+def with_cycle(load):
+    pipe = load("sd1", diffusers.CycleDiffusionPipeline)
+    pipe.scheduler = diffusers.DDIMScheduler.from_config(pipe.scheduler.config)
+    return pipe
+
+
 def gligen(load):
     pipe = models.gligen()
     pipe.set_progress_bar_config(disable=True)
     return pipe
 
 
-def joint_controlnet(family, kind, net_kind, **config):
-    """A family with a ControlNet of its own, whose closing maps do not start at zero."""
-
-    def make(load):
-        parts = load(family).components
-        own = {**parts["transformer"].config, **config}
-        torch.manual_seed(4)
-        net = getattr(diffusers, net_kind).from_config(own)
-        for name, parameter in net.named_parameters():
-            if name.startswith(("controlnet_", "pos_embed_input")):
-                torch.nn.init.normal_(parameter, std=0.2)
-        pipe = getattr(diffusers, kind)(**parts, controlnet=net.eval())
-        pipe.set_progress_bar_config(disable=True)
-        pipe.default_sample_size = 8
-        return pipe
-
-    return make
-
-
-def cogview_control(load):
-    parts = load("cogview4").components
+def qwen_controlnet(load):
+    """Qwen-Image with a ControlNet whose closing maps do not start at zero."""
+    parts = load("qwen").components
+    config = {**parts["transformer"].config, "num_layers": 1, "extra_condition_channels": 0}
     torch.manual_seed(4)
-    config = {**parts["transformer"].config, "in_channels": 8}
-    transformer = diffusers.CogView4Transformer2DModel.from_config(config)
-    parts["transformer"] = models.sharpened(transformer)
-    return diffusers.CogView4ControlPipeline(**parts)
+    net = diffusers.QwenImageControlNetModel.from_config(config)
+    for parameter in net.controlnet_blocks.parameters():
+        torch.nn.init.normal_(parameter, std=0.2)
+    pipe = diffusers.QwenImageControlNetPipeline(**parts, controlnet=net.eval())
+    pipe.set_progress_bar_config(disable=True)
+    return pipe
 
 
 IMAGE, MASK = picture(64, 64), mask(64, 64)
@@ -95,13 +79,10 @@ JOINT = {"max_sequence_length": 12, "width": 48, "height": 80}
 PLAIN = JOINT | {"guidance_scale": 1.0}
 CONTROLLED = JOINT | {"control_image": picture(48, 80)}
 ALONE_STARTED = JOINT | {"image": picture(48, 80), "strength": 0.7, "steps": 4}
-QWEN_NET = {"num_layers": 1, "extra_condition_channels": 0}
 USES = {
     "img2img": (of("sd1", "StableDiffusionImg2ImgPipeline"), STARTED, GUIDED),
     "inpainting": (of("sd1", "StableDiffusionInpaintPipeline"), INPAINTED, GUIDED),
     "ControlNet": (with_controlnet, {"image": picture(96, 64), "negative_prompt": "at"}, GUIDED),
-    # The branches then differ by the ControlNet alone.
-    "guess mode": (with_controlnet, {"prompt": "", "image": IMAGE, "guess_mode": True}, GUIDED),
     "GLIGEN": (
         gligen,
         {
@@ -111,13 +92,11 @@ USES = {
         GUIDED,
     ),
     "T2I-Adapter": (with_adapter, SMALL | {"image": picture(64, 96)}, GUIDED),
-    # Its third branch reads what shall not be seen; the prompt's is the second all the same.
-    "Safe": (
-        lambda load: load("sd1", StableDiffusionPipelineSafe),
-        {"sld_guidance_scale": 2000, "sld_warmup_steps": 0, "sld_threshold": 0.01, **SMALL},
-        ("negative", "conditional", "safety"),
+    "CycleDiffusion": (
+        with_cycle,
+        {"image": IMAGE, "strength": 0.99, "source_prompt": "a big tree", "eta": 0.1, "steps": 4},
+        ("negative source", "negative", "source", "conditional"),
     ),
-    "rescaled guidance": (of("sd1"), SMALL | {"guidance_rescale": 0.7}, GUIDED),
     "perturbed": (
         of("sd1", "StableDiffusionPAGPipeline", pag_applied_layers=["mid", "up"]),
         SMALL | {"pag_scale": 3.0, "guidance_scale": 5.0}, PERTURBED,
@@ -125,10 +104,6 @@ USES = {
     "perturbed PixArt": (
         of("sigma", "PixArtSigmaPAGPipeline", pag_applied_layers=["blocks.1"]),
         UNBINNED | {"pag_scale": 3.0, "guidance_scale": 0.0}, PERTURBED[1:],
-    ),
-    "perturbed HunyuanDiT": (
-        of("hunyuan", "HunyuanDiTPAGPipeline", pag_applied_layers=["1"]),
-        UNBINNED | {"pag_scale": 3.0}, PERTURBED,
     ),
     "perturbed Sana": (
         of("sana", "SanaPAGPipeline", pag_applied_layers=["blocks.1"]),
@@ -140,30 +115,8 @@ USES = {
     ),
     "img2img of Flux": (of("flux", "FluxImg2ImgPipeline"), ALONE_STARTED, ALONE),
     "img2img of Qwen-Image": (of("qwen", "QwenImageImg2ImgPipeline"), ALONE_STARTED, ALONE),
-    "ControlNet of SD 3": (
-        joint_controlnet(
-            "sd3", "StableDiffusion3ControlNetPipeline", "SD3ControlNetModel", num_layers=2,
-            extra_conditioning_channels=0,
-        ),
-        CONTROLLED | {"guidance_scale": 1.0}, ALONE,
-    ),
-    "ControlNet of Flux": (
-        joint_controlnet(
-            "flux", "FluxControlNetPipeline", "FluxControlNetModel", num_layers=1,
-            num_single_layers=1,
-        ),
-        CONTROLLED, ALONE,
-    ),
-    # These pipelines give the model the shapes of images in a flat list.
-    "ControlNet of Qwen-Image": (
-        joint_controlnet(
-            "qwen", "QwenImageControlNetPipeline", "QwenImageControlNetModel", **QWEN_NET
-        ),
-        CONTROLLED, ALONE,
-    ),
-    "control by channels": (
-        cogview_control, CONTROLLED | {"guidance_scale": 1.0, "max_sequence_length": 16}, ALONE,
-    ),
+    # This pipeline gives the model the shapes of images in a flat list.
+    "ControlNet of Qwen-Image": (qwen_controlnet, CONTROLLED, ALONE),
 }  # fmt: skip
 
 
@@ -179,49 +132,23 @@ def test_a_use_gives_exact_maps(load, name):
 
     branches = GUIDED if "negative_prompt" in more else ALONE
     recorder = check(pipe, call, [more["prompt"]], layout, branches=branches)
-    if "strength" in more and name == "img2img":  # the second half of the schedule
+    if name == "img2img":  # the second half of the schedule
         assert len(recorder.recordings[0].timesteps) == 2
         assert max(recorder.recordings[0].timesteps) < 600
-
-
-def test_the_attention_of_gligens_boxes_is_not_the_images():
-    pipe = models.gligen()
-    fusers = [name for name, _ in pipe.unet.named_modules() if name.endswith(".fuser.attn")]
-    assert fusers and not set(fusers) & set(self_attention_layers(pipe))
 
 
 @pytest.mark.parametrize("family", ["sd1", "sigma", "sd35", "flux"])
 def test_a_lora_gives_exact_maps(load, family):
     """Of a PixArt as diffusers' documentation loads one: peft wraps the transformer whole."""
     pipe, more = load(family), TABLE[family].arguments()
-    targets = ["to_q", "to_k", "to_v", "to_out.0", "add_k_proj", "add_q_proj"]
-    with trace(pipe, WHOLE) as bare:
-        paint(pipe, PROMPT, **more)
-    torch.manual_seed(8)
-    config = LoraConfig(r=2, target_modules=targets, init_lora_weights=False)
+    bare = paint(pipe, PROMPT, **more)
     scale = {"cross_attention_kwargs": {"scale": 0.7}} if family == "sd1" else {}
     if family == "sigma":
-        pipe.transformer = get_peft_model(pipe.transformer, config)
+        pipe.transformer = get_peft_model(pipe.transformer, models.lora())
     else:
-        denoiser(pipe).add_adapter(config)
-    recorder = check_family(pipe, family, PROMPT, **scale)
-    positions = list(bare.recordings[0].positions)
-    with_lora = recorder.recordings[0].arrays[-1][..., positions]
-    assert np.abs(with_lora - bare.recordings[0].arrays[-1]).max() > 100 * TOLERANCE
-    run = hm.generate(pipe, PROMPT, seed=1, steps=1, size=(64, 64))
-    (saved,) = run.settings.loras
-    assert saved["active"] and saved["part"] == ("unet" if family == "sd1" else "transformer")
-
-
-@pytest.fixture
-def adapted(load, tmp_path):
-    """A pipeline with an IP-Adapter."""
-    pipe = load("sd1")
-    models.save_ip_adapter(tmp_path / "ip", pipe.unet)
-    pipe.load_ip_adapter(
-        str(tmp_path / "ip"), subfolder="models", weight_name="ip-adapter_sd15.safetensors"
-    )
-    return pipe
+        denoiser(pipe).add_adapter(models.lora())
+    check_family(pipe, family, PROMPT, **scale)
+    assert not np.array_equal(paint(pipe, PROMPT, **more), bare)
 
 
 @pytest.mark.parametrize("negative", ["at", PROMPT])
@@ -232,18 +159,6 @@ def test_an_ip_adapter_gives_exact_maps_of_the_text(adapted, negative):
     for array in recorder.recordings[0].arrays:  # the tokens of the picture are apart
         assert array.shape[-1] == 77
         np.testing.assert_allclose(array.sum(-1), 1, atol=TOLERANCE)
-
-
-def test_the_scale_of_an_ip_adapter_can_change_between_steps(adapted):
-    def call(**more):
-        adapted.set_ip_adapter_scale(0.6)
-        return paint(adapted, PROMPT, steps=3, ip_adapter_image=picture(32, 32), **SMALL, **more)
-
-    cutoff = IPAdapterScaleCutoffCallback(cutoff_step_ratio=0.5)
-    bare = call(callback_on_step_end=cutoff)
-    assert not np.array_equal(bare, call())
-    with trace(adapted):
-        assert np.array_equal(bare, call(callback_on_step_end=cutoff))
 
 
 # --- the text ---
@@ -257,36 +172,30 @@ def test_a_learned_word_has_all_its_tokens_wherever_it_stands(load, tmp_path):
     more = {"negative_prompt": ["at <cat>", "tree"], "seeds": (1, 2), **SMALL}
     recorder = check(pipe, lambda: paint(pipe, prompts, **more), prompts, branches=GUIDED)
     table, maps = recorder.recordings[0].table, recorder.maps[0]
-    words = [(word.text, word.tokens) for word in table.words]
-    assert words == [("a", (1,)), ("<cat>", (2, 3, 4)), ("at", (6,)), ("<cat>", (7, 8, 9))]
-    assert [table.tokens[place].text for place in (4, 5)] == ["<cat>", ","]
+    assert [word.tokens for word in table.words] == [(1,), (2, 3, 4), (6,), (7, 8, 9)]
     summed = sum(maps.token(place).values for place in table.find("<cat>"))
     np.testing.assert_allclose(maps["<cat>"].values, summed, atol=TOLERANCE)
     negative = recorder.negative_recordings[0].table
     assert [word.tokens for word in negative.words] == [(1,), (2, 3, 4)]
 
 
-@pytest.mark.parametrize("vectors", [(3, 3), (3, 2), (4, 0)])
+@pytest.mark.parametrize("vectors", [(3, 3), (3, 2)])
 def test_a_learned_word_of_two_encoders_has_the_same_tokens_or_is_refused(load, tmp_path, vectors):
-    """The text "<cat>" is four tokens where it was not learned, so as many vectors fit."""
     pipe, prompt = load("sdxl"), "a <cat> at a house"
     for end, count in zip(("", "_2"), vectors, strict=True):
-        if count:
-            encoder, tokenizer = (getattr(pipe, f"{n}{end}") for n in ("text_encoder", "tokenizer"))
-            folder, width = tmp_path / f"cat{end}", encoder.config.hidden_size
-            models.save_textual_inversion(folder, "<cat>", vectors=count, width=width)
-            pipe.load_textual_inversion(str(folder), tokenizer=tokenizer, text_encoder=encoder)
+        encoder, tokenizer = (getattr(pipe, f"{n}{end}") for n in ("text_encoder", "tokenizer"))
+        folder, width = tmp_path / f"cat{end}", encoder.config.hidden_size
+        models.save_textual_inversion(folder, "<cat>", vectors=count, width=width)
+        pipe.load_textual_inversion(str(folder), tokenizer=tokenizer, text_encoder=encoder)
     if vectors != (3, 2):
         more = {"guidance_scale": 1.0, **SMALL}
         recorder = check(pipe, lambda: paint(pipe, prompt, **more), [prompt], ALONE)
-        count = vectors[0]
-        assert recorder.recordings[0].table.find("<cat>") == tuple(range(2, 2 + count))
+        assert recorder.recordings[0].table.find("<cat>") == (2, 3, 4)
         return
     passes = count_passes(pipe)
     with pytest.raises(TraceError, match="<cat>"):
         hm.generate(pipe, prompt, seed=1, steps=1)
     assert not passes
-    assert hm.generate(pipe, "a house", seed=1, steps=1).maps["house"].values.max() > 0
 
 
 # By family the arguments of encode_prompt, and the places of arguments in its result.
@@ -334,9 +243,8 @@ def test_prompt_embeds_are_recorded_by_position_or_by_their_labels(load, family)
         counts = [tokens] * 2 if labels is None else [3, 2]
         assert [len(maps.words) for maps in recorder.maps] == counts
     passes = count_passes(pipe)
-    for labels in (PAIR[::-1], ["at"] * 3):
-        with pytest.raises(TraceError), trace(pipe, prompts=labels):
-            paint(pipe, **more)
+    with pytest.raises(TraceError), trace(pipe, prompts=PAIR[::-1]):
+        paint(pipe, **more)
     assert not passes
 
 
@@ -350,13 +258,8 @@ def test_prompt_embeds_longer_than_one_text_are_recorded(load):
     check(pipe, lambda: paint(pipe, **given, **SMALL), [" ".join(map(str, range(154)))])
 
 
-@pytest.mark.parametrize("family", ["sd1", "sdxl"])
-def test_clip_skip_gives_exact_maps(load, family):
-    pipe = load(family)
-    if family == "sd1" and not hasattr(pipe.text_encoder, "text_model"):
-        # diffusers 0.42 asks for `text_encoder.text_model`, which transformers 5 no longer has:
-        # clip_skip fails there without heedmap too. A user's way around it, no module of its own:
-        vars(pipe.text_encoder)["text_model"] = pipe.text_encoder
+def test_clip_skip_gives_exact_maps(load):
+    pipe = load("sdxl")
     check(pipe, lambda: paint(pipe, PROMPT, clip_skip=1, **SMALL), [PROMPT])
 
 
@@ -370,26 +273,6 @@ def test_negative_prompts_of_a_batch_give_exact_maps(load, family):
     recorder = check_family(load(family), family, PAIR, **more)
     found = [recording.table.prompt for recording in recorder.negative_recordings]
     assert found == ["at night", "at night", "", ""]
-
-
-def test_several_calls_in_one_trace_have_each_their_maps(load):
-    pipe = load("sd1")
-
-    def call():
-        paint(pipe, PAIR, seeds=(1, 2), height=64, width=96)
-        paint(pipe, "a house", seeds=(3,), guidance_scale=1.0, steps=3)
-
-    with reference(pipe) as shares:
-        call()
-    before = state_of(pipe)
-    with trace(pipe, WHOLE, tokens="all") as recorder:
-        call()
-    assert state_of(pipe) == before
-    assert [maps.tokens.prompt for maps in recorder.maps] == [*PAIR, "a house"]
-    assert [recording.latent for recording in recorder.recordings] == [(8, 12), (8, 12), (16, 16)]
-    layouts = [GUIDED] * 2 + [ALONE] * 3
-    compare(recorder.recordings[:2], expect(shares, layouts, [[0], [1]]), shares.near)
-    compare(recorder.recordings[2:], expect(shares, layouts, [[2], [3], [4]]), shares.near)
 
 
 def test_two_pipelines_in_two_threads_keep_their_own_maps(load):
@@ -430,10 +313,6 @@ def end_guidance(pipe, step, timestep, given):
     return given
 
 
-def dampen(pipe, step, timestep, given):
-    return {"latents": 0.9 * given["latents"]}
-
-
 def stop(pipe, step, timestep, given):
     pipe._interrupt = step == 1
     return given
@@ -445,7 +324,6 @@ EMBEDS = {"callback_on_step_end_tensor_inputs": ["prompt_embeds"]}
 @pytest.mark.parametrize(
     ("callback", "more", "layout"),
     [
-        (dampen, {}, [GUIDED] * 4),
         (end_guidance, EMBEDS, [GUIDED, GUIDED, ALONE, ALONE]),
         (stop, {}, [GUIDED] * 2),
     ],
@@ -464,8 +342,11 @@ def test_what_a_callback_changes_has_exact_maps(load, callback, more, layout):
 
 def test_black_images_are_noted_and_give_one_warning(load, tmp_path):
     pipe = load("short")
-    plain = generate_batch(pipe, PAIR, seeds=[1, 2], steps=2)
-    models.add_safety_checker(pipe, plain[1].image, plain[0].image)
+
+    def check_images(images, *_):
+        return torch.stack([images[0], torch.zeros_like(images[1])]), [False, True]
+
+    pipe.run_safety_checker = check_images
     with pytest.warns(HeedmapWarning, match=PAIR[1]) as warned:
         runs = generate_batch(pipe, PAIR, seeds=[1, 2], steps=2)
     assert len(warned) == 1

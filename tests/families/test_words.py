@@ -2,50 +2,33 @@
 
 import numpy as np
 import pytest
-from transformers import CLIPTokenizer
 
 import heedmap as hm
 from families.checking import BOTH, check, check_family, count_passes, paint
 from families.models import TABLE
 from heedmap.backends import loading
-from heedmap.backends.prompts import Reading, prompt_table, read_concepts
+from heedmap.backends.prompts import prompt_table
 from heedmap.errors import HeedmapError, HeedmapWarning, TraceError, TruncatedWordError, WordError
 from heedmap.recording.tracing import trace
 
-PROMPTS = ["a red house", "at"]
 SMALL = {"width": 64, "height": 96, "use_resolution_binning": False}
 T5_12 = {"max_sequence_length": 12}
 
 
-def tokens_of(table):
-    return [(word.text, word.tokens) for word in table.words]
-
-
 # --- what each tokenizer reads, of the tokenizers alone and in a pipeline ---
 
-WORDS = {
-    "sdxl": [("a", (1,)), ("red", (2, 3, 4)), ("house", (5,))],
-    "sigma": [("a", (0, 1)), ("red", (2, 3, 4)), ("house", (5,))],
-    "sana": [("a", (1,)), ("red", (2, 3, 4)), ("house", (5,))],
-    "hunyuan": [("a", (1, 77, 78)), ("red", (2, 3, 4, 79, 80, 81)), ("house", (5, 82))],
-    "sd3": [("a", (1, 77, 78)), ("red", (2, 3, 4, 79, 80, 81)), ("house", (5, 82))],
-    "flux": [("a", (0, 1)), ("red", (2, 3, 4)), ("house", (5,))],
-    "chroma": [("a", (0, 1)), ("red", (2, 3, 4)), ("house", (5,))],
-    "klein": [("a", (3,)), ("red", (4, 5)), ("house", (6, 7))],
-    "qwen": [("a", (0,)), ("red", (1, 2)), ("house", (3, 4))],
-    "cogview4": [("a", (11,)), ("red", (12, 13)), ("house", (14, 15))],
-}
+READ = ["sdxl", "sigma", "sana", "hunyuan", "sd3", "flux", "chroma", "klein", "qwen", "cogview4"]
 
 
-@pytest.mark.parametrize("family", WORDS)
+@pytest.mark.parametrize("family", READ)
 def test_models_are_read_with_and_without_their_weights(folder, family):
     call = {name: n for name, n in TABLE[family].call.items() if name == "max_sequence_length"}
     pipe, outline = hm.load(folder(family)), loading.outline(folder(family))
     assert type(pipe) is type(outline)
-    tables = [prompt_table(one, "a red house", call) for one in (pipe, outline)]
-    assert tables[0] == tables[1] and tokens_of(tables[0]) == WORDS[family]
-    words = loading.token_table("a red house", folder(family)).words
-    assert words == prompt_table(pipe, "a red house").words
+    tables = [prompt_table(one, "a red dog", call) for one in (pipe, outline)]
+    assert tables[0] == tables[1] and tables[0].find("red") == TABLE[family].red
+    words = loading.token_table("a red dog", folder(family)).words
+    assert words == prompt_table(pipe, "a red dog").words
 
 
 READERS = {  # the methods by which encoders read a prompt
@@ -90,34 +73,14 @@ def test_encoders_that_read_other_prompts_are_refused(load, family, other):
         check(pipe, lambda: paint(pipe, "a red house", **more), ["a red house"])
 
 
-@pytest.mark.parametrize("family", ["sd1", "sigma"])
-def test_words_past_the_limit_have_no_map(load, family):
-    pipe, length = load(family), {"sd1": 77, "sigma": 40}[family]
-    prompt = "at house " + "x" * (length + 3) + " the end"
-    room = length - (1 if family == "sigma" else 2)  # T5 has no start token
-    more = {} if family == "sd1" else {"max_sequence_length": length}
-    with pytest.warns(HeedmapWarning, match=f"the model reads {room} tokens"):
-        recorder = check(pipe, lambda: paint(pipe, prompt, **more), [prompt])
+def test_words_past_the_limit_have_no_map(load):
+    """T5 has no start token, so that 39 of 40 are the prompt's."""
+    pipe, prompt = load("sigma"), "at house " + "x" * 43 + " the end"
+    with pytest.warns(HeedmapWarning, match="39 tokens"):
+        recorder = check(pipe, lambda: paint(pipe, prompt, max_sequence_length=40), [prompt])
     assert recorder.maps[0]["house"].values.max() > 0
-    with pytest.raises(HeedmapError, match=str(room)):
+    with pytest.raises(HeedmapError, match="39"):
         _ = recorder.maps[0]["end"]
-
-
-# --- SDXL: two text encoders, one label ---
-
-
-def test_encoders_that_read_a_text_differently_are_refused(load):
-    """CLIP's vocabulary joins "!!", but a tokenizer that pads with "!" reads each apart."""
-    pipe = load("sdxl")
-    vocabulary = pipe.tokenizer.get_vocab() | {"!!</w>": len(pipe.tokenizer)}
-    pipe.tokenizer = CLIPTokenizer(
-        vocab=vocabulary, merges=[("!", "!</w>")], model_max_length=77, pad_token="<|endoftext|>"
-    )
-    pipe.text_encoder.resize_token_embeddings(len(vocabulary), mean_resizing=False)
-    passes = count_passes(pipe)
-    with pytest.raises(TraceError, match="house"), trace(pipe):
-        paint(pipe, "hm!! house")
-    assert not passes
 
 
 def test_a_negative_prompt_of_zeros_has_even_maps(load):
@@ -127,53 +90,6 @@ def test_a_negative_prompt_of_zeros_has_even_maps(load):
         paint(pipe, "a red house", guidance_scale=5.0)
     for array in recorder.negative_recordings[0].arrays:
         np.testing.assert_allclose(array, 1 / 77, atol=1e-6)
-
-
-# --- padding ---
-
-PADDED = {  # the number of tokens, and whether padding is on the left
-    "sigma": (40, False), "alpha": (120, False), "sana": (40, False), "qwen": (None, False),
-    "hunyuan": (333, False), "cogview4": (16, True),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("family", PADDED)
-def test_padding_is_hidden_exactly_where_a_mask_hides_it(load, family):
-    row, pipe, (length, in_front) = TABLE[family], load(family), PADDED[family]
-    with trace(pipe, {"layer"}, tokens="all") as recorder:
-        paint(pipe, prompt=PROMPTS, **row.arguments(2, seeds=(1, 2)))
-    counts = [len(recording.table.tokens) for recording in recorder.recordings]
-    assert counts[0] == counts[1] == (length or counts[0])
-    for recording in recorder.recordings[length is None :]:  # the longest is not padded
-        kinds = np.array([token.kind for token in recording.table.tokens])
-        assert (kinds == "pad").any() and (kinds[0 if in_front else -1] == "pad")
-        for array in recording.arrays:
-            hidden = array[..., kinds == "pad"]
-            assert (hidden == 0).all() if row.masks_padding else hidden.sum(-1).mean() > 0.05
-            if not row.is_joint:
-                np.testing.assert_allclose(array.sum(-1), 1, atol=1e-6)
-            else:  # the image's keys have the rest
-                assert array.sum(-1).min() < 0.98 and array.sum(-1).max() < 1 + 1e-6
-
-
-@pytest.mark.parametrize("prompts", [["at", "a red house at sea"], ["a red house at sea", "at"]])
-@pytest.mark.parametrize("family", ["qwen", "cogview4"])
-def test_concepts_of_prompts_of_unlike_length_are_their_own_tokens(load, family, prompts):
-    """Also where the padding of the batch moves those of the shorter one."""
-    pipe, read = load(family), []
-    pipe.text_encoder.register_forward_hook(
-        lambda _, args, kwargs, __: read.append(args[0] if args else kwargs["input_ids"]),
-        with_kwargs=True,
-    )
-    given = {"prompt": prompts, "max_sequence_length": 64}
-    if family == "cogview4":
-        given["do_classifier_free_guidance"] = False
-    found = read_concepts(Reading(pipe, given), pipe.encode_prompt, ("tree",), prompts)
-    (rows,) = read
-    dropped = pipe.prompt_template_encode_start_idx if family == "qwen" else 0
-    for concept, ids in zip(found, rows, strict=True):
-        (places,) = concept.places
-        assert pipe.tokenizer.decode(ids[dropped:][list(places)]).strip() == "tree"
 
 
 # --- PixArt and Sana: a text in small letters, behind an instruction ---
@@ -196,12 +112,7 @@ def test_a_text_that_is_lowercased_keeps_its_words(load, prompt):
 
 @pytest.mark.parametrize(
     ("prompt", "lines"),
-    [
-        ("  A Red HOUSE ", None),
-        ("  A Red HOUSE ", ["draw."]),
-        ("?at sea", ["Draw this:", "Prompt: "]),
-        ("?at sea", ["draw."]),
-    ],
+    [("  A Red HOUSE ", None), ("?at sea", ["Draw this:", "Prompt: "]), ("?at sea", ["draw."])],
 )
 def test_words_behind_an_instruction_are_the_prompts(load, prompt, lines):
     """Gemma reads both in one text, and the image reads the last tokens behind the first."""
@@ -225,13 +136,11 @@ def test_words_behind_an_instruction_are_the_prompts(load, prompt, lines):
 def test_a_map_is_the_sum_over_both_encoders_and_each_is_selected_alone(load):
     more = {"seed": 1, "steps": 2, "tokens": "all", "size": (48, 80), **T5_12}
     run = hm.generate(load("sd3"), "a red house", **more)
-    assert run.maps.recording.positions == tuple(range(77 + 12))
     parts = [run.maps.token(position).values for position in (5, 82)]
     np.testing.assert_allclose(run.maps["house"].values, sum(parts), atol=1e-6)
     for encoder, values in enumerate(parts):
         maps = run.maps.select(encoder=encoder)
         assert np.array_equal(maps["house"].values, values) and values.max() > 0
-        assert maps.words == run.maps.tokens.of_encoder(encoder).words
     with pytest.raises(WordError):
         run.maps.select(encoder=2)
 
@@ -251,14 +160,11 @@ def test_a_word_past_clip_is_read_by_t5(load):
 
 def test_without_t5_its_positions_are_padding(load):
     """The pipeline then passes zeros: no word may be labelled with them, even with a tokenizer."""
-    for parts in ({"text_encoder_3": None}, {"text_encoder_3": None, "tokenizer_3": None}):
-        pipe, more = load("sd3", **parts), {**T5_12, "width": 48, "height": 80}
-        recorder = check(
-            pipe, lambda pipe=pipe, more=more: paint(pipe, "a red house", **more), PROMPTS[:1]
-        )
-        table = recorder.recordings[0].table
-        assert {token.kind for token in table.tokens[77:]} == {"pad"} and table.room == 75
-        assert tokens_of(table) == WORDS["sdxl"]
+    pipe, more = load("sd3", text_encoder_3=None), {**T5_12, "width": 48, "height": 80}
+    recorder = check(pipe, lambda: paint(pipe, "a red house", **more), ["a red house"])
+    table = recorder.recordings[0].table
+    assert {token.kind for token in table.tokens[77:]} == {"pad"} and table.room == 75
+    assert [word.tokens for word in table.words] == [(1,), (2, 3, 4), (5,)]
 
 
 def test_words_are_those_of_the_prompt_that_attention_reads(load):
@@ -275,16 +181,11 @@ def test_words_are_those_of_the_prompt_that_attention_reads(load):
 # --- language models: templates ---
 
 
-def test_words_stand_inside_of_the_template(load):
-    pipe = load("qwen")
-    table = prompt_table(pipe, "a red house, at sea", {"max_sequence_length": 64})
-    # 34 tokens of the template are dropped, and its last five are read.
-    text = pipe.prompt_template_encode.format(table.prompt)
-    assert [token.id for token in table.tokens] == pipe.tokenizer(text).input_ids[34:]
-    assert table.positions("end") == tuple(range(11, 16)) and not table.positions("start")
+def test_the_template_and_the_padding_stand_around_the_words(load):
     table = prompt_table(load("klein"), "a red house", {"max_sequence_length": 24})
     assert table.positions("start") == (0, 1, 2)
-    assert table.positions("end") == tuple(range(8, 17)) and table.room == 12
+    assert table.positions("end") == tuple(range(8, 17))
+    assert table.positions("pad") == tuple(range(17, 24))
 
 
 @pytest.mark.parametrize("family", ["cogview4", "qwen", "klein", "dev2"])
@@ -298,13 +199,3 @@ def test_a_prompt_with_words_of_the_template_is_found_in_its_place(load, family)
         assert [word.text for word in table.words] == [w for w in prompt.split() if w != "{}"]
         texts = [token.text for token in table.tokens if token.kind == "text"]
         assert texts and all(text in prompt for text in texts)
-
-
-def test_a_template_that_changes_the_prompt_is_refused(load):
-    pipe, more = load("klein"), TABLE["klein"].arguments(steps=1)
-    template = pipe.tokenizer.chat_template
-    pipe.tokenizer.chat_template = template.replace("message.content", "message.content | trim")
-    with trace(pipe):
-        paint(pipe, prompt="a red house", **more)
-    with pytest.raises(TraceError), trace(pipe):
-        paint(pipe, prompt=" a red house", **more)

@@ -12,9 +12,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-os.environ.setdefault(
-    "GRADIO_ANALYTICS_ENABLED", "False"
-)  # read when Gradio is imported
+# Read when Gradio is imported.
+os.environ.setdefault("GRADIO_ANALYTICS_ENABLED", "False")
 try:
     import gradio as gr
 except ImportError as error:
@@ -100,9 +99,8 @@ def launch(
         else [*_LOOPBACK, host, *(["*.gradio.live"] if share else [])]
     )
     app = App(Models(model, **options), (out or OUT) if local else None)
-    os.environ["GRADIO_TEMP_DIR"] = str(
-        app.temporary / "gradio"
-    )  # no other app reads or fills it
+    # No other app reads or fills it.
+    os.environ["GRADIO_TEMP_DIR"] = str(app.temporary / "gradio")
     page = app.build()
     jobs.ENDING.clear()
     try:

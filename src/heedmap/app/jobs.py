@@ -14,7 +14,7 @@ from PIL import Image
 from torch.nn.functional import adaptive_avg_pool2d
 
 from heedmap.backends import loading
-from heedmap.backends.latents import pictures_of, unscaled
+from heedmap.backends.autoencoders import pictures_of, unscaled
 from heedmap.backends.registry import family_of
 from heedmap.errors import (
     ArgumentError,

@@ -18,9 +18,8 @@ def keys_of(layer: Any, states: Tensor) -> Tensor:
     if layer.norm_cross is not None:
         states = layer.norm_encoder_hidden_states(states)
     key, norm = layer.to_k(states), layer.norm_k
-    if (
-        norm is not None and norm.weight.numel() == key.shape[-1]
-    ):  # over all heads together
+    # Over all heads together.
+    if norm is not None and norm.weight.numel() == key.shape[-1]:
         key, norm = norm(key), None
     key = key.unflatten(-1, (layer.heads, -1)).transpose(1, 2)
     return key if norm is None else norm(key)
@@ -76,9 +75,8 @@ def record_activations(
         )
     if not joint:
         hooks.append((layer.to_v, lambda _, args, output: tensors.update(value=output)))
-    if not joint and hasattr(
-        layer, "to_kv"
-    ):  # which runs in place of to_k and to_v if fused
+    # Which runs in place of to_k and to_v if fused.
+    if not joint and hasattr(layer, "to_kv"):
         hooks.append(
             (
                 layer.to_kv,

@@ -410,9 +410,8 @@ def has_returned(frame: FrameType) -> bool:
 def announces_end(pipe: Any) -> bool:
     """Return whether the running call will release the models at its end, as most pipelines do."""
     calls = active_calls(pipe)
-    latents = (
-        bool(calls) and calls[0].f_locals.get("output_type") == "latent"
-    )  # some do not then
+    # Some do not then.
+    latents = bool(calls) and calls[0].f_locals.get("output_type") == "latent"
     code = inspect.unwrap(type(pipe).__call__).__code__
     return "maybe_free_model_hooks" in code.co_names and not latents
 

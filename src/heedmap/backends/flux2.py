@@ -73,9 +73,8 @@ class Flux2(Flux):
             return tokenizer.apply_chat_template(chat, tokenize=False, **options)
 
         before, after = template_around(prompt, render)
-        inner = getattr(
-            tokenizer, "tokenizer", tokenizer
-        )  # a processor adds no second start token
+        # A processor adds no second start token.
+        inner = getattr(tokenizer, "tokenizer", tokenizer)
         begun = inner is not tokenizer and before.startswith(inner.bos_token or "\0")
         options = {"padding": "max_length", "add_special_tokens": not begun}
         limit = self.longest(arguments)

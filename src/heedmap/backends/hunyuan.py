@@ -34,9 +34,8 @@ class HunyuanDiT(Transformer):
     @property
     def defaults(self) -> Mapping[str, Any]:
         """The arguments of the pipeline that apply unless the user passes them."""
-        return {
-            "use_resolution_binning": False
-        }  # else it draws the nearest size of a list
+        # Else it draws the nearest size of a list.
+        return {"use_resolution_binning": False}
 
     def passed(
         self, args: tuple[Any, ...], kwargs: Mapping[str, Any]
@@ -75,9 +74,8 @@ class HunyuanDiT(Transformer):
     ) -> TokenTable:
         """Return the words and tokens of a prompt as BERT reads it, or T5."""
         is_t5 = tokenizer is self.pipe.tokenizer_2
-        return tokenize(
-            prompt, tokenizer, limit=256 if is_t5 else 77
-        )  # set by the pipeline
+        # Set by the pipeline.
+        return tokenize(prompt, tokenizer, limit=256 if is_t5 else 77)
 
 
 def _joined(*parts: tuple[Tensor, Tensor]) -> Tensor:

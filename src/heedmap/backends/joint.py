@@ -82,9 +82,8 @@ class JointFamily(Transformer):
                 name: value for name, value in more.items() if not name.endswith("mask")
             }
             one["joint_attention_kwargs"] = unmasked
-        if (
-            arguments.get("encoder_hidden_states") is None
-        ):  # the model has joined text and image
+        # The model has joined text and image.
+        if arguments.get("encoder_hidden_states") is None:
             one["hidden_states"] = torch.cat(
                 [text, one["hidden_states"][:, -positions:]], dim=1
             )

@@ -97,10 +97,11 @@ def load(
             if isinstance(where, Path) and where.is_file():
                 kind = getattr(diffusers, index["_class_name"])
                 pipe = kind.from_single_file(str(where), dtype=torch_dtype)
+                # Else named for its configuration.
                 for part in (
                     pipe,
                     *pipe.components.values(),
-                ):  # else named for its configuration
+                ):
                     if hasattr(part, "register_to_config"):
                         part.register_to_config(_name_or_path=str(where))
                     elif part is not None:

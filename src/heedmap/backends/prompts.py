@@ -165,9 +165,8 @@ class Reading:
             arguments = family.negative_arguments(arguments)
         labels = [family.whole_table(text, arguments) for text in texts]
         for reader in self.readers:
-            if call >= len(
-                reader.ids
-            ):  # a negative prompt of zeros is read by no encoder
+            # A negative prompt of zeros is read by no encoder.
+            if call >= len(reader.ids):
                 continue
             if len(reader.ids[call]) != len(texts):
                 read = plural(len(reader.ids[call]), "text")

@@ -42,9 +42,8 @@ class QwenImage(PackedFamily):
         """
         values = self.named_inputs(args, kwargs)
         shapes, positions = values["img_shapes"][0], values[self.inputs[0]].shape[1]
-        if isinstance(
-            shapes, tuple
-        ):  # that of a single image, as ControlNets' pipelines give it
+        # That of a single image, as ControlNets' pipelines give it.
+        if isinstance(shapes, tuple):
             shapes = [shapes]
         _, h, w = shapes[0]
         return self.checked_latent(h, w, positions, references=len(shapes) > 1)

@@ -136,10 +136,11 @@ def _check_class(names: Iterable[str]) -> None:
 
 def encoding_method(pipe: Any) -> str:
     """Return the name of a pipeline's encode_prompt; raise a ModelError if its form is unknown."""
+    # InstructPix2Pix has only the older one.
     for name in (
         "encode_prompt",
         "_encode_prompt",
-    ):  # InstructPix2Pix has only the older one
+    ):
         if hasattr(pipe, name):
             parameters = inspect.signature(getattr(pipe, name)).parameters
             if "prompt" in parameters and "max_embeddings_multiples" not in parameters:
@@ -277,10 +278,11 @@ def for_batch(
         **{name: value for name, value in named.items() if value is not None},
         **arguments,
     }
+    # Which diffusers takes for one prompt.
     for name in (
         THEIR_NAMES["negative"],
         "prompt_2",
-    ):  # which diffusers takes for one prompt
+    ):
         if count > 1 and isinstance(call.get(name), str):
             call[name] = [call[name]] * count
     if arguments.get("padding_mask_crop") is not None:

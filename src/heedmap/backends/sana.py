@@ -64,9 +64,8 @@ class Sana(PixArt):
     ) -> tuple[Tensor, Any, Tensor]:
         """Return the latent, the scheduler's timestep and the text states of a pass."""
         sample, timestep, states = super().passed(args, kwargs)
-        if hasattr(
-            self.pipe.scheduler.config, "sigma_data"
-        ):  # Sana Sprint passes a share of noise
+        # Sana Sprint passes a share of noise.
+        if hasattr(self.pipe.scheduler.config, "sigma_data"):
             return sample, torch.atan2(timestep, 1 - timestep), states
         return sample, timestep / self.model.config.timestep_scale, states
 

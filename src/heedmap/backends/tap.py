@@ -461,9 +461,8 @@ def install(
         )
 
         def restore(layer: Attention = layer, recorder: Any = recorder) -> None:
-            if (
-                layer.processor is recorder
-            ):  # a processor that the user set meanwhile stays
+            # A processor that the user set meanwhile stays.
+            if layer.processor is recorder:
                 layer.set_processor(recorder.original)
 
         undo(restore)

@@ -143,9 +143,8 @@ app.command("app", cls=HelpCommand)(serve.serve)
 
 def main() -> None:
     """Run the command line."""
-    gc.set_threshold(
-        100_000
-    )  # at 700, importing torch and diffusers takes twice as long
+    # At 700, importing torch and diffusers takes twice as long.
+    gc.set_threshold(100_000)
     # Threads that wait without rest take the processor from other work, and from each other.
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")  # read when torch is imported
     for library in ("DIFFUSERS", "TRANSFORMERS"):  # their logs are for programmers

@@ -60,10 +60,11 @@ def serve(
     if not all(name and password for name, password in users):
         raise ArgumentError("auth (or HEEDMAP_AUTH) is not USER:PASSWORD")
     os.environ.setdefault("TQDM_DISABLE", "1")
+    # End as after Ctrl-C: temporary results are deleted.
     for name in (
         "SIGTERM",
         "SIGHUP",
-    ):  # end as after Ctrl-C: temporary results are deleted
+    ):
         number = getattr(signal, name, None)  # Windows has no SIGHUP
         if number is not None and signal.getsignal(number) is signal.SIG_DFL:
             signal.signal(number, signal.default_int_handler)

@@ -85,9 +85,8 @@ def sweep(
     `accelerate launch` the processes share the jobs. The exit code is 1 if a job failed;
     failed.jsonl lists these.
     """
-    first = (
-        os.environ.get("RANK", "0") == "0"
-    )  # of the processes that Accelerate launches
+    # Of the processes that Accelerate launches.
+    first = os.environ.get("RANK", "0") == "0"
     ended = ""
 
     def advance(done: int, total: int) -> None:

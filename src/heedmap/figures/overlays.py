@@ -21,18 +21,18 @@ from heedmap.io.reading import MAX_SIDE
 from heedmap.io.schemas import StepSource
 from heedmap.io.writing import put_file
 
+# Perceptually even, dark is less.
 COLORMAPS = (
     "inferno",
     "magma",
     "plasma",
     "viridis",
     "cividis",
-)  # perceptually even, dark is less
+)
 COLORMAP = "inferno"
 OPACITY = 0.85
-SIGNED = (
-    "managua_r"  # of scales with values below 0: blue below, dark at 0, orange above
-)
+# Of scales with values below 0: blue below, dark at 0, orange above.
+SIGNED = "managua_r"
 
 # How bright and how grey the image is under the heat. Chosen by eye on bright, dark and white
 # images: cold places stay clear, hot ones glow on all of them.
@@ -48,9 +48,8 @@ HUES = ("#e69f00", "#56b4e9", "#009e73", "#cc79a7", "#f0e442", "#d55e00", "#0072
 def png(image: Image.Image, text: PngInfo | None = None) -> bytes:
     """Return an image as the bytes of a PNG file, with text chunks if given."""
     file = io.BytesIO()
-    image.save(
-        file, "PNG", compress_level=4, pnginfo=text
-    )  # at 6, Pillow's own, twice as slow
+    # At 6, Pillow's own, twice as slow.
+    image.save(file, "PNG", compress_level=4, pnginfo=text)
     return file.getvalue()
 
 

@@ -368,9 +368,8 @@ def _fonts() -> list[str]:
     if sys.platform == "linux":  # matplotlib's own list is as old as its first use
         known = {font.fname for font in fontManager.ttflist}
         for path in {*findSystemFonts()} - known:
-            with suppress(
-                Exception
-            ):  # a file that is no font, as when the list is made
+            # A file that is no font, as when the list is made.
+            with suppress(Exception):
                 fontManager.addfont(path)
     installed = {*fontManager.get_font_names()}
     return [name for name in _FONTS if name in installed]

@@ -390,9 +390,8 @@ class HeatMaps:
             word for word in self.words if is_content(word.text) and word not in words
         ]
         part = self._part.magnitude_of(words)
-        total = part + self._part.magnitude_of(
-            others
-        )  # even rounded it is not below `part`
+        # Even rounded it is not below `part`.
+        total = part + self._part.magnitude_of(others)
         values = np.divide(part, total, out=np.zeros_like(part), where=total > 0)
         refined = self._whole is not None
         name = self.tokens.name_of(query)

@@ -458,9 +458,8 @@ def segmented(
     labels = np.zeros(recording.size[::-1], np.uint8)
     greatest = np.zeros(labels.shape, np.float32)
     for number, soft in enumerate(soft_masks(recording, places, image), 1):
-        labels[soft > greatest] = (
-            number  # of equal ones the first; of none, at a threshold of 0
-        )
+        # Of equal ones the first; of none, at a threshold of 0.
+        labels[soft > greatest] = number
         np.maximum(greatest, soft, out=greatest)
     labels[greatest < threshold] = 0
     labels.flags.writeable = False

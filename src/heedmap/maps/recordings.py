@@ -301,9 +301,8 @@ class Recording:
             save_file(
                 arrays, path, metadata={"heedmap": msgspec.json.encode(about).decode()}
             )
-            path.chmod(
-                mode
-            )  # safetensors lets its owner alone read it, whatever the umask
+            # Safetensors lets its owner alone read it, whatever the umask.
+            path.chmod(mode)
         except (SafetensorError, OSError) as error:
             raise WriteError(
                 f"{path} cannot be written ({error}): choose another place"

@@ -109,9 +109,8 @@ def animation(maps: HeatMaps, word: str | int, *, scale: Scale = "word") -> Anim
         ax.images[0].set_data(np.asarray(image))
         ax.xaxis.label.set_text(f"step {step} of 0–{last}")
         frames.append(plots.render(figure))
-    each = (
-        round(min(max(5000 / len(frames), 80), 400) / 10) * 10
-    )  # GIFs count in hundredths
+    # GIFs count in hundredths.
+    each = round(min(max(5000 / len(frames), 80), 400) / 10) * 10
     return Animation(
         title, tuple(frames), (*[each] * (len(frames) - 1), max(1500, each))
     )
@@ -136,9 +135,8 @@ def layers_by_heads(
     side = min(80, max(12, 1400 // len(layers) - 6))  # points, in a table
     maps = resized(maps, 2 * side if is_table else SIDE)
     image = maps.image
-    if (
-        is_table
-    ):  # heat alone: at this size an image below it would be no more than noise
+    # Heat alone: at this size an image below it would be no more than noise.
+    if is_table:
         maps = replace(maps, image=None)
     rows = [
         [_in_part(maps, word, scale, layer, head) for head in heads] for layer in layers
@@ -195,9 +193,8 @@ def _in_part(
     if layer is not None:
         if head is not None and head >= layer.heads:
             return None
-        maps = maps.select(
-            lambda one: one is layer
-        )  # whatever its name may mean as a pattern
+        # Whatever its name may mean as a pattern.
+        maps = maps.select(lambda one: one is layer)
     return _map_of(maps if head is None else maps.select(heads=head), word, scale)
 
 

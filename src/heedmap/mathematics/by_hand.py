@@ -231,9 +231,8 @@ def attention(
 def _array(name: str, values: Any) -> np.ndarray:
     if hasattr(values, "detach"):  # of torch, which is not imported for it
         values = values.detach().cpu()
-        values = (
-            values.double() if values.is_floating_point() else values
-        )  # numpy has no bfloat16
+        # Numpy has no bfloat16.
+        values = values.double() if values.is_floating_point() else values
     try:
         array = np.asarray(values)
     except ValueError:  # rows of different lengths
@@ -287,9 +286,8 @@ def _hidden(scores: np.ndarray, mask: np.ndarray | None) -> np.ndarray:
 
 
 def _softmax(scores: np.ndarray) -> np.ndarray:
-    raised = np.exp(
-        scores - scores.max(axis=-1, keepdims=True)
-    )  # which cannot overflow
+    # Which cannot overflow.
+    raised = np.exp(scores - scores.max(axis=-1, keepdims=True))
     return raised / raised.sum(axis=-1, keepdims=True)
 
 

@@ -158,9 +158,8 @@ def _kernel(
     """Return the kernel that torch would choose; None if it gives no log-sum."""
     device = query.device.type
     has_kernels = device == "cpu" or (device == "cuda" and torch.version.hip is None)
-    if not has_kernels or torch.is_autocast_enabled(
-        device
-    ):  # autocast chooses another type
+    # Autocast chooses another type.
+    if not has_kernels or torch.is_autocast_enabled(device):
         return None
     choose = torch._fused_sdp_choice  # pyright: ignore[reportPrivateUsage, reportPrivateImportUsage]
     choice = choose(query, key, value, None, 0.0, False, scale=scale)
@@ -299,9 +298,8 @@ def guided(image: np.ndarray, maps: np.ndarray, radius: int) -> np.ndarray:
     """
     guide = torch.tensor(image).movedim(-1, 0)[None].float() / 255
     values = torch.tensor(maps, dtype=torch.float32)[None]
-    radius = min(
-        radius, (min(image.shape[:2]) - 1) // 2
-    )  # a window fits into the image
+    # A window fits into the image.
+    radius = min(radius, (min(image.shape[:2]) - 1) // 2)
     if radius < 1:
         return values[0].numpy()
     coarse = max(1, radius // _FINE)

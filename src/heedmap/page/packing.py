@@ -64,9 +64,8 @@ def pack(runs: Sequence[Mapping[str, Recording]], budget: int) -> dict[str, Any]
 
 def as_script(data: Mapping[str, Any]) -> str:
     """Encode data as JSON that cannot end an HTML element."""
-    text = json.dumps(
-        data, separators=(",", ":"), allow_nan=False
-    )  # ASCII: U+2028 is escaped too
+    # ASCII: U+2028 is escaped too.
+    text = json.dumps(data, separators=(",", ":"), allow_nan=False)
     return text.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e")
 
 

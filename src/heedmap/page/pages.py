@@ -279,10 +279,11 @@ def _recordings(run: RunContent) -> dict[str, Recording]:
     recordings = {
         name: maps.recording for name, maps in every.items() if maps is not None
     }
+    # A negative prompt has fewer if guidance was off.
     like = (
         first.layers,
         first.timesteps,
-    )  # a negative prompt has fewer if guidance was off
+    )
     return {
         name: one
         for name, one in recordings.items()

@@ -17,7 +17,7 @@ import torch
 from msgspec import structs
 from PIL import Image
 
-from heedmap.backends.latents import fitting, in_batches
+from heedmap.backends.memory import fitting, in_batches
 from heedmap.backends.prompts import prompt_table
 from heedmap.backends.registry import family_of, self_attention_layers
 from heedmap.errors import ArgumentError, TruncatedWordError, join_words, quoted
@@ -119,9 +119,8 @@ class EditSource:
         """
         options: Any = self.options
         parsed, weights = parse_weights(prompt), weights or {}
-        if (
-            parsed.text not in self._targets
-        ):  # prompts that differ in weights alone align once
+        # Prompts that differ in weights alone align once.
+        if parsed.text not in self._targets:
             self._targets[parsed.text] = self._align(parsed.text)
         table, alignment, columns = self._targets[parsed.text]
         spans = weighed(parsed, table, weights)

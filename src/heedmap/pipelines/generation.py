@@ -15,8 +15,9 @@ from PIL import Image
 from torch.nn.functional import adaptive_avg_pool2d
 
 from heedmap.backends import loading
+from heedmap.backends.autoencoders import fitted
 from heedmap.backends.base import Pipeline, parameters
-from heedmap.backends.latents import fitted, noise_of_steps, showing
+from heedmap.backends.image_schedulers import showing
 from heedmap.backends.prompts import prompt_table
 from heedmap.backends.registry import (
     STEP_LISTS,
@@ -26,6 +27,7 @@ from heedmap.backends.registry import (
     usual_size,
     without_bar,
 )
+from heedmap.backends.schedules import noise_of_steps
 from heedmap.checks import as_ordered_list, check_prompt
 from heedmap.errors import ArgumentError, ModelError, plural, quoted, warn
 from heedmap.figures.overlays import STEP_SIDE, StepPictures
@@ -342,9 +344,8 @@ def _ignores_guidance(pipe: Any, is_guided: bool) -> bool:
     config = family_of(pipe).model.config
     if any(config.get(name) for name in ("guidance_embeds", "time_cond_proj_dim")):
         return False
-    return not is_guided or "true_cfg_scale" in parameters(
-        pipe
-    )  # which guides in its place
+    # Which guides in its place.
+    return not is_guided or "true_cfg_scale" in parameters(pipe)
 
 
 def _call(
@@ -358,9 +359,8 @@ def _call(
         (noise,) = call["generator"]
         steps = call[THEIR_NAMES["steps"]]
         with showing(pipe, latents, noise, steps) as first:
-            pipe(
-                **call, latents=first.to(pipe.dtype), output_type="latent"
-            )  # nothing is decoded
+            # Nothing is decoded.
+            pipe(**call, latents=first.to(pipe.dtype), output_type="latent")
         return [image], [None]
     if latents is not None:
         call = {**call, "latents": family_of(pipe).pack(latents.to(pipe.dtype))}
@@ -421,9 +421,8 @@ def _after_step(
             recorder.record(state)
         latents = state.latents
         if preview is not None and moment.last:
-            preview(
-                latents.detach().clone()
-            )  # a copy: the preview must not change the image
+            # A copy: the preview must not change the image.
+            preview(latents.detach().clone())
         if (
             moment.last
             and moment.step + 1 == moment.steps
@@ -442,7 +441,7 @@ class StepRecorder:
     """A recorder of small latents of each step, and the images that they show.
 
     No decoder runs, since it takes as long as a step. Colours are fitted to the finished image and
-    the last latents (`backends.latents.fitted`), and applied to the latents of each step.
+    the last latents (`backends.autoencoders.fitted`), and applied to the latents of each step.
     """
 
     def __init__(self) -> None:

@@ -27,17 +27,9 @@ import numpy as np
 import torch
 from PIL import Image, ImageOps
 
+from heedmap.backends.autoencoders import latents_of, pictures_of, rescaled, unscaled
 from heedmap.backends.base import Pipeline, default_of, device_of, parameters
-from heedmap.backends.latents import (
-    Moment,
-    flow_level,
-    is_flow,
-    latents_of,
-    noise_levels,
-    pictures_of,
-    rescaled,
-    unscaled,
-)
+from heedmap.backends.noise_levels import flow_level, is_flow, noise_levels
 from heedmap.backends.registry import (
     STEP_LISTS,
     THEIR_NAMES,
@@ -47,6 +39,7 @@ from heedmap.backends.registry import (
     unit,
     usual_size,
 )
+from heedmap.backends.schedules import Moment
 from heedmap.checks import check_prompt
 from heedmap.errors import ArgumentError, ModelError, quoted, warn
 from heedmap.figures.overlays import to_rgb
@@ -87,10 +80,11 @@ def open_image(image: object) -> Image.Image:
             f"the image is {quoted(image)}: expected a Pillow image, or the path of a file"
         )
     upright = image
+    # Broken EXIF data.
     with (
         warnings.catch_warnings(action="ignore"),
         suppress(Exception),
-    ):  # broken EXIF data
+    ):
         upright = ImageOps.exif_transpose(image)
     return to_rgb(upright)
 

@@ -246,9 +246,8 @@ def repeat(
                 one.settings.batch_place or (0, 1)
                 for one in (saved.source, saved.edited)
             )
-            if (
-                len({size for _, size in batches}) > 1
-            ):  # the source is that of an earlier batch
+            # The source is that of an earlier batch.
+            if len({size for _, size in batches}) > 1:
                 new = replace(new, source=_run(pipe, saved.source, arguments, progress))
     return compared(saved, new, changed)
 
@@ -329,9 +328,8 @@ def _run(
     settings = run.settings
     if settings.edit is not None:
         return _pair(pipe, run, arguments, progress, probe).edited
-    if (
-        settings.input_image is not None
-    ):  # the source of edits of an image of the user's
+    # The source of edits of an image of the user's.
+    if settings.input_image is not None:
         return _pair(pipe, run, arguments, progress, probe).source
     call = saved_call(settings, pipe, arguments)
     if settings.located is None:

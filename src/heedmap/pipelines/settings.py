@@ -15,13 +15,13 @@ import torch
 from heedmap import tiny
 from heedmap.backends import base, loading
 from heedmap.backends.base import default_of
-from heedmap.backends.latents import SCHEDULERS, scheduler_class
 from heedmap.backends.registry import (
     STEP_LISTS,
     THEIR_NAMES,
     cross_attention_layers,
     family_of,
 )
+from heedmap.backends.schedules import SCHEDULERS, scheduler_class
 from heedmap.backends.skipping import skipping_tools
 from heedmap.errors import RunError, quoted, reason
 from heedmap.io.schemas import Scheduler, Settings, Versions, to_json

@@ -301,9 +301,8 @@ class RefinedMaps:
 
     def __init__(self, grid: GridShape) -> None:
         self.grid = grid
-        self._plain: defaultdict[int, RunningMean] = defaultdict(
-            RunningMean
-        )  # (Q, K), by image
+        # (Q, K), by image.
+        self._plain: defaultdict[int, RunningMean] = defaultdict(RunningMean)
         # Since maps were last asked for, by image and the layers' grid: resized when they are.
         self._recent: defaultdict[int, defaultdict[GridShape, RunningMean]] = (
             defaultdict(lambda: defaultdict(RunningMean))
@@ -400,9 +399,8 @@ class RefinedMaps:
     def _averaged(self, states: Tensor, grid: GridShape) -> Tensor:
         """Return queries or keys (H, Q, d) on the maps' grid, float32."""
         planes = states.float().mT.unflatten(-1, grid)
-        planes = planes.contiguous(
-            memory_format=torch.channels_last
-        )  # five times as fast
+        # Five times as fast.
+        planes = planes.contiguous(memory_format=torch.channels_last)
         return adaptive_avg_pool2d(planes, self.grid).flatten(-2).mT
 
     def value(self, image: int) -> np.ndarray | None:

@@ -14,8 +14,8 @@ from torch import Tensor
 
 from heedmap.backends.base import Family, GridShape
 from heedmap.backends.joint import JointFamily
-from heedmap.backends.latents import SAME, Moment, Schedule, matches
 from heedmap.backends.prompts import Encoding, foreign_states
+from heedmap.backends.schedules import SAME, Moment, Schedule, matches
 from heedmap.backends.skipping import skipping_tools
 from heedmap.backends.tap import RecordingProcessor
 from heedmap.errors import NothingRecordedError, TraceError, plural
@@ -188,9 +188,8 @@ class Call:
             self.propagating = {name: self_grids[name] for name in names}
         self.edited: Sequence[Sequence[Sequence[Rule]]] = ()
         self.done, self.over = 0, False
-        self.blocks: Sequence[
-            int
-        ] = ()  # of the model's batch that read the prompt in this pass
+        # Of the model's batch that read the prompt in this pass.
+        self.blocks: Sequence[int] = ()
         self.layout = Layout()  # of this pass
         self._rows = self._tokens = 0  # of the batch and of the text of this pass
         self._passes = 1  # of this step

@@ -162,9 +162,8 @@ class Probe:
         if value is None:
             key, value = _image_as_one(row, place)
             mask = None if mask is None else pad(mask, (0, 1))
-            before = computed.output.shape[1] - math.prod(
-                site.layer.grid
-            )  # of the text
+            # Of the text.
+            before = computed.output.shape[1] - math.prod(site.layer.grid)
         else:
             value = value[number].unflatten(-1, (site.layer.heads, -1)).transpose(0, 1)
         position, value = (number, before + place), _array(value)

@@ -2,7 +2,7 @@
 
 A trace puts a processor in front of each text cross-attention layer's own
 (`backends.tap`), watches the prompts that the pipeline encodes (`backends.prompts`) and the
-calls of its scheduler (`backends.latents`). Each pass of the model goes `Trace._before_pass` →
+calls of its scheduler (`backends.schedules`). Each pass of the model goes `Trace._before_pass` →
 `Trace._observe` → `Call.record` → `AttentionAccumulator.add`; `Call.recording` makes the result.
 """
 
@@ -22,15 +22,15 @@ from torch import Tensor
 from heedmap.backends import base, loading, prompts, registry, skipping, tap
 from heedmap.backends.base import Family, GridShape, Pipeline
 from heedmap.backends.joint import JointFamily
-from heedmap.backends.latents import (
+from heedmap.backends.noise_levels import predicted
+from heedmap.backends.prompts import Encoding
+from heedmap.backends.schedules import (
     Moment,
     TimestepReader,
     announced,
     listen,
-    predicted,
     rounding_of,
 )
-from heedmap.backends.prompts import Encoding
 from heedmap.backends.tap import ModelPass, Observer, RecordingProcessor
 from heedmap.checks import as_ordered_list
 from heedmap.errors import (
@@ -307,7 +307,7 @@ class TraceHooks:
     def begin_call(
         self, after_step: Callable[[Tensor], Tensor], before_step: Any = None
     ) -> None:
-        """Listen to the scheduler that the pipeline has now (`latents.listen`)."""
+        """Listen to the scheduler that the pipeline has now (`schedules.listen`)."""
         self.end_call()
         scheduler = self._family.pipe.scheduler
         self._undo_call.callback(listen(scheduler, after_step, before_step))
@@ -376,9 +376,8 @@ class Trace:
                 "the layers have different numbers of heads: heads cannot be kept while layers "
                 f"are averaged; take keep={quoted(keep)}"
             )
-        self._encodings: list[
-            Encoding
-        ] = []  # of the call that has not run the model yet
+        # Of the call that has not run the model yet.
+        self._encodings: list[Encoding] = []
         self._frame: FrameType | None = None
         self._timesteps = TimestepReader(pipe)
         self._calls: list[Call] = []
@@ -518,9 +517,8 @@ class Trace:
         for warning in filter(None, dict.fromkeys(warnings)):
             warn(warning)
         if not running and self._is_in_own_loop():
-            self._encodings.append(
-                encoding
-            )  # the next pass tells whether the run goes on
+            # The next pass tells whether the run goes on.
+            self._encodings.append(encoding)
             return
         if not self._encodings and not self._settle():
             self._calls.pop()  # it failed
@@ -551,9 +549,8 @@ class Trace:
         call = self._calls[-1]
         if call.over:
             return True
-        is_next = call.is_drawn and call.frame in base.active_calls(
-            self._pipe
-        )  # in one call
+        # In one call.
+        is_next = call.is_drawn and call.frame in base.active_calls(self._pipe)
         if is_next or call.frame is None or base.has_returned(call.frame):
             self._end()
         return call.over

@@ -80,9 +80,8 @@ class EditResult(pages.EditContent, Result):
             (run.maps.at(n), side) for side, run, numbers in sides for n in numbers
         ]
         top = max([float(heat.values.max()) for heat, _ in heats], default=1.0)
-        low = min(
-            [0.0, *(float(heat.values.min()) for heat, _ in heats)]
-        )  # negative weights
+        # Negative weights.
+        low = min([0.0, *(float(heat.values.min()) for heat, _ in heats)])
         low, top = centred(low, top) if low < 0 else (low, top)
         source = self.source.settings.prompt
         edited = self.edited.settings.prompt

@@ -217,9 +217,8 @@ class Run(pages.RunContent, Result):
         text = PngInfo()
         settings = self.settings
         steps = self.step_pictures
-        if not (
-            settings.located or settings.input_image
-        ):  # settings alone do not generate those
+        # Settings alone do not generate those.
+        if not (settings.located or settings.input_image):
             text.add_itxt("parameters", parameters_text(settings))
         (folder / "image.png").write_bytes(png(self.image, text))
         if self.input_image is not None:
@@ -477,9 +476,8 @@ def _spans(
     heats: Sequence[Sequence[HeatMap]], scale: Scale
 ) -> tuple[list[tuple[float, float]], tuple[float, float] | tuple[str, str]]:
     """Return the coldest and the hottest value of each word, and the ends of the scale's bar."""
-    values: Scale = (
-        "raw" if scale == "raw" else "word"
-    )  # of the maps here, not of all words
+    # Of the maps here, not of all words.
+    values: Scale = "raw" if scale == "raw" else "word"
     maps = [one for column in heats for one in column]
     every = common_range(maps, values) if maps else (0.0, 0.0)
     separate = scale == "word"

@@ -197,9 +197,8 @@ class _Checker:
         self._model = model
         self._dtype = dtype
         self._outline = cache(loading.outline)
-        self._options: dict[
-            tuple[str | None, str], GenerateOptions
-        ] = {}  # by model and shape
+        # By model and shape.
+        self._options: dict[tuple[str | None, str], GenerateOptions] = {}
 
     def job(self, line: int, row: Any) -> Job:
         """Check a job of a manifest."""

@@ -148,12 +148,10 @@ def sweep(
         start = time.monotonic()
         if progress is not None and is_first and start >= earliest:
             progress(sum(map(len, tables.ended(folder))), len(every))
-            earliest = time.monotonic() + 20 * (
-                time.monotonic() - start
-            )  # to count costs little
-    if (
-        state is not None
-    ):  # the launcher ends all processes if the first ends with an error
+            # To count costs little.
+            earliest = time.monotonic() + 20 * (time.monotonic() - start)
+    # The launcher ends all processes if the first ends with an error.
+    if state is not None:
         state.wait_for_everyone()
     done, failed = map(len, tables.ended(folder))
     pending = len(every) - done - failed
@@ -256,14 +254,14 @@ class Worker:
             seconds = (time.perf_counter() - start) / len(unit)
         for job, result in zip(unit, results, strict=True):
             target = tables.run_folder(self.folder, job)
-            for partial in target.parent.glob(
-                f".{target.name}.tmp-*"
-            ):  # of a killed process
+            # Of a killed process.
+            for partial in target.parent.glob(f".{target.name}.tmp-*"):
                 shutil.rmtree(partial, ignore_errors=True)
+            # Unless it is done.
             with (
                 suppress(TakenError),
                 whole_folder(target) as partial,
-            ):  # unless it is done
+            ):
                 result.write_files(partial, overlays=self.pages)
                 row = tables.row_of(job, result, seconds, warnings)
                 (partial / tables.ROW).write_text(json.dumps(row), encoding="utf-8")

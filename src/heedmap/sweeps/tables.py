@@ -165,9 +165,8 @@ def pack(folder: Path, jobs: Sequence[Job]) -> None:
     }
     if not any(maps.values()):
         return
-    for partial in shard.parent.glob(
-        f".{shard.name}.tmp-*"
-    ):  # of a process that was killed
+    # Of a process that was killed.
+    for partial in shard.parent.glob(f".{shard.name}.tmp-*"):
         partial.unlink()
     with whole_file(shard) as partial:
         if shard.exists():

@@ -514,9 +514,8 @@ def purpose_of(alignment: WordAlignment) -> EditPurpose | None:
     target = _readings([word for _, word in alignment.pairs if word])
     purposes: set[EditPurpose] = set()
     sides = False  # "left" was added or dropped, as in "left of" -> "to the right of"
-    replaced = (
-        False  # a side took the place of "in" or the like, or the other way round
-    )
+    # A side took the place of "in" or the like, or the other way round.
+    replaced = False
     for before, after in alignment.changes:
         readings = [source[before.number]] if before else []
         readings += [target[after.number]] if after else []
@@ -528,9 +527,8 @@ def purpose_of(alignment: WordAlignment) -> EditPurpose | None:
         elif purpose:
             purposes.add(purpose)
         sides |= has_side
-    if (
-        replaced and purposes
-    ):  # "in the snow" -> "under the stars"; else only its place changed
+    # "in the snow" -> "under the stars"; else only its place changed.
+    if replaced and purposes:
         purposes.add("setting")
     if sides and not purposes & {"addition", "removal", "setting"}:
         return "relation"

@@ -71,9 +71,8 @@ def parse_weights(prompt: str) -> WeightedPrompt:
     plain: list[tuple[int, int]] = []  # brackets that are text
     unpaired: list[int] = []
     squares: list[int] = []
-    opened = [
-        [-1, -1]
-    ]  # the start and the last colon of each open bracket, and of the whole
+    # The start and the last colon of each open bracket, and of the whole.
+    opened = [[-1, -1]]
     for sign in _SIGNS.finditer(prompt):
         mark, place = sign[0], sign.start()
         if len(mark) == 2:

@@ -1,0 +1,167 @@
+"""Schedulers that show the model an image of the user's with the noise of each step."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from inspect import signature
+from typing import Any
+
+import torch
+from diffusers import (
+    DDPMScheduler,
+    FlowMatchEulerDiscreteScheduler,
+)
+from diffusers.schedulers.scheduling_ddpm import DDPMSchedulerOutput
+from torch import Tensor
+
+from heedmap.backends.noise_levels import _PREDICTIONS
+from heedmap.backends.registry import family_of
+from heedmap.errors import ModelError, TraceError
+
+
+class ImageScheduler:
+    """A part of schedulers that give the model one image with fresh noise at each timestep."""
+
+    config: Any
+    image: Tensor
+    """(1, …), as the pipeline has latents, in float32: half types would round the noise."""
+    noise: torch.Generator
+
+    def set_timesteps(
+        self,
+        num_inference_steps: int | None = None,
+        device: Any = None,
+        sigmas: Any = None,
+        timesteps: Any = None,
+        *_: Any,
+        **__: Any,
+    ) -> None:
+        """Divide the timesteps into equal parts, one a step or a sigma, and set their middles."""
+        count = int(num_inference_steps or (1 if sigmas is None else len(sigmas)))
+        every = int(self.config["num_train_timesteps"])
+        self.num_inference_steps, self.custom_timesteps = count, False
+        parts = [(every * (2 * (count - n) - 1), 2 * count) for n in range(count)]
+        timesteps, self._shares = zip(
+            *(self.level(*part) for part in parts), strict=True
+        )
+        self.timesteps = torch.tensor(timesteps, device=device)
+        self._call, self.noised = 0, self._add_noise(0, self._first)
+
+    def level(self, above: int, below: int) -> tuple[float, tuple[float, float]]:
+        """Return the timestep above / below, and the shares of clean latents and of noise there."""
+        raise NotImplementedError
+
+    def start(self, image: Tensor, noise: torch.Generator, steps: int) -> Tensor:
+        """Set the image (1, …) and its noise; return the first latents."""
+        self.image, self.noise = image.float(), noise
+        self._first = self._draw()  # pipelines call set_timesteps again
+        self.set_timesteps(steps)
+        return self.noised
+
+    def step(
+        self,
+        model_output: Tensor,
+        timestep: Any,
+        sample: Tensor,
+        generator: Any = None,
+        return_dict: bool = True,
+    ) -> DDPMSchedulerOutput | tuple[Tensor, ...]:
+        """Return the image with the noise of the next timestep; after the last, without noise."""
+        if not torch.equal(sample, self.noised.to(sample).expand_as(sample)):
+            raise TraceError(
+                "the pipeline changes latents between steps: use a text-to-image one"
+            )
+        self._call += 1
+        over = self._call == len(self.timesteps)
+        self.noised = self.image if over else self._add_noise(self._call, self._draw())
+        latents = self.noised.to(sample).expand_as(sample)
+        return (
+            DDPMSchedulerOutput(prev_sample=latents)
+            if return_dict
+            else (latents, latents)
+        )
+
+    def _draw(self) -> Tensor:
+        return torch.randn(self.image.shape, generator=self.noise).to(self.image.device)
+
+    def _add_noise(self, call: int, noise: Tensor) -> Tensor:
+        a, s = self._shares[call]
+        return a * self.image + s * noise
+
+
+class DiffusedImage(ImageScheduler, DDPMScheduler):  # pyright: ignore[reportIncompatibleMethodOverride]
+    """An image with the noise of diffusion, by the betas of a scheduler."""
+
+    def level(self, above: int, below: int) -> tuple[int, tuple[float, float]]:
+        """Return a whole timestep, √ᾱ and √(1 - ᾱ)."""
+        share = float(self.alphas_cumprod[above // below])
+        return above // below, (share**0.5, (1 - share) ** 0.5)
+
+
+class FlowingImage(ImageScheduler, FlowMatchEulerDiscreteScheduler):  # pyright: ignore[reportIncompatibleMethodOverride]
+    """An image on its way to noise, as flow matching trains: (1 - σ) · clean + σ · noise."""
+
+    shift_noise: Callable[[Any], Any] = float
+    """The function that makes σ of a timestep's share of the schedule."""
+
+    def level(self, above: int, below: int) -> tuple[float, tuple[float, float]]:
+        """Return a timestep, 1 - σ and σ, which is that of the timestep unless it is shifted."""
+        sigma = self.shift_noise(above / below / self.config["num_train_timesteps"])
+        return above / below, (1 - sigma, sigma)
+
+
+@contextmanager
+def showing(
+    pipe: Any, latents: Tensor, noise: torch.Generator, steps: int
+) -> Iterator[Tensor]:
+    """Give a pipeline's model these latents (1, C, h, w) at each step, with fresh noise.
+
+    The noise is that of the training: for flow matching at evenly spaced σ, which no shift of the
+    pipeline's scheduler changes, unless a timestep has another σ for each size of the image
+    (`Family.noise_shift`); else by the betas of that scheduler. It comes back after the block. The
+    first latents for the pipeline's call are yielded, as the pipeline packs them.
+    """
+    before, family = pipe.scheduler, family_of(pipe)
+    shift = family.noise_shift((latents.shape[-2], latents.shape[-1]))
+    pipe.scheduler = scheduler = _image_scheduler(before, family.matches_flow, shift)
+    try:
+        yield scheduler.start(family.pack(latents), noise, steps)
+    finally:
+        pipe.scheduler = before
+
+
+def _image_scheduler(
+    scheduler: Any, matches_flow: bool, shift: float | None
+) -> ImageScheduler:
+    config = scheduler.config
+    if matches_flow:
+        flowing = FlowingImage(
+            num_train_timesteps=config.get("num_train_timesteps", 1000)
+        )
+        if shift is not None:
+            flowing.shift_noise = partial(scheduler.time_shift, shift, 1.0)
+        return flowing
+    betas = (
+        "num_train_timesteps",
+        "beta_start",
+        "beta_end",
+        "beta_schedule",
+        "prediction_type",
+    )
+    known = (
+        all(name in config for name in betas) and config.prediction_type in _PREDICTIONS
+    )
+    # `from_config` would ignore the defaults of the pipeline's own scheduler.
+    names = [
+        name for name in signature(DDPMScheduler.__init__).parameters if name in config
+    ]
+    try:
+        if not known or config.get("use_flow_sigmas"):
+            raise NotImplementedError
+        return DiffusedImage(**{name: config[name] for name in names})
+    except NotImplementedError:  # also of an unknown schedule of betas
+        raise ModelError(
+            f"{type(scheduler).__name__} defines no schedule of betas, as of the noise of the "
+            "training: expected a model that is trained with such noise or by flow matching, and "
+            "one of its usual schedulers"
+        ) from None
