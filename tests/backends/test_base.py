@@ -35,9 +35,6 @@ def test_loras_are_listed_with_their_scale_and_state():
     assert base.loras(pipe) == [{"name": "red", "fused": True}]
 
 
-# --- methods put on an instance ---
-
-
 class Owner:
     def __init__(self):
         self.state = 1

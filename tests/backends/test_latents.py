@@ -69,9 +69,6 @@ def test_an_autoencoder_in_half_precision_is_restored_after_upcasting():
     assert all(torch.equal(before[name], after[name]) for name in before)
 
 
-# --- colours of latents ---
-
-
 def draw_numbers(*shape: int, seed: int = 1) -> torch.Tensor:
     return torch.rand(*shape, generator=torch.Generator().manual_seed(seed))
 

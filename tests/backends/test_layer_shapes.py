@@ -80,9 +80,6 @@ def test_fused_projections_have_the_same_shapes(pipe):
     assert layer_shapes(pipe) == plain
 
 
-# --- the chain ---
-
-
 def test_a_layers_own_scale_is_in_the_chain(pipe):
     for layer in cross_attention_layers(pipe).values():
         layer.scale = 0.5
@@ -91,16 +88,10 @@ def test_a_layers_own_scale_is_in_the_chain(pipe):
     assert ("S_h = Q_h·K_hᵀ·0.5", "(256 × 8) · (8 × 77)", (256, 77)) in first.chain()
 
 
-# --- what cannot be ---
-
-
 @pytest.mark.parametrize("given", [{"size": (100, 128)}, {"sise": (256, 256)}])
 def test_arguments_that_do_not_fit_are_refused(pipe, given):
     with pytest.raises(ArgumentError):
         layer_shapes(pipe, **given)
-
-
-# --- names ---
 
 
 def test_an_unknown_layer_is_an_error_that_lists_the_layers():

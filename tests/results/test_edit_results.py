@@ -58,9 +58,6 @@ def test_equal_images_have_no_change():
             }
 
 
-# --- pictures ---------------------------------------------------------------------------------
-
-
 def test_the_difference_is_hot_at_changed_pixels():
     pair = made_pair()
     after = np.asarray(pair.source.image).copy()
@@ -69,9 +66,6 @@ def test_the_difference_is_hot_at_changed_pixels():
     heat = np.asarray(pair.difference()).astype(int)
     assert len(np.unique(heat[:100].reshape(-1, 3), axis=0)) == 1
     assert heat[100:, 100:].sum(axis=-1).mean() > heat[0, 0].sum() + 200
-
-
-# --- on disk ----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("blended", [False, True])

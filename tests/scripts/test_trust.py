@@ -51,9 +51,6 @@ def test_masks_of_the_judge_are_those_of_the_words_things():
         np.testing.assert_array_equal(mask, np.kron(expected, np.ones((2, 2))) > 0)
 
 
-# --- how it is compared -----------------------------------------------------------------------
-
-
 @pytest.fixture
 def ablation() -> Ablation:
     """The upper half changes, in one way; nothing in the other."""
@@ -84,9 +81,6 @@ def test_maps_are_compared_with_a_change_and_an_object(ablation: Ablation):
     sea = replace(ablation, word="sea").agreement["attention"]
     assert one.maps["another word"] == (sea.heat.rank, sea.heat.auc)
     assert both["prompt"].moved == 0 and both["prompt"].on_thing == 0.5
-
-
-# --- figures ----------------------------------------------------------------------------------
 
 
 def test_means_have_intervals():
