@@ -1,6 +1,7 @@
 """Every way of calling a pipeline: pictures in, adapters, guidance, batches, threads, callbacks."""
 
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from threading import Barrier
 
 import diffusers
@@ -15,10 +16,13 @@ import heedmap as hm
 from families import models
 from families.checking import (
     TOLERANCE,
+    WHOLE,
+    assert_restored,
     check,
     check_family,
     count_passes,
     paint,
+    state_of,
 )
 from families.models import ALONE, GUIDED, PERTURBED, TABLE, mask, picture
 from heedmap.errors import HeedmapWarning, TraceError
@@ -280,29 +284,33 @@ def test_two_pipelines_in_two_threads_keep_their_own_maps(load):
     one = load("sd1")
     # Not the tokenizer: transformers' own is no matter for two threads (a call sets how it pads).
     pipes = one, load("sd1", text_encoder=one.text_encoder)
+
+    def record(pipe, prompt, step=lambda *given: given[-1]):
+        with trace(pipe, WHOLE) as recorder:
+            image = paint(pipe, prompt, callback_on_step_end=step, **SMALL)
+        return image, recorder.recordings[0].arrays
+
+    alone = list(map(record, pipes, PAIR))
+    before = [state_of(pipe) for pipe in pipes]
     together, encode = Barrier(2, timeout=60), one.text_encoder.forward
 
     def meet(*args, **kwargs):
         together.wait()
         return encode(*args, **kwargs)
 
+    def step(*given):  # so that their layers run at the same time
+        together.wait()
+        return given[-1]
+
     one.text_encoder.forward = meet
-
-    def work(pipe, prompt):
-        def step(*given):  # so that their layers run at the same time
-            together.wait()
-            return given[-1]
-
-        def call():
-            return paint(pipe, prompt, callback_on_step_end=step, **SMALL)
-
-        return check(pipe, call, [prompt], branches=GUIDED)
-
     with ThreadPoolExecutor(2) as threads:
-        list(threads.map(work, pipes, PAIR))
-
-
-# --- callbacks ---
+        beside = list(threads.map(partial(record, step=step), pipes, PAIR))
+    del one.text_encoder.forward
+    for (image, arrays), (expected, maps) in zip(beside, alone, strict=True):
+        assert np.array_equal(image, expected)
+        assert all(map(np.array_equal, arrays, maps))
+    for pipe, state in zip(pipes, before, strict=True):
+        assert_restored(pipe, state)
 
 
 def end_guidance(pipe, step, timestep, given):
@@ -335,9 +343,6 @@ def test_what_a_callback_changes_has_exact_maps(load, callback, more, layout):
         return paint(pipe, PROMPT, steps=4, callback_on_step_end=callback, **more, **SMALL)
 
     check(pipe, call, [PROMPT], layout)
-
-
-# --- a safety checker ---
 
 
 def test_black_images_are_noted_and_give_one_warning(load, tmp_path):
