@@ -19,7 +19,7 @@ from PIL import Image
 
 torch.set_num_threads(1)
 # A clock on the wall says how busy the machine is; what must be quick is timed by the processor.
-hypothesis.settings.register_profile("full", deadline=None, derandomize=True, max_examples=250)
+hypothesis.settings.register_profile("full", deadline=None, derandomize=True, max_examples=100)
 hypothesis.settings.register_profile(
     "quick", hypothesis.settings.get_profile("full"), max_examples=20
 )
@@ -59,6 +59,7 @@ def pytest_cmdline_main(config: pytest.Config) -> None:
         config.option.all = True
     elif config.pluginmanager.hasplugin("xdist") and config.option.numprocesses is None:
         config.option.numprocesses = 0 if config.option.usepdb else len(os.sched_getaffinity(0))
+    if getattr(config.option, "numprocesses", None) and config.option.dist == "no":
         config.option.dist = "worksteal"
 
 

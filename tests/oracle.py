@@ -9,8 +9,11 @@ Probabilities are held to what float32 allows, `tolerance`, by `assert_probabili
 """
 
 import inspect
+import re
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from copy import deepcopy
 from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import partial
@@ -589,3 +592,118 @@ def carried_maps(held, image, passes, grid=None):
     plain = total / weight
     refined = carried / carried_weight if carried_weight else plain
     return plain.reshape(*grid, -1), refined.reshape(*grid, -1)
+
+
+# --- concepts of joint attention ---
+
+
+@contextmanager
+def block_calls(pipe):
+    """The name, the pass and the arguments of each block, and the text states of each pass."""
+    calls, texts, handles = [], [], []
+
+    def begin(_, args, kwargs):
+        texts.append(kwargs["encoder_hidden_states"])
+
+    def keep(block, args, kwargs, name):
+        given = inspect.signature(block.forward).bind(*args, **kwargs).arguments
+        calls.append((name, len(texts) - 1, dict(given)))
+
+    model = denoiser(pipe)
+    handles.append(model.register_forward_pre_hook(begin, with_kwargs=True))
+    for name, block in model.named_modules():
+        if re.fullmatch(r"(single_)?transformer_blocks\.\d+", name):
+            hook = partial(keep, name=name)
+            handles.append(block.register_forward_pre_hook(hook, with_kwargs=True))
+    try:
+        yield calls, texts
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+def project(double, states):
+    """The text states as the first block is given them."""
+    if hasattr(double, "txt_in"):
+        return double.txt_in(double.txt_norm(states))
+    if hasattr(double, "context_embedder"):
+        return double.context_embedder(states)
+    return double.patch_embed.text_proj(states)
+
+
+def row_in_float64(given, row):
+    """One row of a block's arguments."""
+    rows = len(given["hidden_states"])
+
+    def double(value):
+        if isinstance(value, tuple):  # rotations, of no row
+            return tuple(
+                one.to(torch.cdouble if one.is_complex() else torch.double) for one in value
+            )
+        if not isinstance(value, torch.Tensor):
+            return value
+        value = value[[row]] if len(value) == rows else value
+        return value.double() if value.is_floating_point() else value
+
+    return {name: double(value) for name, value in given.items()}
+
+
+def replace_text(given, concepts, tokens, family):
+    """The arguments of a block with the concepts for its text of so many tokens."""
+    given, count = dict(given), concepts.shape[1]
+    if given.get("encoder_hidden_states") is None:
+        given["hidden_states"] = torch.cat([concepts, given["hidden_states"][:, tokens:]], dim=1)
+    else:
+        given["encoder_hidden_states"] = concepts
+    given |= {name: None for name in given if "mask" in name}
+    if "joint_attention_kwargs" in given:
+        given["joint_attention_kwargs"] = {}
+    if family == "qwen":
+        image, text = given["image_rotary_emb"]
+        given["image_rotary_emb"] = image, text[:1].repeat(count, 1)
+    elif family not in ("sd3", "sd35", "cogview4"):
+        given["image_rotary_emb"] = tuple(
+            torch.cat([one[:1].repeat(count, 1), one[tokens:]]) for one in given["image_rotary_emb"]
+        )
+    return given
+
+
+@torch.no_grad()
+def joint_concepts(pipe, family, calls, texts, states, places, row):
+    """By layer the shares of concepts (S, H, Q, C) and the similarities of outputs (S, 1, Q, C).
+
+    The blocks of a float64 copy run on the image's states of the call, with its text and with the
+    concepts' own, whose states are (1, K, C) and whose places are those among them.
+    """
+    double, shares, alike = deepcopy(denoiser(pipe)).double(), defaultdict(list), defaultdict(list)
+    concepts, last = None, None
+    for name, number, given in calls:
+        if number != last:
+            concepts, last = project(double, states.double()), number
+        tokens, count = texts[number].shape[1], concepts.shape[1]
+        given = row_in_float64(given, row)
+        with Kernel() as prompt:
+            double.get_submodule(name)(**given)
+        with Kernel() as own:
+            after = double.get_submodule(name)(**replace_text(given, concepts, tokens, family))
+        if isinstance(after, torch.Tensor):
+            concepts = after[:, :count]
+        else:
+            concepts = after[1] if family == "cogview4" else after[0]
+        image, theirs = slice(tokens, None), slice(count)
+        if family in ("sd3", "sd35"):  # the text follows the image
+            image, theirs = slice(-tokens), slice(-count, None)
+        query, key = prompt.given["query"][:, :, image], prompt.given["key"]
+        both = torch.cat([key, own.given["key"][:, :, theirs]], dim=2)
+        scores = query @ both.mT * query.shape[-1] ** -0.5
+        if prompt.mask is not None:
+            mask = prompt.mask.expand(-1, -1, key.shape[2], -1)
+            scores[..., : key.shape[2]] += mask[:, :, image]
+        p = scores.softmax(-1)[0, :, :, key.shape[2] :]
+        layer = f"{name}.attn1" if family == "cogview4" else f"{name}.attn"
+        shares[layer].append(torch.stack([p[..., one].sum(-1) for one in places], dim=-1))
+        image = prompt.given["output"][0, :, image].transpose(0, 1).flatten(1)
+        text = own.given["output"][0, :, theirs].transpose(0, 1).flatten(1)
+        means = torch.stack([text[one].mean(0) for one in places], dim=-1)
+        alike[layer].append((image @ means).softmax(-1)[None])
+    return [{name: torch.stack(one) for name, one in of.items()} for of in (shares, alike)]

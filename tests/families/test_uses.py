@@ -267,9 +267,6 @@ def test_clip_skip_gives_exact_maps(load):
     check(pipe, lambda: paint(pipe, PROMPT, clip_skip=1, **SMALL), [PROMPT])
 
 
-# --- batches ---
-
-
 @pytest.mark.parametrize("family", ["sd1", "sigma", "sana", "hunyuan"])
 def test_negative_prompts_of_a_batch_give_exact_maps(load, family):
     """Diffusers repeats masks in another order than the texts: that is what acts."""
