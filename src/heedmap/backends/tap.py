@@ -238,22 +238,13 @@ class _Tap:
         attn_mask: Tensor | None = None,
         dropout_p: float = 0.0,
         is_causal: bool = False,
-        scale: float | None = None,
-        enable_gqa: bool = False,
+        **options: Any,
     ) -> Tensor:
         """Return `scaled_dot_product_attention` with the edits, and keep its event."""
+        others = (attn_mask, dropout_p, is_causal)
         if self.fused or self.classic:
             self._check_later(key)
-            return _KERNEL(
-                query,
-                key,
-                value,
-                attn_mask,
-                dropout_p,
-                is_causal,
-                scale=scale,
-                enable_gqa=enable_gqa,
-            )
+            return _KERNEL(query, key, value, *others, **options)
         processor = self.processor
         heads = self.attn.heads
         if self.keys is not None:
@@ -267,18 +258,10 @@ class _Tap:
         editor = processor.editor
         if editor is not None and (processor.joint or not self.reads_text):
             query, key = editor.inputs(site, layout, query, key)
-        output, log_sum = fused(
-            query,
-            key,
-            value,
-            attn_mask,
-            dropout_p,
-            is_causal,
-            scale=scale,
-            enable_gqa=enable_gqa,
-        )
+        output, log_sum = fused(query, key, value, *others, **options)
         if processor.joint and key.device.type == "cpu" and key.itemsize < 4:
             log_sum = None  # the kernel's is good to 1e-4 only
+        scale = options.get("scale")
         event = AttentionEvent(
             query=query,
             key=key,
