@@ -9,8 +9,8 @@ import pytest
 from heedmap import parsing
 from heedmap.errors import ArgumentError
 from heedmap.options import (
-    USUAL,
-    USUAL_JOINT,
+    DEFAULT_JOINT_WINDOWS,
+    DEFAULT_WINDOWS,
     EditKeywords,
     EditOptions,
     EditPurpose,
@@ -23,8 +23,8 @@ def test_defaults_are_those_of_prompt_to_prompt():
     """Of arXiv 2208.01626 for a swap: 0.8 and 0.4 of the run, 32 × 32."""
     edit = EditOptions()
     assert (edit.cross_replace, edit.self_replace, edit.max_self_cells) == (None, None, 1024)
-    assert USUAL["swap"] == USUAL[None] == (0.8, 0.4)
-    assert set(USUAL) == set(USUAL_JOINT) == {None, *get_args(EditPurpose)}
+    assert DEFAULT_WINDOWS["swap"] == DEFAULT_WINDOWS[None] == (0.8, 0.4)
+    assert set(DEFAULT_WINDOWS) == set(DEFAULT_JOINT_WINDOWS) == {None, *get_args(EditPurpose)}
 
 
 def test_type_checkers_know_each_option():

@@ -55,7 +55,7 @@ Dtype = Literal["auto", "float32", "float16", "bfloat16"]
 """The precision of a model; "auto" is float32 on the CPU, else float16."""
 Window = float | tuple[float, float]
 """A part of the run, in fractions: its end, or its start and end."""
-USUAL: Mapping[EditPurpose | None, tuple[float, float]] = {
+DEFAULT_WINDOWS: Mapping[EditPurpose | None, tuple[float, float]] = {
     None: (0.8, 0.4),
     "swap": (0.8, 0.4),
     "colour": (0.8, 0.4),
@@ -71,7 +71,7 @@ None: weights, signs or articles and the like alone. Measured on the embedded mo
 (`scripts/evaluate.py windows`): a thing that comes or goes, or moves, finds no place in a layout
 that is kept for long.
 """
-USUAL_JOINT: Mapping[EditPurpose | None, tuple[float, float]] = {
+DEFAULT_JOINT_WINDOWS: Mapping[EditPurpose | None, tuple[float, float]] = {
     None: (0.8, 0.4),
     "swap": (0.5, 0.2),
     "colour": (0.8, 0.4),
@@ -90,7 +90,7 @@ known masks."""
 MASK_THRESHOLD = 0.5
 """The least value of a soft mask inside of the mask: measured to be right on scenes with known
 masks."""
-OWN_NAMES = {
+RESERVED_ARGUMENTS = {
     "prompt": "the prompt",
     "generator": "seed",
     "num_inference_steps": "steps",

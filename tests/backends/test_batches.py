@@ -7,7 +7,7 @@ import pytest
 import torch
 from diffusers import UNet2DConditionModel
 
-from heedmap.backends.memory import fitting, free_bytes, image_bytes, in_batches
+from heedmap.backends.memory import free_bytes, image_bytes, in_batches, max_batch
 
 
 def model(widths=(8, 24, 64), dtype=torch.float32):
@@ -63,7 +63,7 @@ def test_a_batch_fills_four_fifths_of_the_memory(monkeypatch):
     for share, count in ((10.01, 10), (9.99, 9), (2.01, 2)):
         free = SimpleNamespace(available=int(share * each / 0.8))
         monkeypatch.setattr(psutil, "virtual_memory", lambda free=free: free)
-        assert fitting(model(), (64, 64)) == count
+        assert max_batch(model(), (64, 64)) == count
 
 
 @pytest.mark.parametrize("things", ["a", "ab"])

@@ -9,7 +9,7 @@ from diffusers.models.autoencoders.vq_model import VQEncoderOutput
 from families.checking import paint
 from making import random_pipeline
 
-from heedmap.backends.autoencoders import fitted, latents_of, pictures_of, rescaled, unscaled
+from heedmap.backends.autoencoders import fit_colours, latents_of, pictures_of, rescaled, unscaled
 
 
 def autoencoder(**config: Any) -> Any:
@@ -86,15 +86,15 @@ def test_fitted_weights_recover_a_decoder_that_mixes_neighbours():
 
     known = draw_numbers(1, 4, 24, 18)
     other = draw_numbers(3, 4, 9, 14, seed=5)
-    colours = fitted(known, decode(known), around=1)
+    colours = fit_colours(known, decode(known), around=1)
     assert colours(other).shape == (3, 3, 18, 28)
     assert torch.allclose(colours(other), decode(other), atol=1e-4)
-    assert not torch.allclose(fitted(known, decode(known))(other), decode(other), atol=0.02)
+    assert not torch.allclose(fit_colours(known, decode(known))(other), decode(other), atol=0.02)
 
 
 def test_a_ridge_keeps_fitted_weights_small_on_few_cells():
     latents = draw_numbers(1, 4, 5, 5)
     noise = draw_numbers(1, 3, 5, 5, seed=9)
-    loose, held = (fitted(latents, noise, around=2, ridge=ridge)(latents) for ridge in (0.0, 9.0))
+    loose, held = (fit_colours(latents, noise, around=2, ridge=ridge)(latents) for ridge in (0, 9))
     assert torch.allclose(loose, noise, atol=1e-3)  # 25 cells, 100 weights: all is learned
     assert held.std() < 0.5 * loose.std()

@@ -11,11 +11,11 @@ import heedmap as hm
 from heedmap.backends.registry import (
     FAMILIES,
     GROUP,
+    default_size,
     families,
     family_named,
     family_of,
     unit,
-    usual_size,
 )
 from heedmap.errors import ModelError
 
@@ -45,7 +45,7 @@ def test_pipelines_of_no_family_are_refused():
 
 
 def test_the_usual_size_is_the_models_and_a_multiple_of_its_unit():
-    assert (usual_size(random_pixart()), unit(random_pixart())) == ((256, 256), 16)
+    assert (default_size(random_pixart()), unit(random_pixart())) == ((256, 256), 16)
 
 
 FAMILY = """

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from heedmap.backends.schedules import Moment, Schedule, announced, listen, matches
+from heedmap.backends.schedules import Schedule, SchedulerCall, listen, matches, schedule_of
 from heedmap.errors import TraceError
 
 
@@ -42,17 +42,17 @@ def pipe(timesteps, own=None, **scheduler):
     ],
 )  # fmt: skip
 def test_each_call_of_the_scheduler_has_its_step(made, first, timesteps, steps):
-    found = announced(made, first)
+    found = schedule_of(made, first)
     assert (list(found.timesteps), list(found.steps)) == (timesteps, steps)
     assert found.count == steps[-1] + 1
     for call, step in enumerate(steps):
         last = call + 1 == len(steps) or steps[call + 1] != step
-        assert found.moment(call) == Moment(step, found.count, last)
+        assert found.moment(call) == SchedulerCall(step, found.count, last)
 
 
 def test_a_timestep_of_no_step_is_found_nowhere():
     with pytest.raises(TraceError):
-        announced(pipe([9, 6, 3]), 7)
+        schedule_of(pipe([9, 6, 3]), 7)
 
 
 def test_timesteps_match_to_the_digits_of_float32():
@@ -97,6 +97,6 @@ def test_a_schedule_that_ends_early_has_fewer_steps(own, steps):
     config = SimpleNamespace(num_train_timesteps=1000)
     made = pipe([900, 700, 500, 300, 100], own=own, config=config, begin_index=0)
     made.denoising_end = 0.4
-    assert announced(made, 900.0).timesteps == (900.0, 700.0)[:steps]
+    assert schedule_of(made, 900.0).timesteps == (900.0, 700.0)[:steps]
     made.denoising_end = None
-    assert len(announced(made, 900.0).timesteps) == (own or 5)
+    assert len(schedule_of(made, 900.0).timesteps) == (own or 5)

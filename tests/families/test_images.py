@@ -21,7 +21,7 @@ import heedmap as hm
 from families import models
 from families.checking import count_passes, paint, state_of
 from families.models import TABLE, mask, picture
-from heedmap.backends.registry import family_of, unit, usual_size
+from heedmap.backends.registry import default_size, family_of, unit
 from heedmap.errors import ModelError
 from heedmap.recording.tracing import trace
 
@@ -116,7 +116,7 @@ def test_locate_passes_a_control_image_on(load):
 @pytest.mark.parametrize("family", ["flux", "chroma", "klein", "dev2", "qwen", "cogview4"])
 def test_latents_are_unpacked_and_packed(load, family):
     pipe, seen, row = load(family), [], TABLE[family]
-    assert unit(pipe) == 16 and usual_size(pipe) == (64, 64)
+    assert unit(pipe) == 16 and default_size(pipe) == (64, 64)
     hm.generate(pipe, "at", preview=seen.append, **row.options(size=(64, 48)))
     assert [tuple(latents.shape) for latents in seen] == [(1, 4, 6, 8)] * 2
     if family == "cogview4":

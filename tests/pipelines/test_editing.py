@@ -9,7 +9,7 @@ from making import apart, generate_batch, pixels, random_pipeline
 
 from heedmap.backends.loading import load
 from heedmap.errors import ArgumentError, TruncatedWordError, UnknownWordError
-from heedmap.options import USUAL, USUAL_JOINT
+from heedmap.options import DEFAULT_JOINT_WINDOWS, DEFAULT_WINDOWS
 from heedmap.pipelines.editing import edit, grid
 from heedmap.pipelines.generation import generate
 from heedmap.tiny import EMBEDDED, JOINT
@@ -157,7 +157,9 @@ def test_the_kept_axes_change_no_image(pipe):
     assert np.array_equal(first.blend, other.blend)
 
 
-@pytest.mark.parametrize(("model", "windows"), [(EMBEDDED, USUAL), (JOINT, USUAL_JOINT)])
+@pytest.mark.parametrize(
+    ("model", "windows"), [(EMBEDDED, DEFAULT_WINDOWS), (JOINT, DEFAULT_JOINT_WINDOWS)]
+)
 def test_default_windows_depend_on_the_model_and_the_kind_of_edit(model, windows):
     pipe = load(model)
     targets = ["a red sea", "a red house and a tree", "a blue house", "a (red:2) house"]
@@ -176,10 +178,10 @@ def test_default_windows_depend_on_the_model_and_the_kind_of_edit(model, windows
 def test_a_grid_of_several_kinds_has_the_loosest_default_windows(pipe):
     targets = ["a red sea", "a red house and a tree"]
     made = grid(pipe, "a red house", targets, seeds=1, steps=1)
-    cross, own = ((0.0, window) for window in USUAL["addition"])
+    cross, own = ((0.0, window) for window in DEFAULT_WINDOWS["addition"])
     assert {(cell.cross_replace, cell.self_replace) for cell in made} == {(cross, own)}
     assert (made.report.cross_replace, made.report.self_replace) == ((cross,), (own,))
     assert list(made.axes) == ["target"]
     one = grid(pipe, "a red house", targets[:1], seeds=[1, 2], steps=1, cross_replace=[0.1, 0.2])
     assert {cell.cross_replace for cell in one} == {(0.0, 0.1), (0.0, 0.2)}
-    assert {cell.self_replace for cell in one} == {(0.0, USUAL["swap"][1])}
+    assert {cell.self_replace for cell in one} == {(0.0, DEFAULT_WINDOWS["swap"][1])}

@@ -9,7 +9,7 @@ from making import random_pipeline
 
 import heedmap
 from heedmap import options
-from heedmap.backends.registry import usual_size
+from heedmap.backends.registry import default_size
 from heedmap.errors import ArgumentError
 
 
@@ -81,7 +81,7 @@ def test_names_of_diffusers_give_the_same_images(pipe):
 
 def test_a_height_alone_keeps_the_models_width(pipe):
     run = heedmap.generate(pipe, "a cat", seed=1, num_inference_steps=1, height=48)
-    assert run.image.size == (usual_size(pipe)[0], 48)
+    assert run.image.size == (default_size(pipe)[0], 48)
     for draw in (
         lambda: heedmap.locate(pipe, run.image, "a cat", height=48),
         lambda: heedmap.edit(pipe, "a cat", "a dog", image=run.image, width=48),
@@ -93,7 +93,7 @@ def test_a_height_alone_keeps_the_models_width(pipe):
 @pytest.mark.parametrize("theirs", ["guidance_scale", "height", "generator"])
 def test_an_option_under_two_names_is_refused(pipe, theirs: str):
     value = {**THEIRS, "generator": seeded(7)}[theirs]
-    ours = options.OWN_NAMES[theirs]
+    ours = options.RESERVED_ARGUMENTS[theirs]
     for draw in (heedmap.generate, heedmap.edit, heedmap.grid):
         own = "seeds" if draw is heedmap.grid and ours == "seed" else ours
         with pytest.raises(ArgumentError):

@@ -20,7 +20,7 @@ def test_a_card_has_the_name_and_the_parameters_of_its_model(name):
     parts = {n: p for n, p in pipe.components.items() if hasattr(p, "parameters")}
     found = {n: sum(p.numel() for p in part.parameters()) for n, part in parts.items()}
     assert about["training"]["parameters"] == found
-    assert tiny.defaults(name).size == registry.usual_size(pipe) == (128, 128)
+    assert tiny.defaults(name).size == registry.default_size(pipe) == (128, 128)
 
 
 def test_the_embedded_models_share_the_autoencoder():

@@ -90,7 +90,7 @@ def _upcast(vae: Any) -> Iterator[None]:
             vae.to(dtype)
 
 
-def fitted(
+def fit_colours(
     latents: Tensor, colours: Tensor, *, around: int = 0, ridge: float = 0.0
 ) -> Callable[[Tensor], Tensor]:
     """Fit a linear map from cells of latents, with their neighbours, to colours by least squares.

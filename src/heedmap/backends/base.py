@@ -18,7 +18,7 @@ from torch import Tensor
 from heedmap.errors import ArgumentError, TraceError
 from heedmap.io.reading import MAX_SIDE
 from heedmap.mathematics.events import Layout, RowLayout
-from heedmap.options import USUAL, EditPurpose
+from heedmap.options import DEFAULT_WINDOWS, EditPurpose
 from heedmap.text.words import Rewritten, TokenTable, concatenate, expanded, tokenize
 
 Pipeline = DiffusionPipeline
@@ -49,7 +49,8 @@ class Family(ABC):
             of the image.
         masks_padding: whether a mask hides the padding of a prompt from the image.
         is_joint: whether text and image are keys of one softmax.
-        windows: the default ends of an edit's windows, by its purpose (`heedmap.options.USUAL`).
+        windows: the default ends of an edit's windows, by its purpose
+            (`heedmap.options.DEFAULT_WINDOWS`).
         sequences: the tokenizers whose tokens make the K axis: one tuple for each part of the axis,
             in order, with the tokenizers that share its positions. The encoder of "tokenizer_2" is
             "text_encoder_2".
@@ -71,7 +72,9 @@ class Family(ABC):
     reads_images: ClassVar[bool] = False
     masks_padding: ClassVar[bool] = False
     is_joint: ClassVar[bool] = False
-    windows: ClassVar[Mapping[EditPurpose | None, tuple[float, float]]] = USUAL
+    windows: ClassVar[Mapping[EditPurpose | None, tuple[float, float]]] = (
+        DEFAULT_WINDOWS
+    )
     sequences: ClassVar[tuple[tuple[str, ...], ...]] = (("tokenizer", "tokenizer_2"),)
     pads_to_longest: ClassVar[Literal["", "left", "right"]] = ""
     encodes_negative_apart: ClassVar[bool] = False
@@ -132,7 +135,7 @@ class Family(ABC):
         return 1
 
     @property
-    def usual_cells(self) -> int | Sequence[int]:
+    def default_cells(self) -> int | Sequence[int]:
         """The cells on each side of a latent by default, or (h, w)."""
         return self.model.config.sample_size
 
@@ -174,7 +177,7 @@ class Family(ABC):
         """Return the denoiser's arguments in a forward pass, by name."""
         return {**dict(zip(self.inputs, args, strict=False)), **kwargs}
 
-    def passed(
+    def model_inputs(
         self, args: tuple[Any, ...], kwargs: Mapping[str, Any]
     ) -> tuple[Tensor, Any, Tensor]:
         """Return the latent, the timestep and the text states of a forward pass."""
@@ -187,7 +190,7 @@ class Family(ABC):
 
     def latent(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> GridShape:
         """Return the (h, w) of the latent of a forward pass."""
-        sample = self.passed(args, kwargs)[0]
+        sample = self.model_inputs(args, kwargs)[0]
         return sample.shape[-2], sample.shape[-1]
 
     def unpack(self, latents: Tensor, latent: GridShape) -> Tensor:

@@ -37,11 +37,11 @@ class HunyuanDiT(Transformer):
         # Else it draws the nearest size of a list.
         return {"use_resolution_binning": False}
 
-    def passed(
+    def model_inputs(
         self, args: tuple[Any, ...], kwargs: Mapping[str, Any]
     ) -> tuple[Tensor, Any, Tensor]:
         """Return the latent, the timestep and the text states of both encoders."""
-        sample, timestep, states = super().passed(args, kwargs)
+        sample, timestep, states = super().model_inputs(args, kwargs)
         values = self.named_inputs(args, kwargs)
         bert = states, values["text_embedding_mask"]
         t5 = values["encoder_hidden_states_t5"], values["text_embedding_mask_t5"]

@@ -15,7 +15,7 @@ from heedmap.backends.base import GridShape
 from heedmap.backends.transformer import Transformer
 from heedmap.errors import TraceError, quoted
 from heedmap.mathematics.events import Layout, RowLayout
-from heedmap.options import USUAL_JOINT
+from heedmap.options import DEFAULT_JOINT_WINDOWS
 
 
 class JointFamily(Transformer):
@@ -26,7 +26,7 @@ class JointFamily(Transformer):
     """
 
     is_joint = True
-    windows = USUAL_JOINT
+    windows = DEFAULT_JOINT_WINDOWS
     text_first: ClassVar[bool]
 
     @property
@@ -121,15 +121,15 @@ class PackedFamily(JointFamily):
         return 2
 
     @property
-    def usual_cells(self) -> int:
+    def default_cells(self) -> int:
         """The cells on each side of a latent by default."""
         return self.pipe.default_sample_size
 
-    def passed(
+    def model_inputs(
         self, args: tuple[Any, ...], kwargs: Mapping[str, Any]
     ) -> tuple[Tensor, Any, Tensor]:
         """Return the packed latent, the scheduler's timestep and the text states of a pass."""
-        sample, timestep, states = super().passed(args, kwargs)
+        sample, timestep, states = super().model_inputs(args, kwargs)
         return sample, timestep * 1000, states
 
     def checked_latent(

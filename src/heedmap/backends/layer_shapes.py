@@ -7,7 +7,7 @@ from typing import Any
 
 from heedmap.backends import registry
 from heedmap.backends.activations import projection_of
-from heedmap.backends.loading import usual_arguments
+from heedmap.backends.loading import default_arguments
 from heedmap.backends.prompts import prompt_table
 from heedmap.errors import SelectionError, quoted
 from heedmap.maps.recordings import layers_there, name_fits
@@ -119,9 +119,9 @@ def layer_shapes(
     """
     layers, family = registry.cross_attention_layers(pipe), registry.family_of(pipe)
     registry.check_names(pipe, arguments, ("prompt", "size"))
-    arguments = usual_arguments(pipe) | arguments
+    arguments = default_arguments(pipe) | arguments
     width, height = (
-        registry.usual_size(pipe) if size is None else registry.check_size(pipe, size)
+        registry.default_size(pipe) if size is None else registry.check_size(pipe, size)
     )
     table, side = prompt_table(pipe, prompt, arguments), family.cell_side
     grids = [family.grid(name, (height // side, width // side)) for name in layers]

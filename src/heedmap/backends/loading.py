@@ -37,7 +37,7 @@ def is_embedded(pipe: Any) -> bool:
     return name_of(pipe) in FOLDERS
 
 
-def usual_arguments(pipe: Any) -> dict[str, Any]:
+def default_arguments(pipe: Any) -> dict[str, Any]:
     """Return the arguments of the pipeline that an embedded model's card sets."""
     return dict(defaults(name_of(pipe)).arguments) if is_embedded(pipe) else {}
 

@@ -9,7 +9,7 @@ import torch
 
 from heedmap.backends.autoencoders import T
 from heedmap.backends.base import device_of
-from heedmap.backends.registry import family_of, usual_size
+from heedmap.backends.registry import default_size, family_of
 
 R = TypeVar("R")
 
@@ -40,9 +40,9 @@ def free_bytes(device: torch.device) -> int:
     return psutil.virtual_memory().available
 
 
-def fitting(pipe: Any, size: tuple[int, int] | None) -> int:
+def max_batch(pipe: Any, size: tuple[int, int] | None) -> int:
     """Return the number of images of a (width, height) that fit into memory, at least 2."""
-    each = image_bytes(pipe, size or usual_size(pipe))
+    each = image_bytes(pipe, size or default_size(pipe))
     return max(2, int(_SHARE * free_bytes(device_of(pipe)) / each))
 
 

@@ -26,7 +26,7 @@ from heedmap.backends.unet import UNet
 from heedmap.checks import as_ordered_list, check_int
 from heedmap.errors import ArgumentError, ModelError, join_words, quoted
 from heedmap.io.reading import MAX_ASPECT, MAX_PIXELS
-from heedmap.options import OWN_NAMES, GenerateOptions, ShareOf
+from heedmap.options import RESERVED_ARGUMENTS, GenerateOptions, ShareOf
 
 FAMILIES: tuple[type[Family], ...] = (
     *(
@@ -190,10 +190,10 @@ def control_reads_text(pipe: Any) -> bool:
 # --- the size of its images ---
 
 
-def usual_size(pipe: Any) -> tuple[int, int]:
+def default_size(pipe: Any) -> tuple[int, int]:
     """Return the (width, height) in pixels that a pipeline draws by default."""
     family = family_of(pipe)
-    cells, side = family.usual_cells, family.cell_side
+    cells, side = family.default_cells, family.cell_side
     h, w = (cells, cells) if isinstance(cells, int) else cells
     return w * side, h * side
 
@@ -236,7 +236,7 @@ def check_size(pipe: Any, size: object) -> tuple[int, int]:
 
 # --- the arguments of a call ---
 
-THEIR_NAMES = {name: argument for argument, name in OWN_NAMES.items()}
+DIFFUSERS_NAMES = {name: argument for argument, name in RESERVED_ARGUMENTS.items()}
 """The names that pipelines have for "steps", "guidance", "negative", and for "size" the height."""
 STEP_LISTS = ("timesteps", "sigmas")
 """Arguments that list the steps one by one, in place of their number."""
@@ -265,11 +265,11 @@ def for_batch(
     count, arguments = len(prompts), options.arguments
     width, height = options.size or (None, None)
     named = {
-        THEIR_NAMES["steps"]: options.steps,
-        THEIR_NAMES["guidance"]: options.guidance,
+        DIFFUSERS_NAMES["steps"]: options.steps,
+        DIFFUSERS_NAMES["guidance"]: options.guidance,
         "width": width,
         "height": height,
-        THEIR_NAMES["negative"]: options.negative,
+        DIFFUSERS_NAMES["negative"]: options.negative,
     }
     call = {
         "prompt": prompts[0] if count == 1 else list(prompts),
@@ -280,7 +280,7 @@ def for_batch(
     }
     # Which diffusers takes for one prompt.
     for name in (
-        THEIR_NAMES["negative"],
+        DIFFUSERS_NAMES["negative"],
         "prompt_2",
     ):
         if count > 1 and isinstance(call.get(name), str):

@@ -59,11 +59,11 @@ class Sana(PixArt):
         """Return Gemma's states, projected and normed."""
         return self.model.caption_norm(self.model.caption_projection(states))
 
-    def passed(
+    def model_inputs(
         self, args: tuple[Any, ...], kwargs: Mapping[str, Any]
     ) -> tuple[Tensor, Any, Tensor]:
         """Return the latent, the scheduler's timestep and the text states of a pass."""
-        sample, timestep, states = super().passed(args, kwargs)
+        sample, timestep, states = super().model_inputs(args, kwargs)
         # Sana Sprint passes a share of noise.
         if hasattr(self.pipe.scheduler.config, "sigma_data"):
             return sample, torch.atan2(timestep, 1 - timestep), states

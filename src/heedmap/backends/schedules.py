@@ -30,7 +30,7 @@ def scheduler_class(kind: type, name: str) -> Any:
 
 
 @dataclass(frozen=True)
-class Moment:
+class SchedulerCall:
     """A call of the scheduler: its step, from 0, of how many, and whether it is the step's last."""
 
     step: int
@@ -55,15 +55,15 @@ class Schedule:
         """Return the number of steps."""
         return self.steps[-1] + 1
 
-    def moment(self, call: int) -> Moment:
+    def moment(self, call: int) -> SchedulerCall:
         """Return the step of a call, by the call's number from 0."""
         step = self.steps[call]
-        return Moment(
+        return SchedulerCall(
             step, self.count, call + 1 == len(self.steps) or self.steps[call + 1] > step
         )
 
 
-def announced(pipe: Any, first: float, error: float = SAME) -> Schedule:
+def schedule_of(pipe: Any, first: float, error: float = SAME) -> Schedule:
     """Return the schedule of the run that begins with a pass at the timestep `first`.
 
     The timestep has a relative `error`, by its rounding.

@@ -83,12 +83,12 @@ def layers(
     """
     pipe = task.load()
     from heedmap.backends import layer_shapes, loading
-    from heedmap.backends.registry import usual_size
+    from heedmap.backends.registry import default_size
     from heedmap.maps.recordings import short_names
 
     shapes = hm.layer_shapes(pipe, **options)
     followed = shapes[:1] if layer is None else layer_shapes.pick(shapes, layer)
-    width, height = options.get("size") or usual_size(pipe)
+    width, height = options.get("size") or default_size(pipe)
     name = loading.name_of(pipe)
     if task.verbose:
         short = short_names({one.name: one.part for one in shapes})

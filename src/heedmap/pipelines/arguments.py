@@ -19,20 +19,20 @@ from PIL import Image
 
 from heedmap import tiny
 from heedmap.backends.base import Pipeline, parameters
-from heedmap.backends.loading import is_embedded, name_of, usual_arguments
+from heedmap.backends.loading import default_arguments, is_embedded, name_of
 from heedmap.backends.registry import (
     check_names,
     check_served,
     check_share,
     check_size,
+    default_size,
     family_of,
     seed_of,
-    usual_size,
 )
 from heedmap.checks import check_int
 from heedmap.errors import ArgumentError, quoted
 from heedmap.io.schemas import MAX_WHOLE
-from heedmap.options import OWN_NAMES, GenerateOptions
+from heedmap.options import RESERVED_ARGUMENTS, GenerateOptions
 
 # --- arguments as JSON ---
 
@@ -178,7 +178,7 @@ def resolve_options(
     options = take_options(GenerateOptions, function, rest)
     check_served(pipe)
     check_share(pipe, options.share_of)
-    arguments = usual_arguments(pipe) | rest
+    arguments = default_arguments(pipe) | rest
     arguments = {name: _own(value) for name, value in arguments.items()}
     width = arguments.pop("width", None)
     height = arguments.pop("height", None)
@@ -189,7 +189,7 @@ def resolve_options(
     if width is not None or height is not None:
         if has_image and None in (width, height):
             raise ArgumentError("width or height is given alone: pass both, or neither")
-        usual = usual_size(pipe)
+        usual = default_size(pipe)
         values["size"] = (width or usual[0], height or usual[1])
     values = {name: value for name, value in values.items() if value is not None}
     for name in values:
@@ -201,14 +201,14 @@ def resolve_options(
         if seed is not None:
             raise ArgumentError("seed and generator are both given: pass one")
         seed = seed_of(generator)
-    for name in arguments.keys() & OWN_NAMES.keys():
+    for name in arguments.keys() & RESERVED_ARGUMENTS.keys():
         raise ArgumentError(
-            f"heedmap sets the argument {name} itself: use {OWN_NAMES[name]}"
+            f"heedmap sets the argument {name} itself: use {RESERVED_ARGUMENTS[name]}"
         )
     check_names(pipe, arguments, argument_names(function))
     options = replace(options, **values, arguments=arguments)
     accepted = parameters(pipe)
-    for name, option in OWN_NAMES.items():
+    for name, option in RESERVED_ARGUMENTS.items():
         value = getattr(options, option, None)
         if name not in accepted and value is not None:
             raise ArgumentError(
@@ -249,7 +249,7 @@ def apply_model_defaults(pipe: Pipeline, options: GenerateOptions) -> GenerateOp
 
 def has_usual_area(pipe: Pipeline, size: tuple[int, int]) -> bool:
     """Return True if a (width, height) has half to twice as many pixels as the model's own."""
-    return 0.5 <= math.prod(size) / math.prod(usual_size(pipe)) <= 2
+    return 0.5 <= math.prod(size) / math.prod(default_size(pipe)) <= 2
 
 
 def check_seed(seed: object) -> int:

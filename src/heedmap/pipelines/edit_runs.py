@@ -17,7 +17,7 @@ import torch
 from msgspec import structs
 from PIL import Image
 
-from heedmap.backends.memory import fitting, in_batches
+from heedmap.backends.memory import in_batches, max_batch
 from heedmap.backends.prompts import prompt_table
 from heedmap.backends.registry import family_of, self_attention_layers
 from heedmap.errors import ArgumentError, TruncatedWordError, join_words, quoted
@@ -326,7 +326,7 @@ def run_edits(
             mask = None if local is None else local.masks.get(number)
             pairs.append(_pair(plan, first, runs[number], trace, number, mask))
 
-    in_batches(plans, (source.options.batch or fitting(pipe, size)) - 1, run_batch)
+    in_batches(plans, (source.options.batch or max_batch(pipe, size)) - 1, run_batch)
     return pairs
 
 

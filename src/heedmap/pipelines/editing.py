@@ -97,8 +97,8 @@ def edit(
         kind: "replace" pairs the words one to one, "refine" allows added words. Default: decided by
             aligning the words (`result.report.why`).
         cross_replace: part of the run that uses the source's cross-attention: its end, 0 to 1, or
-            (start, end). Default: by the purpose of the edit (`heedmap.options.USUAL`; in a
-            joint softmax `USUAL_JOINT`).
+            (start, end). Default: by the purpose of the edit (`heedmap.options.DEFAULT_WINDOWS`; in
+            a joint softmax `DEFAULT_JOINT_WINDOWS`).
         word_windows: other windows for words or phrases of the target.
         self_replace: part of the run that uses the source's self-attention. Default: by the
             purpose of the edit.

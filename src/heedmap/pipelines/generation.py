@@ -15,16 +15,16 @@ from PIL import Image
 from torch.nn.functional import adaptive_avg_pool2d
 
 from heedmap.backends import loading
-from heedmap.backends.autoencoders import fitted
+from heedmap.backends.autoencoders import fit_colours
 from heedmap.backends.base import Pipeline, parameters
 from heedmap.backends.image_schedulers import showing
 from heedmap.backends.prompts import prompt_table
 from heedmap.backends.registry import (
+    DIFFUSERS_NAMES,
     STEP_LISTS,
-    THEIR_NAMES,
+    default_size,
     family_of,
     for_batch,
-    usual_size,
     without_bar,
 )
 from heedmap.backends.schedules import noise_of_steps
@@ -334,7 +334,7 @@ def _warnings(
         yield unread_weights(text)
     if options.size is not None and not has_usual_area(pipe, options.size):
         w, h = options.size
-        width, height = usual_size(pipe)
+        width, height = default_size(pipe)
         other = "larger" if w * h > width * height else "smaller"
         yield f"{w}×{h} is much {other} than the model's {width}×{height}: the image may be bad"
 
@@ -357,7 +357,7 @@ def _call(
     """Return the images, and for each whether the safety checker made it black."""
     if latents is not None and image is not None:
         (noise,) = call["generator"]
-        steps = call[THEIR_NAMES["steps"]]
+        steps = call[DIFFUSERS_NAMES["steps"]]
         with showing(pipe, latents, noise, steps) as first:
             # Nothing is decoded.
             pipe(**call, latents=first.to(pipe.dtype), output_type="latent")
@@ -441,7 +441,7 @@ class StepRecorder:
     """A recorder of small latents of each step, and the images that they show.
 
     No decoder runs, since it takes as long as a step. Colours are fitted to the finished image and
-    the last latents (`backends.autoencoders.fitted`), and applied to the latents of each step.
+    the last latents (`backends.autoencoders.fit_colours`), and applied to the latents of each step.
     """
 
     def __init__(self) -> None:
@@ -494,7 +494,7 @@ def _colour(
     finer = max(1, STEP_SIDE // min(h, w))
     small = image.convert("RGB").resize((w * finer, h * finer), Image.Resampling.BOX)
     pixels = torch.from_numpy(np.array(small)).movedim(-1, 0)[None] / 255
-    colours = fitted(final, pixels, around=2, ridge=0.2)(frames)
+    colours = fit_colours(final, pixels, around=2, ridge=0.2)(frames)
     return [
         Image.fromarray(one)
         for one in (colours.movedim(1, -1) * 255).round().byte().numpy()

@@ -31,15 +31,15 @@ from heedmap.backends.autoencoders import latents_of, pictures_of, rescaled, uns
 from heedmap.backends.base import Pipeline, default_of, device_of, parameters
 from heedmap.backends.noise_levels import flow_level, is_flow, noise_levels
 from heedmap.backends.registry import (
+    DIFFUSERS_NAMES,
     STEP_LISTS,
-    THEIR_NAMES,
     check_size,
+    default_size,
     family_of,
     noise,
     unit,
-    usual_size,
 )
-from heedmap.backends.schedules import Moment
+from heedmap.backends.schedules import SchedulerCall
 from heedmap.checks import check_prompt
 from heedmap.errors import ArgumentError, ModelError, quoted, warn
 from heedmap.figures.overlays import to_rgb
@@ -100,7 +100,7 @@ def fitting_size(pipe: Pipeline, size: tuple[int, int]) -> tuple[int, int]:
     """
     w, h = size
     factor = unit(pipe)
-    usual = usual_size(pipe)
+    usual = default_size(pipe)
     if any(side % factor for side in size) or not has_usual_area(pipe, size):
         scale = sqrt(prod(usual) / prod(size)) / factor
 
@@ -125,7 +125,7 @@ def check_takes_latents(pipe: Pipeline) -> None:
     if (
         "latents" not in names
         or "strength" in names
-        or THEIR_NAMES["size"] not in names
+        or DIFFUSERS_NAMES["size"] not in names
     ):
         raise ModelError(
             f"{kind} begins with an image of its own: expected a pipeline of the same model that "
@@ -308,7 +308,7 @@ def resolve_location(
     options = replace(
         options,
         steps=LOCATE_STEPS if options.steps is None else options.steps,
-        guidance=1.0 if THEIR_NAMES["guidance"] in parameters(pipe) else None,
+        guidance=1.0 if DIFFUSERS_NAMES["guidance"] in parameters(pipe) else None,
         size=options.size or fitting_size(pipe, image.size),
     )
     return options, seed
@@ -329,7 +329,7 @@ class ImageSource:
     ) -> None:
         assert options.size is not None
         steps = apply_model_defaults(pipe, options).steps
-        steps = steps or default_of(pipe, THEIR_NAMES["steps"])
+        steps = steps or default_of(pipe, DIFFUSERS_NAMES["steps"])
         self._flow = pipe.scheduler if is_flow(pipe) else None
         # those of a flow's beginning
         count = steps
@@ -351,7 +351,9 @@ class ImageSource:
         """Return the initial latents of a source and its edits, (count, C, h, w)."""
         return (self._at(0, self._levels[0]) / self._scale).repeat(count, 1, 1, 1)
 
-    def next_latents(self, moment: Moment, latents: torch.Tensor) -> torch.Tensor:
+    def next_latents(
+        self, moment: SchedulerCall, latents: torch.Tensor
+    ) -> torch.Tensor:
         """Return the latents (B, C, h, w) to go on with after a call of the scheduler."""
         if not moment.last:
             return latents

@@ -15,7 +15,7 @@ import torch
 
 from heedmap.backends import loading
 from heedmap.backends.base import Pipeline, left_early, parameters
-from heedmap.backends.registry import STEP_LISTS, THEIR_NAMES, check_names
+from heedmap.backends.registry import DIFFUSERS_NAMES, STEP_LISTS, check_names
 from heedmap.errors import ArgumentError, ModelError, plural, quoted
 from heedmap.io.schemas import Settings
 from heedmap.options import Device, Dtype, EditOptions, GenerateOptions, LoadOptions
@@ -163,7 +163,7 @@ def saved_call(settings: Settings, pipe: Any, extra: Mapping[str, Any]) -> Saved
         chosen = source and values[name] == effective_value(pipe, name, None)[0]
         if chosen or source in STEP_LISTS:
             values[name] = None
-    if "size" in settings.defaults or THEIR_NAMES["size"] not in parameters(pipe):
+    if "size" in settings.defaults or DIFFUSERS_NAMES["size"] not in parameters(pipe):
         values["size"] = None
     options = GenerateOptions(**values)
     return SavedCall(

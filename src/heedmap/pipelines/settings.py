@@ -16,8 +16,8 @@ from heedmap import tiny
 from heedmap.backends import base, loading
 from heedmap.backends.base import default_of
 from heedmap.backends.registry import (
+    DIFFUSERS_NAMES,
     STEP_LISTS,
-    THEIR_NAMES,
     cross_attention_layers,
     family_of,
 )
@@ -45,7 +45,7 @@ def effective_value(
         return argument_note(value), None
     if loading.is_embedded(pipe):
         return getattr(tiny.defaults(loading.name_of(pipe)), name), "card"
-    default = default_of(pipe, THEIR_NAMES[name])
+    default = default_of(pipe, DIFFUSERS_NAMES[name])
     return default if isinstance(default, int | float) else None, "pipeline"
 
 

@@ -15,7 +15,7 @@ from torch import Tensor
 from heedmap.backends.base import Family, GridShape
 from heedmap.backends.joint import JointFamily
 from heedmap.backends.prompts import Encoding, foreign_states
-from heedmap.backends.schedules import SAME, Moment, Schedule, matches
+from heedmap.backends.schedules import SAME, Schedule, SchedulerCall, matches
 from heedmap.backends.skipping import skipping_tools
 from heedmap.backends.tap import RecordingProcessor
 from heedmap.errors import NothingRecordedError, TraceError, plural
@@ -266,7 +266,7 @@ class Call:
         return self.done == len(self.schedule.timesteps)
 
     @property
-    def moment(self) -> Moment:
+    def moment(self) -> SchedulerCall:
         """The next call of the scheduler."""
         return self.schedule.moment(self.done)
 

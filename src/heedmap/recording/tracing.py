@@ -25,11 +25,11 @@ from heedmap.backends.joint import JointFamily
 from heedmap.backends.noise_levels import predicted
 from heedmap.backends.prompts import Encoding
 from heedmap.backends.schedules import (
-    Moment,
+    SchedulerCall,
     TimestepReader,
-    announced,
     listen,
     rounding_of,
+    schedule_of,
 )
 from heedmap.backends.tap import ModelPass, Observer, RecordingProcessor
 from heedmap.checks import as_ordered_list
@@ -176,7 +176,7 @@ class StepState:
             whose maps were asked for.
     """
 
-    moment: Moment
+    moment: SchedulerCall
     latents: Tensor
     predicted: Tensor | None
     current_maps: Mapping[int, Mapping[int, np.ndarray]]
@@ -560,7 +560,7 @@ class Trace:
         self, model: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> None:
         self._hooks.check()
-        sample, now, states = self._family.passed(args, kwargs)
+        sample, now, states = self._family.model_inputs(args, kwargs)
         timesteps = torch.as_tensor(now).flatten()
         timestep = self._timesteps.read(timesteps)
         error = rounding_of(timesteps)
@@ -634,7 +634,7 @@ class Trace:
                 family,
                 self._spec,
                 encoding,
-                announced(self._pipe, timestep, error),
+                schedule_of(self._pipe, timestep, error),
                 latent,
             ),
             hooks.layers,

@@ -27,7 +27,7 @@ from PIL import Image
 
 from heedmap.backends import loading
 from heedmap.backends.prompts import prompt_table
-from heedmap.backends.registry import check_names, usual_size
+from heedmap.backends.registry import check_names, default_size
 from heedmap.checks import check_int, check_one_of, check_prompt, check_text
 from heedmap.errors import ArgumentError, HeedmapError, quoted
 from heedmap.io import reading
@@ -287,7 +287,7 @@ class _Checker:
                 return
             table = prompt_table(pipe, parsed.text, options.arguments)
             token_weights(parsed.spans, table)
-        size = options.size or usual_size(pipe)
+        size = options.size or default_size(pipe)
         for word, where in job.truths.items():
             table.find(word)
             if job.task != "locate":  # whose picture may have another size
