@@ -15,7 +15,6 @@ from torch.nn.functional import adaptive_avg_pool2d
 
 from heedmap.backends import loading
 from heedmap.backends.autoencoders import pictures_of, unscaled
-from heedmap.backends.registry import family_of
 from heedmap.errors import (
     ArgumentError,
     HeedmapError,
@@ -121,7 +120,7 @@ class Job:
 
     def preview(self, pipe: Any) -> Callable[[torch.Tensor], None]:
         """Return a function that shows the latents of a pipeline, from time to time."""
-        vae = family_of(pipe).decoder
+        vae = pipe.vae
 
         def show(latents: torch.Tensor) -> None:
             if time.monotonic() >= self._next:

@@ -13,6 +13,7 @@ from typing import Any, ClassVar, Literal
 import torch
 from diffusers import DiffusionPipeline
 from diffusers.models.attention_processor import Attention
+from diffusers.utils.torch_utils import unwrap_module
 from torch import Tensor
 
 from heedmap.errors import ArgumentError, TraceError
@@ -44,7 +45,8 @@ class Family(ABC):
         unserved: reasons why pipelines cannot be recorded, by the name of their class.
         quirks: by the name of a pipeline's class "prompt_first" if the prompt precedes the negative
             prompt in its batches, "source_first" if the prompt of a source image precedes the
-            prompt, "repeats_passes" if it runs the model again in a step, on other latents.
+            prompt, "repeats_passes" if it runs the model again in a step, on other latents,
+            "unblended" if its image is not made of the latents of its last step.
         reads_images: whether an argument "image" puts the positions of other images beside those
             of the image.
         masks_padding: whether a mask hides the padding of a prompt from the image.
@@ -60,6 +62,7 @@ class Family(ABC):
         runs_negative_apart: whether a pass of its own runs on it.
         encoding_calls: the number of calls that encode a prompt, one for each text encoder, by its
             "text_encoder_index".
+        prompt_arguments: the arguments of a call that hold for the prompt, not the negative one.
         negative_guidance: the guidance that makes a pipeline read the negative prompt.
     """
 
@@ -80,6 +83,7 @@ class Family(ABC):
     encodes_negative_apart: ClassVar[bool] = False
     runs_negative_apart: ClassVar[bool] = False
     encoding_calls: ClassVar[int] = 1
+    prompt_arguments: ClassVar[tuple[str, ...]] = ()
     negative_guidance: ClassVar[str] = "a guidance"
 
     def __init__(self, pipe: Any) -> None:
@@ -94,6 +98,11 @@ class Family(ABC):
     def reads_text(self, layer: Any) -> bool:
         """Return whether a layer attends to the text; else it attends to the image alone."""
         return layer.is_cross_attention
+
+    def text_layers(self) -> dict[str, Attention]:
+        """Return the layers that attend to the text, by dotted path, in running order."""
+        layers = self.attention().items()
+        return {name: layer for name, layer in layers if self.reads_text(layer)}
 
     def text_width(self, layer: Any) -> int:
         """Return the number of channels of the text states that a layer is given."""
@@ -131,8 +140,8 @@ class Family(ABC):
 
     @property
     def latent_multiple(self) -> int:
-        """The divisor of both sides of a latent."""
-        return 1
+        """The divisor of both sides of a latent: the side of a transformer's patch, in cells."""
+        return getattr(self.model.config, "patch_size", 1)
 
     @property
     def default_cells(self) -> int | Sequence[int]:
@@ -151,7 +160,7 @@ class Family(ABC):
     @property
     def model(self) -> Any:
         """The denoiser without such wrappers; None if the pipeline has none."""
-        model = unwrapped(self.called_model)
+        model = unwrap_module(self.called_model)
         return model.get_base_model() if hasattr(model, "get_base_model") else model
 
     @property
@@ -177,21 +186,18 @@ class Family(ABC):
         """Return the denoiser's arguments in a forward pass, by name."""
         return {**dict(zip(self.inputs, args, strict=False)), **kwargs}
 
-    def model_inputs(
-        self, args: tuple[Any, ...], kwargs: Mapping[str, Any]
-    ) -> tuple[Tensor, Any, Tensor]:
+    def model_inputs(self, inputs: Mapping[str, Any]) -> tuple[Tensor, Any, Tensor]:
         """Return the latent, the timestep and the text states of a forward pass."""
-        values = self.named_inputs(args, kwargs)
         return (
-            values[self.inputs[0]],
-            values["timestep"],
-            values["encoder_hidden_states"],
+            inputs[self.inputs[0]],
+            inputs["timestep"],
+            inputs["encoder_hidden_states"],
         )
 
-    def latent(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> GridShape:
+    def latent(self, inputs: Mapping[str, Any]) -> GridShape:
         """Return the (h, w) of the latent of a forward pass."""
-        sample = self.model_inputs(args, kwargs)[0]
-        return sample.shape[-2], sample.shape[-1]
+        h, w = inputs[self.inputs[0]].shape[-2:]
+        return h, w
 
     def unpack(self, latents: Tensor, latent: GridShape) -> Tensor:
         """Return the latents of a scheduler as (B, C, h, w)."""
@@ -201,7 +207,7 @@ class Family(ABC):
         """Return latents (B, C, h, w) as the scheduler has them."""
         return latents
 
-    def repeats(self, kwargs: Mapping[str, Any]) -> bool:
+    def repeats(self, inputs: Mapping[str, Any]) -> bool:
         """Return whether a pass is a further one of its step, which is not recorded."""
         return False
 
@@ -212,10 +218,6 @@ class Family(ABC):
         """The arguments of the pipeline that apply unless the user passes them."""
         return {}
 
-    def negative_arguments(self, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Return the arguments with which the negative prompt of such a call is read."""
-        return arguments
-
     def axis_places(self, count: int, arguments: Mapping[str, Any]) -> Sequence[int]:
         """Return the places on the K axis, among the `count` that a text encoder reads."""
         return range(count)
@@ -224,18 +226,30 @@ class Family(ABC):
         self, tokenizer: Any, prompt: str, arguments: Mapping[str, Any]
     ) -> TokenTable:
         """Return the words and tokens of a prompt as one tokenizer reads it in such a call."""
-        return tokenize(prompt, tokenizer)
+        return tokenize(
+            prompt,
+            tokenizer,
+            rewrite=self.rewriter(tokenizer, arguments),
+            limit=self.limit(arguments, tokenizer),
+        )
 
-    def placeholders_expanded(
-        self, tokenizer: Any
+    def rewriter(
+        self, tokenizer: Any, arguments: Mapping[str, Any]
     ) -> Callable[[str], Rewritten | None] | None:
-        """Return a function that expands the placeholders of textual inversion, if any can be."""
+        """Return the function that makes the text that such a call reads of a prompt.
+
+        It expands the placeholders of textual inversion. None if the text is read as it is.
+        """
         convert = getattr(self.pipe, "maybe_convert_prompt", None)
         if convert is None:
             return None
         return lambda text: expanded(
             text, tokenizer, lambda piece: convert(piece, tokenizer)
         )
+
+    def limit(self, arguments: Mapping[str, Any], tokenizer: Any = None) -> int | None:
+        """Return the number of tokens that such a call reads at most; None: the tokenizer's."""
+        return None
 
     def whole_table(self, prompt: str, arguments: Mapping[str, Any]) -> TokenTable:
         """Return the words and tokens of a prompt on the whole K axis in such a call."""
@@ -265,24 +279,11 @@ class Family(ABC):
         if hasattr(self.pipe, "mask_processor"):
             yield self.pipe.mask_processor, "get_crop_region", _refuse_crop
 
-    def why_unblended(self) -> str | None:
-        """Return why blended latents would not reach the image; None if they do."""
-        return None
-
-    def pictures(self, result: Any) -> Sequence[Any]:
-        """Return the images of a pipeline's result; LDM3D returns them beside depth maps."""
-        return result.images if hasattr(result, "images") else result.rgb
-
     def has_quirk(self, quirk: str) -> bool:
         """Return whether the class of the pipeline, or a base of it, has a quirk."""
         return any(
             self.quirks.get(kind.__name__) == quirk for kind in type(self.pipe).__mro__
         )
-
-    @property
-    def decoder(self) -> Any:
-        """The autoencoder; None if the pipeline has none."""
-        return getattr(self.pipe, "vae", None)
 
     @property
     def longest_side(self) -> int:
@@ -307,39 +308,32 @@ def _refuse_crop(*args: Any, **kwargs: Any) -> Any:
 _COMMIT = re.compile(r"snapshots[\\/]([0-9a-f]{40})(?:[\\/]|$)")
 
 
-def unwrapped(module: Any) -> Any:
-    """Return a module without the wrapper of `torch.compile`."""
-    return getattr(module, "_orig_mod", module)
-
-
 def parameters(pipe: Any) -> Mapping[str, inspect.Parameter]:
     """Return the arguments that a pipeline takes, by name.
 
     A method with `**kwargs` also takes those of the method of a base class, which it may call.
     """
-    found: dict[str, inspect.Parameter] = {}
+    result: dict[str, inspect.Parameter] = {}
     for kind in type(pipe).__mro__:
         if "__call__" in vars(kind):
-            own = inspect.signature(kind.__call__).parameters
-            found = {**own, **found}
-            if not any(one.kind is one.VAR_KEYWORD for one in own.values()):
+            parameters = inspect.signature(kind.__call__).parameters
+            result = {**parameters, **result}
+            if not any(one.kind is one.VAR_KEYWORD for one in parameters.values()):
                 break
-    return found
+    return result
 
 
 def default_of(pipe: Any, argument: str) -> Any:
     """Return a pipeline's default for an argument; None if it has none."""
     parameter = parameters(pipe).get(argument)
-    return (
-        None
-        if parameter is None or parameter.default is parameter.empty
-        else parameter.default
-    )
+    if parameter is None or parameter.default is parameter.empty:
+        return None
+    return parameter.default
 
 
 def modules_of(pipe: Any) -> dict[str, torch.nn.Module]:
     """Return the models of a pipeline, by name."""
-    parts = {name: unwrapped(part) for name, part in pipe.components.items()}
+    parts = {name: unwrap_module(part) for name, part in pipe.components.items()}
     return {
         name: part for name, part in parts.items() if isinstance(part, torch.nn.Module)
     }
@@ -353,10 +347,9 @@ def device_of(pipe: Any) -> torch.device:
 def commit_of(pipe: Any) -> str | None:
     """Return the commit of the hub repository that a pipeline came from; None if unknown."""
     for model in modules_of(pipe).values():
-        config = getattr(model, "config", None)
-        path = _COMMIT.search(str(getattr(config, "_name_or_path", "")))
-        if commit := getattr(config, "_commit_hash", None) or (path and path[1]):
-            return commit
+        folder = getattr(getattr(model, "config", None), "_name_or_path", "")
+        if match := _COMMIT.search(str(folder)):
+            return match[1]
     return None
 
 
@@ -367,12 +360,9 @@ def loras(pipe: Any) -> list[dict[str, Any]]:
     """
     result: list[dict[str, Any]] = []
     for part, model in modules_of(pipe).items():
+        every: list[Any] = [*model.modules()]
         for adapter in getattr(model, "peft_config", ()):
-            every: list[Any] = [*model.modules()]
-            scaled = [
-                one for one in every if isinstance(getattr(one, "scaling", None), dict)
-            ]
-            layers = [layer for layer in scaled if adapter in layer.scaling]
+            layers = [one for one in every if adapter in getattr(one, "lora_A", ())]
             scales = [float(layer.scaling[adapter]) for layer in layers]
             active = (
                 layer.active_adapters for layer in layers if not layer.disable_adapters
@@ -397,7 +387,8 @@ def loras(pipe: Any) -> list[dict[str, Any]]:
 def active_calls(pipe: Any) -> list[FrameType]:
     """Return the frames of a pipeline's running calls, the innermost first."""
     code = inspect.unwrap(type(pipe).__call__).__code__
-    calls, frame = [], inspect.currentframe()
+    calls: list[FrameType] = []
+    frame = inspect.currentframe()
     while frame is not None:
         if frame.f_code is code and frame.f_locals.get("self") is pipe:
             calls.append(frame)
@@ -412,11 +403,11 @@ def has_returned(frame: FrameType) -> bool:
 
 def announces_end(pipe: Any) -> bool:
     """Return whether the running call will release the models at its end, as most pipelines do."""
-    calls = active_calls(pipe)
-    # Some do not then.
-    latents = bool(calls) and calls[0].f_locals.get("output_type") == "latent"
+    for call in active_calls(pipe)[:1]:
+        if call.f_locals.get("output_type") == "latent":  # some do not then
+            return False
     code = inspect.unwrap(type(pipe).__call__).__code__
-    return "maybe_free_model_hooks" in code.co_names and not latents
+    return "maybe_free_model_hooks" in code.co_names
 
 
 @contextmanager
@@ -446,7 +437,9 @@ class _Replacement:
 
     def __init__(self, owner: Any, name: str, method: Callable[..., Any]) -> None:
         update_wrapper(self, getattr(owner, name))  # diffusers inspects signatures
-        self.owner, self.name, self.method = owner, name, method
+        self.owner = owner
+        self.name = name
+        self.method = method
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return self.method(*args, **kwargs)

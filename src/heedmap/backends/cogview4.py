@@ -5,7 +5,7 @@ and to the longest of them; no mask hides the padding. A negative prompt runs in
 """
 
 from collections.abc import Mapping
-from math import prod
+from math import ceil, prod
 from typing import Any
 
 from diffusers import CogView4Transformer2DModel
@@ -47,8 +47,7 @@ class CogView4(JointFamily):
         self, tokenizer: Any, prompt: str, arguments: Mapping[str, Any]
     ) -> TokenTable:
         """Return the words and tokens of a prompt, behind the padding to a multiple of 16."""
-        limit = self.longest(arguments)
+        limit = self.limit(arguments)
         table = tokenize_between("", prompt, "", tokenizer, limit=limit)
-        return padded(
-            table, -(-len(table.tokens) // _MULTIPLE) * _MULTIPLE, in_front=True
-        )
+        count = ceil(len(table.tokens) / _MULTIPLE) * _MULTIPLE
+        return padded(table, count, in_front=True)

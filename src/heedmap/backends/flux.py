@@ -15,7 +15,6 @@ from torch import Tensor
 
 from heedmap.backends.base import GridShape, TextStates
 from heedmap.backends.joint import PackedFamily
-from heedmap.text.words import TokenTable, tokenize
 
 REFERENCE = (
     "puts the positions of an image of yours beside those of the image that it draws"
@@ -41,18 +40,16 @@ class Flux(PackedFamily):
         """Return "single" or "double" for each layer."""
         return {n: "single" if n.startswith("single_") else "double" for n in names}
 
-    def latent(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> GridShape:
+    def latent(self, inputs: Mapping[str, Any]) -> GridShape:
         """Return the (h, w) of the latent, by the places of its positions.
 
         Raises:
             TraceError: if other positions stand beside those of the image.
         """
-        values = self.named_inputs(args, kwargs)
-        places, positions = values["img_ids"], values[self.inputs[0]].shape[1]
-        h, w = (int(places[..., axis].max()) + 1 for axis in (1, 2))
-        return self.checked_latent(
-            h, w, positions, references=bool(places[..., 0].any())
-        )
+        last = inputs["img_ids"].flatten(0, -2).amax(dim=0).tolist()
+        h = int(last[1]) + 1
+        w = int(last[2]) + 1
+        return self.checked_latent(h, w, inputs, references=last[0] > 0)
 
     def with_text(
         self, arguments: Mapping[str, Any], text: Tensor, row: int, positions: int
@@ -68,15 +65,6 @@ class Flux(PackedFamily):
     def text_states(self, encoded: Any) -> TextStates:
         """Select T5's states of the one text."""
         return encoded[0], None, None
-
-    def table(
-        self, tokenizer: Any, prompt: str, arguments: Mapping[str, Any]
-    ) -> TokenTable:
-        """Return the words and tokens of a prompt as T5 reads it, padded as the call asks."""
-        rewrite = self.placeholders_expanded(tokenizer)
-        return tokenize(
-            prompt, tokenizer, rewrite=rewrite, limit=self.longest(arguments)
-        )
 
 
 class Chroma(Flux):

@@ -77,5 +77,5 @@ class Flux2(Flux):
         inner = getattr(tokenizer, "tokenizer", tokenizer)
         begun = inner is not tokenizer and before.startswith(inner.bos_token or "\0")
         options = {"padding": "max_length", "add_special_tokens": not begun}
-        limit = self.longest(arguments)
+        limit = self.limit(arguments)
         return tokenize_between(before, prompt, after, inner, limit=limit, **options)

@@ -15,7 +15,6 @@ from torch.nn.functional import pad
 
 from heedmap.backends.base import TextStates
 from heedmap.backends.transformer import Transformer
-from heedmap.text.words import TokenTable, tokenize
 
 
 class HunyuanDiT(Transformer):
@@ -37,14 +36,11 @@ class HunyuanDiT(Transformer):
         # Else it draws the nearest size of a list.
         return {"use_resolution_binning": False}
 
-    def model_inputs(
-        self, args: tuple[Any, ...], kwargs: Mapping[str, Any]
-    ) -> tuple[Tensor, Any, Tensor]:
+    def model_inputs(self, inputs: Mapping[str, Any]) -> tuple[Tensor, Any, Tensor]:
         """Return the latent, the timestep and the text states of both encoders."""
-        sample, timestep, states = super().model_inputs(args, kwargs)
-        values = self.named_inputs(args, kwargs)
-        bert = states, values["text_embedding_mask"]
-        t5 = values["encoder_hidden_states_t5"], values["text_embedding_mask_t5"]
+        sample, timestep, states = super().model_inputs(inputs)
+        bert = (states, inputs["text_embedding_mask"])
+        t5 = (inputs["encoder_hidden_states_t5"], inputs["text_embedding_mask_t5"])
         return sample, timestep, _joined(bert, t5)
 
     def project_text(self, states: Tensor) -> Tensor:
@@ -60,31 +56,23 @@ class HunyuanDiT(Transformer):
 
     def text_states(self, encoded: Any) -> TextStates:
         """Join the states of both encoders."""
-        prompt = _joined(*((states, mask) for states, _, mask, _ in encoded))
-        if any(negative is None for _, negative, _, _ in encoded):
+        states, negative_states, masks, negative_masks = zip(*encoded, strict=True)
+        prompt = _joined(*zip(states, masks, strict=True))
+        if None in negative_states:
             return prompt, None, None
-        return (
-            prompt,
-            _joined(*((negative, mask) for _, negative, _, mask in encoded)),
-            None,
-        )
+        negative = _joined(*zip(negative_states, negative_masks, strict=True))
+        return prompt, negative, None
 
-    def table(
-        self, tokenizer: Any, prompt: str, arguments: Mapping[str, Any]
-    ) -> TokenTable:
-        """Return the words and tokens of a prompt as BERT reads it, or T5."""
-        is_t5 = tokenizer is self.pipe.tokenizer_2
-        # Set by the pipeline.
-        return tokenize(prompt, tokenizer, limit=256 if is_t5 else 77)
+    def limit(self, arguments: Mapping[str, Any], tokenizer: Any = None) -> int:
+        """Return the number of tokens of T5, or of BERT, which the pipeline sets."""
+        return 256 if tokenizer is self.pipe.tokenizer_2 else 77
 
 
 def _joined(*parts: tuple[Tensor, Tensor]) -> Tensor:
     """Return states (B, K, C) of several encoders and their masks (B, K) as one tensor."""
     width = max(states.shape[-1] for states, _ in parts)
-    every = [
-        torch.cat(
-            [pad(one, (0, width - one.shape[-1])), mask[..., None].to(one)], dim=-1
-        )
-        for one, mask in parts
-    ]
-    return torch.cat(every, dim=1)
+    widened: list[Tensor] = []
+    for states, mask in parts:
+        wide = pad(states, (0, width - states.shape[-1]))
+        widened.append(torch.cat([wide, mask[..., None].to(wide)], dim=-1))
+    return torch.cat(widened, dim=1)

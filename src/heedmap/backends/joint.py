@@ -48,12 +48,8 @@ class JointFamily(Transformer):
 
     def blocks(self) -> dict[str, Any]:
         """Return the block around each layer that attends to the text, by the layer's path."""
-        names = [
-            name for name, layer in self.attention().items() if self.reads_text(layer)
-        ]
-        return {
-            name: self.model.get_submodule(name.rpartition(".")[0]) for name in names
-        }
+        find = self.model.get_submodule
+        return {name: find(name.rpartition(".")[0]) for name in self.text_layers()}
 
     def with_text(
         self, arguments: Mapping[str, Any], text: Tensor, row: int, positions: int
@@ -66,30 +62,24 @@ class JointFamily(Transformer):
         Raises:
             TraceError: if an image prompt is among them.
         """
-        more = arguments.get("joint_attention_kwargs") or {}
-        if "ip_hidden_states" in more:
+        options = arguments.get("joint_attention_kwargs") or {}
+        if "ip_hidden_states" in options:
             raise TraceError(
                 "concepts cannot be recorded with an image prompt: leave one out"
             )
         rows = len(arguments["hidden_states"])
-        one: dict[str, Any] = {
-            name: None if name.endswith("mask") else value[[row]]
-            for name, value in arguments.items()
-            if isinstance(value, Tensor) and len(value) == rows
-        }
-        if more:  # a mask of the user's is of the prompt's tokens
-            unmasked = {
-                name: value for name, value in more.items() if not name.endswith("mask")
-            }
-            one["joint_attention_kwargs"] = unmasked
-        # The model has joined text and image.
-        if arguments.get("encoder_hidden_states") is None:
-            one["hidden_states"] = torch.cat(
-                [text, one["hidden_states"][:, -positions:]], dim=1
-            )
+        changed = _unmasked(arguments)
+        for name, value in changed.items():
+            if isinstance(value, Tensor) and len(value) == rows:
+                changed[name] = value[[row]]
+        if options:  # a mask of the user's is of the prompt's tokens
+            changed["joint_attention_kwargs"] = _unmasked(options)
+        if changed.get("encoder_hidden_states") is None:  # joined by the model
+            image = changed["hidden_states"][:, -positions:]
+            changed["hidden_states"] = torch.cat([text, image], dim=1)
         else:
-            one["encoder_hidden_states"] = text
-        return {**arguments, **one}
+            changed["encoder_hidden_states"] = text
+        return changed
 
     def text_after(self, output: Any, tokens: int) -> Tensor:
         """Return the text states (1, K, C) in the output of a block."""
@@ -125,21 +115,20 @@ class PackedFamily(JointFamily):
         """The cells on each side of a latent by default."""
         return self.pipe.default_sample_size
 
-    def model_inputs(
-        self, args: tuple[Any, ...], kwargs: Mapping[str, Any]
-    ) -> tuple[Tensor, Any, Tensor]:
+    def model_inputs(self, inputs: Mapping[str, Any]) -> tuple[Tensor, Any, Tensor]:
         """Return the packed latent, the scheduler's timestep and the text states of a pass."""
-        sample, timestep, states = super().model_inputs(args, kwargs)
+        sample, timestep, states = super().model_inputs(inputs)
         return sample, timestep * 1000, states
 
     def checked_latent(
-        self, h: int, w: int, positions: int, references: bool
+        self, h: int, w: int, inputs: Mapping[str, Any], references: bool
     ) -> GridShape:
         """Return the (h, w) of the latent of a pass on h·w positions.
 
         Raises:
             TraceError: if other positions stand beside those of the image.
         """
+        positions = inputs[self.inputs[0]].shape[1]
         if positions != h * w or references:
             raise TraceError(
                 f"{type(self.pipe).__name__} gives its model {positions} positions for an image of "
@@ -154,9 +143,14 @@ class PackedFamily(JointFamily):
     def unpack(self, latents: Tensor, latent: GridShape) -> Tensor:
         """Return packed latents (B, N, 4C) as (B, C, h, w)."""
         side = self.cell_side
-        return self.pipe._unpack_latents(
-            latents, latent[0] * side, latent[1] * side, side
-        )
+        h, w = latent
+        return self.pipe._unpack_latents(latents, h * side, w * side, side)
+
+
+def _unmasked(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return arguments by name, with None for masks."""
+    names = [name for name in values if name.endswith("mask")]
+    return {**values, **dict.fromkeys(names)}
 
 
 _MARK = "\ue000"  # a character that no template holds

@@ -9,7 +9,7 @@ import torch
 
 from heedmap.backends.autoencoders import T
 from heedmap.backends.base import device_of
-from heedmap.backends.registry import default_size, family_of
+from heedmap.backends.registry import default_size
 
 R = TypeVar("R")
 
@@ -22,7 +22,7 @@ _SHARE = 0.8  # of the free memory, to leave some for other programs
 
 def image_bytes(pipe: Any, size: tuple[int, int]) -> int:
     """Estimate the memory of an image of (width, height) pixels by the decoder's widest stage."""
-    config = getattr(family_of(pipe).decoder, "config", None)
+    config = getattr(pipe.vae, "config", None)
     widths = getattr(config, "block_out_channels", None) or (128, 256)
     # The second stage is enlarged to the image's size before it is narrowed.
     return _PICTURE * math.prod(size) * max(widths[:2]) * pipe.dtype.itemsize

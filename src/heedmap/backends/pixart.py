@@ -14,7 +14,7 @@ from torch import Tensor
 from heedmap.backends.base import TextStates, default_of
 from heedmap.backends.transformer import Transformer
 from heedmap.errors import ArgumentError, TraceError, quoted
-from heedmap.text.words import Rewritten, TokenTable, tokenize
+from heedmap.text.words import Rewritten
 
 
 class PixArt(Transformer):
@@ -28,16 +28,11 @@ class PixArt(Transformer):
     @property
     def defaults(self) -> Mapping[str, Any]:
         """The arguments of the pipeline that apply unless the user passes them."""
-        return {
-            # Otherwise it draws the nearest size of a list, and then scales and crops the image.
-            "use_resolution_binning": False,
-            # Without these packages it cannot clean a text, and logs four lines at each call.
-            **(
-                {}
-                if is_bs4_available() and is_ftfy_available()
-                else {"clean_caption": False}
-            ),
-        }
+        # Otherwise it draws the nearest size of a list, and then scales and crops the image.
+        values = {"use_resolution_binning": False}
+        if not _can_clean():  # it would log four lines at each call
+            values["clean_caption"] = False
+        return values
 
     def project_text(self, states: Tensor) -> Tensor:
         """Return T5's states, projected."""
@@ -48,8 +43,10 @@ class PixArt(Transformer):
         """Select the states and the mask; each branch's mask follows its states."""
         return encoded[0], encoded[2], encoded[1]
 
-    def lowered(self, arguments: Mapping[str, Any]) -> Callable[[str], Rewritten]:
-        """Return the function that makes the text that such a call reads of a prompt."""
+    def rewriter(
+        self, tokenizer: Any, arguments: Mapping[str, Any]
+    ) -> Callable[[str], Rewritten]:
+        """Return the function that makes the text that such a call reads: in lower case."""
         name = "clean_caption"
         clean = arguments.get(name, default_of(self.pipe, name))
 
@@ -58,8 +55,9 @@ class PixArt(Transformer):
                 (at, at + 1) for at, char in enumerate(text) for _ in char.lower()
             ]
             lowered = text.lower()
-            start, stripped = len(lowered) - len(lowered.lstrip()), lowered.strip()
-            if clean and is_bs4_available() and is_ftfy_available():
+            stripped = lowered.strip()
+            start = lowered.find(stripped)
+            if clean and _can_clean():
                 (cleaned,) = self.pipe._text_preprocessing(text, clean_caption=True)
                 if cleaned != stripped:
                     raise TraceError(
@@ -71,38 +69,27 @@ class PixArt(Transformer):
 
         return rewrite
 
-    def table(
-        self, tokenizer: Any, prompt: str, arguments: Mapping[str, Any]
-    ) -> TokenTable:
-        """Return the words and tokens of a prompt, in lower case and padded as the call asks."""
-        rewrite, limit = self.lowered(arguments), self.longest(arguments)
-        return tokenize(prompt, tokenizer, rewrite=rewrite, limit=limit)
-
     def guards(self) -> Iterable[tuple[object, str, Callable[..., Any]]]:
-        """Yield the methods with which an image is drawn at one size and scaled to another."""
+        """Yield the method that chooses a size to draw at, before the image is scaled to its own.
+
+        An image that is drawn at another size than its own is refused.
+        """
         processor = self.pipe.image_processor
-        choose, scale = (
-            processor.classify_height_width_bin,
-            processor.resize_and_crop_tensor,
-        )
+        choose = processor.classify_height_width_bin
 
         def check_choice(height: int, width: int, ratios: Any) -> tuple[int, int]:
-            size = choose(height, width, ratios=ratios)
-            _check_size((height, width), size)
-            return size
-
-        def check_scale(samples: Tensor, new_width: int, new_height: int) -> Tensor:
-            _check_size((new_height, new_width), (samples.shape[-2], samples.shape[-1]))
-            return scale(samples, new_width, new_height)
+            drawn = choose(height, width, ratios=ratios)
+            if drawn != (height, width):
+                raise ArgumentError(
+                    f"the image of {width}×{height} pixels would be drawn at "
+                    f"{drawn[1]}×{drawn[0]} and then scaled and cropped, so that its maps would "
+                    "be misplaced: pass use_resolution_binning=False, or the size that is drawn"
+                )
+            return drawn
 
         yield processor, "classify_height_width_bin", check_choice
-        yield processor, "resize_and_crop_tensor", check_scale
 
 
-def _check_size(size: tuple[int, int], real: tuple[int, int]) -> None:
-    if real != size:
-        raise ArgumentError(
-            f"the image of {size[1]}×{size[0]} pixels would be drawn at {real[1]}×{real[0]} "
-            "and then scaled and cropped, so that its maps would be misplaced: pass "
-            "use_resolution_binning=False, or the size that is drawn"
-        )
+def _can_clean() -> bool:
+    """Return whether the packages are there with which pipelines clean a text."""
+    return is_bs4_available() and is_ftfy_available()

@@ -162,7 +162,7 @@ class Reading:
                     "prompt_embeds (the maps are then by position)"
                 )
         if which == "negative_prompt":
-            arguments = family.negative_arguments(arguments)
+            arguments = {**arguments, **dict.fromkeys(family.prompt_arguments)}
         labels = [family.whole_table(text, arguments) for text in texts]
         for reader in self.readers:
             # A negative prompt of zeros is read by no encoder.

@@ -34,19 +34,18 @@ class QwenImage(PackedFamily):
         "QwenImageLayeredPipeline": "draws several layers, one image each",
     }
 
-    def latent(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> GridShape:
+    def latent(self, inputs: Mapping[str, Any]) -> GridShape:
         """Return the (h, w) of the latent, by the shape that the model is given.
 
         Raises:
             TraceError: if other positions stand beside those of the image.
         """
-        values = self.named_inputs(args, kwargs)
-        shapes, positions = values["img_shapes"][0], values[self.inputs[0]].shape[1]
+        shapes = inputs["img_shapes"][0]
         # That of a single image, as ControlNets' pipelines give it.
         if isinstance(shapes, tuple):
             shapes = [shapes]
         _, h, w = shapes[0]
-        return self.checked_latent(h, w, positions, references=len(shapes) > 1)
+        return self.checked_latent(h, w, inputs, references=len(shapes) > 1)
 
     def project_text(self, states: Tensor) -> Tensor:
         """Return text states (B, K, C) as the model passes them to its first block."""
@@ -76,10 +75,12 @@ class QwenImage(PackedFamily):
         self, tokenizer: Any, prompt: str, arguments: Mapping[str, Any]
     ) -> TokenTable:
         """Return the words and tokens of a prompt inside of the template, after its first ones."""
-        pipe = self.pipe
-        before, after = pipe.prompt_template_encode.split("{}")
-        limit = min(self.longest(arguments), pipe.tokenizer_max_length)
-        drop = pipe.prompt_template_encode_start_idx
+        before, after = self.pipe.prompt_template_encode.split("{}")
         return tokenize_between(
-            before, prompt, after, tokenizer, limit=limit, drop=drop
+            before,
+            prompt,
+            after,
+            tokenizer,
+            limit=min(self.limit(arguments), self.pipe.tokenizer_max_length),
+            drop=self.pipe.prompt_template_encode_start_idx,
         )

@@ -157,9 +157,7 @@ def encoding_method(pipe: Any) -> str:
 
 def cross_attention_layers(pipe: Any) -> dict[str, Attention]:
     """Return the layers of a pipeline that attend to the text, by dotted path, in running order."""
-    family = family_of(pipe)
-    every = family.attention()
-    layers = {name: layer for name, layer in every.items() if family.reads_text(layer)}
+    layers = family_of(pipe).text_layers()
     if not layers:
         raise ModelError(
             f"the layers of {type(pipe).__name__} attend to no text, or to text and image in one "
@@ -171,10 +169,8 @@ def cross_attention_layers(pipe: Any) -> dict[str, Attention]:
 def self_attention_layers(pipe: Any) -> dict[str, Attention]:
     """Return the layers of the image's attention to itself, by dotted path."""
     family = family_of(pipe)
-    every = family.attention()
-    return {
-        name: layer for name, layer in every.items() if not family.reads_text(layer)
-    }
+    layers = family.attention().items()
+    return {name: layer for name, layer in layers if not family.reads_text(layer)}
 
 
 def control_reads_text(pipe: Any) -> bool:

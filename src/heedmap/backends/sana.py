@@ -27,7 +27,7 @@ class Sana(PixArt):
 
     description = "a Sana pipeline"
     model_class = SanaTransformer2DModel
-    older_names = ()
+    prompt_arguments = (_INSTRUCTION,)
     quirks: ClassVar[Mapping[str, str]] = {
         "SanaSprintPipeline": "unblended",
         "SanaSprintImg2ImgPipeline": "unblended",
@@ -44,66 +44,46 @@ class Sana(PixArt):
 
     @property
     def matches_flow(self) -> bool:
-        """Whether a timestep is σ, as in all models but Sana Sprint."""
+        """True for all models but Sana Sprint."""
         return not hasattr(self.pipe.scheduler.config, "sigma_data")
 
     def attention(self) -> dict[str, Attention]:
         """Return the attention of each block to the text; its attention to itself is linear."""
-        return {
-            name: one
-            for name, one in super().attention().items()
-            if one.is_cross_attention
-        }
+        layers = super().attention().items()
+        return {name: layer for name, layer in layers if self.reads_text(layer)}
 
     def project_text(self, states: Tensor) -> Tensor:
         """Return Gemma's states, projected and normed."""
         return self.model.caption_norm(self.model.caption_projection(states))
 
-    def model_inputs(
-        self, args: tuple[Any, ...], kwargs: Mapping[str, Any]
-    ) -> tuple[Tensor, Any, Tensor]:
+    def model_inputs(self, inputs: Mapping[str, Any]) -> tuple[Tensor, Any, Tensor]:
         """Return the latent, the scheduler's timestep and the text states of a pass."""
-        sample, timestep, states = super().model_inputs(args, kwargs)
-        # Sana Sprint passes a share of noise.
-        if hasattr(self.pipe.scheduler.config, "sigma_data"):
+        sample, timestep, states = super().model_inputs(inputs)
+        if not self.matches_flow:  # Sana Sprint passes a share of noise
             return sample, torch.atan2(timestep, 1 - timestep), states
         return sample, timestep / self.model.config.timestep_scale, states
 
     def text_states(self, encoded: Any) -> TextStates:
         """Select the states and the mask; Sana Sprint reads no negative prompt."""
-        return (
-            super().text_states(encoded)
-            if len(encoded) > 2
-            else (encoded[0], None, encoded[1])
-        )
-
-    def negative_arguments(self, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Return the arguments without the instruction, which precedes the prompt alone."""
-        return {**arguments, _INSTRUCTION: None}
+        if len(encoded) == 2:
+            return encoded[0], None, encoded[1]
+        return super().text_states(encoded)
 
     def axis_places(self, count: int, arguments: Mapping[str, Any]) -> Sequence[int]:
         """Return the first of `count` places, and the last ones."""
-        return [0, *range(count - self.longest(arguments) + 1, count)]
+        return [0, *range(count - self.limit(arguments) + 1, count)]
 
     def table(
         self, tokenizer: Any, prompt: str, arguments: Mapping[str, Any]
     ) -> TokenTable:
         """Return the words and tokens of a prompt behind the instruction of the call."""
-        tokenizer, limit = copy(tokenizer), self.longest(arguments)
+        limit = self.limit(arguments)
+        tokenizer = copy(tokenizer)
         tokenizer.padding_side = "right"  # which each call of the pipeline sets
         lines = arguments.get(_INSTRUCTION, default_of(self.pipe, _INSTRUCTION))
         before = "\n".join(lines or ())
         if before:
             limit += len(tokenizer.encode(before)) - 2
-        rewrite = self.lowered(arguments)
+        rewrite = self.rewriter(tokenizer, arguments)
         table = tokenize(prompt, tokenizer, rewrite=rewrite, limit=limit, before=before)
         return part_of(table, self.axis_places(limit, arguments))
-
-    def why_unblended(self) -> str | None:
-        """Return why Sana Sprint cannot blend."""
-        if not self.has_quirk("unblended"):
-            return None
-        return (
-            "decodes what its scheduler predicts, which a blend of the latents does not reach: "
-            "leave only out, or use SanaPipeline"
-        )

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 from diffusers import SD3Transformer2DModel
 
 from heedmap.backends.joint import JointFamily
-from heedmap.text.words import LABELS, Token, TokenTable, tokenize
+from heedmap.text.words import TokenTable, padded
 
 _PERTURBED = "perturbs the attention of a part of its batch"
 
@@ -38,9 +38,9 @@ class StableDiffusion3(JointFamily):
         """Return whether a layer has linear maps for the text; others are of the image alone."""
         return layer.added_kv_proj_dim is not None
 
-    def repeats(self, kwargs: Mapping[str, Any]) -> bool:
+    def repeats(self, inputs: Mapping[str, Any]) -> bool:
         """Return whether a pass skips layers, as skip-layer guidance does after the usual pass."""
-        return kwargs.get("skip_layers") is not None
+        return inputs.get("skip_layers") is not None
 
     def tokenizer_of(self, names: Sequence[str]) -> Any:
         """Return the first tokenizer of these; None for T5's if its encoder is not loaded."""
@@ -57,13 +57,13 @@ class StableDiffusion3(JointFamily):
 
         Without T5 its positions hold zeros, which are padding.
         """
-        pipe = self.pipe
-        if tokenizer is not None and tokenizer is not pipe.tokenizer_3:
-            return tokenize(prompt, tokenizer, limit=pipe.tokenizer_max_length)
-        limit = self.longest(arguments)
         if tokenizer is not None:
-            return tokenize(prompt, tokenizer, limit=limit)
-        padding = [
-            Token(number, 0, LABELS["pad"], 0, 0, "pad") for number in range(limit)
-        ]
-        return TokenTable(prompt, limit, 0, tuple(padding), ())
+            return super().table(tokenizer, prompt, arguments)
+        limit = self.limit(arguments)
+        return padded(TokenTable(prompt, limit, 0, (), ()), limit)
+
+    def limit(self, arguments: Mapping[str, Any], tokenizer: Any = None) -> int:
+        """Return the number of tokens that a CLIP reads; else that of T5."""
+        if tokenizer is None or tokenizer is self.pipe.tokenizer_3:
+            return super().limit(arguments)
+        return self.pipe.tokenizer_max_length

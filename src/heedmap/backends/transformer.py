@@ -22,11 +22,6 @@ class Transformer(Family):
     block_lists: ClassVar[tuple[str, ...]] = ("transformer_blocks",)
     layer_classes: ClassVar[tuple[type[nn.Module], ...]] = (Attention,)
 
-    @property
-    def latent_multiple(self) -> int:
-        """The side of a patch, in cells."""
-        return self.model.config.patch_size
-
     def attention(self) -> dict[str, Any]:
         """Return the attention layers of the blocks, in running order; adapters have others."""
         return {
@@ -47,9 +42,8 @@ class Transformer(Family):
             name: thirds[3 * number // len(names)] for number, name in enumerate(names)
         }
 
-    def longest(self, arguments: Mapping[str, Any]) -> int:
+    def limit(self, arguments: Mapping[str, Any], tokenizer: Any = None) -> int:
         """Return the number of tokens that a call reads at most."""
         name = "max_sequence_length"
-        return check_int(
-            name, arguments.get(name, default_of(self.pipe, name)), least=1
-        )
+        value = arguments.get(name, default_of(self.pipe, name))
+        return check_int(name, value, least=1)

@@ -1,6 +1,7 @@
 """The UNets of Stable Diffusion: 1.x, 2.x, XL and their relatives."""
 
 from collections.abc import Mapping
+from math import ceil
 from typing import Any, ClassVar
 
 import torch
@@ -8,7 +9,6 @@ from diffusers import UNet2DConditionModel
 from diffusers.models.attention_processor import Attention
 
 from heedmap.backends.base import Family, GridShape
-from heedmap.text.words import TokenTable, tokenize
 
 _STAGES = ("down_blocks", "mid_block", "up_blocks")  # in the order they run
 _OWN_PROCESSORS = "runs attention processors of its own in place of heedmap's"
@@ -81,29 +81,11 @@ class UNet(Family):
         last = len(self.model.config.block_out_channels) - 1
         stage, _, rest = name.partition(".")
         number = int(rest.partition(".")[0]) if stage != "mid_block" else last
+        halvings = last - number if stage == "up_blocks" else number
         h, w = latent
-        for _ in range(last - number if stage == "up_blocks" else number):
-            h, w = (h + 1) // 2, (w + 1) // 2
-        return h, w
+        return ceil(h / 2**halvings), ceil(w / 2**halvings)
 
     def project_text(self, states: torch.Tensor) -> torch.Tensor:
         """Return text states projected, if the model projects them once for all layers."""
         projected = self.model.config.encoder_hid_dim_type == "text_proj"
         return self.model.encoder_hid_proj(states) if projected else states
-
-    def table(
-        self, tokenizer: Any, prompt: str, arguments: Mapping[str, Any]
-    ) -> TokenTable:
-        """Return the words and tokens of a prompt, with placeholders expanded."""
-        return tokenize(
-            prompt, tokenizer, rewrite=self.placeholders_expanded(tokenizer)
-        )
-
-    def why_unblended(self) -> str | None:
-        """Return why latent consistency models cannot blend."""
-        if not self.has_quirk("unblended"):
-            return None
-        return (
-            "decodes what its scheduler makes besides the latents and a blend does not reach: "
-            "leave only out, or use StableDiffusionPipeline with an LCMScheduler"
-        )

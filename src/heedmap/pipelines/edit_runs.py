@@ -100,8 +100,12 @@ class EditSource:
         self.word_windows: Any = options.word_windows
         self._targets: dict[str, tuple[TokenTable, WordAlignment, torch.Tensor]] = {}
         if options.only is not None:
-            if why := family_of(pipe).why_unblended():
-                raise ArgumentError(f"{type(pipe).__name__} {why}")
+            if family_of(pipe).has_quirk("unblended"):
+                raise ArgumentError(
+                    f"{type(pipe).__name__} decodes what its scheduler predicts, which a blend of "
+                    "latents does not reach: leave only out, or use another pipeline of such a "
+                    "model, as StableDiffusionPipeline with an LCMScheduler"
+                )
             for word in options.protect:
                 self.table.find(word)
 

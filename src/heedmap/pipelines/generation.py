@@ -365,7 +365,7 @@ def _call(
     if latents is not None:
         call = {**call, "latents": family_of(pipe).pack(latents.to(pipe.dtype))}
     result = pipe(**call)
-    images = family_of(pipe).pictures(result)
+    images = result[0]  # LDM3D's depth maps follow
     flags = getattr(result, "nsfw_content_detected", None)
     return images, [None] * len(images) if flags is None else list(map(bool, flags))
 

@@ -131,7 +131,7 @@ def check_takes_latents(pipe: Pipeline) -> None:
             f"{kind} begins with an image of its own: expected a pipeline of the same model that "
             "draws from a text alone, as diffusers' AutoPipelineForText2Image.from_pipe(pipe)"
         )
-    if not hasattr(family_of(pipe).decoder, "encode"):
+    if not hasattr(pipe.vae, "encode"):
         raise ModelError(
             f"{kind} has no autoencoder that encodes an image: load the model with all its parts"
         )
@@ -169,7 +169,7 @@ def encode_image(
 ) -> InputImage:
     """Encode an RGB image at a size (width, height) that the model draws."""
     small = _resize(image, size)
-    vae = family_of(pipe).decoder
+    vae = pipe.vae
     pixels = torch.from_numpy(np.array(small)).movedim(-1, 0)[None] / 255
     return InputImage(
         small, rescaled(vae, latents_of(vae, pixels, device_of(pipe))), image.size
@@ -179,7 +179,7 @@ def encode_image(
 @torch.no_grad()
 def autoencoder_psnr(pipe: Pipeline, image: InputImage) -> float | None:
     """Return the PSNR in dB of an image that the autoencoder decodes again; None if exact."""
-    vae = family_of(pipe).decoder
+    vae = pipe.vae
     pixels = pictures_of(vae, unscaled(vae, image.latents).to(device_of(pipe)))[
         0
     ].clamp(0, 1)
@@ -381,7 +381,7 @@ def extract_image(
         image = open_image(image) if isinstance(image, str | PathLike) else image
         return None, {**arguments, "image": image}
     check_takes_latents(pipe)
-    if family_of(pipe).why_unblended() is not None:
+    if family_of(pipe).has_quirk("unblended"):
         raise ModelError(
             f"{type(pipe).__name__} does not draw from the latents of its steps alone, so that "
             "your image would not come back: expected another pipeline of such a model, "

@@ -560,7 +560,8 @@ class Trace:
         self, model: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> None:
         self._hooks.check()
-        sample, now, states = self._family.model_inputs(args, kwargs)
+        inputs = self._family.named_inputs(args, kwargs)
+        sample, now, states = self._family.model_inputs(inputs)
         timesteps = torch.as_tensor(now).flatten()
         timestep = self._timesteps.read(timesteps)
         error = rounding_of(timesteps)
@@ -573,7 +574,7 @@ class Trace:
                     "the image has no position of the model: expected a width and a height of "
                     f"{registry.unit(self._pipe)} pixels or more"
                 )
-            latent = self._family.latent(args, kwargs)
+            latent = self._family.latent(inputs)
             self._start(sample, latent, states, timestep, error)
         elif not self._calls or self._calls[-1].over:
             raise TraceError(
@@ -581,7 +582,7 @@ class Trace:
                 "pipeline, with the prompt as text, inside of the trace"
             )
         call = self._calls[-1]
-        call.enter(states, timestep, self._family.repeats(kwargs), error)
+        call.enter(states, timestep, self._family.repeats(inputs), error)
         now = self._hooks.model_pass
         now.layout, now.grids = call.layout, call.grids
         now.step, now.steps = call.moment.step, call.schedule.count
