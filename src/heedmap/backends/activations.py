@@ -8,21 +8,23 @@ import torch
 from torch import Tensor
 
 from heedmap.backends.base import Undo
+from heedmap.backends.tap import uncompiled
 from heedmap.errors import TraceError
-
-_uncompiled: Any = torch.compiler.disable
 
 
 def keys_of(layer: Any, states: Tensor) -> Tensor:
     """Return the keys (B, H, K, d) that a layer's processor makes of text states (B, K, C)."""
     if layer.norm_cross is not None:
         states = layer.norm_encoder_hidden_states(states)
-    key, norm = layer.to_k(states), layer.norm_k
-    # Over all heads together.
-    if norm is not None and norm.weight.numel() == key.shape[-1]:
-        key, norm = norm(key), None
-    key = key.unflatten(-1, (layer.heads, -1)).transpose(1, 2)
-    return key if norm is None else norm(key)
+    key = layer.to_k(states)
+    norm = layer.norm_k or torch.nn.Identity()
+    weight = getattr(norm, "weight", None)
+    if (
+        weight is not None and weight.numel() == key.shape[-1]
+    ):  # over all heads together
+        key = norm(key)
+        norm = torch.nn.Identity()
+    return norm(key.unflatten(-1, (layer.heads, -1)).transpose(1, 2))
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,49 +59,34 @@ def record_activations(
 ) -> None:
     """Call `record` with the activations after each pass of a layer, until undone."""
     tensors: dict[str, Tensor] = {}
-    hooks: list[tuple[torch.nn.Module, Any]] = []
-    projection = projection_of(layer)
-    if projection is not None:
-        hooks.append(
-            (projection, lambda _, args, output: tensors.update(joined=args[0]))
-        )
-    elif (
-        getattr(layer, "to_out", None) is not None
-    ):  # one map of the heads and of an MLP
-        heads = slice(layer.inner_dim)
-        hooks.append(
-            (
-                layer.to_out,
-                lambda _, args, output: tensors.update(joined=args[0][..., heads]),
-            )
-        )
-    if not joint:
-        hooks.append((layer.to_v, lambda _, args, output: tensors.update(value=output)))
-    # Which runs in place of to_k and to_v if fused.
-    if not joint and hasattr(layer, "to_kv"):
-        hooks.append(
-            (
-                layer.to_kv,
-                lambda _, args, output: tensors.update(value=output.chunk(2, -1)[1]),
-            )
-        )
 
-    @_uncompiled
-    def end(module: Any, args: tuple[Any, ...], kwargs: Any, output: Any) -> None:
+    def keep_joined(_: Any, args: tuple[Any, ...], output: Tensor) -> None:
+        # The channels of an MLP may follow.
+        tensors["joined"] = args[0][..., : layer.inner_dim]
+
+    def keep_value(_: Any, args: tuple[Any, ...], output: Tensor) -> None:
+        # Fused projections give the keys, too, which are first.
+        tensors["value"] = output[..., -layer.inner_kv_dim :]
+
+    @uncompiled
+    def end(_: Any, args: tuple[Any, ...], kwargs: Any, output: Any) -> None:
         processor = getattr(layer.processor, "original", layer.processor)
-        output = output[0] if isinstance(output, tuple) else output  # the text's follow
-        if projection is None:
+        if isinstance(output, tuple):  # the text's follow
+            output = output[0]
+        if projection_of(layer) is None:
             output = tensors.setdefault("joined", output)
         if len(tensors) < 2 - joint:
             raise TraceError(
                 f"{type(processor).__name__} has linear layers of its own: expected a processor "
                 "that uses its layer's to_v and to_out; load the model without it"
             )
-        hidden = args[0] if args else kwargs["hidden_states"]
+        residual = None
+        if getattr(layer, "residual_connection", False):
+            residual = args[0] if args else kwargs["hidden_states"]
         activations = LayerActivations(
             value=tensors.get("value"),
             joined=tensors["joined"],
-            residual=hidden if getattr(layer, "residual_connection", False) else None,
+            residual=residual,
             factor=float(getattr(layer, "rescale_output_factor", 1)),
             output=output,
             adapted=hasattr(processor, "to_k_ip"),
@@ -107,8 +94,14 @@ def record_activations(
         tensors.clear()
         record(activations)
 
+    # A single block's map is of the heads and of an MLP.
+    hooks = [(projection_of(layer) or getattr(layer, "to_out", None), keep_joined)]
+    if not joint:
+        hooks.append((layer.to_v, keep_value))
+        hooks.append((getattr(layer, "to_kv", None), keep_value))
     for module, hook in hooks:
-        undo(module.register_forward_hook(_uncompiled(hook)).remove)
+        if module is not None:
+            undo(module.register_forward_hook(uncompiled(hook)).remove)
     undo(layer.register_forward_hook(end, with_kwargs=True).remove)
 
 
@@ -132,8 +125,10 @@ def output_projection(layer: Any, joined: Tensor) -> tuple[Tensor, Tensor | None
     if module is None:
         return torch.eye(joined.shape[-1], device=joined.device), None
     if type(module) is torch.nn.Linear and not module.weight.is_meta:
-        bias = None if module.bias is None else module.bias.detach().float()
-        return module.weight.detach().float(), bias
+        bias = module.bias
+        if bias is not None:
+            bias = bias.float()
+        return module.weight.float(), bias
     # An adapted, quantised or offloaded map is measured with unit vectors. `forward` is called, so
     # that no hook of the module runs.
     ones = torch.eye(joined.shape[-1], dtype=joined.dtype, device=joined.device)

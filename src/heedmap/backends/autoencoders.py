@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -24,28 +24,26 @@ def rescaled(vae: Any, latents: Tensor) -> Tensor:
 
 
 def _scaling(vae: Any, like: Tensor) -> tuple[float, Any, Any]:
+    """Return the factor, shift and spread of latents (B, C, h, w)."""
     config = vae.config
-    factor = getattr(config, "scaling_factor", 1.0)
     # Flux.2 normalizes four cells together, packed into channels.
     if hasattr(vae, "bn"):
-        mean, spread = (
-            vae.bn.running_mean,
-            (vae.bn.running_var + config.batch_norm_eps).sqrt(),
-        )
-        grid = (like.shape[-2] // 2, like.shape[-1] // 2)
-        packed = (
-            one.to(like).view(-1, 1, 1).expand(-1, *grid) for one in (mean, spread)
-        )
-        shift, spread = (pixel_shuffle(one, 2) for one in packed)
-        return 1.0, shift, spread
+        shift = vae.bn.running_mean
+        spread = (vae.bn.running_var + config.batch_norm_eps).sqrt()
+        return 1.0, _tiled(shift, like), _tiled(spread, like)
+    factor = getattr(config, "scaling_factor", 1.0)
     if getattr(config, "latents_mean", None) is None:
         return factor, getattr(config, "shift_factor", None) or 0.0, 1.0
-    mean, spread = config.latents_mean, config.latents_std
-    return (
-        factor,
-        like.new_tensor(mean).view(-1, 1, 1),
-        like.new_tensor(spread).view(-1, 1, 1),
-    )
+    shift = like.new_tensor(config.latents_mean).view(-1, 1, 1)
+    spread = like.new_tensor(config.latents_std).view(-1, 1, 1)
+    return factor, shift, spread
+
+
+def _tiled(values: Tensor, like: Tensor) -> Tensor:
+    """Return values (4C) of blocks of 2×2 cells as (C, h, w), of the type of some latents."""
+    block = pixel_shuffle(values.to(like).view(-1, 1, 1), 2)
+    h, w = like.shape[-2:]
+    return block.repeat(1, h // 2, w // 2)
 
 
 def is_of_frames(vae: Any) -> bool:
@@ -58,23 +56,22 @@ def pictures_of(vae: Any, latents: Tensor) -> Tensor:
     with _upcast(vae):
         latents = latents.to(vae.dtype)
         if is_of_frames(vae):
-            return (
-                vae.decode(latents[:, :, None]).sample[:, :, 0].float().cpu() / 2 + 0.5
-            )
-        return vae.decode(latents).sample.float().cpu() / 2 + 0.5
+            pixels = vae.decode(latents.unsqueeze(2)).sample.squeeze(2)
+        else:
+            pixels = vae.decode(latents).sample
+        return pixels.float().cpu() / 2 + 0.5
 
 
 def latents_of(vae: Any, pixels: Tensor, device: torch.device | None = None) -> Tensor:
     """Encode images (B, 3, H, W), 0 to 1, to latents of an autoencoder, on a device if given."""
     with _upcast(vae):
         pixels = (pixels * 2 - 1).to(device or vae.device, vae.dtype)
-        encoded = vae.encode(pixels[:, :, None] if is_of_frames(vae) else pixels)
-        latents = (
-            encoded.latent_dist.mode()
-            if hasattr(encoded, "latent_dist")
-            else encoded[0]
-        )
-        return latents[:, :, 0] if is_of_frames(vae) else latents
+        if is_of_frames(vae):
+            return vae.encode(pixels.unsqueeze(2)).latent_dist.mode().squeeze(2)
+        encoded = vae.encode(pixels)
+        if hasattr(encoded, "latent_dist"):
+            return encoded.latent_dist.mode()
+        return encoded[0]
 
 
 @contextmanager
@@ -102,20 +99,20 @@ def fit_colours(
         ridge: the penalty on weights, as a share of the mean variance of the inputs.
     """
     finer = colours.shape[-1] // latents.shape[-1]
-    wanted = pixel_unshuffle(colours.cpu().double(), finer).flatten(2).transpose(1, 2)
-    inputs = _neighbours(latents, around)
-    inputs, wanted = inputs.flatten(0, 1), wanted.flatten(0, 1)  # (B·h·w, …)
-    mean, middle = inputs.mean(dim=0), wanted.mean(dim=0)
+    inputs = _neighbours(latents, around).flatten(0, 1)  # (B·h·w, C·(2·around + 1)²)
+    blocks = pixel_unshuffle(colours.cpu().double(), finer)
+    targets = blocks.movedim(1, -1).flatten(0, 2)  # (B·h·w, 3·finer²)
+    mean = inputs.mean(dim=0)
+    middle = targets.mean(dim=0)
     inputs = inputs - mean
-    penalty = (
-        ridge * inputs.square().sum(dim=0).mean() * torch.eye(inputs.shape[1]).double()
-    )
+    squares = inputs.T @ inputs
+    squares.diagonal().add_(ridge * squares.diagonal().mean())
     # "gelsd" takes the smallest of all maps that fit, where there are fewer cells than channels.
     weights = torch.linalg.lstsq(
-        inputs.T @ inputs + penalty, inputs.T @ (wanted - middle), driver="gelsd"
+        squares, inputs.T @ (targets - middle), driver="gelsd"
     ).solution
     offset = (middle - mean @ weights).float()
-    weights = weights.float()  # (C·(2·around + 1)², 3·finer²)
+    weights = weights.float()
 
     def draw(latents: Tensor) -> Tensor:
         colours = _neighbours(latents, around).float() @ weights + offset
@@ -129,6 +126,3 @@ def _neighbours(latents: Tensor, around: int) -> Tensor:
     """Return each cell with its neighbours, float64 (B, h·w, C·(2·around + 1)²)."""
     padded = pad(latents.cpu().double(), (around,) * 4, mode="replicate")
     return unfold(padded, 2 * around + 1).transpose(1, 2)
-
-
-T = TypeVar("T")

@@ -1,21 +1,20 @@
 """Batches of images that fit into the memory of a device."""
 
 import math
+import re
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 import psutil
 import torch
 
-from heedmap.backends.autoencoders import T
 from heedmap.backends.base import device_of
 from heedmap.backends.registry import default_size
 
+T = TypeVar("T")
 R = TypeVar("R")
-
-
+_NO_MEMORY = re.compile("out of memory|not enough memory|can't allocate memory", re.I)
 _PICTURE = 6  # tensors of the decoder's widest stage alive at once; measured: 5.2 (256, 512 px)
-
 
 _SHARE = 0.8  # of the free memory, to leave some for other programs
 
@@ -63,12 +62,10 @@ def in_batches(
             things = things[len(some) :]
             continue
         except (MemoryError, RuntimeError) as error:
-            texts = ("out of memory", "not enough memory", "can't allocate memory")
-            is_memory = any(text in str(error).lower() for text in texts)
-            if len(some) == 1 or not (is_memory or isinstance(error, MemoryError)):
+            is_memory = isinstance(error, MemoryError) or _NO_MEMORY.search(str(error))
+            if len(some) == 1 or not is_memory:
                 raise
             most = math.ceil(len(some) / 2)
         # After the except block nothing refers to the tensors of the failed batch any more.
-        if torch.cuda.is_available():
-            torch.cuda.empty_cache()
+        torch.cuda.empty_cache()
     return done

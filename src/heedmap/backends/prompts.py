@@ -5,7 +5,7 @@ The tables of a call are checked against the ids that its text encoders were giv
 
 import inspect
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -19,7 +19,7 @@ from torch import Tensor
 from heedmap.backends.base import Family, TextStates, active_calls, replace_method
 from heedmap.backends.loading import silence_logs
 from heedmap.backends.registry import encoding_method, family_of
-from heedmap.errors import TraceError, plural, quoted, warn
+from heedmap.errors import TraceError, quoted, warn
 from heedmap.options import GenerateOptions
 from heedmap.text.words import TokenTable, asked_text, concept_places, padded
 
@@ -36,30 +36,21 @@ def prompt_table(
         return family_of(pipe).whole_table(prompt, arguments or {})
 
 
-def _encoders(pipe: Any) -> Iterator[tuple[Any, Any, Any]]:
-    """Yield each tokenizer, the first one that reads the same positions, and the text encoder.
-
-    A part that is not loaded is None.
-    """
-    for names in family_of(pipe).sequences:
-        tokenizers = [getattr(pipe, name, None) for name in names]
-        first = next((one for one in tokenizers if one is not None), None)
-        for name, tokenizer in zip(names, tokenizers, strict=True):
-            encoder = getattr(pipe, name.replace("tokenizer", "text_encoder"), None)
-            yield tokenizer, first, encoder
-
-
 @dataclass(eq=False)
-class Reader:
-    """A tokenizer, with the ids that its text encoder reads at each call, and its states.
+class EncoderRecord:
+    """The ids that a text encoder reads at each call, and its states.
 
-    `first` is the first tokenizer of those that read the same positions; None for this one.
+    Attributes:
+        tokenizer: the encoder's.
+        first: the first tokenizer of those that read the same positions.
+        ids: by call, and by text.
+        states: by call (B, K, C).
     """
 
     tokenizer: Any
+    first: Any
     ids: list[list[list[int]]] = field(default_factory=list)
     states: list[Tensor] = field(default_factory=list)
-    first: Any = None
     # Another pipeline may use the encoder in another thread.
     _thread: int = field(default_factory=threading.get_ident)
 
@@ -70,40 +61,45 @@ class Reader:
             self.states.append(output[0])
 
 
-@dataclass(eq=False)
-class Reading:
+class EncodingCall:
     """A call of the method with which a pipeline encodes its prompts.
 
     Attributes:
-        pipe: the pipeline.
+        family: the pipeline's.
         arguments: those of the call.
-        readers: one for each text encoder that is loaded with its tokenizer.
+        records: one for each text encoder that is loaded with its tokenizer.
         results: the result of the call, and of a further one for each other encoder.
     """
 
-    pipe: Any
-    arguments: Mapping[str, Any]
-    readers: list[Reader] = field(default_factory=list)
-    results: list[Any] = field(default_factory=list)
+    def __init__(self, family: Family, arguments: Mapping[str, Any]) -> None:
+        self.family = family
+        self.arguments = arguments
+        self.records: list[EncoderRecord] = []
+        self.results: list[Any] = []
 
-    def run(self, encode: Callable[[], Any]) -> "Reading":
+    def run(self, encode: Callable[[], Any]) -> None:
         """Call `encode`; keep its result, and the ids and states of the text encoders."""
+        pipe = self.family.pipe
         with ExitStack() as stack:
-            for tokenizer, first, encoder in _encoders(self.pipe):
-                if tokenizer is not None and encoder is not None:
-                    reader = Reader(tokenizer, first=first)
-                    self.readers.append(reader)
+            for names in self.family.sequences:
+                for name in names:
+                    tokenizer = getattr(pipe, name, None)
+                    part = name.replace("tokenizer", "text_encoder")
+                    encoder = getattr(pipe, part, None)
+                    if tokenizer is None or encoder is None:
+                        continue
+                    record = EncoderRecord(tokenizer, self.family.tokenizer_of(names))
+                    self.records.append(record)
                     hook = encoder.register_forward_hook(
-                        reader.record, with_kwargs=True
+                        record.record, with_kwargs=True
                     )
                     stack.callback(hook.remove)
             self.results.append(encode())
-        return self
 
     @property
     def is_whole(self) -> bool:
         """True if the calls of all encoders are in it."""
-        return len(self.results) == family_of(self.pipe).encoding_calls
+        return len(self.results) == self.family.encoding_calls
 
     @property
     def images_per_prompt(self) -> int:
@@ -112,29 +108,34 @@ class Reading:
 
     def text_states(self) -> TextStates:
         """Return the states of both prompts, and the prompt's mask."""
-        result = self.results[0] if len(self.results) == 1 else self.results
-        if isinstance(result, Tensor):
-            # The older method returns its branches in one tensor, in an order of the pipeline's.
-            read = self.readers[0].states[:2] if self.readers else []
-            if not read:
-                raise TraceError(
-                    "this pipeline mixes the branches of prompt_embeds: pass the prompt as text"
-                )
-            states = [
-                one.repeat_interleave(self.images_per_prompt, 0).to(result)
-                for one in read
-            ]
-            return states[0], states[1] if len(states) > 1 else None, None
-        try:
-            prompt, negative, mask = family_of(self.pipe).text_states(result)
-            if prompt.ndim == 3 and (negative is None or negative.ndim == 3):
-                return prompt, negative, mask
-        except (AttributeError, IndexError, KeyError, TypeError):
-            pass
-        raise TraceError(
-            f"{type(self.pipe).__name__} does not return its text states as diffusers' pipelines "
-            "do: use one with the usual form of encode_prompt, or define Family.text_states"
-        )
+        if isinstance(self.results[0], Tensor):
+            return self._mixed_states()
+        result = self.results
+        if len(result) == 1:
+            result = result[0]
+        prompt, negative, mask = self.family.text_states(result)
+        if prompt.ndim != 3:
+            raise TraceError(
+                f"{type(self.family.pipe).__name__} does not return its text states as diffusers' "
+                "pipelines do: use one with the usual form of encode_prompt, or define "
+                "Family.text_states"
+            )
+        return prompt, negative, mask
+
+    def _mixed_states(self) -> TextStates:
+        """Return the states of the encoder, where the method returns its branches in one tensor.
+
+        Their order is the pipeline's.
+        """
+        if not self.records:
+            raise TraceError(
+                "this pipeline mixes the branches of prompt_embeds: pass the prompt as text"
+            )
+        states = [
+            states.repeat_interleave(self.images_per_prompt, 0).to(self.results[0])
+            for states in self.records[0].states
+        ]
+        return states[0], states[1] if len(states) > 1 else None, None
 
     def tables(
         self, which: str, call: int, count: int | None = None
@@ -146,16 +147,15 @@ class Reading:
             call: the number of the encoders' call for it.
             count: the number of prompts for which a single text stands.
         """
-        family, arguments = family_of(self.pipe), self.arguments
+        family = self.family
+        arguments = self.arguments
         names = [
             which + name.removeprefix("tokenizer") for name in chain(*family.sequences)
         ]
         default = arguments.get(which) or ""
-        texts, *others = (
-            _listed(arguments.get(name) or default, count) for name in names
-        )
-        for name, other in zip(names[1:], others, strict=True):
-            if other != texts:
+        texts = _listed(arguments.get(names[0]) or default, count)
+        for name in names[1:]:
+            if _listed(arguments.get(name) or default, count) != texts:
                 raise TraceError(
                     f"{name} differs from {which}: the text encoders then read different texts, "
                     f"and the words of one cannot label both; pass {which} alone, or "
@@ -163,45 +163,51 @@ class Reading:
                 )
         if which == "negative_prompt":
             arguments = {**arguments, **dict.fromkeys(family.prompt_arguments)}
-        labels = [family.whole_table(text, arguments) for text in texts]
-        for reader in self.readers:
+        for record in self.records:
             # A negative prompt of zeros is read by no encoder.
-            if call >= len(reader.ids):
-                continue
-            if len(reader.ids[call]) != len(texts):
-                read = plural(len(reader.ids[call]), "text")
-                raise TraceError(
-                    f"{which} is {read} for {len(texts)} images: expected one each"
-                )
-            for label, ids in zip(labels, reader.ids[call], strict=True):
-                own, other = (
-                    family.table(one, label.prompt, arguments)
-                    for one in (reader.tokenizer, reader.first or reader.tokenizer)
-                )
-                if [(w.start, w.tokens) for w in own.words] != [
-                    (w.start, w.tokens) for w in other.words
-                ]:
-                    raise TraceError(
-                        f"the two text encoders read the words of {quoted(label.prompt)} at "
-                        "different positions, so each position mixes two tokens, and their "
-                        "attention cannot be separated: load embeddings with the same number of "
-                        "vectors, or pass prompt_embeds (the maps are then by position)"
-                    )
-                places = family.axis_places(len(ids), arguments)
-                if not _is_read(family, own, [ids[place] for place in places]):
-                    raise TraceError(
-                        "the text encoder read other tokens than those of the prompt "
-                        f"{quoted(label.prompt)}: pass it as plain text"
-                    )
-        return labels
+            if call < len(record.ids):
+                _check_ids(family, record, texts, record.ids[call], arguments)
+        return [family.whole_table(text, arguments) for text in texts]
+
+
+def _check_ids(
+    family: Family,
+    record: EncoderRecord,
+    texts: Sequence[str],
+    ids: Sequence[Sequence[int]],
+    arguments: Mapping[str, Any],
+) -> None:
+    """Raise a TraceError unless an encoder read these texts, at the positions of their labels."""
+    places = family.axis_places(len(ids[0]), arguments)
+    is_read = len(ids) == len(texts)
+    for text, row in zip(texts, ids, strict=False):
+        table = family.table(record.tokenizer, text, arguments)
+        if _positions(table) != _positions(family.table(record.first, text, arguments)):
+            raise TraceError(
+                f"the two text encoders read the words of {quoted(text)} at different positions, "
+                "so each position mixes two tokens, and their attention cannot be separated: load "
+                "embeddings with the same number of vectors, or pass prompt_embeds (the maps are "
+                "then by position)"
+            )
+        is_read = is_read and _is_read(family, table, [row[place] for place in places])
+    if not is_read:
+        raise TraceError(
+            f"the text encoder read other tokens than those of {quoted(list(texts))}: pass a plain "
+            "text for each image"
+        )
+
+
+def _positions(table: TokenTable) -> list[tuple[int, tuple[int, ...]]]:
+    return [(word.start, word.tokens) for word in table.words]
 
 
 def _is_read(family: Family, table: TokenTable, ids: Sequence[int]) -> bool:
     """Return whether a text encoder read these tokens; padding may depend on the batch."""
-    side, tokens = family.pads_to_longest, table.tokens
-    if side:
+    tokens = table.tokens
+    if family.pads_to_longest:
         tokens = [token for token in tokens if token.kind != "pad"]
-        ids = ids[len(ids) - len(tokens) :] if side == "left" else ids[: len(tokens)]
+        first = 0 if family.pads_to_longest == "right" else len(ids) - len(tokens)
+        ids = ids[first : first + len(tokens)]
     return [token.id for token in tokens] == ids
 
 
@@ -210,61 +216,55 @@ def _listed(text: str | Sequence[str], count: int | None) -> list[str]:
 
 
 def _encode_others(
-    reading: Reading, encode: Callable[..., Any], texts: Iterable[str]
-) -> Reading:
+    call: EncodingCall, encode: Callable[..., Any], texts: Iterable[str]
+) -> EncodingCall:
     """Encode other texts as a call encoded its prompts, one image each, without guidance."""
-    arguments = {
-        name: None if "prompt_" in name or name.startswith("negative_") else value
-        for name, value in reading.arguments.items()
-    }
+    arguments = dict(call.arguments)
+    for name in arguments:
+        if "prompt_" in name or name.startswith("negative_"):
+            arguments[name] = None
     single = {"num_images_per_prompt": 1, "do_classifier_free_guidance": False}
-    arguments |= {name: value for name, value in single.items() if name in arguments}
+    arguments |= {name: single[name] for name in single.keys() & arguments.keys()}
     arguments["prompt"] = list(texts)
-    other = Reading(reading.pipe, arguments)
-    calls = family_of(reading.pipe).encoding_calls
-    for number in range(calls):
-        if calls > 1:
+    other = EncodingCall(call.family, arguments)
+    for number in range(call.family.encoding_calls):
+        if "text_encoder_index" in arguments:
             arguments |= {"text_encoder_index": number, "max_sequence_length": None}
         other.run(partial(encode, **arguments))
     return other
 
 
 def _check_labels(
-    reading: Reading, encode: Callable[..., Any], prompts: Sequence[str]
+    call: EncodingCall, encode: Callable[..., Any], prompts: Sequence[str]
 ) -> None:
+    """Raise a TraceError if a call does not encode these prompts, or embeds of these."""
     labels = quoted(list(prompts))
-    without = "leave `prompts` out of the trace (the maps are then by position)"
-    texts, embeds = (
-        reading.arguments.get(name) for name in ("prompt", "prompt_embeds")
+    other = TraceError(
+        f"the prompts of the trace, {labels}, are not what the pipeline was given: pass the texts "
+        "that its prompt_embeds were made of, one each, or leave `prompts` out of the trace (the "
+        "maps are then by position)"
     )
+    texts = call.arguments.get("prompt")
     if texts is not None:
         if _listed(texts, len(prompts)) != list(prompts):
-            raise TraceError(
-                f"the prompts of the trace are {labels}, and the pipeline was given "
-                f"{quoted(texts)}: give the labels of prompt_embeds alone"
-            )
+            raise other
         return
-    count = 0 if embeds is None else len(embeds)
-    if count != len(prompts):
-        raise TraceError(
-            f"the prompts of the trace are {labels}, for {count} prompt_embeds: expected one each"
-        )
-    if not reading.readers:
+    states = call.text_states()[0].float()
+    if len(states) != len(prompts) * call.images_per_prompt:
+        raise other
+    if not call.records:
         warn(
             f"no text encoder is loaded, so it was not checked that the prompt_embeds are of "
             f"{labels}: if they are of other texts, words are shown where others were read"
         )
         return
-    states = reading.text_states()[0].float()
-    expected = _encode_others(reading, encode, prompts).text_states()[0].to(states)
-    expected = expected.repeat_interleave(reading.images_per_prompt, 0)
-    if states.shape != expected.shape or not bool(
-        ((states - expected).norm(dim=-1) <= CLOSE * expected.norm(dim=-1)).all()
-    ):
-        raise TraceError(
-            f"the prompt_embeds are not what this pipeline makes of {labels}: pass the texts that "
-            f"they were made of, or {without}"
-        )
+    expected = _encode_others(call, encode, prompts).text_states()[0].to(states)
+    expected = expected.repeat_interleave(call.images_per_prompt, 0)
+    if states.shape != expected.shape:
+        raise other
+    distances = (states - expected).norm(dim=-1)
+    if not bool((distances <= CLOSE * expected.norm(dim=-1)).all()):
+        raise other
 
 
 @dataclass(frozen=True, eq=False)
@@ -281,40 +281,29 @@ class ConceptStates:
 
 
 def read_concepts(
-    reading: Reading,
+    call: EncodingCall,
     encode: Callable[..., Any],
     concepts: Sequence[str],
-    prompts: Sequence[str],
+    tables: Sequence[TokenTable],
 ) -> tuple[ConceptStates, ...]:
-    """Encode concepts as the prompts of a call were encoded, for the prompt of each image.
+    """Encode concepts as the prompts of a call were encoded, for the table of each image.
 
-    A prompt is empty if it is unknown. Images of one prompt share their states.
+    Images of one prompt share their states. The prompt of a table without words is unknown.
     """
-    pipe = reading.pipe
-    # Most models have no second encoder, and a refiner has no first; each needs its tokenizer.
-    loaded = [
-        {one is not None for one in (pair[0], pair[2])} for pair in _encoders(pipe)
-    ]
-    if {True} not in loaded or {True, False} in loaded:
+    pipe = type(call.family.pipe).__name__
+    if not call.records:
         raise TraceError(
-            f"{type(pipe).__name__} has no tokenizer or text encoder loaded, and concepts are "
-            "read by the pipeline's own encoders: load it with them, or leave concepts out"
+            f"{pipe} has no tokenizer or text encoder loaded, and concepts are read by the "
+            "pipeline's own encoders: load it with them, or leave concepts out"
         )
+    prompts = ["" if table.of_concepts else table.prompt for table in tables]
     texts = {prompt: asked_text(concepts, prompt) for prompt in dict.fromkeys(prompts)}
-    encoded = _encode_others(reading, encode, texts.values())
+    encoded = _encode_others(call, encode, texts.values())
     states, _, mask = encoded.text_states()
-    count = states.shape[1]
-    tables = _pad_to_longest(family_of(pipe), encoded.tables("prompt", 0), count)
-    if len(states) != len(tables) or any(
-        len(table.tokens) != count for table in tables
-    ):
-        raise TraceError(
-            f"{type(pipe).__name__} makes states of shape {tuple(states.shape)} of {len(tables)} "
-            f"texts of {len(tables[0].tokens)} tokens: leave concepts out"
-        )
-    result: dict[str, ConceptStates] = {}
     visible = torch.ones(states.shape[:2]) if mask is None else mask
-    for prompt, table, rows, row in zip(texts, tables, states, visible, strict=True):
+    labels = _fit_tables(call.family, encoded.tables("prompt", 0), states)
+    result: dict[str, ConceptStates] = {}
+    for prompt, table, rows, row in zip(texts, labels, states, visible, strict=True):
         positions = row.nonzero().flatten().tolist()
         places = concept_places(concepts, table)
         indices = (tuple(map(positions.index, place)) for place in places)
@@ -371,17 +360,13 @@ class Encoding:
         blocks = {"conditional": self.conditional.blocks_in(states)}
         if self.negative is not None:
             blocks["negative"] = self.negative.blocks_in(states)
-            if (
-                blocks["negative"] == blocks["conditional"]
-                and len(blocks["conditional"]) > 1
-            ):
+            same = blocks["conditional"]
+            if blocks["negative"] == same and len(same) > 1:
                 # Both prompts are the same text: only their order tells them apart.
-                first, *others = blocks["conditional"]
+                blocks = {"negative": same[:1], "conditional": same[1:]}
                 if self.prompt_first:
-                    blocks = {"conditional": [first], "negative": others}
-                else:
-                    blocks = {"conditional": others, "negative": [first]}
-        return {name: found for name, found in blocks.items() if found}
+                    blocks = {"conditional": same[:1], "negative": same[1:]}
+        return {name: numbers for name, numbers in blocks.items() if numbers}
 
 
 def encoding_of(encodings: Sequence[Encoding], states: Tensor) -> Encoding:
@@ -392,14 +377,15 @@ def encoding_of(encodings: Sequence[Encoding], states: Tensor) -> Encoding:
     Raises:
         TraceError: if there is none.
     """
-    fitting = []
+    candidates: list[tuple[int, int, int]] = []
     for number, encoding in enumerate(encodings):
-        if blocks := encoding.blocks_in(states):
+        blocks = encoding.blocks_in(states)
+        if blocks:
             last = max(blocks.get("conditional", [-1]))
-            fitting.append((len(encoding.conditional.tables), last, number))
-    if not fitting:
+            candidates.append((len(encoding.conditional.tables), last, number))
+    if not candidates:
         raise foreign_states(states)
-    return encodings[max(fitting)[2]]
+    return encodings[max(candidates)[-1]]
 
 
 def foreign_states(states: Tensor) -> TraceError:
@@ -439,80 +425,74 @@ def watch(
         A function that restores the methods.
     """
     name = encoding_method(pipe)
-    encode, release = getattr(pipe, name), pipe.maybe_free_model_hooks
+    encode = getattr(pipe, name)
+    release = pipe.maybe_free_model_hooks
     signature = inspect.signature(encode)
-    is_separate = family_of(pipe).encodes_negative_apart
+    family = family_of(pipe)
+    call: EncodingCall | None = None
     # The encoding of the prompt, and the call of the pipeline, which may encode a negative prompt.
     last: tuple[FrameType, Encoding] | None = None
-    begun: Reading | None = None  # of some encoders
 
-    def watched(*args: Any, **kwargs: Any) -> Any:
-        nonlocal last, begun
+    def encode_watched(*args: Any, **kwargs: Any) -> Any:
+        nonlocal call, last
         if is_sampling():
             return encode(*args, **kwargs)
         bound = signature.bind(*args, **kwargs)
         bound.apply_defaults()
-        is_further = begun is not None and bound.arguments.get("text_encoder_index")
-        reading = begun if begun and is_further else Reading(pipe, bound.arguments)
-        result = reading.run(lambda: encode(*args, **kwargs)).results[-1]
-        begun = None if reading.is_whole else reading
-        if begun is not None:
+        if call is None or not bound.arguments.get("text_encoder_index"):
+            call = EncodingCall(family, bound.arguments)
+        call.run(lambda: encode(*args, **kwargs))
+        result = call.results[-1]
+        if not call.is_whole:
             return result
-        reading.text_states()  # refuses what has another form
-        running = active_calls(pipe) if is_separate else []
+        running = active_calls(pipe) if family.encodes_negative_apart else []
         if last is not None and running and running[0] is last[0]:
-            second = _encoding(reading, None, negative)
+            second = _encoding(call, None, negative)
             begin(replace(last[1], negative=second.conditional))
             return result
         if prompts is not None:
-            _check_labels(reading, encode, prompts)
-        encoding = _encoding(reading, prompts, negative)
+            _check_labels(call, encode, prompts)
+        encoding = _encoding(call, prompts, negative)
         if concepts:
-            labelled = prompts is not None or (
-                reading.arguments.get("prompt") and reading.readers
-            )
-            texts = [t.prompt if labelled else "" for t in encoding.conditional.tables]
-            states = read_concepts(reading, encode, concepts, texts)
+            tables = encoding.conditional.tables
+            states = read_concepts(call, encode, concepts, tables)
             encoding = replace(encoding, concepts=states)
         last = (running[0], encoding) if running else None
         begin(encoding)
         return result
 
-    def released() -> None:
-        nonlocal last
-        last = None
+    def release_watched() -> None:
+        nonlocal call, last
+        call = last = None
         end()
         release()
 
     stack = ExitStack()
-    stack.callback(replace_method(pipe, name, watched))
-    stack.callback(replace_method(pipe, "maybe_free_model_hooks", released))
+    stack.callback(replace_method(pipe, name, encode_watched))
+    stack.callback(replace_method(pipe, "maybe_free_model_hooks", release_watched))
     return stack.close
 
 
 def _encoding(
-    reading: Reading, prompts: Sequence[str] | None, label_negative: bool
+    call: EncodingCall, prompts: Sequence[str] | None, label_negative: bool
 ) -> Encoding:
-    pipe, arguments = reading.pipe, reading.arguments
-    states, negative_states, _ = reading.text_states()
-    if arguments.get("prompt") is not None and reading.readers:
-        tables = reading.tables("prompt", 0)
+    family = call.family
+    arguments = call.arguments
+    states, negative_states, _ = call.text_states()
+    if arguments.get("prompt") is not None and call.records:
+        tables = call.tables("prompt", 0)
     elif prompts is not None:
-        tables = [prompt_table(pipe, prompt, arguments) for prompt in prompts]
+        tables = [prompt_table(family.pipe, prompt, arguments) for prompt in prompts]
     else:
-        tables = [_unlabelled(states)] * (len(states) // reading.images_per_prompt)
-    family = family_of(pipe)
+        tables = [_unlabelled(states)] * (len(states) // call.images_per_prompt)
     conditional = _branch(family, tables, states)
     if negative_states is None:
         return Encoding(conditional, None)
     negative = [_unlabelled(negative_states)] * len(tables)
-    if (
-        label_negative
-        and arguments.get("negative_prompt_embeds") is None
-        and reading.readers
-    ):
-        call = 1 if arguments.get("prompt_embeds") is None else 0
-        negative = reading.tables("negative_prompt", call, count=len(tables))
+    is_text = arguments.get("negative_prompt_embeds") is None
+    if label_negative and is_text and call.records:
+        number = int(arguments.get("prompt_embeds") is None)
+        negative = call.tables("negative_prompt", number, count=len(tables))
     prompt_first = family.has_quirk("prompt_first")
     return Encoding(
         conditional, _branch(family, negative, negative_states), prompt_first
@@ -525,30 +505,28 @@ def _unlabelled(states: Tensor) -> TokenTable:
 
 
 def _branch(family: Family, tables: Sequence[TokenTable], states: Tensor) -> Branch:
-    images, tokens = states.shape[:2]
-    shifted = (
-        family.pads_to_longest == "left"
-        and len({len(one.tokens) for one in tables}) > 1
-    )
-    tables = _pad_to_longest(family, tables, tokens)
-    wrong = next((t for t in tables if len(t.tokens) != tokens), None)
-    if not tables or images % len(tables) or wrong is not None:
-        size = f"{len(wrong.tokens)} tokens" if wrong else f"{len(tables)} prompts"
-        raise TraceError(
-            f"the prompts have {size}, the text states are {images} of {tokens} tokens: expected "
-            "the prompts of these prompt_embeds, or none"
-        )
-    each = images // len(tables)
+    lengths = {len(table.tokens) for table in tables}
+    shifted = family.pads_to_longest == "left" and len(lengths) > 1
+    tables = _fit_tables(family, tables, states)
+    count = len(states) // len(tables)
+    rows = tuple(table for table in tables for _ in range(count))
     # A copy, since a callback may change the pipeline's own in place.
-    every = tuple(table for table in tables for _ in range(each))
-    return Branch(every, states.clone(), shifted)
+    return Branch(rows, states.clone(), shifted)
 
 
-def _pad_to_longest(
-    family: Family, tables: Sequence[TokenTable], tokens: int
+def _fit_tables(
+    family: Family, tables: Sequence[TokenTable], states: Tensor
 ) -> Sequence[TokenTable]:
-    """Return tables padded as their batch, if its longest prompt has `tokens` tokens."""
+    """Return tables padded as their batch; TraceError unless text states (B, K, C) are theirs."""
+    rows, tokens = states.shape[:2]
     side = family.pads_to_longest
-    if not side or max(len(table.tokens) for table in tables) != tokens:
-        return tables
-    return [padded(table, tokens, in_front=side == "left") for table in tables]
+    if side and max(len(table.tokens) for table in tables) == tokens:
+        in_front = side == "left"
+        tables = [padded(table, tokens, in_front=in_front) for table in tables]
+    lengths = {len(table.tokens) for table in tables}
+    if rows % len(tables) or lengths != {tokens}:
+        raise TraceError(
+            f"the text states are {rows} of {tokens} tokens, and {len(tables)} prompts have "
+            f"{max(lengths)}: expected the prompts of these prompt_embeds, or none"
+        )
+    return tables
