@@ -130,15 +130,12 @@ def test_latents_are_unpacked_and_packed(load, family):
 
 @pytest.mark.parametrize("family", ["flux", "klein"])
 def test_latents_of_the_users_own(load, family):
-    """Flux.2 takes them unpacked; in a trace, packed as its scheduler has them, too."""
     pipe, latents = load(family), torch.randn(1, 4, 6, 8)
-    packed = family_of(pipe).pack(latents)
-    own = packed if family == "flux" else pipe._patchify_latents(latents)
+    own = family_of(pipe).initial(latents)
     more = {"guidance_scale": 1.0, "width": 64, "height": 48, "prompt": "at"}
     bare = paint(pipe, latents=own, **more)
-    for given in (own, packed):
-        with trace(pipe):
-            assert np.array_equal(paint(pipe, latents=given, **more), bare)
+    with trace(pipe):
+        assert np.array_equal(paint(pipe, latents=own, **more), bare)
 
 
 # --- one picture, or one noise, for a source and its edits ---

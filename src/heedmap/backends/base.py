@@ -207,6 +207,10 @@ class Family(ABC):
         """Return latents (B, C, h, w) as the scheduler has them."""
         return latents
 
+    def initial(self, latents: Tensor) -> Tensor:
+        """Return latents (B, C, h, w) as a call of the pipeline takes them."""
+        return self.pack(latents)
+
     def repeats(self, inputs: Mapping[str, Any]) -> bool:
         """Return whether a pass is a further one of its step, which is not recorded."""
         return False
@@ -344,13 +348,10 @@ def device_of(pipe: Any) -> torch.device:
     return torch.device(getattr(pipe, "_execution_device", pipe.device))
 
 
-def commit_of(pipe: Any) -> str | None:
-    """Return the commit of the hub repository that a pipeline came from; None if unknown."""
-    for model in modules_of(pipe).values():
-        folder = getattr(getattr(model, "config", None), "_name_or_path", "")
-        if match := _COMMIT.search(str(folder)):
-            return match[1]
-    return None
+def commit_of(model: Any) -> str | None:
+    """Return the commit of the hub repository that a denoiser came from; None if unknown."""
+    match = _COMMIT.search(str(getattr(model.config, "_name_or_path", "")))
+    return match and match[1]
 
 
 def loras(pipe: Any) -> list[dict[str, Any]]:

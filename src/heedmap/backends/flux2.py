@@ -5,7 +5,7 @@ All tokens are on the K axis, those of the template and the padding, too. Latent
 cells make one position, normalized by the autoencoder's own statistics.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from diffusers import Flux2Transformer2DModel
@@ -40,23 +40,11 @@ class Flux2(Flux):
 
     def pack(self, latents: Tensor) -> Tensor:
         """Return latents (B, C, h, w) as the pipeline packs them."""
-        return self.pipe._pack_latents(
-            self.pipe._patchify_latents(latents.contiguous())
-        )
+        return self.pipe._pack_latents(self.initial(latents))
 
-    def guards(self) -> Iterable[tuple[object, str, Callable[..., Any]]]:
-        """Yield also the method that is given latents: it takes them packed, as others' do."""
-        prepare = self.pipe.prepare_latents
-
-        def prepare_packed(*args: Any, **kwargs: Any) -> Any:
-            latents, side = kwargs.get("latents"), 2 * self.cell_side
-            if latents is not None and latents.ndim == 3:
-                grid = (int(kwargs["height"]) // side, int(kwargs["width"]) // side)
-                kwargs["latents"] = latents.mT.unflatten(2, grid)
-            return prepare(*args, **kwargs)
-
-        yield from super().guards()
-        yield self.pipe, "prepare_latents", prepare_packed
+    def initial(self, latents: Tensor) -> Tensor:
+        """Return latents (B, C, h, w) with the cells of each position as its channels."""
+        return self.pipe._patchify_latents(latents.contiguous())
 
     def table(
         self, tokenizer: Any, prompt: str, arguments: Mapping[str, Any]

@@ -7,16 +7,22 @@ from inspect import signature
 from typing import Any
 
 import torch
-from diffusers import (
-    DDPMScheduler,
-    FlowMatchEulerDiscreteScheduler,
-)
+from diffusers import DDPMScheduler, FlowMatchEulerDiscreteScheduler
 from diffusers.schedulers.scheduling_ddpm import DDPMSchedulerOutput
 from torch import Tensor
 
-from heedmap.backends.noise_levels import _PREDICTIONS
+from heedmap.backends.noise_levels import PREDICTIONS
 from heedmap.backends.registry import family_of
 from heedmap.errors import ModelError, TraceError
+
+_BETAS = {
+    "num_train_timesteps",
+    "beta_start",
+    "beta_end",
+    "beta_schedule",
+    "prediction_type",
+}
+"""The settings of a scheduler that define the noise of the training."""
 
 
 class ImageScheduler:
@@ -38,14 +44,17 @@ class ImageScheduler:
     ) -> None:
         """Divide the timesteps into equal parts, one a step or a sigma, and set their middles."""
         count = int(num_inference_steps or (1 if sigmas is None else len(sigmas)))
-        every = int(self.config["num_train_timesteps"])
-        self.num_inference_steps, self.custom_timesteps = count, False
-        parts = [(every * (2 * (count - n) - 1), 2 * count) for n in range(count)]
-        timesteps, self._shares = zip(
-            *(self.level(*part) for part in parts), strict=True
-        )
-        self.timesteps = torch.tensor(timesteps, device=device)
-        self._call, self.noised = 0, self._add_noise(0, self._first)
+        total = int(self.config["num_train_timesteps"])
+        self.num_inference_steps = count
+        self.custom_timesteps = False
+        levels = [
+            self.level(total * (2 * number - 1), 2 * count)
+            for number in range(count, 0, -1)
+        ]
+        self.timesteps = torch.tensor([t for t, _ in levels], device=device)
+        self._shares = [shares for _, shares in levels]
+        self._call = 0
+        self.noised = self._add_noise(self._first)
 
     def level(self, above: int, below: int) -> tuple[float, tuple[float, float]]:
         """Return the timestep above / below, and the shares of clean latents and of noise there."""
@@ -53,7 +62,8 @@ class ImageScheduler:
 
     def start(self, image: Tensor, noise: torch.Generator, steps: int) -> Tensor:
         """Set the image (1, …) and its noise; return the first latents."""
-        self.image, self.noise = image.float(), noise
+        self.image = image.float()
+        self.noise = noise
         self._first = self._draw()  # pipelines call set_timesteps again
         self.set_timesteps(steps)
         return self.noised
@@ -72,20 +82,20 @@ class ImageScheduler:
                 "the pipeline changes latents between steps: use a text-to-image one"
             )
         self._call += 1
-        over = self._call == len(self.timesteps)
-        self.noised = self.image if over else self._add_noise(self._call, self._draw())
+        if self._call < len(self.timesteps):
+            self.noised = self._add_noise(self._draw())
+        else:
+            self.noised = self.image
         latents = self.noised.to(sample).expand_as(sample)
-        return (
-            DDPMSchedulerOutput(prev_sample=latents)
-            if return_dict
-            else (latents, latents)
-        )
+        if not return_dict:
+            return latents, latents
+        return DDPMSchedulerOutput(prev_sample=latents)
 
     def _draw(self) -> Tensor:
         return torch.randn(self.image.shape, generator=self.noise).to(self.image.device)
 
-    def _add_noise(self, call: int, noise: Tensor) -> Tensor:
-        a, s = self._shares[call]
+    def _add_noise(self, noise: Tensor) -> Tensor:
+        a, s = self._shares[self._call]
         return a * self.image + s * noise
 
 
@@ -119,45 +129,35 @@ def showing(
     The noise is that of the training: for flow matching at evenly spaced σ, which no shift of the
     pipeline's scheduler changes, unless a timestep has another σ for each size of the image
     (`Family.noise_shift`); else by the betas of that scheduler. It comes back after the block. The
-    first latents for the pipeline's call are yielded, as the pipeline packs them.
+    first latents for the pipeline's call are yielded, as the pipeline takes them.
     """
-    before, family = pipe.scheduler, family_of(pipe)
-    shift = family.noise_shift((latents.shape[-2], latents.shape[-1]))
-    pipe.scheduler = scheduler = _image_scheduler(before, family.matches_flow, shift)
+    family = family_of(pipe)
+    before = pipe.scheduler
+    grid = (latents.shape[-2], latents.shape[-1])
+    if family.matches_flow:
+        count = before.config.get("num_train_timesteps", 1000)
+        scheduler = FlowingImage(num_train_timesteps=count)
+        shift = family.noise_shift(grid)
+        if shift is not None:
+            scheduler.shift_noise = partial(before.time_shift, shift, 1.0)
+    else:
+        scheduler = _diffused_image(before)
+    pipe.scheduler = scheduler
     try:
-        yield scheduler.start(family.pack(latents), noise, steps)
+        first = scheduler.start(family.pack(latents), noise, steps)
+        yield family.initial(family.unpack(first, grid))
     finally:
         pipe.scheduler = before
 
 
-def _image_scheduler(
-    scheduler: Any, matches_flow: bool, shift: float | None
-) -> ImageScheduler:
+def _diffused_image(scheduler: Any) -> DiffusedImage:
     config = scheduler.config
-    if matches_flow:
-        flowing = FlowingImage(
-            num_train_timesteps=config.get("num_train_timesteps", 1000)
-        )
-        if shift is not None:
-            flowing.shift_noise = partial(scheduler.time_shift, shift, 1.0)
-        return flowing
-    betas = (
-        "num_train_timesteps",
-        "beta_start",
-        "beta_end",
-        "beta_schedule",
-        "prediction_type",
-    )
-    known = (
-        all(name in config for name in betas) and config.prediction_type in _PREDICTIONS
-    )
-    # `from_config` would ignore the defaults of the pipeline's own scheduler.
-    names = [
-        name for name in signature(DDPMScheduler.__init__).parameters if name in config
-    ]
+    names = signature(DDPMScheduler.__init__).parameters.keys() & config.keys()
+    is_known = names >= _BETAS and config["prediction_type"] in PREDICTIONS
     try:
-        if not known or config.get("use_flow_sigmas"):
+        if not is_known or config.get("use_flow_sigmas"):
             raise NotImplementedError
+        # `from_config` would ignore the defaults of the pipeline's own scheduler.
         return DiffusedImage(**{name: config[name] for name in names})
     except NotImplementedError:  # also of an unknown schedule of betas
         raise ModelError(

@@ -69,28 +69,33 @@ class LayerShapes:
             Of each product the equation, the factors and the shape:
             ("Q = X·W_Q", "(256 × 64) · (64 × 64)", (256, 64)).
         """
-        (places, channels), (tokens, width) = self.hidden, self.text
-        inner, d, keys = self.query[1], self.head_dim, self.scores[1]
-        root = math.isclose(self.scale, d**-0.5, rel_tol=1e-6)
-        key, value = (
-            ("K_h", "V_h") if self.image_key is None else ("[K_h; K'_h]", "[V_h; V'_h]")
-        )
-        score = f"S_h = Q_h·{key}ᵀ" + (f"/√{d}" if root else f"·{self.scale:.6g}")
-        mask = "" if self.masked is None else " + M"
+        positions, channels = self.hidden
+        tokens, width = self.text
+        inner = self.query[1]
+        keys = self.scores[1]
+        key = "K_h"
+        value = "V_h"
         products = [
-            ("Q = X·W_Q", places, channels, inner),
+            ("Q = X·W_Q", positions, channels, inner),
             ("K = E·W_K", tokens, width, inner),
             ("V = E·W_V", tokens, width, inner),
         ]
         if self.image_key is not None:
-            products += [(f"{x}' = X·W'_{x}", places, channels, inner) for x in "KV"]
+            key = "[K_h; K'_h]"
+            value = "[V_h; V'_h]"
+            products += [("K' = X·W'_K", positions, channels, inner)]
+            products += [("V' = X·W'_V", positions, channels, inner)]
+        factor = f"·{self.scale:.6g}"
+        if math.isclose(self.scale, self.head_dim**-0.5, rel_tol=1e-6):
+            factor = f"/√{self.head_dim}"
+        mask = "" if self.masked is None else " + M"
         products += [
-            (score, places, d, keys),
-            (f"O_h = softmax(S_h{mask})·{value}", places, keys, d),
+            (f"S_h = Q_h·{key}ᵀ{factor}", positions, self.head_dim, keys),
+            (f"O_h = softmax(S_h{mask})·{value}", positions, keys, self.head_dim),
         ]
         if self.projected:
             name = f"Y = [O_0 … O_{self.heads - 1}]·W_O + b"
-            products.append((name, places, inner, self.output[1]))
+            products.append((name, positions, inner, self.output[1]))
         return [
             (name, f"({m} × {k}) · ({k} × {n})", (m, n)) for name, m, k, n in products
         ]
@@ -117,34 +122,39 @@ def layer_shapes(
         ArgumentError: if the size does not fit the model, or the pipeline takes no such argument.
         ModelError: if the model has no layer that attends to the text.
     """
-    layers, family = registry.cross_attention_layers(pipe), registry.family_of(pipe)
+    family = registry.family_of(pipe)
+    layers = registry.cross_attention_layers(pipe)
     registry.check_names(pipe, arguments, ("prompt", "size"))
     arguments = default_arguments(pipe) | arguments
-    width, height = (
-        registry.default_size(pipe) if size is None else registry.check_size(pipe, size)
-    )
-    table, side = prompt_table(pipe, prompt, arguments), family.cell_side
-    grids = [family.grid(name, (height // side, width // side)) for name in layers]
-    tokens, parts = len(table.tokens), family.groups(list(layers))
-    return tuple(
-        LayerShapes(
+    width, height = registry.check_size(pipe, size or registry.default_size(pipe))
+    latent = (height // family.cell_side, width // family.cell_side)
+    table = prompt_table(pipe, prompt, arguments)
+    tokens = len(table.tokens)
+    masked = len(table.positions("pad")) if family.masks_padding else None
+    parts = family.groups(list(layers))
+    result: list[LayerShapes] = []
+    for name, layer in layers.items():
+        grid = family.grid(name, latent)
+        positions = math.prod(grid)
+        query = (positions, layer.inner_dim)
+        shapes = LayerShapes(
             name=name,
-            grid=(h, w),
+            grid=grid,
             heads=layer.heads,
             scale=getattr(layer, "scale", (layer.inner_dim // layer.heads) ** -0.5),
-            hidden=(h * w, layer.query_dim),
+            hidden=(positions, layer.query_dim),
             text=(tokens, family.text_width(layer)),
-            query=(h * w, layer.inner_dim),
+            query=query,
             key=(tokens, getattr(layer, "inner_kv_dim", layer.inner_dim)),
-            scores=(h * w, tokens + h * w * family.is_joint),
-            output=(h * w, layer.out_dim),
-            masked=len(table.positions("pad")) if family.masks_padding else None,
-            image_key=(h * w, layer.inner_dim) if family.is_joint else None,
+            scores=(positions, tokens + positions * family.is_joint),
+            output=(positions, layer.out_dim),
+            masked=masked,
+            image_key=query if family.is_joint else None,
             projected=projection_of(layer) is not None,
             part=parts.get(name, ""),
         )
-        for (name, layer), (h, w) in zip(layers.items(), grids, strict=True)
-    )
+        result.append(shapes)
+    return tuple(result)
 
 
 def pick(layers: Sequence[LayerShapes], wanted: str) -> list[LayerShapes]:
@@ -153,10 +163,10 @@ def pick(layers: Sequence[LayerShapes], wanted: str) -> list[LayerShapes]:
     Raises:
         SelectionError: if there are none; it lists the layers there are.
     """
-    fitting = [one for one in layers if name_fits(one.name, wanted, one.part)]
-    if not fitting:
+    matching = [one for one in layers if name_fits(one.name, wanted, one.part)]
+    if not matching:
         names = layers_there({layer.name: layer.part for layer in layers}, wanted)
         raise SelectionError(
             f"no layer matches {quoted(wanted)}: available are {names}"
         )
-    return fitting
+    return matching

@@ -12,7 +12,7 @@ import msgspec
 from msgspec import Meta, Struct
 
 from heedmap.checks import check_one_of
-from heedmap.errors import ArgumentError, ModelError, RunError, quoted
+from heedmap.errors import ArgumentError, ModelError, RunError, quoted, reason
 from heedmap.io import reading
 from heedmap.options import Device, Dtype, LoadOptions
 from heedmap.text.words import TokenTable, tokenize
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
             """Call the pipeline."""
 
 
-DEVICES, DTYPES = get_args(Device), get_args(Dtype)
-_PICKLES = (".ckpt", ".bin", ".pt", ".pth", ".pkl")
+DEVICES = get_args(Device)
+DTYPES = get_args(Dtype)
 
 
 def is_embedded(pipe: Any) -> bool:
@@ -39,7 +39,9 @@ def is_embedded(pipe: Any) -> bool:
 
 def default_arguments(pipe: Any) -> dict[str, Any]:
     """Return the arguments of the pipeline that an embedded model's card sets."""
-    return dict(defaults(name_of(pipe)).arguments) if is_embedded(pipe) else {}
+    if not is_embedded(pipe):
+        return {}
+    return dict(defaults(name_of(pipe)).arguments)
 
 
 def name_of(pipe: Any) -> str:
@@ -86,39 +88,30 @@ def load(
     """
     torch_device, torch_dtype = _device_and_dtype(device, dtype)
     where = _source(model)
-    with silence_logs():
+    with silence_logs(), _explained(where):
         import diffusers
 
         from heedmap.backends.registry import check_served, family_named
 
         index = _index(where)
         family_named(index)  # before any weights are read
-        with _explained(where):
-            if isinstance(where, Path) and where.is_file():
-                kind = getattr(diffusers, index["_class_name"])
-                pipe = kind.from_single_file(str(where), dtype=torch_dtype)
-                # Else named for its configuration.
-                for part in (
-                    pipe,
-                    *pipe.components.values(),
-                ):
-                    if hasattr(part, "register_to_config"):
-                        part.register_to_config(_name_or_path=str(where))
-                    elif part is not None:
-                        getattr(part, "config", part).name_or_path = str(where)
-            else:
-                options: dict[str, Any] = {
-                    "dtype": torch_dtype,
-                    "use_safetensors": True,
-                    "local_files_only": isinstance(where, Path),
-                }
-                parts = _empty_parts(index)
-                if where == FOLDERS[JOINT]:
-                    load_vae: Any = diffusers.AutoencoderKL.from_pretrained
-                    parts["vae"] = load_vae(str(FOLDER / "vae"), **options)
-                load_parts: Any = diffusers.DiffusionPipeline.from_pretrained
-                pipe = load_parts(str(where), **parts, **options)
-
+        if isinstance(where, Path) and where.is_file():
+            kind = getattr(diffusers, index["_class_name"])
+            pipe = kind.from_single_file(str(where), dtype=torch_dtype)
+            # Else it is named for its configuration.
+            pipe.register_to_config(_name_or_path=str(where))
+        else:
+            options: dict[str, Any] = {
+                "dtype": torch_dtype,
+                "use_safetensors": True,
+                "local_files_only": isinstance(where, Path),
+            }
+            parts = _empty_parts(index)
+            if where == FOLDERS[JOINT]:
+                load_vae: Any = diffusers.AutoencoderKL.from_pretrained
+                parts["vae"] = load_vae(str(FOLDER / "vae"), **options)
+            load_parts: Any = diffusers.DiffusionPipeline.from_pretrained
+            pipe = load_parts(str(where), **parts, **options)
     check_served(pipe)
     return pipe.to(torch_device)
 
@@ -130,26 +123,25 @@ def outline(model: str | Path | None = None) -> "CallablePipeline":
     device. Arguments and errors are those of `load`.
     """
     where = _source(model)
-    with silence_logs():
+    with silence_logs(), _explained(where):
         import diffusers
         from accelerate import init_empty_weights
 
         from heedmap.backends.registry import family_named
 
-        index, source = _index(where), _repository(where)
-        component = family_named(index).component
+        index = _index(where)
+        source = _repository(where)
         local = isinstance(source, Path)
         parts = _empty_parts(index, "tokenizer", "scheduler")
-        with _explained(where):
-            for name in {component, "vae"} & parts.keys():
-                kind = getattr(diffusers, index[name][-1])
-                config = kind.load_config(
-                    str(source), subfolder=name, local_files_only=local
-                )
-                with init_empty_weights():
-                    parts[name] = kind.from_config(config)
-            load_parts: Any = diffusers.DiffusionPipeline.from_pretrained
-            return load_parts(str(source), local_files_only=local, **parts)
+        for name in {family_named(index).component, "vae"} & parts.keys():
+            kind = getattr(diffusers, index[name][-1])
+            config = kind.load_config(
+                str(source), subfolder=name, local_files_only=local
+            )
+            with init_empty_weights():
+                parts[name] = kind.from_config(config)
+        load_parts: Any = diffusers.DiffusionPipeline.from_pretrained
+        return load_parts(str(source), local_files_only=local, **parts)
 
 
 def of_kind(pipe: "DiffusionPipeline", name: str) -> "DiffusionPipeline":
@@ -157,12 +149,9 @@ def of_kind(pipe: "DiffusionPipeline", name: str) -> "DiffusionPipeline":
     import diffusers
 
     kind: Any = getattr(diffusers, name, None)
-    other = isinstance(kind, type) and issubclass(kind, diffusers.DiffusionPipeline)
-    return (
-        kind.from_pipe(pipe, dtype=pipe.dtype)
-        if other and kind is not type(pipe)
-        else pipe
-    )
+    if kind is type(pipe) or not hasattr(kind, "from_pipe"):
+        return pipe
+    return kind.from_pipe(pipe, dtype=pipe.dtype)
 
 
 # --- without weights ---
@@ -212,20 +201,18 @@ def tokenizer(model: str | Path | None = None) -> Any:
 def token_table(prompt: str, model: str | Path | None = None) -> TokenTable:
     """Return the words and tokens of a prompt as a model reads it, without loading its weights."""
     where = _source(model)
-    index = {} if where == FOLDER else _index(where)
-    kind = (index.get("tokenizer") or (None, None))[-1]
-    if kind is None or ("unet" in index and str(kind).startswith("CLIP")):
+    index = _index(where)
+    if "unet" in index:
         return tokenize(prompt, tokenizer(model))
     # Other pipelines change a text before they tokenize it: load one without its large parts.
-    with silence_logs():
+    with silence_logs(), _explained(where):
         from diffusers import DiffusionPipeline
 
         from heedmap.backends.registry import family_named
 
         family = family_named(index)
         parts = _empty_parts(index, "tokenizer")
-        with _explained(where):
-            pipe: Any = DiffusionPipeline.from_pretrained(str(where), **parts)
+        pipe: Any = DiffusionPipeline.from_pretrained(str(where), **parts)
     return family(pipe).whole_table(prompt, {})
 
 
@@ -240,21 +227,15 @@ def _source(model: str | Path | None) -> Path | str:
     if (folder := _embedded_folder(model)) is not None:
         return folder
     path = reading.path_of(model)
-    if os.path.isfile(path / "model_index.json"):
+    is_checkpoint = path.suffix.lower() == ".safetensors" and os.path.isfile(path)
+    if is_checkpoint or os.path.isfile(path / "model_index.json"):
         return path
-    text, suffix = str(model), path.suffix.lower()
-    if suffix in _PICKLES:
-        raise ModelError(
-            f"the model {text} is a pickle file, which can run code when it is read: expected "
-            "safetensors weights; look for a .safetensors version of the model, or convert it"
-        )
-    if suffix == ".safetensors" and os.path.isfile(path):
-        return path
+    text = str(model)
     if os.path.exists(path) or text.count("/") != 1 or text.startswith((".", "/", "~")):
         raise ModelError(
-            f"there is no model {quoted(text)}: expected a folder that save_pretrained wrote, a "
-            ".safetensors file, a hub id such as 'org/model', 'joint', or nothing for the embedded "
-            "model"
+            f"{quoted(text)} is no model that can be loaded: expected a folder that "
+            "save_pretrained wrote, a .safetensors file (others may run code when they are read), "
+            "a hub id such as 'org/model', 'joint', or nothing for the embedded model"
         )
     return text
 
@@ -262,17 +243,13 @@ def _source(model: str | Path | None) -> Path | str:
 def _index(where: Path | str) -> dict[str, Any]:
     from transformers.utils import cached_file
 
-    name, source = "model_index.json", _repository(where)
+    name = "model_index.json"
+    source = _repository(where)
     with _explained(where):
         if isinstance(source, str):
             _check_hub(source, name)
-        path = (
-            source / name
-            if isinstance(source, Path)
-            else Path(str(cached_file(source, name)))
-        )
-        index = json.loads(path.read_text(encoding="utf-8"))
-    return index if isinstance(index, dict) else {}
+        path = Path(str(cached_file(str(source), name)))
+        return json.loads(path.read_text(encoding="utf-8"))
 
 
 def _check_hub(model: str, name: str) -> None:
@@ -292,12 +269,13 @@ def _check_hub(model: str, name: str) -> None:
 
 def _empty_parts(index: Mapping[str, Any], *kept: str) -> dict[str, Any]:
     """Return None for each part that a pipeline lacks; with `kept`, for all parts but these."""
-    return {
-        name: None
-        for name, part in index.items()
-        if isinstance(part, list)
-        and (part[0] is None or (kept and not name.startswith(kept)))
-    }
+    parts: dict[str, Any] = {}
+    for name, part in index.items():
+        if isinstance(part, list):
+            is_left_out = bool(kept) and not name.startswith(kept)
+            if is_left_out or part[0] is None:
+                parts[name] = None
+    return parts
 
 
 def _repository(where: Path | str) -> Path | str:
@@ -312,9 +290,8 @@ def _repository(where: Path | str) -> Path | str:
             raise ValueError(
                 "it has no UNet in the original format of Stable Diffusion"
             )
-        return single.fetch_diffusers_config(checkpoint)[
-            "pretrained_model_name_or_path"
-        ]
+        config = single.fetch_diffusers_config(checkpoint)
+        return config["pretrained_model_name_or_path"]
 
 
 def _device_and_dtype(device: str, dtype: str) -> tuple[Any, Any]:
@@ -324,7 +301,8 @@ def _device_and_dtype(device: str, dtype: str) -> tuple[Any, Any]:
 
     backends = {"cuda": torch.cuda, "mps": torch.backends.mps, "cpu": torch.cpu}
     available = [name for name, backend in backends.items() if backend.is_available()]
-    device = available[0] if device == "auto" else device
+    if device == "auto":
+        device = available[0]
     if device not in available:
         raise ArgumentError(
             f"this machine has no {device} device that torch can use: take device='cpu' "
@@ -343,12 +321,10 @@ def _explained(where: Path | str) -> Iterator[None]:
     except ModelError:
         raise
     except Exception as error:
-        lines = str(error).strip().splitlines()
         raise ModelError(
-            f"the model {_display_name(where)} cannot be loaded ({type(error).__name__}: "
-            f"{lines[0][:200] if lines else ''}): expected a diffusers pipeline, or a "
-            "checkpoint file of Stable Diffusion 1, 2 or XL, with safetensors weights (and a "
-            "network, once, for one on the hub)"
+            f"the model {_display_name(where)} cannot be loaded ({reason(error)}): expected a "
+            "diffusers pipeline, or a checkpoint file of Stable Diffusion 1, 2 or XL, with "
+            "safetensors weights (and a network, once, for one on the hub)"
         ) from error
 
 
@@ -367,12 +343,12 @@ def silence_logs(pipe: Any = None) -> Iterator[None]:
     needless = dict(_NEEDLESS)
     if pipe is not None:
         needless |= {kind.__module__: _CUT for kind in type(pipe).__mro__}
+
+    def is_needed(record: logging.LogRecord) -> bool:
+        return needless[record.name] not in record.getMessage()
+
     with ExitStack() as stack:
-        for name, text in needless.items():
-
-            def is_needed(record: logging.LogRecord, text: str = text) -> bool:
-                return text not in record.getMessage()
-
+        for name in needless:
             logger = logging.getLogger(name)
             logger.addFilter(is_needed)
             stack.callback(logger.removeFilter, is_needed)

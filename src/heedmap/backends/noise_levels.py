@@ -11,15 +11,12 @@ from diffusers import (
 )
 from torch import Tensor
 
-from heedmap.backends.schedules import _steps
+from heedmap.backends.schedules import call_steps
 from heedmap.errors import ModelError
 
-_PREDICTIONS = ("epsilon", "sample", "v_prediction")
-
-
+PREDICTIONS = ("epsilon", "sample", "v_prediction")
+"""The predictions of models of diffusion: of the noise, of the clean latents, of both."""
 _FLOWS = (FlowMatchEulerDiscreteScheduler, FlowMatchHeunDiscreteScheduler)
-
-
 _STEP_ARGUMENTS = ("model_output", "timestep", "sample")
 
 
@@ -42,17 +39,14 @@ def noise_levels(pipe: Any, steps: int) -> tuple[list[tuple[float, float]], floa
     if scheduler.config.get("use_dynamic_shifting"):
         raise unknown
     scheduler.set_timesteps(steps)
-    step_of_call = _steps(scheduler, 0, [float(t) for t in scheduler.timesteps])
+    steps_of_calls = call_steps(scheduler, scheduler.timesteps.tolist())
     levels: list[tuple[float, float]] = []
-    # The first of each step.
-    for call in map(step_of_call.index, dict.fromkeys(step_of_call)):
+    for step in range(steps_of_calls[-1] + 1):
+        call = steps_of_calls.index(step)  # its first
         try:
             level = level_of(scheduler, scheduler.timesteps[call], call)
-        except (
-            NotImplementedError,
-            IndexError,
-        ):  # some have the method without a use for it
-            level = None
+        except (NotImplementedError, IndexError):
+            raise unknown from None  # some have the method without a use for it
         if level is None:
             raise unknown
         levels.append(level)
@@ -62,13 +56,13 @@ def noise_levels(pipe: Any, steps: int) -> tuple[list[tuple[float, float]], floa
 def is_flow(pipe: Any) -> bool:
     """Return whether a pipeline follows a flow from noise to image, without noise on the way."""
     scheduler = pipe.scheduler
-    others = map(scheduler.config.get, ("stochastic_sampling", "invert_sigmas"))
-    if not isinstance(scheduler, _FLOWS) or any(others):
+    config = scheduler.config
+    is_noisy = config.get("stochastic_sampling") or config.get("invert_sigmas")
+    if is_noisy or not isinstance(scheduler, _FLOWS):
         return False
     # Pipelines of diffusion scale their noise for the scheduler.
-    return (
-        "init_noise_sigma" not in unwrap(type(pipe).prepare_latents).__code__.co_names
-    )
+    prepare = unwrap(type(pipe).prepare_latents)
+    return "init_noise_sigma" not in prepare.__code__.co_names
 
 
 def flow_level(scheduler: Any) -> tuple[float, float]:
@@ -89,7 +83,7 @@ def predicted(scheduler: Any, *args: Any, **kwargs: Any) -> Tensor | None:
     """
     arguments = dict(zip(_STEP_ARGUMENTS, args, strict=False)) | kwargs
     kind = getattr(scheduler.config, "prediction_type", None)
-    if kind not in _PREDICTIONS or hasattr(scheduler, "precondition_outputs"):
+    if kind not in PREDICTIONS or hasattr(scheduler, "precondition_outputs"):
         return None
     level = level_of(scheduler, arguments["timestep"])
     if level is None:
@@ -101,9 +95,9 @@ def predicted(scheduler: Any, *args: Any, **kwargs: Any) -> Tensor | None:
         return output
     a, s = level
     if kind == "epsilon":
-        return None if a == 0 else (x - s * output) / a
-    norm = (a * a + s * s) ** 0.5  # above 1 if the scheduler scales the model's input
-    return (a / norm) * (x / norm) - (s / norm) * output
+        return (x - s * output) / a if a else None
+    square = a * a + s * s  # above 1 if the scheduler scales the model's input
+    return a / square * x - s / square**0.5 * output
 
 
 def level_of(

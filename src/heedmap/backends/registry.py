@@ -15,7 +15,7 @@ from torch import Tensor
 
 from heedmap.backends.base import Family, modules_of, parameters
 from heedmap.backends.cogview4 import CogView4
-from heedmap.backends.flux import REFERENCE, Chroma, Flux
+from heedmap.backends.flux import Chroma, Flux
 from heedmap.backends.flux2 import Flux2
 from heedmap.backends.hunyuan import HunyuanDiT
 from heedmap.backends.pixart import PixArt
@@ -29,18 +29,16 @@ from heedmap.io.reading import MAX_ASPECT, MAX_PIXELS
 from heedmap.options import RESERVED_ARGUMENTS, GenerateOptions, ShareOf
 
 FAMILIES: tuple[type[Family], ...] = (
-    *(
-        UNet,
-        PixArt,
-        Sana,
-        HunyuanDiT,
-        StableDiffusion3,
-        Flux,
-        Chroma,
-        Flux2,
-        QwenImage,
-        CogView4,
-    ),
+    UNet,
+    PixArt,
+    Sana,
+    HunyuanDiT,
+    StableDiffusion3,
+    Flux,
+    Chroma,
+    Flux2,
+    QwenImage,
+    CogView4,
 )
 GROUP = "heedmap.families"
 """The group of entry points by which other packages add families."""
@@ -67,39 +65,29 @@ def families() -> tuple[type[Family], ...]:
 
 def family_of(pipe: Any) -> Family:
     """Return a pipeline as one of its family; raise a ModelError if none serves it."""
-    each = [family(pipe) for family in families()]
-    for family in each:
+    for kind in families():
+        family = kind(pipe)
         if family.serves():
             return family
-    parts = {
-        family.component: type(family.model).__name__
-        for family in each
-        if family.model is not None
-    }
-    raise _unreadable(
-        quoted(pipe) if isinstance(pipe, str) else type(pipe).__name__, parts
-    )
+    raise _unreadable(type(pipe).__name__)
 
 
 def family_named(index: Mapping[str, Any]) -> type[Family]:
     """Return the family of the pipeline of a model_index.json; raise a ModelError if unserved."""
-    name, parts = str(index.get("_class_name")), {}
+    name = str(index.get("_class_name"))
     _check_class([name])
     for family in families():
         part = index.get(family.component)
-        if isinstance(part, list) and part and part[-1] is not None:
-            if part[-1] in (family.model_class.__name__, *family.older_names):
-                return family
-            parts[family.component] = part[-1]
-    raise _unreadable(name, parts)
+        names = (family.model_class.__name__, *family.older_names)
+        if isinstance(part, list) and part[-1] in names:
+            return family
+    raise _unreadable(name)
 
 
-def _unreadable(name: str, parts: Mapping[str, str]) -> ModelError:
-    expected = join_words([family.description for family in families()], "or")
-    why = " and ".join(f"its {part} is of class {kind}" for part, kind in parts.items())
+def _unreadable(name: str) -> ModelError:
+    known = join_words([family.description for family in families()], "or", most=99)
     return ModelError(
-        f"{name} has no text cross-attention that heedmap reads: "
-        f"{why or 'it has no unet and no transformer'}; expected {expected}"
+        f"{name} has no denoiser whose attention to the text heedmap reads: expected {known}"
     )
 
 
@@ -137,15 +125,13 @@ def _check_class(names: Iterable[str]) -> None:
 def encoding_method(pipe: Any) -> str:
     """Return the name of a pipeline's encode_prompt; raise a ModelError if its form is unknown."""
     # InstructPix2Pix has only the older one.
-    for name in (
-        "encode_prompt",
-        "_encode_prompt",
-    ):
-        if hasattr(pipe, name):
-            parameters = inspect.signature(getattr(pipe, name)).parameters
-            if "prompt" in parameters and "max_embeddings_multiples" not in parameters:
-                return name
-            break
+    name = "encode_prompt"
+    if not hasattr(pipe, name):
+        name = "_encode_prompt"  # of InstructPix2Pix
+    if hasattr(pipe, name):
+        parameters = inspect.signature(getattr(pipe, name)).parameters
+        if "prompt" in parameters and "max_embeddings_multiples" not in parameters:
+            return name
     raise ModelError(
         f"{type(pipe).__name__} has no encode_prompt in diffusers' form: expected a text-to-image "
         "pipeline of diffusers; pass long or weighted prompts to it as prompt_embeds"
@@ -189,9 +175,11 @@ def control_reads_text(pipe: Any) -> bool:
 def default_size(pipe: Any) -> tuple[int, int]:
     """Return the (width, height) in pixels that a pipeline draws by default."""
     family = family_of(pipe)
-    cells, side = family.default_cells, family.cell_side
-    h, w = (cells, cells) if isinstance(cells, int) else cells
-    return w * side, h * side
+    cells = family.default_cells
+    if isinstance(cells, int):
+        cells = (cells, cells)
+    h, w = cells
+    return w * family.cell_side, h * family.cell_side
 
 
 def unit(pipe: Any) -> int:
@@ -202,25 +190,21 @@ def unit(pipe: Any) -> int:
 
 def check_size(pipe: Any, size: object) -> tuple[int, int]:
     """Return a size (width, height) in pixels; raise an ArgumentError if it cannot be drawn."""
-    multiple, longest = unit(pipe), family_of(pipe).longest_side
+    multiple = unit(pipe)
+    longest = family_of(pipe).longest_side
     sides = [
-        check_int("a side of the size", one) for one in as_ordered_list(size) or []
+        check_int("a side of the size", side) for side in as_ordered_list(size) or ()
     ]
     if len(sides) != 2:
         raise ArgumentError(
             f"the size is {quoted(size)}: expected (width, height), in pixels"
         )
     for side in sides:
-        if not 0 < side <= longest:
+        if side % multiple or not 0 < side <= longest:
+            near = max(1, min(side, longest) // multiple) * multiple
             raise ArgumentError(
-                f"a side of the size is {side}: expected from {multiple} to {longest} pixels"
-            )
-        if side % multiple:
-            above = side + multiple - side % multiple
-            near = [one for one in (above - multiple, above) if 0 < one <= longest]
-            raise ArgumentError(
-                f"a side of the size is {side}, no multiple of {multiple}: try "
-                f"{join_words([*map(str, near)], 'or')}"
+                f"a side of the size is {side}: expected a multiple of {multiple} up to {longest} "
+                f"pixels, such as {near}"
             )
     if math.prod(sides) > MAX_PIXELS or max(sides) > MAX_ASPECT * min(sides):
         raise ArgumentError(
@@ -243,14 +227,14 @@ def check_names(pipe: Any, names: Iterable[str], others: Iterable[str]) -> None:
     """Raise an ArgumentError if a keyword is neither the pipeline's nor one of these others."""
     kind = type(pipe).__name__
     known = [*others, *list(parameters(pipe))[1:]]  # many take any name, and ignore it
-    use = "use hm.edit or hm.locate for an image of your own"
-    if "image" in names and family_of(pipe).reads_images:
-        raise ArgumentError(f"{kind} {REFERENCE}, which has no maps: {use}")
+    if "image" in names and ("image" not in known or family_of(pipe).reads_images):
+        raise ArgumentError(
+            f"{kind} takes no image whose maps can be recorded: use hm.edit or hm.locate for an "
+            "image of your own"
+        )
     for name in {*names} - {*known, *_DEPRECATED}:
         close = get_close_matches(name, known, n=1)
         hint = f": did you mean {close[0]}?" if close else ""
-        if name == "image":
-            hint = f": it draws from a text alone; {use}"
         raise ArgumentError(f"{kind} takes no argument {name}{hint}")
 
 
@@ -258,9 +242,9 @@ def for_batch(
     pipe: Any, prompts: Sequence[str], seeds: Sequence[int], options: GenerateOptions
 ) -> dict[str, Any]:
     """Return the arguments of a call that draws one image for each prompt and seed."""
-    count, arguments = len(prompts), options.arguments
+    count = len(prompts)
     width, height = options.size or (None, None)
-    named = {
+    values = {
         DIFFUSERS_NAMES["steps"]: options.steps,
         DIFFUSERS_NAMES["guidance"]: options.guidance,
         "width": width,
@@ -271,52 +255,45 @@ def for_batch(
         "prompt": prompts[0] if count == 1 else list(prompts),
         "generator": list(map(noise, seeds)),
         **family_of(pipe).defaults,
-        **{name: value for name, value in named.items() if value is not None},
-        **arguments,
+        **{name: value for name, value in values.items() if value is not None},
+        **options.arguments,
     }
     # Which diffusers takes for one prompt.
-    for name in (
-        DIFFUSERS_NAMES["negative"],
-        "prompt_2",
-    ):
+    for name in (DIFFUSERS_NAMES["negative"], "prompt_2"):
         if count > 1 and isinstance(call.get(name), str):
             call[name] = [call[name]] * count
-    if arguments.get("padding_mask_crop") is not None:
-        return call  # it is refused later
     # Inpainting would encode a single row with the first image's generator alone, others fail.
     for name in ("image", "mask_image", "latents"):
-        value: Any = arguments.get(name)
+        value = call.get(name)
+        if value is None:
+            continue
         # A list with an image for each of several nets holds for all rows; adapters need it
         # repeated.
-        each = (
-            name == "image"
-            and isinstance(value, list)
-            and "control_image" not in parameters(pipe)
-        )
-        if each and hasattr(getattr(pipe, "adapter", None), "adapters"):
-            call[name] = [[one] * count for one in value] if count > 1 else value
-        elif value is not None and not (
-            each and hasattr(getattr(pipe, "controlnet", None), "nets")
-        ):
+        is_list = name == "image" and isinstance(value, list)
+        by_net = is_list and "control_image" not in parameters(pipe)
+        if by_net and hasattr(getattr(pipe, "adapter", None), "adapters"):
+            call[name] = [[image] * count for image in value]
+        elif not by_net or not hasattr(getattr(pipe, "controlnet", None), "nets"):
             call[name] = _repeated(name, value, count)
     return call
 
 
 def _repeated(name: str, value: Any, count: int) -> Any:
+    """Return an image, a mask or noise for each of some rows; ArgumentError for another number."""
     axes = getattr(value, "ndim", 0)
     if axes == 3 and name == "mask_image":  # (B, H, W), or an array (H, W, 1)
         axes += value.shape[-1] != 1
-    several = isinstance(value, list | tuple) or axes > 3
-    rows = len(value) if several else 1
-    if rows not in (1, count):
-        raise ArgumentError(
-            f"{name} has {rows} rows for {count} images: expected one, or one for each"
-        )
-    if rows == count:
+    if not isinstance(value, list | tuple) and axes < 4:
+        return value if count == 1 else [value] * count
+    if len(value) == count:
         return value
-    if isinstance(value, Tensor) and several:
+    if len(value) != 1:
+        raise ArgumentError(
+            f"{name} has {len(value)} rows for {count} images: expected one, or one for each"
+        )
+    if isinstance(value, Tensor):
         return value.repeat(count, *[1] * (value.ndim - 1))
-    return [*value] * count if several else [value] * count
+    return [*value] * count
 
 
 def noise(seed: int) -> torch.Generator:
@@ -332,13 +309,12 @@ def seed_of(generator: Any) -> Any:
         raise ArgumentError(
             f"the generator is {quoted(generator)}: expected a torch.Generator on the CPU, or seed"
         )
-    if not torch.equal(
-        generator.get_state(), noise(generator.initial_seed()).get_state()
-    ):
+    seed = generator.initial_seed()
+    if not torch.equal(generator.get_state(), noise(seed).get_state()):
         raise ArgumentError(
             "the generator was used before: pass a newly seeded one, or seed"
         )
-    return generator.initial_seed()
+    return seed
 
 
 @contextmanager

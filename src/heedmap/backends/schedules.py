@@ -1,9 +1,11 @@
 """The steps of a running pipeline: its schedule, and the timestep of each pass."""
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from inspect import signature
+from math import ceil
 from typing import Any
 
 import diffusers
@@ -15,12 +17,8 @@ from heedmap.errors import TraceError
 
 SCHEDULERS = ("scheduler", "low_res_scheduler")
 """The names of schedulers in a pipeline."""
-
-
 SAME = 1e-6
 """The relative error of a timestep in float32."""
-
-
 _RUNGE_KUTTA = 4  # calls of the scheduler in such a step of PNDM (Liu et al., 2022)
 
 
@@ -58,9 +56,7 @@ class Schedule:
     def moment(self, call: int) -> SchedulerCall:
         """Return the step of a call, by the call's number from 0."""
         step = self.steps[call]
-        return SchedulerCall(
-            step, self.count, call + 1 == len(self.steps) or self.steps[call + 1] > step
-        )
+        return SchedulerCall(step, self.count, step not in self.steps[call + 1 :])
 
 
 def schedule_of(pipe: Any, first: float, error: float = SAME) -> Schedule:
@@ -74,54 +70,51 @@ def schedule_of(pipe: Any, first: float, error: float = SAME) -> Schedule:
         TraceError: if the scheduler has no such timestep.
     """
     scheduler = pipe.scheduler
-    every = list(map(float, scheduler.timesteps.tolist()))
-    order = int(getattr(scheduler, "order", 1))
+    timesteps = list(map(float, scheduler.timesteps.tolist()))
     # Most pipelines count their calls before each first pass, some before they apply
     # `denoising_end`.
-    count = (
-        getattr(pipe, "num_timesteps", None)
-        if hasattr(type(pipe), "num_timesteps")
-        else None
-    )
+    count = getattr(pipe, "num_timesteps", None) or len(timesteps)
     end = getattr(pipe, "denoising_end", None)
     if isinstance(end, float) and 0 < end < 1:
         cutoff = round(scheduler.config.num_train_timesteps * (1 - end))
-        before_end = sum(t >= cutoff for t in every)
-        count = before_end if count is None else min(count, before_end)
-    starts = [i for i, t in enumerate(every) if _is_same(t, first, error)]
-    begin = getattr(scheduler, "begin_index", None)
-    # A run begins with a whole step; if timesteps repeat, with the one that leaves `count` calls.
-    whole = [i for i in starts if i % order == 0] or starts
-    fitting = [i for i in whole if i + (count or 0) == len(every)]
-    start = begin if begin in starts else next(iter(fitting + whole), None)
-    if start is None:
+        count = min(count, sum(t >= cutoff for t in timesteps))
+    starts = [i for i, t in enumerate(timesteps) if _is_same(t, first, error)]
+    if not starts:
         raise TraceError(
-            f"the model ran at timestep {first:g}, which is not among the {len(every)} of its "
+            f"the model ran at timestep {first:g}, which is not among the {len(timesteps)} of its "
             f"{type(scheduler).__name__}: expected a pipeline that runs with its own scheduler"
         )
-    timesteps = every[start : None if count is None else start + count]
-    return Schedule(tuple(timesteps), tuple(_steps(scheduler, start, timesteps)))
+    begin = getattr(scheduler, "begin_index", None)
+    order = getattr(scheduler, "order", 1)
+
+    def rank(start: int) -> tuple[bool, bool, bool]:
+        # A run begins with a whole step; if timesteps repeat, with the one that leaves `count`
+        # calls.
+        leaves_count = start + count == len(timesteps)
+        return start == begin, start % order == 0, leaves_count
+
+    start = max(starts, key=rank)
+    timesteps = timesteps[start : start + count]
+    return Schedule(tuple(timesteps), tuple(call_steps(scheduler, timesteps, start)))
 
 
-def _steps(scheduler: Any, start: int, timesteps: Sequence[float]) -> list[int]:
-    order = int(getattr(scheduler, "order", 1))
+def call_steps(scheduler: Any, timesteps: Sequence[float], start: int = 0) -> list[int]:
+    """Return the step of each call of a scheduler, which begins with its timestep `start`."""
+    order = getattr(scheduler, "order", 1)
     if order > 1:  # Heun, KDPM2, DPM++ SDE: the last step has one call
         return [number // order for number in range(len(timesteps))]
     if not hasattr(scheduler, "prk_timesteps"):
         return list(range(len(timesteps)))
     # PNDM: four calls in a Runge-Kutta step; without such steps its second timestep comes twice,
     # and the first two calls make the first step.
-    prk = (
-        max(len(scheduler.prk_timesteps) - start, 0)
-        if len(scheduler.prk_timesteps)
-        else 0
-    )
+    prk = max(len(scheduler.prk_timesteps) - start, 0)
     steps = [number // _RUNGE_KUTTA for number in range(min(prk, len(timesteps)))]
-    step = -(-prk // _RUNGE_KUTTA)
+    step = ceil(prk / _RUNGE_KUTTA)
     for number in range(prk, len(timesteps)):
         steps.append(step)
         ahead = timesteps[number + 1 : number + 3]
-        step += not (len(ahead) == 2 and ahead[0] == ahead[1] != timesteps[number])
+        is_repeated = len(ahead) == 2 and ahead[0] == ahead[1] != timesteps[number]
+        step += not is_repeated
     return steps
 
 
@@ -131,17 +124,15 @@ def _is_same(a: float, b: float, error: float) -> bool:
 
 def rounding_of(timesteps: Tensor) -> float:
     """Return the relative error of timesteps, which some pipelines convert to half types."""
-    return (
-        max(SAME, 2 * torch.finfo(timesteps.dtype).eps)
-        if timesteps.is_floating_point()
-        else SAME
-    )
+    if not timesteps.is_floating_point():
+        return SAME
+    return max(SAME, 2 * torch.finfo(timesteps.dtype).eps)
 
 
 class TimestepReader:
     """A reader of the timesteps of passes, which waits for the device as seldom as it can.
 
-    A timestep that is an element of the scheduler's is known by its place there.
+    A timestep that is an element of the scheduler's is known by its index there.
     """
 
     def __init__(self, pipe: Any) -> None:
@@ -156,12 +147,12 @@ class TimestepReader:
             TraceError: if the rows have several.
         """
         scheduled = self._pipe.scheduler.timesteps
-        place = _place_in(timesteps, scheduled)
-        if place is not None:
+        index = _index_in(timesteps, scheduled)
+        if index is not None:
             if scheduled is not self._scheduled:
                 self._scheduled = scheduled
                 self._values = scheduled.tolist()
-            return float(self._values[place])
+            return float(self._values[index])
         values = {*map(float, timesteps.tolist())}
         if len(values) > 1:
             raise TraceError(
@@ -171,7 +162,7 @@ class TimestepReader:
         return values.pop()
 
 
-def _place_in(view: Tensor, whole: Any) -> int | None:
+def _index_in(view: Tensor, whole: Any) -> int | None:
     """Return the index of the only element of a tensor (N) that a view shows; None if none."""
     if not isinstance(whole, Tensor) or view.dtype != whole.dtype:
         return None
@@ -202,9 +193,10 @@ def listen(
         after: a function of the latents (B, C, h, w) of each call that returns others or the same.
         before: a function of the scheduler and the arguments of each call.
     """
-    step, inside = scheduler.step, False
+    step = scheduler.step
+    inside = False
 
-    def stepped(*args: Any, **kwargs: Any) -> Any:
+    def listening_step(*args: Any, **kwargs: Any) -> Any:
         nonlocal inside
         if inside:  # a scheduler that calls itself makes one step
             return step(*args, **kwargs)
@@ -221,7 +213,7 @@ def listen(
         result.prev_sample = latents
         return result
 
-    return replace_method(scheduler, "step", stepped)
+    return replace_method(scheduler, "step", listening_step)
 
 
 @contextmanager
@@ -233,16 +225,8 @@ def noise_of_steps(
     Some pipelines, such as Stable Diffusion 3's, do not pass them on; the scheduler then uses
     torch's global generator, and a seed does not fix the image.
     """
-    step = scheduler.step
-    if "generator" not in signature(step).parameters:
+    with ExitStack() as stack:
+        if "generator" in signature(scheduler.step).parameters:
+            step = partial(scheduler.step, generator=generators)
+            stack.callback(replace_method(scheduler, "step", step))
         yield
-        return
-
-    def step_with_noise(*args: Any, **kwargs: Any) -> Any:
-        return step(*args, **{"generator": generators, **kwargs})
-
-    undo = replace_method(scheduler, "step", step_with_noise)
-    try:
-        yield
-    finally:
-        undo()

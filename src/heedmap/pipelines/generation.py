@@ -363,7 +363,7 @@ def _call(
             pipe(**call, latents=first.to(pipe.dtype), output_type="latent")
         return [image], [None]
     if latents is not None:
-        call = {**call, "latents": family_of(pipe).pack(latents.to(pipe.dtype))}
+        call = {**call, "latents": family_of(pipe).initial(latents.to(pipe.dtype))}
     result = pipe(**call)
     images = result[0]  # LDM3D's depth maps follow
     flags = getattr(result, "nsfw_content_detected", None)

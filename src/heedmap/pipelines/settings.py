@@ -62,7 +62,7 @@ def describe(pipe: Any) -> dict[str, Any]:
         hardware = f"{hardware} {torch.backends.cpu.get_cpu_capability()}"
     return {
         "model": loading.name_of(pipe),
-        "revision": base.commit_of(pipe),
+        "revision": base.commit_of(model),
         "pipeline": type(pipe).__name__,
         "scheduler": type(getattr(pipe, "scheduler", None)).__name__,
         "schedulers": {
